@@ -1,0 +1,29 @@
+# One place for language, warnings and sanitizers.
+set(CMAKE_CXX_STANDARD 23)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+# -O1 keeps the sanitizer run inside CI's time; -g1 keeps line numbers in reports.
+set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
+
+add_library(doppler_options INTERFACE)
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
+if(DOPPLER_WERROR)
+  target_compile_options(doppler_options INTERFACE -Werror)
+endif()
+if(DOPPLER_SANITIZE)
+  target_compile_options(doppler_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
+                         -fno-omit-frame-pointer)
+  target_link_options(doppler_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(DOPPLER_FUZZ)
+  target_compile_options(doppler_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+find_program(DOPPLER_CCACHE ccache)
+if(DOPPLER_CCACHE)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${DOPPLER_CCACHE})
+endif()

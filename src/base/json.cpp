@@ -1,0 +1,68 @@
+#include "base/json.h"
+
+#include <algorithm>
+
+namespace doppler {
+namespace {
+
+// Collects a value as Json::parse does, but keeps the first syntax error's position.
+class PositionedParser : public nlohmann::detail::json_sax_dom_parser<Json> {
+ public:
+  using Base = nlohmann::detail::json_sax_dom_parser<Json>;
+  explicit PositionedParser(Json& root) : Base(root, /*allow_exceptions=*/false) {}
+  template <typename Exception>
+  bool parse_error(std::size_t position, const std::string& token, const Exception& error) {
+    if (!failed) position_ = position;
+    failed = true;
+    return Base::parse_error(position, token, error);
+  }
+  bool failed = false;
+  std::size_t position_ = 0;
+};
+
+}  // namespace
+
+std::string describe_position(std::string_view text, std::size_t offset) {
+  offset = std::min(offset, text.size());
+  const std::string_view before = text.substr(0, offset);
+  const auto line = 1 + std::count(before.begin(), before.end(), '\n');
+  const std::size_t last = before.rfind('\n');
+  return fmt::format("line {}, column {}", line, offset - (last == std::string_view::npos ? 0 : last + 1) + 1);
+}
+
+Status check_json_depth(std::string_view text, std::string_view what) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      else if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > kMaxJsonDepth) {
+        return fail(ErrorCode::kCorrupt, "{} nests deeper than {} levels at {}. Check that it is the right file.", what,
+                    kMaxJsonDepth, describe_position(text, i));
+      }
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+  }
+  return {};
+}
+
+Result<Json> parse_json(std::string_view text, std::string_view what) {
+  DOPPLER_TRY(check_json_depth(text, what));
+  Json root;
+  PositionedParser parser(root);
+  Json::sax_parse(text.begin(), text.end(), &parser);
+  if (parser.failed || root.is_discarded()) {
+    const std::size_t at = parser.position_ > 0 ? parser.position_ - 1 : 0;
+    return fail(ErrorCode::kCorrupt, "{} is not valid JSON at {}. Download it again or correct it there.", what,
+                describe_position(text, at));
+  }
+  return root;
+}
+
+}  // namespace doppler

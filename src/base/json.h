@@ -1,0 +1,27 @@
+// JSON from hostile bytes: bounded size and depth, no exceptions, errors that name the place.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace doppler {
+
+using Json = nlohmann::json;
+
+// Deeper nesting than any model file has; recursion over a parsed value stays harmless below it.
+inline constexpr int kMaxJsonDepth = 64;
+
+// Parses UTF-8 JSON. `what` names the source in messages ("The file config.json").
+// Errors: kCorrupt with line and column; nesting beyond kMaxJsonDepth.
+Result<Json> parse_json(std::string_view text, std::string_view what);
+
+// The depth check alone, for callers that use nlohmann's SAX interface on large files.
+Status check_json_depth(std::string_view text, std::string_view what);
+
+// "line 3, column 14" of a byte offset.
+std::string describe_position(std::string_view text, std::size_t offset);
+
+}  // namespace doppler

@@ -1,0 +1,1 @@
+target_link_libraries(doppler_base PUBLIC nlohmann_json::nlohmann_json spdlog::spdlog Threads::Threads)

@@ -1,0 +1,50 @@
+// Safetensors, read and written. Source: the format's specification (header of at most 100 MB, 8-byte little-endian
+// length, JSON object starting with '{', offsets relative to the end of the header, no holes, no overlaps).
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/tensor_store.h"
+
+namespace doppler {
+
+// One .safetensors file, mapped. Errors: kNotFound, kIo, kCorrupt (each violation of the specification by name of
+// tensor and value), kUnsupported (a dtype the format does not know).
+Result<TensorStore> open_safetensors(const std::filesystem::path& file);
+
+// The shards that a model.safetensors.index.json names. Every tensor of weight_map must be in its shard, and every
+// tensor of a shard in weight_map; file names may not leave the folder.
+Result<TensorStore> open_safetensors_index(const std::filesystem::path& index_file);
+
+// The parser alone, on bytes in memory: what the fuzz target and the tests of hostile headers call. Views point into `bytes`.
+Status parse_safetensors(std::span<const std::byte> bytes, std::string_view what, TensorStore& out);
+
+// Writes tensors in the given order, with optional metadata; the file appears only when it is complete.
+Status write_safetensors(const std::filesystem::path& file, std::span<const TensorView> tensors,
+                         const std::map<std::string, std::string>& metadata = {});
+
+// The same, streamed: declare every tensor first, then give the bytes in that order, in pieces of any size.
+class SafetensorsWriter {
+ public:
+  struct Entry {
+    std::string name;
+    DType dtype;
+    Shape shape;
+  };
+  static Result<SafetensorsWriter> create(const std::filesystem::path& file, std::span<const Entry> entries,
+                                          const std::map<std::string, std::string>& metadata = {});
+  Status write(std::span<const std::byte> bytes);
+  Status finish();  // kInternal if bytes are missing or too many
+
+ private:
+  explicit SafetensorsWriter(OutputFile file, std::uint64_t wanted) : file_(std::move(file)), wanted_(wanted) {}
+  OutputFile file_;
+  std::uint64_t wanted_, written_ = 0;
+};
+
+}  // namespace doppler

@@ -1,0 +1,39 @@
+// TensorStore: the tensors of one model, from one file or many, by name. Views stay valid while the store lives.
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/files.h"
+#include "base/result.h"
+#include "quant/tensor.h"
+
+namespace doppler {
+
+class TensorStore {
+ public:
+  // Null if there is none of that name.
+  const TensorView* find(std::string_view name) const;
+  // Sorted by name.
+  const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
+  std::uint64_t total_bytes() const;
+  // The `__metadata__` strings of the safetensors headers, first file first.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // The files behind the tensors.
+  const std::vector<MappedFile>& files() const { return files_; }
+
+  // For readers: takes over a file, then its tensors. Errors: kCorrupt when a name comes twice.
+  void keep(MappedFile file) { files_.push_back(std::move(file)); }
+  Status add(TensorView tensor);
+  void add_metadata(std::string key, std::string value) { metadata_.emplace(std::move(key), std::move(value)); }
+
+ private:
+  std::vector<MappedFile> files_;
+  std::map<std::string, TensorView, std::less<>> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+}  // namespace doppler
