@@ -9,7 +9,7 @@ namespace {
 class PositionedParser : public nlohmann::detail::json_sax_dom_parser<Json> {
  public:
   using Base = nlohmann::detail::json_sax_dom_parser<Json>;
-  explicit PositionedParser(Json& root) : Base(root, /*allow_exceptions=*/false) {}
+  explicit PositionedParser(Json& target) : Base(target, /*allow_exceptions=*/false) {}
   template <typename Exception>
   bool parse_error(std::size_t position, const std::string& token, const Exception& error) {
     if (!failed) position_ = position;
