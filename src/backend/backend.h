@@ -1,0 +1,71 @@
+// Backend: executes a plan, step by step, with its own KV cache. Three exist or will: reference (the oracle), cpu, gpu.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/tap.h"
+#include "base/result.h"
+#include "model/spec.h"
+#include "model/weights.h"
+#include "plan/plan.h"
+
+namespace doppler {
+
+// Some tokens of one or several sequences. The vectors are parallel, one entry per token. A slot is a place for a
+// sequence in the KV cache; the tokens of a slot come in order and continue where its cache ends.
+struct StepInput {
+  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> positions;
+  std::vector<std::int32_t> slots;
+  std::vector<std::uint8_t> wants_logits;
+  std::size_t size() const { return ids.size(); }
+};
+
+struct BackendOptions {
+  std::size_t threads = 0;         // 0: one per core
+  std::uint64_t context = 4096;    // positions per slot
+  std::uint32_t slots = 1;
+  std::uint32_t max_step_tokens = 256;  // tokens in one step; longer prompts come in several
+  std::vector<std::string> disabled_passes;
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual std::string_view name() const = 0;
+  virtual const Plan& plan() const = 0;
+  virtual const BackendOptions& options() const = 0;
+
+  // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until the next step.
+  // `tap` may be null. Errors: kUsage for a step that check_step refuses; nothing has changed then.
+  virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
+
+  // Tokens in a slot's cache.
+  virtual std::uint64_t length(std::uint32_t slot) const = 0;
+  // Forgets a slot's sequence.
+  virtual void clear(std::uint32_t slot) = 0;
+  // Bytes of KV cache and activations that are allocated.
+  virtual std::uint64_t memory_bytes() const = 0;
+};
+
+// Everything a backend relies on: equal lengths, 1..max_step_tokens tokens, ids inside the vocabulary, slots that
+// exist, positions that continue each slot (`lengths`) and stay inside the context.
+Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options, std::span<const std::uint64_t> lengths);
+
+struct BackendInfo {
+  std::string_view name;
+  std::string_view what;
+  // Plan and weights must outlive the backend's use of them: weights are read in place.
+  Result<std::unique_ptr<Backend>> (*make)(const ModelSpec& spec, const Weights& weights, const BackendOptions& options);
+};
+std::span<const BackendInfo> all_backends();
+
+// "auto" is cpu as long as there is no GPU backend. Errors: kUsage for an unknown name, listing the known ones.
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec, const Weights& weights, const BackendOptions& options);
+
+}  // namespace doppler

@@ -1,0 +1,27 @@
+// Mistral 7B and its successors: llama with a window on every layer. Source: transformers' MistralConfig.
+#include "model/families/names.h"
+#include "model/families/rules.h"
+
+namespace doppler {
+namespace {
+
+constexpr auto kNames = names::concat(names::kCommon, names::kSplit, names::kTwoNorms);
+constexpr std::string_view kTypes[] = {"mistral"};
+
+Status fill(SpecBuilder& builder) {
+  DOPPLER_TRY(read_common(builder, {.num_key_value_heads = 8, .max_position_embeddings = 4096 * 32}));
+  // The class defaults to a window of 4096; "sliding_window": null in the file means none.
+  const bool says_none = builder.config().is_null("sliding_window");
+  const auto always = [](bool full) {
+    return full ? +[](std::uint32_t, std::uint32_t) { return true; } : +[](std::uint32_t, std::uint32_t) { return false; };
+  };
+  DOPPLER_TRY(read_layer_types(builder, 4096, always(says_none), 1,
+                               says_none ? "config.json: sliding_window = null" : "rule: every layer slides"));
+  return read_rope(builder, 10000);
+}
+
+}  // namespace
+
+const FamilyRule kMistralRule = {"mistral", kTypes, fill, kNames};
+
+}  // namespace doppler

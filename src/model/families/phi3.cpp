@@ -1,0 +1,27 @@
+// Phi 3, 3.5 and Phi 4: q, k, v in one tensor, gate and up in another. Source: transformers' Phi3Config.
+#include "model/families/names.h"
+#include "model/families/rules.h"
+
+namespace doppler {
+namespace {
+
+constexpr auto kNames = names::concat(names::kCommon, names::kFused, names::kTwoNorms);
+constexpr std::string_view kTypes[] = {"phi3"};
+
+Status fill(SpecBuilder& builder) {
+  builder.spec().fused_qkv = builder.spec().fused_gate_up = true;
+  builder.note("fused", "qkv_proj, gate_up_proj", "rule of the phi3 family");
+  DOPPLER_TRY(read_common(builder, {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5}));
+  const bool sliding = builder.config().has("sliding_window");
+  DOPPLER_TRY(read_layer_types(builder, std::nullopt,
+                               sliding ? +[](std::uint32_t, std::uint32_t) { return false; }
+                                       : +[](std::uint32_t, std::uint32_t) { return true; },
+                               1, sliding ? "rule: every layer slides" : "rule: no sliding_window"));
+  return read_rope(builder, 10000);
+}
+
+}  // namespace
+
+const FamilyRule kPhi3Rule = {"phi3", kTypes, fill, kNames};
+
+}  // namespace doppler

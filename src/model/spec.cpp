@@ -1,0 +1,21 @@
+#include "model/spec.h"
+
+#include <array>
+
+namespace doppler {
+
+std::string_view name_of(AttentionKind kind) { return kind == AttentionKind::kFull ? "full" : "sliding"; }
+
+std::string_view name_of(RopeLayout layout) { return layout == RopeLayout::kHalf ? "half" : "interleaved"; }
+
+std::string_view name_of(RopeScalingKind kind) {
+  static constexpr std::array<std::string_view, 5> kNames = {"none", "linear", "llama3", "yarn", "longrope"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::string_view name_of(Activation activation) {
+  static constexpr std::array<std::string_view, 3> kNames = {"silu", "gelu_tanh", "gelu"};
+  return kNames[static_cast<std::size_t>(activation)];
+}
+
+}  // namespace doppler

@@ -1,0 +1,105 @@
+// ModelSpec: everything that distinguishes one decoder from another, as plain data. A family file fills it from a
+// model's metadata; the plan builder reads nothing else.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace doppler {
+
+enum class AttentionKind { kFull, kSliding };
+
+// How the two halves of a rotary pair lie in a head: (i, i + d/2) as Hugging Face stores them, or (2i, 2i + 1).
+enum class RopeLayout { kHalf, kInterleaved };
+
+enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn, kLongRope };
+
+// Parameters of the scaling kinds, named as config.json names them; each kind reads only its own.
+struct RopeScaling {
+  RopeScalingKind kind = RopeScalingKind::kNone;
+  double factor = 1;                   // linear, llama3, yarn
+  double low_freq_factor = 1;          // llama3
+  double high_freq_factor = 4;         // llama3
+  double original_context = 0;         // llama3, yarn, longrope: context the model was trained with
+  double beta_fast = 32, beta_slow = 1;  // yarn
+  bool truncate = true;                // yarn: round the correction range outwards
+  double attention_factor = 1;         // yarn, longrope: multiplies cos and sin
+  std::vector<double> short_factor, long_factor;  // longrope, one divisor per rotary pair
+  bool operator==(const RopeScaling&) const = default;
+};
+
+struct RopeSpec {
+  double theta = 10000;
+  RopeLayout layout = RopeLayout::kHalf;
+  std::uint32_t rotary_dim = 0;  // the first dims of a head that rotate; the rest pass through
+  RopeScaling scaling;
+  bool operator==(const RopeSpec&) const = default;
+};
+
+struct NormSpec {
+  double eps = 1e-6;
+  double weight_offset = 0;  // 1 where the checkpoint stores w - 1 (Gemma)
+};
+
+struct AttentionSpec {
+  AttentionKind kind = AttentionKind::kFull;
+  std::uint32_t window = 0;  // sliding: a token attends to itself and the window - 1 tokens before it
+  std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
+  RopeSpec rope;
+  double scale = 0;    // multiplies the query-key products
+  double softcap = 0;  // 0: none; else scores become c * tanh(s / c) before the mask
+  bool qk_norm = false;
+  bool qkv_bias = false;
+  bool o_bias = false;
+
+  std::uint32_t q_width() const { return heads * head_dim; }
+  std::uint32_t kv_width() const { return kv_heads * head_dim; }
+};
+
+enum class Activation { kSilu, kGeluTanh, kGeluErf };
+
+struct FfnSpec {
+  Activation activation = Activation::kSilu;
+  std::uint32_t width = 0;
+  bool bias = false;
+};
+
+struct LayerSpec {
+  AttentionSpec attention;
+  FfnSpec ffn;
+  bool post_attn_norm = false;  // a norm on the attention result before it joins the residual (Gemma)
+  bool post_ffn_norm = false;   // the same after the feed-forward
+};
+
+// Where one value came from, for `doppler inspect`.
+struct SpecSource {
+  std::string path;    // "layers[0..4].attention.window"
+  std::string value;   // "512"
+  std::string source;  // "config.json: sliding_window", "default of the gemma3 family", "derived: ..."
+};
+
+struct ModelSpec {
+  std::string family;
+  std::uint32_t vocab_size = 0;
+  std::uint32_t hidden = 0;
+  std::uint32_t context_length = 0;  // positions the model was made for
+  NormSpec norm;
+  double embedding_scale = 1;
+  bool tied_head = false;
+  double final_softcap = 0;  // 0: none
+  bool fused_qkv = false;     // the checkpoint stores q, k and v as one tensor
+  bool fused_gate_up = false;  // and gate and up as one
+  std::vector<LayerSpec> layers;
+  std::vector<std::int32_t> eos_ids;
+  std::int32_t bos_id = -1, pad_id = -1;  // -1: none
+  std::vector<SpecSource> sources;
+};
+
+std::string_view name_of(AttentionKind kind);
+std::string_view name_of(RopeLayout layout);
+std::string_view name_of(RopeScalingKind kind);
+std::string_view name_of(Activation activation);
+
+}  // namespace doppler

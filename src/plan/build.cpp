@@ -1,0 +1,133 @@
+#include <array>
+#include <map>
+
+#include "plan/plan.h"
+
+namespace doppler {
+namespace {
+
+class Builder {
+ public:
+  Builder(const ModelSpec& spec, const Weights& weights, std::uint64_t context)
+      : spec_(spec), weights_(weights), context_(context) {}
+
+  Result<Plan> build() {
+    plan_.vocab_size = spec_.vocab_size;
+    ValueId x = value(spec_.hidden, Stage::kEmbedOut);
+    op(OpKind::kEmbed, {}, {x}, {WeightRole::kTokenEmbedding}, EmbedParams{spec_.embedding_scale});
+    for (layer_ = 0; layer_ < static_cast<int>(spec_.layers.size()); ++layer_) x = layer(x);
+    layer_ = -1;
+    rows_ = Rows::kWanted;
+    const ValueId selected = value(spec_.hidden, Stage::kPreFinalNorm);
+    op(OpKind::kSelect, {x}, {selected}, {}, {});
+    const ValueId normed = norm(selected, WeightRole::kFinalNorm, Stage::kFinalNorm);
+    const ValueId logits = matmul(normed, spec_.vocab_size, WeightRole::kHead, WeightRole::kCount, Stage::kLogits);
+    // Without a softcap the two stages are the same values; the op stays so that both names can be asked for.
+    plan_.logits = value(spec_.vocab_size, Stage::kLogitsFinal);
+    op(OpKind::kSoftcap, {logits}, {plan_.logits}, {}, SoftcapParams{spec_.final_softcap});
+    DOPPLER_TRY(check_plan(plan_, weights_));
+    return std::move(plan_);
+  }
+
+ private:
+  ValueId value(std::uint32_t width, Stage stage, std::uint32_t heads = 1) {
+    plan_.values.push_back({width, heads, rows_, stage, layer_});
+    return static_cast<ValueId>(plan_.values.size() - 1);
+  }
+
+  Op& op(OpKind kind, std::vector<ValueId> inputs, std::vector<ValueId> outputs, std::vector<WeightRole> roles, OpParams params) {
+    Op op{.kind = kind, .layer = layer_, .inputs = std::move(inputs), .outputs = std::move(outputs), .weights = {}, .biases = {}, .params = params, .emits = {}};
+    for (const WeightRole role : roles) op.weights.push_back(weights_.find(role, layer_));
+    plan_.ops.push_back(std::move(op));
+    return plan_.ops.back();
+  }
+
+  ValueId norm(ValueId x, WeightRole role, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kRmsNorm, {x}, {y}, {role}, NormParams{spec_.norm.eps, spec_.norm.weight_offset});
+    return y;
+  }
+
+  ValueId matmul(ValueId x, std::uint32_t width, WeightRole role, WeightRole bias, Stage stage, std::uint32_t heads = 1) {
+    const ValueId y = value(width, stage, heads);
+    Op& made = op(OpKind::kMatmul, {x}, {y}, {role}, MatmulParams{});
+    const WeightId id = bias == WeightRole::kCount ? kNoWeight : weights_.find(bias, layer_);
+    if (id != kNoWeight) made.biases = {id};
+    return y;
+  }
+
+  ValueId rope(ValueId x, const RopeSpec& spec, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kRope, {x}, {y}, {}, RopeParams{rope_table(spec), spec.layout});
+    return y;
+  }
+
+  std::uint32_t rope_table(const RopeSpec& spec) {
+    for (std::size_t i = 0; i < rope_specs_.size(); ++i) {
+      if (rope_specs_[i] == spec) return static_cast<std::uint32_t>(i);
+    }
+    rope_specs_.push_back(spec);
+    plan_.rope_tables.push_back(make_rope_table(spec, context_));
+    return static_cast<std::uint32_t>(rope_specs_.size() - 1);
+  }
+
+  // a + b under its stage's name.
+  ValueId add(ValueId a, ValueId b, Stage stage) {
+    const ValueId sum = value(plan_.values[a].width, stage);
+    op(OpKind::kAdd, {a, b}, {sum}, {}, {});
+    return sum;
+  }
+
+  ValueId attention(ValueId normed, const AttentionSpec& a) {
+    ValueId q = matmul(normed, a.q_width(), WeightRole::kQ, WeightRole::kQBias, Stage::kQProj, a.heads);
+    ValueId k = matmul(normed, a.kv_width(), WeightRole::kK, WeightRole::kKBias, Stage::kKProj, a.kv_heads);
+    const ValueId v = matmul(normed, a.kv_width(), WeightRole::kV, WeightRole::kVBias, Stage::kVProj, a.kv_heads);
+    if (a.qk_norm) {
+      q = norm(q, WeightRole::kQNorm, Stage::kQNorm);
+      k = norm(k, WeightRole::kKNorm, Stage::kKNorm);
+    }
+    q = rope(q, a.rope, Stage::kQRope);
+    k = rope(k, a.rope, Stage::kKRope);
+    const ValueId scores = value(0, Stage::kAttnScores, a.heads);  // width: the step's longest sequence
+    const ValueId out = value(a.q_width(), Stage::kAttnOut, a.heads);
+    Op& made = op(OpKind::kAttention, {q, k, v}, {out}, {},
+                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap});
+    made.emits = {scores};
+    plan_.kv_layers.push_back({a.kv_heads, a.head_dim, a.window});
+    return matmul(out, spec_.hidden, WeightRole::kO, WeightRole::kOBias, Stage::kOProj);
+  }
+
+  ValueId feed_forward(ValueId normed, const FfnSpec& f) {
+    const ValueId gate = matmul(normed, f.width, WeightRole::kGate, WeightRole::kGateBias, Stage::kFfnGate);
+    const ValueId up = matmul(normed, f.width, WeightRole::kUp, WeightRole::kUpBias, Stage::kFfnUp);
+    const ValueId act = value(f.width, Stage::kFfnAct);
+    op(OpKind::kGated, {gate, up}, {act}, {}, GatedParams{f.activation});
+    return matmul(act, spec_.hidden, WeightRole::kDown, WeightRole::kDownBias, Stage::kFfnOut);
+  }
+
+  ValueId layer(ValueId x) {
+    const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
+    ValueId branch = attention(norm(x, WeightRole::kAttnNorm, Stage::kAttnNormed), l.attention);
+    if (l.post_attn_norm) branch = norm(branch, WeightRole::kPostAttnNorm, Stage::kPostAttnNorm);
+    x = add(x, branch, Stage::kPostAttn);
+    branch = feed_forward(norm(x, WeightRole::kFfnNorm, Stage::kFfnNormed), l.ffn);
+    if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm, Stage::kPostFfnNorm);
+    return add(x, branch, Stage::kLayerOut);
+  }
+
+  const ModelSpec& spec_;
+  const Weights& weights_;
+  const std::uint64_t context_;
+  Plan plan_;
+  std::vector<RopeSpec> rope_specs_;
+  int layer_ = -1;
+  Rows rows_ = Rows::kAll;
+};
+
+}  // namespace
+
+Result<Plan> build_plan(const ModelSpec& spec, const Weights& weights, std::uint64_t context) {
+  return Builder(spec, weights, context).build();
+}
+
+}  // namespace doppler

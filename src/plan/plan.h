@@ -1,0 +1,104 @@
+// Plan: the forward pass as a value. A flat list of ops over typed values, built once from a ModelSpec, checked
+// before it runs; a backend only executes it and holds no model logic.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "model/rope.h"
+#include "model/spec.h"
+#include "model/weights.h"
+#include "plan/stage.h"
+
+namespace doppler {
+
+using ValueId = std::uint32_t;
+
+// Which tokens of a step a value has rows for.
+enum class Rows : std::uint8_t { kAll, kWanted };  // every token; only those whose logits are asked for
+
+// A float32 activation of shape [rows, width]; written once, by one op. Heads lie side by side in a row.
+struct Value {
+  std::uint32_t width = 0;
+  std::uint32_t heads = 1;  // width = heads x head_dim where the value is per head
+  Rows rows = Rows::kAll;
+  Stage stage = Stage::kNone;  // what the value is called
+  int layer = -1;
+};
+
+enum class OpKind : std::uint8_t {
+  kEmbed,       // () -> x: rows of weights[0] for the step's ids, times scale
+  kRmsNorm,     // x -> y: per head, x / rms(x) * (weights[0] + offset)
+  kMatmul,      // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
+  kRope,        // x -> y: pairs of each head turned by the token's position
+  kAttention,   // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence
+  kAdd,         // a, b -> a + b
+  kGated,       // gate, up -> activation(gate) * up
+  kGatedMatmul, // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
+  kSelect,      // x -> the rows whose logits are wanted
+  kSoftcap,     // x -> cap * tanh(x / cap)
+  kCount,
+};
+
+std::string_view op_name(OpKind kind);
+
+struct EmbedParams { double scale = 1; };
+struct NormParams { double eps = 0, weight_offset = 0; };
+struct MatmulParams {};
+struct RopeParams {
+  std::uint32_t table = 0;  // index into Plan::rope_tables
+  RopeLayout layout = RopeLayout::kHalf;
+};
+struct AttentionParams {
+  std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
+  std::uint32_t window = 0;  // 0: the whole sequence
+  double scale = 1, softcap = 0;
+};
+struct GatedParams { Activation activation = Activation::kSilu; };
+struct SoftcapParams { double cap = 0; };
+using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
+                              GatedParams, SoftcapParams>;
+
+struct Op {
+  OpKind kind = OpKind::kAdd;
+  int layer = -1;
+  std::vector<ValueId> inputs;
+  std::vector<ValueId> outputs;
+  std::vector<WeightId> weights;
+  std::vector<WeightId> biases;  // parallel to weights where not empty; kNoWeight: none
+  OpParams params;
+  // Values this op computes on the way and stores only when a tap asks for them (the op's emitting variant):
+  // the parts a fusion swallowed, and attn_scores.
+  std::vector<ValueId> emits;
+};
+
+// The cache of one attention layer.
+struct KvLayer {
+  std::uint32_t kv_heads = 0, head_dim = 0;
+  std::uint32_t window = 0;  // 0: keeps every position
+};
+
+struct Plan {
+  std::vector<Value> values;
+  std::vector<Op> ops;
+  std::vector<RopeTable> rope_tables;
+  std::vector<KvLayer> kv_layers;  // one per layer, in order
+  ValueId logits = 0;              // the value that is sampled from
+  std::uint32_t vocab_size = 0;
+  std::vector<std::string> passes;  // fusions applied, by name
+};
+
+// The unfused plan: every stage a value of its own. `context` is the longest sequence that will run.
+Result<Plan> build_plan(const ModelSpec& spec, const Weights& weights, std::uint64_t context);
+
+// Checks what every backend relies on: each value written before it is read and written once, widths and rows agree with
+// each other and with the weights' shapes, parameters of the kind that the op needs. Errors: kInternal, naming op and value.
+Status check_plan(const Plan& plan, const Weights& weights);
+
+// "layers.3.q_proj" of the stage, or "v17" for values without one.
+std::string value_name(const Plan& plan, ValueId id);
+
+}  // namespace doppler

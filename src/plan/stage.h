@@ -1,0 +1,39 @@
+// Stages: the public vocabulary of taps, recordings and reports. Every value that a person can ask to see has one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace doppler {
+
+enum class Stage : std::uint8_t {
+  kNone,
+  kEmbedOut,
+  kAttnInput, kAttnNormed, kQProj, kKProj, kVProj, kQNorm, kKNorm, kQRope, kKRope, kAttnScores, kAttnOut, kOProj,
+  kPostAttnNorm, kPostAttn, kFfnNormed, kRouterLogits, kRouterWeights, kRouterIds, kFfnGate, kFfnUp, kFfnAct, kFfnOut,
+  kPostFfnNorm, kLayerOut,
+  kPreFinalNorm, kFinalNorm, kLogits, kLogitsFinal,
+  kCount,
+};
+
+struct StageInfo {
+  Stage stage;
+  std::string_view name;
+  bool per_layer;
+  std::string_view meaning;  // one line for --help and the docs
+};
+
+const StageInfo& stage_info(Stage stage);
+inline std::string_view stage_name(Stage stage) { return stage_info(stage).name; }
+// In the order in which a step computes them; without kNone.
+std::span<const StageInfo> all_stages();
+// Also knows the aliases (ffn_in for ffn_normed).
+std::optional<Stage> stage_from_name(std::string_view name);
+
+// "layers.3.q_rope", or "logits" for the stages outside layers: the names in recordings.
+std::string stage_key(Stage stage, int layer);
+
+}  // namespace doppler
