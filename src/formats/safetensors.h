@@ -1,5 +1,6 @@
-// Safetensors, read and written. Source: the format's specification (header of at most 100 MB, 8-byte little-endian
-// length, JSON object starting with '{', offsets relative to the end of the header, no holes, no overlaps).
+// Safetensors, read and written. Source: the format's specification (header of at most 100 MB, 8-byte
+// little-endian length, JSON object starting with '{', offsets relative to the end of the header, no holes,
+// no overlaps).
 #pragma once
 
 #include <filesystem>
@@ -8,20 +9,22 @@
 #include <string>
 #include <vector>
 
+#include "base/files.h"
 #include "base/result.h"
 #include "formats/tensor_store.h"
 
 namespace doppler {
 
-// One .safetensors file, mapped. Errors: kNotFound, kIo, kCorrupt (each violation of the specification by name of
-// tensor and value), kUnsupported (a dtype the format does not know).
+// One .safetensors file, mapped. Errors: kNotFound, kIo, kCorrupt (each violation of the specification by
+// name of tensor and value), kUnsupported (a dtype the format does not know).
 Result<TensorStore> open_safetensors(const std::filesystem::path& file);
 
-// The shards that a model.safetensors.index.json names. Every tensor of weight_map must be in its shard, and every
-// tensor of a shard in weight_map; file names may not leave the folder.
+// The shards that a model.safetensors.index.json names. Every tensor of weight_map must be in its shard, and
+// every tensor of a shard in weight_map; file names may not leave the folder.
 Result<TensorStore> open_safetensors_index(const std::filesystem::path& index_file);
 
-// The parser alone, on bytes in memory: what the fuzz target and the tests of hostile headers call. Views point into `bytes`.
+// The parser alone, on bytes in memory: what the fuzz target and the tests of hostile headers call. Views
+// point into `bytes`.
 Status parse_safetensors(std::span<const std::byte> bytes, std::string_view what, TensorStore& out);
 
 // Writes tensors in the given order, with optional metadata; the file appears only when it is complete.
@@ -42,7 +45,8 @@ class SafetensorsWriter {
   Status finish();  // kInternal if bytes are missing or too many
 
  private:
-  explicit SafetensorsWriter(OutputFile file, std::uint64_t wanted) : file_(std::move(file)), wanted_(wanted) {}
+  explicit SafetensorsWriter(OutputFile file, std::uint64_t wanted)
+      : file_(std::move(file)), wanted_(wanted) {}
   OutputFile file_;
   std::uint64_t wanted_, written_ = 0;
 };

@@ -1,8 +1,10 @@
-// TensorStore: the tensors of one model, from one file or many, by name. Views stay valid while the store lives.
+// TensorStore: the tensors of one model, from one file or many, by name. Views stay valid while the store, or
+// a copy of it, lives. Views of a store that was opened from files are aligned for their types.
 #pragma once
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,12 +30,24 @@ class TensorStore {
   // For readers: takes over a file, then its tensors. Errors: kCorrupt when a name comes twice.
   void keep(MappedFile file) { files_.push_back(std::move(file)); }
   Status add(TensorView tensor);
-  void add_metadata(std::string key, std::string value) { metadata_.emplace(std::move(key), std::move(value)); }
+  // Moves in everything another store holds. Errors: kCorrupt when a name comes twice.
+  Status merge(TensorStore other);
+  // Copies every tensor that is not aligned for its type into memory of the store (files that are not padded
+  // are rare and old; one copy at load keeps every reader simple and fast). Errors: kLimit when memory is
+  // short.
+  Status align();
+  // How much align() had to copy.
+  std::uint64_t copied_bytes() const { return copied_bytes_; }
+  void add_metadata(std::string key, std::string value) {
+    metadata_.emplace(std::move(key), std::move(value));
+  }
 
  private:
   std::vector<MappedFile> files_;
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::map<std::string, std::string> metadata_;
+  std::vector<std::shared_ptr<const std::byte>> copies_;
+  std::uint64_t copied_bytes_ = 0;
 };
 
 }  // namespace doppler

@@ -9,21 +9,27 @@
 namespace doppler {
 
 // Safetensors' scalar types now; GGUF's block types join the same table.
+// clang-format off
 enum class DType : std::uint8_t {
   kF32, kF16, kBF16, kF64, kF8E4M3, kF8E5M2, kF8E8M0, kF4E2M1, kF6E2M3, kF6E3M2, kC64,
-  kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool,
+  kI8, kI16, kI32, kI64, kU8, kU16, kU32, kU64, kBool, kF8E4M3Fnuz, kF8E5M2Fnuz,
 };
+// clang-format on
 
 struct DTypeInfo {
   DType type;
-  std::string_view name;         // as safetensors and the reports spell it
-  std::uint32_t block_values;    // values stored together
-  std::uint32_t block_bits;      // bits of such a block; only whole bytes of tensor data exist
-  bool computable;               // backends read it as weights
+  std::string_view name;       // as safetensors and the reports spell it
+  std::uint32_t block_values;  // values stored together
+  std::uint32_t block_bits;    // bits of such a block; only whole bytes of tensor data exist
+  std::uint32_t alignment;     // bytes: where typed reads of a value may start; 1 for packed and byte types
+  bool computable;             // backends read it as weights
 };
 
 const DTypeInfo& dtype_info(DType type);
-inline std::string_view dtype_name(DType type) { return dtype_info(type).name; }
+inline std::string_view dtype_name(DType type) {
+  return dtype_info(type).name;
+}
+// The type of that exact spelling, or nothing.
 std::optional<DType> dtype_from_name(std::string_view name);
 std::span<const DTypeInfo> all_dtypes();
 

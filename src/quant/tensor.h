@@ -16,12 +16,14 @@ namespace doppler {
 // Row-major dimensions, outermost first, as PyTorch and safetensors order them: a weight [out, in].
 using Shape = std::vector<std::uint64_t>;
 
-std::string describe_shape(const Shape& shape);                      // "1152 x 1024", "scalar"
-std::optional<std::uint64_t> element_count(const Shape& shape);      // nothing if it overflows
-std::optional<std::uint64_t> byte_size(DType dtype, const Shape& shape);  // nothing if it overflows or ends inside a byte
+std::string describe_shape(const Shape& shape);                  // "1152 x 1024", "scalar"
+std::optional<std::uint64_t> element_count(const Shape& shape);  // nothing if it overflows
+std::optional<std::uint64_t> byte_size(DType dtype,
+                                       const Shape& shape);  // nothing if it overflows or ends inside a byte
 
 // A named tensor whose bytes somebody else owns (a mapped file, usually). `data` always holds exactly
-// byte_size(dtype, shape) bytes.
+// byte_size(dtype, shape) bytes, little-endian. It may start at any address (see aligned()); only the tensors
+// of a TensorStore that was opened from files are promised to be aligned.
 struct TensorView {
   std::string name;
   DType dtype = DType::kF32;
@@ -32,11 +34,24 @@ struct TensorView {
   std::uint64_t cols() const { return shape.empty() ? 1 : shape.back(); }
 };
 
-// Rows [begin, begin + count) of a matrix, sharing its bytes. Errors: kMismatch when they do not exist.
-Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std::uint64_t count, std::string name);
+// True when the data starts at a multiple of its type's alignment, so that it may be read as an array of that
+// type.
+bool aligned(const TensorView& tensor);
+
+// Entries [begin, begin + count) of the outermost dimension, sharing the bytes: rows of a matrix, elements of
+// a vector. Errors: kMismatch when they do not exist, or for packed types do not begin and end on whole
+// bytes.
+Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std::uint64_t count,
+                              std::string name);
 
 // Decodes elements [begin, begin + out.size()) of the flattened tensor to float32.
-// Errors: kUnsupported for dtypes that are not numbers of a model (bool, complex, 64-bit integers).
+// Integers and F64 round to the nearest float; NaN and Inf pass through. Needs no alignment.
+// Errors: kUnsupported for dtypes that are not numbers of a model (bool, complex, 64-bit integers) or whose
+// packing nobody has specified (6-bit floats); kMismatch for elements beyond the end.
 Status decode_f32(const TensorView& tensor, std::uint64_t begin, std::span<float> out);
+
+// Every element of an integer tensor, such as the ids of a recording.
+// Errors: kUnsupported for dtypes that are not integers; kMismatch for a U64 above the range of int64.
+Result<std::vector<std::int64_t>> decode_integers(const TensorView& tensor);
 
 }  // namespace doppler

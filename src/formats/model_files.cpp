@@ -1,0 +1,158 @@
+#include "formats/model_files.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "formats/safetensors.h"
+
+namespace doppler {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Published configurations stay below 100 kB; this only keeps a wrong file from being parsed.
+constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
+constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kReads =
+    "Doppler reads Hugging Face folders with config.json and .safetensors files";
+
+// Weights in formats that are not read, by file name ending.
+struct OtherFormat {
+  std::string_view ending, what;
+};
+constexpr std::array kOtherFormats = {
+    OtherFormat{".gguf", "a GGUF model"},         OtherFormat{".bin", "a PyTorch or ggml checkpoint"},
+    OtherFormat{".pt", "a PyTorch checkpoint"},   OtherFormat{".pth", "a PyTorch checkpoint"},
+    OtherFormat{".ckpt", "a PyTorch checkpoint"}, OtherFormat{".onnx", "an ONNX model"},
+    OtherFormat{".h5", "a Keras checkpoint"},     OtherFormat{".msgpack", "a Flax checkpoint"},
+    OtherFormat{".npz", "a NumPy archive"},       OtherFormat{".tflite", "a TensorFlow Lite model"},
+};
+
+const OtherFormat* other_format(std::string_view name) {
+  const auto found =
+      std::ranges::find_if(kOtherFormats, [&](const OtherFormat& f) { return name.ends_with(f.ending); });
+  return found == kOtherFormats.end() ? nullptr : &*found;
+}
+
+std::string shown(const fs::path& path) {
+  return printable(path.string(), 200);
+}
+
+// The names of the folder's entries, sorted, hidden ones left out.
+Result<std::vector<std::string>> list_folder(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (!name.starts_with('.')) names.push_back(std::move(name));
+  }
+  if (error) {
+    return fail(ErrorCode::kIo, "The folder {} cannot be read: {}. Check its permissions.", shown(folder),
+                error.message());
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
+// The file that leads to the folder's weights. transformers' order: a complete model.safetensors wins over an
+// index.
+Result<fs::path> find_weights(const fs::path& folder) {
+  DOPPLER_ASSIGN(const std::vector<std::string> names, list_folder(folder));
+  for (const std::string_view name : {"model.safetensors", "model.safetensors.index.json"}) {
+    if (std::ranges::binary_search(names, name)) return folder / name;
+  }
+  std::vector<std::string> candidates;
+  const OtherFormat* other = nullptr;
+  std::string other_name;
+  for (const std::string& name : names) {
+    if (name.ends_with(".safetensors")) candidates.push_back(name);
+    if (other == nullptr && (other = other_format(name)) != nullptr) other_name = name;
+  }
+  if (candidates.size() == 1) return folder / candidates[0];
+  if (candidates.size() > 1) {
+    return fail(ErrorCode::kNotFound,
+                "The folder {} holds {} .safetensors files ({}) but no model.safetensors.index.json that "
+                "says what is where. "
+                "Download the index, or name one of the files.",
+                shown(folder), candidates.size(), printable(join(candidates, ", "), 120));
+  }
+  if (other != nullptr) {
+    return fail(ErrorCode::kUnsupported,
+                "The folder {} holds {} ({}) but no .safetensors file. {}. Convert the model.", shown(folder),
+                printable(other_name), other->what, kReads);
+  }
+  return fail(ErrorCode::kNotFound,
+              "The folder {} holds no weights: neither model.safetensors nor model.safetensors.index.json "
+              "nor any other "
+              ".safetensors file is there. Download them.",
+              shown(folder));
+}
+
+Result<TensorStore> open_weights(const fs::path& weights) {
+  return weights.string().ends_with(kIndexSuffix) ? open_safetensors_index(weights)
+                                                  : open_safetensors(weights);
+}
+
+Result<Json> read_json_object(const fs::path& file) {
+  DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMaxConfigBytes));
+  const std::string what = fmt::format("The file {}", shown(file));
+  DOPPLER_ASSIGN(Json value, parse_json(text, what));
+  if (!value.is_object()) {
+    return fail(ErrorCode::kCorrupt, "{} holds JSON of the kind {} instead of an object. Download it again.",
+                what, value.type_name());
+  }
+  return value;
+}
+
+// The weights' file of a path the user gave, with everything wrong about the path said.
+Result<fs::path> resolve_weights(const fs::path& model) {
+  std::error_code error;
+  const fs::file_status status = fs::status(model, error);
+  if (!fs::exists(status)) {
+    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
+      return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.", shown(model),
+                  error.message());
+    }
+    return fail(ErrorCode::kNotFound, "The model {} does not exist. Check the path.", shown(model));
+  }
+  if (fs::is_directory(status)) return find_weights(model);
+  const std::string name = model.filename().string();
+  if (name.ends_with(".safetensors") || name.ends_with(kIndexSuffix)) return model;
+  const OtherFormat* other = other_format(name);
+  return fail(ErrorCode::kUnsupported, "The file {} is {}. {}. Give one of those.", shown(model),
+              other != nullptr ? other->what : "of a kind that Doppler does not know", kReads);
+}
+
+}  // namespace
+
+Result<Json> read_config(const fs::path& folder) {
+  const fs::path file = folder / "config.json";
+  auto config = read_json_object(file);
+  if (!config && config.error().code == ErrorCode::kNotFound) {
+    return fail(
+        ErrorCode::kNotFound,
+        "The folder {} holds no config.json, which says what the model is. Download it next to the weights.",
+        shown(folder));
+  }
+  return config;
+}
+
+Result<ModelFiles> open_model_files(const fs::path& model) {
+  DOPPLER_ASSIGN(const fs::path weights, resolve_weights(model));
+  ModelFiles files;
+  files.folder = weights.has_parent_path() ? weights.parent_path() : fs::path(".");
+  DOPPLER_ASSIGN(files.config, read_config(files.folder));
+  auto generation = read_json_object(files.folder / "generation_config.json");
+  if (generation) {
+    files.generation_config = std::move(*generation);
+  } else if (generation.error().code != ErrorCode::kNotFound) {
+    return std::unexpected(std::move(generation).error());
+  }
+  DOPPLER_ASSIGN(files.tensors, open_weights(weights));
+  return files;
+}
+
+}  // namespace doppler

@@ -1,0 +1,91 @@
+// Sharded models: the index file, its shards, and that both tell the same story.
+#include <set>
+
+#include "base/json.h"
+#include "base/text.h"
+#include "formats/safetensors.h"
+
+namespace doppler {
+namespace {
+
+// The largest published indexes (a few hundred thousand tensors) stay below 50 MB.
+constexpr std::uint64_t kMaxIndexBytes = 100'000'000;
+
+// tensor name -> shard file name
+using WeightMap = std::map<std::string, std::string, std::less<>>;
+
+// A bare name of a file in the index's folder: no path may lead out of it.
+bool is_plain_file_name(std::string_view name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
+}
+
+Result<WeightMap> read_weight_map(const std::filesystem::path& index_file) {
+  const std::string what = fmt::format("The file {}", printable(index_file.string(), 200));
+  DOPPLER_ASSIGN(const std::string text, read_text_file(index_file, kMaxIndexBytes));
+  DOPPLER_ASSIGN(const Json index, parse_json(text, what));
+  const auto map = index.is_object() ? index.find("weight_map") : index.end();
+  if (map == index.end() || !map->is_object()) {
+    return fail(ErrorCode::kCorrupt,
+                "{} has no object weight_map, which names the shard of every tensor. Download it again.",
+                what);
+  }
+  WeightMap weights;
+  for (const auto& [name, shard] : map->items()) {
+    const std::string* file = shard.get_ptr<const std::string*>();
+    if (file == nullptr || !is_plain_file_name(*file)) {
+      return fail(
+          ErrorCode::kCorrupt,
+          "{} puts the tensor {} into {}, which is not the name of a file beside it. Download it again.",
+          what, printable(name), printable(shard.dump(-1, ' ', false, Json::error_handler_t::replace)));
+    }
+    weights.emplace(name, *file);
+  }
+  if (weights.empty()) {
+    return fail(ErrorCode::kCorrupt, "{} has an empty weight_map. Download it again.", what);
+  }
+  return weights;
+}
+
+// Every tensor of the shard must be expected there.
+Status check_shard(const TensorStore& shard, const std::string& file, const WeightMap& weights,
+                   const std::filesystem::path& index_file) {
+  for (const auto& [name, tensor] : shard.tensors()) {
+    const auto expected = weights.find(name);
+    if (expected != weights.end() && expected->second == file) continue;
+    return fail(ErrorCode::kCorrupt,
+                "The shard {} holds the tensor {}, which the index {} {}. Download both again.",
+                printable(file), printable(name), printable(index_file.filename().string()),
+                expected == weights.end() ? std::string("does not name")
+                                          : fmt::format("puts into {}", printable(expected->second)));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<TensorStore> open_safetensors_index(const std::filesystem::path& index_file) {
+  DOPPLER_ASSIGN(const WeightMap weights, read_weight_map(index_file));
+  std::set<std::string> files;
+  for (const auto& [name, file] : weights) files.insert(file);
+  TensorStore store;
+  for (const std::string& file : files) {
+    auto shard = open_safetensors(index_file.parent_path() / file);
+    if (!shard && shard.error().code == ErrorCode::kNotFound) {
+      return fail(ErrorCode::kNotFound, "The shard {}, which the index {} names, is missing. Download it.",
+                  printable(file), printable(index_file.string(), 200));
+    }
+    DOPPLER_TRY(shard);
+    DOPPLER_TRY(check_shard(*shard, file, weights, index_file));
+    DOPPLER_TRY(store.merge(std::move(*shard)));
+  }
+  for (const auto& [name, file] : weights) {
+    if (store.find(name) != nullptr) continue;
+    return fail(ErrorCode::kCorrupt,
+                "The index {} puts the tensor {} into {}, which does not hold it. Download both again.",
+                printable(index_file.filename().string()), printable(name), printable(file));
+  }
+  return store;
+}
+
+}  // namespace doppler

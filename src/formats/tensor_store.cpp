@@ -1,0 +1,60 @@
+#include "formats/tensor_store.h"
+
+#include <cstring>
+#include <new>
+
+#include "base/text.h"
+
+namespace doppler {
+
+const TensorView* TensorStore::find(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+std::uint64_t TensorStore::total_bytes() const {
+  std::uint64_t total = 0;  // cannot overflow: every tensor has its own bytes in memory
+  for (const auto& [name, tensor] : tensors_) total += tensor.data.size();
+  return total;
+}
+
+Status TensorStore::add(TensorView tensor) {
+  std::string name = tensor.name;
+  const auto [place, fresh] = tensors_.try_emplace(std::move(name), std::move(tensor));
+  if (!fresh) {
+    return fail(ErrorCode::kCorrupt,
+                "The model holds two tensors named {}. Remove one of the files they are in.",
+                printable(place->first));
+  }
+  return {};
+}
+
+Status TensorStore::merge(TensorStore other) {
+  for (auto& [name, tensor] : other.tensors_) DOPPLER_TRY(add(std::move(tensor)));
+  for (auto& [key, value] : other.metadata_) add_metadata(key, std::move(value));
+  for (MappedFile& file : other.files_) keep(std::move(file));
+  for (auto& copy : other.copies_) copies_.push_back(std::move(copy));
+  copied_bytes_ += other.copied_bytes_;
+  return {};
+}
+
+Status TensorStore::align() {
+  for (auto& [name, tensor] : tensors_) {
+    if (aligned(tensor)) continue;
+    // operator new aligns for every scalar type, which is all that aligned() asks.
+    auto* bytes = new (std::nothrow) std::byte[tensor.data.size()];
+    if (bytes == nullptr) {
+      return fail(ErrorCode::kLimit,
+                  "The tensor {} is not aligned in its file and its copy of {} does not fit into memory. "
+                  "Save the model again with a current safetensors library.",
+                  printable(name), human_bytes(tensor.data.size()));
+    }
+    copies_.emplace_back(bytes, std::default_delete<const std::byte[]>());
+    std::memcpy(bytes, tensor.data.data(), tensor.data.size());
+    tensor.data = {bytes, tensor.data.size()};
+    copied_bytes_ += tensor.data.size();
+  }
+  return {};
+}
+
+}  // namespace doppler

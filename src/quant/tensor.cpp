@@ -1,0 +1,60 @@
+#include "quant/tensor.h"
+
+#include <fmt/ranges.h>
+
+#include "base/checked.h"
+
+namespace doppler {
+
+std::string describe_shape(const Shape& shape) {
+  return shape.empty() ? std::string("scalar") : fmt::format("{}", fmt::join(shape, " x "));
+}
+
+std::optional<std::uint64_t> element_count(const Shape& shape) {
+  // A zero anywhere makes the tensor empty, whatever the other dimensions multiply to.
+  for (const std::uint64_t dim : shape) {
+    if (dim == 0) return 0;
+  }
+  Checked count = 1;
+  for (const std::uint64_t dim : shape) count = count * dim;
+  return count.get();
+}
+
+std::optional<std::uint64_t> byte_size(DType dtype, const Shape& shape) {
+  const auto count = element_count(shape);
+  if (!count) return std::nullopt;
+  const DTypeInfo& info = dtype_info(dtype);
+  if (*count % info.block_values != 0) return std::nullopt;
+  const auto bits = (Checked(*count / info.block_values) * info.block_bits).get();
+  if (!bits || *bits % 8 != 0) return std::nullopt;
+  return *bits / 8;
+}
+
+bool aligned(const TensorView& tensor) {
+  return reinterpret_cast<std::uintptr_t>(tensor.data.data()) % dtype_info(tensor.dtype).alignment == 0;
+}
+
+Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std::uint64_t count,
+                              std::string name) {
+  const std::uint64_t rows = matrix.shape.empty() ? 0 : matrix.shape[0];
+  if (!(Checked(begin) + Checked(count)).at_most(rows)) {
+    return fail(ErrorCode::kMismatch,
+                "The tensor {} ({}) has no rows {} to {}. Check the sizes that the configuration gives.",
+                matrix.name, describe_shape(matrix.shape), begin, begin + count);
+  }
+  TensorView slice{std::move(name), matrix.dtype, matrix.shape, {}};
+  slice.shape[0] = begin;
+  const auto offset = byte_size(matrix.dtype, slice.shape);
+  slice.shape[0] = count;
+  const auto size = byte_size(matrix.dtype, slice.shape);
+  if (!offset || !size) {
+    return fail(ErrorCode::kMismatch,
+                "The rows {} to {} of the tensor {} ({}, {}) do not begin and end on whole bytes. "
+                "Store it as another type.",
+                begin, begin + count, matrix.name, dtype_name(matrix.dtype), describe_shape(matrix.shape));
+  }
+  slice.data = matrix.data.subspan(*offset, *size);
+  return slice;
+}
+
+}  // namespace doppler
