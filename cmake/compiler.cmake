@@ -10,7 +10,9 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2")
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 add_library(doppler_options INTERFACE)
-target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor)
+# Designated initialisers that leave out members with defaults are how options are written here.
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
+                       -Wno-missing-field-initializers)
 if(DOPPLER_WERROR)
   target_compile_options(doppler_options INTERFACE -Werror)
 endif()

@@ -36,7 +36,7 @@ Result<const FamilyRule*> find_family(const ConfigReader& config) {
 Status read_eos(const ConfigReader& reader, ModelSpec& spec) {
   if (!spec.eos_ids.empty() || !reader.has("eos_token_id")) return {};
   std::vector<std::uint64_t> ids;
-  if (reader.is_array("eos_token_id")) {
+  if (reader.json().contains("eos_token_id") && reader.json()["eos_token_id"].is_array()) {
     DOPPLER_ASSIGN(const auto list, reader.get_uints("eos_token_id"));
     ids = list.value_or(ids);
   } else {

@@ -70,6 +70,11 @@ Result<bool> SpecBuilder::get_bool(std::string_view path, std::string_view key, 
   return read.value_or(fallback);
 }
 
+bool says_null(const ConfigReader& config, std::string_view key) {
+  const auto found = config.json().find(std::string(key));
+  return found != config.json().end() && found->is_null();
+}
+
 Result<Activation> parse_activation(std::string_view name, const std::string& where) {
   struct Known {
     std::string_view name;

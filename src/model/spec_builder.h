@@ -66,6 +66,9 @@ Status read_layer_types(SpecBuilder& builder, std::optional<std::uint64_t> defau
 // Applies to every layer: spec.layers[i].attention.scale = scale.
 void set_attention_scale(SpecBuilder& builder, double scale, std::string source);
 
+// The key is there and says null, which some families take for "off" where an absent key means their default.
+bool says_null(const ConfigReader& config, std::string_view key);
+
 Result<Activation> parse_activation(std::string_view name, const std::string& where);
 
 }  // namespace doppler

@@ -18,9 +18,9 @@ bool last_of_period(std::uint32_t layer, std::uint32_t period) { return (layer +
 
 Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::string_view key, std::optional<double> fallback) {
   // null switches a softcap off, an absent key means the family's default.
-  if (builder.config().is_null(key)) fallback = std::nullopt;
+  if (says_null(builder.config(), key)) fallback = std::nullopt;
   if (!builder.config().has(key) && !fallback) {
-    builder.note(std::string(path), "none", builder.config().is_null(key) ? builder.config().where(key) : builder.default_source());
+    builder.note(std::string(path), "none", says_null(builder.config(), key) ? builder.config().where(key) : builder.default_source());
     return 0.0;
   }
   DOPPLER_ASSIGN(const double cap, builder.get_number(path, key, fallback));

@@ -11,7 +11,7 @@ constexpr std::string_view kTypes[] = {"mistral"};
 Status fill(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.num_key_value_heads = 8, .max_position_embeddings = 4096 * 32}));
   // The class defaults to a window of 4096; "sliding_window": null in the file means none.
-  const bool says_none = builder.config().is_null("sliding_window");
+  const bool says_none = says_null(builder.config(), "sliding_window");
   const auto always = [](bool full) {
     return full ? +[](std::uint32_t, std::uint32_t) { return true; } : +[](std::uint32_t, std::uint32_t) { return false; };
   };
