@@ -1,0 +1,175 @@
+#include "inspect/recording.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/text.h"
+#include "formats/safetensors.h"
+
+namespace doppler {
+namespace {
+
+constexpr std::string_view kIdTensors[] = {"prompt_ids", "greedy_ids"};
+
+Result<std::vector<std::int32_t>> read_ids(const TensorView& tensor) {
+  if (tensor.shape.size() != 1 || (tensor.dtype != DType::kI32 && tensor.dtype != DType::kI64)) {
+    return fail(ErrorCode::kMismatch, "The recording's {} is {} of shape {}, but it must be a list of I32 or I64.", tensor.name,
+                dtype_name(tensor.dtype), describe_shape(tensor.shape));
+  }
+  const std::size_t size = tensor.dtype == DType::kI32 ? 4 : 8;
+  std::vector<std::int32_t> ids;
+  for (std::size_t i = 0; i < tensor.shape[0]; ++i) {
+    std::int64_t id = 0;  // little-endian, as safetensors stores it
+    std::memcpy(&id, tensor.data.data() + i * size, size);
+    if (size == 4) id = static_cast<std::int32_t>(id);
+    if (id < 0 || id > INT32_MAX) {
+      return fail(ErrorCode::kMismatch, "The recording's {} holds {} at place {}, which is no token id.", tensor.name, id, i);
+    }
+    ids.push_back(static_cast<std::int32_t>(id));
+  }
+  return ids;
+}
+
+Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, std::size_t greedy_tokens) {
+  if (tensor.dtype != DType::kF32 || tensor.shape.size() < 2 || tensor.shape.size() > 3) {
+    return fail(ErrorCode::kMismatch, "The recording's {} is {} of shape {}, but stages are F32 of [tokens, width] or [tokens, heads, dim].",
+                printable(tensor.name), dtype_name(tensor.dtype), describe_shape(tensor.shape));
+  }
+  const bool decode = tensor.name == "decode_logits";
+  const std::size_t rows = decode ? greedy_tokens - std::min<std::size_t>(1, greedy_tokens) : prompt_tokens;
+  if (tensor.shape[0] != rows) {
+    return fail(ErrorCode::kMismatch, "The recording's {} has {} rows, but {} ask for {}.", printable(tensor.name), tensor.shape[0],
+                decode ? "greedy_ids" : "prompt_ids", rows);
+  }
+  std::vector<float> row(*element_count(tensor.shape) / std::max<std::uint64_t>(rows, 1));
+  for (std::size_t r = 0; r < rows; ++r) {
+    DOPPLER_TRY(decode_f32(tensor, r * row.size(), row));
+    const auto nan = std::find_if(row.begin(), row.end(), [](float x) { return std::isnan(x); });
+    if (nan != row.end()) {
+      return fail(ErrorCode::kMismatch, "The recording's {} holds NaN at token {}, place {}. Record it again.", printable(tensor.name), r,
+                  nan - row.begin());
+    }
+  }
+  return {};
+}
+
+// Keeps every stage's rows, in step order.
+class Collector final : public Tap {
+ public:
+  explicit Collector(bool scores) : scores_(scores) {}
+  struct Kept {
+    std::size_t rows = 0, width = 0, heads = 1;
+    std::vector<float> data;
+  };
+  bool wants(Stage stage, int) const override { return stage != Stage::kAttnScores || scores_; }
+  void on_stage(const TapEvent& event) override {
+    Kept& kept = stages_[stage_key(event.stage, event.layer)];
+    if (event.stage == Stage::kAttnScores) widen(kept, event);
+    kept.rows += event.rows;
+    kept.width = event.width, kept.heads = event.heads;
+    kept.data.insert(kept.data.end(), event.data.begin(), event.data.end());
+  }
+  std::map<std::string, Kept>& stages() { return stages_; }
+
+ private:
+  // Later steps see more positions: earlier rows get masked columns for them.
+  static void widen(Kept& kept, const TapEvent& event) {
+    if (kept.rows == 0 || kept.width == event.width) return;
+    const std::size_t was = kept.width / kept.heads, now = event.width / event.heads;
+    std::vector<float> wider(kept.rows * event.width, -INFINITY);
+    for (std::size_t r = 0; r < kept.rows * kept.heads; ++r) std::copy_n(&kept.data[r * was], was, &wider[r * now]);
+    kept.data = std::move(wider);
+  }
+  std::map<std::string, Kept> stages_;
+  bool scores_;
+};
+
+template <typename T>
+TensorView view_of(std::string name, DType dtype, Shape shape, const std::vector<T>& data) {
+  return {std::move(name), dtype, std::move(shape), std::as_bytes(std::span(data))};
+}
+
+}  // namespace
+
+std::int32_t argmax(std::span<const float> row) {
+  std::int32_t best = -1;
+  for (std::size_t i = 0; i < row.size(); ++i) {
+    if (std::isnan(row[i])) continue;
+    if (best < 0 || row[i] > row[static_cast<std::size_t>(best)]) best = static_cast<std::int32_t>(i);
+  }
+  return best;
+}
+
+Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
+                                    std::uint32_t piece, bool all_logits, Tap* tap) {
+  const std::size_t most = piece == 0 ? backend.options().max_step_tokens : std::min(piece, backend.options().max_step_tokens);
+  std::span<const float> logits;
+  for (std::size_t begin = 0; begin < ids.size(); begin += most) {
+    const std::size_t count = std::min(most, ids.size() - begin);
+    StepInput input;
+    for (std::size_t i = 0; i < count; ++i) {
+      input.ids.push_back(ids[begin + i]);
+      input.positions.push_back(static_cast<std::int32_t>(backend.length(slot) + i));
+      input.slots.push_back(static_cast<std::int32_t>(slot));
+      input.wants_logits.push_back(all_logits || begin + i + 1 == ids.size());
+    }
+    DOPPLER_ASSIGN(logits, backend.step(input, tap));
+  }
+  return logits;
+}
+
+Result<Recording> open_recording(const std::filesystem::path& file) {
+  Recording recording;
+  DOPPLER_ASSIGN(recording.tensors, open_safetensors(file));
+  const TensorView* prompt = recording.tensors.find("prompt_ids");
+  if (prompt == nullptr) {
+    return fail(ErrorCode::kMismatch, "The file {} has no tensor prompt_ids, so it is no recording. Give a file made by doppler record or its transformers counterpart.", file.string());
+  }
+  DOPPLER_ASSIGN(recording.prompt_ids, read_ids(*prompt));
+  if (recording.prompt_ids.empty()) return fail(ErrorCode::kMismatch, "The recording {} has no prompt tokens.", file.string());
+  if (const TensorView* greedy = recording.tensors.find("greedy_ids")) {
+    DOPPLER_ASSIGN(recording.greedy_ids, read_ids(*greedy));
+  }
+  for (const auto& [name, tensor] : recording.tensors.tensors()) {
+    if (std::find(std::begin(kIdTensors), std::end(kIdTensors), name) != std::end(kIdTensors)) continue;
+    if (name.ends_with(".attn_scores")) continue;  // -inf where masked, and of its own shape
+    DOPPLER_TRY(check_stage_tensor(tensor, recording.prompt_ids.size(), recording.greedy_ids.size()));
+  }
+  return recording;
+}
+
+Status record_run(Backend& backend, const RecordOptions& options, const std::filesystem::path& file) {
+  // Opened before the work, so that an unwritable place costs nothing.
+  backend.clear(0);
+  Collector collector(options.attention_scores);
+  DOPPLER_ASSIGN(std::span<const float> logits, feed(backend, 0, options.prompt_ids, 0, true, &collector));
+  const std::size_t vocab = backend.plan().vocab_size;
+  std::vector<std::int32_t> greedy;
+  std::vector<float> decode_logits;
+  if (options.decode_steps > 0) greedy.push_back(argmax(logits.last(vocab)));
+  for (std::uint32_t step = 0; step < options.decode_steps; ++step) {
+    if (greedy.back() < 0) return fail(ErrorCode::kMismatch, "The logits of decode step {} are all NaN. Check the weights.", step);
+    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr));
+    decode_logits.insert(decode_logits.end(), logits.begin(), logits.end());
+    greedy.push_back(argmax(logits));
+  }
+  std::vector<TensorView> tensors;
+  for (const auto& [name, kept] : collector.stages()) {
+    Shape shape = {kept.rows, kept.width};
+    if (kept.heads > 1 || name.find("_rope") != std::string::npos || name.ends_with("q_norm") || name.ends_with("k_norm")) {
+      shape = {kept.rows, kept.heads, kept.width / kept.heads};
+    }
+    // Projections and the heads' output are recorded flat, as the modules of transformers return them.
+    if (name.ends_with("_proj") || name.ends_with("attn_out")) shape = {kept.rows, kept.width};
+    tensors.push_back(view_of(name, DType::kF32, std::move(shape), kept.data));
+  }
+  tensors.push_back(view_of("prompt_ids", DType::kI32, {options.prompt_ids.size()}, options.prompt_ids));
+  if (!greedy.empty()) {
+    tensors.push_back(view_of("greedy_ids", DType::kI32, {greedy.size()}, greedy));
+    tensors.push_back(view_of("decode_logits", DType::kF32, {greedy.size() - 1, vocab}, decode_logits));
+  }
+  return write_safetensors(file, tensors, {{"producer", fmt::format("doppler {}", backend.name())}, {"dtype", "float32"}});
+}
+
+}  // namespace doppler

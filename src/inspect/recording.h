@@ -1,0 +1,46 @@
+// Recordings: what a model computes for one prompt, stage by stage, as a safetensors file. Made by Doppler or by
+// transformers; the format is the same (docs/recordings.md).
+#pragma once
+
+#include <filesystem>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "formats/tensor_store.h"
+
+namespace doppler {
+
+// A recording opened for reading; stage tensors stay in the mapped file.
+struct Recording {
+  TensorStore tensors;
+  std::vector<std::int32_t> prompt_ids;
+  std::vector<std::int32_t> greedy_ids;  // first entry chosen by the prompt's last logits; may be empty
+};
+
+// Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes than
+// float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN.
+Result<Recording> open_recording(const std::filesystem::path& file);
+
+struct RecordOptions {
+  std::vector<std::int32_t> prompt_ids;
+  std::uint32_t decode_steps = 0;
+  bool attention_scores = false;  // [tokens, heads, positions]: large
+};
+
+// Runs the prompt in slot 0 with every stage tapped, then decode_steps greedy steps, and writes the recording.
+// The file appears only when complete.
+Status record_run(Backend& backend, const RecordOptions& options, const std::filesystem::path& file);
+
+// Index of the largest value; the lower id wins a tie. -1 for an empty or all-NaN row.
+std::int32_t argmax(std::span<const float> row);
+
+// Feeds ids[0..] into `slot`, continuing its cache, in steps of at most `piece` tokens (0: as many as fit).
+// All rows' logits are asked for when `all_logits`, else the last one's. Returns the last step's logits.
+Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
+                                    std::uint32_t piece, bool all_logits, Tap* tap);
+
+}  // namespace doppler
