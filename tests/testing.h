@@ -67,7 +67,7 @@ inline void expect_error_parts(const doppler::Error& error, std::initializer_lis
 }
 #define EXPECT_ERROR(expr, ...)                                                      \
   do {                                                                               \
-    auto doppler_result_ = (expr);                                                   \
+    const auto& doppler_result_ = (expr);                                                 \
     EXPECT_FALSE(doppler_result_.has_value()) << "expected an error";                \
     if (!doppler_result_.has_value()) expect_error_parts(doppler_result_.error(), {__VA_ARGS__}); \
   } while (0)

@@ -1,4 +1,5 @@
-// Reading and writing files: mapped read-only bytes, whole small files, and outputs that appear only when complete.
+// Reading and writing files: mapped read-only bytes, whole small files, and outputs that appear only when
+// complete.
 #pragma once
 
 #include <cstddef>
@@ -32,7 +33,9 @@ class MappedFile {
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 
 // A file that appears under its name only after commit() has put every byte on disk; until then it is a
-// neighbour named NAME.partial-PID, which the destructor removes. Errors: kIo with the system's reason.
+// neighbour named NAME.partial-PID, which the destructor removes. A link is followed, so that its target is
+// replaced. Errors: kIo with the system's reason, or because the name belongs to a folder or a device;
+// kNotFound for a folder that does not exist.
 class OutputFile {
  public:
   static Result<OutputFile> create(const std::filesystem::path& path);
@@ -42,6 +45,7 @@ class OutputFile {
 
   Status write(std::span<const std::byte> bytes);
   Status write(std::string_view text) { return write(std::as_bytes(std::span(text.data(), text.size()))); }
+  // Errors: kIo, also when an earlier write failed.
   Status commit();
 
  private:

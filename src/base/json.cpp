@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace doppler {
 namespace {
 
@@ -27,7 +29,8 @@ std::string describe_position(std::string_view text, std::size_t offset) {
   const std::string_view before = text.substr(0, offset);
   const auto line = 1 + std::count(before.begin(), before.end(), '\n');
   const std::size_t last = before.rfind('\n');
-  return fmt::format("line {}, column {}", line, offset - (last == std::string_view::npos ? 0 : last + 1) + 1);
+  return fmt::format("line {}, column {}", line,
+                     offset - (last == std::string_view::npos ? 0 : last + 1) + 1);
 }
 
 Status check_json_depth(std::string_view text, std::string_view what) {
@@ -36,13 +39,16 @@ Status check_json_depth(std::string_view text, std::string_view what) {
   for (std::size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
     if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
+      if (c == '\\')
+        ++i;
+      else if (c == '"')
+        in_string = false;
     } else if (c == '"') {
       in_string = true;
     } else if (c == '[' || c == '{') {
       if (++depth > kMaxJsonDepth) {
-        return fail(ErrorCode::kCorrupt, "{} nests deeper than {} levels at {}. Check that it is the right file.", what,
+        return fail(ErrorCode::kCorrupt,
+                    "{} nests deeper than {} levels at {}. Check that it is the right file.", what,
                     kMaxJsonDepth, describe_position(text, i));
       }
     } else if (c == ']' || c == '}') {
@@ -59,8 +65,11 @@ Result<Json> parse_json(std::string_view text, std::string_view what) {
   Json::sax_parse(text.begin(), text.end(), &parser);
   if (parser.failed || root.is_discarded()) {
     const std::size_t at = parser.position_ > 0 ? parser.position_ - 1 : 0;
-    return fail(ErrorCode::kCorrupt, "{} is not valid JSON at {}. Download it again or correct it there.", what,
-                describe_position(text, at));
+    const std::string_view rest = at < text.size() ? text.substr(at) : std::string_view();
+    const std::string found =
+        rest.empty() ? "where it ends" : fmt::format("near \"{}\"", printable(rest, 20));
+    return fail(ErrorCode::kCorrupt, "{} is not valid JSON at {}, {}. Download it again or correct it there.",
+                what, describe_position(text, at), found);
   }
   return root;
 }

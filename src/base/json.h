@@ -14,8 +14,9 @@ using Json = nlohmann::json;
 // Deeper nesting than any model file has; recursion over a parsed value stays harmless below it.
 inline constexpr int kMaxJsonDepth = 64;
 
-// Parses UTF-8 JSON. `what` names the source in messages ("The file config.json").
-// Errors: kCorrupt with line and column; nesting beyond kMaxJsonDepth.
+// Parses UTF-8 JSON. `what` names the source in messages ("The file config.json"). Of a key that comes twice
+// the last value counts, as in Python. NaN and Infinity, which Python writes but JSON does not have, are
+// errors. Errors: kCorrupt with line and column; nesting beyond kMaxJsonDepth.
 Result<Json> parse_json(std::string_view text, std::string_view what);
 
 // The depth check alone, for callers that use nlohmann's SAX interface on large files.

@@ -55,7 +55,8 @@ std::size_t utf8_sequence_length(std::string_view text) {
 std::size_t incomplete_utf8_suffix(std::string_view text) {
   for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const std::string_view tail = text.substr(text.size() - back);
-    if ((static_cast<unsigned char>(tail[0]) & 0xc0) == 0x80) continue;  // a continuation byte: look further back
+    if ((static_cast<unsigned char>(tail[0]) & 0xc0) == 0x80)
+      continue;  // a continuation byte: look further back
     std::size_t wanted = 0;
     const std::size_t valid = valid_prefix(tail, wanted);
     return wanted > back && valid == back ? back : 0;
@@ -108,10 +109,14 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
 }
 
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
+  // Names of models and options are short; the cap keeps the quadratic comparison harmless for hostile ones.
+  constexpr std::size_t kMaxName = 256;
   std::string best;
+  if (name.size() > kMaxName) return best;
   std::size_t best_distance = std::max<std::size_t>(1, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
-    if (candidate.size() > name.size() + best_distance || name.size() > candidate.size() + best_distance) continue;
+    if (candidate.size() > name.size() + best_distance || name.size() > candidate.size() + best_distance)
+      continue;
     std::vector<std::size_t> row(candidate.size() + 1);
     for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
     for (std::size_t i = 1; i <= name.size(); ++i) {

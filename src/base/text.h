@@ -16,7 +16,8 @@ std::string human_bytes(std::uint64_t bytes);
 // cut with "…" after max_bytes.
 std::string printable(std::string_view text, std::size_t max_bytes = 80);
 
-// The candidate with the smallest edit distance to `name`, or empty if none is near (more than a third differs).
+// The candidate with the smallest edit distance to `name`, or empty if none is near (more than a third
+// differs).
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates);
 
 // Length in bytes of the UTF-8 sequence at the start of `text` (RFC 3629: no overlong forms, no surrogates,
@@ -26,7 +27,8 @@ std::size_t utf8_sequence_length(std::string_view text);
 // The number of bytes at the end of `text` that begin a character but do not complete it (0 to 3).
 std::size_t incomplete_utf8_suffix(std::string_view text);
 
-// Every invalid byte replaced by U+FFFD, one per maximal invalid part (as Unicode recommends and Python does).
+// Every invalid byte replaced by U+FFFD, one per maximal invalid part (as Unicode recommends and Python
+// does).
 std::string utf8_lossy(std::string_view bytes);
 
 std::string join(std::span<const std::string> parts, std::string_view separator);

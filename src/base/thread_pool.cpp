@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
+#include <system_error>
 
 namespace doppler {
 namespace {
@@ -20,7 +21,11 @@ void pause() {
 
 ThreadPool::ThreadPool(std::size_t threads) {
   if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  try {
+    for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error&) {
+    // The system has no more threads for us: work with those it gave.
+  }
 }
 
 ThreadPool::~ThreadPool() {
@@ -44,8 +49,10 @@ void ThreadPool::run(const std::function<void(std::size_t)>& body) {
   }
   body(0);
   for (int spins = 0; pending_ > 0; ++spins) {
-    if (spins < kSpins) pause();
-    else std::this_thread::yield();
+    if (spins < kSpins)
+      pause();
+    else
+      std::this_thread::yield();
   }
 }
 
