@@ -1,0 +1,132 @@
+#include "engine/generate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+
+#include "engine/sampler.h"
+#include "engine/stop_strings.h"
+#include "tokenizer/stream_decoder.h"
+
+namespace doppler {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double milliseconds_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
+
+// Text on its way out: whole characters, stop strings held back, the callback's wish to end remembered.
+class TextStream {
+ public:
+  TextStream(const Tokenizer* tokenizer, const GenerateOptions& options, const OnText& on_text)
+      : stops_(options.stop), on_text_(on_text) {
+    if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
+  }
+
+  Status feed(TokenId id) {
+    if (!decoder_) return {};
+    DOPPLER_ASSIGN(const std::string text, decoder_->feed(id));
+    emit(stops_.feed(text));
+    return {};
+  }
+
+  void finish() {
+    if (!decoder_ || stops_.found()) return;
+    emit(stops_.feed(decoder_->flush()));
+    if (!stops_.found()) emit(stops_.flush());
+  }
+
+  bool stop_found() const { return stops_.found(); }
+  bool declined() const { return declined_; }
+  std::string take() { return std::move(text_); }
+
+ private:
+  void emit(const std::string& text) {
+    if (text.empty()) return;
+    text_ += text;
+    if (on_text_ && !declined_ && !on_text_(text)) declined_ = true;
+  }
+
+  std::optional<StreamDecoder> decoder_;
+  StopStrings stops_;
+  const OnText& on_text_;
+  std::string text_;
+  bool declined_ = false;
+};
+
+// PAD that also ends sequences is a stop token, and may win as such.
+TokenId masked_pad(const ModelSpec& spec) {
+  const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
+  return ends ? -1 : spec.pad_id;
+}
+
+}  // namespace
+
+Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
+                                  std::span<const TokenId> prompt, const GenerateOptions& options,
+                                  const OnText& on_text, const CancelToken* cancel) {
+  DOPPLER_TRY(check_generate_options(options, spec.vocab_size));
+  if (tokenizer == nullptr && !options.stop.empty()) {
+    return fail(ErrorCode::kUsage, "Stop strings need a tokenizer, and the model's folder has none. Leave them out.");
+  }
+  Generation result;
+  result.prompt_ids.assign(prompt.begin(), prompt.end());
+  result.timings.prompt_tokens = prompt.size();
+  const auto finish = [&](StopReason reason) {
+    result.stop_reason = reason;
+    result.timings.generated_tokens = result.ids.size();
+  };
+  const Clock::time_point start = Clock::now();
+  DOPPLER_ASSIGN(std::span<const float> logits, session.prompt(prompt, cancel, &result.timings.cached_tokens));
+  if (logits.empty()) {
+    finish(StopReason::kCancelled);
+    result.timings.prompt_ms = milliseconds_since(start);
+    return result;
+  }
+  Sampler sampler(options, masked_pad(spec));
+  TextStream stream(tokenizer, options, on_text);
+  std::vector<TokenId> history(prompt.begin(), prompt.end());
+  Clock::time_point first_token = Clock::now();
+  StopReason reason = StopReason::kMaxTokens;
+  while (result.ids.size() < options.max_tokens) {
+    if (cancel != nullptr && cancel->cancelled()) {
+      reason = StopReason::kCancelled;
+      break;
+    }
+    DOPPLER_ASSIGN(const TokenId id, sampler.sample(logits, history, result.ids.size()));
+    if (result.ids.empty()) first_token = Clock::now();
+    const bool eos = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
+    if (eos && !options.ignore_eos) {
+      reason = StopReason::kEos;
+      break;
+    }
+    result.ids.push_back(id);
+    history.push_back(id);
+    DOPPLER_TRY(stream.feed(id));
+    if (stream.stop_found()) {
+      reason = StopReason::kStopString;
+      break;
+    }
+    if (stream.declined()) {
+      reason = StopReason::kCancelled;
+      break;
+    }
+    if (result.ids.size() == options.max_tokens) break;
+    if (session.full()) {
+      reason = StopReason::kContextEnd;
+      break;
+    }
+    DOPPLER_ASSIGN(logits, session.append(id));
+  }
+  stream.finish();
+  if (stream.stop_found()) reason = StopReason::kStopString;
+  result.text = stream.take();
+  finish(reason);
+  result.timings.prompt_ms = std::chrono::duration<double, std::milli>(first_token - start).count();
+  result.timings.decode_ms = milliseconds_since(first_token);
+  return result;
+}
+
+}  // namespace doppler
