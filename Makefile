@@ -1,13 +1,43 @@
-# The front door: every target builds what it needs, installing missing packages first on Debian and Ubuntu.
-.PHONY: run build test check format bench fuzz clean
+# The front door. Every target installs what is missing (Debian, Ubuntu) and builds what it needs.
+#   make run      let the demo model answer "The color of the sky is"
+#   make test     every test
+#   make build    the program, at build/release/doppler
+#   make sanitize every test under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make fuzz     a minute of fuzzing for each parser
+#   make bench    decode speed against memory bandwidth
+#   make format   clang-format over everything
+.PHONY: run build test sanitize fuzz bench format clean deps
 JOBS ?= $(shell nproc)
+FUZZ_SECONDS ?= 60
 
-build: build/release/build.ninja
+run: build
+	build/release/doppler run demo "The color of the sky is" --raw --max-tokens 40
+
+deps:
+	@scripts/install_deps.sh
+
+build: deps
+	@cmake --preset release -DDOPPLER_TESTS=OFF >/dev/null
 	cmake --build build/release -j $(JOBS)
 
-build/%/build.ninja: CMakeLists.txt CMakePresets.json
-	@scripts/install_deps.sh
-	cmake --preset $*
+test: deps
+	@cmake --preset release -DDOPPLER_TESTS=ON >/dev/null
+	cmake --build build/release -j $(JOBS)
+	ctest --preset release -j $(JOBS)
 
-format:
+sanitize: deps
+	@cmake --preset debug >/dev/null
+	cmake --build build/debug -j $(JOBS)
+	ctest --preset debug -j $(JOBS)
+
+fuzz: deps
+	scripts/run_fuzz.sh $(FUZZ_SECONDS)
+
+bench: build
+	bench/run.sh
+
+format: deps
 	@scripts/format.sh
+
+clean:
+	rm -rf build

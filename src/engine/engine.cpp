@@ -2,25 +2,16 @@
 #include <chrono>
 #include <optional>
 
-#include "backend/backend.h"
-#include "chat/chat_template.h"
 #include "doppler/doppler.h"
 #include "engine/generate.h"
+#include "engine/loaded.h"
 #include "engine/session.h"
 #include "formats/hf_config.h"
-#include "model/family.h"
-#include "tokenizer/tokenizer.h"
 
 namespace doppler {
 
-// The longest context taken unasked: beyond it the cache costs more memory than most conversations need.
-static constexpr std::uint64_t kDefaultContext = 4096;
-
 struct Engine::State {
-  Model model;
-  std::optional<Tokenizer> tokenizer;
-  std::optional<ChatTemplate> chat;
-  std::unique_ptr<Backend> backend;
+  Loaded loaded;
   std::optional<Session> session;
   GenerateOptions defaults;
   double load_ms = 0;
@@ -46,13 +37,6 @@ Result<GenerateOptions> read_defaults(const ModelFiles& files) {
   options.top_p = top_p.value_or(1);
   options.min_p = min_p.value_or(0);
   return options;
-}
-
-bool has_any_file(const std::filesystem::path& folder, std::initializer_list<const char*> names) {
-  return std::any_of(names.begin(), names.end(), [&](const char* name) {
-    std::error_code ignored;
-    return std::filesystem::exists(folder / name, ignored);
-  });
 }
 
 }  // namespace
@@ -83,90 +67,53 @@ Engine::~Engine() = default;
 
 Result<Engine> Engine::load(const std::filesystem::path& path, const LoadOptions& options) {
   const auto start = std::chrono::steady_clock::now();
-  const auto progress = [&](double share, std::string_view what) {
-    if (options.on_progress) options.on_progress(share, what);
-  };
   auto state = std::make_unique<State>();
-  progress(0, "weights");
-  DOPPLER_ASSIGN(state->model, load_model(path));
-  const std::filesystem::path& folder = state->model.files.folder;
-  DOPPLER_ASSIGN(state->defaults, read_defaults(state->model.files));
-  progress(0.4, "tokenizer");
-  if (has_any_file(folder, {"tokenizer.json", "tokenizer.model"})) {
-    DOPPLER_ASSIGN(state->tokenizer, Tokenizer::load(folder));
-  }
-  progress(0.8, "chat template");
-  auto chat = load_chat_template(folder);
-  if (chat) state->chat = std::move(*chat);
-  else if (chat.error().code != ErrorCode::kNotFound) return std::unexpected(std::move(chat).error());
-  progress(0.9, "memory");
-  BackendOptions backend;
-  backend.threads = options.threads;
-  backend.context = options.context != 0 ? options.context : std::min<std::uint64_t>(kDefaultContext, state->model.spec.context_length);
-  DOPPLER_ASSIGN(state->backend, make_backend(options.backend, state->model.spec, state->model.weights, backend));
-  state->session.emplace(*state->backend, 0);
-  progress(1, "ready");
+  DOPPLER_ASSIGN(state->loaded, load_all(path, options));
+  DOPPLER_ASSIGN(state->defaults, read_defaults(state->loaded.model.files));
+  state->session.emplace(*state->loaded.backend, 0);
   state->load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return Engine(std::move(state));
 }
 
 GenerateOptions Engine::default_options() const { return state_->defaults; }
-std::string_view Engine::backend_name() const { return state_->backend->name(); }
-std::uint64_t Engine::context() const { return state_->backend->options().context; }
-bool Engine::has_tokenizer() const { return state_->tokenizer.has_value(); }
-bool Engine::has_chat_template() const { return state_->chat.has_value(); }
-
-static Status need_tokenizer(bool there, const std::filesystem::path& folder) {
-  if (there) return {};
-  return fail(ErrorCode::kNotFound, "The folder {} has neither tokenizer.json nor tokenizer.model, so text cannot become tokens. Add one, or give --prompt-ids.", folder.string());
-}
+std::string_view Engine::backend_name() const { return state_->loaded.backend->name(); }
+std::uint64_t Engine::context() const { return state_->loaded.backend->options().context; }
+bool Engine::has_tokenizer() const { return state_->loaded.tokenizer.has_value(); }
+bool Engine::has_chat_template() const { return state_->loaded.chat.has_value(); }
 
 Result<std::vector<TokenId>> Engine::tokenize(std::string_view text, bool special) const {
-  DOPPLER_TRY(need_tokenizer(has_tokenizer(), state_->model.files.folder));
-  return state_->tokenizer->encode(text, {.add_special = special});
+  if (special) return tokenize_prompt(state_->loaded, text);
+  DOPPLER_TRY(need_tokenizer(state_->loaded));
+  return state_->loaded.tokenizer->encode(text, {.add_special = false});
 }
 
 Result<std::string> Engine::detokenize(std::span<const TokenId> ids) const {
-  DOPPLER_TRY(need_tokenizer(has_tokenizer(), state_->model.files.folder));
-  return state_->tokenizer->decode(ids, true);
+  DOPPLER_TRY(need_tokenizer(state_->loaded));
+  return state_->loaded.tokenizer->decode(ids, true);
 }
 
 Result<std::string> Engine::render_chat(std::span<const Message> messages) const {
-  if (!state_->chat) {
-    return fail(ErrorCode::kNotFound, "The folder {} has no chat template. Use a model made for chat, or continue plain text (run --raw).", state_->model.files.folder.string());
-  }
-  OrderedJson list = OrderedJson::array();
-  for (const Message& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
-  OrderedJson variables = {{"messages", list}, {"add_generation_prompt", true}};
-  if (state_->tokenizer) {
-    for (const auto& [name, text] : state_->tokenizer->special_token_texts()) variables[name] = text;
-  }
-  return state_->chat->render(variables);
+  return render_messages(state_->loaded, messages);
 }
 
-Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options, const OnText& on_text, const CancelToken* cancel) {
-  for (const TokenId id : prompt) {
-    if (id < 0 || static_cast<std::uint32_t>(id) >= state_->model.spec.vocab_size) {
-      return fail(ErrorCode::kUsage, "The prompt's token id {} is outside the vocabulary of {} tokens.", id, state_->model.spec.vocab_size);
-    }
-  }
-  DOPPLER_ASSIGN(Generation result, run_generation(*state_->session, state_->model.spec, state_->tokenizer ? &*state_->tokenizer : nullptr, prompt, options, on_text, cancel));
+Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options, const OnText& on_text,
+                                    const CancelToken* cancel) {
+  const Loaded& loaded = state_->loaded;
+  DOPPLER_ASSIGN(Generation result, run_generation(*state_->session, loaded.model.spec, loaded.tokenizer ? &*loaded.tokenizer : nullptr,
+                                                   prompt, options, on_text, cancel));
   result.timings.load_ms = state_->load_ms;
   return result;
 }
 
-Result<Generation> Engine::generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text, const CancelToken* cancel) {
-  DOPPLER_ASSIGN(std::vector<TokenId> ids, tokenize(prompt));
-  // A prompt that spells out its BOS gets no second one.
-  const TokenId bos = state_->tokenizer->bos_id().value_or(state_->model.spec.bos_id);
-  if (ids.size() > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos) ids.erase(ids.begin());
+Result<Generation> Engine::generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text,
+                                    const CancelToken* cancel) {
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_prompt(state_->loaded, prompt));
   return generate(ids, options, on_text, cancel);
 }
 
-Result<Generation> Engine::chat(std::span<const Message> messages, const GenerateOptions& options, const OnText& on_text, const CancelToken* cancel) {
-  DOPPLER_ASSIGN(const std::string text, render_chat(messages));
-  // The template writes its own BOS; the tokenizer must not add another.
-  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize(text, false));
+Result<Generation> Engine::chat(std::span<const Message> messages, const GenerateOptions& options, const OnText& on_text,
+                                const CancelToken* cancel) {
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_messages(state_->loaded, messages));
   return generate(ids, options, on_text, cancel);
 }
 

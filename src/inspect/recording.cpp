@@ -140,7 +140,6 @@ Result<Recording> open_recording(const std::filesystem::path& file) {
 }
 
 Status record_run(Backend& backend, const RecordOptions& options, const std::filesystem::path& file) {
-  // Opened before the work, so that an unwritable place costs nothing.
   backend.clear(0);
   Collector collector(options.attention_scores);
   DOPPLER_ASSIGN(std::span<const float> logits, feed(backend, 0, options.prompt_ids, 0, true, &collector));

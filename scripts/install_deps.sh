@@ -1,0 +1,46 @@
+#!/usr/bin/env bash
+# Installs what building and testing Doppler needs, on Debian 12 and Ubuntu 24.04 (the packages have the same names).
+# Asks nothing, says what it does, and does nothing if all is there. Elsewhere it lists what to install.
+#   scripts/install_deps.sh          compiler, build tools and libraries
+#   scripts/install_deps.sh fuzz     the same and clang for the fuzz targets
+#   scripts/install_deps.sh format   the same and clang-format
+set -euo pipefail
+
+packages=(g++ cmake ninja-build pkg-config python3
+  libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev
+  libpcre2-dev libutf8proc-dev libgtest-dev)
+case "${1:-}" in
+  fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
+  format) packages+=(clang-format-19) ;;
+  "") ;;
+  *) echo "install_deps.sh: unknown argument $1; use fuzz, format or none" >&2; exit 2 ;;
+esac
+
+if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
+  echo "This is not a Debian or Ubuntu system. Install the equivalents of these packages, then run make again:"
+  printf '  %s\n' "${packages[@]}"
+  echo "The compiler must know C++23's <expected>: g++ 12 or newer, or clang 19 or newer. CMake must be 3.23 or newer."
+  # Go on if the essential tools are there: the user may have installed everything already.
+  command -v cmake >/dev/null && command -v ninja >/dev/null && exit 0
+  exit 1
+fi
+
+missing=()
+for package in "${packages[@]}"; do
+  status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
+  [ "$status" = installed ] || missing+=("$package")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+
+echo "Installing what is missing: ${missing[*]}"
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+  if ! command -v sudo >/dev/null; then
+    echo "This needs root. Run as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+export DEBIAN_FRONTEND=noninteractive
+"${as_root[@]}" apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"

@@ -1,0 +1,116 @@
+// doppler chat: a conversation in the terminal.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <iostream>
+
+#include "cli/command.h"
+
+namespace doppler::cli {
+namespace {
+
+struct ChatArguments {
+  std::string model, system;
+};
+
+constexpr const char* kHelp = "/clear starts over, /system TEXT sets the system text and starts over, /exit or Ctrl-D ends; Ctrl-C stops an answer\n";
+
+class Conversation {
+ public:
+  Conversation(Engine& engine, GenerateOptions options, std::string system, bool json)
+      : engine_(engine), options_(std::move(options)), json_(json) {
+    start(std::move(system));
+  }
+
+  void start(std::string system) {
+    messages_.clear();
+    if (!system.empty()) messages_.push_back({"system", std::move(system)});
+  }
+
+  // One turn. A turn that fails leaves the conversation as it was.
+  Status say(const std::string& text) {
+    messages_.push_back({"user", text});
+    const CancelToken cancel;
+    const InterruptGuard guard(cancel);
+    Status printed;
+    const OnText on_text = [&](std::string_view piece) {
+      if (!json_) printed = print(piece);
+      return printed.has_value();
+    };
+    Result<Generation> answer = engine_.chat(messages_, options_, on_text, &cancel);
+    if (!answer) {
+      messages_.pop_back();
+      return std::unexpected(std::move(answer).error());
+    }
+    DOPPLER_TRY(printed);
+    if (!json_) DOPPLER_TRY(print("\n"));
+    if (answer->stop_reason == StopReason::kContextEnd) {
+      fmt::print(stderr, "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.\n", engine_.context());
+    }
+    messages_.push_back({"assistant", answer->text});
+    return {};
+  }
+
+  std::span<const Message> messages() const { return messages_; }
+
+ private:
+  Engine& engine_;
+  const GenerateOptions options_;
+  const bool json_;
+  std::vector<Message> messages_;
+};
+
+// True if the line was a command to the program and not to the model.
+bool obey(const std::string& line, Conversation& conversation, bool& done) {
+  if (!line.starts_with('/')) return false;
+  if (line == "/exit" || line == "/quit") done = true;
+  else if (line == "/clear") conversation.start("");
+  else if (line.starts_with("/system")) conversation.start(line.size() > 8 ? line.substr(8) : "");
+  else fmt::print(stderr, "{}", kHelp);
+  return true;
+}
+
+Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, given.flags));
+  // Says at once what is missing, not after the first question.
+  DOPPLER_TRY(engine.render_chat(std::vector<Message>{{"user", "Hello"}}).transform([](const auto&) {}));
+  GenerateOptions options = engine.default_options();
+  DOPPLER_TRY(given.flags.apply(options));
+  // An answer may be as long as the context allows unless told otherwise.
+  if (!given.flags.max_tokens) options.max_tokens = static_cast<std::uint32_t>(engine.context());
+  Conversation conversation(engine, options, arguments.system, given.json);
+  const bool terminal = ::isatty(STDIN_FILENO) != 0 && !given.json;
+  if (terminal) fmt::print(stderr, "{}", kHelp);
+  bool done = false, failed = false;
+  std::string line;
+  while (!done) {
+    if (terminal) DOPPLER_TRY(print("> "));
+    if (!std::getline(std::cin, line)) break;
+    if (line.empty() || obey(line, conversation, done)) continue;
+    const Status status = conversation.say(line);
+    if (status) continue;
+    failed = true;
+    fmt::print(stderr, "doppler: {}\n", status.error().message);
+    if (!terminal) break;
+  }
+  if (given.json) {
+    Json messages = Json::array();
+    for (const Message& message : conversation.messages()) messages.push_back({{"role", message.role}, {"content", message.content}});
+    DOPPLER_TRY(print_json({{"messages", messages}}));
+  } else if (terminal && !done) {
+    DOPPLER_TRY(print("\n"));
+  }
+  return failed && !terminal ? kNotPossible : kDone;
+}
+
+}  // namespace
+
+Run add_chat(CLI::App& command, SettingFlags& given) {
+  auto arguments = std::make_shared<ChatArguments>();
+  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template")->required();
+  command.add_option("--system", arguments->system, "what the model is told before the conversation");
+  add_setting_flags(command, given, true);
+  return [arguments, &given] { return chat(*arguments, given); };
+}
+
+}  // namespace doppler::cli

@@ -1,0 +1,122 @@
+#include "cli/cli.h"
+
+#include <fmt/core.h>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+
+#include "base/text.h"
+#include "cli/command.h"
+
+namespace doppler::cli {
+
+std::span<const CommandInfo> all_commands() {
+  static constexpr std::array<CommandInfo, 7> kCommands = {{
+      {"run", "continue a prompt, or answer it through the model's chat template", add_run},
+      {"chat", "hold a conversation in the terminal", add_chat},
+      {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},
+      {"tokenize", "show a text's tokens, turn ids back into text, or render a conversation", add_tokenize},
+      {"record", "write every stage of a run to a file", add_record},
+      {"compare", "check a model against a recording, stage by stage", add_compare},
+      {"completion", "print a completion script for bash, zsh or fish", add_completion},
+  }};
+  return kCommands;
+}
+
+namespace {
+
+constexpr const char* kFooter = R"(
+A MODEL is a Hugging Face folder, or a .safetensors file beside its config.json.
+Exit status: 0 done, 1 the answer is no (compare), 2 wrong usage, 3 the input or the machine does not allow it.
+
+  doppler run demo "The color of the sky is"
+  doppler run models/gemma-3-1b-it "Why is the sky blue?" --max-tokens 200 --temperature 0.7
+  doppler inspect models/gemma-3-1b-it
+  doppler compare models/gemma-3-1b-it --reference gemma.safetensors)";
+
+int status_of(ErrorCode code) { return code == ErrorCode::kUsage ? kWrongUsage : kNotPossible; }
+
+int report(const Error& error) {
+  fmt::print(stderr, "doppler: {}\n", error.message);
+  return status_of(error.code);
+}
+
+Status set_log_level(const std::string& name) {
+  // verbose lies between debug and info in Doppler's order.
+  struct Level {
+    const char* name;
+    spdlog::level::level_enum level;
+  };
+  static constexpr std::array<Level, 6> kLevels = {{{"debug", spdlog::level::trace},
+                                                    {"verbose", spdlog::level::debug},
+                                                    {"info", spdlog::level::info},
+                                                    {"warn", spdlog::level::warn},
+                                                    {"error", spdlog::level::err},
+                                                    {"silent", spdlog::level::off}}};
+  for (const Level& level : kLevels) {
+    if (name != level.name) continue;
+    spdlog::set_level(level.level);
+    return {};
+  }
+  return fail(ErrorCode::kUsage, "There is no log level {}. Levels are debug, verbose, info, warn, error and silent.", printable(name));
+}
+
+// A name that is no command: the nearest one is probably meant.
+int report_parse_error(const CLI::ParseError& error, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CommandInfo& command : all_commands()) names.emplace_back(command.name);
+  std::string hint = "Run doppler --help.";
+  if (argc > 1 && argv[1][0] != '-') {
+    const bool known = std::find(names.begin(), names.end(), argv[1]) != names.end();
+    const std::string nearest = nearest_name(argv[1], names);
+    if (known) hint = fmt::format("Run doppler {} --help.", argv[1]);
+    else if (!nearest.empty()) hint = fmt::format("Did you mean {}?", nearest);
+  }
+  fmt::print(stderr, "doppler: {}. {}\n", error.what(), hint);
+  return kWrongUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes a write error, reported as such
+  spdlog::set_default_logger(spdlog::stderr_color_mt("doppler"));
+  spdlog::set_pattern("[%o ms] %^%l%$ %v");
+  spdlog::set_level(spdlog::level::warn);
+
+  CLI::App app("Doppler runs language models on this machine and lets you see inside.", "doppler");
+  app.footer(kFooter);
+  app.set_version_flag("--version", "doppler 0.1.0");
+  app.require_subcommand(1);
+  std::vector<std::unique_ptr<SettingFlags>> given;
+  std::vector<std::pair<CLI::App*, Run>> runs;
+  for (const CommandInfo& info : all_commands()) {
+    CLI::App* command = app.add_subcommand(std::string(info.name), std::string(info.what));
+    given.push_back(std::make_unique<SettingFlags>());
+    runs.emplace_back(command, info.add(*command, *given.back()));
+  }
+  try {  // CLI11 speaks in exceptions; they end here
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    return app.exit(success);
+  } catch (const CLI::ParseError& error) {
+    return report_parse_error(error, argc, argv);
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    if (!runs[i].first->parsed()) continue;
+    const Result<Settings> settings = resolve_settings(*given[i]);
+    if (!settings) return report(settings.error());
+    given[i]->flags = *settings;  // from here on: what was decided
+    if (settings->log_level) {
+      if (const Status status = set_log_level(*settings->log_level); !status) return report(status.error());
+    }
+    const Result<int> status = runs[i].second();
+    return status ? *status : report(status.error());
+  }
+  return kWrongUsage;
+}
+
+}  // namespace doppler::cli

@@ -1,0 +1,83 @@
+// What every command shares: how it reports errors, progress and results.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "cli/settings.h"
+#include "doppler/doppler.h"
+#include "engine/loaded.h"
+
+namespace doppler::cli {
+
+// Exit statuses.
+inline constexpr int kDone = 0, kAnswerIsNo = 1, kWrongUsage = 2, kNotPossible = 3;
+
+// Builds one command: adds its options and returns what runs after parsing.
+using Run = std::function<Result<int>()>;
+struct CommandInfo {
+  std::string_view name;
+  std::string_view what;
+  Run (*add)(CLI::App& command, SettingFlags& given);
+};
+std::span<const CommandInfo> all_commands();
+
+Run add_run(CLI::App& command, SettingFlags& given);
+Run add_chat(CLI::App& command, SettingFlags& given);
+Run add_inspect(CLI::App& command, SettingFlags& given);
+Run add_tokenize(CLI::App& command, SettingFlags& given);
+Run add_record(CLI::App& command, SettingFlags& given);
+Run add_compare(CLI::App& command, SettingFlags& given);
+Run add_completion(CLI::App& command, SettingFlags& given);
+
+// Writes to stdout and notices when that fails. Errors: kIo (a full disk, a closed pipe).
+Status print(std::string_view text);
+// One JSON object and a newline; bytes that are no UTF-8 become U+FFFD.
+Status print_json(const Json& object);
+
+// A progress bar on stderr while it lives, if stderr is a terminal.
+class ProgressBar {
+ public:
+  ProgressBar();
+  ~ProgressBar();
+  void update(double share, std::string_view what);
+
+ private:
+  bool shown_ = false;
+  const bool terminal_;
+};
+
+// Ctrl-C cancels the token while this lives; a second Ctrl-C ends the program as usual.
+class InterruptGuard {
+ public:
+  explicit InterruptGuard(CancelToken token);
+  ~InterruptGuard();
+
+ private:
+  CancelToken token_;
+};
+
+// Loads with a progress bar.
+Result<Engine> load_engine(const std::string& model, const Settings& settings);
+Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
+
+// The prompt options that run and record share.
+struct PromptFlags {
+  std::string text, system;
+  std::vector<TokenId> ids;
+  CLI::Option* text_option = nullptr;
+};
+void add_prompt_flags(CLI::App& command, PromptFlags& prompt);
+// The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
+Result<std::string> prompt_text(const PromptFlags& prompt);
+
+// "2,5,9" or "2 5 9". Errors: kUsage naming the piece that is no id.
+Result<std::vector<TokenId>> parse_ids(std::string_view text);
+
+}  // namespace doppler::cli

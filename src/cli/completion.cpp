@@ -1,0 +1,75 @@
+// doppler completion: scripts for shells, made from the command table itself so that they cannot go stale.
+#include <fmt/core.h>
+
+#include <map>
+
+#include "base/text.h"
+#include "cli/command.h"
+
+namespace doppler::cli {
+namespace {
+
+using Words = std::map<std::string, std::vector<std::string>>;  // command: its flags
+
+Words collect(const CLI::App& root) {
+  Words words;
+  for (const CLI::App* command : root.get_subcommands({})) {
+    auto& flags = words[command->get_name()];
+    for (const CLI::Option* option : command->get_options()) {
+      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+      for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
+    }
+  }
+  return words;
+}
+
+std::string bash_script(const Words& words) {
+  std::string names, cases;
+  for (const auto& [command, flags] : words) {
+    names += (names.empty() ? "" : " ") + command;
+    cases += fmt::format("    {}) words=\"{}\" ;;\n", command, join(flags, " "));
+  }
+  return fmt::format(R"(_doppler() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" words=""
+  if [ "$COMP_CWORD" -eq 1 ]; then COMPREPLY=($(compgen -W "{} --help --version" -- "$current")); return; fi
+  case "${{COMP_WORDS[1]}}" in
+{}  esac
+  case "$current" in
+    -*) COMPREPLY=($(compgen -W "$words" -- "$current")) ;;
+    *) COMPREPLY=($(compgen -f -- "$current")) ;;
+  esac
+}}
+complete -o filenames -F _doppler doppler
+)",
+                     names, cases);
+}
+
+std::string fish_script(const Words& words) {
+  std::string text = "complete -c doppler -n __fish_use_subcommand -f\n";
+  for (const auto& [command, flags] : words) {
+    text += fmt::format("complete -c doppler -n __fish_use_subcommand -a {}\n", command);
+    for (const std::string& flag : flags) {
+      const bool is_long = flag.starts_with("--");
+      text += fmt::format("complete -c doppler -n '__fish_seen_subcommand_from {}' -{} {}\n", command, is_long ? "l" : "s", flag.substr(is_long ? 2 : 1));
+    }
+  }
+  return text;
+}
+
+}  // namespace
+
+Run add_completion(CLI::App& command, SettingFlags&) {
+  auto shell = std::make_shared<std::string>();
+  command.add_option("SHELL", *shell, "bash, zsh or fish")->required();
+  command.footer("\n  doppler completion bash > ~/.local/share/bash-completion/completions/doppler");
+  return [shell, &command]() -> Result<int> {
+    const Words words = collect(*command.get_parent());
+    if (*shell == "bash") DOPPLER_TRY(print(bash_script(words)));
+    else if (*shell == "zsh") DOPPLER_TRY(print("autoload -U +X bashcompinit && bashcompinit\n" + bash_script(words)));
+    else if (*shell == "fish") DOPPLER_TRY(print(fish_script(words)));
+    else return fail(ErrorCode::kUsage, "There is no completion for the shell {}. Shells are bash, zsh and fish.", printable(*shell));
+    return kDone;
+  };
+}
+
+}  // namespace doppler::cli

@@ -1,0 +1,52 @@
+// doppler record: every stage of a run, written to a file.
+#include <fmt/core.h>
+
+#include "base/files.h"
+#include "cli/command.h"
+#include "inspect/recording.h"
+
+namespace doppler::cli {
+namespace {
+
+struct RecordArguments {
+  std::string model, output;
+  PromptFlags prompt;
+  std::uint32_t steps = 10;  // as the recordings of the fixtures: enough for a wrong KV cache to show
+  bool scores = false, chat = false;
+};
+
+Result<std::vector<TokenId>> prompt_ids(const RecordArguments& arguments, const Loaded& loaded, const std::string& text) {
+  if (!arguments.prompt.ids.empty()) return arguments.prompt.ids;
+  if (arguments.chat) return tokenize_messages(loaded, std::vector<Message>{{"user", text}});
+  return tokenize_prompt(loaded, text);
+}
+
+Result<int> record(const RecordArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, given.flags, 1));
+  RecordOptions options{.decode_steps = arguments.steps, .attention_scores = arguments.scores};
+  DOPPLER_ASSIGN(options.prompt_ids, prompt_ids(arguments, loaded, text));
+  DOPPLER_TRY(record_run(*loaded.backend, options, arguments.output));
+  if (given.json) {
+    DOPPLER_TRY(print_json({{"file", arguments.output}, {"prompt_ids", options.prompt_ids}, {"decode_steps", options.decode_steps}, {"backend", loaded.backend->name()}}));
+  } else {
+    fmt::print(stderr, "{}: recorded {} prompt tokens and {} decode steps in {}\n", loaded.backend->name(), options.prompt_ids.size(), options.decode_steps, arguments.output);
+  }
+  return kDone;
+}
+
+}  // namespace
+
+Run add_record(CLI::App& command, SettingFlags& given) {
+  auto arguments = std::make_shared<RecordArguments>();
+  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  add_prompt_flags(command, arguments->prompt);
+  command.add_option("-o,--output", arguments->output, "the recording to write")->required();
+  command.add_option("--steps", arguments->steps, "greedy steps to record after the prompt")->capture_default_str();
+  command.add_flag("--attn-scores", arguments->scores, "also the attention scores, which are large");
+  command.add_flag("--chat", arguments->chat, "put the prompt through the model's chat template");
+  add_setting_flags(command, given, false);
+  return [arguments, &given] { return record(*arguments, given); };
+}
+
+}  // namespace doppler::cli

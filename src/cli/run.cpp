@@ -1,0 +1,90 @@
+// doppler run: one prompt, one answer.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include "cli/command.h"
+
+namespace doppler::cli {
+namespace {
+
+struct RunArguments {
+  std::string model;
+  PromptFlags prompt;
+};
+
+Json timings_json(const Timings& t) {
+  return {{"load_ms", t.load_ms},
+          {"prompt_ms", t.prompt_ms},
+          {"decode_ms", t.decode_ms},
+          {"prompt_tokens", t.prompt_tokens},
+          {"cached_tokens", t.cached_tokens},
+          {"generated_tokens", t.generated_tokens},
+          {"prompt_tokens_per_second", t.prompt_tokens_per_second()},
+          {"decode_tokens_per_second", t.decode_tokens_per_second()}};
+}
+
+Result<Generation> generate(Engine& engine, const RunArguments& arguments, const std::string& text, bool raw,
+                            const GenerateOptions& options, const OnText& on_text, const CancelToken& cancel) {
+  if (!arguments.prompt.ids.empty()) return engine.generate(arguments.prompt.ids, options, on_text, &cancel);
+  if (raw || !engine.has_chat_template()) {
+    if (!arguments.prompt.system.empty()) {
+      return fail(ErrorCode::kUsage, "A --system text needs a chat template, but {}. Leave it out.",
+                  raw ? "--raw turns it off" : "the model has none");
+    }
+    return engine.generate(text, options, on_text, &cancel);
+  }
+  std::vector<Message> messages;
+  if (!arguments.prompt.system.empty()) messages.push_back({"system", arguments.prompt.system});
+  messages.push_back({"user", text});
+  return engine.chat(messages, options, on_text, &cancel);
+}
+
+Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
+  const Settings& settings = given.flags;
+  DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
+  DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
+  GenerateOptions options = engine.default_options();
+  DOPPLER_TRY(settings.apply(options));
+
+  const CancelToken cancel;
+  const InterruptGuard guard(cancel);
+  Status printed;
+  const OnText on_text = [&](std::string_view piece) {
+    if (!given.json) printed = print(piece);
+    return printed.has_value();
+  };
+  DOPPLER_ASSIGN(const Generation result, generate(engine, arguments, text, settings.raw.value_or(false), options, on_text, cancel));
+  DOPPLER_TRY(printed);
+  const std::string_view reason = stop_reason_name(result.stop_reason);
+  if (given.json) {
+    DOPPLER_TRY(print_json({{"text", result.text},
+                            {"ids", result.ids},
+                            {"prompt_ids", result.prompt_ids},
+                            {"stop_reason", reason},
+                            {"backend", engine.backend_name()},
+                            {"timings", timings_json(result.timings)}}));
+    return kDone;
+  }
+  if (!engine.has_tokenizer()) {
+    DOPPLER_TRY(print(fmt::format("{}", fmt::join(result.ids, ","))));
+  }
+  DOPPLER_TRY(print("\n"));
+  const Timings& t = result.timings;
+  fmt::print(stderr, "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
+             engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
+             t.decode_tokens_per_second(), reason);
+  return kDone;
+}
+
+}  // namespace
+
+Run add_run(CLI::App& command, SettingFlags& given) {
+  auto arguments = std::make_shared<RunArguments>();
+  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  add_prompt_flags(command, arguments->prompt);
+  command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
+  add_setting_flags(command, given, true);
+  return [arguments, &given] { return run(*arguments, given); };
+}
+
+}  // namespace doppler::cli

@@ -1,0 +1,125 @@
+// Reporting: standard output, the progress bar, Ctrl-C, and reading prompts.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+#include <iterator>
+
+#include "base/text.h"
+#include "cli/command.h"
+
+namespace doppler::cli {
+
+Status print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return {};
+  return fail(ErrorCode::kIo, "Standard output cannot be written: {}.", std::strerror(errno));
+}
+
+Status print_json(const Json& object) {
+  return print(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+ProgressBar::ProgressBar() : terminal_(::isatty(STDERR_FILENO) != 0) {}
+
+void ProgressBar::update(double share, std::string_view what) {
+  if (!terminal_) return;
+  constexpr int kWidth = 24;
+  const int filled = static_cast<int>(share * kWidth);
+  std::string bar;
+  for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
+  fmt::print(stderr, "\r\033[K{} {:3.0f}% {}", bar, share * 100, what);
+  std::fflush(stderr);
+  shown_ = true;
+}
+
+ProgressBar::~ProgressBar() {
+  if (!shown_) return;
+  fmt::print(stderr, "\r\033[K");
+  std::fflush(stderr);
+}
+
+namespace {
+
+// What the signal handler may touch: a pointer that is set before the handler is.
+std::atomic<CancelToken*> g_interrupted{nullptr};
+
+void on_interrupt(int) {
+  if (CancelToken* token = g_interrupted.load()) token->cancel();
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard(CancelToken token) : token_(std::move(token)) {
+  g_interrupted = &token_;
+  struct sigaction action{};
+  action.sa_handler = on_interrupt;
+  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second Ctrl-C is the system's
+  ::sigaction(SIGINT, &action, nullptr);
+}
+
+InterruptGuard::~InterruptGuard() {
+  std::signal(SIGINT, SIG_DFL);
+  g_interrupted = nullptr;
+}
+
+Result<Engine> load_engine(const std::string& model, const Settings& settings) {
+  ProgressBar bar;
+  LoadOptions options = settings.load_options();
+  options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
+  return Engine::load(model, options);
+}
+
+Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots) {
+  ProgressBar bar;
+  LoadOptions options = settings.load_options();
+  options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
+  return load_all(model, options, slots);
+}
+
+Result<std::vector<TokenId>> parse_ids(std::string_view text) {
+  std::vector<TokenId> ids;
+  std::size_t at = 0;
+  while (at < text.size()) {
+    const std::size_t begin = text.find_first_not_of(", \t\n", at);
+    if (begin == std::string_view::npos) break;
+    const std::size_t end = std::min(text.find_first_of(", \t\n", begin), text.size());
+    TokenId id = 0;
+    const auto parsed = std::from_chars(text.data() + begin, text.data() + end, id);
+    if (parsed.ptr != text.data() + end || parsed.ec != std::errc() || id < 0) {
+      return fail(ErrorCode::kUsage, "The piece {} is no token id. Write ids as 2,5,9.", printable(text.substr(begin, end - begin)));
+    }
+    ids.push_back(id);
+    at = end;
+  }
+  if (ids.empty()) return fail(ErrorCode::kUsage, "There are no token ids. Write them as 2,5,9.");
+  return ids;
+}
+
+void add_prompt_flags(CLI::App& command, PromptFlags& prompt) {
+  prompt.text_option = command.add_option("PROMPT", prompt.text, "the text; left out, it is read from standard input");
+  command.add_option_function<std::string>(
+      "--prompt-ids",
+      [&prompt](const std::string& text) {
+        auto ids = parse_ids(text);
+        if (!ids) throw CLI::ValidationError("--prompt-ids", ids.error().message);
+        prompt.ids = std::move(*ids);
+      },
+      "token ids instead of a text: 2,5,9");
+}
+
+Result<std::string> prompt_text(const PromptFlags& prompt) {
+  if (!prompt.ids.empty() && prompt.text_option->count() > 0) {
+    return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
+  }
+  if (!prompt.ids.empty() || prompt.text_option->count() > 0) return prompt.text;
+  if (::isatty(STDIN_FILENO) != 0) return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
+}  // namespace doppler::cli

@@ -1,0 +1,92 @@
+#include "engine/loaded.h"
+
+#include <algorithm>
+
+namespace doppler {
+namespace {
+
+bool exists(const std::filesystem::path& path) {
+  std::error_code ignored;
+  return std::filesystem::exists(path, ignored);
+}
+
+}  // namespace
+
+Status need_tokenizer(const Loaded& loaded) {
+  if (loaded.tokenizer) return {};
+  return fail(ErrorCode::kNotFound,
+              "The folder {} has neither tokenizer.json nor tokenizer.model, so text cannot become tokens. Add one, or give --prompt-ids.",
+              loaded.model.files.folder.string());
+}
+
+std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
+  return asked != 0 ? asked : std::min<std::uint64_t>(4096, spec.context_length);
+}
+
+Result<std::optional<Tokenizer>> load_tokenizer_if_any(const std::filesystem::path& folder) {
+  if (!exists(folder / "tokenizer.json") && !exists(folder / "tokenizer.model")) return std::nullopt;
+  DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(folder));
+  return std::optional(std::move(tokenizer));
+}
+
+Result<std::optional<ChatTemplate>> load_chat_template_if_any(const std::filesystem::path& folder) {
+  auto chat = load_chat_template(folder);
+  if (!chat && chat.error().code == ErrorCode::kNotFound) return std::nullopt;
+  if (!chat) return std::unexpected(std::move(chat).error());
+  return std::optional(std::move(*chat));
+}
+
+Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
+  const auto progress = [&](double share, std::string_view what) {
+    if (options.on_progress) options.on_progress(share, what);
+  };
+  Loaded loaded;
+  progress(0, "weights");
+  DOPPLER_ASSIGN(loaded.model, load_model(path));
+  progress(0.3, "tokenizer");
+  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model.files.folder));
+  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model.spec.vocab_size) {
+    return fail(ErrorCode::kMismatch, "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they belong together.",
+                loaded.tokenizer->vocab_size() - 1, loaded.model.spec.vocab_size);
+  }
+  progress(0.7, "chat template");
+  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model.files.folder));
+  progress(0.8, "memory");
+  BackendOptions backend;
+  backend.threads = options.threads;
+  backend.context = choose_context(options.context, loaded.model.spec);
+  backend.slots = slots;
+  DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model.spec, loaded.model.weights, backend));
+  progress(1, "ready");
+  return loaded;
+}
+
+Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text) {
+  DOPPLER_TRY(need_tokenizer(loaded));
+  DOPPLER_ASSIGN(std::vector<TokenId> ids, loaded.tokenizer->encode(text));
+  const TokenId bos = loaded.tokenizer->bos_id().value_or(loaded.model.spec.bos_id);
+  if (ids.size() > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos) ids.erase(ids.begin());
+  return ids;
+}
+
+Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages) {
+  if (!loaded.chat) {
+    return fail(ErrorCode::kNotFound, "The folder {} has no chat template. Use a model made for chat, or continue plain text with run --raw.",
+                loaded.model.files.folder.string());
+  }
+  OrderedJson list = OrderedJson::array();
+  for (const Message& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
+  OrderedJson variables = {{"messages", list}, {"add_generation_prompt", true}};
+  if (loaded.tokenizer) {
+    for (const auto& [name, text] : loaded.tokenizer->special_token_texts()) variables[name] = text;
+  }
+  return loaded.chat->render(variables);
+}
+
+Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages) {
+  DOPPLER_ASSIGN(const std::string text, render_messages(loaded, messages));
+  DOPPLER_TRY(need_tokenizer(loaded));
+  return loaded.tokenizer->encode(text, {.add_special = false});
+}
+
+}  // namespace doppler
