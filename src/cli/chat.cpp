@@ -73,7 +73,7 @@ bool obey(const std::string& line, Conversation& conversation, bool& done) {
 Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, given.flags));
   // Says at once what is missing, not after the first question.
-  DOPPLER_TRY(engine.render_chat(std::vector<Message>{{"user", "Hello"}}).transform([](const auto&) {}));
+  DOPPLER_TRY(engine.render_chat(std::vector<Message>{{"user", "Hello"}}));
   GenerateOptions options = engine.default_options();
   DOPPLER_TRY(given.flags.apply(options));
   // An answer may be as long as the context allows unless told otherwise.

@@ -5,7 +5,7 @@
 namespace doppler {
 namespace {
 
-bool exists(const std::filesystem::path& path) {
+bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
 }
@@ -24,7 +24,7 @@ std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
 }
 
 Result<std::optional<Tokenizer>> load_tokenizer_if_any(const std::filesystem::path& folder) {
-  if (!exists(folder / "tokenizer.json") && !exists(folder / "tokenizer.model")) return std::nullopt;
+  if (!is_there(folder / "tokenizer.json") && !is_there(folder / "tokenizer.model")) return std::nullopt;
   DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(folder));
   return std::optional(std::move(tokenizer));
 }

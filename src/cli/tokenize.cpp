@@ -1,0 +1,136 @@
+// doppler tokenize: a text as the model would see it, and back; a conversation through the chat template.
+#include <fmt/core.h>
+
+#include "base/files.h"
+#include "base/text.h"
+#include "cli/command.h"
+
+namespace doppler::cli {
+namespace {
+
+struct TokenizeArguments {
+  std::string model, text, messages;
+  CLI::Option* text_option = nullptr;
+  bool no_special = false, decode = false;
+};
+
+// A conversation of a million bytes is far beyond any context; the bound is for files given by mistake.
+constexpr std::uint64_t kMaxMessages = 64 << 20;
+
+// The folder a model path stands for: tokenizer and template live there.
+std::filesystem::path folder_of(const std::filesystem::path& model) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(model, ignored) ? model : model.parent_path();
+}
+
+// A folder, a tokenizer file, or a model file with its tokenizer beside it.
+Result<std::optional<Tokenizer>> open_tokenizer(const std::filesystem::path& model) {
+  const std::string extension = model.extension().string();
+  if (extension == ".jinja") return std::nullopt;
+  std::error_code ignored;
+  const bool file = std::filesystem::is_regular_file(model, ignored);
+  if (file && extension != ".safetensors") {
+    DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(model));
+    return std::optional(std::move(tokenizer));
+  }
+  if (!file && !std::filesystem::is_directory(model, ignored)) {
+    return fail(ErrorCode::kNotFound, "There is no file or folder {}. Check the path.", model.string());
+  }
+  return load_tokenizer_if_any(folder_of(model));
+}
+
+std::string table(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  std::string text;
+  for (const TokenId id : ids) text += fmt::format("{:8}  {}\n", id, printable(tokenizer.piece(id).value_or("?")));
+  return text;
+}
+
+Json pieces_of(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  Json pieces = Json::array();
+  for (const TokenId id : ids) pieces.push_back(utf8_lossy(tokenizer.piece(id).value_or("")));
+  return pieces;
+}
+
+// The template's source: a .jinja file itself, or what the folder holds.
+Result<ChatTemplate> open_template(const std::filesystem::path& model, bool with_tools) {
+  if (model.extension() != ".jinja") return load_chat_template(folder_of(model), with_tools);
+  constexpr std::uint64_t kMaxTemplate = 4 << 20;
+  DOPPLER_ASSIGN(std::string source, read_text_file(model, kMaxTemplate));
+  return ChatTemplate::compile(std::move(source), model.filename().string());
+}
+
+// Reads the conversation: an object handed to the template as it is, or a bare list of messages.
+Result<OrderedJson> read_conversation(const std::string& file) {
+  DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMaxMessages));
+  DOPPLER_ASSIGN(OrderedJson given, parse_ordered_json(text, "The file " + file));
+  if (given.is_array()) given = OrderedJson{{"messages", given}};
+  if (!given.is_object() || !given.contains("messages")) {
+    return fail(ErrorCode::kUsage, "The file {} holds no conversation. Write {{\"messages\": [{{\"role\": \"user\", \"content\": \"…\"}}]}}.", file);
+  }
+  return given;
+}
+
+Result<int> render(const TokenizeArguments& arguments, bool json, const std::optional<Tokenizer>& tokenizer) {
+  DOPPLER_ASSIGN(OrderedJson conversation, read_conversation(arguments.messages));
+  const bool with_tools = conversation.contains("tools") && !conversation["tools"].empty();
+  DOPPLER_ASSIGN(const ChatTemplate chat, open_template(arguments.model, with_tools));
+  OrderedJson variables = OrderedJson::object();
+  if (tokenizer) {
+    for (const auto& [name, text] : tokenizer->special_token_texts()) variables[name] = text;
+  }
+  // As transformers sets them where nobody does; what the file says comes last.
+  variables["tools"] = nullptr;
+  variables["documents"] = nullptr;
+  variables["add_generation_prompt"] = false;
+  for (const auto& [key, value] : conversation.items()) variables[key] = value;
+  DOPPLER_ASSIGN(const std::string text, chat.render(variables));
+  std::vector<TokenId> ids;
+  if (tokenizer) {
+    DOPPLER_ASSIGN(ids, tokenizer->encode(text, {.add_special = false}));
+  }
+  if (json) {
+    Json object = {{"text", text}};
+    if (tokenizer) object["ids"] = ids;
+    DOPPLER_TRY(print_json(object));
+    return kDone;
+  }
+  DOPPLER_TRY(print(text + "\n"));
+  if (tokenizer) DOPPLER_TRY(print("\n" + table(*tokenizer, ids)));
+  return kDone;
+}
+
+Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const std::optional<Tokenizer> tokenizer, open_tokenizer(arguments.model));
+  if (!arguments.messages.empty()) return render(arguments, given.json, tokenizer);
+  if (arguments.text_option->count() == 0) return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
+  if (!tokenizer) {
+    return fail(ErrorCode::kNotFound, "The folder {} has neither tokenizer.json nor tokenizer.model. Give a folder or file that has one.",
+                folder_of(arguments.model).string());
+  }
+  if (arguments.decode) {
+    DOPPLER_ASSIGN(const std::vector<TokenId> ids, parse_ids(arguments.text));
+    DOPPLER_ASSIGN(const std::string text, tokenizer->decode(ids, arguments.no_special));
+    if (given.json) DOPPLER_TRY(print_json({{"text", text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
+    else DOPPLER_TRY(print(text + "\n"));
+    return kDone;
+  }
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenizer->encode(arguments.text, {.add_special = !arguments.no_special}));
+  if (given.json) DOPPLER_TRY(print_json({{"text", arguments.text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
+  else DOPPLER_TRY(print(table(*tokenizer, ids)));
+  return kDone;
+}
+
+}  // namespace
+
+Run add_tokenize(CLI::App& command, SettingFlags& given) {
+  auto arguments = std::make_shared<TokenizeArguments>();
+  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")->required();
+  arguments->text_option = command.add_option("TEXT", arguments->text, "the text, or with --decode the ids");
+  command.add_flag("--no-special", arguments->no_special, "without BOS and EOS; with --decode: special tokens leave no text");
+  command.add_flag("--decode", arguments->decode, "TEXT is ids (2,5,9): show their text");
+  command.add_option("--messages", arguments->messages, "a conversation as JSON: render it through the chat template");
+  add_setting_flags(command, given, false);
+  return [arguments, &given] { return tokenize(*arguments, given); };
+}
+
+}  // namespace doppler::cli
