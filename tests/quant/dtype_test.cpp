@@ -47,6 +47,8 @@ TEST(Tensor, SizesAreCheckedArithmetic) {
   EXPECT_EQ(byte_size(DType::kF64, {1ull << 61}), std::nullopt) << "overflows";
   EXPECT_EQ(byte_size(DType::kU8, {1ull << 32, 1ull << 32}), std::nullopt) << "overflows";
   EXPECT_EQ(byte_size(DType::kU8, {1ull << 32, 1ull << 32, 0}), 0u) << "empty, whatever the rest says";
+  EXPECT_EQ(byte_size(DType::kU8, {UINT64_MAX}), UINT64_MAX);
+  EXPECT_EQ(byte_size(DType::kF4E2M1, {UINT64_MAX - 1}), UINT64_MAX / 2);
   EXPECT_EQ(element_count({1ull << 32, 1ull << 31}), 1ull << 63);
 }
 
