@@ -60,6 +60,12 @@ Status check_json_depth(std::string_view text, std::string_view what) {
 
 Result<Json> parse_json(std::string_view text, std::string_view what) {
   DOPPLER_TRY(check_json_depth(text, what));
+  // The parser takes a NUL for the end of its input and would ignore what follows.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return fail(ErrorCode::kCorrupt,
+                "{} is not valid JSON at {}, near \"\\x00\". Download it again or correct it there.", what,
+                describe_position(text, nul));
+  }
   Json root;
   PositionedParser parser(root);
   Json::sax_parse(text.begin(), text.end(), &parser);

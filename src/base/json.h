@@ -19,7 +19,8 @@ inline constexpr int kMaxJsonDepth = 64;
 // errors. Errors: kCorrupt with line and column; nesting beyond kMaxJsonDepth.
 Result<Json> parse_json(std::string_view text, std::string_view what);
 
-// The depth check alone, for callers that use nlohmann's SAX interface on large files.
+// The depth check alone, for callers that use nlohmann's SAX interface on large files. They must also refuse
+// NUL bytes, which that parser takes for the end of its input.
 Status check_json_depth(std::string_view text, std::string_view what);
 
 // "line 3, column 14" of a byte offset.

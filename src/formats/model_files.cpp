@@ -107,6 +107,15 @@ Result<Json> read_json_object(const fs::path& file) {
   return value;
 }
 
+// A file that an index beside it counts among several shards is not a model by itself.
+Status check_whole_model(const fs::path& file) {
+  const auto shards = list_shards(file.parent_path() / "model.safetensors.index.json");
+  if (!shards || shards->size() < 2 || !std::ranges::binary_search(*shards, file.filename().string()))
+    return {};
+  return fail(ErrorCode::kUsage, "The file {} is one of {} shards of a model. Give the folder instead.",
+              shown(file), shards->size());
+}
+
 // The weights' file of a path the user gave, with everything wrong about the path said.
 Result<fs::path> resolve_weights(const fs::path& model) {
   std::error_code error;
@@ -120,7 +129,11 @@ Result<fs::path> resolve_weights(const fs::path& model) {
   }
   if (fs::is_directory(status)) return find_weights(model);
   const std::string name = model.filename().string();
-  if (name.ends_with(".safetensors") || name.ends_with(kIndexSuffix)) return model;
+  if (name.ends_with(kIndexSuffix)) return model;
+  if (name.ends_with(".safetensors")) {
+    DOPPLER_TRY(check_whole_model(model));
+    return model;
+  }
   const OtherFormat* other = other_format(name);
   return fail(ErrorCode::kUnsupported, "The file {} is {}. {}. Give one of those.", shown(model),
               other != nullptr ? other->what : "of a kind that Doppler does not know", kReads);

@@ -18,10 +18,10 @@ struct ModelFiles {
   std::optional<Json> generation_config;  // generation_config.json, if there
 };
 
-// Opens a Hugging Face folder (model.safetensors.index.json, or model.safetensors, or the only *.safetensors
-// there) or a .safetensors file with its config.json beside it. Errors name what is missing and what was
-// looked for: kNotFound (no such path, no weights, no config), kCorrupt, kIo, kUnsupported (.gguf, .bin, .pt
-// files: says which formats are read).
+// Opens a Hugging Face folder (model.safetensors, or model.safetensors.index.json, or the only *.safetensors
+// there, in transformers' order) or a .safetensors or index file with its config.json beside it. Errors name
+// what is missing and what was looked for: kNotFound (no such path, no weights, no config), kCorrupt, kIo,
+// kUsage (one shard of many), kUnsupported (.gguf, .bin, .pt files: says which formats are read).
 Result<ModelFiles> open_model_files(const std::filesystem::path& model);
 
 // config.json alone, checked to be a JSON object of sane size.

@@ -231,6 +231,12 @@ Status HeaderReader::check_names() const {
 }
 
 Result<SafetensorsHeader> HeaderReader::read() {
+  // The parser takes a NUL for the end of its input and would ignore what follows.
+  if (const std::size_t nul = json_.find('\0'); nul != std::string_view::npos) {
+    return fail(ErrorCode::kCorrupt,
+                "The header of {} is not valid JSON at its byte {}, near \"\\x00\". Download the file again.",
+                what_, nul + 1);
+  }
   const bool complete = Json::sax_parse(json_.begin(), json_.end(), this);
   if (error_) return std::unexpected(std::move(*error_));
   if (!complete || place_ != Place::kEnd) {

@@ -47,6 +47,12 @@ Result<WeightMap> read_weight_map(const std::filesystem::path& index_file) {
   return weights;
 }
 
+std::vector<std::string> shards_of(const WeightMap& weights) {
+  std::set<std::string> files;
+  for (const auto& [name, file] : weights) files.insert(file);
+  return {files.begin(), files.end()};
+}
+
 // Every tensor of the shard must be expected there.
 Status check_shard(const TensorStore& shard, const std::string& file, const WeightMap& weights,
                    const std::filesystem::path& index_file) {
@@ -64,12 +70,15 @@ Status check_shard(const TensorStore& shard, const std::string& file, const Weig
 
 }  // namespace
 
+Result<std::vector<std::string>> list_shards(const std::filesystem::path& index_file) {
+  DOPPLER_ASSIGN(const WeightMap weights, read_weight_map(index_file));
+  return shards_of(weights);
+}
+
 Result<TensorStore> open_safetensors_index(const std::filesystem::path& index_file) {
   DOPPLER_ASSIGN(const WeightMap weights, read_weight_map(index_file));
-  std::set<std::string> files;
-  for (const auto& [name, file] : weights) files.insert(file);
   TensorStore store;
-  for (const std::string& file : files) {
+  for (const std::string& file : shards_of(weights)) {
     auto shard = open_safetensors(index_file.parent_path() / file);
     if (!shard && shard.error().code == ErrorCode::kNotFound) {
       return fail(ErrorCode::kNotFound, "The shard {}, which the index {} names, is missing. Download it.",

@@ -25,9 +25,12 @@ std::optional<std::uint64_t> byte_size(DType dtype, const Shape& shape) {
   if (!count) return std::nullopt;
   const DTypeInfo& info = dtype_info(dtype);
   if (*count % info.block_values != 0) return std::nullopt;
-  const auto bits = (Checked(*count / info.block_values) * info.block_bits).get();
-  if (!bits || *bits % 8 != 0) return std::nullopt;
-  return *bits / 8;
+  // Eight blocks are always whole bytes; counting in eights keeps the number of bits from overflowing before
+  // the number of bytes does.
+  const std::uint64_t blocks = *count / info.block_values;
+  const std::uint64_t tail_bits = blocks % 8 * info.block_bits;
+  if (tail_bits % 8 != 0) return std::nullopt;
+  return (Checked(blocks / 8) * info.block_bits + tail_bits / 8).get();
 }
 
 bool aligned(const TensorView& tensor) {

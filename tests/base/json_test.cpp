@@ -24,6 +24,7 @@ TEST(Json, ErrorsNameSourceLineColumnAndText) {
   EXPECT_ERROR(parse_json("{\"a\": \"\xff\"}", "The text"), "line 1, column 8", "\\xff");
   EXPECT_ERROR(parse_json("{\"a\": \"two\nlines\"}", "The text"), "line 1, column 11");
   EXPECT_ERROR(parse_json("{\"a\": 1e999}", "The text"), "line 1");
+  EXPECT_ERROR(parse_json(std::string_view("{}\n\0{", 5), "The text"), "line 2, column 1", "\\x00");
   EXPECT_ERROR(parse_json("// comment\n{}", "The text"), "line 1, column 1");
 }
 

@@ -1,0 +1,181 @@
+// What a user may point at: folders and files, whole, broken, incomplete and of the wrong kind.
+#include "formats/model_files.h"
+
+#include <unistd.h>
+
+#include "formats/safetensors.h"
+#include "testing.h"
+
+namespace doppler {
+namespace {
+
+using testing::data_path;
+using testing::TempDir;
+using testing::write_file;
+
+void write_weights(const std::filesystem::path& file, const std::vector<std::string>& names) {
+  static const std::vector<std::byte> data(8);
+  std::vector<TensorView> tensors;
+  for (const std::string& name : names) tensors.push_back({name, DType::kF32, {2}, data});
+  ASSERT_OK(write_safetensors(file, tensors));
+}
+
+std::string index_of(const std::string& weight_map) {
+  return "{\"metadata\":{\"total_size\":16},\"weight_map\":{" + weight_map + "}}";
+}
+
+TEST(ModelFiles, AFolderOrItsSafetensorsFileOpenTheSame) {
+  ASSERT_OK_AND_ASSIGN(const ModelFiles folder, open_model_files(data_path("models/gemma3")));
+  ASSERT_OK_AND_ASSIGN(const ModelFiles file, open_model_files(data_path("models/gemma3/model.safetensors")));
+  EXPECT_EQ(folder.config, file.config);
+  EXPECT_EQ(folder.tensors.tensors().size(), file.tensors.tensors().size());
+  EXPECT_EQ(file.folder, data_path("models/gemma3"));
+  ASSERT_OK_AND_ASSIGN(const Json config, read_config(data_path("models/gemma3")));
+  EXPECT_EQ(config, folder.config);
+}
+
+TEST(ModelFiles, TheOnlySafetensorsFileOfAFolderIsTheModel) {
+  TempDir dir;
+  write_file(dir / "config.json", "{}");
+  write_weights(dir / "weights.safetensors", {"w"});
+  write_weights(dir / ".hidden.safetensors", {"h"});
+  ASSERT_OK_AND_ASSIGN(const ModelFiles model, open_model_files(dir.path()));
+  EXPECT_NE(model.tensors.find("w"), nullptr);
+  EXPECT_FALSE(model.generation_config.has_value());
+  write_weights(dir / "more.safetensors", {"x"});
+  EXPECT_ERROR(open_model_files(dir.path()), "2 .safetensors files (more.safetensors, weights.safetensors)",
+               "index");
+  write_weights(dir / "model.safetensors", {"m"});
+  ASSERT_OK_AND_ASSIGN(const ModelFiles named, open_model_files(dir.path()));
+  EXPECT_NE(named.tensors.find("m"), nullptr);
+}
+
+TEST(ModelFiles, WhatIsNotThereIsNamed) {
+  TempDir dir;
+  EXPECT_ERROR(open_model_files(dir / "nothing"), "nothing", "does not exist", "Check the path");
+  EXPECT_ERROR(open_model_files(dir.path()), "holds no weights", "model.safetensors", "Download");
+  write_file(dir / "config.json", "{}");
+  EXPECT_ERROR(open_model_files(dir.path()), "holds no weights");
+  std::filesystem::remove(dir / "config.json");
+  write_weights(dir / "model.safetensors", {"w"});
+  EXPECT_ERROR(open_model_files(dir.path()), "holds no config.json");
+  EXPECT_ERROR(open_model_files(dir / "model.safetensors"), "holds no config.json");
+  EXPECT_EQ(open_model_files(dir.path()).error().code, ErrorCode::kNotFound);
+}
+
+TEST(ModelFiles, OtherFormatsSayWhatIsRead) {
+  TempDir dir;
+  for (const char* name : {"model.gguf", "pytorch_model.bin", "model.pt", "model.onnx", "notes.txt"}) {
+    write_file(dir / name, "x");
+    const auto model = open_model_files(dir / name);
+    EXPECT_ERROR(model, name, "Doppler reads", "config.json", ".safetensors");
+    EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
+  }
+  EXPECT_ERROR(open_model_files(dir.path()), "holds model.gguf (a GGUF model)", "no .safetensors file",
+               "Convert");
+}
+
+TEST(ModelFiles, AConfigThatIsNoObjectOrNoJsonIsAnError) {
+  TempDir dir;
+  write_weights(dir / "model.safetensors", {"w"});
+  const auto with_config = [&](const std::string& text) {
+    write_file(dir / "config.json", text);
+    return open_model_files(dir.path());
+  };
+  EXPECT_ERROR(with_config("[1, 2]"), "config.json", "kind array", "object");
+  EXPECT_ERROR(with_config(""), "config.json", "not valid JSON");
+  EXPECT_ERROR(with_config("{\n\"rope_theta\": NaN}"), "config.json", "line 2, column 15", "NaN");
+  EXPECT_ERROR(with_config(std::string(17 << 20, ' ')), "config.json", "17825792 bytes", "right file");
+  EXPECT_ERROR(with_config("{\"a\":" + std::string(100'000, '[')), "config.json", "deeper than");
+  write_file(dir / "config.json", "{}");
+  write_file(dir / "generation_config.json", "7");
+  EXPECT_ERROR(open_model_files(dir.path()), "generation_config.json", "kind number");
+}
+
+TEST(ModelFiles, UnreadableFilesSayWhy) {
+  TempDir dir;
+  write_weights(dir / "model.safetensors", {"w"});
+  std::filesystem::create_directory(dir / "config.json");
+  EXPECT_ERROR(open_model_files(dir.path()), "config.json", "not a regular file");
+  if (::geteuid() == 0) return;  // root reads everything
+  std::filesystem::remove(dir / "config.json");
+  write_file(dir / "config.json", "{}");
+  std::filesystem::permissions(dir / "model.safetensors", std::filesystem::perms::none);
+  EXPECT_ERROR(open_model_files(dir.path()), "model.safetensors", "Permission denied");
+}
+
+TEST(ModelFiles, ADamagedWeightFileIsNamed) {
+  TempDir dir;
+  write_file(dir / "config.json", "{}");
+  write_file(dir / "model.safetensors", "version https://git-lfs.github.com/spec/v1\n");
+  EXPECT_ERROR(open_model_files(dir.path()), "model.safetensors", "Check that it is a safetensors file");
+}
+
+class Sharded : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    write_file(dir_ / "config.json", "{}");
+    write_weights(dir_ / "one.safetensors", {"a", "b"});
+    write_weights(dir_ / "two.safetensors", {"c"});
+  }
+  Result<ModelFiles> opened(const std::string& index) {
+    write_file(dir_ / "model.safetensors.index.json", index);
+    return open_model_files(dir_.path());
+  }
+  TempDir dir_;
+};
+
+TEST_F(Sharded, AllShardsMakeOneModel) {
+  ASSERT_OK_AND_ASSIGN(
+      const ModelFiles model,
+      opened(index_of(R"("a":"one.safetensors","b":"one.safetensors","c":"two.safetensors")")));
+  EXPECT_EQ(model.tensors.tensors().size(), 3u);
+  EXPECT_EQ(model.tensors.files().size(), 2u);
+  ASSERT_OK_AND_ASSIGN(const ModelFiles same, open_model_files(dir_ / "model.safetensors.index.json"));
+  EXPECT_EQ(same.tensors.tensors().size(), 3u);
+}
+
+TEST_F(Sharded, AMissingShardIsNamed) {
+  const auto model =
+      opened(index_of(R"("a":"one.safetensors","b":"one.safetensors","c":"three.safetensors")"));
+  EXPECT_ERROR(model, "shard three.safetensors", "is missing", "Download it");
+  EXPECT_EQ(model.error().code, ErrorCode::kNotFound);
+}
+
+TEST_F(Sharded, IndexAndShardsMustAgree) {
+  EXPECT_ERROR(opened(index_of(R"("a":"one.safetensors","c":"two.safetensors")")), "shard one.safetensors",
+               "tensor b", "does not name");
+  EXPECT_ERROR(opened(index_of(R"("a":"one.safetensors","b":"two.safetensors","c":"two.safetensors")")),
+               "shard one.safetensors", "tensor b", "puts into two.safetensors");
+  EXPECT_ERROR(
+      opened(index_of(
+          R"("a":"one.safetensors","b":"one.safetensors","c":"two.safetensors","d":"two.safetensors")")),
+      "tensor d into two.safetensors", "does not hold it");
+}
+
+TEST_F(Sharded, NoFileNameLeavesTheFolder) {
+  for (const char* name : {"../one.safetensors", "/etc/passwd", "..", ".", "", "sub/one.safetensors",
+                           "sub\\\\one", "one\\u0000.safetensors"}) {
+    EXPECT_ERROR(opened(index_of(std::string("\"a\":\"") + name + "\"")), "tensor a",
+                 "not the name of a file beside it");
+  }
+  EXPECT_ERROR(opened(index_of("\"a\":7")), "tensor a into 7");
+}
+
+TEST_F(Sharded, AnIndexOfAnotherShapeIsAnError) {
+  EXPECT_ERROR(opened("[]"), "index.json", "no object weight_map");
+  EXPECT_ERROR(opened("{}"), "no object weight_map");
+  EXPECT_ERROR(opened("{\"weight_map\":[]}"), "no object weight_map");
+  EXPECT_ERROR(opened(index_of("")), "empty weight_map");
+  EXPECT_ERROR(opened("{\"weight_map\":"), "not valid JSON");
+}
+
+TEST_F(Sharded, OneShardOfManyIsNotAModel) {
+  ASSERT_TRUE(
+      opened(index_of(R"("a":"one.safetensors","b":"one.safetensors","c":"two.safetensors")")).has_value());
+  EXPECT_ERROR(open_model_files(dir_ / "two.safetensors"), "two.safetensors", "one of 2 shards",
+               "Give the folder");
+}
+
+}  // namespace
+}  // namespace doppler
