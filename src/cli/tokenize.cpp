@@ -74,14 +74,7 @@ Result<int> render(const TokenizeArguments& arguments, bool json, const std::opt
   DOPPLER_ASSIGN(OrderedJson conversation, read_conversation(arguments.messages));
   const bool with_tools = conversation.contains("tools") && !conversation["tools"].empty();
   DOPPLER_ASSIGN(const ChatTemplate chat, open_template(arguments.model, with_tools));
-  OrderedJson variables = OrderedJson::object();
-  if (tokenizer) {
-    for (const auto& [name, text] : tokenizer->special_token_texts()) variables[name] = text;
-  }
-  // As transformers sets them where nobody does; what the file says comes last.
-  variables["tools"] = nullptr;
-  variables["documents"] = nullptr;
-  variables["add_generation_prompt"] = false;
+  OrderedJson variables = template_variables(tokenizer);
   for (const auto& [key, value] : conversation.items()) variables[key] = value;
   DOPPLER_ASSIGN(const std::string text, chat.render(variables));
   std::vector<TokenId> ids;

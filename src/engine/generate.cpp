@@ -6,7 +6,6 @@
 
 #include "engine/sampler.h"
 #include "engine/stop_strings.h"
-#include "tokenizer/stream_decoder.h"
 
 namespace doppler {
 namespace {
@@ -27,15 +26,17 @@ class TextStream {
 
   Status feed(TokenId id) {
     if (!decoder_) return {};
-    DOPPLER_ASSIGN(const std::string text, decoder_->feed(id));
+    DOPPLER_ASSIGN(const std::string text, decoder_->push(id));
     emit(stops_.feed(text));
     return {};
   }
 
-  void finish() {
-    if (!decoder_ || stops_.found()) return;
-    emit(stops_.feed(decoder_->flush()));
+  Status finish() {
+    if (!decoder_ || stops_.found()) return {};
+    DOPPLER_ASSIGN(const std::string rest, decoder_->flush());
+    emit(stops_.feed(rest));
     if (!stops_.found()) emit(stops_.flush());
+    return {};
   }
 
   bool stop_found() const { return stops_.found(); }
@@ -120,7 +121,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
     }
     DOPPLER_ASSIGN(logits, session.append(id));
   }
-  stream.finish();
+  DOPPLER_TRY(stream.finish());
   if (stream.stop_found()) reason = StopReason::kStopString;
   result.text = stream.take();
   finish(reason);

@@ -64,9 +64,21 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text) {
   DOPPLER_TRY(need_tokenizer(loaded));
   DOPPLER_ASSIGN(std::vector<TokenId> ids, loaded.tokenizer->encode(text));
-  const TokenId bos = loaded.tokenizer->bos_id().value_or(loaded.model.spec.bos_id);
+  const TokenId bos = loaded.tokenizer->bos().id.value_or(loaded.model.spec.bos_id);
   if (ids.size() > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos) ids.erase(ids.begin());
   return ids;
+}
+
+OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer) {
+  OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
+  if (tokenizer) {
+    const std::pair<const char*, const SpecialToken&> tokens[] = {
+        {"bos_token", tokenizer->bos()}, {"eos_token", tokenizer->eos()}, {"unk_token", tokenizer->unk()}, {"pad_token", tokenizer->pad()}};
+    for (const auto& [name, token] : tokens) {
+      if (!token.text.empty()) variables[name] = token.text;
+    }
+  }
+  return variables;
 }
 
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages) {
@@ -76,10 +88,9 @@ Result<std::string> render_messages(const Loaded& loaded, std::span<const Messag
   }
   OrderedJson list = OrderedJson::array();
   for (const Message& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
-  OrderedJson variables = {{"messages", list}, {"add_generation_prompt", true}};
-  if (loaded.tokenizer) {
-    for (const auto& [name, text] : loaded.tokenizer->special_token_texts()) variables[name] = text;
-  }
+  OrderedJson variables = template_variables(loaded.tokenizer);
+  variables["messages"] = std::move(list);
+  variables["add_generation_prompt"] = true;
   return loaded.chat->render(variables);
 }
 

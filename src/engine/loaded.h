@@ -34,6 +34,9 @@ Result<std::optional<ChatTemplate>> load_chat_template_if_any(const std::filesys
 Status need_tokenizer(const Loaded& loaded);
 // A prompt's tokens: with the special ones the tokenizer adds, and never with two BOS.
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text);
+// What transformers hands every template besides the messages: no tools, no documents, no generation prompt, and
+// the special tokens' texts.
+OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer);
 // The conversation through the model's template, which writes its own special tokens.
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages);
 Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages);
