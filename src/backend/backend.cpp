@@ -20,7 +20,7 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
   std::vector<std::uint64_t> next(lengths.begin(), lengths.end());
   for (std::size_t t = 0; t < tokens; ++t) {
     if (input.ids[t] < 0 || static_cast<std::uint32_t>(input.ids[t]) >= plan.vocab_size) {
-      return fail(ErrorCode::kUsage, "The token id {} at place {} is outside the vocabulary of {} tokens.", input.ids[t], t, plan.vocab_size);
+      return fail(ErrorCode::kMismatch, "The token id {} at place {} is outside the vocabulary of {} tokens. Check that the ids belong to this model.", input.ids[t], t, plan.vocab_size);
     }
     if (input.slots[t] < 0 || static_cast<std::size_t>(input.slots[t]) >= next.size()) {
       return fail(ErrorCode::kUsage, "The slot {} does not exist; there are {}.", input.slots[t], next.size());

@@ -42,7 +42,7 @@ class Backend {
   virtual const BackendOptions& options() const = 0;
 
   // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until the next step.
-  // `tap` may be null. Errors: kUsage for a step that check_step refuses; nothing has changed then.
+  // `tap` may be null. A step that check_step refuses changes nothing.
   virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
 
   // Tokens in a slot's cache.
@@ -54,7 +54,8 @@ class Backend {
 };
 
 // Everything a backend relies on: equal lengths, 1..max_step_tokens tokens, ids inside the vocabulary, slots that
-// exist, positions that continue each slot (`lengths`) and stay inside the context.
+// exist, positions that continue each slot (`lengths`) and stay inside the context. Errors: kMismatch for ids outside the
+// vocabulary, kLimit at the end of the context, else kUsage.
 Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options, std::span<const std::uint64_t> lengths);
 
 struct BackendInfo {
