@@ -42,12 +42,12 @@ Result<Generation> generate(Engine& engine, const RunArguments& arguments, const
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
   DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
+  const CancelToken cancel;
+  const InterruptGuard guard(cancel);
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
   GenerateOptions options = engine.default_options();
   DOPPLER_TRY(settings.apply(options));
 
-  const CancelToken cancel;
-  const InterruptGuard guard(cancel);
   Status printed;
   const OnText on_text = [&](std::string_view piece) {
     if (!given.json) printed = print(piece);

@@ -1,0 +1,92 @@
+// Runs the program as a user would and keeps what it says.
+#pragma once
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "testing.h"
+
+extern char** environ;
+
+namespace doppler::testing {
+
+struct Outcome {
+  int status = -1;  // exit status; 128 + signal if it died
+  std::string out, err;
+  // Standard output as JSON; null if it is none.
+  Json json() const { return Json::parse(out, nullptr, false); }
+};
+
+// A running program with its output going to files.
+class Program {
+ public:
+  // `file_limit`: the largest file the program may write, as a disk that fills up would.
+  explicit Program(std::vector<std::string> arguments, const std::string& input = "", std::size_t file_limit = 0) {
+    write_file(dir_ / "in", input);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, (dir_ / "in").c_str(), O_RDONLY, 0);
+    posix_spawn_file_actions_addopen(&actions, 1, (dir_ / "out").c_str(), O_WRONLY | O_CREAT, 0600);
+    posix_spawn_file_actions_addopen(&actions, 2, (dir_ / "err").c_str(), O_WRONLY | O_CREAT, 0600);
+    std::string program = DOPPLER_BINARY;
+    arguments.insert(arguments.begin(), program);
+    if (file_limit != 0) {
+      // ulimit -f counts 1024-byte blocks in bash; the signal it sends is ignored, so that writing fails instead.
+      const std::string limit = std::to_string(file_limit / 1024);
+      program = "/bin/bash";
+      arguments.insert(arguments.begin(), {program, "-c", "trap '' XFSZ; ulimit -f " + limit + "; exec \"$@\"", "bash"});
+    }
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+
+  std::string out_so_far() const { return read_file(dir_ / "out"); }
+  void interrupt() const { kill(pid_, SIGINT); }
+
+  // Returns once the program has mapped a file of this name (or has ended).
+  void wait_until_mapped(const std::string& name) const {
+    for (;;) {
+      const std::string maps = read_file("/proc/" + std::to_string(pid_) + "/maps");
+      if (maps.empty() || maps.find(name) != std::string::npos) return;
+      sched_yield();
+    }
+  }
+
+  Outcome wait() {
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(dir_ / "out"), read_file(dir_ / "err")};
+  }
+
+ private:
+  TempDir dir_;
+  pid_t pid_ = 0;
+};
+
+inline Outcome doppler(std::vector<std::string> arguments, const std::string& input = "") {
+  return Program(std::move(arguments), input).wait();
+}
+
+inline std::string model_path(const std::string& name) { return data_path("models/" + name).string(); }
+
+}  // namespace doppler::testing
+
+// The program refused: exit status and a sentence on stderr with these parts, nothing on stdout.
+#define EXPECT_REFUSAL(outcome, expected_status, ...)                                                  \
+  do {                                                                                                 \
+    const doppler::testing::Outcome outcome_ = (outcome);                                              \
+    EXPECT_EQ(outcome_.status, expected_status) << outcome_.err;                                       \
+    EXPECT_EQ(outcome_.out, "");                                                                       \
+    EXPECT_TRUE(outcome_.err.starts_with("doppler: ")) << outcome_.err;                                \
+    for (const char* part : {__VA_ARGS__}) EXPECT_NE(outcome_.err.find(part), std::string::npos) << outcome_.err; \
+  } while (0)
