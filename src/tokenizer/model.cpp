@@ -1,0 +1,52 @@
+#include "tokenizer/model.h"
+
+#include "base/text.h"
+#include "tokenizer/byte_level.h"
+
+namespace doppler {
+
+Result<std::unique_ptr<Model>> make_model(const TokenizerSpec& spec) {
+  switch (spec.kind) {
+    case ModelKind::kBpe:
+      return make_bpe(spec);
+    case ModelKind::kSentencePieceBpe:
+      return make_sentencepiece_bpe(spec);
+    case ModelKind::kUnigram:
+    case ModelKind::kSentencePieceUnigram:
+      return make_unigram(spec);
+    case ModelKind::kWordLevel:
+    case ModelKind::kWordPiece:
+      return make_word_model(spec);
+  }
+  return fail(ErrorCode::kInternal, "The tokenizer model has no kind. Report this as a bug.");
+}
+
+ByteIds::ByteIds(const Vocabulary& vocabulary) {
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    ids[byte] = vocabulary.find(piece_of_byte(static_cast<unsigned char>(byte))).value_or(-1);
+  }
+}
+
+bool ByteIds::append(std::string_view bytes, std::vector<TokenId>& out) const {
+  for (const char byte : bytes) {
+    if (ids[static_cast<unsigned char>(byte)] < 0) return false;
+  }
+  for (const char byte : bytes) out.push_back(ids[static_cast<unsigned char>(byte)]);
+  return true;
+}
+
+Status check_piece_lengths(const TokenizerSpec& spec) {
+  if (spec.vocabulary.longest_piece() <= kLongestPiece) return {};
+  return fail(ErrorCode::kLimit,
+              "The vocabulary has a piece of {} bytes, more than the {} allowed. Check the tokenizer file.",
+              spec.vocabulary.longest_piece(), kLongestPiece);
+}
+
+std::unexpected<Error> missing_unknown_token(std::string_view text) {
+  return fail(ErrorCode::kCorrupt,
+              "The vocabulary has no piece for the text {} and names no unknown token. Add one to the "
+              "tokenizer file.",
+              printable(text));
+}
+
+}  // namespace doppler

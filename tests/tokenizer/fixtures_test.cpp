@@ -1,0 +1,73 @@
+// The tokenizers of published models, and what their own libraries make of a hundred texts.
+#include <nlohmann/json.hpp>
+
+#include "testing.h"
+#include "tokenizer/tokenizer.h"
+
+namespace doppler {
+namespace {
+
+using nlohmann::json;
+using testing::data_path;
+using testing::read_file;
+
+std::string shown(const std::vector<TokenId>& ids) {
+  return json(ids).dump();
+}
+
+class Fixture : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    const auto folder = data_path("tokenizers") / GetParam();
+    cases_ = json::parse(read_file(folder / "cases.json"));
+    auto loaded = Tokenizer::load(folder);
+    ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
+    tokenizer_.emplace(std::move(*loaded));
+    ASSERT_GT(cases_.size(), 20u);
+  }
+  json cases_;
+  std::optional<Tokenizer> tokenizer_;
+};
+
+TEST_P(Fixture, EncodesAsTheOriginalDoes) {
+  for (const json& c : cases_) {
+    const auto text = c["text"].get<std::string>();
+    ASSERT_OK_AND_ASSIGN(const auto ids, tokenizer_->encode(text, {.add_special = false}));
+    EXPECT_EQ(shown(ids), c["ids"].dump()) << text;
+    if (!c.contains("ids_special")) continue;
+    ASSERT_OK_AND_ASSIGN(const auto with_special, tokenizer_->encode(text));
+    EXPECT_EQ(shown(with_special), c["ids_special"].dump()) << text;
+  }
+}
+
+TEST_P(Fixture, DecodesAsTheOriginalDoes) {
+  for (const json& c : cases_) {
+    ASSERT_OK_AND_ASSIGN(const auto text, tokenizer_->decode(c["ids"].get<std::vector<TokenId>>()));
+    EXPECT_EQ(text, c["decoded"].get<std::string>());
+    if (!c.contains("decoded_skip")) continue;
+    ASSERT_OK_AND_ASSIGN(const auto skipped,
+                         tokenizer_->decode(c["ids_special"].get<std::vector<TokenId>>(), true));
+    EXPECT_EQ(skipped, c["decoded_skip"].get<std::string>());
+  }
+}
+
+TEST_P(Fixture, StreamsTheSameTextInWholeCharacters) {
+  for (const json& c : cases_) {
+    StreamDecoder decoder(*tokenizer_, /*skip_special=*/false);
+    std::string text;
+    for (const TokenId id : c["ids"].get<std::vector<TokenId>>()) {
+      ASSERT_OK_AND_ASSIGN(const std::string part, decoder.push(id));
+      EXPECT_TRUE(is_valid_utf8(part)) << c["text"];
+      text += part;
+    }
+    ASSERT_OK_AND_ASSIGN(const std::string rest, decoder.flush());
+    EXPECT_EQ(text + rest, c["decoded"].get<std::string>());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Published, Fixture,
+                         ::testing::Values("gpt2", "llama3", "qwen2", "o200k", "gemma_json"),
+                         [](const auto& param_info) { return std::string(param_info.param); });
+
+}  // namespace
+}  // namespace doppler
