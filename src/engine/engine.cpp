@@ -69,7 +69,7 @@ Result<Engine> Engine::load(const std::filesystem::path& path, const LoadOptions
   const auto start = std::chrono::steady_clock::now();
   auto state = std::make_unique<State>();
   DOPPLER_ASSIGN(state->loaded, load_all(path, options));
-  DOPPLER_ASSIGN(state->defaults, read_defaults(state->loaded.model.files));
+  DOPPLER_ASSIGN(state->defaults, read_defaults(state->loaded.model->files));
   state->session.emplace(*state->loaded.backend, 0);
   state->load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return Engine(std::move(state));
@@ -99,7 +99,7 @@ Result<std::string> Engine::render_chat(std::span<const Message> messages) const
 Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options, const OnText& on_text,
                                     const CancelToken* cancel) {
   const Loaded& loaded = state_->loaded;
-  DOPPLER_ASSIGN(Generation result, run_generation(*state_->session, loaded.model.spec, loaded.tokenizer ? &*loaded.tokenizer : nullptr,
+  DOPPLER_ASSIGN(Generation result, run_generation(*state_->session, loaded.model->spec, loaded.tokenizer ? &*loaded.tokenizer : nullptr,
                                                    prompt, options, on_text, cancel));
   result.timings.load_ms = state_->load_ms;
   return result;

@@ -16,7 +16,7 @@ Status need_tokenizer(const Loaded& loaded) {
   if (loaded.tokenizer) return {};
   return fail(ErrorCode::kNotFound,
               "The folder {} has neither tokenizer.json nor tokenizer.model, so text cannot become tokens. Add one, or give --prompt-ids.",
-              loaded.model.files.folder.string());
+              loaded.model->files.folder.string());
 }
 
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
@@ -42,21 +42,22 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   };
   Loaded loaded;
   progress(0, "weights");
-  DOPPLER_ASSIGN(loaded.model, load_model(path));
+  DOPPLER_ASSIGN(Model model, load_model(path));
+  loaded.model = std::make_unique<Model>(std::move(model));
   progress(0.3, "tokenizer");
-  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model.files.folder));
-  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model.spec.vocab_size) {
+  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files.folder));
+  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model->spec.vocab_size) {
     return fail(ErrorCode::kMismatch, "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they belong together.",
-                loaded.tokenizer->vocab_size() - 1, loaded.model.spec.vocab_size);
+                loaded.tokenizer->vocab_size() - 1, loaded.model->spec.vocab_size);
   }
   progress(0.7, "chat template");
-  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model.files.folder));
+  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files.folder));
   progress(0.8, "memory");
   BackendOptions backend;
   backend.threads = options.threads;
-  backend.context = choose_context(options.context, loaded.model.spec);
+  backend.context = choose_context(options.context, loaded.model->spec);
   backend.slots = slots;
-  DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model.spec, loaded.model.weights, backend));
+  DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights, backend));
   progress(1, "ready");
   return loaded;
 }
@@ -64,7 +65,7 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text) {
   DOPPLER_TRY(need_tokenizer(loaded));
   DOPPLER_ASSIGN(std::vector<TokenId> ids, loaded.tokenizer->encode(text));
-  const TokenId bos = loaded.tokenizer->bos().id.value_or(loaded.model.spec.bos_id);
+  const TokenId bos = loaded.tokenizer->bos().id.value_or(loaded.model->spec.bos_id);
   if (ids.size() > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos) ids.erase(ids.begin());
   return ids;
 }
@@ -84,7 +85,7 @@ OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer) {
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages) {
   if (!loaded.chat) {
     return fail(ErrorCode::kNotFound, "The folder {} has no chat template. Use a model made for chat, or continue plain text with run --raw.",
-                loaded.model.files.folder.string());
+                loaded.model->files.folder.string());
   }
   OrderedJson list = OrderedJson::array();
   for (const Message& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});

@@ -14,7 +14,7 @@
 namespace doppler {
 
 struct Loaded {
-  Model model;
+  std::unique_ptr<Model> model;        // never moves: the backend reads its weights in place
   std::optional<Tokenizer> tokenizer;  // nothing if the folder has none
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
