@@ -39,8 +39,8 @@ bool aligned(const TensorView& tensor) {
 
 Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std::uint64_t count,
                               std::string name) {
-  const std::uint64_t rows = matrix.shape.empty() ? 0 : matrix.shape[0];
-  if (!(Checked(begin) + Checked(count)).at_most(rows)) {
+  // A scalar has no dimension to slice, not even for no rows.
+  if (matrix.shape.empty() || !(Checked(begin) + count).at_most(matrix.shape[0])) {
     return fail(ErrorCode::kMismatch,
                 "The tensor {} ({}) has no rows {} to {}. Check the sizes that the configuration gives.",
                 matrix.name, describe_shape(matrix.shape), begin, begin + count);

@@ -1,5 +1,7 @@
 #include "formats/hf_config.h"
 
+#include <limits>
+
 #include "testing.h"
 
 namespace doppler {
@@ -85,6 +87,12 @@ TEST(ConfigReader, ALongValueIsCutInTheMessage) {
   const auto result = ConfigReader(json, "config.json").get_number("eps");
   ASSERT_FALSE(result.has_value());
   EXPECT_LT(result.error().message.size(), 300u);
+}
+
+TEST(ConfigReader, InfinityIsNoNumber) {
+  Json json = Json::object();
+  json["theta"] = std::numeric_limits<double>::infinity();
+  EXPECT_ERROR(ConfigReader(json, "config.json").get_number("theta"), "config.json: theta", "finite");
 }
 
 TEST(ConfigReader, ARootThatIsNoObjectIsAnError) {

@@ -40,6 +40,17 @@ TEST(SafetensorsWriter, WritesTheSameBytesEachTimeWithAlignedData) {
   EXPECT_NE(store.find("a \"second\" é"), nullptr);
 }
 
+TEST(SafetensorsWriter, DataIsAlignedWhateverTheHeadersLength) {
+  TempDir dir;
+  for (std::size_t length = 1; length <= 8; ++length) {
+    const std::vector<TensorView> tensors = {
+        {std::string(length, 'n'), DType::kF64, {1}, bytes_of("12345678")}};
+    ASSERT_OK(write_safetensors(dir / "a", tensors));
+    ASSERT_OK_AND_ASSIGN(const TensorStore store, open_safetensors(dir / "a"));
+    EXPECT_EQ(store.copied_bytes(), 0u) << length;
+  }
+}
+
 TEST(SafetensorsWriter, AnEmptyFileIsAFile) {
   TempDir dir;
   ASSERT_OK(write_safetensors(dir / "a", {}));
