@@ -1,0 +1,18 @@
+// Python's two ways of formatting: "text %s" % values and "text {}".format(values).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "chat/jinja/runtime.h"
+
+namespace doppler::jinja {
+
+// `values` is one value, a tuple of them, or a dict for %(name)s.
+Result<std::string> format_percent(Runtime& rt, std::string_view format, const Value& values);
+Result<std::string> format_braces(Runtime& rt, std::string_view format, const Arguments& arguments);
+
+// f"{value:.{precision}f}", correctly rounded.
+std::string fixed_text(double value, int precision);
+
+}  // namespace doppler::jinja

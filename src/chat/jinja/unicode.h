@@ -1,0 +1,44 @@
+// Strings by code point, as Python sees them. All text here is valid UTF-8.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace doppler::jinja {
+
+std::size_t count_characters(std::string_view text);
+
+// The byte offset of the character with this index (the text's size if there are fewer).
+std::size_t byte_offset(std::string_view text, std::size_t character);
+
+// The code point at byte offset `at`, which moves behind it.
+std::uint32_t next_code_point(std::string_view text, std::size_t& at);
+void append_code_point(std::string& out, std::uint32_t code);
+std::vector<std::uint32_t> code_points(std::string_view text);
+
+bool is_space(std::uint32_t code);       // str.isspace
+bool is_line_break(std::uint32_t code);  // where str.splitlines splits
+bool is_alphabetic(std::uint32_t code);
+bool is_decimal(std::uint32_t code);
+bool is_digit(std::uint32_t code);
+bool is_numeric(std::uint32_t code);
+bool is_upper(std::uint32_t code);
+bool is_lower(std::uint32_t code);
+bool is_title(std::uint32_t code);
+bool is_printable(std::uint32_t code);
+bool is_word(std::uint32_t code);  // \w of Python's re
+
+std::string to_upper(std::string_view text);
+std::string to_lower(std::string_view text);
+// str.title: a letter after something uncased is title case, others are lower case.
+std::string to_title(std::string_view text);
+std::string to_capitalized(std::string_view text);
+std::string swap_case(std::string_view text);
+
+// What remains without the characters of `set` (whitespace if null) at the chosen ends.
+std::string_view strip(std::string_view text, const std::string_view* set, bool left, bool right);
+
+}  // namespace doppler::jinja

@@ -1,0 +1,1 @@
+target_link_libraries(doppler_chat PRIVATE PkgConfig::UTF8PROC)

@@ -1,0 +1,130 @@
+// Where a model folder keeps its chat templates.
+#include <algorithm>
+#include <map>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "chat/chat_template.h"
+
+namespace doppler {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Tokenizer configs list their added tokens and reach a few megabytes.
+constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
+constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{1} << 20;
+
+struct NamedTemplate {
+  std::string source;
+  std::string origin;  // the file, for messages
+};
+using Templates = std::map<std::string, NamedTemplate>;
+
+bool is_file(const fs::path& path) {
+  std::error_code ignored;
+  return fs::is_regular_file(path, ignored);
+}
+
+Status read_jinja(const fs::path& path, const std::string& name, const std::string& origin,
+                  Templates& templates) {
+  DOPPLER_ASSIGN(std::string source, read_text_file(path, kMaxTemplateBytes));
+  templates[name] = {std::move(source), origin};
+  return {};
+}
+
+Status read_additional(const fs::path& folder, Templates& templates) {
+  std::error_code error;
+  std::vector<fs::path> files;
+  for (fs::directory_iterator it(folder / "additional_chat_templates", error), end; !error && it != end;
+       it.increment(error)) {
+    if (it->path().extension() == ".jinja" && is_file(it->path())) files.push_back(it->path());
+  }
+  std::sort(files.begin(), files.end());
+  for (const fs::path& file : files) {
+    DOPPLER_TRY(read_jinja(file, file.stem().string(),
+                           "additional_chat_templates/" + file.filename().string(), templates));
+  }
+  return {};
+}
+
+const std::string* string_member(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(key);
+  return found != object.end() ? found->get_ptr<const std::string*>() : nullptr;
+}
+
+// The value of chat_template: a text, or a list of {"name", "template"}.
+Status read_value(const Json& value, const std::string& origin, Templates& templates) {
+  if (const auto* text = value.get_ptr<const std::string*>()) {
+    templates["default"] = {*text, origin};
+    return {};
+  }
+  if (!value.is_array()) {
+    return fail(ErrorCode::kCorrupt,
+                "The key chat_template of {} is neither a text nor a list. Download it again.", origin);
+  }
+  for (const Json& entry : value) {
+    const std::string* name = string_member(entry, "name");
+    const std::string* text = string_member(entry, "template");
+    if (name == nullptr || text == nullptr) {
+      return fail(
+          ErrorCode::kCorrupt,
+          "The list chat_template of {} has an entry without a name or a template. Download it again.",
+          origin);
+    }
+    templates[*name] = {*text, origin};
+  }
+  return {};
+}
+
+Status read_config(const fs::path& path, Templates& templates) {
+  if (!is_file(path)) return {};
+  const std::string origin = path.filename().string();
+  DOPPLER_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
+  DOPPLER_ASSIGN(const Json config, parse_json(text, "The file " + path.string()));
+  if (!config.is_object()) return {};
+  const auto found = config.find("chat_template");
+  if (found == config.end() || found->is_null()) return {};
+  return read_value(*found, origin, templates);
+}
+
+Result<Templates> read_templates(const fs::path& folder) {
+  Templates templates;
+  if (is_file(folder / "chat_template.jinja")) {
+    DOPPLER_TRY(read_jinja(folder / "chat_template.jinja", "default", "chat_template.jinja", templates));
+  }
+  DOPPLER_TRY(read_additional(folder, templates));
+  for (const char* config : {"chat_template.json", "tokenizer_config.json"}) {
+    if (templates.empty()) DOPPLER_TRY(read_config(folder / config, templates));
+  }
+  return templates;
+}
+
+}  // namespace
+
+Result<ChatTemplate> load_chat_template(const fs::path& folder, const TemplateChoice& choice) {
+  DOPPLER_ASSIGN(const Templates templates, read_templates(folder));
+  if (templates.empty()) {
+    return fail(
+        ErrorCode::kNotFound,
+        "The folder {} has no chat template (chat_template.jinja, chat_template.json, or chat_template in "
+        "tokenizer_config.json). Use a chat model, or give the prompt as plain text.",
+        printable(folder.string(), 200));
+  }
+  std::string name = choice.name;
+  if (name.empty()) name = choice.with_tools && templates.contains("tool_use") ? "tool_use" : "default";
+  const auto found = templates.find(name);
+  if (found == templates.end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, ignored] : templates) names.push_back(printable(known));
+    return fail(ErrorCode::kNotFound, "The folder {} has no chat template \"{}\". Choose one of: {}.",
+                printable(folder.string(), 200), printable(name), join(names, ", "));
+  }
+  const std::string title = name == "default" ? found->second.origin
+                                              : fmt::format("{} ({})", found->second.origin, printable(name));
+  return ChatTemplate::compile(found->second.source, title);
+}
+
+}  // namespace doppler
