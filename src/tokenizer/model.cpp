@@ -1,5 +1,7 @@
 #include "tokenizer/model.h"
 
+#include <cmath>
+
 #include "base/text.h"
 #include "tokenizer/byte_level.h"
 
@@ -40,6 +42,25 @@ Status check_piece_lengths(const TokenizerSpec& spec) {
   return fail(ErrorCode::kLimit,
               "The vocabulary has a piece of {} bytes, more than the {} allowed. Check the tokenizer file.",
               spec.vocabulary.longest_piece(), kLongestPiece);
+}
+
+Status check_sentencepiece_tables(const TokenizerSpec& spec) {
+  const std::size_t size = spec.vocabulary.size();
+  if (spec.scores.size() != size || spec.types.size() != size) {
+    return fail(ErrorCode::kCorrupt,
+                "The vocabulary has {} pieces but {} scores and {} types. Download the tokenizer again.",
+                size, spec.scores.size(), spec.types.size());
+  }
+  if (!spec.unknown || !spec.vocabulary.piece(*spec.unknown)) {
+    return fail(ErrorCode::kCorrupt, "The vocabulary has no unknown piece. Download the tokenizer again.");
+  }
+  for (std::size_t id = 0; id < size; ++id) {
+    if (!std::isfinite(spec.scores[id])) {
+      return fail(ErrorCode::kCorrupt, "The piece {} has the score {}. Download the tokenizer again.", id,
+                  spec.scores[id]);
+    }
+  }
+  return {};
 }
 
 std::unexpected<Error> missing_unknown_token(std::string_view text) {

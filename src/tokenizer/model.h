@@ -46,6 +46,9 @@ struct ByteIds {
 inline constexpr std::size_t kLongestPiece = 1024;
 Status check_piece_lengths(const TokenizerSpec& spec);
 
+// SentencePiece kinds need a score and a type for every id, and an unknown piece.
+Status check_sentencepiece_tables(const TokenizerSpec& spec);
+
 std::unexpected<Error> missing_unknown_token(std::string_view text);
 
 }  // namespace doppler

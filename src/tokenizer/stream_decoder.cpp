@@ -3,8 +3,13 @@
 namespace doppler {
 
 DecodeRun::DecodeRun(const Tokenizer::Parts& parts, bool skip_special)
-    : parts_(parts), skip_special_(skip_special), stages_(parts.decode_plan.start(sink_)) {
-  first_ = stages_.empty() ? &sink_ : stages_.front().get();
+    : parts_(parts), skip_special_(skip_special) {
+  if (parts.is_sentencepiece()) {
+    sentencepiece_.emplace(parts.spec, sink_);
+  } else {
+    stages_ = parts.decode_plan.start(sink_);
+    first_ = stages_.empty() ? &sink_ : stages_.front().get();
+  }
 }
 
 Status DecodeRun::push(TokenId id) {
@@ -16,6 +21,10 @@ Status DecodeRun::push(TokenId id) {
   if (skip_special_ && parts_.special[static_cast<std::size_t>(id)]) return {};
   const auto piece = parts_.piece(id);
   if (!piece) return {};
+  if (sentencepiece_) {
+    const bool own = static_cast<std::size_t>(id) < parts_.spec.types.size();
+    return own ? sentencepiece_->push(id, *piece) : sentencepiece_->push_text(*piece);
+  }
   DOPPLER_TRY(first_->put(*piece));
   return first_->end_item();
 }

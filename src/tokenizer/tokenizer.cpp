@@ -26,12 +26,29 @@ Status check_template_ids(const Tokenizer::Parts& parts) {
   return {};
 }
 
-void mark_added(Tokenizer::Parts& parts) {
+void mark_special(Tokenizer::Parts& parts) {
   parts.special.assign(parts.vocab_size(), false);
-  parts.is_added.assign(parts.vocab_size(), false);
   for (const AddedToken& token : parts.spec.added) {
-    parts.is_added[static_cast<std::size_t>(token.id)] = true;
     if (token.special) parts.special[static_cast<std::size_t>(token.id)] = true;
+  }
+}
+
+// Control pieces never come out of text in SentencePiece, but templates write them, so they count as added
+// tokens.
+void add_control_pieces(TokenizerSpec& spec) {
+  std::vector<bool> added(spec.types.size());
+  for (const AddedToken& token : spec.added) {
+    if (token.id >= 0 && static_cast<std::size_t>(token.id) < added.size())
+      added[static_cast<std::size_t>(token.id)] = true;
+  }
+  for (std::size_t id = 0; id < spec.types.size(); ++id) {
+    if (added[id] || (spec.types[id] != PieceType::kControl && spec.types[id] != PieceType::kUnknown))
+      continue;
+    AddedToken token;
+    token.id = static_cast<TokenId>(id);
+    token.content = spec.vocabulary.piece(token.id).value_or("");
+    token.special = true;
+    spec.added.push_back(std::move(token));
   }
 }
 
@@ -40,6 +57,7 @@ void mark_added(Tokenizer::Parts& parts) {
 Result<Tokenizer> Tokenizer::from_spec(TokenizerSpec spec) {
   auto parts = std::make_shared<Parts>();
   parts->spec = std::move(spec);
+  if (parts->is_sentencepiece()) add_control_pieces(parts->spec);
   const TokenizerSpec& kept = parts->spec;
   for (const AddedToken& token : kept.added) {
     if (!parts->piece(token.id)) {
@@ -50,11 +68,14 @@ Result<Tokenizer> Tokenizer::from_spec(TokenizerSpec spec) {
   }
   DOPPLER_TRY(check_template_ids(*parts));
   DOPPLER_ASSIGN(parts->normalizer, Normalizer::create(kept.normalizer));
+  if (parts->is_sentencepiece()) {
+    DOPPLER_ASSIGN(parts->sentencepiece, SentencePieceNormalizer::create(kept));
+  }
   DOPPLER_ASSIGN(parts->pre_tokenizer, PreTokenizer::create(kept.pre_tokenizer));
   DOPPLER_ASSIGN(parts->added, AddedTokens::create(kept.added, parts->normalizer));
   DOPPLER_ASSIGN(parts->model, make_model(kept));
   DOPPLER_ASSIGN(parts->decode_plan, DecodePlan::create(kept));
-  mark_added(*parts);
+  mark_special(*parts);
   return Tokenizer(std::move(parts));
 }
 
@@ -78,6 +99,11 @@ Status Tokenizer::Parts::encode_normalized(std::string text, bool at_start, std:
 // normalised text.
 Status Tokenizer::Parts::encode_text(std::string_view text, bool at_start, bool parse_special,
                                      std::vector<TokenId>& out) const {
+  if (is_sentencepiece()) {
+    const bool prefix = at_start || spec.sentencepiece.prefix_after_special;
+    DOPPLER_ASSIGN(std::string prepared, sentencepiece.apply(text, prefix));
+    return encode_normalized(std::move(prepared), at_start, out);
+  }
   DOPPLER_ASSIGN(std::string normalized, normalizer.apply(std::string(text)));
   if (!added.has_normalized()) return encode_normalized(std::move(normalized), at_start, out);
   for (const Section& section : added.split(normalized, /*normalized=*/true, parse_special)) {
@@ -99,7 +125,7 @@ Result<std::vector<TokenId>> Tokenizer::encode(std::string_view text, const Enco
                 text.size(), kLongestInput);
   }
   std::string repaired;
-  if (!is_valid_utf8(text)) text = repaired = utf8_lossy(text);
+  if (!parts_->is_sentencepiece() && !is_valid_utf8(text)) text = repaired = utf8_lossy(text);
   std::vector<TokenId> ids;
   ids.reserve(text.size() / 3);  // English has some four bytes a token
   for (const Section& section : parts_->added.split(text, /*normalized=*/false, options.parse_special)) {

@@ -9,6 +9,7 @@
 #include "tokenizer/model.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/sentencepiece_text.h"
 #include "tokenizer/tokenizer.h"
 
 namespace doppler {
@@ -16,6 +17,7 @@ namespace doppler {
 struct Tokenizer::Parts {
   TokenizerSpec spec;
   Normalizer normalizer;
+  SentencePieceNormalizer sentencepiece;
   PreTokenizer pre_tokenizer;
   AddedTokens added;
   std::unique_ptr<Model> model;  // refers to spec
@@ -49,7 +51,8 @@ class DecodeRun {
   bool skip_special_;
   TextSink sink_;
   std::vector<std::unique_ptr<DecodeStage>> stages_;
-  DecodeStage* first_;
+  DecodeStage* first_ = nullptr;
+  std::optional<SentencePieceDecoder> sentencepiece_;
 };
 
 }  // namespace doppler

@@ -66,7 +66,8 @@ TEST_P(Fixture, StreamsTheSameTextInWholeCharacters) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Published, Fixture,
-                         ::testing::Values("gpt2", "llama3", "qwen2", "o200k", "gemma_json"),
+                         ::testing::Values("gpt2", "llama3", "qwen2", "o200k", "gemma_json", "spm_llama",
+                                           "spm_gemma"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
 }  // namespace
