@@ -11,8 +11,8 @@
 
 namespace doppler {
 
-// Runs one job at a time on all its threads, the caller's included. Threads spin briefly between jobs, because
-// decode asks for hundreds of jobs a token, then sleep. Not reentrant; one caller at a time.
+// Runs one job at a time on all its threads, the caller's included. Threads spin briefly between jobs,
+// because decode asks for hundreds of jobs a token, then sleep. Not reentrant; one caller at a time.
 class ThreadPool {
  public:
   // `threads` counts the caller; 0 means one per hardware thread.
@@ -26,9 +26,14 @@ class ThreadPool {
   // Calls body(thread_index) once on each thread and returns when all are done.
   void run(const std::function<void(std::size_t)>& body);
 
-  // Splits [0, count) into contiguous chunks of a multiple of `grain` (but the last), handed out as threads ask,
-  // and calls body(begin, end) for each.
-  void parallel_for(std::size_t count, std::size_t grain, const std::function<void(std::size_t, std::size_t)>& body);
+  // Splits [0, count) into contiguous chunks of a multiple of `grain` (but the last), handed out as threads
+  // ask, and calls body(begin, end) for each.
+  void parallel_for(std::size_t count, std::size_t grain,
+                    const std::function<void(std::size_t, std::size_t)>& body);
+
+  // The same for bodies that own memory per thread: body(thread_index, begin, end).
+  void parallel_chunks(std::size_t count, std::size_t grain,
+                       const std::function<void(std::size_t, std::size_t, std::size_t)>& body);
 
  private:
   void work(std::size_t index);
