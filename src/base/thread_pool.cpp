@@ -75,18 +75,28 @@ void ThreadPool::work(std::size_t index) {
 
 void ThreadPool::parallel_for(std::size_t count, std::size_t grain,
                               const std::function<void(std::size_t, std::size_t)>& body) {
+  parallel_chunks(count, grain, [&](std::size_t, std::size_t begin, std::size_t end) { body(begin, end); });
+}
+
+void ThreadPool::parallel_chunks(std::size_t count, std::size_t grain,
+                                 const std::function<void(std::size_t, std::size_t, std::size_t)>& body) {
   grain = std::max<std::size_t>(grain, 1);
   if (count <= grain || workers_.empty()) {
-    if (count > 0) body(0, count);
+    if (count > 0) body(0, 0, count);
     return;
   }
-  // Four chunks a thread: enough to even out a core that is busy elsewhere, few enough to keep streams long.
-  const std::size_t chunks = size() * 4;
-  const std::size_t chunk = ((count + chunks - 1) / chunks + grain - 1) / grain * grain;
+  // Each chunk is a share of what is left: long streams first, and at the end pieces so small that no thread
+  // waits long for another, however unevenly the machine's other work slows them.
   std::atomic<std::size_t> next{0};
-  run([&](std::size_t) {
-    for (std::size_t begin = next.fetch_add(chunk); begin < count; begin = next.fetch_add(chunk)) {
-      body(begin, std::min(begin + chunk, count));
+  run([&](std::size_t thread) {
+    std::size_t begin = next.load(std::memory_order_relaxed);
+    while (begin < count) {
+      const std::size_t share = (count - begin) / (2 * size());
+      const std::size_t chunk = std::max(share / grain * grain, grain);
+      const std::size_t end = std::min(begin + chunk, count);
+      if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      body(thread, begin, end);
+      begin = next.load(std::memory_order_relaxed);
     }
   });
 }

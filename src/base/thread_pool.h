@@ -32,6 +32,10 @@ class ThreadPool {
   void parallel_for(std::size_t count, std::size_t grain,
                     const std::function<void(std::size_t, std::size_t)>& body);
 
+  // The same for bodies that own memory per thread: body(thread_index, begin, end).
+  void parallel_chunks(std::size_t count, std::size_t grain,
+                       const std::function<void(std::size_t, std::size_t, std::size_t)>& body);
+
  private:
   void work(std::size_t index);
 

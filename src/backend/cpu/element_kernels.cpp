@@ -1,0 +1,159 @@
+// Everything that touches each value once: decoding embeddings, norms, rotation, sums, activations, softcaps.
+// Tails go through the same vector code on a padded copy, so that a value's place in a row changes no bit of
+// its result.
+#include "backend/cpu/targets.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backend/cpu/element_kernels.cpp"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+#include <cmath>
+
+#include "backend/cpu/kernel_tables.h"
+#include "backend/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace doppler::cpu::HWY_NAMESPACE {
+namespace {
+
+template <class W>
+void decode_row_of(const std::uint8_t* from, std::size_t cols, float scale, float* out) {
+  const D d;
+  const V factor = hn::Set(d, scale);
+  std::size_t i = 0;
+  for (; i + kLanes <= cols; i += kLanes)
+    hn::StoreU(hn::Mul(W::load(from + i * W::kBytes), factor), d, out + i);
+  if (i < cols) store_some(hn::Mul(load_some<W>(from + i * W::kBytes, cols - i), factor), out + i, cols - i);
+}
+
+void decode_row(const WeightMatrix& weight, std::size_t row, float scale, float* out) {
+  const std::uint8_t* data = weight.data;
+  switch (weight.dtype) {
+    case DType::kF32:
+      return decode_row_of<F32>(data + row * weight.cols * F32::kBytes, weight.cols, scale, out);
+    case DType::kF16:
+      return decode_row_of<F16>(data + row * weight.cols * F16::kBytes, weight.cols, scale, out);
+    case DType::kBF16:
+      return decode_row_of<Bf16>(data + row * weight.cols * Bf16::kBytes, weight.cols, scale, out);
+    default:
+      return;  // the backend refuses other types before it runs
+  }
+}
+
+void rms_norm(const float* in, const float* weight, std::size_t dim, double eps, float* out) {
+  const D d;
+  const std::size_t whole = dim / kLanes * kLanes, tail = dim - whole;
+  V squares = hn::Zero(d);
+  for (std::size_t i = 0; i < whole; i += kLanes) {
+    const V x = hn::LoadU(d, in + i);
+    squares = hn::MulAdd(x, x, squares);
+  }
+  if (tail != 0) {
+    const V x = load_some(in + whole, tail);
+    squares = hn::MulAdd(x, x, squares);
+  }
+  const double mean = static_cast<double>(sum_of(squares)) / static_cast<double>(dim);
+  const V inverse = hn::Set(d, static_cast<float>(1 / std::sqrt(mean + eps)));
+  for (std::size_t i = 0; i < whole; i += kLanes) {
+    hn::StoreU(hn::Mul(hn::Mul(hn::LoadU(d, in + i), inverse), hn::LoadU(d, weight + i)), d, out + i);
+  }
+  if (tail != 0) {
+    store_some(hn::Mul(hn::Mul(load_some(in + whole, tail), inverse), load_some(weight + whole, tail)),
+               out + whole, tail);
+  }
+}
+
+void rope(const float* in, const float* cos, const float* sin, std::size_t pairs, std::size_t dim,
+          RopeLayout layout, float* out) {
+  const D d;
+  std::size_t i = 0;
+  const bool half = layout == RopeLayout::kHalf;
+  for (; half && i + kLanes <= pairs; i += kLanes) {
+    const V x = hn::LoadU(d, in + i), y = hn::LoadU(d, in + pairs + i);
+    const V c = hn::LoadU(d, cos + i), s = hn::LoadU(d, sin + i);
+    hn::StoreU(hn::Sub(hn::Mul(x, c), hn::Mul(y, s)), d, out + i);
+    hn::StoreU(hn::Add(hn::Mul(y, c), hn::Mul(x, s)), d, out + pairs + i);
+  }
+  for (; i < pairs; ++i) {
+    const std::size_t first = half ? i : 2 * i, second = half ? i + pairs : 2 * i + 1;
+    const float x = in[first], y = in[second];
+    out[first] = x * cos[i] - y * sin[i];
+    out[second] = y * cos[i] + x * sin[i];
+  }
+  for (i = 2 * pairs; i < dim; ++i) out[i] = in[i];
+}
+
+void add(const float* a, const float* b, std::size_t count, float* out) {
+  const D d;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    hn::StoreU(hn::Add(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i);
+  for (; i < count; ++i) out[i] = a[i] + b[i];
+}
+
+// Both are x / (1 + e^-z): silu with z = x, and gelu because (1 + tanh u) / 2 = 1 / (1 + e^-2u).
+struct Silu {
+  static HWY_INLINE V of(V x) { return hn::Div(x, hn::Add(hn::Set(D(), 1.0f), exp_of(hn::Neg(x)))); }
+};
+struct GeluTanh {
+  static HWY_INLINE V of(V x) {
+    const D d;
+    const V cube = hn::Mul(hn::Mul(x, x), x);
+    const V u = hn::Mul(hn::Set(d, -2 * 0.7978845608028654f),
+                        hn::MulAdd(cube, hn::Set(d, 0.044715f), x));  // sqrt(2 / pi)
+    return hn::Div(x, hn::Add(hn::Set(d, 1.0f), exp_of(u)));
+  }
+};
+
+template <class Activate>
+void gated_of(const float* gate, const float* up, std::size_t count, float* out) {
+  const D d;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(hn::Mul(Activate::of(hn::LoadU(d, gate + i)), hn::LoadU(d, up + i)), d, out + i);
+  }
+  if (i < count) {
+    store_some(hn::Mul(Activate::of(load_some(gate + i, count - i)), load_some(up + i, count - i)), out + i,
+               count - i);
+  }
+}
+
+void gated(Activation activation, const float* gate, const float* up, std::size_t count, float* out) {
+  switch (activation) {
+    case Activation::kSilu:
+      return gated_of<Silu>(gate, up, count, out);
+    case Activation::kGeluTanh:
+      return gated_of<GeluTanh>(gate, up, count, out);
+    case Activation::kGeluErf:  // no published decoder of size uses it: the C library will do
+      for (std::size_t i = 0; i < count; ++i) {
+        out[i] = static_cast<float>(0.5 * gate[i] * (1 + std::erf(gate[i] * 0.7071067811865476)) *
+                                    up[i]);  // 1 / sqrt(2)
+      }
+      return;
+  }
+}
+
+void softcap(const float* in, float cap, std::size_t count, float* out) {
+  const D d;
+  const V limit = hn::Set(d, cap);
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(hn::Mul(limit, tanh_of(hn::Div(hn::LoadU(d, in + i), limit))), d, out + i);
+  }
+  if (i < count)
+    store_some(hn::Mul(limit, tanh_of(hn::Div(load_some(in + i, count - i), limit))), out + i, count - i);
+}
+
+}  // namespace
+
+const ElementKernels kElement = {decode_row, rms_norm, rope, add, gated, softcap};
+
+}  // namespace doppler::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace doppler::cpu {
+#define DOPPLER_TABLE_OF_FILE kElement
+DOPPLER_KERNEL_TABLE(ElementKernels, element_kernels)
+}  // namespace doppler::cpu
+#endif

@@ -1,0 +1,114 @@
+// The inner loops of the cpu backend, compiled once per instruction set (Google Highway) and chosen at run
+// time. Kernels know nothing of plans, threads or errors: pointers in, floats out. They call nothing of the
+// operating system, never throw and never allocate.
+//
+// Two rules hold for every kernel, because the backend promises results that depend neither on the number of
+// threads nor on how tokens are grouped into steps:
+// - a result for a (row, token), (head, token) or element is computed by the same operations in the same
+// order whatever
+//   else is in the call;
+// - NaN and Inf of an input reach the output.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "model/spec.h"
+#include "quant/dtype.h"
+
+namespace doppler::cpu {
+
+// A weight matrix [rows, cols] as it lies in the file; at any address.
+struct WeightMatrix {
+  const std::uint8_t* data = nullptr;
+  DType dtype = DType::kF32;  // kF32, kF16 or kBF16
+  std::size_t rows = 0, cols = 0;
+};
+
+// out[t * stride + r - row_begin] = dot(weight row r, token t) (+ bias[r]).
+struct MatmulCall {
+  WeightMatrix weight;
+  const float* bias = nullptr;    // rows of the weight, or null
+  const float* packed = nullptr;  // what pack() wrote for `tokens` rows of weight.cols
+  std::size_t tokens = 0;
+  std::size_t row_begin = 0, row_end = 0;
+  float* out = nullptr;
+  std::size_t stride = 0;
+  float* scratch = nullptr;  // scratch_floats(tokens) of them, the calling thread's own
+};
+
+struct MatmulKernels {
+  std::size_t tile_tokens;  // tokens whose sums are held in registers together
+  std::size_t
+      block_rows;  // rows that prefill decodes at a time: work should be handed out in multiples of it
+  // Floats that packed activations take.
+  std::size_t (*packed_floats)(std::size_t tokens, std::size_t cols);
+  // True when one token's row is its own packed form.
+  bool (*is_packed)(std::size_t tokens, std::size_t cols);
+  // Lays tiles [begin, end) of tile_tokens rows of x [tokens, cols] out in the order in which rows() reads
+  // them.
+  void (*pack)(const float* x, std::size_t tokens, std::size_t cols, std::size_t begin, std::size_t end,
+               float* packed);
+  std::size_t (*scratch_floats)(std::size_t tokens);
+  void (*rows)(const MatmulCall& call);
+};
+
+// Positions that one call of the attention kernels handles. The split is part of the result's rounding, so it
+// is fixed: a token's positions are cut at multiples of this, whatever the step or the number of threads. 256
+// positions of a 256-wide head are 256 kB of keys and as much of values, which stay in a core's L2 while
+// several tokens use them.
+inline constexpr std::size_t kAttentionChunk = 256;
+
+// Some positions of one KV head and the query heads of one token that share it.
+struct AttentionCall {
+  const float* queries = nullptr;                  // [group, head_dim]
+  const float *keys = nullptr, *values = nullptr;  // the rings [capacity, head_dim]
+  std::size_t capacity = 0, first = 0,
+              count = 0;  // count positions from ring index `first`, 1..kAttentionChunk
+  std::size_t group = 0, head_dim = 0;
+  float scale = 1, softcap = 0;
+  float* scores = nullptr;                                     // [group, kAttentionChunk]
+  float *largest = nullptr, *total = nullptr, *sum = nullptr;  // [group], [group], [group, head_dim]
+};
+
+struct AttentionKernels {
+  // scores = scaled, softcapped products of the queries with the keys.
+  void (*scores)(const AttentionCall& call);
+  // largest = max(scores), total = sum of exp(scores - largest), sum = values weighted with those; scores are
+  // used up.
+  void (*values)(const AttentionCall& call);
+};
+
+struct ElementKernels {
+  // out[i] = weight[row, i] * scale.
+  void (*decode_row)(const WeightMatrix& weight, std::size_t row, float scale, float* out);
+  // out = in / rms(in) * weight. in and out may be the same.
+  void (*rms_norm)(const float* in, const float* weight, std::size_t dim, double eps, float* out);
+  // One head: pairs turned by cos and sin [pairs], dims beyond them copied. in and out may be the same.
+  void (*rope)(const float* in, const float* cos, const float* sin, std::size_t pairs, std::size_t dim,
+               RopeLayout layout, float* out);
+  // out may be a or b.
+  void (*add)(const float* a, const float* b, std::size_t count, float* out);
+  // out = activation(gate) * up; may be gate or up.
+  void (*gated)(Activation activation, const float* gate, const float* up, std::size_t count, float* out);
+  // out = cap * tanh(in / cap); may be in.
+  void (*softcap)(const float* in, float cap, std::size_t count, float* out);
+};
+
+struct Kernels {
+  std::string_view target;  // "AVX3", ...: Highway's name of the instruction set
+  std::int64_t target_bit;
+  const MatmulKernels* matmul;
+  const AttentionKernels* attention;
+  const ElementKernels* element;
+};
+
+// The instruction sets this machine can run, best first; the last is portable C++. Never empty.
+std::span<const Kernels> all_kernels();
+inline const Kernels& best_kernels() {
+  return all_kernels().front();
+}
+
+}  // namespace doppler::cpu
