@@ -87,7 +87,17 @@ class Comparer final : public Tap {
     }
   }
 
-  std::vector<StageComparison>& stages() { return stages_; }
+  // Every stage's result, once the prompt has run. Errors: kInternal for a backend that has not shown every
+  // token of every stage, which would otherwise pass for agreement.
+  Result<std::vector<StageComparison>> take_stages() {
+    for (const StageComparison& c : stages_) {
+      if (c.stage == Stage::kNone || c.tokens == recording_.prompt_ids.size()) continue;
+      return fail(ErrorCode::kInternal,
+                  "The backend has shown {} of the prompt's {} tokens at {}. This is a bug in the backend.",
+                  c.tokens, recording_.prompt_ids.size(), c.key);
+    }
+    return std::move(stages_);
+  }
 
  private:
   Status match(const TensorView& tensor) {
@@ -133,7 +143,15 @@ class Comparer final : public Tap {
                   "recording belongs to this model.",
                   tensor.name, row_width, column);
     }
-    targets_.insert(found.begin(), found.end());
+    for (const auto& [key, target] : found) {
+      // Aliases (ffn_in) and parts of a composite may name a stage twice; one of them would never be
+      // compared.
+      if (const auto [other, fresh] = targets_.emplace(key, target); !fresh) {
+        return fail(ErrorCode::kMismatch, "The recording holds the stage {} twice, as {} and {}. Remove one.",
+                    stage_key(key.first, key.second), printable(other->second.tensor->name),
+                    printable(tensor.name));
+      }
+    }
     stages_.push_back(std::move(comparison));
     return {};
   }
@@ -222,7 +240,9 @@ Status check_ids(const Plan& plan, const BackendOptions& options, const Recordin
                   id, plan.vocab_size);
     }
   }
-  const std::size_t length = recording.prompt_ids.size() + recording.greedy_ids.size();
+  // The last greedy id is judged, never fed.
+  const std::size_t length =
+      recording.prompt_ids.size() + std::max<std::size_t>(1, recording.greedy_ids.size()) - 1;
   if (length > options.context) {
     return fail(ErrorCode::kLimit,
                 "The recording covers {} tokens, more than the context of {}. Raise the context.", length,
@@ -253,9 +273,25 @@ class Runner {
   Runner(Backend& backend, const Recording& recording, const CompareOptions& options)
       : backend_(backend),
         options_(options),
-        companion_(recording.prompt_ids.rbegin(), recording.prompt_ids.rend()) {
-    backend.clear(0);
-    if (options.companion) backend.clear(1);
+        companion_(recording.prompt_ids.rbegin(), recording.prompt_ids.rend()) {}
+
+  // Empties the slots it will use. A cache that survives this would shift every position.
+  Status clear() {
+    const std::uint32_t wanted = options_.companion ? 2 : 1;
+    if (backend_.options().slots < wanted) {
+      return fail(ErrorCode::kUsage,
+                  "A comparison beside a companion needs 2 slots, but the backend has {}. Give it more.",
+                  backend_.options().slots);
+    }
+    for (std::uint32_t slot = 0; slot < wanted; ++slot) {
+      backend_.clear(slot);
+      if (backend_.length(slot) == 0) continue;
+      return fail(
+          ErrorCode::kInternal,
+          "The backend still holds {} tokens in slot {} after it was cleared. This is a bug in the backend.",
+          backend_.length(slot), slot);
+    }
+    return {};
   }
 
   Result<std::span<const float>> run(std::span<const std::int32_t> ids, Tap* tap) {
@@ -321,25 +357,27 @@ const StageComparison* Comparison::first_divergence() const {
 Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording,
                                const CompareOptions& options) {
   DOPPLER_TRY(check_ids(backend.plan(), backend.options(), recording));
+  const std::size_t vocab = backend.plan().vocab_size;
+  const TensorView* recorded = recording.tensors.find("decode_logits");
+  if (recorded != nullptr && (recorded->shape.size() != 2 || recorded->cols() != vocab)) {
+    return fail(
+        ErrorCode::kMismatch,
+        "The recording's decode_logits have the shape {}, but the vocabulary has {} tokens. Check that the "
+        "recording belongs to this model.",
+        describe_shape(recorded->shape), vocab);
+  }
   const double tolerance = options.tolerance > 0 ? options.tolerance : stage_tolerance(backend.name(), spec);
   Comparer comparer(backend.plan(), recording, tolerance);
   DOPPLER_TRY(comparer.prepare());
   Runner runner(backend, recording, options);
+  DOPPLER_TRY(runner.clear());
   DOPPLER_ASSIGN(std::span<const float> logits, runner.run(recording.prompt_ids, &comparer));
   Comparison result;
-  result.stages = std::move(comparer.stages());
-  const std::size_t vocab = backend.plan().vocab_size;
+  DOPPLER_ASSIGN(result.stages, comparer.take_stages());
   if (recording.greedy_ids.empty()) return result;
-  // The first greedy id is the prompt's own answer; each further one is judged after feeding the one before
-  // it.
+  // The first greedy id is the prompt's own answer; each further one follows from feeding the one before it.
   result.decode_steps = recording.greedy_ids.size();
   if (argmax(logits.last(vocab)) == recording.greedy_ids[0]) ++result.top1_equal;
-  const TensorView* recorded = recording.tensors.find("decode_logits");
-  if (recorded != nullptr && recorded->cols() != vocab) {
-    return fail(ErrorCode::kMismatch,
-                "The recording's decode_logits are {} wide, but the vocabulary has {} tokens.",
-                recorded->cols(), vocab);
-  }
   if (recorded != nullptr) {
     result.decode =
         StageComparison{.key = "decode_logits", .stage = Stage::kLogitsFinal, .tolerance = tolerance};

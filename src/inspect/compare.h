@@ -1,4 +1,4 @@
-// Comparison of a run with a recording: every stage of the prompt, then forced decoding along the recorded
+// Comparison of a run with a recording: every stage of the prompt, then decoding forced along the recorded
 // ids.
 #pragma once
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "formats/safetensors.h"
 
@@ -49,11 +50,14 @@ Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, s
   std::vector<float> row(*element_count(tensor.shape) / std::max<std::uint64_t>(rows, 1));
   for (std::size_t r = 0; r < rows; ++r) {
     DOPPLER_TRY(decode_f32(tensor, r * row.size(), row));
-    const auto nan = std::find_if(row.begin(), row.end(), [](float x) { return std::isnan(x); });
-    if (nan != row.end()) {
-      return fail(ErrorCode::kMismatch,
-                  "The recording's {} holds NaN at token {}, place {}. Record it again.",
-                  printable(tensor.name), r, nan - row.begin());
+    // Infinity is refused too: errors are shares of the largest value, so beside it every difference would
+    // vanish.
+    const auto bad = std::find_if(row.begin(), row.end(), [](float x) { return !std::isfinite(x); });
+    if (bad != row.end()) {
+      return fail(
+          ErrorCode::kMismatch,
+          "The recording's {} holds {} at token {}, place {}. Record it again with a model that works.",
+          printable(tensor.name), *bad, r, bad - row.begin());
     }
   }
   return {};
@@ -151,30 +155,46 @@ Result<Recording> open_recording(const std::filesystem::path& file) {
 }
 
 Status record_run(Backend& backend, const RecordOptions& options, const std::filesystem::path& file) {
-  // Opened before the work, so that an unwritable place costs nothing.
+  const std::uint64_t length = options.prompt_ids.size() + std::uint64_t{options.decode_steps};
+  if (options.prompt_ids.empty()) {
+    return fail(ErrorCode::kUsage, "The prompt to record has no tokens. Give at least one.");
+  }
+  if (length > backend.options().context) {
+    return fail(
+        ErrorCode::kLimit,
+        "The prompt of {} tokens and {} decode steps exceed the context of {}. Raise the context or shorten "
+        "the recording.",
+        options.prompt_ids.size(), options.decode_steps, backend.options().context);
+  }
+  // Tried before the work, so that a place that cannot be written costs no run.
+  DOPPLER_TRY(OutputFile::create(file));
   backend.clear(0);
   Collector collector(options.attention_scores);
   DOPPLER_ASSIGN(std::span<const float> logits, feed(backend, 0, options.prompt_ids, 0, true, &collector));
   const std::size_t vocab = backend.plan().vocab_size;
   std::vector<std::int32_t> greedy;
   std::vector<float> decode_logits;
-  if (options.decode_steps > 0) greedy.push_back(argmax(logits.last(vocab)));
+  const auto choose = [&]() -> Status {
+    greedy.push_back(argmax(logits.last(vocab)));
+    if (greedy.back() >= 0) return {};
+    return fail(ErrorCode::kMismatch, "The logits of decode step {} are all NaN. Check the weights.",
+                greedy.size() - 1);
+  };
+  if (options.decode_steps > 0) DOPPLER_TRY(choose());
   for (std::uint32_t step = 0; step < options.decode_steps; ++step) {
-    if (greedy.back() < 0)
-      return fail(ErrorCode::kMismatch, "The logits of decode step {} are all NaN. Check the weights.", step);
     DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr));
     decode_logits.insert(decode_logits.end(), logits.begin(), logits.end());
-    greedy.push_back(argmax(logits));
+    DOPPLER_TRY(choose());
   }
   std::vector<TensorView> tensors;
   for (const auto& [name, kept] : collector.stages()) {
     Shape shape = {kept.rows, kept.width};
-    if (kept.heads > 1 || name.find("_rope") != std::string::npos || name.ends_with("q_norm") ||
-        name.ends_with("k_norm")) {
+    // By heads, as transformers has them there; its projections and the heads' joined output are flat.
+    constexpr std::string_view kByHeads[] = {".q_norm", ".k_norm", ".q_rope", ".k_rope", ".attn_scores"};
+    if (std::any_of(std::begin(kByHeads), std::end(kByHeads),
+                    [&](auto end) { return name.ends_with(end); })) {
       shape = {kept.rows, kept.heads, kept.width / kept.heads};
     }
-    // Projections and the heads' output are recorded flat, as the modules of transformers return them.
-    if (name.ends_with("_proj") || name.ends_with("attn_out")) shape = {kept.rows, kept.width};
     tensors.push_back(view_of(name, DType::kF32, std::move(shape), kept.data));
   }
   tensors.push_back(view_of("prompt_ids", DType::kI32, {options.prompt_ids.size()}, options.prompt_ids));

@@ -22,7 +22,7 @@ struct Recording {
 };
 
 // Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes
-// than float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN.
+// than float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN or infinity.
 Result<Recording> open_recording(const std::filesystem::path& file);
 
 struct RecordOptions {

@@ -297,6 +297,12 @@ class ReferenceBackend final : public Backend {
 Result<std::unique_ptr<Backend>> make_reference_backend(const ModelSpec& spec, const Weights& weights,
                                                         const BackendOptions& options) {
   DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+  return make_reference_backend_for_plan(std::move(plan), weights, options);
+}
+
+Result<std::unique_ptr<Backend>> make_reference_backend_for_plan(Plan plan, const Weights& weights,
+                                                                 const BackendOptions& options) {
+  DOPPLER_TRY(check_plan(plan, weights));
   DOPPLER_ASSIGN(KvCache cache,
                  KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens));
   return std::make_unique<ReferenceBackend>(std::move(plan), weights, options, std::move(cache));
