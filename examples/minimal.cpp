@@ -27,5 +27,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", result.error().message.c_str());
     return 3;
   }
-  std::printf("\n[%zu tokens, stopped by %s]\n", result->ids.size(), std::string(doppler::stop_reason_name(result->stop_reason)).c_str());
+  std::printf("\n[%zu tokens, stopped by %s]\n", result->ids.size(),
+              std::string(doppler::stop_reason_name(result->stop_reason)).c_str());
 }

@@ -48,26 +48,28 @@ inline std::string read_file(const std::filesystem::path& path) {
 }  // namespace doppler::testing
 
 // Unwraps a Result in a test, or fails it with the error's sentence.
-#define ASSERT_OK(expr)                                             \
-  do {                                                              \
-    const auto& doppler_status_ = (expr);                           \
+#define ASSERT_OK(expr)                                                          \
+  do {                                                                           \
+    const auto& doppler_status_ = (expr);                                        \
     ASSERT_TRUE(doppler_status_.has_value()) << doppler_status_.error().message; \
   } while (0)
-#define ASSERT_OK_AND_ASSIGN(lhs, expr) ASSERT_OK_AND_ASSIGN_IMPL_(DOPPLER_CONCAT_(result_, __LINE__), lhs, expr)
-#define ASSERT_OK_AND_ASSIGN_IMPL_(result, lhs, expr)            \
-  auto result = (expr);                                          \
-  ASSERT_TRUE(result.has_value()) << result.error().message;     \
+#define ASSERT_OK_AND_ASSIGN(lhs, expr) \
+  ASSERT_OK_AND_ASSIGN_IMPL_(DOPPLER_CONCAT_(result_, __LINE__), lhs, expr)
+#define ASSERT_OK_AND_ASSIGN_IMPL_(result, lhs, expr)        \
+  auto result = (expr);                                      \
+  ASSERT_TRUE(result.has_value()) << result.error().message; \
   lhs = std::move(*result)
 
 // Expects an error whose sentence contains every given part.
 inline void expect_error_parts(const doppler::Error& error, std::initializer_list<const char*> parts) {
   for (const char* part : parts) {
-    EXPECT_NE(error.message.find(part), std::string::npos) << "message: " << error.message << "\nlacks: " << part;
+    EXPECT_NE(error.message.find(part), std::string::npos)
+        << "message: " << error.message << "\nlacks: " << part;
   }
 }
-#define EXPECT_ERROR(expr, ...)                                                      \
-  do {                                                                               \
-    const auto& doppler_result_ = (expr);                                                 \
-    EXPECT_FALSE(doppler_result_.has_value()) << "expected an error";                \
+#define EXPECT_ERROR(expr, ...)                                                                   \
+  do {                                                                                            \
+    const auto& doppler_result_ = (expr);                                                         \
+    EXPECT_FALSE(doppler_result_.has_value()) << "expected an error";                             \
     if (!doppler_result_.has_value()) expect_error_parts(doppler_result_.error(), {__VA_ARGS__}); \
   } while (0)

@@ -1,5 +1,5 @@
-// Doppler's public interface: load a model, turn text into tokens and back, generate with a streaming callback,
-// cancel. Values and handles only; every failure is an Error with a sentence that says what to do.
+// Doppler's public interface: load a model, turn text into tokens and back, generate with a streaming
+// callback, cancel. Values and handles only; every failure is an Error with a sentence that says what to do.
 //
 //   auto engine = doppler::Engine::load("models/gemma-3-1b-it");
 //   if (!engine) { std::cerr << engine.error().message << "\n"; return 1; }
@@ -32,21 +32,22 @@ struct LoadOptions {
   std::function<void(double share, std::string_view what)> on_progress;
 };
 
-// How the next token is chosen. Order: penalties and biases on the logits, then temperature, then the filters.
+// How the next token is chosen. Order: penalties and biases on the logits, then temperature, then the
+// filters.
 struct GenerateOptions {
   std::uint32_t max_tokens = 256;
-  double temperature = 0;        // 0: always the likeliest token
-  std::uint32_t top_k = 0;       // keep the k likeliest; 0: all
-  double top_p = 1;              // keep the likeliest that together reach this probability
-  double min_p = 0;              // keep those at least this share as likely as the likeliest
-  double repeat_penalty = 1;     // divides positive and multiplies negative logits of tokens seen before
-  double presence_penalty = 0;   // subtracted once from tokens seen before
-  double frequency_penalty = 0;  // subtracted for each time they were seen
-  std::uint32_t penalty_window = 0;         // how many tokens back "before" reaches; 0: the whole sequence
-  std::map<TokenId, double> logit_bias;     // added to the logits of single tokens
-  std::uint64_t seed = 0;                   // the same seed gives the same text on every backend and thread count
-  std::vector<std::string> stop;            // generation ends before the first of these appears
-  bool ignore_eos = false;                  // go on past the end-of-sequence tokens
+  double temperature = 0;            // 0: always the likeliest token
+  std::uint32_t top_k = 0;           // keep the k likeliest; 0: all
+  double top_p = 1;                  // keep the likeliest that together reach this probability
+  double min_p = 0;                  // keep those at least this share as likely as the likeliest
+  double repeat_penalty = 1;         // divides positive and multiplies negative logits of tokens seen before
+  double presence_penalty = 0;       // subtracted once from tokens seen before
+  double frequency_penalty = 0;      // subtracted for each time they were seen
+  std::uint32_t penalty_window = 0;  // how many tokens back "before" reaches; 0: the whole sequence
+  std::map<TokenId, double> logit_bias;  // added to the logits of single tokens
+  std::uint64_t seed = 0;         // the same seed gives the same text on every backend and thread count
+  std::vector<std::string> stop;  // generation ends before the first of these appears
+  bool ignore_eos = false;        // go on past the end-of-sequence tokens
 };
 
 enum class StopReason {
@@ -56,12 +57,13 @@ enum class StopReason {
   kContextEnd,  // the sequence fills the context
   kCancelled,   // the callback returned false, or the cancel token was used
 };
-std::string_view stop_reason_name(StopReason reason);  // "eos", "stop_string", "max_tokens", "context_end", "cancelled"
+std::string_view stop_reason_name(
+    StopReason reason);  // "eos", "stop_string", "max_tokens", "context_end", "cancelled"
 
 struct Timings {
   double load_ms = 0;
-  double prompt_ms = 0;       // until the first token is known
-  double decode_ms = 0;       // from there to the last
+  double prompt_ms = 0;  // until the first token is known
+  double decode_ms = 0;  // from there to the last
   std::size_t prompt_tokens = 0;
   std::size_t cached_tokens = 0;  // of the prompt, still in the KV cache from the call before
   std::size_t generated_tokens = 0;
@@ -70,15 +72,15 @@ struct Timings {
 };
 
 struct Generation {
-  std::string text;            // without stop string and special tokens
-  std::vector<TokenId> ids;    // generated, without the end-of-sequence token
+  std::string text;          // without stop string and special tokens
+  std::vector<TokenId> ids;  // generated, without the end-of-sequence token
   std::vector<TokenId> prompt_ids;
   StopReason stop_reason = StopReason::kMaxTokens;
   Timings timings;
 };
 
-// Called with each piece of text as it becomes certain: whole characters, nothing that a stop string may still take
-// back. Returning false ends the generation.
+// Called with each piece of text as it becomes certain: whole characters, nothing that a stop string may
+// still take back. Returning false ends the generation.
 using OnText = std::function<bool(std::string_view text)>;
 
 // Ends a generation from another thread or a signal handler. Copies share one flag.
@@ -106,7 +108,8 @@ class Engine {
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
 
-  // What the model's generation_config.json recommends: its sampling values if it says do_sample, else greedy.
+  // What the model's generation_config.json recommends: its sampling values if it says do_sample, else
+  // greedy.
   GenerateOptions default_options() const;
   std::string_view backend_name() const;
   std::uint64_t context() const;
@@ -121,11 +124,14 @@ class Engine {
   // The conversation in the model's own chat format, ready for its answer.
   Result<std::string> render_chat(std::span<const Message> messages) const;
 
-  // Continues a text, a token sequence, or a conversation. Tokens of the prompt that the call before left in the
-  // cache are not computed again.
-  Result<Generation> generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text = {}, const CancelToken* cancel = nullptr);
-  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options, const OnText& on_text = {}, const CancelToken* cancel = nullptr);
-  Result<Generation> chat(std::span<const Message> messages, const GenerateOptions& options, const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  // Continues a text, a token sequence, or a conversation. Tokens of the prompt that the call before left in
+  // the cache are not computed again.
+  Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
+                              const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                              const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> chat(std::span<const Message> messages, const GenerateOptions& options,
+                          const OnText& on_text = {}, const CancelToken* cancel = nullptr);
 
  private:
   struct State;

@@ -8,31 +8,42 @@
 
 namespace doppler {
 
-Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options, std::span<const std::uint64_t> lengths) {
+Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
+                  std::span<const std::uint64_t> lengths) {
   const std::size_t tokens = input.size();
-  if (input.positions.size() != tokens || input.slots.size() != tokens || input.wants_logits.size() != tokens) {
-    return fail(ErrorCode::kUsage, "The step has {} ids, {} positions, {} slots and {} logit flags; they must be as many.", tokens,
-                input.positions.size(), input.slots.size(), input.wants_logits.size());
+  if (input.positions.size() != tokens || input.slots.size() != tokens ||
+      input.wants_logits.size() != tokens) {
+    return fail(ErrorCode::kUsage,
+                "The step has {} ids, {} positions, {} slots and {} logit flags; they must be as many.",
+                tokens, input.positions.size(), input.slots.size(), input.wants_logits.size());
   }
   if (tokens == 0 || tokens > options.max_step_tokens) {
-    return fail(ErrorCode::kUsage, "The step has {} tokens, but a step takes 1 to {}.", tokens, options.max_step_tokens);
+    return fail(ErrorCode::kUsage, "The step has {} tokens, but a step takes 1 to {}.", tokens,
+                options.max_step_tokens);
   }
   std::vector<std::uint64_t> next(lengths.begin(), lengths.end());
   for (std::size_t t = 0; t < tokens; ++t) {
     if (input.ids[t] < 0 || static_cast<std::uint32_t>(input.ids[t]) >= plan.vocab_size) {
-      return fail(ErrorCode::kMismatch, "The token id {} at place {} is outside the vocabulary of {} tokens. Check that the ids belong to this model.", input.ids[t], t, plan.vocab_size);
+      return fail(ErrorCode::kMismatch,
+                  "The token id {} at place {} is outside the vocabulary of {} tokens. Check that the ids "
+                  "belong to this model.",
+                  input.ids[t], t, plan.vocab_size);
     }
     if (input.slots[t] < 0 || static_cast<std::size_t>(input.slots[t]) >= next.size()) {
-      return fail(ErrorCode::kUsage, "The slot {} does not exist; there are {}.", input.slots[t], next.size());
+      return fail(ErrorCode::kUsage, "The slot {} does not exist; there are {}.", input.slots[t],
+                  next.size());
     }
     std::uint64_t& expected = next[static_cast<std::size_t>(input.slots[t])];
     if (input.positions[t] < 0 || static_cast<std::uint64_t>(input.positions[t]) != expected) {
-      return fail(ErrorCode::kUsage, "The token at place {} has the position {}, but slot {} continues at {}.", t,
+      return fail(ErrorCode::kUsage,
+                  "The token at place {} has the position {}, but slot {} continues at {}.", t,
                   input.positions[t], input.slots[t], expected);
     }
     if (++expected > options.context) {
-      return fail(ErrorCode::kLimit, "The sequence in slot {} exceeds the context of {} tokens. Raise the context or shorten it.",
-                  input.slots[t], options.context);
+      return fail(
+          ErrorCode::kLimit,
+          "The sequence in slot {} exceeds the context of {} tokens. Raise the context or shorten it.",
+          input.slots[t], options.context);
     }
   }
   return {};
@@ -41,19 +52,22 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
 std::span<const BackendInfo> all_backends() {
   static constexpr std::array<BackendInfo, 2> kBackends = {{
       {"cpu", "SIMD and threads", make_cpu_backend},
-      {"reference", "plain loops in double precision: slow, and the truth for the others", make_reference_backend},
+      {"reference", "plain loops in double precision: slow, and the truth for the others",
+       make_reference_backend},
   }};
   return kBackends;
 }
 
-Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec, const Weights& weights, const BackendOptions& options) {
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec,
+                                              const Weights& weights, const BackendOptions& options) {
   const std::string_view wanted = name == "auto" ? "cpu" : name;
   std::vector<std::string> known = {"auto"};
   for (const BackendInfo& info : all_backends()) {
     if (info.name == wanted) return info.make(spec, weights, options);
     known.emplace_back(info.name);
   }
-  return fail(ErrorCode::kUsage, "There is no backend {}. Backends are {}.", printable(name), join(known, ", "));
+  return fail(ErrorCode::kUsage, "There is no backend {}. Backends are {}.", printable(name),
+              join(known, ", "));
 }
 
 }  // namespace doppler

@@ -1,4 +1,5 @@
-// Backend: executes a plan, step by step, with its own KV cache. Three exist or will: reference (the oracle), cpu, gpu.
+// Backend: executes a plan, step by step, with its own KV cache. Three exist or will: reference (the oracle),
+// cpu, gpu.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace doppler {
 
-// Some tokens of one or several sequences. The vectors are parallel, one entry per token. A slot is a place for a
-// sequence in the KV cache; the tokens of a slot come in order and continue where its cache ends.
+// Some tokens of one or several sequences. The vectors are parallel, one entry per token. A slot is a place
+// for a sequence in the KV cache; the tokens of a slot come in order and continue where its cache ends.
 struct StepInput {
   std::vector<std::int32_t> ids;
   std::vector<std::int32_t> positions;
@@ -27,8 +28,8 @@ struct StepInput {
 };
 
 struct BackendOptions {
-  std::size_t threads = 0;         // 0: one per core
-  std::uint64_t context = 4096;    // positions per slot
+  std::size_t threads = 0;       // 0: one per core
+  std::uint64_t context = 4096;  // positions per slot
   std::uint32_t slots = 1;
   std::uint32_t max_step_tokens = 256;  // tokens in one step; longer prompts come in several
   std::vector<std::string> disabled_passes;
@@ -41,8 +42,8 @@ class Backend {
   virtual const Plan& plan() const = 0;
   virtual const BackendOptions& options() const = 0;
 
-  // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until the next step.
-  // `tap` may be null. A step that check_step refuses changes nothing.
+  // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until
+  // the next step. `tap` may be null. A step that check_step refuses changes nothing.
   virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
 
   // Tokens in a slot's cache.
@@ -53,20 +54,24 @@ class Backend {
   virtual std::uint64_t memory_bytes() const = 0;
 };
 
-// Everything a backend relies on: equal lengths, 1..max_step_tokens tokens, ids inside the vocabulary, slots that
-// exist, positions that continue each slot (`lengths`) and stay inside the context. Errors: kMismatch for ids outside the
-// vocabulary, kLimit at the end of the context, else kUsage.
-Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options, std::span<const std::uint64_t> lengths);
+// Everything a backend relies on: equal lengths, 1..max_step_tokens tokens, ids inside the vocabulary, slots
+// that exist, positions that continue each slot (`lengths`) and stay inside the context. Errors: kMismatch
+// for ids outside the vocabulary, kLimit at the end of the context, else kUsage.
+Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
+                  std::span<const std::uint64_t> lengths);
 
 struct BackendInfo {
   std::string_view name;
   std::string_view what;
   // Plan and weights must outlive the backend's use of them: weights are read in place.
-  Result<std::unique_ptr<Backend>> (*make)(const ModelSpec& spec, const Weights& weights, const BackendOptions& options);
+  Result<std::unique_ptr<Backend>> (*make)(const ModelSpec& spec, const Weights& weights,
+                                           const BackendOptions& options);
 };
 std::span<const BackendInfo> all_backends();
 
-// "auto" is cpu as long as there is no GPU backend. Errors: kUsage for an unknown name, listing the known ones.
-Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec, const Weights& weights, const BackendOptions& options);
+// "auto" is cpu as long as there is no GPU backend. Errors: kUsage for an unknown name, listing the known
+// ones.
+Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec,
+                                              const Weights& weights, const BackendOptions& options);
 
 }  // namespace doppler

@@ -8,8 +8,8 @@
 namespace doppler {
 namespace {
 
-// A step's tokens are all appended before any of them attends, so the ring must hold the window of the first while
-// the last is already there.
+// A step's tokens are all appended before any of them attends, so the ring must hold the window of the first
+// while the last is already there.
 std::uint64_t capacity_of(const KvLayer& layer, std::uint64_t context, std::uint32_t max_step_tokens) {
   if (layer.window == 0) return context;
   return std::min<std::uint64_t>(context, std::uint64_t{layer.window} + max_step_tokens - 1);
@@ -17,15 +17,18 @@ std::uint64_t capacity_of(const KvLayer& layer, std::uint64_t context, std::uint
 
 }  // namespace
 
-Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots,
-                                            std::uint32_t max_step_tokens) {
+Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
+                                            std::uint32_t slots, std::uint32_t max_step_tokens) {
   Checked floats;
   for (const KvLayer& layer : layers) {
     floats = floats + Checked(capacity_of(layer, context, max_step_tokens)) * Checked(layer.kv_heads) *
                           Checked(layer.head_dim) * Checked(slots);
   }
   const auto bytes = (floats * Checked(2 * sizeof(float))).get();  // keys and values
-  if (!bytes) return fail(ErrorCode::kLimit, "The KV cache of {} positions in {} slots exceeds 2^64 bytes. Lower the context.", context, slots);
+  if (!bytes)
+    return fail(ErrorCode::kLimit,
+                "The KV cache of {} positions in {} slots exceeds 2^64 bytes. Lower the context.", context,
+                slots);
   return *bytes;
 }
 
@@ -34,9 +37,10 @@ Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t c
   KvCache cache;
   DOPPLER_ASSIGN(cache.bytes_, bytes_needed(layers, context, slots, max_step_tokens));
   if (const std::uint64_t available = available_memory(); cache.bytes_ > available) {
-    return fail(ErrorCode::kLimit,
-                "The KV cache of {} positions in {} slots needs {}, but the machine has {} left. Lower the context.", context,
-                slots, human_bytes(cache.bytes_), human_bytes(available));
+    return fail(
+        ErrorCode::kLimit,
+        "The KV cache of {} positions in {} slots needs {}, but the machine has {} left. Lower the context.",
+        context, slots, human_bytes(cache.bytes_), human_bytes(available));
   }
   std::uint64_t first = 0;
   for (const KvLayer& layer : layers) {

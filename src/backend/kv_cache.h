@@ -1,5 +1,5 @@
-// KvCache: keys and values of every layer and slot, in float32. A layer with a window keeps a ring of it, the others
-// every position of the context.
+// KvCache: keys and values of every layer and slot, in float32. A layer with a window keeps a ring of it, the
+// others every position of the context.
 #pragma once
 
 #include <cstdint>
@@ -14,15 +14,17 @@ namespace doppler {
 
 class KvCache {
  public:
-  // Computes the size with checked arithmetic first. Errors: kLimit when it exceeds the machine's memory, with the
-  // bytes and what to lower. Memory is only touched, and so only used, as positions are written.
-  static Result<KvCache> create(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots, std::uint32_t max_step_tokens);
+  // Computes the size with checked arithmetic first. Errors: kLimit when it exceeds the machine's memory,
+  // with the bytes and what to lower. Memory is only touched, and so only used, as positions are written.
+  static Result<KvCache> create(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots,
+                                std::uint32_t max_step_tokens);
 
   // Bytes the same arguments would take, keys and values together. Errors: kLimit if they overflow.
-  static Result<std::uint64_t> bytes_needed(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots, std::uint32_t max_step_tokens);
+  static Result<std::uint64_t> bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
+                                            std::uint32_t slots, std::uint32_t max_step_tokens);
 
-  // head_dim floats of one position: layout [slot][kv_head][position % capacity][head_dim], so that the positions of
-  // a head lie in one stream.
+  // head_dim floats of one position: layout [slot][kv_head][position % capacity][head_dim], so that the
+  // positions of a head lie in one stream.
   float* key(std::size_t layer, std::uint32_t slot, std::uint32_t kv_head, std::uint64_t position) {
     return keys_.data() + offset(layer, slot, kv_head, position);
   }
@@ -39,7 +41,8 @@ class KvCache {
     std::uint64_t slot_floats;
   };
 
-  std::size_t offset(std::size_t layer, std::uint32_t slot, std::uint32_t kv_head, std::uint64_t position) const {
+  std::size_t offset(std::size_t layer, std::uint32_t slot, std::uint32_t kv_head,
+                     std::uint64_t position) const {
     const Layer& l = layers_[layer];
     return l.first + slot * l.slot_floats + (kv_head * l.capacity + position % l.capacity) * l.head_dim;
   }

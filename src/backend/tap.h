@@ -1,5 +1,6 @@
-// Tap: how anything outside a backend sees inside it. A tap is called after the op that computes a stage, on the same
-// buffers, in the same execution; it can read but not change, so results are the same with and without it.
+// Tap: how anything outside a backend sees inside it. A tap is called after the op that computes a stage, on
+// the same buffers, in the same execution; it can read but not change, so results are the same with and
+// without it.
 #pragma once
 
 #include <cstdint>

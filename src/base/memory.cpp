@@ -15,9 +15,12 @@ Result<LazyFloats> LazyFloats::allocate(std::uint64_t count) {
   const auto bytes = (Checked(count) * Checked(sizeof(float))).get();
   LazyFloats out;
   if (count == 0) return out;
-  void* address = bytes ? ::mmap(nullptr, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) : MAP_FAILED;
+  void* address = bytes ? ::mmap(nullptr, *bytes, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)
+                        : MAP_FAILED;
   if (address == MAP_FAILED) {
-    return fail(ErrorCode::kLimit, "The system refuses {} of memory. Lower the context, the slots or the step size.",
+    return fail(ErrorCode::kLimit,
+                "The system refuses {} of memory. Lower the context, the slots or the step size.",
                 bytes ? human_bytes(*bytes) : "more than 2^64 bytes");
   }
   out.data_ = static_cast<float*>(address);

@@ -13,7 +13,9 @@ struct ChatArguments {
   std::string model, system;
 };
 
-constexpr const char* kHelp = "/clear starts over, /system TEXT sets the system text and starts over, /exit or Ctrl-D ends; Ctrl-C stops an answer\n";
+constexpr const char* kHelp =
+    "/clear starts over, /system TEXT sets the system text and starts over, /exit or Ctrl-D ends; Ctrl-C "
+    "stops an answer\n";
 
 class Conversation {
  public:
@@ -45,7 +47,10 @@ class Conversation {
     DOPPLER_TRY(printed);
     if (!json_) DOPPLER_TRY(print("\n"));
     if (answer->stop_reason == StopReason::kContextEnd) {
-      fmt::print(stderr, "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.\n", engine_.context());
+      fmt::print(
+          stderr,
+          "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.\n",
+          engine_.context());
     }
     messages_.push_back({"assistant", answer->text});
     return {};
@@ -63,10 +68,14 @@ class Conversation {
 // True if the line was a command to the program and not to the model.
 bool obey(const std::string& line, Conversation& conversation, bool& done) {
   if (!line.starts_with('/')) return false;
-  if (line == "/exit" || line == "/quit") done = true;
-  else if (line == "/clear") conversation.start("");
-  else if (line.starts_with("/system")) conversation.start(line.size() > 8 ? line.substr(8) : "");
-  else fmt::print(stderr, "{}", kHelp);
+  if (line == "/exit" || line == "/quit")
+    done = true;
+  else if (line == "/clear")
+    conversation.start("");
+  else if (line.starts_with("/system"))
+    conversation.start(line.size() > 8 ? line.substr(8) : "");
+  else
+    fmt::print(stderr, "{}", kHelp);
   return true;
 }
 
@@ -95,7 +104,8 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
   }
   if (given.json) {
     Json messages = Json::array();
-    for (const Message& message : conversation.messages()) messages.push_back({{"role", message.role}, {"content", message.content}});
+    for (const Message& message : conversation.messages())
+      messages.push_back({{"role", message.role}, {"content", message.content}});
     DOPPLER_TRY(print_json({{"messages", messages}}));
   } else if (terminal && !done) {
     DOPPLER_TRY(print("\n"));

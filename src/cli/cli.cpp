@@ -37,7 +37,9 @@ Exit status: 0 done, 1 the answer is no (compare), 2 wrong usage, 3 the input or
   doppler inspect models/gemma-3-1b-it
   doppler compare models/gemma-3-1b-it --reference gemma.safetensors)";
 
-int status_of(ErrorCode code) { return code == ErrorCode::kUsage ? kWrongUsage : kNotPossible; }
+int status_of(ErrorCode code) {
+  return code == ErrorCode::kUsage ? kWrongUsage : kNotPossible;
+}
 
 int report(const Error& error) {
   fmt::print(stderr, "doppler: {}\n", error.message);
@@ -61,7 +63,9 @@ Status set_log_level(const std::string& name) {
     spdlog::set_level(level.level);
     return {};
   }
-  return fail(ErrorCode::kUsage, "There is no log level {}. Levels are debug, verbose, info, warn, error and silent.", printable(name));
+  return fail(ErrorCode::kUsage,
+              "There is no log level {}. Levels are debug, verbose, info, warn, error and silent.",
+              printable(name));
 }
 
 // A name that is no command: the nearest one is probably meant.
@@ -72,8 +76,10 @@ int report_parse_error(const CLI::ParseError& error, int argc, char** argv) {
   if (argc > 1 && argv[1][0] != '-') {
     const bool known = std::find(names.begin(), names.end(), argv[1]) != names.end();
     const std::string nearest = nearest_name(argv[1], names);
-    if (known) hint = fmt::format("Run doppler {} --help.", argv[1]);
-    else if (!nearest.empty()) hint = fmt::format("Did you mean {}?", nearest);
+    if (known)
+      hint = fmt::format("Run doppler {} --help.", argv[1]);
+    else if (!nearest.empty())
+      hint = fmt::format("Did you mean {}?", nearest);
   }
   fmt::print(stderr, "doppler: {}. {}\n", error.what(), hint);
   return kWrongUsage;

@@ -16,12 +16,17 @@ struct CompareArguments {
 };
 
 // JSON has no infinity: an error without bound (NaN, or a stage that the model lacks) is null there.
-Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json finite(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
 
-std::string_view phase_of(const StageComparison& c) { return c.key == "decode_logits" ? "decode" : "prefill"; }
+std::string_view phase_of(const StageComparison& c) {
+  return c.key == "decode_logits" ? "decode" : "prefill";
+}
 
 Json divergence_json(const StageComparison& c) {
-  return {{"stage", std::string(c.stage == Stage::kNone || c.key == "decode_logits" ? c.key : stage_name(c.stage))},
+  return {{"stage",
+           std::string(c.stage == Stage::kNone || c.key == "decode_logits" ? c.key : stage_name(c.stage))},
           {"key", c.key},
           {"layer", c.layer >= 0 ? Json(c.layer) : Json(nullptr)},
           {"token", c.first_bad_token ? Json(*c.first_bad_token) : Json(nullptr)},
@@ -35,7 +40,11 @@ Json to_json(const Comparison& comparison, std::string_view backend) {
   const StageComparison* first = comparison.first_divergence();
   Json stages = Json::array();
   for (const StageComparison& c : comparison.stages) {
-    stages.push_back({{"key", c.key}, {"error", finite(c.error)}, {"tolerance", c.tolerance}, {"largest", c.largest}, {"agrees", c.agrees()}});
+    stages.push_back({{"key", c.key},
+                      {"error", finite(c.error)},
+                      {"tolerance", c.tolerance},
+                      {"largest", c.largest},
+                      {"agrees", c.agrees()}});
   }
   Json decode = {{"steps", comparison.decode_steps}, {"top1_equal", comparison.top1_equal}};
   if (comparison.decode) decode["error"] = finite(comparison.decode->error);
@@ -49,7 +58,8 @@ Json to_json(const Comparison& comparison, std::string_view backend) {
 
 std::string describe(const StageComparison& c) {
   if (c.stage == Stage::kNone) return fmt::format("{}: recorded, but this model does not compute it", c.key);
-  return fmt::format("{}: error {:.1e} of the largest value {:.4g}, allowed {:.0e}", c.key, c.error, c.largest, c.tolerance);
+  return fmt::format("{}: error {:.1e} of the largest value {:.4g}, allowed {:.0e}", c.key, c.error,
+                     c.largest, c.tolerance);
 }
 
 std::string to_text(const Comparison& comparison, bool all) {
@@ -63,10 +73,12 @@ std::string to_text(const Comparison& comparison, bool all) {
   if (const StageComparison* first = comparison.first_divergence()) {
     text += fmt::format("DIVERGES first at {}\n", describe(*first));
     if (first->first_bad_token) {
-      text += fmt::format("  {} {}, in {}\n", phase_of(*first) == "decode" ? "step" : "token", *first->first_bad_token, phase_of(*first));
+      text += fmt::format("  {} {}, in {}\n", phase_of(*first) == "decode" ? "step" : "token",
+                          *first->first_bad_token, phase_of(*first));
     }
     const auto at = static_cast<std::size_t>(first - comparison.stages.data());
-    if (phase_of(*first) == "prefill" && at > 0) text += fmt::format("  everything before it agrees, up to {}\n", comparison.stages[at - 1].key);
+    if (phase_of(*first) == "prefill" && at > 0)
+      text += fmt::format("  everything before it agrees, up to {}\n", comparison.stages[at - 1].key);
   } else if (!comparison.agrees()) {
     text += "DIVERGES in the chosen tokens, though every stage is within tolerance\n";
   } else {
@@ -74,7 +86,8 @@ std::string to_text(const Comparison& comparison, bool all) {
   }
   text += fmt::format("{} stages compared", comparison.stages.size());
   if (worst_stage != nullptr) text += fmt::format(", worst {} with {:.1e}", worst_stage->key, worst);
-  if (comparison.decode_steps > 0) text += fmt::format("; top-1 equal in {} of {} steps", comparison.top1_equal, comparison.decode_steps);
+  if (comparison.decode_steps > 0)
+    text += fmt::format("; top-1 equal in {} of {} steps", comparison.top1_equal, comparison.decode_steps);
   return text + "\n";
 }
 
@@ -84,11 +97,16 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   BackendOptions options;
   options.threads = given.flags.threads.value_or(0);
   options.slots = arguments.options.companion ? 2 : 1;
-  options.context = given.flags.context.value_or(std::max<std::uint64_t>(choose_context(0, model.spec), recording.prompt_ids.size() + recording.greedy_ids.size()));
-  DOPPLER_ASSIGN(const auto backend, make_backend(given.flags.backend.value_or("auto"), model.spec, model.weights, options));
-  DOPPLER_ASSIGN(const Comparison comparison, compare_run(*backend, model.spec, recording, arguments.options));
-  if (given.json) DOPPLER_TRY(print_json(to_json(comparison, backend->name())));
-  else DOPPLER_TRY(print(fmt::format("{}: {}", backend->name(), to_text(comparison, arguments.all))));
+  options.context = given.flags.context.value_or(std::max<std::uint64_t>(
+      choose_context(0, model.spec), recording.prompt_ids.size() + recording.greedy_ids.size()));
+  DOPPLER_ASSIGN(const auto backend,
+                 make_backend(given.flags.backend.value_or("auto"), model.spec, model.weights, options));
+  DOPPLER_ASSIGN(const Comparison comparison,
+                 compare_run(*backend, model.spec, recording, arguments.options));
+  if (given.json)
+    DOPPLER_TRY(print_json(to_json(comparison, backend->name())));
+  else
+    DOPPLER_TRY(print(fmt::format("{}: {}", backend->name(), to_text(comparison, arguments.all))));
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 
@@ -97,11 +115,16 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
 Run add_compare(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file")->required();
-  command.add_option("--reference", arguments->reference, "a recording made by doppler record or transformers")->required();
-  command.add_option("--tolerance", arguments->options.tolerance, "allowed share of a stage's largest value; 0: the backend's own")
+  command
+      .add_option("--reference", arguments->reference, "a recording made by doppler record or transformers")
+      ->required();
+  command
+      .add_option("--tolerance", arguments->options.tolerance,
+                  "allowed share of a stage's largest value; 0: the backend's own")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--piece", arguments->options.piece, "feed the prompt in pieces of so many tokens");
-  command.add_flag("--companion", arguments->options.companion, "run beside a second sequence that shares every step");
+  command.add_flag("--companion", arguments->options.companion,
+                   "run beside a second sequence that shares every step");
   command.add_flag("--all", arguments->all, "print every stage");
   add_setting_flags(command, given, false);
   return [arguments, &given] { return compare(*arguments, given); };

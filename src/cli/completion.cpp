@@ -50,7 +50,8 @@ std::string fish_script(const Words& words) {
     text += fmt::format("complete -c doppler -n __fish_use_subcommand -a {}\n", command);
     for (const std::string& flag : flags) {
       const bool is_long = flag.starts_with("--");
-      text += fmt::format("complete -c doppler -n '__fish_seen_subcommand_from {}' -{} {}\n", command, is_long ? "l" : "s", flag.substr(is_long ? 2 : 1));
+      text += fmt::format("complete -c doppler -n '__fish_seen_subcommand_from {}' -{} {}\n", command,
+                          is_long ? "l" : "s", flag.substr(is_long ? 2 : 1));
     }
   }
   return text;
@@ -64,10 +65,16 @@ Run add_completion(CLI::App& command, SettingFlags&) {
   command.footer("\n  doppler completion bash > ~/.local/share/bash-completion/completions/doppler");
   return [shell, &command]() -> Result<int> {
     const Words words = collect(*command.get_parent());
-    if (*shell == "bash") DOPPLER_TRY(print(bash_script(words)));
-    else if (*shell == "zsh") DOPPLER_TRY(print("autoload -U +X bashcompinit && bashcompinit\n" + bash_script(words)));
-    else if (*shell == "fish") DOPPLER_TRY(print(fish_script(words)));
-    else return fail(ErrorCode::kUsage, "There is no completion for the shell {}. Shells are bash, zsh and fish.", printable(*shell));
+    if (*shell == "bash")
+      DOPPLER_TRY(print(bash_script(words)));
+    else if (*shell == "zsh")
+      DOPPLER_TRY(print("autoload -U +X bashcompinit && bashcompinit\n" + bash_script(words)));
+    else if (*shell == "fish")
+      DOPPLER_TRY(print(fish_script(words)));
+    else
+      return fail(ErrorCode::kUsage,
+                  "There is no completion for the shell {}. Shells are bash, zsh and fish.",
+                  printable(*shell));
     return kDone;
   };
 }

@@ -15,7 +15,8 @@ struct RecordArguments {
   bool scores = false, chat = false;
 };
 
-Result<std::vector<TokenId>> prompt_ids(const RecordArguments& arguments, const Loaded& loaded, const std::string& text) {
+Result<std::vector<TokenId>> prompt_ids(const RecordArguments& arguments, const Loaded& loaded,
+                                        const std::string& text) {
   if (!arguments.prompt.ids.empty()) return arguments.prompt.ids;
   if (arguments.chat) return tokenize_messages(loaded, std::vector<Message>{{"user", text}});
   return tokenize_prompt(loaded, text);
@@ -28,9 +29,13 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(options.prompt_ids, prompt_ids(arguments, loaded, text));
   DOPPLER_TRY(record_run(*loaded.backend, options, arguments.output));
   if (given.json) {
-    DOPPLER_TRY(print_json({{"file", arguments.output}, {"prompt_ids", options.prompt_ids}, {"decode_steps", options.decode_steps}, {"backend", loaded.backend->name()}}));
+    DOPPLER_TRY(print_json({{"file", arguments.output},
+                            {"prompt_ids", options.prompt_ids},
+                            {"decode_steps", options.decode_steps},
+                            {"backend", loaded.backend->name()}}));
   } else {
-    fmt::print(stderr, "{}: recorded {} prompt tokens and {} decode steps in {}\n", loaded.backend->name(), options.prompt_ids.size(), options.decode_steps, arguments.output);
+    fmt::print(stderr, "{}: recorded {} prompt tokens and {} decode steps in {}\n", loaded.backend->name(),
+               options.prompt_ids.size(), options.decode_steps, arguments.output);
   }
   return kDone;
 }
@@ -42,7 +47,8 @@ Run add_record(CLI::App& command, SettingFlags& given) {
   command.add_option("MODEL", arguments->model, "a model folder or file")->required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("-o,--output", arguments->output, "the recording to write")->required();
-  command.add_option("--steps", arguments->steps, "greedy steps to record after the prompt")->capture_default_str();
+  command.add_option("--steps", arguments->steps, "greedy steps to record after the prompt")
+      ->capture_default_str();
   command.add_flag("--attn-scores", arguments->scores, "also the attention scores, which are large");
   command.add_flag("--chat", arguments->chat, "put the prompt through the model's chat template");
   add_setting_flags(command, given, false);

@@ -24,7 +24,8 @@ Json timings_json(const Timings& t) {
 }
 
 Result<Generation> generate(Engine& engine, const RunArguments& arguments, const std::string& text, bool raw,
-                            const GenerateOptions& options, const OnText& on_text, const CancelToken& cancel) {
+                            const GenerateOptions& options, const OnText& on_text,
+                            const CancelToken& cancel) {
   if (!arguments.prompt.ids.empty()) return engine.generate(arguments.prompt.ids, options, on_text, &cancel);
   if (raw || !engine.has_chat_template()) {
     if (!arguments.prompt.system.empty()) {
@@ -53,7 +54,8 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
     if (!given.json) printed = print(piece);
     return printed.has_value();
   };
-  DOPPLER_ASSIGN(const Generation result, generate(engine, arguments, text, settings.raw.value_or(false), options, on_text, cancel));
+  DOPPLER_ASSIGN(const Generation result,
+                 generate(engine, arguments, text, settings.raw.value_or(false), options, on_text, cancel));
   DOPPLER_TRY(printed);
   const std::string_view reason = stop_reason_name(result.stop_reason);
   if (given.json) {
@@ -70,9 +72,11 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   }
   DOPPLER_TRY(print("\n"));
   const Timings& t = result.timings;
-  fmt::print(stderr, "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
-             engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
-             t.decode_tokens_per_second(), reason);
+  fmt::print(
+      stderr,
+      "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
+      engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
+      t.decode_tokens_per_second(), reason);
   return kDone;
 }
 

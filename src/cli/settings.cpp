@@ -18,22 +18,36 @@ constexpr auto kGen = SettingGroup::kGeneration;
 const std::array<SettingInfo, 18> kSettings = {{
     {"runtime.backend", "--backend", "what computes: auto, cpu or reference", kAll, &S::backend},
     {"runtime.threads", "--threads", "threads to use; 0: one per core", kAll, &S::threads},
-    {"runtime.inference.kvcache.maxSeqLen", "--context", "longest sequence in tokens; 0: the model's own, at most 4096", kAll, &S::context},
-    {"runtime.shared.debug.logLevel.defaultLogLevel", "--log-level", "debug, verbose, info, warn, error or silent", kAll, &S::log_level},
-    {"runtime.inference.batching.maxTokens", "--max-tokens", "tokens to generate at most", kGen, &S::max_tokens},
-    {"runtime.inference.sampling.temperature", "--temperature", "0 takes the likeliest token each time (greedy)", kGen, &S::temperature},
+    {"runtime.inference.kvcache.maxSeqLen", "--context",
+     "longest sequence in tokens; 0: the model's own, at most 4096", kAll, &S::context},
+    {"runtime.shared.debug.logLevel.defaultLogLevel", "--log-level",
+     "debug, verbose, info, warn, error or silent", kAll, &S::log_level},
+    {"runtime.inference.batching.maxTokens", "--max-tokens", "tokens to generate at most", kGen,
+     &S::max_tokens},
+    {"runtime.inference.sampling.temperature", "--temperature",
+     "0 takes the likeliest token each time (greedy)", kGen, &S::temperature},
     {"runtime.inference.sampling.topK", "--top-k", "sample among the k likeliest; 0: all", kGen, &S::top_k},
-    {"runtime.inference.sampling.topP", "--top-p", "sample among the likeliest that together reach this probability", kGen, &S::top_p},
-    {"runtime.inference.sampling.minP", "--min-p", "sample among those at least this share as likely as the likeliest", kGen, &S::min_p},
-    {"runtime.inference.sampling.repetitionPenalty", "--repeat-penalty", "above 1: tokens seen before become less likely", kGen, &S::repeat_penalty},
-    {"runtime.inference.sampling.presencePenalty", "--presence-penalty", "subtracted once from tokens seen before", kGen, &S::presence_penalty},
-    {"runtime.inference.sampling.frequencyPenalty", "--frequency-penalty", "subtracted for each time they were seen", kGen, &S::frequency_penalty},
-    {"runtime.inference.sampling.repetitionPenaltyWindow", "--penalty-window", "tokens back that count as seen; 0: all", kGen, &S::penalty_window},
+    {"runtime.inference.sampling.topP", "--top-p",
+     "sample among the likeliest that together reach this probability", kGen, &S::top_p},
+    {"runtime.inference.sampling.minP", "--min-p",
+     "sample among those at least this share as likely as the likeliest", kGen, &S::min_p},
+    {"runtime.inference.sampling.repetitionPenalty", "--repeat-penalty",
+     "above 1: tokens seen before become less likely", kGen, &S::repeat_penalty},
+    {"runtime.inference.sampling.presencePenalty", "--presence-penalty",
+     "subtracted once from tokens seen before", kGen, &S::presence_penalty},
+    {"runtime.inference.sampling.frequencyPenalty", "--frequency-penalty",
+     "subtracted for each time they were seen", kGen, &S::frequency_penalty},
+    {"runtime.inference.sampling.repetitionPenaltyWindow", "--penalty-window",
+     "tokens back that count as seen; 0: all", kGen, &S::penalty_window},
     {"runtime.inference.sampling.seed", "--seed", "the same seed gives the same text", kGen, &S::seed},
-    {"runtime.inference.sampling.logitBias", "--logit-bias", "ID=NUMBER, added to a token's logit; may be repeated", kGen, &S::logit_bias},
-    {"runtime.inference.generation.stopSequences", "--stop", "end before this text; may be repeated", kGen, &S::stop},
-    {"runtime.inference.generation.ignoreEos", "--ignore-eos", "go on past end-of-sequence tokens", kGen, &S::ignore_eos},
-    {"runtime.inference.chatTemplate.disabled", "--raw", "continue the prompt as it is, without the model's chat template", kGen, &S::raw},
+    {"runtime.inference.sampling.logitBias", "--logit-bias",
+     "ID=NUMBER, added to a token's logit; may be repeated", kGen, &S::logit_bias},
+    {"runtime.inference.generation.stopSequences", "--stop", "end before this text; may be repeated", kGen,
+     &S::stop},
+    {"runtime.inference.generation.ignoreEos", "--ignore-eos", "go on past end-of-sequence tokens", kGen,
+     &S::ignore_eos},
+    {"runtime.inference.chatTemplate.disabled", "--raw",
+     "continue the prompt as it is, without the model's chat template", kGen, &S::raw},
 }};
 
 // Older spellings that users have in their files.
@@ -96,13 +110,16 @@ Status set_path(Settings& settings, std::string_view path, const Json& value, st
   for (const SettingInfo& info : kSettings) {
     known.emplace_back(info.path);
     if (info.path != path) continue;
-    const Status status = std::visit([&](auto member) { return assign(settings.*member, value); }, info.member);
+    const Status status =
+        std::visit([&](auto member) { return assign(settings.*member, value); }, info.member);
     if (status) return {};
-    return fail(ErrorCode::kUsage, "The {} sets {} to {}, but it must be {}.", source, path, printable(value.dump(), 60), status.error().message);
+    return fail(ErrorCode::kUsage, "The {} sets {} to {}, but it must be {}.", source, path,
+                printable(value.dump(), 60), status.error().message);
   }
   const std::string nearest = nearest_name(path, known);
-  return fail(ErrorCode::kUsage, "The {} sets {}, which does not exist.{}", source, printable(path, 100),
-              nearest.empty() ? " All settings begin with runtime." : fmt::format(" Did you mean {}?", nearest));
+  return fail(
+      ErrorCode::kUsage, "The {} sets {}, which does not exist.{}", source, printable(path, 100),
+      nearest.empty() ? " All settings begin with runtime." : fmt::format(" Did you mean {}?", nearest));
 }
 
 bool is_setting(std::string_view path) {
@@ -116,8 +133,10 @@ bool is_setting(std::string_view path) {
 Status apply_tree(Settings& settings, const Json& tree, const std::string& prefix, std::string_view source) {
   for (const auto& [key, value] : tree.items()) {
     const std::string path = prefix.empty() ? key : prefix + "." + key;
-    if (value.is_object() && !is_setting(path)) DOPPLER_TRY(apply_tree(settings, value, path, source));
-    else DOPPLER_TRY(set_path(settings, path, value, source));
+    if (value.is_object() && !is_setting(path))
+      DOPPLER_TRY(apply_tree(settings, value, path, source));
+    else
+      DOPPLER_TRY(set_path(settings, path, value, source));
   }
   return {};
 }
@@ -136,7 +155,8 @@ Status apply_config(Settings& settings, const std::string& given) {
 
 Status apply_set(Settings& settings, const std::string& given) {
   const std::size_t equals = given.find('=');
-  if (equals == std::string::npos) return fail(ErrorCode::kUsage, "The --set {} has no '='. Write --set path=value.", printable(given));
+  if (equals == std::string::npos)
+    return fail(ErrorCode::kUsage, "The --set {} has no '='. Write --set path=value.", printable(given));
   const std::string_view text = std::string_view(given).substr(equals + 1);
   Json value = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
   if (value.is_discarded()) value = std::string(text);  // plain words need no quotes
@@ -144,27 +164,35 @@ Status apply_set(Settings& settings, const std::string& given) {
 }
 
 template <typename T>
-void overlay(Settings& onto, const Settings& flags, std::optional<T> Settings::*member) {
+void overlay(Settings& onto, const Settings& flags, std::optional<T> Settings::* member) {
   if (flags.*member) onto.*member = flags.*member;
 }
 
 }  // namespace
 
-std::span<const SettingInfo> all_settings() { return kSettings; }
+std::span<const SettingInfo> all_settings() {
+  return kSettings;
+}
 
 void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation) {
   for (const SettingInfo& info : kSettings) {
     if (info.group == SettingGroup::kGeneration && !generation) continue;
-    const std::string flag(info.flag), help(info.help), group = info.group == kAll ? "Everywhere" : "Generation";
+    const std::string flag(info.flag), help(info.help),
+        group = info.group == kAll ? "Everywhere" : "Generation";
     if (const auto* member = std::get_if<std::optional<bool> Settings::*>(&info.member)) {
       command.add_flag_callback(flag, [&given, m = *member] { given.flags.*m = true; }, help)->group(group);
     } else {
       std::visit([&](auto m) { command.add_option(flag, given.flags.*m, help)->group(group); }, info.member);
     }
   }
-  command.add_option("--config", given.configs, "settings as a JSON file or text; may be repeated")->group("Everywhere")->allow_extra_args(false);
-  command.add_option("--set", given.sets, "one setting, path=value; may be repeated")->group("Everywhere")->allow_extra_args(false);
-  command.add_flag("--json", given.json, "print one JSON object on stdout and nothing else there")->group("Everywhere");
+  command.add_option("--config", given.configs, "settings as a JSON file or text; may be repeated")
+      ->group("Everywhere")
+      ->allow_extra_args(false);
+  command.add_option("--set", given.sets, "one setting, path=value; may be repeated")
+      ->group("Everywhere")
+      ->allow_extra_args(false);
+  command.add_flag("--json", given.json, "print one JSON object on stdout and nothing else there")
+      ->group("Everywhere");
 }
 
 Result<Settings> resolve_settings(const SettingFlags& given) {
@@ -187,7 +215,9 @@ LoadOptions Settings::load_options() const {
 
 Status Settings::apply(GenerateOptions& options) const {
   // Values beyond 32 bits mean "as many as there are".
-  const auto narrow = [](std::uint64_t value) { return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, UINT32_MAX)); };
+  const auto narrow = [](std::uint64_t value) {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, UINT32_MAX));
+  };
   if (max_tokens) options.max_tokens = narrow(*max_tokens);
   if (top_k) options.top_k = narrow(*top_k);
   if (penalty_window) options.penalty_window = narrow(*penalty_window);
@@ -206,9 +236,10 @@ Status Settings::apply(GenerateOptions& options) const {
     double bias = 0;
     const char* const middle = text.data() + std::min(equals, text.size());
     const char* const end = text.data() + text.size();
-    const bool good = equals != std::string::npos && std::from_chars(text.data(), middle, id).ptr == middle && equals > 0 &&
-                      middle + 1 < end && std::from_chars(middle + 1, end, bias).ptr == end;
-    if (!good) return fail(ErrorCode::kUsage, "The logit bias {} is not of the form ID=NUMBER.", printable(text));
+    const bool good = equals != std::string::npos && std::from_chars(text.data(), middle, id).ptr == middle &&
+                      equals > 0 && middle + 1 < end && std::from_chars(middle + 1, end, bias).ptr == end;
+    if (!good)
+      return fail(ErrorCode::kUsage, "The logit bias {} is not of the form ID=NUMBER.", printable(text));
     options.logit_bias[id] = bias;
   }
   return {};

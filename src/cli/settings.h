@@ -1,5 +1,5 @@
-// Settings: every value a user can set, as one table that serves the configuration (runtime.…), --set and the flags.
-// Order of decision: the model's own defaults < --config < --set < flag.
+// Settings: every value a user can set, as one table that serves the configuration (runtime.…), --set and the
+// flags. Order of decision: the model's own defaults < --config < --set < flag.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -36,8 +36,9 @@ struct SettingInfo {
   std::string_view flag;  // "--temperature"
   std::string_view help;
   SettingGroup group;
-  std::variant<std::optional<std::string> Settings::*, std::optional<std::uint64_t> Settings::*, std::optional<double> Settings::*,
-               std::optional<bool> Settings::*, std::optional<std::vector<std::string>> Settings::*>
+  std::variant<std::optional<std::string> Settings::*, std::optional<std::uint64_t> Settings::*,
+               std::optional<double> Settings::*, std::optional<bool> Settings::*,
+               std::optional<std::vector<std::string>> Settings::*>
       member;
 };
 std::span<const SettingInfo> all_settings();
@@ -52,8 +53,8 @@ struct SettingFlags {
 // Adds --config, --set, --json and the flags of the groups.
 void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation);
 
-// Applies the order of decision. Errors: kUsage for an unknown path (with the nearest known one) or a value of the wrong
-// type, naming both; those of reading a file.
+// Applies the order of decision. Errors: kUsage for an unknown path (with the nearest known one) or a value
+// of the wrong type, naming both; those of reading a file.
 Result<Settings> resolve_settings(const SettingFlags& given);
 
 }  // namespace doppler::cli

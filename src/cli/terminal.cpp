@@ -90,7 +90,8 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
     TokenId id = 0;
     const auto parsed = std::from_chars(text.data() + begin, text.data() + end, id);
     if (parsed.ptr != text.data() + end || parsed.ec != std::errc() || id < 0) {
-      return fail(ErrorCode::kUsage, "The piece {} is no token id. Write ids as 2,5,9.", printable(text.substr(begin, end - begin)));
+      return fail(ErrorCode::kUsage, "The piece {} is no token id. Write ids as 2,5,9.",
+                  printable(text.substr(begin, end - begin)));
     }
     ids.push_back(id);
     at = end;
@@ -100,7 +101,8 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
 }
 
 void add_prompt_flags(CLI::App& command, PromptFlags& prompt) {
-  prompt.text_option = command.add_option("PROMPT", prompt.text, "the text; left out, it is read from standard input");
+  prompt.text_option =
+      command.add_option("PROMPT", prompt.text, "the text; left out, it is read from standard input");
   command.add_option_function<std::string>(
       "--prompt-ids",
       [&prompt](const std::string& text) {
@@ -116,7 +118,8 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
   }
   if (!prompt.ids.empty() || prompt.text_option->count() > 0) return prompt.text;
-  if (::isatty(STDIN_FILENO) != 0) return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
+  if (::isatty(STDIN_FILENO) != 0)
+    return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   if (text.ends_with('\n')) text.pop_back();
   return text;

@@ -41,7 +41,8 @@ Result<std::optional<Tokenizer>> open_tokenizer(const std::filesystem::path& mod
 
 std::string table(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   std::string text;
-  for (const TokenId id : ids) text += fmt::format("{:8}  {}\n", id, printable(tokenizer.piece(id).value_or("?")));
+  for (const TokenId id : ids)
+    text += fmt::format("{:8}  {}\n", id, printable(tokenizer.piece(id).value_or("?")));
   return text;
 }
 
@@ -53,7 +54,7 @@ Json pieces_of(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
 
 // The template's source: a .jinja file itself, or what the folder holds.
 Result<ChatTemplate> open_template(const std::filesystem::path& model, bool with_tools) {
-  if (model.extension() != ".jinja") return load_chat_template(folder_of(model), with_tools);
+  if (model.extension() != ".jinja") return load_chat_template(folder_of(model), {.with_tools = with_tools});
   constexpr std::uint64_t kMaxTemplate = 4 << 20;
   DOPPLER_ASSIGN(std::string source, read_text_file(model, kMaxTemplate));
   return ChatTemplate::compile(std::move(source), model.filename().string());
@@ -65,7 +66,10 @@ Result<OrderedJson> read_conversation(const std::string& file) {
   DOPPLER_ASSIGN(OrderedJson given, parse_ordered_json(text, "The file " + file));
   if (given.is_array()) given = OrderedJson{{"messages", given}};
   if (!given.is_object() || !given.contains("messages")) {
-    return fail(ErrorCode::kUsage, "The file {} holds no conversation. Write {{\"messages\": [{{\"role\": \"user\", \"content\": \"…\"}}]}}.", file);
+    return fail(ErrorCode::kUsage,
+                "The file {} holds no conversation. Write {{\"messages\": [{{\"role\": \"user\", "
+                "\"content\": \"…\"}}]}}.",
+                file);
   }
   return given;
 }
@@ -95,21 +99,29 @@ Result<int> render(const TokenizeArguments& arguments, bool json, const std::opt
 Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const std::optional<Tokenizer> tokenizer, open_tokenizer(arguments.model));
   if (!arguments.messages.empty()) return render(arguments, given.json, tokenizer);
-  if (arguments.text_option->count() == 0) return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
+  if (arguments.text_option->count() == 0)
+    return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
   if (!tokenizer) {
-    return fail(ErrorCode::kNotFound, "The folder {} has neither tokenizer.json nor tokenizer.model. Give a folder or file that has one.",
-                folder_of(arguments.model).string());
+    return fail(
+        ErrorCode::kNotFound,
+        "The folder {} has neither tokenizer.json nor tokenizer.model. Give a folder or file that has one.",
+        folder_of(arguments.model).string());
   }
   if (arguments.decode) {
     DOPPLER_ASSIGN(const std::vector<TokenId> ids, parse_ids(arguments.text));
     DOPPLER_ASSIGN(const std::string text, tokenizer->decode(ids, arguments.no_special));
-    if (given.json) DOPPLER_TRY(print_json({{"text", text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
-    else DOPPLER_TRY(print(text + "\n"));
+    if (given.json)
+      DOPPLER_TRY(print_json({{"text", text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
+    else
+      DOPPLER_TRY(print(text + "\n"));
     return kDone;
   }
-  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenizer->encode(arguments.text, {.add_special = !arguments.no_special}));
-  if (given.json) DOPPLER_TRY(print_json({{"text", arguments.text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
-  else DOPPLER_TRY(print(table(*tokenizer, ids)));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids,
+                 tokenizer->encode(arguments.text, {.add_special = !arguments.no_special}));
+  if (given.json)
+    DOPPLER_TRY(print_json({{"text", arguments.text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
+  else
+    DOPPLER_TRY(print(table(*tokenizer, ids)));
   return kDone;
 }
 
@@ -119,9 +131,11 @@ Run add_tokenize(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")->required();
   arguments->text_option = command.add_option("TEXT", arguments->text, "the text, or with --decode the ids");
-  command.add_flag("--no-special", arguments->no_special, "without BOS and EOS; with --decode: special tokens leave no text");
+  command.add_flag("--no-special", arguments->no_special,
+                   "without BOS and EOS; with --decode: special tokens leave no text");
   command.add_flag("--decode", arguments->decode, "TEXT is ids (2,5,9): show their text");
-  command.add_option("--messages", arguments->messages, "a conversation as JSON: render it through the chat template");
+  command.add_option("--messages", arguments->messages,
+                     "a conversation as JSON: render it through the chat template");
   add_setting_flags(command, given, false);
   return [arguments, &given] { return tokenize(*arguments, given); };
 }

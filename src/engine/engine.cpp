@@ -33,7 +33,8 @@ Result<GenerateOptions> read_defaults(const ModelFiles& files) {
   DOPPLER_ASSIGN(const std::optional<double> top_p, reader.get_number("top_p"));
   DOPPLER_ASSIGN(const std::optional<double> min_p, reader.get_number("min_p"));
   options.temperature = temperature.value_or(1);
-  options.top_k = static_cast<std::uint32_t>(std::min<std::uint64_t>(top_k.value_or(50), UINT32_MAX));  // 50: transformers' own default
+  options.top_k = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(top_k.value_or(50), UINT32_MAX));  // 50: transformers' own default
   options.top_p = top_p.value_or(1);
   options.min_p = min_p.value_or(0);
   return options;
@@ -43,11 +44,16 @@ Result<GenerateOptions> read_defaults(const ModelFiles& files) {
 
 std::string_view stop_reason_name(StopReason reason) {
   switch (reason) {
-    case StopReason::kEos: return "eos";
-    case StopReason::kStopString: return "stop_string";
-    case StopReason::kMaxTokens: return "max_tokens";
-    case StopReason::kContextEnd: return "context_end";
-    case StopReason::kCancelled: return "cancelled";
+    case StopReason::kEos:
+      return "eos";
+    case StopReason::kStopString:
+      return "stop_string";
+    case StopReason::kMaxTokens:
+      return "max_tokens";
+    case StopReason::kContextEnd:
+      return "context_end";
+    case StopReason::kCancelled:
+      return "cancelled";
   }
   return "";
 }
@@ -57,7 +63,8 @@ double Timings::prompt_tokens_per_second() const {
 }
 
 double Timings::decode_tokens_per_second() const {
-  return decode_ms > 0 && generated_tokens > 1 ? static_cast<double>(generated_tokens - 1) * 1000 / decode_ms : 0;
+  return decode_ms > 0 && generated_tokens > 1 ? static_cast<double>(generated_tokens - 1) * 1000 / decode_ms
+                                               : 0;
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -71,15 +78,26 @@ Result<Engine> Engine::load(const std::filesystem::path& path, const LoadOptions
   DOPPLER_ASSIGN(state->loaded, load_all(path, options));
   DOPPLER_ASSIGN(state->defaults, read_defaults(state->loaded.model->files));
   state->session.emplace(*state->loaded.backend, 0);
-  state->load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  state->load_ms =
+      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return Engine(std::move(state));
 }
 
-GenerateOptions Engine::default_options() const { return state_->defaults; }
-std::string_view Engine::backend_name() const { return state_->loaded.backend->name(); }
-std::uint64_t Engine::context() const { return state_->loaded.backend->options().context; }
-bool Engine::has_tokenizer() const { return state_->loaded.tokenizer.has_value(); }
-bool Engine::has_chat_template() const { return state_->loaded.chat.has_value(); }
+GenerateOptions Engine::default_options() const {
+  return state_->defaults;
+}
+std::string_view Engine::backend_name() const {
+  return state_->loaded.backend->name();
+}
+std::uint64_t Engine::context() const {
+  return state_->loaded.backend->options().context;
+}
+bool Engine::has_tokenizer() const {
+  return state_->loaded.tokenizer.has_value();
+}
+bool Engine::has_chat_template() const {
+  return state_->loaded.chat.has_value();
+}
 
 Result<std::vector<TokenId>> Engine::tokenize(std::string_view text, bool special) const {
   if (special) return tokenize_prompt(state_->loaded, text);
@@ -96,23 +114,24 @@ Result<std::string> Engine::render_chat(std::span<const Message> messages) const
   return render_messages(state_->loaded, messages);
 }
 
-Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options, const OnText& on_text,
-                                    const CancelToken* cancel) {
+Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                    const OnText& on_text, const CancelToken* cancel) {
   const Loaded& loaded = state_->loaded;
-  DOPPLER_ASSIGN(Generation result, run_generation(*state_->session, loaded.model->spec, loaded.tokenizer ? &*loaded.tokenizer : nullptr,
-                                                   prompt, options, on_text, cancel));
+  DOPPLER_ASSIGN(Generation result, run_generation(*state_->session, loaded.model->spec,
+                                                   loaded.tokenizer ? &*loaded.tokenizer : nullptr, prompt,
+                                                   options, on_text, cancel));
   result.timings.load_ms = state_->load_ms;
   return result;
 }
 
-Result<Generation> Engine::generate(std::string_view prompt, const GenerateOptions& options, const OnText& on_text,
-                                    const CancelToken* cancel) {
+Result<Generation> Engine::generate(std::string_view prompt, const GenerateOptions& options,
+                                    const OnText& on_text, const CancelToken* cancel) {
   DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_prompt(state_->loaded, prompt));
   return generate(ids, options, on_text, cancel);
 }
 
-Result<Generation> Engine::chat(std::span<const Message> messages, const GenerateOptions& options, const OnText& on_text,
-                                const CancelToken* cancel) {
+Result<Generation> Engine::chat(std::span<const Message> messages, const GenerateOptions& options,
+                                const OnText& on_text, const CancelToken* cancel) {
   DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_messages(state_->loaded, messages));
   return generate(ids, options, on_text, cancel);
 }

@@ -70,7 +70,8 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
                                   const OnText& on_text, const CancelToken* cancel) {
   DOPPLER_TRY(check_generate_options(options, spec.vocab_size));
   if (tokenizer == nullptr && !options.stop.empty()) {
-    return fail(ErrorCode::kUsage, "Stop strings need a tokenizer, and the model's folder has none. Leave them out.");
+    return fail(ErrorCode::kUsage,
+                "Stop strings need a tokenizer, and the model's folder has none. Leave them out.");
   }
   Generation result;
   result.prompt_ids.assign(prompt.begin(), prompt.end());
@@ -80,7 +81,8 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
     result.timings.generated_tokens = result.ids.size();
   };
   const Clock::time_point start = Clock::now();
-  DOPPLER_ASSIGN(std::span<const float> logits, session.prompt(prompt, cancel, &result.timings.cached_tokens));
+  DOPPLER_ASSIGN(std::span<const float> logits,
+                 session.prompt(prompt, cancel, &result.timings.cached_tokens));
   if (logits.empty()) {
     finish(StopReason::kCancelled);
     result.timings.prompt_ms = milliseconds_since(start);

@@ -15,7 +15,8 @@ bool is_there(const std::filesystem::path& path) {
 Status need_tokenizer(const Loaded& loaded) {
   if (loaded.tokenizer) return {};
   return fail(ErrorCode::kNotFound,
-              "The folder {} has neither tokenizer.json nor tokenizer.model, so text cannot become tokens. Add one, or give --prompt-ids.",
+              "The folder {} has neither tokenizer.json nor tokenizer.model, so text cannot become tokens. "
+              "Add one, or give --prompt-ids.",
               loaded.model->files.folder.string());
 }
 
@@ -47,7 +48,9 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   progress(0.3, "tokenizer");
   DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files.folder));
   if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model->spec.vocab_size) {
-    return fail(ErrorCode::kMismatch, "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they belong together.",
+    return fail(ErrorCode::kMismatch,
+                "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they "
+                "belong together.",
                 loaded.tokenizer->vocab_size() - 1, loaded.model->spec.vocab_size);
   }
   progress(0.7, "chat template");
@@ -57,7 +60,8 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   backend.threads = options.threads;
   backend.context = choose_context(options.context, loaded.model->spec);
   backend.slots = slots;
-  DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights, backend));
+  DOPPLER_ASSIGN(loaded.backend,
+                 make_backend(options.backend, loaded.model->spec, loaded.model->weights, backend));
   progress(1, "ready");
   return loaded;
 }
@@ -73,8 +77,10 @@ Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_v
 OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer) {
   OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
   if (tokenizer) {
-    const std::pair<const char*, const SpecialToken&> tokens[] = {
-        {"bos_token", tokenizer->bos()}, {"eos_token", tokenizer->eos()}, {"unk_token", tokenizer->unk()}, {"pad_token", tokenizer->pad()}};
+    const std::pair<const char*, const SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
+                                                                  {"eos_token", tokenizer->eos()},
+                                                                  {"unk_token", tokenizer->unk()},
+                                                                  {"pad_token", tokenizer->pad()}};
     for (const auto& [name, token] : tokens) {
       if (!token.text.empty()) variables[name] = token.text;
     }
@@ -84,11 +90,14 @@ OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer) {
 
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages) {
   if (!loaded.chat) {
-    return fail(ErrorCode::kNotFound, "The folder {} has no chat template. Use a model made for chat, or continue plain text with run --raw.",
+    return fail(ErrorCode::kNotFound,
+                "The folder {} has no chat template. Use a model made for chat, or continue plain text with "
+                "run --raw.",
                 loaded.model->files.folder.string());
   }
   OrderedJson list = OrderedJson::array();
-  for (const Message& message : messages) list.push_back({{"role", message.role}, {"content", message.content}});
+  for (const Message& message : messages)
+    list.push_back({{"role", message.role}, {"content", message.content}});
   OrderedJson variables = template_variables(loaded.tokenizer);
   variables["messages"] = std::move(list);
   variables["add_generation_prompt"] = true;

@@ -20,12 +20,14 @@ struct Loaded {
   std::unique_ptr<Backend> backend;
 };
 
-// The context taken when nobody asks for one: the model's own, but no more than 4096, because beyond it the cache
-// costs more memory than most conversations need.
+// The context taken when nobody asks for one: the model's own, but no more than 4096, because beyond it the
+// cache costs more memory than most conversations need.
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec);
 
-// Errors: whatever is wrong with any part; a tokenizer or template that is there but broken is an error, not an absence.
-Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots = 1);
+// Errors: whatever is wrong with any part; a tokenizer or template that is there but broken is an error, not
+// an absence.
+Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options,
+                        std::uint32_t slots = 1);
 
 Result<std::optional<Tokenizer>> load_tokenizer_if_any(const std::filesystem::path& folder);
 Result<std::optional<ChatTemplate>> load_chat_template_if_any(const std::filesystem::path& folder);
@@ -34,8 +36,8 @@ Result<std::optional<ChatTemplate>> load_chat_template_if_any(const std::filesys
 Status need_tokenizer(const Loaded& loaded);
 // A prompt's tokens: with the special ones the tokenizer adds, and never with two BOS.
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text);
-// What transformers hands every template besides the messages: no tools, no documents, no generation prompt, and
-// the special tokens' texts.
+// What transformers hands every template besides the messages: no tools, no documents, no generation prompt,
+// and the special tokens' texts.
 OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer);
 // The conversation through the model's template, which writes its own special tokens.
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages);

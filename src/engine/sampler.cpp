@@ -30,22 +30,29 @@ Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size
   }
   for (const auto& [id, bias] : o.logit_bias) {
     if (id < 0 || static_cast<std::uint32_t>(id) >= vocab_size || std::isnan(bias) || bias == infinity) {
-      return fail(ErrorCode::kUsage, "The logit bias {}={} is refused: ids go from 0 to {} and biases are numbers.", id, bias, vocab_size - 1);
+      return fail(ErrorCode::kUsage,
+                  "The logit bias {}={} is refused: ids go from 0 to {} and biases are numbers.", id, bias,
+                  vocab_size - 1);
     }
   }
   for (const std::string& stop : o.stop) {
-    if (stop.empty()) return fail(ErrorCode::kUsage, "A stop string is empty, which would stop at once. Leave it out.");
+    if (stop.empty())
+      return fail(ErrorCode::kUsage, "A stop string is empty, which would stop at once. Leave it out.");
   }
   return {};
 }
 
 // Likelier first; of equals the lower id, so that the order is the same everywhere.
-static constexpr auto kLikelier = [](const auto& a, const auto& b) { return a.score != b.score ? a.score > b.score : a.id < b.id; };
+static constexpr auto kLikelier = [](const auto& a, const auto& b) {
+  return a.score != b.score ? a.score > b.score : a.id < b.id;
+};
 
 void Sampler::penalise(std::span<const TokenId> history) {
-  const bool off = options_.repeat_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0;
+  const bool off =
+      options_.repeat_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0;
   if (!off) {
-    if (options_.penalty_window != 0 && history.size() > options_.penalty_window) history = history.last(options_.penalty_window);
+    if (options_.penalty_window != 0 && history.size() > options_.penalty_window)
+      history = history.last(options_.penalty_window);
     std::map<TokenId, double> counts;
     for (const TokenId id : history) ++counts[id];
     for (const auto& [id, count] : counts) {
@@ -55,7 +62,8 @@ void Sampler::penalise(std::span<const TokenId> history) {
     }
   }
   for (const auto& [id, bias] : options_.logit_bias) candidates_[static_cast<std::size_t>(id)].score += bias;
-  if (pad_id_ >= 0) candidates_[static_cast<std::size_t>(pad_id_)].score = -std::numeric_limits<double>::infinity();
+  if (pad_id_ >= 0)
+    candidates_[static_cast<std::size_t>(pad_id_)].score = -std::numeric_limits<double>::infinity();
 }
 
 void Sampler::keep_top_k() {
@@ -76,12 +84,14 @@ void Sampler::keep_probable(std::vector<double>& probabilities) {
   candidates_.resize(keep);
 }
 
-Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const TokenId> history, std::uint64_t draw) {
+Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const TokenId> history,
+                                std::uint64_t draw) {
   candidates_.resize(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i) {
     if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
       return fail(ErrorCode::kMismatch,
-                  "The logit of token {} is {} after {} tokens, so the weights or the computation are broken. Run doppler compare with a recording to find the first wrong stage.",
+                  "The logit of token {} is {} after {} tokens, so the weights or the computation are "
+                  "broken. Run doppler compare with a recording to find the first wrong stage.",
                   i, logits[i], history.size());
     }
     candidates_[i] = {logits[i], static_cast<TokenId>(i)};
@@ -89,7 +99,8 @@ Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const T
   penalise(history);
   const auto best = std::min_element(candidates_.begin(), candidates_.end(), kLikelier);
   if (best == candidates_.end() || best->score == -std::numeric_limits<double>::infinity()) {
-    return fail(ErrorCode::kMismatch, "Every token is ruled out after {} tokens. Loosen the logit biases.", history.size());
+    return fail(ErrorCode::kMismatch, "Every token is ruled out after {} tokens. Loosen the logit biases.",
+                history.size());
   }
   if (options_.temperature == 0) return best->id;
 

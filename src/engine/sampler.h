@@ -18,8 +18,9 @@ class Sampler {
   // `pad_id` never wins (-1: there is none). The options must have been checked and outlive the sampler.
   Sampler(const GenerateOptions& options, TokenId pad_id) : options_(options), pad_id_(pad_id) {}
 
-  // The token after `history` (the whole sequence so far). `draw` counts the draws of this generation: the same logits,
-  // seed and draw always give the same token. Errors: kMismatch for logits that hold NaN or +Inf, or leave no token.
+  // The token after `history` (the whole sequence so far). `draw` counts the draws of this generation: the
+  // same logits, seed and draw always give the same token. Errors: kMismatch for logits that hold NaN or
+  // +Inf, or leave no token.
   Result<TokenId> sample(std::span<const float> logits, std::span<const TokenId> history, std::uint64_t draw);
 
  private:

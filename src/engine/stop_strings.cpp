@@ -28,6 +28,8 @@ std::string StopStrings::feed(std::string_view text) {
   return out;
 }
 
-std::string StopStrings::flush() { return std::exchange(held_, {}); }
+std::string StopStrings::flush() {
+  return std::exchange(held_, {});
+}
 
 }  // namespace doppler

@@ -17,10 +17,12 @@ struct ToleranceRow {
   double plain, softcapped;
 };
 constexpr std::array<ToleranceRow, 2> kTolerances = {{
-    // transformers in float32 differs from itself in double by 2e-6, with softcapped scores (Gemma 2) by 4e-5:
+    // transformers in float32 differs from itself in double by 2e-6, with softcapped scores (Gemma 2) by
+    // 4e-5:
     // five times that covers other summation orders and stays far below any real fault.
     {"reference", 1e-5, 2e-4},
-    // Float32 accumulation in another order: rows of thousands of products lose about 1e-5 each layer; a wrong
+    // Float32 accumulation in another order: rows of thousands of products lose about 1e-5 each layer; a
+    // wrong
     // constant or index moves a stage by 1e-2 or more.
     {"cpu", 2e-4, 1e-3},
 }};
@@ -58,12 +60,15 @@ std::map<std::pair<Stage, int>, std::size_t> planned_stages(const Plan& plan) {
 
 class Comparer final : public Tap {
  public:
-  Comparer(const Plan& plan, const Recording& recording, double tolerance) : recording_(recording), tolerance_(tolerance), planned_(planned_stages(plan)) {}
+  Comparer(const Plan& plan, const Recording& recording, double tolerance)
+      : recording_(recording), tolerance_(tolerance), planned_(planned_stages(plan)) {}
 
   // Matches the recording's tensors with the plan's stages.
   Status prepare() {
     for (const auto& [name, tensor] : recording_.tensors.tensors()) {
-      if (name == "prompt_ids" || name == "greedy_ids" || name == "decode_logits" || name.ends_with(".attn_scores")) continue;
+      if (name == "prompt_ids" || name == "greedy_ids" || name == "decode_logits" ||
+          name.ends_with(".attn_scores"))
+        continue;
       DOPPLER_TRY(match(tensor));
     }
     order();
@@ -77,11 +82,22 @@ class Comparer final : public Tap {
     for (std::size_t row = 0; row < event.rows; ++row) {
       if (event.input->slots[row] != 0) continue;  // the companion's
       const auto token = static_cast<std::size_t>(event.input->positions[row]);
-      if (token < recording_.prompt_ids.size()) compare_row(target, token, event.data.subspan(row * event.width, event.width));
+      if (token < recording_.prompt_ids.size())
+        compare_row(target, token, event.data.subspan(row * event.width, event.width));
     }
   }
 
-  std::vector<StageComparison>& stages() { return stages_; }
+  // Every stage's result, once the prompt has run. Errors: kInternal for a backend that has not shown every
+  // token of every stage, which would otherwise pass for agreement.
+  Result<std::vector<StageComparison>> take_stages() {
+    for (const StageComparison& c : stages_) {
+      if (c.stage == Stage::kNone || c.tokens == recording_.prompt_ids.size()) continue;
+      return fail(ErrorCode::kInternal,
+                  "The backend has shown {} of the prompt's {} tokens at {}. This is a bug in the backend.",
+                  c.tokens, recording_.prompt_ids.size(), c.key);
+    }
+    return std::move(stages_);
+  }
 
  private:
   Status match(const TensorView& tensor) {
@@ -90,7 +106,8 @@ class Comparer final : public Tap {
     if (stage_text.starts_with("layers.")) {
       const std::size_t dot = stage_text.find('.', 7);
       const std::string index(stage_text.substr(7, dot == std::string_view::npos ? 0 : dot - 7));
-      if (index.empty() || index.size() > 6 || index.find_first_not_of("0123456789") != std::string::npos) return unknown(tensor);
+      if (index.empty() || index.size() > 6 || index.find_first_not_of("0123456789") != std::string::npos)
+        return unknown(tensor);
       layer = std::stoi(index);
       stage_text.remove_prefix(dot + 1);
     }
@@ -103,8 +120,10 @@ class Comparer final : public Tap {
       if (!stage || stage_info(*stage).per_layer != (layer >= 0)) return unknown(tensor);
       parts[0] = *stage;
     }
-    StageComparison comparison{.key = tensor.name, .stage = parts[0], .layer = layer, .tolerance = tolerance_};
-    const std::size_t row_width = tensor.shape.size() == 3 ? tensor.shape[1] * tensor.shape[2] : tensor.shape[1];
+    StageComparison comparison{
+        .key = tensor.name, .stage = parts[0], .layer = layer, .tolerance = tolerance_};
+    const std::size_t row_width =
+        tensor.shape.size() == 3 ? tensor.shape[1] * tensor.shape[2] : tensor.shape[1];
     comparison.largest = largest_magnitude(tensor);
     std::size_t column = 0;
     std::vector<std::pair<std::pair<Stage, int>, Target>> found;
@@ -119,10 +138,20 @@ class Comparer final : public Tap {
       column += planned->second;
     }
     if (column != row_width) {
-      return fail(ErrorCode::kMismatch, "The recording's {} is {} wide, but the model computes {} values there. Check that the recording belongs to this model.",
+      return fail(ErrorCode::kMismatch,
+                  "The recording's {} is {} wide, but the model computes {} values there. Check that the "
+                  "recording belongs to this model.",
                   tensor.name, row_width, column);
     }
-    targets_.insert(found.begin(), found.end());
+    for (const auto& [key, target] : found) {
+      // Aliases (ffn_in) and parts of a composite may name a stage twice; one of them would never be
+      // compared.
+      if (const auto [other, fresh] = targets_.emplace(key, target); !fresh) {
+        return fail(ErrorCode::kMismatch, "The recording holds the stage {} twice, as {} and {}. Remove one.",
+                    stage_key(key.first, key.second), printable(other->second.tensor->name),
+                    printable(tensor.name));
+      }
+    }
     stages_.push_back(std::move(comparison));
     return {};
   }
@@ -130,7 +159,8 @@ class Comparer final : public Tap {
   Status unknown(const TensorView& tensor) const {
     std::vector<std::string> names;
     for (const StageInfo& info : all_stages()) names.emplace_back(info.name);
-    return fail(ErrorCode::kMismatch, "The recording holds {}, which is no stage. Stages are {}.", printable(tensor.name), join(names, ", "));
+    return fail(ErrorCode::kMismatch, "The recording holds {}, which is no stage. Stages are {}.",
+                printable(tensor.name), join(names, ", "));
   }
 
   static double largest_magnitude(const TensorView& tensor) {
@@ -152,10 +182,12 @@ class Comparer final : public Tap {
     // Stages that the recording has and the model does not compute keep their place in the order.
     std::vector<std::size_t> by_place(stages_.size());
     for (std::size_t i = 0; i < by_place.size(); ++i) by_place[i] = i;
-    std::sort(by_place.begin(), by_place.end(), [&](std::size_t a, std::size_t b) { return place(stages_[a]) < place(stages_[b]); });
+    std::sort(by_place.begin(), by_place.end(),
+              [&](std::size_t a, std::size_t b) { return place(stages_[a]) < place(stages_[b]); });
     std::vector<StageComparison> sorted;
     std::vector<std::size_t> now(stages_.size());
-    std::sort(missing_.begin(), missing_.end(), [](const auto& a, const auto& b) { return place(a) < place(b); });
+    std::sort(missing_.begin(), missing_.end(),
+              [](const auto& a, const auto& b) { return place(a) < place(b); });
     std::size_t next_missing = 0;
     const auto add_missing = [&](std::pair<int, int> until) {
       for (; next_missing < missing_.size() && place(missing_[next_missing]) < until; ++next_missing) {
@@ -202,18 +234,26 @@ Status check_ids(const Plan& plan, const BackendOptions& options, const Recordin
   for (const auto* ids : {&recording.prompt_ids, &recording.greedy_ids}) {
     for (const std::int32_t id : *ids) {
       if (static_cast<std::uint32_t>(id) < plan.vocab_size) continue;
-      return fail(ErrorCode::kMismatch, "The recording holds the token id {}, but the model's vocabulary has {} tokens. Check that it belongs to this model.", id, plan.vocab_size);
+      return fail(ErrorCode::kMismatch,
+                  "The recording holds the token id {}, but the model's vocabulary has {} tokens. Check that "
+                  "it belongs to this model.",
+                  id, plan.vocab_size);
     }
   }
-  const std::size_t length = recording.prompt_ids.size() + recording.greedy_ids.size();
+  // The last greedy id is judged, never fed.
+  const std::size_t length =
+      recording.prompt_ids.size() + std::max<std::size_t>(1, recording.greedy_ids.size()) - 1;
   if (length > options.context) {
-    return fail(ErrorCode::kLimit, "The recording covers {} tokens, more than the context of {}. Raise the context.", length, options.context);
+    return fail(ErrorCode::kLimit,
+                "The recording covers {} tokens, more than the context of {}. Raise the context.", length,
+                options.context);
   }
   return {};
 }
 
 // One step over two sequences, tokens taken in turn; slot 1 runs the companion.
-Result<std::span<const float>> step_with_companion(Backend& backend, std::span<const std::int32_t> ids, std::span<const std::int32_t> companion, Tap* tap) {
+Result<std::span<const float>> step_with_companion(Backend& backend, std::span<const std::int32_t> ids,
+                                                   std::span<const std::int32_t> companion, Tap* tap) {
   StepInput input;
   const std::array<std::span<const std::int32_t>, 2> sequences = {ids, companion};
   for (std::size_t i = 0; i < ids.size(); ++i) {
@@ -231,14 +271,34 @@ Result<std::span<const float>> step_with_companion(Backend& backend, std::span<c
 class Runner {
  public:
   Runner(Backend& backend, const Recording& recording, const CompareOptions& options)
-      : backend_(backend), options_(options), companion_(recording.prompt_ids.rbegin(), recording.prompt_ids.rend()) {
-    backend.clear(0);
-    if (options.companion) backend.clear(1);
+      : backend_(backend),
+        options_(options),
+        companion_(recording.prompt_ids.rbegin(), recording.prompt_ids.rend()) {}
+
+  // Empties the slots it will use. A cache that survives this would shift every position.
+  Status clear() {
+    const std::uint32_t wanted = options_.companion ? 2 : 1;
+    if (backend_.options().slots < wanted) {
+      return fail(ErrorCode::kUsage,
+                  "A comparison beside a companion needs 2 slots, but the backend has {}. Give it more.",
+                  backend_.options().slots);
+    }
+    for (std::uint32_t slot = 0; slot < wanted; ++slot) {
+      backend_.clear(slot);
+      if (backend_.length(slot) == 0) continue;
+      return fail(
+          ErrorCode::kInternal,
+          "The backend still holds {} tokens in slot {} after it was cleared. This is a bug in the backend.",
+          backend_.length(slot), slot);
+    }
+    return {};
   }
 
   Result<std::span<const float>> run(std::span<const std::int32_t> ids, Tap* tap) {
     if (!options_.companion) return feed(backend_, 0, ids, options_.piece, true, tap);
-    const std::size_t most = std::max<std::size_t>(1, std::min<std::size_t>(options_.piece == 0 ? SIZE_MAX : options_.piece, backend_.options().max_step_tokens / 2));
+    const std::size_t most =
+        std::max<std::size_t>(1, std::min<std::size_t>(options_.piece == 0 ? SIZE_MAX : options_.piece,
+                                                       backend_.options().max_step_tokens / 2));
     std::span<const float> logits;
     for (std::size_t begin = 0; begin < ids.size(); begin += most) {
       const std::size_t count = std::min(most, ids.size() - begin);
@@ -257,7 +317,8 @@ class Runner {
   std::size_t next_ = 0;
 };
 
-void compare_decode_row(Comparison& result, const TensorView& recorded, std::size_t step, std::span<const float> logits, std::int32_t wanted) {
+void compare_decode_row(Comparison& result, const TensorView& recorded, std::size_t step,
+                        std::span<const float> logits, std::int32_t wanted) {
   StageComparison& c = *result.decode;
   std::vector<float> row(logits.size());
   double worst = std::numeric_limits<double>::infinity();
@@ -293,35 +354,45 @@ const StageComparison* Comparison::first_divergence() const {
   return decode && !decode->agrees() ? &*decode : nullptr;
 }
 
-Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording, const CompareOptions& options) {
+Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording,
+                               const CompareOptions& options) {
   DOPPLER_TRY(check_ids(backend.plan(), backend.options(), recording));
+  const std::size_t vocab = backend.plan().vocab_size;
+  const TensorView* recorded = recording.tensors.find("decode_logits");
+  if (recorded != nullptr && (recorded->shape.size() != 2 || recorded->cols() != vocab)) {
+    return fail(
+        ErrorCode::kMismatch,
+        "The recording's decode_logits have the shape {}, but the vocabulary has {} tokens. Check that the "
+        "recording belongs to this model.",
+        describe_shape(recorded->shape), vocab);
+  }
   const double tolerance = options.tolerance > 0 ? options.tolerance : stage_tolerance(backend.name(), spec);
   Comparer comparer(backend.plan(), recording, tolerance);
   DOPPLER_TRY(comparer.prepare());
   Runner runner(backend, recording, options);
+  DOPPLER_TRY(runner.clear());
   DOPPLER_ASSIGN(std::span<const float> logits, runner.run(recording.prompt_ids, &comparer));
   Comparison result;
-  result.stages = std::move(comparer.stages());
-  const std::size_t vocab = backend.plan().vocab_size;
+  DOPPLER_ASSIGN(result.stages, comparer.take_stages());
   if (recording.greedy_ids.empty()) return result;
-  // The first greedy id is the prompt's own answer; each further one is judged after feeding the one before it.
+  // The first greedy id is the prompt's own answer; each further one follows from feeding the one before it.
   result.decode_steps = recording.greedy_ids.size();
   if (argmax(logits.last(vocab)) == recording.greedy_ids[0]) ++result.top1_equal;
-  const TensorView* recorded = recording.tensors.find("decode_logits");
-  if (recorded != nullptr && recorded->cols() != vocab) {
-    return fail(ErrorCode::kMismatch, "The recording's decode_logits are {} wide, but the vocabulary has {} tokens.", recorded->cols(), vocab);
-  }
   if (recorded != nullptr) {
-    result.decode = StageComparison{.key = "decode_logits", .stage = Stage::kLogitsFinal, .tolerance = tolerance};
+    result.decode =
+        StageComparison{.key = "decode_logits", .stage = Stage::kLogitsFinal, .tolerance = tolerance};
     // One largest value for all steps, so that the order of steps does not matter.
     std::vector<float> all(*element_count(recorded->shape));
     DOPPLER_TRY(decode_f32(*recorded, 0, all));
-    for (const float x : all) result.decode->largest = std::max(result.decode->largest, std::abs(static_cast<double>(x)));
+    for (const float x : all)
+      result.decode->largest = std::max(result.decode->largest, std::abs(static_cast<double>(x)));
   }
   for (std::size_t step = 0; step + 1 < recording.greedy_ids.size(); ++step) {
     DOPPLER_ASSIGN(logits, runner.run(std::span(&recording.greedy_ids[step], 1), nullptr));
-    if (recorded != nullptr) compare_decode_row(result, *recorded, step, logits.last(vocab), recording.greedy_ids[step + 1]);
-    else if (argmax(logits.last(vocab)) == recording.greedy_ids[step + 1]) ++result.top1_equal;
+    if (recorded != nullptr)
+      compare_decode_row(result, *recorded, step, logits.last(vocab), recording.greedy_ids[step + 1]);
+    else if (argmax(logits.last(vocab)) == recording.greedy_ids[step + 1])
+      ++result.top1_equal;
   }
   return result;
 }

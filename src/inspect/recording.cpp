@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "formats/safetensors.h"
 
@@ -14,7 +15,8 @@ constexpr std::string_view kIdTensors[] = {"prompt_ids", "greedy_ids"};
 
 Result<std::vector<std::int32_t>> read_ids(const TensorView& tensor) {
   if (tensor.shape.size() != 1 || (tensor.dtype != DType::kI32 && tensor.dtype != DType::kI64)) {
-    return fail(ErrorCode::kMismatch, "The recording's {} is {} of shape {}, but it must be a list of I32 or I64.", tensor.name,
+    return fail(ErrorCode::kMismatch,
+                "The recording's {} is {} of shape {}, but it must be a list of I32 or I64.", tensor.name,
                 dtype_name(tensor.dtype), describe_shape(tensor.shape));
   }
   const std::size_t size = tensor.dtype == DType::kI32 ? 4 : 8;
@@ -24,7 +26,8 @@ Result<std::vector<std::int32_t>> read_ids(const TensorView& tensor) {
     std::memcpy(&id, tensor.data.data() + i * size, size);
     if (size == 4) id = static_cast<std::int32_t>(id);
     if (id < 0 || id > INT32_MAX) {
-      return fail(ErrorCode::kMismatch, "The recording's {} holds {} at place {}, which is no token id.", tensor.name, id, i);
+      return fail(ErrorCode::kMismatch, "The recording's {} holds {} at place {}, which is no token id.",
+                  tensor.name, id, i);
     }
     ids.push_back(static_cast<std::int32_t>(id));
   }
@@ -33,22 +36,28 @@ Result<std::vector<std::int32_t>> read_ids(const TensorView& tensor) {
 
 Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, std::size_t greedy_tokens) {
   if (tensor.dtype != DType::kF32 || tensor.shape.size() < 2 || tensor.shape.size() > 3) {
-    return fail(ErrorCode::kMismatch, "The recording's {} is {} of shape {}, but stages are F32 of [tokens, width] or [tokens, heads, dim].",
+    return fail(ErrorCode::kMismatch,
+                "The recording's {} is {} of shape {}, but stages are F32 of [tokens, width] or [tokens, "
+                "heads, dim].",
                 printable(tensor.name), dtype_name(tensor.dtype), describe_shape(tensor.shape));
   }
   const bool decode = tensor.name == "decode_logits";
   const std::size_t rows = decode ? greedy_tokens - std::min<std::size_t>(1, greedy_tokens) : prompt_tokens;
   if (tensor.shape[0] != rows) {
-    return fail(ErrorCode::kMismatch, "The recording's {} has {} rows, but {} ask for {}.", printable(tensor.name), tensor.shape[0],
-                decode ? "greedy_ids" : "prompt_ids", rows);
+    return fail(ErrorCode::kMismatch, "The recording's {} has {} rows, but {} ask for {}.",
+                printable(tensor.name), tensor.shape[0], decode ? "greedy_ids" : "prompt_ids", rows);
   }
   std::vector<float> row(*element_count(tensor.shape) / std::max<std::uint64_t>(rows, 1));
   for (std::size_t r = 0; r < rows; ++r) {
     DOPPLER_TRY(decode_f32(tensor, r * row.size(), row));
-    const auto nan = std::find_if(row.begin(), row.end(), [](float x) { return std::isnan(x); });
-    if (nan != row.end()) {
-      return fail(ErrorCode::kMismatch, "The recording's {} holds NaN at token {}, place {}. Record it again.", printable(tensor.name), r,
-                  nan - row.begin());
+    // Infinity is refused too: errors are shares of the largest value, so beside it every difference would
+    // vanish.
+    const auto bad = std::find_if(row.begin(), row.end(), [](float x) { return !std::isfinite(x); });
+    if (bad != row.end()) {
+      return fail(
+          ErrorCode::kMismatch,
+          "The recording's {} holds {} at token {}, place {}. Record it again with a model that works.",
+          printable(tensor.name), *bad, r, bad - row.begin());
     }
   }
   return {};
@@ -78,7 +87,8 @@ class Collector final : public Tap {
     if (kept.rows == 0 || kept.width == event.width) return;
     const std::size_t was = kept.width / kept.heads, now = event.width / event.heads;
     std::vector<float> wider(kept.rows * event.width, -INFINITY);
-    for (std::size_t r = 0; r < kept.rows * kept.heads; ++r) std::copy_n(&kept.data[r * was], was, &wider[r * now]);
+    for (std::size_t r = 0; r < kept.rows * kept.heads; ++r)
+      std::copy_n(&kept.data[r * was], was, &wider[r * now]);
     kept.data = std::move(wider);
   }
   std::map<std::string, Kept> stages_;
@@ -103,7 +113,8 @@ std::int32_t argmax(std::span<const float> row) {
 
 Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
                                     std::uint32_t piece, bool all_logits, Tap* tap) {
-  const std::size_t most = piece == 0 ? backend.options().max_step_tokens : std::min(piece, backend.options().max_step_tokens);
+  const std::size_t most =
+      piece == 0 ? backend.options().max_step_tokens : std::min(piece, backend.options().max_step_tokens);
   std::span<const float> logits;
   for (std::size_t begin = 0; begin < ids.size(); begin += most) {
     const std::size_t count = std::min(most, ids.size() - begin);
@@ -124,10 +135,14 @@ Result<Recording> open_recording(const std::filesystem::path& file) {
   DOPPLER_ASSIGN(recording.tensors, open_safetensors(file));
   const TensorView* prompt = recording.tensors.find("prompt_ids");
   if (prompt == nullptr) {
-    return fail(ErrorCode::kMismatch, "The file {} has no tensor prompt_ids, so it is no recording. Give a file made by doppler record or its transformers counterpart.", file.string());
+    return fail(ErrorCode::kMismatch,
+                "The file {} has no tensor prompt_ids, so it is no recording. Give a file made by doppler "
+                "record or its transformers counterpart.",
+                file.string());
   }
   DOPPLER_ASSIGN(recording.prompt_ids, read_ids(*prompt));
-  if (recording.prompt_ids.empty()) return fail(ErrorCode::kMismatch, "The recording {} has no prompt tokens.", file.string());
+  if (recording.prompt_ids.empty())
+    return fail(ErrorCode::kMismatch, "The recording {} has no prompt tokens.", file.string());
   if (const TensorView* greedy = recording.tensors.find("greedy_ids")) {
     DOPPLER_ASSIGN(recording.greedy_ids, read_ids(*greedy));
   }
@@ -140,27 +155,46 @@ Result<Recording> open_recording(const std::filesystem::path& file) {
 }
 
 Status record_run(Backend& backend, const RecordOptions& options, const std::filesystem::path& file) {
+  const std::uint64_t length = options.prompt_ids.size() + std::uint64_t{options.decode_steps};
+  if (options.prompt_ids.empty()) {
+    return fail(ErrorCode::kUsage, "The prompt to record has no tokens. Give at least one.");
+  }
+  if (length > backend.options().context) {
+    return fail(
+        ErrorCode::kLimit,
+        "The prompt of {} tokens and {} decode steps exceed the context of {}. Raise the context or shorten "
+        "the recording.",
+        options.prompt_ids.size(), options.decode_steps, backend.options().context);
+  }
+  // Tried before the work, so that a place that cannot be written costs no run.
+  DOPPLER_TRY(OutputFile::create(file));
   backend.clear(0);
   Collector collector(options.attention_scores);
   DOPPLER_ASSIGN(std::span<const float> logits, feed(backend, 0, options.prompt_ids, 0, true, &collector));
   const std::size_t vocab = backend.plan().vocab_size;
   std::vector<std::int32_t> greedy;
   std::vector<float> decode_logits;
-  if (options.decode_steps > 0) greedy.push_back(argmax(logits.last(vocab)));
+  const auto choose = [&]() -> Status {
+    greedy.push_back(argmax(logits.last(vocab)));
+    if (greedy.back() >= 0) return {};
+    return fail(ErrorCode::kMismatch, "The logits of decode step {} are all NaN. Check the weights.",
+                greedy.size() - 1);
+  };
+  if (options.decode_steps > 0) DOPPLER_TRY(choose());
   for (std::uint32_t step = 0; step < options.decode_steps; ++step) {
-    if (greedy.back() < 0) return fail(ErrorCode::kMismatch, "The logits of decode step {} are all NaN. Check the weights.", step);
     DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr));
     decode_logits.insert(decode_logits.end(), logits.begin(), logits.end());
-    greedy.push_back(argmax(logits));
+    DOPPLER_TRY(choose());
   }
   std::vector<TensorView> tensors;
   for (const auto& [name, kept] : collector.stages()) {
     Shape shape = {kept.rows, kept.width};
-    if (kept.heads > 1 || name.find("_rope") != std::string::npos || name.ends_with("q_norm") || name.ends_with("k_norm")) {
+    // By heads, as transformers has them there; its projections and the heads' joined output are flat.
+    constexpr std::string_view kByHeads[] = {".q_norm", ".k_norm", ".q_rope", ".k_rope", ".attn_scores"};
+    if (std::any_of(std::begin(kByHeads), std::end(kByHeads),
+                    [&](auto end) { return name.ends_with(end); })) {
       shape = {kept.rows, kept.heads, kept.width / kept.heads};
     }
-    // Projections and the heads' output are recorded flat, as the modules of transformers return them.
-    if (name.ends_with("_proj") || name.ends_with("attn_out")) shape = {kept.rows, kept.width};
     tensors.push_back(view_of(name, DType::kF32, std::move(shape), kept.data));
   }
   tensors.push_back(view_of("prompt_ids", DType::kI32, {options.prompt_ids.size()}, options.prompt_ids));
@@ -168,7 +202,8 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
     tensors.push_back(view_of("greedy_ids", DType::kI32, {greedy.size()}, greedy));
     tensors.push_back(view_of("decode_logits", DType::kF32, {greedy.size() - 1, vocab}, decode_logits));
   }
-  return write_safetensors(file, tensors, {{"producer", fmt::format("doppler {}", backend.name())}, {"dtype", "float32"}});
+  return write_safetensors(file, tensors,
+                           {{"producer", fmt::format("doppler {}", backend.name())}, {"dtype", "float32"}});
 }
 
 }  // namespace doppler

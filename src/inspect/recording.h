@@ -1,5 +1,5 @@
-// Recordings: what a model computes for one prompt, stage by stage, as a safetensors file. Made by Doppler or by
-// transformers; the format is the same (docs/recordings.md).
+// Recordings: what a model computes for one prompt, stage by stage, as a safetensors file. Made by Doppler or
+// by transformers; the format is the same (docs/recordings.md).
 #pragma once
 
 #include <filesystem>
@@ -21,8 +21,8 @@ struct Recording {
   std::vector<std::int32_t> greedy_ids;  // first entry chosen by the prompt's last logits; may be empty
 };
 
-// Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes than
-// float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN.
+// Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes
+// than float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN or infinity.
 Result<Recording> open_recording(const std::filesystem::path& file);
 
 struct RecordOptions {
@@ -31,8 +31,8 @@ struct RecordOptions {
   bool attention_scores = false;  // [tokens, heads, positions]: large
 };
 
-// Runs the prompt in slot 0 with every stage tapped, then decode_steps greedy steps, and writes the recording.
-// The file appears only when complete.
+// Runs the prompt in slot 0 with every stage tapped, then decode_steps greedy steps, and writes the
+// recording. The file appears only when complete.
 Status record_run(Backend& backend, const RecordOptions& options, const std::filesystem::path& file);
 
 // Index of the largest value; the lower id wins a tie. -1 for an empty or all-NaN row.

@@ -26,10 +26,11 @@ Result<const FamilyRule*> find_family(const ConfigReader& config) {
     }
   }
   if (!type) {
-    return fail(ErrorCode::kCorrupt, "The {} has no model_type. Check that it is a model's config.json.", config.source());
+    return fail(ErrorCode::kCorrupt, "The {} has no model_type. Check that it is a model's config.json.",
+                config.source());
   }
-  return fail(ErrorCode::kUnsupported, "The {} names the architecture {}, but Doppler knows {}.", config.source(),
-              printable(*type), join(known, ", "));
+  return fail(ErrorCode::kUnsupported, "The {} names the architecture {}, but Doppler knows {}.",
+              config.source(), printable(*type), join(known, ", "));
 }
 
 // eos_token_id is a number or a list, in generation_config.json (which decides) or config.json.
@@ -46,7 +47,8 @@ Status read_eos(const ConfigReader& reader, ModelSpec& spec) {
   std::vector<std::string> text;
   for (const std::uint64_t id : ids) {
     if (id >= spec.vocab_size) {
-      return fail(ErrorCode::kCorrupt, "The {} says eos_token_id = {}, but the vocabulary has {} tokens. Correct it.",
+      return fail(ErrorCode::kCorrupt,
+                  "The {} says eos_token_id = {}, but the vocabulary has {} tokens. Correct it.",
                   reader.source(), id, spec.vocab_size);
     }
     spec.eos_ids.push_back(static_cast<std::int32_t>(id));
@@ -66,7 +68,8 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
   ModelSpec spec;
   SpecBuilder builder(reader, spec, std::string(family->name));
   DOPPLER_TRY(family->fill(builder));
-  if (generation_config != nullptr) DOPPLER_TRY(read_eos(ConfigReader(*generation_config, "generation_config.json"), spec));
+  if (generation_config != nullptr)
+    DOPPLER_TRY(read_eos(ConfigReader(*generation_config, "generation_config.json"), spec));
   DOPPLER_TRY(read_eos(reader, spec));
   DOPPLER_TRY(read_eos(top, spec));
   return spec;
@@ -75,7 +78,9 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
 Result<Model> load_model(const std::filesystem::path& path) {
   Model model;
   DOPPLER_ASSIGN(model.files, open_model_files(path));
-  DOPPLER_ASSIGN(model.spec, read_spec(model.files.config, model.files.generation_config ? &*model.files.generation_config : nullptr));
+  DOPPLER_ASSIGN(model.spec,
+                 read_spec(model.files.config,
+                           model.files.generation_config ? &*model.files.generation_config : nullptr));
   for (const FamilyRule* rule : all_families()) {
     if (rule->name != model.spec.family) continue;
     DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule->weight_names, model.files.tensors));

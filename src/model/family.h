@@ -14,8 +14,8 @@ namespace doppler {
 
 struct FamilyRule {
   std::string_view name;
-  std::span<const std::string_view> model_types;    // config.json: model_type
-  Status (*fill)(SpecBuilder& builder);             // reads everything but the special ids of generation_config.json
+  std::span<const std::string_view> model_types;  // config.json: model_type
+  Status (*fill)(SpecBuilder& builder);  // reads everything but the special ids of generation_config.json
   std::span<const WeightName> weight_names;
 };
 

@@ -36,7 +36,8 @@ void scale_yarn(const RopeSpec& spec, Frequencies& frequencies) {
   const RopeScaling& s = spec.scaling;
   const double dim = spec.rotary_dim;
   const auto pair_with_rotations = [&](double rotations) {
-    return dim * std::log(s.original_context / (rotations * 2 * std::numbers::pi)) / (2 * std::log(spec.theta));
+    return dim * std::log(s.original_context / (rotations * 2 * std::numbers::pi)) /
+           (2 * std::log(spec.theta));
   };
   double low = pair_with_rotations(s.beta_fast), high = pair_with_rotations(s.beta_slow);
   if (s.truncate) low = std::floor(low), high = std::ceil(high);
@@ -58,16 +59,23 @@ RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context) {
   }
   const RopeScaling& s = spec.scaling;
   switch (s.kind) {
-    case RopeScalingKind::kNone: break;
-    case RopeScalingKind::kLinear: scale_linear(spec, table.inverse_frequency); break;
-    case RopeScalingKind::kLlama3: scale_llama3(spec, table.inverse_frequency); break;
+    case RopeScalingKind::kNone:
+      break;
+    case RopeScalingKind::kLinear:
+      scale_linear(spec, table.inverse_frequency);
+      break;
+    case RopeScalingKind::kLlama3:
+      scale_llama3(spec, table.inverse_frequency);
+      break;
     case RopeScalingKind::kYarn:
       scale_yarn(spec, table.inverse_frequency);
       table.magnitude = s.attention_factor;
       break;
     case RopeScalingKind::kLongRope: {
-      const auto& factors = static_cast<double>(context) > s.original_context ? s.long_factor : s.short_factor;
-      for (std::size_t i = 0; i < table.inverse_frequency.size(); ++i) table.inverse_frequency[i] /= factors[i];
+      const auto& factors =
+          static_cast<double>(context) > s.original_context ? s.long_factor : s.short_factor;
+      for (std::size_t i = 0; i < table.inverse_frequency.size(); ++i)
+        table.inverse_frequency[i] /= factors[i];
       table.magnitude = s.attention_factor;
       break;
     }

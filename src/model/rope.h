@@ -8,16 +8,16 @@
 
 namespace doppler {
 
-// What a backend needs to rotate: angle of pair i at position p is p * inverse_frequency[i]; cos and sin are then
-// multiplied by `magnitude`.
+// What a backend needs to rotate: angle of pair i at position p is p * inverse_frequency[i]; cos and sin are
+// then multiplied by `magnitude`.
 struct RopeTable {
   std::vector<double> inverse_frequency;  // rotary_dim / 2 values
   double magnitude = 1;
 };
 
-// `context` is the longest sequence that will be run; longrope uses its long factors only beyond the original context.
-// Sources: RoFormer (Su et al. 2021); YaRN (Peng et al. 2023); LongRoPE (Ding et al. 2024); the llama3 rule as
-// published with Llama 3.1. All agree with transformers' modeling_rope_utils.
+// `context` is the longest sequence that will be run; longrope uses its long factors only beyond the original
+// context. Sources: RoFormer (Su et al. 2021); YaRN (Peng et al. 2023); LongRoPE (Ding et al. 2024); the
+// llama3 rule as published with Llama 3.1. All agree with transformers' modeling_rope_utils.
 RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context);
 
 }  // namespace doppler

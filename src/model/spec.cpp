@@ -4,9 +4,13 @@
 
 namespace doppler {
 
-std::string_view name_of(AttentionKind kind) { return kind == AttentionKind::kFull ? "full" : "sliding"; }
+std::string_view name_of(AttentionKind kind) {
+  return kind == AttentionKind::kFull ? "full" : "sliding";
+}
 
-std::string_view name_of(RopeLayout layout) { return layout == RopeLayout::kHalf ? "half" : "interleaved"; }
+std::string_view name_of(RopeLayout layout) {
+  return layout == RopeLayout::kHalf ? "half" : "interleaved";
+}
 
 std::string_view name_of(RopeScalingKind kind) {
   static constexpr std::array<std::string_view, 5> kNames = {"none", "linear", "llama3", "yarn", "longrope"};

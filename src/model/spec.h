@@ -1,5 +1,5 @@
-// ModelSpec: everything that distinguishes one decoder from another, as plain data. A family file fills it from a
-// model's metadata; the plan builder reads nothing else.
+// ModelSpec: everything that distinguishes one decoder from another, as plain data. A family file fills it
+// from a model's metadata; the plan builder reads nothing else.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace doppler {
 
 enum class AttentionKind { kFull, kSliding };
 
-// How the two halves of a rotary pair lie in a head: (i, i + d/2) as Hugging Face stores them, or (2i, 2i + 1).
+// How the two halves of a rotary pair lie in a head: (i, i + d/2) as Hugging Face stores them, or (2i, 2i +
+// 1).
 enum class RopeLayout { kHalf, kInterleaved };
 
 enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn, kLongRope };
@@ -19,13 +20,13 @@ enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn, kLongRope };
 // Parameters of the scaling kinds, named as config.json names them; each kind reads only its own.
 struct RopeScaling {
   RopeScalingKind kind = RopeScalingKind::kNone;
-  double factor = 1;                   // linear, llama3, yarn
-  double low_freq_factor = 1;          // llama3
-  double high_freq_factor = 4;         // llama3
-  double original_context = 0;         // llama3, yarn, longrope: context the model was trained with
+  double factor = 1;                     // linear, llama3, yarn
+  double low_freq_factor = 1;            // llama3
+  double high_freq_factor = 4;           // llama3
+  double original_context = 0;           // llama3, yarn, longrope: context the model was trained with
   double beta_fast = 32, beta_slow = 1;  // yarn
-  bool truncate = true;                // yarn: round the correction range outwards
-  double attention_factor = 1;         // yarn, longrope: multiplies cos and sin
+  bool truncate = true;                  // yarn: round the correction range outwards
+  double attention_factor = 1;           // yarn, longrope: multiplies cos and sin
   std::vector<double> short_factor, long_factor;  // longrope, one divisor per rotary pair
   bool operator==(const RopeScaling&) const = default;
 };
@@ -88,8 +89,8 @@ struct ModelSpec {
   NormSpec norm;
   double embedding_scale = 1;
   bool tied_head = false;
-  double final_softcap = 0;  // 0: none
-  bool fused_qkv = false;     // the checkpoint stores q, k and v as one tensor
+  double final_softcap = 0;    // 0: none
+  bool fused_qkv = false;      // the checkpoint stores q, k and v as one tensor
   bool fused_gate_up = false;  // and gate and up as one
   std::vector<LayerSpec> layers;
   std::vector<std::int32_t> eos_ids;

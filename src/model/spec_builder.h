@@ -15,8 +15,8 @@ namespace doppler {
 
 // The defaults of one family's configuration class, used where config.json leaves a key out.
 struct ConfigDefaults {
-  std::optional<std::uint64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers, num_attention_heads,
-      num_key_value_heads, head_dim, max_position_embeddings;
+  std::optional<std::uint64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers,
+      num_attention_heads, num_key_value_heads, head_dim, max_position_embeddings;
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
@@ -33,10 +33,10 @@ class SpecBuilder {
   const ConfigReader& config() const { return config_; }
   ModelSpec& spec() { return spec_; }
 
-  // The value of `key`, else the default; noted under `path`. Without a default a missing key is an error (kCorrupt).
-  // Unsigned values must lie in [1, 2^31) unless zero_allowed.
-  Result<std::uint32_t> get_uint(std::string_view path, std::string_view key, std::optional<std::uint64_t> fallback,
-                                 bool zero_allowed = false);
+  // The value of `key`, else the default; noted under `path`. Without a default a missing key is an error
+  // (kCorrupt). Unsigned values must lie in [1, 2^31) unless zero_allowed.
+  Result<std::uint32_t> get_uint(std::string_view path, std::string_view key,
+                                 std::optional<std::uint64_t> fallback, bool zero_allowed = false);
   Result<double> get_number(std::string_view path, std::string_view key, std::optional<double> fallback);
   Result<bool> get_bool(std::string_view path, std::string_view key, bool fallback);
 
@@ -52,16 +52,19 @@ class SpecBuilder {
 
 // The parts every family shares. Each fills the spec from `builder` and notes its values.
 
-// Sizes, norm, head tie and special ids; makes the layers, all alike, with attention sizes and the feed-forward.
+// Sizes, norm, head tie and special ids; makes the layers, all alike, with attention sizes and the
+// feed-forward.
 Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults);
 
 // rope_parameters (one set, or one per layer type), or the older rope_theta, rope_scaling and
 // rope_local_base_freq. `local_theta` is the default for sliding layers where they have a theta of their own.
-Status read_rope(SpecBuilder& builder, double default_theta, std::optional<double> local_theta = std::nullopt);
+Status read_rope(SpecBuilder& builder, double default_theta,
+                 std::optional<double> local_theta = std::nullopt);
 
 // layer_types if it is there, else layer i attends fully iff is_full(i); sliding layers get the window.
-Status read_layer_types(SpecBuilder& builder, std::optional<std::uint64_t> default_window, bool (*is_full)(std::uint32_t layer, std::uint32_t period),
-                        std::uint32_t period, std::string rule);
+Status read_layer_types(SpecBuilder& builder, std::optional<std::uint64_t> default_window,
+                        bool (*is_full)(std::uint32_t layer, std::uint32_t period), std::uint32_t period,
+                        std::string rule);
 
 // Applies to every layer: spec.layers[i].attention.scale = scale.
 void set_attention_scale(SpecBuilder& builder, double scale, std::string source);

@@ -33,13 +33,15 @@ bool is_known_surplus(std::string_view name) {
   // Old Llama exports store the rope frequencies that follow from the config.
   if (name.ends_with(".rotary_emb.inv_freq")) return true;
   // The vision half of a multimodal model; Doppler runs its language half.
-  for (const std::string_view part : {"vision_tower.", "multi_modal_projector.", "vision_model.", "audio_tower."}) {
+  for (const std::string_view part :
+       {"vision_tower.", "multi_modal_projector.", "vision_model.", "audio_tower."}) {
     if (name.starts_with(part) || name.starts_with(fmt::format("model.{}", part))) return true;
   }
   return false;
 }
 
-// Where the text model sits inside a checkpoint: names of the family tables begin with "model." or "lm_head.".
+// Where the text model sits inside a checkpoint: names of the family tables begin with "model." or
+// "lm_head.".
 struct Nesting {
   std::string_view model, head;
 };
@@ -59,7 +61,8 @@ class Binder {
   }
 
   Result<Weights> bind() {
-    DOPPLER_TRY(take(WeightRole::kTokenEmbedding, -1, {spec_.vocab_size, spec_.hidden}, "vocab_size and hidden_size"));
+    DOPPLER_TRY(take(WeightRole::kTokenEmbedding, -1, {spec_.vocab_size, spec_.hidden},
+                     "vocab_size and hidden_size"));
     DOPPLER_TRY(take(WeightRole::kFinalNorm, -1, {spec_.hidden}, "hidden_size"));
     for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) DOPPLER_TRY(bind_layer(i));
     DOPPLER_TRY(bind_head());
@@ -72,7 +75,8 @@ class Binder {
     for (const WeightName& entry : names_) {
       if (entry.role != role) continue;
       std::string name(entry.name);
-      if (const auto braces = name.find("{}"); braces != std::string::npos) name.replace(braces, 2, std::to_string(layer));
+      if (const auto braces = name.find("{}"); braces != std::string::npos)
+        name.replace(braces, 2, std::to_string(layer));
       if (name.starts_with("model.")) return std::string(nesting_.model) + name.substr(6);
       if (name.starts_with("lm_head.")) return std::string(nesting_.head) + name.substr(8);
       return name;
@@ -86,20 +90,24 @@ class Binder {
     const TensorView* tensor = name.empty() ? nullptr : store_.find(name);
     if (tensor == nullptr) {
       return fail(ErrorCode::kMismatch,
-                  "The tensor {} ({}) is missing, but the {} family with {} needs it. Check that all weight files are "
+                  "The tensor {} ({}) is missing, but the {} family with {} needs it. Check that all weight "
+                  "files are "
                   "there and belong to this config.json.",
                   name.empty() ? "of this role" : name, describe_shape(shape), spec_.family, because);
     }
     if (tensor->shape != shape) {
       return fail(ErrorCode::kMismatch,
-                  "The tensor {} has the shape {}, but {} of config.json ask for {}. Check that config.json belongs to "
+                  "The tensor {} has the shape {}, but {} of config.json ask for {}. Check that config.json "
+                  "belongs to "
                   "these weights.",
                   name, describe_shape(tensor->shape), because, describe_shape(shape));
     }
     const DTypeInfo& dtype = dtype_info(tensor->dtype);
     if (!dtype.computable) {
-      return fail(ErrorCode::kUnsupported, "The tensor {} is stored as {}, but Doppler computes with F32, F16 and BF16 weights. Convert it.",
-                  name, dtype.name);
+      return fail(
+          ErrorCode::kUnsupported,
+          "The tensor {} is stored as {}, but Doppler computes with F32, F16 and BF16 weights. Convert it.",
+          name, dtype.name);
     }
     used_.insert(name);
     return *tensor;
@@ -119,7 +127,9 @@ class Binder {
     DOPPLER_ASSIGN(const TensorView whole, checked(fused, layer, {rows, spec_.hidden}, because));
     std::uint64_t begin = 0;
     for (const auto& [role, count] : parts) {
-      DOPPLER_ASSIGN(TensorView slice, slice_rows(whole, begin, count, fmt::format("{}[{}:{}]", whole.name, begin, begin + count)));
+      DOPPLER_ASSIGN(
+          TensorView slice,
+          slice_rows(whole, begin, count, fmt::format("{}[{}:{}]", whole.name, begin, begin + count)));
       weights_.add(role, layer, std::move(slice));
       begin += count;
     }
@@ -137,11 +147,15 @@ class Binder {
           {{WeightRole::kQ, a.q_width()}, {WeightRole::kK, a.kv_width()}, {WeightRole::kV, a.kv_width()}}};
       DOPPLER_TRY(take_fused(WeightRole::kQkv, i, parts, "the attention heads"));
     } else {
-      DOPPLER_TRY(take(WeightRole::kQ, i, {a.q_width(), hidden}, "num_attention_heads x head_dim and hidden_size"));
-      DOPPLER_TRY(take(WeightRole::kK, i, {a.kv_width(), hidden}, "num_key_value_heads x head_dim and hidden_size"));
-      DOPPLER_TRY(take(WeightRole::kV, i, {a.kv_width(), hidden}, "num_key_value_heads x head_dim and hidden_size"));
+      DOPPLER_TRY(
+          take(WeightRole::kQ, i, {a.q_width(), hidden}, "num_attention_heads x head_dim and hidden_size"));
+      DOPPLER_TRY(
+          take(WeightRole::kK, i, {a.kv_width(), hidden}, "num_key_value_heads x head_dim and hidden_size"));
+      DOPPLER_TRY(
+          take(WeightRole::kV, i, {a.kv_width(), hidden}, "num_key_value_heads x head_dim and hidden_size"));
     }
-    DOPPLER_TRY(take(WeightRole::kO, i, {hidden, a.q_width()}, "hidden_size and num_attention_heads x head_dim"));
+    DOPPLER_TRY(
+        take(WeightRole::kO, i, {hidden, a.q_width()}, "hidden_size and num_attention_heads x head_dim"));
     if (a.qkv_bias) {
       DOPPLER_TRY(take(WeightRole::kQBias, i, {a.q_width()}, "attention biases"));
       DOPPLER_TRY(take(WeightRole::kKBias, i, {a.kv_width()}, "attention biases"));
@@ -173,7 +187,8 @@ class Binder {
   }
 
   Status bind_head() {
-    if (!spec_.tied_head) return take(WeightRole::kHead, -1, {spec_.vocab_size, spec_.hidden}, "tie_word_embeddings = false");
+    if (!spec_.tied_head)
+      return take(WeightRole::kHead, -1, {spec_.vocab_size, spec_.hidden}, "tie_word_embeddings = false");
     const WeightId embedding = weights_.find(WeightRole::kTokenEmbedding);
     weights_.alias(WeightRole::kHead, -1, embedding);
     // Some exports write the tied head a second time; then it must be the same matrix.
@@ -181,9 +196,11 @@ class Binder {
     const TensorView* head = store_.find(name);
     if (head == nullptr) return {};
     const TensorView& tied = weights_[embedding];
-    if (head->dtype != tied.dtype || head->shape != tied.shape || std::memcmp(head->data.data(), tied.data.data(), tied.data.size()) != 0) {
+    if (head->dtype != tied.dtype || head->shape != tied.shape ||
+        std::memcmp(head->data.data(), tied.data.data(), tied.data.size()) != 0) {
       return fail(ErrorCode::kMismatch,
-                  "The spec says tie_word_embeddings = true, but the tensor {} ({}) is there and differs from {} ({}). Set "
+                  "The spec says tie_word_embeddings = true, but the tensor {} ({}) is there and differs "
+                  "from {} ({}). Set "
                   "tie_word_embeddings to false in config.json, or remove the tensor.",
                   name, describe_shape(head->shape), tied.name, describe_shape(tied.shape));
     }
@@ -194,14 +211,26 @@ class Binder {
   // The spec's flag that decides whether a role is used, for the message about a tensor it leaves out.
   static std::string_view flag_of(WeightRole role) {
     switch (role) {
-      case WeightRole::kQNorm: case WeightRole::kKNorm: return "attention.qk_norm = false";
-      case WeightRole::kQBias: case WeightRole::kKBias: case WeightRole::kVBias: case WeightRole::kQkvBias:
+      case WeightRole::kQNorm:
+      case WeightRole::kKNorm:
+        return "attention.qk_norm = false";
+      case WeightRole::kQBias:
+      case WeightRole::kKBias:
+      case WeightRole::kVBias:
+      case WeightRole::kQkvBias:
         return "attention.qkv_bias = false";
-      case WeightRole::kOBias: return "attention.o_bias = false";
-      case WeightRole::kGateBias: case WeightRole::kUpBias: case WeightRole::kDownBias: return "ffn.bias = false";
-      case WeightRole::kPostAttnNorm: return "post_attn_norm = false";
-      case WeightRole::kPostFfnNorm: return "post_ffn_norm = false";
-      default: return {};
+      case WeightRole::kOBias:
+        return "attention.o_bias = false";
+      case WeightRole::kGateBias:
+      case WeightRole::kUpBias:
+      case WeightRole::kDownBias:
+        return "ffn.bias = false";
+      case WeightRole::kPostAttnNorm:
+        return "post_attn_norm = false";
+      case WeightRole::kPostFfnNorm:
+        return "post_ffn_norm = false";
+      default:
+        return {};
     }
   }
 
@@ -213,28 +242,37 @@ class Binder {
           const auto role = static_cast<WeightRole>(r);
           if (flag_of(role).empty() || surplus_name(role, layer) != name) continue;
           return fail(ErrorCode::kMismatch,
-                      "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that config.json "
+                      "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that "
+                      "config.json "
                       "belongs to these weights.",
                       name, describe_shape(tensor.shape), flag_of(role), spec_.family);
         }
       }
       return fail(ErrorCode::kMismatch,
-                  "The tensor {} ({}, {}) is in the weights, but nothing in the {} family with num_hidden_layers = {} "
+                  "The tensor {} ({}, {}) is in the weights, but nothing in the {} family with "
+                  "num_hidden_layers = {} "
                   "uses it. Check that config.json belongs to these weights.",
-                  printable(name), dtype_name(tensor.dtype), describe_shape(tensor.shape), spec_.family, spec_.layers.size());
+                  printable(name), dtype_name(tensor.dtype), describe_shape(tensor.shape), spec_.family,
+                  spec_.layers.size());
     }
     return {};
   }
 
-  // Names of optional tensors as checkpoints of any family spell them, even if this one's table leaves them out.
+  // Names of optional tensors as checkpoints of any family spell them, even if this one's table leaves them
+  // out.
   std::string surplus_name(WeightRole role, int layer) const {
-    static constexpr std::array<WeightName, 11> kOptional = {{
-        {WeightRole::kQNorm, "self_attn.q_norm.weight"}, {WeightRole::kKNorm, "self_attn.k_norm.weight"},
-        {WeightRole::kQBias, "self_attn.q_proj.bias"}, {WeightRole::kKBias, "self_attn.k_proj.bias"},
-        {WeightRole::kVBias, "self_attn.v_proj.bias"}, {WeightRole::kOBias, "self_attn.o_proj.bias"},
-        {WeightRole::kGateBias, "mlp.gate_proj.bias"}, {WeightRole::kUpBias, "mlp.up_proj.bias"},
-        {WeightRole::kDownBias, "mlp.down_proj.bias"}, {WeightRole::kPostAttnNorm, "pre_feedforward_layernorm.weight"},
-        {WeightRole::kPostFfnNorm, "post_feedforward_layernorm.weight"}}};
+    static constexpr std::array<WeightName, 11> kOptional = {
+        {{WeightRole::kQNorm, "self_attn.q_norm.weight"},
+         {WeightRole::kKNorm, "self_attn.k_norm.weight"},
+         {WeightRole::kQBias, "self_attn.q_proj.bias"},
+         {WeightRole::kKBias, "self_attn.k_proj.bias"},
+         {WeightRole::kVBias, "self_attn.v_proj.bias"},
+         {WeightRole::kOBias, "self_attn.o_proj.bias"},
+         {WeightRole::kGateBias, "mlp.gate_proj.bias"},
+         {WeightRole::kUpBias, "mlp.up_proj.bias"},
+         {WeightRole::kDownBias, "mlp.down_proj.bias"},
+         {WeightRole::kPostAttnNorm, "pre_feedforward_layernorm.weight"},
+         {WeightRole::kPostFfnNorm, "post_feedforward_layernorm.weight"}}};
     for (const WeightName& entry : kOptional) {
       if (entry.role == role) return fmt::format("{}layers.{}.{}", nesting_.model, layer, entry.name);
     }
@@ -251,7 +289,8 @@ class Binder {
 
 }  // namespace
 
-Result<Weights> bind_weights(const ModelSpec& spec, std::span<const WeightName> names, const TensorStore& store) {
+Result<Weights> bind_weights(const ModelSpec& spec, std::span<const WeightName> names,
+                             const TensorStore& store) {
   return Binder(spec, names, store).bind();
 }
 

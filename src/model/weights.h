@@ -1,4 +1,5 @@
-// Weights: the tensors a ModelSpec needs, found in a TensorStore by the names its family uses, with checked shapes.
+// Weights: the tensors a ModelSpec needs, found in a TensorStore by the names its family uses, with checked
+// shapes.
 #pragma once
 
 #include <array>
@@ -17,9 +18,32 @@ namespace doppler {
 
 // What a weight is for. Fused tensors are roles of their own; binding splits them into row slices.
 enum class WeightRole : std::uint8_t {
-  kTokenEmbedding, kFinalNorm, kHead,
-  kAttnNorm, kQ, kK, kV, kQkv, kO, kQBias, kKBias, kVBias, kQkvBias, kOBias, kQNorm, kKNorm, kPostAttnNorm,
-  kFfnNorm, kGate, kUp, kGateUp, kDown, kGateBias, kUpBias, kDownBias, kPostFfnNorm,
+  kTokenEmbedding,
+  kFinalNorm,
+  kHead,
+  kAttnNorm,
+  kQ,
+  kK,
+  kV,
+  kQkv,
+  kO,
+  kQBias,
+  kKBias,
+  kVBias,
+  kQkvBias,
+  kOBias,
+  kQNorm,
+  kKNorm,
+  kPostAttnNorm,
+  kFfnNorm,
+  kGate,
+  kUp,
+  kGateUp,
+  kDown,
+  kGateBias,
+  kUpBias,
+  kDownBias,
+  kPostFfnNorm,
   kCount,
 };
 
@@ -52,8 +76,9 @@ class Weights {
 
 // Finds every weight the spec asks for. Errors, each naming tensor, shape and the spec value behind it:
 // kMismatch for a missing tensor, a wrong shape, a tensor that nothing uses, or one that contradicts a flag
-// (q/k norms without qk_norm, a head beside a tie that differs from the embedding, ...); kUnsupported for a weight
-// dtype that cannot be computed with.
-Result<Weights> bind_weights(const ModelSpec& spec, std::span<const WeightName> names, const TensorStore& store);
+// (q/k norms without qk_norm, a head beside a tie that differs from the embedding, ...); kUnsupported for a
+// weight dtype that cannot be computed with.
+Result<Weights> bind_weights(const ModelSpec& spec, std::span<const WeightName> names,
+                             const TensorStore& store);
 
 }  // namespace doppler

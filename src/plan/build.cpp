@@ -21,7 +21,8 @@ class Builder {
     const ValueId selected = value(spec_.hidden, Stage::kPreFinalNorm);
     op(OpKind::kSelect, {x}, {selected}, {}, {});
     const ValueId normed = norm(selected, WeightRole::kFinalNorm, Stage::kFinalNorm);
-    const ValueId logits = matmul(normed, spec_.vocab_size, WeightRole::kHead, WeightRole::kCount, Stage::kLogits);
+    const ValueId logits =
+        matmul(normed, spec_.vocab_size, WeightRole::kHead, WeightRole::kCount, Stage::kLogits);
     // Without a softcap the two stages are the same values; the op stays so that both names can be asked for.
     plan_.logits = value(spec_.vocab_size, Stage::kLogitsFinal);
     op(OpKind::kSoftcap, {logits}, {plan_.logits}, {}, SoftcapParams{spec_.final_softcap});
@@ -35,8 +36,16 @@ class Builder {
     return static_cast<ValueId>(plan_.values.size() - 1);
   }
 
-  Op& op(OpKind kind, std::vector<ValueId> inputs, std::vector<ValueId> outputs, std::vector<WeightRole> roles, OpParams params) {
-    Op op{.kind = kind, .layer = layer_, .inputs = std::move(inputs), .outputs = std::move(outputs), .weights = {}, .biases = {}, .params = params, .emits = {}};
+  Op& op(OpKind kind, std::vector<ValueId> inputs, std::vector<ValueId> outputs,
+         std::vector<WeightRole> roles, OpParams params) {
+    Op op{.kind = kind,
+          .layer = layer_,
+          .inputs = std::move(inputs),
+          .outputs = std::move(outputs),
+          .weights = {},
+          .biases = {},
+          .params = params,
+          .emits = {}};
     for (const WeightRole role : roles) op.weights.push_back(weights_.find(role, layer_));
     plan_.ops.push_back(std::move(op));
     return plan_.ops.back();
@@ -48,7 +57,8 @@ class Builder {
     return y;
   }
 
-  ValueId matmul(ValueId x, std::uint32_t width, WeightRole role, WeightRole bias, Stage stage, std::uint32_t heads = 1) {
+  ValueId matmul(ValueId x, std::uint32_t width, WeightRole role, WeightRole bias, Stage stage,
+                 std::uint32_t heads = 1) {
     const ValueId y = value(width, stage, heads);
     Op& made = op(OpKind::kMatmul, {x}, {y}, {role}, MatmulParams{});
     const WeightId id = bias == WeightRole::kCount ? kNoWeight : weights_.find(bias, layer_);
@@ -81,7 +91,8 @@ class Builder {
   ValueId attention(ValueId normed, const AttentionSpec& a) {
     ValueId q = matmul(normed, a.q_width(), WeightRole::kQ, WeightRole::kQBias, Stage::kQProj, a.heads);
     ValueId k = matmul(normed, a.kv_width(), WeightRole::kK, WeightRole::kKBias, Stage::kKProj, a.kv_heads);
-    const ValueId v = matmul(normed, a.kv_width(), WeightRole::kV, WeightRole::kVBias, Stage::kVProj, a.kv_heads);
+    const ValueId v =
+        matmul(normed, a.kv_width(), WeightRole::kV, WeightRole::kVBias, Stage::kVProj, a.kv_heads);
     if (a.qk_norm) {
       q = norm(q, WeightRole::kQNorm, Stage::kQNorm);
       k = norm(k, WeightRole::kKNorm, Stage::kKNorm);

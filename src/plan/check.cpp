@@ -28,7 +28,8 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
 
 class Checker {
  public:
-  Checker(const Plan& plan, const Weights& weights) : plan_(plan), weights_(weights), written_(plan.values.size()) {}
+  Checker(const Plan& plan, const Weights& weights)
+      : plan_(plan), weights_(weights), written_(plan.values.size()) {}
 
   Status check() {
     for (index_ = 0; index_ < plan_.ops.size(); ++index_) {
@@ -43,18 +44,23 @@ class Checker {
  private:
   Status wrong(std::string_view what) const {
     const Op* op = index_ < plan_.ops.size() ? &plan_.ops[index_] : nullptr;
-    return fail(ErrorCode::kInternal, "The plan's op {} ({}, layer {}) {}. This is a bug in the plan builder or a pass.", index_,
+    return fail(ErrorCode::kInternal,
+                "The plan's op {} ({}, layer {}) {}. This is a bug in the plan builder or a pass.", index_,
                 op ? op_name(op->kind) : "end", op ? op->layer : -1, what);
   }
 
   Status check_form(const Op& op) {
     const OpShape& shape = kShapes[static_cast<std::size_t>(op.kind)];
     if (shape.inputs != static_cast<int>(op.inputs.size())) return wrong("has the wrong number of inputs");
-    if (shape.weights != kAny && shape.weights != static_cast<int>(op.weights.size())) return wrong("has the wrong number of weights");
+    if (shape.weights != kAny && shape.weights != static_cast<int>(op.weights.size()))
+      return wrong("has the wrong number of weights");
     if (shape.params != op.params.index()) return wrong("has the parameters of another kind");
-    if (op.outputs.empty() || (op.kind != OpKind::kMatmul && op.outputs.size() != 1)) return wrong("has the wrong number of outputs");
-    if (op.kind == OpKind::kMatmul && op.weights.size() != op.outputs.size()) return wrong("needs one weight per output");
-    if (!op.biases.empty() && op.biases.size() != op.weights.size()) return wrong("has biases that do not match its weights");
+    if (op.outputs.empty() || (op.kind != OpKind::kMatmul && op.outputs.size() != 1))
+      return wrong("has the wrong number of outputs");
+    if (op.kind == OpKind::kMatmul && op.weights.size() != op.outputs.size())
+      return wrong("needs one weight per output");
+    if (!op.biases.empty() && op.biases.size() != op.weights.size())
+      return wrong("has biases that do not match its weights");
     for (const ValueId id : op.inputs) {
       if (id >= written_.size()) return wrong("reads a value that does not exist");
       if (!written_[id]) return wrong(fmt::format("reads {} before it is written", value_name(plan_, id)));
@@ -87,9 +93,11 @@ class Checker {
   Status check_matmul(const Op& op) const {
     for (std::size_t i = 0; i < op.weights.size(); ++i) {
       const std::uint32_t rows = op.kind == OpKind::kMatmul ? out(op, i).width : out(op).width;
-      if (!weight_is(op.weights[i], rows, in(op, 0).width)) return wrong("has a weight whose shape is not output x input");
+      if (!weight_is(op.weights[i], rows, in(op, 0).width))
+        return wrong("has a weight whose shape is not output x input");
       const WeightId bias = op.biases.empty() ? kNoWeight : op.biases[i];
-      if (bias != kNoWeight && (bias >= weights_.tensors().size() || !vector_is(bias, rows))) return wrong("has a bias of the wrong width");
+      if (bias != kNoWeight && (bias >= weights_.tensors().size() || !vector_is(bias, rows)))
+        return wrong("has a bias of the wrong width");
     }
     return {};
   }
@@ -100,12 +108,19 @@ class Checker {
       if (same_rows == (op.kind == OpKind::kSelect)) return wrong("changes which tokens it has rows for");
     }
     switch (op.kind) {
-      case OpKind::kEmbed: return weight_is(op.weights[0], plan_.vocab_size, out(op).width) ? Status{} : wrong("has an embedding of the wrong shape");
+      case OpKind::kEmbed:
+        return weight_is(op.weights[0], plan_.vocab_size, out(op).width)
+                   ? Status{}
+                   : wrong("has an embedding of the wrong shape");
       case OpKind::kRmsNorm:
-        if (in(op, 0).width != out(op).width || out(op).width % out(op).heads != 0) return wrong("changes the width");
-        return vector_is(op.weights[0], out(op).width / out(op).heads) ? Status{} : wrong("has a weight of the wrong width");
+        if (in(op, 0).width != out(op).width || out(op).width % out(op).heads != 0)
+          return wrong("changes the width");
+        return vector_is(op.weights[0], out(op).width / out(op).heads)
+                   ? Status{}
+                   : wrong("has a weight of the wrong width");
       case OpKind::kMatmul:
-      case OpKind::kGatedMatmul: return check_matmul(op);
+      case OpKind::kGatedMatmul:
+        return check_matmul(op);
       case OpKind::kRope: {
         const auto table = std::get<RopeParams>(op.params).table;
         if (table >= plan_.rope_tables.size()) return wrong("uses a rope table that does not exist");
@@ -115,9 +130,10 @@ class Checker {
       }
       case OpKind::kAttention: {
         const auto& a = std::get<AttentionParams>(op.params);
-        const bool fits = in(op, 0).width == a.heads * a.head_dim && in(op, 1).width == a.kv_heads * a.head_dim &&
-                          in(op, 2).width == in(op, 1).width && out(op).width == in(op, 0).width &&
-                          a.heads % a.kv_heads == 0 && static_cast<std::size_t>(op.layer) < plan_.kv_layers.size();
+        const bool fits = in(op, 0).width == a.heads * a.head_dim &&
+                          in(op, 1).width == a.kv_heads * a.head_dim && in(op, 2).width == in(op, 1).width &&
+                          out(op).width == in(op, 0).width && a.heads % a.kv_heads == 0 &&
+                          static_cast<std::size_t>(op.layer) < plan_.kv_layers.size();
         return fits ? Status{} : wrong("has heads that do not match its inputs");
       }
       default:
@@ -136,13 +152,17 @@ class Checker {
 
 }  // namespace
 
-std::string_view op_name(OpKind kind) { return kShapes[static_cast<std::size_t>(kind)].name; }
+std::string_view op_name(OpKind kind) {
+  return kShapes[static_cast<std::size_t>(kind)].name;
+}
 
 std::string value_name(const Plan& plan, ValueId id) {
   const Value& value = plan.values[id];
   return value.stage == Stage::kNone ? fmt::format("v{}", id) : stage_key(value.stage, value.layer);
 }
 
-Status check_plan(const Plan& plan, const Weights& weights) { return Checker(plan, weights).check(); }
+Status check_plan(const Plan& plan, const Weights& weights) {
+  return Checker(plan, weights).check();
+}
 
 }  // namespace doppler

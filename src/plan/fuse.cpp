@@ -6,13 +6,14 @@
 namespace doppler {
 namespace {
 
-// Neighbouring matmuls of the same input become one op with several outputs: one pass over the activations, one
-// parallel region. Nothing is swallowed. (q, k, v; gate and up where they are not fused further.)
+// Neighbouring matmuls of the same input become one op with several outputs: one pass over the activations,
+// one parallel region. Nothing is swallowed. (q, k, v; gate and up where they are not fused further.)
 void group_matmuls(Plan& plan) {
   std::vector<Op> ops;
   for (Op& op : plan.ops) {
     Op* last = ops.empty() ? nullptr : &ops.back();
-    if (last == nullptr || op.kind != OpKind::kMatmul || last->kind != OpKind::kMatmul || last->inputs != op.inputs) {
+    if (last == nullptr || op.kind != OpKind::kMatmul || last->kind != OpKind::kMatmul ||
+        last->inputs != op.inputs) {
       ops.push_back(std::move(op));
       continue;
     }
@@ -27,7 +28,8 @@ void group_matmuls(Plan& plan) {
 
 std::size_t count_readers(const Plan& plan, ValueId id) {
   std::size_t readers = 0;
-  for (const Op& op : plan.ops) readers += static_cast<std::size_t>(std::count(op.inputs.begin(), op.inputs.end(), id));
+  for (const Op& op : plan.ops)
+    readers += static_cast<std::size_t>(std::count(op.inputs.begin(), op.inputs.end(), id));
   return readers;
 }
 
@@ -40,8 +42,9 @@ void fuse_gated_ffn(Plan& plan) {
       return op.kind == OpKind::kMatmul && op.outputs.size() == 1 && op.outputs[0] == out;
     };
     Op& op = plan.ops[i];
-    const bool fits = op.kind == OpKind::kGated && i >= 2 && ops.size() >= 2 && is_part(i - 2, op.inputs[0]) &&
-                      is_part(i - 1, op.inputs[1]) && plan.ops[i - 2].inputs == plan.ops[i - 1].inputs &&
+    const bool fits = op.kind == OpKind::kGated && i >= 2 && ops.size() >= 2 &&
+                      is_part(i - 2, op.inputs[0]) && is_part(i - 1, op.inputs[1]) &&
+                      plan.ops[i - 2].inputs == plan.ops[i - 1].inputs &&
                       count_readers(plan, op.inputs[0]) == 1 && count_readers(plan, op.inputs[1]) == 1;
     if (!fits) {
       ops.push_back(op);
@@ -53,7 +56,8 @@ void fuse_gated_ffn(Plan& plan) {
     fused.inputs = gate.inputs;
     fused.weights = {gate.weights[0], up.weights[0]};
     if (!gate.biases.empty() || !up.biases.empty()) {
-      fused.biases = {gate.biases.empty() ? kNoWeight : gate.biases[0], up.biases.empty() ? kNoWeight : up.biases[0]};
+      fused.biases = {gate.biases.empty() ? kNoWeight : gate.biases[0],
+                      up.biases.empty() ? kNoWeight : up.biases[0]};
     }
     fused.emits = {gate.outputs[0], up.outputs[0]};
     ops.resize(ops.size() - 2);
@@ -69,15 +73,20 @@ constexpr std::array<FusionPass, 2> kPasses = {{
 
 }  // namespace
 
-std::span<const FusionPass> all_fusion_passes() { return kPasses; }
+std::span<const FusionPass> all_fusion_passes() {
+  return kPasses;
+}
 
-Status fuse_plan(Plan& plan, const Weights& weights, std::span<const std::string_view> passes, std::span<const std::string> disabled) {
+Status fuse_plan(Plan& plan, const Weights& weights, std::span<const std::string_view> passes,
+                 std::span<const std::string> disabled) {
   const auto find = [](std::string_view name) {
-    return std::find_if(kPasses.begin(), kPasses.end(), [&](const FusionPass& pass) { return pass.name == name; });
+    return std::find_if(kPasses.begin(), kPasses.end(),
+                        [&](const FusionPass& pass) { return pass.name == name; });
   };
   for (const std::string& name : disabled) {
     if (find(name) == kPasses.end()) {
-      return fail(ErrorCode::kUsage, "There is no fusion pass {}. Passes are gated_ffn and group_matmuls.", name);
+      return fail(ErrorCode::kUsage, "There is no fusion pass {}. Passes are gated_ffn and group_matmuls.",
+                  name);
     }
   }
   for (const std::string_view name : passes) {

@@ -1,5 +1,5 @@
-// Fusion passes: rewrites of a plan that a backend asks for by name. Stages that a fused op swallows stay readable
-// through its emitting variant (Op::emits).
+// Fusion passes: rewrites of a plan that a backend asks for by name. Stages that a fused op swallows stay
+// readable through its emitting variant (Op::emits).
 #pragma once
 
 #include <span>
@@ -21,6 +21,7 @@ std::span<const FusionPass> all_fusion_passes();
 
 // Applies the named passes in order, but for those in `disabled`, and checks the result.
 // Errors: kUsage for a name that is no pass, listing them.
-Status fuse_plan(Plan& plan, const Weights& weights, std::span<const std::string_view> passes, std::span<const std::string> disabled);
+Status fuse_plan(Plan& plan, const Weights& weights, std::span<const std::string_view> passes,
+                 std::span<const std::string> disabled);
 
 }  // namespace doppler

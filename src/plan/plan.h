@@ -1,5 +1,5 @@
-// Plan: the forward pass as a value. A flat list of ops over typed values, built once from a ModelSpec, checked
-// before it runs; a backend only executes it and holds no model logic.
+// Plan: the forward pass as a value. A flat list of ops over typed values, built once from a ModelSpec,
+// checked before it runs; a backend only executes it and holds no model logic.
 #pragma once
 
 #include <cstdint>
@@ -30,23 +30,27 @@ struct Value {
 };
 
 enum class OpKind : std::uint8_t {
-  kEmbed,       // () -> x: rows of weights[0] for the step's ids, times scale
-  kRmsNorm,     // x -> y: per head, x / rms(x) * (weights[0] + offset)
-  kMatmul,      // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
-  kRope,        // x -> y: pairs of each head turned by the token's position
-  kAttention,   // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence
-  kAdd,         // a, b -> a + b
-  kGated,       // gate, up -> activation(gate) * up
-  kGatedMatmul, // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
-  kSelect,      // x -> the rows whose logits are wanted
-  kSoftcap,     // x -> cap * tanh(x / cap)
+  kEmbed,        // () -> x: rows of weights[0] for the step's ids, times scale
+  kRmsNorm,      // x -> y: per head, x / rms(x) * (weights[0] + offset)
+  kMatmul,       // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
+  kRope,         // x -> y: pairs of each head turned by the token's position
+  kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence
+  kAdd,          // a, b -> a + b
+  kGated,        // gate, up -> activation(gate) * up
+  kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
+  kSelect,       // x -> the rows whose logits are wanted
+  kSoftcap,      // x -> cap * tanh(x / cap)
   kCount,
 };
 
 std::string_view op_name(OpKind kind);
 
-struct EmbedParams { double scale = 1; };
-struct NormParams { double eps = 0, weight_offset = 0; };
+struct EmbedParams {
+  double scale = 1;
+};
+struct NormParams {
+  double eps = 0, weight_offset = 0;
+};
 struct MatmulParams {};
 struct RopeParams {
   std::uint32_t table = 0;  // index into Plan::rope_tables
@@ -57,10 +61,14 @@ struct AttentionParams {
   std::uint32_t window = 0;  // 0: the whole sequence
   double scale = 1, softcap = 0;
 };
-struct GatedParams { Activation activation = Activation::kSilu; };
-struct SoftcapParams { double cap = 0; };
-using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
-                              GatedParams, SoftcapParams>;
+struct GatedParams {
+  Activation activation = Activation::kSilu;
+};
+struct SoftcapParams {
+  double cap = 0;
+};
+using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams,
+                              AttentionParams, GatedParams, SoftcapParams>;
 
 struct Op {
   OpKind kind = OpKind::kAdd;
@@ -94,8 +102,9 @@ struct Plan {
 // The unfused plan: every stage a value of its own. `context` is the longest sequence that will run.
 Result<Plan> build_plan(const ModelSpec& spec, const Weights& weights, std::uint64_t context);
 
-// Checks what every backend relies on: each value written before it is read and written once, widths and rows agree with
-// each other and with the weights' shapes, parameters of the kind that the op needs. Errors: kInternal, naming op and value.
+// Checks what every backend relies on: each value written before it is read and written once, widths and rows
+// agree with each other and with the weights' shapes, parameters of the kind that the op needs. Errors:
+// kInternal, naming op and value.
 Status check_plan(const Plan& plan, const Weights& weights);
 
 // "layers.3.q_proj" of the stage, or "v17" for values without one.

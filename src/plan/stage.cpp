@@ -19,7 +19,8 @@ constexpr std::array<StageInfo, static_cast<std::size_t>(Stage::kCount)> kStages
     {Stage::kKNorm, "k_norm", true, "keys after their norm"},
     {Stage::kQRope, "q_rope", true, "queries after rotary embedding"},
     {Stage::kKRope, "k_rope", true, "keys after rotary embedding"},
-    {Stage::kAttnScores, "attn_scores", true, "scaled and softcapped scores before the softmax, -inf where masked"},
+    {Stage::kAttnScores, "attn_scores", true,
+     "scaled and softcapped scores before the softmax, -inf where masked"},
     {Stage::kAttnOut, "attn_out", true, "the heads' output before the output projection"},
     {Stage::kOProj, "o_proj", true, "output projection"},
     {Stage::kPostAttnNorm, "post_attn_norm", true, "norm of the attention result"},
@@ -42,9 +43,13 @@ constexpr std::array<StageInfo, static_cast<std::size_t>(Stage::kCount)> kStages
 
 }  // namespace
 
-const StageInfo& stage_info(Stage stage) { return kStages[static_cast<std::size_t>(stage)]; }
+const StageInfo& stage_info(Stage stage) {
+  return kStages[static_cast<std::size_t>(stage)];
+}
 
-std::span<const StageInfo> all_stages() { return std::span(kStages).subspan(1); }
+std::span<const StageInfo> all_stages() {
+  return std::span(kStages).subspan(1);
+}
 
 std::optional<Stage> stage_from_name(std::string_view name) {
   if (name == "ffn_in") return Stage::kFfnNormed;

@@ -1,4 +1,5 @@
-// Stages: the public vocabulary of taps, recordings and reports. Every value that a person can ask to see has one.
+// Stages: the public vocabulary of taps, recordings and reports. Every value that a person can ask to see has
+// one.
 #pragma once
 
 #include <cstdint>
@@ -12,10 +13,34 @@ namespace doppler {
 enum class Stage : std::uint8_t {
   kNone,
   kEmbedOut,
-  kAttnInput, kAttnNormed, kQProj, kKProj, kVProj, kQNorm, kKNorm, kQRope, kKRope, kAttnScores, kAttnOut, kOProj,
-  kPostAttnNorm, kPostAttn, kFfnNormed, kRouterLogits, kRouterWeights, kRouterIds, kFfnGate, kFfnUp, kFfnAct, kFfnOut,
-  kPostFfnNorm, kLayerOut,
-  kPreFinalNorm, kFinalNorm, kLogits, kLogitsFinal,
+  kAttnInput,
+  kAttnNormed,
+  kQProj,
+  kKProj,
+  kVProj,
+  kQNorm,
+  kKNorm,
+  kQRope,
+  kKRope,
+  kAttnScores,
+  kAttnOut,
+  kOProj,
+  kPostAttnNorm,
+  kPostAttn,
+  kFfnNormed,
+  kRouterLogits,
+  kRouterWeights,
+  kRouterIds,
+  kFfnGate,
+  kFfnUp,
+  kFfnAct,
+  kFfnOut,
+  kPostFfnNorm,
+  kLayerOut,
+  kPreFinalNorm,
+  kFinalNorm,
+  kLogits,
+  kLogitsFinal,
   kCount,
 };
 
@@ -27,7 +52,9 @@ struct StageInfo {
 };
 
 const StageInfo& stage_info(Stage stage);
-inline std::string_view stage_name(Stage stage) { return stage_info(stage).name; }
+inline std::string_view stage_name(Stage stage) {
+  return stage_info(stage).name;
+}
 // In the order in which a step computes them; without kNone.
 std::span<const StageInfo> all_stages();
 // Also knows the aliases (ffn_in for ffn_normed).

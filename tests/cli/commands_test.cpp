@@ -33,18 +33,24 @@ TEST(Program, WrongUsageIsStatusTwoAndNamesTheNearestCommand) {
   EXPECT_REFUSAL(doppler({}), 2, "doppler --help");
   EXPECT_REFUSAL(doppler({"compre"}), 2, "Did you mean compare?");
   EXPECT_REFUSAL(doppler({"run"}), 2, "MODEL", "doppler run --help");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--no-such-flag", "--prompt-ids", "2"}), 2, "--no-such-flag");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--no-such-flag", "--prompt-ids", "2"}), 2,
+                 "--no-such-flag");
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2,x"}), 2, "x is no token id");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--backend", "tpu"}), 2, "tpu", "cpu", "reference");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--top-p", "2"}), 2, "top-p 2", "between 0 and 1");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--backend", "tpu"}), 2, "tpu",
+                 "cpu", "reference");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--top-p", "2"}), 2, "top-p 2",
+                 "between 0 and 1");
 }
 
 TEST(Run, GreedyIdsAreThoseOfTransformersOnEveryBackend) {
   for (const char* model : {"llama", "llama3", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"}) {
-    ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(testing::data_path(std::string("models/") + model) / "reference.safetensors"));
+    ASSERT_OK_AND_ASSIGN(
+        const Recording recording,
+        open_recording(testing::data_path(std::string("models/") + model) / "reference.safetensors"));
     for (const char* backend : {"reference", "cpu"}) {
-      const Outcome run = doppler({"run", model_path(model), "--prompt-ids", ids_text(recording.prompt_ids), "--max-tokens",
-                                   std::to_string(recording.greedy_ids.size()), "--ignore-eos", "--backend", backend, "--json"});
+      const Outcome run = doppler({"run", model_path(model), "--prompt-ids", ids_text(recording.prompt_ids),
+                                   "--max-tokens", std::to_string(recording.greedy_ids.size()),
+                                   "--ignore-eos", "--backend", backend, "--json"});
       ASSERT_EQ(run.status, 0) << run.err;
       const Json json = run.json();
       EXPECT_EQ(json["ids"], Json(recording.greedy_ids)) << model << " on " << backend;
@@ -59,19 +65,24 @@ TEST(Run, GreedyIdsAreThoseOfTransformersOnEveryBackend) {
 
 TEST(Run, TheSameSeedGivesTheSameTokensOnEveryBackendAndThreadCount) {
   std::vector<Json> ids;
-  for (const auto& [backend, threads] : {std::pair{"reference", "1"}, {"cpu", "1"}, {"cpu", "2"}, {"cpu", "3"}}) {
-    ids.push_back(doppler({"run", model_path("qwen3"), "--prompt-ids", "2,9,41", "--temperature", "1.2", "--top-p", "0.95", "--seed", "7",
-                           "--max-tokens", "30", "--ignore-eos", "--backend", backend, "--threads", threads, "--json"}).json()["ids"]);
+  for (const auto& [backend, threads] :
+       {std::pair{"reference", "1"}, {"cpu", "1"}, {"cpu", "2"}, {"cpu", "3"}}) {
+    ids.push_back(doppler({"run", model_path("qwen3"), "--prompt-ids", "2,9,41", "--temperature", "1.2",
+                           "--top-p", "0.95", "--seed", "7", "--max-tokens", "30", "--ignore-eos",
+                           "--backend", backend, "--threads", threads, "--json"})
+                      .json()["ids"]);
     EXPECT_EQ(ids.back().size(), 30u);
     EXPECT_EQ(ids.back(), ids.front()) << backend << " with " << threads;
   }
-  const Json other = doppler({"run", model_path("qwen3"), "--prompt-ids", "2,9,41", "--temperature", "1.2", "--seed", "8", "--max-tokens", "30",
-                              "--ignore-eos", "--json"}).json()["ids"];
+  const Json other = doppler({"run", model_path("qwen3"), "--prompt-ids", "2,9,41", "--temperature", "1.2",
+                              "--seed", "8", "--max-tokens", "30", "--ignore-eos", "--json"})
+                         .json()["ids"];
   EXPECT_NE(other, ids.front());
 }
 
 TEST(Run, TheEndOfTheContextIsAReasonOfItsOwn) {
-  const Outcome run = doppler({"run", model_path("llama"), "--prompt-ids", "2,5,9", "--context", "8", "--max-tokens", "50", "--ignore-eos", "--json"});
+  const Outcome run = doppler({"run", model_path("llama"), "--prompt-ids", "2,5,9", "--context", "8",
+                               "--max-tokens", "50", "--ignore-eos", "--json"});
   EXPECT_EQ(run.json()["stop_reason"], "context_end") << run.err;
   EXPECT_EQ(run.json()["ids"].size(), 6u);  // five more fit; the sixth is known but cannot be fed
 }
@@ -80,16 +91,20 @@ TEST(Run, BadInputIsStatusThreeWithASentence) {
   TempDir dir;
   EXPECT_REFUSAL(doppler({"run", "/nonexistent/model", "--prompt-ids", "2"}), 3, "/nonexistent/model");
   EXPECT_REFUSAL(doppler({"run", dir.path().string(), "--prompt-ids", "2"}), 3, dir.path().c_str());
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2,5,100000"}), 3, "100000", "vocabulary of 320");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "1,2,3,4,5", "--context", "4"}), 3, "5 tokens", "4");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2,5,100000"}), 3, "100000",
+                 "vocabulary of 320");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "1,2,3,4,5", "--context", "4"}), 3,
+                 "5 tokens", "4");
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "Hello"}), 3, "tokenizer.json");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--context", "99999999999999"}), 3, "KV cache");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--context", "99999999999999"}), 3,
+                 "KV cache");
 }
 
 TEST(Run, SettingsComeFromConfigSetAndFlagsInThatOrder) {
   TempDir dir;
   testing::write_file(dir / "c.json", R"({"runtime": {"inference": {"batching": {"maxTokens": 3}}}})");
-  const std::vector<std::string> base = {"run", model_path("llama"), "--prompt-ids", "2,5", "--ignore-eos", "--json"};
+  const std::vector<std::string> base = {"run", model_path("llama"), "--prompt-ids",
+                                         "2,5", "--ignore-eos",      "--json"};
   const auto count = [&](std::vector<std::string> more) {
     std::vector<std::string> all = base;
     all.insert(all.end(), more.begin(), more.end());
@@ -109,14 +124,15 @@ TEST(Run, UnknownSettingsNameTheNearest) {
     all.emplace_back(set);
     return doppler(all);
   };
-  EXPECT_REFUSAL(with("runtime.inference.sampling.temperatur=1"), 2, "Did you mean runtime.inference.sampling.temperature?");
+  EXPECT_REFUSAL(with("runtime.inference.sampling.temperatur=1"), 2,
+                 "Did you mean runtime.inference.sampling.temperature?");
   EXPECT_REFUSAL(with("runtime.inference.sampling.topK=many"), 2, "topK", "whole number");
   EXPECT_REFUSAL(with("nonsense"), 2, "path=value");
 }
 
 TEST(Run, CtrlCEndsAGenerationCleanly) {
-  testing::Program program({"run", model_path("gemma3"), "--prompt-ids", "2,5", "--ignore-eos", "--context", "500000", "--max-tokens",
-                            "400000", "--json"});
+  testing::Program program({"run", model_path("gemma3"), "--prompt-ids", "2,5", "--ignore-eos", "--context",
+                            "500000", "--max-tokens", "400000", "--json"});
   // The signal must arrive after the handler is there; the process shows that by mapping its model.
   program.wait_until_mapped("model.safetensors");
   program.interrupt();
@@ -143,7 +159,8 @@ TEST(Inspect, EveryValueHasASource) {
 TEST(Compare, AgreesWithTransformersAndSaysSoInJson) {
   const std::string reference = model_path("gemma3") + "/reference.safetensors";
   for (const char* backend : {"reference", "cpu"}) {
-    const Outcome outcome = doppler({"compare", model_path("gemma3"), "--reference", reference, "--backend", backend, "--json"});
+    const Outcome outcome =
+        doppler({"compare", model_path("gemma3"), "--reference", reference, "--backend", backend, "--json"});
     EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
     const Json json = outcome.json();
     EXPECT_EQ(json["agrees"], true);
@@ -156,27 +173,34 @@ TEST(Compare, AgreesWithTransformersAndSaysSoInJson) {
 TEST(Compare, ABrokenModelIsStatusOneAndNamedAtItsStage) {
   TempDir dir;
   const std::filesystem::path from = testing::data_path("models/gemma3");
-  for (const char* file : {"model.safetensors", "generation_config.json"}) std::filesystem::copy(from / file, dir / file);
+  for (const char* file : {"model.safetensors", "generation_config.json"})
+    std::filesystem::copy(from / file, dir / file);
   std::string config = testing::read_file(from / "config.json");
   const std::string right = "\"query_pre_attn_scalar\": 32";
   ASSERT_NE(config.find(right), std::string::npos);
   config.replace(config.find(right), right.size(), "\"query_pre_attn_scalar\": 64");
   testing::write_file(dir / "config.json", config);
-  const Outcome outcome = doppler({"compare", dir.path().string(), "--reference", (from / "reference.safetensors").string(), "--json"});
+  const Outcome outcome = doppler(
+      {"compare", dir.path().string(), "--reference", (from / "reference.safetensors").string(), "--json"});
   EXPECT_EQ(outcome.status, 1) << outcome.err;
   const Json first = outcome.json()["first_divergence"];
   EXPECT_EQ(first["stage"], "attn_out");
   EXPECT_EQ(first["layer"], 0);
   EXPECT_EQ(first["phase"], "prefill");
-  const Outcome text = doppler({"compare", dir.path().string(), "--reference", (from / "reference.safetensors").string()});
+  const Outcome text =
+      doppler({"compare", dir.path().string(), "--reference", (from / "reference.safetensors").string()});
   EXPECT_NE(text.out.find("DIVERGES first at layers.0.attn_out"), std::string::npos) << text.out;
 }
 
 TEST(Record, ARecordingOfOneBackendComparesWithTheOther) {
   TempDir dir;
   const std::string file = (dir / "r.safetensors").string();
-  EXPECT_EQ(doppler({"record", model_path("qwen3"), "--prompt-ids", "2,5,9,17", "--backend", "reference", "-o", file, "--steps", "4"}).status, 0);
-  const Outcome outcome = doppler({"compare", model_path("qwen3"), "--reference", file, "--backend", "cpu", "--json"});
+  EXPECT_EQ(doppler({"record", model_path("qwen3"), "--prompt-ids", "2,5,9,17", "--backend", "reference",
+                     "-o", file, "--steps", "4"})
+                .status,
+            0);
+  const Outcome outcome =
+      doppler({"compare", model_path("qwen3"), "--reference", file, "--backend", "cpu", "--json"});
   EXPECT_EQ(outcome.status, 0) << outcome.out << outcome.err;
   EXPECT_EQ(outcome.json()["decode"]["steps"], 5);
 }
@@ -184,7 +208,8 @@ TEST(Record, ARecordingOfOneBackendComparesWithTheOther) {
 TEST(Record, AFullDiskLeavesNoFile) {
   TempDir dir;
   const std::string file = (dir / "r.safetensors").string();
-  testing::Program program({"record", model_path("qwen3"), "--prompt-ids", "2,5,9,17", "-o", file}, "", /*file_limit=*/4096);
+  testing::Program program({"record", model_path("qwen3"), "--prompt-ids", "2,5,9,17", "-o", file}, "",
+                           /*file_limit=*/4096);
   const Outcome outcome = program.wait();
   EXPECT_EQ(outcome.status, 3) << outcome.err;
   EXPECT_NE(outcome.err.find("cannot be written"), std::string::npos) << outcome.err;
@@ -192,7 +217,9 @@ TEST(Record, AFullDiskLeavesNoFile) {
 }
 
 TEST(Record, AnUnwritablePlaceIsNamed) {
-  EXPECT_REFUSAL(doppler({"record", model_path("llama"), "--prompt-ids", "2", "-o", "/nonexistent/r.safetensors"}), 3, "/nonexistent/r.safetensors");
+  EXPECT_REFUSAL(
+      doppler({"record", model_path("llama"), "--prompt-ids", "2", "-o", "/nonexistent/r.safetensors"}), 3,
+      "/nonexistent/r.safetensors");
 }
 
 TEST(Completion, ScriptsKnowCommandsAndFlags) {

@@ -28,7 +28,8 @@ struct Outcome {
 class Program {
  public:
   // `file_limit`: the largest file the program may write, as a disk that fills up would.
-  explicit Program(std::vector<std::string> arguments, const std::string& input = "", std::size_t file_limit = 0) {
+  explicit Program(std::vector<std::string> arguments, const std::string& input = "",
+                   std::size_t file_limit = 0) {
     write_file(dir_ / "in", input);
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
@@ -38,10 +39,12 @@ class Program {
     std::string program = DOPPLER_BINARY;
     arguments.insert(arguments.begin(), program);
     if (file_limit != 0) {
-      // ulimit -f counts 1024-byte blocks in bash; the signal it sends is ignored, so that writing fails instead.
+      // ulimit -f counts 1024-byte blocks in bash; the signal it sends is ignored, so that writing fails
+      // instead.
       const std::string limit = std::to_string(file_limit / 1024);
       program = "/bin/bash";
-      arguments.insert(arguments.begin(), {program, "-c", "trap '' XFSZ; ulimit -f " + limit + "; exec \"$@\"", "bash"});
+      arguments.insert(arguments.begin(),
+                       {program, "-c", "trap '' XFSZ; ulimit -f " + limit + "; exec \"$@\"", "bash"});
     }
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -65,7 +68,8 @@ class Program {
   Outcome wait() {
     int status = 0;
     waitpid(pid_, &status, 0);
-    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(dir_ / "out"), read_file(dir_ / "err")};
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), read_file(dir_ / "out"),
+            read_file(dir_ / "err")};
   }
 
  private:
@@ -77,16 +81,19 @@ inline Outcome doppler(std::vector<std::string> arguments, const std::string& in
   return Program(std::move(arguments), input).wait();
 }
 
-inline std::string model_path(const std::string& name) { return data_path("models/" + name).string(); }
+inline std::string model_path(const std::string& name) {
+  return data_path("models/" + name).string();
+}
 
 }  // namespace doppler::testing
 
 // The program refused: exit status and a sentence on stderr with these parts, nothing on stdout.
-#define EXPECT_REFUSAL(outcome, expected_status, ...)                                                  \
-  do {                                                                                                 \
-    const doppler::testing::Outcome outcome_ = (outcome);                                              \
-    EXPECT_EQ(outcome_.status, expected_status) << outcome_.err;                                       \
-    EXPECT_EQ(outcome_.out, "");                                                                       \
-    EXPECT_TRUE(outcome_.err.starts_with("doppler: ")) << outcome_.err;                                \
-    for (const char* part : {__VA_ARGS__}) EXPECT_NE(outcome_.err.find(part), std::string::npos) << outcome_.err; \
+#define EXPECT_REFUSAL(outcome, expected_status, ...)                        \
+  do {                                                                       \
+    const doppler::testing::Outcome outcome_ = (outcome);                    \
+    EXPECT_EQ(outcome_.status, expected_status) << outcome_.err;             \
+    EXPECT_EQ(outcome_.out, "");                                             \
+    EXPECT_TRUE(outcome_.err.starts_with("doppler: ")) << outcome_.err;      \
+    for (const char* part : {__VA_ARGS__})                                   \
+      EXPECT_NE(outcome_.err.find(part), std::string::npos) << outcome_.err; \
   } while (0)

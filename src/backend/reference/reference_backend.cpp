@@ -11,9 +11,12 @@ namespace {
 
 double activate(Activation activation, double x) {
   switch (activation) {
-    case Activation::kSilu: return x / (1 + std::exp(-x));
-    case Activation::kGeluTanh: return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));  // sqrt(2 / pi)
-    case Activation::kGeluErf: return 0.5 * x * (1 + std::erf(x * 0.7071067811865476));  // 1 / sqrt(2)
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));  // sqrt(2 / pi)
+    case Activation::kGeluErf:
+      return 0.5 * x * (1 + std::erf(x * 0.7071067811865476));  // 1 / sqrt(2)
   }
   return x;
 }
@@ -21,8 +24,12 @@ double activate(Activation activation, double x) {
 class ReferenceBackend final : public Backend {
  public:
   ReferenceBackend(Plan plan, const Weights& weights, BackendOptions options, KvCache cache)
-      : plan_(std::move(plan)), weights_(weights), options_(std::move(options)), cache_(std::move(cache)),
-        lengths_(options_.slots), values_(plan_.values.size()) {}
+      : plan_(std::move(plan)),
+        weights_(weights),
+        options_(std::move(options)),
+        cache_(std::move(cache)),
+        lengths_(options_.slots),
+        values_(plan_.values.size()) {}
 
   std::string_view name() const override { return "reference"; }
   const Plan& plan() const override { return plan_; }
@@ -70,7 +77,8 @@ class ReferenceBackend final : public Backend {
     send(v.stage, v.layer);
     // The residual stream that enters a layer is what the embedding or the layer before has left.
     const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-    if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan_.kv_layers.size()) send(Stage::kAttnInput, v.layer + 1);
+    if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan_.kv_layers.size())
+      send(Stage::kAttnInput, v.layer + 1);
   }
 
   // One row of a weight matrix as floats.
@@ -82,22 +90,32 @@ class ReferenceBackend final : public Backend {
 
   Status execute(const Op& op) {
     switch (op.kind) {
-      case OpKind::kEmbed: return embed(op);
-      case OpKind::kRmsNorm: return rms_norm(op);
-      case OpKind::kMatmul: return matmul(op);
-      case OpKind::kRope: return rope(op);
-      case OpKind::kAttention: return attention(op);
-      case OpKind::kAdd: return each(op, [](double a, double b) { return a + b; });
+      case OpKind::kEmbed:
+        return embed(op);
+      case OpKind::kRmsNorm:
+        return rms_norm(op);
+      case OpKind::kMatmul:
+        return matmul(op);
+      case OpKind::kRope:
+        return rope(op);
+      case OpKind::kAttention:
+        return attention(op);
+      case OpKind::kAdd:
+        return each(op, [](double a, double b) { return a + b; });
       case OpKind::kGated: {
         const Activation activation = std::get<GatedParams>(op.params).activation;
         return each(op, [activation](double gate, double up) { return activate(activation, gate) * up; });
       }
-      case OpKind::kSelect: return select(op);
-      case OpKind::kSoftcap: return softcap(op);
+      case OpKind::kSelect:
+        return select(op);
+      case OpKind::kSoftcap:
+        return softcap(op);
       case OpKind::kGatedMatmul:
-      case OpKind::kCount: break;
+      case OpKind::kCount:
+        break;
     }
-    return fail(ErrorCode::kInternal, "The reference backend does not run the fused op {}.", op_name(op.kind));
+    return fail(ErrorCode::kInternal, "The reference backend does not run the fused op {}.",
+                op_name(op.kind));
   }
 
   Status embed(const Op& op) {
@@ -137,7 +155,8 @@ class ReferenceBackend final : public Backend {
       const std::size_t width = info(op.outputs[i]).width, tokens = rows(op.outputs[i]);
       if (tokens == 0) continue;
       std::vector<float> bias(width, 0.0f);
-      if (!op.biases.empty() && op.biases[i] != kNoWeight) DOPPLER_TRY(decode_f32(weights_[op.biases[i]], 0, bias));
+      if (!op.biases.empty() && op.biases[i] != kNoWeight)
+        DOPPLER_TRY(decode_f32(weights_[op.biases[i]], 0, bias));
       for (std::size_t r = 0; r < width; ++r) {
         DOPPLER_ASSIGN(const auto row, weight_row(weights_[op.weights[i]], r));
         for (std::size_t t = 0; t < tokens; ++t) {
@@ -195,8 +214,10 @@ class ReferenceBackend final : public Backend {
     const auto& q = values_[op.inputs[0]];
     auto& out = fresh(op.outputs[0]);
     const bool emit = tap_ != nullptr && tap_->wants(Stage::kAttnScores, op.layer);
-    const std::size_t longest = 1 + static_cast<std::size_t>(*std::max_element(input_->positions.begin(), input_->positions.end()));
-    std::vector<float> emitted(emit ? input_->size() * a.heads * longest : 0, -std::numeric_limits<float>::infinity());
+    const std::size_t longest =
+        1 + static_cast<std::size_t>(*std::max_element(input_->positions.begin(), input_->positions.end()));
+    std::vector<float> emitted(emit ? input_->size() * a.heads * longest : 0,
+                               -std::numeric_limits<float>::infinity());
     std::vector<double> scores(longest), sum(a.head_dim);
     for (std::size_t t = 0; t < input_->size(); ++t) {
       const auto slot = static_cast<std::uint32_t>(input_->slots[t]);
@@ -227,7 +248,9 @@ class ReferenceBackend final : public Backend {
         for (std::size_t i = 0; i < a.head_dim; ++i) out[at + i] = static_cast<float>(sum[i] / total);
       }
     }
-    if (emit) tap_->on_stage({Stage::kAttnScores, op.layer, emitted, input_->size(), a.heads * longest, a.heads, input_});
+    if (emit)
+      tap_->on_stage(
+          {Stage::kAttnScores, op.layer, emitted, input_->size(), a.heads * longest, a.heads, input_});
     return {};
   }
 
@@ -243,7 +266,8 @@ class ReferenceBackend final : public Backend {
     const auto& in = values_[op.inputs[0]];
     auto& out = fresh(op.outputs[0]);
     const std::size_t width = info(op.outputs[0]).width;
-    for (std::size_t i = 0; i < wanted_.size(); ++i) std::copy_n(&in[wanted_[i] * width], width, &out[i * width]);
+    for (std::size_t i = 0; i < wanted_.size(); ++i)
+      std::copy_n(&in[wanted_[i] * width], width, &out[i * width]);
     return {};
   }
 
@@ -251,7 +275,8 @@ class ReferenceBackend final : public Backend {
     const double cap = std::get<SoftcapParams>(op.params).cap;
     const auto& in = values_[op.inputs[0]];
     auto& out = fresh(op.outputs[0]);
-    for (std::size_t i = 0; i < in.size(); ++i) out[i] = cap > 0 ? static_cast<float>(cap * std::tanh(in[i] / cap)) : in[i];
+    for (std::size_t i = 0; i < in.size(); ++i)
+      out[i] = cap > 0 ? static_cast<float>(cap * std::tanh(in[i] / cap)) : in[i];
     return {};
   }
 
@@ -269,9 +294,17 @@ class ReferenceBackend final : public Backend {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_reference_backend(const ModelSpec& spec, const Weights& weights, const BackendOptions& options) {
+Result<std::unique_ptr<Backend>> make_reference_backend(const ModelSpec& spec, const Weights& weights,
+                                                        const BackendOptions& options) {
   DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
-  DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens));
+  return make_reference_backend_for_plan(std::move(plan), weights, options);
+}
+
+Result<std::unique_ptr<Backend>> make_reference_backend_for_plan(Plan plan, const Weights& weights,
+                                                                 const BackendOptions& options) {
+  DOPPLER_TRY(check_plan(plan, weights));
+  DOPPLER_ASSIGN(KvCache cache,
+                 KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens));
   return std::make_unique<ReferenceBackend>(std::move(plan), weights, options, std::move(cache));
 }
 

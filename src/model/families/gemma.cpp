@@ -1,6 +1,6 @@
-// Gemma 2 (softcaps, every other layer slides) and Gemma 3 (q/k norms, two rope thetas, five of six layers slide).
-// Both: norms before and after each half, weights stored without their +1 (also q and k norms), embeddings scaled by
-// sqrt(hidden). Sources: transformers' Gemma2Config, Gemma3TextConfig and Gemma3RMSNorm.
+// Gemma 2 (softcaps, every other layer slides) and Gemma 3 (q/k norms, two rope thetas, five of six layers
+// slide). Both: norms before and after each half, weights stored without their +1 (also q and k norms),
+// embeddings scaled by sqrt(hidden). Sources: transformers' Gemma2Config, Gemma3TextConfig and Gemma3RMSNorm.
 #include <cmath>
 
 #include "model/families/names.h"
@@ -10,22 +10,28 @@ namespace doppler {
 namespace {
 
 constexpr auto kGemma2Names = names::concat(names::kCommon, names::kSplit, names::kSandwichNorms);
-constexpr auto kGemma3Names = names::concat(names::kCommon, names::kSplit, names::kSandwichNorms, names::kQkNorms);
+constexpr auto kGemma3Names =
+    names::concat(names::kCommon, names::kSplit, names::kSandwichNorms, names::kQkNorms);
 constexpr std::string_view kGemma2Types[] = {"gemma2"};
 constexpr std::string_view kGemma3Types[] = {"gemma3_text", "gemma3"};
 
-bool last_of_period(std::uint32_t layer, std::uint32_t period) { return (layer + 1) % period == 0; }
+bool last_of_period(std::uint32_t layer, std::uint32_t period) {
+  return (layer + 1) % period == 0;
+}
 
-Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::string_view key, std::optional<double> fallback) {
+Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::string_view key,
+                            std::optional<double> fallback) {
   // null switches a softcap off, an absent key means the family's default.
   if (says_null(builder.config(), key)) fallback = std::nullopt;
   if (!builder.config().has(key) && !fallback) {
-    builder.note(std::string(path), "none", says_null(builder.config(), key) ? builder.config().where(key) : builder.default_source());
+    builder.note(std::string(path), "none",
+                 says_null(builder.config(), key) ? builder.config().where(key) : builder.default_source());
     return 0.0;
   }
   DOPPLER_ASSIGN(const double cap, builder.get_number(path, key, fallback));
   if (!(cap > 0)) {
-    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it, or set it to null.", builder.config().where(key), cap);
+    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it, or set it to null.",
+                builder.config().where(key), cap);
   }
   return cap;
 }
@@ -37,18 +43,25 @@ Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::op
   builder.note("norm.weight_offset", "1", "rule of the gemma families: checkpoints store w - 1");
   spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden)));
   builder.note("embedding_scale", fmt::format("{}", spec.embedding_scale), "derived: sqrt(hidden_size)");
-  DOPPLER_ASSIGN(const double scalar, builder.get_number("attention.query_pre_attn_scalar", "query_pre_attn_scalar", 256.0));
+  DOPPLER_ASSIGN(const double scalar,
+                 builder.get_number("attention.query_pre_attn_scalar", "query_pre_attn_scalar", 256.0));
   if (!(scalar > 0)) {
-    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.", builder.config().where("query_pre_attn_scalar"), scalar);
+    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.",
+                builder.config().where("query_pre_attn_scalar"), scalar);
   }
   set_attention_scale(builder, 1 / std::sqrt(scalar), "derived: 1 / sqrt(query_pre_attn_scalar)");
-  DOPPLER_ASSIGN(const double cap, read_softcap(builder, "attention.softcap", "attn_logit_softcapping", score_cap));
-  DOPPLER_ASSIGN(spec.final_softcap, read_softcap(builder, "head.softcap", "final_logit_softcapping", final_cap));
+  DOPPLER_ASSIGN(const double cap,
+                 read_softcap(builder, "attention.softcap", "attn_logit_softcapping", score_cap));
+  DOPPLER_ASSIGN(spec.final_softcap,
+                 read_softcap(builder, "head.softcap", "final_logit_softcapping", final_cap));
   DOPPLER_ASSIGN(const std::optional<bool> bias, builder.config().get_bool("attention_bias"));
-  DOPPLER_ASSIGN(const std::optional<bool> both_ways, builder.config().get_bool("use_bidirectional_attention"));
+  DOPPLER_ASSIGN(const std::optional<bool> both_ways,
+                 builder.config().get_bool("use_bidirectional_attention"));
   if (bias.value_or(false) || both_ways.value_or(false)) {
-    return fail(ErrorCode::kUnsupported, "The {} sets {} = true, which Doppler does not run for the {} family.",
-                builder.config().source(), bias.value_or(false) ? "attention_bias" : "use_bidirectional_attention", spec.family);
+    return fail(ErrorCode::kUnsupported,
+                "The {} sets {} = true, which Doppler does not run for the {} family.",
+                builder.config().source(),
+                bias.value_or(false) ? "attention_bias" : "use_bidirectional_attention", spec.family);
   }
   builder.note("post_attn_norm, post_ffn_norm", "true", "rule of the gemma families");
   for (LayerSpec& layer : spec.layers) {
@@ -59,9 +72,15 @@ Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::op
 }
 
 Status fill_gemma2(SpecBuilder& builder) {
-  DOPPLER_TRY(read_common(builder, {.vocab_size = 256000, .hidden_size = 2304, .intermediate_size = 9216,
-                                    .num_hidden_layers = 26, .num_attention_heads = 8, .num_key_value_heads = 4,
-                                    .head_dim = 256, .max_position_embeddings = 8192, .tie_word_embeddings = true,
+  DOPPLER_TRY(read_common(builder, {.vocab_size = 256000,
+                                    .hidden_size = 2304,
+                                    .intermediate_size = 9216,
+                                    .num_hidden_layers = 26,
+                                    .num_attention_heads = 8,
+                                    .num_key_value_heads = 4,
+                                    .head_dim = 256,
+                                    .max_position_embeddings = 8192,
+                                    .tie_word_embeddings = true,
                                     .activation = "gelu_pytorch_tanh"}));
   DOPPLER_TRY(fill_gemma(builder, 50.0, 30.0));
   DOPPLER_TRY(read_layer_types(builder, 4096, last_of_period, 2, "rule: every second layer attends fully"));
@@ -69,9 +88,15 @@ Status fill_gemma2(SpecBuilder& builder) {
 }
 
 Status fill_gemma3(SpecBuilder& builder) {
-  DOPPLER_TRY(read_common(builder, {.vocab_size = 262208, .hidden_size = 2304, .intermediate_size = 9216,
-                                    .num_hidden_layers = 26, .num_attention_heads = 8, .num_key_value_heads = 4,
-                                    .head_dim = 256, .max_position_embeddings = 131072, .tie_word_embeddings = true,
+  DOPPLER_TRY(read_common(builder, {.vocab_size = 262208,
+                                    .hidden_size = 2304,
+                                    .intermediate_size = 9216,
+                                    .num_hidden_layers = 26,
+                                    .num_attention_heads = 8,
+                                    .num_key_value_heads = 4,
+                                    .head_dim = 256,
+                                    .max_position_embeddings = 131072,
+                                    .tie_word_embeddings = true,
                                     .activation = "gelu_pytorch_tanh"}));
   DOPPLER_TRY(fill_gemma(builder, std::nullopt, std::nullopt));
   builder.note("attention.qk_norm", "true", "rule of the gemma3 family");
@@ -79,7 +104,8 @@ Status fill_gemma3(SpecBuilder& builder) {
   const std::string_view key =
       builder.config().has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
   DOPPLER_ASSIGN(const std::uint32_t period, builder.get_uint("attention.period", key, 6));
-  DOPPLER_TRY(read_layer_types(builder, 4096, last_of_period, period, fmt::format("rule: every layer {} of {} attends fully", period, period)));
+  DOPPLER_TRY(read_layer_types(builder, 4096, last_of_period, period,
+                               fmt::format("rule: every layer {} of {} attends fully", period, period)));
   return read_rope(builder, 1000000, 10000);
 }
 

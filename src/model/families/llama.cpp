@@ -10,7 +10,8 @@ constexpr std::string_view kTypes[] = {"llama"};
 
 Status fill(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {}));
-  DOPPLER_ASSIGN(const bool attention_bias, builder.get_bool("attention.qkv_bias and o_bias", "attention_bias", false));
+  DOPPLER_ASSIGN(const bool attention_bias,
+                 builder.get_bool("attention.qkv_bias and o_bias", "attention_bias", false));
   DOPPLER_ASSIGN(const bool mlp_bias, builder.get_bool("ffn.bias", "mlp_bias", false));
   for (LayerSpec& layer : builder.spec().layers) {
     layer.attention.qkv_bias = layer.attention.o_bias = attention_bias;

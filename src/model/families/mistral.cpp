@@ -13,10 +13,12 @@ Status fill(SpecBuilder& builder) {
   // The class defaults to a window of 4096; "sliding_window": null in the file means none.
   const bool says_none = says_null(builder.config(), "sliding_window");
   const auto always = [](bool full) {
-    return full ? +[](std::uint32_t, std::uint32_t) { return true; } : +[](std::uint32_t, std::uint32_t) { return false; };
+    return full ? +[](std::uint32_t, std::uint32_t) { return true; }
+                : +[](std::uint32_t, std::uint32_t) { return false; };
   };
-  DOPPLER_TRY(read_layer_types(builder, 4096, always(says_none), 1,
-                               says_none ? "config.json: sliding_window = null" : "rule: every layer slides"));
+  DOPPLER_TRY(
+      read_layer_types(builder, 4096, always(says_none), 1,
+                       says_none ? "config.json: sliding_window = null" : "rule: every layer slides"));
   return read_rope(builder, 10000);
 }
 

@@ -1,4 +1,5 @@
-// Qwen 2 and 2.5 (biases on q, k and v) and Qwen 3 (norms on q and k instead). Sources: transformers' Qwen2Config, Qwen3Config.
+// Qwen 2 and 2.5 (biases on q, k and v) and Qwen 3 (norms on q and k instead). Sources: transformers'
+// Qwen2Config, Qwen3Config.
 #include "model/families/names.h"
 #include "model/families/rules.h"
 
@@ -6,20 +7,25 @@ namespace doppler {
 namespace {
 
 constexpr auto kQwen2Names = names::concat(names::kCommon, names::kSplit, names::kBiases, names::kTwoNorms);
-constexpr auto kQwen3Names = names::concat(names::kCommon, names::kSplit, names::kBiases, names::kQkNorms, names::kTwoNorms);
+constexpr auto kQwen3Names =
+    names::concat(names::kCommon, names::kSplit, names::kBiases, names::kQkNorms, names::kTwoNorms);
 constexpr std::string_view kQwen2Types[] = {"qwen2"};
 constexpr std::string_view kQwen3Types[] = {"qwen3"};
 
-bool below(std::uint32_t layer, std::uint32_t first_sliding) { return layer < first_sliding; }
+bool below(std::uint32_t layer, std::uint32_t first_sliding) {
+  return layer < first_sliding;
+}
 
 // The window is off unless use_sliding_window says otherwise; then it starts at layer max_window_layers.
 Status read_windows(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const bool use, builder.get_bool("attention.use_window", "use_sliding_window", false));
   if (!use) {
-    return read_layer_types(builder, std::nullopt, [](std::uint32_t, std::uint32_t) { return true; }, 1,
-                            "rule: use_sliding_window is false");
+    return read_layer_types(
+        builder, std::nullopt, [](std::uint32_t, std::uint32_t) { return true; }, 1,
+        "rule: use_sliding_window is false");
   }
-  DOPPLER_ASSIGN(const std::uint32_t first, builder.get_uint("attention.first_sliding_layer", "max_window_layers", 28, true));
+  DOPPLER_ASSIGN(const std::uint32_t first,
+                 builder.get_uint("attention.first_sliding_layer", "max_window_layers", 28, true));
   return read_layer_types(builder, 4096, below, first, "rule: layers from max_window_layers on slide");
 }
 
@@ -32,7 +38,8 @@ Status fill_qwen2(SpecBuilder& builder) {
 }
 
 Status fill_qwen3(SpecBuilder& builder) {
-  DOPPLER_TRY(read_common(builder, {.num_key_value_heads = 32, .head_dim = 128, .max_position_embeddings = 32768}));
+  DOPPLER_TRY(
+      read_common(builder, {.num_key_value_heads = 32, .head_dim = 128, .max_position_embeddings = 32768}));
   DOPPLER_ASSIGN(const bool bias, builder.get_bool("attention.qkv_bias and o_bias", "attention_bias", false));
   builder.note("attention.qk_norm", "true", "rule of the qwen3 family");
   for (LayerSpec& layer : builder.spec().layers) {

@@ -1,0 +1,181 @@
+// Tiny models with random weights of any family, in memory or as a folder: for tests that need a model with
+// one thing changed. The values are a function of the tensor's name alone, so they never change by accident.
+#pragma once
+
+#include <cstring>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "formats/safetensors.h"
+#include "model/family.h"
+#include "testing.h"
+
+namespace doppler::testing {
+
+struct TinyTensor {
+  DType dtype = DType::kF32;
+  Shape shape;
+  std::vector<std::byte> bytes;
+
+  static TinyTensor of(Shape shape, const std::vector<float>& values) {
+    TinyTensor tensor{DType::kF32, std::move(shape), std::vector<std::byte>(values.size() * sizeof(float))};
+    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+    return tensor;
+  }
+  TensorView view(const std::string& name) const { return {name, dtype, shape, bytes}; }
+};
+
+// Normally distributed around `mean`.
+inline TinyTensor random_tensor(const std::string& name, Shape shape, float mean, float deviation) {
+  std::seed_seq seed(name.begin(), name.end());
+  std::mt19937 generator(seed);
+  std::normal_distribution<float> distribution(mean, deviation);
+  std::vector<float> values(*element_count(shape));
+  for (float& value : values) value = distribution(generator);
+  return TinyTensor::of(std::move(shape), values);
+}
+
+// A config.json in the new key style that read_spec accepts for the family.
+inline Json tiny_config(const std::string& family) {
+  const bool gemma = family.starts_with("gemma");
+  Json config = {{"model_type", family == "gemma3" ? "gemma3_text" : family},
+                 {"vocab_size", 64},
+                 {"hidden_size", 32},
+                 {"intermediate_size", 48},
+                 {"num_hidden_layers", 3},
+                 {"num_attention_heads", 4},
+                 {"num_key_value_heads", 2},
+                 {"head_dim", 8},
+                 {"max_position_embeddings", 128},
+                 {"rms_norm_eps", 1e-6},
+                 {"tie_word_embeddings", gemma},
+                 {"bos_token_id", 2},
+                 {"eos_token_id", 1},
+                 {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
+  config[gemma ? "hidden_activation" : "hidden_act"] = gemma ? "gelu_pytorch_tanh" : "silu";
+  if (gemma || family == "mistral") config["sliding_window"] = 4;
+  if (gemma) config["query_pre_attn_scalar"] = 8;
+  if (family == "gemma3") {
+    config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+    config["rope_parameters"] = {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 1000000.0}}},
+                                 {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
+  }
+  return config;
+}
+
+// The shape the spec gives to a role, or empty if the model has no such weight.
+inline Shape shape_of(const ModelSpec& spec, WeightRole role, int layer) {
+  const std::uint64_t hidden = spec.hidden;
+  if (role == WeightRole::kTokenEmbedding) return {spec.vocab_size, hidden};
+  if (role == WeightRole::kFinalNorm) return {hidden};
+  if (role == WeightRole::kHead) return spec.tied_head ? Shape{} : Shape{spec.vocab_size, hidden};
+  const LayerSpec& l = spec.layers[static_cast<std::size_t>(layer)];
+  const AttentionSpec& a = l.attention;
+  const std::uint64_t q = a.q_width(), kv = a.kv_width(), width = l.ffn.width;
+  const auto only_if = [](bool there, Shape shape) { return there ? shape : Shape{}; };
+  switch (role) {
+    case WeightRole::kAttnNorm:
+    case WeightRole::kFfnNorm:
+      return {hidden};
+    case WeightRole::kQ:
+      return only_if(!spec.fused_qkv, {q, hidden});
+    case WeightRole::kK:
+    case WeightRole::kV:
+      return only_if(!spec.fused_qkv, {kv, hidden});
+    case WeightRole::kQkv:
+      return only_if(spec.fused_qkv, {q + 2 * kv, hidden});
+    case WeightRole::kO:
+      return {hidden, q};
+    case WeightRole::kQBias:
+      return only_if(a.qkv_bias, {q});
+    case WeightRole::kKBias:
+    case WeightRole::kVBias:
+      return only_if(a.qkv_bias, {kv});
+    case WeightRole::kOBias:
+      return only_if(a.o_bias, {hidden});
+    case WeightRole::kQNorm:
+    case WeightRole::kKNorm:
+      return only_if(a.qk_norm, {a.head_dim});
+    case WeightRole::kPostAttnNorm:
+      return only_if(l.post_attn_norm, {hidden});
+    case WeightRole::kPostFfnNorm:
+      return only_if(l.post_ffn_norm, {hidden});
+    case WeightRole::kGate:
+    case WeightRole::kUp:
+      return only_if(!spec.fused_gate_up, {width, hidden});
+    case WeightRole::kGateUp:
+      return only_if(spec.fused_gate_up, {2 * width, hidden});
+    case WeightRole::kDown:
+      return {hidden, width};
+    case WeightRole::kGateBias:
+    case WeightRole::kUpBias:
+      return only_if(l.ffn.bias, {width});
+    case WeightRole::kDownBias:
+      return only_if(l.ffn.bias, {hidden});
+    default:
+      return {};
+  }
+}
+
+inline const FamilyRule& rule_of(const std::string& family) {
+  for (const FamilyRule* rule : all_families()) {
+    if (rule->name == family) return *rule;
+  }
+  ADD_FAILURE() << "no family " << family;
+  return *all_families()[0];
+}
+
+// A model that lives in this object: change config or tensors, then bind() or write() it.
+struct TinyModel {
+  std::string family;
+  Json config;
+  std::map<std::string, TinyTensor> tensors;
+
+  explicit TinyModel(std::string name) : TinyModel(name, tiny_config(name)) {}
+  TinyModel(std::string name, Json with) : family(std::move(name)), config(std::move(with)) {
+    const auto spec = read_spec(config, nullptr);
+    if (!spec) {
+      ADD_FAILURE() << spec.error().message;
+      return;
+    }
+    for (const WeightName& entry : rule_of(family).weight_names) {
+      const std::string pattern(entry.name);
+      const std::size_t braces = pattern.find("{}");
+      const int layers = braces == std::string::npos ? 1 : static_cast<int>(spec->layers.size());
+      for (int i = 0; i < layers; ++i) {
+        const Shape shape = shape_of(*spec, entry.role, i);
+        if (shape.empty()) continue;
+        std::string tensor = pattern;
+        if (braces != std::string::npos) tensor.replace(braces, 2, std::to_string(i));
+        const bool norm = tensor.find("norm") != std::string::npos;
+        const float mean = norm && spec->norm.weight_offset == 0 ? 1.0f : 0.0f;
+        tensors[tensor] = random_tensor(tensor, shape, mean, 0.2f);
+      }
+    }
+  }
+
+  Result<ModelSpec> spec() const { return read_spec(config, nullptr); }
+  // Views into this object.
+  TensorStore store() const {
+    TensorStore store;
+    for (const auto& [name, tensor] : tensors) {
+      if (!store.add(tensor.view(name))) ADD_FAILURE() << name << " comes twice";
+    }
+    return store;
+  }
+  // The store must outlive the weights' use.
+  Result<Weights> bind() const {
+    DOPPLER_ASSIGN(const ModelSpec read, spec());
+    return bind_weights(read, rule_of(family).weight_names, store());
+  }
+  Status write(const std::filesystem::path& folder) const {
+    write_file(folder / "config.json", config.dump());
+    std::vector<TensorView> views;
+    for (const auto& [name, tensor] : tensors) views.push_back(tensor.view(name));
+    return write_safetensors(folder / "model.safetensors", views);
+  }
+};
+
+}  // namespace doppler::testing
