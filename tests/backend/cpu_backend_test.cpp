@@ -2,6 +2,7 @@
 // bits.
 #include <fmt/format.h>
 
+#include "backend/kv_cache.h"
 #include "base/float16.h"
 #include "harness.h"
 
@@ -149,6 +150,146 @@ TEST_P(WholeModel, FusedOpsAreTheirParts) {
     EXPECT_TRUE(run_in_pieces(*make({.threads = 2, .disabled_passes = disabled}), sequence_,
                               as_generated()) == fused);
   }
+}
+
+// Beyond 256 positions attention works in chunks, and with few tokens shares them out among threads; windows
+// of 8 tokens have gone round their rings many times.
+class LongContext : public WholeModel {};
+
+TEST_P(LongContext, AgreesWithTheReferenceBackendAndWithItself) {
+  constexpr std::size_t kTokens = 620;
+  std::vector<std::int32_t> ids;
+  for (std::size_t i = 0; i < kTokens; ++i) {
+    ids.push_back(static_cast<std::int32_t>((i * i + 7 * i) % fixture_->model.spec.vocab_size));
+  }
+  const BackendOptions base{.threads = 1, .context = kTokens, .max_step_tokens = 100};
+  ASSERT_OK_AND_ASSIGN(const auto reference,
+                       make_backend("reference", fixture_->model.spec, fixture_->model.weights, base));
+  KeepStages expected_stages;
+  const std::vector<float> expected = run_in_pieces(*reference, ids, {100}, &expected_stages);
+  std::vector<float> first;
+  const std::pair<std::size_t, std::vector<std::size_t>> runs[] = {
+      {1, {100}}, {2, {99, 1, 1, 1, 7, 64, 1}}, {4, {3}}};  // threads, pieces
+  for (const auto& [threads, pieces] : runs) {
+    BackendOptions options = base;
+    options.threads = threads;
+    ASSERT_OK_AND_ASSIGN(const auto backend,
+                         make_backend("cpu", fixture_->model.spec, fixture_->model.weights, options));
+    KeepStages stages;
+    const std::vector<float> got = run_in_pieces(*backend, ids, pieces, &stages);
+    EXPECT_LT(relative_error(got, expected), tolerance_of(GetParam()));
+    const char* scores = "layers.0.attn_scores";
+    EXPECT_LT(relative_error(stages.stages[scores], expected_stages.stages[scores]), 2e-4);
+    if (first.empty()) first = got;
+    EXPECT_TRUE(got == first) << threads << " threads, pieces of " << pieces[0];
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dense, LongContext, ::testing::Values("llama", "mistral", "gemma2", "gemma3"),
+                         [](const auto& family) { return std::string(family.param); });
+
+// The same model in another dtype. Weights of a folder are bfloat16, which float32 holds exactly and float16
+// nearly.
+class StoredAs : public ::testing::TestWithParam<DType> {};
+
+TEST_P(StoredAs, AgreesWithTheReferenceBackendOnTheSameWeights) {
+  TempDir folder;
+  ASSERT_OK_AND_ASSIGN(const auto fixture, load_fixture("qwen2"));  // it has biases
+  std::vector<TensorView> tensors;
+  std::vector<std::vector<std::byte>> bytes;
+  for (const auto& [name, tensor] : fixture->model.files.tensors.tensors()) {
+    std::vector<float> values(*element_count(tensor.shape));
+    ASSERT_OK(decode_f32(tensor, 0, values));
+    std::vector<std::uint16_t> halves;
+    for (const float v : values) halves.push_back(f32_to_f16(v));
+    const auto raw =
+        GetParam() == DType::kF32 ? std::as_bytes(std::span(values)) : std::as_bytes(std::span(halves));
+    bytes.emplace_back(raw.begin(), raw.end());
+    tensors.push_back({name, GetParam(), tensor.shape, bytes.back()});
+  }
+  ASSERT_OK(write_safetensors(folder / "model.safetensors", tensors));
+  write_file(folder / "config.json", read_file(data_path("models/qwen2/config.json")));
+  ASSERT_OK_AND_ASSIGN(const Model model, load_model(folder.path()));
+  ASSERT_OK_AND_ASSIGN(const auto reference,
+                       make_backend("reference", model.spec, model.weights, {.context = kContext}));
+  const std::vector<float> expected = run_in_pieces(*reference, fixture->prompt, {fixture->prompt.size()});
+  for (const cpu::Kernels& kernels : cpu::all_kernels()) {
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_cpu_backend_for(kernels, model.spec, model.weights,
+                                                                  {.threads = 2, .context = kContext}));
+    const std::vector<float> got = run_in_pieces(*backend, fixture->prompt, {1, 19});
+    EXPECT_LT(relative_error(got, expected), 2e-5) << kernels.target;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Dtypes, StoredAs, ::testing::Values(DType::kF32, DType::kF16),
+                         [](const auto& dtype) { return std::string(dtype_name(dtype.param)); });
+
+class CpuBackendLimits : public ::testing::Test {
+ protected:
+  void SetUp() override { ASSERT_OK_AND_ASSIGN(fixture_, load_fixture("llama")); }
+  Result<std::unique_ptr<Backend>> make(const BackendOptions& options) {
+    return make_cpu_backend(fixture_->model.spec, fixture_->model.weights, options);
+  }
+  std::unique_ptr<FixtureModel> fixture_;
+};
+
+TEST_F(CpuBackendLimits, RefusesAStepBeforeAnythingChanges) {
+  ASSERT_OK_AND_ASSIGN(const auto backend,
+                       make({.threads = 1, .context = 8, .slots = 2, .max_step_tokens = 4}));
+  ASSERT_OK(backend->step(step_of({{1, 0, 0}, {2, 1, 0}}), nullptr));
+  EXPECT_ERROR(backend->step(step_of({{3, 2, 0}, {-1, 3, 0}}), nullptr), "token id -1");
+  EXPECT_ERROR(backend->step(step_of({{3, 2, 0}, {4, 4, 0}}), nullptr), "position 4", "continues at 3");
+  EXPECT_ERROR(backend->step(step_of({{3, 0, 2}}), nullptr), "slot 2");
+  EXPECT_ERROR(backend->step(step_of({{1, 2, 0}, {1, 3, 0}, {1, 4, 0}, {1, 5, 0}, {1, 6, 0}}), nullptr),
+               "5 tokens");
+  EXPECT_EQ(backend->length(0), 2u);
+  EXPECT_EQ(backend->length(1), 0u);
+  backend->clear(0);
+  EXPECT_EQ(backend->length(0), 0u);
+  // A cleared slot starts as a new one does.
+  const std::vector<float> again =
+      run_in_pieces(*backend, {fixture_->prompt.begin(), fixture_->prompt.begin() + 4}, {4});
+  EXPECT_EQ(again.size(), 4 * fixture_->model.spec.vocab_size);
+}
+
+TEST_F(CpuBackendLimits, GivesNoRowsWhereNoLogitsAreWanted) {
+  ASSERT_OK_AND_ASSIGN(const auto backend, make({.threads = 2, .context = 64}));
+  ASSERT_OK_AND_ASSIGN(const auto none, backend->step(step_of({{1, 0, 0}, {2, 1, 0}}, false), nullptr));
+  EXPECT_TRUE(none.empty());
+  StepInput input = step_of({{3, 2, 0}, {4, 3, 0}, {5, 4, 0}});
+  input.wants_logits = {1, 0, 1};
+  ASSERT_OK_AND_ASSIGN(const auto two, backend->step(input, nullptr));
+  const std::vector<float> some(two.begin(), two.end());
+  backend->clear(0);
+  const std::vector<float> all = run_in_pieces(*backend, {1, 2, 3, 4, 5}, {5});
+  const auto vocab = static_cast<std::ptrdiff_t>(fixture_->model.spec.vocab_size);
+  EXPECT_TRUE(std::equal(some.begin(), some.begin() + vocab, all.begin() + 2 * vocab));
+  EXPECT_TRUE(std::equal(some.begin() + vocab, some.end(), all.begin() + 4 * vocab));
+}
+
+TEST_F(CpuBackendLimits, RefusesMoreMemoryThanThereIs) {
+  EXPECT_ERROR(make({.context = std::uint64_t{1} << 45}), "KV cache", "Lower the context");
+  EXPECT_ERROR(make({.context = UINT64_MAX}), "KV cache", "Lower the context");
+  EXPECT_ERROR(make({.context = 64, .max_step_tokens = UINT32_MAX}), "activations",
+               "Lower the context or the step size");
+}
+
+TEST_F(CpuBackendLimits, CountsTheMemoryItTakes) {
+  ASSERT_OK_AND_ASSIGN(const auto small, make({.threads = 1, .context = 64}));
+  ASSERT_OK_AND_ASSIGN(const auto large, make({.threads = 1, .context = 4096}));
+  const auto kv_bytes = [&](std::uint64_t context) {
+    return *KvCache::bytes_needed(small->plan().kv_layers, context, 1, 256);
+  };
+  EXPECT_GT(small->memory_bytes(), kv_bytes(64));
+  EXPECT_GE(large->memory_bytes() - small->memory_bytes(), kv_bytes(4096) - kv_bytes(64));
+  const std::uint64_t before = small->memory_bytes();
+  run_in_pieces(*small, fixture_->prompt, {fixture_->prompt.size()});
+  EXPECT_GE(small->memory_bytes(),
+            before + fixture_->prompt.size() * fixture_->model.spec.vocab_size * sizeof(float));
+}
+
+TEST_F(CpuBackendLimits, NamesAPassThatDoesNotExist) {
+  EXPECT_ERROR(make({.context = 64, .disabled_passes = {"nonsense"}}), "nonsense", "gated_ffn");
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, WholeModel, ::testing::ValuesIn(kDenseFixtures),
