@@ -15,24 +15,31 @@ Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size
     double value, low, high;
     const char* range;
   };
-  const double infinity = std::numeric_limits<double>::max();
+  // Far beyond any use, and small enough that no sum or product of them leaves the range of a double.
+  constexpr double kMost = 1e30;
   const Bound bounds[] = {
-      {"temperature", o.temperature, 0, infinity, "0 (greedy) or more"},
+      {"temperature", o.temperature, 0, kMost, "0 (greedy) or more"},
       {"top-p", o.top_p, 0, 1, "between 0 and 1"},
       {"min-p", o.min_p, 0, 1, "between 0 and 1"},
-      {"repeat-penalty", o.repeat_penalty, 1e-6, infinity, "above 0; 1 is off"},
-      {"presence-penalty", o.presence_penalty, -infinity, infinity, "a finite number"},
-      {"frequency-penalty", o.frequency_penalty, -infinity, infinity, "a finite number"},
+      {"repeat-penalty", o.repeat_penalty, 1e-6, kMost, "above 0; 1 is off"},
+      {"presence-penalty", o.presence_penalty, -kMost, kMost, "a number, 0 is off"},
+      {"frequency-penalty", o.frequency_penalty, -kMost, kMost, "a number, 0 is off"},
   };
   for (const Bound& b : bounds) {
     if (b.value >= b.low && b.value <= b.high) continue;  // NaN fails both
     return fail(ErrorCode::kUsage, "The {} {} is out of range; it must be {}.", b.name, b.value, b.range);
   }
   for (const auto& [id, bias] : o.logit_bias) {
-    if (id < 0 || static_cast<std::uint32_t>(id) >= vocab_size || std::isnan(bias) || bias == infinity) {
-      return fail(ErrorCode::kUsage,
-                  "The logit bias {}={} is refused: ids go from 0 to {} and biases are numbers.", id, bias,
+    if (id < 0 || static_cast<std::uint32_t>(id) >= vocab_size) {
+      return fail(ErrorCode::kUsage, "The logit bias {}={} names no token; ids go from 0 to {}.", id, bias,
                   vocab_size - 1);
+    }
+    // Minus infinity rules a token out; plus infinity would leave no probabilities.
+    if (std::isnan(bias) || bias > kMost) {
+      return fail(ErrorCode::kUsage,
+                  "The logit bias {}={} is out of range; it must be a number, or -inf to rule "
+                  "the token out.",
+                  id, bias);
     }
   }
   for (const std::string& stop : o.stop) {
@@ -77,7 +84,9 @@ void Sampler::keep_probable(std::vector<double>& probabilities) {
   double sum = 0;
   std::size_t keep = 0;
   while (keep < probabilities.size()) {
-    if (keep > 0 && (sum >= options_.top_p || probabilities[keep] < options_.min_p * probabilities[0])) break;
+    // What is ruled out never wins, not even by rounding.
+    const double p = probabilities[keep];
+    if (keep > 0 && (sum >= options_.top_p || p < options_.min_p * probabilities[0] || p == 0)) break;
     sum += probabilities[keep++];
   }
   probabilities.resize(keep);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include <fmt/ranges.h>
+
 #include "base/text.h"
 #include "model/families/rules.h"
 
@@ -33,28 +35,46 @@ Result<const FamilyRule*> find_family(const ConfigReader& config) {
               config.source(), printable(*type), join(known, ", "));
 }
 
-// eos_token_id is a number or a list, in generation_config.json (which decides) or config.json.
-Status read_eos(const ConfigReader& reader, ModelSpec& spec) {
-  if (!spec.eos_ids.empty() || !reader.has("eos_token_id")) return {};
-  std::vector<std::uint64_t> ids;
-  if (reader.json().contains("eos_token_id") && reader.json()["eos_token_id"].is_array()) {
-    DOPPLER_ASSIGN(const auto list, reader.get_uints("eos_token_id"));
-    ids = list.value_or(ids);
+// A special token's ids, given as a number or a list; empty if the key is absent or says -1, which some files
+// write for "none".
+Result<std::vector<std::int32_t>> read_ids(const ConfigReader& reader, const std::string& key,
+                                           std::uint32_t vocab) {
+  std::vector<std::uint64_t> read;
+  if (!reader.has(key) || reader.json()[key] == -1) return std::vector<std::int32_t>();
+  if (reader.json()[key].is_array()) {
+    DOPPLER_ASSIGN(const auto list, reader.get_uints(key));
+    read = list.value_or(read);
   } else {
-    DOPPLER_ASSIGN(const auto id, reader.get_uint("eos_token_id"));
-    if (id) ids.push_back(*id);
+    DOPPLER_ASSIGN(const auto id, reader.get_uint(key));
+    if (id) read.push_back(*id);
   }
-  std::vector<std::string> text;
-  for (const std::uint64_t id : ids) {
-    if (id >= spec.vocab_size) {
+  std::vector<std::int32_t> ids;
+  for (const std::uint64_t id : read) {
+    if (id >= vocab) {
       return fail(ErrorCode::kCorrupt,
-                  "The {} says eos_token_id = {}, but the vocabulary has {} tokens. Correct it.",
-                  reader.source(), id, spec.vocab_size);
+                  "The value {} = {} is outside the vocabulary of {} tokens. Correct it.", reader.where(key),
+                  id, vocab);
     }
-    spec.eos_ids.push_back(static_cast<std::int32_t>(id));
-    text.push_back(std::to_string(id));
+    ids.push_back(static_cast<std::int32_t>(id));
   }
-  spec.sources.push_back({"eos_token_id", join(text, ", "), reader.where("eos_token_id")});
+  return ids;
+}
+
+// bos, eos and pad: the first of `readers` that knows one decides.
+Status read_special_ids(std::span<const ConfigReader> readers, ModelSpec& spec) {
+  std::vector<std::int32_t> bos, pad;
+  const std::pair<const char*, std::vector<std::int32_t>*> wanted[] = {
+      {"bos_token_id", &bos}, {"eos_token_id", &spec.eos_ids}, {"pad_token_id", &pad}};
+  for (const auto& [key, ids] : wanted) {
+    for (const ConfigReader& reader : readers) {
+      DOPPLER_ASSIGN(*ids, read_ids(reader, key, spec.vocab_size));
+      if (ids->empty()) continue;
+      spec.sources.push_back({key, fmt::format("{}", fmt::join(*ids, ", ")), reader.where(key)});
+      break;
+    }
+  }
+  if (!bos.empty()) spec.bos_id = bos[0];
+  if (!pad.empty()) spec.pad_id = pad[0];
   return {};
 }
 
@@ -68,10 +88,13 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
   ModelSpec spec;
   SpecBuilder builder(reader, spec, std::string(family->name));
   DOPPLER_TRY(family->fill(builder));
-  if (generation_config != nullptr)
-    DOPPLER_TRY(read_eos(ConfigReader(*generation_config, "generation_config.json"), spec));
-  DOPPLER_TRY(read_eos(reader, spec));
-  DOPPLER_TRY(read_eos(top, spec));
+  // What generates text decides over what describes the model; a multimodal file may hold them outside
+  // text_config.
+  std::vector<ConfigReader> readers;
+  if (generation_config != nullptr) readers.emplace_back(*generation_config, "generation_config.json");
+  readers.push_back(reader);
+  if (text) readers.push_back(top);
+  DOPPLER_TRY(read_special_ids(readers, spec));
   return spec;
 }
 

@@ -15,7 +15,7 @@ namespace doppler {
 struct FamilyRule {
   std::string_view name;
   std::span<const std::string_view> model_types;  // config.json: model_type
-  Status (*fill)(SpecBuilder& builder);  // reads everything but the special ids of generation_config.json
+  Status (*fill)(SpecBuilder& builder);           // reads everything but the special ids
   std::span<const WeightName> weight_names;
 };
 

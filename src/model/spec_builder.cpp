@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "model/rope.h"
 
 namespace doppler {
 namespace {
@@ -97,41 +98,38 @@ Result<Activation> parse_activation(std::string_view name, const std::string& wh
     if (known.name == name) return known.activation;
   }
   return fail(ErrorCode::kUnsupported,
-              "The {} names the activation {}, but Doppler knows silu, gelu and gelu_pytorch_tanh.", where,
-              printable(name));
+              "The value {} names the activation {}, but Doppler knows silu, gelu and gelu_pytorch_tanh.",
+              where, printable(name));
 }
 
 namespace {
 
-Status read_special_ids(SpecBuilder& builder) {
-  const ConfigReader& config = builder.config();
-  ModelSpec& spec = builder.spec();
-  const auto read_id = [&](std::string_view key, std::int32_t& id) -> Status {
-    DOPPLER_ASSIGN(const std::optional<std::uint64_t> read, config.get_uint(key));
-    if (!read) return {};
-    if (*read >= spec.vocab_size) {
-      return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but the vocabulary has {} tokens. Correct it.",
-                  config.source(), key, *read, spec.vocab_size);
-    }
-    id = static_cast<std::int32_t>(*read);
-    builder.note(std::string(key), std::to_string(id), config.where(key));
-    return {};
-  };
-  DOPPLER_TRY(read_id("bos_token_id", spec.bos_id));
-  DOPPLER_TRY(read_id("pad_token_id", spec.pad_id));
-  return {};
+// The value of `key`, else the family's default, else what follows from other values.
+Result<std::uint32_t> get_or_derive(SpecBuilder& builder, const std::string& path, std::string_view key,
+                                    std::optional<std::uint64_t> fallback, std::uint32_t derived,
+                                    std::string rule) {
+  if (builder.config().has(key) || fallback) return builder.get_uint(path, key, fallback);
+  builder.note(path, std::to_string(derived), "derived: " + std::move(rule));
+  return derived;
 }
 
 Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults, AttentionSpec& attention) {
-  const ModelSpec& spec = builder.spec();
+  const std::uint32_t hidden = builder.spec().hidden;
   DOPPLER_ASSIGN(attention.heads,
                  builder.get_uint("attention.heads", "num_attention_heads", defaults.num_attention_heads));
   DOPPLER_ASSIGN(attention.kv_heads,
-                 builder.get_uint("attention.kv_heads", "num_key_value_heads",
-                                  defaults.num_key_value_heads.value_or(attention.heads)));
+                 get_or_derive(builder, "attention.kv_heads", "num_key_value_heads",
+                               defaults.num_key_value_heads, attention.heads, "num_attention_heads"));
+  if (!builder.config().has("head_dim") && !defaults.head_dim && hidden % attention.heads != 0) {
+    return fail(
+        ErrorCode::kCorrupt,
+        "The {} says hidden_size = {} and num_attention_heads = {}, but without head_dim the first must be a "
+        "multiple of the second. Correct it.",
+        builder.config().source(), hidden, attention.heads);
+  }
   DOPPLER_ASSIGN(attention.head_dim,
-                 builder.get_uint("attention.head_dim", "head_dim",
-                                  defaults.head_dim.value_or(spec.hidden / attention.heads)));
+                 get_or_derive(builder, "attention.head_dim", "head_dim", defaults.head_dim,
+                               hidden / attention.heads, "hidden_size / num_attention_heads"));
   if (attention.heads % attention.kv_heads != 0) {
     return fail(ErrorCode::kCorrupt,
                 "The {} says num_attention_heads = {} and num_key_value_heads = {}, but the first must be a "
@@ -184,20 +182,16 @@ Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
   DOPPLER_TRY(read_attention_sizes(builder, defaults, layer.attention));
   DOPPLER_ASSIGN(layer.ffn.width,
                  builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
-  // hidden_activation is Gemma's key; its configs carry an outdated hidden_act beside it.
-  const std::string_view key = config.has("hidden_activation") ? "hidden_activation" : "hidden_act";
-  const bool gemma = spec.family.starts_with("gemma");
-  DOPPLER_ASSIGN(const std::optional<std::string> activation,
-                 config.get_string(gemma ? "hidden_activation" : key));
-  const bool from_config = activation.has_value();
+  const std::string_view key = defaults.activation_key;
+  DOPPLER_ASSIGN(const std::optional<std::string> activation, config.get_string(key));
   DOPPLER_ASSIGN(layer.ffn.activation,
-                 parse_activation(from_config ? *activation : defaults.activation, config.source()));
+                 parse_activation(activation.value_or(std::string(defaults.activation)), config.where(key)));
   builder.note("ffn.activation", std::string(name_of(layer.ffn.activation)),
-               from_config ? config.where(gemma ? "hidden_activation" : key) : builder.default_source());
+               activation ? config.where(key) : builder.default_source());
   spec.layers.assign(layers, layer);
   set_attention_scale(builder, 1 / std::sqrt(static_cast<double>(layer.attention.head_dim)),
                       "derived: 1 / sqrt(head_dim)");
-  return read_special_ids(builder);
+  return {};
 }
 
 void set_attention_scale(SpecBuilder& builder, double scale, std::string source) {
@@ -208,12 +202,6 @@ void set_attention_scale(SpecBuilder& builder, double scale, std::string source)
 }
 
 namespace {
-
-// One set of rope values: where to read them, and what they are for messages.
-struct RopeSection {
-  const ConfigReader& values;  // holds rope_theta (new style)
-  std::string path;            // "attention.rope" or "attention.rope[sliding]"
-};
 
 Result<RopeScalingKind> parse_rope_type(std::string_view name, const std::string& where) {
   struct Known {
@@ -230,9 +218,10 @@ Result<RopeScalingKind> parse_rope_type(std::string_view name, const std::string
   for (const Known& known : kKnown) {
     if (known.name == name) return known.kind;
   }
-  return fail(ErrorCode::kUnsupported,
-              "The {} names the rope type {}, but Doppler knows default, linear, llama3, yarn and longrope.",
-              where, printable(name));
+  return fail(
+      ErrorCode::kUnsupported,
+      "The value {} names the rope type {}, but Doppler knows default, linear, llama3, yarn and longrope.",
+      where, printable(name));
 }
 
 Result<double> positive(const ConfigReader& values, std::string_view key, std::optional<double> fallback) {
@@ -249,106 +238,181 @@ Result<double> positive(const ConfigReader& values, std::string_view key, std::o
   return value;
 }
 
+// The factor if it is there, else how much longer the context is than the original one.
+Result<double> read_stretch(const ConfigReader& values, double context, const RopeScaling& scaling) {
+  return positive(values, "factor", context / scaling.original_context);
+}
+
 Status read_longrope(const ConfigReader& values, std::uint32_t rotary_dim, double context,
                      RopeScaling& scaling) {
   DOPPLER_ASSIGN(const auto short_factor, values.get_numbers("short_factor"));
   DOPPLER_ASSIGN(const auto long_factor, values.get_numbers("long_factor"));
   for (const auto* factors : {&short_factor, &long_factor}) {
-    const bool positive_all =
+    const bool all_positive =
         *factors && std::all_of((*factors)->begin(), (*factors)->end(), [](double f) { return f > 0; });
-    if (!positive_all || (*factors)->size() != rotary_dim / 2) {
+    if (!all_positive || (*factors)->size() != rotary_dim / 2) {
       return fail(ErrorCode::kCorrupt,
                   "The {} needs short_factor and long_factor of {} positive numbers each. Correct it.",
                   values.source(), rotary_dim / 2);
     }
   }
   scaling.short_factor = *short_factor, scaling.long_factor = *long_factor;
-  const double stretch = context / scaling.original_context;
+  DOPPLER_ASSIGN(const double stretch, read_stretch(values, context, scaling));
   const double published =
       stretch <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(scaling.original_context));
   DOPPLER_ASSIGN(scaling.attention_factor, positive(values, "attention_factor", published));
   return {};
 }
 
+Status read_yarn(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
+                 RopeScaling& scaling) {
+  DOPPLER_ASSIGN(scaling.factor, read_stretch(values, builder.spec().context_length, scaling));
+  builder.note(
+      path + ".scaling.factor", number_text(scaling.factor),
+      values.has("factor") ? values.where("factor") : "derived: max_position_embeddings / original context");
+  DOPPLER_ASSIGN(scaling.beta_fast, positive(values, "beta_fast", 32.0));
+  DOPPLER_ASSIGN(scaling.beta_slow, positive(values, "beta_slow", 1.0));
+  DOPPLER_ASSIGN(const std::optional<bool> truncate, values.get_bool("truncate"));
+  scaling.truncate = truncate.value_or(true);
+  // DeepSeek gives two weights of the logarithm, whose quotient counts.
+  const auto magnitude = [&](double weight) {
+    return scaling.factor <= 1 ? 1 : 0.1 * weight * std::log(scaling.factor) + 1;
+  };
+  double published = magnitude(1);
+  if (values.has("mscale") && values.has("mscale_all_dim")) {
+    DOPPLER_ASSIGN(const double mscale, positive(values, "mscale", std::nullopt));
+    DOPPLER_ASSIGN(const double mscale_all_dim, positive(values, "mscale_all_dim", std::nullopt));
+    published = magnitude(mscale) / magnitude(mscale_all_dim);
+  }
+  DOPPLER_ASSIGN(scaling.attention_factor, positive(values, "attention_factor", published));
+  return {};
+}
+
+Status read_llama3(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
+                   RopeScaling& scaling) {
+  DOPPLER_ASSIGN(scaling.low_freq_factor, positive(values, "low_freq_factor", std::nullopt));
+  DOPPLER_ASSIGN(scaling.high_freq_factor, positive(values, "high_freq_factor", std::nullopt));
+  builder.note(path + ".scaling.low_freq_factor", number_text(scaling.low_freq_factor),
+               values.where("low_freq_factor"));
+  builder.note(path + ".scaling.high_freq_factor", number_text(scaling.high_freq_factor),
+               values.where("high_freq_factor"));
+  if (scaling.low_freq_factor < scaling.high_freq_factor) return {};
+  return fail(ErrorCode::kCorrupt, "The value {} = {} must be below high_freq_factor = {}. Correct it.",
+              values.where("low_freq_factor"), scaling.low_freq_factor, scaling.high_freq_factor);
+}
+
+// The older spelling is "type"; where both stand, rope_type is the current one.
+std::string_view type_key(const ConfigReader& values) {
+  return values.has("rope_type") ? "rope_type" : "type";
+}
+
 // `values` is the object that holds rope_type and its parameters: rope_parameters, or the older rope_scaling.
 Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
                     RopeSpec& rope) {
   const ConfigReader& config = builder.config();
-  // The older spelling is "type"; where both stand, rope_type is the current one.
-  const std::string_view key = values.has("rope_type") ? "rope_type" : "type";
+  const std::string_view key = type_key(values);
   DOPPLER_ASSIGN(const std::optional<std::string> type, values.get_string(key));
   RopeScaling& s = rope.scaling;
   DOPPLER_ASSIGN(s.kind, parse_rope_type(type.value_or("default"), values.where(key)));
   builder.note(path + ".scaling", std::string(name_of(s.kind)),
                type ? values.where(key) : builder.default_source());
   if (s.kind == RopeScalingKind::kNone) return {};
-  const double context = builder.spec().context_length;
-  if (s.kind != RopeScalingKind::kLongRope) {
+  if (s.kind == RopeScalingKind::kLinear || s.kind == RopeScalingKind::kLlama3) {
     DOPPLER_ASSIGN(s.factor, positive(values, "factor", std::nullopt));
     builder.note(path + ".scaling.factor", number_text(s.factor), values.where("factor"));
   }
   if (s.kind == RopeScalingKind::kLinear) return {};
   // Phi-3 keeps original_max_position_embeddings beside rope_scaling, newer files inside.
-  const bool inside = values.has("original_max_position_embeddings");
-  DOPPLER_ASSIGN(s.original_context,
-                 positive(inside ? values : config, "original_max_position_embeddings",
-                          s.kind == RopeScalingKind::kLlama3 ? std::nullopt : std::optional(context)));
+  const std::string_view original = "original_max_position_embeddings";
+  const ConfigReader& from = values.has(original) ? values : config;
+  const double context = builder.spec().context_length;
+  DOPPLER_ASSIGN(
+      s.original_context,
+      positive(from, original, s.kind == RopeScalingKind::kLlama3 ? std::nullopt : std::optional(context)));
   builder.note(path + ".scaling.original_context", number_text(s.original_context),
-               (inside ? values : config).where("original_max_position_embeddings"));
-  if (s.kind == RopeScalingKind::kLlama3) {
-    DOPPLER_ASSIGN(s.low_freq_factor, positive(values, "low_freq_factor", std::nullopt));
-    DOPPLER_ASSIGN(s.high_freq_factor, positive(values, "high_freq_factor", std::nullopt));
-    builder.note(path + ".scaling.low_freq_factor", number_text(s.low_freq_factor),
-                 values.where("low_freq_factor"));
-    builder.note(path + ".scaling.high_freq_factor", number_text(s.high_freq_factor),
-                 values.where("high_freq_factor"));
-    if (s.low_freq_factor >= s.high_freq_factor) {
-      return fail(ErrorCode::kCorrupt, "The value {} = {} must be below high_freq_factor = {}. Correct it.",
-                  values.where("low_freq_factor"), s.low_freq_factor, s.high_freq_factor);
-    }
-  } else if (s.kind == RopeScalingKind::kYarn) {
-    DOPPLER_ASSIGN(s.beta_fast, positive(values, "beta_fast", 32.0));
-    DOPPLER_ASSIGN(s.beta_slow, positive(values, "beta_slow", 1.0));
-    DOPPLER_ASSIGN(const std::optional<bool> truncate, values.get_bool("truncate"));
-    s.truncate = truncate.value_or(true);
-    const double published = s.factor <= 1 ? 1 : 0.1 * std::log(s.factor) + 1;
-    DOPPLER_ASSIGN(s.attention_factor, positive(values, "attention_factor", published));
-  } else {
-    DOPPLER_TRY(read_longrope(values, rope.rotary_dim, context, s));
-  }
-  if (s.kind != RopeScalingKind::kLlama3) {
-    builder.note(path + ".scaling.attention_factor", number_text(s.attention_factor),
-                 values.has("attention_factor") ? values.where("attention_factor")
-                                                : "derived: from the scaling factor");
-  }
+               from.has(original) ? from.where(original) : "derived: max_position_embeddings");
+  if (s.kind == RopeScalingKind::kLlama3) return read_llama3(builder, values, path, s);
+  if (s.kind == RopeScalingKind::kYarn) DOPPLER_TRY(read_yarn(builder, values, path, s));
+  if (s.kind == RopeScalingKind::kLongRope) DOPPLER_TRY(read_longrope(values, rope.rotary_dim, context, s));
+  builder.note(
+      path + ".scaling.attention_factor", number_text(s.attention_factor),
+      values.has("attention_factor") ? values.where("attention_factor") : "derived: from the scaling factor");
   return {};
 }
 
 Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
-                       RopeSpec& rope, std::uint32_t head_dim) {
+                       RopeSpec& rope) {
+  const std::uint32_t head_dim = builder.spec().layers.front().attention.head_dim;
+  rope.rotary_dim = head_dim;
   const ConfigReader& from = values.has("partial_rotary_factor") ? values : builder.config();
   DOPPLER_ASSIGN(const std::optional<double> part, from.get_number("partial_rotary_factor"));
-  rope.rotary_dim = static_cast<std::uint32_t>(head_dim * std::clamp(part.value_or(1.0), 0.0, 1.0));
-  if (rope.rotary_dim < 2 || rope.rotary_dim % 2 != 0) {
+  if (!part) return {};
+  const std::string where = from.where("partial_rotary_factor");
+  if (!(*part > 0 && *part <= 1)) {
+    return fail(ErrorCode::kCorrupt, "The value {} = {} must lie above 0 and at most at 1. Correct it.",
+                where, *part);
+  }
+  rope.rotary_dim = static_cast<std::uint32_t>(head_dim * *part);
+  if (rope.rotary_dim == 0 || rope.rotary_dim % 2 != 0) {
     return fail(ErrorCode::kCorrupt,
                 "The value {} = {} leaves {} rotary dims of {}; it must be an even number. Correct it.",
-                from.where("partial_rotary_factor"), *part, rope.rotary_dim, head_dim);
+                where, *part, rope.rotary_dim, head_dim);
   }
-  if (part)
-    builder.note(path + ".rotary_dim", std::to_string(rope.rotary_dim), from.where("partial_rotary_factor"));
+  builder.note(path + ".rotary_dim", std::to_string(rope.rotary_dim), where);
   return {};
 }
 
-// New style: `values` holds theta and scaling of one layer type.
-Status read_rope_set(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
-                     double default_theta, RopeSpec& rope, std::uint32_t head_dim) {
-  const bool inside = values.has("rope_theta");
-  const ConfigReader& from = inside ? values : builder.config();
-  DOPPLER_ASSIGN(rope.theta, positive(from, "rope_theta", default_theta));
-  builder.note(path + ".theta", number_text(rope.theta),
-               from.has("rope_theta") ? from.where("rope_theta") : builder.default_source());
-  DOPPLER_TRY(read_rotary_dim(builder, values, path, rope, head_dim));
-  return read_scaling(builder, values, path, rope);
+// One set of rope values: its name in reports, the older top-level key of its theta, and theta's default.
+struct RopeSet {
+  std::string path;
+  std::string_view old_key;
+  double default_theta;
+};
+
+// theta stands in `values` or, in older files, beside them. Saying it twice is fine, saying two things is
+// not.
+Status read_theta(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
+  const ConfigReader& config = builder.config();
+  const bool inside = values.has("rope_theta"), outside = config.has(set.old_key);
+  const ConfigReader& from = inside ? values : config;
+  const std::string_view key = inside ? "rope_theta" : set.old_key;
+  DOPPLER_ASSIGN(rope.theta, positive(from, key, set.default_theta));
+  if (inside && outside) {
+    DOPPLER_ASSIGN(const double other, positive(config, set.old_key, std::nullopt));
+    if (other != rope.theta) {
+      return fail(ErrorCode::kCorrupt, "The value {} = {} contradicts {} = {}. Remove the wrong one.",
+                  values.where("rope_theta"), rope.theta, config.where(set.old_key), other);
+    }
+  }
+  builder.note(set.path + ".theta", number_text(rope.theta),
+               inside || outside ? from.where(key) : builder.default_source());
+  return {};
+}
+
+Status read_rope_set(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
+  DOPPLER_TRY(read_theta(builder, values, set, rope));
+  DOPPLER_TRY(read_rotary_dim(builder, values, set.path, rope));
+  DOPPLER_TRY(read_scaling(builder, values, set.path, rope));
+  const RopeTable table = make_rope_table(rope, builder.spec().context_length);
+  const auto usable = [](double x) { return std::isfinite(x) && x >= 0; };
+  if (usable(table.magnitude) &&
+      std::all_of(table.inverse_frequency.begin(), table.inverse_frequency.end(), usable)) {
+    return {};
+  }
+  return fail(
+      ErrorCode::kCorrupt,
+      "The rope values of the {} (rope_theta = {}, rope type {}) give no finite angles. Correct them.",
+      values.source(), rope.theta, name_of(rope.scaling.kind));
+}
+
+// Both styles in one file must name one rope type.
+Status check_styles_agree(const ConfigReader& parameters, const ConfigReader& scaling) {
+  DOPPLER_ASSIGN(const auto now, parameters.get_string(type_key(parameters)));
+  DOPPLER_ASSIGN(const auto before, scaling.get_string(type_key(scaling)));
+  if (now.value_or("default") == before.value_or("default")) return {};
+  return fail(ErrorCode::kCorrupt, "The value {} = {} contradicts {} = {}. Remove the wrong one.",
+              parameters.where(type_key(parameters)), printable(now.value_or("default")),
+              scaling.where(type_key(scaling)), printable(before.value_or("default")));
 }
 
 }  // namespace
@@ -356,37 +420,33 @@ Status read_rope_set(SpecBuilder& builder, const ConfigReader& values, const std
 Status read_rope(SpecBuilder& builder, double default_theta, std::optional<double> local_theta) {
   ModelSpec& spec = builder.spec();
   const ConfigReader& config = builder.config();
-  const std::uint32_t head_dim = spec.layers.front().attention.head_dim;
-  RopeSpec full;
-  full.rotary_dim = head_dim;
-  RopeSpec sliding = full;
+  static const Json kEmpty = Json::object();
+  const ConfigReader nothing(kEmpty, config.source());
   DOPPLER_ASSIGN(const std::optional<ConfigReader> parameters, config.get_object("rope_parameters"));
   DOPPLER_ASSIGN(const std::optional<ConfigReader> scaling, config.get_object("rope_scaling"));
   const bool by_type =
       parameters && (parameters->has("full_attention") || parameters->has("sliding_attention"));
-  const char* full_path = local_theta ? "attention.rope[full]" : "attention.rope";
+  ConfigReader full_values = parameters ? *parameters : scaling ? *scaling : nothing;
+  // Sliding layers share the rope of the others, unless the family gives them a theta of their own: that one
+  // is never scaled by what stands for all.
+  ConfigReader sliding_values = local_theta ? nothing : full_values;
   if (by_type) {
-    DOPPLER_ASSIGN(const std::optional<ConfigReader> full_values, parameters->get_object("full_attention"));
-    DOPPLER_ASSIGN(const std::optional<ConfigReader> sliding_values,
-                   parameters->get_object("sliding_attention"));
-    DOPPLER_TRY(
-        read_rope_set(builder, full_values.value_or(*parameters), full_path, default_theta, full, head_dim));
-    DOPPLER_TRY(read_rope_set(builder, sliding_values.value_or(*parameters), "attention.rope[sliding]",
-                              local_theta.value_or(default_theta), sliding, head_dim));
-  } else {
-    DOPPLER_TRY(read_rope_set(builder,
-                              parameters ? *parameters
-                              : scaling  ? *scaling
-                                         : config,
-                              full_path, default_theta, full, head_dim));
-    sliding = full;
-    if (local_theta) {  // sliding layers keep the unscaled rope of their own theta
-      sliding = RopeSpec{.theta = *local_theta, .rotary_dim = full.rotary_dim, .scaling = {}};
-      DOPPLER_ASSIGN(sliding.theta, positive(config, "rope_local_base_freq", *local_theta));
-      builder.note("attention.rope[sliding].theta", number_text(sliding.theta),
-                   config.has("rope_local_base_freq") ? config.where("rope_local_base_freq")
-                                                      : builder.default_source());
-    }
+    DOPPLER_ASSIGN(const std::optional<ConfigReader> of_full, parameters->get_object("full_attention"));
+    DOPPLER_ASSIGN(const std::optional<ConfigReader> of_sliding, parameters->get_object("sliding_attention"));
+    full_values = of_full.value_or(nothing);
+    sliding_values = of_sliding.value_or(nothing);
+  }
+  if (parameters && scaling) DOPPLER_TRY(check_styles_agree(full_values, *scaling));
+  const bool separate = by_type || local_theta;
+  RopeSpec full;
+  DOPPLER_TRY(read_rope_set(
+      builder, full_values,
+      {separate ? "attention.rope[full]" : "attention.rope", "rope_theta", default_theta}, full));
+  RopeSpec sliding = full;
+  if (separate) {
+    const RopeSet set = {"attention.rope[sliding]", local_theta ? "rope_local_base_freq" : "rope_theta",
+                         local_theta.value_or(default_theta)};
+    DOPPLER_TRY(read_rope_set(builder, sliding_values, set, sliding));
   }
   for (LayerSpec& layer : spec.layers) {
     layer.attention.rope = layer.attention.kind == AttentionKind::kFull ? full : sliding;

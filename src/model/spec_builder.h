@@ -20,7 +20,7 @@ struct ConfigDefaults {
   double rms_norm_eps = 1e-6;
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
-  std::string_view activation = "silu";
+  std::string_view activation = "silu", activation_key = "hidden_act";
 };
 
 class SpecBuilder {
@@ -52,7 +52,7 @@ class SpecBuilder {
 
 // The parts every family shares. Each fills the spec from `builder` and notes its values.
 
-// Sizes, norm, head tie and special ids; makes the layers, all alike, with attention sizes and the
+// Sizes, norm and head tie; makes the layers, all alike, with attention sizes and the
 // feed-forward.
 Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults);
 

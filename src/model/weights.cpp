@@ -1,6 +1,6 @@
 #include "model/weights.h"
 
-#include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <set>
 
@@ -48,6 +48,26 @@ struct Nesting {
 constexpr std::array<Nesting, 3> kNestings = {{{"model.", "lm_head."},
                                                {"language_model.model.", "language_model.lm_head."},
                                                {"model.language_model.", "lm_head."}}};
+
+// A layer's tensors that some models have and others do not, as checkpoints of any family spell them, and
+// what a spec says that leaves them out.
+struct OptionalTensor {
+  std::string_view suffix, flag;
+};
+constexpr std::array<OptionalTensor, 11> kOptionalTensors = {{
+    {".self_attn.q_norm.weight", "attention.qk_norm = false"},
+    {".self_attn.k_norm.weight", "attention.qk_norm = false"},
+    {".self_attn.q_proj.bias", "attention.qkv_bias = false"},
+    {".self_attn.k_proj.bias", "attention.qkv_bias = false"},
+    {".self_attn.v_proj.bias", "attention.qkv_bias = false"},
+    {".self_attn.o_proj.bias", "attention.o_bias = false"},
+    {".mlp.gate_proj.bias", "ffn.bias = false"},
+    {".mlp.up_proj.bias", "ffn.bias = false"},
+    {".mlp.down_proj.bias", "ffn.bias = false"},
+    // Beside it, post_attention_layernorm would be a norm of the attention result.
+    {".pre_feedforward_layernorm.weight", "post_attn_norm = false"},
+    {".post_feedforward_layernorm.weight", "post_ffn_norm = false"},
+}};
 
 class Binder {
  public:
@@ -97,7 +117,7 @@ class Binder {
     }
     if (tensor->shape != shape) {
       return fail(ErrorCode::kMismatch,
-                  "The tensor {} has the shape {}, but {} of config.json ask for {}. Check that config.json "
+                  "The tensor {} has the shape {}, but the spec ({}) asks for {}. Check that config.json "
                   "belongs to "
                   "these weights.",
                   name, describe_shape(tensor->shape), because, describe_shape(shape));
@@ -145,7 +165,8 @@ class Binder {
     if (spec_.fused_qkv) {
       const std::array<std::pair<WeightRole, std::uint64_t>, 3> parts = {
           {{WeightRole::kQ, a.q_width()}, {WeightRole::kK, a.kv_width()}, {WeightRole::kV, a.kv_width()}}};
-      DOPPLER_TRY(take_fused(WeightRole::kQkv, i, parts, "the attention heads"));
+      DOPPLER_TRY(
+          take_fused(WeightRole::kQkv, i, parts, "num_attention_heads, num_key_value_heads and head_dim"));
     } else {
       DOPPLER_TRY(
           take(WeightRole::kQ, i, {a.q_width(), hidden}, "num_attention_heads x head_dim and hidden_size"));
@@ -157,16 +178,17 @@ class Binder {
     DOPPLER_TRY(
         take(WeightRole::kO, i, {hidden, a.q_width()}, "hidden_size and num_attention_heads x head_dim"));
     if (a.qkv_bias) {
-      DOPPLER_TRY(take(WeightRole::kQBias, i, {a.q_width()}, "attention biases"));
-      DOPPLER_TRY(take(WeightRole::kKBias, i, {a.kv_width()}, "attention biases"));
-      DOPPLER_TRY(take(WeightRole::kVBias, i, {a.kv_width()}, "attention biases"));
+      DOPPLER_TRY(take(WeightRole::kQBias, i, {a.q_width()}, "attention.qkv_bias = true"));
+      DOPPLER_TRY(take(WeightRole::kKBias, i, {a.kv_width()}, "attention.qkv_bias = true"));
+      DOPPLER_TRY(take(WeightRole::kVBias, i, {a.kv_width()}, "attention.qkv_bias = true"));
     }
-    if (a.o_bias) DOPPLER_TRY(take(WeightRole::kOBias, i, {hidden}, "attention biases"));
+    if (a.o_bias) DOPPLER_TRY(take(WeightRole::kOBias, i, {hidden}, "attention.o_bias = true"));
     if (a.qk_norm) {
-      DOPPLER_TRY(take(WeightRole::kQNorm, i, {a.head_dim}, "q/k norms of head_dim"));
-      DOPPLER_TRY(take(WeightRole::kKNorm, i, {a.head_dim}, "q/k norms of head_dim"));
+      DOPPLER_TRY(take(WeightRole::kQNorm, i, {a.head_dim}, "attention.qk_norm = true and head_dim"));
+      DOPPLER_TRY(take(WeightRole::kKNorm, i, {a.head_dim}, "attention.qk_norm = true and head_dim"));
     }
-    if (layer.post_attn_norm) DOPPLER_TRY(take(WeightRole::kPostAttnNorm, i, {hidden}, "hidden_size"));
+    if (layer.post_attn_norm)
+      DOPPLER_TRY(take(WeightRole::kPostAttnNorm, i, {hidden}, "post_attn_norm = true and hidden_size"));
     DOPPLER_TRY(take(WeightRole::kFfnNorm, i, {hidden}, "hidden_size"));
     if (spec_.fused_gate_up) {
       const std::array<std::pair<WeightRole, std::uint64_t>, 2> parts = {
@@ -178,11 +200,12 @@ class Binder {
     }
     DOPPLER_TRY(take(WeightRole::kDown, i, {hidden, f.width}, "hidden_size and intermediate_size"));
     if (f.bias) {
-      DOPPLER_TRY(take(WeightRole::kGateBias, i, {f.width}, "mlp_bias"));
-      DOPPLER_TRY(take(WeightRole::kUpBias, i, {f.width}, "mlp_bias"));
-      DOPPLER_TRY(take(WeightRole::kDownBias, i, {hidden}, "mlp_bias"));
+      DOPPLER_TRY(take(WeightRole::kGateBias, i, {f.width}, "ffn.bias = true"));
+      DOPPLER_TRY(take(WeightRole::kUpBias, i, {f.width}, "ffn.bias = true"));
+      DOPPLER_TRY(take(WeightRole::kDownBias, i, {hidden}, "ffn.bias = true"));
     }
-    if (layer.post_ffn_norm) DOPPLER_TRY(take(WeightRole::kPostFfnNorm, i, {hidden}, "hidden_size"));
+    if (layer.post_ffn_norm)
+      DOPPLER_TRY(take(WeightRole::kPostFfnNorm, i, {hidden}, "post_ffn_norm = true and hidden_size"));
     return {};
   }
 
@@ -208,45 +231,15 @@ class Binder {
     return {};
   }
 
-  // The spec's flag that decides whether a role is used, for the message about a tensor it leaves out.
-  static std::string_view flag_of(WeightRole role) {
-    switch (role) {
-      case WeightRole::kQNorm:
-      case WeightRole::kKNorm:
-        return "attention.qk_norm = false";
-      case WeightRole::kQBias:
-      case WeightRole::kKBias:
-      case WeightRole::kVBias:
-      case WeightRole::kQkvBias:
-        return "attention.qkv_bias = false";
-      case WeightRole::kOBias:
-        return "attention.o_bias = false";
-      case WeightRole::kGateBias:
-      case WeightRole::kUpBias:
-      case WeightRole::kDownBias:
-        return "ffn.bias = false";
-      case WeightRole::kPostAttnNorm:
-        return "post_attn_norm = false";
-      case WeightRole::kPostFfnNorm:
-        return "post_ffn_norm = false";
-      default:
-        return {};
-    }
-  }
-
   Status check_surplus() const {
     for (const auto& [name, tensor] : store_.tensors()) {
       if (used_.contains(name) || is_known_surplus(name)) continue;
-      for (int layer = 0; layer < static_cast<int>(spec_.layers.size()); ++layer) {
-        for (std::size_t r = 0; r < static_cast<std::size_t>(WeightRole::kCount); ++r) {
-          const auto role = static_cast<WeightRole>(r);
-          if (flag_of(role).empty() || surplus_name(role, layer) != name) continue;
-          return fail(ErrorCode::kMismatch,
-                      "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that "
-                      "config.json "
-                      "belongs to these weights.",
-                      name, describe_shape(tensor.shape), flag_of(role), spec_.family);
-        }
+      if (const std::string_view flag = flag_against(name); !flag.empty()) {
+        return fail(
+            ErrorCode::kMismatch,
+            "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that config.json "
+            "belongs to these weights.",
+            printable(name), describe_shape(tensor.shape), flag, spec_.family);
       }
       return fail(ErrorCode::kMismatch,
                   "The tensor {} ({}, {}) is in the weights, but nothing in the {} family with "
@@ -258,23 +251,18 @@ class Binder {
     return {};
   }
 
-  // Names of optional tensors as checkpoints of any family spell them, even if this one's table leaves them
-  // out.
-  std::string surplus_name(WeightRole role, int layer) const {
-    static constexpr std::array<WeightName, 11> kOptional = {
-        {{WeightRole::kQNorm, "self_attn.q_norm.weight"},
-         {WeightRole::kKNorm, "self_attn.k_norm.weight"},
-         {WeightRole::kQBias, "self_attn.q_proj.bias"},
-         {WeightRole::kKBias, "self_attn.k_proj.bias"},
-         {WeightRole::kVBias, "self_attn.v_proj.bias"},
-         {WeightRole::kOBias, "self_attn.o_proj.bias"},
-         {WeightRole::kGateBias, "mlp.gate_proj.bias"},
-         {WeightRole::kUpBias, "mlp.up_proj.bias"},
-         {WeightRole::kDownBias, "mlp.down_proj.bias"},
-         {WeightRole::kPostAttnNorm, "pre_feedforward_layernorm.weight"},
-         {WeightRole::kPostFfnNorm, "post_feedforward_layernorm.weight"}}};
-    for (const WeightName& entry : kOptional) {
-      if (entry.role == role) return fmt::format("{}layers.{}.{}", nesting_.model, layer, entry.name);
+  // The spec's value because of which a layer's optional tensor goes unused, or nothing if the name is none
+  // of one of the spec's layers.
+  std::string_view flag_against(std::string_view name) const {
+    const std::string prefix = std::string(nesting_.model) + "layers.";
+    if (!name.starts_with(prefix)) return {};
+    name.remove_prefix(prefix.size());
+    std::uint32_t layer = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
+    if (error != std::errc() || layer >= spec_.layers.size()) return {};
+    name.remove_prefix(static_cast<std::size_t>(end - name.data()));
+    for (const OptionalTensor& optional : kOptionalTensors) {
+      if (name == optional.suffix) return optional.flag;
     }
     return {};
   }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 
 #include "plan/plan.h"
@@ -29,15 +30,20 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
 class Checker {
  public:
   Checker(const Plan& plan, const Weights& weights)
-      : plan_(plan), weights_(weights), written_(plan.values.size()) {}
+      : plan_(plan), weights_(weights), written_(plan.values.size()), emitted_(plan.values.size()) {}
 
   Status check() {
     for (index_ = 0; index_ < plan_.ops.size(); ++index_) {
       const Op& op = plan_.ops[index_];
       DOPPLER_TRY(check_form(op));
+      DOPPLER_TRY(check_rows(op));
       DOPPLER_TRY(check_widths(op));
     }
     if (plan_.logits >= written_.size() || !written_[plan_.logits]) return wrong("never writes its logits");
+    const Value& logits = plan_.values[plan_.logits];
+    if (logits.width != plan_.vocab_size || logits.rows != Rows::kWanted) {
+      return wrong("has logits that are not one row of the vocabulary for each wanted token");
+    }
     return {};
   }
 
@@ -68,8 +74,12 @@ class Checker {
     for (const auto* list : {&op.outputs, &op.emits}) {
       for (const ValueId id : *list) {
         if (id >= written_.size()) return wrong("writes a value that does not exist");
-        if (written_[id]) return wrong(fmt::format("writes {} a second time", value_name(plan_, id)));
-        if (list == &op.outputs) written_[id] = true;
+        if (written_[id] || emitted_[id])
+          return wrong(fmt::format("writes {} a second time", value_name(plan_, id)));
+        if (plan_.values[id].heads == 0)
+          return wrong(fmt::format("writes {} of no heads", value_name(plan_, id)));
+        // What is only emitted exists only while a tap looks, so nothing may read it.
+        (list == &op.outputs ? written_ : emitted_)[id] = true;
       }
     }
     for (const WeightId id : op.weights) {
@@ -102,11 +112,38 @@ class Checker {
     return {};
   }
 
-  Status check_widths(const Op& op) const {
-    for (std::size_t i = 0; i < op.outputs.size(); ++i) {
-      const bool same_rows = op.inputs.empty() || in(op, 0).rows == out(op, i).rows;
-      if (same_rows == (op.kind == OpKind::kSelect)) return wrong("changes which tokens it has rows for");
+  // Values have rows for all tokens up to the one select, and for the wanted ones after it.
+  Status check_rows(const Op& op) const {
+    const bool select = op.kind == OpKind::kSelect;
+    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention || select;
+    const Rows before = op.inputs.empty() ? Rows::kAll : in(op, 0).rows;
+    const Rows after = select ? Rows::kWanted : before;
+    const auto have = [&](const std::vector<ValueId>& ids, Rows rows) {
+      return std::all_of(ids.begin(), ids.end(), [&](ValueId id) { return plan_.values[id].rows == rows; });
+    };
+    if (all_tokens && before != Rows::kAll) return wrong("needs rows for all tokens");
+    if (!have(op.inputs, before)) return wrong("reads values with rows for different tokens");
+    if (!have(op.outputs, after) || !have(op.emits, after))
+      return wrong("changes which tokens it has rows for");
+    return {};
+  }
+
+  Status check_attention(const Op& op) const {
+    const auto& a = std::get<AttentionParams>(op.params);
+    const std::uint64_t q = std::uint64_t{a.heads} * a.head_dim, kv = std::uint64_t{a.kv_heads} * a.head_dim;
+    const bool fits = a.head_dim > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0 && in(op, 0).width == q &&
+                      in(op, 1).width == kv && in(op, 2).width == kv && out(op).width == q;
+    if (!fits) return wrong("has heads that do not match its inputs");
+    if (op.layer < 0 || static_cast<std::size_t>(op.layer) >= plan_.kv_layers.size()) {
+      return wrong("has no layer in the cache");
     }
+    const KvLayer& cache = plan_.kv_layers[static_cast<std::size_t>(op.layer)];
+    const bool cached =
+        cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim && cache.window == a.window;
+    return cached ? Status{} : wrong("does not match its layer in the cache");
+  }
+
+  Status check_widths(const Op& op) const {
     switch (op.kind) {
       case OpKind::kEmbed:
         return weight_is(op.weights[0], plan_.vocab_size, out(op).width)
@@ -128,14 +165,8 @@ class Checker {
         const bool fits = in(op, 0).width == out(op).width && pairs * 2 <= out(op).width / out(op).heads;
         return fits ? Status{} : wrong("turns more dims than a head has");
       }
-      case OpKind::kAttention: {
-        const auto& a = std::get<AttentionParams>(op.params);
-        const bool fits = in(op, 0).width == a.heads * a.head_dim &&
-                          in(op, 1).width == a.kv_heads * a.head_dim && in(op, 2).width == in(op, 1).width &&
-                          out(op).width == in(op, 0).width && a.heads % a.kv_heads == 0 &&
-                          static_cast<std::size_t>(op.layer) < plan_.kv_layers.size();
-        return fits ? Status{} : wrong("has heads that do not match its inputs");
-      }
+      case OpKind::kAttention:
+        return check_attention(op);
       default:
         for (const ValueId id : op.inputs) {
           if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
@@ -146,7 +177,7 @@ class Checker {
 
   const Plan& plan_;
   const Weights& weights_;
-  std::vector<bool> written_;
+  std::vector<bool> written_, emitted_;
   std::size_t index_ = 0;
 };
 

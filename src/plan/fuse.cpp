@@ -1,7 +1,11 @@
 #include "plan/fuse.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
+
+#include "base/text.h"
 
 namespace doppler {
 namespace {
@@ -77,21 +81,27 @@ std::span<const FusionPass> all_fusion_passes() {
   return kPasses;
 }
 
+namespace {
+
+Result<const FusionPass*> find_pass(std::string_view name) {
+  std::vector<std::string_view> known;
+  for (const FusionPass& pass : kPasses) {
+    if (pass.name == name) return &pass;
+    known.push_back(pass.name);
+  }
+  return fail(ErrorCode::kUsage, "There is no fusion pass {}. Passes are {}.", printable(name),
+              fmt::join(known, ", "));
+}
+
+}  // namespace
+
 Status fuse_plan(Plan& plan, const Weights& weights, std::span<const std::string_view> passes,
                  std::span<const std::string> disabled) {
-  const auto find = [](std::string_view name) {
-    return std::find_if(kPasses.begin(), kPasses.end(),
-                        [&](const FusionPass& pass) { return pass.name == name; });
-  };
-  for (const std::string& name : disabled) {
-    if (find(name) == kPasses.end()) {
-      return fail(ErrorCode::kUsage, "There is no fusion pass {}. Passes are gated_ffn and group_matmuls.",
-                  name);
-    }
-  }
+  for (const std::string& name : disabled) DOPPLER_TRY(find_pass(name));
   for (const std::string_view name : passes) {
+    DOPPLER_ASSIGN(const FusionPass* pass, find_pass(name));
     if (std::find(disabled.begin(), disabled.end(), name) != disabled.end()) continue;
-    find(name)->apply(plan);
+    pass->apply(plan);
     plan.passes.emplace_back(name);
   }
   return check_plan(plan, weights);

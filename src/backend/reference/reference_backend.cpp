@@ -302,6 +302,7 @@ Result<std::unique_ptr<Backend>> make_reference_backend(const ModelSpec& spec, c
 
 Result<std::unique_ptr<Backend>> make_reference_backend_for_plan(Plan plan, const Weights& weights,
                                                                  const BackendOptions& options) {
+  DOPPLER_TRY(check_backend_options(options));
   DOPPLER_TRY(check_plan(plan, weights));
   DOPPLER_ASSIGN(KvCache cache,
                  KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens));

@@ -81,7 +81,8 @@ Status fill_gemma2(SpecBuilder& builder) {
                                     .head_dim = 256,
                                     .max_position_embeddings = 8192,
                                     .tie_word_embeddings = true,
-                                    .activation = "gelu_pytorch_tanh"}));
+                                    .activation = "gelu_pytorch_tanh",
+                                    .activation_key = "hidden_activation"}));
   DOPPLER_TRY(fill_gemma(builder, 50.0, 30.0));
   DOPPLER_TRY(read_layer_types(builder, 4096, last_of_period, 2, "rule: every second layer attends fully"));
   return read_rope(builder, 10000);
@@ -97,7 +98,8 @@ Status fill_gemma3(SpecBuilder& builder) {
                                     .head_dim = 256,
                                     .max_position_embeddings = 131072,
                                     .tie_word_embeddings = true,
-                                    .activation = "gelu_pytorch_tanh"}));
+                                    .activation = "gelu_pytorch_tanh",
+                                    .activation_key = "hidden_activation"}));
   DOPPLER_TRY(fill_gemma(builder, std::nullopt, std::nullopt));
   builder.note("attention.qk_norm", "true", "rule of the gemma3 family");
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;

@@ -1,0 +1,187 @@
+// Binding: every tensor that a spec needs is there, of the right shape, and used; each contradiction names
+// both sides.
+#include <algorithm>
+
+#include "model_fixture.h"
+
+namespace doppler {
+namespace {
+
+using testing::random_tensor;
+using testing::TinyModel;
+
+TEST(Weights, EveryFamilyBindsAndLoads) {
+  for (const FamilyRule* rule : all_families()) {
+    const TinyModel model{std::string(rule->name)};
+    ASSERT_OK(model.bind());
+    const testing::TempDir dir;
+    ASSERT_OK(model.write(dir.path()));
+    ASSERT_OK_AND_ASSIGN(const Model loaded, load_model(dir.path()));
+    EXPECT_EQ(loaded.spec.family, rule->name);
+    for (int layer = 0; layer < 3; ++layer) {
+      for (const WeightRole role : {WeightRole::kQ, WeightRole::kK, WeightRole::kV, WeightRole::kO,
+                                    WeightRole::kGate, WeightRole::kUp, WeightRole::kDown}) {
+        EXPECT_NE(loaded.weights.find(role, layer), kNoWeight) << rule->name;
+      }
+    }
+  }
+}
+
+TEST(Weights, MissingTensors) {
+  for (const FamilyRule* rule : all_families()) {
+    const TinyModel whole{std::string(rule->name)};
+    for (const auto& [name, tensor] : whole.tensors) {
+      TinyModel model = whole;
+      model.tensors.erase(name);
+      EXPECT_ERROR(model.bind(), name.c_str(), "missing", describe_shape(tensor.shape).c_str());
+    }
+  }
+}
+
+TEST(Weights, WrongShapes) {
+  for (const char* family : {"llama", "phi3", "gemma3", "qwen2"}) {
+    const TinyModel whole{family};
+    for (const auto& [name, tensor] : whole.tensors) {
+      TinyModel model = whole;
+      Shape shape = tensor.shape;
+      shape.back() += 1;
+      model.tensors[name] = random_tensor(name, shape, 0, 1);
+      EXPECT_ERROR(model.bind(), name.c_str(), describe_shape(shape).c_str(),
+                   describe_shape(tensor.shape).c_str());
+    }
+  }
+  TinyModel transposed("llama");
+  std::swap(transposed.tensors["model.layers.1.self_attn.k_proj.weight"].shape[0],
+            transposed.tensors["model.layers.1.self_attn.k_proj.weight"].shape[1]);
+  EXPECT_ERROR(transposed.bind(), "layers.1.self_attn.k_proj.weight", "32 x 16", "16 x 32",
+               "num_key_value_heads");
+}
+
+TEST(Weights, TensorsThatNothingUses) {
+  for (const char* name : {"model.layers.0.self_attn.sinks", "model.layers.3.mlp.up_proj.weight", "extra",
+                           "model.layers.x.self_attn.q_norm.weight"}) {
+    TinyModel model("llama");
+    model.tensors[name] = random_tensor(name, {8}, 0, 1);
+    EXPECT_ERROR(model.bind(), name, "nothing in the llama family", "num_hidden_layers = 3");
+  }
+}
+
+TEST(Weights, FlagsThatContradictTensors) {
+  struct Case {
+    const char* family;
+    const char* tensor;
+    Shape shape;
+    const char* flag;
+  };
+  const Case cases[] = {
+      {"llama", "self_attn.q_norm.weight", {8}, "attention.qk_norm = false"},
+      {"llama", "self_attn.k_norm.weight", {8}, "attention.qk_norm = false"},
+      {"llama", "self_attn.q_proj.bias", {32}, "attention.qkv_bias = false"},
+      {"mistral", "self_attn.v_proj.bias", {16}, "attention.qkv_bias = false"},
+      {"qwen2", "self_attn.o_proj.bias", {32}, "attention.o_bias = false"},
+      {"qwen3", "self_attn.k_proj.bias", {16}, "attention.qkv_bias = false"},
+      {"llama", "mlp.down_proj.bias", {32}, "ffn.bias = false"},
+      {"llama", "pre_feedforward_layernorm.weight", {32}, "post_attn_norm = false"},
+      {"qwen3", "post_feedforward_layernorm.weight", {32}, "post_ffn_norm = false"},
+  };
+  for (const Case& c : cases) {
+    TinyModel model(c.family);
+    const std::string name = fmt::format("model.layers.1.{}", c.tensor);
+    model.tensors[name] = random_tensor(name, c.shape, 0, 1);
+    EXPECT_ERROR(model.bind(), name.c_str(), c.flag, c.family);
+  }
+}
+
+TEST(Weights, FlagsWhoseTensorsAreMissing) {
+  TinyModel qwen("qwen2");
+  qwen.tensors.erase("model.layers.2.self_attn.k_proj.bias");
+  EXPECT_ERROR(qwen.bind(), "model.layers.2.self_attn.k_proj.bias", "missing", "qwen2",
+               "attention.qkv_bias = true");
+  TinyModel llama("llama");
+  llama.config["attention_bias"] = true;
+  EXPECT_ERROR(llama.bind(), "model.layers.0.self_attn.q_proj.bias", "attention.qkv_bias = true");
+  llama.config["attention_bias"] = false;
+  llama.config["mlp_bias"] = true;
+  EXPECT_ERROR(llama.bind(), "model.layers.0.mlp.gate_proj.bias", "ffn.bias = true");
+  TinyModel gemma("gemma3");
+  gemma.tensors.erase("model.layers.1.post_feedforward_layernorm.weight");
+  EXPECT_ERROR(gemma.bind(), "model.layers.1.post_feedforward_layernorm.weight", "post_ffn_norm = true");
+  TinyModel qwen3("qwen3");
+  qwen3.tensors.erase("model.layers.0.self_attn.q_norm.weight");
+  EXPECT_ERROR(qwen3.bind(), "model.layers.0.self_attn.q_norm.weight", "attention.qk_norm = true");
+}
+
+TEST(Weights, TiedAndUntiedHeads) {
+  TinyModel tied("gemma3");
+  ASSERT_OK_AND_ASSIGN(const Weights shared, tied.bind());
+  EXPECT_EQ(shared.find(WeightRole::kHead), shared.find(WeightRole::kTokenEmbedding));
+  tied.tensors["lm_head.weight"] = tied.tensors["model.embed_tokens.weight"];
+  ASSERT_OK(tied.bind());  // written twice, and the same
+  tied.tensors["lm_head.weight"].bytes[5] ^= std::byte{1};
+  EXPECT_ERROR(tied.bind(), "lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings = true",
+               "differs");
+  TinyModel untied("llama");
+  untied.tensors.erase("lm_head.weight");
+  EXPECT_ERROR(untied.bind(), "lm_head.weight", "missing", "tie_word_embeddings = false");
+}
+
+TEST(Weights, DTypesThatCannotBeComputedWith) {
+  TinyModel model("llama");
+  auto& tensor = model.tensors["model.layers.0.mlp.up_proj.weight"];
+  tensor.dtype = DType::kI8;
+  tensor.bytes.resize(48 * 32);
+  EXPECT_ERROR(model.bind(), "model.layers.0.mlp.up_proj.weight", "I8", "F32, F16 and BF16");
+}
+
+TEST(Weights, FusedTensorsAreSlicedInOrder) {
+  const TinyModel model("phi3");
+  const TensorStore store = model.store();
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model.spec());
+  ASSERT_OK_AND_ASSIGN(const Weights weights,
+                       bind_weights(spec, testing::rule_of("phi3").weight_names, store));
+  const TensorView* qkv = store.find("model.layers.1.self_attn.qkv_proj.weight");
+  const TensorView* gate_up = store.find("model.layers.1.mlp.gate_up_proj.weight");
+  const auto starts_at = [&](WeightRole role, const TensorView& whole, std::size_t row, std::size_t rows) {
+    const TensorView& part = weights[weights.find(role, 1)];
+    EXPECT_EQ(part.shape, (Shape{rows, 32}));
+    EXPECT_EQ(part.data.data(), whole.data.data() + row * 32 * sizeof(float)) << part.name;
+    EXPECT_EQ(part.name, fmt::format("{}[{}:{}]", whole.name, row, row + rows));
+  };
+  starts_at(WeightRole::kQ, *qkv, 0, 32);
+  starts_at(WeightRole::kK, *qkv, 32, 16);
+  starts_at(WeightRole::kV, *qkv, 48, 16);
+  starts_at(WeightRole::kGate, *gate_up, 0, 48);
+  starts_at(WeightRole::kUp, *gate_up, 48, 48);
+}
+
+// Multimodal checkpoints keep the language model under a longer name, with vision tensors beside it.
+TEST(Weights, LanguageModelInsideAMultimodalOne) {
+  for (const std::string& prefix :
+       {std::string("language_model.model."), std::string("model.language_model.")}) {
+    TinyModel model("gemma3");
+    std::map<std::string, testing::TinyTensor> renamed;
+    for (auto& [name, tensor] : model.tensors) renamed[prefix + name.substr(6)] = std::move(tensor);
+    for (const char* vision :
+         {"vision_tower.vision_model.encoder.weight", "multi_modal_projector.mm_input_projection_weight",
+          "model.vision_tower.x", "model.multi_modal_projector.y"}) {
+      renamed[vision] = random_tensor(vision, {3, 5}, 0, 1);
+    }
+    model.tensors = renamed;
+    model.config = {{"model_type", "gemma3"}, {"text_config", model.config}};
+    ASSERT_OK(model.bind());
+    model.tensors[prefix + "layers.0.self_attn.q_proj.bias"] = random_tensor("bias", {32}, 0, 1);
+    EXPECT_ERROR(model.bind(), "layers.0.self_attn.q_proj.bias", "attention.qkv_bias = false");
+    model.tensors.erase(prefix + "layers.0.self_attn.q_proj.bias");
+    model.tensors.erase(prefix + "norm.weight");
+    EXPECT_ERROR(model.bind(), (prefix + "norm.weight").c_str(), "missing");
+  }
+}
+
+TEST(Weights, StoredRotaryFrequenciesAreSurplus) {
+  TinyModel model("llama");
+  model.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = random_tensor("inv_freq", {4}, 0, 1);
+  ASSERT_OK(model.bind());
+}
+
+}  // namespace
+}  // namespace doppler
