@@ -41,12 +41,12 @@ TEST(ChatTemplate, RendersEveryCaseAsPythonDoes) {
     const auto result = render(source, one["variables"]);
     const std::string name = one["name"];
     if (one.contains("text")) {
-      ASSERT_TRUE(result.has_value()) << name << "\n" << result.error().message;
-      EXPECT_EQ(*result, one["text"].get<std::string>()) << name;
+      EXPECT_TRUE(result.has_value()) << name << "\n" << result.error().message;
+      EXPECT_EQ(result.value_or(""), one["text"].get<std::string>()) << name;
       ++texts;
     } else {
-      ASSERT_FALSE(result.has_value()) << name << "\n" << *result;
-      if (!one.contains("error")) continue;
+      EXPECT_FALSE(result.has_value()) << name << "\n" << *result;
+      if (result || !one.contains("error")) continue;
       const std::string wanted = one["error"];
       EXPECT_NE(result.error().message.find(wanted), std::string::npos)
           << name << "\nexpected: " << wanted << "\nmessage: " << result.error().message;

@@ -397,9 +397,19 @@ class BraceFormatter {
     const std::size_t end = std::min(path.find_first_of(".["), path.size());
     const std::string_view head = path.substr(0, end);
     Value value;
+    const auto index = parse_integer(head, 10);
+    const bool numbered = index && head[0] >= '0' && head[0] <= '9';
+    if (numbered || head.empty()) {
+      if ((head.empty() && manual_) || (numbered && next_ > 0)) {
+        return type_error("cannot switch from {} to {}",
+                          manual_ ? "manual field specification" : "automatic field numbering",
+                          manual_ ? "automatic field numbering" : "manual field specification");
+      }
+      manual_ = numbered;
+    }
     if (head.empty()) {
       DOPPLER_ASSIGN(value, positional(next_++));
-    } else if (const auto index = parse_integer(head, 10); index && head[0] >= '0' && head[0] <= '9') {
+    } else if (numbered) {
       DOPPLER_ASSIGN(value, positional(static_cast<std::size_t>(std::min<Integer>(*index, 1 << 30))));
     } else {
       const auto found = std::find_if(arguments_.named.begin(), arguments_.named.end(),
@@ -417,9 +427,9 @@ class BraceFormatter {
         if (path[at] != '[' || stop == std::string_view::npos)
           return type_error("Missing ']' in format string");
         const std::string_view key = path.substr(at + 1, stop - at - 1);
-        const auto index = parse_integer(key, 10);
+        const auto element = parse_integer(key, 10);
         DOPPLER_ASSIGN(value,
-                       get_item(rt_, value, index ? Value::integer(*index) : rt_.text(std::string(key))));
+                       get_item(rt_, value, element ? Value::integer(*element) : rt_.text(std::string(key))));
         at = stop + 1;
       }
       DOPPLER_TRY(require_defined(value));
@@ -456,6 +466,7 @@ class BraceFormatter {
   std::string_view format_;
   const Arguments& arguments_;
   std::size_t next_ = 0;
+  bool manual_ = false;  // the fields carry numbers
 };
 
 }  // namespace

@@ -285,6 +285,7 @@ not true or false and x, not (1 in [1, 2]), 3 not in [1], "a" in "cat"
 "%s is %d and %.2f %5s|%-5s|%05d %x %%" % ("a", 3, 2.5, "b", "c", 42, 255)
 "%(a)s-%(b)s" % {"a": 1, "b": "x"}
 "{} {1} {name!r:>6} {0:.3f} {2:,}".format(1, "b", 1234567, name="z")
+"{} {:>4}|{:<4}|{:^5}|{name!r:>6}".format(1, "b", "c", 2.5, name="z"), "{0:.3f} {1:,} {0}{{}} {2[0]} {2[1]}".format(1, 1234567, ["x", "y"])
 "abc"[0], "abc"[-1], "abc"[5], "abcdef"[1:4], "abcdef"[::-1], "abcdef"[-2:], "äöü"[1:], [1, 2, 3, 4][::2], (1, 2, 3)[1:]
 " a b  c ".split(), "a,b,c".split(",", 1), "a b c".rsplit(None, 1), "a--b".split("--"), "".split(), "".split(",")
 "xxaxx".strip("x"), " a ".lstrip() ~ "|", " a ".rstrip() ~ "|", "a\nb\r\nc".splitlines(), "a\n".splitlines(true)
