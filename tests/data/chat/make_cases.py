@@ -284,7 +284,8 @@ not true or false and x, not (1 in [1, 2]), 3 not in [1], "a" in "cat"
 "a" ~ 1 ~ none ~ true ~ 1.0 ~ [1, "b"] ~ {"k": none} ~ (1,) ~ ()
 "%s is %d and %.2f %5s|%-5s|%05d %x %%" % ("a", 3, 2.5, "b", "c", 42, 255)
 "%(a)s-%(b)s" % {"a": 1, "b": "x"}
-"{} {1} {name!r:>6} {0:.3f} {2:,}".format(1, "b", 1234567, name="z")
+"{} {1}".format(1, "b")
+"{0} {}".format(1, "b")
 "{} {:>4}|{:<4}|{:^5}|{name!r:>6}".format(1, "b", "c", 2.5, name="z"), "{0:.3f} {1:,} {0}{{}} {2[0]} {2[1]}".format(1, 1234567, ["x", "y"])
 "abc"[0], "abc"[-1], "abc"[5], "abcdef"[1:4], "abcdef"[::-1], "abcdef"[-2:], "äöü"[1:], [1, 2, 3, 4][::2], (1, 2, 3)[1:]
 " a b  c ".split(), "a,b,c".split(",", 1), "a b c".rsplit(None, 1), "a--b".split("--"), "".split(), "".split(",")
@@ -305,6 +306,7 @@ none|default("x"), missing|default("x"), ""|default("x", true), missing|d, 0|def
 "3"|int, "x"|int, "x"|int(5), "3.7"|int, 3.9|int, "ff"|int(0, 16), "2.5"|float, "x"|float, true|int, 3|float
 2.5|round, 3.5|round, 2.675|round(2), 2.1|round(0, "ceil"), 2.9|round(method="floor"), 7|round, -3|abs, 12345.678|round(-2)
 "<a href='x'>&\""|e, "<"|escape|e, "<"|safe, "a b/ü"|urlencode, {"a b": "c&"}|urlencode
+("<b>"|safe) + "<i>", "<i>" + ("<b>"|safe), ("<b>"|safe) ~ "<i>", ("<%s>"|safe) % "<i>", ("<b>"|safe)|upper, ("a<b"|safe).replace("a", "<"), "<b>"|safe|replace("b", "<") + "<", ("{}<"|safe).format("<"), ("<"|safe).join(["<", "a"]), ("<b>"|safe)[0] + "<", ("<"|safe) * 2 + ">", ("a<b"|safe).split("<"), "<"|safe|tojson + "<", "<"|safe|trim + "<", {"a": "<"|e}|tojson
 "a\nb\n\nc"|indent, "a\nb"|indent(2, true), "a\n\nb"|indent(1, blank=true), "one two three"|wordcount, "one two three four"|truncate(10), "abcdefghijklmnop"|truncate(8, true, "~")
 "%s-%s"|format("a", 1), "abc"|center(7), "abc"|length, [1]|count, {"a": 1}|length, 3|string ~ "x", " x "|trim, "xyx"|trim("x")
 {"a": "é<>&'\"\n\t\u0001", "b": [1, 2.0, none, true], "c": {}}|tojson, [1, {"a": []}]|tojson(indent=2), {"b": 1, "a": 2}|tojson(sort_keys=true)
@@ -341,7 +343,7 @@ range(1000000)
 "abc"|format(1)
 [1, "a"]|sort
 {[1]: 2}
-3|items
+3|items|list
 x|tojson
 "a".join([1])
 [3, 4][7].x
