@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "chat/jinja/loop.h"
+#include "chat/jinja/markup.h"
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_form.h"
 #include "chat/jinja/unicode.h"
@@ -99,7 +100,10 @@ std::optional<Value> item_at(Runtime& rt, const Value& value, std::int64_t index
   if (!sequence) return std::nullopt;
   const auto at = place(index, *length_of(value));
   if (!at) return std::nullopt;
-  if (value.is_string()) return character(rt, value.as<StringObject>(), *at);
+  if (value.is_string()) {
+    const Value found = character(rt, value.as<StringObject>(), *at);
+    return is_markup(value) ? as_markup(rt, found) : found;
+  }
   if (value.is(Kind::kRange)) {
     const auto& range = value.as<RangeObject>();
     return Value::integer(range.start + static_cast<Integer>(range.step) * static_cast<Integer>(*at));
@@ -252,7 +256,8 @@ Result<Value> slice(Runtime& rt, const Value& value, const Value& start, const V
   if (!bounds) return rt.undefined(fmt::format("{} has no such slice", object_name(value)));
   if (value.is_string()) {
     DOPPLER_TRY(rt.spend(value.text().size() / 64));
-    return slice_text(rt, value.as<StringObject>(), *bounds);
+    const Value part = slice_text(rt, value.as<StringObject>(), *bounds);
+    return is_markup(value) ? as_markup(rt, part) : part;
   }
   Values out;
   DOPPLER_TRY(rt.spend(bounds->count() / 8));

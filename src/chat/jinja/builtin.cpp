@@ -1,5 +1,6 @@
 #include "chat/jinja/builtin.h"
 
+#include "chat/jinja/markup.h"
 #include "chat/jinja/runtime.h"
 
 namespace doppler::jinja {
@@ -26,9 +27,8 @@ std::vector<Parameter> parameters_of(std::string_view list) {
   return out;
 }
 
-}  // namespace
-
-Result<Value> invoke(Runtime& rt, const Builtin& builtin, const Value& self, const Arguments& arguments) {
+Result<Value> bind_and_call(Runtime& rt, const Builtin& builtin, const Value& self,
+                            const Arguments& arguments) {
   Call call{rt, self, arguments};
   DOPPLER_TRY(rt.spend(1));
   if (builtin.parameters == "*") return builtin.function(call);
@@ -56,6 +56,20 @@ Result<Value> invoke(Runtime& rt, const Builtin& builtin, const Value& self, con
     }
   }
   return builtin.function(call);
+}
+
+bool is_text_method(const Builtin& builtin) {
+  const auto methods = text_methods();
+  return &builtin >= methods.data() && &builtin < methods.data() + methods.size();
+}
+
+}  // namespace
+
+Result<Value> invoke(Runtime& rt, const Builtin& builtin, const Value& self, const Arguments& arguments) {
+  auto result = bind_and_call(rt, builtin, self, arguments);
+  if (!result || !is_markup(self)) return result;
+  if (builtin.keeps_markup || is_text_method(builtin)) return as_markup(rt, *result);
+  return result;
 }
 
 const Builtin* find_builtin(std::span<const Builtin> table, std::string_view name) {

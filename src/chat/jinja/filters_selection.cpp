@@ -25,6 +25,7 @@ const Value* named_argument(const Arguments& given, std::string_view name) {
 }
 
 Result<Value> filter_map(Call& call) {
+  if (!truth(call.self)) return call.rt.generator({});  // as Jinja, which then looks at nothing else
   DOPPLER_ASSIGN(const Items items, iterate(call.rt, call.self));
   Values out;
   if (const Value* path = named_argument(call.given, "attribute");
@@ -57,6 +58,7 @@ Result<Value> filter_map(Call& call) {
 
 // select, reject, selectattr, rejectattr: items whose (attribute's) truth or test is `wanted`.
 Result<Value> choose(Call& call, bool wanted, bool by_attribute) {
+  if (!truth(call.self)) return call.rt.generator({});
   const Values& given = call.given.positional;
   if (by_attribute && given.empty()) return type_error("Missing parameter for attribute name");
   const std::size_t test_at = by_attribute ? 1 : 0;

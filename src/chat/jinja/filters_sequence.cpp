@@ -234,7 +234,7 @@ constexpr Builtin kFilters[] = {
     {"list", "", filter_list},
     {"join", "d? attribute?", filter_join},
     {"items", "", filter_items},
-    {"reverse", "", filter_reverse},
+    {"reverse", "", filter_reverse, true},
     {"sort", "reverse? case_sensitive? attribute?", filter_sort},
     {"unique", "case_sensitive? attribute?", filter_unique},
     {"min", "case_sensitive? attribute?", filter_min},

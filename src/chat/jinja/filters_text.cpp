@@ -4,6 +4,7 @@
 
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/format.h"
+#include "chat/jinja/markup.h"
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
@@ -51,34 +52,8 @@ std::string title_words(std::string_view text) {
   return out;
 }
 
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 Result<Value> filter_escape(Call& call) {
-  if (call.self.is_string() && call.self.as<StringObject>().markup) return call.self;
+  if (is_markup(call.self)) return call.self;
   DOPPLER_ASSIGN(const std::string text, to_text(call.rt, call.self));
   return call.rt.markup(escape_html(text));
 }
@@ -158,7 +133,7 @@ Result<Value> filter_truncate(Call& call) {
   std::string_view kept =
       std::string_view(text).substr(0, byte_offset(text, static_cast<std::size_t>(length - end_length)));
   if (!flag_argument(call, 1, false)) kept = kept.substr(0, kept.rfind(' '));
-  return call.rt.text(std::string(kept) + end);
+  return call.rt.text(std::string(kept) + (is_markup(call.self) ? escape_html(end) : end));
 }
 
 Result<Value> filter_format(Call& call) {
@@ -173,7 +148,7 @@ Result<Value> filter_format(Call& call) {
     for (const auto& [name, value] : call.given.named) entries.emplace_back(call.rt.text(name), value);
     values = call.rt.dict(std::move(entries));
   }
-  DOPPLER_ASSIGN(std::string out, format_percent(call.rt, text, values));
+  DOPPLER_ASSIGN(std::string out, format_percent(call.rt, text, values, is_markup(call.self)));
   return call.rt.text(std::move(out));
 }
 
@@ -255,23 +230,23 @@ Result<Value> filter_pprint(Call& call) {
 
 constexpr Builtin kFilters[] = {
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", filter_tojson},
-    {"trim", "chars?", filter_trim},
+    {"trim", "chars?", filter_trim, true},
     {"string", "", filter_string},
-    {"upper", "", changed<to_upper>},
-    {"lower", "", changed<to_lower>},
+    {"upper", "", changed<to_upper>, true},
+    {"lower", "", changed<to_lower>, true},
     {"title", "", changed<title_words>},
-    {"capitalize", "", changed<to_capitalized>},
+    {"capitalize", "", changed<to_capitalized>, true},
     {"replace", "old new count?", filter_replace},
-    {"indent", "width? first? blank?", filter_indent},
+    {"indent", "width? first? blank?", filter_indent, true},
     {"escape", "", filter_escape},
     {"e", "", filter_escape},
     {"forceescape", "", filter_force_escape},
     {"safe", "", filter_safe},
     {"wordcount", "", filter_wordcount},
-    {"truncate", "length? killwords? end? leeway?", filter_truncate},
-    {"format", "*", filter_format},
+    {"truncate", "length? killwords? end? leeway?", filter_truncate, true},
+    {"format", "*", filter_format, true},
     {"urlencode", "", filter_urlencode},
-    {"center", "width?", filter_center},
+    {"center", "width?", filter_center, true},
     {"pprint", "", filter_pprint},
 };
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "chat/jinja/markup.h"
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_form.h"
 #include "chat/jinja/text_methods.h"
@@ -121,8 +122,8 @@ Result<std::string> format_string(const Spec& spec, std::string_view text) {
 // "text %s": reads one format string against its values.
 class PercentFormatter {
  public:
-  PercentFormatter(Runtime& rt, std::string_view format, const Value& values)
-      : rt_(rt), format_(format), values_(values) {}
+  PercentFormatter(Runtime& rt, std::string_view format, const Value& values, bool escape)
+      : rt_(rt), format_(format), values_(values), escape_(escape) {}
 
   Result<std::string> run() {
     std::string out;
@@ -229,7 +230,8 @@ class PercentFormatter {
     const bool integer = type == 'd' || type == 'i' || type == 'u';
     const bool based = type == 'x' || type == 'X' || type == 'o';
     if (type == 's' || type == 'r' || type == 'a') {
-      DOPPLER_ASSIGN(const std::string text, type == 's' ? to_text(rt_, value) : to_repr(rt_, value));
+      DOPPLER_ASSIGN(std::string text, type == 's' ? to_text(rt_, value) : to_repr(rt_, value));
+      if (escape_ && !(type == 's' && is_markup(value))) text = escape_html(text);
       if (spec.align == '\0') spec.align = '>';
       return format_string(spec, text);
     }
@@ -264,6 +266,7 @@ class PercentFormatter {
   Runtime& rt_;
   std::string_view format_;
   const Value& values_;
+  bool escape_;
   std::size_t at_ = 0;
   std::size_t used_ = 0;
 };
@@ -347,8 +350,8 @@ Result<std::string> format_value(Runtime& rt, const Value& value, std::string_vi
 // "text {}": reads one format string against the arguments of str.format.
 class BraceFormatter {
  public:
-  BraceFormatter(Runtime& rt, std::string_view format, const Arguments& arguments)
-      : rt_(rt), format_(format), arguments_(arguments) {}
+  BraceFormatter(Runtime& rt, std::string_view format, const Arguments& arguments, bool escape)
+      : rt_(rt), format_(format), arguments_(arguments), escape_(escape) {}
 
   Result<std::string> run() {
     std::string out;
@@ -397,9 +400,17 @@ class BraceFormatter {
     const std::size_t end = std::min(path.find_first_of(".["), path.size());
     const std::string_view head = path.substr(0, end);
     Value value;
+    const auto index = parse_integer(head, 10);
+    const bool numbered = index && head[0] >= '0' && head[0] <= '9';
+    if (numbered || head.empty()) {
+      if ((head.empty() && manual_) || (numbered && next_ > 0)) {
+        return type_error("cannot switch from manual field specification to automatic field numbering");
+      }
+      manual_ = numbered;
+    }
     if (head.empty()) {
       DOPPLER_ASSIGN(value, positional(next_++));
-    } else if (const auto index = parse_integer(head, 10); index && head[0] >= '0' && head[0] <= '9') {
+    } else if (numbered) {
       DOPPLER_ASSIGN(value, positional(static_cast<std::size_t>(std::min<Integer>(*index, 1 << 30))));
     } else {
       const auto found = std::find_if(arguments_.named.begin(), arguments_.named.end(),
@@ -417,9 +428,9 @@ class BraceFormatter {
         if (path[at] != '[' || stop == std::string_view::npos)
           return type_error("Missing ']' in format string");
         const std::string_view key = path.substr(at + 1, stop - at - 1);
-        const auto index = parse_integer(key, 10);
+        const auto element = parse_integer(key, 10);
         DOPPLER_ASSIGN(value,
-                       get_item(rt_, value, index ? Value::integer(*index) : rt_.text(std::string(key))));
+                       get_item(rt_, value, element ? Value::integer(*element) : rt_.text(std::string(key))));
         at = stop + 1;
       }
       DOPPLER_TRY(require_defined(value));
@@ -449,13 +460,16 @@ class BraceFormatter {
       DOPPLER_ASSIGN(std::string shown, conversion == 's' ? to_text(rt_, value) : to_repr(rt_, value));
       value = rt_.text(std::move(shown));
     }
-    return format_value(rt_, value, spec);
+    DOPPLER_ASSIGN(std::string out, format_value(rt_, value, spec));
+    return escape_ && !is_markup(value) ? escape_html(out) : out;
   }
 
   Runtime& rt_;
   std::string_view format_;
   const Arguments& arguments_;
+  bool escape_;
   std::size_t next_ = 0;
+  bool manual_ = false;  // the fields carry numbers
 };
 
 }  // namespace
@@ -464,12 +478,13 @@ std::string fixed_text(double value, int precision) {
   return printf_real(value, precision, 'f', false);
 }
 
-Result<std::string> format_percent(Runtime& rt, std::string_view format, const Value& values) {
-  return PercentFormatter(rt, format, values).run();
+Result<std::string> format_percent(Runtime& rt, std::string_view format, const Value& values, bool escape) {
+  return PercentFormatter(rt, format, values, escape).run();
 }
 
-Result<std::string> format_braces(Runtime& rt, std::string_view format, const Arguments& arguments) {
-  return BraceFormatter(rt, format, arguments).run();
+Result<std::string> format_braces(Runtime& rt, std::string_view format, const Arguments& arguments,
+                                  bool escape) {
+  return BraceFormatter(rt, format, arguments, escape).run();
 }
 
 }  // namespace doppler::jinja

@@ -9,8 +9,11 @@
 namespace doppler::jinja {
 
 // `values` is one value, a tuple of them, or a dict for %(name)s.
-Result<std::string> format_percent(Runtime& rt, std::string_view format, const Value& values);
-Result<std::string> format_braces(Runtime& rt, std::string_view format, const Arguments& arguments);
+// `escape` is the way of markup: what is put in is escaped.
+Result<std::string> format_percent(Runtime& rt, std::string_view format, const Value& values,
+                                   bool escape = false);
+Result<std::string> format_braces(Runtime& rt, std::string_view format, const Arguments& arguments,
+                                  bool escape = false);
 
 // f"{value:.{precision}f}", correctly rounded.
 std::string fixed_text(double value, int precision);

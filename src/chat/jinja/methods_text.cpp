@@ -4,6 +4,7 @@
 
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/format.h"
+#include "chat/jinja/markup.h"
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
@@ -120,7 +121,8 @@ Result<Value> replace(Call& call) {
   DOPPLER_ASSIGN(const std::string_view from, string_argument(call, 0, "replace"));
   DOPPLER_ASSIGN(const std::string_view to, string_argument(call, 1, "replace"));
   DOPPLER_ASSIGN(const std::int64_t count, index_argument(call, 2, -1));
-  return replace_text(call.rt, call.self.text(), from, to, count);
+  return replace_text(call.rt, call.self.text(), from,
+                      is_markup(call.self) ? escape_html(to) : std::string(to), count);
 }
 
 Result<Value> join(Call& call) {
@@ -128,18 +130,23 @@ Result<Value> join(Call& call) {
   std::string out;
   for (std::size_t i = 0; i < items->size(); ++i) {
     const Value& item = (*items)[i];
-    if (!item.is_string()) {
+    if (!item.is_string() && !is_markup(call.self)) {
       return type_error("sequence item {}: expected str instance, {} found", i, type_name(item));
     }
     if (i > 0) out += call.self.text();
-    out += item.text();
+    if (is_markup(call.self)) {
+      DOPPLER_ASSIGN(const std::string text, escaped_text(call.rt, item));
+      out += text;
+    } else {
+      out += item.text();
+    }
     DOPPLER_TRY(Runtime::check_text_size(out.size()));
   }
   return call.rt.text(std::move(out));
 }
 
 Result<Value> format(Call& call) {
-  DOPPLER_ASSIGN(std::string out, format_braces(call.rt, call.self.text(), call.given));
+  DOPPLER_ASSIGN(std::string out, format_braces(call.rt, call.self.text(), call.given, is_markup(call.self)));
   return call.rt.text(std::move(out));
 }
 

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "chat/jinja/format.h"
+#include "chat/jinja/markup.h"
 #include "chat/jinja/text_form.h"
 
 namespace doppler::jinja {
@@ -71,7 +72,7 @@ Result<Value> repeat(Runtime& rt, const Value& value, Integer times) {
     std::string out;
     out.reserve(count * text.size());
     for (std::uint64_t i = 0; i < count; ++i) out += text;
-    return rt.text(std::move(out));
+    return is_markup(value) ? rt.markup(std::move(out)) : rt.text(std::move(out));
   }
   const Values& items = value.as<ListObject>().items;
   if (items.empty()) return value;
@@ -84,7 +85,9 @@ Result<Value> repeat(Runtime& rt, const Value& value, Integer times) {
 Result<Value> add_objects(Runtime& rt, const Value& a, const Value& b) {
   if (a.is_string() && b.is_string()) {
     DOPPLER_TRY(Runtime::check_text_size(a.text().size() + b.text().size()));
-    return rt.text(a.text() + b.text());
+    if (!is_markup(a) && !is_markup(b)) return rt.text(a.text() + b.text());
+    return rt.markup((is_markup(a) ? a.text() : escape_html(a.text())) +
+                     (is_markup(b) ? b.text() : escape_html(b.text())));
   }
   if (sequence(a) && a.kind() == b.kind()) {
     Values items = a.as<ListObject>().items;
@@ -139,8 +142,9 @@ Result<Value> integer_arithmetic(Operator op, Integer a, Integer b) {
       break;
   }
   if (b == 0) {
-    return type_error("{}",
-                      op == Operator::kDivide ? "division by zero" : "integer division or modulo by zero");
+    return type_error("{}", op == Operator::kDivide        ? "division by zero"
+                            : op == Operator::kFloorDivide ? "integer division or modulo by zero"
+                                                           : "integer modulo by zero");
   }
   if (a < -kLowest || a > kLowest) return overflow();
   if (op == Operator::kDivide) return Value::real(static_cast<double>(a) / static_cast<double>(b));
@@ -349,8 +353,8 @@ Result<bool> compare_with(Runtime& rt, Operator op, const Value& a, const Value&
 Result<Value> arithmetic(Runtime& rt, Operator op, const Value& a, const Value& b) {
   DOPPLER_TRY(require_defined(a));
   if (op == Operator::kModulo && a.is_string()) {
-    DOPPLER_ASSIGN(std::string out, format_percent(rt, a.text(), b));
-    return rt.text(std::move(out));
+    DOPPLER_ASSIGN(std::string out, format_percent(rt, a.text(), b, is_markup(a)));
+    return is_markup(a) ? rt.markup(std::move(out)) : rt.text(std::move(out));
   }
   DOPPLER_TRY(require_defined(b));
   if (a.is_integral() && b.is_integral()) return integer_arithmetic(op, a.as_integer(), b.as_integer());

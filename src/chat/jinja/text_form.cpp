@@ -56,7 +56,7 @@ Status append_repr(Runtime& rt, std::string& out, const Value& value) {
   DOPPLER_TRY(Runtime::check_text_size(out.size()));
   switch (value.kind()) {
     case Kind::kString:
-      out += quoted(value.text());
+      out += value.as<StringObject>().markup ? "Markup(" + quoted(value.text()) + ")" : quoted(value.text());
       return {};
     case Kind::kUndefined:
       out += "Undefined";
