@@ -30,7 +30,7 @@ Status DecodeRun::push(TokenId id) {
 }
 
 Status DecodeRun::finish() {
-  return first_->finish();
+  return sentencepiece_ ? sentencepiece_->finish() : first_->finish();
 }
 
 struct StreamDecoder::Run {
