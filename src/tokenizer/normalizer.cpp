@@ -53,10 +53,9 @@ std::string nmt(std::string_view text) {
 Result<std::string> bert(const normalizers::Bert& step, std::string text) {
   if (step.clean_text) {
     text = map_characters(text, [](std::string& out, char32_t c) {
-      if (is_white_space(c))
-        out.push_back(' ');
-      else if (c != 0 && c != 0xfffd && !is_other(c))
-        append_utf8(out, c);
+      const bool line_space = c == '\t' || c == '\n' || c == '\r';
+      if (c == 0 || c == 0xfffd || (is_other(c) && !line_space)) return;
+      append_utf8(out, is_white_space(c) ? U' ' : c);
     });
   }
   if (step.chinese_chars) {

@@ -19,7 +19,7 @@ Status DecodeRun::push(TokenId id) {
                 parts_.vocab_size(), parts_.vocab_size() - 1);
   }
   if (skip_special_ && parts_.special[static_cast<std::size_t>(id)]) return {};
-  const auto piece = parts_.piece(id);
+  const auto piece = parts_.decoded_piece(id);
   if (!piece) return {};
   if (sentencepiece_) {
     const bool own = static_cast<std::size_t>(id) < parts_.spec.types.size();
@@ -30,7 +30,7 @@ Status DecodeRun::push(TokenId id) {
 }
 
 Status DecodeRun::finish() {
-  return first_->finish();
+  return sentencepiece_ ? sentencepiece_->finish() : first_->finish();
 }
 
 struct StreamDecoder::Run {

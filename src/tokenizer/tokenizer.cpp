@@ -26,6 +26,15 @@ Status check_template_ids(const Tokenizer::Parts& parts) {
   return {};
 }
 
+Status spell_normalized(Tokenizer::Parts& parts) {
+  for (const AddedToken& token : parts.spec.added) {
+    if (!token.normalized || parts.is_sentencepiece()) continue;
+    DOPPLER_ASSIGN(std::string spelling, parts.normalizer.apply(token.content));
+    if (spelling != token.content) parts.normalized_spellings[token.id] = std::move(spelling);
+  }
+  return {};
+}
+
 void mark_special(Tokenizer::Parts& parts) {
   parts.special.assign(parts.vocab_size(), false);
   for (const AddedToken& token : parts.spec.added) {
@@ -76,6 +85,7 @@ Result<Tokenizer> Tokenizer::from_spec(TokenizerSpec spec) {
   DOPPLER_ASSIGN(parts->model, make_model(kept));
   DOPPLER_ASSIGN(parts->decode_plan, DecodePlan::create(kept));
   mark_special(*parts);
+  DOPPLER_TRY(spell_normalized(*parts));
   return Tokenizer(std::move(parts));
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "tokenizer/added_tokens.h"
@@ -25,6 +26,14 @@ struct Tokenizer::Parts {
   std::vector<bool> special;   // by id
   std::vector<bool> is_added;  // by id
 
+  // What decoding makes of an added token that is found in normalised text: its normalised spelling, as
+  // tokenizers 0.23 does. Only where the two differ.
+  std::unordered_map<TokenId, std::string> normalized_spellings;
+
+  std::optional<std::string_view> decoded_piece(TokenId id) const {
+    const auto it = normalized_spellings.find(id);
+    return it != normalized_spellings.end() ? std::string_view(it->second) : piece(id);
+  }
   std::optional<std::string_view> piece(TokenId id) const {
     const auto own = spec.vocabulary.piece(id);
     return own ? own : spec.extra.piece(id);

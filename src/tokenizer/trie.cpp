@@ -7,7 +7,9 @@ namespace doppler {
 Trie::Trie(std::vector<Key> keys) {
   std::erase_if(keys, [](const Key& key) { return key.text.empty(); });
   if (keys.empty()) return;
-  std::stable_sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) { return a.text < b.text; });
+  std::sort(keys.begin(), keys.end(), [](const Key& a, const Key& b) {
+    return a.text != b.text ? a.text < b.text : a.value < b.value;
+  });
   const auto same = [](const Key& a, const Key& b) { return a.text == b.text; };
   keys.erase(std::unique(keys.begin(), keys.end(), same), keys.end());
 

@@ -15,7 +15,7 @@ class Trie {
   };
 
   Trie() = default;
-  // Empty keys are left out; of equal keys the first given counts.
+  // Empty keys are left out; of equal keys the one with the lowest value counts.
   explicit Trie(std::vector<Key> keys);
 
   bool empty() const { return values_.empty(); }

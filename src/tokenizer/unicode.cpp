@@ -20,8 +20,15 @@ int combining_class(utf8proc_int32_t c) {
 }
 
 // utf8proc's own canonical ordering is an insertion sort: quadratic in a run of marks, which texts can make
-// arbitrarily long. A stable sort of each run gives the same order.
+// arbitrarily long. Sorting each run by class, equal ones by position, gives the same order.
 void order_marks(std::vector<utf8proc_int32_t>& points) {
+  struct Mark {
+    int combining_class;
+    std::size_t position;
+    utf8proc_int32_t point;
+    auto operator<=>(const Mark&) const = default;
+  };
+  std::vector<Mark> run;
   for (std::size_t i = 0; i < points.size();) {
     if (points[i] < 0x300 || combining_class(points[i]) == 0) {
       ++i;
@@ -29,9 +36,10 @@ void order_marks(std::vector<utf8proc_int32_t>& points) {
     }
     std::size_t end = i + 1;
     while (end < points.size() && combining_class(points[end]) != 0) ++end;
-    std::stable_sort(
-        points.begin() + static_cast<std::ptrdiff_t>(i), points.begin() + static_cast<std::ptrdiff_t>(end),
-        [](utf8proc_int32_t a, utf8proc_int32_t b) { return combining_class(a) < combining_class(b); });
+    run.clear();
+    for (std::size_t k = i; k < end; ++k) run.push_back({combining_class(points[k]), k, points[k]});
+    std::sort(run.begin(), run.end());
+    for (std::size_t k = i; k < end; ++k) points[k] = run[k - i].point;
     i = end;
   }
 }

@@ -65,10 +65,19 @@ TEST_P(Fixture, StreamsTheSameTextInWholeCharacters) {
   }
 }
 
+const auto kParamName = [](const auto& param_info) { return std::string(param_info.param); };
+
 INSTANTIATE_TEST_SUITE_P(Published, Fixture,
                          ::testing::Values("gpt2", "llama3", "qwen2", "o200k", "gemma_json", "spm_llama",
                                            "spm_gemma"),
-                         [](const auto& param_info) { return std::string(param_info.param); });
+                         kParamName);
+
+// What the published kinds above leave out; tests/data/tokenizers/make_extra.py makes them.
+INSTANTIATE_TEST_SUITE_P(Extra, Fixture,
+                         ::testing::Values("llama2_json", "unigram_json", "precompiled_json", "bert_json",
+                                           "clip_json", "roberta_json", "splits_json", "spm_unigram",
+                                           "spm_unigram_bytes", "spm_bpe_nfkc", "spm_suffix"),
+                         kParamName);
 
 }  // namespace
 }  // namespace doppler
