@@ -126,6 +126,7 @@ class MergeLoop {
       std::uint32_t best = 0;
       for (std::uint32_t i = 0; segment[i].next != i;) {
         i = segment[i].next;
+        ++work_.steps;
         if (segment[i].rank < segment[best].rank) best = i;
       }
       if (segment[best].rank == kNoMerge) return;
