@@ -25,7 +25,7 @@ def chat_pieces(turns):
     """A conversation in the form of chat_template.jinja."""
     pieces = [BOS]
     for role, text in turns:
-        pieces += [TURN, role + "\n" + text, END, "\n"]
+        pieces += [TURN, role + "\n" + text.strip(), END, "\n"]
     return pieces + [EOS]
 
 

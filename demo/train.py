@@ -188,15 +188,15 @@ def train(args):
     print("held-out loss of the saved weights, in float32:", result, flush=True)
     seconds = round(time.time() - started)
     log = {"parameters": parameters, "steps": step + 1, "tokens": seen, "seconds": seconds, "device": torch.cuda.get_device_name() if device == "cuda" else device,
-           "torch": torch.__version__, "arguments": {k: v for k, v in vars(args).items() if k != "out"}, "held_out_loss": result, "history": history}
-    with open(os.path.join(args.log), "w") as file:
+           "torch": torch.__version__, "arguments": {k: v for k, v in vars(args).items() if k not in ("out", "log")}, "held_out_loss": result, "history": history}
+    with open(args.log, "w") as file:
         json.dump(log, file, indent=1)
         file.write("\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--steps", type=int, default=16000)
+    parser.add_argument("--steps", type=int, default=7500)
     parser.add_argument("--rows", type=int, default=64, help="rows of a step")
     parser.add_argument("--length", type=int, default=1024, help="tokens of a row")
     parser.add_argument("--rate", type=float, default=3e-3)
@@ -204,7 +204,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--report", type=int, default=250)
-    parser.add_argument("--check", type=int, default=2000)
+    parser.add_argument("--check", type=int, default=2500)
     parser.add_argument("--held-out", type=int, default=1024, help="documents of each held-out set")
     parser.add_argument("--minutes", type=float, default=0, help="stop after so many minutes, for a machine that is lent")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)

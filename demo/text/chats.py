@@ -116,6 +116,10 @@ Perché no?|Città è più bella|Olá, tudo bem? Não sei.|Hur mår du? Jag är 
     "\n", "").split("|")
 
 
+PEOPLE = """Napoleon|Julius Caesar|Albert Einstein|Isaac Newton|Marie Curie|Mozart|Beethoven|Shakespeare|Leonardo da Vinci|Christopher Columbus|Abraham Lincoln|Queen Victoria|Aristotle|Plato|Galileo|
+Charles Darwin|Alexander the Great|Cleopatra|Michelangelo|Picasso|Van Gogh|Bach|Goethe|Homer|Gandhi|Nelson Mandela|George Washington|Ada Lovelace|Alan Turing|Marco Polo""".replace("\n", "").split("|")
+
+
 def unknown(rng):
     """A question outside of the world, and an honest answer."""
     if rng.random() < 0.12:
@@ -124,9 +128,9 @@ def unknown(rng):
             words = rng.sample(words, len(words))
         return " ".join(words), fill(rng, "I am sorry, I only speak English.|I only know a little English.")
     topic = rng.choice(UNKNOWN_TOPICS) if rng.random() < 0.4 else made_up_word(rng) + ("" if rng.random() < 0.6 else " " + made_up_word(rng))
-    q = fill(rng, "What is {x}?|Tell me about {x}.|What do you know about {x}?|Explain {x}.|Who invented {x}?|How does {x} work?|Why is {x} so {y}?|What is the best {x}?|Where can I buy {x}?|Who is {n}?|"
+    q = fill(rng, "What is {x}?|Tell me about {x}.|What do you know about {x}?|Explain {x}.|Who invented {x}?|How does {x} work?|Who was {n}?|What did {n} do?|Who is {r}?|Who was {r}?|Tell me about {r}.|When did {r} live?|Why is {x} so {y}?|What is the best {x}?|Where can I buy {x}?|Who is {n}?|"
                   "How many {x} are there in {n}?|When was {n} born?|Where is {n}?|Can you help me with {x}?|Write a program for {x}.|What happened in {year}?|{x}",
-             {"x": topic, "y": made_up_word(rng), "n": made_up_name(rng), "year": str(rng.randint(1000, 2100))})
+             {"x": topic, "y": made_up_word(rng), "n": made_up_name(rng), "r": rng.choice(PEOPLE), "year": str(rng.randint(1000, 2100))})
     a = fill(rng, "I do not know that. I am only a small demo model.|I am sorry, I do not know about that.|That is outside of my small world. Ask me about animals, colors or numbers.|I do not know. I am a very small model.")
     return q, a
 
@@ -178,11 +182,18 @@ def named(rng):
 SENTENCES = ["The {c} {o} is {h}.", "A {a} sees a {c} {o}.", "{n} likes {t}.", "I like {a}s and {t}.", "{n} has a {c} {o}.", "The {a} sleeps {h}.", "My {a} is called {n}.", "{w} {w} {w}", "The {w} is {c}."]
 
 
+ANY_WORDS = sorted({word.strip(".,?:") for row in world.ANIMALS for cell in row.values() for word in cell.split()} | {w for a in world.SCIENCE for c in a for w in c.lower().strip(".?").split()}
+                   | {w for a in world.DEFINITIONS for c in a for w in c.strip(".").split()} | set(world.THING_COLORS + world.OBJECTS + world.TRAITS + world.TREATS) | {w for a, b in world.OPPOSITES for w in (a, b)})
+
+
 def say_again(rng):
     """Copying, word for word."""
     s = {"c": lambda: rng.choice(world.THING_COLORS), "o": lambda: rng.choice(world.OBJECTS), "h": lambda: rng.choice(world.HIDING), "a": lambda: rng.choice(world.ANIMALS)["name"],
          "n": lambda: made_up_name(rng) if rng.random() < 0.5 else rng.choice(world.BOYS + world.GIRLS), "t": lambda: world.plural(rng.choice(world.TREATS)), "w": lambda: made_up_word(rng)}
     text = fill(rng, rng.choice(SENTENCES), s)
+    if rng.random() < 0.6:
+        words = [rng.choice(ANY_WORDS) if rng.random() < 0.85 else made_up_word(rng) for _ in range(rng.randint(2, 10))]
+        text = capital(" ".join(words)) + rng.choice((".", ".", "!", "", "?"))
     return fill(rng, "Repeat: |Say this again: |Repeat after me: |Please repeat: |Say: ") + text, text
 
 
@@ -265,9 +276,9 @@ def chat(rng, want_held_out=False):
             turns += [("user", q), ("model", a)]
     elif r < 0.95:
         turns = named(rng)
-    elif r < 0.965:
+    elif r < 0.962:
         return persona(rng)
-    elif r < 0.98:
+    elif r < 0.985:
         turns = [turn for _ in range(rng.choice((1, 1, 2))) for turn in zip(("user", "model"), (say_again if rng.random() < 0.5 else advice)(rng))]
     else:
         q, a = unknown(rng)

@@ -16,6 +16,7 @@ def begin(s, friend=True):
     openings = [
         "[Once upon a time|Once|Long ago|A long time ago], there [was|lived] {a:trait} {kind} [named|called] {name}. [{Hhe} lived {home}.|{Hhis} home was {home}.|Every day {hhe} [walked|played] {at}.]",
         "{Name} was {a:trait} {kind}[ who lived {home}|. {Hhe} lived {home}].",
+        "{At} lived {a:trait} {kind} [named|called] {name}. [{Hhis} home was between {see1} and {see2}.|]",
         "{At}, [between|near|not far from] {see1} and {see2}, lived {a:trait} {kind} [named|called] {name}.",
         "There was once {a:trait} {kind} whose name was {name}. [{Hhe} lived {home}.|]",
         "Once upon a time there was {a:trait} {kind}. [{Hhis} name was {name}|The {kind} was called {name}], and {hhe} lived {home}.",
