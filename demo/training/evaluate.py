@@ -74,7 +74,7 @@ def story_tasks(rng, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=os.path.join(HERE, "model"))
+    parser.add_argument("--model", default=os.path.dirname(HERE))
     parser.add_argument("--documents", type=int, default=1024)
     parser.add_argument("--tasks", type=int, default=200)
     parser.add_argument("-o", "--out", default=os.path.join(HERE, "evaluation.json"))

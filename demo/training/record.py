@@ -113,11 +113,11 @@ def record(model, prompt_ids, steps, stop):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=os.path.join(HERE, "model"))
+    parser.add_argument("--model", default=os.path.dirname(HERE))
     parser.add_argument("--prompt", default="The color of the sky is")
     parser.add_argument("--prompt-ids", help="ids instead of a prompt, with commas between them")
     parser.add_argument("--steps", type=int, default=24, help="decode steps at most; <eos> and <end_of_turn> end it")
-    parser.add_argument("-o", "--out", default=os.path.join(HERE, "reference.safetensors"))
+    parser.add_argument("-o", "--out", default=os.path.join(os.path.dirname(HERE), "reference.safetensors"))
     args = parser.parse_args()
     model = transformers.Gemma3ForCausalLM.from_pretrained(args.model, dtype=torch.float32, attn_implementation="eager").eval()
     if args.prompt_ids:

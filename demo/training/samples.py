@@ -48,7 +48,7 @@ def generate(model, ids, limit, stop, temperature=0.0, generator=None):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default=os.path.join(HERE, "model"))
+    parser.add_argument("--model", default=os.path.dirname(HERE))
     parser.add_argument("--limit", type=int, default=240)
     parser.add_argument("--only", help="print the answer to this one chat message and write nothing")
     parser.add_argument("-o", "--out", default=os.path.join(HERE, "samples.json"))

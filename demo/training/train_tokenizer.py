@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Learns the tokenizer of the demo model from its corpus and writes the tokenizer files into demo/model/.
+"""Learns the tokenizer of the demo model from its corpus and writes the tokenizer files into demo/.
 
 A BPE in the manner of Gemma: spaces become U+2581, unknown characters fall back to bytes, digits stand alone, and <bos>
 goes first. Needs the package `tokenizers`.
@@ -86,7 +86,7 @@ def main():
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--documents", type=int, default=60000)
     parser.add_argument("--size", type=int, default=3584)
-    parser.add_argument("--out", default=os.path.join(HERE, "model"))
+    parser.add_argument("--out", default=os.path.dirname(HERE))
     args = parser.parse_args()
     os.makedirs(args.out, exist_ok=True)
     tokenizer = build(learn(args.seed, args.documents, args.size))

@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 python="${PYTHON:-python3}"
 if [ "${1:-}" = --smoke ]; then
   trial="$(mktemp -d)"
-  cp model/chat_template.jinja "$trial"
+  cp ../chat_template.jinja "$trial"
   "$python" train_tokenizer.py --documents 5000 --out "$trial"
   "$python" train.py --smoke --out "$trial" --log "$trial/training.json"
   "$python" evaluate.py --model "$trial" --documents 16 --tasks 4 -o "$trial/evaluation.json" > /dev/null

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the demo model with transformers and writes config, weights (bfloat16) and generation config into demo/model/.
+"""Trains the demo model with transformers and writes config, weights (bfloat16) and generation config into demo/.
 
     python3 train.py              # the real run, on one GPU
     python3 train.py --smoke      # the same path in a few steps, also on a CPU
@@ -209,7 +209,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=0, help="stop after so many minutes, for a machine that is lent")
     parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--smoke", action="store_true", help="20 small steps")
-    parser.add_argument("--out", default=os.path.join(HERE, "model"))
+    parser.add_argument("--out", default=os.path.dirname(HERE))
     parser.add_argument("--log", default=os.path.join(HERE, "training.json"))
     args = parser.parse_args()
     if args.smoke:
