@@ -78,9 +78,11 @@ Error render_error(const std::string& name, std::uint32_t line, bool raised, Err
                         name, line, sentence(std::move(error.message)))};
   }
   if (error.message.starts_with("it ")) {
-    return {error.code,
-            fmt::format("The chat template {} {} at line {}. Shorten the messages or correct the template.",
-                        name, error.message.substr(3), line)};
+    const char* advice = error.code == ErrorCode::kUnsupported
+                             ? "Replace it by what Jinja 3.1 has."
+                             : "Shorten the messages or correct the template.";
+    return {error.code, fmt::format("The chat template {} {} at line {}. {}", name, error.message.substr(3),
+                                    line, advice)};
   }
   return {
       error.code,

@@ -250,20 +250,19 @@ Result<Value> slice(Runtime& rt, const Value& value, const Value& start, const V
   DOPPLER_TRY(require_defined(value));
   const bool sequence =
       value.is(Kind::kList) || value.is(Kind::kTuple) || value.is_string() || value.is(Kind::kRange);
-  if (!sequence) return rt.undefined(fmt::format("{} has no element slice", object_name(value)));
-  auto bounds = slice_bounds(*length_of(value), start, stop, step);
-  // Jinja turns a TypeError of the subscript into an undefined value.
-  if (!bounds) return rt.undefined(fmt::format("{} has no such slice", object_name(value)));
+  // Slices go to Python directly: what cannot be sliced is an error, not undefined.
+  if (value.is(Kind::kDict)) return type_error("unhashable type: 'slice'");
+  if (!sequence) return type_error("'{}' object is not subscriptable", type_name(value));
+  DOPPLER_ASSIGN(const SliceBounds bounds, slice_bounds(*length_of(value), start, stop, step));
   if (value.is_string()) {
     DOPPLER_TRY(rt.spend(value.text().size() / 64));
-    const Value part = slice_text(rt, value.as<StringObject>(), *bounds);
+    const Value part = slice_text(rt, value.as<StringObject>(), bounds);
     return is_markup(value) ? as_markup(rt, part) : part;
   }
   Values out;
-  DOPPLER_TRY(rt.spend(bounds->count() / 8));
-  std::int64_t at = bounds->start;
-  for (std::size_t i = 0; i < bounds->count(); ++i, at += bounds->step)
-    out.push_back(*item_at(rt, value, at));
+  DOPPLER_TRY(rt.spend(bounds.count() / 8));
+  std::int64_t at = bounds.start;
+  for (std::size_t i = 0; i < bounds.count(); ++i, at += bounds.step) out.push_back(*item_at(rt, value, at));
   return value.is(Kind::kTuple) ? rt.tuple(std::move(out)) : rt.list(std::move(out));
 }
 

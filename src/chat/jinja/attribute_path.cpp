@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "chat/jinja/merge_sort.h"
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
@@ -59,15 +60,10 @@ Result<Value> sort_key(Runtime& rt, const Value& value, const Value* path, bool 
 Result<Values> sorted(Runtime& rt, const Values& items, const Values& keys, bool descending) {
   std::vector<std::size_t> order(items.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
-  Status status;
-  // After an error the order no longer matters, but must stay consistent: all keys count as equal.
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    if (!status) return false;
-    const auto result = descending ? compare(rt, keys[b], keys[a], "<") : compare(rt, keys[a], keys[b], "<");
-    if (!result) status = std::unexpected(result.error());
-    return result && *result < 0;
-  });
-  if (!status) return std::unexpected(status.error());
+  DOPPLER_TRY(merge_sort(order, [&](std::size_t a, std::size_t b) -> Result<bool> {
+    DOPPLER_ASSIGN(const int sign, compare(rt, keys[descending ? b : a], keys[descending ? a : b], "<"));
+    return sign < 0;
+  }));
   Values out;
   for (const std::size_t i : order) out.push_back(items[i]);
   return out;

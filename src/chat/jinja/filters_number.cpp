@@ -44,7 +44,6 @@ Result<Value> filter_float(Call& call) {
 }
 
 Result<Value> filter_abs(Call& call) {
-  DOPPLER_TRY(require_defined(call.self));
   if (call.self.is(Kind::kFloat)) return Value::real(std::fabs(call.self.as_real()));
   if (!call.self.is_integral()) return type_error("bad operand type for abs(): '{}'", type_name(call.self));
   if (call.self.as_integer() < 0) return negate(call.rt, call.self, false);

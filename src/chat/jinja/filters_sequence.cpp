@@ -31,7 +31,7 @@ Result<Value> filter_first(Call& call) {
 }
 
 Result<Value> filter_last(Call& call) {
-  if (call.self.is(Kind::kGenerator)) return type_error("'generator' object is not reversible");
+  if (!length_of(call.self)) return type_error("'{}' object is not reversible", type_name(call.self));
   DOPPLER_ASSIGN(const Items items, iterate(call.rt, call.self));
   if (items->empty()) return call.rt.undefined("No last item, sequence was empty.");
   return items->back();
@@ -47,6 +47,8 @@ Result<Value> filter_reverse(Call& call) {
   if (call.self.is_string()) {
     return slice(call.rt, call.self, Value::none(), Value::none(), Value::integer(-1));
   }
+  if (!length_of(call.self) && !call.self.is(Kind::kGenerator))
+    return type_error("argument must be iterable");
   DOPPLER_ASSIGN(const Items items, iterate(call.rt, call.self));
   DOPPLER_TRY(call.rt.spend(items->size() / 8));
   return call.rt.generator(Values(items->rbegin(), items->rend()));
@@ -63,7 +65,9 @@ Result<Values> keys_of(Call& call, const Values& items, const Value* path, bool 
 
 Result<Value> filter_sort(Call& call) {
   DOPPLER_ASSIGN(const Items items, iterate(call.rt, call.self));
-  DOPPLER_ASSIGN(const Values keys, keys_of(call, *items, call[2], flag_argument(call, 1, false)));
+  DOPPLER_ASSIGN(Values keys, keys_of(call, *items, call[2], flag_argument(call, 1, false)));
+  // Jinja compares lists of keys, so equal keys need no order: not even undefined ones.
+  for (Value& key : keys) key = call.rt.list({key});
   DOPPLER_ASSIGN(Values out, sorted(call.rt, *items, keys, flag_argument(call, 0, false)));
   return call.rt.list(std::move(out));
 }

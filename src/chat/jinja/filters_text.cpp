@@ -86,6 +86,10 @@ Result<Value> filter_replace(Call& call) {
 }
 
 Result<Value> filter_indent(Call& call) {
+  DOPPLER_TRY(require_defined(call.self));
+  if (!call.self.is_string()) {
+    return type_error("unsupported operand type(s) for +=: '{}' and 'str'", type_name(call.self));
+  }
   DOPPLER_ASSIGN(std::string text, to_text(call.rt, call.self));
   std::string indent(4, ' ');
   if (call[0] != nullptr && call[0]->is_string()) {
@@ -122,14 +126,17 @@ Result<Value> filter_wordcount(Call& call) {
 }
 
 Result<Value> filter_truncate(Call& call) {
-  DOPPLER_ASSIGN(const std::string text, to_text(call.rt, call.self));
+  const auto size = length_of(call.self);
+  if (!size) return type_error("object of type '{}' has no len()", type_name(call.self));
   DOPPLER_ASSIGN(const std::int64_t length, index_argument(call, 0, 255));
   DOPPLER_ASSIGN(const std::string end, text_argument(call, 2, "..."));
   DOPPLER_ASSIGN(const std::int64_t leeway, index_argument(call, 3, 5));
   const auto end_length = static_cast<std::int64_t>(count_characters(end));
   if (length < end_length) return type_error("expected length >= {}, got {}", end_length, length);
   if (leeway < 0) return type_error("expected leeway >= 0, got {}", leeway);
-  if (static_cast<std::int64_t>(count_characters(text)) <= length + leeway) return call.rt.text(text);
+  if (static_cast<std::int64_t>(*size) <= length + leeway) return call.self;
+  if (!call.self.is_string()) return type_error("can only truncate str (not \"{}\")", type_name(call.self));
+  const std::string& text = call.self.text();
   std::string_view kept =
       std::string_view(text).substr(0, byte_offset(text, static_cast<std::size_t>(length - end_length)));
   if (!flag_argument(call, 1, false)) kept = kept.substr(0, kept.rfind(' '));

@@ -296,7 +296,6 @@ Result<int> compare(Runtime& rt, const Value& a, const Value& b, std::string_vie
 
 Result<bool> contains(Runtime& rt, const Value& container, const Value& item) {
   if (container.is_string()) {
-    DOPPLER_TRY(require_defined(item));
     if (!item.is_string()) {
       return type_error("'in <string>' requires string as left operand, not {}", type_name(item));
     }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "chat/jinja/merge_sort.h"
 #include "chat/jinja/operators.h"
 #include "chat/jinja/unicode.h"
 
@@ -218,14 +219,10 @@ class JsonWriter {
   }
 
   Status sort(std::vector<const DictObject::Entry*>& entries) {
-    Status status;
-    std::stable_sort(entries.begin(), entries.end(), [&](const auto* a, const auto* b) {
-      if (!status) return false;
-      auto order = compare(rt_, a->first, b->first, "<");
-      if (!order) status = std::unexpected(order.error());
-      return order && *order < 0;
+    return merge_sort(entries, [&](const auto* a, const auto* b) -> Result<bool> {
+      DOPPLER_ASSIGN(const int sign, compare(rt_, a->first, b->first, "<"));
+      return sign < 0;
     });
-    return status;
   }
 
   Runtime& rt_;
