@@ -88,7 +88,7 @@ void ThreadPool::parallel_chunks(std::size_t count, std::size_t grain,
   // Each chunk is a share of what is left: long streams first, and at the end pieces so small that no thread
   // waits long for another, however unevenly the machine's other work slows them.
   std::atomic<std::size_t> next{0};
-  run([&](std::size_t thread) {
+  const auto take_chunks = [&](std::size_t thread) {
     std::size_t begin = next.load(std::memory_order_relaxed);
     while (begin < count) {
       const std::size_t share = (count - begin) / (2 * size());
@@ -98,7 +98,8 @@ void ThreadPool::parallel_chunks(std::size_t count, std::size_t grain,
       body(thread, begin, end);
       begin = next.load(std::memory_order_relaxed);
     }
-  });
+  };
+  run(std::cref(take_chunks));  // by reference: a copy would not fit std::function's own memory
 }
 
 }  // namespace doppler
