@@ -181,7 +181,7 @@ def train(args):
     pool.terminate()
     model.eval().to(torch.bfloat16).save_pretrained(args.out)
     with open(os.path.join(args.out, "generation_config.json"), "w") as file:
-        json.dump({"bos_token_id": 2, "do_sample": True, "eos_token_id": [1, 5], "pad_token_id": 0, "temperature": 0.7, "top_k": 40, "top_p": 0.95}, file, indent=2)
+        json.dump({"bos_token_id": 2, "do_sample": False, "eos_token_id": [1, 5], "pad_token_id": 0}, file, indent=2)
         file.write("\n")
     model = Gemma3ForCausalLM.from_pretrained(args.out, dtype=torch.float32, attn_implementation="sdpa").to(device).eval()
     result = {kind: round(evaluate(torch, model, rows, device, mask), 4) for kind, rows in held_out.items()}

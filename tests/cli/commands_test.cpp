@@ -92,12 +92,30 @@ TEST(Run, BadInputIsStatusThreeWithASentence) {
   EXPECT_REFUSAL(doppler({"run", "/nonexistent/model", "--prompt-ids", "2"}), 3, "/nonexistent/model");
   EXPECT_REFUSAL(doppler({"run", dir.path().string(), "--prompt-ids", "2"}), 3, dir.path().c_str());
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2,5,100000"}), 3, "100000",
-                 "vocabulary of 320");
+                 "vocabulary of 256");
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "1,2,3,4,5", "--context", "4"}), 3,
                  "5 tokens", "4");
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "Hello"}), 3, "tokenizer.json");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--context", "99999999999999"}), 3,
-                 "KV cache");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--context", "2000000000"}), 3,
+                 "KV cache", "Lower the context");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--context", "99999999999999"}), 2,
+                 "99999999999999");
+}
+
+TEST(Run, TheDemoModelContinuesTheFamousPromptAsTransformersRecordedIt) {
+  const std::string demo = std::string(DOPPLER_SOURCE_DIR) + "/demo";
+  ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(demo + "/reference.safetensors"));
+  std::vector<std::int32_t> greedy = recording.greedy_ids;
+  greedy.pop_back();  // the end of the sequence is no generated token
+  for (const char* backend : {"reference", "cpu"}) {
+    const Json json =
+        doppler({"run", demo, "The color of the sky is", "--raw", "--backend", backend, "--json"}).json();
+    EXPECT_EQ(json["prompt_ids"], Json(recording.prompt_ids));
+    EXPECT_EQ(json["ids"], Json(greedy)) << backend;
+    EXPECT_EQ(json["stop_reason"], "eos");
+  }
+  const Outcome chat = doppler({"run", demo, "The color of the sky is"});
+  EXPECT_EQ(chat.out, "The sky is blue.\n");
 }
 
 TEST(Run, SettingsComeFromConfigSetAndFlagsInThatOrder) {
