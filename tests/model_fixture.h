@@ -21,7 +21,7 @@ struct TinyTensor {
 
   static TinyTensor of(Shape shape, const std::vector<float>& values) {
     TinyTensor tensor{DType::kF32, std::move(shape), std::vector<std::byte>(values.size() * sizeof(float))};
-    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+    if (!values.empty()) std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
     return tensor;
   }
   TensorView view(const std::string& name) const { return {name, dtype, shape, bytes}; }

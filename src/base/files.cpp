@@ -118,6 +118,7 @@ OutputFile::~OutputFile() {
 
 Status OutputFile::write(std::span<const std::byte> bytes) {
   if (file_ == nullptr) return fail(ErrorCode::kInternal, "The file {} is already complete.", path_.string());
+  if (bytes.empty()) return {};  // fwrite takes no null pointer, not even for nothing
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
     return system_failure("written", path_, errno);
   return {};

@@ -26,8 +26,8 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
                 "The prompt has {} tokens, but the context holds {}. Shorten it or raise --context.",
                 ids.size(), context);
   }
-  // A cache cannot be cut back (rings have overwritten what lies behind), so it helps only if the prompt
-  // continues it.
+  // A cache cannot be cut back (rings have overwritten what lies behind), so
+  // it helps only if the prompt continues it.
   const bool continues =
       cached_.size() < ids.size() && std::equal(cached_.begin(), cached_.end(), ids.begin());
   if (!continues) {

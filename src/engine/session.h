@@ -1,5 +1,5 @@
-// Session: one sequence in one slot of a backend; knows which tokens its cache holds and feeds only what is
-// new.
+// Session: one sequence in one slot of a backend; knows which tokens
+// its cache holds and feeds only what is new.
 #pragma once
 
 #include <span>
@@ -15,10 +15,10 @@ class Session {
  public:
   Session(Backend& backend, std::uint32_t slot) : backend_(backend), slot_(slot) {}
 
-  // Makes the cache hold exactly `ids` and returns the last one's logits. What it already holds of them from
-  // before is kept, if `ids` only continue it; else it starts over. `reused` (may be null) tells how many
-  // were kept. Errors: kLimit for a prompt longer than the context; kUsage for none. A cancelled prompt gives
-  // empty logits.
+  // Makes the cache hold exactly `ids` and returns the last one's logits. What it already holds of
+  // them from before is kept, if `ids` only continue it; else it starts over. `reused` (may be
+  // null) tells how many were kept. Errors: kLimit for a prompt longer than the context; kUsage for
+  // none. A cancelled prompt gives empty logits.
   Result<std::span<const float>> prompt(std::span<const TokenId> ids, const CancelToken* cancel,
                                         std::size_t* reused);
 

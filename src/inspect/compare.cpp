@@ -18,12 +18,10 @@ struct ToleranceRow {
 };
 constexpr std::array<ToleranceRow, 2> kTolerances = {{
     // transformers in float32 differs from itself in double by 2e-6, with softcapped scores (Gemma 2) by
-    // 4e-5:
-    // five times that covers other summation orders and stays far below any real fault.
+    // 4e-5: five times that covers other summation orders and stays far below any real fault.
     {"reference", 1e-5, 2e-4},
     // Float32 accumulation in another order: rows of thousands of products lose about 1e-5 each layer; a
-    // wrong
-    // constant or index moves a stage by 1e-2 or more.
+    // wrong constant or index moves a stage by 1e-2 or more.
     {"cpu", 2e-4, 1e-3},
 }};
 
@@ -144,8 +142,8 @@ class Comparer final : public Tap {
                   tensor.name, row_width, column);
     }
     for (const auto& [key, target] : found) {
-      // Aliases (ffn_in) and parts of a composite may name a stage twice; one of them would never be
-      // compared.
+      // Aliases (ffn_in) and parts of a composite may name a stage
+      // twice; one of them would never be compared.
       if (const auto [other, fresh] = targets_.emplace(key, target); !fresh) {
         return fail(ErrorCode::kMismatch, "The recording holds the stage {} twice, as {} and {}. Remove one.",
                     stage_key(key.first, key.second), printable(other->second.tensor->name),

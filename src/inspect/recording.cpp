@@ -50,8 +50,8 @@ Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, s
   std::vector<float> row(*element_count(tensor.shape) / std::max<std::uint64_t>(rows, 1));
   for (std::size_t r = 0; r < rows; ++r) {
     DOPPLER_TRY(decode_f32(tensor, r * row.size(), row));
-    // Infinity is refused too: errors are shares of the largest value, so beside it every difference would
-    // vanish.
+    // Infinity is refused too: errors are shares of the largest value, so
+    // beside it every difference would vanish.
     const auto bad = std::find_if(row.begin(), row.end(), [](float x) { return !std::isfinite(x); });
     if (bad != row.end()) {
       return fail(

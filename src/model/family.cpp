@@ -35,8 +35,8 @@ Result<const FamilyRule*> find_family(const ConfigReader& config) {
               config.source(), printable(*type), join(known, ", "));
 }
 
-// A special token's ids, given as a number or a list; empty if the key is absent or says -1, which some files
-// write for "none".
+// A special token's ids, given as a number or a list; empty if the key is absent or
+// says -1, which some files write for "none".
 Result<std::vector<std::int32_t>> read_ids(const ConfigReader& reader, const std::string& key,
                                            std::uint32_t vocab) {
   std::vector<std::uint64_t> read;
@@ -88,8 +88,8 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
   ModelSpec spec;
   SpecBuilder builder(reader, spec, std::string(family->name));
   DOPPLER_TRY(family->fill(builder));
-  // What generates text decides over what describes the model; a multimodal file may hold them outside
-  // text_config.
+  // What generates text decides over what describes the model; a
+  // multimodal file may hold them outside text_config.
   std::vector<ConfigReader> readers;
   if (generation_config != nullptr) readers.emplace_back(*generation_config, "generation_config.json");
   readers.push_back(reader);

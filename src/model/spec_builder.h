@@ -52,8 +52,7 @@ class SpecBuilder {
 
 // The parts every family shares. Each fills the spec from `builder` and notes its values.
 
-// Sizes, norm and head tie; makes the layers, all alike, with attention sizes and the
-// feed-forward.
+// Sizes, norm and head tie; makes the layers, all alike, with attention sizes and the feed-forward.
 Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults);
 
 // rope_parameters (one set, or one per layer type), or the older rope_theta, rope_scaling and

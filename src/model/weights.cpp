@@ -40,8 +40,8 @@ bool is_known_surplus(std::string_view name) {
   return false;
 }
 
-// Where the text model sits inside a checkpoint: names of the family tables begin with "model." or
-// "lm_head.".
+// Where the text model sits inside a checkpoint: names of the family
+// tables begin with "model." or "lm_head.".
 struct Nesting {
   std::string_view model, head;
 };

@@ -1,5 +1,5 @@
-// Weights: the tensors a ModelSpec needs, found in a TensorStore by the names its family uses, with checked
-// shapes.
+// Weights: the tensors a ModelSpec needs, found in a TensorStore by the
+// names its family uses, with checked shapes.
 #pragma once
 
 #include <array>

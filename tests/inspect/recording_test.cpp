@@ -48,7 +48,7 @@ class RecordingTest : public ::testing::Test {
   }
   static TinyTensor ids(std::vector<std::int32_t> values) {
     TinyTensor tensor{DType::kI32, {values.size()}, std::vector<std::byte>(values.size() * 4)};
-    std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
+    if (!values.empty()) std::memcpy(tensor.bytes.data(), values.data(), tensor.bytes.size());
     return tensor;
   }
   static void set_float(TinyTensor& tensor, std::size_t at, float value) {
