@@ -58,6 +58,8 @@ Result<Value> round_common(const Value& value, std::int64_t precision) {
     Integer unit = 1;
     for (std::int64_t i = precision; i < 0; ++i) unit *= 10;
     const Integer n = value.as_integer();
+    constexpr Integer kMost = static_cast<Integer>(1) << 126;  // rounding away from zero still fits
+    if (n > kMost || n < -kMost) return fail(ErrorCode::kLimit, "an integer grows beyond 126 bits");
     Integer low = n / unit * unit;
     if (low > n) low -= unit;
     const Integer rest = n - low;

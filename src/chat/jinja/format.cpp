@@ -16,6 +16,8 @@ namespace {
 // Wider fields or more digits than any template asks for.
 constexpr std::int64_t kMaxFieldWidth = 10'000;
 constexpr int kMaxPrecision = 300;
+// Its negative still has one below it, which has no positive.
+constexpr Integer kMostInteger = ((static_cast<Integer>(1) << 126) - 1) * 2 + 1;
 
 // One conversion: %-08.3f, or {:<8.3f}.
 struct Spec {
@@ -40,11 +42,15 @@ std::string printf_real(double value, int precision, char type, bool alternate) 
   return out;
 }
 
-std::string in_base(Integer value, unsigned base, bool upper) {
+std::string in_base(Integer value, int base, bool upper) {
   if (value == 0) return "0";
+  const std::string_view shapes = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string digits;
-  for (; value > 0; value /= base)
-    digits += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<int>(value % base)];
+  while (value > 0) {
+    const Integer rest = value / base;
+    digits += shapes[static_cast<std::size_t>(value - rest * base)];
+    value = rest;
+  }
   std::reverse(digits.begin(), digits.end());
   return digits;
 }
@@ -83,9 +89,11 @@ std::string sign_text(const Spec& spec, bool negative) {
 
 Result<std::string> format_integer(const Spec& spec, Integer value, char type) {
   const bool negative = value < 0;
-  if (negative) value = -value;
-  const unsigned base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
-  std::string digits = in_base(value, base, type == 'X');
+  if (negative && value + 1 == -kMostInteger)
+    return fail(ErrorCode::kLimit, "an integer grows beyond 127 bits");
+  const Integer magnitude = negative ? -value : value;
+  const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
+  std::string digits = in_base(magnitude, base, type == 'X');
   if (spec.precision > kMaxPrecision) return fail(ErrorCode::kLimit, "a format's precision is too large");
   if (spec.precision > static_cast<std::int64_t>(digits.size())) {
     digits.insert(0, static_cast<std::size_t>(spec.precision) - digits.size(), '0');
