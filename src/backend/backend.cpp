@@ -52,8 +52,9 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
 
 Status check_backend_options(const BackendOptions& options) {
   if (options.context == 0 || options.context > INT32_MAX) {
-    return fail(ErrorCode::kUsage, "The context of {} positions is out of range; it must lie between 1 and {}.",
-                options.context, INT32_MAX);
+    return fail(ErrorCode::kUsage,
+                "The context of {} positions is out of range; it must lie between 1 and {}.", options.context,
+                INT32_MAX);
   }
   if (options.slots == 0) return fail(ErrorCode::kUsage, "The backend has 0 slots. Give it at least 1.");
   if (options.max_step_tokens == 0) {
@@ -76,10 +77,7 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Model
   const std::string_view wanted = name == "auto" ? "cpu" : name;
   std::vector<std::string> known = {"auto"};
   for (const BackendInfo& info : all_backends()) {
-    if (info.name == wanted) {
-      DOPPLER_TRY(check_backend_options(options));
-      return info.make(spec, weights, options);
-    }
+    if (info.name == wanted) return info.make(spec, weights, options);
     known.emplace_back(info.name);
   }
   return fail(ErrorCode::kUsage, "There is no backend {}. Backends are {}.", printable(name),

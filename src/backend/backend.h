@@ -60,8 +60,8 @@ class Backend {
 Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
                   std::span<const std::uint64_t> lengths);
 
-// What every backend asks of its options: a context of 1 to 2^31 - 1 positions (they are int32), at least one slot and one
-// token in a step. Errors: kUsage.
+// What every backend asks of its options: a context of 1 to 2^31 - 1 positions (they are int32), at least one
+// slot and one token in a step. Errors: kUsage.
 Status check_backend_options(const BackendOptions& options);
 
 struct BackendInfo {

@@ -424,6 +424,7 @@ class CpuBackend final : public Backend {
 
 Result<std::unique_ptr<Backend>> make_cpu_backend_for(const cpu::Kernels& kernels, const ModelSpec& spec,
                                                       const Weights& weights, const BackendOptions& options) {
+  DOPPLER_TRY(check_backend_options(options));
   return CpuBackend::create(kernels, spec, weights, options);
 }
 
