@@ -11,7 +11,8 @@ JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 
 run: build
-	build/release/doppler run demo "The color of the sky is" --raw --max-tokens 40
+	@printf "The color of the sky is"
+	@build/release/doppler run demo "The color of the sky is" --raw --max-tokens 40
 
 deps:
 	@scripts/install_deps.sh

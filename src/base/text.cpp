@@ -133,6 +133,12 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   return best;
 }
 
+std::string inside_sentence(std::string_view subject) {
+  std::string text(subject);
+  if (text.starts_with("The ")) text[0] = 't';
+  return text;
+}
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts, separator));
 }

@@ -31,6 +31,9 @@ std::size_t incomplete_utf8_suffix(std::string_view text);
 // does).
 std::string utf8_lossy(std::string_view bytes);
 
+// "The file x" as it reads inside a sentence: "the file x". Other texts stay as they are.
+std::string inside_sentence(std::string_view subject);
+
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
 }  // namespace doppler

@@ -58,6 +58,9 @@ Json to_json(const Comparison& comparison, std::string_view backend) {
 
 std::string describe(const StageComparison& c) {
   if (c.stage == Stage::kNone) return fmt::format("{}: recorded, but this model does not compute it", c.key);
+  if (!std::isfinite(c.error)) {
+    return fmt::format("{}: NaN or Inf, where the recording's largest value is {:.4g}", c.key, c.largest);
+  }
   return fmt::format("{}: error {:.1e} of the largest value {:.4g}, allowed {:.0e}", c.key, c.error,
                      c.largest, c.tolerance);
 }

@@ -23,9 +23,10 @@ template <typename Step>
 Status read_steps(const Json& value, std::string_view part, const char* list, std::string_view what,
                   std::span<const Reader<Step>> readers, std::vector<Step>& out) {
   if (value.is_null()) return {};
-  const JsonFields part_fields(value, fmt::format("The {} of {}", part, what));
+  const JsonFields part_fields(value, fmt::format("The {} of {}", part, inside_sentence(what)));
   DOPPLER_ASSIGN(const std::string type, part_fields.required_text("type"));
-  const JsonFields fields(value, fmt::format("The {} {} of {}", part, printable(type), what));
+  const JsonFields fields(value,
+                          fmt::format("The {} {} of {}", part, printable(type), inside_sentence(what)));
   if (type == "Sequence") {
     DOPPLER_ASSIGN(const Json* members, fields.array(list));
     if (members == nullptr) return fields.wrong(list, "a list");
@@ -41,7 +42,7 @@ Status read_steps(const Json& value, std::string_view part, const char* list, st
   std::string known = "Sequence";
   for (const Reader<Step>& r : readers) known += ", " + std::string(r.type);
   return fail(ErrorCode::kUnsupported, "The {} {} of {} is not supported. Doppler knows {}.", part,
-              printable(type), what, known);
+              printable(type), inside_sentence(what), known);
 }
 
 // {"String": "..."} or {"Regex": "..."}; a plain string is a string.
@@ -341,7 +342,7 @@ Result<std::vector<Step>> read_chain(const Json& value, std::string_view part, c
   DOPPLER_TRY(read_steps<Step>(value, part, list, what, readers, steps));
   if (steps.size() > kMostSteps) {
     return fail(ErrorCode::kLimit, "The {} of {} has {} steps, more than the {} allowed. Check the file.",
-                part, what, steps.size(), kMostSteps);
+                part, inside_sentence(what), steps.size(), kMostSteps);
   }
   return steps;
 }

@@ -14,7 +14,7 @@ DecodeRun::DecodeRun(const Tokenizer::Parts& parts, bool skip_special)
 
 Status DecodeRun::push(TokenId id) {
   if (id < 0 || static_cast<std::size_t>(id) >= parts_.vocab_size()) {
-    return fail(ErrorCode::kUsage,
+    return fail(ErrorCode::kMismatch,
                 "The token id {} is outside of the vocabulary of {} ids. Give ids from 0 to {}.", id,
                 parts_.vocab_size(), parts_.vocab_size() - 1);
   }

@@ -175,7 +175,7 @@ std::size_t Tokenizer::vocab_size() const {
 
 Result<std::string> Tokenizer::piece(TokenId id) const {
   if (const auto piece = parts_->piece(id)) return std::string(*piece);
-  return fail(ErrorCode::kUsage, "The token id {} is not in the vocabulary of {} ids. Give another.", id,
+  return fail(ErrorCode::kMismatch, "The token id {} is not in the vocabulary of {} ids. Give another.", id,
               vocab_size());
 }
 

@@ -38,12 +38,12 @@ class Tokenizer {
   Result<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   // With skip_special, special tokens are left out. An id in a gap of the vocabulary is no text.
-  // Errors: kUsage for ids outside of [0, vocab_size()).
+  // Errors: kMismatch for ids outside of [0, vocab_size()).
   Result<std::string> decode(std::span<const TokenId> ids, bool skip_special = false) const;
 
   // The largest id + 1.
   std::size_t vocab_size() const;
-  // The vocabulary's spelling of a token. Errors: kUsage for ids out of range and in gaps.
+  // The vocabulary's spelling of a token. Errors: kMismatch for ids out of range and in gaps.
   Result<std::string> piece(TokenId id) const;
   std::optional<TokenId> find(std::string_view piece) const;
   // Left out by decode(skip_special): special added tokens; control and unknown pieces of SentencePiece.

@@ -304,7 +304,7 @@ Result<ModelKind> read_kind(const JsonFields& model, const BigMembers& big, std:
   }
   return fail(ErrorCode::kUnsupported,
               "The model type {} of {} is not supported. Doppler knows BPE, Unigram, WordPiece, WordLevel.",
-              printable(type), what);
+              printable(type), inside_sentence(what));
 }
 
 Status read_bpe(const JsonFields& model, const BigMembers& big, std::string_view what, TokenizerSpec& spec) {
@@ -338,7 +338,7 @@ Status read_model(const Json& rest, const BigMembers& big, std::string_view what
   if (it == rest.end() || !it->is_object()) {
     return fail(ErrorCode::kCorrupt, "{} has no model. Check that it is a tokenizer.json.", what);
   }
-  const JsonFields model(*it, fmt::format("The model of {}", what));
+  const JsonFields model(*it, fmt::format("The model of {}", inside_sentence(what)));
   DOPPLER_ASSIGN(spec.kind, read_kind(model, big, what));
   DOPPLER_TRY(fill_vocabulary(big, what, spec));
   if (spec.kind == ModelKind::kUnigram) return read_unigram(model, what, spec);
@@ -357,7 +357,7 @@ Status read_model(const Json& rest, const BigMembers& big, std::string_view what
 }
 
 Status add_token(const Json& value, std::string_view what, TokenizerSpec& spec) {
-  const JsonFields fields(value, fmt::format("An added token of {}", what));
+  const JsonFields fields(value, fmt::format("An added token of {}", inside_sentence(what)));
   AddedToken token;
   DOPPLER_ASSIGN(token.content, fields.required_text("content"));
   if (token.content.empty()) return {};
