@@ -25,6 +25,12 @@ struct StepInput {
   std::vector<std::int32_t> slots;
   std::vector<std::uint8_t> wants_logits;
   std::size_t size() const { return ids.size(); }
+  void add(std::int32_t id, std::uint64_t position, std::uint32_t slot, bool logits) {
+    ids.push_back(id);
+    positions.push_back(static_cast<std::int32_t>(position));
+    slots.push_back(static_cast<std::int32_t>(slot));
+    wants_logits.push_back(logits ? 1 : 0);
+  }
 };
 
 struct BackendOptions {

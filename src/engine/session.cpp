@@ -4,13 +4,10 @@
 
 namespace doppler {
 
-Result<std::span<const float>> Session::feed(std::span<const TokenId> ids) {
+Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool wants_logits) {
   StepInput input;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    input.ids.push_back(ids[i]);
-    input.positions.push_back(static_cast<std::int32_t>(cached_.size() + i));
-    input.slots.push_back(static_cast<std::int32_t>(slot_));
-    input.wants_logits.push_back(i + 1 == ids.size());
+    input.add(ids[i], cached_.size() + i, slot_, wants_logits && i + 1 == ids.size());
   }
   DOPPLER_ASSIGN(const auto logits, backend_.step(input, nullptr));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
@@ -40,13 +37,13 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
     if (cancel != nullptr && cancel->cancelled()) return std::span<const float>();
     const std::size_t count =
         std::min<std::size_t>(backend_.options().max_step_tokens, ids.size() - cached_.size());
-    DOPPLER_ASSIGN(logits, feed(ids.subspan(cached_.size(), count)));
+    DOPPLER_ASSIGN(logits, feed(ids.subspan(cached_.size(), count), cached_.size() + count == ids.size()));
   }
   return logits;
 }
 
 Result<std::span<const float>> Session::append(TokenId id) {
-  return feed(std::span(&id, 1));
+  return feed(std::span(&id, 1), true);
 }
 
 }  // namespace doppler

@@ -29,7 +29,7 @@ class Session {
   std::span<const TokenId> cached() const { return cached_; }
 
  private:
-  Result<std::span<const float>> feed(std::span<const TokenId> ids);
+  Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Backend& backend_;
   const std::uint32_t slot_;
   std::vector<TokenId> cached_;

@@ -256,10 +256,7 @@ Result<std::span<const float>> step_with_companion(Backend& backend, std::span<c
   const std::array<std::span<const std::int32_t>, 2> sequences = {ids, companion};
   for (std::size_t i = 0; i < ids.size(); ++i) {
     for (std::uint32_t slot = 0; slot < 2; ++slot) {
-      input.ids.push_back(sequences[slot][i]);
-      input.positions.push_back(static_cast<std::int32_t>(backend.length(slot) + i));
-      input.slots.push_back(static_cast<std::int32_t>(slot));
-      input.wants_logits.push_back(1);
+      input.add(sequences[slot][i], backend.length(slot) + i, slot, true);
     }
   }
   return backend.step(input, tap);

@@ -120,10 +120,7 @@ Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::s
     const std::size_t count = std::min(most, ids.size() - begin);
     StepInput input;
     for (std::size_t i = 0; i < count; ++i) {
-      input.ids.push_back(ids[begin + i]);
-      input.positions.push_back(static_cast<std::int32_t>(backend.length(slot) + i));
-      input.slots.push_back(static_cast<std::int32_t>(slot));
-      input.wants_logits.push_back(all_logits || begin + i + 1 == ids.size());
+      input.add(ids[begin + i], backend.length(slot) + i, slot, all_logits || begin + i + 1 == ids.size());
     }
     DOPPLER_ASSIGN(logits, backend.step(input, tap));
   }

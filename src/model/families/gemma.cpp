@@ -71,35 +71,30 @@ Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::op
   return {};
 }
 
+// Gemma2Config and Gemma3TextConfig differ only in these two.
+ConfigDefaults gemma_defaults(std::uint64_t vocab_size, std::uint64_t context) {
+  return {.vocab_size = vocab_size,
+          .hidden_size = 2304,
+          .intermediate_size = 9216,
+          .num_hidden_layers = 26,
+          .num_attention_heads = 8,
+          .num_key_value_heads = 4,
+          .head_dim = 256,
+          .max_position_embeddings = context,
+          .tie_word_embeddings = true,
+          .activation = "gelu_pytorch_tanh",
+          .activation_key = "hidden_activation"};
+}
+
 Status fill_gemma2(SpecBuilder& builder) {
-  DOPPLER_TRY(read_common(builder, {.vocab_size = 256000,
-                                    .hidden_size = 2304,
-                                    .intermediate_size = 9216,
-                                    .num_hidden_layers = 26,
-                                    .num_attention_heads = 8,
-                                    .num_key_value_heads = 4,
-                                    .head_dim = 256,
-                                    .max_position_embeddings = 8192,
-                                    .tie_word_embeddings = true,
-                                    .activation = "gelu_pytorch_tanh",
-                                    .activation_key = "hidden_activation"}));
+  DOPPLER_TRY(read_common(builder, gemma_defaults(256000, 8192)));
   DOPPLER_TRY(fill_gemma(builder, 50.0, 30.0));
   DOPPLER_TRY(read_layer_types(builder, 4096, last_of_period, 2, "rule: every second layer attends fully"));
   return read_rope(builder, 10000);
 }
 
 Status fill_gemma3(SpecBuilder& builder) {
-  DOPPLER_TRY(read_common(builder, {.vocab_size = 262208,
-                                    .hidden_size = 2304,
-                                    .intermediate_size = 9216,
-                                    .num_hidden_layers = 26,
-                                    .num_attention_heads = 8,
-                                    .num_key_value_heads = 4,
-                                    .head_dim = 256,
-                                    .max_position_embeddings = 131072,
-                                    .tie_word_embeddings = true,
-                                    .activation = "gelu_pytorch_tanh",
-                                    .activation_key = "hidden_activation"}));
+  DOPPLER_TRY(read_common(builder, gemma_defaults(262208, 131072)));
   DOPPLER_TRY(fill_gemma(builder, std::nullopt, std::nullopt));
   builder.note("attention.qk_norm", "true", "rule of the gemma3 family");
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;
