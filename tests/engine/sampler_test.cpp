@@ -78,8 +78,9 @@ TEST(Sampler, TopKIsExact) {
     for (float& x : logits) x = static_cast<float>(generator() % 6) * 0.1f;  // many ties
     std::vector<TokenId> order(logits.size());
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
-    std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
-      return logits[static_cast<std::size_t>(a)] > logits[static_cast<std::size_t>(b)];
+    std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) {
+      const float x = logits[static_cast<std::size_t>(a)], y = logits[static_cast<std::size_t>(b)];
+      return x != y ? x > y : a < b;
     });
     const std::set<TokenId> expected(order.begin(), order.begin() + std::min<std::ptrdiff_t>(k, 40));
     EXPECT_EQ(support({.temperature = 1, .top_k = k}, logits), expected) << k;
