@@ -152,7 +152,7 @@ TEST_P(WholeModel, FusedOpsAreTheirParts) {
   }
 }
 
-// Beyond 256 positions attention works in chunks, and with few tokens shares them out among threads; windows
+// Beyond 128 positions attention works in chunks, and with few tokens shares them out among threads; windows
 // of 8 tokens have gone round their rings many times.
 class LongContext : public WholeModel {};
 

@@ -290,9 +290,14 @@ struct AttentionData {
 
 // scores and values of a chunk, and what they should be.
 TEST_P(Kernel, AttentionAgreesWithSoftmaxInDouble) {
-  const std::vector<AttentionData> cases = {
-      {1, 16, 300, 0, 1},      {1, 24, 300, 7, 2, 50},  {2, 32, 300, 290, 17},   {3, 96, 40, 39, 40},
-      {4, 256, 256, 100, 256}, {7, 80, 257, 1, 255, 5}, {8, 64, 1000, 900, 200}, {6, 5, 30, 20, 30}};
+  const std::vector<AttentionData> cases = {{1, 16, 300, 0, 1},
+                                            {1, 24, 300, 7, 2, 50},
+                                            {2, 32, 300, 290, 17},
+                                            {3, 96, 40, 39, 40},
+                                            {4, 256, 200, 100, kAttentionChunk},
+                                            {7, 80, 257, 1, kAttentionChunk - 1, 5},
+                                            {8, 64, 1000, 920, 110},
+                                            {6, 5, 30, 20, 30}};
   for (const AttentionData& c : cases) {
     SCOPED_TRACE(fmt::format("group {} head_dim {} count {}", c.group, c.head_dim, c.count));
     const std::vector<float> q = random(c.group * c.head_dim), k = random(c.capacity * c.head_dim),

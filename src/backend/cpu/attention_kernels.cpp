@@ -35,9 +35,11 @@ Runs runs_of(const AttentionCall& call) {
   return {{{call.first, before_end, 0}, {0, call.count - before_end, before_end}}};
 }
 
+// Asks for the next tile's keys and these positions' values on the way: one token reads each of them once,
+// from far away, and hardware follows streams of a head's few lines badly. Both go to L2.
 template <std::size_t kHeads, std::size_t kPositions>
 HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const float* keys,
-                           float* scores) {
+                           const float* values, float* scores) {
   const D d;
   const std::size_t dim = call.head_dim, whole = dim / kLanes * kLanes;
   V sum[kPositions][kHeads];
@@ -48,6 +50,8 @@ HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, cons
     V query[kHeads];
     DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) query[h] = hn::LoadU(d, queries + h * dim + i);
     DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
+      __builtin_prefetch(keys + (kPositions + p) * dim + i, 0, 2);
+      __builtin_prefetch(values + p * dim + i, 0, 2);
       const V key = hn::LoadU(d, keys + p * dim + i);
       DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[p][h] =
           hn::MulAdd(query[h], key, sum[p][h]);
@@ -71,12 +75,16 @@ void score_heads(const AttentionCall& call, std::size_t head) {
   float* scores = call.scores + head * kAttentionChunk;
   for (const Run& run : runs_of(call).run) {
     const float* keys = call.keys + run.ring * call.head_dim;
+    const float* values = call.values + run.ring * call.head_dim;
     std::size_t p = 0;
     for (; p + kTilePositions <= run.count; p += kTilePositions) {
-      score_tile<kHeads, kTilePositions>(call, queries, keys + p * call.head_dim, scores + run.chunk + p);
+      const std::size_t at = p * call.head_dim;
+      score_tile<kHeads, kTilePositions>(call, queries, keys + at, values + at, scores + run.chunk + p);
     }
-    for (; p < run.count; ++p)
-      score_tile<kHeads, 1>(call, queries, keys + p * call.head_dim, scores + run.chunk + p);
+    for (; p < run.count; ++p) {
+      const std::size_t at = p * call.head_dim;
+      score_tile<kHeads, 1>(call, queries, keys + at, values + at, scores + run.chunk + p);
+    }
   }
 }
 

@@ -56,10 +56,11 @@ struct MatmulKernels {
 };
 
 // Positions that one call of the attention kernels handles. The split is part of the result's rounding, so it
-// is fixed: a token's positions are cut at multiples of this, whatever the step or the number of threads. 256
-// positions of a 256-wide head are 256 kB of keys and as much of values, which stay in a core's L2 while
-// several tokens use them.
-inline constexpr std::size_t kAttentionChunk = 256;
+// is fixed: a token's positions are cut at multiples of this, whatever the step or the number of threads. 128
+// positions of a 256-wide head are 128 kB of keys and as much of values: a quarter of a core's L2, where they
+// serve several tokens, and small enough to share a window of 512 evenly among threads when one token
+// decodes.
+inline constexpr std::size_t kAttentionChunk = 128;
 
 // Some positions of one KV head and the query heads of one token that share it.
 struct AttentionCall {

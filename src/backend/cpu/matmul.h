@@ -38,6 +38,7 @@ class Matmul {
  private:
   Matmul(const MatmulKernels& kernels, const ElementKernels& elements, ThreadPool& pool)
       : kernels_(&kernels), elements_(&elements), pool_(&pool) {}
+  std::size_t grain(std::size_t tokens) const;  // rows that are handed out in multiples
   const float* pack(const float* x, std::size_t tokens, std::size_t cols);
 
   const MatmulKernels* kernels_;
