@@ -114,8 +114,11 @@ void weigh(const AttentionCall& call, std::size_t head) {
   std::fill(row + call.count, row + padded, -std::numeric_limits<float>::infinity());
   V largest = hn::LoadU(d, row);
   for (std::size_t p = kLanes; p < padded; p += kLanes) largest = hn::Max(largest, hn::LoadU(d, row + p));
-  const float top = hn::GetLane(hn::MaxOfLanes(d, largest));
-  const V shift = hn::Set(d, top == -std::numeric_limits<float>::infinity() ? 0.0f : top);
+  // The portable target's MaxOfLanes starts from the lowest finite value, which must not stand for -inf.
+  const float reduced = hn::GetLane(hn::MaxOfLanes(d, largest));
+  const bool hopeless = reduced <= std::numeric_limits<float>::lowest();
+  const float top = hopeless ? -std::numeric_limits<float>::infinity() : reduced;
+  const V shift = hn::Set(d, hopeless ? 0.0f : top);
   V total = hn::Zero(d);
   for (std::size_t p = 0; p < padded; p += kLanes) {
     const V weight = exp_of(hn::Sub(hn::LoadU(d, row + p), shift));
