@@ -68,4 +68,9 @@ struct TemplateChoice {
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& folder,
                                         const TemplateChoice& choice = {});
 
+// The texts of the special tokens that a folder's tokenizer_config.json and special_tokens_map.json name, as
+// templates are handed them: {"bos_token": "<s>", …}. Empty if there is neither. Errors: kCorrupt (not JSON),
+// kIo.
+Result<OrderedJson> read_special_tokens(const std::filesystem::path& folder);
+
 }  // namespace doppler

@@ -79,12 +79,17 @@ Status read_value(const Json& value, const std::string& origin, Templates& templ
   return {};
 }
 
-Status read_config(const fs::path& path, Templates& templates) {
-  if (!is_file(path)) return {};
-  const std::string origin = path.filename().string();
+// The object in a file; an empty one if there is no such file.
+Result<Json> read_object(const fs::path& path) {
+  if (!is_file(path)) return Json::object();
   DOPPLER_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
-  DOPPLER_ASSIGN(const Json config, parse_json(text, "The file " + path.string()));
-  if (!config.is_object()) return {};
+  DOPPLER_ASSIGN(Json object, parse_json(text, "The file " + path.string()));
+  return object.is_object() ? std::move(object) : Json::object();
+}
+
+Status read_config(const fs::path& path, Templates& templates) {
+  const std::string origin = path.filename().string();
+  DOPPLER_ASSIGN(const Json config, read_object(path));
   const auto found = config.find("chat_template");
   if (found == config.end() || found->is_null()) return {};
   return read_value(*found, origin, templates);
@@ -103,6 +108,31 @@ Result<Templates> read_templates(const fs::path& folder) {
 }
 
 }  // namespace
+
+namespace {
+
+// "bos_token": "<s>" or {"content": "<s>", …}; other members that end in _token are flags.
+void take_special_tokens(const Json& object, OrderedJson& tokens) {
+  for (const auto& [key, value] : object.items()) {
+    const std::string* text = value.get_ptr<const std::string*>();
+    if (text == nullptr) text = string_member(value, "content");
+    if (text != nullptr && key.ends_with("_token")) tokens[key] = *text;
+  }
+}
+
+}  // namespace
+
+Result<OrderedJson> read_special_tokens(const fs::path& folder) {
+  OrderedJson tokens = OrderedJson::object();
+  // The config is read last, because it is what transformers believes.
+  for (const char* file : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    DOPPLER_ASSIGN(const Json object, read_object(folder / file));
+    take_special_tokens(object, tokens);
+    const auto extra = object.find("extra_special_tokens");
+    if (extra != object.end() && extra->is_object()) take_special_tokens(*extra, tokens);
+  }
+  return tokens;
+}
 
 Result<ChatTemplate> load_chat_template(const fs::path& folder, const TemplateChoice& choice) {
   DOPPLER_ASSIGN(const Templates templates, read_templates(folder));

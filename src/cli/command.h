@@ -77,7 +77,7 @@ void add_prompt_flags(CLI::App& command, PromptFlags& prompt);
 // The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);
 
-// "2,5,9" or "2 5 9". Errors: kUsage naming the piece that is no id.
+// "2,5,9" or "2 5 9"; no ids from an empty text. Errors: kUsage naming the piece that is no id.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);
 
 }  // namespace doppler::cli

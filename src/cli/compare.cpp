@@ -26,7 +26,7 @@ std::string_view phase_of(const StageComparison& c) {
 
 Json divergence_json(const StageComparison& c) {
   return {{"stage",
-           std::string(c.stage == Stage::kNone || c.key == "decode_logits" ? c.key : stage_name(c.stage))},
+           c.stage == Stage::kNone ? c.key.substr(c.key.rfind('.') + 1) : std::string(stage_name(c.stage))},
           {"key", c.key},
           {"layer", c.layer >= 0 ? Json(c.layer) : Json(nullptr)},
           {"token", c.first_bad_token ? Json(*c.first_bad_token) : Json(nullptr)},

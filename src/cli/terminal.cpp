@@ -96,7 +96,6 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
     ids.push_back(id);
     at = end;
   }
-  if (ids.empty()) return fail(ErrorCode::kUsage, "There are no token ids. Write them as 2,5,9.");
   return ids;
 }
 
@@ -108,6 +107,8 @@ void add_prompt_flags(CLI::App& command, PromptFlags& prompt) {
       [&prompt](const std::string& text) {
         auto ids = parse_ids(text);
         if (!ids) throw CLI::ValidationError("--prompt-ids", ids.error().message);
+        if (ids->empty())
+          throw CLI::ValidationError("--prompt-ids", "There are no token ids. Write them as 2,5,9.");
         prompt.ids = std::move(*ids);
       },
       "token ids instead of a text: 2,5,9");

@@ -1,5 +1,9 @@
 // doppler tokenize: a text as the model would see it, and back; a conversation through the chat template.
 #include <fmt/core.h>
+#include <unistd.h>
+
+#include <iostream>
+#include <iterator>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -78,7 +82,7 @@ Result<int> render(const TokenizeArguments& arguments, bool json, const std::opt
   DOPPLER_ASSIGN(OrderedJson conversation, read_conversation(arguments.messages));
   const bool with_tools = conversation.contains("tools") && !conversation["tools"].empty();
   DOPPLER_ASSIGN(const ChatTemplate chat, open_template(arguments.model, with_tools));
-  OrderedJson variables = template_variables(tokenizer);
+  DOPPLER_ASSIGN(OrderedJson variables, template_variables(folder_of(arguments.model), tokenizer));
   for (const auto& [key, value] : conversation.items()) variables[key] = value;
   DOPPLER_ASSIGN(const std::string text, chat.render(variables));
   std::vector<TokenId> ids;
@@ -99,8 +103,12 @@ Result<int> render(const TokenizeArguments& arguments, bool json, const std::opt
 Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const std::optional<Tokenizer> tokenizer, open_tokenizer(arguments.model));
   if (!arguments.messages.empty()) return render(arguments, given.json, tokenizer);
-  if (arguments.text_option->count() == 0)
+  std::string text = arguments.text;
+  if (arguments.text_option->count() == 0 && ::isatty(STDIN_FILENO) == 0) {
+    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  } else if (arguments.text_option->count() == 0) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
+  }
   if (!tokenizer) {
     return fail(
         ErrorCode::kNotFound,
@@ -108,18 +116,18 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
         folder_of(arguments.model).string());
   }
   if (arguments.decode) {
-    DOPPLER_ASSIGN(const std::vector<TokenId> ids, parse_ids(arguments.text));
-    DOPPLER_ASSIGN(const std::string text, tokenizer->decode(ids, arguments.no_special));
+    DOPPLER_ASSIGN(const std::vector<TokenId> ids, parse_ids(text));
+    DOPPLER_ASSIGN(const std::string decoded, tokenizer->decode(ids, arguments.no_special));
     if (given.json)
-      DOPPLER_TRY(print_json({{"text", text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
+      DOPPLER_TRY(print_json({{"text", decoded}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
     else
-      DOPPLER_TRY(print(text + "\n"));
+      DOPPLER_TRY(print(decoded + "\n"));
     return kDone;
   }
   DOPPLER_ASSIGN(const std::vector<TokenId> ids,
-                 tokenizer->encode(arguments.text, {.add_special = !arguments.no_special}));
+                 tokenizer->encode(text, {.add_special = !arguments.no_special}));
   if (given.json)
-    DOPPLER_TRY(print_json({{"text", arguments.text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
+    DOPPLER_TRY(print_json({{"text", text}, {"ids", ids}, {"pieces", pieces_of(*tokenizer, ids)}}));
   else
     DOPPLER_TRY(print(table(*tokenizer, ids)));
   return kDone;
@@ -130,7 +138,8 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
 Run add_tokenize(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")->required();
-  arguments->text_option = command.add_option("TEXT", arguments->text, "the text, or with --decode the ids");
+  arguments->text_option = command.add_option("TEXT", arguments->text,
+                                              "the text, or with --decode the ids; left out, standard input");
   command.add_flag("--no-special", arguments->no_special,
                    "without BOS and EOS; with --decode: special tokens leave no text");
   command.add_flag("--decode", arguments->decode, "TEXT is ids (2,5,9): show their text");

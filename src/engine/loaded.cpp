@@ -74,9 +74,10 @@ Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_v
   return ids;
 }
 
-OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer) {
+Result<OrderedJson> template_variables(const std::filesystem::path& folder,
+                                       const std::optional<Tokenizer>& tokenizer) {
   OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
-  if (tokenizer) {
+  if (tokenizer) {  // what a SentencePiece model itself says
     const std::pair<const char*, const SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
                                                                   {"eos_token", tokenizer->eos()},
                                                                   {"unk_token", tokenizer->unk()},
@@ -85,6 +86,8 @@ OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer) {
       if (!token.text.empty()) variables[name] = token.text;
     }
   }
+  DOPPLER_ASSIGN(const OrderedJson named, read_special_tokens(folder));
+  for (const auto& [name, text] : named.items()) variables[name] = text;
   return variables;
 }
 
@@ -98,7 +101,7 @@ Result<std::string> render_messages(const Loaded& loaded, std::span<const Messag
   OrderedJson list = OrderedJson::array();
   for (const Message& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
-  OrderedJson variables = template_variables(loaded.tokenizer);
+  DOPPLER_ASSIGN(OrderedJson variables, template_variables(loaded.model->files.folder, loaded.tokenizer));
   variables["messages"] = std::move(list);
   variables["add_generation_prompt"] = true;
   return loaded.chat->render(variables);

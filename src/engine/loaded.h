@@ -38,7 +38,8 @@ Status need_tokenizer(const Loaded& loaded);
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text);
 // What transformers hands every template besides the messages: no tools, no documents, no generation prompt,
 // and the special tokens' texts.
-OrderedJson template_variables(const std::optional<Tokenizer>& tokenizer);
+Result<OrderedJson> template_variables(const std::filesystem::path& folder,
+                                       const std::optional<Tokenizer>& tokenizer);
 // The conversation through the model's template, which writes its own special tokens.
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages);
 Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages);
