@@ -24,14 +24,16 @@ namespace {
 // do not limit.
 constexpr std::size_t kTileRows = 4;
 constexpr std::size_t kTileTokens = kManyRegisters ? 6 : 3;
-// Prefill keeps kBlockRows x kBlockCols decoded weights, 64 kB, in L2, of which a tile reads 8 kB at a time beside 12 kB of
-// activations: together within L1 (32 kB). The sums are parked in memory between column blocks (512 kB for 256 tokens, L2
-// too): 48 moves per 768 multiplications of a tile. Each activation fetched from L3 is used by kBlockRows rows; measured on
-// a Zen 4 core with 256 tokens of 2048 and 8192 columns: 16 rows 96 and 76 GFlop/s, 32 rows 102 and 93, 64 rows 96 and 83.
+// Prefill keeps kBlockRows x kBlockCols decoded weights, 64 kB, in L2, of which a tile reads 8 kB at a time
+// beside 12 kB of activations: together within L1 (32 kB). The sums are parked in memory between column
+// blocks (512 kB for 256 tokens, L2 too): 48 moves per 768 multiplications of a tile. Each activation fetched
+// from L3 is used by kBlockRows rows; measured on a Zen 4 core with 256 tokens of 2048 and 8192 columns: 16
+// rows 96 and 76 GFlop/s, 32 rows 102 and 93, 64 rows 96 and 83.
 constexpr std::size_t kBlockRows = 32;
 constexpr std::size_t kBlockCols = 512;
 static_assert(kBlockRows % kTileRows == 0 && kBlockCols % kLanes == 0);
-constexpr std::size_t kLineBytes = 64;  // of every machine that Highway's x86, Arm and wasm targets run on, or a divisor
+constexpr std::size_t kLineBytes =
+    64;  // of every machine that Highway's x86, Arm and wasm targets run on, or a divisor
 
 constexpr std::size_t vectors(std::size_t cols) {
   return (cols + kLanes - 1) / kLanes;
@@ -65,23 +67,27 @@ void pack(const float* x, std::size_t tokens, std::size_t cols, std::size_t begi
 
 // Adds kSteps vectors of columns of kRows weight rows times kTokens tokens.
 template <class W, std::size_t kSteps, std::size_t kRows, std::size_t kTokens>
-HWY_INLINE void direct_steps(const std::uint8_t* w, std::size_t row_bytes, const float* x, V (&sum)[kRows][kTokens]) {
+HWY_INLINE void direct_steps(const std::uint8_t* w, std::size_t row_bytes, const float* x,
+                             V (&sum)[kRows][kTokens]) {
   const D d;
   DOPPLER_UNROLL for (std::size_t k = 0; k < kSteps; ++k) {
     V token[kTokens];
-    DOPPLER_UNROLL for (std::size_t t = 0; t < kTokens; ++t) token[t] = hn::LoadU(d, x + (k * kTokens + t) * kLanes);
+    DOPPLER_UNROLL for (std::size_t t = 0; t < kTokens; ++t) token[t] =
+        hn::LoadU(d, x + (k * kTokens + t) * kLanes);
     DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r) {
       const V weight = W::load(w + r * row_bytes + k * kLanes * W::kBytes);
-      DOPPLER_UNROLL for (std::size_t t = 0; t < kTokens; ++t) sum[r][t] = hn::MulAdd(weight, token[t], sum[r][t]);
+      DOPPLER_UNROLL for (std::size_t t = 0; t < kTokens; ++t) sum[r][t] =
+          hn::MulAdd(weight, token[t], sum[r][t]);
     }
   }
 }
 
-// Decode: kRows rows straight from the file. Several rows side by side share each activation and hide the latency of the
-// sums, but hardware follows so many short streams badly; so each line of the next rows is asked for, into L2, while the
-// same line of these is used. Measured on a Zen 4 core with bf16 (GB/s at 1152, 2048, 4096 and 6912 columns; a plain read
-// loop gets 29 to 30): one row at a time 27, 29, 19, 14; four rows 12, 17, -, 18; four rows with this 29, 28, 27, 27; the
-// same into L1, where it evicts the activations, 13, 17, -, 17.
+// Decode: kRows rows straight from the file. Several rows side by side share each activation and hide the
+// latency of the sums, but hardware follows so many short streams badly; so each line of the next rows is
+// asked for, into L2, while the same line of these is used. Measured on a Zen 4 core with bf16 (GB/s at 1152,
+// 2048, 4096 and 6912 columns; a plain read loop gets 29 to 30): one row at a time 27, 29, 19, 14; four rows
+// 12, 17, -, 18; four rows with this 29, 28, 27, 27; the same into L1, where it evicts the activations, 13,
+// 17, -, 17.
 template <class W, std::size_t kRows, std::size_t kTokens>
 HWY_INLINE void direct_tile(const MatmulCall& call, std::size_t row) {
   const D d;
@@ -93,10 +99,15 @@ HWY_INLINE void direct_tile(const MatmulCall& call, std::size_t row) {
   DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r) {
     DOPPLER_UNROLL for (std::size_t t = 0; t < kTokens; ++t) sum[r][t] = hn::Zero(d);
   }
+  // Not beyond the call's rows: what comes next may be another thread's.
+  const std::uint8_t* next = w + (row + 2 * kRows <= call.row_end ? kRows * row_bytes : 0);
   constexpr std::size_t kStep = kLanes * W::kBytes, kLineSteps = kStep < kLineBytes ? kLineBytes / kStep : 1;
   std::size_t k = 0;
-  for (; k + kLineSteps <= whole; k += kLineSteps, x += kLineSteps * kTokens * kLanes, w += kLineSteps * kStep) {
-    DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r) __builtin_prefetch(w + (r + kRows) * row_bytes, 0, 2);
+  for (; k + kLineSteps <= whole;
+       k += kLineSteps, x += kLineSteps * kTokens * kLanes, w += kLineSteps * kStep) {
+    DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r)
+        __builtin_prefetch(next + r * row_bytes, 0, 2);
+    next += kLineSteps * kStep;
     direct_steps<W, kLineSteps>(w, row_bytes, x, sum);
   }
   for (; k < whole; ++k, x += kTokens * kLanes, w += kStep) direct_steps<W, 1>(w, row_bytes, x, sum);
