@@ -38,7 +38,8 @@ class Matmul {
  private:
   Matmul(const MatmulKernels& kernels, const ElementKernels& elements, ThreadPool& pool)
       : kernels_(&kernels), elements_(&elements), pool_(&pool) {}
-  std::size_t grain(std::size_t tokens) const;  // rows that are handed out in multiples
+  std::size_t grain(const WeightMatrix& weight,
+                    std::size_t tokens) const;  // rows that are handed out in multiples
   const float* pack(const float* x, std::size_t tokens, std::size_t cols);
 
   const MatmulKernels* kernels_;
@@ -48,6 +49,7 @@ class Matmul {
   LazyFloats scratch_;              // per thread: the kernel's, then gate and up of a block
   std::size_t scratch_stride_ = 0;  // floats per thread
   std::size_t kernel_scratch_ = 0;
+  std::size_t block_floats_ = 0;  // room for gate, and as much for up
 };
 
 }  // namespace doppler::cpu

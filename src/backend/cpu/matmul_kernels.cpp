@@ -99,12 +99,14 @@ HWY_INLINE void direct_tile(const MatmulCall& call, std::size_t row) {
   DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r) {
     DOPPLER_UNROLL for (std::size_t t = 0; t < kTokens; ++t) sum[r][t] = hn::Zero(d);
   }
+  // Not beyond the call's rows: what comes next may be another thread's.
+  const std::uint8_t* next = w + (row + 2 * kRows <= call.row_end ? kRows * row_bytes : 0);
   constexpr std::size_t kStep = kLanes * W::kBytes, kLineSteps = kStep < kLineBytes ? kLineBytes / kStep : 1;
   std::size_t k = 0;
   for (; k + kLineSteps <= whole;
        k += kLineSteps, x += kLineSteps * kTokens * kLanes, w += kLineSteps * kStep) {
-    DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r)
-        __builtin_prefetch(w + (r + kRows) * row_bytes, 0, 2);
+    DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r) __builtin_prefetch(next + r * row_bytes, 0, 2);
+    next += kLineSteps * kStep;
     direct_steps<W, kLineSteps>(w, row_bytes, x, sum);
   }
   for (; k < whole; ++k, x += kTokens * kLanes, w += kStep) direct_steps<W, 1>(w, row_bytes, x, sum);
