@@ -67,6 +67,18 @@ std::uint64_t weight_bytes(const Plan& plan, const Weights& weights) {
   return bytes;
 }
 
+// Keys and values that a token at `position` reads, all layers together: float32, the window's or all before
+// it.
+std::uint64_t cache_bytes(const Plan& plan, std::uint64_t position) {
+  std::uint64_t bytes = 0;
+  for (const KvLayer& layer : plan.kv_layers) {
+    const std::uint64_t tokens =
+        layer.window == 0 ? position + 1 : std::min<std::uint64_t>(layer.window, position + 1);
+    bytes += 2 * tokens * layer.kv_heads * layer.head_dim * sizeof(float);
+  }
+  return bytes;
+}
+
 // Tokens [position, position + count) of an arbitrary text.
 StepInput tokens_at(std::size_t position, std::size_t count, std::uint32_t vocab) {
   StepInput input;
@@ -129,8 +141,12 @@ Status measure(const std::filesystem::path& path, std::size_t threads) {
     DOPPLER_ASSIGN(const double seconds, run(1));
     steps.push_back(seconds);
   }
-  const double bytes = static_cast<double>(weight_bytes(backend->plan(), model.weights));
-  fmt::print("weights per token    {:8.3f} GB (checksum of the plain loop {})\n", bytes / 1e9, sink % 1000);
+  const double weights = static_cast<double>(weight_bytes(backend->plan(), model.weights));
+  const double cache = static_cast<double>(cache_bytes(backend->plan(), position));
+  const double bytes = weights + cache;
+  fmt::print(
+      "a token reads        {:8.3f} GB of weights, {:.3f} GB of KV cache (checksum of the plain loop {})\n",
+      weights / 1e9, cache / 1e9, sink % 1000);
   fmt::print("{} threads, {} rounds, {} tokens of context     median     best\n", pool.size(), kRounds,
              position);
   const auto line = [](const char* what, double at_median, double at_best) {

@@ -8,7 +8,9 @@ using testing::doppler;
 using testing::Outcome;
 using testing::TempDir;
 
-std::string tokenizer_path(const std::string& name) { return testing::data_path("tokenizers/" + name).string(); }
+std::string tokenizer_path(const std::string& name) {
+  return testing::data_path("tokenizers/" + name).string();
+}
 
 TEST(Tokenize, GivesTheFixturesIdsAndTexts) {
   for (const char* name : {"gemma_json", "llama3", "qwen2", "spm_llama"}) {
@@ -18,14 +20,17 @@ TEST(Tokenize, GivesTheFixturesIdsAndTexts) {
     for (std::size_t i = 0; i < cases.size(); i += 13) {
       const std::string text = cases[i]["text"];
       if (text.find('\0') != std::string::npos) continue;  // no argument can hold it
-      const Json plain = doppler({"tokenize", tokenizer_path(name), "--json", "--no-special", "--", text}).json();
+      const Json plain =
+          doppler({"tokenize", tokenizer_path(name), "--json", "--no-special", "--", text}).json();
       EXPECT_EQ(plain["ids"], cases[i]["ids"]) << name << ": " << text;
       if (cases[i].contains("ids_special")) {
-        EXPECT_EQ(doppler({"tokenize", tokenizer_path(name), "--json", "--", text}).json()["ids"], cases[i]["ids_special"]);
+        EXPECT_EQ(doppler({"tokenize", tokenizer_path(name), "--json", "--", text}).json()["ids"],
+                  cases[i]["ids_special"]);
       }
       std::string ids;
       for (const Json& id : cases[i]["ids"]) ids += id.dump() + ",";
-      EXPECT_EQ(doppler({"tokenize", tokenizer_path(name), "--decode", ids, "--json"}).json()["text"], cases[i]["decoded"]);
+      EXPECT_EQ(doppler({"tokenize", tokenizer_path(name), "--decode", ids, "--json"}).json()["text"],
+                cases[i]["decoded"]);
     }
   }
 }
@@ -44,7 +49,9 @@ TEST(Tokenize, RefusesIdsThatDoNotExist) {
 class Conversations : public ::testing::Test {
  protected:
   void write_messages(const std::string& json) { testing::write_file(dir_ / "m.json", json); }
-  Outcome render() { return doppler({"tokenize", dir_.path().string(), "--messages", (dir_ / "m.json").string(), "--json"}); }
+  Outcome render() {
+    return doppler({"tokenize", dir_.path().string(), "--messages", (dir_ / "m.json").string(), "--json"});
+  }
   TempDir dir_;
 };
 
@@ -65,7 +72,8 @@ TEST_F(Conversations, AreRenderedWithTheFoldersSpecialTokens) {
 }
 
 TEST_F(Conversations, FailWithTheTemplatesOwnWords) {
-  testing::write_file(dir_ / "chat_template.jinja", "{% if not tools %}\n{{ raise_exception('Tools, please') }}{% endif %}");
+  testing::write_file(dir_ / "chat_template.jinja",
+                      "{% if not tools %}\n{{ raise_exception('Tools, please') }}{% endif %}");
   write_messages(R"({"messages": []})");
   const Outcome outcome = render();
   EXPECT_EQ(outcome.status, 3);
@@ -79,7 +87,9 @@ TEST_F(Conversations, FailWithTheTemplatesOwnWords) {
 
 TEST_F(Conversations, OfTheDemoGetOneBos) {
   write_messages(R"({"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true})");
-  const Json json = doppler({"tokenize", std::string(DOPPLER_SOURCE_DIR) + "/demo", "--messages", (dir_ / "m.json").string(), "--json"}).json();
+  const Json json = doppler({"tokenize", std::string(DOPPLER_SOURCE_DIR) + "/demo", "--messages",
+                             (dir_ / "m.json").string(), "--json"})
+                        .json();
   EXPECT_EQ(json["text"], "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
   EXPECT_EQ(json["ids"][0], 2);
   EXPECT_EQ(json["ids"][1], 4);
