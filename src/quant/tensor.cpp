@@ -24,7 +24,9 @@ std::optional<std::uint64_t> byte_size(DType dtype, const Shape& shape) {
   const auto count = element_count(shape);
   if (!count) return std::nullopt;
   const DTypeInfo& info = dtype_info(dtype);
-  if (*count % info.block_values != 0) return std::nullopt;
+  // Blocks never reach from one row into the next.
+  const std::uint64_t row = shape.empty() ? 1 : shape.back();
+  if (row % info.block_values != 0) return std::nullopt;
   // Eight blocks are always whole bytes; counting in eights keeps the number of bits from overflowing before
   // the number of bytes does.
   const std::uint64_t blocks = *count / info.block_values;

@@ -18,8 +18,9 @@ using Shape = std::vector<std::uint64_t>;
 
 std::string describe_shape(const Shape& shape);                  // "1152 x 1024", "scalar"
 std::optional<std::uint64_t> element_count(const Shape& shape);  // nothing if it overflows
-std::optional<std::uint64_t> byte_size(DType dtype,
-                                       const Shape& shape);  // nothing if it overflows or ends inside a byte
+std::optional<std::uint64_t> byte_size(
+    DType dtype,
+    const Shape& shape);  // nothing if it overflows, ends inside a byte, or rows end inside a block
 
 // A named tensor whose bytes somebody else owns (a mapped file, usually). `data` always holds exactly
 // byte_size(dtype, shape) bytes, little-endian. It may start at any address (see aligned()); only the tensors
