@@ -283,6 +283,7 @@ Result<GgufFile> open_gguf(const std::filesystem::path& path) {
   file.metadata.keep(mapped);
   file.tensors.keep(std::move(mapped));
   DOPPLER_TRY(file.tensors.align());
+  file.tensors.mark_mapped();
   return file;
 }
 

@@ -36,6 +36,8 @@ class TensorStore {
   // are rare and old; one copy at load keeps every reader simple and fast). Errors: kLimit when memory is
   // short.
   Status align();
+  // Sets TensorView::mapped for every tensor whose bytes lie in files().
+  void mark_mapped();
   // How much align() had to copy.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   void add_metadata(std::string key, std::string value) {
