@@ -15,7 +15,10 @@ MAY_USE = {
     "backend": ["base", "quant", "model", "plan"],
     "engine": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend"],
     "inspect": ["base", "quant", "formats", "model", "plan", "backend"],
-    "cli": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect"],
+    "convert": ["base", "quant", "formats"],
+    "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect"],
+    "cli": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",
+            "convert", "bench"],
 }
 
 

@@ -1,0 +1,79 @@
+// doppler_driver MODEL [--target T] [settings]: Doppler behind the requests of driver.h.
+#include <fmt/core.h>
+
+#include "cli/settings.h"
+#include "driver.h"
+#include "engine/loaded.h"
+
+namespace {
+
+using namespace doppler;
+
+class DopplerRunner final : public bench::Runner {
+ public:
+  explicit DopplerRunner(Loaded loaded) : loaded_(std::move(loaded)) {}
+
+  std::uint64_t vocab() const override { return loaded_.model->spec.vocab_size; }
+  void clear(int sequence) override { loaded_.backend->clear(static_cast<std::uint32_t>(sequence)); }
+  std::string feed(int sequence, const std::vector<std::int32_t>& tokens) override {
+    const auto slot = static_cast<std::uint32_t>(sequence);
+    const std::size_t most = loaded_.backend->options().max_step_tokens;
+    for (std::size_t begin = 0; begin < tokens.size(); begin += most) {
+      const std::size_t end = std::min(begin + most, tokens.size());
+      const std::uint64_t first = loaded_.backend->length(slot);
+      StepInput input;
+      for (std::size_t i = begin; i < end; ++i)
+        input.add(tokens[i], first + i - begin, slot, i + 1 == tokens.size());
+      const auto logits = loaded_.backend->step(input, nullptr);
+      if (!logits) return logits.error().message;
+      logits_ = logits->data();
+    }
+    return {};
+  }
+  const float* logits() const override { return logits_; }
+
+ private:
+  Loaded loaded_;
+  const float* logits_ = nullptr;
+};
+
+// Settings that only newer versions have are left out, with a word about it.
+void add_target(const std::string& target, cli::SettingFlags& given) {
+  constexpr std::string_view kPath = "runtime.cpu.target";
+  if (target.empty()) return;
+  for (const cli::SettingInfo& setting : cli::all_settings()) {
+    if (setting.path == kPath) return given.sets.push_back(fmt::format("{}={}", kPath, target));
+  }
+  fmt::print(stderr, "doppler_driver: there is no setting {}; the target {} is not used\n", kPath, target);
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Doppler behind the requests of driver.h");
+  std::string model, target;
+  cli::SettingFlags given;
+  app.add_option("MODEL", model)->required();
+  app.add_option("--target", target, "the CPU instructions to use");
+  cli::add_setting_flags(app, given, false);
+  CLI11_PARSE(app, argc, argv);
+  add_target(target, given);
+  const auto settings = cli::resolve_settings(given);
+  if (!settings) {
+    fmt::print(stderr, "doppler_driver: {}\n", settings.error().message);
+    return 2;
+  }
+  const auto start = bench::Clock::now();
+  Result<Loaded> loaded = load_all(model, settings->load_options(), 2);
+  if (!loaded) {
+    fmt::print(stderr, "doppler_driver: {}\n", loaded.error().message);
+    return 3;
+  }
+  const std::string name = fmt::format("Doppler ({})", loaded->backend->name());
+  DopplerRunner runner(std::move(*loaded));
+  return bench::Server(runner).serve(bench::seconds_since(start), name);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run(argc, argv);
+}

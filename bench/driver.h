@@ -1,0 +1,138 @@
+// What the measured programs of vs_llama_cpp share: each loads one model, says so, and then does what single lines
+// on its standard input ask, one at a time, each answered by one line. So two of them can stay loaded and take turns.
+//
+//   ready SECONDS NAME             first line: how long loading took, and what computes
+//   prefill N      -> seconds S    an empty sequence reads N tokens
+//   decode N       -> seconds S    a sequence of one token grows by N, one at a time
+//   deepen D       -> seconds S    a second sequence is filled up to D tokens
+//   deep N         -> seconds S    the second sequence grows by N, one at a time
+//   logits N FILE  -> written V    the logits after N tokens, as float32
+//   memory         -> bytes B      the largest resident size so far
+//   quit
+// A request that fails is answered by "error SENTENCE".
+#pragma once
+
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace bench {
+
+using Clock = std::chrono::steady_clock;
+
+inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// The token at a position of the text that both programs read: spread over the vocabulary.
+inline std::int32_t token_at(std::uint64_t position, std::uint64_t vocab) {
+  return static_cast<std::int32_t>((position * 7919 + 13) % vocab);
+}
+
+class Runner {
+ public:
+  static constexpr int kShort = 0, kDeep = 1;  // sequences
+  virtual ~Runner() = default;
+  virtual std::uint64_t vocab() const = 0;
+  virtual void clear(int sequence) = 0;
+  // Feeds tokens that continue a sequence and computes the last one's logits. Empty, or what went wrong.
+  virtual std::string feed(int sequence, const std::vector<std::int32_t>& tokens) = 0;
+  // Of the last feed.
+  virtual const float* logits() const = 0;
+};
+
+class Server {
+ public:
+  explicit Server(Runner& runner) : runner_(runner) {}
+
+  int serve(double load_seconds, const std::string& name) {
+    std::printf("ready %.6f %s\n", load_seconds, name.c_str());
+    std::fflush(stdout);
+    for (std::string line; std::getline(std::cin, line) && line != "quit";) {
+      const std::string answer = obey(line);
+      std::printf("%s\n", answer.c_str());
+      std::fflush(stdout);
+    }
+    return 0;
+  }
+
+ private:
+  std::string obey(const std::string& line) {
+    std::istringstream words(line);
+    std::string verb, file;
+    std::uint64_t count = 0;
+    words >> verb >> count >> file;
+    std::string problem;
+    const auto start = [&] { return Clock::now(); };
+    Clock::time_point begin = start();
+    if (verb == "prefill" || verb == "logits") {
+      restart(Runner::kShort);
+      begin = start();
+      problem = extend(Runner::kShort, count, count);
+    } else if (verb == "decode") {
+      restart(Runner::kShort);
+      problem = extend(Runner::kShort, 1, 1);
+      begin = start();
+      if (problem.empty()) problem = extend(Runner::kShort, count, 1);
+    } else if (verb == "deepen") {
+      restart(Runner::kDeep);
+      problem = extend(Runner::kDeep, count, count);
+    } else if (verb == "deep") {
+      problem = extend(Runner::kDeep, count, 1);
+    } else if (verb != "memory") {
+      problem = "unknown request " + verb;
+    }
+    const double seconds = seconds_since(begin);
+    if (!problem.empty()) return "error " + problem;
+    if (verb == "memory") return "bytes " + std::to_string(peak_bytes());
+    if (verb == "logits") return write_logits(file);
+    std::ostringstream answer;
+    answer.precision(9);
+    answer << "seconds " << std::fixed << seconds;
+    return answer.str();
+  }
+
+  void restart(int sequence) {
+    runner_.clear(sequence);
+    length_[sequence] = 0;
+  }
+
+  // `count` more tokens, `step` at a time.
+  std::string extend(int sequence, std::uint64_t count, std::uint64_t step) {
+    for (std::uint64_t done = 0; done < count; done += step) {
+      std::vector<std::int32_t> tokens;
+      for (std::uint64_t i = 0; i < std::min(step, count - done); ++i)
+        tokens.push_back(token_at(length_[sequence] + i, runner_.vocab()));
+      if (const std::string problem = runner_.feed(sequence, tokens); !problem.empty()) return problem;
+      length_[sequence] += tokens.size();
+    }
+    return {};
+  }
+
+  std::string write_logits(const std::string& file) {
+    std::ofstream out(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(runner_.logits()),
+              static_cast<std::streamsize>(runner_.vocab() * sizeof(float)));
+    out.close();
+    return out ? "written " + std::to_string(runner_.vocab()) : "error cannot write " + file;
+  }
+
+  static std::uint64_t peak_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;  // Linux counts kilobytes
+  }
+
+  Runner& runner_;
+  std::uint64_t length_[2] = {0, 0};
+};
+
+}  // namespace bench

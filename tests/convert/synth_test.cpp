@@ -1,0 +1,122 @@
+// Files with random weights: as large as the published ones, and the same from the same seed.
+#include "convert/synth.h"
+
+#include <cmath>
+#include <numeric>
+#include <set>
+
+#include "formats/gguf.h"
+#include "testing.h"
+
+namespace doppler {
+namespace {
+
+SynthReport measured(std::string_view shape, std::string_view mix) {
+  return measure_synthetic(**find_shape(shape), **find_mix(mix));
+}
+
+TEST(Shapes, HaveThePublishedNumberOfParameters) {
+  // Model cards, in millions; Gemma 3 270M counts 168 million of embedding.
+  EXPECT_NEAR(static_cast<double>(measured("gemma3-270m", "BF16").parameters) / 1e6, 268.1, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("gemma3-1b", "BF16").parameters) / 1e6, 999.9, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("llama3.2-1b", "BF16").parameters) / 1e6, 1235.8, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("qwen3-0.6b", "BF16").parameters) / 1e6, 596.0, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("phi3-mini", "BF16").parameters) / 1e6, 3821.1, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("llama3.1-8b", "BF16").parameters) / 1e6, 8030.3, 0.1);
+}
+
+TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
+  const auto megabytes = [](std::string_view shape, std::string_view mix) {
+    return static_cast<double>(measured(shape, mix).token_bytes) / 1e6;
+  };
+  EXPECT_NEAR(megabytes("gemma3-1b", "Q4_0"), 715, 2);
+  EXPECT_NEAR(megabytes("gemma3-1b", "Q4_K_M"), 800, 2);
+  EXPECT_NEAR(megabytes("gemma3-1b", "Q8_0"), 1063, 2);
+  EXPECT_NEAR(megabytes("llama3.2-1b", "Q4_0"), 766, 4);
+  EXPECT_NEAR(megabytes("llama3.2-1b", "Q8_0"), 1316, 4);
+}
+
+TEST(Shapes, HaveNoTensorTwiceAndKnowTheirFamily) {
+  std::set<std::string_view> families = {"gemma3", "llama", "qwen3", "phi3"};
+  for (const ModelShape& shape : all_shapes()) {
+    EXPECT_TRUE(families.contains(shape.architecture)) << shape.name;
+    std::set<std::string> names;
+    for (const ShapeTensor& tensor : shape_tensors(shape))
+      EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
+    EXPECT_EQ(names.contains("output.weight"), !shape.tied_head) << shape.name;
+    EXPECT_EQ(names.contains("rope_freqs.weight"), shape.architecture == "llama") << shape.name;
+  }
+}
+
+TEST(Shapes, RopeFactorsStretchLongWavelengthsOnly) {
+  const std::vector<float> factors = llama3_rope_factors(**find_shape("llama3.2-1b"));
+  ASSERT_EQ(factors.size(), 32u);
+  EXPECT_EQ(factors.front(), 1.0f);
+  EXPECT_EQ(factors.back(), 32.0f);
+  EXPECT_TRUE(std::is_sorted(factors.begin(), factors.end()));
+}
+
+TEST(Shapes, UnknownNamesGetAHint) {
+  EXPECT_ERROR(find_shape("gemma3-2b"), "There is no shape gemma3-2b", "gemma3-1b");
+}
+
+TEST(Synth, RandomRowsHaveTheMeanAndDeviationAsked) {
+  std::vector<float> values(100000);
+  random_row(7, "blk.0.attn_q.weight", 3, 2, 0.5f, values);
+  double sum = 0, squares = 0;
+  for (const float v : values) sum += v;
+  const double mean = sum / 1e5;
+  for (const float v : values) squares += (v - mean) * (v - mean);
+  EXPECT_NEAR(mean, 2, 0.01);
+  EXPECT_NEAR(std::sqrt(squares / 1e5), 0.5, 0.01);
+}
+
+TEST(Synth, RowsOfOneTensorAndOfTwoDiffer) {
+  std::vector<float> a(64), b(64), c(64), again(64);
+  random_row(7, "blk.0.attn_q.weight", 3, 0, 1, a);
+  random_row(7, "blk.0.attn_q.weight", 4, 0, 1, b);
+  random_row(7, "blk.1.attn_q.weight", 3, 0, 1, c);
+  random_row(7, "blk.0.attn_q.weight", 3, 0, 1, again);
+  EXPECT_NE(a, b);
+  EXPECT_NE(a, c);
+  EXPECT_EQ(a, again);
+}
+
+ModelShape small_shape() {
+  ModelShape shape = **find_shape("llama3.2-1b");
+  shape.layers = 1;
+  shape.vocab = 300;
+  return shape;
+}
+
+TEST(Synth, TheSameSeedGivesTheSameFileWhateverTheThreads) {
+  const testing::TempDir folder;
+  const Mix& mix = **find_mix("Q8_0");
+  ASSERT_OK(
+      write_synthetic(small_shape(), mix, folder / "one.gguf", {.seed = 5, .threads = 1, .on_progress = {}}));
+  ASSERT_OK(write_synthetic(small_shape(), mix, folder / "three.gguf",
+                            {.seed = 5, .threads = 3, .on_progress = {}}));
+  ASSERT_OK(write_synthetic(small_shape(), mix, folder / "other.gguf",
+                            {.seed = 6, .threads = 1, .on_progress = {}}));
+  const std::string one = testing::read_file(folder / "one.gguf");
+  EXPECT_TRUE(one == testing::read_file(folder / "three.gguf"));
+  EXPECT_FALSE(one == testing::read_file(folder / "other.gguf"));
+}
+
+TEST(Synth, TheFileHoldsWhatTheShapeSays) {
+  const testing::TempDir folder;
+  ASSERT_OK_AND_ASSIGN(const SynthReport report,
+                       write_synthetic(small_shape(), **find_mix("BF16"), folder / "m.gguf", {}));
+  ASSERT_OK_AND_ASSIGN(const GgufFile file, open_gguf(folder / "m.gguf"));
+  ASSERT_OK_AND_ASSIGN(const auto architecture, file.metadata.get_string("general.architecture"));
+  EXPECT_EQ(architecture, "llama");
+  ASSERT_OK_AND_ASSIGN(const auto vocab, file.metadata.get_uint("llama.vocab_size"));
+  EXPECT_EQ(vocab, 300u);
+  std::uint64_t bytes = 0;
+  for (const auto& [name, tensor] : file.tensors.tensors()) bytes += tensor.data.size();
+  EXPECT_EQ(bytes, report.tensor_bytes);
+  EXPECT_EQ(file.tensors.tensors().size(), shape_tensors(small_shape()).size());
+}
+
+}  // namespace
+}  // namespace doppler
