@@ -1,5 +1,6 @@
-// What the measured programs of vs_llama_cpp share: each loads one model, says so, and then does what single lines
-// on its standard input ask, one at a time, each answered by one line. So two of them can stay loaded and take turns.
+// What the measured programs of vs_llama_cpp share: each loads one model, says so, and then does what single
+// lines on its standard input ask, one at a time, each answered by one line. So two of them can stay loaded
+// and take turns.
 //
 //   ready SECONDS NAME             first line: how long loading took, and what computes
 //   prefill N      -> seconds S    an empty sequence reads N tokens

@@ -1,9 +1,9 @@
-// llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full]: llama.cpp's prebuilt library behind the
-// requests of driver.h. FOLDER holds libllama and those libggml-cpu variants from which ggml may choose.
+// llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full]: llama.cpp's prebuilt library behind
+// the requests of driver.h. FOLDER holds libllama and those libggml-cpu variants from which ggml may choose.
 //
-// The library is loaded at run time, and the few functions and structures that are used are declared here. Their
-// layout is that of release v0.5.0; the defaults the library fills in tell whether it still holds, and the program
-// refuses to go on when they do not.
+// The library is loaded at run time, and the few functions and structures that are used are declared here.
+// Their layout is that of release v0.5.0; the defaults the library fills in tell whether it still holds, and
+// the program refuses to go on when they do not.
 //
 // Settings are the library's defaults but for: threads, context, batches of 512, and the windowed KV cache
 // (swa_full off), which llama.cpp's own programs choose, too, and which is the faster one.
@@ -120,17 +120,18 @@ Library load_library(const std::string& folder) {
 // The defaults of v0.5.0, at the places where the structures above have them.
 void check_layout(const Library& lib) {
   const ModelParams m = lib.model_defaults();
-  const bool model_fits = m.n_gpu_layers == -1 && m.split_mode == 1 && (m.load_mode == -1 || m.load_mode == 1) &&
-                          m.progress_callback == nullptr && m.kv_overrides == nullptr && !m.vocab_only &&
-                          !m.check_tensors && m.use_extra_bufts && !m.no_host && !m.no_alloc;
+  const bool model_fits = m.n_gpu_layers == -1 && m.split_mode == 1 &&
+                          (m.load_mode == -1 || m.load_mode == 1) && m.progress_callback == nullptr &&
+                          m.kv_overrides == nullptr && !m.vocab_only && !m.check_tensors &&
+                          m.use_extra_bufts && !m.no_host && !m.no_alloc;
   if (!model_fits) die("The layout of llama_model_params is not that of v0.5.0. Use the pinned version.");
   const ContextParams c = lib.context_defaults();
-  const bool context_fits = c.n_ctx == 512 && c.n_batch == 2048 && c.n_ubatch == 512 && c.n_seq_max == 1 &&
-                            c.n_threads > 0 && c.n_threads == c.n_threads_batch && c.rope_scaling_type == -1 &&
-                            c.flash_attn_type == -1 && c.yarn_ext_factor == -1 && c.defrag_thold == -1 &&
-                            c.cb_eval == nullptr && c.type_k == kTypeF16 && c.type_v == kTypeF16 &&
-                            c.abort_callback == nullptr && !c.embeddings && c.offload_kqv && c.op_offload &&
-                            c.samplers == nullptr && c.n_samplers == 0 && c.other_context == nullptr;
+  const bool context_fits =
+      c.n_ctx == 512 && c.n_batch == 2048 && c.n_ubatch == 512 && c.n_seq_max == 1 && c.n_threads > 0 &&
+      c.n_threads == c.n_threads_batch && c.rope_scaling_type == -1 && c.flash_attn_type == -1 &&
+      c.yarn_ext_factor == -1 && c.defrag_thold == -1 && c.cb_eval == nullptr && c.type_k == kTypeF16 &&
+      c.type_v == kTypeF16 && c.abort_callback == nullptr && !c.embeddings && c.offload_kqv && c.op_offload &&
+      c.samplers == nullptr && c.n_samplers == 0 && c.other_context == nullptr;
   if (!context_fits) die("The layout of llama_context_params is not that of v0.5.0. Use the pinned version.");
 }
 
@@ -212,7 +213,8 @@ Options parse(int argc, char** argv) {
     else
       places.push_back(argument);
   }
-  if (places.size() != 2) die("Usage: llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full]");
+  if (places.size() != 2)
+    die("Usage: llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full]");
   options.folder = places[0];
   options.model = places[1];
   return options;

@@ -25,8 +25,8 @@ double median(std::span<const double> values) {
 }
 
 std::size_t interval_rank(std::size_t count) {
-  // Each value lies below the median with probability 1/2, so the number below is binomial: the k-th smallest and
-  // the k-th largest fail to enclose it with probability 2 P(fewer than k below).
+  // Each value lies below the median with probability 1/2, so the number below is binomial: the k-th smallest
+  // and the k-th largest fail to enclose it with probability 2 P(fewer than k below).
   constexpr double kMiss = 0.05;
   std::size_t rank = 0;
   double term = std::exp2(-static_cast<double>(count)), below = 0;

@@ -1,4 +1,5 @@
-// What repeated measurements say: the median, and an interval that makes no assumption about their distribution.
+// What repeated measurements say: the median, and an interval that makes no assumption about their
+// distribution.
 #pragma once
 
 #include <cstddef>
@@ -20,12 +21,12 @@ double median(std::span<const double> values);
 
 Summary summarise(std::span<const double> values);
 
-// Of numerator[i] / denominator[i]: measurements that were taken in turns, so that what slowed one round slowed
-// both. As many as the shorter has.
+// Of numerator[i] / denominator[i]: measurements that were taken in turns, so that what slowed one round
+// slowed both. As many as the shorter has.
 Summary summarise_ratios(std::span<const double> numerator, std::span<const double> denominator);
 
-// Which order statistics bound the 95% interval: the interval is [sorted[k - 1], sorted[count - k]]; 0 where even
-// the extremes cover less.
+// Which order statistics bound the 95% interval: the interval is [sorted[k - 1], sorted[count - k]]; 0 where
+// even the extremes cover less.
 std::size_t interval_rank(std::size_t count);
 
 }  // namespace doppler

@@ -86,6 +86,14 @@ void fill_row(const ModelShape& shape, const Stored& stored, std::uint64_t seed,
   }
 }
 
+Status add_entry(GgufWriter& writer, const MetadataEntry& entry) {
+  if (const auto* text = std::get_if<std::string>(&entry.value))
+    return writer.add<std::string_view>(entry.key, *text);
+  if (const auto* count = std::get_if<std::uint32_t>(&entry.value))
+    return writer.add<std::uint32_t>(entry.key, *count);
+  return writer.add<float>(entry.key, std::get<float>(entry.value));
+}
+
 // Makes and writes tensors piece by piece.
 class Producer {
  public:
@@ -165,9 +173,7 @@ Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
   }
   const SynthReport report = report_of(shape, tensors);
   DOPPLER_ASSIGN(GgufWriter writer, GgufWriter::create(path));
-  for (const MetadataEntry& entry : shape_metadata(shape, mix)) {
-    std::visit([&](const auto& value) { writer.add(entry.key, value); }, entry.value);
-  }
+  for (const MetadataEntry& entry : shape_metadata(shape, mix)) DOPPLER_TRY(add_entry(writer, entry));
   for (const Stored& stored : tensors)
     DOPPLER_TRY(writer.declare_tensor(stored.tensor.name, stored.type, stored.tensor.shape));
   DOPPLER_TRY(writer.write_header());

@@ -96,7 +96,7 @@ TEST(Mix, NamesAreFoundInAnyCaseAndUnknownOnesGetAHint) {
   EXPECT_EQ(lower->name, "Q4_K_M");
   ASSERT_OK_AND_ASSIGN(const Mix* alias, find_mix("Q5_K"));
   EXPECT_EQ(alias->name, "Q5_K_M");
-  EXPECT_ERROR(find_mix("Q4_K_X"), "There is no type Q4_K_X", "Q4_K_M");
+  EXPECT_ERROR(find_mix("Q4_K_X"), "There is no type Q4_K_X", "Did you mean Q4_K_");
   EXPECT_ERROR(find_mix("zzz"), "Types are F32", "MXFP4");
 }
 
