@@ -1,5 +1,5 @@
-// KvCache: keys and values of every layer and slot. A layer with a window keeps a ring of it, the others every
-// position of the context.
+// KvCache: keys and values of every layer and slot. A layer with a window keeps a ring of it, the others
+// every position of the context.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,8 @@ class KvCache {
 
   // Bytes the same arguments would take, keys and values together. Errors: kLimit if they overflow.
   static Result<std::uint64_t> bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
-                                            std::uint32_t slots, std::uint32_t max_step_tokens, KvType type = KvType::kF32);
+                                            std::uint32_t slots, std::uint32_t max_step_tokens,
+                                            KvType type = KvType::kF32);
 
   // One position's row of kv_row_bytes(): layout [slot][kv_head][position % capacity][row], so that the
   // positions of a head lie in one stream. Aligned to 4 bytes where the type's rows are.

@@ -12,7 +12,8 @@ namespace doppler {
 
 enum class Pages : std::uint8_t {
   kNormal,
-  kHuge,  // asks for large pages where the system has them, for memory that is written whole and read in streams
+  kHuge,  // asks for large pages where the system has them, for memory that is written whole and read in
+          // streams
 };
 
 // Floats that start at zero and sit on 64-byte boundaries. Pages become resident when first written.

@@ -64,7 +64,8 @@ void TensorStore::mark_mapped() {
     const std::less<const std::byte*> before;
     tensor.mapped = std::ranges::any_of(files_, [&](const MappedFile& file) {
       const auto bytes = file.bytes();
-      return !before(tensor.data.data(), bytes.data()) && before(tensor.data.data(), bytes.data() + bytes.size());
+      return !before(tensor.data.data(), bytes.data()) &&
+             before(tensor.data.data(), bytes.data() + bytes.size());
     });
   }
 }

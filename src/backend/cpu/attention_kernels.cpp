@@ -23,7 +23,9 @@ namespace {
 struct RowF32 {
   static constexpr KvType kType = KvType::kF32;
   static constexpr std::size_t kBytes = 4;  // of a value; where it differs, without scales
-  static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) { return F32::load(row + 4 * i); }
+  static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) {
+    return F32::load(row + 4 * i);
+  }
   static HWY_INLINE float one(const std::uint8_t* row, std::size_t, std::size_t i) {
     float value;
     std::memcpy(&value, row + 4 * i, 4);
@@ -33,7 +35,9 @@ struct RowF32 {
 struct RowF16 {
   static constexpr KvType kType = KvType::kF16;
   static constexpr std::size_t kBytes = 2;
-  static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) { return F16::load(row + 2 * i); }
+  static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) {
+    return F16::load(row + 2 * i);
+  }
   static HWY_INLINE float one(const std::uint8_t* row, std::size_t, std::size_t i) {
     std::uint16_t half;
     std::memcpy(&half, row + 2 * i, 2);
@@ -91,7 +95,8 @@ void store_f16(const float* row, std::size_t count, std::uint8_t* out) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
   const hn::Rebind<hwy::float16_t, D> d16;
   for (; i + kLanes <= count; i += kLanes) {
-    hn::StoreU(hn::DemoteTo(d16, hn::LoadU(D(), row + i)), d16, reinterpret_cast<hwy::float16_t*>(out + 2 * i));
+    hn::StoreU(hn::DemoteTo(d16, hn::LoadU(D(), row + i)), d16,
+               reinterpret_cast<hwy::float16_t*>(out + 2 * i));
   }
 #endif
   for (; i < count; ++i) {
@@ -136,7 +141,8 @@ template <class Row, std::size_t kHeads, std::size_t kPositions>
 HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const std::uint8_t* keys,
                            const std::uint8_t* values, float* scores) {
   const D d;
-  const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim), whole = dim / kLanes * kLanes;
+  const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim),
+                    whole = dim / kLanes * kLanes;
   V sum[kPositions][kHeads];
   DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
     DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[p][h] = hn::Zero(d);

@@ -40,7 +40,8 @@ struct Available {
       const PanelKernels* panel = set.panel();
       const MatmulKernels* matmul = matmul_kernels(set.target);
       if ((supported & set.target) == 0 || panel == nullptr || matmul == nullptr) continue;
-      kernels[count++] = {set.name, matmul, attention_kernels(set.target), element_kernels(set.target), panel};
+      kernels[count++] = {set.name, matmul, attention_kernels(set.target), element_kernels(set.target),
+                          panel};
     }
   }
 };

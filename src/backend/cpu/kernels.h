@@ -66,7 +66,7 @@ inline constexpr std::size_t kAttentionChunk = 128;
 
 // Some positions of one KV head and the query heads of one token that share it.
 struct AttentionCall {
-  const float* queries = nullptr;                         // [group, head_dim]
+  const float* queries = nullptr;  // [group, head_dim]
   KvType type = KvType::kF32;
   const std::uint8_t *keys = nullptr, *values = nullptr;  // the rings: capacity rows of kv_row_bytes()
   std::size_t capacity = 0, first = 0,

@@ -176,7 +176,8 @@ void Matmul::run_gated(const float* x, std::size_t tokens, const Product& gate, 
       rows(gate, inputs, row, row + count, gates, stride, scratch);
       rows(up, inputs, row, row + count, ups, stride, scratch);
       for (std::size_t t = 0; t < tokens; ++t) {
-        kernels_->element->gated(activation, gates + t * stride, ups + t * stride, count, out + t * width + row);
+        kernels_->element->gated(activation, gates + t * stride, ups + t * stride, count,
+                                 out + t * width + row);
       }
     }
   });

@@ -25,8 +25,8 @@ enum class WeightForm : std::uint8_t {
 // One product of a group that shares its activations.
 struct Product {
   WeightForm form = WeightForm::kFloats;
-  WeightMatrix floats;          // kFloats
-  PanelMatrix panels;           // kPanels
+  WeightMatrix floats;                 // kFloats
+  PanelMatrix panels;                  // kPanels
   const TensorView* blocks = nullptr;  // kDecoded
   std::size_t rows = 0, cols = 0;
   const float* bias = nullptr;

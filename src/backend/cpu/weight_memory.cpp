@@ -17,14 +17,16 @@ Status WeightMemory::plan(const TensorView& tensor) {
   const PanelFormat* format = panel_format(tensor.dtype);
   const auto bytes = byte_size(tensor.dtype, tensor.shape);
   if (format == nullptr || !bytes || *bytes != tensor.data.size()) {
-    return fail(ErrorCode::kMismatch, "The tensor {} ({}, {}) does not hold whole rows of blocks. Download it again.",
-                tensor.name, dtype_name(tensor.dtype), describe_shape(tensor.shape));
+    return fail(ErrorCode::kMismatch,
+                "The tensor {} ({}, {}) does not hold whole rows of blocks. Download it again.", tensor.name,
+                dtype_name(tensor.dtype), describe_shape(tensor.shape));
   }
   const PanelMatrix matrix{format, nullptr, static_cast<std::size_t>(tensor.rows()),
                            static_cast<std::size_t>(tensor.cols())};
   if (!places_.try_emplace(tensor.data.data(), Place{&tensor, matrix, planned_}).second) return {};
-  const auto end = (Checked(planned_) + Checked(matrix.panels()) * Checked(matrix.panel_bytes()) +
-                    Checked(kAlignment)).get();
+  const auto end =
+      (Checked(planned_) + Checked(matrix.panels()) * Checked(matrix.panel_bytes()) + Checked(kAlignment))
+          .get();
   if (!end) return fail(ErrorCode::kLimit, "The weights exceed 2^64 bytes. Use a smaller model.");
   planned_ = *end / kAlignment * kAlignment;
   return {};
@@ -33,7 +35,8 @@ Status WeightMemory::plan(const TensorView& tensor) {
 Status WeightMemory::fill(ThreadPool& pool) {
   // The file's own pages need no room: the system drops them when memory is short.
   if (const std::uint64_t available = available_memory(); planned_ > available) {
-    return fail(ErrorCode::kLimit, "The weights need {}, but the machine has {} left. Use a smaller model or type.",
+    return fail(ErrorCode::kLimit,
+                "The weights need {}, but the machine has {} left. Use a smaller model or type.",
                 human_bytes(planned_), human_bytes(available));
   }
   DOPPLER_ASSIGN(memory_, LazyFloats::allocate((planned_ + 3) / 4, Pages::kHuge));

@@ -15,8 +15,8 @@ class WeightMemory {
  public:
   // Notes that a tensor will be needed in panels. Errors: kMismatch for one whose bytes do not fit its shape.
   Status plan(const TensorView& tensor);
-  // Lays everything planned out, on all threads, and gives file pages back that have been read. Errors: kLimit
-  // when memory is short.
+  // Lays everything planned out, on all threads, and gives file pages back that have been read. Errors:
+  // kLimit when memory is short.
   Status fill(ThreadPool& pool);
   // The panels of a planned tensor.
   PanelMatrix panels(const TensorView& tensor) const;

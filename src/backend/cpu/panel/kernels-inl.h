@@ -148,8 +148,7 @@ DOPPLER_INLINE void sub_block(const std::uint8_t* header, const std::uint8_t* pl
       if constexpr (F::kGroup == kSubBlock) {
         const F32v dot = Lanes::to_float(group_dot<F, 8>(codes, x[t], 0, 2));
         sum[p][t] = Lanes::fma(dot, Lanes::mul(scale[0], token_scale), sum[p][t]);
-        if constexpr (F::kMins)
-          sum[p][t] = Lanes::fma(minimum[0], Lanes::set(x[t].scaled_sum[2]), sum[p][t]);
+        if constexpr (F::kMins) sum[p][t] = Lanes::fma(minimum[0], Lanes::set(x[t].scaled_sum[2]), sum[p][t]);
       } else {
         const F32v first = Lanes::to_float(group_dot<F, 4>(codes, x[t], 0, 0));
         const F32v second = Lanes::to_float(group_dot<F, 4>(codes + 4, x[t], 4, 1));
@@ -181,7 +180,8 @@ void panel_tile(const PanelCall& call, std::size_t panel, std::size_t first_part
   for (std::size_t b = 0; b < blocks; ++b, block += F::kBlockBytes) {
     const std::uint8_t* planes = block + F::kHeaderBytes;
     if constexpr (kTokens == 1) {
-      for (std::size_t line = 0; line < F::kHeaderBytes; line += 64) __builtin_prefetch(block + kAhead + line);
+      for (std::size_t line = 0; line < F::kHeaderBytes; line += 64)
+        __builtin_prefetch(block + kAhead + line);
     }
     for (std::size_t s = 0; s < F::kSubBlocks; ++s, planes += F::kSubBlockBytes, x += kTokens) {
       if constexpr (kTokens == 1) {
@@ -208,8 +208,9 @@ void panel_tile(const PanelCall& call, std::size_t panel, std::size_t first_part
 // allow.
 template <class F, std::size_t kTokens>
 void tile_of(const PanelCall& call, std::size_t panel, const ActivationBlock* x, std::size_t token) {
-  constexpr std::size_t kParts =
-      kTokens * kLaneParts <= Lanes::kSums ? kLaneParts : (Lanes::kSums / kTokens > 0 ? Lanes::kSums / kTokens : 1);
+  constexpr std::size_t kParts = kTokens * kLaneParts <= Lanes::kSums
+                                     ? kLaneParts
+                                     : (Lanes::kSums / kTokens > 0 ? Lanes::kSums / kTokens : 1);
   for (std::size_t part = 0; part < kLaneParts; part += kParts)
     panel_tile<F, kTokens, kParts>(call, panel, part, x, token);
 }

@@ -17,7 +17,8 @@ HWY_POP_ATTRIBUTES
 
 namespace doppler::cpu {
 const PanelKernels* panel_avx2() {
-  const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+  const bool runs =
+      __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu

@@ -20,7 +20,8 @@ HWY_POP_ATTRIBUTES
 
 namespace doppler::cpu {
 const PanelKernels* panel_avx512() {
-  const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu

@@ -21,7 +21,9 @@ HWY_POP_ATTRIBUTES
 
 namespace doppler::cpu {
 const PanelKernels* panel_avx512_vnni() {
-  const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vnni");
+  const bool runs = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                    __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+                    __builtin_cpu_supports("avx512vnni");
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu

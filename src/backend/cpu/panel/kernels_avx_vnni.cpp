@@ -18,7 +18,8 @@ HWY_POP_ATTRIBUTES
 
 namespace doppler::cpu {
 const PanelKernels* panel_avx_vnni() {
-  const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avxvnni");
+  const bool runs = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+                    __builtin_cpu_supports("f16c") && __builtin_cpu_supports("avxvnni");
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu

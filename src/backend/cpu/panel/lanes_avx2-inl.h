@@ -1,4 +1,5 @@
-// 8 lanes of AVX2 with F16C and FMA. DOPPLER_VNNI: with vpdpbusd (AVX-VNNI); else with the older pair of instructions.
+// 8 lanes of AVX2 with F16C and FMA. DOPPLER_VNNI: with vpdpbusd (AVX-VNNI); else with the older pair of
+// instructions.
 
 // NOLINTBEGIN: part of a translation unit
 struct Lanes {
@@ -13,7 +14,9 @@ struct Lanes {
   static constexpr bool kUnsignedWide = false;
 #endif
 
-  DOPPLER_INLINE I load(const std::uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  DOPPLER_INLINE I load(const std::uint8_t* p) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+  }
   DOPPLER_INLINE I zero() { return _mm256_setzero_si256(); }
   DOPPLER_INLINE F zero_float() { return _mm256_setzero_ps(); }
   DOPPLER_INLINE I pattern(std::uint32_t bits) { return _mm256_set1_epi32(static_cast<int>(bits)); }
@@ -90,8 +93,8 @@ struct Lanes {
       constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
       DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; k += kRun) {
         I pairs = _mm256_maddubs_epi16(codes[k], broadcast(q + 4 * k));
-        for (std::size_t j = 1; j < kRun && k + j < kCount; ++j) pairs =
-            _mm256_add_epi16(pairs, _mm256_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
+        for (std::size_t j = 1; j < kRun && k + j < kCount; ++j)
+          pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
         sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
       }
     }

@@ -81,9 +81,9 @@ struct Lanes {
       DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; ++k) {
         const I w = _mm512_xor_si512(codes[k], _mm512_set1_epi8(INT8_MIN));
         const I a = broadcast(q + 4 * k);
-        const I signed_a =
-            _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a);
-        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_abs_epi8(w), signed_a), ones));
+        const I signed_a = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a);
+        sum = _mm512_add_epi32(sum,
+                               _mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_abs_epi8(w), signed_a), ones));
       }
     } else {
       // As many products as surely fit 16 bits are added before they are widened.
@@ -91,8 +91,8 @@ struct Lanes {
       constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
       DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; k += kRun) {
         I pairs = _mm512_maddubs_epi16(codes[k], broadcast(q + 4 * k));
-        for (std::size_t j = 1; j < kRun && k + j < kCount; ++j) pairs =
-            _mm512_add_epi16(pairs, _mm512_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
+        for (std::size_t j = 1; j < kRun && k + j < kCount; ++j)
+          pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
         sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, ones));
       }
     }

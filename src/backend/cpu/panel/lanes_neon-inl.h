@@ -40,9 +40,7 @@ struct Lanes {
   DOPPLER_INLINE I lookup(I table, I codes) {
     return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(codes)));
   }
-  DOPPLER_INLINE F load_f16(const std::uint8_t* p) {
-    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p)));
-  }
+  DOPPLER_INLINE F load_f16(const std::uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
   DOPPLER_INLINE I load_u8(const std::uint8_t* p) {
     std::uint32_t four;
     std::memcpy(&four, p, 4);

@@ -31,7 +31,8 @@ struct Lanes {
   }
   template <int kShift>
   DOPPLER_INLINE void add_bits(I& codes, I bits, I mask) {
-    codes |= (kShift > 0 ? left<(kShift > 0 ? kShift : 0)>(bits) : right<(kShift < 0 ? -kShift : 0)>(bits)) & mask;
+    codes |=
+        (kShift > 0 ? left<(kShift > 0 ? kShift : 0)>(bits) : right<(kShift < 0 ? -kShift : 0)>(bits)) & mask;
   }
   struct Table {
     const std::uint8_t* values;

@@ -21,15 +21,15 @@ enum class Scales : std::uint8_t {
 };
 
 // A sub-block's codes: `kBits` words of 16 lanes. Word v of a nibble plane holds columns 4v.. in the low and
-// 16 + 4v.. in the high halves; a 2-bit plane has two words, with columns 4k.. at bits 2 (k % 4) of word k / 4;
-// a 1-bit plane is one word with columns 4k.. at bit k; 8-bit codes are eight words.
+// 16 + 4v.. in the high halves; a 2-bit plane has two words, with columns 4k.. at bits 2 (k % 4) of word k /
+// 4; a 1-bit plane is one word with columns 4k.. at bit k; 8-bit codes are eight words.
 template <DType kDType, std::size_t kCols, unsigned kCodeBits, unsigned kShift, std::size_t kGroupCols,
           Scales kScaleKind, bool kHasTable = false>
 struct Layout {
   static constexpr DType kType = kDType;
   static constexpr std::size_t kBlockCols = kCols;
   static constexpr unsigned kBits = kCodeBits;
-  static constexpr unsigned kOffsetShift = kShift;  // offset = 2^kShift; 0: no offset
+  static constexpr unsigned kOffsetShift = kShift;   // offset = 2^kShift; 0: no offset
   static constexpr std::size_t kGroup = kGroupCols;  // columns that share a scale
   static constexpr Scales kScales = kScaleKind;
   static constexpr bool kTable = kHasTable;  // codes index a table of 16 values (which hold the offset)

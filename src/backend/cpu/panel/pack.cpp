@@ -157,7 +157,8 @@ struct Source<Q3_K> {
   }
   static constexpr std::size_t kBytes = 110;
 };
-// IQ4_XS: d, the scales' upper 2 bits (u16), their lower 4 (4 bytes), offset by 32, then blocks like IQ4_NL's.
+// IQ4_XS: d, the scales' upper 2 bits (u16), their lower 4 (4 bytes), offset by 32, then blocks like
+// IQ4_NL's.
 template <>
 struct Source<IQ4_XS> {
   static std::uint32_t codes(Row b, std::size_t s, std::size_t k) { return split_nibbles(b + 8 + 16 * s, k); }

@@ -83,7 +83,7 @@ struct PanelCall {
 };
 
 struct PanelKernels {
-  std::string_view name;   // of the instruction set
+  std::string_view name;    // of the instruction set
   std::size_t tile_tokens;  // the largest tile
   // Quantises rows [begin, end) of x [tokens, cols] into the order in which rows() reads them: tile after
   // tile, in a tile block after block, in a block token after token. A block with NaN or Inf has the scale
