@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "formats/gguf_metadata.h"
 #include "formats/tensor_store.h"
 
 namespace doppler {
@@ -14,8 +15,9 @@ namespace doppler {
 struct ModelFiles {
   std::filesystem::path folder;  // where config and tokenizer files are looked for
   TensorStore tensors;
-  Json config;                            // config.json, an object
+  Json config;                            // config.json, an object; null for GGUF
   std::optional<Json> generation_config;  // generation_config.json, if there
+  std::optional<GgufMetadata> gguf;       // what a GGUF file says about its model and tokenizer
 };
 
 // Opens a Hugging Face folder (model.safetensors, or model.safetensors.index.json, or the only *.safetensors
