@@ -46,8 +46,8 @@ class Reader {
   Reader(const GgufMetadata& metadata, std::string_view what) : metadata_(metadata), what_(what) {}
 
   Result<std::optional<TokenizerSpec>> run() {
+    if (!has_gguf_tokenizer(metadata_)) return std::nullopt;
     DOPPLER_ASSIGN(const auto kind, metadata_.get_string("tokenizer.ggml.model"));
-    if (!kind || *kind == "none" || *kind == "no_vocab") return std::nullopt;
     struct Kind {
       std::string_view name;
       Status (Reader::*read)();
@@ -476,6 +476,12 @@ class Reader {
 Result<std::optional<TokenizerSpec>> read_gguf_tokenizer(const GgufMetadata& metadata,
                                                          std::string_view what) {
   return Reader(metadata, what).run();
+}
+
+bool has_gguf_tokenizer(const GgufMetadata& metadata) {
+  if (!metadata.has("tokenizer.ggml.model")) return false;
+  const auto kind = metadata.get_string("tokenizer.ggml.model");
+  return !kind || (**kind != "none" && **kind != "no_vocab");  // a value of another type is an error to come
 }
 
 Result<std::optional<Tokenizer>> load_gguf_tokenizer(const GgufMetadata& metadata, std::string_view what) {

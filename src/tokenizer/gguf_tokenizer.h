@@ -23,7 +23,10 @@ namespace doppler {
 // out of range, wrong types), kLimit.
 Result<std::optional<TokenizerSpec>> read_gguf_tokenizer(const GgufMetadata& metadata, std::string_view what);
 
-// The same, ready to use.
+// Whether the file holds a tokenizer at all, of whatever kind.
+bool has_gguf_tokenizer(const GgufMetadata& metadata);
+
+// The same as read_gguf_tokenizer, ready to use.
 Result<std::optional<Tokenizer>> load_gguf_tokenizer(const GgufMetadata& metadata, std::string_view what);
 
 }  // namespace doppler
