@@ -129,7 +129,7 @@ bool HeaderReader::string(std::string& value) {
   }
   if (place_ != Place::kEntry || field_ != kDType) return unexpected(fmt::format("\"{}\"", printable(value)));
   const auto dtype = dtype_from_name(value);
-  if (!dtype) {
+  if (!dtype || is_quantised(*dtype)) {  // GGUF's block types have no place in this format
     return refuse(ErrorCode::kUnsupported,
                   "The tensor {} of {} has the type {}, which the safetensors format does not know. "
                   "Update Doppler or convert the model.",

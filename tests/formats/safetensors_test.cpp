@@ -63,6 +63,7 @@ TEST(Safetensors, ReadsTensorsInAnyOrderOfTheHeader) {
 
 TEST(Safetensors, ReadsEveryTypeOfTheFormat) {
   for (const DTypeInfo& info : all_dtypes()) {
+    if (is_quantised(info.type)) continue;  // GGUF's
     const std::size_t size = *byte_size(info.type, {4});
     TensorStore store;
     ASSERT_OK(parse(file_of("{" + entry("t", std::string(info.name), "[4]", 0, size) + "}", size), store));
