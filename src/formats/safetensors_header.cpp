@@ -129,7 +129,7 @@ bool HeaderReader::string(std::string& value) {
   }
   if (place_ != Place::kEntry || field_ != kDType) return unexpected(fmt::format("\"{}\"", printable(value)));
   const auto dtype = dtype_from_name(value);
-  if (!dtype) {
+  if (!dtype || is_quantised(*dtype)) {  // GGUF's block types have no place in a safetensors file
     return refuse(ErrorCode::kUnsupported,
                   "The tensor {} of {} has the type {}, which the safetensors format does not know. "
                   "Update Doppler or convert the model.",
@@ -287,6 +287,12 @@ Result<std::string> format_safetensors_header(const SafetensorsHeader& header) {
     if (entry.name == kMetadataKey || !names.insert(entry.name).second) {
       return fail(ErrorCode::kUsage, "The tensor name {} is {}. Choose another.", printable(entry.name),
                   entry.name == kMetadataKey ? "reserved by the safetensors format" : "used twice");
+    }
+    if (is_quantised(entry.dtype)) {
+      return fail(
+          ErrorCode::kUsage,
+          "The tensor {} has the type {}, which the safetensors format does not know. Store it as BF16.",
+          printable(entry.name), dtype_name(entry.dtype));
     }
     DOPPLER_ASSIGN(const std::string name, json_string(entry.name));
     if (json.size() > 1) json += ',';

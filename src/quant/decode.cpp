@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/float16.h"
+#include "quant/block_decoders.h"
 #include "quant/small_float.h"
 #include "quant/tensor.h"
 
@@ -70,8 +71,6 @@ void decode_f4(const std::byte* data, std::uint64_t begin, std::span<float> out)
   }
 }
 
-using Decoder = void (*)(const std::byte* data, std::uint64_t begin, std::span<float> out);
-
 struct DecoderEntry {
   DType dtype;
   Decoder decode;
@@ -94,6 +93,28 @@ constexpr std::array kDecoders = {
     DecoderEntry{DType::kU32, decode_cast<std::uint32_t>},
     DecoderEntry{DType::kF8E4M3Fnuz, decode_byte_float<kE4M3Fnuz>},
     DecoderEntry{DType::kF8E5M2Fnuz, decode_byte_float<kE5M2Fnuz>},
+    DecoderEntry{DType::kQ4_0, decode_q4_0},
+    DecoderEntry{DType::kQ4_1, decode_q4_1},
+    DecoderEntry{DType::kQ5_0, decode_q5_0},
+    DecoderEntry{DType::kQ5_1, decode_q5_1},
+    DecoderEntry{DType::kQ8_0, decode_q8_0},
+    DecoderEntry{DType::kQ2_K, decode_q2_k},
+    DecoderEntry{DType::kQ3_K, decode_q3_k},
+    DecoderEntry{DType::kQ4_K, decode_q4_k},
+    DecoderEntry{DType::kQ5_K, decode_q5_k},
+    DecoderEntry{DType::kQ6_K, decode_q6_k},
+    DecoderEntry{DType::kIQ1_S, decode_iq1_s},
+    DecoderEntry{DType::kIQ1_M, decode_iq1_m},
+    DecoderEntry{DType::kIQ2_XXS, decode_iq2_xxs},
+    DecoderEntry{DType::kIQ2_XS, decode_iq2_xs},
+    DecoderEntry{DType::kIQ2_S, decode_iq2_s},
+    DecoderEntry{DType::kIQ3_XXS, decode_iq3_xxs},
+    DecoderEntry{DType::kIQ3_S, decode_iq3_s},
+    DecoderEntry{DType::kIQ4_NL, decode_iq4_nl},
+    DecoderEntry{DType::kIQ4_XS, decode_iq4_xs},
+    DecoderEntry{DType::kTQ1_0, decode_tq1_0},
+    DecoderEntry{DType::kTQ2_0, decode_tq2_0},
+    DecoderEntry{DType::kMXFP4, decode_mxfp4},
 };
 
 template <typename Stored>

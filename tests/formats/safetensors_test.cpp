@@ -1,5 +1,6 @@
 // Every rule of the safetensors specification, kept and broken.
 #include "formats/safetensors.h"
+#include "formats/safetensors_header.h"
 
 #include <cstring>
 
@@ -63,10 +64,22 @@ TEST(Safetensors, ReadsTensorsInAnyOrderOfTheHeader) {
 
 TEST(Safetensors, ReadsEveryTypeOfTheFormat) {
   for (const DTypeInfo& info : all_dtypes()) {
+    if (is_quantised(info.type)) continue;
     const std::size_t size = *byte_size(info.type, {4});
     TensorStore store;
     ASSERT_OK(parse(file_of("{" + entry("t", std::string(info.name), "[4]", 0, size) + "}", size), store));
     EXPECT_EQ(store.find("t")->dtype, info.type);
+  }
+}
+
+TEST(Safetensors, BlockTypesBelongToGguf) {
+  for (const DTypeInfo& info : all_dtypes()) {
+    if (!is_quantised(info.type)) continue;
+    const std::size_t size = *byte_size(info.type, {256});
+    const std::string header = "{" + entry("t", std::string(info.name), "[256]", 0, size) + "}";
+    EXPECT_ERROR(parsed(header, size), "tensor t", std::string(info.name).c_str(), "does not know");
+    EXPECT_ERROR(format_safetensors_header({.entries = {{"t", info.type, {256}, 0, size}}}), "tensor t",
+                 "BF16");
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <string>
 
@@ -20,7 +21,9 @@ TEST(DType, EverySafetensorsTypeIsThereWithItsWidth) {
                          {"U16", 16}, {"F16", 16},    {"BF16", 16},   {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
                          {"I32", 32}, {"U32", 32},    {"F32", 32},    {"C64", 64},        {"F64", 64},
                          {"I64", 64}, {"U64", 64}};
-  EXPECT_EQ(all_dtypes().size(), std::size(known));
+  EXPECT_EQ(
+      std::ranges::count_if(all_dtypes(), [](const DTypeInfo& info) { return !is_quantised(info.type); }),
+      std::ssize(known));
   for (const Known& type : known) {
     const auto dtype = dtype_from_name(type.name);
     ASSERT_TRUE(dtype.has_value()) << type.name;
@@ -29,10 +32,33 @@ TEST(DType, EverySafetensorsTypeIsThereWithItsWidth) {
   }
 }
 
+TEST(DType, BlockTypesHaveGgmlsBitsPerValue) {
+  struct Known {
+    const char* name;
+    double bits;
+  };
+  const Known known[] = {{"Q4_0", 4.5},       {"Q4_1", 5},        {"Q5_0", 5.5},     {"Q5_1", 6},
+                         {"Q8_0", 8.5},       {"Q2_K", 2.625},    {"Q3_K", 3.4375},  {"Q4_K", 4.5},
+                         {"Q5_K", 5.5},       {"Q6_K", 6.5625},   {"IQ1_S", 1.5625}, {"IQ1_M", 1.75},
+                         {"IQ2_XXS", 2.0625}, {"IQ2_XS", 2.3125}, {"IQ2_S", 2.5625}, {"IQ3_XXS", 3.0625},
+                         {"IQ3_S", 3.4375},   {"IQ4_NL", 4.5},    {"IQ4_XS", 4.25},  {"TQ1_0", 1.6875},
+                         {"TQ2_0", 2.0625},   {"MXFP4", 4.25}};
+  EXPECT_EQ(
+      std::ranges::count_if(all_dtypes(), [](const DTypeInfo& info) { return is_quantised(info.type); }),
+      std::ssize(known));
+  for (const Known& type : known) {
+    const auto dtype = dtype_from_name(type.name);
+    ASSERT_TRUE(dtype.has_value()) << type.name;
+    const DTypeInfo& info = dtype_info(*dtype);
+    EXPECT_EQ(1.0 * info.block_bits / info.block_values, type.bits) << type.name;
+    EXPECT_TRUE(info.computable) << type.name;
+  }
+}
+
 TEST(DType, NamesAreUniqueAndExact) {
   std::set<std::string_view> names;
   for (const DTypeInfo& info : all_dtypes()) EXPECT_TRUE(names.insert(info.name).second) << info.name;
-  for (const char* wrong : {"", "f32", "F32 ", "FP16", "F8", "Q4_0"})
+  for (const char* wrong : {"", "f32", "F32 ", "FP16", "F8", "q4_0", "Q4_K_M"})
     EXPECT_FALSE(dtype_from_name(wrong).has_value()) << wrong;
 }
 
@@ -49,6 +75,10 @@ TEST(Tensor, SizesAreCheckedArithmetic) {
   EXPECT_EQ(byte_size(DType::kU8, {1ull << 32, 1ull << 32, 0}), 0u) << "empty, whatever the rest says";
   EXPECT_EQ(byte_size(DType::kU8, {UINT64_MAX}), UINT64_MAX);
   EXPECT_EQ(byte_size(DType::kF4E2M1, {UINT64_MAX - 1}), UINT64_MAX / 2);
+  EXPECT_EQ(byte_size(DType::kQ4_0, {3, 64}), 108u);
+  EXPECT_EQ(byte_size(DType::kQ4_0, {2, 16}), std::nullopt) << "rows end inside a block";
+  EXPECT_EQ(byte_size(DType::kQ6_K, {}), std::nullopt) << "a scalar is no block";
+  EXPECT_EQ(byte_size(DType::kQ8_0, {UINT64_MAX - 31}), std::nullopt) << "overflows";
   EXPECT_EQ(element_count({1ull << 32, 1ull << 31}), 1ull << 63);
 }
 
