@@ -158,7 +158,7 @@ std::string GgufMetadata::where(std::string_view key) {
   return fmt::format("gguf: {}", printable(key));
 }
 
-Status GgufMetadata::set_entries(std::vector<Entry> entries) {
+Status GgufMetadata::set_entries(std::vector<Entry> entries, std::string_view what) {
   entries_ = std::move(entries);
   sorted_.resize(entries_.size());
   std::iota(sorted_.begin(), sorted_.end(), 0u);
@@ -166,7 +166,7 @@ Status GgufMetadata::set_entries(std::vector<Entry> entries) {
   const auto twice = std::ranges::adjacent_find(
       sorted_, [this](std::uint32_t a, std::uint32_t b) { return entries_[a].key == entries_[b].key; });
   if (twice == sorted_.end()) return {};
-  return fail(ErrorCode::kCorrupt, "The key {} comes twice. Download the file again.",
+  return fail(ErrorCode::kCorrupt, "{} has the key {} twice. Download it again.", what,
               printable(entries_[*twice].key));
 }
 

@@ -71,8 +71,8 @@ class GgufMetadata {
   // "gguf: llama.block_count"
   static std::string where(std::string_view key);
 
-  // For the reader. Errors: kCorrupt when a key comes twice.
-  Status set_entries(std::vector<Entry> entries);
+  // For the reader; `what` names the file. Errors: kCorrupt when a key comes twice.
+  Status set_entries(std::vector<Entry> entries, std::string_view what);
   void keep(MappedFile file) { file_ = std::move(file); }
 
  private:
