@@ -28,6 +28,9 @@ struct LoadOptions {
   std::string backend = "auto";  // "auto", "cpu" or "reference"
   std::size_t threads = 0;       // 0: one per core
   std::uint64_t context = 0;     // longest sequence; 0: the model's own, at most 4096
+  std::string kv_type;           // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
+  bool exact = false;            // float activations also where weights are quantised (slower)
+  std::string cpu_target;        // kernels of an instruction set, as "AVX2"; empty: the best
   // Told about loading as it goes: a share from 0 to 1 and what is being done.
   std::function<void(double share, std::string_view what)> on_progress;
 };

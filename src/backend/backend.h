@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "backend/kv_type.h"
 #include "backend/tap.h"
 #include "base/result.h"
 #include "model/spec.h"
@@ -39,6 +41,13 @@ struct BackendOptions {
   std::uint32_t slots = 1;
   std::uint32_t max_step_tokens = 256;  // tokens in one step; longer prompts come in several
   std::vector<std::string> disabled_passes;
+  // How keys and values are stored; nothing: f16 if any weight is quantised, else f32 (a cache as fine as the
+  // weights). The reference backend always takes f32.
+  std::optional<KvType> kv_type;
+  // Multiplies quantised weights with float activations instead of rounding those to 8 bits: slower.
+  bool exact = false;
+  // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
+  std::string cpu_target;
 };
 
 class Backend {

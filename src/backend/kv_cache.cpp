@@ -15,16 +15,31 @@ std::uint64_t capacity_of(const KvLayer& layer, std::uint64_t context, std::uint
   return std::min<std::uint64_t>(context, std::uint64_t{layer.window} + max_step_tokens - 1);
 }
 
+constexpr KvTypeInfo kKvTypes[] = {{KvType::kF32, "f32"}, {KvType::kF16, "f16"}, {KvType::kQ8_0, "q8_0"}};
+
 }  // namespace
 
-Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
-                                            std::uint32_t slots, std::uint32_t max_step_tokens) {
-  Checked floats;
-  for (const KvLayer& layer : layers) {
-    floats = floats + Checked(capacity_of(layer, context, max_step_tokens)) * Checked(layer.kv_heads) *
-                          Checked(layer.head_dim) * Checked(slots);
+std::span<const KvTypeInfo> all_kv_types() {
+  return kKvTypes;
+}
+std::string_view kv_type_name(KvType type) {
+  return kKvTypes[static_cast<std::size_t>(type)].name;
+}
+std::optional<KvType> kv_type_from_name(std::string_view name) {
+  for (const KvTypeInfo& info : kKvTypes) {
+    if (info.name == name) return info.type;
   }
-  const auto bytes = (floats * Checked(2 * sizeof(float))).get();  // keys and values
+  return std::nullopt;
+}
+
+Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
+                                            std::uint32_t slots, std::uint32_t max_step_tokens, KvType type) {
+  Checked half;  // keys or values
+  for (const KvLayer& layer : layers) {
+    half = half + Checked(capacity_of(layer, context, max_step_tokens)) * Checked(layer.kv_heads) *
+                      Checked(kv_row_bytes(type, layer.head_dim)) * Checked(slots);
+  }
+  const auto bytes = (half * Checked(2)).get();
   if (!bytes)
     return fail(ErrorCode::kLimit,
                 "The KV cache of {} positions in {} slots exceeds 2^64 bytes. Lower the context.", context,
@@ -33,9 +48,10 @@ Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std
 }
 
 Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots,
-                                std::uint32_t max_step_tokens) {
+                                std::uint32_t max_step_tokens, KvType type) {
   KvCache cache;
-  DOPPLER_ASSIGN(cache.bytes_, bytes_needed(layers, context, slots, max_step_tokens));
+  cache.type_ = type;
+  DOPPLER_ASSIGN(cache.bytes_, bytes_needed(layers, context, slots, max_step_tokens, type));
   if (const std::uint64_t available = available_memory(); cache.bytes_ > available) {
     return fail(
         ErrorCode::kLimit,
@@ -45,12 +61,13 @@ Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t c
   std::uint64_t first = 0;
   for (const KvLayer& layer : layers) {
     const std::uint64_t capacity = capacity_of(layer, context, max_step_tokens);
-    const std::uint64_t slot_floats = capacity * layer.kv_heads * layer.head_dim;
-    cache.layers_.push_back({capacity, layer.kv_heads, layer.head_dim, first, slot_floats});
-    first += slot_floats * slots;
+    const std::uint64_t row_bytes = kv_row_bytes(type, layer.head_dim);
+    const std::uint64_t slot_bytes = capacity * layer.kv_heads * row_bytes;
+    cache.layers_.push_back({capacity, row_bytes, first, slot_bytes});
+    first += slot_bytes * slots;
   }
-  DOPPLER_ASSIGN(cache.keys_, LazyFloats::allocate(first));
-  DOPPLER_ASSIGN(cache.values_, LazyFloats::allocate(first));
+  DOPPLER_ASSIGN(cache.keys_, LazyFloats::allocate((first + 3) / 4));
+  DOPPLER_ASSIGN(cache.values_, LazyFloats::allocate((first + 3) / 4));
   return cache;
 }
 

@@ -2,7 +2,8 @@ target_link_libraries(doppler_backend PRIVATE PkgConfig::HWY)
 # Multiplications and additions are joined only where the source says so, so that a value's result does not depend on how
 # the compiler arranged the loop around it. Kernels get -O3, because arrays of vectors must become registers.
 file(GLOB DOPPLER_CPU_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*.cpp)
-file(GLOB DOPPLER_KERNEL_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*_kernels.cpp)
+file(GLOB DOPPLER_KERNEL_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*_kernels.cpp
+     ${CMAKE_SOURCE_DIR}/src/backend/cpu/panel/*.cpp)
 list(REMOVE_ITEM DOPPLER_CPU_FILES ${DOPPLER_KERNEL_FILES})
 set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "-ffp-contract=off")
 set_source_files_properties(${DOPPLER_KERNEL_FILES} PROPERTIES

@@ -97,13 +97,15 @@ std::string to_text(const Comparison& comparison, bool all) {
 Result<int> compare(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Recording recording, open_recording(arguments.reference));
   DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
-  BackendOptions options;
-  options.threads = given.flags.threads.value_or(0);
-  options.slots = arguments.options.companion ? 2 : 1;
-  options.context = given.flags.context.value_or(std::max<std::uint64_t>(
-      choose_context(0, model.spec), recording.prompt_ids.size() + recording.greedy_ids.size()));
-  DOPPLER_ASSIGN(const auto backend,
-                 make_backend(given.flags.backend.value_or("auto"), model.spec, model.weights, options));
+  DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
+  LoadOptions load = settings.load_options();
+  if (load.context == 0) {
+    load.context = std::max<std::uint64_t>(choose_context(0, model.spec),
+                                           recording.prompt_ids.size() + recording.greedy_ids.size());
+  }
+  DOPPLER_ASSIGN(const BackendOptions options,
+                 backend_options(load, model.spec, arguments.options.companion ? 2 : 1));
+  DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options));
   DOPPLER_ASSIGN(const Comparison comparison,
                  compare_run(*backend, model.spec, recording, arguments.options));
   if (given.json)

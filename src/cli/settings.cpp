@@ -15,11 +15,18 @@ constexpr auto kAll = SettingGroup::kEverywhere;
 constexpr auto kGen = SettingGroup::kGeneration;
 
 // Paths as the Doppler runtime configuration names them; backend and threads are ours.
-const std::array<SettingInfo, 18> kSettings = {{
+const std::array<SettingInfo, 21> kSettings = {{
     {"runtime.backend", "--backend", "what computes: auto, cpu or reference", kAll, &S::backend},
     {"runtime.threads", "--threads", "threads to use; 0: one per core", kAll, &S::threads},
     {"runtime.inference.kvcache.maxSeqLen", "--context",
      "longest sequence in tokens; 0: the model's own, at most 4096", kAll, &S::context},
+    {"runtime.inference.kvcache.kvDtype", "--kv-type",
+     "how keys and values are kept: f32, f16 or q8_0; f16 for quantised models unless given, else f32", kAll,
+     &S::kv_type},
+    {"runtime.cpu.exact", "--exact",
+     "multiply quantised weights with float activations instead of 8-bit ones: slower", kAll, &S::exact},
+    {"runtime.cpu.target", "--cpu-target", "kernels by instruction set, such as AVX2; the best unless given",
+     kAll, &S::cpu_target},
     {"runtime.shared.debug.logLevel.defaultLogLevel", "--log-level",
      "debug, verbose, info, warn, error or silent", kAll, &S::log_level},
     {"runtime.inference.batching.maxTokens", "--max-tokens", "tokens to generate at most", kGen,
@@ -207,6 +214,9 @@ Result<Settings> resolve_settings(const SettingFlags& given) {
 
 LoadOptions Settings::load_options() const {
   LoadOptions options;
+  options.kv_type = kv_type.value_or("");
+  options.exact = exact.value_or(false);
+  options.cpu_target = cpu_target.value_or("");
   options.backend = backend.value_or("auto");
   options.threads = threads.value_or(0);
   options.context = context.value_or(0);

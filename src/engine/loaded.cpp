@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace doppler {
 namespace {
 
@@ -37,6 +39,26 @@ Result<std::optional<ChatTemplate>> load_chat_template_if_any(const std::filesys
   return std::optional(std::move(*chat));
 }
 
+Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,
+                                       std::uint32_t slots) {
+  BackendOptions backend;
+  backend.threads = options.threads;
+  backend.context = choose_context(options.context, spec);
+  backend.slots = slots;
+  backend.exact = options.exact;
+  backend.cpu_target = options.cpu_target;
+  if (!options.kv_type.empty()) {
+    backend.kv_type = kv_type_from_name(options.kv_type);
+    if (!backend.kv_type) {
+      std::vector<std::string> known;
+      for (const KvTypeInfo& info : all_kv_types()) known.emplace_back(info.name);
+      return fail(ErrorCode::kUsage, "There is no KV cache of the type {}. Types are {}.",
+                  printable(options.kv_type), join(known, ", "));
+    }
+  }
+  return backend;
+}
+
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
   const auto progress = [&](double share, std::string_view what) {
     if (options.on_progress) options.on_progress(share, what);
@@ -56,10 +78,7 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   progress(0.7, "chat template");
   DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files.folder));
   progress(0.8, "memory");
-  BackendOptions backend;
-  backend.threads = options.threads;
-  backend.context = choose_context(options.context, loaded.model->spec);
-  backend.slots = slots;
+  DOPPLER_ASSIGN(const BackendOptions backend, backend_options(options, loaded.model->spec, slots));
   DOPPLER_ASSIGN(loaded.backend,
                  make_backend(options.backend, loaded.model->spec, loaded.model->weights, backend));
   progress(1, "ready");

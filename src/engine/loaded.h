@@ -24,6 +24,10 @@ struct Loaded {
 // cache costs more memory than most conversations need.
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec);
 
+// The backend's options that follow from a user's. Errors: kUsage for an unknown kv_type.
+Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,
+                                       std::uint32_t slots);
+
 // Errors: whatever is wrong with any part; a tokenizer or template that is there but broken is an error, not
 // an absence.
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options,

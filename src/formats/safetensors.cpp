@@ -137,6 +137,7 @@ Result<TensorStore> open_safetensors(const std::filesystem::path& file) {
   DOPPLER_TRY(parse_safetensors(mapped.bytes(), file_label(file), store));
   store.keep(std::move(mapped));
   DOPPLER_TRY(store.align());
+  store.mark_mapped();
   return store;
 }
 

@@ -1,6 +1,8 @@
 #include "formats/tensor_store.h"
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <new>
 
 #include "base/text.h"
@@ -77,7 +79,19 @@ Status TensorStore::rewrite(
   fill(tensor.data, copy);
   for (const MappedFile& file : files_) file.discard(tensor.data);
   tensor.data = copy;
+  tensor.mapped = false;
   return {};
+}
+
+void TensorStore::mark_mapped() {
+  for (auto& [name, tensor] : tensors_) {
+    const std::less<const std::byte*> before;
+    tensor.mapped = std::ranges::any_of(files_, [&](const MappedFile& file) {
+      const auto bytes = file.bytes();
+      return !before(tensor.data.data(), bytes.data()) &&
+             before(tensor.data.data(), bytes.data() + bytes.size());
+    });
+  }
 }
 
 }  // namespace doppler

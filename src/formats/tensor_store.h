@@ -41,6 +41,8 @@ class TensorStore {
   // The pages of the mapped original are given back. Errors: kNotFound, kLimit when memory is short.
   Status rewrite(std::string_view name,
                  const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill);
+  // Sets TensorView::mapped for every tensor whose bytes lie in files().
+  void mark_mapped();
   // How much align() and rewrite() had to copy.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   void add_metadata(std::string key, std::string value) {

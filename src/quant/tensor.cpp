@@ -47,7 +47,7 @@ Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std
                 "The tensor {} ({}) has no rows {} to {}. Check the sizes that the configuration gives.",
                 matrix.name, describe_shape(matrix.shape), begin, begin + count);
   }
-  TensorView slice{std::move(name), matrix.dtype, matrix.shape, {}};
+  TensorView slice{std::move(name), matrix.dtype, matrix.shape, {}, matrix.mapped};
   slice.shape[0] = begin;
   const auto offset = byte_size(matrix.dtype, slice.shape);
   slice.shape[0] = count;

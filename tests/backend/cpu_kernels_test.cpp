@@ -288,8 +288,65 @@ struct AttentionData {
   float softcap = 0;
 };
 
-// scores and values of a chunk, and what they should be.
-TEST_P(Kernel, AttentionAgreesWithSoftmaxInDouble) {
+// Rows of a cache as a type stores them, and the values that a reader of the format sees there.
+struct Stored {
+  std::vector<std::uint8_t> rows;
+  std::vector<float> read;
+};
+
+float read_value(KvType type, const std::uint8_t* row, std::size_t dim, std::size_t i) {
+  const auto half_at = [&](std::size_t byte) {
+    std::uint16_t half;
+    std::memcpy(&half, row + byte, 2);
+    return f16_to_f32(half);
+  };
+  if (type == KvType::kF16) return half_at(2 * i);
+  if (type == KvType::kQ8_0) return static_cast<std::int8_t>(row[i]) * half_at(dim + i / 32 * 2);
+  float value;
+  std::memcpy(&value, row + 4 * i, 4);
+  return value;
+}
+
+// What a cache of each type keeps of a value, relative to the largest of its block: half a unit in the last
+// place.
+double worst_rounding(KvType type) {
+  return type == KvType::kF32 ? 0 : type == KvType::kF16 ? 0x1p-11 : 0.5 / 127 + 0x1p-11;
+}
+
+// scores and values of a chunk, and what they should be, for the values that the cache holds.
+class AttentionOf : public Kernel {
+ protected:
+  Stored store(KvType type, const std::vector<float>& values, std::size_t dim) const {
+    const std::size_t row_bytes = kv_row_bytes(type, dim);
+    Stored out{std::vector<std::uint8_t>(values.size() / dim * row_bytes), {}};
+    for (std::size_t r = 0; r < values.size() / dim; ++r) {
+      kernels().attention->store(type, &values[r * dim], dim, &out.rows[r * row_bytes]);
+      for (std::size_t i = 0; i < dim; ++i) {
+        out.read.push_back(read_value(type, &out.rows[r * row_bytes], dim, i));
+        const std::size_t block = r * dim + i / 32 * 32, end = std::min(block + 32, (r + 1) * dim);
+        float top = 0;
+        for (std::size_t j = block; j < end; ++j) top = std::max(top, std::fabs(values[j]));
+        EXPECT_LE(std::fabs(out.read.back() - values[r * dim + i]), top * worst_rounding(type) * 1.001);
+      }
+    }
+    return out;
+  }
+  void agrees_with_softmax(KvType type);
+};
+
+TEST_P(AttentionOf, F32CachesAgreesWithSoftmaxInDouble) {
+  agrees_with_softmax(KvType::kF32);
+}
+TEST_P(AttentionOf, F16CachesAgreesWithSoftmaxInDouble) {
+  agrees_with_softmax(KvType::kF16);
+}
+TEST_P(AttentionOf, Q8CachesAgreesWithSoftmaxInDouble) {
+  agrees_with_softmax(KvType::kQ8_0);
+}
+INSTANTIATE_TEST_SUITE_P(Targets, AttentionOf, ::testing::Range<std::size_t>(0, all_kernels().size()),
+                         [](const auto& target) { return std::string(all_kernels()[target.param].target); });
+
+void AttentionOf::agrees_with_softmax(KvType type) {
   const std::vector<AttentionData> cases = {{1, 16, 300, 0, 1},
                                             {1, 24, 300, 7, 2, 50},
                                             {2, 32, 300, 290, 17},
@@ -300,13 +357,16 @@ TEST_P(Kernel, AttentionAgreesWithSoftmaxInDouble) {
                                             {6, 5, 30, 20, 30}};
   for (const AttentionData& c : cases) {
     SCOPED_TRACE(fmt::format("group {} head_dim {} count {}", c.group, c.head_dim, c.count));
-    const std::vector<float> q = random(c.group * c.head_dim), k = random(c.capacity * c.head_dim),
-                             v = random(c.capacity * c.head_dim);
+    const std::vector<float> q = random(c.group * c.head_dim);
+    const Stored keys = store(type, random(c.capacity * c.head_dim), c.head_dim);
+    const Stored stored_values = store(type, random(c.capacity * c.head_dim), c.head_dim);
+    const std::vector<float>&k = keys.read, &v = stored_values.read;
     std::vector<float> scores(c.group * kAttentionChunk, kNan), largest(c.group), total(c.group),
         sum(c.group * c.head_dim);
     const AttentionCall call{.queries = q.data(),
-                             .keys = k.data(),
-                             .values = v.data(),
+                             .type = type,
+                             .keys = keys.rows.data(),
+                             .values = stored_values.rows.data(),
                              .capacity = c.capacity,
                              .first = c.first,
                              .count = c.count,
@@ -358,7 +418,7 @@ TEST_P(Kernel, AttentionPassesNanOnAndIgnoresChunksOfMinusInfinity) {
   const float values[8] = {1, 2, 3, 4, 5, 6, 7, 8};
   AttentionCall call{.queries = query,
                      .keys = nullptr,
-                     .values = values,
+                     .values = reinterpret_cast<const std::uint8_t*>(values),
                      .capacity = 2,
                      .first = 0,
                      .count = 2,
@@ -369,13 +429,13 @@ TEST_P(Kernel, AttentionPassesNanOnAndIgnoresChunksOfMinusInfinity) {
                      .total = &total,
                      .sum = sum};
   const float with_nan[8] = {kNan, 0, 0, 0, 1, 0, 0, 0};
-  call.keys = with_nan;
+  call.keys = reinterpret_cast<const std::uint8_t*>(with_nan);
   kernels().attention->scores(call);
   kernels().attention->values(call);
   EXPECT_TRUE(std::isnan(total));
   const float hopeless[8] = {-kInf, 1, 1, 1, -kInf, 1, 1, 1};
   const float only_first[4] = {1, 1e-30f, 1e-30f, 1e-30f};
-  call.keys = hopeless, call.queries = only_first;
+  call.keys = reinterpret_cast<const std::uint8_t*>(hopeless), call.queries = only_first;
   kernels().attention->scores(call);
   kernels().attention->values(call);
   EXPECT_EQ(largest, -kInf);

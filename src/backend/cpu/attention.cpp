@@ -77,6 +77,7 @@ struct Attention::Work {
     const std::uint64_t capacity = cache.capacity(call.layer);
     const State state(result, group);
     const AttentionCall kernel{.queries = call.q + head_place(token, kv_head),
+                               .type = cache.type(),
                                .keys = cache.key(call.layer, slot, head, 0),
                                .values = cache.value(call.layer, slot, head, 0),
                                .capacity = capacity,
@@ -119,15 +120,18 @@ Result<Attention> Attention::create(const AttentionKernels& kernels, ThreadPool&
 
 void Attention::run(const Call& call, const StepInput& input, KvCache& cache) {
   const AttentionParams& a = *call.params;
-  for (std::size_t t = 0; t < input.size(); ++t) {
-    const auto slot = static_cast<std::uint32_t>(input.slots[t]);
-    const auto position = static_cast<std::uint64_t>(input.positions[t]);
-    for (std::uint32_t h = 0; h < a.kv_heads; ++h) {
-      const std::size_t from = (t * a.kv_heads + h) * a.head_dim;
-      std::copy_n(call.k + from, a.head_dim, cache.key(call.layer, slot, h, position));
-      std::copy_n(call.v + from, a.head_dim, cache.value(call.layer, slot, h, position));
+  const auto append = [&](std::size_t begin, std::size_t end) {
+    for (std::size_t t = begin; t < end; ++t) {
+      const auto slot = static_cast<std::uint32_t>(input.slots[t]);
+      const auto position = static_cast<std::uint64_t>(input.positions[t]);
+      for (std::uint32_t h = 0; h < a.kv_heads; ++h) {
+        const std::size_t from = (t * a.kv_heads + h) * a.head_dim;
+        kernels_->store(cache.type(), call.k + from, a.head_dim, cache.key(call.layer, slot, h, position));
+        kernels_->store(cache.type(), call.v + from, a.head_dim, cache.value(call.layer, slot, h, position));
+      }
     }
-  }
+  };
+  pool_->parallel_for(input.size(), 16, append);  // 16 tokens: some tens of kB
   const Work work{call, input, cache, a, a.heads / a.kv_heads};
   // Enough pairs of token and KV head keep every thread busy; with fewer, the positions are shared out as
   // well.

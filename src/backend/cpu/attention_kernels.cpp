@@ -8,14 +8,114 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "backend/cpu/kernel_tables.h"
 #include "backend/cpu/simd-inl.h"
+#include "base/float16.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace doppler::cpu::HWY_NAMESPACE {
 namespace {
+
+// How the cache stores a row: `load` gives kLanes values from the i-th on, `one` a single value.
+struct RowF32 {
+  static constexpr KvType kType = KvType::kF32;
+  static constexpr std::size_t kBytes = 4;  // of a value; where it differs, without scales
+  static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) {
+    return F32::load(row + 4 * i);
+  }
+  static HWY_INLINE float one(const std::uint8_t* row, std::size_t, std::size_t i) {
+    float value;
+    std::memcpy(&value, row + 4 * i, 4);
+    return value;
+  }
+};
+struct RowF16 {
+  static constexpr KvType kType = KvType::kF16;
+  static constexpr std::size_t kBytes = 2;
+  static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) {
+    return F16::load(row + 2 * i);
+  }
+  static HWY_INLINE float one(const std::uint8_t* row, std::size_t, std::size_t i) {
+    std::uint16_t half;
+    std::memcpy(&half, row + 2 * i, 2);
+    return f16_to_f32(half);
+  }
+};
+struct RowQ8 {
+  static constexpr KvType kType = KvType::kQ8_0;
+  static constexpr std::size_t kBytes = 1;
+  static_assert(kKvBlock % kLanes == 0);
+  static HWY_INLINE float scale(const std::uint8_t* row, std::size_t dim, std::size_t i) {
+    return RowF16::one(row + dim, 0, i / kKvBlock);
+  }
+  static HWY_INLINE V load(const std::uint8_t* row, std::size_t dim, std::size_t i) {
+    const hn::Rebind<std::int8_t, D> d8;
+    const hn::RebindToSigned<D> d32;
+    const auto whole = hn::PromoteTo(d32, hn::LoadU(d8, reinterpret_cast<const std::int8_t*>(row + i)));
+    return hn::Mul(hn::ConvertTo(D(), whole), hn::Set(D(), scale(row, dim, i)));
+  }
+  static HWY_INLINE float one(const std::uint8_t* row, std::size_t dim, std::size_t i) {
+    return static_cast<float>(static_cast<std::int8_t>(row[i])) * scale(row, dim, i);
+  }
+};
+template <class Row>
+HWY_INLINE V load_last(const std::uint8_t* row, std::size_t dim, std::size_t i) {
+  HWY_ALIGN float buffer[kLanes] = {};
+  for (std::size_t j = i; j < dim; ++j) buffer[j - i] = Row::one(row, dim, j);
+  return hn::Load(D(), buffer);
+}
+
+void store_q8(const float* row, std::size_t count, std::uint8_t* out) {
+  for (std::size_t first = 0; first < count; first += kKvBlock) {
+    const std::size_t last = std::min(first + kKvBlock, count);
+    float top = 0;
+    bool finite = true;
+    for (std::size_t i = first; i < last; ++i) {
+      top = std::max(top, std::fabs(row[i]));
+      finite = finite && std::isfinite(row[i]);
+    }
+    // The scale is rounded to f16 first, so that the codes fit what will be read. Beyond f16's range, and for
+    // NaN, it becomes Inf or NaN, which the results then show.
+    const std::uint16_t half = f32_to_f16(finite ? top / 127.0f : std::numeric_limits<float>::quiet_NaN());
+    const float scale = f16_to_f32(half);
+    const float factor = finite && scale > 0 && std::isfinite(scale) ? 1.0f / scale : 0.0f;
+    for (std::size_t i = first; i < last; ++i) {
+      const float code = std::clamp(std::nearbyint((finite ? row[i] : 0.0f) * factor), -127.0f, 127.0f);
+      out[i] = static_cast<std::uint8_t>(static_cast<std::int8_t>(code));
+    }
+    std::memcpy(out + count + first / kKvBlock * 2, &half, 2);
+  }
+}
+
+void store_f16(const float* row, std::size_t count, std::uint8_t* out) {
+  std::size_t i = 0;
+#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
+  const hn::Rebind<hwy::float16_t, D> d16;
+  for (; i + kLanes <= count; i += kLanes) {
+    hn::StoreU(hn::DemoteTo(d16, hn::LoadU(D(), row + i)), d16,
+               reinterpret_cast<hwy::float16_t*>(out + 2 * i));
+  }
+#endif
+  for (; i < count; ++i) {
+    const std::uint16_t half = f32_to_f16(row[i]);
+    std::memcpy(out + 2 * i, &half, 2);
+  }
+}
+
+void store(KvType type, const float* row, std::size_t count, std::uint8_t* out) {
+  switch (type) {
+    case KvType::kF32:
+      std::memcpy(out, row, count * sizeof(float));
+      return;
+    case KvType::kF16:
+      return store_f16(row, count, out);
+    case KvType::kQ8_0:
+      return store_q8(row, count, out);
+  }
+}
 
 // Accumulators held in registers: heads x positions of scores, heads x vectors of values. 4 x 4 of 32
 // registers, 4 x 2 of 16.
@@ -37,11 +137,12 @@ Runs runs_of(const AttentionCall& call) {
 
 // Asks for the next tile's keys and these positions' values on the way: one token reads each of them once,
 // from far away, and hardware follows streams of a head's few lines badly. Both go to L2.
-template <std::size_t kHeads, std::size_t kPositions>
-HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const float* keys,
-                           const float* values, float* scores) {
+template <class Row, std::size_t kHeads, std::size_t kPositions>
+HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const std::uint8_t* keys,
+                           const std::uint8_t* values, float* scores) {
   const D d;
-  const std::size_t dim = call.head_dim, whole = dim / kLanes * kLanes;
+  const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim),
+                    whole = dim / kLanes * kLanes;
   V sum[kPositions][kHeads];
   DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
     DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[p][h] = hn::Zero(d);
@@ -50,9 +151,10 @@ HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, cons
     V query[kHeads];
     DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) query[h] = hn::LoadU(d, queries + h * dim + i);
     DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
-      __builtin_prefetch(keys + (kPositions + p) * dim + i, 0, 2);
-      __builtin_prefetch(values + p * dim + i, 0, 2);
-      const V key = hn::LoadU(d, keys + p * dim + i);
+      const std::size_t at = p * row_bytes + i * Row::kBytes;
+      __builtin_prefetch(keys + kPositions * row_bytes + at, 0, 2);
+      __builtin_prefetch(values + at, 0, 2);
+      const V key = Row::load(keys + p * row_bytes, dim, i);
       DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[p][h] =
           hn::MulAdd(query[h], key, sum[p][h]);
     }
@@ -62,41 +164,57 @@ HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, cons
       V total = sum[p][h];
       if (whole < dim) {
         total = hn::MulAdd(load_some(queries + h * dim + whole, dim - whole),
-                           load_some(keys + p * dim + whole, dim - whole), total);
+                           load_last<Row>(keys + p * row_bytes, dim, whole), total);
       }
       scores[h * kAttentionChunk + p] = sum_of(total) * call.scale;
     }
   }
 }
 
-template <std::size_t kHeads>
+template <class Row, std::size_t kHeads>
 void score_heads(const AttentionCall& call, std::size_t head) {
   const float* queries = call.queries + head * call.head_dim;
   float* scores = call.scores + head * kAttentionChunk;
   for (const Run& run : runs_of(call).run) {
-    const float* keys = call.keys + run.ring * call.head_dim;
-    const float* values = call.values + run.ring * call.head_dim;
+    const std::size_t row_bytes = kv_row_bytes(Row::kType, call.head_dim);
+    const std::uint8_t* keys = call.keys + run.ring * row_bytes;
+    const std::uint8_t* values = call.values + run.ring * row_bytes;
     std::size_t p = 0;
     for (; p + kTilePositions <= run.count; p += kTilePositions) {
-      const std::size_t at = p * call.head_dim;
-      score_tile<kHeads, kTilePositions>(call, queries, keys + at, values + at, scores + run.chunk + p);
+      const std::size_t at = p * row_bytes;
+      score_tile<Row, kHeads, kTilePositions>(call, queries, keys + at, values + at, scores + run.chunk + p);
     }
     for (; p < run.count; ++p) {
-      const std::size_t at = p * call.head_dim;
-      score_tile<kHeads, 1>(call, queries, keys + at, values + at, scores + run.chunk + p);
+      const std::size_t at = p * row_bytes;
+      score_tile<Row, kHeads, 1>(call, queries, keys + at, values + at, scores + run.chunk + p);
     }
   }
 }
 
-void scores(const AttentionCall& call) {
+template <class Row>
+void all_scores(const AttentionCall& call) {
   std::size_t head = 0;
-  for (; head + kTileHeads <= call.group; head += kTileHeads) score_heads<kTileHeads>(call, head);
-  for (; head + 2 <= call.group; head += 2) score_heads<2>(call, head);
-  for (; head < call.group; ++head) score_heads<1>(call, head);
+  for (; head + kTileHeads <= call.group; head += kTileHeads) score_heads<Row, kTileHeads>(call, head);
+  for (; head + 2 <= call.group; head += 2) score_heads<Row, 2>(call, head);
+  for (; head < call.group; ++head) score_heads<Row, 1>(call, head);
+}
+
+void scores(const AttentionCall& call) {
+  switch (call.type) {
+    case KvType::kF32:
+      all_scores<RowF32>(call);
+      break;
+    case KvType::kF16:
+      all_scores<RowF16>(call);
+      break;
+    case KvType::kQ8_0:
+      all_scores<RowQ8>(call);
+      break;
+  }
   if (!(call.softcap > 0)) return;
   const D d;
   const V cap = hn::Set(d, call.softcap);
-  for (head = 0; head < call.group; ++head) {
+  for (std::size_t head = 0; head < call.group; ++head) {
     float* row = call.scores + head * kAttentionChunk;
     // Whole vectors: what lies beyond `count` is scratch.
     for (std::size_t p = 0; p < call.count; p += kLanes) {
@@ -129,7 +247,7 @@ void weigh(const AttentionCall& call, std::size_t head) {
   call.total[head] = sum_of(total);
 }
 
-template <std::size_t kHeads, std::size_t kVectors>
+template <class Row, std::size_t kHeads, std::size_t kVectors>
 HWY_INLINE void value_tile(const AttentionCall& call, const Runs& runs, std::size_t head, std::size_t dim) {
   const D d;
   V sum[kHeads][kVectors];
@@ -137,11 +255,13 @@ HWY_INLINE void value_tile(const AttentionCall& call, const Runs& runs, std::siz
     DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) sum[h][v] = hn::Zero(d);
   }
   for (const Run& run : runs.run) {
-    const float* values = call.values + run.ring * call.head_dim + dim;
+    const std::size_t row_bytes = kv_row_bytes(Row::kType, call.head_dim);
+    const std::uint8_t* values = call.values + run.ring * row_bytes;
     const float* weights = call.scores + head * kAttentionChunk + run.chunk;
-    for (std::size_t p = 0; p < run.count; ++p, values += call.head_dim) {
+    for (std::size_t p = 0; p < run.count; ++p, values += row_bytes) {
       V value[kVectors];
-      DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) value[v] = hn::LoadU(d, values + v * kLanes);
+      DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) value[v] =
+          Row::load(values, call.head_dim, dim + v * kLanes);
       DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) {
         const V weight = hn::Set(d, weights[h * kAttentionChunk + p]);
         DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) sum[h][v] =
@@ -156,21 +276,22 @@ HWY_INLINE void value_tile(const AttentionCall& call, const Runs& runs, std::siz
   }
 }
 
-template <std::size_t kHeads>
+template <class Row, std::size_t kHeads>
 void value_heads(const AttentionCall& call, std::size_t head) {
   const Runs runs = runs_of(call);
   std::size_t dim = 0;
   for (; dim + kTileVectors * kLanes <= call.head_dim; dim += kTileVectors * kLanes) {
-    value_tile<kHeads, kTileVectors>(call, runs, head, dim);
+    value_tile<Row, kHeads, kTileVectors>(call, runs, head, dim);
   }
-  for (; dim + kLanes <= call.head_dim; dim += kLanes) value_tile<kHeads, 1>(call, runs, head, dim);
+  for (; dim + kLanes <= call.head_dim; dim += kLanes) value_tile<Row, kHeads, 1>(call, runs, head, dim);
   for (; dim < call.head_dim; ++dim) {
     for (std::size_t h = head; h < head + kHeads; ++h) {
       float sum = 0;
       for (const Run& run : runs.run) {
         for (std::size_t p = 0; p < run.count; ++p) {
           sum += call.scores[h * kAttentionChunk + run.chunk + p] *
-                 call.values[(run.ring + p) * call.head_dim + dim];
+                 Row::one(call.values + (run.ring + p) * kv_row_bytes(Row::kType, call.head_dim),
+                          call.head_dim, dim);
         }
       }
       call.sum[h * call.head_dim + dim] = sum;
@@ -178,17 +299,29 @@ void value_heads(const AttentionCall& call, std::size_t head) {
   }
 }
 
-void values(const AttentionCall& call) {
+template <class Row>
+void all_values(const AttentionCall& call) {
   std::size_t head = 0;
   for (std::size_t h = 0; h < call.group; ++h) weigh(call, h);
-  for (; head + kTileHeads <= call.group; head += kTileHeads) value_heads<kTileHeads>(call, head);
-  for (; head + 2 <= call.group; head += 2) value_heads<2>(call, head);
-  for (; head < call.group; ++head) value_heads<1>(call, head);
+  for (; head + kTileHeads <= call.group; head += kTileHeads) value_heads<Row, kTileHeads>(call, head);
+  for (; head + 2 <= call.group; head += 2) value_heads<Row, 2>(call, head);
+  for (; head < call.group; ++head) value_heads<Row, 1>(call, head);
+}
+
+void values(const AttentionCall& call) {
+  switch (call.type) {
+    case KvType::kF32:
+      return all_values<RowF32>(call);
+    case KvType::kF16:
+      return all_values<RowF16>(call);
+    case KvType::kQ8_0:
+      return all_values<RowQ8>(call);
+  }
 }
 
 }  // namespace
 
-const AttentionKernels kAttention = {scores, values};
+const AttentionKernels kAttention = {store, scores, values};
 
 }  // namespace doppler::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

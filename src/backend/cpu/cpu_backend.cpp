@@ -1,5 +1,7 @@
 #include "backend/cpu/cpu_backend.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -8,6 +10,7 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/rope_angles.h"
+#include "backend/cpu/weight_memory.h"
 #include "backend/kv_cache.h"
 #include "base/checked.h"
 #include "base/text.h"
@@ -31,12 +34,24 @@ WeightMatrix matrix_of(const TensorView& tensor) {
           static_cast<std::size_t>(tensor.rows()), static_cast<std::size_t>(tensor.cols())};
 }
 
-Status check_weight(const TensorView& tensor) {
-  if (tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16) return {};
-  return fail(
-      ErrorCode::kUnsupported,
-      "The tensor {} is stored as {}, but the cpu backend computes with F32, F16 and BF16. Convert it.",
-      tensor.name, dtype_name(tensor.dtype));
+Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
+  if (tensor.dtype == DType::kF32 || tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16)
+    return WeightForm::kFloats;
+  if (is_quantised(tensor.dtype) && dtype_info(tensor.dtype).computable)
+    return !exact && panel_format(tensor.dtype) != nullptr ? WeightForm::kPanels : WeightForm::kDecoded;
+  return fail(ErrorCode::kUnsupported,
+              "The tensor {} is stored as {}, which the cpu backend does not compute with. Convert it.",
+              tensor.name, dtype_name(tensor.dtype));
+}
+
+KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights) {
+  if (options.kv_type) return *options.kv_type;
+  for (const Op& op : plan.ops) {
+    for (const WeightId id : op.weights) {
+      if (is_quantised(weights[id].dtype)) return KvType::kF16;
+    }
+  }
+  return KvType::kF32;
 }
 
 // An op with what can be prepared once: decoded norm weights and biases, and its matrices.
@@ -45,7 +60,7 @@ struct Prepared {
   std::vector<float> norm;                 // kRmsNorm: weight + offset
   std::vector<std::vector<float>> biases;  // by product; empty where there is none
   std::vector<Product> products;           // kMatmul, kGatedMatmul; `out` is filled in per step
-  WeightMatrix table;                      // kEmbed
+  const TensorView* table = nullptr;       // kEmbed
 };
 
 class CpuBackend final : public Backend {
@@ -55,7 +70,8 @@ class CpuBackend final : public Backend {
     DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
     DOPPLER_ASSIGN(KvCache cache,
-                   KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens));
+                   KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens,
+                                   choose_kv_type(options, plan, weights)));
     std::unique_ptr<CpuBackend> backend(
         new CpuBackend(kernels, std::move(plan), weights, options, std::move(cache)));
     DOPPLER_TRY(backend->allocate());
@@ -73,7 +89,7 @@ class CpuBackend final : public Backend {
     const std::uint64_t floats =
         arena_.size() + wanted_arena_.size() + emitted_ffn_.size() + emitted_scores_.size() + constants_;
     return cache_.bytes() + floats * sizeof(float) + matmul_->bytes() + attention_->bytes() +
-           angles_->bytes();
+           angles_->bytes() + weight_memory_.bytes();
   }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
@@ -125,7 +141,7 @@ class CpuBackend final : public Backend {
       if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul)
         widest = std::max<std::size_t>(widest, info(op.inputs[0]).width);
     }
-    DOPPLER_ASSIGN(matmul_, Matmul::create(*kernels_.matmul, element_, pool_, rows, widest));
+    DOPPLER_ASSIGN(matmul_, Matmul::create(kernels_, pool_, rows, widest));
     DOPPLER_ASSIGN(attention_, Attention::create(*kernels_.attention, pool_, plan_, options_));
     DOPPLER_ASSIGN(angles_, RopeAngles::create(plan_.rope_tables, rows));
     return {};
@@ -133,15 +149,23 @@ class CpuBackend final : public Backend {
 
   Status prepare() {
     for (const Op& op : plan_.ops) {
-      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}, .table = {}};
+      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}};
       if (op.kind == OpKind::kRmsNorm) DOPPLER_TRY(prepare_norm(op, prepared.norm));
       if (op.kind == OpKind::kEmbed) {
-        DOPPLER_TRY(check_weight(weights_[op.weights[0]]));
-        prepared.table = matrix_of(weights_[op.weights[0]]);
+        prepared.table = &weights_[op.weights[0]];
+        DOPPLER_TRY(form_of(*prepared.table, options_.exact));
       }
       if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul)
         DOPPLER_TRY(prepare_products(op, prepared));
       prepared_.push_back(std::move(prepared));
+    }
+    DOPPLER_TRY(weight_memory_.fill(pool_));
+    for (Prepared& prepared : prepared_) {
+      for (std::size_t i = 0; i < prepared.products.size(); ++i) {
+        Product& product = prepared.products[i];
+        if (product.form == WeightForm::kPanels)
+          product.panels = weight_memory_.panels(weights_[prepared.op->weights[i]]);
+      }
     }
     return {};
   }
@@ -160,14 +184,21 @@ class CpuBackend final : public Backend {
     prepared.biases.resize(op.weights.size());
     for (std::size_t i = 0; i < op.weights.size(); ++i) {
       const TensorView& weight = weights_[op.weights[i]];
-      DOPPLER_TRY(check_weight(weight));
+      DOPPLER_ASSIGN(const WeightForm form, form_of(weight, options_.exact));
+      if (form == WeightForm::kPanels) DOPPLER_TRY(weight_memory_.plan(weight));
       std::vector<float>& bias = prepared.biases[i];
       if (!op.biases.empty() && op.biases[i] != kNoWeight) {
         bias.resize(weights_[op.biases[i]].cols());
         constants_ += bias.size();
         DOPPLER_TRY(decode_f32(weights_[op.biases[i]], 0, bias));
       }
-      prepared.products.push_back({matrix_of(weight), bias.empty() ? nullptr : bias.data(), nullptr});
+      prepared.products.push_back({.form = form,
+                                   .floats = matrix_of(weight),
+                                   .panels = {},
+                                   .blocks = &weight,
+                                   .rows = static_cast<std::size_t>(weight.rows()),
+                                   .cols = static_cast<std::size_t>(weight.cols()),
+                                   .bias = bias.empty() ? nullptr : bias.data()});
     }
     return {};
   }
@@ -263,11 +294,19 @@ class CpuBackend final : public Backend {
 
   void embed(const Prepared& prepared) {
     const auto scale = static_cast<float>(std::get<EmbedParams>(prepared.op->params).scale);
-    const std::size_t width = prepared.table.cols;
+    const TensorView& table = *prepared.table;
+    const std::size_t width = table.cols();
     float* out = value(prepared.op->outputs[0]);
     for_rows(input_->size(), width, [&](std::size_t begin, std::size_t end) {
       for (std::size_t t = begin; t < end; ++t) {
-        element_.decode_row(prepared.table, static_cast<std::size_t>(input_->ids[t]), scale, out + t * width);
+        const auto row = static_cast<std::size_t>(input_->ids[t]);
+        if (!is_quantised(table.dtype)) {
+          element_.decode_row(matrix_of(table), row, scale, out + t * width);
+          continue;
+        }
+        // Type and size were checked when the backend was made.
+        (void)decode_f32(table, row * width, std::span(out + t * width, width));
+        for (std::size_t i = 0; i < width; ++i) out[t * width + i] *= scale;
       }
     });
   }
@@ -405,6 +444,7 @@ class CpuBackend final : public Backend {
   BackendOptions options_;
   KvCache cache_;
   ThreadPool pool_;
+  WeightMemory weight_memory_;
   BufferPlan buffers_;
   LazyFloats arena_, wanted_arena_;
   std::size_t wanted_rows_ = 0;  // that wanted_arena_ has room for
@@ -430,7 +470,14 @@ Result<std::unique_ptr<Backend>> make_cpu_backend_for(const cpu::Kernels& kernel
 
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const Weights& weights,
                                                   const BackendOptions& options) {
-  return make_cpu_backend_for(cpu::best_kernels(), spec, weights, options);
+  std::vector<std::string_view> known;
+  for (const Kernels& kernels : all_kernels()) {
+    if (options.cpu_target.empty() || kernels.target == options.cpu_target)
+      return make_cpu_backend_for(kernels, spec, weights, options);
+    known.push_back(kernels.target);
+  }
+  return fail(ErrorCode::kUsage, "This machine has no kernels {}. It has {}.", printable(options.cpu_target),
+              fmt::join(known, ", "));
 }
 
 }  // namespace doppler

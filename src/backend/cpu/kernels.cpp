@@ -8,21 +8,40 @@
 namespace doppler::cpu {
 namespace {
 
-#define DOPPLER_TARGET_BIT(target) HWY_##target,
-constexpr std::int64_t kTargets[] = {DOPPLER_FOR_EACH_TARGET(DOPPLER_TARGET_BIT)};
-#undef DOPPLER_TARGET_BIT
+// One set of kernels: float kernels compiled for a Highway target, and panel kernels that fit it.
+struct Set {
+  std::string_view name;
+  std::int64_t target;
+  const PanelKernels* (*panel)();
+};
+
+#if HWY_TARGETS & HWY_EMU128
+constexpr std::int64_t kPortable = HWY_EMU128;
+#else
+constexpr std::int64_t kPortable = HWY_SCALAR;
+#endif
+
+// Best first.
+constexpr Set kSets[] = {
+    {"AVX3_VNNI", HWY_AVX3, panel_avx512_vnni}, {"AVX3", HWY_AVX3, panel_avx512},
+    {"AVX2_VNNI", HWY_AVX2, panel_avx_vnni},    {"AVX2", HWY_AVX2, panel_avx2},
+    {"SSE4", HWY_SSE4, panel_portable},         {"NEON_DOT", HWY_NEON, panel_neon},
+    {"NEON", HWY_NEON, panel_portable},         {"WASM", HWY_WASM, panel_portable},
+    {"PORTABLE", kPortable, panel_portable},
+};
 
 struct Available {
-  std::array<Kernels, std::size(kTargets)> kernels;
+  std::array<Kernels, std::size(kSets)> kernels;
   std::size_t count = 0;
 
   Available() {
-    constexpr std::int64_t kPortable = HWY_EMU128 | HWY_SCALAR;
     const std::int64_t supported = hwy::SupportedTargets() | kPortable;
-    for (const std::int64_t target : kTargets) {
-      if ((supported & target) == 0) continue;
-      kernels[count++] = {hwy::TargetName(target), target, matmul_kernels(target), attention_kernels(target),
-                          element_kernels(target)};
+    for (const Set& set : kSets) {
+      const PanelKernels* panel = set.panel();
+      const MatmulKernels* matmul = matmul_kernels(set.target);
+      if ((supported & set.target) == 0 || panel == nullptr || matmul == nullptr) continue;
+      kernels[count++] = {set.name, matmul, attention_kernels(set.target), element_kernels(set.target),
+                          panel};
     }
   }
 };

@@ -15,6 +15,8 @@
 #include <span>
 #include <string_view>
 
+#include "backend/cpu/panel/panel.h"
+#include "backend/kv_cache.h"
 #include "model/spec.h"
 #include "quant/dtype.h"
 
@@ -64,8 +66,9 @@ inline constexpr std::size_t kAttentionChunk = 128;
 
 // Some positions of one KV head and the query heads of one token that share it.
 struct AttentionCall {
-  const float* queries = nullptr;                  // [group, head_dim]
-  const float *keys = nullptr, *values = nullptr;  // the rings [capacity, head_dim]
+  const float* queries = nullptr;  // [group, head_dim]
+  KvType type = KvType::kF32;
+  const std::uint8_t *keys = nullptr, *values = nullptr;  // the rings: capacity rows of kv_row_bytes()
   std::size_t capacity = 0, first = 0,
               count = 0;  // count positions from ring index `first`, 1..kAttentionChunk
   std::size_t group = 0, head_dim = 0;
@@ -75,6 +78,8 @@ struct AttentionCall {
 };
 
 struct AttentionKernels {
+  // Writes a row of `count` floats as the cache stores it.
+  void (*store)(KvType type, const float* row, std::size_t count, std::uint8_t* out);
   // scores = scaled, softcapped products of the queries with the keys.
   void (*scores)(const AttentionCall& call);
   // largest = max(scores), total = sum of exp(scores - largest), sum = values weighted with those; scores are
@@ -99,14 +104,14 @@ struct ElementKernels {
 };
 
 struct Kernels {
-  std::string_view target;  // "AVX3", ...: Highway's name of the instruction set
-  std::int64_t target_bit;
+  std::string_view target;  // "AVX3_VNNI", "AVX2", ...
   const MatmulKernels* matmul;
   const AttentionKernels* attention;
   const ElementKernels* element;
+  const PanelKernels* panel;
 };
 
-// The instruction sets this machine can run, best first; the last is portable C++. Never empty.
+// The sets of kernels this machine can run, best first; the last is portable C++. Never empty.
 std::span<const Kernels> all_kernels();
 inline const Kernels& best_kernels() {
   return all_kernels().front();

@@ -3,63 +3,153 @@
 #include <algorithm>
 
 namespace doppler::cpu {
+namespace {
 
-Result<Matmul> Matmul::create(const MatmulKernels& kernels, const ElementKernels& elements, ThreadPool& pool,
-                              std::size_t max_tokens, std::size_t max_cols) {
-  Matmul out(kernels, elements, pool);
-  out.kernel_scratch_ = kernels.scratch_floats(max_tokens);
-  out.block_floats_ = max_tokens * kernels.block_rows;
+// Rows that are decoded together for a product with float kernels: as many as those take side by side.
+constexpr std::size_t kDecodedRows = 8;
+// Rows of gate and up that prefill holds before it joins them: 128 rows of 256 tokens are 128 kB each, in L2,
+// and the activations pass by once for them.
+constexpr std::size_t kGatedRows = 128;
+
+constexpr std::size_t round_up(std::size_t value, std::size_t to) {
+  return (value + to - 1) / to * to;
+}
+
+}  // namespace
+
+Result<Matmul> Matmul::create(const Kernels& kernels, ThreadPool& pool, std::size_t max_tokens,
+                              std::size_t max_cols) {
+  Matmul out(kernels, pool);
+  out.kernel_scratch_ = kernels.matmul->scratch_floats(max_tokens);
+  out.decoded_floats_ = kDecodedRows * max_cols;
+  out.block_floats_ = max_tokens * kGatedRows;
   // Rounded up to a page, so that no two threads write the same cache line.
-  out.scratch_stride_ = (out.kernel_scratch_ + 2 * out.block_floats_ + 1023) / 1024 * 1024;
-  DOPPLER_ASSIGN(out.packed_, LazyFloats::allocate(kernels.packed_floats(max_tokens, max_cols)));
+  out.scratch_stride_ = round_up(out.kernel_scratch_ + out.decoded_floats_ + 2 * out.block_floats_, 1024);
+  DOPPLER_ASSIGN(out.packed_, LazyFloats::allocate(kernels.matmul->packed_floats(max_tokens, max_cols)));
+  const std::size_t blocks = max_tokens * (max_cols / kSubBlock);
+  DOPPLER_ASSIGN(out.quantised_, LazyFloats::allocate(blocks * sizeof(ActivationBlock) / sizeof(float)));
   DOPPLER_ASSIGN(out.scratch_, LazyFloats::allocate(out.scratch_stride_ * pool.size()));
   return out;
 }
 
-// Prefill decodes block_rows rows at a time. Decode has no such block; small last chunks keep a thread from
-// waiting for another, but each chunk begins a new stream of memory, so they are not smaller than about 64
-// kB, 3 us of reading.
-std::size_t Matmul::grain(const WeightMatrix& weight, std::size_t tokens) const {
-  if (tokens > kernels_->tile_tokens) return kernels_->block_rows;
-  const std::size_t row_bytes = weight.cols * (weight.dtype == DType::kF32 ? 4 : 2);
-  return std::clamp<std::size_t>(65536 / std::max<std::size_t>(row_bytes, 1) / 8 * 8, 8,
-                                 kernels_->block_rows);
+// Prefill works on blocks of rows. Decode has no such block; small last chunks keep a thread from waiting for
+// another, but each chunk begins a new stream of memory, so they are not smaller than about 64 kB, 3 us of
+// reading.
+std::size_t Matmul::grain(const Product& product, std::size_t tokens) const {
+  constexpr std::size_t kLeastBytes = 65536;
+  if (product.form == WeightForm::kPanels) {
+    // Prefill: four panels share the activations that a tile brings into the cache.
+    if (tokens > kernels_->panel->tile_tokens) return 4 * kPanelRows;
+    return std::max<std::size_t>(kLeastBytes / product.panels.panel_bytes(), 1) * kPanelRows;
+  }
+  if (tokens > kernels_->matmul->tile_tokens) return kernels_->matmul->block_rows;
+  const std::size_t row_bytes =
+      product.cols * (product.form == WeightForm::kFloats && product.floats.dtype == DType::kF32 ? 4 : 2);
+  return std::clamp<std::size_t>(kLeastBytes / std::max<std::size_t>(row_bytes, 1) / 8 * 8, 8,
+                                 kernels_->matmul->block_rows);
 }
 
 const float* Matmul::pack(const float* x, std::size_t tokens, std::size_t cols) {
-  if (kernels_->is_packed(tokens, cols)) return x;
-  const std::size_t tiles = (tokens + kernels_->tile_tokens - 1) / kernels_->tile_tokens;
-  pool_->parallel_for(tiles, 4,
-                      [&](std::size_t begin, std::size_t end) {  // 4 tiles: tens of kB, worth a hand-over
-                        kernels_->pack(x, tokens, cols, begin, end, packed_.data());
-                      });
+  const MatmulKernels& kernels = *kernels_->matmul;
+  if (kernels.is_packed(tokens, cols)) return x;
+  const std::size_t tiles = (tokens + kernels.tile_tokens - 1) / kernels.tile_tokens;
+  // 4 tiles: tens of kB, worth a hand-over.
+  pool_->parallel_for(tiles, 4, [&](std::size_t begin, std::size_t end) {
+    kernels.pack(x, tokens, cols, begin, end, packed_.data());
+  });
   return packed_.data();
+}
+
+const ActivationBlock* Matmul::quantise(const float* x, std::size_t tokens, std::size_t cols) {
+  auto* blocks = reinterpret_cast<ActivationBlock*>(quantised_.data());
+  // 8 tokens: at least some microseconds, worth a hand-over.
+  pool_->parallel_for(tokens, 8, [&](std::size_t begin, std::size_t end) {
+    kernels_->panel->quantise(x, tokens, cols, begin, end, blocks);
+  });
+  return blocks;
+}
+
+Matmul::Inputs Matmul::prepare(const float* x, std::size_t tokens, std::span<const Product> products) {
+  Inputs inputs{.tokens = tokens};
+  const std::size_t cols = products[0].cols;
+  const bool panels = std::ranges::any_of(
+      products, [](const Product& product) { return product.form == WeightForm::kPanels; });
+  const bool floats = std::ranges::any_of(
+      products, [](const Product& product) { return product.form != WeightForm::kPanels; });
+  if (panels) inputs.blocks = quantise(x, tokens, cols);
+  if (floats) inputs.floats = pack(x, tokens, cols);
+  return inputs;
+}
+
+void Matmul::decoded_rows(const Product& product, const Inputs& inputs, std::size_t begin, std::size_t end,
+                          float* out, std::size_t stride, float* scratch) const {
+  float* decoded = scratch + kernel_scratch_;
+  for (std::size_t row = begin; row < end; row += kDecodedRows) {
+    const std::size_t count = std::min(kDecodedRows, end - row);
+    // The backend has checked type and shape, the only errors there are.
+    (void)decode_f32(*product.blocks, row * product.cols, std::span(decoded, count * product.cols));
+    kernels_->matmul->rows({.weight = {.data = reinterpret_cast<const std::uint8_t*>(decoded),
+                                       .dtype = DType::kF32,
+                                       .rows = count,
+                                       .cols = product.cols},
+                            .bias = product.bias == nullptr ? nullptr : product.bias + row,
+                            .packed = inputs.floats,
+                            .tokens = inputs.tokens,
+                            .row_begin = 0,
+                            .row_end = count,
+                            .out = out + (row - begin),
+                            .stride = stride,
+                            .scratch = scratch});
+  }
+}
+
+void Matmul::rows(const Product& product, const Inputs& inputs, std::size_t begin, std::size_t end,
+                  float* out, std::size_t stride, float* scratch) const {
+  switch (product.form) {
+    case WeightForm::kFloats:
+      return kernels_->matmul->rows({.weight = product.floats,
+                                     .bias = product.bias,
+                                     .packed = inputs.floats,
+                                     .tokens = inputs.tokens,
+                                     .row_begin = begin,
+                                     .row_end = end,
+                                     .out = out,
+                                     .stride = stride,
+                                     .scratch = scratch});
+    case WeightForm::kPanels:
+      return kernels_->panel->rows({.weight = product.panels,
+                                    .bias = product.bias,
+                                    .x = inputs.blocks,
+                                    .tokens = inputs.tokens,
+                                    .panel_begin = begin / kPanelRows,
+                                    .panel_end = (end + kPanelRows - 1) / kPanelRows,
+                                    .out = out,
+                                    .stride = stride});
+    case WeightForm::kDecoded:
+      return decoded_rows(product, inputs, begin, end, out, stride, scratch);
+  }
 }
 
 void Matmul::run(const float* x, std::size_t tokens, std::span<const Product> products) {
   if (tokens == 0 || products.empty()) return;
-  const float* packed = pack(x, tokens, products[0].weight.cols);
-  std::size_t rows = 0;
-  for (const Product& product : products) rows += product.weight.rows;
+  const Inputs inputs = prepare(x, tokens, products);
   // The rows of all products as one range, so that small ones (keys, values) do not each wait for the slowest
-  // thread.
+  // thread. Each product begins at a multiple of a panel, so that chunks never cut one.
+  std::size_t total = 0, step = 1;
+  for (const Product& product : products) {
+    total += round_up(product.rows, kPanelRows);
+    step = std::max(step, grain(product, tokens));
+  }
   pool_->parallel_chunks(
-      rows, grain(products[0].weight, tokens), [&](std::size_t thread, std::size_t begin, std::size_t end) {
+      total, round_up(step, kPanelRows), [&](std::size_t thread, std::size_t begin, std::size_t end) {
         std::size_t first = 0;
         for (const Product& product : products) {
-          const std::size_t from = std::max(begin, first), to = std::min(end, first + product.weight.rows);
+          const std::size_t from = std::max(begin, first), to = std::min(end, first + product.rows);
           if (from < to) {
-            kernels_->rows({.weight = product.weight,
-                            .bias = product.bias,
-                            .packed = packed,
-                            .tokens = tokens,
-                            .row_begin = from - first,
-                            .row_end = to - first,
-                            .out = product.out + (from - first),
-                            .stride = product.weight.rows,
-                            .scratch = scratch_.data() + thread * scratch_stride_});
+            rows(product, inputs, from - first, to - first, product.out + (from - first), product.rows,
+                 scratch_.data() + thread * scratch_stride_);
           }
-          first += product.weight.rows;
+          first += round_up(product.rows, kPanelRows);
         }
       });
 }
@@ -67,37 +157,30 @@ void Matmul::run(const float* x, std::size_t tokens, std::span<const Product> pr
 void Matmul::run_gated(const float* x, std::size_t tokens, const Product& gate, const Product& up,
                        Activation activation, float* out) {
   if (tokens == 0) return;
-  const float* packed = pack(x, tokens, gate.weight.cols);
-  const std::size_t width = gate.weight.rows;
+  const Product both[] = {gate, up};
+  const Inputs inputs = prepare(x, tokens, both);
+  const std::size_t width = gate.rows;
   // As many rows of gate, then of up, as the scratch holds: a whole chunk when decoding, so that streams stay
   // long.
-  const std::size_t block = block_floats_ / tokens / kernels_->block_rows * kernels_->block_rows;
-  pool_->parallel_chunks(
-      width, grain(gate.weight, tokens), [&](std::size_t thread, std::size_t begin, std::size_t end) {
-        float* scratch = scratch_.data() + thread * scratch_stride_;
-        for (std::size_t row = begin; row < end; row += block) {
-          const std::size_t count = std::min(block, end - row);
-          const bool emits = gate.out != nullptr;
-          const std::size_t stride = emits ? width : block;
-          float* gates = emits ? gate.out + row : scratch + kernel_scratch_;
-          float* ups = emits ? up.out + row : scratch + kernel_scratch_ + tokens * block;
-          MatmulCall call{.weight = gate.weight,
-                          .bias = gate.bias,
-                          .packed = packed,
-                          .tokens = tokens,
-                          .row_begin = row,
-                          .row_end = row + count,
-                          .out = gates,
-                          .stride = stride,
-                          .scratch = scratch};
-          kernels_->rows(call);
-          call.weight = up.weight, call.bias = up.bias, call.out = ups;
-          kernels_->rows(call);
-          for (std::size_t t = 0; t < tokens; ++t) {
-            elements_->gated(activation, gates + t * stride, ups + t * stride, count, out + t * width + row);
-          }
-        }
-      });
+  const std::size_t block = block_floats_ / tokens / kPanelRows * kPanelRows;
+  const std::size_t step = round_up(std::max(grain(gate, tokens), grain(up, tokens)), kPanelRows);
+  pool_->parallel_chunks(width, step, [&](std::size_t thread, std::size_t begin, std::size_t end) {
+    float* scratch = scratch_.data() + thread * scratch_stride_;
+    float* own = scratch + kernel_scratch_ + decoded_floats_;
+    for (std::size_t row = begin; row < end; row += block) {
+      const std::size_t count = std::min(block, end - row);
+      const bool emits = gate.out != nullptr;
+      const std::size_t stride = emits ? width : block;
+      float* gates = emits ? gate.out + row : own;
+      float* ups = emits ? up.out + row : own + tokens * block;
+      rows(gate, inputs, row, row + count, gates, stride, scratch);
+      rows(up, inputs, row, row + count, ups, stride, scratch);
+      for (std::size_t t = 0; t < tokens; ++t) {
+        kernels_->element->gated(activation, gates + t * stride, ups + t * stride, count,
+                                 out + t * width + row);
+      }
+    }
+  });
 }
 
 }  // namespace doppler::cpu

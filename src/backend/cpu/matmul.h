@@ -1,4 +1,4 @@
-// Matmuls of the cpu backend: packs the activations once, then hands blocks of rows to the threads.
+// Matmuls of the cpu backend: prepares the activations once, then hands blocks of rows to the threads.
 #pragma once
 
 #include <cstdint>
@@ -6,24 +6,38 @@
 #include <vector>
 
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/panel/panel.h"
 #include "base/memory.h"
 #include "base/result.h"
 #include "base/thread_pool.h"
+#include "quant/tensor.h"
 
 namespace doppler::cpu {
 
+// How a weight is multiplied.
+enum class WeightForm : std::uint8_t {
+  kFloats,   // F32, F16, BF16 in place, with float activations
+  kPanels,   // quantised, re-laid, with 8-bit activations
+  kDecoded,  // quantised, in place: rows become floats when they are needed, for types without panels and for
+             // exact runs
+};
+
 // One product of a group that shares its activations.
 struct Product {
-  WeightMatrix weight;
+  WeightForm form = WeightForm::kFloats;
+  WeightMatrix floats;                 // kFloats
+  PanelMatrix panels;                  // kPanels
+  const TensorView* blocks = nullptr;  // kDecoded
+  std::size_t rows = 0, cols = 0;
   const float* bias = nullptr;
-  float* out = nullptr;  // [tokens, weight.rows]
+  float* out = nullptr;  // [tokens, rows]
 };
 
 class Matmul {
  public:
   // Allocates what steps of max_tokens with inputs of up to max_cols need. Errors: kLimit.
-  static Result<Matmul> create(const MatmulKernels& kernels, const ElementKernels& elements, ThreadPool& pool,
-                               std::size_t max_tokens, std::size_t max_cols);
+  static Result<Matmul> create(const Kernels& kernels, ThreadPool& pool, std::size_t max_tokens,
+                               std::size_t max_cols);
 
   // out = x weight' (+ bias) for each product. x is [tokens, cols].
   void run(const float* x, std::size_t tokens, std::span<const Product> products);
@@ -33,23 +47,34 @@ class Matmul {
   void run_gated(const float* x, std::size_t tokens, const Product& gate, const Product& up,
                  Activation activation, float* out);
 
-  std::uint64_t bytes() const { return (packed_.size() + scratch_.size()) * sizeof(float); }
+  std::uint64_t bytes() const {
+    return (packed_.size() + quantised_.size() + scratch_.size()) * sizeof(float);
+  }
 
  private:
-  Matmul(const MatmulKernels& kernels, const ElementKernels& elements, ThreadPool& pool)
-      : kernels_(&kernels), elements_(&elements), pool_(&pool) {}
-  std::size_t grain(const WeightMatrix& weight,
-                    std::size_t tokens) const;  // rows that are handed out in multiples
-  const float* pack(const float* x, std::size_t tokens, std::size_t cols);
+  struct Inputs {  // the same activations in the forms that the products ask for
+    const float* floats = nullptr;
+    const ActivationBlock* blocks = nullptr;
+    std::size_t tokens = 0;
+  };
 
-  const MatmulKernels* kernels_;
-  const ElementKernels* elements_;
+  Matmul(const Kernels& kernels, ThreadPool& pool) : kernels_(&kernels), pool_(&pool) {}
+  Inputs prepare(const float* x, std::size_t tokens, std::span<const Product> products);
+  const float* pack(const float* x, std::size_t tokens, std::size_t cols);
+  const ActivationBlock* quantise(const float* x, std::size_t tokens, std::size_t cols);
+  // Rows that are handed out in multiples.
+  std::size_t grain(const Product& product, std::size_t tokens) const;
+  // Rows [begin, end) of a product to `out`, `stride` floats from token to token.
+  void rows(const Product& product, const Inputs& inputs, std::size_t begin, std::size_t end, float* out,
+            std::size_t stride, float* scratch) const;
+  void decoded_rows(const Product& product, const Inputs& inputs, std::size_t begin, std::size_t end,
+                    float* out, std::size_t stride, float* scratch) const;
+
+  const Kernels* kernels_;
   ThreadPool* pool_;
-  LazyFloats packed_;
-  LazyFloats scratch_;              // per thread: the kernel's, then gate and up of a block
-  std::size_t scratch_stride_ = 0;  // floats per thread
-  std::size_t kernel_scratch_ = 0;
-  std::size_t block_floats_ = 0;  // room for gate, and as much for up
+  LazyFloats packed_, quantised_;
+  LazyFloats scratch_;  // per thread: the kernels' own, decoded rows, then gate and up
+  std::size_t scratch_stride_ = 0, kernel_scratch_ = 0, decoded_floats_ = 0, block_floats_ = 0;
 };
 
 }  // namespace doppler::cpu

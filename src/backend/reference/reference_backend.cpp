@@ -194,6 +194,9 @@ class ReferenceBackend final : public Backend {
     return {};
   }
 
+  // The cache is float32 here whatever the options say: this backend is what others are compared with.
+  static float* floats(std::uint8_t* row) { return reinterpret_cast<float*>(row); }
+
   void append(const Op& op, const AttentionParams& a) {
     const auto layer = static_cast<std::size_t>(op.layer);
     for (std::size_t t = 0; t < input_->size(); ++t) {
@@ -201,8 +204,8 @@ class ReferenceBackend final : public Backend {
         const std::size_t from = (t * a.kv_heads + h) * a.head_dim;
         const auto slot = static_cast<std::uint32_t>(input_->slots[t]);
         const auto position = static_cast<std::uint64_t>(input_->positions[t]);
-        std::copy_n(&values_[op.inputs[1]][from], a.head_dim, cache_.key(layer, slot, h, position));
-        std::copy_n(&values_[op.inputs[2]][from], a.head_dim, cache_.value(layer, slot, h, position));
+        std::copy_n(&values_[op.inputs[1]][from], a.head_dim, floats(cache_.key(layer, slot, h, position)));
+        std::copy_n(&values_[op.inputs[2]][from], a.head_dim, floats(cache_.value(layer, slot, h, position)));
       }
     }
   }
@@ -228,7 +231,7 @@ class ReferenceBackend final : public Backend {
         const std::size_t at = (t * a.heads + h) * a.head_dim;
         double largest = -std::numeric_limits<double>::infinity();
         for (std::uint64_t p = first; p <= position; ++p) {
-          const float* key = cache_.key(layer, slot, kv_head, p);
+          const float* key = floats(cache_.key(layer, slot, kv_head, p));
           double score = 0;
           for (std::size_t i = 0; i < a.head_dim; ++i) score += static_cast<double>(q[at + i]) * key[i];
           score *= a.scale;
@@ -242,7 +245,7 @@ class ReferenceBackend final : public Backend {
         for (std::uint64_t p = first; p <= position; ++p) {
           const double weight = std::exp(scores[p] - largest);
           total += weight;
-          const float* value = cache_.value(layer, slot, kv_head, p);
+          const float* value = floats(cache_.value(layer, slot, kv_head, p));
           for (std::size_t i = 0; i < a.head_dim; ++i) sum[i] += weight * value[i];
         }
         for (std::size_t i = 0; i < a.head_dim; ++i) out[at + i] = static_cast<float>(sum[i] / total);

@@ -1,0 +1,78 @@
+// 4 lanes of NEON with the dot product instructions of Armv8.2.
+
+// NOLINTBEGIN: part of a translation unit
+struct Lanes {
+  using I = int32x4_t;
+  using F = float32x4_t;
+  static constexpr std::size_t kLanes = 4;
+  static constexpr std::size_t kTileTokens = 8;
+  static constexpr std::size_t kSums = 8;  // of 32 registers; 8 hold codes
+  static constexpr bool kUnsignedWide = false;
+
+  DOPPLER_INLINE I load(const std::uint8_t* p) { return vreinterpretq_s32_u8(vld1q_u8(p)); }
+  DOPPLER_INLINE I zero() { return vdupq_n_s32(0); }
+  DOPPLER_INLINE F zero_float() { return vdupq_n_f32(0); }
+  DOPPLER_INLINE I set(std::int32_t v) { return vdupq_n_s32(v); }
+  DOPPLER_INLINE F set(float v) { return vdupq_n_f32(v); }
+  DOPPLER_INLINE I pattern(std::uint32_t bits) { return vreinterpretq_s32_u32(vdupq_n_u32(bits)); }
+  DOPPLER_INLINE I both(I a, I b) { return vandq_s32(a, b); }
+  template <int kBits>
+  DOPPLER_INLINE I right(I v) {
+    if constexpr (kBits == 0) {
+      return v;
+    } else {
+      return vreinterpretq_s32_u32(vshrq_n_u32(vreinterpretq_u32_s32(v), kBits));
+    }
+  }
+  template <int kBits>
+  DOPPLER_INLINE I left(I v) {
+    return vshlq_n_s32(v, kBits);
+  }
+  template <int kShift>
+  DOPPLER_INLINE void add_bits(I& codes, I bits, I mask) {
+    if constexpr (kShift > 0) {
+      codes = vorrq_s32(codes, vandq_s32(left<kShift>(bits), mask));
+    } else {
+      codes = vorrq_s32(codes, vandq_s32(right<-kShift>(bits), mask));
+    }
+  }
+  DOPPLER_INLINE I table(const std::uint8_t* values) { return load(values); }
+  DOPPLER_INLINE I lookup(I table, I codes) {
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(table), vreinterpretq_u8_s32(codes)));
+  }
+  DOPPLER_INLINE F load_f16(const std::uint8_t* p) { return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(p))); }
+  DOPPLER_INLINE I load_u8(const std::uint8_t* p) {
+    std::uint32_t four;
+    std::memcpy(&four, p, 4);
+    const uint8x8_t bytes = vreinterpret_u8_u32(vdup_n_u32(four));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
+  }
+  DOPPLER_INLINE I load_i8(const std::uint8_t* p) {
+    std::uint32_t four;
+    std::memcpy(&four, p, 4);
+    const int8x8_t bytes = vreinterpret_s8_u32(vdup_n_u32(four));
+    return vmovl_s16(vget_low_s16(vmovl_s8(bytes)));
+  }
+  DOPPLER_INLINE F half_power_of_two(const std::uint8_t* p) {
+    const I bits = vmaxq_s32(left<23>(load_u8(p)), vdupq_n_s32(0x00400000));
+    return vmulq_n_f32(vreinterpretq_f32_s32(bits), 0.5f);
+  }
+  DOPPLER_INLINE F to_float(I v) { return vcvtq_f32_s32(v); }
+  DOPPLER_INLINE F negate(F v) { return vnegq_f32(v); }
+  DOPPLER_INLINE F mul(F a, F b) { return vmulq_f32(a, b); }
+  DOPPLER_INLINE F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+  DOPPLER_INLINE void store(F v, float* p) { vst1q_f32(p, v); }
+
+  template <unsigned kLargest, std::size_t kCount>
+  DOPPLER_INLINE I dot(I sum, const I* codes, const std::int8_t* q) {
+    for (std::size_t k = 0; k < kCount; ++k) {
+      int8x16_t w = vreinterpretq_s8_s32(codes[k]);
+      if constexpr (kLargest > 127) w = veorq_s8(w, vdupq_n_s8(INT8_MIN));  // offset 128 to signed
+      std::int32_t four;
+      std::memcpy(&four, q + 4 * k, 4);
+      sum = vdotq_s32(sum, w, vreinterpretq_s8_s32(vdupq_n_s32(four)));
+    }
+    return sum;
+  }
+};
+// NOLINTEND
