@@ -276,18 +276,4 @@ Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, std::string_view w
   return file;
 }
 
-<<<<<<< HEAD
-=======
-Result<GgufFile> open_gguf(const std::filesystem::path& path) {
-  DOPPLER_ASSIGN(MappedFile mapped, MappedFile::open(path));
-  DOPPLER_ASSIGN(GgufFile file,
-                 parse_gguf(mapped.bytes(), fmt::format("The file {}", printable(path.string(), 200))));
-  file.metadata.keep(mapped);
-  file.tensors.keep(std::move(mapped));
-  DOPPLER_TRY(file.tensors.align());
-  file.tensors.mark_mapped();
-  return file;
-}
-
->>>>>>> main
 }  // namespace doppler

@@ -24,6 +24,7 @@ Result<GgufFile> open_one(const fs::path& path) {
   file.metadata.keep(mapped);
   file.tensors.keep(std::move(mapped));
   DOPPLER_TRY(file.tensors.align());
+  file.tensors.mark_mapped();
   return file;
 }
 
