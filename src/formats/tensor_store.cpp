@@ -67,6 +67,17 @@ Status TensorStore::align() {
   return {};
 }
 
+void TensorStore::mark_mapped() {
+  for (auto& [name, tensor] : tensors_) {
+    const std::less<const std::byte*> before;
+    tensor.mapped = std::ranges::any_of(files_, [&](const MappedFile& file) {
+      const auto bytes = file.bytes();
+      return !before(tensor.data.data(), bytes.data()) &&
+             before(tensor.data.data(), bytes.data() + bytes.size());
+    });
+  }
+}
+
 Status TensorStore::rewrite(
     std::string_view name,
     const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill) {
@@ -81,17 +92,6 @@ Status TensorStore::rewrite(
   tensor.data = copy;
   tensor.mapped = false;
   return {};
-}
-
-void TensorStore::mark_mapped() {
-  for (auto& [name, tensor] : tensors_) {
-    const std::less<const std::byte*> before;
-    tensor.mapped = std::ranges::any_of(files_, [&](const MappedFile& file) {
-      const auto bytes = file.bytes();
-      return !before(tensor.data.data(), bytes.data()) &&
-             before(tensor.data.data(), bytes.data() + bytes.size());
-    });
-  }
 }
 
 }  // namespace doppler

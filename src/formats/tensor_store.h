@@ -37,12 +37,12 @@ class TensorStore {
   // are rare and old; one copy at load keeps every reader simple and fast). Errors: kLimit when memory is
   // short.
   Status align();
+  // Sets TensorView::mapped for every tensor whose bytes lie in files().
+  void mark_mapped();
   // Moves one tensor into memory of the store: `fill` gets what it held and, of the same size, where it goes.
   // The pages of the mapped original are given back. Errors: kNotFound, kLimit when memory is short.
   Status rewrite(std::string_view name,
                  const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill);
-  // Sets TensorView::mapped for every tensor whose bytes lie in files().
-  void mark_mapped();
   // How much align() and rewrite() had to copy.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   void add_metadata(std::string key, std::string value) {

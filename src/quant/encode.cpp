@@ -32,7 +32,8 @@ struct Encoder {
 
 constexpr float kHalf = 65504.0f;  // the largest
 // The limits of the block types: the largest half times the smaller of what it may be multiplied with on
-// either side of zero (levels and integer scales). An offset or minimum limits the others.
+// either side of zero (levels and integer scales). An offset or minimum limits the others. MXFP4 ends at 6 *
+// 2^125.
 constexpr std::array kEncoders = {
     Encoder{DType::kF32, encode_f32, 0x1.fffffep127f},
     Encoder{DType::kF16, encode_f16, kHalf},
@@ -49,7 +50,7 @@ constexpr std::array kEncoders = {
     Encoder{DType::kQ6_K, encode_q6_k, kHalf * 127 * 31},
     Encoder{DType::kIQ4_NL, encode_iq4_nl, kHalf * 113},
     Encoder{DType::kIQ4_XS, encode_iq4_xs, kHalf * 31 * 113},
-    Encoder{DType::kMXFP4, encode_mxfp4, 0x1.fffffep127f},
+    Encoder{DType::kMXFP4, encode_mxfp4, 0x1.8p127f},
 };
 
 const Encoder* find_encoder(DType type) {

@@ -132,9 +132,9 @@ void encode_q8_0(const float* x, std::byte* out, EncodeSearch search) {
 
 void encode_iq4_nl(const float* x, std::byte* out, EncodeSearch search) {
   constexpr IQ4Levels kLevels;
-  std::array<float, kSize> squares;
-  for (std::size_t i = 0; i < kSize; ++i) squares[i] = x[i] * x[i];
-  const Half d = choose_scale(kLevels, x, squares.data(), -127.0f, {95.0f, 140.0f, 24}, search);
+  std::array<float, kSize> weights;
+  square_weights(x, kSize, weights.data());
+  const Half d = choose_scale(kLevels, x, weights.data(), -127.0f, {95.0f, 140.0f, 24}, search);
   BlockIQ4_NL block{.d = d.bits, .qs = {}};
   std::uint8_t codes[kSize];
   scaled_codes<kSize>(kLevels, x, d.value, codes);

@@ -77,7 +77,7 @@ float improve(const Type& type, const float* x, const float* weights, const Scal
 template <typename Type>
 ScaledFit<Type> fit_block(const Type& type, const float* x, EncodeSearch search) {
   std::array<float, kValues> weights;
-  for (std::size_t i = 0; i < kValues; ++i) weights[i] = x[i] * x[i];
+  square_weights(x, kValues, weights.data());
   std::array<float, Type::kSubs> ideal;
   for (std::size_t j = 0; j < Type::kSubs; ++j) {
     const float* sub = x + j * Type::kSize;

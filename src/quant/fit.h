@@ -115,7 +115,7 @@ float scaled_error(const Levels& type, const float* x, const float* weights, flo
 struct Projection {
   float xq = 0, qq = 0;
   float scale() const { return qq > 0 ? xq / qq : 0; }
-  float gain() const { return qq > 0 ? xq * xq / qq : 0; }
+  float gain() const { return xq * scale(); }
 };
 template <int kSize, typename Levels>
 Projection project(const Levels& type, const float* x, const float* weights, float inv) {
@@ -216,14 +216,25 @@ struct Half {
 };
 inline Half nearest_half(float value) {
   const std::uint16_t bits = f32_to_f16(std::clamp(value, -65504.0f, 65504.0f));
-  return {bits, f16_to_f32(bits)};
+  const float rounded = f16_to_f32(bits);
+  return rounded == 0 ? Half{} : Half{bits, rounded};  // no negative zeros
 }
 // As nearest_half, but what is not zero stays so: the smallest half may still be of use.
 inline Half nonzero_half(float value) {
-  Half half = nearest_half(value);
-  if (half.value == 0 && value != 0) half = {static_cast<std::uint16_t>(value < 0 ? 0x8001 : 1), 0};
-  half.value = f16_to_f32(half.bits);
-  return half;
+  const Half half = nearest_half(value);
+  if (half.value != 0 || value == 0) return half;
+  return value < 0 ? Half{0x8001, -0x1p-24f} : Half{0x0001, 0x1p-24f};
+}
+
+// How much the values of IQ4_NL and of the types with scales alone count: by x^2, as in ggml, but on a base
+// of twice their mean square. Without the base, small values are sacrificed to large ones: the plain error of
+// Q3_K and IQ4_XS lies 1..3% above ggml's. With it, plain and weighted error both lie below
+// (bench/quant_error).
+inline void square_weights(const float* x, int count, float* weights) {
+  float squares = 0;
+  for (int i = 0; i < count; ++i) squares += x[i] * x[i];
+  const float base = 2 * squares / static_cast<float>(count);
+  for (int i = 0; i < count; ++i) weights[i] = x[i] * x[i] + base;
 }
 
 inline float extreme_of(const float* x, int count) {

@@ -8,7 +8,7 @@
 #include <sys/auxv.h>
 #endif
 
-HWY_PUSH_ATTRIBUTES("+dotprod")
+HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+dotprod")
 namespace doppler::cpu {
 namespace {
 #include "backend/cpu/panel/lanes_neon-inl.h"
