@@ -144,10 +144,11 @@ class Binder {
     }
     const DTypeInfo& dtype = dtype_info(tensor->dtype);
     if (!dtype.computable) {
-      return fail(ErrorCode::kUnsupported,
-                  "The tensor {} is stored as {}, which no backend computes with. Convert it to BF16 or a "
-                  "GGUF block type.",
-                  name, dtype.name);
+      return fail(
+          ErrorCode::kUnsupported,
+          "The tensor {} is stored as {}, but Doppler computes with F32, F16 and BF16 weights and GGUF's "
+          "block types. Convert it.",
+          name, dtype.name);
     }
     used_.insert(name);
     return *tensor;

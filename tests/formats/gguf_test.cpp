@@ -106,9 +106,9 @@ TEST(Gguf, WrongTypesAreErrorsAtTheAccessor) {
 }
 
 // llama.cpp's own files, and what our writer makes of their content.
-class Fixture : public ::testing::TestWithParam<const char*> {};
+class WrittenFile : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(Fixture, WrittenAgainLoadsIdentically) {
+TEST_P(WrittenFile, LoadsIdentically) {
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const GgufFile file, open_gguf(testing::data_path(std::string("gguf/") + GetParam())));
   EXPECT_EQ(file.tensors.copied_bytes(), 0u) << "mapped, not copied";
@@ -140,7 +140,7 @@ TEST_P(Fixture, WrittenAgainLoadsIdentically) {
             std::filesystem::file_size(testing::data_path(std::string("gguf/") + GetParam())));
 }
 
-INSTANTIATE_TEST_SUITE_P(LlamaCpp, Fixture,
+INSTANTIATE_TEST_SUITE_P(LlamaCpp, WrittenFile,
                          ::testing::Values("llama.gguf", "mistral.gguf", "gemma3.gguf", "llama.Q4_0.gguf",
                                            "llama_k256.Q2_K.gguf", "gemma3_k288.Q4_K_M.gguf"));
 
