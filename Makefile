@@ -4,7 +4,7 @@
 #   make build    the program, at build/release/doppler
 #   make sanitize every test under AddressSanitizer and UndefinedBehaviorSanitizer
 #   make fuzz     a minute of fuzzing for each parser
-#   make bench    decode speed against memory bandwidth
+#   make bench    speed and memory of 1B models against the limits of this machine
 #   make format   clang-format over everything
 .PHONY: run build test sanitize fuzz bench format clean deps
 JOBS ?= $(shell nproc)

@@ -1,12 +1,14 @@
 // A program that runs beside this one and answers lines with lines.
 #pragma once
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -18,13 +20,14 @@ class Child {
   static doppler::Result<Child> start(const std::vector<std::string>& command) {
     using doppler::ErrorCode;
     int to[2], from[2];
-    if (pipe(to) != 0 || pipe(from) != 0) return doppler::fail(ErrorCode::kIo, "The system gives no pipe.");
+    // Closed on exec: a second child that kept the first's ends open would keep it waiting for ever.
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0)
+      return doppler::fail(ErrorCode::kIo, "The system gives no pipe.");
     const pid_t pid = fork();
     if (pid < 0) return doppler::fail(ErrorCode::kIo, "The program {} cannot be started.", command.front());
     if (pid == 0) {
       dup2(to[0], STDIN_FILENO);
       dup2(from[1], STDOUT_FILENO);
-      for (const int end : {to[0], to[1], from[0], from[1]}) close(end);
       std::vector<char*> words;
       for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
       words.push_back(nullptr);

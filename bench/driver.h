@@ -71,34 +71,23 @@ class Server {
     std::string verb, file;
     std::uint64_t count = 0;
     words >> verb >> count >> file;
-    std::string problem;
-    const auto start = [&] { return Clock::now(); };
-    Clock::time_point begin = start();
+    if (verb == "memory") return "bytes " + std::to_string(peak_bytes());
     if (verb == "prefill" || verb == "logits") {
       restart(Runner::kShort);
-      begin = start();
-      problem = extend(Runner::kShort, count, count);
-    } else if (verb == "decode") {
-      restart(Runner::kShort);
-      problem = extend(Runner::kShort, 1, 1);
-      begin = start();
-      if (problem.empty()) problem = extend(Runner::kShort, count, 1);
-    } else if (verb == "deepen") {
-      restart(Runner::kDeep);
-      problem = extend(Runner::kDeep, count, count);
-    } else if (verb == "deep") {
-      problem = extend(Runner::kDeep, count, 1);
-    } else if (verb != "memory") {
-      problem = "unknown request " + verb;
+      const std::string answer = timed(Runner::kShort, count, count);
+      return verb == "prefill" || answer.starts_with("error") ? answer : write_logits(file);
     }
-    const double seconds = seconds_since(begin);
-    if (!problem.empty()) return "error " + problem;
-    if (verb == "memory") return "bytes " + std::to_string(peak_bytes());
-    if (verb == "logits") return write_logits(file);
-    std::ostringstream answer;
-    answer.precision(9);
-    answer << "seconds " << std::fixed << seconds;
-    return answer.str();
+    if (verb == "decode") {
+      restart(Runner::kShort);
+      const std::string answer = timed(Runner::kShort, 1, 1);
+      return answer.starts_with("error") ? answer : timed(Runner::kShort, count, 1);
+    }
+    if (verb == "deepen") {
+      restart(Runner::kDeep);
+      return timed(Runner::kDeep, count, count);
+    }
+    if (verb == "deep") return timed(Runner::kDeep, count, 1);
+    return "error there is no request " + verb;
   }
 
   void restart(int sequence) {
@@ -107,15 +96,20 @@ class Server {
   }
 
   // `count` more tokens, `step` at a time.
-  std::string extend(int sequence, std::uint64_t count, std::uint64_t step) {
+  std::string timed(int sequence, std::uint64_t count, std::uint64_t step) {
+    const auto start = Clock::now();
     for (std::uint64_t done = 0; done < count; done += step) {
       std::vector<std::int32_t> tokens;
       for (std::uint64_t i = 0; i < std::min(step, count - done); ++i)
         tokens.push_back(token_at(length_[sequence] + i, runner_.vocab()));
-      if (const std::string problem = runner_.feed(sequence, tokens); !problem.empty()) return problem;
+      if (const std::string problem = runner_.feed(sequence, tokens); !problem.empty())
+        return "error " + problem;
       length_[sequence] += tokens.size();
     }
-    return {};
+    std::ostringstream answer;
+    answer.precision(9);
+    answer << "seconds " << std::fixed << seconds_since(start);
+    return answer.str();
   }
 
   std::string write_logits(const std::string& file) {

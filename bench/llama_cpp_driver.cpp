@@ -62,6 +62,14 @@ struct Batch {
 };
 static_assert(sizeof(Batch) == 56);
 
+struct PoolParams {
+  bool cpumask[512];
+  std::int32_t n_threads, prio;
+  std::uint32_t poll;
+  bool strict_cpu, paused;
+};
+static_assert(sizeof(PoolParams) == 528);
+
 constexpr std::int32_t kTypeF16 = 1;  // ggml's number of the type
 
 struct Library {
@@ -80,6 +88,11 @@ struct Library {
   float* (*logits)(void* context, std::int32_t index);
   void* (*memory)(const void* context);
   void (*clear)(void* memory, bool data);
+  PoolParams (*pool_defaults)(int threads);
+  void* (*device_of_type)(int type);
+  void* (*registry_of_device)(void* device);
+  void* (*function_of_registry)(void* registry, const char* name);
+  void (*attach_pool)(void* context, void* decode_pool, void* batch_pool);
 };
 
 [[noreturn]] void die(const std::string& sentence) {
@@ -114,6 +127,11 @@ Library load_library(const std::string& folder) {
   find(handle, "llama_get_logits_ith", lib.logits);
   find(handle, "llama_get_memory", lib.memory);
   find(handle, "llama_memory_clear", lib.clear);
+  find(handle, "ggml_threadpool_params_default", lib.pool_defaults);
+  find(handle, "ggml_backend_dev_by_type", lib.device_of_type);
+  find(handle, "ggml_backend_dev_backend_reg", lib.registry_of_device);
+  find(handle, "ggml_backend_reg_get_proc_address", lib.function_of_registry);
+  find(handle, "llama_attach_threadpool", lib.attach_pool);
   return lib;
 }
 
@@ -133,6 +151,23 @@ void check_layout(const Library& lib) {
       c.type_v == kTypeF16 && c.abort_callback == nullptr && !c.embeddings && c.offload_kqv && c.op_offload &&
       c.samplers == nullptr && c.n_samplers == 0 && c.other_context == nullptr;
   if (!context_fits) die("The layout of llama_context_params is not that of v0.5.0. Use the pinned version.");
+  const PoolParams p = lib.pool_defaults(3);
+  const bool pool_fits = p.n_threads == 3 && p.prio == 0 && p.poll <= 100 && !p.strict_cpu && !p.paused;
+  if (!pool_fits) die("The layout of ggml_threadpool_params is not that of v0.5.0. Use the pinned version.");
+}
+
+// Threads that stay from one step to the next, as llama.cpp's own programs make them; without, the library
+// starts new ones for every step. The function lives in the CPU variant, which ggml itself has loaded.
+void* make_pool(const Library& lib, int threads) {
+  constexpr int kDeviceCpu = 0;
+  void* device = lib.device_of_type(kDeviceCpu);
+  if (device == nullptr) die("ggml has found no CPU variant in its folder that this machine can run.");
+  void* symbol = lib.function_of_registry(lib.registry_of_device(device), "ggml_threadpool_new");
+  if (symbol == nullptr) die("The CPU variant has no thread pool.");
+  void* (*make)(PoolParams*) = nullptr;
+  std::memcpy(&make, &symbol, sizeof(symbol));
+  PoolParams params = lib.pool_defaults(threads);
+  return make(&params);
 }
 
 struct Options {
@@ -169,9 +204,11 @@ class LlamaRunner final : public bench::Runner {
     params.n_batch = kBatch;
     params.n_threads = params.n_threads_batch = options.threads;
     params.swa_full = options.swa_full;
+    void* pool = make_pool(lib_, options.threads);
     for (void*& context : contexts_) {
       context = lib_.make_context(model, params);
       if (context == nullptr) die("llama.cpp cannot make a context.");
+      lib_.attach_pool(context, pool, pool);
     }
   }
 

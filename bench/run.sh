@@ -1,15 +1,12 @@
 #!/bin/sh
-# make bench: decode speed of 1B models against the machine's memory bandwidth. Models with random weights are made once in
-# build/bench-models (about 2 GB each) and kept. The share that decoding reaches is the line "decode / plain loop".
+# make bench: speed of 1B models against what this machine's memory allows, by op. Models with random weights are made once
+# in build/bench-models (0.7 to 2.5 GB each) and kept. Arguments go to doppler bench: bench/run.sh --threads 1 --depths 0,4000.
 set -eu
 cd "$(dirname "$0")/.."
-cmake --build build/release --target cpu_bench synth_hf -j "$(nproc)" > /dev/null
-for shape in gemma3-1b llama3.2-1b; do
-  model="build/bench-models/$shape"
-  if [ ! -f "$model/config.json" ]; then
-    echo "making $model"
-    build/release/bench/synth_hf "$shape" "$model"
-  fi
-  echo "== $shape (bfloat16)"
-  build/release/bench/cpu_bench "$model" "$@"
+mkdir -p build/bench-models
+for model in gemma3-1b.Q4_0 gemma3-1b.Q8_0 gemma3-1b.Q4_K_M llama3.2-1b.Q4_0 llama3.2-1b.BF16; do
+  file="build/bench-models/$model.gguf"
+  [ -f "$file" ] || build/release/doppler synth "${model%.*}" "$file" --type "${model##*.}"
+  build/release/doppler bench "$file" "$@"
+  echo
 done

@@ -64,6 +64,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--documents", type=int, default=10)
     parser.add_argument("--held-out", action="store_true", help="only held-out stories and comparisons")
+    parser.add_argument("--joined", action="store_true", help="nothing between documents, for doppler bench --perplexity")
     parser.add_argument("--statistics", action="store_true", help="print sizes instead of documents")
     args = parser.parse_args()
     if args.statistics:
@@ -73,7 +74,7 @@ def main():
               f"{len(set(texts))} different documents")
         return
     for pieces in documents(args.seed, args.documents, args.held_out):
-        print("".join(pieces), end="\n\n")
+        print("".join(pieces), end="" if args.joined else "\n\n")
 
 
 if __name__ == "__main__":

@@ -50,6 +50,14 @@ struct BackendOptions {
   std::string cpu_target;
 };
 
+// Told how long each op of a step took, in the plan's order; ops that a backend runs as one come as the first
+// of them.
+class OpObserver {
+ public:
+  virtual ~OpObserver() = default;
+  virtual void on_op(std::size_t index, double seconds) = 0;
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -60,6 +68,9 @@ class Backend {
   // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until
   // the next step. `tap` may be null. A step that check_step refuses changes nothing.
   virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
+
+  // Has every later step timed, until it is given null. Backends that cannot tell never call it.
+  virtual void observe(OpObserver* /*observer*/) {}
 
   // Tokens in a slot's cache.
   virtual std::uint64_t length(std::uint32_t slot) const = 0;

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/result.h"
+#include "formats/gguf_metadata.h"
 
 namespace doppler {
 
@@ -67,6 +68,10 @@ struct TemplateChoice {
 // Errors: kNotFound (no template, or none of that name; lists what there is), and those of compile.
 Result<ChatTemplate> load_chat_template(const std::filesystem::path& folder,
                                         const TemplateChoice& choice = {});
+
+// The template of a GGUF file: tokenizer.chat_template, or by name tokenizer.chat_template.NAME.
+// Errors: those of the folder's, and kCorrupt for values that are no texts.
+Result<ChatTemplate> load_chat_template(const GgufMetadata& metadata, const TemplateChoice& choice = {});
 
 // The texts of the special tokens that a folder's tokenizer_config.json and special_tokens_map.json name, as
 // templates are handed them: {"bos_token": "<s>", …}. Empty if there is neither. Errors: kCorrupt (not JSON),

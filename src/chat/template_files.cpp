@@ -15,6 +15,7 @@ namespace fs = std::filesystem;
 // Tokenizer configs list their added tokens and reach a few megabytes.
 constexpr std::uint64_t kMaxConfigBytes = std::uint64_t{64} << 20;
 constexpr std::uint64_t kMaxTemplateBytes = std::uint64_t{1} << 20;
+constexpr std::string_view kGgufKey = "tokenizer.chat_template";
 
 struct NamedTemplate {
   std::string source;
@@ -107,9 +108,42 @@ Result<Templates> read_templates(const fs::path& folder) {
   return templates;
 }
 
-}  // namespace
+// tokenizer.chat_template is the default, tokenizer.chat_template.NAME the others; tokenizer.chat_templates
+// lists the names once more, and is not needed.
+Result<Templates> read_templates(const GgufMetadata& metadata) {
+  Templates templates;
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    std::string_view name = entry.key;
+    if (!name.starts_with(kGgufKey)) continue;
+    name.remove_prefix(kGgufKey.size());
+    if (name.empty())
+      name = "default";
+    else if (name.starts_with('.') && name != ".default")
+      name.remove_prefix(1);
+    else
+      continue;
+    DOPPLER_ASSIGN(const auto source, metadata.get_string(entry.key));
+    if (source) templates[std::string(name)] = {std::string(*source), printable(entry.key)};
+  }
+  return templates;
+}
 
-namespace {
+Result<ChatTemplate> choose(const Templates& templates, const TemplateChoice& choice,
+                            std::string_view place) {
+  std::string name = choice.name;
+  if (name.empty()) name = choice.with_tools && templates.contains("tool_use") ? "tool_use" : "default";
+  const auto found = templates.find(name);
+  if (found == templates.end()) {
+    std::vector<std::string> names;
+    for (const auto& [known, ignored] : templates) names.push_back(printable(known));
+    return fail(ErrorCode::kNotFound, "{} has no chat template \"{}\". Choose one of: {}.", place,
+                printable(name), join(names, ", "));
+  }
+  const std::string& origin = found->second.origin;
+  const bool plain = name == "default" || origin.ends_with("." + printable(name));
+  return ChatTemplate::compile(found->second.source,
+                               plain ? origin : fmt::format("{} ({})", origin, printable(name)));
+}
 
 // "bos_token": "<s>" or {"content": "<s>", …}; other members that end in _token are flags.
 void take_special_tokens(const Json& object, OrderedJson& tokens) {
@@ -143,18 +177,17 @@ Result<ChatTemplate> load_chat_template(const fs::path& folder, const TemplateCh
         "tokenizer_config.json). Use a chat model, or give the prompt as plain text.",
         printable(folder.string(), 200));
   }
-  std::string name = choice.name;
-  if (name.empty()) name = choice.with_tools && templates.contains("tool_use") ? "tool_use" : "default";
-  const auto found = templates.find(name);
-  if (found == templates.end()) {
-    std::vector<std::string> names;
-    for (const auto& [known, ignored] : templates) names.push_back(printable(known));
-    return fail(ErrorCode::kNotFound, "The folder {} has no chat template \"{}\". Choose one of: {}.",
-                printable(folder.string(), 200), printable(name), join(names, ", "));
+  return choose(templates, choice, fmt::format("The folder {}", printable(folder.string(), 200)));
+}
+
+Result<ChatTemplate> load_chat_template(const GgufMetadata& metadata, const TemplateChoice& choice) {
+  DOPPLER_ASSIGN(const Templates templates, read_templates(metadata));
+  if (templates.empty()) {
+    return fail(ErrorCode::kNotFound,
+                "The GGUF file has no chat template (tokenizer.chat_template). Use a chat model, or give the "
+                "prompt as plain text.");
   }
-  const std::string title = name == "default" ? found->second.origin
-                                              : fmt::format("{} ({})", found->second.origin, printable(name));
-  return ChatTemplate::compile(found->second.source, title);
+  return choose(templates, choice, "The GGUF file");
 }
 
 }  // namespace doppler

@@ -14,13 +14,14 @@
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 8> kCommands = {{
+  static constexpr std::array<CommandInfo, 9> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
       {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},
       {"tokenize", "show a text's tokens, turn ids back into text, or render a conversation", add_tokenize},
       {"record", "write every stage of a run to a file", add_record},
       {"compare", "check a model against a recording, stage by stage", add_compare},
+      {"bench", "measure speed against the machine's limits, or the loss on a text", add_bench},
       {"synth", "write a model file with random weights of a published shape, for measuring", add_synth},
       {"completion", "print a completion script for bash, zsh or fish", add_completion},
   }};

@@ -8,6 +8,7 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "formats/gguf.h"
 
 namespace doppler::cli {
 namespace {
@@ -21,26 +22,36 @@ struct TokenizeArguments {
 // A conversation of a million bytes is far beyond any context; the bound is for files given by mistake.
 constexpr std::uint64_t kMaxMessages = 64 << 20;
 
-// The folder a model path stands for: tokenizer and template live there.
-std::filesystem::path folder_of(const std::filesystem::path& model) {
+// What holds the tokenizer and the template. The weights do not matter here: a folder or file without any
+// will do, and so will a GGUF file that holds only a vocabulary.
+Result<ModelFiles> open_texts(const std::filesystem::path& model) {
   std::error_code ignored;
-  return std::filesystem::is_directory(model, ignored) ? model : model.parent_path();
+  ModelFiles files;
+  if (std::filesystem::is_directory(model, ignored)) {
+    auto whole = open_model_files(model);
+    if (whole && whole->gguf) return whole;
+    files.folder = model;
+    return files;
+  }
+  files.folder = model.has_parent_path() ? model.parent_path() : ".";
+  if (model.extension() == ".gguf") {
+    DOPPLER_ASSIGN(GgufFile gguf, open_gguf(model));
+    files.gguf = std::move(gguf.metadata);
+  }
+  return files;
 }
 
-// A folder, a tokenizer file, or a model file with its tokenizer beside it.
-Result<std::optional<Tokenizer>> open_tokenizer(const std::filesystem::path& model) {
+// A folder, a GGUF file, a tokenizer file, or a model file with its tokenizer beside it.
+Result<std::optional<Tokenizer>> open_tokenizer(const std::filesystem::path& model, const ModelFiles& files) {
   const std::string extension = model.extension().string();
   if (extension == ".jinja") return std::nullopt;
   std::error_code ignored;
   const bool file = std::filesystem::is_regular_file(model, ignored);
-  if (file && extension != ".safetensors") {
+  if (file && extension != ".safetensors" && extension != ".gguf") {
     DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(model));
     return std::optional(std::move(tokenizer));
   }
-  if (!file && !std::filesystem::is_directory(model, ignored)) {
-    return fail(ErrorCode::kNotFound, "There is no file or folder {}. Check the path.", model.string());
-  }
-  return load_tokenizer_if_any(folder_of(model));
+  return load_tokenizer_if_any(files);
 }
 
 std::string table(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
@@ -56,9 +67,10 @@ Json pieces_of(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
   return pieces;
 }
 
-// The template's source: a .jinja file itself, or what the folder holds.
-Result<ChatTemplate> open_template(const std::filesystem::path& model, bool with_tools) {
-  if (model.extension() != ".jinja") return load_chat_template(folder_of(model), {.with_tools = with_tools});
+// The template's source: a .jinja file itself, or what the model holds.
+Result<ChatTemplate> open_template(const std::filesystem::path& model, const ModelFiles& files,
+                                   bool with_tools) {
+  if (model.extension() != ".jinja") return load_chat_template(files, {.name = "", .with_tools = with_tools});
   constexpr std::uint64_t kMaxTemplate = 4 << 20;
   DOPPLER_ASSIGN(std::string source, read_text_file(model, kMaxTemplate));
   return ChatTemplate::compile(std::move(source), model.filename().string());
@@ -78,11 +90,12 @@ Result<OrderedJson> read_conversation(const std::string& file) {
   return given;
 }
 
-Result<int> render(const TokenizeArguments& arguments, bool json, const std::optional<Tokenizer>& tokenizer) {
+Result<int> render(const TokenizeArguments& arguments, bool json, const ModelFiles& files,
+                   const std::optional<Tokenizer>& tokenizer) {
   DOPPLER_ASSIGN(OrderedJson conversation, read_conversation(arguments.messages));
   const bool with_tools = conversation.contains("tools") && !conversation["tools"].empty();
-  DOPPLER_ASSIGN(const ChatTemplate chat, open_template(arguments.model, with_tools));
-  DOPPLER_ASSIGN(OrderedJson variables, template_variables(folder_of(arguments.model), tokenizer));
+  DOPPLER_ASSIGN(const ChatTemplate chat, open_template(arguments.model, files, with_tools));
+  DOPPLER_ASSIGN(OrderedJson variables, template_variables(files, tokenizer));
   for (const auto& [key, value] : conversation.items()) variables[key] = value;
   DOPPLER_ASSIGN(const std::string text, chat.render(variables));
   std::vector<TokenId> ids;
@@ -101,20 +114,20 @@ Result<int> render(const TokenizeArguments& arguments, bool json, const std::opt
 }
 
 Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const std::optional<Tokenizer> tokenizer, open_tokenizer(arguments.model));
-  if (!arguments.messages.empty()) return render(arguments, given.json, tokenizer);
+  std::error_code ignored;
+  if (!std::filesystem::exists(arguments.model, ignored)) {
+    return fail(ErrorCode::kNotFound, "There is no file or folder {}. Check the path.", arguments.model);
+  }
+  DOPPLER_ASSIGN(const ModelFiles files, open_texts(arguments.model));
+  DOPPLER_ASSIGN(const std::optional<Tokenizer> tokenizer, open_tokenizer(arguments.model, files));
+  if (!arguments.messages.empty()) return render(arguments, given.json, files, tokenizer);
   std::string text = arguments.text;
   if (arguments.text_option->count() == 0 && ::isatty(STDIN_FILENO) == 0) {
     text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   } else if (arguments.text_option->count() == 0) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
   }
-  if (!tokenizer) {
-    return fail(
-        ErrorCode::kNotFound,
-        "The folder {} has neither tokenizer.json nor tokenizer.model. Give a folder or file that has one.",
-        folder_of(arguments.model).string());
-  }
+  if (!tokenizer) return std::unexpected(no_tokenizer(files));
   if (arguments.decode) {
     DOPPLER_ASSIGN(const std::vector<TokenId> ids, parse_ids(text));
     DOPPLER_ASSIGN(const std::string decoded, tokenizer->decode(ids, arguments.no_special));

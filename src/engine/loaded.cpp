@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
 namespace {
@@ -12,28 +13,58 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
+// Of a GGUF file: what ends an answer, which model files name less completely than their vocabularies do.
+void add_stop_tokens(const Tokenizer& tokenizer, ModelSpec& spec) {
+  std::vector<TokenId> ids = tokenizer.spec().stop_ids;
+  if (tokenizer.eos().id && spec.eos_ids.empty()) ids.push_back(*tokenizer.eos().id);
+  for (const TokenId id : ids) {
+    const bool known = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
+    if (!known && static_cast<std::uint32_t>(id) < spec.vocab_size) spec.eos_ids.push_back(id);
+  }
+}
+
 }  // namespace
+
+Error no_tokenizer(const ModelFiles& files) {
+  constexpr std::string_view kFiles = "tokenizer.json nor tokenizer.model";
+  constexpr std::string_view kAdvice = "so text cannot become tokens. Add one, or give --prompt-ids.";
+  const std::string folder = files.folder.string();
+  return {ErrorCode::kNotFound,
+          files.gguf ? fmt::format("The GGUF file has no tokenizer, and the folder {} has neither {}, {}",
+                                   folder, kFiles, kAdvice)
+                     : fmt::format("The folder {} has neither {}, {}", folder, kFiles, kAdvice)};
+}
 
 Status need_tokenizer(const Loaded& loaded) {
   if (loaded.tokenizer) return {};
-  return fail(ErrorCode::kNotFound,
-              "The folder {} has neither tokenizer.json nor tokenizer.model, so text cannot become tokens. "
-              "Add one, or give --prompt-ids.",
-              loaded.model->files.folder.string());
+  return std::unexpected(no_tokenizer(loaded.model->files));
 }
 
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
   return asked != 0 ? asked : std::min<std::uint64_t>(4096, spec.context_length);
 }
 
-Result<std::optional<Tokenizer>> load_tokenizer_if_any(const std::filesystem::path& folder) {
-  if (!is_there(folder / "tokenizer.json") && !is_there(folder / "tokenizer.model")) return std::nullopt;
-  DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(folder));
+Result<std::optional<Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
+  if (files.gguf && has_gguf_tokenizer(*files.gguf)) return load_gguf_tokenizer(*files.gguf, "The GGUF file");
+  if (!is_there(files.folder / "tokenizer.json") && !is_there(files.folder / "tokenizer.model"))
+    return std::nullopt;
+  DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(files.folder));
   return std::optional(std::move(tokenizer));
 }
 
-Result<std::optional<ChatTemplate>> load_chat_template_if_any(const std::filesystem::path& folder) {
-  auto chat = load_chat_template(folder);
+Result<ChatTemplate> load_chat_template(const ModelFiles& files, const TemplateChoice& choice) {
+  if (files.gguf) {
+    auto own = load_chat_template(*files.gguf, choice);
+    if (own || own.error().code != ErrorCode::kNotFound) return own;
+    auto beside = load_chat_template(files.folder, choice);
+    const bool absent = !beside && beside.error().code == ErrorCode::kNotFound;
+    return absent ? std::move(own) : std::move(beside);
+  }
+  return load_chat_template(files.folder, choice);
+}
+
+Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& files) {
+  auto chat = load_chat_template(files);
   if (!chat && chat.error().code == ErrorCode::kNotFound) return std::nullopt;
   if (!chat) return std::unexpected(std::move(chat).error());
   return std::optional(std::move(*chat));
@@ -68,7 +99,8 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   DOPPLER_ASSIGN(Model model, load_model(path));
   loaded.model = std::make_unique<Model>(std::move(model));
   progress(0.3, "tokenizer");
-  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files.folder));
+  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files));
+  if (loaded.tokenizer && loaded.model->files.gguf) add_stop_tokens(*loaded.tokenizer, loaded.model->spec);
   if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model->spec.vocab_size) {
     return fail(ErrorCode::kMismatch,
                 "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they "
@@ -76,7 +108,7 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
                 loaded.tokenizer->vocab_size() - 1, loaded.model->spec.vocab_size);
   }
   progress(0.7, "chat template");
-  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files.folder));
+  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files));
   progress(0.8, "memory");
   DOPPLER_ASSIGN(const BackendOptions backend, backend_options(options, loaded.model->spec, slots));
   DOPPLER_ASSIGN(loaded.backend,
@@ -93,10 +125,9 @@ Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_v
   return ids;
 }
 
-Result<OrderedJson> template_variables(const std::filesystem::path& folder,
-                                       const std::optional<Tokenizer>& tokenizer) {
+Result<OrderedJson> template_variables(const ModelFiles& files, const std::optional<Tokenizer>& tokenizer) {
   OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
-  if (tokenizer) {  // what a SentencePiece model itself says
+  if (tokenizer) {  // what a SentencePiece model or a GGUF file itself says
     const std::pair<const char*, const SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
                                                                   {"eos_token", tokenizer->eos()},
                                                                   {"unk_token", tokenizer->unk()},
@@ -105,22 +136,24 @@ Result<OrderedJson> template_variables(const std::filesystem::path& folder,
       if (!token.text.empty()) variables[name] = token.text;
     }
   }
-  DOPPLER_ASSIGN(const OrderedJson named, read_special_tokens(folder));
+  if (files.gguf && has_gguf_tokenizer(*files.gguf)) return variables;
+  DOPPLER_ASSIGN(const OrderedJson named, read_special_tokens(files.folder));
   for (const auto& [name, text] : named.items()) variables[name] = text;
   return variables;
 }
 
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages) {
   if (!loaded.chat) {
-    return fail(ErrorCode::kNotFound,
-                "The folder {} has no chat template. Use a model made for chat, or continue plain text with "
-                "run --raw.",
-                loaded.model->files.folder.string());
+    return fail(
+        ErrorCode::kNotFound,
+        "The model in {} has no chat template. Use a model made for chat, or continue plain text with "
+        "run --raw.",
+        loaded.model->files.folder.string());
   }
   OrderedJson list = OrderedJson::array();
   for (const Message& message : messages)
     list.push_back({{"role", message.role}, {"content", message.content}});
-  DOPPLER_ASSIGN(OrderedJson variables, template_variables(loaded.model->files.folder, loaded.tokenizer));
+  DOPPLER_ASSIGN(OrderedJson variables, template_variables(loaded.model->files, loaded.tokenizer));
   variables["messages"] = std::move(list);
   variables["add_generation_prompt"] = true;
   return loaded.chat->render(variables);

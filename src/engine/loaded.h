@@ -15,7 +15,7 @@ namespace doppler {
 
 struct Loaded {
   std::unique_ptr<Model> model;        // never moves: the backend reads its weights in place
-  std::optional<Tokenizer> tokenizer;  // nothing if the folder has none
+  std::optional<Tokenizer> tokenizer;  // nothing if the model has none
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
 };
@@ -33,17 +33,20 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options,
                         std::uint32_t slots = 1);
 
-Result<std::optional<Tokenizer>> load_tokenizer_if_any(const std::filesystem::path& folder);
-Result<std::optional<ChatTemplate>> load_chat_template_if_any(const std::filesystem::path& folder);
+// These look into a GGUF file's metadata first; what it lacks is looked for in the folder.
+Result<std::optional<Tokenizer>> load_tokenizer_if_any(const ModelFiles& files);
+Result<ChatTemplate> load_chat_template(const ModelFiles& files, const TemplateChoice& choice = {});
+Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& files);
 
-// kNotFound, saying what to add, if there is no tokenizer.
+// kNotFound, saying what was looked for and what to add.
+Error no_tokenizer(const ModelFiles& files);
+// That error, if there is no tokenizer.
 Status need_tokenizer(const Loaded& loaded);
 // A prompt's tokens: with the special ones the tokenizer adds, and never with two BOS.
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text);
 // What transformers hands every template besides the messages: no tools, no documents, no generation prompt,
 // and the special tokens' texts.
-Result<OrderedJson> template_variables(const std::filesystem::path& folder,
-                                       const std::optional<Tokenizer>& tokenizer);
+Result<OrderedJson> template_variables(const ModelFiles& files, const std::optional<Tokenizer>& tokenizer);
 // The conversation through the model's template, which writes its own special tokens.
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages);
 Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages);

@@ -170,7 +170,7 @@ Result<GgufMetadata> read_pairs(Reader& reader, std::uint64_t count, std::string
     entries.push_back({key, type, value});
   }
   GgufMetadata metadata;
-  DOPPLER_TRY(metadata.set_entries(std::move(entries)));
+  DOPPLER_TRY(metadata.set_entries(std::move(entries), what));
   return metadata;
 }
 
@@ -273,17 +273,6 @@ Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, std::string_view w
     DOPPLER_TRY(file.tensors.add(
         {std::string(info.name), info.dtype, std::move(info.shape), data.subspan(info.offset, info.bytes)}));
   }
-  return file;
-}
-
-Result<GgufFile> open_gguf(const std::filesystem::path& path) {
-  DOPPLER_ASSIGN(MappedFile mapped, MappedFile::open(path));
-  DOPPLER_ASSIGN(GgufFile file,
-                 parse_gguf(mapped.bytes(), fmt::format("The file {}", printable(path.string(), 200))));
-  file.metadata.keep(mapped);
-  file.tensors.keep(std::move(mapped));
-  DOPPLER_TRY(file.tensors.align());
-  file.tensors.mark_mapped();
   return file;
 }
 

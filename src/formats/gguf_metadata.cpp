@@ -1,6 +1,8 @@
 #include "formats/gguf_metadata.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -158,7 +160,7 @@ std::string GgufMetadata::where(std::string_view key) {
   return fmt::format("gguf: {}", printable(key));
 }
 
-Status GgufMetadata::set_entries(std::vector<Entry> entries) {
+Status GgufMetadata::set_entries(std::vector<Entry> entries, std::string_view what) {
   entries_ = std::move(entries);
   sorted_.resize(entries_.size());
   std::iota(sorted_.begin(), sorted_.end(), 0u);
@@ -166,7 +168,7 @@ Status GgufMetadata::set_entries(std::vector<Entry> entries) {
   const auto twice = std::ranges::adjacent_find(
       sorted_, [this](std::uint32_t a, std::uint32_t b) { return entries_[a].key == entries_[b].key; });
   if (twice == sorted_.end()) return {};
-  return fail(ErrorCode::kCorrupt, "The key {} comes twice. Download the file again.",
+  return fail(ErrorCode::kCorrupt, "{} has the key {} twice. Download it again.", what,
               printable(entries_[*twice].key));
 }
 
@@ -203,7 +205,11 @@ Result<std::optional<double>> GgufMetadata::get_number(std::string_view key) con
   }
   const auto number = read_float(entry->type, entry->value);
   if (!number || !std::isfinite(*number)) return wrong_type(*entry, "a finite number");
-  return *number;
+  if (entry->type == GgufType::kF64) return *number;
+  const std::string shortest = fmt::format("{}", static_cast<float>(*number));
+  double meant = *number;
+  std::from_chars(shortest.data(), shortest.data() + shortest.size(), meant);
+  return meant;
 }
 
 Result<std::optional<bool>> GgufMetadata::get_bool(std::string_view key) const {

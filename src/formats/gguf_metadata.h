@@ -44,7 +44,8 @@ class GgufArray {
 // Keys and values stay in the file's bytes; a copy of this keeps a mapped file alive.
 //
 // Getters: nothing when the key is absent; kCorrupt with key and value when the type is another. Integers of
-// any width convert if they fit; get_number also takes integers, and refuses NaN and infinity.
+// any width convert if they fit; get_number also takes integers, and refuses NaN and infinity. An f32 becomes
+// the shortest decimal that rounds to it, because that is what its writer had: 1e-06, not 9.99999997e-07.
 class GgufMetadata {
  public:
   struct Entry {
@@ -71,8 +72,8 @@ class GgufMetadata {
   // "gguf: llama.block_count"
   static std::string where(std::string_view key);
 
-  // For the reader. Errors: kCorrupt when a key comes twice.
-  Status set_entries(std::vector<Entry> entries);
+  // For the reader; `what` names the file. Errors: kCorrupt when a key comes twice.
+  Status set_entries(std::vector<Entry> entries, std::string_view what);
   void keep(MappedFile file) { file_ = std::move(file); }
 
  private:

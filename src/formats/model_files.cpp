@@ -6,6 +6,7 @@
 
 #include "base/files.h"
 #include "base/text.h"
+#include "formats/gguf.h"
 #include "formats/safetensors.h"
 
 namespace doppler {
@@ -16,19 +17,24 @@ namespace fs = std::filesystem;
 // Published configurations stay below 100 kB; this only keeps a wrong file from being parsed.
 constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
+constexpr std::string_view kGgufEnding = ".gguf";
 constexpr std::string_view kReads =
-    "Doppler reads Hugging Face folders with config.json and .safetensors files";
+    "Doppler reads .gguf files, and Hugging Face folders with config.json and .safetensors files";
 
 // Weights in formats that are not read, by file name ending.
 struct OtherFormat {
   std::string_view ending, what;
 };
 constexpr std::array kOtherFormats = {
-    OtherFormat{".gguf", "a GGUF model"},         OtherFormat{".bin", "a PyTorch or ggml checkpoint"},
-    OtherFormat{".pt", "a PyTorch checkpoint"},   OtherFormat{".pth", "a PyTorch checkpoint"},
-    OtherFormat{".ckpt", "a PyTorch checkpoint"}, OtherFormat{".onnx", "an ONNX model"},
-    OtherFormat{".h5", "a Keras checkpoint"},     OtherFormat{".msgpack", "a Flax checkpoint"},
-    OtherFormat{".npz", "a NumPy archive"},       OtherFormat{".tflite", "a TensorFlow Lite model"},
+    OtherFormat{".bin", "a PyTorch or ggml checkpoint"},
+    OtherFormat{".pt", "a PyTorch checkpoint"},
+    OtherFormat{".pth", "a PyTorch checkpoint"},
+    OtherFormat{".ckpt", "a PyTorch checkpoint"},
+    OtherFormat{".onnx", "an ONNX model"},
+    OtherFormat{".h5", "a Keras checkpoint"},
+    OtherFormat{".msgpack", "a Flax checkpoint"},
+    OtherFormat{".npz", "a NumPy archive"},
+    OtherFormat{".tflite", "a TensorFlow Lite model"},
 };
 
 const OtherFormat* other_format(std::string_view name) {
@@ -57,8 +63,30 @@ Result<std::vector<std::string>> list_folder(const fs::path& folder) {
   return names;
 }
 
+// The second and further files of a split GGUF model: NAME-00002-of-00003.gguf.
+bool is_later_split(std::string_view name) {
+  constexpr std::string_view kPattern = "-00000-of-00000.gguf";
+  if (name.size() < kPattern.size()) return false;
+  const std::string_view ending = name.substr(name.size() - kPattern.size());
+  for (std::size_t i = 0; i < kPattern.size(); ++i) {
+    const bool digit = ending[i] >= '0' && ending[i] <= '9';
+    if (kPattern[i] == '0' ? !digit : ending[i] != kPattern[i]) return false;
+  }
+  return ending.substr(1, 5) != "00001";
+}
+
+// The names that stand for a whole GGUF model each. "mmproj" files hold the image encoders of others.
+std::vector<std::string> gguf_models(const std::vector<std::string>& names) {
+  std::vector<std::string> models;
+  for (const std::string& name : names) {
+    if (name.ends_with(kGgufEnding) && !is_later_split(name) && !name.starts_with("mmproj"))
+      models.push_back(name);
+  }
+  return models;
+}
+
 // The file that leads to the folder's weights. transformers' order: a complete model.safetensors wins over an
-// index.
+// index; a GGUF model counts only where there are no safetensors.
 Result<fs::path> find_weights(const fs::path& folder) {
   DOPPLER_ASSIGN(const std::vector<std::string> names, list_folder(folder));
   for (const std::string_view name : {"model.safetensors", "model.safetensors.index.json"}) {
@@ -79,10 +107,17 @@ Result<fs::path> find_weights(const fs::path& folder) {
                 "Download the index, or name one of the files.",
                 shown(folder), candidates.size(), printable(join(candidates, ", "), 120));
   }
+  const std::vector<std::string> ggufs = gguf_models(names);
+  if (ggufs.size() == 1) return folder / ggufs[0];
+  if (ggufs.size() > 1) {
+    return fail(ErrorCode::kUsage, "The folder {} holds {} GGUF models ({}). Name one of the files.",
+                shown(folder), ggufs.size(), printable(join(ggufs, ", "), 120));
+  }
   if (other != nullptr) {
-    return fail(ErrorCode::kUnsupported,
-                "The folder {} holds {} ({}) but no .safetensors file. {}. Convert the model.", shown(folder),
-                printable(other_name), other->what, kReads);
+    return fail(
+        ErrorCode::kUnsupported,
+        "The folder {} holds {} ({}) but neither .safetensors nor .gguf files. {}. Convert the model.",
+        shown(folder), printable(other_name), other->what, kReads);
   }
   return fail(ErrorCode::kNotFound,
               "The folder {} holds no weights: neither model.safetensors nor model.safetensors.index.json "
@@ -129,7 +164,7 @@ Result<fs::path> resolve_weights(const fs::path& model) {
   }
   if (fs::is_directory(status)) return find_weights(model);
   const std::string name = model.filename().string();
-  if (name.ends_with(kIndexSuffix)) return model;
+  if (name.ends_with(kIndexSuffix) || name.ends_with(kGgufEnding)) return model;
   if (name.ends_with(".safetensors")) {
     DOPPLER_TRY(check_whole_model(model));
     return model;
@@ -157,6 +192,12 @@ Result<ModelFiles> open_model_files(const fs::path& model) {
   DOPPLER_ASSIGN(const fs::path weights, resolve_weights(model));
   ModelFiles files;
   files.folder = weights.has_parent_path() ? weights.parent_path() : fs::path(".");
+  if (weights.string().ends_with(kGgufEnding)) {
+    DOPPLER_ASSIGN(GgufFile gguf, open_gguf(weights));
+    files.gguf = std::move(gguf.metadata);
+    files.tensors = std::move(gguf.tensors);
+    return files;
+  }
   DOPPLER_ASSIGN(files.config, read_config(files.folder));
   auto generation = read_json_object(files.folder / "generation_config.json");
   if (generation) {

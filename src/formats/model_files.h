@@ -20,10 +20,12 @@ struct ModelFiles {
   std::optional<GgufMetadata> gguf;       // what a GGUF file says about its model and tokenizer
 };
 
-// Opens a Hugging Face folder (model.safetensors, or model.safetensors.index.json, or the only *.safetensors
-// there, in transformers' order) or a .safetensors or index file with its config.json beside it. Errors name
-// what is missing and what was looked for: kNotFound (no such path, no weights, no config), kCorrupt, kIo,
-// kUsage (one shard of many), kUnsupported (.gguf, .bin, .pt files: says which formats are read).
+// Opens a .gguf file (the first of a split set, or a whole one); a Hugging Face folder (model.safetensors, or
+// model.safetensors.index.json, or the only *.safetensors there, in transformers' order) or a folder without
+// safetensors that holds exactly one GGUF model; or a .safetensors or index file with its config.json beside
+// it. Errors name what is missing and what was looked for: kNotFound (no such path, no weights, no config),
+// kCorrupt, kIo, kUsage (one shard of many, several GGUF models), kUnsupported (.bin, .pt files: says which
+// formats are read).
 Result<ModelFiles> open_model_files(const std::filesystem::path& model);
 
 // config.json alone, checked to be a JSON object of sane size.

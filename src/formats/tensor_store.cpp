@@ -40,21 +40,29 @@ Status TensorStore::merge(TensorStore other) {
   return {};
 }
 
+Result<std::span<std::byte>> TensorStore::reserve_copy(std::uint64_t bytes) {
+  // operator new aligns for every scalar type, which is all that aligned() asks.
+  auto* memory = new (std::nothrow) std::byte[bytes];
+  if (memory == nullptr) {
+    return fail(ErrorCode::kLimit, "There is no memory for {}. Close other programs.", human_bytes(bytes));
+  }
+  copies_.emplace_back(memory, std::default_delete<const std::byte[]>());
+  copied_bytes_ += bytes;
+  return std::span(memory, bytes);
+}
+
 Status TensorStore::align() {
   for (auto& [name, tensor] : tensors_) {
     if (aligned(tensor)) continue;
-    // operator new aligns for every scalar type, which is all that aligned() asks.
-    auto* bytes = new (std::nothrow) std::byte[tensor.data.size()];
-    if (bytes == nullptr) {
+    const auto copy = reserve_copy(tensor.data.size());
+    if (!copy) {
       return fail(ErrorCode::kLimit,
                   "The tensor {} is not aligned in its file and its copy of {} does not fit into memory. "
                   "Save the model again with a current safetensors library.",
                   printable(name), human_bytes(tensor.data.size()));
     }
-    copies_.emplace_back(bytes, std::default_delete<const std::byte[]>());
-    std::memcpy(bytes, tensor.data.data(), tensor.data.size());
-    tensor.data = {bytes, tensor.data.size()};
-    copied_bytes_ += tensor.data.size();
+    std::memcpy(copy->data(), tensor.data.data(), tensor.data.size());
+    tensor.data = *copy;
   }
   return {};
 }
@@ -68,6 +76,22 @@ void TensorStore::mark_mapped() {
              before(tensor.data.data(), bytes.data() + bytes.size());
     });
   }
+}
+
+Status TensorStore::rewrite(
+    std::string_view name,
+    const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    return fail(ErrorCode::kNotFound, "The model holds no tensor {}. Check the name.", printable(name));
+  }
+  TensorView& tensor = found->second;
+  DOPPLER_ASSIGN(const std::span<std::byte> copy, reserve_copy(tensor.data.size()));
+  fill(tensor.data, copy);
+  for (const MappedFile& file : files_) file.discard(tensor.data);
+  tensor.data = copy;
+  tensor.mapped = false;
+  return {};
 }
 
 }  // namespace doppler

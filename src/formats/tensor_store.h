@@ -3,6 +3,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -38,13 +39,18 @@ class TensorStore {
   Status align();
   // Sets TensorView::mapped for every tensor whose bytes lie in files().
   void mark_mapped();
-  // How much align() had to copy.
+  // Moves one tensor into memory of the store: `fill` gets what it held and, of the same size, where it goes.
+  // The pages of the mapped original are given back. Errors: kNotFound, kLimit when memory is short.
+  Status rewrite(std::string_view name,
+                 const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill);
+  // How much align() and rewrite() had to copy.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   void add_metadata(std::string key, std::string value) {
     metadata_.emplace(std::move(key), std::move(value));
   }
 
  private:
+  Result<std::span<std::byte>> reserve_copy(std::uint64_t bytes);
   std::vector<MappedFile> files_;
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::map<std::string, std::string> metadata_;

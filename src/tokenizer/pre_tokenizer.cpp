@@ -8,10 +8,6 @@
 namespace doppler {
 namespace {
 
-// The pattern that ByteLevel brings along: GPT-2's.
-constexpr std::string_view kGpt2Pattern =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
-
 template <typename... Functions>
 struct Overloaded : Functions... {
   using Functions::operator()...;

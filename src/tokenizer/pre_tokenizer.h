@@ -13,6 +13,10 @@
 
 namespace doppler {
 
+// The pattern that ByteLevel brings along: GPT-2's.
+inline constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
 // One text and the pieces of it, in order, none empty.
 struct Pieces {
   std::string text;

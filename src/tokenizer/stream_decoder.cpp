@@ -22,7 +22,7 @@ Status DecodeRun::push(TokenId id) {
   const auto piece = parts_.decoded_piece(id);
   if (!piece) return {};
   if (sentencepiece_) {
-    const bool own = static_cast<std::size_t>(id) < parts_.spec.types.size();
+    const bool own = parts_.spec.vocabulary.piece(id).has_value();
     return own ? sentencepiece_->push(id, *piece) : sentencepiece_->push_text(*piece);
   }
   DOPPLER_TRY(first_->put(*piece));

@@ -24,13 +24,19 @@ std::size_t Vocabulary::slot_of(std::string_view piece) const {
   return slot;
 }
 
-void Vocabulary::grow() {
-  const std::size_t capacity = std::max<std::size_t>(64, slots_.size() * 2);
+void Vocabulary::resize_slots(std::size_t capacity) {
   slots_.assign(capacity, -1);
   for (std::size_t id = 0; id < entries_.size(); ++id) {
     const auto known = piece(static_cast<TokenId>(id));
     if (known) slots_[slot_of(*known)] = static_cast<TokenId>(id);
   }
+}
+
+void Vocabulary::reserve(std::size_t pieces) {
+  entries_.reserve(pieces);
+  std::size_t capacity = 64;
+  while (capacity < pieces * 2) capacity *= 2;
+  if (capacity > slots_.size()) resize_slots(capacity);
 }
 
 std::optional<TokenId> Vocabulary::find(std::string_view piece) const {
@@ -42,7 +48,7 @@ std::optional<TokenId> Vocabulary::find(std::string_view piece) const {
 Vocabulary::Added Vocabulary::add(std::string_view piece, TokenId id) {
   if (this->piece(id)) return Added::kIdTaken;
   if (find(piece)) return Added::kPieceTaken;
-  if ((count_ + 1) * 2 > slots_.size()) grow();
+  if ((count_ + 1) * 2 > slots_.size()) resize_slots(std::max<std::size_t>(64, slots_.size() * 2));
   const std::size_t slot = slot_of(piece);
   if (static_cast<std::size_t>(id) >= entries_.size()) entries_.resize(static_cast<std::size_t>(id) + 1);
   entries_[static_cast<std::size_t>(id)] = {static_cast<std::uint32_t>(bytes_.size()),

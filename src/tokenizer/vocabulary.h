@@ -22,6 +22,9 @@ class Vocabulary {
   // Ids may come in any order and leave gaps; 0 <= id <= kMaxTokenId.
   Added add(std::string_view piece, TokenId id);
 
+  // Room for that many pieces, so that adding them moves none.
+  void reserve(std::size_t pieces);
+
   std::optional<TokenId> find(std::string_view piece) const;
   // The piece of an id, or nothing for gaps and ids out of range.
   std::optional<std::string_view> piece(TokenId id) const;
@@ -37,7 +40,7 @@ class Vocabulary {
   };
   static constexpr std::uint32_t kAbsent = UINT32_MAX;
   std::size_t slot_of(std::string_view piece) const;
-  void grow();
+  void resize_slots(std::size_t capacity);
 
   std::string bytes_;
   std::vector<Entry> entries_;  // by id

@@ -82,11 +82,35 @@ TEST(Synth, RowsOfOneTensorAndOfTwoDiffer) {
   EXPECT_EQ(a, again);
 }
 
+// Llama's layout, with rows of whole blocks of 256.
 ModelShape small_shape() {
   ModelShape shape = **find_shape("llama3.2-1b");
-  shape.layers = 1;
+  shape.layers = 2;
   shape.vocab = 300;
+  shape.hidden = 256;
+  shape.ffn = 512;
+  shape.heads = 4;
+  shape.kv_heads = 1;
   return shape;
+}
+
+TEST(Synth, EveryMixCanBeWritten) {
+  const testing::TempDir folder;
+  for (const Mix& mix : all_mixes()) {
+    ASSERT_OK(
+        write_synthetic(small_shape(), mix, folder / "m.gguf", {.seed = 1, .threads = 1, .on_progress = {}}));
+    ASSERT_OK_AND_ASSIGN(const GgufFile file, open_gguf(folder / "m.gguf"));
+    const auto& tensors = file.tensors.tensors();
+    const auto up = tensors.find("blk.1.ffn_up.weight");
+    ASSERT_NE(up, tensors.end()) << mix.name;
+    EXPECT_EQ(up->second.dtype, mix.base) << mix.name;
+    std::vector<float> values(up->second.rows() * up->second.cols());
+    ASSERT_OK(decode_f32(up->second, 0, values));
+    double squares = 0;
+    for (const float v : values) squares += static_cast<double>(v) * v;
+    // 1 / sqrt(columns); two bits a weight lose some of it.
+    EXPECT_NEAR(std::sqrt(squares / static_cast<double>(values.size())), 1.0 / 16, 0.01) << mix.name;
+  }
 }
 
 TEST(Synth, TheSameSeedGivesTheSameFileWhateverTheThreads) {

@@ -65,14 +65,14 @@ TEST(ModelFiles, WhatIsNotThereIsNamed) {
 
 TEST(ModelFiles, OtherFormatsSayWhatIsRead) {
   TempDir dir;
-  for (const char* name : {"model.gguf", "pytorch_model.bin", "model.pt", "model.onnx", "notes.txt"}) {
+  for (const char* name : {"pytorch_model.bin", "model.pt", "model.onnx", "notes.txt"}) {
     write_file(dir / name, "x");
     const auto model = open_model_files(dir / name);
     EXPECT_ERROR(model, name, "Doppler reads", "config.json", ".safetensors");
     EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
   }
-  EXPECT_ERROR(open_model_files(dir.path()), "holds model.gguf (a GGUF model)", "no .safetensors file",
-               "Convert");
+  EXPECT_ERROR(open_model_files(dir.path()), "holds model.onnx (an ONNX model)",
+               "neither .safetensors nor .gguf", "Convert");
 }
 
 TEST(ModelFiles, AConfigThatIsNoObjectOrNoJsonIsAnError) {

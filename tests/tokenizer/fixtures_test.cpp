@@ -1,7 +1,9 @@
 // The tokenizers of published models, and what their own libraries make of a hundred texts.
 #include <nlohmann/json.hpp>
 
+#include "formats/gguf.h"
 #include "testing.h"
+#include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
 namespace doppler {
@@ -15,12 +17,23 @@ std::string shown(const std::vector<TokenId>& ids) {
   return json(ids).dump();
 }
 
+// "gguf_NAME" is the same vocabulary in tokenizers_gguf/vocab_NAME.gguf, as llama.cpp's converter writes it.
+Result<Tokenizer> load(const std::string& name) {
+  if (!name.starts_with("gguf_")) return Tokenizer::load(data_path("tokenizers") / name);
+  DOPPLER_ASSIGN(const GgufFile file,
+                 open_gguf(data_path(fmt::format("tokenizers_gguf/vocab_{}.gguf", name.substr(5)))));
+  DOPPLER_ASSIGN(auto tokenizer, load_gguf_tokenizer(file.metadata, "The file"));
+  if (!tokenizer) return fail(ErrorCode::kNotFound, "The file has no tokenizer.");
+  return std::move(*tokenizer);
+}
+
 class Fixture : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
-    const auto folder = data_path("tokenizers") / GetParam();
-    cases_ = json::parse(read_file(folder / "cases.json"));
-    auto loaded = Tokenizer::load(folder);
+    const std::string name = GetParam();
+    const std::string folder = name.starts_with("gguf_") ? name.substr(5) : name;
+    cases_ = json::parse(read_file(data_path("tokenizers") / folder / "cases.json"));
+    auto loaded = load(name);
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     tokenizer_.emplace(std::move(*loaded));
     ASSERT_GT(cases_.size(), 20u);
@@ -70,6 +83,11 @@ const auto kParamName = [](const auto& param_info) { return std::string(param_in
 INSTANTIATE_TEST_SUITE_P(Published, Fixture,
                          ::testing::Values("gpt2", "llama3", "qwen2", "o200k", "gemma_json", "spm_llama",
                                            "spm_gemma"),
+                         kParamName);
+
+INSTANTIATE_TEST_SUITE_P(Gguf, Fixture,
+                         ::testing::Values("gguf_gpt2", "gguf_llama3", "gguf_qwen2", "gguf_o200k",
+                                           "gguf_gemma_json", "gguf_spm_llama", "gguf_spm_gemma"),
                          kParamName);
 
 // What the published kinds above leave out; tests/data/tokenizers/make_extra.py makes them.

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -22,6 +23,7 @@ namespace doppler {
 namespace {
 
 using namespace cpu;
+using Clock = std::chrono::steady_clock;
 
 // Values that a thread should at least get of an op that touches each once: about 5 us of work, as much as
 // waking costs.
@@ -92,6 +94,8 @@ class CpuBackend final : public Backend {
            angles_->bytes() + weight_memory_.bytes();
   }
 
+  void observe(OpObserver* observer) override { observer_ = observer; }
+
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     DOPPLER_TRY(check_step(input, plan_, options_, lengths_));
     wanted_.clear();
@@ -102,9 +106,15 @@ class CpuBackend final : public Backend {
     input_ = &input;
     tap_ = tap;
     angles_->begin_step();
-    for (Prepared& prepared : prepared_) {
+    auto last = observer_ == nullptr ? Clock::time_point() : Clock::now();
+    for (std::size_t i = 0; i < prepared_.size(); ++i) {
+      Prepared& prepared = prepared_[i];
       DOPPLER_TRY(execute(prepared));
       for (const ValueId id : prepared.op->outputs) report(info(id), value(id), info(id).width);
+      if (observer_ == nullptr) continue;
+      const auto now = Clock::now();
+      observer_->on_op(i, std::chrono::duration<double>(now - last).count());
+      last = now;
     }
     for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
     return std::span<const float>(value(plan_.logits), wanted_.size() * plan_.vocab_size);
@@ -458,6 +468,7 @@ class CpuBackend final : public Backend {
   std::vector<std::size_t> wanted_;
   const StepInput* input_ = nullptr;
   Tap* tap_ = nullptr;
+  OpObserver* observer_ = nullptr;
 };
 
 }  // namespace

@@ -268,34 +268,34 @@ void rows(const PanelCall& call) {
 
 // One block: q = round(x * 127 / max |x|).
 void quantise_block(const float* x, ActivationBlock& out) {
-  // Non-negative floats order like their bits, NaN and Inf above all numbers.
-  std::int32_t largest = 0;
-  for (std::size_t i = 0; i < kSubBlock; ++i) {
-    std::int32_t bits;
-    std::memcpy(&bits, x + i, 4);
-    bits &= 0x7fffffff;
-    largest = bits > largest ? bits : largest;
-  }
+  constexpr std::size_t kVectors = kSubBlock / Lanes::kLanes, kHalf = kVectors / 2;
+  // Magnitudes order like their bits, NaN and Inf above all numbers.
+  const I magnitude = Lanes::pattern(0x7fffffffu);
+  I largest = Lanes::zero();
+  DOPPLER_UNROLL_8 for (std::size_t v = 0; v < kVectors; ++v) largest =
+      Lanes::max(largest, Lanes::both(Lanes::bits(Lanes::load_floats(x + v * Lanes::kLanes)), magnitude));
+  const std::int32_t top_bits = Lanes::max_lane(largest);
   float top;
-  std::memcpy(&top, &largest, 4);
+  std::memcpy(&top, &top_bits, 4);
   // Below 1e-30 the factor would overflow; such a block is zero to any sum that counts.
-  const bool special = largest >= 0x7f800000, usable = !special && top > 1e-30f;
-  const float factor = usable ? 127.0f / top : 0.0f;
-  std::int32_t sum[2] = {0, 0};
-  for (std::size_t i = 0; i < kSubBlock; ++i) {
-    // Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
-    const float shifted = (usable ? x[i] : 0.0f) * factor + 12582912.0f;
-    std::int32_t bits;
-    std::memcpy(&bits, &shifted, 4);
-    bits -= 0x4b400000;
-    out.q[i] = static_cast<std::int8_t>(bits);
-    sum[i / 16] += bits;
+  const bool special = top_bits >= 0x7f800000, usable = !special && top > 1e-30f;
+  const F32v factor = Lanes::set(usable ? 127.0f / top : 0.0f);
+  // Adding 1.5 * 2^23 leaves the rounded integer in the low bits.
+  const F32v round = Lanes::set(12582912.0f);
+  const I base = Lanes::set(0x4b400000);
+  I sums[2] = {Lanes::zero(), Lanes::zero()};
+  DOPPLER_UNROLL_8 for (std::size_t v = 0; v < kVectors; ++v) {
+    const F32v values = usable ? Lanes::load_floats(x + v * Lanes::kLanes) : Lanes::zero_float();
+    const I codes = Lanes::sub(Lanes::bits(Lanes::add(Lanes::mul(values, factor), round)), base);
+    Lanes::store_bytes(codes, out.q + v * Lanes::kLanes);
+    sums[v / kHalf] = Lanes::add(sums[v / kHalf], codes);
   }
+  const std::int32_t first = Lanes::sum_lanes(sums[0]), second = Lanes::sum_lanes(sums[1]);
   out.scale = special ? __builtin_nanf("") : usable ? top / 127.0f : 0.0f;
-  out.minus_sum[0] = -sum[0], out.minus_sum[1] = -sum[1], out.minus_sum[2] = -sum[0] - sum[1];
-  out.scaled_sum[0] = out.scale * static_cast<float>(sum[0]);
-  out.scaled_sum[1] = out.scale * static_cast<float>(sum[1]);
-  out.scaled_sum[2] = out.scale * static_cast<float>(sum[0] + sum[1]);
+  out.minus_sum[0] = -first, out.minus_sum[1] = -second, out.minus_sum[2] = -first - second;
+  out.scaled_sum[0] = out.scale * static_cast<float>(first);
+  out.scaled_sum[1] = out.scale * static_cast<float>(second);
+  out.scaled_sum[2] = out.scale * static_cast<float>(first + second);
   out.unused = 0;
 }
 

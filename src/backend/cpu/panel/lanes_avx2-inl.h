@@ -63,6 +63,29 @@ struct Lanes {
   }
   DOPPLER_INLINE F mul(F a, F b) { return _mm256_mul_ps(a, b); }
   DOPPLER_INLINE F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  DOPPLER_INLINE F add(F a, F b) { return _mm256_add_ps(a, b); }
+  DOPPLER_INLINE I add(I a, I b) { return _mm256_add_epi32(a, b); }
+  DOPPLER_INLINE I sub(I a, I b) { return _mm256_sub_epi32(a, b); }
+  DOPPLER_INLINE I max(I a, I b) { return _mm256_max_epi32(a, b); }
+  DOPPLER_INLINE std::int32_t max_lane(I v) {
+    __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    m = _mm_max_epi32(m, _mm_shuffle_epi32(m, 0x4e));
+    return _mm_cvtsi128_si32(_mm_max_epi32(m, _mm_shuffle_epi32(m, 0xb1)));
+  }
+  DOPPLER_INLINE std::int32_t sum_lanes(I v) {
+    __m128i s = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+  }
+  DOPPLER_INLINE F load_floats(const float* p) { return _mm256_loadu_ps(p); }
+  DOPPLER_INLINE I bits(F v) { return _mm256_castps_si256(v); }
+  // The lanes' lowest bytes.
+  DOPPLER_INLINE void store_bytes(I v, std::int8_t* p) {
+    const __m256i lowest = _mm256_shuffle_epi8(v, _mm256_set1_epi32(0x0c080400));
+    const __m128i pairs =
+        _mm_unpacklo_epi32(_mm256_castsi256_si128(lowest), _mm256_extracti128_si256(lowest, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), pairs);
+  }
   DOPPLER_INLINE void store(F v, float* p) { _mm256_storeu_ps(p, v); }
 
   DOPPLER_INLINE I broadcast(const std::int8_t* q) {

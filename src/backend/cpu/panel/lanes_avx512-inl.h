@@ -60,6 +60,18 @@ struct Lanes {
   }
   DOPPLER_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   DOPPLER_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  DOPPLER_INLINE F add(F a, F b) { return _mm512_add_ps(a, b); }
+  DOPPLER_INLINE I add(I a, I b) { return _mm512_add_epi32(a, b); }
+  DOPPLER_INLINE I sub(I a, I b) { return _mm512_sub_epi32(a, b); }
+  DOPPLER_INLINE I max(I a, I b) { return _mm512_max_epi32(a, b); }
+  DOPPLER_INLINE std::int32_t max_lane(I v) { return _mm512_reduce_max_epi32(v); }
+  DOPPLER_INLINE std::int32_t sum_lanes(I v) { return _mm512_reduce_add_epi32(v); }
+  DOPPLER_INLINE F load_floats(const float* p) { return _mm512_loadu_ps(p); }
+  DOPPLER_INLINE I bits(F v) { return _mm512_castps_si512(v); }
+  // The lanes' lowest bytes.
+  DOPPLER_INLINE void store_bytes(I v, std::int8_t* p) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(v));
+  }
   DOPPLER_INLINE void store(F v, float* p) { _mm512_storeu_ps(p, v); }
 
   DOPPLER_INLINE I broadcast(const std::int8_t* q) {

@@ -61,6 +61,20 @@ struct Lanes {
   DOPPLER_INLINE F negate(F v) { return vnegq_f32(v); }
   DOPPLER_INLINE F mul(F a, F b) { return vmulq_f32(a, b); }
   DOPPLER_INLINE F fma(F a, F b, F c) { return vfmaq_f32(c, a, b); }
+  DOPPLER_INLINE F add(F a, F b) { return vaddq_f32(a, b); }
+  DOPPLER_INLINE I add(I a, I b) { return vaddq_s32(a, b); }
+  DOPPLER_INLINE I sub(I a, I b) { return vsubq_s32(a, b); }
+  DOPPLER_INLINE I max(I a, I b) { return vmaxq_s32(a, b); }
+  DOPPLER_INLINE std::int32_t max_lane(I v) { return vmaxvq_s32(v); }
+  DOPPLER_INLINE std::int32_t sum_lanes(I v) { return vaddvq_s32(v); }
+  DOPPLER_INLINE F load_floats(const float* p) { return vld1q_f32(p); }
+  DOPPLER_INLINE I bits(F v) { return vreinterpretq_s32_f32(v); }
+  // The lanes' lowest bytes.
+  DOPPLER_INLINE void store_bytes(I v, std::int8_t* p) {
+    const int16x4_t narrow = vmovn_s32(v);
+    const int8x8_t bytes = vmovn_s16(vcombine_s16(narrow, narrow));
+    std::memcpy(p, &bytes, 4);
+  }
   DOPPLER_INLINE void store(F v, float* p) { vst1q_f32(p, v); }
 
   template <unsigned kLargest, std::size_t kCount>

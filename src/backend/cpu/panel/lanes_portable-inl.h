@@ -71,6 +71,26 @@ struct Lanes {
   DOPPLER_INLINE F negate(F v) { return -v; }
   DOPPLER_INLINE F mul(F a, F b) { return a * b; }
   DOPPLER_INLINE F fma(F a, F b, F c) { return a * b + c; }
+  DOPPLER_INLINE F add(F a, F b) { return a + b; }
+  DOPPLER_INLINE I add(I a, I b) { return a + b; }
+  DOPPLER_INLINE I sub(I a, I b) { return a - b; }
+  DOPPLER_INLINE I max(I a, I b) { return a > b ? a : b; }
+  DOPPLER_INLINE std::int32_t max_lane(I v) {
+    std::int32_t most = v[0];
+    for (std::size_t i = 1; i < kLanes; ++i) most = v[i] > most ? v[i] : most;
+    return most;
+  }
+  DOPPLER_INLINE std::int32_t sum_lanes(I v) { return v[0] + v[1] + v[2] + v[3]; }
+  DOPPLER_INLINE F load_floats(const float* p) {
+    F v;
+    std::memcpy(&v, p, sizeof(v));
+    return v;
+  }
+  DOPPLER_INLINE I bits(F v) { return (I)v; }
+  // The lanes' lowest bytes.
+  DOPPLER_INLINE void store_bytes(I v, std::int8_t* p) {
+    for (std::size_t i = 0; i < kLanes; ++i) p[i] = static_cast<std::int8_t>(v[i]);
+  }
   DOPPLER_INLINE void store(F v, float* p) { std::memcpy(p, &v, sizeof(v)); }
 
   template <unsigned kLargest, std::size_t kCount>

@@ -1,0 +1,40 @@
+#include "bench/bytes.h"
+
+#include <algorithm>
+
+namespace doppler {
+
+std::uint64_t weight_bytes(const Plan& plan, const Weights& weights, const Op& op, std::uint64_t tokens) {
+  std::uint64_t bytes = 0;
+  for (const WeightId id : op.weights) {
+    const TensorView& tensor = weights[id];
+    bytes += op.kind == OpKind::kEmbed
+                 ? tensor.data.size() / std::max<std::uint64_t>(plan.vocab_size, 1) * tokens
+                 : tensor.data.size();
+  }
+  return bytes;
+}
+
+std::uint64_t cache_bytes(const KvLayer& layer, KvType type, std::uint64_t position) {
+  const std::uint64_t tokens =
+      layer.window == 0 ? position + 1 : std::min<std::uint64_t>(layer.window, position + 1);
+  return 2 * tokens * layer.kv_heads * kv_row_bytes(type, layer.head_dim);
+}
+
+std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type, std::uint64_t position) {
+  std::uint64_t bytes = 0;
+  for (const Op& op : plan.ops) bytes += weight_bytes(plan, weights, op, 1);
+  for (const KvLayer& layer : plan.kv_layers) bytes += cache_bytes(layer, type, position);
+  return bytes;
+}
+
+KvType usual_kv_type(const Plan& plan, const Weights& weights) {
+  for (const Op& op : plan.ops) {
+    for (const WeightId id : op.weights) {
+      if (is_quantised(weights[id].dtype)) return KvType::kF16;
+    }
+  }
+  return KvType::kF32;
+}
+
+}  // namespace doppler

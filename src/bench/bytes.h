@@ -1,0 +1,25 @@
+// What a step makes an op read from memory: the numbers that bandwidth is judged by.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/kv_type.h"
+#include "model/weights.h"
+#include "plan/plan.h"
+
+namespace doppler {
+
+// Of weights, as the file stores them; of an embedding, one row for each of `tokens`.
+std::uint64_t weight_bytes(const Plan& plan, const Weights& weights, const Op& op, std::uint64_t tokens);
+
+// Keys and values that attention of one layer reads for a token at `position`: those of its window, or of
+// everything up to it.
+std::uint64_t cache_bytes(const KvLayer& layer, KvType type, std::uint64_t position);
+
+// All ops of a step of one token at `position`: weights and cache.
+std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type, std::uint64_t position);
+
+// The type of the cache that the cpu backend chooses when nobody asks: see BackendOptions::kv_type.
+KvType usual_kv_type(const Plan& plan, const Weights& weights);
+
+}  // namespace doppler

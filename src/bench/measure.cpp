@@ -1,0 +1,294 @@
+#include "bench/measure.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <ctime>
+#include <fstream>
+#include <limits>
+#include <thread>
+
+#include "base/memory.h"
+
+namespace doppler {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Steps that are only timed as a whole, and steps whose ops are timed.
+constexpr std::size_t kProfiledTokens = 8;
+
+// Feeds tokens to the sequences of a backend.
+class Feeder {
+ public:
+  explicit Feeder(Loaded& loaded) : backend_(*loaded.backend), vocab_(loaded.model->spec.vocab_size) {}
+
+  void clear(std::uint32_t slot) { backend_.clear(slot); }
+
+  // `count` tokens in as few steps as the backend allows; only the last one's logits.
+  Status prompt(std::uint32_t slot, std::size_t count, OpProfile* profile = nullptr) {
+    for (std::size_t done = 0; done < count;) {
+      const std::size_t take = std::min<std::size_t>(backend_.options().max_step_tokens, count - done);
+      const std::uint64_t first = backend_.length(slot);
+      StepInput input;
+      for (std::size_t i = 0; i < take; ++i)
+        input.add(bench_token(first + i, vocab_), first + i, slot, done + i + 1 == count);
+      if (profile != nullptr) profile->begin_step(take, first);
+      DOPPLER_TRY(backend_.step(input, nullptr));
+      done += take;
+    }
+    return {};
+  }
+
+  // `count` steps in which slots [first, first + sequences) grow by one token each.
+  Status grow(std::uint32_t first, std::uint64_t sequences, std::size_t count, OpProfile* profile = nullptr) {
+    for (std::size_t i = 0; i < count; ++i) {
+      StepInput input;
+      for (std::uint32_t s = first; s < first + sequences; ++s)
+        input.add(bench_token(backend_.length(s) + s, vocab_), backend_.length(s), s, true);
+      if (profile != nullptr) profile->begin_step(sequences, backend_.length(first));
+      DOPPLER_TRY(backend_.step(input, nullptr));
+    }
+    return {};
+  }
+
+  Backend& backend() { return backend_; }
+
+ private:
+  Backend& backend_;
+  const std::uint64_t vocab_;
+};
+
+// One line of the result in the making.
+struct Decode {
+  std::uint64_t depth, sequences;
+  std::uint32_t slot;  // the first of its own; depth 0 starts over each time
+  std::vector<double> rates, shares;
+  std::uint64_t bytes = 0;
+};
+
+class Bench {
+ public:
+  Bench(const std::filesystem::path& path, const LoadOptions& load, const BenchOptions& options,
+        const BenchProgress& progress)
+      : path_(path), load_(load), options_(options), progress_(progress) {}
+
+  Result<BenchResult> run() {
+    DOPPLER_TRY(check());
+    plan_slots();
+    DOPPLER_TRY(load_model_often());
+    describe();
+    Feeder feeder(*loaded_);
+    DOPPLER_TRY(fill_depths(feeder));
+    DOPPLER_ASSIGN(const auto loop, ReadLoop::create(load_.threads, options_.yardstick_bytes));
+    for (std::size_t i = 0; i < options_.warm_up + options_.repetitions; ++i) {
+      tell(0.3 + 0.6 * static_cast<double>(i) / static_cast<double>(options_.warm_up + options_.repetitions),
+           "measuring");
+      DOPPLER_TRY(repeat(feeder, *loop, i >= options_.warm_up));
+    }
+    result_.threads = loop->threads();
+    summarise_all();
+    tell(0.95, "timing ops");
+    if (options_.ops) DOPPLER_TRY(profile(feeder));
+    return std::move(result_);
+  }
+
+ private:
+  void tell(double share, std::string_view what) {
+    if (progress_) progress_(share, what);
+  }
+
+  Status check() const {
+    const bool sane = options_.prefill > 0 && options_.decode > 0 && options_.repetitions > 0 &&
+                      options_.loads > 0 && (!options_.depths.empty() || !options_.sequences.empty()) &&
+                      std::ranges::none_of(options_.sequences, [](auto n) { return n == 0; });
+    if (sane) return {};
+    return fail(ErrorCode::kUsage,
+                "A measurement needs at least one token, repetition and sequence. Ask for more.");
+  }
+
+  // Slot 0 reads prompts; then each measurement has its own.
+  void plan_slots() {
+    std::uint32_t next = 1;
+    for (const std::uint64_t depth : options_.depths) decodes_.push_back({depth, 1, next++, {}, {}, 0});
+    for (const std::uint64_t n : options_.sequences) {
+      const bool known = n == 1 && std::ranges::count(options_.depths, 0u) > 0;
+      if (!known) decodes_.push_back({0, n, next, {}, {}, 0}), next += static_cast<std::uint32_t>(n);
+    }
+    slots_ = next;
+    const std::uint64_t grown =
+        (options_.warm_up + options_.repetitions + 1) * options_.decode + kProfiledTokens;
+    std::uint64_t deepest = 0;
+    for (const std::uint64_t depth : options_.depths) deepest = std::max(deepest, depth);
+    load_.context = std::max<std::uint64_t>(options_.prefill, deepest + grown) + 1;
+  }
+
+  Status load_model_often() {
+    std::vector<double> seconds;
+    for (std::size_t i = 0; i < options_.loads; ++i) {
+      tell(0.2 * static_cast<double>(i) / static_cast<double>(options_.loads), "loading");
+      loaded_.reset();
+      const auto start = Clock::now();
+      DOPPLER_ASSIGN(Loaded loaded, load_all(path_, load_, slots_));
+      seconds.push_back(seconds_since(start));
+      loaded_ = std::make_unique<Loaded>(std::move(loaded));
+      if (i > 0) continue;
+      Feeder feeder(*loaded_);
+      DOPPLER_TRY(feeder.prompt(0, 1));
+      result_.cold_token_seconds = seconds_since(start);
+    }
+    result_.load_seconds = summarise(seconds);
+    return {};
+  }
+
+  void describe() {
+    const Plan& plan = loaded_->backend->plan();
+    kv_type_ = loaded_->backend->options().kv_type.value_or(usual_kv_type(plan, loaded_->model->weights));
+    if (loaded_->backend->name() == "reference") kv_type_ = KvType::kF32;
+    result_.model = path_.string();
+    result_.backend = loaded_->backend->name();
+    result_.kv_type = kv_type_name(kv_type_);
+    result_.cpu = cpu_name();
+    result_.prefill = options_.prefill;
+    result_.kv_and_activation_bytes = loaded_->backend->memory_bytes();
+    for (const MappedFile& file : loaded_->model->files.tensors.files())
+      result_.file_bytes += file.bytes().size();
+    const std::time_t now = std::time(nullptr);
+    std::array<char, 32> text{};
+    std::tm parts{};
+    gmtime_r(&now, &parts);
+    std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+    result_.date = text.data();
+  }
+
+  static std::string cpu_name() {
+    std::ifstream info("/proc/cpuinfo");
+    for (std::string line; std::getline(info, line);) {
+      const std::size_t colon = line.find(": ");
+      if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
+    }
+    return "unknown";
+  }
+
+  Status fill_depths(Feeder& feeder) {
+    for (const Decode& d : decodes_) {
+      tell(0.2, "filling the cache");
+      if (d.depth > 0) DOPPLER_TRY(feeder.prompt(d.slot, d.depth));
+    }
+    // Before the plain loop takes memory of its own.
+    feeder.clear(0);
+    DOPPLER_TRY(feeder.prompt(0, options_.prefill));
+    result_.peak_bytes = peak_resident_bytes();
+    return {};
+  }
+
+  Status repeat(Feeder& feeder, ReadLoop& loop, bool counts) {
+    for (Decode& d : decodes_) {
+      const double limit = loop.pass();
+      if (d.depth == 0) DOPPLER_TRY(start_over(feeder, d));
+      const std::uint64_t position = feeder.backend().length(d.slot) + options_.decode / 2;
+      const auto start = Clock::now();
+      DOPPLER_TRY(feeder.grow(d.slot, d.sequences, options_.decode));
+      const double seconds = seconds_since(start);
+      if (!counts) continue;
+      d.bytes = step_bytes(d, position);
+      d.rates.push_back(static_cast<double>(options_.decode * d.sequences) / seconds);
+      const double bandwidth = static_cast<double>(d.bytes) * static_cast<double>(options_.decode) / seconds;
+      d.shares.push_back(bandwidth / limit);
+      limits_.push_back(limit);
+    }
+    feeder.clear(0);
+    const auto start = Clock::now();
+    DOPPLER_TRY(feeder.prompt(0, options_.prefill));
+    if (counts) prompt_seconds_.push_back(seconds_since(start));
+    return {};
+  }
+
+  static Status start_over(Feeder& feeder, const Decode& d) {
+    for (std::uint32_t s = d.slot; s < d.slot + d.sequences; ++s) {
+      feeder.clear(s);
+      DOPPLER_TRY(feeder.prompt(s, 1));
+    }
+    return {};
+  }
+
+  // Weights are read once a step, the cache once for each sequence.
+  std::uint64_t step_bytes(const Decode& d, std::uint64_t position) const {
+    const Plan& plan = loaded_->backend->plan();
+    std::uint64_t cache = 0;
+    for (const KvLayer& layer : plan.kv_layers) cache += cache_bytes(layer, kv_type_, position);
+    return token_bytes(plan, loaded_->model->weights, kv_type_, position) + (d.sequences - 1) * cache;
+  }
+
+  void summarise_all() {
+    result_.read_bandwidth = summarise(limits_);
+    result_.first_token_seconds = summarise(prompt_seconds_);
+    std::vector<double> rates;
+    for (const double seconds : prompt_seconds_)
+      rates.push_back(static_cast<double>(options_.prefill) / seconds);
+    result_.prefill_tokens_per_second = summarise(rates);
+    for (const Decode& d : decodes_) {
+      DecodeResult line{.depth = d.depth, .sequences = d.sequences, .tokens_per_second = summarise(d.rates)};
+      line.step_bytes = d.bytes;
+      line.bandwidth =
+          static_cast<double>(d.bytes) * line.tokens_per_second.median / static_cast<double>(d.sequences);
+      line.share = median(d.shares);
+      result_.decode.push_back(line);
+    }
+  }
+
+  Status profile(Feeder& feeder) {
+    Backend& backend = feeder.backend();
+    const auto add = [&](std::string phase, const OpProfile& profile) {
+      if (profile.seconds() > 0) result_.ops.push_back({std::move(phase), profile.seconds(), profile.rows()});
+    };
+    for (const Decode& d : decodes_) {
+      OpProfile ops(backend.plan(), loaded_->model->weights, kv_type_);
+      if (d.depth == 0) DOPPLER_TRY(start_over(feeder, d));
+      backend.observe(&ops);
+      const Status done = feeder.grow(d.slot, d.sequences, kProfiledTokens, &ops);
+      backend.observe(nullptr);
+      DOPPLER_TRY(done);
+      add(d.sequences > 1 ? fmt::format("decode of {} sequences", d.sequences)
+                          : fmt::format("decode @{}", d.depth),
+          ops);
+    }
+    OpProfile ops(backend.plan(), loaded_->model->weights, kv_type_);
+    feeder.clear(0);
+    backend.observe(&ops);
+    const Status done = feeder.prompt(0, options_.prefill, &ops);
+    backend.observe(nullptr);
+    DOPPLER_TRY(done);
+    add(fmt::format("prefill {}", options_.prefill), ops);
+    return {};
+  }
+
+  const std::filesystem::path path_;
+  LoadOptions load_;
+  const BenchOptions& options_;
+  const BenchProgress& progress_;
+  std::uint32_t slots_ = 1;
+  std::unique_ptr<Loaded> loaded_;
+  KvType kv_type_ = KvType::kF32;
+  std::vector<Decode> decodes_;
+  std::vector<double> limits_, prompt_seconds_;
+  BenchResult result_;
+};
+
+}  // namespace
+
+TokenId bench_token(std::uint64_t position, std::uint64_t vocab) {
+  // Two primes: neighbours lie far apart, and no short cycle repeats.
+  return static_cast<TokenId>((position * 7919 + 13) % vocab);
+}
+
+Result<BenchResult> run_bench(const std::filesystem::path& model, const LoadOptions& load,
+                              const BenchOptions& options, const BenchProgress& progress) {
+  return Bench(model, load, options, progress).run();
+}
+
+}  // namespace doppler

@@ -1,0 +1,76 @@
+#include "bench/op_profile.h"
+
+#include <algorithm>
+#include <map>
+
+#include "plan/stage.h"
+
+namespace doppler {
+namespace {
+
+// "q_proj+k_proj+v_proj": what an op computes, without its layer.
+std::string outputs_of(const Plan& plan, const Op& op) {
+  std::string names;
+  for (const ValueId id : op.outputs) {
+    const Stage stage = plan.values[id].stage;
+    if (stage == Stage::kNone) continue;
+    if (!names.empty()) names += '+';
+    names += stage_name(stage);
+  }
+  return names;
+}
+
+}  // namespace
+
+OpProfile::OpProfile(const Plan& plan, const Weights& weights, KvType kv_type)
+    : plan_(plan), weights_(weights), kv_type_(kv_type) {
+  for (const Op& op : plan.ops) {
+    OpRow row;
+    const std::string outputs = outputs_of(plan, op);
+    row.name =
+        outputs.empty() ? std::string(op_name(op.kind)) : fmt::format("{} {}", op_name(op.kind), outputs);
+    by_op_.push_back(std::move(row));
+  }
+}
+
+void OpProfile::begin_step(std::uint64_t tokens, std::uint64_t position) {
+  tokens_ = tokens;
+  position_ = position;
+}
+
+void OpProfile::on_op(std::size_t index, double seconds) {
+  if (index >= by_op_.size()) return;
+  const Op& op = plan_.ops[index];
+  OpRow& row = by_op_[index];
+  ++row.calls;
+  row.seconds += seconds;
+  row.bytes += weight_bytes(plan_, weights_, op, tokens_);
+  // A step of several tokens reads the cache about once: what its last token sees.
+  if (op.kind == OpKind::kAttention && op.layer >= 0)
+    row.bytes +=
+        cache_bytes(plan_.kv_layers[static_cast<std::size_t>(op.layer)], kv_type_, position_ + tokens_ - 1);
+}
+
+std::vector<OpRow> OpProfile::rows() const {
+  std::map<std::string, OpRow> by_name;
+  for (const OpRow& row : by_op_) {
+    OpRow& sum = by_name[row.name];
+    sum.name = row.name;
+    sum.calls += row.calls;
+    sum.seconds += row.seconds;
+    sum.bytes += row.bytes;
+  }
+  std::vector<OpRow> out;
+  for (auto& [name, row] : by_name) out.push_back(std::move(row));
+  std::stable_sort(out.begin(), out.end(),
+                   [](const OpRow& a, const OpRow& b) { return a.seconds > b.seconds; });
+  return out;
+}
+
+double OpProfile::seconds() const {
+  double sum = 0;
+  for (const OpRow& row : by_op_) sum += row.seconds;
+  return sum;
+}
+
+}  // namespace doppler

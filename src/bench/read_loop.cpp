@@ -1,0 +1,39 @@
+#include "bench/read_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace doppler {
+Result<std::unique_ptr<ReadLoop>> ReadLoop::create(std::size_t threads, std::uint64_t bytes) {
+  std::unique_ptr<ReadLoop> loop(new ReadLoop(threads));
+  DOPPLER_ASSIGN(loop->buffer_, LazyFloats::allocate(bytes / sizeof(float)));
+  float* data = loop->buffer_.data();
+  // Written once: pages that never were are all the same zero page.
+  loop->pool_.parallel_for(loop->buffer_.size(), 1 << 20, [&](std::size_t begin, std::size_t end) {
+    std::fill(data + begin, data + end, 1.0f);
+  });
+  return loop;
+}
+
+double ReadLoop::pass() {
+  const auto* words = reinterpret_cast<const std::uint64_t*>(buffer_.data());
+  const std::size_t count = buffer_.size() / 2;
+  constexpr std::size_t kApart = 8;  // sums of two threads on different cache lines
+  std::vector<std::uint64_t> sums(pool_.size() * kApart);
+  const auto start = std::chrono::steady_clock::now();
+  pool_.run([&](std::size_t thread) {
+    const std::size_t begin = count * thread / pool_.size() / 8 * 8,
+                      end = count * (thread + 1) / pool_.size() / 8 * 8;
+    std::uint64_t sum[8] = {};
+    for (std::size_t i = begin; i < end; i += 8) {
+      for (std::size_t j = 0; j < 8; ++j) sum[j] += words[i + j];
+    }
+    for (const std::uint64_t s : sum) sums[thread * kApart] += s;
+  });
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const std::uint64_t s : sums) checksum_ += s;
+  return static_cast<double>(buffer_.size() * sizeof(float)) / seconds;
+}
+
+}  // namespace doppler

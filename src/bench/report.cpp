@@ -1,0 +1,172 @@
+#include "bench/report.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace doppler {
+namespace {
+
+Json to_json(const Summary& s) {
+  return {{"count", s.count}, {"median", s.median}, {"low", s.low},
+          {"high", s.high},   {"min", s.min},       {"max", s.max}};
+}
+
+Json to_json(const OpTable& table, double limit) {
+  Json rows = Json::array();
+  for (const OpRow& row : table.rows) {
+    const double bandwidth = row.seconds > 0 ? static_cast<double>(row.bytes) / row.seconds : 0;
+    rows.push_back({{"op", row.name},
+                    {"calls", row.calls},
+                    {"seconds", row.seconds},
+                    {"share", row.seconds / table.seconds},
+                    {"bytes", row.bytes},
+                    {"bandwidth", bandwidth},
+                    {"share_of_limit", limit > 0 ? bandwidth / limit : 0}});
+  }
+  return {{"phase", table.phase}, {"seconds", table.seconds}, {"rows", std::move(rows)}};
+}
+
+std::string spread(const Summary& s, double scale, int digits) {
+  return fmt::format("{:10.{}f}  {:.{}f}..{:.{}f}", s.median * scale, digits, s.low * scale, digits,
+                     s.high * scale, digits);
+}
+
+std::string name_of(const DecodeResult& line) {
+  return line.sequences > 1 ? fmt::format("decode of {} sequences", line.sequences)
+                            : fmt::format("decode @{}", line.depth);
+}
+
+std::string ops_text(const OpTable& table, double limit) {
+  std::string out = fmt::format("\n{:<40}{:>7} {:>11} {:>7} {:>10} {:>8} {:>9}\n", table.phase + ", by op",
+                                "calls", "ms", "time", "MB", "GB/s", "of limit");
+  for (const OpRow& row : table.rows) {
+    out += fmt::format("  {:<38}{:>7} {:>11.3f} {:>6.1f}%", row.name, row.calls, row.seconds * 1e3,
+                       100 * row.seconds / table.seconds);
+    const double bandwidth = row.seconds > 0 ? static_cast<double>(row.bytes) / row.seconds : 0;
+    if (row.bytes > 0)
+      out += fmt::format(" {:>10.1f} {:>8.2f} {:>8.1f}%", static_cast<double>(row.bytes) / 1e6,
+                         bandwidth / 1e9, 100 * bandwidth / limit);
+    out += '\n';
+  }
+  return out;
+}
+
+// The number at a path of objects, or nothing.
+std::optional<double> number_at(const Json& json, std::initializer_list<const char*> path) {
+  const Json* at = &json;
+  for (const char* key : path) {
+    if (!at->is_object()) return std::nullopt;
+    const auto found = at->find(key);
+    if (found == at->end()) return std::nullopt;
+    at = &*found;
+  }
+  return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
+}
+
+struct Figure {
+  std::string name;
+  double median, low, high;
+};
+
+void add_figure(std::vector<Figure>& out, std::string name, const Json& holder, const char* key) {
+  const auto middle = number_at(holder, {key, "median"}), low = number_at(holder, {key, "low"}),
+             high = number_at(holder, {key, "high"});
+  if (middle && low && high && *low > 0) out.push_back({std::move(name), *middle, *low, *high});
+}
+
+Result<std::vector<Figure>> figures_of(const Json& json) {
+  const auto decode = json.is_object() ? json.find("decode") : json.end();
+  if (!json.is_object() || decode == json.end() || !decode->is_array())
+    return fail(ErrorCode::kCorrupt,
+                "The old measurement is not what doppler bench --json prints. Measure again.");
+  std::vector<Figure> out;
+  for (const Json& line : *decode) {
+    const auto depth = number_at(line, {"depth"}), sequences = number_at(line, {"sequences"});
+    if (!depth || !sequences) continue;
+    const DecodeResult key{.depth = static_cast<std::uint64_t>(*depth),
+                           .sequences = static_cast<std::uint64_t>(*sequences)};
+    add_figure(out, name_of(key), line, "tokens_per_second");
+  }
+  if (const auto prefill = json.find("prefill"); prefill != json.end()) {
+    const double tokens = number_at(*prefill, {"tokens"}).value_or(0);
+    add_figure(out, fmt::format("prefill {}", tokens), *prefill, "tokens_per_second");
+  }
+  add_figure(out, "load, seconds", json, "load_seconds");
+  add_figure(out, "plain read loop", json, "read_bandwidth");
+  return out;
+}
+
+}  // namespace
+
+Json to_json(const BenchResult& r) {
+  Json decode = Json::array(), ops = Json::array();
+  for (const DecodeResult& line : r.decode) {
+    decode.push_back({{"depth", line.depth},
+                      {"sequences", line.sequences},
+                      {"tokens_per_second", to_json(line.tokens_per_second)},
+                      {"step_bytes", line.step_bytes},
+                      {"bandwidth", line.bandwidth},
+                      {"share_of_limit", line.share}});
+  }
+  for (const OpTable& table : r.ops) ops.push_back(to_json(table, r.read_bandwidth.median));
+  return {
+      {"model", r.model},
+      {"date", r.date},
+      {"cpu", r.cpu},
+      {"backend", r.backend},
+      {"threads", r.threads},
+      {"kv_type", r.kv_type},
+      {"load_seconds", to_json(r.load_seconds)},
+      {"cold_token_seconds", r.cold_token_seconds},
+      {"time_to_first_token", {{"prompt_tokens", r.prefill}, {"seconds", to_json(r.first_token_seconds)}}},
+      {"prefill", {{"tokens", r.prefill}, {"tokens_per_second", to_json(r.prefill_tokens_per_second)}}},
+      {"decode", std::move(decode)},
+      {"read_bandwidth", to_json(r.read_bandwidth)},
+      {"memory",
+       {{"peak_bytes", r.peak_bytes},
+        {"file_bytes", r.file_bytes},
+        {"allocated_bytes", r.kv_and_activation_bytes}}},
+      {"ops", std::move(ops)}};
+}
+
+std::string to_text(const BenchResult& r) {
+  std::string out = fmt::format("{}\n{}, backend {}, {} threads, KV cache {}, {}\n", r.model, r.cpu,
+                                r.backend, r.threads, r.kv_type, r.date);
+  out += fmt::format("{:<34}{:>10}  95% interval of {}\n", "", "median", r.first_token_seconds.count);
+  const auto line = [&](const std::string& name, const Summary& s, double scale, int digits) {
+    out += fmt::format("{:<34}{}\n", name, spread(s, scale, digits));
+  };
+  line("load, s", r.load_seconds, 1, 3);
+  out += fmt::format("{:<34}{:10.3f}\n", "load and one token, first time, s", r.cold_token_seconds);
+  line(fmt::format("first token of {}, s", r.prefill), r.first_token_seconds, 1, 3);
+  line(fmt::format("prefill {}, tok/s", r.prefill), r.prefill_tokens_per_second, 1, 1);
+  for (const DecodeResult& d : r.decode) {
+    line(name_of(d) + ", tok/s", d.tokens_per_second, 1, 2);
+    out += fmt::format("{:<34}{:10.2f}  GB/s: a step reads {}; {:.1f}% of the plain loop\n", "",
+                       d.bandwidth / 1e9, human_bytes(d.step_bytes), 100 * d.share);
+  }
+  line("plain read loop, GB/s", r.read_bandwidth, 1e-9, 2);
+  out += fmt::format(
+      "{:<34}{:10.3f}  GB: {:.3f} x the file of {:.3f} GB; {:.3f} GB allocated\n", "peak memory",
+      static_cast<double>(r.peak_bytes) / 1e9,
+      static_cast<double>(r.peak_bytes) / static_cast<double>(std::max<std::uint64_t>(r.file_bytes, 1)),
+      static_cast<double>(r.file_bytes) / 1e9, static_cast<double>(r.kv_and_activation_bytes) / 1e9);
+  for (const OpTable& table : r.ops) out += ops_text(table, r.read_bandwidth.median);
+  return out;
+}
+
+Result<std::string> compare_text(const Json& old, const Json& now) {
+  DOPPLER_ASSIGN(const std::vector<Figure> before, figures_of(old));
+  DOPPLER_ASSIGN(const std::vector<Figure> after, figures_of(now));
+  std::string out = "now over old (interval):\n";
+  for (const Figure& a : after) {
+    const auto b = std::ranges::find(before, a.name, &Figure::name);
+    if (b == before.end()) continue;
+    out += fmt::format("{:<34}{:10.3f}x ({:.3f}..{:.3f})\n", a.name, a.median / b->median, a.low / b->high,
+                       a.high / b->low);
+  }
+  return out;
+}
+
+}  // namespace doppler

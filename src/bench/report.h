@@ -1,0 +1,19 @@
+// A measurement as JSON, as a readable table, and beside an older one.
+#pragma once
+
+#include <string>
+
+#include "base/json.h"
+#include "bench/measure.h"
+
+namespace doppler {
+
+Json to_json(const BenchResult& result);
+std::string to_text(const BenchResult& result);
+
+// Each figure of `now` over the same one of `old`, both as to_json gave them, as lines: "decode @0  1.32x
+// (1.28..1.36)". The bounds divide the intervals' ends crosswise. Figures that only one of them has are left
+// out. Errors: kCorrupt for an `old` that is no such JSON.
+Result<std::string> compare_text(const Json& old, const Json& now);
+
+}  // namespace doppler

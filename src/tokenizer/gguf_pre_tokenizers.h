@@ -1,0 +1,29 @@
+// What the names in tokenizer.ggml.pre stand for: GGUF files name a pre-tokenizer instead of holding it.
+#pragma once
+
+#include <array>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace doppler {
+
+struct GgufPreTokenizer {
+  std::string_view name;
+  // Applied one after the other, each within the pieces of those before it; every match and every gap between
+  // matches is a piece. Empty ones count as absent.
+  std::array<std::string_view, 6> patterns;
+  bool ignore_merges = false;  // a pre-token that is in the vocabulary is taken whole
+  bool add_bos = false;        // where the file has no add_bos_token
+  bool nfc = false;            // the tokenizer normalises to NFC, which GGUF does not store
+};
+
+// One row per name, sorted.
+std::span<const GgufPreTokenizer> gguf_pre_tokenizers();
+
+// Errors: kUnsupported for a name that the table lacks; the message lists those it has.
+Result<const GgufPreTokenizer*> find_gguf_pre_tokenizer(std::string_view name);
+
+}  // namespace doppler
