@@ -157,10 +157,9 @@ class Writer {
       if (!row) return unsupported(row.error().message);
       pre_ = (*row)->name;
       if ((*row)->nfc != normalises_to_nfc(spec_)) {
-        out_.warnings.push_back(
-            fmt::format("The tokenizer {} its text to NFC, but readers of the pre-tokenizer {} {}.",
-                        (*row)->nfc ? "does not normalise" : "normalises", pre_,
-                        (*row)->nfc ? "do" : "do not"));
+        out_.warnings.push_back(fmt::format(
+            "The tokenizer {} its text to NFC, but readers of the pre-tokenizer {} {}.",
+            (*row)->nfc ? "does not normalise" : "normalises", pre_, (*row)->nfc ? "do" : "do not"));
       }
       return {};
     }
@@ -176,8 +175,8 @@ class Writer {
     const std::size_t size = facts_.vocab_size > 0 ? facts_.vocab_size : known;
     if (known > size) {
       out_.warnings.push_back(fmt::format(
-          "The tokenizer has {} tokens but the embedding {} rows; the tokens beyond them are left out.", known,
-          size));
+          "The tokenizer has {} tokens but the embedding {} rows; the tokens beyond them are left out.",
+          known, size));
     }
     tokens_.resize(size);
     types_.assign(size, static_cast<std::int32_t>(PieceType::kUnused));
@@ -246,7 +245,8 @@ class Writer {
 
   void add_id(std::string_view name, std::optional<std::int32_t> id) {
     if (!id || *id < 0 || index(*id) >= types_.size()) return;
-    out_.entries.push_back({fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<std::uint32_t>(*id)});
+    out_.entries.push_back(
+        {fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<std::uint32_t>(*id)});
   }
 
   void add_roles() {

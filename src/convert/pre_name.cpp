@@ -13,9 +13,9 @@ namespace doppler {
 namespace {
 
 // Where several names stand for the same steps: those of widely used models, so that old programs know them.
-constexpr auto kBestKnown = std::to_array<std::string_view>({"gpt-2", "llama-bpe", "qwen2", "gpt-4o", "tekken",
-                                                             "deepseek-v3", "qwen35", "smollm", "command-r",
-                                                             "smaug-bpe", "hunyuan", "olmo", "falcon"});
+constexpr auto kBestKnown = std::to_array<std::string_view>(
+    {"gpt-2", "llama-bpe", "qwen2", "gpt-4o", "tekken", "deepseek-v3", "qwen35", "smollm", "command-r",
+     "smaug-bpe", "hunyuan", "olmo", "falcon"});
 
 constexpr std::string_view kDigit = R"(\p{N})", kDigits = R"(\p{N}+)";
 
@@ -90,9 +90,8 @@ Result<const GgufPreTokenizer*> name_pre_tokenizer(const TokenizerSpec& spec) {
   if (best != nullptr) return best;
   std::vector<std::string> quoted;
   for (const std::string_view pattern : patterns) quoted.push_back(printable(pattern, 400));
-  return fail(ErrorCode::kUnsupported,
-              "No GGUF pre-tokenizer has the tokenizer's patterns ({}){}.", join(quoted, " then "),
-              spec.ignore_merges ? " with ignore_merges" : "");
+  return fail(ErrorCode::kUnsupported, "No GGUF pre-tokenizer has the tokenizer's patterns ({}){}.",
+              join(quoted, " then "), spec.ignore_merges ? " with ignore_merges" : "");
 }
 
 }  // namespace doppler
