@@ -41,8 +41,8 @@ struct BackendOptions {
   std::uint32_t slots = 1;
   std::uint32_t max_step_tokens = 256;  // tokens in one step; longer prompts come in several
   std::vector<std::string> disabled_passes;
-  // How keys and values are stored; nothing: f16 if any weight is quantised, else f32 (a cache as fine as the
-  // weights). The reference backend always takes f32.
+  // How keys and values are stored; nothing: f32 if weights are floats or `exact` is set, else f16 (a cache
+  // as fine as the products). The reference backend always takes f32.
   std::optional<KvType> kv_type;
   // Multiplies quantised weights with float activations instead of rounding those to 8 bits: slower.
   bool exact = false;
@@ -58,12 +58,21 @@ class OpObserver {
   virtual void on_op(std::size_t index, double seconds) = 0;
 };
 
+// How coarse a backend's arithmetic is on purpose; whoever compares it allows for that.
+enum class Rounding : std::uint8_t {
+  kFloat,      // float32 throughout
+  kHalfCache,  // keys and values in f16
+  kEightBits,  // activations, or keys and values, in blocks of 8-bit numbers
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual const Plan& plan() const = 0;
   virtual const BackendOptions& options() const = 0;
+
+  virtual Rounding rounding() const { return Rounding::kFloat; }
 
   // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until
   // the next step. `tap` may be null. A step that check_step refuses changes nothing.

@@ -74,8 +74,8 @@ Result<ChatTemplate> load_chat_template(const std::filesystem::path& folder,
 // Errors: those of the folder's, and kCorrupt for values that are no texts.
 Result<ChatTemplate> load_chat_template(const GgufMetadata& metadata, const TemplateChoice& choice = {});
 
-// The texts of all templates of a Hugging Face folder by name ("default" is the main one), not compiled; empty
-// if it has none. Errors: kIo, kCorrupt (files that hold them but are no JSON).
+// The texts of all templates of a Hugging Face folder by name ("default" is the main one), not compiled;
+// empty if it has none. Errors: kIo, kCorrupt (files that hold them but are no JSON).
 Result<std::map<std::string, std::string>> read_chat_templates(const std::filesystem::path& folder);
 
 // The texts of the special tokens that a folder's tokenizer_config.json and special_tokens_map.json name, as

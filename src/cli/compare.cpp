@@ -94,6 +94,13 @@ std::string to_text(const Comparison& comparison, bool all) {
   return text + "\n";
 }
 
+const TensorView* first_quantised(const Model& model) {
+  for (const auto& [name, tensor] : model.files.tensors.tensors()) {
+    if (is_quantised(tensor.dtype)) return &tensor;
+  }
+  return nullptr;
+}
+
 Result<int> compare(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Recording recording, open_recording(arguments.reference));
   DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
@@ -112,6 +119,15 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
     DOPPLER_TRY(print_json(to_json(comparison, backend->name())));
   else
     DOPPLER_TRY(print(fmt::format("{}: {}", backend->name(), to_text(comparison, arguments.all))));
+  if (!given.json && !comparison.agrees()) {
+    if (const TensorView* weight = first_quantised(model)) {
+      fmt::print(
+          stderr,
+          "The weights are quantised ({} in {}), so a recording of the float model differs. To check the "
+          "backend, record these weights: doppler record {} --backend reference.\n",
+          dtype_name(weight->dtype), weight->name, arguments.model);
+    }
+  }
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 

@@ -25,6 +25,18 @@ constexpr std::array<ToleranceRow, 2> kTolerances = {{
     {"cpu", 2e-4, 1e-3},
 }};
 
+// Backends that round on purpose. Measured on the fixtures, whose two or three layers of random weights pass
+// errors on like real ones: the worst stage lies 1.1e-3 (f16 cache) and 0.075 (8-bit blocks) from the
+// reference.
+struct RoundingRow {
+  Rounding rounding;
+  double tolerance;
+};
+constexpr std::array<RoundingRow, 2> kRoundings = {{
+    {Rounding::kHalfCache, 4e-3},
+    {Rounding::kEightBits, 0.15},
+}};
+
 // Stages that some models' modules compute in one tensor; ours are its columns, in this order.
 struct Composite {
   std::string_view name;
@@ -312,8 +324,19 @@ class Runner {
   std::size_t next_ = 0;
 };
 
+// True if the wanted id is the likeliest, or lies within `slack` of it, as a share of the largest logit.
+bool chooses(std::span<const float> logits, std::int32_t wanted, double slack) {
+  const std::int32_t best = argmax(logits);
+  if (best == wanted) return true;
+  double largest = 0;
+  for (const float logit : logits) largest = std::max(largest, std::abs(static_cast<double>(logit)));
+  const double behind =
+      static_cast<double>(logits[static_cast<std::size_t>(best)]) - logits[static_cast<std::size_t>(wanted)];
+  return behind < slack * largest;
+}
+
 void compare_decode_row(Comparison& result, const TensorView& recorded, std::size_t step,
-                        std::span<const float> logits, std::int32_t wanted) {
+                        std::span<const float> logits, std::int32_t wanted, double slack) {
   StageComparison& c = *result.decode;
   std::vector<float> row(logits.size());
   double worst = std::numeric_limits<double>::infinity();
@@ -329,15 +352,18 @@ void compare_decode_row(Comparison& result, const TensorView& recorded, std::siz
   if (error > c.error) c.error = error, c.worst_token = step;
   if (error > c.tolerance && !c.first_bad_token) c.first_bad_token = step;
   ++c.tokens;
-  if (argmax(logits) == wanted) ++result.top1_equal;
+  if (chooses(logits, wanted, slack)) ++result.top1_equal;
 }
 
 }  // namespace
 
-double stage_tolerance(std::string_view backend, const ModelSpec& spec) {
+double stage_tolerance(const Backend& backend, const ModelSpec& spec) {
+  for (const RoundingRow& row : kRoundings) {
+    if (row.rounding == backend.rounding()) return row.tolerance;
+  }
   const bool softcapped = !spec.layers.empty() && spec.layers.front().attention.softcap > 0;
   for (const ToleranceRow& row : kTolerances) {
-    if (row.backend == backend) return softcapped ? row.softcapped : row.plain;
+    if (row.backend == backend.name()) return softcapped ? row.softcapped : row.plain;
   }
   return softcapped ? 1e-3 : 2e-4;
 }
@@ -361,7 +387,7 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
         "recording belongs to this model.",
         describe_shape(recorded->shape), vocab);
   }
-  const double tolerance = options.tolerance > 0 ? options.tolerance : stage_tolerance(backend.name(), spec);
+  const double tolerance = options.tolerance > 0 ? options.tolerance : stage_tolerance(backend, spec);
   Comparer comparer(backend.plan(), recording, tolerance);
   DOPPLER_TRY(comparer.prepare());
   Runner runner(backend, recording, options);
@@ -372,7 +398,9 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   if (recording.greedy_ids.empty()) return result;
   // The first greedy id is the prompt's own answer; each further one follows from feeding the one before it.
   result.decode_steps = recording.greedy_ids.size();
-  if (argmax(logits.last(vocab)) == recording.greedy_ids[0]) ++result.top1_equal;
+  // Coarse arithmetic may turn a choice whose margin is within its error.
+  const double slack = backend.rounding() == Rounding::kFloat ? 0 : tolerance;
+  if (chooses(logits.last(vocab), recording.greedy_ids[0], slack)) ++result.top1_equal;
   if (recorded != nullptr) {
     result.decode =
         StageComparison{.key = "decode_logits", .stage = Stage::kLogitsFinal, .tolerance = tolerance};
@@ -385,8 +413,8 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   for (std::size_t step = 0; step + 1 < recording.greedy_ids.size(); ++step) {
     DOPPLER_ASSIGN(logits, runner.run(std::span(&recording.greedy_ids[step], 1), nullptr));
     if (recorded != nullptr)
-      compare_decode_row(result, *recorded, step, logits.last(vocab), recording.greedy_ids[step + 1]);
-    else if (argmax(logits.last(vocab)) == recording.greedy_ids[step + 1])
+      compare_decode_row(result, *recorded, step, logits.last(vocab), recording.greedy_ids[step + 1], slack);
+    else if (chooses(logits.last(vocab), recording.greedy_ids[step + 1], slack))
       ++result.top1_equal;
   }
   return result;

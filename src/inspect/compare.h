@@ -30,6 +30,7 @@ struct StageComparison {
 
 struct Comparison {
   std::vector<StageComparison> stages;  // in the order in which a step computes them
+  // Where a backend rounds on purpose, a choice within its tolerance of the likeliest counts as equal.
   std::size_t decode_steps = 0, top1_equal = 0;
   std::optional<StageComparison> decode;  // the logits of all decode steps
   // Null if everything agrees.
@@ -44,7 +45,7 @@ struct CompareOptions {
 };
 
 // Allowed error of a stage, as a share of its largest value, for a backend and a model.
-double stage_tolerance(std::string_view backend, const ModelSpec& spec);
+double stage_tolerance(const Backend& backend, const ModelSpec& spec);
 
 // The backend needs two slots for a companion. Errors: kMismatch for a recording of another model (ids
 // outside the vocabulary, widths that differ, unknown stages), kLimit for one longer than the context.

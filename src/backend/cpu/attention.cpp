@@ -202,8 +202,8 @@ void Attention::run_split(const Work& work) {
       const std::size_t count = work.last_chunk(token) - work.first_chunk(token) + 1;
       const State state(partials_.data() + pair * chunks * floats, work.group);
       for (std::size_t c = 1; c < count; ++c) {
-        merge(*kernels_, state, State(partials_.data() + (pair * chunks + c) * floats, work.group), work.group,
-              work.a.head_dim);
+        merge(*kernels_, state, State(partials_.data() + (pair * chunks + c) * floats, work.group),
+              work.group, work.a.head_dim);
       }
       finish(state, work.group, work.a.head_dim, work.call.out + work.head_place(token, kv_head));
     }

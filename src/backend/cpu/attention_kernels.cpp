@@ -153,14 +153,15 @@ Runs runs_of(const AttentionCall& call) {
 }
 
 // kHeads x kPositions scores, as many as a multiple of a vector. Asks for the next tile's keys and these
-// positions' values on the way: one token reads each of them once, from far away, and hardware follows streams
-// of a head's few lines badly. Both go to L2.
+// positions' values on the way: one token reads each of them once, from far away, and hardware follows
+// streams of a head's few lines badly. Both go to L2.
 template <class Row, std::size_t kHeads, std::size_t kPositions>
 HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const std::uint8_t* keys,
                            const std::uint8_t* values, std::size_t count, float* scores) {
   constexpr std::size_t kSums = kHeads * kPositions, kPadded = (kSums + kLanes - 1) / kLanes * kLanes;
   const D d;
-  const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim), whole = dim / kLanes * kLanes;
+  const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim),
+                    whole = dim / kLanes * kLanes;
   V sum[kPadded];
   DOPPLER_UNROLL for (std::size_t i = 0; i < kPadded; ++i) sum[i] = hn::Zero(d);
   for (std::size_t i = 0; i < whole; i += kLanes) {
@@ -178,8 +179,8 @@ HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, cons
   if (whole < dim) {
     DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
       const V key = load_last<Row>(keys + p * row_bytes, dim, whole);
-      DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[h * kPositions + p] = hn::MulAdd(
-          load_some(queries + h * dim + whole, dim - whole), key, sum[h * kPositions + p]);
+      DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[h * kPositions + p] =
+          hn::MulAdd(load_some(queries + h * dim + whole, dim - whole), key, sum[h * kPositions + p]);
     }
   }
   HWY_ALIGN float tile[kPadded];

@@ -48,6 +48,7 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
 
 KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights) {
   if (options.kv_type) return *options.kv_type;
+  if (options.exact) return KvType::kF32;
   for (const Op& op : plan.ops) {
     for (const WeightId id : op.weights) {
       if (is_quantised(weights[id].dtype)) return KvType::kF16;
@@ -84,6 +85,10 @@ class CpuBackend final : public Backend {
   std::string_view name() const override { return "cpu"; }
   const Plan& plan() const override { return plan_; }
   const BackendOptions& options() const override { return options_; }
+  Rounding rounding() const override {
+    if (weight_memory_.bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
+    return cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
+  }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
 

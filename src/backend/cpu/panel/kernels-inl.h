@@ -131,9 +131,9 @@ DOPPLER_INLINE I group_dot(const I* codes, const ActivationBlock& x, std::size_t
   return Lanes::template dot<F::kLargest, kCodes>(sum, codes, x.q + 4 * first);
 }
 
-// Codes of 8 bits where the instruction set has no product of them with signed numbers: they lose their offset
-// and are multiplied as signed numbers, one vector of codes with all tokens before the next, since registers
-// would not hold eight of them and their magnitudes.
+// Codes of 8 bits where the instruction set has no product of them with signed numbers: they lose their
+// offset and are multiplied as signed numbers, one vector of codes with all tokens before the next, since
+// registers would not hold eight of them and their magnitudes.
 template <class F>
 constexpr bool kSignedCodes = F::kOffsetShift == 7 && !Lanes::kUnsignedWide;
 

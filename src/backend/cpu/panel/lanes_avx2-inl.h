@@ -94,9 +94,7 @@ struct Lanes {
     return _mm256_set1_epi32(four);
   }
   // For codes of 8 bits without VNNI: |w| times a with w's sign. Two products of 128 * 127 fit 16 bits.
-  DOPPLER_INLINE I without_offset(I codes) {
-    return _mm256_xor_si256(codes, _mm256_set1_epi8(INT8_MIN));
-  }
+  DOPPLER_INLINE I without_offset(I codes) { return _mm256_xor_si256(codes, _mm256_set1_epi8(INT8_MIN)); }
   DOPPLER_INLINE I magnitude(I w) { return _mm256_abs_epi8(w); }
   DOPPLER_INLINE I add_signed(I sum, I w, I magnitude, const std::int8_t* q) {
     const I pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(broadcast(q), w));

@@ -80,9 +80,7 @@ struct Lanes {
     return _mm512_set1_epi32(four);
   }
   // For codes of 8 bits without VNNI: |w| times a with w's sign. Two products of 128 * 127 fit 16 bits.
-  DOPPLER_INLINE I without_offset(I codes) {
-    return _mm512_xor_si512(codes, _mm512_set1_epi8(INT8_MIN));
-  }
+  DOPPLER_INLINE I without_offset(I codes) { return _mm512_xor_si512(codes, _mm512_set1_epi8(INT8_MIN)); }
   DOPPLER_INLINE I magnitude(I w) { return _mm512_abs_epi8(w); }
   DOPPLER_INLINE I add_signed(I sum, I w, I magnitude, const std::int8_t* q) {
     const I a = broadcast(q);
