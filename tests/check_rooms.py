@@ -15,7 +15,7 @@ MAY_USE = {
     "backend": ["base", "quant", "model", "plan"],
     "engine": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend"],
     "inspect": ["base", "quant", "formats", "model", "plan", "backend"],
-    "convert": ["base", "quant", "formats"],
+    "convert": ["base", "quant", "formats", "tokenizer", "chat", "model"],
     "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect"],
     "cli": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",
             "convert", "bench"],

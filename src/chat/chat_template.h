@@ -3,6 +3,7 @@
 
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -72,6 +73,10 @@ Result<ChatTemplate> load_chat_template(const std::filesystem::path& folder,
 // The template of a GGUF file: tokenizer.chat_template, or by name tokenizer.chat_template.NAME.
 // Errors: those of the folder's, and kCorrupt for values that are no texts.
 Result<ChatTemplate> load_chat_template(const GgufMetadata& metadata, const TemplateChoice& choice = {});
+
+// The texts of all templates of a Hugging Face folder by name ("default" is the main one), not compiled; empty
+// if it has none. Errors: kIo, kCorrupt (files that hold them but are no JSON).
+Result<std::map<std::string, std::string>> read_chat_templates(const std::filesystem::path& folder);
 
 // The texts of the special tokens that a folder's tokenizer_config.json and special_tokens_map.json name, as
 // templates are handed them: {"bos_token": "<s>", …}. Empty if there is neither. Errors: kCorrupt (not JSON),

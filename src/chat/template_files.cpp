@@ -168,6 +168,13 @@ Result<OrderedJson> read_special_tokens(const fs::path& folder) {
   return tokens;
 }
 
+Result<std::map<std::string, std::string>> read_chat_templates(const fs::path& folder) {
+  DOPPLER_ASSIGN(Templates templates, read_templates(folder));
+  std::map<std::string, std::string> texts;
+  for (auto& [name, found] : templates) texts[name] = std::move(found.source);
+  return texts;
+}
+
 Result<ChatTemplate> load_chat_template(const fs::path& folder, const TemplateChoice& choice) {
   DOPPLER_ASSIGN(const Templates templates, read_templates(folder));
   if (templates.empty()) {

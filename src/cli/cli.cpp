@@ -14,7 +14,7 @@
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 9> kCommands = {{
+  static constexpr std::array<CommandInfo, 10> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
       {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},
@@ -22,6 +22,7 @@ std::span<const CommandInfo> all_commands() {
       {"record", "write every stage of a run to a file", add_record},
       {"compare", "check a model against a recording, stage by stage", add_compare},
       {"bench", "measure speed against the machine's limits, or the loss on a text", add_bench},
+      {"convert", "write a model as a GGUF file, quantised to any type", add_convert},
       {"synth", "write a model file with random weights of a published shape, for measuring", add_synth},
       {"completion", "print a completion script for bash, zsh or fish", add_completion},
   }};

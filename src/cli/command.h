@@ -35,6 +35,7 @@ Run add_tokenize(CLI::App& command, SettingFlags& given);
 Run add_record(CLI::App& command, SettingFlags& given);
 Run add_compare(CLI::App& command, SettingFlags& given);
 Run add_bench(CLI::App& command, SettingFlags& given);
+Run add_convert(CLI::App& command, SettingFlags& given);
 Run add_synth(CLI::App& command, SettingFlags& given);
 Run add_completion(CLI::App& command, SettingFlags& given);
 
@@ -55,7 +56,8 @@ class ProgressBar {
   const bool terminal_;
 };
 
-// Ctrl-C cancels the token while this lives; a second Ctrl-C ends the program as usual.
+// Ctrl-C, and what ends a program from outside (SIGTERM, a closed terminal), cancels the token while this
+// lives; the second of its kind ends the program as usual.
 class InterruptGuard {
  public:
   explicit InterruptGuard(CancelToken token);

@@ -44,6 +44,8 @@ ProgressBar::~ProgressBar() {
 
 namespace {
 
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
+
 // What the signal handler may touch: a pointer that is set before the handler is.
 std::atomic<CancelToken*> g_interrupted{nullptr};
 
@@ -58,11 +60,20 @@ InterruptGuard::InterruptGuard(CancelToken token) : token_(std::move(token)) {
   struct sigaction action{};
   action.sa_handler = on_interrupt;
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second Ctrl-C is the system's
-  ::sigaction(SIGINT, &action, nullptr);
+  for (const int signal : kEndingSignals) {
+    // What the caller has switched off stays off, as nohup does with SIGHUP.
+    struct sigaction old{};
+    ::sigaction(signal, nullptr, &old);
+    if (old.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
+  }
 }
 
 InterruptGuard::~InterruptGuard() {
-  std::signal(SIGINT, SIG_DFL);
+  for (const int signal : kEndingSignals) {
+    struct sigaction now{};
+    ::sigaction(signal, nullptr, &now);
+    if (now.sa_handler == on_interrupt) std::signal(signal, SIG_DFL);
+  }
   g_interrupted = nullptr;
 }
 

@@ -219,6 +219,13 @@ MixChoice mixed(const Mix& mix, const MixModel& model, std::string_view name) {
 
 }  // namespace
 
+std::string_view role_name(TensorRole role) {
+  constexpr std::array<std::string_view, 10> kNames = {"head",     "embedding", "queries",          "keys",
+                                                       "values",   "qkv",       "attention output", "experts",
+                                                       "ffn down", "other"};
+  return kNames[static_cast<std::size_t>(role)];
+}
+
 std::span<const Mix> all_mixes() {
   return kMixes;
 }

@@ -69,6 +69,7 @@ struct MixChoice {
 };
 
 std::span<const Mix> all_mixes();
+std::string_view role_name(TensorRole role);
 
 // By name, in any case; Q3_K, Q4_K and Q5_K mean their _M mix. Errors: kUsage, naming the nearest or listing
 // all.

@@ -5,10 +5,10 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <variant>
 #include <vector>
 
 #include "base/result.h"
+#include "convert/metadata.h"
 #include "convert/mix.h"
 #include "quant/tensor.h"
 
@@ -31,10 +31,6 @@ Result<const ModelShape*> find_shape(std::string_view name);
 
 MixModel mix_model(const ModelShape& shape);
 
-struct MetadataEntry {
-  std::string key;
-  std::variant<std::string, std::uint32_t, float> value;
-};
 // Everything a reader needs to run the model, without a vocabulary: tokenizer.ggml.model is "none".
 std::vector<MetadataEntry> shape_metadata(const ModelShape& shape, const Mix& mix);
 

@@ -86,14 +86,6 @@ void fill_row(const ModelShape& shape, const Stored& stored, std::uint64_t seed,
   }
 }
 
-Status add_entry(GgufWriter& writer, const MetadataEntry& entry) {
-  if (const auto* text = std::get_if<std::string>(&entry.value))
-    return writer.add<std::string_view>(entry.key, *text);
-  if (const auto* count = std::get_if<std::uint32_t>(&entry.value))
-    return writer.add<std::uint32_t>(entry.key, *count);
-  return writer.add<float>(entry.key, std::get<float>(entry.value));
-}
-
 // Makes and writes tensors piece by piece.
 class Producer {
  public:

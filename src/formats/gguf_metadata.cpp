@@ -1,6 +1,8 @@
 #include "formats/gguf_metadata.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -203,7 +205,11 @@ Result<std::optional<double>> GgufMetadata::get_number(std::string_view key) con
   }
   const auto number = read_float(entry->type, entry->value);
   if (!number || !std::isfinite(*number)) return wrong_type(*entry, "a finite number");
-  return *number;
+  if (entry->type == GgufType::kF64) return *number;
+  const std::string shortest = fmt::format("{}", static_cast<float>(*number));
+  double meant = *number;
+  std::from_chars(shortest.data(), shortest.data() + shortest.size(), meant);
+  return meant;
 }
 
 Result<std::optional<bool>> GgufMetadata::get_bool(std::string_view key) const {

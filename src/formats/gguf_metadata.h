@@ -44,7 +44,8 @@ class GgufArray {
 // Keys and values stay in the file's bytes; a copy of this keeps a mapped file alive.
 //
 // Getters: nothing when the key is absent; kCorrupt with key and value when the type is another. Integers of
-// any width convert if they fit; get_number also takes integers, and refuses NaN and infinity.
+// any width convert if they fit; get_number also takes integers, and refuses NaN and infinity. An f32 becomes
+// the shortest decimal that rounds to it, because that is what its writer had: 1e-06, not 9.99999997e-07.
 class GgufMetadata {
  public:
   struct Entry {

@@ -126,7 +126,9 @@ Result<std::optional<ConfigReader>> ConfigReader::get_object(std::string_view ke
   DOPPLER_ASSIGN(const Json* const value, find(*this, key));
   if (value == nullptr) return std::optional<ConfigReader>();
   if (!value->is_object()) return wrong(where(key), *value, "an object");
-  return std::optional(ConfigReader(*value, where(key)));
+  ConfigReader object(*value, where(key), origins_);
+  object.path_ = fmt::format("{}{}.", path_, key);
+  return std::optional(std::move(object));
 }
 
 Result<std::optional<std::vector<std::string>>> ConfigReader::get_strings(std::string_view key) const {
@@ -141,7 +143,19 @@ Result<std::optional<std::vector<double>>> ConfigReader::get_numbers(std::string
   return get_list(*this, key, as_number, kNumber);
 }
 
+const KeyOrigin* ConfigReader::origin(std::string_view key) const {
+  if (origins_ == nullptr) return nullptr;
+  const auto found = origins_->find(path_ + std::string(key));
+  return found == origins_->end() ? nullptr : &found->second;
+}
+
+std::string ConfigReader::name(std::string_view key) const {
+  const KeyOrigin* from = origin(key);
+  return from != nullptr ? from->name : std::string(key);
+}
+
 std::string ConfigReader::where(std::string_view key) const {
+  if (const KeyOrigin* from = origin(key)) return from->source;
   const bool nested = source_.find(": ") != std::string::npos;
   return fmt::format("{}{}{}", source_, nested ? "." : ": ", printable(key));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -12,6 +13,13 @@
 
 namespace doppler {
 
+// Where a value of a translated description stands in the original: a GGUF key, for example.
+struct KeyOrigin {
+  std::string name;    // as the original spells it: "llama.block_count"
+  std::string source;  // for `doppler inspect`: "gguf: llama.block_count", "derived: ..."
+};
+using KeyOrigins = std::map<std::string, KeyOrigin, std::less<>>;  // by path: "rope_scaling.factor"
+
 // One JSON object of a model's description, with the name of its file. Refers to the object: it must outlive
 // the reader. A key may be a path into nested objects ("rope_parameters.rope_theta"); a key that itself
 // contains the dots is preferred. Null counts as absent, as in Python's config.get().
@@ -20,8 +28,10 @@ namespace doppler {
 class ConfigReader {
  public:
   // `source` names the object in messages: "config.json", or "config.json: text_config" for a nested one.
-  ConfigReader(const Json& object, std::string source) : object_(&object), source_(std::move(source)) {}
-  ConfigReader(Json&& object, std::string source) = delete;
+  // `origins`, which must outlive the reader too, name the keys of an object that was translated.
+  ConfigReader(const Json& object, std::string source, const KeyOrigins* origins = nullptr)
+      : object_(&object), source_(std::move(source)), origins_(origins) {}
+  ConfigReader(Json&& object, std::string source, const KeyOrigins* origins = nullptr) = delete;
 
   bool has(std::string_view key) const;  // present and not null
 
@@ -38,14 +48,19 @@ class ConfigReader {
 
   // "config.json: rope_parameters.rope_theta"
   std::string where(std::string_view key) const;
+  // The key as the file spells it: itself, if nothing was translated.
+  std::string name(std::string_view key) const;
   // The object's own keys, sorted.
   std::vector<std::string> keys() const;
   const std::string& source() const { return source_; }
   const Json& json() const { return *object_; }
 
  private:
+  const KeyOrigin* origin(std::string_view key) const;
   const Json* object_;
   std::string source_;
+  const KeyOrigins* origins_ = nullptr;
+  std::string path_;  // of the object inside the description, with a dot at its end
 };
 
 }  // namespace doppler

@@ -151,11 +151,6 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::filesystem::path&
     const auto size = byte_size(entry.dtype, entry.shape);
     const auto begin = end.get();
     end = size ? end + *size : Checked(0) - 1;
-    if (is_quantised(entry.dtype)) {
-      return fail(ErrorCode::kUsage,
-                  "The tensor {} has the type {}, which safetensors does not know. Write a GGUF file.",
-                  printable(entry.name), dtype_name(entry.dtype));
-    }
     if (!end.valid()) {
       return fail(ErrorCode::kUsage,
                   "The tensor {} ({}, {}) has no size in whole bytes below 2^64. Choose another shape.",

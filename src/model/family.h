@@ -6,20 +6,36 @@
 
 #include "base/result.h"
 #include "formats/model_files.h"
+#include "model/gguf_config.h"
 #include "model/spec.h"
 #include "model/spec_builder.h"
 #include "model/weights.h"
 
 namespace doppler {
 
+// How GGUF files spell a family: llama.cpp's converter decides. Their keys are the same for every family and
+// become config.json's (gguf_config.cpp); what remains is here.
+struct GgufRule {
+  std::string_view architecture;  // general.architecture
+  std::span<const WeightName> weight_names;
+  // Two families share an architecture: this one has the key (after "ARCHITECTURE.") with a value above 0.
+  std::string_view distinguishing_key = {};
+  // The converter puts the two rows of each rotary pair of Q and K side by side; loading puts them back.
+  bool paired_rows = false;
+  Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
+};
+
 struct FamilyRule {
   std::string_view name;
   std::span<const std::string_view> model_types;  // config.json: model_type
   Status (*fill)(SpecBuilder& builder);           // reads everything but the special ids
   std::span<const WeightName> weight_names;
+  GgufRule gguf;
 };
 
 std::span<const FamilyRule* const> all_families();
+// Null if there is none of that name.
+const FamilyRule* family_named(std::string_view name);
 
 // A model ready to be planned: its files stay mapped as long as this lives.
 struct Model {
@@ -30,6 +46,10 @@ struct Model {
 
 // The spec of a config.json (with text_config inside, if it is a multimodal one) and generation_config.json.
 Result<ModelSpec> read_spec(const Json& config, const Json* generation_config);
+
+// The spec of a GGUF file; the tensors say what keys do not (tied head, biases, rope divisors). Errors as
+// those of read_spec; kMismatch for a vocabulary that contradicts the embedding.
+Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore& tensors);
 
 // Opens, reads and binds. Errors: those of open_model_files, read_spec and bind_weights.
 Result<Model> load_model(const std::filesystem::path& path);

@@ -71,6 +71,10 @@ RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context) {
       scale_yarn(spec, table.inverse_frequency);
       table.magnitude = s.attention_factor;
       break;
+    case RopeScalingKind::kDivisors:
+      for (std::size_t i = 0; i < table.inverse_frequency.size(); ++i)
+        table.inverse_frequency[i] /= s.divisors[i];
+      break;
     case RopeScalingKind::kLongRope: {
       const auto& factors =
           static_cast<double>(context) > s.original_context ? s.long_factor : s.short_factor;

@@ -13,7 +13,8 @@ std::string_view name_of(RopeLayout layout) {
 }
 
 std::string_view name_of(RopeScalingKind kind) {
-  static constexpr std::array<std::string_view, 5> kNames = {"none", "linear", "llama3", "yarn", "longrope"};
+  static constexpr std::array<std::string_view, 6> kNames = {"none", "linear",   "llama3",
+                                                             "yarn", "longrope", "divisors"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -15,7 +15,7 @@ enum class AttentionKind { kFull, kSliding };
 // Hugging Face stores them, or (2i, 2i + 1).
 enum class RopeLayout { kHalf, kInterleaved };
 
-enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn, kLongRope };
+enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn, kLongRope, kDivisors };
 
 // Parameters of the scaling kinds, named as config.json names them; each kind reads only its own.
 struct RopeScaling {
@@ -28,6 +28,7 @@ struct RopeScaling {
   bool truncate = true;                  // yarn: round the correction range outwards
   double attention_factor = 1;           // yarn, longrope: multiplies cos and sin
   std::vector<double> short_factor, long_factor;  // longrope, one divisor per rotary pair
+  std::vector<double> divisors;                   // divisors (GGUF's rope_freqs), one per rotary pair
   bool operator==(const RopeScaling&) const = default;
 };
 
@@ -78,11 +79,12 @@ struct LayerSpec {
 struct SpecSource {
   std::string path;    // "layers[0..4].attention.window"
   std::string value;   // "512"
-  std::string source;  // "config.json: sliding_window", "default of the gemma3 family", "derived: ..."
+  std::string source;  // "config.json: sliding_window", "gguf: llama.block_count", "derived: ..."
 };
 
 struct ModelSpec {
   std::string family;
+  std::string described_by = "config.json";  // what the spec was read from, for messages
   std::uint32_t vocab_size = 0;
   std::uint32_t hidden = 0;
   std::uint32_t context_length = 0;  // positions the model was made for

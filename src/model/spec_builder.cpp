@@ -14,6 +14,8 @@ namespace {
 constexpr std::uint64_t kMaxSize = (std::uint64_t{1} << 31) - 1;
 // The deepest published decoders have about 130 layers; the bound keeps a lying config from allocating.
 constexpr std::uint64_t kMaxLayers = 4096;
+// The widest published heads have 512 dims.
+constexpr std::uint32_t kMaxHeadDim = 8192;
 
 std::string number_text(double value) {
   return fmt::format("{}", value);
@@ -46,12 +48,12 @@ Result<std::uint32_t> SpecBuilder::get_uint(std::string_view path, std::string_v
   if (!read && !fallback) {
     return fail(ErrorCode::kCorrupt,
                 "The {} has no {}, which the {} family needs. Check that it belongs to the model.",
-                config_.source(), key, spec_.family);
+                config_.source(), config_.name(key), spec_.family);
   }
   const std::uint64_t value = read ? *read : *fallback;
   if (value > kMaxSize || (value == 0 && !zero_allowed)) {
     return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but it must lie between {} and {}. Correct it.",
-                config_.source(), key, value, zero_allowed ? 0 : 1, kMaxSize);
+                config_.source(), config_.name(key), value, zero_allowed ? 0 : 1, kMaxSize);
   }
   note(std::string(path), std::to_string(value), read ? config_.where(key) : default_source_);
   return static_cast<std::uint32_t>(value);
@@ -63,7 +65,7 @@ Result<double> SpecBuilder::get_number(std::string_view path, std::string_view k
   if (!read && !fallback) {
     return fail(ErrorCode::kCorrupt,
                 "The {} has no {}, which the {} family needs. Check that it belongs to the model.",
-                config_.source(), key, spec_.family);
+                config_.source(), config_.name(key), spec_.family);
   }
   const double value = read ? *read : *fallback;
   note(std::string(path), number_text(value), read ? config_.where(key) : default_source_);
@@ -114,6 +116,7 @@ Result<std::uint32_t> get_or_derive(SpecBuilder& builder, const std::string& pat
 }
 
 Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults, AttentionSpec& attention) {
+  const ConfigReader& config = builder.config();
   const std::uint32_t hidden = builder.spec().hidden;
   DOPPLER_ASSIGN(attention.heads,
                  builder.get_uint("attention.heads", "num_attention_heads", defaults.num_attention_heads));
@@ -121,32 +124,33 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
                  get_or_derive(builder, "attention.kv_heads", "num_key_value_heads",
                                defaults.num_key_value_heads, attention.heads, "num_attention_heads"));
   if (!builder.config().has("head_dim") && !defaults.head_dim && hidden % attention.heads != 0) {
-    return fail(
-        ErrorCode::kCorrupt,
-        "The {} says hidden_size = {} and num_attention_heads = {}, but without head_dim the first must be a "
-        "multiple of the second. Correct it.",
-        builder.config().source(), hidden, attention.heads);
+    return fail(ErrorCode::kCorrupt,
+                "The {} says {} = {} and {} = {}, but without {} the first must be a multiple of the second. "
+                "Correct it.",
+                config.source(), config.name("hidden_size"), hidden, config.name("num_attention_heads"),
+                attention.heads, config.name("head_dim"));
   }
   DOPPLER_ASSIGN(attention.head_dim,
                  get_or_derive(builder, "attention.head_dim", "head_dim", defaults.head_dim,
                                hidden / attention.heads, "hidden_size / num_attention_heads"));
   if (attention.heads % attention.kv_heads != 0) {
-    return fail(ErrorCode::kCorrupt,
-                "The {} says num_attention_heads = {} and num_key_value_heads = {}, but the first must be a "
-                "multiple of "
-                "the second. Correct it.",
-                builder.config().source(), attention.heads, attention.kv_heads);
+    return fail(
+        ErrorCode::kCorrupt,
+        "The {} says {} = {} and {} = {}, but the first must be a multiple of the second. Correct it.",
+        config.source(), config.name("num_attention_heads"), attention.heads,
+        config.name("num_key_value_heads"), attention.kv_heads);
   }
   if (attention.head_dim % 2 != 0) {
     return fail(ErrorCode::kCorrupt,
-                "The head_dim {} is odd, but rotary embedding turns pairs of dims. Correct the {}.",
-                attention.head_dim, builder.config().source());
+                "The {} {} is odd, but rotary embedding turns pairs of dims. Correct the {}.",
+                config.name("head_dim"), attention.head_dim, config.source());
   }
-  // A projection wider than 2^31 cannot be real and would overflow later products.
-  if (std::uint64_t{attention.heads} * attention.head_dim > kMaxSize) {
-    return fail(ErrorCode::kCorrupt,
-                "The {} says num_attention_heads = {} and head_dim = {}, too large to be true. Correct it.",
-                builder.config().source(), attention.heads, attention.head_dim);
+  // A projection wider than 2^31 cannot be real and would overflow later products; rope tables hold a value
+  // for every pair of a head's dims.
+  if (std::uint64_t{attention.heads} * attention.head_dim > kMaxSize || attention.head_dim > kMaxHeadDim) {
+    return fail(ErrorCode::kCorrupt, "The {} says {} = {} and {} = {}, too large to be true. Correct it.",
+                config.source(), config.name("num_attention_heads"), attention.heads, config.name("head_dim"),
+                attention.head_dim);
   }
   attention.rope.rotary_dim = attention.head_dim;
   return {};
@@ -165,15 +169,13 @@ Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
   DOPPLER_ASSIGN(const std::uint32_t layers,
                  builder.get_uint("layers", "num_hidden_layers", defaults.num_hidden_layers));
   if (layers > kMaxLayers) {
-    return fail(ErrorCode::kCorrupt,
-                "The {} says num_hidden_layers = {}, but no model has more than {}. Correct it.",
-                config.source(), layers, kMaxLayers);
+    return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but no model has more than {}. Correct it.",
+                config.source(), config.name("num_hidden_layers"), layers, kMaxLayers);
   }
   DOPPLER_ASSIGN(spec.norm.eps, builder.get_number("norm.eps", "rms_norm_eps", defaults.rms_norm_eps));
   if (!(spec.norm.eps >= 0 && spec.norm.eps < 1)) {
-    return fail(ErrorCode::kCorrupt,
-                "The {} says rms_norm_eps = {}, but it must lie between 0 and 1. Correct it.",
-                config.source(), spec.norm.eps);
+    return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but it must lie between 0 and 1. Correct it.",
+                config.source(), config.name("rms_norm_eps"), spec.norm.eps);
   }
   DOPPLER_ASSIGN(spec.tied_head,
                  builder.get_bool("head.tied", "tie_word_embeddings", defaults.tie_word_embeddings));

@@ -1,5 +1,6 @@
 #include "model/weights.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <set>
@@ -26,12 +27,21 @@ WeightId Weights::add(WeightRole role, int layer, TensorView tensor) {
   return id;
 }
 
+std::string weight_name(std::span<const WeightName> names, WeightRole role, int layer) {
+  const auto entry = std::ranges::find(names, role, &WeightName::role);
+  if (entry == names.end()) return {};
+  std::string name(entry->name);
+  if (const auto braces = name.find("{}"); braces != std::string::npos)
+    name.replace(braces, 2, std::to_string(layer));
+  return name;
+}
+
 namespace {
 
 // Tensors that checkpoints carry and inference does not need.
 bool is_known_surplus(std::string_view name) {
   // Old Llama exports store the rope frequencies that follow from the config.
-  if (name.ends_with(".rotary_emb.inv_freq")) return true;
+  if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn_rot_embd.weight")) return true;
   // The vision half of a multimodal model; Doppler runs its language half.
   for (const std::string_view part :
        {"vision_tower.", "multi_modal_projector.", "vision_model.", "audio_tower."}) {
@@ -49,12 +59,14 @@ constexpr std::array<Nesting, 3> kNestings = {{{"model.", "lm_head."},
                                                {"language_model.model.", "language_model.lm_head."},
                                                {"model.language_model.", "lm_head."}}};
 
+constexpr std::string_view kGgufLayer = "blk.";
+
 // A layer's tensors that some models have and others do not, as checkpoints of any family spell them, and
 // what a spec says that leaves them out.
 struct OptionalTensor {
   std::string_view suffix, flag;
 };
-constexpr std::array<OptionalTensor, 11> kOptionalTensors = {{
+constexpr std::array<OptionalTensor, 22> kOptionalTensors = {{
     {".self_attn.q_norm.weight", "attention.qk_norm = false"},
     {".self_attn.k_norm.weight", "attention.qk_norm = false"},
     {".self_attn.q_proj.bias", "attention.qkv_bias = false"},
@@ -67,6 +79,18 @@ constexpr std::array<OptionalTensor, 11> kOptionalTensors = {{
     // Beside it, post_attention_layernorm would be a norm of the attention result.
     {".pre_feedforward_layernorm.weight", "post_attn_norm = false"},
     {".post_feedforward_layernorm.weight", "post_ffn_norm = false"},
+    // The same as GGUF spells them.
+    {".attn_q_norm.weight", "attention.qk_norm = false"},
+    {".attn_k_norm.weight", "attention.qk_norm = false"},
+    {".attn_q.bias", "attention.qkv_bias = false"},
+    {".attn_k.bias", "attention.qkv_bias = false"},
+    {".attn_v.bias", "attention.qkv_bias = false"},
+    {".attn_output.bias", "attention.o_bias = false"},
+    {".ffn_gate.bias", "ffn.bias = false"},
+    {".ffn_up.bias", "ffn.bias = false"},
+    {".ffn_down.bias", "ffn.bias = false"},
+    {".post_attention_norm.weight", "post_attn_norm = false"},
+    {".post_ffw_norm.weight", "post_ffn_norm = false"},
 }};
 
 class Binder {
@@ -86,22 +110,19 @@ class Binder {
     DOPPLER_TRY(take(WeightRole::kFinalNorm, -1, {spec_.hidden}, "hidden_size"));
     for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) DOPPLER_TRY(bind_layer(i));
     DOPPLER_TRY(bind_head());
+    for (const WeightRole role :
+         {WeightRole::kRopeDivisors, WeightRole::kRopeShortFactors, WeightRole::kRopeLongFactors})
+      used_.insert(name_of_role(role, -1));
     DOPPLER_TRY(check_surplus());
     return std::move(weights_);
   }
 
  private:
   std::string name_of_role(WeightRole role, int layer) const {
-    for (const WeightName& entry : names_) {
-      if (entry.role != role) continue;
-      std::string name(entry.name);
-      if (const auto braces = name.find("{}"); braces != std::string::npos)
-        name.replace(braces, 2, std::to_string(layer));
-      if (name.starts_with("model.")) return std::string(nesting_.model) + name.substr(6);
-      if (name.starts_with("lm_head.")) return std::string(nesting_.head) + name.substr(8);
-      return name;
-    }
-    return {};
+    const std::string name = weight_name(names_, role, layer);
+    if (name.starts_with("model.")) return std::string(nesting_.model) + name.substr(6);
+    if (name.starts_with("lm_head.")) return std::string(nesting_.head) + name.substr(8);
+    return name;
   }
 
   // The tensor of a role, checked; `because` names the spec values that fix its shape.
@@ -111,22 +132,22 @@ class Binder {
     if (tensor == nullptr) {
       return fail(ErrorCode::kMismatch,
                   "The tensor {} ({}) is missing, but the {} family with {} needs it. Check that all weight "
-                  "files are "
-                  "there and belong to this config.json.",
-                  name.empty() ? "of this role" : name, describe_shape(shape), spec_.family, because);
+                  "files are there and belong to this {}.",
+                  name.empty() ? "of this role" : name, describe_shape(shape), spec_.family, because,
+                  spec_.described_by);
     }
     if (tensor->shape != shape) {
       return fail(ErrorCode::kMismatch,
-                  "The tensor {} has the shape {}, but the spec ({}) asks for {}. Check that config.json "
-                  "belongs to "
-                  "these weights.",
-                  name, describe_shape(tensor->shape), because, describe_shape(shape));
+                  "The tensor {} has the shape {}, but the spec ({}) asks for {}. Check that {} belongs "
+                  "to these weights.",
+                  name, describe_shape(tensor->shape), because, describe_shape(shape), spec_.described_by);
     }
     const DTypeInfo& dtype = dtype_info(tensor->dtype);
     if (!dtype.computable) {
       return fail(
           ErrorCode::kUnsupported,
-          "The tensor {} is stored as {}, but Doppler computes with F32, F16 and BF16 weights. Convert it.",
+          "The tensor {} is stored as {}, but Doppler computes with F32, F16 and BF16 weights and GGUF's "
+          "block types. Convert it.",
           name, dtype.name);
     }
     used_.insert(name);
@@ -235,18 +256,18 @@ class Binder {
     for (const auto& [name, tensor] : store_.tensors()) {
       if (used_.contains(name) || is_known_surplus(name)) continue;
       if (const std::string_view flag = flag_against(name); !flag.empty()) {
-        return fail(
-            ErrorCode::kMismatch,
-            "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that config.json "
-            "belongs to these weights.",
-            printable(name), describe_shape(tensor.shape), flag, spec_.family);
+        return fail(ErrorCode::kMismatch,
+                    "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that {} "
+                    "belongs to "
+                    "these weights.",
+                    printable(name), describe_shape(tensor.shape), flag, spec_.family, spec_.described_by);
       }
       return fail(ErrorCode::kMismatch,
                   "The tensor {} ({}, {}) is in the weights, but nothing in the {} family with "
                   "num_hidden_layers = {} "
-                  "uses it. Check that config.json belongs to these weights.",
+                  "uses it. Check that {} belongs to these weights.",
                   printable(name), dtype_name(tensor.dtype), describe_shape(tensor.shape), spec_.family,
-                  spec_.layers.size());
+                  spec_.layers.size(), spec_.described_by);
     }
     return {};
   }
@@ -255,8 +276,12 @@ class Binder {
   // of one of the spec's layers.
   std::string_view flag_against(std::string_view name) const {
     const std::string prefix = std::string(nesting_.model) + "layers.";
-    if (!name.starts_with(prefix)) return {};
-    name.remove_prefix(prefix.size());
+    if (name.starts_with(prefix))
+      name.remove_prefix(prefix.size());
+    else if (name.starts_with(kGgufLayer))
+      name.remove_prefix(kGgufLayer.size());
+    else
+      return {};
     std::uint32_t layer = 0;
     const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), layer);
     if (error != std::errc() || layer >= spec_.layers.size()) return {};

@@ -44,6 +44,10 @@ enum class WeightRole : std::uint8_t {
   kUpBias,
   kDownBias,
   kPostFfnNorm,
+  // GGUF's tensors of rope divisors: read into the spec, not bound.
+  kRopeDivisors,
+  kRopeShortFactors,
+  kRopeLongFactors,
   kCount,
 };
 
@@ -55,6 +59,9 @@ struct WeightName {
   WeightRole role;
   std::string_view name;
 };
+
+// The name of a role in a family's table, with the layer's index in it; empty if the table has none.
+std::string weight_name(std::span<const WeightName> names, WeightRole role, int layer = -1);
 
 class Weights {
  public:

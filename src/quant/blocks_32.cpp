@@ -1,5 +1,4 @@
 // Decoding of the types with blocks of 32 values.
-#include <bit>
 
 #include "base/float16.h"
 #include "quant/block_decoders.h"

@@ -122,7 +122,7 @@ void encode_q5_0(const float* x, std::byte* out, EncodeSearch search) {
 void encode_q8_0(const float* x, std::byte* out, EncodeSearch search) {
   // Never -128: kernels that multiply magnitudes could not hold it.
   constexpr UniformLevels kLevels{-127, 127};
-  const Half d = choose_scale(kLevels, x, kOnes.data(), 127.0f, {125.0f, 129.0f, 33}, search);
+  const Half d = choose_scale(kLevels, x, kOnes.data(), 127.0f, {117.0f, 130.0f, 66}, search);
   std::uint8_t codes[kSize];
   scaled_codes<kSize>(kLevels, x, d.value, codes);
   BlockQ8_0 block{.d = d.bits, .qs = {}};

@@ -47,9 +47,10 @@ Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std
                               std::string name);
 
 // Decodes elements [begin, begin + out.size()) of the flattened tensor to float32.
-// Integers and F64 round to the nearest float; NaN and Inf pass through. Needs no alignment.
-// Errors: kUnsupported for dtypes that are not numbers of a model (bool, complex, 64-bit integers) or whose
-// packing nobody has specified (6-bit floats); kMismatch for elements beyond the end.
+// Integers and F64 round to the nearest float; NaN and Inf pass through. Needs no alignment. A range may
+// begin and end inside the blocks of a quantised type. Errors: kUnsupported for dtypes that are not numbers
+// of a model (bool, complex, 64-bit integers) or whose packing nobody has specified (6-bit floats); kMismatch
+// for elements beyond the end.
 Status decode_f32(const TensorView& tensor, std::uint64_t begin, std::span<float> out);
 
 // Every element of an integer tensor, such as the ids of a recording.

@@ -1,6 +1,8 @@
 // Chat templates: equal to python jinja2 byte for byte, and bounded whatever they try.
 #include "chat/chat_template.h"
 
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "testing.h"
 
 namespace doppler {
@@ -129,6 +131,28 @@ TEST(ChatTemplateFiles, ChoosesByName) {
   EXPECT_EQ(*load_chat_template(folder.path())->render(OrderedJson::object()), "d");
   EXPECT_EQ(*load_chat_template(folder.path(), {"", true})->render(OrderedJson::object()), "t");
   EXPECT_ERROR(load_chat_template(folder.path(), {"rag", false}), "\"rag\"", "default, tool_use");
+}
+
+TEST(ChatTemplateFiles, AreKeysOfGgufFiles) {
+  const TempDir folder;
+  const auto write = [&](const std::vector<std::pair<std::string, std::string>>& pairs) -> Result<GgufFile> {
+    DOPPLER_ASSIGN(GgufWriter writer, GgufWriter::create(folder / "x.gguf"));
+    for (const auto& [key, text] : pairs) DOPPLER_TRY(writer.add<std::string_view>(key, text));
+    DOPPLER_TRY(writer.add<std::uint32_t>("tokenizer.chat_templates", 1));  // not needed, so not looked at
+    DOPPLER_TRY(writer.write_header());
+    DOPPLER_TRY(writer.finish());
+    return open_gguf(folder / "x.gguf");
+  };
+  ASSERT_OK_AND_ASSIGN(const GgufFile file, write({{"tokenizer.chat_template.tool_use", "t"},
+                                                   {"tokenizer.chat_template", "d"},
+                                                   {"tokenizer.chat_template.a.b", "{{ 1 + }}"}}));
+  EXPECT_EQ(*load_chat_template(file.metadata)->render(OrderedJson::object()), "d");
+  EXPECT_EQ(*load_chat_template(file.metadata, {"", true})->render(OrderedJson::object()), "t");
+  EXPECT_ERROR(load_chat_template(file.metadata, {"a.b", false}), "template tokenizer.chat_template.a.b has",
+               "line 1");
+  EXPECT_ERROR(load_chat_template(file.metadata, {"rag", false}), "\"rag\"", "a.b, default, tool_use");
+  ASSERT_OK_AND_ASSIGN(const GgufFile none, write({}));
+  EXPECT_ERROR(load_chat_template(none.metadata), "The GGUF file has no chat template");
 }
 
 }  // namespace

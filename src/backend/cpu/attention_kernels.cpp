@@ -117,11 +117,28 @@ void store(KvType type, const float* row, std::size_t count, std::uint8_t* out) 
   }
 }
 
-// Accumulators held in registers: heads x positions of scores, heads x vectors of values. 4 x 4 of 32
-// registers, 4 x 2 of 16.
+// Accumulators held in registers: 16 of 32, 8 of 16. Scores: heads x positions of them; values: heads x
+// vectors.
+constexpr std::size_t kTileSums = kManyRegisters ? 16 : 8;
 constexpr std::size_t kTileHeads = 4;
-constexpr std::size_t kTilePositions = kManyRegisters ? 4 : 2;
-constexpr std::size_t kTileVectors = kManyRegisters ? 4 : 2;
+constexpr std::size_t kTileVectors = kTileSums / kTileHeads;
+
+// The sums over the lanes of kLanes vectors, as the lanes of one: neighbours are added, then neighbours of
+// those, and so on. 15 additions for 16 vectors instead of 4 for each. (Lane i belongs to vector i.)
+template <std::size_t kCount>
+HWY_INLINE V sums_of(const V* v) {
+  [[maybe_unused]] const D d;
+#if HWY_TARGET == HWY_SCALAR
+  return v[0];
+#else
+  if constexpr (kCount == 1) {
+    return v[0];
+  } else {
+    const V low = sums_of<kCount / 2>(v), high = sums_of<kCount / 2>(v + kCount / 2);
+    return hn::Add(hn::ConcatEven(d, high, low), hn::ConcatOdd(d, high, low));
+  }
+#endif
+}
 
 // Positions that lie side by side in the ring: those up to its end, then those from its start.
 struct Run {
@@ -135,18 +152,17 @@ Runs runs_of(const AttentionCall& call) {
   return {{{call.first, before_end, 0}, {0, call.count - before_end, before_end}}};
 }
 
-// Asks for the next tile's keys and these positions' values on the way: one token reads each of them once,
-// from far away, and hardware follows streams of a head's few lines badly. Both go to L2.
+// kHeads x kPositions scores, as many as a multiple of a vector. Asks for the next tile's keys and these
+// positions' values on the way: one token reads each of them once, from far away, and hardware follows streams
+// of a head's few lines badly. Both go to L2.
 template <class Row, std::size_t kHeads, std::size_t kPositions>
 HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const std::uint8_t* keys,
-                           const std::uint8_t* values, float* scores) {
+                           const std::uint8_t* values, std::size_t count, float* scores) {
+  constexpr std::size_t kSums = kHeads * kPositions, kPadded = (kSums + kLanes - 1) / kLanes * kLanes;
   const D d;
-  const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim),
-                    whole = dim / kLanes * kLanes;
-  V sum[kPositions][kHeads];
-  DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
-    DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[p][h] = hn::Zero(d);
-  }
+  const std::size_t dim = call.head_dim, row_bytes = kv_row_bytes(Row::kType, dim), whole = dim / kLanes * kLanes;
+  V sum[kPadded];
+  DOPPLER_UNROLL for (std::size_t i = 0; i < kPadded; ++i) sum[i] = hn::Zero(d);
   for (std::size_t i = 0; i < whole; i += kLanes) {
     V query[kHeads];
     DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) query[h] = hn::LoadU(d, queries + h * dim + i);
@@ -155,24 +171,30 @@ HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, cons
       __builtin_prefetch(keys + kPositions * row_bytes + at, 0, 2);
       __builtin_prefetch(values + at, 0, 2);
       const V key = Row::load(keys + p * row_bytes, dim, i);
-      DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[p][h] =
-          hn::MulAdd(query[h], key, sum[p][h]);
+      DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[h * kPositions + p] =
+          hn::MulAdd(query[h], key, sum[h * kPositions + p]);
     }
   }
-  DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
-    DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) {
-      V total = sum[p][h];
-      if (whole < dim) {
-        total = hn::MulAdd(load_some(queries + h * dim + whole, dim - whole),
-                           load_last<Row>(keys + p * row_bytes, dim, whole), total);
-      }
-      scores[h * kAttentionChunk + p] = sum_of(total) * call.scale;
+  if (whole < dim) {
+    DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
+      const V key = load_last<Row>(keys + p * row_bytes, dim, whole);
+      DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[h * kPositions + p] = hn::MulAdd(
+          load_some(queries + h * dim + whole, dim - whole), key, sum[h * kPositions + p]);
     }
+  }
+  HWY_ALIGN float tile[kPadded];
+  const V scale = hn::Set(d, call.scale);
+  DOPPLER_UNROLL for (std::size_t i = 0; i < kPadded; i += kLanes) {
+    hn::Store(hn::Mul(sums_of<kLanes>(sum + i), scale), d, tile + i);
+  }
+  DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) {
+    std::copy_n(tile + h * kPositions, count, scores + h * kAttentionChunk);
   }
 }
 
 template <class Row, std::size_t kHeads>
 void score_heads(const AttentionCall& call, std::size_t head) {
+  constexpr std::size_t kPositions = kTileSums / kHeads;
   const float* queries = call.queries + head * call.head_dim;
   float* scores = call.scores + head * kAttentionChunk;
   for (const Run& run : runs_of(call).run) {
@@ -180,13 +202,14 @@ void score_heads(const AttentionCall& call, std::size_t head) {
     const std::uint8_t* keys = call.keys + run.ring * row_bytes;
     const std::uint8_t* values = call.values + run.ring * row_bytes;
     std::size_t p = 0;
-    for (; p + kTilePositions <= run.count; p += kTilePositions) {
+    for (; p + kPositions <= run.count; p += kPositions) {
       const std::size_t at = p * row_bytes;
-      score_tile<Row, kHeads, kTilePositions>(call, queries, keys + at, values + at, scores + run.chunk + p);
+      score_tile<Row, kHeads, kPositions>(call, queries, keys + at, values + at, kPositions,
+                                          scores + run.chunk + p);
     }
     for (; p < run.count; ++p) {
       const std::size_t at = p * row_bytes;
-      score_tile<Row, kHeads, 1>(call, queries, keys + at, values + at, scores + run.chunk + p);
+      score_tile<Row, kHeads, 1>(call, queries, keys + at, values + at, 1, scores + run.chunk + p);
     }
   }
 }
@@ -319,9 +342,23 @@ void values(const AttentionCall& call) {
   }
 }
 
+// Row by row of `dim` values: into = into * a + more * b.
+void blend(float a, const float* more, float b, std::size_t dim, float* into) {
+  const D d;
+  const V va = hn::Set(d, a), vb = hn::Set(d, b);
+  std::size_t i = 0;
+  for (; i + kLanes <= dim; i += kLanes) {
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, into + i), va, hn::Mul(hn::LoadU(d, more + i), vb)), d, into + i);
+  }
+  if (i < dim) {
+    const V rest = hn::MulAdd(load_some(into + i, dim - i), va, hn::Mul(load_some(more + i, dim - i), vb));
+    store_some(rest, into + i, dim - i);
+  }
+}
+
 }  // namespace
 
-const AttentionKernels kAttention = {store, scores, values};
+const AttentionKernels kAttention = {store, scores, values, blend};
 
 }  // namespace doppler::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -85,6 +85,8 @@ struct AttentionKernels {
   // largest = max(scores), total = sum of exp(scores - largest), sum = values weighted with those; scores are
   // used up.
   void (*values)(const AttentionCall& call);
+  // into[i] = into[i] * a + more[i] * b.
+  void (*blend)(float a, const float* more, float b, std::size_t count, float* into);
 };
 
 struct ElementKernels {

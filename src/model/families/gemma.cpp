@@ -12,6 +12,10 @@ namespace {
 constexpr auto kGemma2Names = names::concat(names::kCommon, names::kSplit, names::kSandwichNorms);
 constexpr auto kGemma3Names =
     names::concat(names::kCommon, names::kSplit, names::kSandwichNorms, names::kQkNorms);
+constexpr auto kGemma2GgufNames =
+    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kSandwichNorms);
+constexpr auto kGemma3GgufNames = gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit,
+                                                     gguf_names::kSandwichNorms, gguf_names::kQkNorms);
 constexpr std::string_view kGemma2Types[] = {"gemma2"};
 constexpr std::string_view kGemma3Types[] = {"gemma3_text", "gemma3"};
 
@@ -42,7 +46,8 @@ Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::op
   spec.norm.weight_offset = 1;
   builder.note("norm.weight_offset", "1", "rule of the gemma families: checkpoints store w - 1");
   spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden)));
-  builder.note("embedding_scale", fmt::format("{}", spec.embedding_scale), "derived: sqrt(hidden_size)");
+  builder.note("embedding_scale", fmt::format("{}", spec.embedding_scale),
+               fmt::format("derived: sqrt({})", builder.config().name("hidden_size")));
   DOPPLER_ASSIGN(const double scalar,
                  builder.get_number("attention.query_pre_attn_scalar", "query_pre_attn_scalar", 256.0));
   if (!(scalar > 0)) {
@@ -106,9 +111,50 @@ Status fill_gemma3(SpecBuilder& builder) {
   return read_rope(builder, 1000000, 10000);
 }
 
+// GGUF has no key for query_pre_attn_scalar. llama.cpp knows the 27B models, which alone do not scale by the
+// head size, by their number of layers.
+void derive_query_scalar(GgufConfig& config, std::uint64_t layers_of_27b) {
+  const Json& json = config.json();
+  if (config.layers() == layers_of_27b) {
+    const double heads = json["num_attention_heads"].get<double>();
+    config.derive("query_pre_attn_scalar", json["hidden_size"].get<double>() / heads,
+                  fmt::format("{} / {}, as in the 27B model", config.key("embedding_length"),
+                              config.key("attention.head_count")));
+  } else {
+    config.derive("query_pre_attn_scalar", json["head_dim"].get<double>(),
+                  config.key("attention.key_length"));
+  }
+}
+
+Status adjust_gemma2(GgufConfig& config) {
+  derive_query_scalar(config, 46);
+  return {};
+}
+
+Status adjust_gemma3(GgufConfig& config) {
+  derive_query_scalar(config, 62);
+  DOPPLER_ASSIGN(const auto window, config.get_uint("attention.sliding_window"));
+  if (window.value_or(0) > 0) return {};
+  // llama.cpp's rule: without a window every layer attends fully.
+  config.set("layer_types", Json(config.layers(), "full_attention"),
+             {config.key("attention.sliding_window"),
+              fmt::format("gguf: no {}", config.key("attention.sliding_window"))});
+  return {};
+}
+
 }  // namespace
 
-const FamilyRule kGemma2Rule = {"gemma2", kGemma2Types, fill_gemma2, kGemma2Names};
-const FamilyRule kGemma3Rule = {"gemma3", kGemma3Types, fill_gemma3, kGemma3Names};
+const FamilyRule kGemma2Rule = {
+    "gemma2",
+    kGemma2Types,
+    fill_gemma2,
+    kGemma2Names,
+    {.architecture = "gemma2", .weight_names = kGemma2GgufNames, .adjust = adjust_gemma2}};
+const FamilyRule kGemma3Rule = {
+    "gemma3",
+    kGemma3Types,
+    fill_gemma3,
+    kGemma3Names,
+    {.architecture = "gemma3", .weight_names = kGemma3GgufNames, .adjust = adjust_gemma3}};
 
 }  // namespace doppler

@@ -6,6 +6,8 @@ namespace doppler {
 namespace {
 
 constexpr auto kNames = names::concat(names::kCommon, names::kSplit, names::kBiases, names::kTwoNorms);
+constexpr auto kGgufNames = gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kBiases,
+                                               gguf_names::kRopeDivisors);
 constexpr std::string_view kTypes[] = {"llama"};
 
 Status fill(SpecBuilder& builder) {
@@ -22,6 +24,10 @@ Status fill(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kLlamaRule = {"llama", kTypes, fill, kNames};
+const FamilyRule kLlamaRule = {"llama",
+                               kTypes,
+                               fill,
+                               kNames,
+                               {.architecture = "llama", .weight_names = kGgufNames, .paired_rows = true}};
 
 }  // namespace doppler

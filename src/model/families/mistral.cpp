@@ -6,6 +6,8 @@ namespace doppler {
 namespace {
 
 constexpr auto kNames = names::concat(names::kCommon, names::kSplit, names::kTwoNorms);
+constexpr auto kGgufNames =
+    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kRopeDivisors);
 constexpr std::string_view kTypes[] = {"mistral"};
 
 Status fill(SpecBuilder& builder) {
@@ -24,6 +26,15 @@ Status fill(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kMistralRule = {"mistral", kTypes, fill, kNames};
+const FamilyRule kMistralRule = {
+    "mistral",
+    kTypes,
+    fill,
+    kNames,
+    // llama.cpp's converter leaves the window out; then the model is a llama and attends to everything.
+    {.architecture = "llama",
+     .weight_names = kGgufNames,
+     .distinguishing_key = "attention.sliding_window",
+     .paired_rows = true}};
 
 }  // namespace doppler

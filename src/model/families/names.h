@@ -62,3 +62,55 @@ inline constexpr std::array<WeightName, 3> kSandwichNorms = {{
 }};
 
 }  // namespace doppler::names
+
+// The same as llama.cpp's converter spells them.
+namespace doppler::gguf_names {
+
+using names::concat;
+
+inline constexpr std::array<WeightName, 7> kCommon = {{
+    {WeightRole::kTokenEmbedding, "token_embd.weight"},
+    {WeightRole::kFinalNorm, "output_norm.weight"},
+    {WeightRole::kHead, "output.weight"},
+    {WeightRole::kAttnNorm, "blk.{}.attn_norm.weight"},
+    {WeightRole::kO, "blk.{}.attn_output.weight"},
+    {WeightRole::kFfnNorm, "blk.{}.ffn_norm.weight"},
+    {WeightRole::kDown, "blk.{}.ffn_down.weight"},
+}};
+inline constexpr std::array<WeightName, 5> kSplit = {{
+    {WeightRole::kQ, "blk.{}.attn_q.weight"},
+    {WeightRole::kK, "blk.{}.attn_k.weight"},
+    {WeightRole::kV, "blk.{}.attn_v.weight"},
+    {WeightRole::kGate, "blk.{}.ffn_gate.weight"},
+    {WeightRole::kUp, "blk.{}.ffn_up.weight"},
+}};
+inline constexpr std::array<WeightName, 2> kFused = {{
+    {WeightRole::kQkv, "blk.{}.attn_qkv.weight"},
+    {WeightRole::kGateUp, "blk.{}.ffn_up.weight"},  // gate's rows, then up's
+}};
+inline constexpr std::array<WeightName, 7> kBiases = {{
+    {WeightRole::kQBias, "blk.{}.attn_q.bias"},
+    {WeightRole::kKBias, "blk.{}.attn_k.bias"},
+    {WeightRole::kVBias, "blk.{}.attn_v.bias"},
+    {WeightRole::kOBias, "blk.{}.attn_output.bias"},
+    {WeightRole::kGateBias, "blk.{}.ffn_gate.bias"},
+    {WeightRole::kUpBias, "blk.{}.ffn_up.bias"},
+    {WeightRole::kDownBias, "blk.{}.ffn_down.bias"},
+}};
+inline constexpr std::array<WeightName, 2> kQkNorms = {{
+    {WeightRole::kQNorm, "blk.{}.attn_q_norm.weight"},
+    {WeightRole::kKNorm, "blk.{}.attn_k_norm.weight"},
+}};
+inline constexpr std::array<WeightName, 2> kSandwichNorms = {{
+    {WeightRole::kPostAttnNorm, "blk.{}.post_attention_norm.weight"},
+    {WeightRole::kPostFfnNorm, "blk.{}.post_ffw_norm.weight"},
+}};
+inline constexpr std::array<WeightName, 1> kRopeDivisors = {{
+    {WeightRole::kRopeDivisors, "rope_freqs.weight"},
+}};
+inline constexpr std::array<WeightName, 2> kRopeFactors = {{
+    {WeightRole::kRopeShortFactors, "rope_factors_short.weight"},
+    {WeightRole::kRopeLongFactors, "rope_factors_long.weight"},
+}};
+
+}  // namespace doppler::gguf_names

@@ -6,6 +6,8 @@ namespace doppler {
 namespace {
 
 constexpr auto kNames = names::concat(names::kCommon, names::kFused, names::kTwoNorms);
+constexpr auto kGgufNames =
+    gguf_names::concat(gguf_names::kCommon, gguf_names::kFused, gguf_names::kRopeFactors);
 constexpr std::string_view kTypes[] = {"phi3"};
 
 Status fill(SpecBuilder& builder) {
@@ -23,6 +25,7 @@ Status fill(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kPhi3Rule = {"phi3", kTypes, fill, kNames};
+const FamilyRule kPhi3Rule = {
+    "phi3", kTypes, fill, kNames, {.architecture = "phi3", .weight_names = kGgufNames}};
 
 }  // namespace doppler

@@ -9,6 +9,10 @@ namespace {
 constexpr auto kQwen2Names = names::concat(names::kCommon, names::kSplit, names::kBiases, names::kTwoNorms);
 constexpr auto kQwen3Names =
     names::concat(names::kCommon, names::kSplit, names::kBiases, names::kQkNorms, names::kTwoNorms);
+constexpr auto kQwen2GgufNames =
+    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kBiases);
+constexpr auto kQwen3GgufNames =
+    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kBiases, gguf_names::kQkNorms);
 constexpr std::string_view kQwen2Types[] = {"qwen2"};
 constexpr std::string_view kQwen3Types[] = {"qwen3"};
 
@@ -52,7 +56,15 @@ Status fill_qwen3(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kQwen2Rule = {"qwen2", kQwen2Types, fill_qwen2, kQwen2Names};
-const FamilyRule kQwen3Rule = {"qwen3", kQwen3Types, fill_qwen3, kQwen3Names};
+const FamilyRule kQwen2Rule = {"qwen2",
+                               kQwen2Types,
+                               fill_qwen2,
+                               kQwen2Names,
+                               {.architecture = "qwen2", .weight_names = kQwen2GgufNames}};
+const FamilyRule kQwen3Rule = {"qwen3",
+                               kQwen3Types,
+                               fill_qwen3,
+                               kQwen3Names,
+                               {.architecture = "qwen3", .weight_names = kQwen3GgufNames}};
 
 }  // namespace doppler

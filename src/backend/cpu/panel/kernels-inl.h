@@ -125,12 +125,26 @@ DOPPLER_INLINE void scales(const std::uint8_t* header, std::size_t s, std::size_
 // The integer products of a group with one token's activations, offset included.
 template <class F, std::size_t kCodes>
 DOPPLER_INLINE I group_dot(const I* codes, const ActivationBlock& x, std::size_t first, std::size_t group) {
-  // Codes of 8 bits: instruction sets that multiply signed by signed numbers take them without their offset.
-  constexpr bool kSigned = F::kOffsetShift == 7 && !Lanes::kUnsignedWide;
   I sum = Lanes::zero();
-  if constexpr (F::kOffsetShift != 0 && !kSigned)
+  if constexpr (F::kOffsetShift != 0)
     sum = Lanes::template left<F::kOffsetShift>(Lanes::set(x.minus_sum[group]));
   return Lanes::template dot<F::kLargest, kCodes>(sum, codes, x.q + 4 * first);
+}
+
+// Codes of 8 bits where the instruction set has no product of them with signed numbers: they lose their offset
+// and are multiplied as signed numbers, one vector of codes with all tokens before the next, since registers
+// would not hold eight of them and their magnitudes.
+template <class F>
+constexpr bool kSignedCodes = F::kOffsetShift == 7 && !Lanes::kUnsignedWide;
+
+template <class L, std::size_t kTokens>
+DOPPLER_INLINE void signed_dots(const I (&codes)[8], const ActivationBlock* x, I (&dots)[kTokens]) {
+  DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTokens; ++t) dots[t] = Lanes::zero();
+  DOPPLER_UNROLL_8 for (std::size_t k = 0; k < 8; ++k) {
+    const I w = L::without_offset(codes[k]), magnitude = L::magnitude(w);
+    DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTokens; ++t) dots[t] =
+        L::add_signed(dots[t], w, magnitude, x[t].q + 4 * k);
+  }
 }
 
 // Adds one sub-block of kParts parts of a panel times kTokens tokens.
@@ -143,6 +157,18 @@ DOPPLER_INLINE void sub_block(const std::uint8_t* header, const std::uint8_t* pl
     F32v scale[2], minimum[2];
     unpack<F>(planes, first_part + p, codes);
     scales<F>(header, s, first_part + p, scale, minimum);
+    if constexpr (kSignedCodes<F>) {
+      static_assert(F::kGroup == kSubBlock && !F::kMins);
+      constexpr std::size_t kTogether = kTokens < Lanes::kSums / 2 ? kTokens : Lanes::kSums / 2;
+      DOPPLER_UNROLL_8 for (std::size_t first = 0; first < kTokens; first += kTogether) {
+        I dots[kTogether];
+        signed_dots<Lanes>(codes, x + first, dots);
+        DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTogether; ++t) sum[p][first + t] =
+            Lanes::fma(Lanes::to_float(dots[t]), Lanes::mul(scale[0], Lanes::set(x[first + t].scale)),
+                       sum[p][first + t]);
+      }
+      continue;
+    }
     DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTokens; ++t) {
       const F32v token_scale = Lanes::set(x[t].scale);
       if constexpr (F::kGroup == kSubBlock) {

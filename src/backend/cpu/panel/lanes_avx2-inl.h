@@ -93,6 +93,15 @@ struct Lanes {
     std::memcpy(&four, q, 4);
     return _mm256_set1_epi32(four);
   }
+  // For codes of 8 bits without VNNI: |w| times a with w's sign. Two products of 128 * 127 fit 16 bits.
+  DOPPLER_INLINE I without_offset(I codes) {
+    return _mm256_xor_si256(codes, _mm256_set1_epi8(INT8_MIN));
+  }
+  DOPPLER_INLINE I magnitude(I w) { return _mm256_abs_epi8(w); }
+  DOPPLER_INLINE I add_signed(I sum, I w, I magnitude, const std::int8_t* q) {
+    const I pairs = _mm256_maddubs_epi16(magnitude, _mm256_sign_epi8(broadcast(q), w));
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
   // sum + kCount vectors of codes times 4 kCount activations, four of them per lane and vector.
   template <unsigned kLargest, std::size_t kCount>
   DOPPLER_INLINE I dot(I sum, const I* codes, const std::int8_t* q) {
@@ -102,24 +111,14 @@ struct Lanes {
     return sum;
 #else
     const I ones = _mm256_set1_epi16(1);
-    if constexpr (kLargest > 127) {
-      // Signed codes: |w| times a with w's sign. Two products of 128 * 127 fit 16 bits.
-      DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; ++k) {
-        const I w = _mm256_xor_si256(codes[k], _mm256_set1_epi8(INT8_MIN));
-        const I a = broadcast(q + 4 * k);
-        const I pairs = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-      }
-    } else {
-      // As many products as surely fit 16 bits are added before they are widened.
-      constexpr std::size_t kFit = 32767 / (2 * 127 * kLargest);
-      constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
-      DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; k += kRun) {
-        I pairs = _mm256_maddubs_epi16(codes[k], broadcast(q + 4 * k));
-        for (std::size_t j = 1; j < kRun && k + j < kCount; ++j)
-          pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
-      }
+    // As many products as surely fit 16 bits are added before they are widened.
+    constexpr std::size_t kFit = 32767 / (2 * 127 * kLargest);
+    constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+    DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; k += kRun) {
+      I pairs = _mm256_maddubs_epi16(codes[k], broadcast(q + 4 * k));
+      for (std::size_t j = 1; j < kRun && k + j < kCount; ++j)
+        pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
+      sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, ones));
     }
     return sum;
 #endif

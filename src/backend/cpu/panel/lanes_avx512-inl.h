@@ -79,6 +79,17 @@ struct Lanes {
     std::memcpy(&four, q, 4);
     return _mm512_set1_epi32(four);
   }
+  // For codes of 8 bits without VNNI: |w| times a with w's sign. Two products of 128 * 127 fit 16 bits.
+  DOPPLER_INLINE I without_offset(I codes) {
+    return _mm512_xor_si512(codes, _mm512_set1_epi8(INT8_MIN));
+  }
+  DOPPLER_INLINE I magnitude(I w) { return _mm512_abs_epi8(w); }
+  DOPPLER_INLINE I add_signed(I sum, I w, I magnitude, const std::int8_t* q) {
+    const I a = broadcast(q);
+    const I signed_a = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a);
+    const I pairs = _mm512_maddubs_epi16(magnitude, signed_a);
+    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  }
   // sum + kCount vectors of codes times 4 kCount activations, four of them per lane and vector.
   template <unsigned kLargest, std::size_t kCount>
   DOPPLER_INLINE I dot(I sum, const I* codes, const std::int8_t* q) {
@@ -88,25 +99,14 @@ struct Lanes {
     return sum;
 #else
     const I ones = _mm512_set1_epi16(1);
-    if constexpr (kLargest > 127) {
-      // Signed codes: |w| times a with w's sign. Two products of 128 * 127 fit 16 bits.
-      DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; ++k) {
-        const I w = _mm512_xor_si512(codes[k], _mm512_set1_epi8(INT8_MIN));
-        const I a = broadcast(q + 4 * k);
-        const I signed_a = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w), _mm512_setzero_si512(), a);
-        sum = _mm512_add_epi32(sum,
-                               _mm512_madd_epi16(_mm512_maddubs_epi16(_mm512_abs_epi8(w), signed_a), ones));
-      }
-    } else {
-      // As many products as surely fit 16 bits are added before they are widened.
-      constexpr std::size_t kFit = 32767 / (2 * 127 * kLargest);
-      constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
-      DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; k += kRun) {
-        I pairs = _mm512_maddubs_epi16(codes[k], broadcast(q + 4 * k));
-        for (std::size_t j = 1; j < kRun && k + j < kCount; ++j)
-          pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
-        sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, ones));
-      }
+    // As many products as surely fit 16 bits are added before they are widened.
+    constexpr std::size_t kFit = 32767 / (2 * 127 * kLargest);
+    constexpr std::size_t kRun = kFit >= 8 ? 8 : kFit >= 4 ? 4 : kFit >= 2 ? 2 : 1;
+    DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; k += kRun) {
+      I pairs = _mm512_maddubs_epi16(codes[k], broadcast(q + 4 * k));
+      for (std::size_t j = 1; j < kRun && k + j < kCount; ++j)
+        pairs = _mm512_add_epi16(pairs, _mm512_maddubs_epi16(codes[k + j], broadcast(q + 4 * (k + j))));
+      sum = _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, ones));
     }
     return sum;
 #endif

@@ -77,15 +77,21 @@ struct Lanes {
   }
   DOPPLER_INLINE void store(F v, float* p) { vst1q_f32(p, v); }
 
+  DOPPLER_INLINE int8x16_t broadcast(const std::int8_t* q) {
+    std::int32_t four;
+    std::memcpy(&four, q, 4);
+    return vreinterpretq_s8_s32(vdupq_n_s32(four));
+  }
+  // Codes of 8 bits, as the signed numbers that sdot takes; smaller ones are signed numbers already.
+  DOPPLER_INLINE I without_offset(I codes) { return veorq_s32(codes, pattern(0x80808080u)); }
+  DOPPLER_INLINE I magnitude(I w) { return w; }
+  DOPPLER_INLINE I add_signed(I sum, I w, I, const std::int8_t* q) {
+    return vdotq_s32(sum, vreinterpretq_s8_s32(w), broadcast(q));
+  }
   template <unsigned kLargest, std::size_t kCount>
   DOPPLER_INLINE I dot(I sum, const I* codes, const std::int8_t* q) {
-    for (std::size_t k = 0; k < kCount; ++k) {
-      int8x16_t w = vreinterpretq_s8_s32(codes[k]);
-      if constexpr (kLargest > 127) w = veorq_s8(w, vdupq_n_s8(INT8_MIN));  // offset 128 to signed
-      std::int32_t four;
-      std::memcpy(&four, q + 4 * k, 4);
-      sum = vdotq_s32(sum, w, vreinterpretq_s8_s32(vdupq_n_s32(four)));
-    }
+    for (std::size_t k = 0; k < kCount; ++k)
+      sum = vdotq_s32(sum, vreinterpretq_s8_s32(codes[k]), broadcast(q + 4 * k));
     return sum;
   }
 };

@@ -1,0 +1,169 @@
+// doppler convert: a GGUF file of any model, in any type.
+#include "convert/convert.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/text.h"
+#include "cli/command.h"
+
+namespace doppler::cli {
+namespace {
+
+constexpr int kInterrupted = 130;  // as shells report a program that Ctrl-C ended
+
+struct ConvertArguments {
+  std::string model, output, type = "Q4_K_M";
+  bool list = false, no_tokenizer = false, nearest = false;
+};
+
+// What a mix is made of, in a line: the base type and its exceptions.
+std::string describe_mix(const Mix& mix) {
+  std::vector<std::string> exceptions;
+  for (const MixRule& rule : mix.rules) {
+    const std::string text = fmt::format("{} {}", role_name(rule.role), dtype_name(rule.type));
+    if (std::ranges::find(exceptions, text) == exceptions.end()) exceptions.push_back(text);
+  }
+  const DTypeInfo& base = dtype_info(mix.base);
+  std::string line = fmt::format("{} ({:.1f} bits a weight)", base.name,
+                                 static_cast<double>(base.block_bits) / base.block_values);
+  if (!exceptions.empty()) line += "; " + join(exceptions, ", ");
+  return line;
+}
+
+bool can_write(const Mix& mix) {
+  return can_encode(mix.base) &&
+         std::ranges::all_of(mix.rules, [](const MixRule& rule) { return can_encode(rule.type); });
+}
+
+Result<int> list_mixes(bool json) {
+  Json all = Json::array();
+  std::string text;
+  for (const Mix& mix : all_mixes()) {
+    if (!can_write(mix)) continue;
+    all.push_back({{"name", mix.name},
+                   {"type", dtype_name(mix.base)},
+                   {"file_type", mix.file_type},
+                   {"description", describe_mix(mix)}});
+    text += fmt::format("{:10} {}\n", mix.name, describe_mix(mix));
+  }
+  if (json) {
+    DOPPLER_TRY(print_json({{"types", std::move(all)}}));
+    return kDone;
+  }
+  text +=
+      "Vectors, norms, biases and routers stay F32; rows that are no multiple of 256 get a type with blocks "
+      "of 32.\n";
+  DOPPLER_TRY(print(text));
+  return kDone;
+}
+
+Json tensor_json(const TensorReport& tensor) {
+  Json object = {{"name", tensor.name},
+                 {"shape", tensor.shape},
+                 {"from", dtype_name(tensor.from)},
+                 {"type", dtype_name(tensor.type)},
+                 {"reason", tensor.reason},
+                 {"bytes", tensor.bytes},
+                 {"relative_error", nullptr},
+                 {"max_error", nullptr},
+                 {"worst_row", nullptr}};
+  if (!tensor.error) return object;
+  object["relative_error"] = tensor.error->relative_rms;
+  object["max_error"] = tensor.error->max_abs;
+  object["worst_row"] = tensor.error->worst_row;
+  return object;
+}
+
+Status print_report(const ConvertArguments& arguments, const Mix& mix, const ConvertReport& report,
+                    double seconds) {
+  Json tensors = Json::array();
+  for (const TensorReport& tensor : report.tensors) tensors.push_back(tensor_json(tensor));
+  return print_json({{"file", arguments.output},
+                     {"model", arguments.model},
+                     {"type", mix.name},
+                     {"architecture", report.architecture},
+                     {"parameters", report.parameters},
+                     {"tensor_bytes", report.tensor_bytes},
+                     {"file_bytes", report.file_bytes},
+                     {"bits_per_weight", report.bits_per_weight()},
+                     {"seconds", seconds},
+                     {"warnings", report.warnings},
+                     {"tensors", std::move(tensors)}});
+}
+
+Status print_table(const ConvertReport& report) {
+  std::size_t width = 6;
+  for (const TensorReport& tensor : report.tensors) width = std::max(width, printable(tensor.name).size());
+  std::string text = fmt::format("{:{}}  {:>14}  {:>5} > {:6}  {:>9}  {:>8}  {:>9}  {}\n", "tensor", width,
+                                 "shape", "from", "type", "size", "error", "worst row", "because");
+  for (const TensorReport& tensor : report.tensors) {
+    const bool changed = tensor.error && tensor.error->relative_rms > 0;
+    text += fmt::format("{:{}}  {:>14}  {:>5} > {:6}  {:>9}  {:>8}  {:>9}  {}\n", printable(tensor.name),
+                        width, describe_shape(tensor.shape), dtype_name(tensor.from), dtype_name(tensor.type),
+                        human_bytes(tensor.bytes),
+                        changed ? fmt::format("{:.2f} %", 100 * tensor.error->relative_rms) : "none",
+                        changed ? fmt::format("{}", tensor.error->worst_row) : "", tensor.reason);
+  }
+  return print(text);
+}
+
+Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given) {
+  if (arguments.list) return list_mixes(given.json);
+  if (arguments.model.empty() || arguments.output.empty()) {
+    return fail(ErrorCode::kUsage, "{} Run doppler convert MODEL -o OUT.gguf --type {}.",
+                arguments.model.empty() ? "There is no model to convert." : "There is no output to write.",
+                arguments.type);
+  }
+  DOPPLER_ASSIGN(const Mix* mix, find_mix(arguments.type));
+  const CancelToken token;
+  const InterruptGuard guard(token);
+  const auto start = std::chrono::steady_clock::now();
+  Result<ConvertReport> report = [&] {
+    ProgressBar bar;
+    return convert_model(
+        arguments.model, *mix, arguments.output,
+        {.with_tokenizer = !arguments.no_tokenizer,
+         .search = arguments.nearest ? EncodeSearch::kNearest : EncodeSearch::kBest,
+         .threads = given.flags.threads.value_or(0),
+         .on_progress = [&](double share, std::string_view what) { bar.update(share, what); },
+         .is_cancelled = [&] { return token.cancelled(); }});
+  }();
+  if (!report && token.cancelled()) {
+    fmt::print(stderr, "doppler: {}\n", report.error().message);
+    return kInterrupted;
+  }
+  if (!report) return std::unexpected(report.error());
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  for (const std::string& warning : report->warnings) fmt::print(stderr, "Warning: {}\n", warning);
+  if (given.json) {
+    DOPPLER_TRY(print_report(arguments, *mix, *report, seconds));
+    return kDone;
+  }
+  DOPPLER_TRY(print_table(*report));
+  fmt::print(stderr, "{}: {} in {}, {:.1f} million parameters, {}, {:.2f} bits a weight; {:.1f} s\n",
+             arguments.output, report->architecture, mix->name, static_cast<double>(report->parameters) / 1e6,
+             human_bytes(report->file_bytes), report->bits_per_weight(), seconds);
+  return kDone;
+}
+
+}  // namespace
+
+Run add_convert(CLI::App& command, SettingFlags& given) {
+  auto arguments = std::make_shared<ConvertArguments>();
+  command.add_option("MODEL", arguments->model, "the model to convert, of any kind");
+  command.add_option("-o,--output", arguments->output, "the .gguf file to write");
+  command.add_option("--type", arguments->type, "a type or mix of types; see --list")->capture_default_str();
+  command.add_flag("--list", arguments->list, "print the types, a line each");
+  command.add_flag("--no-tokenizer", arguments->no_tokenizer,
+                   "leave the tokenizer out: the file then runs on token ids only");
+  command.add_flag("--nearest", arguments->nearest,
+                   "take scales from the extremes of each block instead of searching the best: several times "
+                   "faster, and worse");
+  add_setting_flags(command, given, false);
+  return [arguments, &given] { return convert(*arguments, given); };
+}
+
+}  // namespace doppler::cli

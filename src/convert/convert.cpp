@@ -1,0 +1,141 @@
+#include "convert/convert.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "convert/source.h"
+#include "convert/tensor_writer.h"
+#include "formats/gguf.h"
+
+namespace doppler {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uint32_t kBlockLayouts = 2;  // general.quantization_version: ggml's present ones
+// More than any header: keys, and names of tensors; a large vocabulary is counted apart.
+constexpr std::uint64_t kHeaderBytes = std::uint64_t{16} << 20;
+
+Status check_output(const fs::path& output, const TensorStore& store) {
+  if (output.extension() != ".gguf") {
+    return fail(ErrorCode::kUsage,
+                "The output {} does not end in .gguf, by which GGUF files are known. Give another name.",
+                printable(output.string(), 200));
+  }
+  std::error_code ignored;
+  for (const MappedFile& file : store.files()) {
+    if (!fs::equivalent(file.path(), output, ignored)) continue;
+    return fail(ErrorCode::kUsage, "The output {} is a file of the model itself. Give another name.",
+                printable(output.string(), 200));
+  }
+  return {};
+}
+
+// Better now than after all the work. Disks that do not say are tried.
+Status check_space(const fs::path& output, std::uint64_t bytes) {
+  std::error_code error;
+  const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
+  const fs::space_info space = fs::space(folder, error);
+  if (error || space.available >= bytes) return {};
+  return fail(ErrorCode::kIo,
+              "The file {} needs {}, but its disk has {} free. Make room, or give a name on another disk.",
+              printable(output.string(), 200), human_bytes(bytes), human_bytes(space.available));
+}
+
+bool is_float(DType type) {
+  return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
+}
+
+MixChoice choose(const Mix& mix, const ConversionSource& source, const SourceTensor& tensor) {
+  const MixChoice choice = choose_type(mix, source.mix_model, tensor.name, tensor.shape);
+  if (!tensor.keep_float || is_float(choice.type)) return choice;
+  const DType own = tensor.source_type();
+  return {is_float(own) ? own : DType::kBF16, "config.json says not to convert this module"};
+}
+
+Status write_metadata(const ConversionSource& source, const Mix& mix, GgufWriter& file) {
+  for (const GgufMetadata::Entry& entry : source.copied) DOPPLER_TRY(file.add_entry(entry));
+  for (const MetadataEntry& entry : source.metadata) DOPPLER_TRY(add_entry(file, entry));
+  DOPPLER_TRY(file.add<std::uint32_t>("general.quantization_version", kBlockLayouts));
+  return file.add<std::uint32_t>("general.file_type", mix.file_type);
+}
+
+Result<ConvertReport> plan_tensors(const ConversionSource& source, const Mix& mix) {
+  ConvertReport report{.architecture = source.architecture, .warnings = source.warnings};
+  bool again = false;
+  for (const SourceTensor& tensor : source.tensors) {
+    const MixChoice choice = choose(mix, source, tensor);
+    const auto bytes = stored_bytes(tensor, choice.type);
+    if (!can_encode(choice.type) && choice.type != tensor.source_type()) {
+      return fail(ErrorCode::kUnsupported,
+                  "The mix {} wants {} for the tensor {}, which Doppler reads but does not write. Choose "
+                  "another type; doppler convert --list shows them.",
+                  mix.name, dtype_name(choice.type), printable(tensor.name));
+    }
+    if (!bytes) {
+      return fail(ErrorCode::kMismatch, "The tensor {} ({}) cannot be stored as {}. Choose another type.",
+                  printable(tensor.name), describe_shape(tensor.shape), dtype_name(choice.type));
+    }
+    again = again || (is_quantised(tensor.source_type()) && choice.type != tensor.source_type());
+    report.tensors.push_back({.name = tensor.name,
+                              .shape = tensor.shape,
+                              .from = tensor.source_type(),
+                              .type = choice.type,
+                              .reason = choice.reason,
+                              .bytes = *bytes});
+    report.parameters += tensor.rows() * tensor.columns();
+    report.tensor_bytes += *bytes;
+  }
+  if (again) {
+    report.warnings.push_back(
+        "The source is quantised already: what it lost stays lost, and quantising again loses more. Convert "
+        "from the original weights where you can.");
+  }
+  return report;
+}
+
+// The file as a reader sees it. What it cannot say is a warning; that it cannot be read would be our fault.
+Status check_written(const fs::path& output, const ConversionSource& source, ConvertReport& report) {
+  DOPPLER_ASSIGN(const GgufFile written, open_gguf(output));
+  DOPPLER_ASSIGN(const ModelSpec spec, read_gguf_spec(written.metadata, written.tensors));
+  for (const std::string& difference : spec_differences(source.spec, spec)) {
+    report.warnings.push_back(fmt::format(
+        "GGUF cannot say all of this model; read back from the file, {}. Answers may differ.", difference));
+  }
+  std::error_code ignored;
+  report.file_bytes = fs::file_size(output, ignored);
+  return {};
+}
+
+}  // namespace
+
+Result<ConvertReport> convert_model(const fs::path& model, const Mix& mix, const fs::path& output,
+                                    const ConvertOptions& options) {
+  DOPPLER_ASSIGN(const ConversionSource source, open_source(model, {options.with_tokenizer}));
+  DOPPLER_TRY(check_output(output, source.files.tensors));
+  DOPPLER_ASSIGN(ConvertReport report, plan_tensors(source, mix));
+  DOPPLER_TRY(check_space(output, report.tensor_bytes + kHeaderBytes));
+
+  DOPPLER_ASSIGN(GgufWriter file, GgufWriter::create(output));
+  DOPPLER_TRY(write_metadata(source, mix, file));
+  for (const TensorReport& tensor : report.tensors)
+    DOPPLER_TRY(file.declare_tensor(tensor.name, tensor.type, tensor.shape));
+  DOPPLER_TRY(file.write_header());
+
+  std::uint64_t done = 0;
+  TensorWriter writer(options.threads, options.search, [&](std::uint64_t bytes, std::string_view tensor) {
+    done += bytes;
+    if (options.on_progress)
+      options.on_progress(static_cast<double>(done) / static_cast<double>(report.tensor_bytes), tensor);
+    return !options.is_cancelled || !options.is_cancelled();
+  });
+  for (std::size_t i = 0; i < source.tensors.size(); ++i) {
+    TensorReport& tensor = report.tensors[i];
+    DOPPLER_ASSIGN(tensor.error, writer.write(source.tensors[i], tensor.type, file));
+  }
+  DOPPLER_TRY(file.finish());
+  DOPPLER_TRY(check_written(output, source, report));
+  return report;
+}
+
+}  // namespace doppler

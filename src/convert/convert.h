@@ -1,0 +1,54 @@
+// Conversion of any readable model to a GGUF file of a named mix of types.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "convert/mix.h"
+#include "quant/encode.h"
+#include "quant/error.h"
+#include "quant/tensor.h"
+
+namespace doppler {
+
+struct ConvertOptions {
+  bool with_tokenizer = true;
+  EncodeSearch search = EncodeSearch::kBest;
+  std::size_t threads = 0;  // 0: one per core; the file is the same whatever the number
+  std::function<void(double share, std::string_view what)> on_progress;
+  std::function<bool()> is_cancelled;
+};
+
+struct TensorReport {
+  std::string name;
+  Shape shape;
+  DType from = DType::kF32, type = DType::kF32;
+  std::string_view reason;
+  std::uint64_t bytes = 0;
+  std::optional<EncodingError> error;  // nothing where the bytes are copied
+};
+
+struct ConvertReport {
+  std::string architecture;
+  std::vector<TensorReport> tensors;
+  std::uint64_t parameters = 0, tensor_bytes = 0, file_bytes = 0;
+  std::vector<std::string> warnings;  // full sentences
+  double bits_per_weight() const {
+    return parameters == 0 ? 0 : 8.0 * static_cast<double>(tensor_bytes) / static_cast<double>(parameters);
+  }
+};
+
+// Memory stays at some tens of MB beside the tokenizer, whatever the model's size. Errors: kUsage (the output
+// is one of the model's files, or is not named .gguf), those of reading models, of encode() and of writing;
+// kIo when cancelled. After an error nothing of the output is left, and an older file of that name is as it
+// was.
+Result<ConvertReport> convert_model(const std::filesystem::path& model, const Mix& mix,
+                                    const std::filesystem::path& output, const ConvertOptions& options);
+
+}  // namespace doppler

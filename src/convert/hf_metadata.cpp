@@ -1,0 +1,193 @@
+#include "convert/hf_metadata.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <numbers>
+
+namespace doppler {
+namespace {
+
+// What the converter does for some architectures only, and what readers take when a key is absent.
+struct Habits {
+  std::string_view family;
+  bool rope_dimension = false;    // writes rope.dimension_count always
+  bool rope_base = true;          // writes rope.freq_base even where it is the default of 10000
+  bool original_context = false;  // writes rope.scaling.original_context_length always
+  bool window_always = false;     // 0 stands for no window
+  std::uint32_t period = 0;  // readers' rule: the last layer of each so many attends fully; 1: none slides
+};
+constexpr std::array kHabits = {
+    Habits{.family = "llama", .rope_dimension = true, .period = 1},
+    Habits{.family = "mistral", .rope_dimension = true},
+    Habits{.family = "qwen2", .period = 1},
+    Habits{.family = "qwen3", .period = 1},
+    Habits{.family = "phi3", .rope_dimension = true, .original_context = true, .window_always = true},
+    Habits{.family = "gemma2", .rope_base = false, .period = 2},
+    Habits{.family = "gemma3", .period = 6},
+};
+
+const Habits& habits_of(std::string_view family) {
+  const auto found = std::ranges::find(kHabits, family, &Habits::family);
+  return found == kHabits.end() ? kHabits[0] : *found;
+}
+
+bool slides(const LayerSpec& layer) {
+  return layer.attention.kind == AttentionKind::kSliding;
+}
+
+class Writer {
+ public:
+  Writer(const ModelSpec& spec, const HfFacts& facts)
+      : spec_(spec), facts_(facts), habits_(habits_of(spec.family)), attention_(spec.layers[0].attention) {}
+
+  std::vector<MetadataEntry> run() {
+    add_text("general.architecture", facts_.architecture);
+    add_text("general.type", "model");
+    add_text("general.name", facts_.name);
+    add_text("general.size_label", size_label(facts_.parameters));
+    add_sizes();
+    add_rope();
+    add_scaling();
+    add_windows();
+    // Where no key says otherwise, readers scale by the head size.
+    if (std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6)
+      add_number("attention.scale", attention_.scale);
+    const bool gemma2 = spec_.family == "gemma2";  // whose readers take 50 and 30 when the keys are absent
+    if (gemma2 || attention_.softcap > 0) add_number("attn_logit_softcapping", attention_.softcap);
+    if (gemma2 || spec_.final_softcap > 0) add_number("final_logit_softcapping", spec_.final_softcap);
+    return std::move(out_);
+  }
+
+ private:
+  void add_text(std::string key, std::string_view value) {
+    out_.push_back({std::move(key), std::string(value)});
+  }
+  std::string own(std::string_view key) const { return fmt::format("{}.{}", facts_.architecture, key); }
+  void add_count(std::string_view key, std::uint32_t value) { out_.push_back({own(key), value}); }
+  void add_number(std::string_view key, double value) {
+    out_.push_back({own(key), static_cast<float>(value)});
+  }
+
+  void add_sizes() {
+    add_count("block_count", static_cast<std::uint32_t>(spec_.layers.size()));
+    add_count("context_length", spec_.context_length);
+    add_count("embedding_length", spec_.hidden);
+    add_count("feed_forward_length", spec_.layers[0].ffn.width);
+    add_count("attention.head_count", attention_.heads);
+    add_count("attention.head_count_kv", attention_.kv_heads);
+    add_number("attention.layer_norm_rms_epsilon", spec_.norm.eps);
+    // Readers divide the width by the heads where the keys are absent.
+    if (facts_.says_head_dim || attention_.q_width() != spec_.hidden) {
+      add_count("attention.key_length", attention_.head_dim);
+      add_count("attention.value_length", attention_.head_dim);
+    }
+    add_count("vocab_size", spec_.vocab_size);
+  }
+
+  // The layer that attends fully, or the first: its rope is the model's.
+  const RopeSpec& main_rope() const {
+    const auto full = std::ranges::find_if_not(spec_.layers, slides);
+    return full == spec_.layers.end() ? attention_.rope : full->attention.rope;
+  }
+
+  void add_rope() {
+    const RopeSpec& rope = main_rope();
+    if (habits_.rope_dimension || rope.rotary_dim != attention_.head_dim)
+      add_count("rope.dimension_count", rope.rotary_dim);
+    if (habits_.rope_base || rope.theta != 10000) add_number("rope.freq_base", rope.theta);
+    if (spec_.family != "gemma3") return;
+    const auto sliding = std::ranges::find_if(spec_.layers, slides);
+    if (sliding != spec_.layers.end()) add_number("rope.freq_base_swa", sliding->attention.rope.theta);
+  }
+
+  void add_scaling() {
+    const RopeScaling& scaling = main_rope().scaling;
+    const bool longrope = scaling.kind == RopeScalingKind::kLongRope;
+    if (habits_.original_context || scaling.kind == RopeScalingKind::kYarn) {
+      const bool own_context = longrope || scaling.kind == RopeScalingKind::kYarn;
+      add_count("rope.scaling.original_context_length",
+                own_context ? static_cast<std::uint32_t>(scaling.original_context) : spec_.context_length);
+    }
+    if (longrope) add_number("rope.scaling.attn_factor", scaling.attention_factor);
+    if (scaling.kind != RopeScalingKind::kLinear && scaling.kind != RopeScalingKind::kYarn) return;
+    add_text(own("rope.scaling.type"), name_of(scaling.kind));
+    add_number("rope.scaling.factor", scaling.factor);
+    if (scaling.kind != RopeScalingKind::kYarn) return;
+    // llama.cpp multiplies YaRN's own magnitude by its key, where config.json replaces it.
+    const double magnitude = scaling.factor <= 1 ? 1 : 0.1 * std::log(scaling.factor) + 1;
+    if (std::abs(scaling.attention_factor / magnitude - 1) > 1e-6)
+      add_number("rope.scaling.yarn_attn_factor", scaling.attention_factor / magnitude);
+    add_number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
+    add_number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+  }
+
+  void add_windows() {
+    const auto sliding = std::ranges::find_if(spec_.layers, slides);
+    if (sliding == spec_.layers.end()) {
+      if (habits_.window_always) add_count("attention.sliding_window", 0);
+      return;
+    }
+    add_count("attention.sliding_window", sliding->attention.window);
+    std::vector<bool> pattern;
+    bool as_expected = true;
+    for (std::size_t i = 0; i < spec_.layers.size(); ++i) {
+      pattern.push_back(slides(spec_.layers[i]));
+      const bool expected = habits_.period == 0 || (i + 1) % habits_.period != 0;
+      as_expected = as_expected && expected == pattern.back();
+    }
+    if (!as_expected) out_.push_back({own("attention.sliding_window_pattern"), std::move(pattern)});
+  }
+
+  const ModelSpec& spec_;
+  const HfFacts& facts_;
+  const Habits& habits_;
+  const AttentionSpec& attention_;
+  std::vector<MetadataEntry> out_;
+};
+
+}  // namespace
+
+std::vector<MetadataEntry> hf_metadata(const ModelSpec& spec, const HfFacts& facts) {
+  return Writer(spec, facts).run();
+}
+
+std::string size_label(std::uint64_t parameters) {
+  struct Unit {
+    double size;
+    char letter;
+  };
+  constexpr std::array kUnits = {Unit{1e12, 'T'}, Unit{1e9, 'B'}, Unit{1e6, 'M'}, Unit{1e3, 'K'}};
+  const auto count = static_cast<double>(parameters);
+  const auto unit = std::ranges::find_if(kUnits, [&](const Unit& u) { return count >= u.size; });
+  const Unit& chosen = unit == kUnits.end() ? kUnits.back() : *unit;
+  const double scaled = count / chosen.size;
+  // At least two digits.
+  return fmt::format("{:.{}f}{}", scaled, std::nearbyint(scaled) < 10 ? 1 : 0, chosen.letter);
+}
+
+std::vector<float> llama3_divisors(const RopeSpec& rope) {
+  const RopeScaling& s = rope.scaling;
+  const auto low = static_cast<float>(s.low_freq_factor), high = static_cast<float>(s.high_freq_factor);
+  const auto old = static_cast<float>(s.original_context), factor = static_cast<float>(s.factor);
+  std::vector<float> out;
+  for (std::uint32_t i = 0; i < rope.rotary_dim / 2; ++i) {
+    // In single precision, as the converter computes it.
+    const float exponent = static_cast<float>(2 * i) / static_cast<float>(rope.rotary_dim);
+    const float frequency = 1 / std::pow(static_cast<float>(rope.theta), exponent);
+    const float wavelength = static_cast<float>(2 * std::numbers::pi) / frequency;
+    if (wavelength < old / high) {
+      out.push_back(1);
+    } else if (wavelength > old / low) {
+      out.push_back(factor);
+    } else {
+      const float smooth = (old / wavelength - low) / (high - low);
+      out.push_back(1 / ((1 - smooth) / factor + smooth));
+    }
+  }
+  return out;
+}
+
+}  // namespace doppler

@@ -1,0 +1,30 @@
+// A model's description as GGUF metadata, as llama.cpp's converter writes it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/metadata.h"
+#include "model/spec.h"
+
+namespace doppler {
+
+struct HfFacts {
+  std::string name;               // of the model, for people
+  std::string_view architecture;  // GGUF's name of the family
+  std::uint64_t parameters = 0;
+  bool says_head_dim = false;  // config.json has the key
+};
+
+// Everything but the tokenizer, the file type and the version of the block layouts.
+std::vector<MetadataEntry> hf_metadata(const ModelSpec& spec, const HfFacts& facts);
+
+// "199K", "1.3M", "8B": as general.size_label has it.
+std::string size_label(std::uint64_t parameters);
+
+// What rope_freqs.weight holds for llama3 scaling: by what each rotary pair's frequency is divided.
+std::vector<float> llama3_divisors(const RopeSpec& rope);
+
+}  // namespace doppler

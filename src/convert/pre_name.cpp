@@ -1,0 +1,97 @@
+#include "convert/pre_name.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+#include "tokenizer/pre_tokenizer.h"
+
+namespace doppler {
+namespace {
+
+// Where several names stand for the same steps: those of widely used models, so that old programs know them.
+constexpr auto kBestKnown = std::to_array<std::string_view>(
+    {"gpt-2", "llama-bpe", "qwen2", "gpt-4o", "tekken", "deepseek-v3", "qwen35", "smollm", "command-r",
+     "smaug-bpe", "hunyuan", "olmo", "falcon"});
+
+constexpr std::string_view kDigit = R"(\p{N})", kDigits = R"(\p{N}+)";
+
+// A step as the pattern whose matches it isolates; "" for a step that cuts nothing, nothing for others.
+struct AsPattern {
+  std::optional<std::string_view> operator()(const pre_tokenizers::Split& step) const {
+    // Removing what lies between matches is isolating them, for patterns that match everything.
+    const bool isolates = (step.behavior == SplitBehavior::kIsolated && !step.invert) ||
+                          (step.behavior == SplitBehavior::kRemoved && step.invert);
+    if (!isolates || !step.pattern.is_regex) return std::nullopt;
+    return step.pattern.text;
+  }
+  std::optional<std::string_view> operator()(const pre_tokenizers::ByteLevel& step) const {
+    if (step.add_prefix_space) return std::nullopt;
+    return step.use_regex ? kGpt2Pattern : std::string_view();
+  }
+  std::optional<std::string_view> operator()(const pre_tokenizers::Digits& step) const {
+    return step.individual ? kDigit : kDigits;
+  }
+  template <typename Other>
+  std::optional<std::string_view> operator()(const Other&) const {
+    return std::nullopt;
+  }
+};
+
+std::size_t count_patterns(const GgufPreTokenizer& row) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(row.patterns, [](std::string_view pattern) { return !pattern.empty(); }));
+}
+
+bool same_patterns(const GgufPreTokenizer& row, const std::vector<std::string_view>& patterns) {
+  return count_patterns(row) == patterns.size() &&
+         std::equal(patterns.begin(), patterns.end(), row.patterns.begin());
+}
+
+// Smaller is better.
+std::size_t rank(const GgufPreTokenizer& row, bool nfc) {
+  const auto known = std::ranges::find(kBestKnown, row.name);
+  const auto place = static_cast<std::size_t>(known - kBestKnown.begin());
+  return place + (row.nfc == nfc ? 0 : kBestKnown.size() + 1);
+}
+
+}  // namespace
+
+bool normalises_to_nfc(const TokenizerSpec& spec) {
+  if (spec.normalizer.size() != 1) return false;
+  const auto* form = std::get_if<normalizers::Form>(&spec.normalizer[0]);
+  return form != nullptr && form->form == UnicodeForm::kNfc;
+}
+
+Result<const GgufPreTokenizer*> name_pre_tokenizer(const TokenizerSpec& spec) {
+  const bool nfc = normalises_to_nfc(spec);
+  if (!spec.normalizer.empty() && !nfc) {
+    return fail(ErrorCode::kUnsupported,
+                "The tokenizer normalises its text in a way that no GGUF pre-tokenizer does.");
+  }
+  std::vector<std::string_view> patterns;
+  for (std::size_t i = 0; i < spec.pre_tokenizer.size(); ++i) {
+    const auto pattern = std::visit(AsPattern(), spec.pre_tokenizer[i]);
+    if (!pattern) {
+      return fail(ErrorCode::kUnsupported,
+                  "Step {} of the tokenizer's pre-tokenizer cuts in a way that no GGUF pre-tokenizer does.",
+                  i + 1);
+    }
+    if (!pattern->empty()) patterns.push_back(*pattern);
+  }
+  const GgufPreTokenizer* best = nullptr;
+  for (const GgufPreTokenizer& row : gguf_pre_tokenizers()) {
+    if (row.ignore_merges != spec.ignore_merges || !same_patterns(row, patterns)) continue;
+    if (best == nullptr || rank(row, nfc) < rank(*best, nfc)) best = &row;
+  }
+  if (best != nullptr) return best;
+  std::vector<std::string> quoted;
+  for (const std::string_view pattern : patterns) quoted.push_back(printable(pattern, 400));
+  return fail(ErrorCode::kUnsupported, "No GGUF pre-tokenizer has the tokenizer's patterns ({}){}.",
+              join(quoted, " then "), spec.ignore_merges ? " with ignore_merges" : "");
+}
+
+}  // namespace doppler

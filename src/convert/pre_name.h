@@ -1,0 +1,18 @@
+// The name by which GGUF files call a tokenizer's pre-tokenizer, found by comparing its patterns.
+#pragma once
+
+#include "base/result.h"
+#include "tokenizer/gguf_pre_tokenizers.h"
+#include "tokenizer/spec.h"
+
+namespace doppler {
+
+// The row of gguf_pre_tokenizers.h whose steps a byte-level tokenizer has. Several names stand for the same
+// steps; the best known one is taken. A row that differs only in normalising (NFC) will do: see `nfc` of the
+// row. Errors: kUnsupported, naming the step or pattern that no name stands for.
+Result<const GgufPreTokenizer*> name_pre_tokenizer(const TokenizerSpec& spec);
+
+// True if the tokenizer normalises its text to NFC and does nothing else to it.
+bool normalises_to_nfc(const TokenizerSpec& spec);
+
+}  // namespace doppler

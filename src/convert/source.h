@@ -1,0 +1,64 @@
+// What a conversion reads: the tensors of any model under the names and in the order of rows that GGUF files
+// have, and the metadata that goes with them.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "convert/metadata.h"
+#include "convert/mix.h"
+#include "formats/model_files.h"
+#include "model/family.h"
+#include "quant/tensor.h"
+
+namespace doppler {
+
+// One tensor of the output, and where its values come from.
+struct SourceTensor {
+  std::string name;  // as GGUF spells it
+  Shape shape;
+  std::vector<TensorView> parts;  // rows of the first, then of the next; views into the model's store
+  std::vector<float> values;      // instead of parts: small tensors that are computed
+  // The rows (of a vector: the values) of that many heads are put in llama.cpp's order, the two of a rotary
+  // pair side by side; 0: they stay.
+  std::uint64_t paired_heads = 0;
+  float added = 0;          // to every value: norms that are stored without their +1
+  bool keep_float = false;  // the model's own configuration says not to quantise it
+
+  std::uint64_t columns() const { return shape.empty() ? 1 : shape.back(); }
+  std::uint64_t rows() const;
+  DType source_type() const { return parts.empty() ? DType::kF32 : parts[0].dtype; }
+};
+
+struct ConversionSource {
+  ModelFiles files;  // keeps the tensors mapped
+  ModelSpec spec;
+  std::string architecture;
+  std::vector<SourceTensor> tensors;
+  // Of a GGUF file: its own, without what describes the old tensors. Else empty.
+  std::vector<GgufMetadata::Entry> copied;
+  std::vector<MetadataEntry> metadata;
+  std::vector<std::string> warnings;
+  MixModel mix_model;
+};
+
+struct SourceOptions {
+  bool with_tokenizer = true;
+};
+
+// Errors: those of opening and reading models and tokenizers.
+Result<ConversionSource> open_source(const std::filesystem::path& model, const SourceOptions& options);
+
+// The two kinds, for open_source(); source_hf.cpp and source_gguf.cpp.
+Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem::path& model,
+                                        const SourceOptions& options);
+Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions& options);
+
+// One sentence per thing that the two specs say differently, as "attention.window of layer 3 (512, not 0)".
+std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSpec& got);
+
+}  // namespace doppler

@@ -1,0 +1,72 @@
+// GgufConfig: what a GGUF file says about its model, in the words of config.json, so that one family file
+// reads both. Every value keeps the name of its GGUF key (or tensor, or rule) for messages and `doppler
+// inspect`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/gguf_metadata.h"
+#include "formats/hf_config.h"
+#include "formats/tensor_store.h"
+#include "model/weights.h"
+
+namespace doppler {
+
+class GgufConfig {
+ public:
+  // Everything given must outlive this. `names` are the family's tensors, for what their presence says.
+  GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors, std::string_view architecture,
+             std::span<const WeightName> names)
+      : metadata_(metadata), tensors_(tensors), architecture_(architecture), names_(names) {}
+
+  // Fills the configuration from keys and tensors. Errors: kCorrupt for missing or contradictory keys,
+  // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for what Doppler does not run.
+  Status translate();
+
+  // Values under "ARCHITECTURE.suffix"; a list of equal values, one per layer, counts as one value.
+  std::string key(std::string_view suffix) const;
+  Result<std::optional<std::uint64_t>> get_uint(std::string_view suffix) const;
+  Result<std::optional<double>> get_number(std::string_view suffix) const;
+  // Null if the model has none.
+  const TensorView* tensor(WeightRole role, int layer = -1) const;
+
+  // config.json's value at a path ("rope_scaling.factor"), and where it comes from.
+  void set(std::string_view path, Json value, KeyOrigin origin);
+  void set_from_key(std::string_view path, Json value, std::string_view suffix);
+  void derive(std::string_view path, Json value, std::string_view rule);
+
+  std::uint64_t layers() const { return layers_; }
+  const Json& json() const { return json_; }
+  // Of every key that config.json could have, also of absent ones.
+  const KeyOrigins& origins() const { return origins_; }
+
+ private:
+  Status check_runnable() const;
+  Status read_sizes();
+  Status read_head_dim();
+  Status read_vocabulary();
+  Status read_windows();
+  Status read_softcaps();
+  Status read_rope();
+  Status read_rope_scaling();
+  Status read_rope_factors();
+  void read_flags();
+  Status read_special_ids();
+  void name_token_ids(std::span<const std::string_view> tokens, Json& ids, std::string& source) const;
+
+  const GgufMetadata& metadata_;
+  const TensorStore& tensors_;
+  std::string architecture_;
+  std::span<const WeightName> names_;
+  Json json_ = Json::object();
+  KeyOrigins origins_;
+  std::uint64_t layers_ = 0, hidden_ = 0, heads_ = 0, head_dim_ = 0;
+};
+
+}  // namespace doppler

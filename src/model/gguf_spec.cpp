@@ -1,0 +1,133 @@
+// From a GGUF file's metadata to a ModelSpec: its keys become config.json's, the family fills the spec as
+// ever, and what the converter changed about the weights is set right.
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "model/family.h"
+#include "model/special_ids.h"
+
+namespace doppler {
+namespace {
+
+Result<const FamilyRule*> find_architecture(const GgufMetadata& metadata) {
+  constexpr std::string_view kKey = "general.architecture";
+  DOPPLER_ASSIGN(const auto architecture, metadata.get_string(kKey));
+  if (!architecture) {
+    return fail(ErrorCode::kCorrupt, "The GGUF metadata has no {}. Check that the file holds a model.", kKey);
+  }
+  const FamilyRule* found = nullptr;
+  std::vector<std::string> known;
+  for (const FamilyRule* family : all_families()) {
+    const GgufRule& rule = family->gguf;
+    if (std::ranges::find(known, rule.architecture) == known.end()) known.emplace_back(rule.architecture);
+    if (rule.architecture != *architecture) continue;
+    if (rule.distinguishing_key.empty()) {
+      if (found == nullptr) found = family;
+      continue;
+    }
+    DOPPLER_ASSIGN(const auto value,
+                   metadata.get_uint(fmt::format("{}.{}", *architecture, rule.distinguishing_key)));
+    if (value.value_or(0) > 0) found = family;
+  }
+  if (found != nullptr) return found;
+  return fail(ErrorCode::kUnsupported,
+              "The GGUF file has the architecture {}, but Doppler runs {}. Use one of those.",
+              printable(*architecture), join(known, ", "));
+}
+
+// A value that the family's rule noted differently.
+void renote(SpecBuilder& builder, std::string path, std::string value, std::string source) {
+  std::erase_if(builder.spec().sources, [&](const SpecSource& s) { return s.path == path; });
+  builder.note(std::move(path), std::move(value), std::move(source));
+}
+
+// What the converter changed, and what GGUF says beside config.json's words.
+Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
+  ModelSpec& spec = builder.spec();
+  if (spec.norm.weight_offset != 0) {
+    spec.norm.weight_offset = 0;
+    renote(builder, "norm.weight_offset", "0", "rule of GGUF: norms are stored with their +1");
+  }
+  // config.json has one switch for all four biases.
+  if (spec.layers[0].attention.o_bias && config.tensor(WeightRole::kOBias, 0) == nullptr) {
+    for (LayerSpec& layer : spec.layers) layer.attention.o_bias = false;
+    renote(builder, "attention.o_bias", "false", "gguf: no tensor blk.0.attn_output.bias");
+  }
+  DOPPLER_ASSIGN(const auto scale, config.get_number("attention.scale"));
+  if (!scale || *scale == 0) return {};
+  if (!(*scale > 0)) {
+    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Download the file again.",
+                GgufMetadata::where(config.key("attention.scale")), *scale);
+  }
+  set_attention_scale(builder, *scale, GgufMetadata::where(config.key("attention.scale")));
+  return {};
+}
+
+// rope_freqs.weight: one divisor per rotary pair, which is how llama3's scaling is stored.
+Status read_divisors(SpecBuilder& builder, const GgufConfig& config) {
+  const TensorView* tensor = config.tensor(WeightRole::kRopeDivisors);
+  if (tensor == nullptr) return {};
+  ModelSpec& spec = builder.spec();
+  const RopeSpec& rope = spec.layers[0].attention.rope;
+  if (rope.scaling.kind != RopeScalingKind::kNone) {
+    return fail(ErrorCode::kUnsupported,
+                "The tensor {} scales rotary embedding a second time, beside {} = {}. Use another model.",
+                tensor->name, GgufMetadata::where(config.key("rope.scaling.type")),
+                name_of(rope.scaling.kind));
+  }
+  if (tensor->dtype != DType::kF32 || tensor->data.size() / 4 != rope.rotary_dim / 2) {
+    return fail(ErrorCode::kMismatch,
+                "The tensor {} ({}, {}) must hold {} F32 values, one per rotary pair. Download the "
+                "file again.",
+                tensor->name, dtype_name(tensor->dtype), describe_shape(tensor->shape), rope.rotary_dim / 2);
+  }
+  std::vector<float> values(rope.rotary_dim / 2);
+  DOPPLER_TRY(decode_f32(*tensor, 0, values));
+  if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x) && x >= 1e-6f; })) {
+    return fail(ErrorCode::kCorrupt,
+                "The tensor {} holds values that are no divisors (zero, negative, NaN or infinite). "
+                "Download the file again.",
+                tensor->name);
+  }
+  for (LayerSpec& layer : spec.layers) {
+    layer.attention.rope.scaling.kind = RopeScalingKind::kDivisors;
+    layer.attention.rope.scaling.divisors.assign(values.begin(), values.end());
+  }
+  renote(builder, "attention.rope.scaling", "divisors", "gguf: tensor " + tensor->name);
+  return {};
+}
+
+}  // namespace
+
+Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore& tensors) {
+  DOPPLER_ASSIGN(const FamilyRule* family, find_architecture(metadata));
+  if (tensors.tensors().empty()) {
+    return fail(ErrorCode::kMismatch,
+                "The GGUF file holds no tensors, only a vocabulary. Use a file with weights.");
+  }
+  const GgufRule& rule = family->gguf;
+  GgufConfig config(metadata, tensors, rule.architecture, rule.weight_names);
+  DOPPLER_TRY(config.translate());
+  if (rule.adjust != nullptr) DOPPLER_TRY(rule.adjust(config));
+  ModelSpec spec;
+  spec.described_by = "the GGUF metadata";
+  const ConfigReader reader(config.json(), "GGUF metadata", &config.origins());
+  SpecBuilder builder(reader, spec, std::string(family->name));
+  DOPPLER_TRY(family->fill(builder));
+  const AttentionSpec& attention = spec.layers[0].attention;
+  if (rule.paired_rows && attention.rope.rotary_dim != attention.head_dim) {
+    return fail(ErrorCode::kUnsupported,
+                "The value {} = {} rotates a part of the head's {} dims, which Doppler does not run for the "
+                "architecture "
+                "{}. Use another model.",
+                reader.where("partial_rotary_factor"), attention.rope.rotary_dim, attention.head_dim,
+                rule.architecture);
+  }
+  DOPPLER_TRY(settle_weights(builder, config));
+  DOPPLER_TRY(read_divisors(builder, config));
+  DOPPLER_TRY(read_special_ids(std::span(&reader, 1), spec));
+  return spec;
+}
+
+}  // namespace doppler

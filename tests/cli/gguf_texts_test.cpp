@@ -1,0 +1,86 @@
+// GGUF files as the source of a tokenizer and of chat templates, on the command line.
+#include "cli/program.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
+
+namespace doppler {
+namespace {
+
+using testing::doppler;
+using testing::TempDir;
+
+std::string vocab_path(const std::string& name) {
+  return testing::data_path("tokenizers_gguf/vocab_" + name + ".gguf").string();
+}
+
+// The vocabulary of Llama 3's fixture with chat templates added.
+Status write_chat(const std::filesystem::path& path,
+                  const std::vector<std::pair<std::string, std::string>>& templates, bool vocabulary = true) {
+  DOPPLER_ASSIGN(const GgufFile vocab, open_gguf(vocab_path("llama3")));
+  DOPPLER_ASSIGN(GgufWriter writer, GgufWriter::create(path));
+  for (const GgufMetadata::Entry& entry : vocab.metadata.entries()) {
+    if (vocabulary || !entry.key.starts_with("tokenizer.")) DOPPLER_TRY(writer.add_entry(entry));
+  }
+  for (const auto& [key, source] : templates) DOPPLER_TRY(writer.add<std::string_view>(key, source));
+  DOPPLER_TRY(writer.write_header());
+  return writer.finish();
+}
+
+TEST(GgufTexts, TokenizeAsTheFixturesDo) {
+  for (const char* name : {"gemma_json", "llama3", "spm_gemma"}) {
+    const Json cases =
+        Json::parse(testing::read_file(testing::data_path("tokenizers/" + std::string(name) + "/cases.json")),
+                    nullptr, false);
+    ASSERT_TRUE(cases.is_array());
+    for (std::size_t i = 0; i < cases.size(); i += 29) {
+      const std::string text = cases[i]["text"];
+      if (text.find('\0') != std::string::npos) continue;  // no argument can hold it
+      EXPECT_EQ(doppler({"tokenize", vocab_path(name), "--json", "--no-special", "--", text}).json()["ids"],
+                cases[i]["ids"])
+          << name << ": " << text;
+    }
+  }
+}
+
+TEST(GgufTexts, RenderConversationsWithTheFilesOwnTokens) {
+  const TempDir dir;
+  const std::string file = (dir / "x.gguf").string();
+  ASSERT_OK(
+      write_chat(file, {{"tokenizer.chat_template", "{{ bos_token }}{{ messages[0].content }}<|eot_id|>"},
+                        {"tokenizer.chat_template.tool_use", "{{ tools[0] }}"}}));
+  // Files beside it say otherwise, and are not asked.
+  testing::write_file(dir / "tokenizer_config.json", R"({"bos_token": "<wrong>", "chat_template": "wrong"})");
+  testing::write_file(dir / "tokenizer.json", "{}");
+  const std::string messages = (dir / "m.json").string();
+  testing::write_file(messages, R"([{"role": "user", "content": "on"}])");
+  const Json rendered = doppler({"tokenize", file, "--messages", messages, "--json"}).json();
+  EXPECT_EQ(rendered["text"], "<|begin_of_text|>on<|eot_id|>");
+  EXPECT_EQ(rendered["ids"].size(), 3u) << rendered["ids"];
+  EXPECT_EQ(rendered["ids"][0], 1500);
+  EXPECT_EQ(rendered["ids"].back(), 1504);
+  testing::write_file(messages, R"({"messages": [], "tools": ["hammer"]})");
+  EXPECT_EQ(doppler({"tokenize", file, "--messages", messages, "--json"}).json()["text"], "hammer");
+}
+
+TEST(GgufTexts, ComeFromTheFolderWhereTheFileHasNone) {
+  const TempDir dir;
+  const std::string file = (dir / "x.gguf").string();
+  ASSERT_OK(write_chat(file, {}, /*vocabulary=*/false));
+  EXPECT_REFUSAL(doppler({"tokenize", file, "Hello"}), 3, "The GGUF file has no tokenizer");
+  std::filesystem::copy(testing::data_path("tokenizers/llama3/tokenizer.json"), dir / "tokenizer.json");
+  EXPECT_FALSE(doppler({"tokenize", file, "--json", "Hello"}).json()["ids"].empty());
+}
+
+TEST(GgufTexts, NameWhatIsWrong) {
+  const TempDir dir;
+  const std::string file = (dir / "x.gguf").string();
+  const std::string messages = (dir / "m.json").string();
+  testing::write_file(messages, "[]");
+  ASSERT_OK(write_chat(file, {{"tokenizer.chat_template", "{% if %}"}}));
+  EXPECT_REFUSAL(doppler({"tokenize", file, "--messages", messages}), 3, "tokenizer.chat_template", "line 1");
+  ASSERT_OK(write_chat(file, {}));
+  EXPECT_REFUSAL(doppler({"tokenize", file, "--messages", messages}), 3, "no chat template");
+}
+
+}  // namespace
+}  // namespace doppler

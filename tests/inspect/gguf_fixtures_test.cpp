@@ -1,0 +1,135 @@
+// GGUF files of llama.cpp's converter and quantiser: float ones agree stage by stage with what transformers
+// computed from the original folders, quantised ones with transformers and llama.cpp on the same weights.
+#include <algorithm>
+#include <cmath>
+
+#include "formats/safetensors.h"
+#include "inspect/compare.h"
+#include "model/family.h"
+#include "testing.h"
+
+namespace doppler {
+namespace {
+
+using testing::data_path;
+
+Result<Model> load(const std::string& name) {
+  return load_model(data_path("gguf/" + name + ".gguf"));
+}
+
+Result<std::unique_ptr<Backend>> backend_for(const Model& model, const std::string& name) {
+  const BackendOptions options{
+      .threads = 2, .context = 64, .slots = 1, .max_step_tokens = 32, .disabled_passes = {}};
+  return make_backend(name, model.spec, model.weights, options);
+}
+
+// A file whose every stage is that of the Hugging Face folder.
+class SameStages : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(SameStages, AsTheHuggingFaceFolder) {
+  const auto& [backend_name, family] = GetParam();
+  ASSERT_OK_AND_ASSIGN(const Model model, load(family));
+  ASSERT_OK_AND_ASSIGN(const auto backend, backend_for(model, backend_name));
+  ASSERT_OK_AND_ASSIGN(const Recording recording,
+                       open_recording(data_path("models/" + family + "/reference.safetensors")));
+  ASSERT_OK_AND_ASSIGN(const Comparison comparison, compare_run(*backend, model.spec, recording, {}));
+  const StageComparison* first = comparison.first_divergence();
+  EXPECT_EQ(first, nullptr) << first->key << " error " << first->error << " allowed " << first->tolerance;
+  EXPECT_GT(comparison.stages.size(), 12 * model.spec.layers.size());
+  EXPECT_EQ(comparison.decode_steps, recording.greedy_ids.size());
+  EXPECT_EQ(comparison.top1_equal, comparison.decode_steps);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Gguf, SameStages,
+    ::testing::Combine(::testing::Values("reference", "cpu"),
+                       ::testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3")),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+// A file's logits as others computed them, and how far ours may lie from each.
+struct Expected {
+  const char *file, *backend;
+  const char* hf;    // transformers on what the file says
+  double llama_cpp;  // allowed distance from llama.cpp's float32 logits: its GELU is a float16 table
+};
+constexpr double kHfTolerance = 1e-3;
+
+class Logits : public ::testing::TestWithParam<Expected> {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(expected_, open_safetensors(data_path(std::string("gguf/") + GetParam().file +
+                                                               ".llamacpp.safetensors")));
+    ASSERT_OK_AND_ASSIGN(model_, load(GetParam().file));
+    ASSERT_OK_AND_ASSIGN(backend_, backend_for(model_, GetParam().backend));
+  }
+
+  std::vector<std::int32_t> ids(const char* name) const {
+    const auto read = decode_integers(*expected_.find(name));
+    if (!read) return {};
+    return {read->begin(), read->end()};
+  }
+
+  // The largest difference from a recorded [tokens, vocabulary].
+  double distance(std::span<const float> logits, const char* name) const {
+    const TensorView* tensor = expected_.find(name);
+    if (tensor == nullptr) return INFINITY;
+    std::vector<float> recorded(tensor->data.size() / 4);
+    if (!decode_f32(*tensor, 0, recorded) || recorded.size() != logits.size()) return INFINITY;
+    double worst = 0;
+    for (std::size_t i = 0; i < logits.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(logits[i]) - recorded[i]));
+    return worst;
+  }
+
+  TensorStore expected_;
+  Model model_;
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(Logits, AgreeWithTransformersAndLlamaCpp) {
+  const std::vector<std::int32_t> prompt = ids("prompt_ids");
+  ASSERT_OK_AND_ASSIGN(const auto logits, feed(*backend_, 0, prompt, 0, true, nullptr));
+  EXPECT_LT(distance(logits, GetParam().hf), kHfTolerance);
+  EXPECT_LT(distance(logits, "logits_f32"), GetParam().llama_cpp);
+}
+
+TEST_P(Logits, ChooseTheSameIdsWhereTheMarginAllows) {
+  ASSERT_OK_AND_ASSIGN(auto logits, feed(*backend_, 0, ids("prompt_ids"), 0, false, nullptr));
+  const std::vector<std::int32_t> greedy = ids("greedy_ids_f32");
+  ASSERT_EQ(greedy.size(), 11u);
+  std::size_t compared = 0;
+  for (const std::int32_t id : greedy) {
+    std::vector<float> sorted(logits.begin(), logits.end());
+    std::ranges::partial_sort(sorted, sorted.begin() + 2, std::greater());
+    if (sorted[0] - sorted[1] < 2 * GetParam().llama_cpp) break;  // both choices are right
+    EXPECT_EQ(argmax(logits), id) << "step " << compared;
+    ++compared;
+    ASSERT_OK_AND_ASSIGN(logits, feed(*backend_, 0, std::span(&id, 1), 0, false, nullptr));
+  }
+  EXPECT_GT(compared, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Gguf, Logits,
+                         ::testing::Values(Expected{"mistral", "reference", "hf_logits_gguf", 1e-3},
+                                           Expected{"mistral", "cpu", "hf_logits_gguf", 1e-3},
+                                           Expected{"gemma2", "reference", "hf_logits_gguf", 0.02},
+                                           Expected{"gemma2", "cpu", "hf_logits_gguf", 0.02},
+                                           Expected{"gemma3", "reference", "hf_logits", 0.02},
+                                           Expected{"llama3", "reference", "hf_logits", 1e-3},
+                                           Expected{"llama.Q4_0", "reference", "hf_logits_gguf", 1e-3},
+                                           Expected{"llama.Q5_1", "reference", "hf_logits_gguf", 1e-3},
+                                           Expected{"llama.Q8_0", "reference", "hf_logits_gguf", 1e-3},
+                                           Expected{"llama_k256.Q2_K", "reference", "hf_logits_gguf", 1e-3},
+                                           Expected{"llama_k256.Q4_K_M", "reference", "hf_logits_gguf", 1e-3},
+                                           Expected{"llama_k256.IQ4_XS", "reference", "hf_logits_gguf", 1e-3},
+                                           Expected{"gemma3_k288.Q4_0", "reference", "hf_logits_gguf", 0.02},
+                                           Expected{"gemma3_k288.Q4_K_M", "reference", "hf_logits_gguf",
+                                                    0.02}),
+                         [](const auto& test) {
+                           std::string name = std::string(test.param.file) + "_" + test.param.backend;
+                           std::ranges::replace(name, '.', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace doppler
