@@ -61,7 +61,7 @@ std::string describe(const StageComparison& c) {
   if (!std::isfinite(c.error)) {
     return fmt::format("{}: NaN or Inf, where the recording's largest value is {:.4g}", c.key, c.largest);
   }
-  return fmt::format("{}: error {:.1e} of the largest value {:.4g}, allowed {:.0e}", c.key, c.error,
+  return fmt::format("{}: error {:.1e} of the largest value {:.4g}, allowed {:.1e}", c.key, c.error,
                      c.largest, c.tolerance);
 }
 
