@@ -121,7 +121,7 @@ class Writer {
     fill_tokens();
     mark_added();
     add_text("tokenizer.ggml.model", kModelNames[static_cast<std::size_t>(kind_)]);
-    add_text("tokenizer.ggml.pre", pre_);
+    if (!pre_.empty()) add_text("tokenizer.ggml.pre", pre_);
     out_.entries.push_back({"tokenizer.ggml.tokens", std::move(tokens_)});
     if (kind_ != Kind::kGpt2) out_.entries.push_back({"tokenizer.ggml.scores", std::move(scores_)});
     out_.entries.push_back({"tokenizer.ggml.token_type", std::move(types_)});
@@ -166,7 +166,7 @@ class Writer {
     if (!spec_.byte_fallback || !has_plain_normalizer(spec_))
       return unsupported("The tokenizer is of a kind that GGUF has no words for.");
     kind_ = merges_are_scores(spec_) && !spec_.ignore_merges ? Kind::kLlama : Kind::kGemma4;
-    if (kind_ == Kind::kGemma4) pre_ = "";
+    if (kind_ == Kind::kGemma4) pre_.clear();
     return {};
   }
 
@@ -178,6 +178,7 @@ class Writer {
           "The tokenizer has {} tokens but the embedding {} rows; the tokens beyond them are left out.",
           known, size));
     }
+    size_ = size;
     tokens_.resize(size);
     types_.assign(size, static_cast<std::int32_t>(PieceType::kUnused));
     scores_.assign(size, kAddedScore);
@@ -244,7 +245,7 @@ class Writer {
   }
 
   void add_id(std::string_view name, std::optional<std::int32_t> id) {
-    if (!id || *id < 0 || index(*id) >= types_.size()) return;
+    if (!id || *id < 0 || index(*id) >= size_) return;
     out_.entries.push_back(
         {fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<std::uint32_t>(*id)});
   }
@@ -308,6 +309,7 @@ class Writer {
   Kind kind_ = Kind::kLlama;
   std::string pre_ = "default";
   std::optional<std::int32_t> bos_, eos_;
+  std::size_t size_ = 0;  // of the lists
   std::vector<std::string> tokens_;
   std::vector<float> scores_;
   std::vector<std::int32_t> types_;
