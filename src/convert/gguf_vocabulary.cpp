@@ -250,11 +250,23 @@ class Writer {
         {fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<std::uint32_t>(*id)});
   }
 
+  // The single token that stands before (or behind) every text, in tokenizers that name no roles.
+  std::optional<std::int32_t> wrapping_token(bool behind) const {
+    if (spec_.post_processor.size() != 1) return std::nullopt;
+    const PostProcessorStep& step = spec_.post_processor[0];
+    const auto text = std::ranges::find(step, TemplateItem());
+    const auto before = static_cast<std::size_t>(text - step.begin());
+    if (!behind) return before == 1 ? step.front() : std::nullopt;
+    return before + 2 == step.size() ? step.back() : std::nullopt;
+  }
+
   void add_roles() {
     std::optional<std::int32_t> eos = spec_.eos.id;
     if (!eos && !facts_.eos_ids.empty()) eos = facts_.eos_ids[0];
+    if (!eos) eos = wrapping_token(/*behind=*/true);
     eos_ = eos;
     bos_ = spec_.bos.id ? spec_.bos.id : facts_.bos_id;
+    if (!bos_) bos_ = wrapping_token(/*behind=*/false);
     add_id("bos", bos_);
     add_id("eos", eos);
     add_id("unknown", spec_.unk.id ? spec_.unk.id : is_sentencepiece(spec_) ? spec_.unknown : std::nullopt);

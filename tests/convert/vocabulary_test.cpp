@@ -168,7 +168,7 @@ TEST(PreName, OfUnknownStepsIsAnErrorThatSaysHowToGoOn) {
   EXPECT_ERROR(gguf_vocabulary(spec, {}), "No GGUF pre-tokenizer", "[a-z]+", "--no-tokenizer");
   spec = published("gpt2");
   spec.pre_tokenizer.emplace_back(pre_tokenizers::Bert{});
-  EXPECT_ERROR(gguf_vocabulary(spec, {}), "Step 2", "--no-tokenizer");
+  EXPECT_ERROR(gguf_vocabulary(spec, {}), "Step 3", "--no-tokenizer");
   EXPECT_ERROR(gguf_vocabulary(published("bert_json"), {}), "GGUF has no words for", "--no-tokenizer");
 }
 
