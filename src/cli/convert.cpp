@@ -19,18 +19,25 @@ struct ConvertArguments {
   bool list = false, no_tokenizer = false, nearest = false;
 };
 
-// What a mix is made of, in a line: the base type and its exceptions.
+// What a mix is made of, in a line: the base type and its exceptions, role by role.
 std::string describe_mix(const Mix& mix) {
+  std::vector<TensorRole> roles;
   std::vector<std::string> exceptions;
   for (const MixRule& rule : mix.rules) {
-    const std::string text = fmt::format("{} {}", role_name(rule.role), dtype_name(rule.type));
-    if (std::ranges::find(exceptions, text) == exceptions.end()) exceptions.push_back(text);
+    if (rule.when == MixWhen::kEightExperts) continue;  // of one model, Mixtral
+    const auto known = std::ranges::find(roles, rule.role);
+    if (known != roles.end()) {
+      exceptions[static_cast<std::size_t>(known - roles.begin())] +=
+          fmt::format("/{}", dtype_name(rule.type));
+      continue;
+    }
+    roles.push_back(rule.role);
+    exceptions.push_back(fmt::format("{} {}", role_name(rule.role), dtype_name(rule.type)));
   }
   const DTypeInfo& base = dtype_info(mix.base);
-  std::string line = fmt::format("{} ({:.1f} bits a weight)", base.name,
-                                 static_cast<double>(base.block_bits) / base.block_values);
-  if (!exceptions.empty()) line += "; " + join(exceptions, ", ");
-  return line;
+  const double bits = static_cast<double>(base.block_bits) / base.block_values;
+  const std::string most = fmt::format("{:6} {:5.2f} bits a weight", base.name, bits);
+  return exceptions.empty() ? most : fmt::format("{}; {}", most, join(exceptions, ", "));
 }
 
 bool can_write(const Mix& mix) {

@@ -48,7 +48,7 @@ bool is_float(DType type) {
 
 MixChoice choose(const Mix& mix, const ConversionSource& source, const SourceTensor& tensor) {
   const MixChoice choice = choose_type(mix, source.mix_model, tensor.name, tensor.shape);
-  if (!tensor.keep_float || is_float(choice.type)) return choice;
+  if (!tensor.keep_float || choice.type == DType::kF32 || !is_quantised(mix.base)) return choice;
   const DType own = tensor.source_type();
   return {is_float(own) ? own : DType::kBF16, "config.json says not to convert this module"};
 }

@@ -121,7 +121,7 @@ class Writer {
     fill_tokens();
     mark_added();
     add_text("tokenizer.ggml.model", kModelNames[static_cast<std::size_t>(kind_)]);
-    add_text("tokenizer.ggml.pre", pre_);
+    if (!pre_.empty()) add_text("tokenizer.ggml.pre", pre_);
     out_.entries.push_back({"tokenizer.ggml.tokens", std::move(tokens_)});
     if (kind_ != Kind::kGpt2) out_.entries.push_back({"tokenizer.ggml.scores", std::move(scores_)});
     out_.entries.push_back({"tokenizer.ggml.token_type", std::move(types_)});
@@ -166,7 +166,7 @@ class Writer {
     if (!spec_.byte_fallback || !has_plain_normalizer(spec_))
       return unsupported("The tokenizer is of a kind that GGUF has no words for.");
     kind_ = merges_are_scores(spec_) && !spec_.ignore_merges ? Kind::kLlama : Kind::kGemma4;
-    if (kind_ == Kind::kGemma4) pre_ = "";
+    if (kind_ == Kind::kGemma4) pre_.clear();
     return {};
   }
 
@@ -178,6 +178,7 @@ class Writer {
           "The tokenizer has {} tokens but the embedding {} rows; the tokens beyond them are left out.",
           known, size));
     }
+    size_ = size;
     tokens_.resize(size);
     types_.assign(size, static_cast<std::int32_t>(PieceType::kUnused));
     scores_.assign(size, kAddedScore);
@@ -244,16 +245,28 @@ class Writer {
   }
 
   void add_id(std::string_view name, std::optional<std::int32_t> id) {
-    if (!id || *id < 0 || index(*id) >= types_.size()) return;
+    if (!id || *id < 0 || index(*id) >= size_) return;
     out_.entries.push_back(
         {fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<std::uint32_t>(*id)});
+  }
+
+  // The single token that stands before (or behind) every text, in tokenizers that name no roles.
+  std::optional<std::int32_t> wrapping_token(bool behind) const {
+    if (spec_.post_processor.size() != 1) return std::nullopt;
+    const PostProcessorStep& step = spec_.post_processor[0];
+    const auto text = std::ranges::find(step, TemplateItem());
+    const auto before = static_cast<std::size_t>(text - step.begin());
+    if (!behind) return before == 1 ? step.front() : std::nullopt;
+    return before + 2 == step.size() ? step.back() : std::nullopt;
   }
 
   void add_roles() {
     std::optional<std::int32_t> eos = spec_.eos.id;
     if (!eos && !facts_.eos_ids.empty()) eos = facts_.eos_ids[0];
+    if (!eos) eos = wrapping_token(/*behind=*/true);
     eos_ = eos;
     bos_ = spec_.bos.id ? spec_.bos.id : facts_.bos_id;
+    if (!bos_) bos_ = wrapping_token(/*behind=*/false);
     add_id("bos", bos_);
     add_id("eos", eos);
     add_id("unknown", spec_.unk.id ? spec_.unk.id : is_sentencepiece(spec_) ? spec_.unknown : std::nullopt);
@@ -308,6 +321,7 @@ class Writer {
   Kind kind_ = Kind::kLlama;
   std::string pre_ = "default";
   std::optional<std::int32_t> bos_, eos_;
+  std::size_t size_ = 0;  // of the lists
   std::vector<std::string> tokens_;
   std::vector<float> scores_;
   std::vector<std::int32_t> types_;

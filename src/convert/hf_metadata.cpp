@@ -17,6 +17,7 @@ struct Habits {
   bool rope_base = true;          // writes rope.freq_base even where it is the default of 10000
   bool original_context = false;  // writes rope.scaling.original_context_length always
   bool window_always = false;     // 0 stands for no window
+  double full_theta = 0;          // of layers that attend fully, where a model has none; 0: as the others
   std::uint32_t period = 0;  // readers' rule: the last layer of each so many attends fully; 1: none slides
 };
 constexpr std::array kHabits = {
@@ -26,7 +27,7 @@ constexpr std::array kHabits = {
     Habits{.family = "qwen3", .period = 1},
     Habits{.family = "phi3", .rope_dimension = true, .original_context = true, .window_always = true},
     Habits{.family = "gemma2", .rope_base = false, .period = 2},
-    Habits{.family = "gemma3", .period = 6},
+    Habits{.family = "gemma3", .full_theta = 1000000, .period = 6},
 };
 
 const Habits& habits_of(std::string_view family) {
@@ -97,7 +98,9 @@ class Writer {
     const RopeSpec& rope = main_rope();
     if (habits_.rope_dimension || rope.rotary_dim != attention_.head_dim)
       add_count("rope.dimension_count", rope.rotary_dim);
-    if (habits_.rope_base || rope.theta != 10000) add_number("rope.freq_base", rope.theta);
+    const double theta =
+        std::ranges::all_of(spec_.layers, slides) && habits_.full_theta > 0 ? habits_.full_theta : rope.theta;
+    if (habits_.rope_base || theta != 10000) add_number("rope.freq_base", theta);
     if (spec_.family != "gemma3") return;
     const auto sliding = std::ranges::find_if(spec_.layers, slides);
     if (sliding != spec_.layers.end()) add_number("rope.freq_base_swa", sliding->attention.rope.theta);

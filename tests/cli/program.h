@@ -54,7 +54,8 @@ class Program {
   }
 
   std::string out_so_far() const { return read_file(dir_ / "out"); }
-  void interrupt() const { kill(pid_, SIGINT); }
+  void interrupt() const { signal(SIGINT); }
+  void signal(int number) const { kill(pid_, number); }
 
   // Returns once the program has mapped a file of this name (or has ended).
   void wait_until_mapped(const std::string& name) const {

@@ -1,0 +1,267 @@
+// Whole conversions: the files that llama.cpp's own converter writes of the same models are the truth.
+#include "convert/convert.h"
+
+#include <cstring>
+#include <set>
+
+#include "base/text.h"
+#include "convert/source.h"
+#include "formats/gguf.h"
+#include "model_fixture.h"
+#include "testing.h"
+
+namespace doppler {
+namespace {
+
+using testing::data_path;
+using testing::read_file;
+using testing::TempDir;
+using testing::TinyModel;
+
+const Mix& mix(std::string_view name) {
+  const Result<const Mix*> found = find_mix(name);
+  EXPECT_TRUE(found.has_value());
+  return **found;
+}
+
+std::filesystem::path model(const std::string& name) {
+  return data_path("models/" + name);
+}
+
+struct Pair {
+  const char* model;
+  const char* type;
+  // Keys that we write and llama.cpp's converter does not, because without them the file says another model:
+  // Mistral's window, and Gemma 2's scale where it does not follow from the head size.
+  std::set<std::string> own_keys;
+};
+
+class SameAsLlamaCpp : public ::testing::TestWithParam<Pair> {};
+
+std::map<std::string, std::string> values(const GgufMetadata& metadata) {
+  std::map<std::string, std::string> out;
+  for (const GgufMetadata::Entry& entry : metadata.entries()) {
+    const std::string bytes(reinterpret_cast<const char*>(entry.value.data()), entry.value.size());
+    out[std::string(entry.key)] = fmt::format("{} {}", gguf_type_name(entry.type), printable(bytes));
+  }
+  return out;
+}
+
+TEST_P(SameAsLlamaCpp, KeyForKeyAndBitForBit) {
+  const Pair& pair = GetParam();
+  const TempDir dir;
+  const auto path = dir / "out.gguf";
+  ASSERT_OK_AND_ASSIGN(const ConvertReport report,
+                       convert_model(model(pair.model), mix(pair.type), path, {}));
+  ASSERT_OK_AND_ASSIGN(const GgufFile ours, open_gguf(path));
+  ASSERT_OK_AND_ASSIGN(const GgufFile theirs, open_gguf(data_path(fmt::format("gguf/{}.gguf", pair.model))));
+
+  auto keys = values(ours.metadata);
+  for (const std::string& key : pair.own_keys) EXPECT_EQ(keys.erase(key), 1u) << key;
+  EXPECT_EQ(keys, values(theirs.metadata));
+
+  EXPECT_EQ(report.tensors.size(), theirs.tensors.tensors().size());
+  for (const auto& [name, tensor] : theirs.tensors.tensors()) {
+    const TensorView* own = ours.tensors.find(name);
+    ASSERT_NE(own, nullptr) << name;
+    EXPECT_EQ(own->dtype, tensor.dtype) << name;
+    EXPECT_EQ(own->shape, tensor.shape) << name;
+    ASSERT_EQ(own->data.size(), tensor.data.size()) << name;
+    EXPECT_EQ(std::memcmp(own->data.data(), tensor.data.data(), tensor.data.size()), 0) << name;
+  }
+  // What GGUF can say is said: reading back gives the same model.
+  EXPECT_EQ(report.warnings,
+            std::vector<std::string>{"The folder has no tokenizer: the GGUF file runs on token ids only."});
+}
+
+INSTANTIATE_TEST_SUITE_P(Fixtures, SameAsLlamaCpp,
+                         ::testing::Values(Pair{"llama", "F32", {}}, Pair{"qwen2", "F32", {}},
+                                           Pair{"phi3", "F32", {}},
+                                           Pair{"mistral", "F16", {"llama.attention.sliding_window"}},
+                                           Pair{"llama3", "BF16", {}}, Pair{"qwen3", "BF16", {}},
+                                           Pair{"gemma2", "BF16", {"gemma2.attention.scale"}},
+                                           Pair{"gemma3", "BF16", {}}),
+                         [](const auto& one) { return std::string(one.param.model); });
+
+// The mixes choose as llama.cpp's quantiser, and its metadata are written whatever the type.
+TEST(Convert, QuantisedFilesHaveLlamaCppsTypes) {
+  struct Case {
+    const char *model, *type;
+  };
+  for (const Case& c : {Case{"gemma3_k288", "Q4_0"},
+                        {"gemma3_k288", "Q4_K_M"},
+                        {"llama", "Q4_0"},
+                        {"llama", "Q5_1"},
+                        {"llama", "Q8_0"}}) {
+    SCOPED_TRACE(fmt::format("{} in {}", c.model, c.type));
+    const TempDir dir;
+    const auto path = dir / "out.gguf";
+    ASSERT_OK_AND_ASSIGN(const ConvertReport report, convert_model(model(c.model), mix(c.type), path, {}));
+    ASSERT_OK_AND_ASSIGN(const GgufFile ours, open_gguf(path));
+    ASSERT_OK_AND_ASSIGN(const GgufFile theirs,
+                         open_gguf(data_path(fmt::format("gguf/{}.{}.gguf", c.model, c.type))));
+    EXPECT_EQ(values(ours.metadata), values(theirs.metadata));
+    ASSERT_EQ(ours.tensors.tensors().size(), theirs.tensors.tensors().size());
+    for (const auto& [name, tensor] : theirs.tensors.tensors()) {
+      ASSERT_NE(ours.tensors.find(name), nullptr) << name;
+      EXPECT_EQ(ours.tensors.find(name)->dtype, tensor.dtype) << name;
+    }
+    for (const TensorReport& tensor : report.tensors) {
+      ASSERT_TRUE(tensor.error.has_value()) << tensor.name;
+      EXPECT_EQ(tensor.error->relative_rms > 0.001, is_quantised(tensor.type)) << tensor.name;
+      EXPECT_LT(tensor.error->relative_rms, 0.1) << tensor.name;
+      EXPECT_LT(tensor.error->worst_row, tensor.shape[0]) << tensor.name;
+    }
+  }
+}
+
+// Every family, also those whose spec needs words that llama.cpp's files do not have.
+TEST(Convert, ReadsBackAsTheSameModel) {
+  for (const char* family : {"llama", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"}) {
+    SCOPED_TRACE(family);
+    TempDir dir;
+    TinyModel tiny(family);
+    std::filesystem::create_directory(dir / "model");
+    ASSERT_OK(tiny.write(dir / "model"));
+    ASSERT_OK_AND_ASSIGN(const ConvertReport report,
+                         convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}));
+    EXPECT_EQ(report.warnings.size(), 1u) << report.warnings.back();  // no tokenizer
+    ASSERT_OK_AND_ASSIGN(const Model read, load_model(dir / "out.gguf"));
+    // Q as Hugging Face has it: the rows are put in llama.cpp's order and back.
+    const TensorView& q = read.weights[read.weights.find(WeightRole::kQ, 1)];
+    ASSERT_OK_AND_ASSIGN(const Weights original, tiny.bind());
+    const TensorView& expected = original[original.find(WeightRole::kQ, 1)];
+    ASSERT_EQ(q.data.size(), expected.data.size());
+    EXPECT_EQ(std::memcmp(q.data.data(), expected.data.data(), q.data.size()), 0);
+  }
+}
+
+TEST(Convert, SaysWhatGgufCannotSay) {
+  TempDir dir;
+  TinyModel tiny("qwen2");
+  tiny.config["hidden_act"] = "gelu";
+  std::filesystem::create_directory(dir / "model");
+  ASSERT_OK(tiny.write(dir / "model"));
+  ASSERT_OK_AND_ASSIGN(const ConvertReport report,
+                       convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}));
+  ASSERT_EQ(report.warnings.size(), 2u);
+  EXPECT_NE(report.warnings[1].find("ffn.activation is silu"), std::string::npos) << report.warnings[1];
+}
+
+TEST(Convert, ModulesThatTheConfigKeepsStayFloat) {
+  TempDir dir;
+  TinyModel tiny("llama");
+  tiny.config["quantization_config"] = {
+      {"modules_to_not_convert", {"lm_head", "model.layers.1.mlp", "o_pro"}}};
+  std::filesystem::create_directory(dir / "model");
+  ASSERT_OK(tiny.write(dir / "model"));
+  ASSERT_OK_AND_ASSIGN(const ConvertReport report,
+                       convert_model(dir / "model", mix("Q8_0"), dir / "out.gguf", {}));
+  std::set<std::string> floats;
+  for (const TensorReport& tensor : report.tensors) {
+    if (tensor.shape.size() == 2 && tensor.type == DType::kF32) floats.insert(tensor.name);
+  }
+  // Rows of 48 are no multiple of 32 and become F16; "o_pro" names no whole component.
+  EXPECT_EQ(floats, (std::set<std::string>{"output.weight", "blk.1.ffn_gate.weight", "blk.1.ffn_up.weight",
+                                           "blk.1.ffn_down.weight"}));
+}
+
+TEST(Convert, AGgufFileConvertsToTheSameBytesAsItsSource) {
+  const TempDir dir;
+  ASSERT_OK(convert_model(model("llama"), mix("F32"), dir / "f32.gguf", {}));
+  ASSERT_OK_AND_ASSIGN(const ConvertReport once,
+                       convert_model(model("llama"), mix("Q4_0"), dir / "a.gguf", {}));
+  ASSERT_OK_AND_ASSIGN(const ConvertReport twice,
+                       convert_model(dir / "f32.gguf", mix("Q4_0"), dir / "b.gguf", {}));
+  EXPECT_TRUE(twice.warnings.empty());
+  ASSERT_OK_AND_ASSIGN(const GgufFile a, open_gguf(dir / "a.gguf"));
+  ASSERT_OK_AND_ASSIGN(const GgufFile b, open_gguf(dir / "b.gguf"));
+  EXPECT_EQ(*a.metadata.get_uint("general.file_type").value(), 2u);
+  for (const auto& [name, tensor] : a.tensors.tensors()) {
+    const TensorView* other = b.tensors.find(name);
+    ASSERT_NE(other, nullptr) << name;
+    ASSERT_EQ(other->data.size(), tensor.data.size()) << name;
+    EXPECT_EQ(std::memcmp(other->data.data(), tensor.data.data(), tensor.data.size()), 0) << name;
+  }
+  // From a quantised file: a warning, and unchanged types are copied.
+  ASSERT_OK_AND_ASSIGN(const ConvertReport again,
+                       convert_model(dir / "a.gguf", mix("Q8_0"), dir / "c.gguf", {}));
+  ASSERT_EQ(again.warnings.size(), 1u);
+  EXPECT_NE(again.warnings[0].find("quantised already"), std::string::npos);
+  ASSERT_OK_AND_ASSIGN(const ConvertReport copy,
+                       convert_model(dir / "a.gguf", mix("Q4_0"), dir / "d.gguf", {}));
+  for (const TensorReport& tensor : copy.tensors) EXPECT_FALSE(tensor.error.has_value()) << tensor.name;
+  EXPECT_TRUE(copy.warnings.empty());
+}
+
+TEST(Convert, TheNumberOfThreadsChangesNothing) {
+  const TempDir dir;
+  ASSERT_OK(convert_model(model("llama"), mix("Q5_1"), dir / "one.gguf", {.threads = 1}));
+  ASSERT_OK(convert_model(model("llama"), mix("Q5_1"), dir / "five.gguf", {.threads = 5}));
+  EXPECT_EQ(read_file(dir / "one.gguf"), read_file(dir / "five.gguf"));
+}
+
+TEST(Convert, LeavesNothingBehindWhenItFails) {
+  TempDir dir;
+  std::filesystem::create_directory(dir / "model");
+  TinyModel tiny("qwen3");
+  ASSERT_OK(tiny.write(dir / "model"));
+  testing::write_file(dir / "out.gguf", "old");
+  const auto entries = [&] {
+    std::set<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(dir.path()))
+      names.insert(entry.path().filename());
+    return names;
+  };
+  // Cancelled after half of the tensors.
+  int pieces = 0;
+  EXPECT_ERROR(convert_model(dir / "model", mix("Q8_0"), dir / "out.gguf",
+                             {.is_cancelled = [&] { return ++pieces > 15; }}),
+               "interrupted");
+  EXPECT_EQ(pieces, 16);
+  EXPECT_EQ(entries(), (std::set<std::string>{"model", "out.gguf"}));
+  EXPECT_EQ(read_file(dir / "out.gguf"), "old");
+
+  // A weight that no type can hold.
+  auto& bytes = tiny.tensors["model.layers.1.mlp.up_proj.weight"].bytes;
+  const float infinite = std::numeric_limits<float>::infinity();
+  std::memcpy(bytes.data() + 128, &infinite, 4);
+  ASSERT_OK(tiny.write(dir / "model"));
+  EXPECT_ERROR(convert_model(dir / "model", mix("Q8_0"), dir / "out.gguf", {}), "blk.1.ffn_up.weight",
+               "cannot be stored as Q8_0");
+  EXPECT_EQ(entries(), (std::set<std::string>{"model", "out.gguf"}));
+  EXPECT_EQ(read_file(dir / "out.gguf"), "old");
+}
+
+TEST(Convert, RefusesToWriteOverItsInput) {
+  const TempDir dir;
+  ASSERT_OK(convert_model(model("llama"), mix("F32"), dir / "in.gguf", {}));
+  const std::string before = read_file(dir / "in.gguf");
+  EXPECT_ERROR(convert_model(dir / "in.gguf", mix("Q8_0"), dir / "in.gguf", {}), "file of the model itself");
+  std::filesystem::create_symlink(dir / "in.gguf", dir / "link.gguf");
+  EXPECT_ERROR(convert_model(dir / "in.gguf", mix("Q8_0"), dir / "link.gguf", {}),
+               "file of the model itself");
+  EXPECT_EQ(read_file(dir / "in.gguf"), before);
+  EXPECT_ERROR(convert_model(dir / "in.gguf", mix("Q8_0"), dir / "out.bin", {}), "does not end in .gguf");
+  EXPECT_ERROR(convert_model(dir / "in.gguf", mix("Q8_0"), dir / "none/out.gguf", {}), "none");
+}
+
+TEST(Convert, WithoutATokenizerTheFileSaysSo) {
+  const TempDir dir;
+  const std::filesystem::path demo = std::filesystem::path(DOPPLER_SOURCE_DIR) / "demo";
+  ASSERT_OK(convert_model(demo, mix("BF16"), dir / "with.gguf", {}));
+  ASSERT_OK_AND_ASSIGN(const GgufFile with, open_gguf(dir / "with.gguf"));
+  EXPECT_TRUE(with.metadata.has("tokenizer.chat_template"));
+  ASSERT_OK(convert_model(dir / "with.gguf", mix("BF16"), dir / "without.gguf", {.with_tokenizer = false}));
+  ASSERT_OK(convert_model(demo, mix("BF16"), dir / "plain.gguf", {.with_tokenizer = false}));
+  for (const char* name : {"without.gguf", "plain.gguf"}) {
+    ASSERT_OK_AND_ASSIGN(const GgufFile file, open_gguf(dir / name));
+    EXPECT_EQ(*file.metadata.get_string("tokenizer.ggml.model").value(), "none") << name;
+    EXPECT_EQ(*file.metadata.get_uint("gemma3.vocab_size").value(), 3584u) << name;
+    EXPECT_FALSE(file.metadata.has("tokenizer.ggml.tokens")) << name;
+    EXPECT_FALSE(file.metadata.has("tokenizer.chat_template")) << name;
+  }
+}
+
+}  // namespace
+}  // namespace doppler
