@@ -96,41 +96,47 @@ void Sampler::adjust(std::span<const float> logits, std::span<const TokenId> his
   if (known(pad_id_)) adjusted(logits, pad_id_).score = -std::numeric_limits<double>::infinity();
 }
 
-// Cuts the logits into whole blocks without the adjusted tokens.
-void Sampler::patch(std::span<const float> logits) {
-  const std::size_t count = (logits.size() + kSamplerBlock - 1) / kSamplerBlock;
-  blocks_.resize(count);
-  for (std::size_t b = 0; b < count; ++b) blocks_[b] = logits.data() + b * kSamplerBlock;
-  patches_.clear();
-  patches_.reserve(std::min(adjusted_.size() + 1, count) * kSamplerBlock);  // so that pointers into it stay
-  const auto patched = [&](std::size_t b) {
-    const float* original = logits.data() + b * kSamplerBlock;
-    if (blocks_[b] == original) {
-      const std::size_t begin = patches_.size();
-      patches_.insert(patches_.end(), original,
-                      original + std::min(kSamplerBlock, logits.size() - b * kSamplerBlock));
-      patches_.resize(begin + kSamplerBlock, -kInfinity);
-      blocks_[b] = patches_.data() + begin;
-    }
-    return patches_.data() + (blocks_[b] - patches_.data());
-  };
-  if (logits.size() % kSamplerBlock != 0) patched(count - 1);
-  for (const Candidate& candidate : adjusted_) {
-    const std::size_t id = static_cast<std::size_t>(candidate.id);
-    patched(id / kSamplerBlock)[id % kSamplerBlock] = -kInfinity;
+// Takes the adjusted tokens out of a block.
+void Sampler::patch(std::span<const float> logits, std::size_t b) {
+  const float* original = logits.data() + b * kSamplerBlock;
+  if (blocks_[b] != original) return;
+  const std::size_t size = std::min(kSamplerBlock, logits.size() - b * kSamplerBlock);
+  const std::size_t begin = patches_.size();
+  patches_.resize(begin + kSamplerBlock, -kInfinity);
+  float* const copy = patches_.data() + begin;
+  for (std::size_t i = 0; i < size; ++i) copy[i] = original[i];
+  if (!adjusted_.empty()) {
+    const std::uint32_t* at = adjusted_at_.data() + b * kSamplerBlock;
+    for (std::size_t i = 0; i < size; ++i) copy[i] = at[i] != 0 ? -kInfinity : copy[i];
   }
+  blocks_[b] = copy;
 }
 
-// Finds the blocks' maxima. False if a logit is NaN or +Inf.
+// Cuts the logits into blocks and finds their maxima without the adjusted tokens. False if a logit is NaN or
+// +Inf.
 bool Sampler::scan(std::span<const float> logits) {
+  const std::size_t count = (logits.size() + kSamplerBlock - 1) / kSamplerBlock;
+  blocks_.resize(count);
+  maxima_.resize(count);
+  patches_.clear();
+  patches_.reserve(std::min(adjusted_.size() + 1, count) *
+                   kSamplerBlock);  // so that blocks_ may point into it
+  for (std::size_t b = 0; b < count; ++b) blocks_[b] = logits.data() + b * kSamplerBlock;
   bool bad = false;
-  for (const Candidate& candidate : adjusted_) {
-    const float logit = logits[static_cast<std::size_t>(candidate.id)];
-    bad |= !(logit < kInfinity);
+  if (logits.size() % kSamplerBlock != 0) {  // may take bad logits out, which are looked for below
+    patch(logits, count - 1);
   }
-  maxima_.resize(blocks_.size());
-  for (std::size_t b = 0; b < blocks_.size(); ++b) maxima_[b] = block_maximum(blocks_[b], bad);
-  return !bad;
+  for (std::size_t b = 0; b < count; ++b) maxima_[b] = block_maximum(blocks_[b], bad);
+  for (const Candidate& candidate : adjusted_)
+    bad |= !(logits[static_cast<std::size_t>(candidate.id)] < kInfinity);
+  if (bad) return false;
+  for (const Candidate& candidate : adjusted_) {
+    const std::size_t id = static_cast<std::size_t>(candidate.id), b = id / kSamplerBlock;
+    if (logits[id] < maxima_[b]) continue;
+    patch(logits, b);
+    maxima_[b] = block_maximum(blocks_[b], bad);
+  }
+  return true;
 }
 
 // Its score is -Inf if there is none.
@@ -166,8 +172,9 @@ void Sampler::collect_top_k() {
     if (maxima_[b] < bound) continue;
     for (std::size_t i = 0; i < kSamplerBlock; ++i) {
       const float x = blocks_[b][i];
-      if (x > bound || (x == bound && x != -kInfinity && at_bound++ < k))
-        candidates_.push_back({x, static_cast<TokenId>(b * kSamplerBlock + i)});
+      const std::size_t id = b * kSamplerBlock + i;
+      if (x < bound || x == -kInfinity || (!adjusted_.empty() && adjusted_at_[id] != 0)) continue;
+      if (x > bound || at_bound++ < k) candidates_.push_back({x, static_cast<TokenId>(id)});
     }
   }
   candidates_.insert(candidates_.end(), adjusted_.begin(), adjusted_.end());
@@ -293,13 +300,19 @@ double Sampler::narrow(double before, double mass) {
 // The first of the candidates, by id, with which the mass, `before` without them, reaches `mass`.
 Sampler::Place Sampler::reach_collected(double before, double mass) {
   constexpr std::size_t kSortable = 1024;  // sorting these takes less than another pass over the vocabulary
-  const auto tied = [&] {
-    return std::all_of(candidates_.begin(), candidates_.end(),
-                       [&](const Candidate& c) { return c.score == candidates_[0].score; });
-  };
-  bool sorted = false;
-  while (candidates_.size() > kSortable && !(sorted = tied())) before = narrow(before, mass);
-  if (!sorted) std::sort(candidates_.begin(), candidates_.end(), kLikelier);
+  while (candidates_.size() > kSortable) {
+    const Candidate& first = candidates_[0];
+    if (std::all_of(candidates_.begin(), candidates_.end(),
+                    [&](const auto& c) { return c.score == first.score; })) {
+      const double weight = weight_of(exponent(first.score));
+      std::size_t i = 0;
+      for (; i + 1 < candidates_.size(); ++i)
+        if (before + static_cast<double>(i + 1) * weight >= mass) break;
+      return {candidates_[i], before + static_cast<double>(i + 1) * weight};
+    }
+    before = narrow(before, mass);
+  }
+  std::sort(candidates_.begin(), candidates_.end(), kLikelier);
   double sum = before;
   for (const Candidate& candidate : candidates_) {
     sum += weight_of(exponent(candidate.score));
@@ -321,7 +334,9 @@ Sampler::Place Sampler::reach(double mass) {
   return reach_collected(before, mass);
 }
 
-TokenId Sampler::draw_of_all(double share) {
+TokenId Sampler::draw_of_all(std::span<const float> logits, double share) {
+  for (const Candidate& candidate : adjusted_)
+    patch(logits, static_cast<std::size_t>(candidate.id) / kSamplerBlock);
   const double dropped = build_histogram();
   double left = 0;
   for (std::size_t i = 0; i < kSamplerBuckets; ++i) left += histogram_[i];
@@ -349,7 +364,6 @@ static std::unexpected<Error> bad_logit(std::span<const float> logits, std::size
 Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const TokenId> history,
                                 std::uint64_t draw) {
   adjust(logits, history);
-  patch(logits);
   if (!scan(logits)) return bad_logit(logits, history.size());
   const Candidate best = likeliest();
   if (best.id < 0) {
@@ -363,7 +377,7 @@ Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const T
                .lowest = std::max(std::log(options_.min_p), kNegligible),
                .scale = 0};
   const double share = uniform(options_.seed, draw);
-  if (options_.top_k == 0 || options_.top_k >= logits.size()) return draw_of_all(share);
+  if (options_.top_k == 0 || options_.top_k >= logits.size()) return draw_of_all(logits, share);
   collect_top_k();
   return draw_of_few(share);
 }

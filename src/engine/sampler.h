@@ -40,12 +40,12 @@ class Sampler {
   };
   void adjust(std::span<const float> logits, std::span<const TokenId> history);
   Candidate& adjusted(std::span<const float> logits, TokenId id);
-  void patch(std::span<const float> logits);
+  void patch(std::span<const float> logits, std::size_t b);
   bool scan(std::span<const float> logits);
   Candidate likeliest() const;
   void collect_top_k();
   TokenId draw_of_few(double share);
-  TokenId draw_of_all(double share);
+  TokenId draw_of_all(std::span<const float> logits, double share);
   double build_histogram();
   Place reach(double mass);
   void collect_bucket(std::uint16_t bucket);

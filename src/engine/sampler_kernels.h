@@ -22,6 +22,10 @@ inline constexpr double kNegligible = -64;
 // The largest value of a block. Sets `bad` where a value is NaN or +Inf (the maximum then means nothing).
 float block_maximum(const float* block, bool& bad);
 
+// The largest of each of kSamplerGroups groups of a block.
+inline constexpr std::size_t kSamplerGroups = 16;
+void group_maxima(const float* block, float* maxima);
+
 // exp(x) for x in [kNegligible, 0], within 1 unit in the last place.
 double weight_of(double x);
 
