@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 
 #include "engine/philox.h"
 
 namespace doppler {
+
+static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size) {
   struct Bound {
@@ -53,85 +54,332 @@ Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size
 static constexpr auto kLikelier = [](const auto& a, const auto& b) {
   return a.score != b.score ? a.score > b.score : a.id < b.id;
 };
+static constexpr auto kLowerId = [](const auto& a, const auto& b) { return a.id < b.id; };
 
-void Sampler::penalise(std::span<const TokenId> history) {
+// The changeable score of a token, at first its logit.
+Sampler::Candidate& Sampler::adjusted(std::span<const float> logits, TokenId id) {
+  std::uint32_t& at = adjusted_at_[static_cast<std::size_t>(id)];
+  if (at == 0) {
+    adjusted_.push_back({logits[static_cast<std::size_t>(id)], id});
+    at = static_cast<std::uint32_t>(adjusted_.size());
+  }
+  return adjusted_[at - 1];
+}
+
+// Penalties and biases, in time that depends on the history and not on the vocabulary.
+void Sampler::adjust(std::span<const float> logits, std::span<const TokenId> history) {
   const bool off =
       options_.repeat_penalty == 1 && options_.presence_penalty == 0 && options_.frequency_penalty == 0;
+  for (const Candidate& candidate : adjusted_) adjusted_at_[static_cast<std::size_t>(candidate.id)] = 0;
+  adjusted_.clear();
+  if (off && options_.logit_bias.empty() && pad_id_ < 0) return;
+  if (adjusted_at_.size() != logits.size()) adjusted_at_.assign(logits.size(), 0);
+  const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::size_t>(id) < logits.size(); };
   if (!off) {
     if (options_.penalty_window != 0 && history.size() > options_.penalty_window)
       history = history.last(options_.penalty_window);
-    std::map<TokenId, double> counts;
-    for (const TokenId id : history) ++counts[id];
-    for (const auto& [id, count] : counts) {
-      double& score = candidates_[static_cast<std::size_t>(id)].score;
+    counts_.clear();
+    for (const TokenId id : history) {
+      if (!known(id)) continue;
+      adjusted(logits, id);
+      counts_.resize(adjusted_.size());
+      ++counts_[adjusted_at_[static_cast<std::size_t>(id)] - 1];
+    }
+    for (std::size_t i = 0; i < adjusted_.size(); ++i) {
+      double& score = adjusted_[i].score;
       score = score > 0 ? score / options_.repeat_penalty : score * options_.repeat_penalty;
-      score -= options_.presence_penalty + options_.frequency_penalty * count;
+      score -= options_.presence_penalty + options_.frequency_penalty * counts_[i];
     }
   }
-  for (const auto& [id, bias] : options_.logit_bias) candidates_[static_cast<std::size_t>(id)].score += bias;
-  if (pad_id_ >= 0)
-    candidates_[static_cast<std::size_t>(pad_id_)].score = -std::numeric_limits<double>::infinity();
+  for (const auto& [id, bias] : options_.logit_bias)
+    if (known(id)) adjusted(logits, id).score += bias;
+  if (known(pad_id_)) adjusted(logits, pad_id_).score = -std::numeric_limits<double>::infinity();
 }
 
-void Sampler::keep_top_k() {
-  if (options_.top_k == 0 || options_.top_k >= candidates_.size()) return;
-  std::nth_element(candidates_.begin(), candidates_.begin() + options_.top_k, candidates_.end(), kLikelier);
-  candidates_.resize(options_.top_k);
-}
-
-// Candidates are sorted; cuts them where top-p and min-p say, and the probabilities with them.
-void Sampler::keep_probable(std::vector<double>& probabilities) {
-  double sum = 0;
-  std::size_t keep = 0;
-  while (keep < probabilities.size()) {
-    // What is ruled out never wins, not even by rounding.
-    const double p = probabilities[keep];
-    if (keep > 0 && (sum >= options_.top_p || p < options_.min_p * probabilities[0] || p == 0)) break;
-    sum += probabilities[keep++];
+// Takes the adjusted tokens out of a block.
+void Sampler::patch(std::span<const float> logits, std::size_t b) {
+  const float* original = logits.data() + b * kSamplerBlock;
+  if (blocks_[b] != original) return;
+  const std::size_t size = std::min(kSamplerBlock, logits.size() - b * kSamplerBlock);
+  const std::size_t begin = patches_.size();
+  patches_.resize(begin + kSamplerBlock, -kInfinity);
+  float* const copy = patches_.data() + begin;
+  for (std::size_t i = 0; i < size; ++i) copy[i] = original[i];
+  if (!adjusted_.empty()) {
+    const std::uint32_t* at = adjusted_at_.data() + b * kSamplerBlock;
+    for (std::size_t i = 0; i < size; ++i) copy[i] = at[i] != 0 ? -kInfinity : copy[i];
   }
-  probabilities.resize(keep);
-  candidates_.resize(keep);
+  blocks_[b] = copy;
+}
+
+// Cuts the logits into blocks and finds their maxima without the adjusted tokens. False if a logit is NaN or
+// +Inf.
+bool Sampler::scan(std::span<const float> logits) {
+  const std::size_t count = (logits.size() + kSamplerBlock - 1) / kSamplerBlock;
+  blocks_.resize(count);
+  maxima_.resize(count);
+  patches_.clear();
+  patches_.reserve(std::min(adjusted_.size() + 1, count) *
+                   kSamplerBlock);  // so that blocks_ may point into it
+  for (std::size_t b = 0; b < count; ++b) blocks_[b] = logits.data() + b * kSamplerBlock;
+  bool bad = false;
+  if (logits.size() % kSamplerBlock != 0) {  // may take bad logits out, which are looked for below
+    patch(logits, count - 1);
+  }
+  for (std::size_t b = 0; b < count; ++b) maxima_[b] = block_maximum(blocks_[b], bad);
+  for (const Candidate& candidate : adjusted_)
+    bad |= !(logits[static_cast<std::size_t>(candidate.id)] < kInfinity);
+  if (bad) return false;
+  for (const Candidate& candidate : adjusted_) {
+    const std::size_t id = static_cast<std::size_t>(candidate.id), b = id / kSamplerBlock;
+    if (logits[id] < maxima_[b]) continue;
+    patch(logits, b);
+    maxima_[b] = block_maximum(blocks_[b], bad);
+  }
+  return true;
+}
+
+// Its score is -Inf if there is none.
+Sampler::Candidate Sampler::likeliest() const {
+  Candidate best = {-std::numeric_limits<double>::infinity(), -1};
+  for (const Candidate& candidate : adjusted_)
+    if (candidate.score > -std::numeric_limits<double>::infinity() && kLikelier(candidate, best))
+      best = candidate;
+  const auto block = std::max_element(maxima_.begin(), maxima_.end());
+  if (block == maxima_.end() || *block == -kInfinity) return best;
+  const std::size_t b = static_cast<std::size_t>(block - maxima_.begin());
+  const std::size_t i =
+      static_cast<std::size_t>(std::find(blocks_[b], blocks_[b] + kSamplerBlock, *block) - blocks_[b]);
+  const Candidate plain = {*block, static_cast<TokenId>(b * kSamplerBlock + i)};
+  return kLikelier(plain, best) ? plain : best;
+}
+
+// The k likeliest, in order. As many blocks have a maximum at or above the k-th largest of the maxima, so
+// that the k likeliest are at or above it as well; of those at it no more than the k with the lowest ids
+// count.
+void Sampler::collect_top_k() {
+  const std::size_t k = options_.top_k;
+  float bound = -kInfinity;
+  if (k <= maxima_.size()) {
+    sorted_maxima_ = maxima_;
+    const auto kth = sorted_maxima_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+    std::nth_element(sorted_maxima_.begin(), kth, sorted_maxima_.end(), std::greater<>());
+    bound = *kth;
+  }
+  candidates_.clear();
+  std::size_t at_bound = 0;
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    if (maxima_[b] < bound) continue;
+    for (std::size_t i = 0; i < kSamplerBlock; ++i) {
+      const float x = blocks_[b][i];
+      const std::size_t id = b * kSamplerBlock + i;
+      if (x < bound || x == -kInfinity || (!adjusted_.empty() && adjusted_at_[id] != 0)) continue;
+      if (x > bound || at_bound++ < k) candidates_.push_back({x, static_cast<TokenId>(id)});
+    }
+  }
+  candidates_.insert(candidates_.end(), adjusted_.begin(), adjusted_.end());
+  if (k < candidates_.size()) {
+    std::nth_element(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(k),
+                     candidates_.end(), kLikelier);
+    candidates_.resize(k);
+  }
+  std::sort(candidates_.begin(), candidates_.end(), kLikelier);
+}
+
+// Draws from sorted candidates.
+TokenId Sampler::draw_of_few(double share) {
+  weights_.clear();
+  double total = 0;
+  for (const Candidate& candidate : candidates_) {
+    const double x = exponent(candidate.score);
+    weights_.push_back(x >= kNegligible ? weight_of(x) : 0);
+    total += weights_.back();
+  }
+  const double enough = options_.top_p < 1 ? options_.top_p * total : std::numeric_limits<double>::infinity();
+  double left = weights_[0];
+  std::size_t keep = 1;
+  for (; keep < weights_.size() && left < enough; ++keep) {
+    if (exponent(candidates_[keep].score) < weighing_.lowest) break;
+    left += weights_[keep];
+  }
+  const double target = share * left;
+  double sum = 0;
+  for (std::size_t i = 0; i + 1 < keep; ++i) {
+    sum += weights_[i];
+    if (target < sum) return candidates_[i].id;
+  }
+  return candidates_[keep - 1].id;
+}
+
+// Fills the histogram and returns the mass of the tokens that are not in it, if anything needs it.
+double Sampler::build_histogram() {
+  const bool needs_total = options_.top_p < 1;
+  // The buckets span what most tokens do: to the least likely of a sample, a token of each block. Any choice
+  // is correct, since the last bucket takes all that is beyond.
+  double span = 0;
+  for (const float* block : blocks_) {
+    const double x = exponent(block[kSamplerBlock - 1]);
+    if (x > -std::numeric_limits<double>::infinity()) span = std::max(span, -x);
+  }
+  span = std::min(span, -weighing_.lowest);
+  weighing_.scale = span > 0 ? (kSamplerBuckets - 1) / span : 0;
+
+  histogram_.assign(kSamplerBuckets + 1, 0);
+  live_.clear();
+  buckets_.resize(blocks_.size() * kSamplerBlock);
+  double dropped = 0;
+  double weights[kSamplerBlock];
+  std::int32_t buckets[kSamplerBlock];
+  for (std::size_t b = 0; b < blocks_.size(); ++b) {
+    const double largest = exponent(maxima_[b]);
+    if (largest < weighing_.lowest) {
+      if (needs_total && largest >= kNegligible) dropped += block_weight(blocks_[b], weighing_);
+      continue;
+    }
+    live_.push_back(static_cast<std::uint32_t>(b));
+    weigh_block(blocks_[b], weighing_, weights, buckets);
+    for (std::size_t i = 0; i < kSamplerBlock; ++i) {
+      histogram_[static_cast<std::size_t>(buckets[i])] += weights[i];
+      buckets_[b * kSamplerBlock + i] = static_cast<std::uint16_t>(buckets[i]);
+    }
+  }
+  adjusted_buckets_.clear();
+  for (const Candidate& candidate : adjusted_) {
+    const double x = exponent(candidate.score);
+    adjusted_buckets_.push_back(bucket_of(x, weighing_));
+    if (x >= kNegligible) histogram_[static_cast<std::size_t>(adjusted_buckets_.back())] += weight_of(x);
+  }
+  return dropped + histogram_[kSamplerBuckets];
+}
+
+// The tokens of one bucket, by id.
+void Sampler::collect_bucket(std::uint16_t bucket) {
+  candidates_.clear();
+  for (const std::uint32_t b : live_) {
+    const std::uint16_t* buckets = buckets_.data() + b * kSamplerBlock;
+    if (!block_holds(buckets, bucket)) continue;
+    for (std::size_t i = 0; i < kSamplerBlock; ++i) {
+      if (buckets[i] == bucket)
+        candidates_.push_back({blocks_[b][i], static_cast<TokenId>(b * kSamplerBlock + i)});
+    }
+  }
+  const auto plain = static_cast<std::ptrdiff_t>(candidates_.size());
+  for (std::size_t i = 0; i < adjusted_.size(); ++i)
+    if (adjusted_buckets_[i] == bucket) candidates_.push_back(adjusted_[i]);
+  std::sort(candidates_.begin() + plain, candidates_.end(), kLowerId);
+  std::inplace_merge(candidates_.begin(), candidates_.begin() + plain, candidates_.end(), kLowerId);
+}
+
+// Leaves of the candidates those of the part of their scores' range in which `mass` is reached, in the order
+// they were in; returns the mass before it. Fewer remain, since the largest and the smallest go to different
+// parts.
+double Sampler::narrow(double before, double mass) {
+  constexpr std::size_t kParts = 1024;
+  const auto [low, high] = std::minmax_element(
+      candidates_.begin(), candidates_.end(), [](const auto& a, const auto& b) { return a.score < b.score; });
+  const double most = high->score, range = high->score - low->score;
+  const auto part_of = [&](double score) {
+    return std::min(static_cast<std::size_t>((most - score) / range * kParts), kParts - 1);
+  };
+  double masses[kParts] = {};
+  for (const Candidate& candidate : candidates_)
+    masses[part_of(candidate.score)] += weight_of(exponent(candidate.score));
+  // Where rounding leaves the mass unreached, the last part that holds anything has it.
+  std::size_t part = 0;
+  double start = before, sum = before;
+  for (std::size_t i = 0; i < kParts && (i == 0 || sum < mass); ++i) {
+    if (masses[i] == 0) continue;
+    part = i;
+    start = sum;
+    sum += masses[i];
+  }
+  std::erase_if(candidates_, [&](const Candidate& candidate) { return part_of(candidate.score) != part; });
+  return start;
+}
+
+// The first of the candidates, by id, with which the mass, `before` without them, reaches `mass`.
+Sampler::Place Sampler::reach_collected(double before, double mass) {
+  constexpr std::size_t kSortable = 1024;  // sorting these takes less than another pass over the vocabulary
+  while (candidates_.size() > kSortable) {
+    const Candidate& first = candidates_[0];
+    if (std::all_of(candidates_.begin(), candidates_.end(),
+                    [&](const auto& c) { return c.score == first.score; })) {
+      const double weight = weight_of(exponent(first.score));
+      std::size_t i = 0;
+      for (; i + 1 < candidates_.size(); ++i)
+        if (before + static_cast<double>(i + 1) * weight >= mass) break;
+      return {candidates_[i], before + static_cast<double>(i + 1) * weight};
+    }
+    before = narrow(before, mass);
+  }
+  std::sort(candidates_.begin(), candidates_.end(), kLikelier);
+  double sum = before;
+  for (const Candidate& candidate : candidates_) {
+    sum += weight_of(exponent(candidate.score));
+    if (sum >= mass) return {candidate, sum};
+  }
+  return {candidates_.back(), sum};
+}
+
+Sampler::Place Sampler::reach(double mass) {
+  std::size_t bucket = 0;  // the likeliest is in it
+  double before = 0, sum = histogram_[0];
+  for (std::size_t i = 1; i < kSamplerBuckets && sum < mass; ++i) {
+    if (histogram_[i] == 0) continue;
+    bucket = i;
+    before = sum;
+    sum += histogram_[i];
+  }
+  collect_bucket(static_cast<std::uint16_t>(bucket));
+  return reach_collected(before, mass);
+}
+
+TokenId Sampler::draw_of_all(std::span<const float> logits, double share) {
+  for (const Candidate& candidate : adjusted_)
+    patch(logits, static_cast<std::size_t>(candidate.id) / kSamplerBlock);
+  const double dropped = build_histogram();
+  double left = 0;
+  for (std::size_t i = 0; i < kSamplerBuckets; ++i) left += histogram_[i];
+  Candidate last = {-std::numeric_limits<double>::infinity(), -1};
+  const double enough = options_.top_p * (left + dropped);
+  if (options_.top_p < 1 && enough < left) {
+    const Place place = reach(enough);
+    last = place.candidate;
+    left = place.mass;
+  }
+  // The first whose mass exceeds the target; rounding must not lead beyond what top-p leaves.
+  const double above = std::nextafter(share * left, std::numeric_limits<double>::infinity());
+  const Candidate drawn = reach(above).candidate;
+  return last.id >= 0 && kLikelier(last, drawn) ? last.id : drawn.id;
+}
+
+static std::unexpected<Error> bad_logit(std::span<const float> logits, std::size_t tokens) {
+  const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return !(x < kInfinity); });
+  return fail(ErrorCode::kMismatch,
+              "The logit of token {} is {} after {} tokens, so the weights or the computation are "
+              "broken. Run doppler compare with a recording to find the first wrong stage.",
+              bad - logits.begin(), *bad, tokens);
 }
 
 Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const TokenId> history,
                                 std::uint64_t draw) {
-  candidates_.resize(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || logits[i] == std::numeric_limits<float>::infinity()) {
-      return fail(ErrorCode::kMismatch,
-                  "The logit of token {} is {} after {} tokens, so the weights or the computation are "
-                  "broken. Run doppler compare with a recording to find the first wrong stage.",
-                  i, logits[i], history.size());
-    }
-    candidates_[i] = {logits[i], static_cast<TokenId>(i)};
-  }
-  penalise(history);
-  const auto best = std::min_element(candidates_.begin(), candidates_.end(), kLikelier);
-  if (best == candidates_.end() || best->score == -std::numeric_limits<double>::infinity()) {
+  adjust(logits, history);
+  if (!scan(logits)) return bad_logit(logits, history.size());
+  const Candidate best = likeliest();
+  if (best.id < 0) {
     return fail(ErrorCode::kMismatch, "Every token is ruled out after {} tokens. Loosen the logit biases.",
                 history.size());
   }
-  if (options_.temperature == 0) return best->id;
-
-  const double largest = best->score;
-  keep_top_k();
-  std::sort(candidates_.begin(), candidates_.end(), kLikelier);
-  std::vector<double> probabilities(candidates_.size());
-  double total = 0;
-  for (std::size_t i = 0; i < candidates_.size(); ++i) {
-    total += probabilities[i] = std::exp((candidates_[i].score - largest) / options_.temperature);
-  }
-  for (double& p : probabilities) p /= total;
-  keep_probable(probabilities);
-  double left = 0;
-  for (const double p : probabilities) left += p;
-  const double target = uniform(options_.seed, draw) * left;
-  double sum = 0;
-  for (std::size_t i = 0; i + 1 < probabilities.size(); ++i) {
-    sum += probabilities[i];
-    if (target < sum) return candidates_[i].id;
-  }
-  return candidates_.back().id;
+  if (options_.temperature == 0) return best.id;
+  // A share of the likeliest's probability is a distance from its score.
+  weighing_ = {.largest = best.score,
+               .temperature = options_.temperature,
+               .lowest = std::max(std::log(options_.min_p), kNegligible),
+               .scale = 0};
+  const double share = uniform(options_.seed, draw);
+  if (options_.top_k == 0 || options_.top_k >= logits.size()) return draw_of_all(logits, share);
+  collect_top_k();
+  return draw_of_few(share);
 }
 
 }  // namespace doppler
