@@ -286,6 +286,35 @@ TEST(GgufSpec, RopeDivisorsMustBeOnePerPairAndPositive) {
   EXPECT_ERROR(qwen.load(), "rope_freqs.weight", "nothing in the gemma2 family");
 }
 
+TEST(GgufSpec, Phi3sLongContextsAreTwoTensorsOfDivisors) {
+  TinyGguf tiny("phi3");
+  std::erase_if(tiny.tensors, [](const auto& tensor) {
+    const std::string& name = tensor.first;
+    return name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos ||
+           name.find("attn_v.") != std::string::npos || name.find("ffn_gate.") != std::string::npos ||
+           name.find("ffn_up.") != std::string::npos;
+  });
+  for (const char* b : {"blk.0.", "blk.1."}) {
+    tiny.tensors.push_back({std::string(b) + "attn_qkv.weight", {32, 16}});
+    tiny.tensors.push_back({std::string(b) + "ffn_up.weight", {48, 16}});
+  }
+  ASSERT_OK(tiny.load());
+  tiny.with("rope.scaling.original_context_length", 32);
+  tiny.floats.emplace_back("phi3.rope.scaling.attn_factor", 1.25f);
+  tiny.tensors.push_back({"rope_factors_long.weight", {4}});
+  EXPECT_ERROR(tiny.load(), "rope_factors_short.weight", "both be there");
+  tiny.tensors.push_back({"rope_factors_short.weight", {4}});
+  tiny.fill = 3;
+  ASSERT_OK_AND_ASSIGN(const Model model, tiny.load());
+  const RopeScaling& scaling = model.spec.layers[1].attention.rope.scaling;
+  EXPECT_EQ(scaling.kind, RopeScalingKind::kLongRope);
+  EXPECT_EQ(scaling.long_factor, (std::vector<double>(4, 3)));
+  EXPECT_EQ(scaling.original_context, 32);
+  EXPECT_EQ(scaling.attention_factor, 1.25);
+  tiny.with("rope.dimension_count", 6);
+  EXPECT_ERROR(tiny.load(), "short_factor", "3 positive numbers");
+}
+
 TEST(GgufSpec, TheVocabularyStandsInThreePlacesThatAgree) {
   TinyGguf tiny("llama");
   EXPECT_ERROR(tiny.with("vocab_size", 11).load(), "11 tokens by llama.vocab_size",
