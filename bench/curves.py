@@ -10,7 +10,7 @@ import pathlib
 import subprocess
 import sys
 
-DOPPLER = pathlib.Path(__file__).resolve().parent.parent / "build/release/doppler"
+DOPPLER = pathlib.Path(os.environ.get("DOPPLER", pathlib.Path(__file__).resolve().parent.parent / "build/release/doppler"))
 DEPTHS = [0, 512, 1024, 2048, 4096]
 SEQUENCES = [1, 2, 4, 8]
 

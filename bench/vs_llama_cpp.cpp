@@ -271,6 +271,7 @@ Status run(const Options& o) {
                load);
   fmt::print("{}; {}\nmedians of {} rounds taken in turns; @{} grows by {} tokens a round\n", today(),
              machine, o.rounds, o.depth, o.deep);
+  std::fflush(stdout);
   Json results = Json::array();
   for (const std::string& model : o.models) {
     DOPPLER_ASSIGN(const ModelResult result, measure(o, model));
