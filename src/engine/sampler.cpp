@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "engine/philox.h"
@@ -104,12 +105,14 @@ void Sampler::patch(std::span<const float> logits, std::size_t b) {
   const std::size_t begin = patches_.size();
   patches_.resize(begin + kSamplerBlock, -kInfinity);
   float* const copy = patches_.data() + begin;
-  for (std::size_t i = 0; i < size; ++i) copy[i] = original[i];
-  if (!adjusted_.empty()) {
-    const std::uint32_t* at = adjusted_at_.data() + b * kSamplerBlock;
-    for (std::size_t i = 0; i < size; ++i) copy[i] = at[i] != 0 ? -kInfinity : copy[i];
-  }
+  std::copy(original, original + size, copy);
+  if (!adjusted_.empty()) take_out(copy, adjusted_at_.data() + b * kSamplerBlock, size);
   blocks_[b] = copy;
+}
+
+void Sampler::patch_all(std::span<const float> logits) {
+  for (const Candidate& candidate : adjusted_)
+    patch(logits, static_cast<std::size_t>(candidate.id) / kSamplerBlock);
 }
 
 // Cuts the logits into blocks and finds their maxima without the adjusted tokens. False if a logit is NaN or
@@ -154,18 +157,28 @@ Sampler::Candidate Sampler::likeliest() const {
   return kLikelier(plain, best) ? plain : best;
 }
 
-// The k likeliest, in order. As many blocks have a maximum at or above the k-th largest of the maxima, so
-// that the k likeliest are at or above it as well; of those at it no more than the k with the lowest ids
-// count.
-void Sampler::collect_top_k() {
+// A score that the k likeliest of the tokens have or exceed: the k-th largest of the maxima of disjoint sets
+// of tokens, since as many tokens are at or above it. The sets are blocks, or parts of them where k is too
+// large for so few sets to give a good bound.
+float Sampler::bound_of_top_k(std::span<const float> logits) {
   const std::size_t k = options_.top_k;
-  float bound = -kInfinity;
-  if (k <= maxima_.size()) {
-    sorted_maxima_ = maxima_;
-    const auto kth = sorted_maxima_.begin() + static_cast<std::ptrdiff_t>(k - 1);
-    std::nth_element(sorted_maxima_.begin(), kth, sorted_maxima_.end(), std::greater<>());
-    bound = *kth;
+  set_maxima_ = maxima_;
+  if (k > maxima_.size() / 4) {
+    patch_all(logits);
+    set_maxima_.resize(blocks_.size() * kSamplerGroups);
+    for (std::size_t b = 0; b < blocks_.size(); ++b)
+      group_maxima(blocks_[b], set_maxima_.data() + b * kSamplerGroups);
   }
+  if (k > set_maxima_.size()) return -kInfinity;
+  const auto kth = set_maxima_.begin() + static_cast<std::ptrdiff_t>(k - 1);
+  std::nth_element(set_maxima_.begin(), kth, set_maxima_.end(), std::greater<>());
+  return *kth;
+}
+
+// The k likeliest, in order. Of those at the bound no more than the k with the lowest ids count.
+void Sampler::collect_top_k(std::span<const float> logits) {
+  const std::size_t k = options_.top_k;
+  const float bound = bound_of_top_k(logits);
   candidates_.clear();
   std::size_t at_bound = 0;
   for (std::size_t b = 0; b < blocks_.size(); ++b) {
@@ -222,7 +235,8 @@ double Sampler::build_histogram() {
     if (x > -std::numeric_limits<double>::infinity()) span = std::max(span, -x);
   }
   span = std::min(span, -weighing_.lowest);
-  weighing_.scale = span > 0 ? (kSamplerBuckets - 1) / span : 0;
+  constexpr double kNone = 1e-300;  // the quotient of anything smaller could be infinite
+  weighing_.scale = span > kNone ? (kSamplerBuckets - 1) / span : 0;
 
   histogram_.assign(kSamplerBuckets + 1, 0);
   live_.clear();
@@ -335,8 +349,7 @@ Sampler::Place Sampler::reach(double mass) {
 }
 
 TokenId Sampler::draw_of_all(std::span<const float> logits, double share) {
-  for (const Candidate& candidate : adjusted_)
-    patch(logits, static_cast<std::size_t>(candidate.id) / kSamplerBlock);
+  patch_all(logits);
   const double dropped = build_histogram();
   double left = 0;
   for (std::size_t i = 0; i < kSamplerBuckets; ++i) left += histogram_[i];
@@ -378,7 +391,7 @@ Result<TokenId> Sampler::sample(std::span<const float> logits, std::span<const T
                .scale = 0};
   const double share = uniform(options_.seed, draw);
   if (options_.top_k == 0 || options_.top_k >= logits.size()) return draw_of_all(logits, share);
-  collect_top_k();
+  collect_top_k(logits);
   return draw_of_few(share);
 }
 

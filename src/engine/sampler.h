@@ -41,9 +41,11 @@ class Sampler {
   void adjust(std::span<const float> logits, std::span<const TokenId> history);
   Candidate& adjusted(std::span<const float> logits, TokenId id);
   void patch(std::span<const float> logits, std::size_t b);
+  void patch_all(std::span<const float> logits);
   bool scan(std::span<const float> logits);
   Candidate likeliest() const;
-  void collect_top_k();
+  float bound_of_top_k(std::span<const float> logits);
+  void collect_top_k(std::span<const float> logits);
   TokenId draw_of_few(double share);
   TokenId draw_of_all(std::span<const float> logits, double share);
   double build_histogram();
@@ -73,7 +75,7 @@ class Sampler {
   std::vector<std::uint16_t> buckets_;
   std::vector<std::int32_t> adjusted_buckets_;
   // What of them is looked at one by one.
-  std::vector<float> sorted_maxima_;
+  std::vector<float> set_maxima_;
   std::vector<Candidate> candidates_;
   std::vector<double> weights_;
 };

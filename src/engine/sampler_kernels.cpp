@@ -50,6 +50,11 @@ void group_maxima(const float* block, float* maxima) {
   fold<kSamplerBlock, kSamplerGroups>(block, maxima);
 }
 
+void take_out(float* block, const std::uint32_t* marks, std::size_t size) {
+  for (std::size_t i = 0; i < size; ++i)
+    block[i] = marks[i] != 0 ? -std::numeric_limits<float>::infinity() : block[i];
+}
+
 // exp(x) = 2^n exp(r), n = round(x / ln 2), |r| <= ln 2 / 2, and exp(r) = 1 + r + r^2 q(r). The coefficients
 // of q interpolate it at ten Chebyshev points, which leaves an error of 0.15 units in the last place.
 static DOPPLER_INLINE_ double weight(double x) {

@@ -26,6 +26,9 @@ float block_maximum(const float* block, bool& bad);
 inline constexpr std::size_t kSamplerGroups = 16;
 void group_maxima(const float* block, float* maxima);
 
+// Rules out those of the first `size` logits of a block whose mark is not 0.
+void take_out(float* block, const std::uint32_t* marks, std::size_t size);
+
 // exp(x) for x in [kNegligible, 0], within 1 unit in the last place.
 double weight_of(double x);
 

@@ -1,9 +1,12 @@
 // The sampler does exactly what GenerateOptions say.
 #include "engine/sampler.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 #include <set>
 
@@ -188,6 +191,244 @@ TEST(Sampler, ExtremeLogitsStayExact) {
   EXPECT_EQ(support({.temperature = 1e30}, {-3e5f, 3e5f}), (std::set<TokenId>{0, 1}));
   EXPECT_EQ(winner({.temperature = 1, .repeat_penalty = 1e-6, .presence_penalty = -1e30}, {3e38f, 1}, {0}),
             0);
+}
+
+// The same choice the slow way: every token sorted, every probability, libm's exp. It differs in the order of
+// its sums and in the last bit of its exponentials, which moves the edges between tokens by some 1e-15 of the
+// mass: no draw of these tests is so close to one, but for shares that ties put on an edge exactly, where all
+// sums are exact.
+class SlowSampler {
+ public:
+  SlowSampler(const GenerateOptions& o, const std::vector<float>& logits, const std::vector<TokenId>& history,
+              TokenId pad)
+      : seed_(o.seed) {
+    std::vector<double> scores(logits.begin(), logits.end());
+    const std::size_t window = o.penalty_window == 0 ? history.size() : o.penalty_window;
+    std::map<TokenId, int> counts;
+    for (std::size_t i = history.size() - std::min(window, history.size()); i < history.size(); ++i)
+      ++counts[history[i]];
+    for (const auto& [id, count] : counts) {
+      double& score = scores[static_cast<std::size_t>(id)];
+      score = score > 0 ? score / o.repeat_penalty : score * o.repeat_penalty;
+      score -= o.presence_penalty + o.frequency_penalty * count;
+    }
+    for (const auto& [id, bias] : o.logit_bias) scores[static_cast<std::size_t>(id)] += bias;
+    if (pad >= 0) scores[static_cast<std::size_t>(pad)] = -std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < scores.size(); ++i) ids_.push_back(static_cast<TokenId>(i));
+    const auto score = [&](TokenId id) { return scores[static_cast<std::size_t>(id)]; };
+    std::sort(ids_.begin(), ids_.end(),
+              [&](TokenId a, TokenId b) { return score(a) != score(b) ? score(a) > score(b) : a < b; });
+    if (o.temperature == 0) ids_.resize(1);
+    if (o.top_k > 0 && o.top_k < ids_.size()) ids_.resize(o.top_k);
+    double total = 0, sum = 0;
+    for (const TokenId id : ids_)
+      total += o.temperature == 0 ? 1 : std::exp((score(id) - score(ids_[0])) / o.temperature);
+    for (const TokenId id : ids_) {
+      const double weight = o.temperature == 0 ? 1 : std::exp((score(id) - score(ids_[0])) / o.temperature);
+      if (sum > 0 && ((o.top_p < 1 && sum >= o.top_p * total) || weight < o.min_p || weight == 0)) break;
+      sums_.push_back(sum += weight);
+    }
+  }
+
+  TokenId sample(std::uint64_t draw) const {
+    const double target = uniform(seed_, draw) * sums_.back();
+    const auto at = std::upper_bound(sums_.begin(), sums_.end() - 1, target);
+    return ids_[static_cast<std::size_t>(at - sums_.begin())];
+  }
+
+ private:
+  std::uint64_t seed_;
+  std::vector<TokenId> ids_;
+  std::vector<double> sums_;
+};
+
+enum class Shape { kRandom, kPeaked, kFlat, kTied, kAllTied, kClustered, kRuledOut, kZeros };
+constexpr Shape kShapes[] = {Shape::kRandom,  Shape::kPeaked,    Shape::kFlat,     Shape::kTied,
+                             Shape::kAllTied, Shape::kClustered, Shape::kRuledOut, Shape::kZeros};
+
+std::vector<float> make_logits(Shape shape, std::size_t size) {
+  std::mt19937 generator(static_cast<std::uint32_t>(size) + 7);
+  std::normal_distribution<float> normal;
+  std::vector<float> logits(size);
+  for (float& x : logits) {
+    const float gauss = normal(generator);
+    const std::uint32_t chance = generator();
+    switch (shape) {
+      case Shape::kRandom:
+        x = 3 * gauss;
+        break;
+      case Shape::kPeaked:
+        x = chance % 97 == 0 ? 9 + gauss : -9 + gauss;
+        break;
+      case Shape::kFlat:
+        x = 5 + 1e-4f * gauss;
+        break;
+      case Shape::kTied:
+        x = static_cast<float>(chance % 5);
+        break;
+      case Shape::kAllTied:
+        x = -2.5f;
+        break;
+      // Distances that halve and halve again: most of a histogram's tokens stay in its first bucket.
+      case Shape::kClustered:
+        x = -std::ldexp(1.0f, -static_cast<int>(chance % 100));
+        break;
+      case Shape::kRuledOut:
+        x = chance % 10 == 0 ? 2 * gauss : -kInfinity;
+        break;
+      case Shape::kZeros:
+        x = chance % 2 == 0 ? 0.0f : -0.0f;
+        break;
+    }
+  }
+  return logits;
+}
+
+struct Setting {
+  const char* name;
+  GenerateOptions options;
+};
+
+std::vector<Setting> settings() {
+  return {
+      {"greedy", {}},
+      {"temperature", {.temperature = 0.8}},
+      {"cold", {.temperature = 0.01}},
+      {"hot", {.temperature = 50}},
+      {"top-k", {.temperature = 1, .top_k = 7}},
+      {"large top-k", {.temperature = 2, .top_k = 300}},
+      {"top-p", {.temperature = 1, .top_p = 0.9}},
+      {"small top-p", {.temperature = 1, .top_p = 0.013}},
+      {"min-p", {.temperature = 1.3, .min_p = 0.05}},
+      {"top-p and min-p", {.temperature = 1.3, .top_p = 0.7, .min_p = 0.02}},
+      {"all filters", {.temperature = 0.8, .top_k = 64, .top_p = 0.95, .min_p = 0.05}},
+  };
+}
+
+void expect_as_slow(const GenerateOptions& options, const std::vector<float>& logits,
+                    const std::vector<TokenId>& history, TokenId pad, std::uint64_t draws) {
+  const SlowSampler slow(options, logits, history, pad);
+  Sampler sampler(options, pad);
+  for (std::uint64_t draw = 0; draw < draws; ++draw) {
+    const auto id = sampler.sample(logits, history, draw);
+    ASSERT_TRUE(id.has_value()) << id.error().message;
+    ASSERT_EQ(*id, slow.sample(draw)) << "draw " << draw;
+  }
+}
+
+TEST(Sampler, ChoosesAsTheSlowWayDoes) {
+  for (const std::size_t size : {1u, 2u, 255u, 256u, 257u, 3000u, 20000u}) {
+    for (const Shape shape : kShapes) {
+      std::vector<float> logits = make_logits(shape, size);
+      logits[size / 2] = std::max(logits[size / 2], -2.0f);  // one at least is possible
+      for (const Setting& setting : settings()) {
+        SCOPED_TRACE(fmt::format("{}, shape {}, {} logits", setting.name, static_cast<int>(shape), size));
+        expect_as_slow(setting.options, logits, {}, -1, size < 5000 ? 60 : 12);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Sampler, ChoosesAsTheSlowWayDoesWithPenaltiesBiasesAndPad) {
+  for (const std::size_t size : {3u, 256u, 700u, 20000u}) {
+    std::mt19937 generator(3);
+    std::vector<TokenId> history;
+    for (int i = 0; i < 900; ++i)  // some many times, some never
+      history.push_back(static_cast<TokenId>(generator() % (i % 2 == 0 ? size : size / 30 + 1)));
+    for (const Shape shape : kShapes) {
+      std::vector<float> logits = make_logits(shape, size);
+      logits[1] = logits[size / 2] = 1;
+      for (Setting& setting : settings()) {
+        SCOPED_TRACE(fmt::format("{}, shape {}, {} logits", setting.name, static_cast<int>(shape), size));
+        setting.options.repeat_penalty = 1.2;
+        setting.options.presence_penalty = 0.3;
+        setting.options.frequency_penalty = -0.01;
+        setting.options.penalty_window = generator() % 2 == 0 ? 0 : 500;
+        setting.options.logit_bias = {{0, 1.5}, {2, -std::numeric_limits<double>::infinity()}};
+        if (size > 500) setting.options.logit_bias[333] = 0.25;
+        expect_as_slow(setting.options, logits, history, size > 3 ? 5 : -1, size < 5000 ? 60 : 12);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+// Ties put shares on the edges between tokens exactly; every sum is exact there, and so must the choice be.
+TEST(Sampler, SharesOnAnEdgeAreExact) {
+  for (const double share : {0.125, 0.25, 0.5, 0.75}) {
+    const std::vector<float> logits(4096, 1.0f);
+    std::set<TokenId> expected;
+    for (TokenId id = 0; id < 4096 * share; ++id) expected.insert(id);
+    const GenerateOptions options{.temperature = 1, .top_p = share};
+    Sampler narrow(options, -1);
+    for (std::uint64_t draw = 0; draw < 2000; ++draw)
+      EXPECT_TRUE(expected.contains(*narrow.sample(logits, {}, draw)));
+    expect_as_slow(options, logits, {}, -1, 2000);
+  }
+}
+
+// A sampler keeps buffers from call to call; nothing of a call may be left in the next.
+TEST(Sampler, CallsDoNotTouchEachOther) {
+  const GenerateOptions options{
+      .temperature = 1, .top_p = 0.9, .repeat_penalty = 1.5, .logit_bias = {{3, 2.0}}};
+  Sampler sampler(options, 0);
+  std::mt19937 generator(9);
+  for (std::uint64_t draw = 0; draw < 300; ++draw) {
+    std::vector<float> logits = make_logits(kShapes[draw % 4], 10 + generator() % 900);
+    std::vector<TokenId> history;
+    for (std::size_t i = generator() % 50; i > 0; --i)
+      history.push_back(static_cast<TokenId>(generator() % logits.size()));
+    if (draw % 7 == 0) {
+      logits[generator() % logits.size()] = NAN;
+      EXPECT_FALSE(sampler.sample(logits, history, draw).has_value());
+    } else {
+      EXPECT_EQ(*sampler.sample(logits, history, draw), winner(options, logits, history, draw, 0));
+    }
+  }
+}
+
+// Wherever it stands, and whether or not a penalty or the pad hides the token from the search.
+TEST(Sampler, ABadLogitIsFoundAnywhere) {
+  for (const float bad : {static_cast<float>(NAN), -static_cast<float>(NAN), kInfinity}) {
+    for (const std::size_t at : {0u, 5u, 255u, 256u, 599u}) {
+      std::vector<float> logits = make_logits(Shape::kRandom, 600);
+      logits[at] = bad;
+      const TokenId id = static_cast<TokenId>(at);
+      for (const double temperature : {0.0, 1.0}) {
+        const std::string name = fmt::format("token {} is", at);
+        EXPECT_ERROR(sample({.temperature = temperature}, logits), name.c_str());
+        EXPECT_ERROR(sample({.temperature = temperature, .repeat_penalty = 2}, logits, {id, 7}),
+                     name.c_str());
+        EXPECT_ERROR(sample({.temperature = temperature}, logits, {}, 0, id), name.c_str());
+      }
+    }
+  }
+}
+
+// Within one unit in the last place of libm's, and the same in whole blocks as one by one.
+TEST(SamplerKernels, WeightsAreExponentials) {
+  EXPECT_EQ(weight_of(0), 1);
+  std::mt19937 generator(1);
+  std::uniform_real_distribution<float> uniform_logit(-70, 0);
+  const Weighing weighing = {.largest = 0, .temperature = 1.03, .lowest = -20, .scale = 30};
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    float block[kSamplerBlock];
+    for (float& x : block) x = uniform_logit(generator);
+    block[repetition % kSamplerBlock] = -kInfinity;
+    double weights[kSamplerBlock], sum = 0;
+    std::int32_t buckets[kSamplerBlock];
+    weigh_block(block, weighing, weights, buckets);
+    for (std::size_t i = 0; i < kSamplerBlock; ++i) {
+      const double x = block[i] / 1.03, expected = x < kNegligible ? 0 : std::exp(x);
+      ASSERT_NEAR(weights[i], expected, expected * 0x1.8p-52) << x;
+      ASSERT_EQ(weights[i], x < kNegligible ? 0 : weight_of(x)) << x;
+      ASSERT_EQ(buckets[i], bucket_of(x, weighing)) << x;
+      ASSERT_EQ(buckets[i], x < -20 ? kSamplerBuckets : static_cast<std::int32_t>(-x * 30)) << x;
+      sum += weights[i];
+    }
+    ASSERT_NEAR(block_weight(block, weighing), sum, sum * 1e-13);
+  }
 }
 
 struct BadOption {
