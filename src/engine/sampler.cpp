@@ -277,11 +277,9 @@ void Sampler::collect_bucket(std::uint16_t bucket) {
         candidates_.push_back({blocks_[b][i], static_cast<TokenId>(b * kSamplerBlock + i)});
     }
   }
-  const auto plain = static_cast<std::ptrdiff_t>(candidates_.size());
   for (std::size_t i = 0; i < adjusted_.size(); ++i)
     if (adjusted_buckets_[i] == bucket) candidates_.push_back(adjusted_[i]);
-  std::sort(candidates_.begin() + plain, candidates_.end(), kLowerId);
-  std::inplace_merge(candidates_.begin(), candidates_.begin() + plain, candidates_.end(), kLowerId);
+  std::sort(candidates_.begin(), candidates_.end(), kLowerId);
 }
 
 // Leaves of the candidates those of the part of their scores' range in which `mass` is reached, in the order
