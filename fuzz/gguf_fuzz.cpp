@@ -35,7 +35,9 @@ void walk_list(const doppler::GgufArray& list, std::size_t size) {
   const auto floats = list.floats();
   const auto bools = list.bools();
   check(ints), check(floats), check(bools);
-  require(strings.has_value() + ints.has_value() + floats.has_value() + bools.has_value() <= 1);
+  // A list has one type; an empty one, whatever its type, may also stand where integers are wanted.
+  require(list.size() == 0 ||
+          strings.has_value() + ints.has_value() + floats.has_value() + bools.has_value() <= 1);
   if (ints) require(ints->size() == list.size());
   if (floats) require(floats->size() == list.size());
   if (bools) require(bools->size() == list.size());
