@@ -32,6 +32,15 @@ std::optional<KvType> kv_type_from_name(std::string_view name) {
   return std::nullopt;
 }
 
+KvType default_kv_type(const Plan& plan, const Weights& weights) {
+  for (const Op& op : plan.ops) {
+    for (const WeightId id : op.weights) {
+      if (is_quantised(weights[id].dtype)) return KvType::kF16;
+    }
+  }
+  return KvType::kF32;
+}
+
 Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
                                             std::uint32_t slots, std::uint32_t max_step_tokens, KvType type) {
   Checked half;  // keys or values

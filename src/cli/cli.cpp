@@ -32,7 +32,7 @@ std::span<const CommandInfo> all_commands() {
 namespace {
 
 constexpr const char* kFooter = R"(
-A MODEL is a Hugging Face folder, or a .safetensors file beside its config.json.
+A MODEL is a .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json.
 Exit status: 0 done, 1 the answer is no (compare), 2 wrong usage, 3 the input or the machine does not allow it.
 
   doppler run demo "The color of the sky is"

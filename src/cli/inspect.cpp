@@ -23,15 +23,19 @@ struct TypeTotal {
 // What the model takes in memory at a context.
 struct MemoryPlan {
   std::uint64_t context = 0, weight_bytes = 0, kv_bytes = 0;
+  KvType kv_type = KvType::kF32;
 };
 
 Result<MemoryPlan> plan_memory(const Model& model, const Plan& plan, const Settings& settings) {
   MemoryPlan memory;
   memory.context = choose_context(settings.context.value_or(0), model.spec);
   memory.weight_bytes = model.files.tensors.total_bytes();
-  const BackendOptions defaults;
-  DOPPLER_ASSIGN(memory.kv_bytes,
-                 KvCache::bytes_needed(plan.kv_layers, memory.context, 1, defaults.max_step_tokens));
+  DOPPLER_ASSIGN(const BackendOptions options, backend_options(settings.load_options(), model.spec, 1));
+  memory.kv_type = options.exact && !options.kv_type
+                       ? KvType::kF32
+                       : options.kv_type.value_or(default_kv_type(plan, model.weights));
+  DOPPLER_ASSIGN(memory.kv_bytes, KvCache::bytes_needed(plan.kv_layers, memory.context, 1,
+                                                        options.max_step_tokens, memory.kv_type));
   return memory;
 }
 
@@ -66,7 +70,8 @@ Json to_json(const Model& model, const Plan& plan, const MemoryPlan& memory,
                  {"memory",
                   {{"context", memory.context},
                    {"weight_bytes", memory.weight_bytes},
-                   {"kv_cache_bytes", memory.kv_bytes}}}};
+                   {"kv_cache_bytes", memory.kv_bytes},
+                    {"kv_type", kv_type_name(memory.kv_type)}}}};
   if (arguments.tensors) object["tensors"] = tensors;
   if (arguments.plan) object["plan"] = ops;
   return object;
@@ -87,8 +92,9 @@ std::string to_text(const Model& model, const Plan& plan, const MemoryPlan& memo
   text += "\n";
   for (const auto& [name, total] : types)
     text += fmt::format("{:5} tensors of {:8} {:>10}\n", total.count, name, human_bytes(total.bytes));
-  text += fmt::format("\nmemory at a context of {} tokens: weights {} (mapped), KV cache {}\n",
-                      memory.context, human_bytes(memory.weight_bytes), human_bytes(memory.kv_bytes));
+  text += fmt::format("\nmemory at a context of {} tokens: weights {}, KV cache {} ({})\n",
+                      memory.context, human_bytes(memory.weight_bytes), human_bytes(memory.kv_bytes),
+                      kv_type_name(memory.kv_type));
   if (arguments.tensors) {
     text += "\n";
     for (const auto& [name, tensor] : model.files.tensors.tensors()) {

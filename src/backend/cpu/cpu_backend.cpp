@@ -48,13 +48,7 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
 
 KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights) {
   if (options.kv_type) return *options.kv_type;
-  if (options.exact) return KvType::kF32;
-  for (const Op& op : plan.ops) {
-    for (const WeightId id : op.weights) {
-      if (is_quantised(weights[id].dtype)) return KvType::kF16;
-    }
-  }
-  return KvType::kF32;
+  return options.exact ? KvType::kF32 : default_kv_type(plan, weights);
 }
 
 // An op with what can be prepared once: decoded norm weights and biases, and its matrices.
