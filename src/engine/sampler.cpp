@@ -55,7 +55,6 @@ Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size
 static constexpr auto kLikelier = [](const auto& a, const auto& b) {
   return a.score != b.score ? a.score > b.score : a.id < b.id;
 };
-static constexpr auto kLowerId = [](const auto& a, const auto& b) { return a.id < b.id; };
 
 // The changeable score of a token, at first its logit.
 Sampler::Candidate& Sampler::adjusted(std::span<const float> logits, TokenId id) {
@@ -266,7 +265,7 @@ double Sampler::build_histogram() {
   return dropped + histogram_[kSamplerBuckets];
 }
 
-// The tokens of one bucket, by id.
+// The tokens of one bucket.
 void Sampler::collect_bucket(std::uint16_t bucket) {
   candidates_.clear();
   for (const std::uint32_t b : live_) {
@@ -279,7 +278,6 @@ void Sampler::collect_bucket(std::uint16_t bucket) {
   }
   for (std::size_t i = 0; i < adjusted_.size(); ++i)
     if (adjusted_buckets_[i] == bucket) candidates_.push_back(adjusted_[i]);
-  std::sort(candidates_.begin(), candidates_.end(), kLowerId);
 }
 
 // Leaves of the candidates those of the part of their scores' range in which `mass` is reached, in the order
@@ -309,7 +307,7 @@ double Sampler::narrow(double before, double mass) {
   return start;
 }
 
-// The first of the candidates, by id, with which the mass, `before` without them, reaches `mass`.
+// The first of the candidates with which the mass, `before` without them, reaches `mass`.
 Sampler::Place Sampler::reach_collected(double before, double mass) {
   constexpr std::size_t kSortable = 1024;  // sorting these takes less than another pass over the vocabulary
   while (candidates_.size() > kSortable) {
@@ -320,7 +318,9 @@ Sampler::Place Sampler::reach_collected(double before, double mass) {
       std::size_t i = 0;
       for (; i + 1 < candidates_.size(); ++i)
         if (before + static_cast<double>(i + 1) * weight >= mass) break;
-      return {candidates_[i], before + static_cast<double>(i + 1) * weight};
+      const auto at = candidates_.begin() + static_cast<std::ptrdiff_t>(i);
+      std::nth_element(candidates_.begin(), at, candidates_.end(), kLikelier);
+      return {*at, before + static_cast<double>(i + 1) * weight};
     }
     before = narrow(before, mass);
   }

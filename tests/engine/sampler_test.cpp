@@ -356,16 +356,25 @@ TEST(Sampler, ChoosesAsTheSlowWayDoesWithPenaltiesBiasesAndPad) {
 
 // Ties put shares on the edges between tokens exactly; every sum is exact there, and so must the choice be.
 TEST(Sampler, SharesOnAnEdgeAreExact) {
-  for (const double share : {0.125, 0.25, 0.5, 0.75}) {
-    const std::vector<float> logits(4096, 1.0f);
-    std::set<TokenId> expected;
-    for (TokenId id = 0; id < 4096 * share; ++id) expected.insert(id);
-    const GenerateOptions options{.temperature = 1, .top_p = share};
-    Sampler narrow(options, -1);
-    for (std::uint64_t draw = 0; draw < 2000; ++draw)
-      EXPECT_TRUE(expected.contains(*narrow.sample(logits, {}, draw)));
-    expect_as_slow(options, logits, {}, -1, 2000);
+  for (const int size : {512, 4096}) {
+    for (const double share : {0.125, 0.25, 0.5, 0.75}) {
+      const std::vector<float> logits(static_cast<std::size_t>(size), 1.0f);
+      const GenerateOptions options{.temperature = 1, .top_p = share};
+      Sampler sampler(options, -1);
+      TokenId last = 0;
+      for (std::uint64_t draw = 0; draw < 3000; ++draw)
+        last = std::max(last, *sampler.sample(logits, {}, draw));
+      EXPECT_LT(last, size * share);
+      expect_as_slow(options, logits, {}, -1, 1000);
+    }
   }
+}
+
+// A bias of nothing leaves a token at its place among its equals, though it is kept apart.
+TEST(Sampler, AdjustedTokensStandAmongTheirEquals) {
+  const std::vector<float> logits(5000, 1.0f);
+  const GenerateOptions options{.temperature = 1, .logit_bias = {{100, 0.0}, {2000, 0.0}, {4999, 0.0}}};
+  expect_as_slow(options, logits, {}, -1, 3000);
 }
 
 // A sampler keeps buffers from call to call; nothing of a call may be left in the next.
