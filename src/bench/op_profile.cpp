@@ -62,8 +62,9 @@ std::vector<OpRow> OpProfile::rows() const {
   }
   std::vector<OpRow> out;
   for (auto& [name, row] : by_name) out.push_back(std::move(row));
-  std::stable_sort(out.begin(), out.end(),
-                   [](const OpRow& a, const OpRow& b) { return a.seconds > b.seconds; });
+  std::ranges::sort(out, [](const OpRow& a, const OpRow& b) {
+    return a.seconds != b.seconds ? a.seconds > b.seconds : a.name < b.name;
+  });
   return out;
 }
 

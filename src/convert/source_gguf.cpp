@@ -41,7 +41,7 @@ Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions&
   for (const auto& [name, tensor] : store.tensors())
     out.tensors.push_back({.name = name, .shape = tensor.shape, .parts = {tensor}});
   // In the file's order, so that both files are read from front to back.
-  std::ranges::stable_sort(out.tensors, {}, [](const SourceTensor& t) { return t.parts[0].data.data(); });
+  std::ranges::sort(out.tensors, {}, [](const SourceTensor& t) { return t.parts[0].data.data(); });
   const AttentionSpec& attention = out.spec.layers[0].attention;
   out.mix_model = {.layers = out.spec.layers.size(),
                    .heads_per_kv_head = attention.heads / std::max(1u, attention.kv_heads),
