@@ -328,6 +328,7 @@ class Runner {
 bool chooses(std::span<const float> logits, std::int32_t wanted, double slack) {
   const std::int32_t best = argmax(logits);
   if (best == wanted) return true;
+  if (best < 0) return false;  // nothing but NaN
   double largest = 0;
   for (const float logit : logits) largest = std::max(largest, std::abs(static_cast<double>(logit)));
   const double behind =
