@@ -71,7 +71,7 @@ Json to_json(const Model& model, const Plan& plan, const MemoryPlan& memory,
                   {{"context", memory.context},
                    {"weight_bytes", memory.weight_bytes},
                    {"kv_cache_bytes", memory.kv_bytes},
-                    {"kv_type", kv_type_name(memory.kv_type)}}}};
+                   {"kv_type", kv_type_name(memory.kv_type)}}}};
   if (arguments.tensors) object["tensors"] = tensors;
   if (arguments.plan) object["plan"] = ops;
   return object;
@@ -92,8 +92,8 @@ std::string to_text(const Model& model, const Plan& plan, const MemoryPlan& memo
   text += "\n";
   for (const auto& [name, total] : types)
     text += fmt::format("{:5} tensors of {:8} {:>10}\n", total.count, name, human_bytes(total.bytes));
-  text += fmt::format("\nmemory at a context of {} tokens: weights {}, KV cache {} ({})\n",
-                      memory.context, human_bytes(memory.weight_bytes), human_bytes(memory.kv_bytes),
+  text += fmt::format("\nmemory at a context of {} tokens: weights {}, KV cache {} ({})\n", memory.context,
+                      human_bytes(memory.weight_bytes), human_bytes(memory.kv_bytes),
                       kv_type_name(memory.kv_type));
   if (arguments.tensors) {
     text += "\n";

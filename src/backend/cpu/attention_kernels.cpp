@@ -22,7 +22,6 @@ namespace {
 // How the cache stores a row: `load` gives kLanes values from the i-th on, `one` a single value.
 struct RowF32 {
   static constexpr KvType kType = KvType::kF32;
-  static constexpr std::size_t kBytes = 4;  // of a value; where it differs, without scales
   static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) {
     return F32::load(row + 4 * i);
   }
@@ -34,7 +33,6 @@ struct RowF32 {
 };
 struct RowF16 {
   static constexpr KvType kType = KvType::kF16;
-  static constexpr std::size_t kBytes = 2;
   static HWY_INLINE V load(const std::uint8_t* row, std::size_t, std::size_t i) {
     return F16::load(row + 2 * i);
   }
@@ -46,7 +44,6 @@ struct RowF16 {
 };
 struct RowQ8 {
   static constexpr KvType kType = KvType::kQ8_0;
-  static constexpr std::size_t kBytes = 1;
   static_assert(kKvBlock % kLanes == 0);
   static HWY_INLINE float scale(const std::uint8_t* row, std::size_t dim, std::size_t i) {
     return RowF16::one(row + dim, 0, i / kKvBlock);
@@ -152,9 +149,11 @@ Runs runs_of(const AttentionCall& call) {
   return {{{call.first, before_end, 0}, {0, call.count - before_end, before_end}}};
 }
 
-// kHeads x kPositions scores, as many as a multiple of a vector. Asks for the next tile's keys and these
-// positions' values on the way: one token reads each of them once, from far away, and hardware follows
-// streams of a head's few lines badly. Both go to L2.
+// Bytes of keys asked for ahead of their use: what some tiles take, in the time that memory needs to answer.
+constexpr std::size_t kAhead = 2048;
+
+// kHeads x kPositions scores. Asks for later keys and these positions' values on the way: one token reads
+// each of them once, from far away, and hardware follows streams of a head's few lines badly. Both go to L2.
 template <class Row, std::size_t kHeads, std::size_t kPositions>
 HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const std::uint8_t* keys,
                            const std::uint8_t* values, std::size_t count, float* scores) {
@@ -164,13 +163,14 @@ HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, cons
                     whole = dim / kLanes * kLanes;
   V sum[kPadded];
   DOPPLER_UNROLL for (std::size_t i = 0; i < kPadded; ++i) sum[i] = hn::Zero(d);
+  for (std::size_t line = 0; line < kPositions * row_bytes; line += 64) {
+    __builtin_prefetch(keys + kAhead + line, 0, 2);
+    __builtin_prefetch(values + line, 0, 2);
+  }
   for (std::size_t i = 0; i < whole; i += kLanes) {
     V query[kHeads];
     DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) query[h] = hn::LoadU(d, queries + h * dim + i);
     DOPPLER_UNROLL for (std::size_t p = 0; p < kPositions; ++p) {
-      const std::size_t at = p * row_bytes + i * Row::kBytes;
-      __builtin_prefetch(keys + kPositions * row_bytes + at, 0, 2);
-      __builtin_prefetch(values + at, 0, 2);
       const V key = Row::load(keys + p * row_bytes, dim, i);
       DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) sum[h * kPositions + p] =
           hn::MulAdd(query[h], key, sum[h * kPositions + p]);
