@@ -210,10 +210,8 @@ void panel_tile(const PanelCall& call, std::size_t panel, std::size_t first_part
         __builtin_prefetch(block + kAhead + line);
     }
     for (std::size_t s = 0; s < F::kSubBlocks; ++s, planes += F::kSubBlockBytes, x += kTokens) {
-      if constexpr (kTokens == 1) {
-        DOPPLER_UNROLL_8 for (std::size_t line = 0; line < F::kSubBlockBytes; line += 64)
-            __builtin_prefetch(planes + kAhead + line);
-      }
+      DOPPLER_UNROLL_8 for (std::size_t line = 0; line < F::kSubBlockBytes; line += 64)
+          __builtin_prefetch(planes + kAhead + line);
       sub_block<F, kTokens, kParts>(block, planes, s, first_part, x, sum);
     }
   }
