@@ -50,6 +50,17 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
   return {};
 }
 
+KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights) {
+  if (options.kv_type) return *options.kv_type;
+  if (options.exact) return KvType::kF32;
+  for (const Op& op : plan.ops) {
+    for (const WeightId id : op.weights) {
+      if (is_quantised(weights[id].dtype)) return KvType::kF16;
+    }
+  }
+  return KvType::kF32;
+}
+
 Status check_backend_options(const BackendOptions& options) {
   if (options.context == 0 || options.context > INT32_MAX) {
     return fail(ErrorCode::kUsage,

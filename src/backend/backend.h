@@ -58,6 +58,9 @@ class OpObserver {
   virtual void on_op(std::size_t index, double seconds) = 0;
 };
 
+// The type of the cpu backend's cache under these options.
+KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights);
+
 // How coarse a backend's arithmetic is on purpose; whoever compares it allows for that.
 enum class Rounding : std::uint8_t {
   kFloat,      // float32 throughout
@@ -70,6 +73,7 @@ class Backend {
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
   virtual const Plan& plan() const = 0;
+  // As given, but with the kv_type that was chosen.
   virtual const BackendOptions& options() const = 0;
 
   virtual Rounding rounding() const { return Rounding::kFloat; }

@@ -15,31 +15,7 @@ std::uint64_t capacity_of(const KvLayer& layer, std::uint64_t context, std::uint
   return std::min<std::uint64_t>(context, std::uint64_t{layer.window} + max_step_tokens - 1);
 }
 
-constexpr KvTypeInfo kKvTypes[] = {{KvType::kF32, "f32"}, {KvType::kF16, "f16"}, {KvType::kQ8_0, "q8_0"}};
-
 }  // namespace
-
-std::span<const KvTypeInfo> all_kv_types() {
-  return kKvTypes;
-}
-std::string_view kv_type_name(KvType type) {
-  return kKvTypes[static_cast<std::size_t>(type)].name;
-}
-std::optional<KvType> kv_type_from_name(std::string_view name) {
-  for (const KvTypeInfo& info : kKvTypes) {
-    if (info.name == name) return info.type;
-  }
-  return std::nullopt;
-}
-
-KvType default_kv_type(const Plan& plan, const Weights& weights) {
-  for (const Op& op : plan.ops) {
-    for (const WeightId id : op.weights) {
-      if (is_quantised(weights[id].dtype)) return KvType::kF16;
-    }
-  }
-  return KvType::kF32;
-}
 
 Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
                                             std::uint32_t slots, std::uint32_t max_step_tokens, KvType type) {

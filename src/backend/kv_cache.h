@@ -13,9 +13,6 @@
 
 namespace doppler {
 
-// What the cpu backend takes unless told otherwise: f16 if any weight is quantised, else f32.
-KvType default_kv_type(const Plan& plan, const Weights& weights);
-
 class KvCache {
  public:
   // Computes the size with checked arithmetic first. Errors: kLimit when it exceeds the machine's memory,

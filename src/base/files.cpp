@@ -57,16 +57,6 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   return mapped;
 }
 
-void MappedFile::discard(std::span<const std::byte> part) const {
-  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto file = reinterpret_cast<std::uintptr_t>(data_.get());
-  const auto begin = reinterpret_cast<std::uintptr_t>(part.data()), end = begin + part.size();
-  if (begin < file || end > file + size_) return;
-  const std::uintptr_t first = (begin + page - 1) / page * page, last = end / page * page;
-  // Advice: a system that does not take it loses nothing but memory.
-  if (first < last) (void)::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
-}
-
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
   Descriptor file;
   DOPPLER_ASSIGN(const std::uint64_t size, open_regular(path, file));

@@ -22,9 +22,6 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const { return {data_.get(), size_}; }
   const std::filesystem::path& path() const { return path_; }
-  // Gives back the memory of the whole pages inside `part`, if it lies in this file: for bytes that are not
-  // needed any more. Reading them again works, from the disk.
-  void discard(std::span<const std::byte> part) const;
 
  private:
   std::shared_ptr<const std::byte> data_;

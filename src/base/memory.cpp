@@ -62,6 +62,7 @@ void release_pages(std::span<const std::byte> mapped) {
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto at = reinterpret_cast<std::uintptr_t>(mapped.data());
   const std::uintptr_t begin = (at + page - 1) / page * page, end = (at + mapped.size()) / page * page;
+  // Advice: a system that does not take it loses nothing but memory.
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 

@@ -28,13 +28,4 @@ std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type,
   return bytes;
 }
 
-KvType usual_kv_type(const Plan& plan, const Weights& weights) {
-  for (const Op& op : plan.ops) {
-    for (const WeightId id : op.weights) {
-      if (is_quantised(weights[id].dtype)) return KvType::kF16;
-    }
-  }
-  return KvType::kF32;
-}
-
 }  // namespace doppler

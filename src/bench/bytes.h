@@ -19,7 +19,4 @@ std::uint64_t cache_bytes(const KvLayer& layer, KvType type, std::uint64_t posit
 // All ops of a step of one token at `position`: weights and cache.
 std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type, std::uint64_t position);
 
-// The type of the cache that the cpu backend chooses when nobody asks: see BackendOptions::kv_type.
-KvType usual_kv_type(const Plan& plan, const Weights& weights);
-
 }  // namespace doppler

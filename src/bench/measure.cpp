@@ -146,9 +146,7 @@ class Bench {
   }
 
   void describe() {
-    const Plan& plan = loaded_->backend->plan();
-    kv_type_ = loaded_->backend->options().kv_type.value_or(usual_kv_type(plan, loaded_->model->weights));
-    if (loaded_->backend->name() == "reference") kv_type_ = KvType::kF32;
+    kv_type_ = loaded_->backend->options().kv_type.value_or(KvType::kF32);
     result_.model = path_.string();
     result_.backend = loaded_->backend->name();
     result_.kv_type = kv_type_name(kv_type_);

@@ -31,9 +31,7 @@ Result<MemoryPlan> plan_memory(const Model& model, const Plan& plan, const Setti
   memory.context = choose_context(settings.context.value_or(0), model.spec);
   memory.weight_bytes = model.files.tensors.total_bytes();
   DOPPLER_ASSIGN(const BackendOptions options, backend_options(settings.load_options(), model.spec, 1));
-  memory.kv_type = options.exact && !options.kv_type
-                       ? KvType::kF32
-                       : options.kv_type.value_or(default_kv_type(plan, model.weights));
+  memory.kv_type = choose_kv_type(options, plan, model.weights);
   DOPPLER_ASSIGN(memory.kv_bytes, KvCache::bytes_needed(plan.kv_layers, memory.context, 1,
                                                         options.max_step_tokens, memory.kv_type));
   return memory;

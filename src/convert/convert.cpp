@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "convert/mix.h"
 #include "convert/source.h"
 #include "convert/tensor_writer.h"
 #include "formats/gguf.h"
@@ -46,8 +47,16 @@ bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 
-MixChoice choose(const Mix& mix, const ConversionSource& source, const SourceTensor& tensor) {
-  const MixChoice choice = choose_type(mix, source.mix_model, tensor.name, tensor.shape);
+MixModel mix_model(const ModelSpec& spec) {
+  const AttentionSpec& attention = spec.layers[0].attention;
+  return {.layers = spec.layers.size(),
+          .heads_per_kv_head = attention.heads / std::max(1u, attention.kv_heads),
+          .experts = 0,
+          .tied_head = spec.tied_head};
+}
+
+MixChoice choose(const Mix& mix, const MixModel& model, const SourceTensor& tensor) {
+  const MixChoice choice = choose_type(mix, model, tensor.name, tensor.shape);
   if (!tensor.keep_float || choice.type == DType::kF32 || !is_quantised(mix.base)) return choice;
   const DType own = tensor.source_type();
   return {is_float(own) ? own : DType::kBF16, "config.json says not to convert this module"};
@@ -62,9 +71,10 @@ Status write_metadata(const ConversionSource& source, const Mix& mix, GgufWriter
 
 Result<ConvertReport> plan_tensors(const ConversionSource& source, const Mix& mix) {
   ConvertReport report{.architecture = source.architecture, .warnings = source.warnings};
+  const MixModel model = mix_model(source.spec);
   bool again = false;
   for (const SourceTensor& tensor : source.tensors) {
-    const MixChoice choice = choose(mix, source, tensor);
+    const MixChoice choice = choose(mix, model, tensor);
     const auto bytes = stored_bytes(tensor, choice.type);
     if (!can_encode(choice.type) && choice.type != tensor.source_type()) {
       return fail(ErrorCode::kUnsupported,

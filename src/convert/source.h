@@ -10,7 +10,6 @@
 
 #include "base/result.h"
 #include "convert/metadata.h"
-#include "convert/mix.h"
 #include "formats/model_files.h"
 #include "model/family.h"
 #include "quant/tensor.h"
@@ -43,7 +42,6 @@ struct ConversionSource {
   std::vector<GgufMetadata::Entry> copied;
   std::vector<MetadataEntry> metadata;
   std::vector<std::string> warnings;
-  MixModel mix_model;
 };
 
 struct SourceOptions {

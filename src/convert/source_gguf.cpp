@@ -42,11 +42,6 @@ Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions&
     out.tensors.push_back({.name = name, .shape = tensor.shape, .parts = {tensor}});
   // In the file's order, so that both files are read from front to back.
   std::ranges::sort(out.tensors, {}, [](const SourceTensor& t) { return t.parts[0].data.data(); });
-  const AttentionSpec& attention = out.spec.layers[0].attention;
-  out.mix_model = {.layers = out.spec.layers.size(),
-                   .heads_per_kv_head = attention.heads / std::max(1u, attention.kv_heads),
-                   .experts = 0,
-                   .tied_head = out.spec.tied_head};
   return out;
 }
 

@@ -192,11 +192,6 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   for (const SourceTensor& tensor : out.tensors) facts.parameters += tensor.rows() * tensor.columns();
   out.metadata = hf_metadata(out.spec, facts);
   DOPPLER_TRY(add_tokenizer(options, out));
-  const AttentionSpec& attention = out.spec.layers[0].attention;
-  out.mix_model = {.layers = out.spec.layers.size(),
-                   .heads_per_kv_head = attention.heads / std::max(1u, attention.kv_heads),
-                   .experts = 0,
-                   .tied_head = out.spec.tied_head};
   return out;
 }
 

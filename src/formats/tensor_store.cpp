@@ -5,6 +5,7 @@
 #include <functional>
 #include <new>
 
+#include "base/memory.h"
 #include "base/text.h"
 
 namespace doppler {
@@ -88,7 +89,7 @@ Status TensorStore::rewrite(
   TensorView& tensor = found->second;
   DOPPLER_ASSIGN(const std::span<std::byte> copy, reserve_copy(tensor.data.size()));
   fill(tensor.data, copy);
-  for (const MappedFile& file : files_) file.discard(tensor.data);
+  if (tensor.mapped) release_pages(tensor.data);
   tensor.data = copy;
   tensor.mapped = false;
   return {};

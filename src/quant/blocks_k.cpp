@@ -30,18 +30,9 @@ void expand_q3_k(const BlockQ3_K& block, float* out) {
   }
 }
 
-void expand_q4_k(const BlockQ4_K& block, float* out) {
-  const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
-  for (unsigned j = 0; j < 8; ++j) {
-    const ScaleMin packed = q4_k_scale(block.scales, j);
-    const float scale = d * static_cast<float>(packed.scale), min = dmin * static_cast<float>(packed.min);
-    const std::uint8_t* qs = block.qs + j / 2 * 32;
-    const unsigned shift = j % 2 * 4;
-    for (int l = 0; l < 32; ++l) *out++ = scale * static_cast<float>(qs[l] >> shift & 0xf) - min;
-  }
-}
-
-void expand_q5_k(const BlockQ5_K& block, float* out) {
+// Q4_K and Q5_K; `fifth(l, j)` is the fifth bit of value l of sub-block j.
+template <typename Block, typename Fifth>
+void expand_affine(const Block& block, float* out, Fifth fifth) {
   const float d = f16_to_f32(block.d), dmin = f16_to_f32(block.dmin);
   for (unsigned j = 0; j < 8; ++j) {
     const ScaleMin packed = q4_k_scale(block.scales, j);
@@ -49,10 +40,18 @@ void expand_q5_k(const BlockQ5_K& block, float* out) {
     const std::uint8_t* qs = block.qs + j / 2 * 32;
     const unsigned shift = j % 2 * 4;
     for (int l = 0; l < 32; ++l) {
-      const int q = (qs[l] >> shift & 0xf) | (block.qh[l] >> j & 1) << 4;
+      const int q = (qs[l] >> shift & 0xf) | fifth(l, j) << 4;
       *out++ = scale * static_cast<float>(q) - min;
     }
   }
+}
+
+void expand_q4_k(const BlockQ4_K& block, float* out) {
+  expand_affine(block, out, [](int, unsigned) { return 0; });
+}
+
+void expand_q5_k(const BlockQ5_K& block, float* out) {
+  expand_affine(block, out, [&](int l, unsigned j) { return block.qh[l] >> j & 1; });
 }
 
 void expand_q6_k(const BlockQ6_K& block, float* out) {

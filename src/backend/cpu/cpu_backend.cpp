@@ -46,11 +46,6 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
               tensor.name, dtype_name(tensor.dtype));
 }
 
-KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights) {
-  if (options.kv_type) return *options.kv_type;
-  return options.exact ? KvType::kF32 : default_kv_type(plan, weights);
-}
-
 // An op with what can be prepared once: decoded norm weights and biases, and its matrices.
 struct Prepared {
   const Op* op = nullptr;
@@ -66,11 +61,12 @@ class CpuBackend final : public Backend {
                                                  const Weights& weights, const BackendOptions& options) {
     DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
-    DOPPLER_ASSIGN(KvCache cache,
-                   KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens,
-                                   choose_kv_type(options, plan, weights)));
+    BackendOptions chosen = options;
+    chosen.kv_type = choose_kv_type(options, plan, weights);
+    DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, options.context, options.slots,
+                                                  options.max_step_tokens, *chosen.kv_type));
     std::unique_ptr<CpuBackend> backend(
-        new CpuBackend(kernels, std::move(plan), weights, options, std::move(cache)));
+        new CpuBackend(kernels, std::move(plan), weights, std::move(chosen), std::move(cache)));
     DOPPLER_TRY(backend->allocate());
     DOPPLER_TRY(backend->prepare());
     return backend;

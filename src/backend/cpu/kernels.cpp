@@ -23,11 +23,15 @@ constexpr std::int64_t kPortable = HWY_SCALAR;
 
 // Best first.
 constexpr Set kSets[] = {
+#if defined(__x86_64__)
     {"AVX3_VNNI", HWY_AVX3, panel_avx512_vnni}, {"AVX3", HWY_AVX3, panel_avx512},
     {"AVX2_VNNI", HWY_AVX2, panel_avx_vnni},    {"AVX2", HWY_AVX2, panel_avx2},
-    {"SSE4", HWY_SSE4, panel_portable},         {"NEON_DOT", HWY_NEON, panel_neon},
-    {"NEON", HWY_NEON, panel_portable},         {"WASM", HWY_WASM, panel_portable},
-    {"PORTABLE", kPortable, panel_portable},
+    {"SSE4", HWY_SSE4, panel_portable},
+#elif defined(__aarch64__)
+    {"NEON_DOT", HWY_NEON, panel_neon},
+    {"NEON", HWY_NEON, panel_portable},
+#endif
+    {"WASM", HWY_WASM, panel_portable},         {"PORTABLE", kPortable, panel_portable},
 };
 
 struct Available {

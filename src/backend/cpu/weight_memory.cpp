@@ -46,14 +46,13 @@ Status WeightMemory::fill(ThreadPool& pool) {
     matrix.data = base + place.offset;
     const auto* file = reinterpret_cast<const std::uint8_t*>(data);
     const std::size_t chunk = std::max<std::size_t>(kChunkBytes / matrix.panel_bytes(), 1);
-    const std::size_t row_bytes = place.tensor->data.size() / std::max<std::size_t>(matrix.rows, 1);
     pool.parallel_for((matrix.panels() + chunk - 1) / chunk, 1, [&](std::size_t begin, std::size_t end) {
       for (std::size_t c = begin; c < end; ++c) {
         const std::size_t first = c * chunk, last = std::min(first + chunk, matrix.panels());
         pack_panels(matrix, file, first, last, base + place.offset + first * matrix.panel_bytes());
         if (!place.tensor->mapped) continue;
         const std::size_t from = first * kPanelRows, to = std::min(last * kPanelRows, matrix.rows);
-        release_pages(place.tensor->data.subspan(from * row_bytes, (to - from) * row_bytes));
+        if (const auto read = slice_rows(*place.tensor, from, to - from, {})) release_pages(read->data);
       }
     });
   }

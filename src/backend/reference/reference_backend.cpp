@@ -309,7 +309,9 @@ Result<std::unique_ptr<Backend>> make_reference_backend_for_plan(Plan plan, cons
   DOPPLER_TRY(check_plan(plan, weights));
   DOPPLER_ASSIGN(KvCache cache,
                  KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens));
-  return std::make_unique<ReferenceBackend>(std::move(plan), weights, options, std::move(cache));
+  BackendOptions chosen = options;
+  chosen.kv_type = cache.type();
+  return std::make_unique<ReferenceBackend>(std::move(plan), weights, std::move(chosen), std::move(cache));
 }
 
 }  // namespace doppler

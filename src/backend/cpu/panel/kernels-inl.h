@@ -137,6 +137,7 @@ DOPPLER_INLINE I group_dot(const I* codes, const ActivationBlock& x, std::size_t
 template <class F>
 constexpr bool kSignedCodes = F::kOffsetShift == 7 && !Lanes::kUnsignedWide;
 
+// (L is Lanes: a parameter, so that sets without such functions need none.)
 template <class L, std::size_t kTokens>
 DOPPLER_INLINE void signed_dots(const I (&codes)[8], const ActivationBlock* x, I (&dots)[kTokens]) {
   DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTokens; ++t) dots[t] = Lanes::zero();

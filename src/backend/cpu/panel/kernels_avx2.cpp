@@ -22,10 +22,4 @@ const PanelKernels* panel_avx2() {
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu
-#else
-namespace doppler::cpu {
-const PanelKernels* panel_avx2() {
-  return nullptr;
-}
-}  // namespace doppler::cpu
 #endif

@@ -25,10 +25,4 @@ const PanelKernels* panel_avx512() {
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu
-#else
-namespace doppler::cpu {
-const PanelKernels* panel_avx512() {
-  return nullptr;
-}
-}  // namespace doppler::cpu
 #endif

@@ -27,10 +27,4 @@ const PanelKernels* panel_avx512_vnni() {
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu
-#else
-namespace doppler::cpu {
-const PanelKernels* panel_avx512_vnni() {
-  return nullptr;
-}
-}  // namespace doppler::cpu
 #endif

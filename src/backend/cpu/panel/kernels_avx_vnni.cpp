@@ -23,10 +23,4 @@ const PanelKernels* panel_avx_vnni() {
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu
-#else
-namespace doppler::cpu {
-const PanelKernels* panel_avx_vnni() {
-  return nullptr;
-}
-}  // namespace doppler::cpu
 #endif

@@ -29,10 +29,4 @@ const PanelKernels* panel_neon() {
   return runs ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu
-#else
-namespace doppler::cpu {
-const PanelKernels* panel_neon() {
-  return nullptr;
-}
-}  // namespace doppler::cpu
 #endif

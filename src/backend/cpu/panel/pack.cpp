@@ -197,7 +197,7 @@ std::array<std::uint32_t, kBits> planes(const std::array<std::uint32_t, 8>& code
 template <class F>
 void pack_block(Row const (&rows)[kPanelRows], std::uint8_t* out) {
   // Rows beyond the end get zeros everywhere, so their sums are zero whatever the activations' finite values.
-  std::memset(out, 0, F::kBlockBytes);
+  if (rows[kPanelRows - 1] == nullptr) std::memset(out, 0, F::kBlockBytes);
   for (std::size_t r = 0; r < kPanelRows; ++r) {
     if (rows[r] == nullptr) continue;
     Source<F>::header(rows[r], r, out);

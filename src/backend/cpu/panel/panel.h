@@ -95,12 +95,15 @@ struct PanelKernels {
   void (*rows)(const PanelCall& call);
 };
 
-// By instruction set; null where it is not compiled or the machine lacks it.
+// By instruction set; null where the machine lacks it.
+#if defined(__x86_64__)
 const PanelKernels* panel_avx512_vnni();
 const PanelKernels* panel_avx512();
 const PanelKernels* panel_avx_vnni();
 const PanelKernels* panel_avx2();
+#elif defined(__aarch64__)
 const PanelKernels* panel_neon();
+#endif
 const PanelKernels* panel_portable();  // never null
 
 }  // namespace doppler::cpu
