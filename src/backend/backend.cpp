@@ -4,6 +4,9 @@
 #include <cstdint>
 
 #include "backend/cpu/cpu_backend.h"
+#if DOPPLER_GPU
+#include "backend/gpu/gpu_backend.h"
+#endif
 #include "backend/reference/reference_backend.h"
 #include "base/text.h"
 
@@ -75,11 +78,14 @@ Status check_backend_options(const BackendOptions& options) {
 }
 
 std::span<const BackendInfo> all_backends() {
-  static constexpr std::array<BackendInfo, 2> kBackends = {{
+  static constexpr std::array kBackends = std::to_array<BackendInfo>({
+#if DOPPLER_GPU
+      {"gpu", "any GPU, through WebGPU", make_gpu_backend},
+#endif
       {"cpu", "SIMD and threads", make_cpu_backend},
       {"reference", "plain loops in double precision: slow, and the truth for the others",
        make_reference_backend},
-  }};
+  });
   return kBackends;
 }
 

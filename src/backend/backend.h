@@ -35,6 +35,15 @@ struct StepInput {
   }
 };
 
+// What only the gpu backend looks at.
+struct GpuOptions {
+  std::string adapter;              // part of its name, or its number; empty: the best real GPU
+  std::uint32_t submit_tokens = 8;  // tokens generated in one submission
+  bool software = true;             // may run on a software adapter where there is no real one
+  bool checked = false;             // kernels check every access against their buffers
+  bool poison = false;              // buffers begin as NaN
+};
+
 struct BackendOptions {
   std::size_t threads = 0;       // 0: one per core
   std::uint64_t context = 4096;  // positions per slot
@@ -48,6 +57,7 @@ struct BackendOptions {
   bool exact = false;
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
+  GpuOptions gpu;
 };
 
 // Told how long each op of a step took, in the plan's order; ops that a backend runs as one come as the first
