@@ -12,6 +12,18 @@
 
 namespace doppler {
 
+Status Backend::continue_sequence(const Continuation&) {
+  return fail(ErrorCode::kUnsupported, "The {} backend does not continue sequences by itself.", name());
+}
+
+Result<std::span<const TokenId>> Backend::next_tokens() {
+  return fail(ErrorCode::kUsage, "No sequence is being continued.");
+}
+
+Status Backend::stop_sequence(std::uint64_t) {
+  return fail(ErrorCode::kUsage, "No sequence is being continued.");
+}
+
 Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
                   std::span<const std::uint64_t> lengths) {
   const std::size_t tokens = input.size();
