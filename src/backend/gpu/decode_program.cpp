@@ -197,7 +197,8 @@ class DecodeBuilder {
     DOPPLER_TRY(output(l));
     branch_ = o_;
     post_ = l.post_attn;
-    DOPPLER_TRY(normed_matmul(*l.ffn_norm, *l.gate_up, l.gated));
+    DOPPLER_ASSIGN(const GpuMatrix* down_matrix, context_.matrix(l.down->weights));
+    DOPPLER_TRY(normed_matmul(*l.ffn_norm, *l.gate_up, l.gated, context_.eight_bits(*down_matrix)));
     DOPPLER_TRY(down(*l.down));
     branch_ = down_;
     post_ = l.post_ffn;
@@ -245,7 +246,7 @@ class DecodeBuilder {
   }
 
   // qkv, or gate and up with their activation.
-  Status normed_matmul(const Op& norm, const Op& op, const Op* gated) {
+  Status normed_matmul(const Op& norm, const Op& op, const Op* gated, bool down_eight_bits = false) {
     DOPPLER_ASSIGN(const std::vector<PlacedMatrix> placed, context_.place(op));
     if (gated != nullptr && (placed.size() != 1 || placed[0].matrix->shards.size() != 1))
       return fail(ErrorCode::kUnsupported, "gate and up differ in type or are too large for a binding");
@@ -261,7 +262,8 @@ class DecodeBuilder {
         bind_bias(part, shard, values, buffers);
         DOPPLER_TRY(add_norm_prologue(norm, values, buffers));
         if (gated != nullptr) {
-          add_gate(*gated, shape, rows, values, buffers);
+          act_is_quantised_ = down_eight_bits && shape.rows % 32 == 0;
+          add_gate(*gated, rows, values, buffers);
         } else {
           values["EPI"] = 0;
           values["OUT_OFFSET"] = part.first_row + shard.first_row;
@@ -277,9 +279,7 @@ class DecodeBuilder {
   }
 
   // A workgroup that has whole blocks of 32 results quantises them itself.
-  void add_gate(const Op& gated, const GemvShape& shape, std::uint32_t rows, ShaderValues& values,
-                std::vector<Bound>& buffers) {
-    act_is_quantised_ = !context_.options.exact && shape.rows % 32 == 0;
+  void add_gate(const Op& gated, std::uint32_t rows, ShaderValues& values, std::vector<Bound>& buffers) {
     values["EPI"] = 1;
     values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(gated.params).activation);
     values["QUANTISE_OUT"] = act_is_quantised_ ? 1 : 0;
@@ -404,8 +404,6 @@ class DecodeBuilder {
     DOPPLER_ASSIGN(const std::vector<PlacedMatrix> placed, context_.place(op));
     const GpuMatrix& matrix = *placed[0].matrix;
     const bool eight_bits = context_.eight_bits(matrix);
-    if (act_is_quantised_ && !eight_bits)
-      return fail(ErrorCode::kUnsupported, "the down projection has floats, gate and up have not");
     if (eight_bits && !act_is_quantised_) DOPPLER_TRY(quantise(info(op.inputs[0]).width, matrix.units));
     for (const Shard& shard : matrix.shards) {
       DOPPLER_ASSIGN(const GemvShape shape, shape_of(matrix, shard.rows, false));
