@@ -6,9 +6,12 @@
 #   make fuzz     a minute of fuzzing for each parser
 #   make bench    speed and memory of 1B models against the limits of this machine
 #   make format   clang-format over everything
+# DOPPLER_GPU=OFF leaves the GPU backend out, and the library and drivers that only it needs.
 .PHONY: run build test sanitize fuzz bench format clean deps
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+DOPPLER_GPU ?= ON
+export DOPPLER_GPU
 
 run: build
 	@printf "The color of the sky is"
@@ -18,16 +21,16 @@ deps:
 	@scripts/install_deps.sh
 
 build: deps
-	@cmake --preset release -DDOPPLER_TESTS=OFF >/dev/null
+	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=OFF >/dev/null
 	cmake --build build/release -j $(JOBS)
 
 test: deps
-	@cmake --preset release -DDOPPLER_TESTS=ON >/dev/null
+	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=ON >/dev/null
 	cmake --build build/release -j $(JOBS)
 	ctest --preset release -j $(JOBS)
 
 sanitize: deps
-	@cmake --preset debug >/dev/null
+	@cmake --preset debug -DDOPPLER_GPU=$(DOPPLER_GPU) >/dev/null
 	cmake --build build/debug -j $(JOBS)
 	ctest --preset debug -j $(JOBS)
 

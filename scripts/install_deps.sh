@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing Doppler needs, on Debian 12 and Ubuntu 24.04 (the packages have the same names).
 # Asks nothing, says what it does, and does nothing if all is there. Elsewhere it lists what to install.
+# With DOPPLER_GPU=OFF in the environment it leaves out what only the GPU backend needs.
 #   scripts/install_deps.sh          compiler, build tools and libraries
 #   scripts/install_deps.sh fuzz     the same and clang for the fuzz targets
 #   scripts/install_deps.sh format   the same and clang-format
@@ -9,6 +10,10 @@ set -euo pipefail
 packages=(g++ cmake ninja-build pkg-config python3
   libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev
   libpcre2-dev libutf8proc-dev libgtest-dev)
+if [ "${DOPPLER_GPU:-ON}" = ON ]; then
+  # pip fetches the WebGPU library; Mesa has a Vulkan driver that runs on the CPU, for machines without a GPU.
+  packages+=(python3-pip libvulkan1 mesa-vulkan-drivers)
+fi
 case "${1:-}" in
   fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
   format) packages+=(clang-format-19) ;;
@@ -16,13 +21,18 @@ case "${1:-}" in
   *) echo "install_deps.sh: unknown argument $1; use fuzz, format or none" >&2; exit 2 ;;
 esac
 
+install_webgpu() {
+  [ "${DOPPLER_GPU:-ON}" != ON ] || "$(dirname "$0")/install_webgpu.sh"
+}
+
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "This is not a Debian or Ubuntu system. Install the equivalents of these packages, then run make again:"
   printf '  %s\n' "${packages[@]}"
   echo "The compiler must know C++23's <expected>: g++ 12 or newer, or clang 19 or newer. CMake must be 3.23 or newer."
   # Go on if the essential tools are there: the user may have installed everything already.
-  command -v cmake >/dev/null && command -v ninja >/dev/null && exit 0
-  exit 1
+  command -v cmake >/dev/null && command -v ninja >/dev/null || exit 1
+  install_webgpu
+  exit 0
 fi
 
 missing=()
@@ -30,7 +40,10 @@ for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
   [ "$status" = installed ] || missing+=("$package")
 done
-[ ${#missing[@]} -eq 0 ] && exit 0
+if [ ${#missing[@]} -eq 0 ]; then
+  install_webgpu
+  exit 0
+fi
 
 echo "Installing what is missing: ${missing[*]}"
 as_root=()
@@ -44,3 +57,4 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -q
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
+install_webgpu

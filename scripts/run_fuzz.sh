@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 seconds=${1:-60}
 shift || true
 scripts/install_deps.sh fuzz
-cmake --preset fuzz >/dev/null
+cmake --preset fuzz -DDOPPLER_GPU="${DOPPLER_GPU:-ON}" >/dev/null
 targets=("$@")
 if [ ${#targets[@]} -eq 0 ]; then
   for source in fuzz/*_fuzz.cpp; do targets+=("$(basename "$source" .cpp)"); done

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Puts the WebGPU library (wgpu-native, with the standard C header) into .deps of this repository, where CMake looks for it.
+# It comes out of the Python package wgpu, the one place that has the same build for every Linux; nothing of Python is
+# needed later. Each file must have the SHA-256 below. Does nothing and says nothing if all is there.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+package=wgpu==0.32.0
+root=.deps/wgpu-native-29.0.1.1  # the version of the library in that package; cmake/dependencies.cmake names it too
+case "$(uname -sm)" in
+  "Linux x86_64") machine=x86_64 library=be0d8270dd9d78e1039eeb413ee21be8a89776a752e56d6b0f57eefbbc2d749c ;;
+  "Linux aarch64") machine=aarch64 library=51d8a711c9a687f824712c42a206800b69f14eff8667a88f2f86936cdef0ebd0 ;;
+  *) echo "There is no WebGPU library for $(uname -sm) here. Build without GPU: set DOPPLER_GPU=OFF." >&2; exit 1 ;;
+esac
+sums="$library  lib/libwgpu_native.so
+a483031c3fed05ea5dd1c74082a71676c46c5b2b820ccca10da515c033efc997  include/webgpu/webgpu.h
+7bd23656d394f620a804b1f174444ea17082b6d330a2fca0c0e6b1121ec4b284  include/webgpu/wgpu.h"
+
+# all_there DIR: every file is there and is the one expected.
+all_there() { [ -d "$1" ] && (cd "$1" && sha256sum --check --status <<<"$sums" 2>/dev/null); }
+all_there "$root" && exit 0
+
+# The first python3 may be one without pip (a user's own, before the system's): any that has pip will do.
+python=
+while read -r candidate; do
+  if "$candidate" -m pip --version >/dev/null 2>&1; then python=$candidate; break; fi
+done < <(type -ap python3; echo /usr/bin/python3)
+if [ -z "$python" ]; then
+  echo "No python3 here has pip, which fetches the WebGPU library. Run: apt-get install python3-pip" >&2
+  echo "Or build without GPU: set DOPPLER_GPU=OFF." >&2
+  exit 1
+fi
+
+mkdir -p .deps
+work=$(mktemp -d .deps/fetching.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+echo "Fetching the WebGPU library (the Python package $package)"
+# Platform and Python version are named, so that the running Python's age does not matter.
+if ! "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
+    --platform "manylinux_2_28_$machine" --python-version 3.12 --dest "$work" "$package"; then
+  echo "The package $package could not be fetched. Check the network and pip's settings, then run $0 again." >&2
+  echo "Or build without GPU: set DOPPLER_GPU=OFF." >&2
+  exit 1
+fi
+"$python" -m zipfile -e "$work"/wgpu-*.whl "$work/package"
+mkdir -p "$work/new/lib" "$work/new/include/webgpu"
+mv "$work/package/wgpu/resources/libwgpu_native-release.so" "$work/new/lib/libwgpu_native.so"
+mv "$work"/package/wgpu/resources/{webgpu.h,wgpu.h} "$work/new/include/webgpu/"
+if ! all_there "$work/new"; then
+  echo "The package $package holds another WebGPU library than the one this program was tested with (its SHA-256 differs)." >&2
+  echo "Nothing was installed. Run $0 again; if that does not help, see where pip fetches packages from." >&2
+  exit 1
+fi
+rm -rf "$root"
+mv -T "$work/new" "$root"
