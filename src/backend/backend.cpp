@@ -4,10 +4,25 @@
 #include <cstdint>
 
 #include "backend/cpu/cpu_backend.h"
+#if DOPPLER_GPU
+#include "backend/gpu/gpu_backend.h"
+#endif
 #include "backend/reference/reference_backend.h"
 #include "base/text.h"
 
 namespace doppler {
+
+Status Backend::continue_sequence(const Continuation&) {
+  return fail(ErrorCode::kUnsupported, "The {} backend does not continue sequences by itself.", name());
+}
+
+Result<std::span<const TokenId>> Backend::next_tokens() {
+  return fail(ErrorCode::kUsage, "No sequence is being continued.");
+}
+
+Status Backend::stop_sequence(std::uint64_t) {
+  return fail(ErrorCode::kUsage, "No sequence is being continued.");
+}
 
 Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
                   std::span<const std::uint64_t> lengths) {
@@ -75,11 +90,14 @@ Status check_backend_options(const BackendOptions& options) {
 }
 
 std::span<const BackendInfo> all_backends() {
-  static constexpr std::array<BackendInfo, 2> kBackends = {{
+  static constexpr std::array kBackends = std::to_array<BackendInfo>({
+#if DOPPLER_GPU
+      {"gpu", "any GPU, through WebGPU", make_gpu_backend},
+#endif
       {"cpu", "SIMD and threads", make_cpu_backend},
       {"reference", "plain loops in double precision: slow, and the truth for the others",
        make_reference_backend},
-  }};
+  });
   return kBackends;
 }
 

@@ -13,6 +13,7 @@
 #include "backend/kv_type.h"
 #include "backend/tap.h"
 #include "base/result.h"
+#include "doppler/doppler.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "plan/plan.h"
@@ -35,6 +36,15 @@ struct StepInput {
   }
 };
 
+// What only the gpu backend looks at.
+struct GpuOptions {
+  std::string adapter;              // part of its name, or its number; empty: the best real GPU
+  std::uint32_t submit_tokens = 8;  // tokens generated in one submission
+  bool software = true;             // may run on a software adapter where there is no real one
+  bool checked = false;             // kernels check every access against their buffers
+  bool poison = false;              // buffers begin as NaN
+};
+
 struct BackendOptions {
   std::size_t threads = 0;       // 0: one per core
   std::uint64_t context = 4096;  // positions per slot
@@ -48,6 +58,7 @@ struct BackendOptions {
   bool exact = false;
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
+  GpuOptions gpu;
 };
 
 // Told how long each op of a step took, in the plan's order; ops that a backend runs as one come as the first
@@ -68,6 +79,18 @@ enum class Rounding : std::uint8_t {
   kEightBits,  // activations, or keys and values, in blocks of 8-bit numbers
 };
 
+// A sequence that a backend continues by itself: it chooses each token where the logits are and feeds it to
+// the next step, so that nothing waits for the host between tokens.
+struct Continuation {
+  std::uint32_t slot = 0;
+  TokenId id = 0;                             // the newest token, which the cache does not hold yet
+  std::uint64_t most = 0;                     // tokens to generate at most; the context bounds them too
+  const GenerateOptions* sampling = nullptr;  // outlives the continuation
+  std::span<const TokenId> history;           // the whole sequence, with `id`; read at the beginning only
+  std::uint64_t draw = 0;                     // the number of the first draw, as Sampler::sample counts them
+  TokenId pad_id = -1;                        // a token that never wins; -1: there is none
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -81,6 +104,17 @@ class Backend {
   // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until
   // the next step. `tap` may be null. A step that check_step refuses changes nothing.
   virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
+
+  // True where continue_sequence() works with these options, token for token as step() with a Sampler would.
+  virtual bool can_continue(const GenerateOptions& /*sampling*/) const { return false; }
+  // Begins to continue a slot's sequence; next_tokens() then gives the tokens as they come, some at a time,
+  // and nothing at the end (Continuation::most, or the context is full). While one continues, no other step
+  // may run.
+  virtual Status continue_sequence(const Continuation& continuation);
+  virtual Result<std::span<const TokenId>> next_tokens();
+  // Ends it. The slot's cache then holds `length` tokens: those before, the continuation's `id`, and of those
+  // that next_tokens() gave all but the last or fewer, as the caller stopped.
+  virtual Status stop_sequence(std::uint64_t length);
 
   // Has every later step timed, until it is given null. Backends that cannot tell never call it.
   virtual void observe(OpObserver* /*observer*/) {}

@@ -1,0 +1,86 @@
+// What the GPU backend's programs share: the device, the plan, and everything that lies on the device for as
+// long as the model is loaded.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/gpu/device.h"
+#include "backend/gpu/kernel.h"
+#include "backend/gpu/weights.h"
+#include "base/thread_pool.h"
+#include "plan/plan.h"
+
+namespace doppler::gpu {
+
+// The buffer `step`: what a step's tokens are. Words 0 to 7 are counts, then come four lists of
+// max_step_tokens words.
+struct StepLayout {
+  std::uint32_t tokens = 0;  // room for so many
+  static constexpr std::uint32_t kHeader = 8;
+  static constexpr std::uint32_t kCount = 0, kWantedCount = 1, kLongest = 2;
+  std::uint32_t ids() const { return kHeader; }
+  std::uint32_t positions() const { return kHeader + tokens; }
+  std::uint32_t slots() const { return kHeader + 2 * tokens; }
+  std::uint32_t wanted() const { return kHeader + 3 * tokens; }
+  std::uint64_t bytes() const { return (kHeader + 4 * std::uint64_t{tokens}) * 4; }
+};
+
+// One layer's cache: [slot][kv_head][position % capacity][head_dim].
+struct KvBuffers {
+  std::uint32_t capacity = 0;
+  Buffer keys, values;
+};
+
+// The matrices of a matmul on the device: neighbours of one form lie under each other in one.
+struct PlacedMatrix {
+  const GpuMatrix* matrix = nullptr;
+  std::uint32_t first_row = 0;  // its place among all rows of the op
+  Buffer bias;                  // one float per row; none if no weight has one
+};
+
+struct Context {
+  std::shared_ptr<Device> device;
+  KernelCache kernels;
+  ThreadPool pool;
+  Plan plan;
+  const Weights& weights;
+  BackendOptions options;
+  std::uint64_t most_binding_bytes;  // of a weight's shard
+  StepLayout layout;
+  Buffer step;
+  std::vector<KvBuffers> kv;
+  std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
+  std::map<std::vector<WeightId>, GpuMatrix> matrices;
+  std::map<std::pair<WeightId, double>, Buffer> vectors;  // norm weights with their offsets
+
+  Context(std::shared_ptr<Device> opened, Plan made, const Weights& w, const BackendOptions& o)
+      : device(std::move(opened)),
+        kernels(*device),
+        pool(o.threads),
+        plan(std::move(made)),
+        weights(w),
+        options(o),
+        most_binding_bytes(device->limits().binding_bytes) {
+    layout.tokens = o.max_step_tokens;
+  }
+
+  // Rows of the rope table's first part.
+  std::uint32_t high_rows() const { return static_cast<std::uint32_t>((options.context + 255) / 256); }
+  // Quantised weights are multiplied with 8-bit activations.
+  bool eight_bits(const GpuMatrix& matrix) const { return matrix.format.quantised() && !options.exact; }
+
+  Status allocate();
+  // Uploads what is not there yet.
+  Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
+  Result<std::vector<PlacedMatrix>> place(const Op& op);
+  Result<Buffer> norm_weight(WeightId id, double offset);
+  std::uint64_t bytes() const { return device->allocated_bytes(); }
+};
+
+// Floats and bits of a float as a template's value.
+std::int64_t float_bits(double value);
+
+}  // namespace doppler::gpu

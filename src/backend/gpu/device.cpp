@@ -1,0 +1,367 @@
+#include "backend/gpu/device.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "backend/gpu/kernel.h"
+#include "backend/gpu/provider.h"
+#include "backend/gpu/recorder.h"
+#include "base/text.h"
+
+namespace doppler::gpu {
+namespace {
+
+// Buffers are whole vec4<u32>s, so that a kernel may read the last values in one load.
+constexpr std::uint64_t kBufferGrain = 16;
+
+std::string_view kind_name(WGPUAdapterType type) {
+  switch (type) {
+    case WGPUAdapterType_DiscreteGPU:
+      return "discrete";
+    case WGPUAdapterType_IntegratedGPU:
+      return "integrated";
+    case WGPUAdapterType_CPU:
+      return "software";
+    default:
+      return "unknown";
+  }
+}
+
+std::string_view api_name(WGPUBackendType type) {
+  switch (type) {
+    case WGPUBackendType_Vulkan:
+      return "Vulkan";
+    case WGPUBackendType_Metal:
+      return "Metal";
+    case WGPUBackendType_D3D12:
+      return "Direct3D 12";
+    default:
+      return "another API";
+  }
+}
+
+int rank(const AdapterInfo& info) {
+  if (info.kind == "discrete") return 0;
+  if (info.kind == "integrated") return 1;
+  return info.software() ? 3 : 2;
+}
+
+struct Found {
+  AdapterHandle handle;
+  AdapterInfo info;
+};
+
+std::vector<Found> find_adapters(WGPUInstance instance) {
+  std::vector<Found> found;
+  for (const WGPUAdapter raw : provider::list_adapters(instance)) {
+    AdapterHandle handle(raw);
+    WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
+    if (wgpuAdapterGetInfo(raw, &info) != WGPUStatus_Success) continue;
+    AdapterInfo named{.name = std::string(view_of(info.device)),
+                      .driver = fmt::format("{} {}", view_of(info.architecture), view_of(info.description)),
+                      .api = std::string(api_name(info.backendType)),
+                      .kind = std::string(kind_name(info.adapterType)),
+                      .vendor_id = info.vendorID,
+                      .device_id = info.deviceID};
+    wgpuAdapterInfoFreeMembers(info);
+    found.push_back({std::move(handle), std::move(named)});
+  }
+  // Equals keep the system's order.
+  for (std::size_t i = 1; i < found.size(); ++i) {
+    for (std::size_t j = i; j > 0 && rank(found[j].info) < rank(found[j - 1].info); --j)
+      std::swap(found[j], found[j - 1]);
+  }
+  return found;
+}
+
+Result<Found> choose(std::vector<Found> found, const DeviceOptions& options) {
+  std::vector<std::string> names;
+  for (const Found& f : found) names.push_back(fmt::format("{} ({})", f.info.name, f.info.kind));
+  std::size_t index = found.size();
+  const char* const end = options.adapter.data() + options.adapter.size();
+  const bool is_index =
+      !options.adapter.empty() && std::from_chars(options.adapter.data(), end, index).ptr == end;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const bool wanted =
+        options.adapter.empty()
+            ? !found[i].info.software() || options.software
+            : (is_index ? i == index : found[i].info.name.find(options.adapter) != std::string::npos);
+    if (wanted) return std::move(found[i]);
+  }
+  if (found.empty()) {
+    return fail(ErrorCode::kNotFound,
+                "No GPU adapter is found. Install the GPU's Vulkan driver, or use --backend cpu.");
+  }
+  if (!options.adapter.empty()) {
+    return fail(ErrorCode::kNotFound, "No GPU adapter is called {}. There is {}.", printable(options.adapter),
+                fmt::join(names, ", "));
+  }
+  return fail(ErrorCode::kNotFound,
+              "There is no real GPU, only {}. Choose it with --gpu-adapter if that is what you want, or use "
+              "--backend cpu.",
+              fmt::join(names, ", "));
+}
+
+bool has_feature(WGPUAdapter adapter, WGPUFeatureName feature) {
+  return wgpuAdapterHasFeature(adapter, feature) != 0;
+}
+
+// The value and whether it arrived, from a callback that the library calls before it returns.
+template <typename T>
+struct Answer {
+  T value = nullptr;
+  std::string message;
+};
+
+}  // namespace
+
+std::vector<AdapterInfo> list_adapters() {
+  const InstanceHandle instance(provider::create_instance());
+  std::vector<AdapterInfo> infos;
+  if (!instance) return infos;
+  for (Found& found : find_adapters(instance.get())) infos.push_back(std::move(found.info));
+  return infos;
+}
+
+Result<std::shared_ptr<Device>> Device::open(const DeviceOptions& options) {
+  std::shared_ptr<Device> device(new Device());
+  device->options_ = options;
+  DOPPLER_TRY(device->open_adapter());
+  if (device->features_.subgroups) DOPPLER_TRY(device->probe_subgroups());
+  return device;
+}
+
+Device::~Device() {
+  // Callbacks that come while the device goes must find nothing to do.
+  const std::scoped_lock lock(mutex_);
+  lost_ = true;
+}
+
+void Device::on_error(const WGPUDevice*, WGPUErrorType type, WGPUStringView message, void* self, void*) {
+  static_cast<Device*>(self)->report(type, view_of(message));
+}
+
+void Device::on_lost(const WGPUDevice*, WGPUDeviceLostReason reason, WGPUStringView message, void* self,
+                     void*) {
+  if (reason == WGPUDeviceLostReason_Destroyed) return;
+  Device& device = *static_cast<Device*>(self);
+  const std::scoped_lock lock(device.mutex_);
+  device.lost_ = true;
+  device.error_ = Error{ErrorCode::kIo, fmt::format("The GPU {} is lost: {}. Load the model again, or use "
+                                                    "--backend cpu.",
+                                                    device.adapter_info_.name, view_of(message))};
+}
+
+void Device::report(WGPUErrorType type, std::string_view message) {
+  const std::scoped_lock lock(mutex_);
+  if (error_) return;  // the first one tells; others follow from it
+  if (type == WGPUErrorType_OutOfMemory) {
+    error_ =
+        Error{ErrorCode::kLimit, fmt::format("The GPU {} has no memory left. Lower the context, choose a "
+                                             "smaller model, or use --backend cpu.",
+                                             adapter_info_.name)};
+    return;
+  }
+  error_ = Error{ErrorCode::kInternal, fmt::format("WebGPU reports: {}", message)};
+}
+
+Status Device::open_adapter() {
+  instance_ = InstanceHandle(provider::create_instance());
+  if (!instance_) return fail(ErrorCode::kNotFound, "WebGPU cannot be started. Use --backend cpu.");
+  DOPPLER_ASSIGN(Found found, choose(find_adapters(instance_.get()), options_));
+  adapter_ = std::move(found.handle);
+  adapter_info_ = std::move(found.info);
+
+  WGPULimits limits = WGPU_LIMITS_INIT;
+  wgpuAdapterGetLimits(adapter_.get(), &limits);
+  limits.nextInChain = nullptr;
+  features_.f16 = !options_.no_f16 && has_feature(adapter_.get(), WGPUFeatureName_ShaderF16);
+  features_.subgroups = !options_.no_subgroups && has_feature(adapter_.get(), provider::subgroup_feature());
+  std::vector<WGPUFeatureName> wanted;
+  if (features_.f16) wanted.push_back(WGPUFeatureName_ShaderF16);
+  if (features_.subgroups) wanted.push_back(provider::subgroup_feature());
+
+  WGPUDeviceDescriptor descriptor = WGPU_DEVICE_DESCRIPTOR_INIT;
+  descriptor.requiredFeatureCount = wanted.size();
+  descriptor.requiredFeatures = wanted.data();
+  descriptor.requiredLimits = &limits;
+  descriptor.deviceLostCallbackInfo = {nullptr, WGPUCallbackMode_AllowSpontaneous, on_lost, this, nullptr};
+  descriptor.uncapturedErrorCallbackInfo = {nullptr, on_error, this, nullptr};
+  Answer<WGPUDevice> answer;
+  WGPURequestDeviceCallbackInfo callback = {};
+  callback.mode = WGPUCallbackMode_AllowSpontaneous;
+  callback.callback = [](WGPURequestDeviceStatus, WGPUDevice device, WGPUStringView message, void* out,
+                         void*) {
+    auto& a = *static_cast<Answer<WGPUDevice>*>(out);
+    a.value = device;
+    a.message = view_of(message);
+  };
+  callback.userdata1 = &answer;
+  wgpuAdapterRequestDevice(adapter_.get(), &descriptor, callback);
+  if (answer.value == nullptr) {
+    return fail(ErrorCode::kUnsupported, "The GPU {} cannot be opened: {}. Use --backend cpu.",
+                adapter_info_.name, answer.message);
+  }
+  device_ = DeviceHandle(answer.value);
+  queue_ = QueueHandle(wgpuDeviceGetQueue(device_.get()));
+  limits_ = {.buffer_bytes = limits.maxBufferSize,
+             .binding_bytes = limits.maxStorageBufferBindingSize,
+             .binding_alignment = limits.minStorageBufferOffsetAlignment,
+             .workgroup_bytes = limits.maxComputeWorkgroupStorageSize,
+             .workgroup_invocations =
+                 std::min(limits.maxComputeInvocationsPerWorkgroup, limits.maxComputeWorkgroupSizeX),
+             .workgroups_per_dimension = limits.maxComputeWorkgroupsPerDimension,
+             .storage_buffers = limits.maxStorageBuffersPerShaderStage};
+  return {};
+}
+
+// The adapter does not tell the size of its subgroups, and nothing promises the order of their lanes: a
+// kernel does.
+Status Device::probe_subgroups() {
+  constexpr std::uint32_t kThreads = 128;
+  const std::string text = fmt::format(
+      "{}\n@group(0) @binding(0) var<storage, read_write> seen : array<vec2u>;\n"
+      "@compute @workgroup_size({}) fn main(@builtin(local_invocation_index) t : u32,"
+      " @builtin(subgroup_invocation_id) lane : u32, @builtin(subgroup_size) size : u32) {{\n"
+      "  seen[t] = vec2u(lane, size);\n}}\n",
+      provider::subgroup_prelude(), kThreads);
+  DOPPLER_ASSIGN(const auto kernel, Kernel::compile(*this, "subgroup probe", text));
+  DOPPLER_ASSIGN(const Buffer seen, make_buffer("subgroup probe", kThreads * 8));
+  DOPPLER_ASSIGN(const BoundKernel bound, BoundKernel::create(*this, kernel, {{"seen", seen}}));
+  Recorder recorder(*this);
+  recorder.dispatch(bound, {});
+  DOPPLER_TRY(recorder.submit());
+  DOPPLER_ASSIGN(const std::vector<std::byte> bytes, download(seen));
+  std::vector<std::uint32_t> values(kThreads * 2);
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(std::uint32_t));
+  const std::uint32_t size = values[1];
+  bool in_order = size >= 4 && size <= 128 && (size & (size - 1)) == 0;
+  for (std::uint32_t t = 0; t < kThreads && in_order; ++t)
+    in_order = values[2 * t] == t % size && values[2 * t + 1] == size;
+  features_.subgroups = in_order;
+  features_.subgroup_size = in_order ? size : 1;
+  counters = {};
+  return {};
+}
+
+Status Device::check() {
+  const std::scoped_lock lock(mutex_);
+  if (!error_) return {};
+  Error error = *error_;
+  if (!lost_) error_.reset();
+  return std::unexpected(std::move(error));
+}
+
+Result<Buffer> Device::create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage,
+                              bool mapped) {
+  if (bytes > limits_.buffer_bytes - kBufferGrain) {
+    return fail(
+        ErrorCode::kLimit,
+        "The buffer {} of {} is larger than the GPU {} allows ({}). Lower the context, or use --backend "
+        "cpu.",
+        label, human_bytes(bytes), adapter_info_.name, human_bytes(limits_.buffer_bytes));
+  }
+  WGPUBufferDescriptor descriptor = WGPU_BUFFER_DESCRIPTOR_INIT;
+  descriptor.label = view_of(label);
+  descriptor.size = std::max((bytes + kBufferGrain - 1) / kBufferGrain, std::uint64_t{1}) * kBufferGrain;
+  descriptor.usage = usage;
+  descriptor.mappedAtCreation = mapped;
+  BufferHandle handle(wgpuDeviceCreateBuffer(device_.get(), &descriptor));
+  DOPPLER_TRY(check());
+  if (!handle) {
+    return fail(ErrorCode::kLimit, "The GPU {} has no memory for the buffer {} of {}.", adapter_info_.name,
+                label, human_bytes(bytes));
+  }
+  allocated_bytes_ += descriptor.size;
+  return Buffer(std::move(handle), descriptor.size);
+}
+
+static constexpr WGPUBufferUsage kWork =
+    WGPUBufferUsage_Storage | WGPUBufferUsage_CopySrc | WGPUBufferUsage_CopyDst;
+
+Result<Buffer> Device::make_buffer(std::string_view label, std::uint64_t bytes) {
+  if (!options_.poison) return create(label, bytes, kWork, false);
+  return make_filled(label, bytes, [](std::span<std::byte> out) {
+    std::memset(out.data(), 0xff, out.size());  // as a float, or as two halves: NaN
+  });
+}
+
+Result<Buffer> Device::make_filled(std::string_view label, std::uint64_t bytes,
+                                   const std::function<void(std::span<std::byte>)>& fill) {
+  DOPPLER_ASSIGN(Buffer buffer, create(label, bytes, kWork, true));
+  void* const mapped = wgpuBufferGetMappedRange(buffer.raw(), 0, buffer.bytes());
+  if (mapped == nullptr) {
+    return fail(ErrorCode::kLimit, "The GPU {} has no memory to fill the buffer {} of {}.",
+                adapter_info_.name, label, human_bytes(bytes));
+  }
+  fill(std::span(static_cast<std::byte*>(mapped), static_cast<std::size_t>(buffer.bytes())));
+  wgpuBufferUnmap(buffer.raw());
+  DOPPLER_TRY(check());
+  counters.written_bytes += bytes;
+  return buffer;
+}
+
+Result<Buffer> Device::make_read_back(std::string_view label, std::uint64_t bytes) {
+  return create(label, bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst, false);
+}
+
+Status Device::write(const Buffer& buffer, std::uint64_t offset, std::span<const std::byte> bytes) {
+  if (offset % 4 != 0 || bytes.size() % 4 != 0 || bytes.size() > buffer.bytes() ||
+      offset > buffer.bytes() - bytes.size()) {
+    return fail(ErrorCode::kInternal, "A write of {} bytes at {} does not fit a buffer of {}.", bytes.size(),
+                offset, buffer.bytes());
+  }
+  wgpuQueueWriteBuffer(queue_.get(), buffer.raw(), offset, bytes.data(), bytes.size());
+  counters.written_bytes += bytes.size();
+  return check();
+}
+
+Status Device::wait(std::uint64_t submission) {
+  provider::wait(device_.get(), submission);
+  return check();
+}
+
+Status Device::read(const Buffer& read_back, std::uint64_t bytes, std::uint64_t submission,
+                    const std::function<void(std::span<const std::byte>)>& read) {
+  DOPPLER_TRY(check());
+  if (bytes > read_back.bytes())
+    return fail(ErrorCode::kInternal, "A buffer of {} holds no {} bytes.", read_back.bytes(), bytes);
+  struct Mapped {
+    bool called = false, worked = false;
+  } mapped;
+  WGPUBufferMapCallbackInfo callback = {};
+  callback.mode = WGPUCallbackMode_AllowSpontaneous;
+  callback.callback = [](WGPUMapAsyncStatus status, WGPUStringView, void* out, void*) {
+    *static_cast<Mapped*>(out) = {true, status == WGPUMapAsyncStatus_Success};
+  };
+  callback.userdata1 = &mapped;
+  wgpuBufferMapAsync(read_back.raw(), WGPUMapMode_Read, 0, bytes, callback);
+  provider::wait(device_.get(), submission);
+  if (!mapped.called) provider::poll(device_.get());
+  DOPPLER_TRY(check());
+  if (!mapped.worked)
+    return fail(ErrorCode::kInternal, "The GPU {} does not give its results back.", adapter_info_.name);
+  read(std::span(static_cast<const std::byte*>(wgpuBufferGetConstMappedRange(read_back.raw(), 0, bytes)),
+                 static_cast<std::size_t>(bytes)));
+  wgpuBufferUnmap(read_back.raw());
+  ++counters.read_backs;
+  counters.read_back_bytes += bytes;
+  return check();
+}
+
+Result<std::vector<std::byte>> Device::download(const Buffer& buffer) {
+  DOPPLER_ASSIGN(const Buffer read_back, make_read_back("download", buffer.bytes()));
+  Recorder recorder(*this);
+  recorder.copy(buffer, 0, read_back, 0, buffer.bytes());
+  DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+  std::vector<std::byte> bytes(static_cast<std::size_t>(buffer.bytes()));
+  DOPPLER_TRY(read(read_back, buffer.bytes(), submission, [&](std::span<const std::byte> mapped) {
+    std::memcpy(bytes.data(), mapped.data(), bytes.size());
+  }));
+  return bytes;
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,137 @@
+// Device: one GPU, opened for computing. Owns the queue, makes buffers, moves bytes, and turns everything
+// that WebGPU reports (broken shaders, memory that is not there, a lost device) into Errors.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/gpu/handle.h"
+#include "base/result.h"
+
+namespace doppler::gpu {
+
+struct AdapterInfo {
+  std::string name;    // "NVIDIA H200"
+  std::string driver;  // "NVIDIA 580.159.04"
+  std::string api;     // "Vulkan"
+  std::string kind;    // "discrete", "integrated", "software", "unknown"
+  std::uint32_t vendor_id = 0, device_id = 0;
+  bool software() const { return kind == "software"; }
+};
+
+struct Features {
+  bool f16 = false;                 // WGSL's f16
+  bool subgroups = false;           // subgroup operations, lanes in the order of local_invocation_index
+  std::uint32_t subgroup_size = 1;  // as a kernel measured it
+};
+
+struct Limits {
+  std::uint64_t buffer_bytes = 0, binding_bytes = 0;
+  std::uint32_t binding_alignment = 256;    // of a binding's offset
+  std::uint32_t workgroup_bytes = 0;        // workgroup memory
+  std::uint32_t workgroup_invocations = 0;  // threads of a workgroup
+  std::uint32_t workgroups_per_dimension = 0;
+  std::uint32_t storage_buffers = 0;  // bindings of one kernel
+};
+
+struct DeviceOptions {
+  std::string adapter;    // part of a name or an index of list_adapters(); empty: the best real GPU
+  bool software = false;  // may choose a software adapter if there is nothing else
+  bool checked = false;   // kernels check every access against their buffers' bounds
+  bool poison = false;    // new work buffers hold NaN
+  bool no_subgroups = false, no_f16 = false;  // as if the adapter lacked them
+};
+
+// Every adapter that the machine offers, best first: discrete, integrated, others, software.
+std::vector<AdapterInfo> list_adapters();
+
+// A buffer on the device; copies share it.
+class Buffer {
+ public:
+  Buffer() = default;
+  Buffer(BufferHandle handle, std::uint64_t bytes) : handle_(std::move(handle)), bytes_(bytes) {}
+  std::uint64_t bytes() const { return bytes_; }
+  WGPUBuffer raw() const { return handle_.get(); }
+  explicit operator bool() const { return static_cast<bool>(handle_); }
+
+ private:
+  BufferHandle handle_;
+  std::uint64_t bytes_ = 0;
+};
+
+class Device {
+ public:
+  // Errors: kNotFound without a suitable adapter, listing what there is and what to do.
+  static Result<std::shared_ptr<Device>> open(const DeviceOptions& options);
+  ~Device();
+
+  const AdapterInfo& adapter() const { return adapter_info_; }
+  const Features& features() const { return features_; }
+  const Limits& limits() const { return limits_; }
+  const DeviceOptions& options() const { return options_; }
+
+  // A buffer that kernels read and write, of at least 16 bytes, rounded up to a multiple of 16. Its content
+  // is zero (poison mode: NaN). Errors: kLimit, with what to do, when the device has no room.
+  Result<Buffer> make_buffer(std::string_view label, std::uint64_t bytes);
+  // The same with its content written by `fill`, straight into memory that the device reads from.
+  Result<Buffer> make_filled(std::string_view label, std::uint64_t bytes,
+                             const std::function<void(std::span<std::byte>)>& fill);
+  // Memory that copies go to and the host reads.
+  Result<Buffer> make_read_back(std::string_view label, std::uint64_t bytes);
+
+  // Queues a write; it happens before what is submitted later. Offset and size are multiples of 4.
+  Status write(const Buffer& buffer, std::uint64_t offset, std::span<const std::byte> bytes);
+
+  // Waits for a submission, then for a read-back buffer that it filled, and calls `read` with its bytes.
+  Status read(const Buffer& read_back, std::uint64_t bytes, std::uint64_t submission,
+              const std::function<void(std::span<const std::byte>)>& read);
+  // Copies a work buffer to the host: slow, for tests and checks.
+  Result<std::vector<std::byte>> download(const Buffer& buffer);
+  Status wait(std::uint64_t submission);
+
+  // The error that WebGPU has reported since the last call, or that the device is lost.
+  Status check();
+
+  WGPUDevice raw() const { return device_.get(); }
+  WGPUQueue queue() const { return queue_.get(); }
+  // What lives on the device in buffers of ours, and what the host has waited for.
+  std::uint64_t allocated_bytes() const { return allocated_bytes_; }
+
+  struct Counters {
+    std::uint64_t submits = 0, dispatches = 0, read_backs = 0, read_back_bytes = 0, written_bytes = 0;
+  };
+  Counters counters;
+
+ private:
+  Device() = default;
+  Status open_adapter();
+  Status probe_subgroups();
+  Result<Buffer> create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage, bool mapped);
+  void report(WGPUErrorType type, std::string_view message);
+
+  static void on_error(const WGPUDevice*, WGPUErrorType, WGPUStringView, void* self, void*);
+  static void on_lost(const WGPUDevice*, WGPUDeviceLostReason, WGPUStringView, void* self, void*);
+
+  DeviceOptions options_;
+  AdapterInfo adapter_info_;
+  Features features_;
+  Limits limits_;
+  InstanceHandle instance_;
+  AdapterHandle adapter_;
+  DeviceHandle device_;
+  QueueHandle queue_;
+  std::uint64_t allocated_bytes_ = 0;
+  std::mutex mutex_;  // the callbacks may come from the library's own threads
+  std::optional<Error> error_;
+  bool lost_ = false;
+};
+
+}  // namespace doppler::gpu

@@ -1,0 +1,22 @@
+// How the threads of a matrix-vector kernel share a matrix.
+#pragma once
+
+#include <cstdint>
+
+#include "backend/gpu/device.h"
+#include "backend/gpu/weights.h"
+
+namespace doppler::gpu {
+
+struct GemvShape {
+  std::uint32_t rows = 0;   // of a workgroup: a power of two, at most 64
+  std::uint32_t lanes = 0;  // threads of a row
+  std::uint32_t units = 0;  // of 64 values, a thread
+  std::uint32_t threads() const { return rows * lanes; }
+};
+
+// A shape for `rows` x `units` that fits the device, `sets` rows at a time in a thread.
+GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, std::uint32_t rows,
+                            std::uint32_t units, std::uint32_t sets = 1);
+
+}  // namespace doppler::gpu

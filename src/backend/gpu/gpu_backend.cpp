@@ -1,0 +1,230 @@
+#include "backend/gpu/gpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "backend/gpu/batch_program.h"
+#include "backend/gpu/context.h"
+#include "backend/gpu/tap_copy.h"
+#include "base/text.h"
+#include "plan/fuse.h"
+
+namespace doppler {
+namespace {
+
+using namespace gpu;
+
+constexpr std::string_view kPasses[] = {"group_matmuls"};
+
+// Logits that are made at a time: a prompt whose every token wants 262144 of them comes in pieces.
+constexpr std::uint64_t kMostLogitBytes = 64 << 20;
+
+class GpuBackend final : public Backend {
+ public:
+  static Result<std::unique_ptr<Backend>> create(const ModelSpec& spec, const Weights& weights,
+                                                 const BackendOptions& options) {
+    DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open({.adapter = options.gpu.adapter,
+                                                                 .software = options.gpu.software,
+                                                                 .checked = options.gpu.checked,
+                                                                 .poison = options.gpu.poison}));
+    DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
+    BackendOptions chosen = options;
+    chosen.kv_type = choose_kv_type(options, plan, weights);
+    DOPPLER_TRY(check_kv(plan, chosen));
+    std::unique_ptr<GpuBackend> backend(
+        new GpuBackend(std::move(device), std::move(plan), weights, std::move(chosen)));
+    DOPPLER_TRY(backend->prepare());
+    return backend;
+  }
+
+  std::string_view name() const override { return "gpu"; }
+  const Plan& plan() const override { return context_.plan; }
+  const BackendOptions& options() const override { return context_.options; }
+  Rounding rounding() const override {
+    if (eight_bits_) return Rounding::kEightBits;
+    return context_.options.kv_type == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
+  }
+  std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
+  void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
+  std::uint64_t memory_bytes() const override { return context_.bytes() - weight_bytes_; }
+
+  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    wanted_.clear();
+    for (std::size_t t = 0; t < input.size(); ++t) {
+      if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
+    }
+    logits_.resize(wanted_.size() * plan().vocab_size);
+    DOPPLER_TRY(write_step(input));
+    input_ = &input;
+    tap_ = tap;
+    DOPPLER_TRY(run(0, batch_->first_wanted_op(), 0));
+    for (std::size_t done = 0; done < wanted_.size();) {
+      const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
+      DOPPLER_TRY(write_words(context_.layout.wanted(), std::span(wanted_).subspan(done, rows)));
+      first_wanted_ = done;
+      DOPPLER_TRY(run(batch_->first_wanted_op(), plan().ops.size(), rows));
+      done += rows;
+    }
+    for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
+    return std::span<const float>(logits_);
+  }
+
+ private:
+  GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
+      : context_(std::move(device), std::move(plan), weights, options),
+        taps_(*context_.device),
+        lengths_(options.slots) {}
+
+  static Status check_kv(const Plan& plan, const BackendOptions& options) {
+    if (options.kv_type == KvType::kQ8_0) {
+      return fail(ErrorCode::kUnsupported,
+                  "The gpu backend keeps keys and values as f32 or f16, not as q8_0. Leave --kv-type out.");
+    }
+    for (const KvLayer& layer : plan.kv_layers) {
+      if (layer.head_dim % 2 != 0 && options.kv_type == KvType::kF16)
+        return fail(
+            ErrorCode::kUnsupported,
+            "The gpu backend needs an even head size for f16 keys, but this model has {}. Use --kv-type "
+            "f32.",
+            layer.head_dim);
+    }
+    return {};
+  }
+
+  Status prepare() {
+    const std::uint32_t most = context_.device->limits().workgroups_per_dimension;
+    if (context_.options.max_step_tokens > most) {
+      return fail(ErrorCode::kUsage, "A step of {} tokens exceeds what the GPU {} takes, {}.",
+                  context_.options.max_step_tokens, context_.device->adapter().name, most);
+    }
+    DOPPLER_TRY(context_.allocate());
+    const std::uint64_t row_bytes = std::uint64_t{plan().vocab_size} * 4;
+    const std::uint64_t rows = std::clamp<std::uint64_t>(
+        std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1,
+        context_.options.max_step_tokens);
+    DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
+    for (const auto& [ids, matrix] : context_.matrices) {
+      weight_bytes_ += matrix.bytes;
+      eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
+    }
+    DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    return {};
+  }
+
+  Status write_words(std::uint32_t at, std::span<const std::uint32_t> words) {
+    return context_.device->write(context_.step, std::uint64_t{at} * 4, std::as_bytes(words));
+  }
+
+  Status write_step(const StepInput& input) {
+    const auto as_words = [](const std::vector<std::int32_t>& values) {
+      return std::span(reinterpret_cast<const std::uint32_t*>(values.data()), values.size());
+    };
+    longest_ =
+        1 + static_cast<std::uint32_t>(*std::max_element(input.positions.begin(), input.positions.end()));
+    const std::uint32_t header[] = {static_cast<std::uint32_t>(input.size()),
+                                    static_cast<std::uint32_t>(wanted_.size()), longest_};
+    DOPPLER_TRY(write_words(0, header));
+    DOPPLER_TRY(write_words(context_.layout.ids(), as_words(input.ids)));
+    DOPPLER_TRY(write_words(context_.layout.positions(), as_words(input.positions)));
+    return write_words(context_.layout.slots(), as_words(input.slots));
+  }
+
+  // Ops [begin, end) in one submission, or in several where a tap wants more than fits at a time.
+  Status run(std::size_t begin, std::size_t end, std::size_t wanted) {
+    std::optional<Recorder> recorder(std::in_place, *context_.device);
+    const auto tokens = static_cast<std::uint32_t>(input_->size());
+    for (std::size_t i = begin; i < end; ++i) {
+      const Op& op = plan().ops[i];
+      batch_->record(*recorder, i, i + 1, tokens, static_cast<std::uint32_t>(wanted));
+      if (tap_ == nullptr) continue;
+      if (op.kind == OpKind::kAttention && tap_->wants(Stage::kAttnScores, op.layer))
+        DOPPLER_TRY(emit_scores(i, recorder));
+      for (const ValueId id : op.outputs) DOPPLER_TRY(report(id, wanted, recorder));
+    }
+    if (wanted > 0) {
+      const ValueView& logits = batch_->value(plan().logits);
+      const std::uint64_t bytes = std::uint64_t{wanted} * plan().vocab_size * 4;
+      recorder->copy(logits.buffer, 0, logits_back_, 0, bytes);
+      DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
+      if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
+      return context_.device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
+        std::memcpy(logits_.data() + first_wanted_ * plan().vocab_size, from.data(), from.size());
+      });
+    }
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
+    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
+    return {};
+  }
+
+  // Makes room for a value's rows among the pending copies.
+  Status make_room(std::uint64_t floats, std::optional<Recorder>& recorder) {
+    if (taps_.has_room(floats) || taps_.empty()) return {};
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
+    DOPPLER_TRY(taps_.deliver(submission, *tap_));
+    recorder.emplace(*context_.device);
+    return {};
+  }
+
+  Status report(ValueId id, std::size_t wanted, std::optional<Recorder>& recorder) {
+    const Value& v = plan().values[id];
+    if (v.stage == Stage::kNone) return {};
+    const std::size_t rows = v.rows == Rows::kAll ? input_->size() : wanted;
+    const auto send = [&](Stage stage, int layer) -> Status {
+      if (!tap_->wants(stage, layer)) return {};
+      DOPPLER_TRY(make_room(std::uint64_t{rows} * v.width, recorder));
+      return taps_.copy(*recorder, batch_->value(id), {stage, layer, {}, rows, v.width, v.heads, input_});
+    };
+    DOPPLER_TRY(send(v.stage, v.layer));
+    // The residual stream that enters a layer is what the embedding or the layer before has left.
+    const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
+    if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan().kv_layers.size())
+      return send(Stage::kAttnInput, v.layer + 1);
+    return {};
+  }
+
+  // Runs the attention once more with its scores stored: the same arithmetic over the same cache.
+  Status emit_scores(std::size_t index, std::optional<Recorder>& recorder) {
+    const Op& op = plan().ops[index];
+    const std::uint32_t heads = std::get<AttentionParams>(op.params).heads;
+    const std::uint64_t floats = std::uint64_t{input_->size()} * heads * longest_;
+    DOPPLER_TRY(make_room(floats, recorder));
+    DOPPLER_ASSIGN(const Buffer scores,
+                   context_.device->make_filled("scores", floats * 4, [](std::span<std::byte> out) {
+                     const float masked = -std::numeric_limits<float>::infinity();
+                     for (std::size_t i = 0; i + 4 <= out.size(); i += 4) std::memcpy(&out[i], &masked, 4);
+                   }));
+    DOPPLER_ASSIGN(const Dispatch dispatch, batch_->attention_with_scores(context_, index, scores));
+    recorder->dispatch(dispatch.kernel, {dispatch.x, static_cast<std::uint32_t>(input_->size()), 1});
+    const std::uint32_t width = heads * longest_;
+    return taps_.copy(*recorder, {scores, width, 0, width},
+                      {Stage::kAttnScores, op.layer, {}, input_->size(), width, heads, input_});
+  }
+
+  Context context_;
+  TapCopy taps_;
+  std::optional<BatchProgram> batch_;
+  Buffer logits_back_;
+  std::vector<float> logits_;
+  std::vector<std::uint64_t> lengths_;
+  std::vector<std::uint32_t> wanted_;
+  std::size_t first_wanted_ = 0;
+  std::uint32_t longest_ = 0;
+  std::uint64_t weight_bytes_ = 0;
+  bool eight_bits_ = false;
+  const StepInput* input_ = nullptr;
+  Tap* tap_ = nullptr;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_gpu_backend(const ModelSpec& spec, const Weights& weights,
+                                                  const BackendOptions& options) {
+  DOPPLER_TRY(check_backend_options(options));
+  return GpuBackend::create(spec, weights, options);
+}
+
+}  // namespace doppler

@@ -1,0 +1,174 @@
+#include "backend/gpu/kernel.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "backend/gpu/provider.h"
+#include "base/text.h"
+
+namespace doppler::gpu {
+namespace {
+
+// `@group(0) @binding(N) var<storage, read> name : type;`, as our shaders write it, on a line of its own.
+Result<std::vector<Binding>> find_bindings(std::string_view label, std::string_view text) {
+  std::vector<Binding> bindings;
+  constexpr std::string_view kMark = "@group(0) @binding(";
+  for (std::size_t at = text.find(kMark); at != std::string_view::npos; at = text.find(kMark, at + 1)) {
+    std::string_view line = text.substr(at + kMark.size());
+    line = line.substr(0, line.find('\n'));
+    Binding binding;
+    const char* const end = std::from_chars(line.data(), line.data() + line.size(), binding.index).ptr;
+    line.remove_prefix(static_cast<std::size_t>(end - line.data()));
+    constexpr std::string_view kRead = ") var<storage, read> ", kWrite = ") var<storage, read_write> ";
+    if (line.starts_with(kWrite)) {
+      binding.writes = true;
+      line.remove_prefix(kWrite.size());
+    } else if (line.starts_with(kRead)) {
+      line.remove_prefix(kRead.size());
+    } else {
+      return fail(ErrorCode::kInternal, "The shader {} declares a binding that is no storage buffer: {}.",
+                  label, line);
+    }
+    binding.name = std::string(line.substr(0, line.find_first_of(" :")));
+    bindings.push_back(std::move(binding));
+  }
+  return bindings;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Kernel>> Kernel::create(Device& device, std::string_view file,
+                                                     const ShaderValues& values) {
+  const Features& features = device.features();
+  const ShaderValues common = {{"SUBGROUPS", features.subgroups ? 1 : 0},
+                               {"SUBGROUP_SIZE", features.subgroup_size},
+                               {"F16", features.f16 ? 1 : 0}};
+  DOPPLER_ASSIGN(std::string text, expand_shader(file, values, common));
+  if (features.subgroups) text = std::string(provider::subgroup_prelude()) + text;
+  std::string label(file);
+  for (const auto& [name, value] : values) label += fmt::format(" {}={}", name, value);
+  return compile(device, std::move(label), text);
+}
+
+Result<std::shared_ptr<const Kernel>> Kernel::compile(Device& device, std::string label,
+                                                      const std::string& text) {
+  auto kernel = std::make_shared<Kernel>();
+  kernel->label_ = std::move(label);
+  DOPPLER_ASSIGN(kernel->bindings_, find_bindings(kernel->label_, text));
+  if (kernel->bindings_.size() > device.limits().storage_buffers) {
+    return fail(ErrorCode::kUnsupported, "The kernel {} binds {} buffers, but the GPU {} allows {}.",
+                kernel->label_, kernel->bindings_.size(), device.adapter().name,
+                device.limits().storage_buffers);
+  }
+  WGPUShaderSourceWGSL source = {};
+  source.chain.sType = WGPUSType_ShaderSourceWGSL;
+  source.code = view_of(text);
+  WGPUShaderModuleDescriptor module_descriptor = {};
+  module_descriptor.nextInChain = &source.chain;
+  module_descriptor.label = view_of(kernel->label_);
+  const ShaderHandle module(
+      provider::create_shader_module(device.raw(), module_descriptor, device.options().checked));
+  const auto checked = [&]() -> Status {
+    Status status = device.check();
+    if (!status)
+      return fail(status.error().code, "The kernel {} does not compile. {}", kernel->label_,
+                  status.error().message);
+    return {};
+  };
+  DOPPLER_TRY(checked());
+
+  std::vector<WGPUBindGroupLayoutEntry> entries;
+  for (const Binding& binding : kernel->bindings_) {
+    WGPUBindGroupLayoutEntry entry = {};
+    entry.binding = binding.index;
+    entry.visibility = WGPUShaderStage_Compute;
+    entry.buffer.type =
+        binding.writes ? WGPUBufferBindingType_Storage : WGPUBufferBindingType_ReadOnlyStorage;
+    entries.push_back(entry);
+  }
+  WGPUBindGroupLayoutDescriptor layout_descriptor = {};
+  layout_descriptor.entryCount = entries.size();
+  layout_descriptor.entries = entries.data();
+  kernel->layout_ = BindGroupLayoutHandle(wgpuDeviceCreateBindGroupLayout(device.raw(), &layout_descriptor));
+  DOPPLER_TRY(checked());
+  const WGPUBindGroupLayout layouts[] = {kernel->layout_.get()};
+  WGPUPipelineLayoutDescriptor pipeline_layout_descriptor = {};
+  pipeline_layout_descriptor.bindGroupLayoutCount = 1;
+  pipeline_layout_descriptor.bindGroupLayouts = layouts;
+  const PipelineLayoutHandle pipeline_layout(
+      wgpuDeviceCreatePipelineLayout(device.raw(), &pipeline_layout_descriptor));
+  DOPPLER_TRY(checked());
+  WGPUComputePipelineDescriptor descriptor = {};
+  descriptor.label = view_of(kernel->label_);
+  descriptor.layout = pipeline_layout.get();
+  descriptor.compute.module = module.get();
+  descriptor.compute.entryPoint = view_of(std::string_view("main"));
+  kernel->pipeline_ = PipelineHandle(wgpuDeviceCreateComputePipeline(device.raw(), &descriptor));
+  DOPPLER_TRY(checked());
+  return kernel;
+}
+
+Result<BoundKernel> BoundKernel::create(Device& device, std::shared_ptr<const Kernel> kernel,
+                                        const std::vector<Bound>& buffers) {
+  std::vector<WGPUBindGroupEntry> entries;
+  for (const Binding& binding : kernel->bindings()) {
+    const Bound* found = nullptr;
+    for (const Bound& bound : buffers) {
+      if (bound.name == binding.name) found = &bound;
+    }
+    if (found == nullptr) {
+      return fail(ErrorCode::kInternal, "The kernel {} is bound without its buffer {}.", kernel->label(),
+                  binding.name);
+    }
+    const std::uint64_t total = found->buffer.bytes();
+    const std::uint64_t bytes =
+        found->bytes != 0 || found->offset > total ? found->bytes : total - found->offset;
+    if (found->offset % device.limits().binding_alignment != 0 || found->offset > total ||
+        bytes > total - found->offset || bytes == 0 || bytes % 4 != 0) {
+      return fail(ErrorCode::kInternal,
+                  "The kernel {} is bound to {} bytes at {} of its buffer {}, which has {}.", kernel->label(),
+                  bytes, found->offset, binding.name, total);
+    }
+    if (bytes > device.limits().binding_bytes) {
+      return fail(ErrorCode::kLimit,
+                  "The kernel {} needs {} of its buffer {}, but the GPU {} binds at most {}.",
+                  kernel->label(), human_bytes(bytes), binding.name, device.adapter().name,
+                  human_bytes(device.limits().binding_bytes));
+    }
+    WGPUBindGroupEntry entry = {};
+    entry.binding = binding.index;
+    entry.buffer = found->buffer.raw();
+    entry.offset = found->offset;
+    entry.size = bytes;
+    entries.push_back(entry);
+  }
+  if (entries.size() != buffers.size()) {
+    std::vector<std::string_view> given;
+    for (const Bound& bound : buffers) given.push_back(bound.name);
+    return fail(ErrorCode::kInternal, "The kernel {} has {} bindings but is given {}.", kernel->label(),
+                entries.size(), fmt::join(given, ", "));
+  }
+  WGPUBindGroupDescriptor descriptor = {};
+  descriptor.layout = kernel->layout();
+  descriptor.entryCount = entries.size();
+  descriptor.entries = entries.data();
+  BoundKernel bound;
+  bound.group_ = BindGroupHandle(wgpuDeviceCreateBindGroup(device.raw(), &descriptor));
+  bound.kernel_ = std::move(kernel);
+  DOPPLER_TRY(device.check());
+  return bound;
+}
+
+Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, const ShaderValues& values) {
+  std::string key(file);
+  for (const auto& [name, value] : values) key += fmt::format(" {}={}", name, value);
+  const auto found = kernels_.find(key);
+  if (found != kernels_.end()) return found->second;
+  DOPPLER_ASSIGN(auto kernel, Kernel::create(device_, file, values));
+  kernels_.emplace(std::move(key), kernel);
+  return kernel;
+}
+
+}  // namespace doppler::gpu

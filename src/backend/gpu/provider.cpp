@@ -1,0 +1,59 @@
+#include "backend/gpu/provider.h"
+
+#include <fmt/format.h>
+#include <wgpu.h>
+
+namespace doppler::gpu::provider {
+
+WGPUInstance create_instance() {
+  WGPUInstanceExtras extras = {};
+  extras.chain.sType = static_cast<WGPUSType>(WGPUSType_InstanceExtras);
+  extras.backends = WGPUInstanceBackend_Vulkan | WGPUInstanceBackend_Metal | WGPUInstanceBackend_DX12;
+  // Without the library's own log: errors reach the device's callbacks anyway.
+  wgpuSetLogLevel(WGPULogLevel_Off);
+  WGPUInstanceDescriptor descriptor = WGPU_INSTANCE_DESCRIPTOR_INIT;
+  descriptor.nextInChain = &extras.chain;
+  return wgpuCreateInstance(&descriptor);
+}
+
+std::vector<WGPUAdapter> list_adapters(WGPUInstance instance) {
+  WGPUInstanceEnumerateAdapterOptions options = {};
+  options.backends = WGPUInstanceBackend_Vulkan | WGPUInstanceBackend_Metal | WGPUInstanceBackend_DX12;
+  std::vector<WGPUAdapter> adapters(wgpuInstanceEnumerateAdapters(instance, &options, nullptr));
+  if (!adapters.empty()) wgpuInstanceEnumerateAdapters(instance, &options, adapters.data());
+  return adapters;
+}
+
+WGPUFeatureName subgroup_feature() {
+  return static_cast<WGPUFeatureName>(WGPUNativeFeature_Subgroup);
+}
+
+std::string_view subgroup_prelude() {
+  return "";  // the standard's "enable subgroups;" is refused
+}
+
+WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,
+                                      bool checked) {
+  if (checked) return wgpuDeviceCreateShaderModule(device, &descriptor);
+  return wgpuDeviceCreateShaderModuleTrusted(device, &descriptor, WGPUShaderRuntimeChecks_None);
+}
+
+std::uint64_t submit(WGPUQueue queue, WGPUCommandBuffer commands) {
+  return wgpuQueueSubmitForIndex(queue, 1, &commands);
+}
+
+void wait(WGPUDevice device, std::uint64_t submission) {
+  const WGPUSubmissionIndex index = submission;
+  wgpuDevicePoll(device, true, &index);
+}
+
+void poll(WGPUDevice device) {
+  wgpuDevicePoll(device, false, nullptr);
+}
+
+std::string version() {
+  const std::uint32_t v = wgpuGetVersion();
+  return fmt::format("wgpu-native {}.{}.{}.{}", v >> 24, v >> 16 & 255, v >> 8 & 255, v & 255);
+}
+
+}  // namespace doppler::gpu::provider

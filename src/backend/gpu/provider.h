@@ -1,0 +1,39 @@
+// What only one provider of webgpu.h has. Natively that is wgpu-native, and provider.cpp is the one file that
+// includes its wgpu.h; everything else calls the standard header alone.
+#pragma once
+
+#include <webgpu.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace doppler::gpu::provider {
+
+// An instance that looks for adapters through Vulkan, Metal and Direct3D 12 only: OpenGL's compute is another
+// world, and its probe prints warnings on machines without a display. Null if there is none.
+WGPUInstance create_instance();
+
+// Every adapter of the machine; each handle is the caller's to release.
+std::vector<WGPUAdapter> list_adapters(WGPUInstance instance);
+
+// The feature that shaders with subgroup operations need, and the lines that such shaders begin with.
+WGPUFeatureName subgroup_feature();
+std::string_view subgroup_prelude();
+
+// A shader module, with every access checked against its buffer's bounds or (`checked` false) none.
+WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,
+                                      bool checked);
+
+// Hands a command buffer to the queue; the number names it for wait().
+std::uint64_t submit(WGPUQueue queue, WGPUCommandBuffer commands);
+// Blocks until that submission is done and the callbacks of mapped buffers have been called.
+void wait(WGPUDevice device, std::uint64_t submission);
+// Calls what callbacks are due, without blocking.
+void poll(WGPUDevice device);
+
+// "wgpu-native 29.0.1.1"
+std::string version();
+
+}  // namespace doppler::gpu::provider

@@ -1,0 +1,67 @@
+#include "backend/gpu/recorder.h"
+
+#include "backend/gpu/provider.h"
+
+namespace doppler::gpu {
+
+Recorder::Recorder(Device& device)
+    : device_(device), encoder_(wgpuDeviceCreateCommandEncoder(device.raw(), nullptr)) {}
+
+void Recorder::mistake(Error error) {
+  if (!mistake_) mistake_ = std::move(error);
+}
+
+void Recorder::end_pass() {
+  if (!pass_) return;
+  wgpuComputePassEncoderEnd(pass_.get());
+  pass_ = {};
+  last_ = nullptr;
+}
+
+void Recorder::dispatch(const BoundKernel& kernel, Workgroups groups) {
+  if (groups.x == 0 || groups.y == 0 || groups.z == 0) return;
+  const std::uint32_t most = device_.limits().workgroups_per_dimension;
+  if (groups.x > most || groups.y > most || groups.z > most) {
+    mistake({ErrorCode::kInternal,
+             fmt::format("The kernel {} is dispatched with {} x {} x {} workgroups, but {} is the most.",
+                         kernel.kernel().label(), groups.x, groups.y, groups.z, most)});
+    return;
+  }
+  if (!pass_) pass_ = PassHandle(wgpuCommandEncoderBeginComputePass(encoder_.get(), nullptr));
+  if (last_ != &kernel.kernel()) {
+    wgpuComputePassEncoderSetPipeline(pass_.get(), kernel.kernel().pipeline());
+    last_ = &kernel.kernel();
+  }
+  wgpuComputePassEncoderSetBindGroup(pass_.get(), 0, kernel.group(), 0, nullptr);
+  wgpuComputePassEncoderDispatchWorkgroups(pass_.get(), groups.x, groups.y, groups.z);
+  ++dispatches_;
+}
+
+void Recorder::copy(const Buffer& from, std::uint64_t from_offset, const Buffer& to, std::uint64_t to_offset,
+                    std::uint64_t bytes) {
+  if (bytes == 0) return;
+  const auto fits = [&](const Buffer& buffer, std::uint64_t offset) {
+    return bytes <= buffer.bytes() && offset <= buffer.bytes() - bytes && offset % 4 == 0;
+  };
+  if (!fits(from, from_offset) || !fits(to, to_offset) || bytes % 4 != 0) {
+    mistake({ErrorCode::kInternal, fmt::format("A copy of {} bytes from {} of {} to {} of {} does not fit.",
+                                               bytes, from_offset, from.bytes(), to_offset, to.bytes())});
+    return;
+  }
+  end_pass();
+  wgpuCommandEncoderCopyBufferToBuffer(encoder_.get(), from.raw(), from_offset, to.raw(), to_offset, bytes);
+}
+
+Result<std::uint64_t> Recorder::submit() {
+  end_pass();
+  if (mistake_) return std::unexpected(*mistake_);
+  const CommandsHandle commands(wgpuCommandEncoderFinish(encoder_.get(), nullptr));
+  // An invalid command buffer would end the process when submitted.
+  DOPPLER_TRY(device_.check());
+  const std::uint64_t submission = provider::submit(device_.queue(), commands.get());
+  ++device_.counters.submits;
+  device_.counters.dispatches += dispatches_;
+  return submission;
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,43 @@
+// Recorder: a list of dispatches and copies that becomes one submission. It checks what the library would
+// abort on (sizes, alignment, limits); the first mistake is kept and returned by submit().
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "backend/gpu/device.h"
+#include "backend/gpu/kernel.h"
+
+namespace doppler::gpu {
+
+struct Workgroups {
+  std::uint32_t x = 1, y = 1, z = 1;
+};
+
+class Recorder {
+ public:
+  explicit Recorder(Device& device);
+
+  // Nothing is recorded if one of the counts is 0.
+  void dispatch(const BoundKernel& kernel, Workgroups groups);
+  // Offsets and sizes are multiples of 4.
+  void copy(const Buffer& from, std::uint64_t from_offset, const Buffer& to, std::uint64_t to_offset,
+            std::uint64_t bytes);
+
+  // Hands the work to the device; the number is for Device::wait and read. The recorder is spent.
+  Result<std::uint64_t> submit();
+
+  std::uint32_t dispatches() const { return dispatches_; }
+
+ private:
+  void end_pass();
+  void mistake(Error error);
+  Device& device_;
+  EncoderHandle encoder_;
+  PassHandle pass_;
+  const Kernel* last_ = nullptr;
+  std::uint32_t dispatches_ = 0;
+  std::optional<Error> mistake_;
+};
+
+}  // namespace doppler::gpu

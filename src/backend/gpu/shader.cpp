@@ -1,0 +1,358 @@
+#include "backend/gpu/shader.h"
+
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <vector>
+
+#include "backend/gpu/embedded_shaders.h"
+
+namespace doppler::gpu {
+namespace {
+
+std::string_view shader_text(std::string_view name) {
+  for (const EmbeddedShader& shader : embedded_shaders()) {
+    if (shader.name == name) return shader.text;
+  }
+  return {};
+}
+
+bool is_name_start(char c) {
+  return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+bool is_name_part(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+std::string_view trim(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t' || text.back() == '\r'))
+    text.remove_suffix(1);
+  return text;
+}
+
+// Names and their values, and which were asked for.
+class Scope {
+ public:
+  Scope(const ShaderValues& values, const ShaderValues& common) : values_(common) {
+    for (const auto& [name, value] : values) values_[name] = value;
+  }
+  void set(std::string_view name, std::int64_t value) { values_[std::string(name)] = value; }
+  void unset(std::string_view name) { values_.erase(std::string(name)); }
+  const std::int64_t* find(std::string_view name) {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return nullptr;
+    used_.insert(found->first);
+    return &found->second;
+  }
+  bool has(std::string_view name) const { return values_.contains(name); }
+  bool used(const std::string& name) const { return used_.contains(name); }
+
+ private:
+  ShaderValues values_;
+  std::set<std::string, std::less<>> used_;
+};
+
+// Precedence climbing over integer expressions.
+class Expression {
+ public:
+  Expression(std::string_view text, Scope& scope) : text_(text), scope_(scope) {}
+
+  Result<std::int64_t> value() {
+    DOPPLER_ASSIGN(const std::int64_t result, binary(0));
+    skip();
+    if (at_ != text_.size()) return bad();
+    return result;
+  }
+
+ private:
+  struct Operator {
+    std::string_view text;
+    int level;
+    std::int64_t (*apply)(std::int64_t, std::int64_t);
+  };
+  // Longer spellings first.
+  static constexpr Operator kOperators[] = {
+      {"||", 0, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a != 0 || b != 0; }},
+      {"&&", 1, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a != 0 && b != 0; }},
+      {"==", 2, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a == b; }},
+      {"!=", 2, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a != b; }},
+      {"<<", 4, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a << (b & 63); }},
+      {">>", 4, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a >> (b & 63); }},
+      {"<=", 3, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a <= b; }},
+      {">=", 3, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a >= b; }},
+      {"<", 3, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a < b; }},
+      {">", 3, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a > b; }},
+      {"+", 5, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a + b; }},
+      {"-", 5, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a - b; }},
+      {"*", 6, [](std::int64_t a, std::int64_t b) -> std::int64_t { return a * b; }},
+      {"/", 6, [](std::int64_t a, std::int64_t b) -> std::int64_t { return b == 0 ? 0 : a / b; }},
+      {"%", 6, [](std::int64_t a, std::int64_t b) -> std::int64_t { return b == 0 ? 0 : a % b; }},
+  };
+  static constexpr int kDeepest = 64;  // nested parentheses; ours have two or three
+
+  std::unexpected<Error> bad() const {
+    return fail(ErrorCode::kInternal, "the expression \"{}\" is broken at character {}", text_, at_);
+  }
+  void skip() {
+    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t')) ++at_;
+  }
+  bool take(std::string_view token) {
+    skip();
+    if (!text_.substr(at_).starts_with(token)) return false;
+    at_ += token.size();
+    return true;
+  }
+
+  Result<std::int64_t> binary(int level) {
+    DOPPLER_ASSIGN(std::int64_t left, unary());
+    while (true) {
+      skip();
+      const Operator* found = nullptr;
+      for (const Operator& candidate : kOperators) {
+        if (text_.substr(at_).starts_with(candidate.text)) {
+          found = &candidate;
+          break;
+        }
+      }
+      if (found == nullptr || found->level < level) return left;
+      at_ += found->text.size();
+      DOPPLER_ASSIGN(const std::int64_t right, binary(found->level + 1));
+      left = found->apply(left, right);
+    }
+  }
+
+  Result<std::int64_t> unary() {
+    if (++depth_ > kDeepest) return bad();
+    Result<std::int64_t> result = primary();
+    --depth_;
+    return result;
+  }
+
+  Result<std::int64_t> primary() {
+    if (take("!")) {
+      DOPPLER_ASSIGN(const std::int64_t inner, unary());
+      return static_cast<std::int64_t>(inner == 0);
+    }
+    if (take("-")) {
+      DOPPLER_ASSIGN(const std::int64_t inner, unary());
+      return -inner;
+    }
+    if (take("(")) {
+      DOPPLER_ASSIGN(const std::int64_t inner, binary(0));
+      if (!take(")")) return bad();
+      return inner;
+    }
+    skip();
+    if (at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0) {
+      std::int64_t number = 0;
+      for (; at_ < text_.size() && std::isdigit(static_cast<unsigned char>(text_[at_])) != 0; ++at_)
+        number = number * 10 + (text_[at_] - '0');
+      return number;
+    }
+    if (at_ >= text_.size() || !is_name_start(text_[at_])) return bad();
+    const std::size_t begin = at_;
+    while (at_ < text_.size() && is_name_part(text_[at_])) ++at_;
+    const std::string_view name = text_.substr(begin, at_ - begin);
+    if (name == "min" || name == "max") {
+      if (!take("(")) return bad();
+      DOPPLER_ASSIGN(const std::int64_t a, binary(0));
+      if (!take(",")) return bad();
+      DOPPLER_ASSIGN(const std::int64_t b, binary(0));
+      if (!take(")")) return bad();
+      return name == "min" ? std::min(a, b) : std::max(a, b);
+    }
+    const std::int64_t* value = scope_.find(name);
+    if (value == nullptr) return fail(ErrorCode::kInternal, "the name {} has no value", name);
+    return *value;
+  }
+
+  std::string_view text_;
+  Scope& scope_;
+  std::size_t at_ = 0;
+  int depth_ = 0;
+};
+
+struct Line {
+  std::string_view text;
+  std::string_view file;
+  std::size_t number;
+};
+
+class Expander {
+ public:
+  Expander(const ShaderValues& values, const ShaderValues& common) : scope_(values, common) {}
+
+  Status add(std::string_view file, std::string_view text) {
+    if (!included_.insert(file).second) return {};
+    std::size_t number = 0;
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find('\n'), text.size());
+      const Line line{text.substr(0, end), file, ++number};
+      text.remove_prefix(std::min(end + 1, text.size()));
+      const std::string_view trimmed = trim(line.text);
+      if (!trimmed.starts_with("#include ")) {
+        lines_.push_back(line);
+        continue;
+      }
+      std::string_view name = trim(trimmed.substr(9));
+      if (name.size() < 2 || name.front() != '"' || name.back() != '"')
+        return at(line, "#include needs a name in quotes");
+      name = name.substr(1, name.size() - 2);
+      const std::string_view included = shader_text(name);
+      if (included.empty()) return at(line, fmt::format("there is no shader file {}", name));
+      DOPPLER_TRY(add(name, included));
+    }
+    return {};
+  }
+
+  Result<std::string> run(const ShaderValues& values) {
+    DOPPLER_TRY(lines(0, lines_.size()));
+    for (const auto& [name, value] : values) {
+      if (!scope_.used(name)) {
+        return fail(ErrorCode::kInternal, "The shader {} does not use the value {} = {}.",
+                    lines_.empty() ? "" : lines_.back().file, name, value);
+      }
+    }
+    return std::move(out_);
+  }
+
+ private:
+  static std::unexpected<Error> at(const Line& line, std::string_view what) {
+    return fail(ErrorCode::kInternal, "The shader {} is wrong in line {}: {}.", line.file, line.number, what);
+  }
+
+  Result<std::int64_t> evaluate(const Line& line, std::string_view expression) {
+    auto value = Expression(trim(expression), scope_).value();
+    if (!value) return at(line, value.error().message);
+    return value;
+  }
+
+  // The directive that closes the block opened at `begin`, or the next #elif / #else of it.
+  Result<std::size_t> matching(std::size_t begin, std::size_t end, bool stop_at_else) {
+    int depth = 0;
+    for (std::size_t i = begin + 1; i < end; ++i) {
+      const std::string_view text = trim(lines_[i].text);
+      if (text.starts_with("#if ") || text.starts_with("#for ")) ++depth;
+      if (depth == 0 && stop_at_else && (text.starts_with("#elif ") || text == "#else")) return i;
+      if (text == "#endif" || text == "#endfor") {
+        if (depth == 0) return i;
+        --depth;
+      }
+    }
+    return at(lines_[begin], "the block has no end");
+  }
+
+  Status lines(std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      const Line& line = lines_[i];
+      const std::string_view text = trim(line.text);
+      if (text.starts_with("#if ")) {
+        DOPPLER_ASSIGN(i, conditional(i, end));
+      } else if (text.starts_with("#for ")) {
+        DOPPLER_ASSIGN(i, loop(i, end));
+      } else if (text.starts_with("#define ")) {
+        DOPPLER_TRY(define(line, trim(text.substr(8))));
+      } else if (text.starts_with("#")) {
+        return at(line, "the directive is unknown or has no beginning");
+      } else {
+        DOPPLER_TRY(plain(line));
+      }
+    }
+    return {};
+  }
+
+  Result<std::size_t> conditional(std::size_t begin, std::size_t end) {
+    bool taken = false;
+    std::size_t i = begin;
+    while (true) {
+      const std::string_view text = trim(lines_[i].text);
+      DOPPLER_ASSIGN(const std::size_t next, matching(i, end, true));
+      bool holds = text == "#else";
+      if (!holds && !taken) {
+        DOPPLER_ASSIGN(const std::int64_t value,
+                       evaluate(lines_[i], text.substr(text.starts_with("#if ") ? 4 : 6)));
+        holds = value != 0;
+      }
+      if (holds && !taken) {
+        taken = true;
+        DOPPLER_TRY(lines(i + 1, next));
+      }
+      if (trim(lines_[next].text) == "#endif") return next;
+      if (trim(lines_[next].text) == "#endfor") return at(lines_[begin], "#if ends with #endfor");
+      i = next;
+    }
+  }
+
+  Result<std::size_t> loop(std::size_t begin, std::size_t end) {
+    const Line& line = lines_[begin];
+    const std::string_view text = trim(trim(line.text).substr(5));
+    const std::size_t in = text.find(" in "), dots = text.find("..");
+    if (in == std::string_view::npos || dots == std::string_view::npos || dots < in)
+      return at(line, "#for needs the form: #for name in first..end");
+    const std::string_view name = trim(text.substr(0, in));
+    if (scope_.has(name)) return at(line, fmt::format("the name {} is taken", name));
+    DOPPLER_ASSIGN(const std::int64_t first, evaluate(line, text.substr(in + 4, dots - in - 4)));
+    DOPPLER_ASSIGN(const std::int64_t last, evaluate(line, text.substr(dots + 2)));
+    DOPPLER_ASSIGN(const std::size_t close, matching(begin, end, false));
+    if (trim(lines_[close].text) != "#endfor") return at(line, "#for ends with #endif");
+    if (last - first > 4096) return at(line, "the loop is longer than 4096");  // a wrong value, surely
+    for (std::int64_t i = first; i < last; ++i) {
+      scope_.set(name, i);
+      DOPPLER_TRY(lines(begin + 1, close));
+    }
+    scope_.unset(name);
+    return close;
+  }
+
+  Status define(const Line& line, std::string_view text) {
+    std::size_t length = 0;
+    while (length < text.size() && is_name_part(text[length])) ++length;
+    if (length == 0) return at(line, "#define needs a name");
+    DOPPLER_ASSIGN(const std::int64_t value, evaluate(line, text.substr(length)));
+    scope_.set(text.substr(0, length), value);
+    return {};
+  }
+
+  Status plain(const Line& line) {
+    std::string_view text = line.text;
+    const std::size_t comment = text.find("//");
+    if (comment != std::string_view::npos) text = text.substr(0, comment);
+    if (trim(text).empty()) return {};
+    while (true) {
+      const std::size_t begin = text.find("${");
+      out_ += text.substr(0, begin);
+      if (begin == std::string_view::npos) break;
+      const std::size_t end = text.find('}', begin);
+      if (end == std::string_view::npos) return at(line, "${ has no }");
+      DOPPLER_ASSIGN(const std::int64_t value, evaluate(line, text.substr(begin + 2, end - begin - 2)));
+      out_ += std::to_string(value);
+      text = text.substr(end + 1);
+    }
+    out_ += '\n';
+    return {};
+  }
+
+  Scope scope_;
+  std::vector<Line> lines_;
+  std::set<std::string_view> included_;
+  std::string out_;
+};
+
+}  // namespace
+
+Result<std::string> expand_shader_text(std::string_view name, std::string_view text,
+                                       const ShaderValues& values, const ShaderValues& common) {
+  Expander expander(values, common);
+  DOPPLER_TRY(expander.add(name, text));
+  return expander.run(values);
+}
+
+Result<std::string> expand_shader(std::string_view file, const ShaderValues& values,
+                                  const ShaderValues& common) {
+  const std::string_view text = shader_text(file);
+  if (text.empty()) return fail(ErrorCode::kInternal, "There is no shader file {}.", file);
+  return expand_shader_text(file, text, values, common);
+}
+
+}  // namespace doppler::gpu

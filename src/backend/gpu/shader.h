@@ -1,0 +1,34 @@
+// The template step between a .wgsl file and the text that WebGPU compiles: everything shape-like is a
+// number in the text, so that loops unroll and index arithmetic folds.
+//
+//   ${expr}                        the value of an integer expression over the given names
+//   #if expr, #elif expr, #else, #endif
+//   #for i in first..end, #endfor  the lines between, once for each i (a name like any other in there)
+//   #define NAME expr              a name for the rest of the text
+//   #include "file.wgsl"           another embedded file, once
+//
+// Expressions: + - * / % << >> == != < <= > >= && || ! ( ) min(a, b) max(a, b) and whole numbers, as in C, in
+// 64 bits.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace doppler::gpu {
+
+using ShaderValues = std::map<std::string, std::int64_t, std::less<>>;
+
+// Expands one of the embedded files. `values` must all be used, `common` need not be. Errors: kInternal,
+// naming file and line, for an unknown name, a value that is never used, or broken syntax.
+Result<std::string> expand_shader(std::string_view file, const ShaderValues& values,
+                                  const ShaderValues& common = {});
+
+// The same for a text at hand; `name` stands in errors.
+Result<std::string> expand_shader_text(std::string_view name, std::string_view text,
+                                       const ShaderValues& values, const ShaderValues& common = {});
+
+}  // namespace doppler::gpu

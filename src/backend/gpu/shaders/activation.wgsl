@@ -1,0 +1,17 @@
+// ACTIVATION: 0 silu, 1 gelu (tanh form), 2 gelu (erf form), as model/spec.h lists them. tanh and exp saturate by hand:
+// some drivers give NaN for large arguments.
+fn activate(x : f32) -> f32 {
+#if ACTIVATION == 0
+  return x / (1.0 + exp(-clamp(x, -80.0, 80.0)));
+#elif ACTIVATION == 1
+  let inner = clamp(0.7978845608028654 * (x + 0.044715 * x * x * x), -15.0, 15.0);
+  return 0.5 * x * (1.0 + tanh(inner));
+#else
+  // 1 + erf(x / sqrt 2), by Abramowitz and Stegun 7.1.26: error 1.5e-7.
+  let z = abs(x) * 0.7071067811865476;
+  let t = 1.0 / (1.0 + 0.3275911 * z);
+  let poly = t * (0.254829592 + t * (-0.284496736 + t * (1.421413741 + t * (-1.453152027 + t * 1.061405429))));
+  let complement = poly * exp(-min(z * z, 80.0));
+  return 0.5 * x * select(2.0 - complement, complement, x < 0.0);
+#endif
+}

@@ -1,0 +1,37 @@
+// Elementwise ops. OP: 0 a + b; 1 activation(a) * b; 2 CAP * tanh(a / CAP); 3 a itself; 4 row wanted[row] of a.
+// Workgroups: x over values, y over rows.
+#if OP == 4
+@group(0) @binding(0) var<storage, read> step : array<u32>;
+#endif
+@group(0) @binding(1) var<storage, read> a : array<f32>;
+#if OP <= 1
+@group(0) @binding(2) var<storage, read> b : array<f32>;
+#endif
+@group(0) @binding(3) var<storage, read_write> out : array<f32>;
+#if OP == 1
+#include "activation.wgsl"
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let i = group.x * ${THREADS}u + t;
+  if (i >= ${WIDTH}u) {
+    return;
+  }
+#if OP == 4
+  let row = step[${WANTED}u + group.y];
+#else
+  let row = group.y;
+#endif
+  let left = a[row * ${A_STRIDE}u + ${A_OFFSET}u + i];
+#if OP == 0
+  let value = left + b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 1
+  let value = activate(left) * b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 2
+  let value = bitcast<f32>(${CAP_BITS}u) * tanh(clamp(left / bitcast<f32>(${CAP_BITS}u), -15.0, 15.0));
+#else
+  let value = left;
+#endif
+  out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
+}

@@ -1,0 +1,50 @@
+// Puts together what the workgroups of attention_decode.wgsl left: for each head and split, the sum of shares times values,
+// and (maximum, sum of shares).
+@group(0) @binding(10) var<storage, read> step : array<u32>;
+@group(0) @binding(11) var<storage, read> parts : array<vec4f>;
+@group(0) @binding(12) var<storage, read> marks : array<vec2f>;
+#if EMIT_ATTN
+@group(0) @binding(14) var<storage, read_write> attn_out : array<vec4f>;
+#endif
+#include "prologue_x.wgsl"
+#include "splits.wgsl"
+#define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
+#define HEAD_VECS DIM / 4
+
+fn combined(v : u32, count : u32) -> vec4f {
+  let head = v / ${HEAD_VECS}u;
+  let at = head * ${MOST_SPLITS}u;
+  var most = marks[at].x;
+  for (var s = 1u; s < count; s++) {
+    most = max(most, marks[at + s].x);
+  }
+  var total = 0.0;
+  var sum = vec4f(0.0);
+  for (var s = 0u; s < count; s++) {
+    let mark = marks[at + s];
+    let weight = exp(mark.x - most);
+    total += mark.y * weight;
+    sum += parts[(at + s) * ${HEAD_VECS}u + v % ${HEAD_VECS}u] * weight;
+  }
+  return sum / total;
+}
+
+fn prologue(t : u32, is_first : bool) {
+  let count = splits_of(step[${POSITIONS}u]).count;
+#for i in 0..VECS
+  {
+    let v = t + ${i * THREADS}u;
+    var x = vec4f(0.0);
+    if (v < ${WIDTH / 4}u) {
+      x = combined(v, count);
+#if EMIT_ATTN
+      if (is_first) {
+        attn_out[v] = x;
+      }
+#endif
+    }
+    put_x(v, x);
+  }
+#endfor
+  workgroupBarrier();
+}

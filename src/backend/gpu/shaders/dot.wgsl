@@ -1,0 +1,108 @@
+// The dot product of one unit (64 values) of a row with the activations. Its pieces and scale words are arguments, so that
+// they live in registers and their loads can be issued long before. Needs weights.wgsl, ACT (0: float activations, 1: 8-bit
+// blocks), and the functions x8_at(unit, piece of 16) -> vec4u and xs_at(unit, block of 32) -> vec2f,
+// or x_at(unit, j) -> vec4f.
+#if ACT == 1
+fn dot_low(w : vec4u, x : vec4u) -> i32 {
+#if FORM == 3
+  return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
+#elif FORM == 4
+  let v = (w << vec4u(4u)) & vec4u(0xf0f0f0f0u);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
+#else
+  let v = w & vec4u(0x0f0f0f0fu);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
+#endif
+}
+#if FORM == 4
+fn dot_high(w : vec4u, x : vec4u) -> i32 {
+  let v = w & vec4u(0xf0f0f0f0u);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
+}
+#elif FORM == 5
+fn dot_high(w : vec4u, x : vec4u) -> i32 {
+  let v = (w >> vec4u(4u)) & vec4u(0x0f0f0f0fu);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
+}
+#endif
+fn sum_codes(x : vec4u) -> f32 {
+  let one = 0x01010101u;
+  return f32(dot4I8Packed(x.x, one) + dot4I8Packed(x.y, one) + dot4I8Packed(x.z, one) + dot4I8Packed(x.w, one));
+}
+#endif
+
+fn dot_unit(
+#for p in 0..PIECES
+  w${p} : vec4u,
+#endfor
+#for s in 0..SCALE_WORDS
+  s${s} : u32,
+#endfor
+  unit : u32) -> f32 {
+  var sum = 0.0;
+#if QUANTISED
+#for g in 0..2 + 2 * (GROUPS_16)
+  let scale${g} = group_scale(
+#for s in 0..SCALE_WORDS
+    s${s},
+#endfor
+    ${g}u);
+#endfor
+#endif
+#if ACT == 1
+#for b in 0..2
+  let xa${b} = x8_at(unit, ${2 * b}u);
+  let xb${b} = x8_at(unit, ${2 * b + 1}u);
+  let xs${b} = xs_at(unit, ${b}u);
+#if FORM == 3
+  let da${b} = dot_low(w${2 * b}, xa${b});
+  let db${b} = dot_low(w${2 * b + 1}, xb${b});
+#else
+  let da${b} = dot_low(w${b}, xa${b});
+  let db${b} = dot_high(w${b}, xb${b});
+#endif
+#if GROUPS_16
+  var part${b} = scale${2 * b}.x * f32(da${b}) + scale${2 * b + 1}.x * f32(db${b});
+#else
+  var part${b} = scale${b}.x * f32(da${b} + db${b});
+#endif
+#if FORM == 4
+  part${b} *= 0.0625;
+#endif
+#if GROUPS_16 && HAS_MIN
+  part${b} += scale${2 * b}.y * sum_codes(xa${b}) + scale${2 * b + 1}.y * sum_codes(xb${b});
+#endif
+  sum += part${b} * xs${b}.x;
+#if HAS_MIN && !(GROUPS_16)
+  sum += scale${b}.y * xs${b}.y;
+#endif
+#endfor
+#elif QUANTISED
+#for j in 0..16
+  let x${j} = x_at(unit, ${j}u);
+#if FORM == 3
+  let c${j} = unpack_piece(w${j / 4}, ${j}u);
+#else
+  let c${j} = unpack_piece(w${j / 8}, ${j}u);
+#endif
+#if GROUPS_16
+#define G j / 4
+#else
+#define G j / 8
+#endif
+  sum += scale${G}.x * dot(c${j}, x${j});
+#if HAS_MIN
+  sum += scale${G}.y * (x${j}.x + x${j}.y + x${j}.z + x${j}.w);
+#endif
+#endfor
+#else
+#for j in 0..16
+#if FORM == 0
+  sum += dot(unpack_piece(w${j}, ${j}u), x_at(unit, ${j}u));
+#else
+  sum += dot(unpack_piece(w${j / 2}, ${j}u), x_at(unit, ${j}u));
+#endif
+#endfor
+#endif
+  return sum;
+}

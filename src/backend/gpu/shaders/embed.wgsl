@@ -1,0 +1,38 @@
+// out[token] = row ids[token] of an embedding table, times a factor. A table of several buffers has a dispatch for
+// each, which leaves the other buffers' tokens alone. Workgroups: x over the width, y over tokens.
+// Source: the plan's op kEmbed.
+@group(0) @binding(0) var<storage, read> step : array<u32>;
+@group(0) @binding(1) var<storage, read> codes : array<vec4u>;
+#if FORM >= 3
+@group(0) @binding(2) var<storage, read> scales : array<u32>;
+#endif
+@group(0) @binding(3) var<storage, read_write> out : array<vec4f>;
+#include "weights.wgsl"
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let token = group.y;
+  let id = step[${IDS}u + token];
+  let q = group.x * ${THREADS}u + t;
+  if (q >= ${WIDTH / 4}u || id < ${ROW0}u || id >= ${ROW0 + ROWS}u) {
+    return;
+  }
+  let row = id - ${ROW0}u;
+  let unit = q >> 4u;
+  let j = q & 15u;
+  var v = unpack_piece(codes[code_index(row, unit) + piece_of(j) * 64u], j);
+#if QUANTISED
+  let at = scale_index(row, unit);
+  let scale = group_scale(
+#for s in 0..SCALE_WORDS
+    scales[at + ${s * 64}u],
+#endfor
+#if GROUPS_16
+    j >> 2u);
+#else
+    j >> 3u);
+#endif
+  v = v * scale.x + scale.y;
+#endif
+  out[token * ${WIDTH / 4}u + q] = v * bitcast<f32>(${FACTOR_BITS}u);
+}

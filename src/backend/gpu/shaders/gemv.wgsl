@@ -1,0 +1,202 @@
+// y = W x (+ bias) for one activation row at a time. A workgroup takes R rows of W; thread t has row t % R and every
+// LANES-th stretch of UNITS units, whose loads are issued at the start, before what the kernel does to the activations:
+//   PRO 0: reads them as they are (ACT 1: quantised before, ACT 0: floats)
+//   PRO 1: residual + [norm of] branch, then norm (norm_prologue.wgsl)
+//   PRO 2: puts the parts of a split attention together (combine_prologue.wgsl)
+// and what it does with the results:
+//   EPI 0: stores them
+//   EPI 1: rows are gate and up: stores activation(gate) * up as floats (ACT 0) or quantised
+// Workgroups: x over R rows, y over activation rows (PRO 0 only).
+@group(0) @binding(0) var<storage, read> codes : array<vec4u>;
+#if FORM >= 3
+@group(0) @binding(1) var<storage, read> scales : array<u32>;
+#endif
+#if BIAS
+@group(0) @binding(2) var<storage, read> bias : array<f32>;
+#endif
+#if PRO == 0
+#if ACT == 1
+@group(0) @binding(3) var<storage, read> x8 : array<vec4u>;
+@group(0) @binding(4) var<storage, read> xs : array<vec2f>;
+#elif X_VEC
+@group(0) @binding(3) var<storage, read> x : array<vec4f>;
+#else
+@group(0) @binding(3) var<storage, read> x : array<f32>;
+#endif
+#endif
+#if EPI == 0
+@group(0) @binding(5) var<storage, read_write> out : array<f32>;
+#elif ACT == 1 && QUANTISE_OUT
+@group(0) @binding(5) var<storage, read_write> out8 : array<vec4u>;
+@group(0) @binding(6) var<storage, read_write> outs : array<vec2f>;
+#else
+@group(0) @binding(5) var<storage, read_write> out : array<f32>;
+#endif
+#if EMIT_PARTS
+@group(0) @binding(7) var<storage, read_write> gate_out : array<f32>;
+@group(0) @binding(8) var<storage, read_write> up_out : array<f32>;
+#endif
+#if EMIT_ACT
+@group(0) @binding(9) var<storage, read_write> act_out : array<f32>;
+#endif
+#define THREADS R * LANES
+#define COVERED LANES * UNITS == UNITS_K
+#define SETS 1 + (EPI == 1)
+#include "weights.wgsl"
+#if PRO == 1
+#include "norm_prologue.wgsl"
+#elif PRO == 2
+#include "combine_prologue.wgsl"
+#endif
+#if EPI == 1
+#include "activation.wgsl"
+#endif
+
+#if PRO == 0
+var<private> token : u32;
+#if ACT == 1
+fn x8_at(unit : u32, piece : u32) -> vec4u { return x8[(token * ${UNITS_K}u + unit) * 4u + piece]; }
+fn xs_at(unit : u32, block : u32) -> vec2f { return xs[(token * ${UNITS_K}u + unit) * 2u + block]; }
+#else
+fn x_at(unit : u32, j : u32) -> vec4f {
+  let k = unit * 64u + j * 4u;
+#if X_VEC
+#if WIDTH % 64 == 0
+  return x[token * ${X_STRIDE / 4}u + ${X_OFFSET / 4}u + k / 4u];
+#else
+  if (k >= ${WIDTH}u) { return vec4f(0.0); }
+  return x[token * ${X_STRIDE / 4}u + ${X_OFFSET / 4}u + k / 4u];
+#endif
+#else
+  let at = token * ${X_STRIDE}u + ${X_OFFSET}u + k;
+  var v = vec4f(0.0);
+#for e in 0..4
+  if (k + ${e}u < ${WIDTH}u) { v[${e}] = x[at + ${e}u]; }
+#endfor
+  return v;
+#endif
+}
+#endif
+#endif
+#include "dot.wgsl"
+#include "row_sum.wgsl"
+
+#if EPI == 1 && ACT == 1 && QUANTISE_OUT
+#include "quantise_block.wgsl"
+var<workgroup> acts : array<f32, ${R}>;
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let row = group.x * ${R}u + t % ${R}u;
+  let lane = t / ${R}u;
+#for u in 0..UNITS
+#if COVERED
+  let unit${u} = lane * ${UNITS}u + ${u}u;
+#else
+  let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
+#endif
+#for n in 0..SETS
+  let c${n}_${u} = code_index(row + ${n * ROWS}u, unit${u});
+#for p in 0..PIECES
+  let w${n}_${u}_${p} = codes[c${n}_${u} + ${p * 64}u];
+#endfor
+#if QUANTISED
+  let a${n}_${u} = scale_index(row + ${n * ROWS}u, unit${u});
+#for s in 0..SCALE_WORDS
+  let s${n}_${u}_${s} = scales[a${n}_${u} + ${s * 64}u];
+#endfor
+#endif
+#endfor
+#endfor
+#if PRO == 0
+  token = group.y;
+#else
+  prologue(t, group.x == 0u);
+#endif
+#for n in 0..SETS
+  var sum${n} = 0.0;
+#for u in 0..UNITS
+  {
+    let d = dot_unit(
+#for p in 0..PIECES
+      w${n}_${u}_${p},
+#endfor
+#for s in 0..SCALE_WORDS
+      s${n}_${u}_${s},
+#endfor
+      unit${u});
+#if COVERED
+    sum${n} += d;
+#else
+    sum${n} += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+#endif
+  }
+#endfor
+#endfor
+#if EPI == 1
+  let both = row_sum(vec2f(sum0, sum1), t);
+#else
+  let total = row_sum(vec2f(sum0, 0.0), t).x;
+#endif
+#if EPI == 0
+  if (t < ${R}u && row < ${ROWS}u) {
+#if BIAS
+    out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = total + bias[row];
+#else
+    out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = total;
+#endif
+  }
+#else
+  var act = 0.0;
+  if (t < ${R}u && row < ${ROWS}u) {
+#if BIAS
+    let gate = both.x + bias[row];
+    let up = both.y + bias[row + ${ROWS}u];
+#else
+    let gate = both.x;
+    let up = both.y;
+#endif
+    act = activate(gate) * up;
+#if EMIT_PARTS
+    gate_out[group.y * ${ROWS}u + row] = gate;
+    up_out[group.y * ${ROWS}u + row] = up;
+#endif
+#if EMIT_ACT
+    act_out[group.y * ${ROWS}u + row] = act;
+#endif
+#if !(ACT == 1 && QUANTISE_OUT)
+    out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = act;
+#endif
+  }
+#if ACT == 1 && QUANTISE_OUT
+  if (t < ${R}u) {
+    acts[t] = act;
+  }
+  workgroupBarrier();
+  if (t < ${R / 16}u) {
+    let block = t >> 1u;
+    var most = 0.0;
+#for i in 0..8
+    let v${i} = vec4f(acts[block * 32u + ${4 * i}u], acts[block * 32u + ${4 * i + 1}u], acts[block * 32u + ${4 * i + 2}u],
+        acts[block * 32u + ${4 * i + 3}u]);
+    most = max(most, largest(v${i}));
+#endfor
+    let scale = most / 127.0;
+    let inverse = select(0.0, 127.0 / most, most > 0.0);
+    var codes_sum = 0;
+#for i in 0..8
+    let q${i} = codes_of(v${i}, inverse);
+    codes_sum += q${i}.x + q${i}.y + q${i}.z + q${i}.w;
+#endfor
+    let at = (group.y * ${OUT_UNITS}u * 2u) + group.x * ${R / 32}u + block;
+    if ((t & 1u) == 0u) {
+      out8[2u * at] = vec4u(pack4xI8(q0), pack4xI8(q1), pack4xI8(q2), pack4xI8(q3));
+      outs[at] = vec2f(scale, scale * f32(codes_sum));
+    } else {
+      out8[2u * at + 1u] = vec4u(pack4xI8(q4), pack4xI8(q5), pack4xI8(q6), pack4xI8(q7));
+    }
+  }
+#endif
+#endif
+}

@@ -1,0 +1,94 @@
+// h = residual + [norm of] branch (ADD, POST), x = norm of h: computed by every workgroup for itself, because a
+// dispatch of its own would cost more than the arithmetic. The first workgroup stores h in `carried`, and what taps ask for.
+// norm_weights: the weight of x's norm, then (POST) of the branch's.
+@group(0) @binding(10) var<storage, read> residual : array<vec4f>;
+#if ADD
+@group(0) @binding(11) var<storage, read> branch : array<vec4f>;
+@group(0) @binding(12) var<storage, read_write> carried : array<vec4f>;
+#endif
+@group(0) @binding(13) var<storage, read> norm_weights : array<vec4f>;
+#if EMIT_NORMED
+@group(0) @binding(14) var<storage, read_write> normed_out : array<vec4f>;
+#endif
+#if EMIT_POST
+@group(0) @binding(15) var<storage, read_write> post_out : array<vec4f>;
+#endif
+#include "reduce.wgsl"
+#include "prologue_x.wgsl"
+#define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
+
+fn prologue(t : u32, is_first : bool) {
+#for i in 0..VECS
+  let v${i} = t + ${i * THREADS}u;
+  let has${i} = v${i} < ${WIDTH / 4}u;
+  var r${i} = vec4f(0.0);
+#if ADD
+  var p${i} = vec4f(0.0);
+#endif
+#if POST
+  var q${i} = vec4f(0.0);
+#endif
+  if (has${i}) {
+    r${i} = residual[v${i}];
+#if ADD
+    p${i} = branch[v${i}];
+#endif
+#if POST
+    q${i} = p${i} * norm_weights[${WIDTH / 4}u + v${i}];
+#endif
+  }
+#endfor
+  let eps = bitcast<f32>(${EPS_BITS}u);
+#if POST
+  // One reduction for both norms: the sum of squares of r + q f is expanded. Where it cancels, which costs digits, h is
+  // summed by itself.
+  var sums = vec4f(0.0);
+#for i in 0..VECS
+  sums += vec4f(dot(p${i}, p${i}), dot(r${i}, r${i}), dot(r${i}, q${i}), dot(q${i}, q${i}));
+#endfor
+  sums = workgroup_sum(sums, t);
+  let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);
+#for i in 0..VECS
+  let h${i} = r${i} + q${i} * f;
+#endfor
+  var square = sums.y + 2.0 * f * sums.z + f * f * sums.w;
+  if (square < 0.0625 * (sums.y + f * f * sums.w)) {
+    var own = 0.0;
+#for i in 0..VECS
+    own += dot(h${i}, h${i});
+#endfor
+    square = workgroup_sum(vec4f(own, 0.0, 0.0, 0.0), t).x;
+  }
+#else
+  var own = 0.0;
+#for i in 0..VECS
+#if ADD
+  let h${i} = r${i} + p${i};
+#else
+  let h${i} = r${i};
+#endif
+  own += dot(h${i}, h${i});
+#endfor
+  let square = workgroup_sum(vec4f(own, 0.0, 0.0, 0.0), t).x;
+#endif
+  let g = inverseSqrt(square / ${WIDTH}.0 + eps);
+#for i in 0..VECS
+  var x${i} = vec4f(0.0);
+  if (has${i}) {
+    x${i} = h${i} * g * norm_weights[v${i}];
+    if (is_first) {
+#if ADD
+      carried[v${i}] = h${i};
+#endif
+#if EMIT_NORMED
+      normed_out[v${i}] = x${i};
+#endif
+#if EMIT_POST
+      post_out[v${i}] = q${i} * f;
+#endif
+    }
+  }
+  put_x(v${i}, x${i});
+#endfor
+  workgroupBarrier();
+}

@@ -1,0 +1,40 @@
+// The activation row that a prologue leaves in workgroup memory, floats (ACT 0) or quantised (ACT 1), and how it gets there:
+// thread by thread as vec4 number v of the row. Every thread of the workgroup calls put_x, v % 8 being its lane % 8.
+// Needs subgroups of at least 8.
+#if ACT == 1
+#include "quantise_block.wgsl"
+var<workgroup> sx8 : array<vec4u, ${UNITS_K * 4}>;
+var<workgroup> sxs : array<vec2f, ${UNITS_K * 2}>;
+fn x8_at(unit : u32, piece : u32) -> vec4u { return sx8[unit * 4u + piece]; }
+fn xs_at(unit : u32, block : u32) -> vec2f { return sxs[unit * 2u + block]; }
+fn put_x(v : u32, x : vec4f) {
+  var most = largest(x);
+  most = max(most, subgroupShuffleXor(most, 1u));
+  most = max(most, subgroupShuffleXor(most, 2u));
+  most = max(most, subgroupShuffleXor(most, 4u));
+  let scale = most / 127.0;
+  let codes = codes_of(x, select(0.0, 127.0 / most, most > 0.0));
+  var sum = codes.x + codes.y + codes.z + codes.w;
+  sum += subgroupShuffleXor(sum, 1u);
+  sum += subgroupShuffleXor(sum, 2u);
+  sum += subgroupShuffleXor(sum, 4u);
+  let word = pack4xI8(codes);
+  let word1 = subgroupShuffleXor(word, 1u);
+  let word2 = subgroupShuffleXor(word, 2u);
+  let word3 = subgroupShuffleXor(word, 3u);
+  if (v < ${UNITS_K * 16}u && (v & 3u) == 0u) {
+    sx8[v >> 2u] = vec4u(word, word1, word2, word3);
+    if ((v & 7u) == 0u) {
+      sxs[v >> 3u] = vec2f(scale, scale * f32(sum));
+    }
+  }
+}
+#else
+var<workgroup> sx : array<vec4f, ${UNITS_K * 16}>;
+fn x_at(unit : u32, j : u32) -> vec4f { return sx[unit * 16u + j]; }
+fn put_x(v : u32, x : vec4f) {
+  if (v < ${UNITS_K * 16}u) {
+    sx[v] = x;
+  }
+}
+#endif

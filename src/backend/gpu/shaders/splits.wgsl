@@ -1,0 +1,20 @@
+// How a token's sequence is split among workgroups: at most MOST_SPLITS parts of at least 32 positions.
+struct Splits {
+  begin : u32,
+  end : u32,    // after the newest
+  each : u32,
+  count : u32,
+}
+fn splits_of(position : u32) -> Splits {
+  var s : Splits;
+#if WINDOW
+  s.begin = select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
+#else
+  s.begin = 0u;
+#endif
+  s.end = position + 1u;
+  let length = s.end - s.begin;
+  s.each = max(32u, (length + ${MOST_SPLITS - 1}u) / ${MOST_SPLITS}u);
+  s.count = (length + s.each - 1u) / s.each;
+  return s;
+}

@@ -1,0 +1,91 @@
+// Weights as weights.h lays them out: tiles of 64 rows, units of 64 values along k.
+//   codes[((tile * UNITS_K + unit) * PIECES + piece) * 64 + row % 64], 16 bytes each
+//   scales[((tile * UNITS_K + unit) * SCALE_WORDS + word) * 64 + row % 64]
+// FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles.
+// SCALES: 0 none; 1 two f16 (blocks of 32); 2 the same and two f16 minima; 3 bytes (scale, min) x 2 and f16 d, dmin;
+// 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32.
+// A value is scale * code, plus its minimum where there are any (3 and 5: minus).
+#define PIECES (FORM == 0) * 16 + (FORM == 1 || FORM == 2) * 8 + (FORM == 3) * 4 + (FORM >= 4) * 2
+#define SCALE_WORDS (SCALES == 1) + 2 * (SCALES == 2 || SCALES == 3 || SCALES == 4 || SCALES == 6) + 3 * (SCALES == 5)
+#define QUANTISED FORM >= 3
+#define GROUPS_16 SCALES == 4 || SCALES == 5
+#define HAS_MIN SCALES == 2 || SCALES == 3 || SCALES == 5
+
+// Where a row's pieces and scales of a unit begin; the next piece or word is 64 further.
+fn code_index(row : u32, unit : u32) -> u32 {
+  return ((row >> 6u) * ${UNITS_K}u + unit) * ${PIECES * 64}u + (row & 63u);
+}
+#if QUANTISED
+fn scale_index(row : u32, unit : u32) -> u32 {
+  return ((row >> 6u) * ${UNITS_K}u + unit) * ${SCALE_WORDS * 64}u + (row & 63u);
+}
+#endif
+
+// The four signed or unsigned codes of a word's low or high nibbles.
+#if FORM == 4
+fn low_codes(w : u32) -> vec4i { return unpack4xI8((w << 4u) & 0xf0f0f0f0u) >> vec4u(4u); }
+fn high_codes(w : u32) -> vec4i { return unpack4xI8(w & 0xf0f0f0f0u) >> vec4u(4u); }
+#elif FORM == 5
+fn low_codes(w : u32) -> vec4i { return unpack4xI8(w & 0x0f0f0f0fu); }
+fn high_codes(w : u32) -> vec4i { return unpack4xI8((w >> 4u) & 0x0f0f0f0fu); }
+#endif
+
+#if QUANTISED
+// Scale and minimum of group g of a unit: of its two blocks of 32, or its four of 16.
+fn group_scale(
+#for s in 0..SCALE_WORDS
+  s${s} : u32,
+#endfor
+  g : u32) -> vec2f {
+#if SCALES == 1
+  return vec2f(unpack2x16float(s0)[g], 0.0);
+#elif SCALES == 2
+  return vec2f(unpack2x16float(s0)[g], unpack2x16float(s1)[g]);
+#elif SCALES == 3
+  let both = unpack4xU8(s0);
+  let d = unpack2x16float(s1);
+  return vec2f(d.x * f32(both[2u * g]), -d.y * f32(both[2u * g + 1u]));
+#elif SCALES == 4
+  return vec2f(unpack2x16float(s1).x * f32(unpack4xI8(s0)[g]), 0.0);
+#elif SCALES == 5
+  let d = unpack2x16float(s2);
+  return vec2f(d.x * f32(unpack4xU8(s0)[g]), -d.y * f32(unpack4xU8(s1)[g]));
+#elif SCALES == 6
+  return vec2f(bitcast<f32>(select(s0, s1, g == 1u)), 0.0);
+#endif
+}
+#endif
+
+// Values 4j .. 4j+3 (j < 16) of a unit from the piece that holds them, before scaling.
+fn piece_of(j : u32) -> u32 {
+#if FORM == 0
+  return j;
+#elif FORM == 1 || FORM == 2
+  return j >> 1u;
+#elif FORM == 3
+  return j >> 2u;
+#else
+  return j >> 3u;
+#endif
+}
+fn unpack_piece(w : vec4u, j : u32) -> vec4f {
+#if FORM == 0
+  return bitcast<vec4f>(w);
+#elif FORM == 1
+  let at = (j & 1u) * 2u;
+  return vec4f(unpack2x16float(w[at]), unpack2x16float(w[at + 1u]));
+#elif FORM == 2
+  let at = (j & 1u) * 2u;
+  let a = w[at];
+  let b = w[at + 1u];
+  return bitcast<vec4f>(vec4u(a << 16u, a & 0xffff0000u, b << 16u, b & 0xffff0000u));
+#elif FORM == 3
+  return vec4f(unpack4xI8(w[j & 3u]));
+#else
+  let word = w[j & 3u];
+  if ((j & 4u) == 0u) {
+    return vec4f(low_codes(word));
+  }
+  return vec4f(high_codes(word));
+#endif
+}

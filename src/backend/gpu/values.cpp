@@ -1,0 +1,78 @@
+#include "backend/gpu/values.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace doppler::gpu {
+namespace {
+
+struct Place {
+  std::size_t buffer = 0;
+  std::uint32_t stride = 0, offset = 0;
+};
+
+struct Extent {
+  std::uint64_t bytes = 0;
+  std::size_t free_after = 0;  // the op that reads its content last
+};
+
+}  // namespace
+
+Result<ValueBuffers> ValueBuffers::create(Device& device, const Plan& plan, std::uint32_t rows,
+                                          std::uint32_t wanted_rows) {
+  std::vector<std::size_t> last_read(plan.values.size(), 0);
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    for (const ValueId id : plan.ops[i].inputs) last_read[id] = i;
+    for (const ValueId id : plan.ops[i].outputs) last_read[id] = std::max(last_read[id], i);
+  }
+  last_read[plan.logits] = plan.ops.size();
+
+  std::vector<Place> places(plan.values.size());
+  std::vector<Extent> extents;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    const std::vector<ValueId>& outputs = plan.ops[i].outputs;
+    std::uint32_t width = 0;
+    std::size_t last = i;
+    for (const ValueId id : outputs) {
+      places[id].offset = width;
+      width += plan.values[id].width;
+      last = std::max(last, last_read[id]);
+    }
+    const bool all = plan.values[outputs[0]].rows == Rows::kAll;
+    const std::uint64_t bytes = std::uint64_t{width} * (all ? rows : wanted_rows) * 4;
+    // The free buffer that has to grow least.
+    std::size_t best = extents.size();
+    std::uint64_t least = UINT64_MAX;
+    for (std::size_t b = 0; b < extents.size(); ++b) {
+      if (extents[b].free_after >= i) continue;
+      const std::uint64_t cost = std::max(extents[b].bytes, bytes) - std::min(extents[b].bytes, bytes);
+      if (cost < least) {
+        least = cost;
+        best = b;
+      }
+    }
+    if (best == extents.size()) extents.emplace_back();
+    extents[best] = {std::max(extents[best].bytes, bytes), last};
+    for (const ValueId id : outputs) {
+      places[id].buffer = best;
+      places[id].stride = width;
+    }
+  }
+  std::vector<Buffer> buffers;
+  for (const Extent& extent : extents) {
+    DOPPLER_ASSIGN(Buffer buffer, device.make_buffer("values", extent.bytes));
+    buffers.push_back(std::move(buffer));
+  }
+  ValueBuffers made;
+  for (std::size_t id = 0; id < plan.values.size(); ++id) {
+    const Place& place = places[id];
+    if (place.stride == 0) {  // emitted on demand
+      made.views_.emplace_back();
+      continue;
+    }
+    made.views_.push_back({buffers[place.buffer], place.stride, place.offset, plan.values[id].width});
+  }
+  return made;
+}
+
+}  // namespace doppler::gpu

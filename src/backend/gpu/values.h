@@ -1,0 +1,30 @@
+// Where a plan's values live on the device: each in a buffer that no other value uses while it is alive,
+// because barriers are tracked per buffer. The outputs of one op lie side by side in one.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/gpu/device.h"
+#include "plan/plan.h"
+
+namespace doppler::gpu {
+
+// Row r of a value begins at float r * stride + offset.
+struct ValueView {
+  Buffer buffer;
+  std::uint32_t stride = 0, offset = 0, width = 0;
+};
+
+class ValueBuffers {
+ public:
+  // Room for `rows` tokens, and for `wanted_rows` of the values after the selection.
+  static Result<ValueBuffers> create(Device& device, const Plan& plan, std::uint32_t rows,
+                                     std::uint32_t wanted_rows);
+  const ValueView& operator[](ValueId id) const { return views_[id]; }
+
+ private:
+  std::vector<ValueView> views_;  // by ValueId
+};
+
+}  // namespace doppler::gpu

@@ -1,0 +1,433 @@
+#include "backend/gpu/weights.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "base/float16.h"
+#include "quant/blocks.h"
+
+namespace doppler::gpu {
+namespace {
+
+// One unit of a row as codes and scales. `codes` has pieces() x 4 words, `scales` scale_words().
+using PackUnit = void (*)(const std::byte* row, std::size_t unit, std::uint32_t* codes,
+                          std::uint32_t* scales);
+
+template <typename Block>
+Block load_block(const std::byte* row, std::size_t index) {
+  Block block;
+  std::memcpy(&block, row + index * sizeof(Block), sizeof(Block));
+  return block;
+}
+
+std::uint32_t two_halves(std::uint16_t low, std::uint16_t high) {
+  return low | static_cast<std::uint32_t>(high) << 16;
+}
+
+// Nibble codes are stored as GGUF's blocks of 32 have them: value i in the low half of byte i, value i + 16
+// in the high half. The type's signed codes q - 8 become two's complement by turning the nibbles' highest
+// bit.
+constexpr std::uint32_t kToSigned = 0x88888888;
+
+void put_nibbles(const std::uint8_t (&codes)[32], std::uint32_t* out) {
+  std::uint8_t bytes[16];
+  for (std::size_t i = 0; i < 16; ++i)
+    bytes[i] = static_cast<std::uint8_t>((codes[i] & 15) | (codes[i + 16] & 15) << 4);
+  std::memcpy(out, bytes, sizeof(bytes));
+}
+
+void pack_q4_0(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto a = load_block<BlockQ4_0>(row, 2 * unit), b = load_block<BlockQ4_0>(row, 2 * unit + 1);
+  std::memcpy(codes, a.qs, 16);
+  std::memcpy(codes + 4, b.qs, 16);
+  for (std::size_t i = 0; i < 8; ++i) codes[i] ^= kToSigned;
+  scales[0] = two_halves(a.d, b.d);
+}
+
+void pack_q4_1(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto a = load_block<BlockQ4_1>(row, 2 * unit), b = load_block<BlockQ4_1>(row, 2 * unit + 1);
+  std::memcpy(codes, a.qs, 16);
+  std::memcpy(codes + 4, b.qs, 16);
+  scales[0] = two_halves(a.d, b.d);
+  scales[1] = two_halves(a.m, b.m);
+}
+
+// The 32 codes 0..31 of a block of 5 bits, less `offset`.
+template <typename Block>
+void put_five_bits(const Block& block, int offset, std::uint32_t* out) {
+  std::uint32_t high;
+  std::memcpy(&high, block.qh, sizeof(high));
+  std::int8_t codes[32];
+  for (unsigned i = 0; i < 16; ++i) {
+    codes[i] = static_cast<std::int8_t>(((block.qs[i] & 15) | (high >> i & 1) << 4) - offset);
+    codes[i + 16] = static_cast<std::int8_t>((block.qs[i] >> 4 | (high >> (i + 16) & 1) << 4) - offset);
+  }
+  std::memcpy(out, codes, sizeof(codes));
+}
+
+void pack_q5_0(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto a = load_block<BlockQ5_0>(row, 2 * unit), b = load_block<BlockQ5_0>(row, 2 * unit + 1);
+  put_five_bits(a, 16, codes);
+  put_five_bits(b, 16, codes + 8);
+  scales[0] = two_halves(a.d, b.d);
+}
+
+void pack_q5_1(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto a = load_block<BlockQ5_1>(row, 2 * unit), b = load_block<BlockQ5_1>(row, 2 * unit + 1);
+  put_five_bits(a, 0, codes);
+  put_five_bits(b, 0, codes + 8);
+  scales[0] = two_halves(a.d, b.d);
+  scales[1] = two_halves(a.m, b.m);
+}
+
+void pack_q8_0(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto a = load_block<BlockQ8_0>(row, 2 * unit), b = load_block<BlockQ8_0>(row, 2 * unit + 1);
+  std::memcpy(codes, a.qs, 32);
+  std::memcpy(codes + 8, b.qs, 32);
+  scales[0] = two_halves(a.d, b.d);
+}
+
+void put_levels(const std::uint8_t (&qs)[16], const std::array<std::int8_t, 16>& levels, std::uint32_t* out) {
+  std::int8_t codes[32];
+  for (std::size_t i = 0; i < 16; ++i) {
+    codes[i] = levels[qs[i] & 15];
+    codes[i + 16] = levels[qs[i] >> 4];
+  }
+  std::memcpy(out, codes, sizeof(codes));
+}
+
+void pack_iq4_nl(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto a = load_block<BlockIQ4_NL>(row, 2 * unit), b = load_block<BlockIQ4_NL>(row, 2 * unit + 1);
+  put_levels(a.qs, kIQ4Levels, codes);
+  put_levels(b.qs, kIQ4Levels, codes + 8);
+  scales[0] = two_halves(a.d, b.d);
+}
+
+void pack_mxfp4(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  for (std::size_t b = 0; b < 2; ++b) {
+    const auto block = load_block<BlockMXFP4>(row, 2 * unit + b);
+    put_levels(block.qs, kMXFP4Levels, codes + 8 * b);
+    scales[b] = std::bit_cast<std::uint32_t>(mxfp4_half_scale(block.e));
+  }
+}
+
+void pack_iq4_xs(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto block = load_block<BlockIQ4_XS>(row, unit / 4);
+  for (std::size_t b = 0; b < 2; ++b) {
+    const std::size_t j = 2 * (unit % 4) + b;
+    std::uint8_t qs[16];
+    std::memcpy(qs, block.qs + 16 * j, 16);
+    put_levels(qs, kIQ4Levels, codes + 8 * b);
+    const int scale = (block.scales_l[j / 2] >> (4 * (j % 2)) & 15) | (block.scales_h >> (2 * j) & 3) << 4;
+    scales[b] = std::bit_cast<std::uint32_t>(f16_to_f32(block.d) * static_cast<float>(scale - 32));
+  }
+}
+
+// Scales and minima of the two sub-blocks of 32 in a unit.
+template <typename Block>
+void put_scales_32(const Block& block, std::size_t part, std::uint32_t* scales) {
+  const ScaleMin a = q4_k_scale(block.scales, static_cast<unsigned>(2 * part));
+  const ScaleMin b = q4_k_scale(block.scales, static_cast<unsigned>(2 * part + 1));
+  scales[0] = a.scale | a.min << 8 | b.scale << 16 | b.min << 24;
+  scales[1] = two_halves(block.d, block.dmin);
+}
+
+void pack_q4_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto block = load_block<BlockQ4_K>(row, unit / 4);
+  const std::size_t part = unit % 4;
+  for (std::size_t b = 0; b < 2; ++b) {
+    std::uint8_t values[32];
+    for (std::size_t i = 0; i < 32; ++i)
+      values[i] = static_cast<std::uint8_t>(block.qs[32 * part + i] >> (4 * b) & 15);
+    put_nibbles(values, codes + 4 * b);
+  }
+  put_scales_32(block, part, scales);
+}
+
+void pack_q5_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto block = load_block<BlockQ5_K>(row, unit / 4);
+  const std::size_t part = unit % 4;
+  std::uint8_t values[64];
+  for (std::size_t b = 0; b < 2; ++b) {
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int low = block.qs[32 * part + i] >> (4 * b) & 15;
+      values[32 * b + i] = static_cast<std::uint8_t>(low | (block.qh[i] >> (2 * part + b) & 1) << 4);
+    }
+  }
+  std::memcpy(codes, values, sizeof(values));
+  put_scales_32(block, part, scales);
+}
+
+void pack_q6_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto block = load_block<BlockQ6_K>(row, unit / 4);
+  const std::size_t part = unit % 4, half = part / 2;
+  std::int8_t values[64];
+  for (std::size_t b = 0; b < 2; ++b) {
+    const std::size_t k = 2 * (part % 2) + b;  // quarter of 32 values in the half of 128
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int low = block.ql[64 * half + 32 * (k % 2) + i] >> (4 * (k / 2)) & 15;
+      const int high = block.qh[32 * half + i] >> (2 * k) & 3;
+      values[32 * b + i] = static_cast<std::int8_t>((low | high << 4) - 32);
+    }
+  }
+  std::memcpy(codes, values, sizeof(values));
+  std::memcpy(scales, block.scales + 4 * part, 4);
+  scales[1] = block.d;
+}
+
+void pack_q2_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto block = load_block<BlockQ2_K>(row, unit / 4);
+  const std::size_t part = unit % 4, half = part / 2;
+  for (std::size_t b = 0; b < 2; ++b) {
+    const std::size_t k = 2 * (part % 2) + b;
+    std::uint8_t values[32];
+    for (std::size_t i = 0; i < 32; ++i)
+      values[i] = static_cast<std::uint8_t>(block.qs[32 * half + i] >> (2 * k) & 3);
+    put_nibbles(values, codes + 4 * b);
+  }
+  std::uint8_t both[8];
+  for (std::size_t g = 0; g < 4; ++g) {
+    const std::uint8_t packed = block.scales[4 * part + g];
+    both[g] = packed & 15;
+    both[4 + g] = packed >> 4;
+  }
+  std::memcpy(scales, both, sizeof(both));
+  scales[2] = two_halves(block.d, block.dmin);
+}
+
+void pack_q3_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  const auto block = load_block<BlockQ3_K>(row, unit / 4);
+  const std::size_t part = unit % 4, half = part / 2;
+  for (std::size_t b = 0; b < 2; ++b) {
+    const std::size_t k = 2 * (part % 2) + b;
+    std::uint8_t values[32];
+    for (std::size_t i = 0; i < 32; ++i) {
+      const int low = block.qs[32 * half + i] >> (2 * k) & 3;
+      const int high = block.hmask[i] >> (4 * half + k) & 1;
+      values[i] = static_cast<std::uint8_t>((low | high << 2) - 4);
+    }
+    put_nibbles(values, codes + 4 * b);
+  }
+  std::int8_t small[4];
+  for (std::size_t g = 0; g < 4; ++g)
+    small[g] = static_cast<std::int8_t>(
+        static_cast<int>(q3_k_scale(block.scales, static_cast<unsigned>(4 * part + g))) - 32);
+  std::memcpy(scales, small, sizeof(small));
+  scales[1] = block.d;
+}
+
+struct Packing {
+  DType type;
+  WeightFormat format;
+  PackUnit pack;
+};
+constexpr Packing kPackings[] = {
+    {DType::kQ4_0, {CodeForm::kSignedNibbles, ScaleForm::kHalf}, pack_q4_0},
+    {DType::kQ4_1, {CodeForm::kNibbles, ScaleForm::kHalfMin}, pack_q4_1},
+    {DType::kQ5_0, {CodeForm::kBytes, ScaleForm::kHalf}, pack_q5_0},
+    {DType::kQ5_1, {CodeForm::kBytes, ScaleForm::kHalfMin}, pack_q5_1},
+    {DType::kQ8_0, {CodeForm::kBytes, ScaleForm::kHalf}, pack_q8_0},
+    {DType::kQ2_K, {CodeForm::kNibbles, ScaleForm::kSuper16Min}, pack_q2_k},
+    {DType::kQ3_K, {CodeForm::kSignedNibbles, ScaleForm::kSuper16}, pack_q3_k},
+    {DType::kQ4_K, {CodeForm::kNibbles, ScaleForm::kSuper32Min}, pack_q4_k},
+    {DType::kQ5_K, {CodeForm::kBytes, ScaleForm::kSuper32Min}, pack_q5_k},
+    {DType::kQ6_K, {CodeForm::kBytes, ScaleForm::kSuper16}, pack_q6_k},
+    {DType::kIQ4_NL, {CodeForm::kBytes, ScaleForm::kHalf}, pack_iq4_nl},
+    {DType::kIQ4_XS, {CodeForm::kBytes, ScaleForm::kFloat}, pack_iq4_xs},
+    {DType::kMXFP4, {CodeForm::kBytes, ScaleForm::kFloat}, pack_mxfp4},
+};
+
+const Packing* packing_of(DType type) {
+  for (const Packing& packing : kPackings) {
+    if (packing.type == type) return &packing;
+  }
+  return nullptr;
+}
+
+// Where tensors lie under each other.
+struct Rows {
+  std::span<const TensorView* const> tensors;
+  // The tensor and its row at a row of all.
+  std::pair<const TensorView*, std::size_t> at(std::size_t row) const {
+    for (const TensorView* tensor : tensors) {
+      if (row < tensor->rows()) return {tensor, row};
+      row -= static_cast<std::size_t>(tensor->rows());
+    }
+    return {nullptr, 0};
+  }
+};
+
+// Fills tiles of codes and scales, which are zero before.
+class TilePacker {
+ public:
+  TilePacker(const GpuMatrix& matrix, Rows rows)
+      : rows_(rows),
+        cols_(matrix.cols),
+        units_(matrix.units),
+        pieces_(matrix.format.pieces()),
+        words_(matrix.format.scale_words()),
+        codes_(matrix.format.codes) {}
+
+  // Bytes of a tile.
+  std::size_t code_bytes() const { return units_ * pieces_ * 16 * kTileRows; }
+  std::size_t scale_bytes() const { return units_ * words_ * 4 * kTileRows; }
+
+  // Rows from `first` on; false if a tensor could not be decoded.
+  bool pack(std::size_t first, std::size_t count, std::byte* codes, std::byte* scales) {
+    for (std::size_t r = 0; r < count; ++r) {
+      const auto [tensor, row] = rows_.at(first + r);
+      if (tensor == nullptr) return false;
+      const Packing* packing = packing_of(tensor->dtype);
+      if (packing != nullptr) {
+        pack_blocks(*tensor, row, packing->pack, r, codes, scales);
+      } else if (!pack_floats(*tensor, row, r, codes)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  void put(std::size_t row, std::size_t unit, const std::uint32_t* from, std::byte* codes) const {
+    std::byte* to = codes + (unit * pieces_ * kTileRows + row) * 16;
+    for (std::size_t p = 0; p < pieces_; ++p) std::memcpy(to + p * kTileRows * 16, from + 4 * p, 16);
+  }
+
+  void pack_blocks(const TensorView& tensor, std::size_t row, PackUnit pack_unit, std::size_t r,
+                   std::byte* codes, std::byte* scales) {
+    const DTypeInfo& info = dtype_info(tensor.dtype);
+    const std::size_t block_bytes = info.block_bits / 8, blocks = cols_ / info.block_values;
+    const std::byte* from = tensor.data.data() + row * blocks * block_bytes;
+    std::uint32_t unit_codes[64] = {}, unit_scales[4] = {};
+    for (std::size_t unit = 0; unit < units_; ++unit) {
+      const bool half = (unit + 1) * kUnitValues > cols_;
+      if (half) {  // a last block of 32 alone
+        std::byte both[2 * sizeof(BlockQ8_0)] = {};
+        std::memcpy(both, from + 2 * unit * block_bytes, block_bytes);
+        pack_unit(both, 0, unit_codes, unit_scales);
+      } else {
+        pack_unit(from, unit, unit_codes, unit_scales);
+      }
+      put(r, unit, unit_codes, codes);
+      for (std::size_t w = 0; w < words_; ++w)
+        std::memcpy(scales + ((unit * words_ + w) * kTileRows + r) * 4, &unit_scales[w], 4);
+    }
+  }
+
+  bool pack_floats(const TensorView& tensor, std::size_t row, std::size_t r, std::byte* codes) {
+    row_.assign(units_ * kUnitValues * 4, std::byte{0});
+    if (codes_ == CodeForm::kF32) {
+      floats_.resize(cols_);
+      if (!decode_f32(tensor, row * cols_, floats_)) return false;
+      std::memcpy(row_.data(), floats_.data(), cols_ * 4);
+    } else {
+      std::memcpy(row_.data(), tensor.data.data() + row * cols_ * 2, cols_ * 2);
+    }
+    std::uint32_t unit_codes[64];
+    for (std::size_t unit = 0; unit < units_; ++unit) {
+      std::memcpy(unit_codes, row_.data() + unit * pieces_ * 16, pieces_ * 16);
+      put(r, unit, unit_codes, codes);
+    }
+    return true;
+  }
+
+  Rows rows_;
+  std::size_t cols_, units_, pieces_, words_;
+  CodeForm codes_;
+  std::vector<std::byte> row_;
+  std::vector<float> floats_;
+};
+
+// One shard's buffers, filled by all threads.
+Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& matrix, Rows all,
+                           std::uint32_t first_row, std::uint32_t rows) {
+  const TilePacker sizes(matrix, all);
+  const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
+  Shard shard{.first_row = first_row, .rows = rows, .codes = {}, .scales = {}};
+  std::vector<std::byte> scales(tiles * sizes.scale_bytes());
+  std::atomic<bool> good{true};
+  const auto fill = [&](std::span<std::byte> codes) {
+    pool.parallel_for(tiles, 1, [&](std::size_t begin, std::size_t end) {
+      TilePacker packer(matrix, all);
+      for (std::size_t tile = begin; tile < end; ++tile) {
+        const std::size_t done = tile * kTileRows;
+        if (!packer.pack(first_row + done, std::min<std::size_t>(kTileRows, rows - done),
+                         codes.data() + tile * sizes.code_bytes(),
+                         scales.data() + tile * sizes.scale_bytes()))
+          good = false;
+      }
+    });
+  };
+  DOPPLER_ASSIGN(shard.codes, device.make_filled("weights", tiles * sizes.code_bytes(), fill));
+  if (!good)
+    return fail(ErrorCode::kUnsupported, "The tensor {} cannot be decoded.", all.tensors.front()->name);
+  if (!scales.empty()) {
+    DOPPLER_ASSIGN(shard.scales, device.make_filled("scales", scales.size(), [&](std::span<std::byte> out) {
+      std::memcpy(out.data(), scales.data(), scales.size());
+    }));
+  }
+  return shard;
+}
+
+}  // namespace
+
+std::uint32_t WeightFormat::pieces() const {
+  constexpr std::uint32_t kPieces[] = {16, 8, 8, 4, 2, 2};  // by CodeForm
+  return kPieces[static_cast<std::size_t>(codes)];
+}
+
+std::uint32_t WeightFormat::scale_words() const {
+  constexpr std::uint32_t kWords[] = {0, 1, 2, 2, 2, 3, 2};  // by ScaleForm
+  return kWords[static_cast<std::size_t>(scales)];
+}
+
+WeightFormat format_of(DType type) {
+  if (type == DType::kF16) return {CodeForm::kF16, ScaleForm::kNone};
+  if (type == DType::kBF16) return {CodeForm::kBF16, ScaleForm::kNone};
+  const Packing* packing = packing_of(type);
+  return packing == nullptr ? WeightFormat{} : packing->format;
+}
+
+Result<GpuMatrix> upload_matrix(Device& device, ThreadPool& pool, std::span<const TensorView* const> tensors,
+                                std::uint64_t most_bytes) {
+  GpuMatrix matrix;
+  matrix.format = format_of(tensors.front()->dtype);
+  std::uint64_t rows = 0;
+  for (const TensorView* tensor : tensors) {
+    if (tensor->cols() != tensors.front()->cols() || format_of(tensor->dtype) != matrix.format) {
+      return fail(ErrorCode::kInternal, "The tensors {} and {} differ in width or form.",
+                  tensors.front()->name, tensor->name);
+    }
+    rows += tensor->rows();
+  }
+  const std::uint64_t cols = tensors.front()->cols();
+  if (rows == 0 || cols == 0 || rows > INT32_MAX || cols > INT32_MAX) {
+    return fail(ErrorCode::kLimit,
+                "The tensor {} has {} x {} values, which the gpu backend does not address.",
+                tensors.front()->name, rows, cols);
+  }
+  matrix.rows = static_cast<std::uint32_t>(rows);
+  matrix.cols = static_cast<std::uint32_t>(cols);
+  matrix.units = (matrix.cols + kUnitValues - 1) / kUnitValues;
+  const std::uint64_t tile_bytes = std::uint64_t{matrix.units} * matrix.format.pieces() * 16 * kTileRows;
+  const std::uint64_t most = std::min(most_bytes, device.limits().buffer_bytes - 16);
+  const std::uint64_t tiles = most / tile_bytes;
+  if (tiles == 0) {
+    return fail(ErrorCode::kLimit, "The GPU {} binds at most {} bytes, too few for 64 rows of the tensor {}.",
+                device.adapter().name, most, tensors.front()->name);
+  }
+  const auto shard_rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(tiles * kTileRows, INT32_MAX));
+  for (std::uint32_t first = 0; first < matrix.rows;) {
+    const std::uint32_t count = std::min(shard_rows, matrix.rows - first);
+    DOPPLER_ASSIGN(Shard shard, upload_shard(device, pool, matrix, {tensors}, first, count));
+    matrix.bytes += shard.codes.bytes() + shard.scales.bytes();
+    matrix.shards.push_back(std::move(shard));
+    first += count;
+  }
+  return matrix;
+}
+
+}  // namespace doppler::gpu

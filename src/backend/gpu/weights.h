@@ -1,0 +1,57 @@
+// Weights on the device: every tensor type in one of six forms of codes and seven of scales, laid out so that
+// the threads of a subgroup load neighbouring 16 bytes, for decoding, for prompts and for embeddings alike.
+// shaders/weights.wgsl reads what this writes.
+//
+//   codes  [tile of 64 rows][unit of 64 values][piece][row in tile], 16 bytes each
+//   scales [tile][unit][word][row in tile], 4 bytes each
+//
+// Rows and values are filled up with zeros to whole tiles and units.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backend/gpu/device.h"
+#include "base/result.h"
+#include "base/thread_pool.h"
+#include "quant/tensor.h"
+
+namespace doppler::gpu {
+
+inline constexpr std::uint32_t kTileRows = 64, kUnitValues = 64;
+
+// As shaders/weights.wgsl numbers them.
+enum class CodeForm : std::uint8_t { kF32, kF16, kBF16, kBytes, kSignedNibbles, kNibbles };
+enum class ScaleForm : std::uint8_t { kNone, kHalf, kHalfMin, kSuper32Min, kSuper16, kSuper16Min, kFloat };
+
+struct WeightFormat {
+  CodeForm codes = CodeForm::kF32;
+  ScaleForm scales = ScaleForm::kNone;
+  bool operator==(const WeightFormat&) const = default;
+  bool quantised() const { return scales != ScaleForm::kNone; }
+  std::uint32_t pieces() const;       // of 16 bytes in a unit of a row
+  std::uint32_t scale_words() const;  // of 4 bytes in a unit of a row
+};
+
+// The form a type takes; types without one of their own are decoded to kF32.
+WeightFormat format_of(DType type);
+
+// Rows [first_row, first_row + rows) of a matrix, small enough for a binding.
+struct Shard {
+  std::uint32_t first_row = 0, rows = 0;
+  Buffer codes, scales;  // no scales where the format has none
+};
+
+struct GpuMatrix {
+  WeightFormat format;
+  std::uint32_t rows = 0, cols = 0, units = 0;
+  std::vector<Shard> shards;
+  std::uint64_t bytes = 0;  // on the device
+};
+
+// Puts tensors of one width and format under each other and onto the device. `most_bytes` bounds a shard (the
+// device's largest binding; less in tests). Errors: kLimit when the device has no room.
+Result<GpuMatrix> upload_matrix(Device& device, ThreadPool& pool, std::span<const TensorView* const> tensors,
+                                std::uint64_t most_bytes);
+
+}  // namespace doppler::gpu
