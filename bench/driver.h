@@ -46,7 +46,7 @@ class Runner {
   virtual void clear(int sequence) = 0;
   // Feeds tokens that continue a sequence and computes the last one's logits. Empty, or what went wrong.
   virtual std::string feed(int sequence, const std::vector<std::int32_t>& tokens) = 0;
-  // Feeds them one after another and computes the logits of each, as generating does.
+  // The sequence grows by as many tokens, one after another with the logits of each, as generating does.
   virtual std::string grow(int sequence, const std::vector<std::int32_t>& tokens) {
     for (const std::int32_t token : tokens) {
       if (std::string problem = feed(sequence, {token}); !problem.empty()) return problem;
