@@ -24,7 +24,9 @@ std::vector<TunedShape> candidates_of(const Device& device, const GemvSite& site
     if (loads > 16 && units > 1) continue;
     for (std::uint32_t rows = site.quantises ? 32 : 4; rows <= 64; rows *= 2) {
       const GemvShape shape{.rows = rows, .lanes = site.units / units, .units = units};
-      if (shape.threads() < 64 || shape.threads() > most || shape.threads() % subgroup != 0) continue;
+      // Prologues reduce over whole subgroups.
+      const std::uint32_t grain = site.kind == "down" ? 8 : subgroup;
+      if (shape.threads() < 64 || shape.threads() > most || shape.threads() % grain != 0) continue;
       if (site.gated && site.rows % rows != 0) continue;
       if (site.head_groups == 0) {
         candidates.push_back({shape, 0});
