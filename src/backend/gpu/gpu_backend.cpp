@@ -5,9 +5,12 @@
 #include <limits>
 #include <optional>
 
+#include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
+#include "backend/gpu/kernel_report.h"
 #include "backend/gpu/tap_copy.h"
+#include "backend/gpu_report.h"
 #include "base/text.h"
 #include "plan/fuse.h"
 
@@ -46,6 +49,35 @@ class GpuBackend final : public Backend {
   Rounding rounding() const override {
     if (eight_bits_) return Rounding::kEightBits;
     return context_.options.kv_type == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
+  }
+  std::optional<DeviceInfo> device() const override { return info_of(context_.device->adapter()); }
+  std::optional<DeviceCounters> counters() const override {
+    const Device::Counters& c = context_.device->counters;
+    return DeviceCounters{.submits = c.submits,
+                          .dispatches = c.dispatches,
+                          .read_backs = c.read_backs,
+                          .read_back_bytes = c.read_back_bytes,
+                          .written_bytes = c.written_bytes};
+  }
+  Result<std::optional<double>> measure_read_bandwidth(std::uint64_t bytes) override {
+    if (!bandwidth_) {
+      DOPPLER_ASSIGN(bandwidth_, ReadBandwidth::create(*context_.device, bytes));
+    }
+    DOPPLER_ASSIGN(const double measured, bandwidth_->measure());
+    return measured;
+  }
+  std::vector<VariantRow> describe() const override { return describe_batch(context_, *batch_); }
+  Result<std::vector<KernelTime>> time_kernels() override {
+    const std::uint64_t tokens = lengths_[0];
+    if (tokens == 0)
+      return fail(ErrorCode::kUsage, "Kernels are timed at the end of a sequence, and slot 0 has none.");
+    StepInput last;
+    last.add(0, tokens - 1, 0, true);
+    wanted_ = {0};
+    DOPPLER_TRY(write_step(last));
+    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    clear(0);
+    return time_batch(context_, *batch_, tokens);
   }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
@@ -207,6 +239,7 @@ class GpuBackend final : public Backend {
   Context context_;
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
+  std::optional<ReadBandwidth> bandwidth_;
   Buffer logits_back_;
   std::vector<float> logits_;
   std::vector<std::uint64_t> lengths_;
