@@ -113,6 +113,18 @@ Result<std::vector<PlacedMatrix>> Context::place(const Op& op) {
   return placed;
 }
 
+Result<Buffer> Context::norm_pair(WeightId first, WeightId second, double offset) {
+  std::vector<float> values(weights[first].cols());
+  DOPPLER_TRY(decode_f32(weights[first], 0, values));
+  if (second != kNoWeight) {
+    const std::size_t begin = values.size();
+    values.resize(begin + weights[second].cols());
+    DOPPLER_TRY(decode_f32(weights[second], 0, std::span(values).subspan(begin)));
+  }
+  for (float& value : values) value = static_cast<float>(value + offset);
+  return upload_floats(*device, "norms", values);
+}
+
 Result<Buffer> Context::norm_weight(WeightId id, double offset) {
   const auto found = vectors.find({id, offset});
   if (found != vectors.end()) return found->second;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "backend/gpu/timing.h"
 #include "base/text.h"
@@ -11,166 +12,177 @@ namespace {
 
 // Values of templates that somebody has chosen; the others follow from the model's shape.
 constexpr auto kChoices = std::to_array<std::string_view>(
-    {"R", "LANES", "UNITS", "THREADS", "ACT", "PRO", "EPI", "TILE_M", "TILE_N", "KV_HALF"});
+    {"ACT", "R", "LANES", "UNITS", "THREADS", "TILE_M", "TILE_N", "TILE_K", "LP", "PG", "CHUNK",
+     "HEADS_AT_ONCE", "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
 
-std::string_view file_of(std::string_view label) {
-  return label.substr(0, label.find(' '));
-}
+// By CodeForm.
+constexpr std::string_view kForms[] = {"f32", "f16", "bf16", "signed bytes", "signed nibbles", "nibbles"};
 
-// The matrices of an op as they lie on the device.
-std::vector<const GpuMatrix*> matrices_of(const Context& context, const Op& op) {
-  std::vector<const GpuMatrix*> found;
-  for (std::size_t begin = 0; begin < op.weights.size(); ++begin) {
-    for (std::size_t end = op.weights.size(); end > begin; --end) {
-      const auto at = context.matrices.find({op.weights.begin() + static_cast<std::ptrdiff_t>(begin),
-                                             op.weights.begin() + static_cast<std::ptrdiff_t>(end)});
-      if (at == context.matrices.end()) continue;
-      found.push_back(&at->second);
-      begin = end - 1;
-      break;
-    }
-  }
-  return found;
-}
-
-std::string why_matmul(const Context& context, const Op& op) {
-  std::vector<std::string> types;
-  for (const WeightId id : op.weights) {
-    std::string name(dtype_name(context.weights[id].dtype));
-    if (std::ranges::find(types, name) == types.end()) types.push_back(std::move(name));
-  }
-  bool eight_bits = false, quantised = false;
-  for (const GpuMatrix* matrix : matrices_of(context, op)) {
-    eight_bits = eight_bits || context.eight_bits(*matrix);
-    quantised = quantised || matrix->format.quantised();
-  }
-  const std::string_view activations = eight_bits  ? "quantised, so activations are rounded to 8 bits"
-                                       : quantised ? "quantised, but --exact keeps activations as floats"
-                                                   : "floats, so activations are too";
-  return fmt::format("weights are {}: {}", join(types, ", "), activations);
-}
-
-std::string why_attention(const Context& context, const Op& op) {
-  const auto& a = std::get<AttentionParams>(op.params);
-  return fmt::format(
-      "keys and values are {}, {} of them to a head; {}",
-      kv_type_name(context.options.kv_type.value_or(KvType::kF32)), a.head_dim,
-      a.window == 0 ? "every position is seen" : fmt::format("a window of {} positions is seen", a.window));
-}
-
-std::string why(const Context& context, const Op& op) {
-  switch (op.kind) {
-    case OpKind::kMatmul:
-      return why_matmul(context, op);
-    case OpKind::kAttention:
-      return why_attention(context, op);
-    case OpKind::kEmbed:
-      return fmt::format("rows of {}", dtype_name(context.weights[op.weights[0]].dtype));
-    case OpKind::kRmsNorm:
-      return context.device->features().subgroups
-                 ? fmt::format("sums by subgroups of {}", context.device->features().subgroup_size)
-                 : "sums in workgroup memory: the adapter has no usable subgroups";
-    default:
-      return "the only one";
-  }
-}
-
-// Weights and cache that a kernel of the op reads for one token at the end of a sequence.
-std::uint64_t bytes_of(const Context& context, const Op& op, std::string_view file, std::uint64_t length) {
-  const bool attends = op.kind == OpKind::kAttention && file.starts_with("attention");
-  const bool multiplies = op.kind == OpKind::kMatmul && file.starts_with("gem");
-  std::uint64_t bytes = 0;
-  if (multiplies) {
-    for (const GpuMatrix* matrix : matrices_of(context, op)) bytes += matrix->bytes;
-  } else if (op.kind == OpKind::kEmbed) {
-    for (const GpuMatrix* matrix : matrices_of(context, op)) bytes += matrix->bytes / matrix->rows;
-  } else if (attends) {
-    const auto& a = std::get<AttentionParams>(op.params);
-    const std::uint64_t seen = a.window == 0 ? length : std::min<std::uint64_t>(a.window, length);
-    const KvType type = context.options.kv_type.value_or(KvType::kF32);
-    bytes = 2 * seen * a.kv_heads * kv_row_bytes(type, a.head_dim);
-  }
-  return bytes;
-}
-
-// The kernels of one file that all layers' ops of one title run.
-struct Group {
-  std::string what;
+// What the decode program's kernels compute: matched by file and, for gemv.wgsl, by what it fuses.
+struct FusedTitle {
   std::string_view file;
-  std::vector<const Dispatch*> dispatches;
-  std::uint64_t bytes = 0;
+  int pro, epi;  // -1: any
+  std::string_view title;
+};
+constexpr auto kFused = std::to_array<FusedTitle>({
+    {"embed.wgsl", -1, -1, "embed"},
+    {"gemv.wgsl", 1, 0, "norm, q, k, v"},
+    {"attention_decode.wgsl", -1, -1, "norms, rope, append, attention"},
+    {"gemv.wgsl", 2, 0, "attention's splits, output"},
+    {"gemv.wgsl", 1, 1, "norm, gate, up, activation"},
+    {"quantise.wgsl", -1, -1, "activations to 8 bits"},
+    {"gemv.wgsl", 0, 0, "down"},
+    {"head.wgsl", -1, -1, "norm, head"},
+    {"next_token.wgsl", -1, -1, "next token"},
+});
+
+std::string fused_title(const KernelLabel& label) {
+  for (const FusedTitle& t : kFused) {
+    const bool same = t.file == label.file && (t.pro < 0 || t.pro == label.get("PRO")) &&
+                      (t.epi < 0 || t.epi == label.get("EPI"));
+    if (same) return fmt::format("decode: {}", t.title);
+  }
+  return fmt::format("decode: {}", label.file);
+}
+
+// A dispatch of either program, as it is for one token.
+struct Piece {
+  std::string what;
+  const BoundKernel* kernel;
+  Workgroups groups;
 };
 
-Group& group_of(std::vector<Group>& groups, const std::string& what, std::string_view file) {
-  for (Group& group : groups) {
-    if (group.what == what && group.file == file) return group;
-  }
-  return groups.emplace_back(what, file);
+std::vector<Piece> pieces_of(const DecodeProgram& program) {
+  std::vector<Piece> pieces;
+  for (const FixedDispatch* d : program.all_dispatches())
+    pieces.push_back({fused_title(KernelLabel(d->kernel.kernel().label())), &d->kernel, d->groups});
+  return pieces;
 }
 
-std::vector<Group> group_kernels(const Context& context, const BatchProgram& program, std::uint64_t length) {
-  std::vector<Group> groups;
-  for (std::size_t i = 0; i < context.plan.ops.size(); ++i) {
-    const Op& op = context.plan.ops[i];
-    const std::string what = op_title(context.plan, op);
-    std::string_view counted;
-    for (const Dispatch& dispatch : program.dispatches(i)) {
-      const std::string_view file = file_of(dispatch.kernel.kernel().label());
-      Group& group = group_of(groups, what, file);
-      group.dispatches.push_back(&dispatch);
-      // Several dispatches of one op are parts of it.
-      if (counted != file) group.bytes += bytes_of(context, op, file, length);
-      counted = file;
-    }
+std::vector<Piece> pieces_of(const BatchProgram& program, const Plan& plan) {
+  std::vector<Piece> pieces;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    for (const Dispatch& d : program.dispatches(i))
+      pieces.push_back({fmt::format("batch: {}", op_title(plan, plan.ops[i])), &d.kernel, {d.x, 1, 1}});
   }
-  return groups;
+  return pieces;
+}
+
+std::string why_weights(const KernelLabel& label) {
+  const auto form = static_cast<std::size_t>(label.get("FORM"));
+  std::string why =
+      fmt::format("weights are {}", form < std::size(kForms) ? kForms[form] : "of another form");
+  if (label.has("ACT"))
+    why += label.get("ACT") == 1 ? ", activations are rounded to 8 bits" : ", activations stay floats";
+  return why;
+}
+
+std::string why_attention(const KernelLabel& label) {
+  return fmt::format(
+      "heads of {}, keys and values in {}, {}", label.get("DIM"), label.get("KV_HALF") == 1 ? "f16" : "f32",
+      label.get("WINDOW") == 0 ? std::string("every position is seen")
+                               : fmt::format("a window of {} positions is seen", label.get("WINDOW")));
+}
+
+void add_rows(std::vector<VariantRow>& rows, const std::vector<Piece>& pieces, const Context& context) {
+  for (const Piece& piece : pieces) {
+    const KernelLabel label(piece.kernel->kernel().label());
+    VariantRow row{.what = piece.what, .variant = label.variant(), .why = label.why(context)};
+    const bool known = std::ranges::any_of(rows, [&](const VariantRow& r) {
+      return r.what == row.what && r.variant == row.variant && r.why == row.why;
+    });
+    if (!known) rows.push_back(std::move(row));
+  }
 }
 
 }  // namespace
 
-std::string variant_of(std::string_view label) {
-  std::string variant(file_of(label));
-  for (std::size_t at = variant.size(); at < label.size();) {
+KernelLabel::KernelLabel(std::string_view label) : file(label.substr(0, label.find(' '))) {
+  for (std::size_t at = file.size(); at < label.size();) {
     const std::size_t end = std::min(label.find(' ', at + 1), label.size());
-    const std::string_view value = label.substr(at + 1, end - at - 1);
-    if (std::ranges::find(kChoices, value.substr(0, value.find('='))) != kChoices.end())
-      variant += fmt::format(" {}", value);
+    const std::string_view item = label.substr(at + 1, end - at - 1);
+    const std::size_t equals = std::min(item.find('='), item.size());
+    std::int64_t value = 0;
+    if (equals < item.size()) std::from_chars(item.data() + equals + 1, item.data() + item.size(), value);
+    values.emplace(item.substr(0, equals), value);
     at = end;
   }
-  return variant;
 }
 
-std::vector<VariantRow> describe_batch(const Context& context, const BatchProgram& program) {
-  std::vector<VariantRow> rows;
-  for (std::size_t i = 0; i < context.plan.ops.size(); ++i) {
-    const Op& op = context.plan.ops[i];
-    for (const Dispatch& dispatch : program.dispatches(i)) {
-      VariantRow row{.what = op_title(context.plan, op),
-                     .variant = variant_of(dispatch.kernel.kernel().label()),
-                     .why = why(context, op)};
-      const bool known = std::ranges::any_of(rows, [&](const VariantRow& r) {
-        return r.what == row.what && r.variant == row.variant && r.why == row.why;
-      });
-      if (!known) rows.push_back(std::move(row));
-    }
+std::int64_t KernelLabel::get(std::string_view name, std::int64_t otherwise) const {
+  const auto found = values.find(name);
+  return found == values.end() ? otherwise : found->second;
+}
+
+std::string KernelLabel::variant() const {
+  std::string text = file;
+  for (const std::string_view name : kChoices) {
+    if (has(name)) text += fmt::format(" {}={}", name, get(name));
   }
+  return text;
+}
+
+std::string KernelLabel::why(const Context& context) const {
+  if (has("FORM")) return why_weights(*this);
+  if (file.starts_with("attention")) return why_attention(*this);
+  const Features& features = context.device->features();
+  if (file == "norm.wgsl") {
+    return features.subgroups ? fmt::format("sums by subgroups of {}", features.subgroup_size)
+                              : "sums in workgroup memory, because the adapter's subgroups are of no use";
+  }
+  return "the only one";
+}
+
+std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
+  const auto value = [&](std::string_view name) { return static_cast<std::uint64_t>(get(name)); };
+  if (has("FORM")) {
+    const WeightFormat format{static_cast<CodeForm>(get("FORM")), static_cast<ScaleForm>(get("SCALES"))};
+    const std::uint64_t row =
+        value("UNITS_K") * (format.pieces() * 16 + std::uint64_t{format.scale_words()} * 4);
+    if (file == "embed.wgsl") return row;
+    return row * value("ROWS") * (get("EPI") == 1 ? 2 : 1);  // gate and up have ROWS rows each
+  }
+  if (file.starts_with("attention")) {
+    const std::uint64_t seen = get("WINDOW") == 0 ? length : std::min(value("WINDOW"), length);
+    return 2 * seen * value("KV_HEADS") * value("DIM") * (get("KV_HALF") == 1 ? 2 : 4);
+  }
+  return 0;
+}
+
+std::vector<VariantRow> describe_programs(const Context& context, const BatchProgram& batch,
+                                          const DecodeProgram* decode, std::string_view why_not) {
+  std::vector<VariantRow> rows;
+  if (decode != nullptr)
+    add_rows(rows, pieces_of(*decode), context);
+  else
+    rows.push_back({.what = "decode", .variant = "as a batch", .why = std::string(why_not)});
+  add_rows(rows, pieces_of(batch, context.plan), context);
   return rows;
 }
 
-Result<std::vector<KernelTime>> time_batch(Context& context, const BatchProgram& program,
-                                           std::uint64_t length) {
+Result<std::vector<KernelTime>> time_programs(Context& context, const BatchProgram& batch,
+                                              const DecodeProgram* decode, std::uint64_t length) {
+  const std::vector<Piece> pieces = decode != nullptr ? pieces_of(*decode) : pieces_of(batch, context.plan);
   std::vector<KernelTime> times;
-  for (const Group& group : group_kernels(context, program, length)) {
-    // One token and one wanted row: a workgroup row each.
-    DOPPLER_ASSIGN(const double seconds,
-                   time_on_device(*context.device, group.dispatches.size(), [&](Recorder& recorder) {
-                     for (const Dispatch* d : group.dispatches) recorder.dispatch(d->kernel, {d->x, 1, 1});
+  std::vector<std::vector<const Piece*>> groups;  // parallel to `times`
+  for (const Piece& piece : pieces) {
+    const KernelLabel label(piece.kernel->kernel().label());
+    std::size_t g = 0;
+    while (g < times.size() && (times[g].what != piece.what || times[g].kernel != label.file)) ++g;
+    if (g == times.size()) {
+      times.push_back({.what = piece.what, .kernel = label.file, .calls = 0, .seconds = 0, .bytes = 0});
+      groups.emplace_back();
+    }
+    groups[g].push_back(&piece);
+    ++times[g].calls;
+    times[g].bytes += label.bytes(length);
+  }
+  // In order: next_token.wgsl, which changes what the others read, comes last.
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    DOPPLER_ASSIGN(times[g].seconds,
+                   time_on_device(*context.device, groups[g].size(), [&](Recorder& recorder) {
+                     for (const Piece* piece : groups[g]) recorder.dispatch(*piece->kernel, piece->groups);
                    }));
-    times.push_back({.what = group.what,
-                     .kernel = std::string(group.file),
-                     .calls = group.dispatches.size(),
-                     .seconds = seconds,
-                     .bytes = group.bytes});
   }
   return times;
 }
