@@ -159,7 +159,7 @@ class Backend {
     return std::optional<double>();
   }
   // What runs for each kind of op, in the plan's order. Empty where there is no choice to tell of.
-  virtual std::vector<VariantRow> describe() const { return {}; }
+  virtual Result<std::vector<VariantRow>> describe() { return std::vector<VariantRow>(); }
   // Measures the kernels of a step of one token at the end of slot 0's sequence, and forgets the sequence.
   // Empty for backends that cannot tell.
   virtual Result<std::vector<KernelTime>> time_kernels() { return std::vector<KernelTime>(); }

@@ -190,7 +190,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
     Settings settings = given.flags;
     settings.backend = "gpu";
     DOPPLER_ASSIGN(const Loaded loaded, load_with_bar(arguments.model, settings, 1));
-    const std::vector<VariantRow> rows = loaded.backend->describe();
+    DOPPLER_ASSIGN(const std::vector<VariantRow> rows, loaded.backend->describe());
     for (const VariantRow& row : rows)
       variants.push_back({{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
     object["model"] = arguments.model;

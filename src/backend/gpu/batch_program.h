@@ -31,8 +31,6 @@ class BatchProgram {
   // The same op with its scores stored in `scores`: [token, head, longest].
   Result<Dispatch> attention_with_scores(Context& context, std::size_t op, const Buffer& scores) const;
 
-  // What an op of the plan runs, in order.
-  const std::vector<Dispatch>& dispatches(std::size_t op) const { return ops_[op]; }
   const ValueView& value(ValueId id) const { return values_[id]; }
   std::size_t first_wanted_op() const { return first_wanted_op_; }
   std::uint32_t wanted_rows() const { return wanted_rows_; }

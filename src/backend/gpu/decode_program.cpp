@@ -548,15 +548,6 @@ void DecodeProgram::record_greedy(Recorder& recorder) const {
   recorder.dispatch(next_greedy_.kernel, next_greedy_.groups);
 }
 
-std::vector<const FixedDispatch*> DecodeProgram::all_dispatches() const {
-  std::vector<const FixedDispatch*> all;
-  for (const FixedDispatch& dispatch : body_) all.push_back(&dispatch);
-  for (const FixedDispatch& dispatch : head_greedy_.empty() ? head_logits_ : head_greedy_)
-    all.push_back(&dispatch);
-  all.push_back(&next_greedy_);
-  return all;
-}
-
 void DecodeProgram::record_next(Recorder& recorder) const {
   recorder.dispatch(next_chosen_.kernel, next_chosen_.groups);
 }

@@ -36,9 +36,6 @@ class DecodeProgram {
   // After record_logits(): the token that something recorded in between wrote to `chosen()` is the next.
   void record_next(Recorder& recorder) const;
 
-  // What a token takes, in order.
-  std::vector<const FixedDispatch*> all_dispatches() const;
-
   const Buffer& logits() const { return logits_; }
   const Buffer& chosen() const { return chosen_; }
   const Buffer& ring() const { return ring_; }

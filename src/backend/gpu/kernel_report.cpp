@@ -5,7 +5,7 @@
 #include <charconv>
 
 #include "backend/gpu/timing.h"
-#include "base/text.h"
+#include "backend/gpu/weights.h"
 
 namespace doppler::gpu {
 namespace {
@@ -36,38 +36,6 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"next_token.wgsl", -1, -1, "next token"},
 });
 
-std::string fused_title(const KernelLabel& label) {
-  for (const FusedTitle& t : kFused) {
-    const bool same = t.file == label.file && (t.pro < 0 || t.pro == label.get("PRO")) &&
-                      (t.epi < 0 || t.epi == label.get("EPI"));
-    if (same) return fmt::format("decode: {}", t.title);
-  }
-  return fmt::format("decode: {}", label.file);
-}
-
-// A dispatch of either program, as it is for one token.
-struct Piece {
-  std::string what;
-  const BoundKernel* kernel;
-  Workgroups groups;
-};
-
-std::vector<Piece> pieces_of(const DecodeProgram& program) {
-  std::vector<Piece> pieces;
-  for (const FixedDispatch* d : program.all_dispatches())
-    pieces.push_back({fused_title(KernelLabel(d->kernel.kernel().label())), &d->kernel, d->groups});
-  return pieces;
-}
-
-std::vector<Piece> pieces_of(const BatchProgram& program, const Plan& plan) {
-  std::vector<Piece> pieces;
-  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    for (const Dispatch& d : program.dispatches(i))
-      pieces.push_back({fmt::format("batch: {}", op_title(plan, plan.ops[i])), &d.kernel, {d.x, 1, 1}});
-  }
-  return pieces;
-}
-
 std::string why_weights(const KernelLabel& label) {
   const auto form = static_cast<std::size_t>(label.get("FORM"));
   std::string why =
@@ -82,17 +50,6 @@ std::string why_attention(const KernelLabel& label) {
       "heads of {}, keys and values in {}, {}", label.get("DIM"), label.get("KV_HALF") == 1 ? "f16" : "f32",
       label.get("WINDOW") == 0 ? std::string("every position is seen")
                                : fmt::format("a window of {} positions is seen", label.get("WINDOW")));
-}
-
-void add_rows(std::vector<VariantRow>& rows, const std::vector<Piece>& pieces, const Context& context) {
-  for (const Piece& piece : pieces) {
-    const KernelLabel label(piece.kernel->kernel().label());
-    VariantRow row{.what = piece.what, .variant = label.variant(), .why = label.why(context)};
-    const bool known = std::ranges::any_of(rows, [&](const VariantRow& r) {
-      return r.what == row.what && r.variant == row.variant && r.why == row.why;
-    });
-    if (!known) rows.push_back(std::move(row));
-  }
 }
 
 }  // namespace
@@ -122,10 +79,9 @@ std::string KernelLabel::variant() const {
   return text;
 }
 
-std::string KernelLabel::why(const Context& context) const {
+std::string KernelLabel::why(const Features& features) const {
   if (has("FORM")) return why_weights(*this);
   if (file.starts_with("attention")) return why_attention(*this);
-  const Features& features = context.device->features();
   if (file == "norm.wgsl") {
     return features.subgroups ? fmt::format("sums by subgroups of {}", features.subgroup_size)
                               : "sums in workgroup memory, because the adapter's subgroups are of no use";
@@ -149,24 +105,35 @@ std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
   return 0;
 }
 
-std::vector<VariantRow> describe_programs(const Context& context, const BatchProgram& batch,
-                                          const DecodeProgram* decode, std::string_view why_not) {
+std::string fused_title(std::string_view text) {
+  const KernelLabel label(text);
+  for (const FusedTitle& t : kFused) {
+    const bool same = t.file == label.file && (t.pro < 0 || t.pro == label.get("PRO")) &&
+                      (t.epi < 0 || t.epi == label.get("EPI"));
+    if (same) return fmt::format("decode: {}", t.title);
+  }
+  return fmt::format("decode: {}", label.file);
+}
+
+std::vector<VariantRow> variant_rows(const Features& features, const std::vector<Piece>& pieces) {
   std::vector<VariantRow> rows;
-  if (decode != nullptr)
-    add_rows(rows, pieces_of(*decode), context);
-  else
-    rows.push_back({.what = "decode", .variant = "as a batch", .why = std::string(why_not)});
-  add_rows(rows, pieces_of(batch, context.plan), context);
+  for (const Piece& piece : pieces) {
+    const KernelLabel label(piece.recorded.kernel.kernel().label());
+    VariantRow row{.what = piece.what, .variant = label.variant(), .why = label.why(features)};
+    const bool known = std::ranges::any_of(rows, [&](const VariantRow& r) {
+      return r.what == row.what && r.variant == row.variant && r.why == row.why;
+    });
+    if (!known) rows.push_back(std::move(row));
+  }
   return rows;
 }
 
-Result<std::vector<KernelTime>> time_programs(Context& context, const BatchProgram& batch,
-                                              const DecodeProgram* decode, std::uint64_t length) {
-  const std::vector<Piece> pieces = decode != nullptr ? pieces_of(*decode) : pieces_of(batch, context.plan);
+Result<std::vector<KernelTime>> time_pieces(Device& device, const std::vector<Piece>& pieces,
+                                            std::uint64_t length) {
   std::vector<KernelTime> times;
   std::vector<std::vector<const Piece*>> groups;  // parallel to `times`
   for (const Piece& piece : pieces) {
-    const KernelLabel label(piece.kernel->kernel().label());
+    const KernelLabel label(piece.recorded.kernel.kernel().label());
     std::size_t g = 0;
     while (g < times.size() && (times[g].what != piece.what || times[g].kernel != label.file)) ++g;
     if (g == times.size()) {
@@ -179,9 +146,9 @@ Result<std::vector<KernelTime>> time_programs(Context& context, const BatchProgr
   }
   // In order: next_token.wgsl, which changes what the others read, comes last.
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    DOPPLER_ASSIGN(times[g].seconds,
-                   time_on_device(*context.device, groups[g].size(), [&](Recorder& recorder) {
-                     for (const Piece* piece : groups[g]) recorder.dispatch(*piece->kernel, piece->groups);
+    DOPPLER_ASSIGN(times[g].seconds, time_on_device(device, groups[g].size(), [&](Recorder& recorder) {
+                     for (const Piece* piece : groups[g])
+                       recorder.dispatch(piece->recorded.kernel, piece->recorded.groups);
                    }));
   }
   return times;

@@ -1,14 +1,14 @@
 // Which kernels the gpu backend's programs run, why, and how long those of a token take. All of it is read
-// from the kernels' labels, so that a new kernel shows up by itself.
+// from what they record and from the kernels' labels, so that a new kernel shows up by itself.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "backend/gpu/batch_program.h"
-#include "backend/gpu/context.h"
-#include "backend/gpu/decode_program.h"
+#include "backend/backend.h"
+#include "backend/gpu/device.h"
+#include "backend/gpu/recorder.h"
 
 namespace doppler::gpu {
 
@@ -22,20 +22,27 @@ struct KernelLabel {
 
   // File and the values that somebody chose, without those that follow from the model's shape.
   std::string variant() const;
-  std::string why(const Context& context) const;
+  std::string why(const Features& features) const;
   // Weights that one dispatch reads, as they lie on the device, and keys and values of `length` tokens.
   std::uint64_t bytes(std::uint64_t length) const;
 };
 
-// One row for each kernel of each kind of op, in the order in which they run: "decode: ..." for single
-// tokens, "batch: ..." for prompts and several sequences. `decode` may be null; `why_not` then says why.
-std::vector<VariantRow> describe_programs(const Context& context, const BatchProgram& batch,
-                                          const DecodeProgram* decode, std::string_view why_not);
+// A dispatch with the name of what it computes.
+struct Piece {
+  std::string what;
+  Recorded recorded;
+};
 
-// The kernels of one token whose sequence has `length` tokens with it; the buffer `step` says which. The
-// layers' kernels of one kind run one after the other, so that each finds its weights where a real step does:
-// not in the cache. Overwrites the values, the newest position of the slot's cache, and `step`.
-Result<std::vector<KernelTime>> time_programs(Context& context, const BatchProgram& batch,
-                                              const DecodeProgram* decode, std::uint64_t length);
+// What one of the fused kernels of single tokens computes: "decode: norm, q, k, v".
+std::string fused_title(std::string_view label);
+
+// One row for each kernel of each kind of op, in the order in which they run; layers that run alike share it.
+std::vector<VariantRow> variant_rows(const Features& features, const std::vector<Piece>& pieces);
+
+// Kernels of one kind run one after the other, so that each finds its weights where a real step does: not in
+// the cache. `length` is that of the sequence whose token the buffer `step` describes. Overwrites whatever
+// the kernels write.
+Result<std::vector<KernelTime>> time_pieces(Device& device, const std::vector<Piece>& pieces,
+                                            std::uint64_t length);
 
 }  // namespace doppler::gpu
