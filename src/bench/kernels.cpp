@@ -69,24 +69,30 @@ Json to_json(const KernelTable& table) {
 }
 
 std::string to_text(const KernelTable& table) {
-  std::string out = fmt::format(
-      "{}\n{} adapter {}\n\n{:<36}{:<22}{:>6} {:>9} {:>9} {:>7} {:>9} {:>8} {:>9}\n", table.model,
-      table.device.kind, table.device.describe(), fmt::format("a token at {}, by kernel", table.depth), "",
-      "calls", "us a call", "ms", "time", "MB", "GB/s", "of limit");
+  const std::string title = fmt::format("a token at {}, by kernel", table.depth);
+  std::size_t op = title.size(), file = 0;
+  for (const KernelTime& row : table.rows) {
+    op = std::max(op, row.what.size());
+    file = std::max(file, row.kernel.size());
+  }
+  std::string out =
+      fmt::format("{}\n{} adapter {}\n\n", table.model, table.device.kind, table.device.describe());
+  out += fmt::format("{:{}}  {:{}} {:>6} {:>9} {:>9} {:>7} {:>9} {:>8} {:>9}\n", title, op, "", file, "calls",
+                     "us a call", "ms", "time", "MB", "GB/s", "of limit");
   for (const KernelTime& row : table.rows) {
     const double calls = static_cast<double>(std::max<std::uint64_t>(row.calls, 1));
-    out += fmt::format("{:<36}{:<22}{:>6} {:>9.2f} {:>9.4f} {:>6.1f}%", row.what, row.kernel, row.calls,
-                       row.seconds / calls * 1e6, row.seconds * 1e3,
+    out += fmt::format("{:{}}  {:{}} {:>6} {:>9.2f} {:>9.4f} {:>6.1f}%", row.what, op, row.kernel, file,
+                       row.calls, row.seconds / calls * 1e6, row.seconds * 1e3,
                        100 * share_of(row.seconds, table.seconds()));
     if (row.bytes > 0)
       out += fmt::format(" {:>9.2f} {:>8.1f} {:>8.1f}%", static_cast<double>(row.bytes) / 1e6,
                          bandwidth_of(row) / 1e9, 100 * share_of(bandwidth_of(row), table.read_bandwidth));
     out += '\n';
   }
-  out += fmt::format("{:<36}{:<22}{:>6} {:>9} {:>9.4f}; {:.1f} tok/s if nothing came between\n", "together",
-                     "", "", "", table.seconds() * 1e3, share_of(1, table.seconds()));
-  out += fmt::format("the limit: the device reads {:.1f} GB/s of its memory\n", table.read_bandwidth / 1e9);
-  return out;
+  out += fmt::format("together {:.4f} ms: {:.1f} tok/s if nothing came between\n", table.seconds() * 1e3,
+                     share_of(1, table.seconds()));
+  return out +
+         fmt::format("the limit: the device reads its memory at {:.1f} GB/s\n", table.read_bandwidth / 1e9);
 }
 
 }  // namespace doppler

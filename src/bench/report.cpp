@@ -42,7 +42,7 @@ std::string counters_text(const DecodeResult& d) {
   };
   const DeviceCounters& c = *d.counters;
   std::string out = fmt::format(
-      "{:<34}{:>10}  a token: {:.3f} submits, {:.1f} dispatches, {:.3f} read-backs of {:.1f} B, {:.1f} B "
+      "{:<34}{:>10}  a token: {:.3f} submits, {:.1f} dispatches, {:.3f} read-backs ({:.1f} B), {:.1f} B "
       "written\n",
       "", "", per_token(c.submits), per_token(c.dispatches), per_token(c.read_backs),
       per_token(c.read_back_bytes), per_token(c.written_bytes));
