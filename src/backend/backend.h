@@ -43,6 +43,9 @@ struct GpuOptions {
   bool software = true;             // may run on a software adapter where there is no real one
   bool checked = false;             // kernels check every access against their buffers
   bool poison = false;              // buffers begin as NaN
+  bool no_subgroups = false;        // as if the adapter lacked them
+  std::uint64_t most_shard_bytes =
+      UINT64_MAX;  // of one buffer of weights, for tests: the adapter's limit is kept
 };
 
 struct BackendOptions {

@@ -2,6 +2,7 @@
 // long as the model is loaded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <vector>
@@ -63,7 +64,7 @@ struct Context {
         plan(std::move(made)),
         weights(w),
         options(o),
-        most_binding_bytes(device->limits().binding_bytes) {
+        most_binding_bytes(std::min(o.gpu.most_shard_bytes, device->limits().binding_bytes)) {
     layout.tokens = o.max_step_tokens;
   }
 

@@ -28,7 +28,8 @@ class GpuBackend final : public Backend {
     DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open({.adapter = options.gpu.adapter,
                                                                  .software = options.gpu.software,
                                                                  .checked = options.gpu.checked,
-                                                                 .poison = options.gpu.poison}));
+                                                                 .poison = options.gpu.poison,
+                                                                 .no_subgroups = options.gpu.no_subgroups}));
     DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
     BackendOptions chosen = options;
