@@ -36,7 +36,7 @@ class Program {
     posix_spawn_file_actions_addopen(&actions, 0, (dir_ / "in").c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, (dir_ / "out").c_str(), O_WRONLY | O_CREAT, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, (dir_ / "err").c_str(), O_WRONLY | O_CREAT, 0600);
-    std::string program = DOPPLER_BINARY;
+    std::string program = program_path();
     arguments.insert(arguments.begin(), program);
     if (file_limit != 0) {
       // ulimit -f counts 1024-byte blocks in bash; the signal it sends is ignored, so that writing fails

@@ -78,6 +78,8 @@ struct Context {
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
   Result<std::vector<PlacedMatrix>> place(const Op& op);
   Result<Buffer> norm_weight(WeightId id, double offset);
+  // Two norms' weights one behind the other; kNoWeight: the first alone.
+  Result<Buffer> norm_pair(WeightId first, WeightId second, double offset);
   std::uint64_t bytes() const { return device->allocated_bytes(); }
 };
 

@@ -7,6 +7,7 @@
 
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
+#include "backend/gpu/decode_program.h"
 #include "backend/gpu/tap_copy.h"
 #include "base/text.h"
 #include "plan/fuse.h"
@@ -58,10 +59,13 @@ class GpuBackend final : public Backend {
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
     }
+    if (flying_)
+      return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
     logits_.resize(wanted_.size() * plan().vocab_size);
     DOPPLER_TRY(write_step(input));
     input_ = &input;
     tap_ = tap;
+    if (decode_ && input.size() == 1 && wanted_.size() == 1 && tap == nullptr) return single_step();
     DOPPLER_TRY(run(0, batch_->first_wanted_op(), 0));
     for (std::size_t done = 0; done < wanted_.size();) {
       const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
@@ -74,7 +78,113 @@ class GpuBackend final : public Backend {
     return std::span<const float>(logits_);
   }
 
+  bool can_continue(const GenerateOptions& sampling) const override {
+    return decode_ && sampling.temperature == 0 && sampling.repeat_penalty == 1 &&
+           sampling.presence_penalty == 0 && sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
+  }
+
+  Status continue_sequence(const Continuation& continuation) override {
+    if (flying_) return fail(ErrorCode::kUsage, "A sequence is being continued already.");
+    if (!can_continue(*continuation.sampling))
+      return fail(ErrorCode::kUnsupported, "The gpu backend does not sample with these options by itself.");
+    StepInput input;
+    input.add(continuation.id, 0, continuation.slot, true);
+    if (continuation.slot < lengths_.size())
+      input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    DOPPLER_TRY(decode_->prepare_greedy(context_, continuation.pad_id));
+    wanted_.clear();
+    DOPPLER_TRY(write_step(input));
+    const std::uint64_t length = lengths_[continuation.slot];
+    flying_.emplace(Flying{.slot = continuation.slot,
+                           .begin = length,
+                           .left = std::min(continuation.most, options().context - length)});
+    return {};
+  }
+
+  Result<std::span<const TokenId>> next_tokens() override {
+    if (!flying_) return fail(ErrorCode::kUsage, "No sequence is being continued.");
+    // One submission runs while the results of the one before are looked at.
+    while (flying_->flights.size() < 2 && flying_->left > 0) DOPPLER_TRY(submit_tokens());
+    tokens_.clear();
+    if (flying_->flights.empty()) return std::span<const TokenId>();
+    const Flight flight = flying_->flights.front();
+    flying_->flights.erase(flying_->flights.begin());
+    tokens_.resize(flight.tokens);
+    DOPPLER_TRY(context_.device->read(
+        flight.back, flight.tokens * 4, flight.submission,
+        [&](std::span<const std::byte> bytes) { std::memcpy(tokens_.data(), bytes.data(), bytes.size()); }));
+    spare_.push_back(flight.back);
+    flying_->given += flight.tokens;
+    return std::span<const TokenId>(tokens_);
+  }
+
+  Status stop_sequence(std::uint64_t length) override {
+    if (!flying_) return fail(ErrorCode::kUsage, "No sequence is being continued.");
+    const Flying flying = std::move(*flying_);
+    flying_.reset();
+    Status waited;
+    for (const Flight& flight : flying.flights) {
+      if (Status status = context_.device->wait(flight.submission); !status) waited = std::move(status);
+      spare_.push_back(flight.back);
+    }
+    if (length < flying.begin || length > flying.begin + flying.given) {
+      return fail(ErrorCode::kUsage, "The slot {} cannot keep {} tokens; it has {} to {}.", flying.slot,
+                  length, flying.begin, flying.begin + flying.given);
+    }
+    lengths_[flying.slot] = length;
+    return waited;
+  }
+
  private:
+  // Tokens that are being computed, in one submission.
+  struct Flight {
+    std::uint64_t submission = 0;
+    std::uint32_t tokens = 0;
+    Buffer back;
+  };
+  struct Flying {
+    std::uint32_t slot = 0;
+    std::uint64_t begin = 0;  // length of the cache before
+    std::uint64_t left = 0;   // tokens that are not submitted yet
+    std::uint64_t submitted = 0, given = 0;
+    std::vector<Flight> flights;
+  };
+
+  Status submit_tokens() {
+    const auto at = static_cast<std::uint32_t>(flying_->submitted % DecodeProgram::kRing);
+    const auto tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        {std::max(1u, options().gpu.submit_tokens), flying_->left, DecodeProgram::kRing - at}));
+    Flight flight{.submission = 0, .tokens = tokens, .back = {}};
+    if (spare_.empty()) {
+      DOPPLER_ASSIGN(flight.back, context_.device->make_read_back("tokens", DecodeProgram::kRing * 4));
+    } else {
+      flight.back = spare_.back();
+      spare_.pop_back();
+    }
+    Recorder recorder(*context_.device);
+    for (std::uint32_t i = 0; i < tokens; ++i) decode_->record_greedy(recorder);
+    recorder.copy(decode_->ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
+    DOPPLER_ASSIGN(flight.submission, recorder.submit());
+    flying_->submitted += tokens;
+    flying_->left -= tokens;
+    flying_->flights.push_back(std::move(flight));
+    return {};
+  }
+
+  Result<std::span<const float>> single_step() {
+    Recorder recorder(*context_.device);
+    decode_->record_logits(recorder);
+    const std::uint64_t bytes = std::uint64_t{plan().vocab_size} * 4;
+    recorder.copy(decode_->logits(), 0, logits_back_, 0, bytes);
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+    DOPPLER_TRY(context_.device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
+      std::memcpy(logits_.data(), from.data(), from.size());
+    }));
+    ++lengths_[static_cast<std::size_t>(input_->slots[0])];
+    return std::span<const float>(logits_);
+  }
+
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
         taps_(*context_.device),
@@ -108,6 +218,15 @@ class GpuBackend final : public Backend {
         std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1,
         context_.options.max_step_tokens);
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
+    auto decode = DecodeProgram::create(context_);
+    if (decode) {
+      decode_ = std::move(*decode);
+    } else if (decode.error().code == ErrorCode::kUnsupported) {
+      why_no_decode_ = decode.error().message;
+      if (getenv("DBG")) fprintf(stderr, "no decode: %s\n", why_no_decode_.c_str());
+    } else {
+      return std::unexpected(std::move(decode).error());
+    }
     for (const auto& [ids, matrix] : context_.matrices) {
       weight_bytes_ += matrix.bytes;
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
@@ -127,7 +246,7 @@ class GpuBackend final : public Backend {
     longest_ =
         1 + static_cast<std::uint32_t>(*std::max_element(input.positions.begin(), input.positions.end()));
     const std::uint32_t header[] = {static_cast<std::uint32_t>(input.size()),
-                                    static_cast<std::uint32_t>(wanted_.size()), longest_};
+                                    static_cast<std::uint32_t>(wanted_.size()), longest_, 0};
     DOPPLER_TRY(write_words(0, header));
     DOPPLER_TRY(write_words(context_.layout.ids(), as_words(input.ids)));
     DOPPLER_TRY(write_words(context_.layout.positions(), as_words(input.positions)));
@@ -208,6 +327,11 @@ class GpuBackend final : public Backend {
   Context context_;
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
+  std::optional<DecodeProgram> decode_;
+  std::string why_no_decode_;
+  std::optional<Flying> flying_;
+  std::vector<Buffer> spare_;  // read-back buffers
+  std::vector<TokenId> tokens_;
   Buffer logits_back_;
   std::vector<float> logits_;
   std::vector<std::uint64_t> lengths_;
