@@ -44,6 +44,7 @@ struct GpuOptions {
   bool checked = false;             // kernels check every access against their buffers
   bool poison = false;              // buffers begin as NaN
   bool no_subgroups = false;        // as if the adapter lacked them
+  bool self_check = true;           // kernels are compared with the CPU before their first use on an adapter
   std::uint64_t most_shard_bytes =
       UINT64_MAX;  // of one buffer of weights, for tests: the adapter's limit is kept
 };

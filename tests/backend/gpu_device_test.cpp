@@ -226,6 +226,7 @@ class Recording : public ::testing::Test {
     EXPECT_EQ(device_->counters.dispatches, before_.dispatches);
     EXPECT_EQ(words_of(*device_, a_), std::vector<std::uint32_t>(64, 1));
     EXPECT_EQ(words_of(*device_, b_), std::vector<std::uint32_t>(64, 2));
+    before_ = device_->counters;
   }
   std::shared_ptr<Device> device_;
   Buffer a_, b_;

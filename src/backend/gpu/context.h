@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/gpu/device.h"
 #include "backend/gpu/kernel.h"
+#include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
 #include "base/thread_pool.h"
 #include "plan/plan.h"
@@ -45,6 +47,7 @@ struct PlacedMatrix {
 struct Context {
   std::shared_ptr<Device> device;
   KernelCache kernels;
+  std::optional<SelfCheck> self_check;  // of all kernels; none if it is not wanted
   ThreadPool pool;
   Plan plan;
   const Weights& weights;
@@ -57,6 +60,8 @@ struct Context {
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::pair<WeightId, double>, Buffer> vectors;  // norm weights with their offsets
 
+  Context(const Context&) = delete;  // the kernels know where it lives
+  Context& operator=(const Context&) = delete;
   Context(std::shared_ptr<Device> opened, Plan made, const Weights& w, const BackendOptions& o)
       : device(std::move(opened)),
         kernels(*device),
@@ -66,6 +71,10 @@ struct Context {
         options(o),
         most_binding_bytes(std::min(o.gpu.most_shard_bytes, device->limits().binding_bytes)) {
     layout.tokens = o.max_step_tokens;
+    if (!o.gpu.self_check) return;
+    self_check.emplace(*device, self_check_folder());
+    kernels.make_with(
+        [this](std::string_view file, const ShaderValues& values) { return self_check->make(file, values); });
   }
 
   // Rows of the rope table's first part.

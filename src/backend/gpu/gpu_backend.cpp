@@ -223,7 +223,6 @@ class GpuBackend final : public Backend {
       decode_ = std::move(*decode);
     } else if (decode.error().code == ErrorCode::kUnsupported) {
       why_no_decode_ = decode.error().message;
-      if (getenv("DBG")) fprintf(stderr, "no decode: %s\n", why_no_decode_.c_str());
     } else {
       return std::unexpected(std::move(decode).error());
     }
@@ -232,6 +231,7 @@ class GpuBackend final : public Backend {
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
     }
     DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    if (context_.self_check) context_.self_check->remember();
     return {};
   }
 
