@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "backend/gpu/device.h"
+#include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/kernel.h"
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
@@ -44,6 +45,12 @@ struct PlacedMatrix {
   Buffer bias;                  // one float per row; none if no weight has one
 };
 
+// A shape that was measured to be the fastest.
+struct TunedShape {
+  GemvShape shape;
+  std::uint32_t head_groups = 0;
+};
+
 struct Context {
   std::shared_ptr<Device> device;
   KernelCache kernels;
@@ -58,6 +65,7 @@ struct Context {
   std::vector<KvBuffers> kv;
   std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
+  std::map<std::string, TunedShape> tuned;                // by GemvSite::key()
   std::map<std::pair<WeightId, double>, Buffer> vectors;  // norm weights with their offsets
 
   Context(const Context&) = delete;  // the kernels know where it lives
