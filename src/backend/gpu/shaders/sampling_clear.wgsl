@@ -1,0 +1,8 @@
+// Forgets how often tokens were seen and which have biases.
+@group(0) @binding(0) var<storage, read_write> marks : array<vec2u>;
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let end = min((group.x + 1u) * ${CHUNK}u, ${VOCAB}u);
+  for (var i = group.x * ${CHUNK}u + t; i < end; i += ${THREADS}u) { marks[i] = vec2u(0u); }
+}
