@@ -190,6 +190,7 @@ class GpuSampling : public ::testing::Test {
       ++cases_;
       if (ids[i] != expected.value_or(kNone)) {
         ++differing_;
+        if (getenv("SHOW")) fmt::print("{}\n", describe(options, vocab));
         const double share = uniform(options.seed, draw + i);
         ASSERT_TRUE(options.temperature > 0 && expected.has_value() &&
                     Definition(options, rows[i], history, pad).may_draw(ids[i], share, kTolerance))

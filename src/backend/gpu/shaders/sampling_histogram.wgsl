@@ -52,6 +52,9 @@ fn workgroup_largest(value : vec2u, t : u32) -> vec2u {
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  for (var i = t; i < ${HISTOGRAM_WORDS}u; i += ${THREADS}u) { atomicStore(&local[i], 0u); }
+  if (t == 0u) { atomicStore(&any_bad, 0u); }
+  workgroupBarrier();
   var largest = vec2u(0u);
   var smallest = vec2u(0xffffffffu);
   if (t < ${GROUPS}u) {

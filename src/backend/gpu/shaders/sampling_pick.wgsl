@@ -21,6 +21,8 @@ var<workgroup> any_bad : atomic<u32>;
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(local_invocation_index) t : u32) {
+  if (t == 0u) { atomicStore(&any_bad, 0u); }
+  workgroupBarrier();
   var largest = vec2u(0u);
   var id = 0xffffffffu;
   if (t < ${GROUPS}u) {

@@ -50,6 +50,8 @@ var<workgroup> any_bad : atomic<u32>;
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  if (t == 0u) { atomicStore(&any_bad, 0u); }
+  workgroupBarrier();
   for (var i = group.x * ${THREADS}u + t; i < ${HISTOGRAM_WORDS}u; i += ${GROUPS * THREADS}u) { histogram[i] = 0u; }
   var largest = vec2u(0u);
   var id = 0u;
