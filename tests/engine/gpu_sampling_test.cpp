@@ -190,7 +190,6 @@ class GpuSampling : public ::testing::Test {
       ++cases_;
       if (ids[i] != expected.value_or(kNone)) {
         ++differing_;
-        if (getenv("SHOW")) fmt::print("{}\n", describe(options, vocab));
         const double share = uniform(options.seed, draw + i);
         ASSERT_TRUE(options.temperature > 0 && expected.has_value() &&
                     Definition(options, rows[i], history, pad).may_draw(ids[i], share, kTolerance))
@@ -278,8 +277,8 @@ class Maker {
 
 TEST_F(GpuSampling, ChoosesAsTheSamplerDoesInRandomCases) {
   Maker maker(1);
-  for (const std::uint32_t vocab : {1u, 7u, 300u, 1000u}) {
-    for (int setting = 0; setting < 100; ++setting) {
+  for (const std::uint32_t vocab : {1u, 7u, 1000u}) {
+    for (int setting = vocab == 1 ? 220 : 0; setting < 240; ++setting) {
       const GenerateOptions options = maker.options(vocab);
       std::vector<Logits> rows;
       for (int row = 0; row < 8; ++row) rows.push_back(maker.logits(vocab));
@@ -295,7 +294,7 @@ TEST_F(GpuSampling, ChoosesAsTheSamplerDoesInRandomCases) {
 TEST_F(GpuSampling, ReadsLargeVocabularies) {
   Maker maker(2);
   for (const std::uint32_t vocab : {32000u, 262144u}) {
-    for (int setting = 0; setting < 8; ++setting) {
+    for (int setting = 0; setting < (vocab < 100000 ? 6 : 4); ++setting) {
       compare(maker.options(vocab), {maker.logits(vocab), maker.logits(vocab)}, maker.history(vocab),
               maker.below(1000));
       if (HasFatalFailure()) return;
@@ -338,14 +337,14 @@ TEST_F(GpuSampling, RemembersWhatItChose) {
   Maker maker(4);
   for (const std::uint32_t window : {0u, 1u, 10u, 40u, 64u, 100u, 4000000000u}) {
     for (const double temperature : {0.0, 1.0}) {
-      const Logits logits = maker.logits(300);
+      const Logits logits = maker.logits(1000);
       GenerateOptions options{.temperature = temperature,
                               .repeat_penalty = 1.2,
                               .presence_penalty = 0.25,
                               .frequency_penalty = 0.75,
                               .penalty_window = window,
                               .seed = 9};
-      compare(options, std::vector<Logits>(64, logits), maker.history(300));
+      compare(options, std::vector<Logits>(64, logits), maker.history(1000));
       if (HasFatalFailure()) return;
     }
   }
@@ -367,7 +366,7 @@ TEST_F(GpuSampling, RoundsScoresAsDoubles) {
                             .frequency_penalty = 0.1 * static_cast<double>(random() % 10)};
     // All tokens' scores are near each other on purpose: the seen ones' are what the unseen ones' logits are,
     // but for the last bits.
-    Logits logits(300);
+    Logits logits(1000);
     std::vector<TokenId> history;
     for (std::size_t id = 0; id < logits.size(); ++id) {
       const double score = id % 2 == 0 ? -0.5 : 10 + static_cast<double>(random() % 3);
@@ -378,7 +377,7 @@ TEST_F(GpuSampling, RoundsScoresAsDoubles) {
       logits[id] =
           static_cast<float>(before > 0 ? before * options.repeat_penalty : before / options.repeat_penalty);
     }
-    for (int b = 0; b < 5; ++b) options.logit_bias[static_cast<TokenId>(random() % 300)] = 1e-16;
+    for (int b = 0; b < 5; ++b) options.logit_bias[static_cast<TokenId>(random() % 1000)] = 1e-16;
     compare(options, {logits}, history);
     if (HasFatalFailure()) return;
   }

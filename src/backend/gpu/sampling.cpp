@@ -49,9 +49,10 @@ Result<Sampling> Sampling::create(Device& device, KernelCache& kernels, std::uin
   sampling.vocab_ = vocab;
   sampling.logits_ = logits;
   sampling.chosen_ = chosen;
-  sampling.groups_ = std::min((vocab + kThreads - 1) / kThreads, kMostGroups);
-  const std::uint32_t per_round = sampling.groups_ * kThreads;
-  sampling.chunk_ = (vocab + per_round - 1) / per_round * kThreads;
+  constexpr std::uint32_t kLoad = kThreads * 4;  // a vector for each thread
+  sampling.groups_ = std::min((vocab + kLoad - 1) / kLoad, kMostGroups);
+  const std::uint32_t rounds = (vocab + sampling.groups_ * kLoad - 1) / (sampling.groups_ * kLoad);
+  sampling.chunk_ = rounds * kLoad;
   DOPPLER_TRY(sampling.make_kernels(kernels));
   DOPPLER_TRY(sampling.make_buffers());
   DOPPLER_TRY(sampling.bind());
@@ -111,7 +112,7 @@ Status Sampling::make_buffers() {
 
 Status Sampling::bind() {
   const Bound every[] = {
-      {"logits", logits_, 0, std::uint64_t{vocab_} * 4},
+      {"logits", logits_, 0, (std::uint64_t{vocab_} + 3) / 4 * 16},  // buffers are whole vectors
       {"chosen", chosen_},
       {"parameters", parameters_},
       {"state", state_},

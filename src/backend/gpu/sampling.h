@@ -44,7 +44,6 @@ class Sampling {
   std::uint32_t dispatches() const { return greedy_ ? 2 : 4; }
 
  private:
- public:
   enum Kernels { kClear, kCount, kScan, kPick, kHistogram, kCollect, kDraw, kKernels };
   explicit Sampling(Device& device) : device_(&device) {}
   Status make_kernels(KernelCache& kernels);

@@ -19,6 +19,7 @@ var<workgroup> part_count : array<atomic<u32>, ${PARTS}>;
 var<workgroup> least_keys : array<vec2u, ${THREADS}>;
 var<workgroup> most_keys : array<vec2u, ${THREADS}>;
 var<workgroup> few : array<vec4u, ${FEW}>;
+var<workgroup> few_weights : array<vec2u, ${FEW}>;
 var<workgroup> few_count : atomic<u32>;
 // Of the place that is looked for: what may hold it, what lies before that, and at last what was found.
 var<workgroup> range_low : vec2u;
@@ -129,7 +130,10 @@ fn narrow(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
 fn finish(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
   for (var i = t; i < n; i += ${THREADS}u) {
     let candidate = candidates[i];
-    if (takes_part(candidate, s)) { few[atomicAdd(&few_count, 1u)] = candidate; }
+    if (!takes_part(candidate, s)) { continue; }
+    let at = atomicAdd(&few_count, 1u);
+    few[at] = candidate;
+    few_weights[at] = weight_of(candidate.w);
   }
   workgroupBarrier();
   let count = atomicLoad(&few_count);
@@ -140,11 +144,11 @@ fn finish(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
     for (var j = 0u; j < count; j += 1u) {
       let other = few[j];
       if (less64(other.xy, own.xy) || (equal64(other.xy, own.xy) && id_of(other) <= id_of(own))) {
-        mass = add64(mass, weight_of(other.w));
+        mass = add64(mass, few_weights[j]);
         tokens += 1u;
       }
     }
-    let here = select(!less64(mass, goal) && less64(sub64(mass, weight_of(own.w)), goal), tokens == goal.y, by_count);
+    let here = select(!less64(mass, goal) && less64(sub64(mass, few_weights[t]), goal), tokens == goal.y, by_count);
     if (here) {
       place_mass = mass;
       place_id = id_of(own);
@@ -153,17 +157,17 @@ fn finish(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
   workgroupBarrier();
 }
 
-// Finds the place of found[slot]'s bucket at which the mass, or the number of tokens, reaches the goal.
-fn reach_goal(slot : u32, goal : vec2u, by_count : bool, t : u32) {
-  let n = workgroupUniformLoad(&listed);
-  var s = Stage(found[slot].bucket, false, vec2u(0u), vec2u(0u), vec2u(0xffffffffu));
+// Finds the place in found[0]'s bucket at which the mass, or the number of tokens, reaches the goal.
+fn reach_goal(n : u32, goal : vec2u, by_count : bool, t : u32) {
+  var s = Stage(found[0].bucket, false, vec2u(0u), vec2u(0u), vec2u(0xffffffffu));
   if (t == 0u) {
-    before_mass = found[slot].mass;
-    before_count = found[slot].count;
+    before_mass = found[0].mass;
+    before_count = found[0].count;
   }
-  measure(s, n, t);
-  // Each turn takes 8 bits of the range's width away, or goes on from scores to ids: 8 turns for those, 3 more.
-  for (var turn = 0u; turn < 12u; turn += 1u) {
+  // Each turn takes 8 bits of the range's width away, of 64 bits of scores and 22 of ids, or goes on from
+  // those to these.
+  for (var turn = 0u; turn < 13u; turn += 1u) {
+    measure(s, n, t);
     if (workgroupUniformLoad(&inside) <= ${FEW}u) { break; }
     if (zero64(workgroupUniformLoad(&width))) {
       s.by_id = true;
@@ -175,7 +179,6 @@ fn reach_goal(slot : u32, goal : vec2u, by_count : bool, t : u32) {
       s.low = range_low;
       s.high = range_high;
     }
-    measure(s, n, t);
   }
   finish(s, n, goal, by_count, t);
 }
@@ -187,25 +190,26 @@ fn main(@builtin(local_invocation_index) t : u32) {
     listed = select(0u, state[kCandidates], state[kDraws] != 0u);
     all_tokens = count_sums[${THREADS - 1}];
     place_id = 0xffffffffu;
+    place_mass = mass_sums[${THREADS - 1}];
   }
-  var whole = mass_sums[${THREADS - 1}];
-  workgroupBarrier();
-  if (parameters.top_k != 0u && workgroupUniformLoad(&all_tokens) > parameters.top_k) {
-    find_count(parameters.top_k, 0u, t);
+  let n = workgroupUniformLoad(&listed);
+  let bounded = parameters.top_k != 0u && workgroupUniformLoad(&all_tokens) > parameters.top_k;
+  let share = vec2u(state[kShareHigh], state[kShareLow]);
+  // The k-th token, top-p's last and the drawn one; each leaves the mass that the next is a part of. One loop,
+  // because compilers write out each call.
+  for (var i = 0u; i < 3u; i += 1u) {
+    if ((i == 0u && !bounded) || (i == 1u && parameters.has_top_p == 0u)) { continue; }
+    let whole = place_mass;
+    var goal = vec2u(0u, parameters.top_k);
+    if (i == 0u) {
+      find_count(parameters.top_k, 0u, t);
+    } else {
+      goal = enough_of(whole);
+      if (i == 2u) { goal = goal_of(share, kept_of(whole)); }
+      find_mass(goal, 0u, t);
+    }
     workgroupBarrier();
-    reach_goal(0u, vec2u(0u, parameters.top_k), true, t);
-    whole = place_mass;
+    reach_goal(n, goal, i == 0u, t);
   }
-  if (parameters.has_top_p != 0u) {
-    let goal = enough_of(whole);
-    find_mass(goal, 1u, t);
-    workgroupBarrier();
-    reach_goal(1u, goal, false, t);
-    whole = place_mass;
-  }
-  let goal = goal_of(vec2u(state[kShareHigh], state[kShareLow]), kept_of(whole));
-  find_mass(goal, 2u, t);
-  workgroupBarrier();
-  reach_goal(2u, goal, false, t);
   if (t == 0u) { accept(select(0xffffffffu, place_id, state[kDraws] != 0u)); }
 }

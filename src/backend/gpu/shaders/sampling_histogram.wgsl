@@ -8,7 +8,7 @@ struct Partial {
   id : u32,
   bad : u32,
 }
-@group(0) @binding(0) var<storage, read> logits : array<u32>;
+@group(0) @binding(0) var<storage, read> logits : array<vec4u>;
 @group(0) @binding(1) var<storage, read> parameters : Parameters;
 @group(0) @binding(2) var<storage, read> marks : array<vec2u>;
 @group(0) @binding(3) var<storage, read> keys : array<vec2u>;
@@ -73,17 +73,21 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (not_above(cut, span)) { span = cut; }
   let unit = unit_of(span);
   let end = select(0u, min((group.x + 1u) * ${CHUNK}u, ${VOCAB}u), draws);
-  for (var i = group.x * ${CHUNK}u + t; i < end; i += ${THREADS}u) {
-    let key = score_key(i);
-    if (zero64(key)) { continue; }
-    let distance = distance_of(top, key);
-    if (!not_above(distance, cut)) { continue; }
-    let bucket = bucket_of(distance, unit);
-    let weight = weight_of(halvings(distance, rate));
-    add_local(bucket, bucket + ${BUCKETS}u, weight);
-    if (parameters.top_k != 0u) { atomicAdd(&local[bucket + ${2 * BUCKETS}u], 1u); }
-    if (parameters.has_keep != 0u && not_above(distance, keep)) {
-      add_local(${3 * BUCKETS}u, ${3 * BUCKETS + 1}u, weight);
+  for (var first = group.x * ${CHUNK}u + 4u * t; first < end; first += ${4 * THREADS}u) {
+    var four = logits[first / 4u];
+    for (var i = first; i < min(first + 4u, end); i += 1u) {
+      let key = score_key(i, four.x);
+      four = four.yzwx;
+      if (zero64(key)) { continue; }
+      let distance = distance_of(top, key);
+      if (!not_above(distance, cut)) { continue; }
+      let bucket = bucket_of(distance, unit);
+      let weight = weight_of(halvings(distance, rate));
+      add_local(bucket, bucket + ${BUCKETS}u, weight);
+      if (parameters.top_k != 0u) { atomicAdd(&local[bucket + ${2 * BUCKETS}u], 1u); }
+      if (parameters.has_keep != 0u && not_above(distance, keep)) {
+        add_local(${3 * BUCKETS}u, ${3 * BUCKETS + 1}u, weight);
+      }
     }
   }
   workgroupBarrier();

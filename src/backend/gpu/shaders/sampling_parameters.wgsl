@@ -29,6 +29,7 @@ const kLargestLow = 6u;
 const kUnit = 7u;         // a bucket spans 2^unit
 const kShareHigh = 8u;    // the draw, in units of 2^-64
 const kShareLow = 9u;
+const kStateWords = 16u;
 // The buffer `histogram`: of each bucket the low and high word of its tokens' mass and their number; then the
 // mass of those within `keep`.
 #define BUCKETS 1024

@@ -8,7 +8,7 @@ struct Partial {
   id : u32,   // of the largest
   bad : u32,  // a logit is NaN or +Inf
 }
-@group(0) @binding(0) var<storage, read> logits : array<u32>;
+@group(0) @binding(0) var<storage, read> logits : array<vec4u>;
 @group(0) @binding(1) var<storage, read> parameters : Parameters;
 @group(0) @binding(2) var<storage, read> marks : array<vec2u>;
 @group(0) @binding(3) var<storage, read> biases : array<vec2u>;
@@ -58,22 +58,26 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var smallest = vec2u(0xffffffffu);
   var bad = false;
   let end = min((group.x + 1u) * ${CHUNK}u, ${VOCAB}u);
-  for (var i = group.x * ${CHUNK}u + t; i < end; i += ${THREADS}u) {
-    let bits = logits[i];
-    bad = bad || bits == 0x7f800000u || (bits & 0x7fffffffu) > 0x7f800000u;
-    var key = plain_key(bits);
-    if (parameters.adjusts != 0u) {
-      let mark = marks[i];
-      if (any(mark != vec2u(0u))) {
-        key = adjusted_key(bits, mark);
-        keys[i] = key;
+  for (var first = group.x * ${CHUNK}u + 4u * t; first < end; first += ${4 * THREADS}u) {
+    var four = logits[first / 4u];
+    for (var i = first; i < min(first + 4u, end); i += 1u) {
+      let bits = four.x;
+      four = four.yzwx;
+      bad = bad || bits == 0x7f800000u || (bits & 0x7fffffffu) > 0x7f800000u;
+      var key = plain_key(bits);
+      if (parameters.adjusts != 0u) {
+        let mark = marks[i];
+        if (any(mark != vec2u(0u))) {
+          key = adjusted_key(bits, mark);
+          keys[i] = key;
+        }
       }
+      if (less64(largest, key)) {
+        largest = key;
+        id = i;
+      }
+      if (!zero64(key)) { smallest = min64(smallest, key); }
     }
-    if (less64(largest, key)) {
-      largest = key;
-      id = i;
-    }
-    if (!zero64(key)) { smallest = min64(smallest, key); }
   }
   if (bad) { atomicOr(&any_bad, 1u); }
   largest_keys[t] = largest;
