@@ -43,7 +43,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   workgroupBarrier();
 
   let largest = vec2u(carried[kLargestHigh], carried[kLargestLow]);
-  let unit = bitcast<i32>(carried[kUnit]);
+  let ruler = Ruler(bitcast<i32>(carried[kExponent]), carried[kFactor]);
   let top = unpack(double_of_key(largest));
   let cut = unpack(parameters.cut);
   let rate = unpack(parameters.rate);
@@ -56,7 +56,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       if (zero64(key)) { continue; }
       let distance = distance_of(top, key);
       if (!not_above(distance, cut)) { continue; }
-      let b = bucket_of(distance, unit);
+      let b = bucket_of(distance, ruler);
       if ((bounded && b == found[0].bucket) ||
           (parameters.has_top_p != 0u && b >= found[1].bucket && b <= found[2].bucket) ||
           (b >= found[3].bucket && b <= found[4].bucket)) {

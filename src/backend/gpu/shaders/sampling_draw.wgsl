@@ -42,6 +42,28 @@ fn rank_of(candidate : vec4u, by_id : bool) -> vec2u {
   return select(candidate.xy, vec2u(0u, id_of(candidate)), by_id);
 }
 
+// Four candidates a turn, for the time is spent waiting for them; those beyond the last lie in the bucket that
+// holds nothing.
+const kNobody = vec4u(0xffffffffu);
+struct Four {
+  a : vec4u,
+  b : vec4u,
+  c : vec4u,
+  d : vec4u,
+}
+fn load_four(i : u32, n : u32) -> Four {
+  let last = n - 1u;
+  var four = Four(candidates[i], candidates[min(i + ${THREADS}u, last)], candidates[min(i + ${2 * THREADS}u, last)],
+                  candidates[min(i + ${3 * THREADS}u, last)]);
+  if (i + ${THREADS}u > last) { four.b = kNobody; }
+  if (i + ${2 * THREADS}u > last) { four.c = kNobody; }
+  if (i + ${3 * THREADS}u > last) { four.d = kNobody; }
+  return four;
+}
+fn rotated(four : Four) -> Four {
+  return Four(four.b, four.c, four.d, four.a);
+}
+
 struct Stage {
   bucket : u32,
   by_id : bool,    // all that are left have the score `equal`
@@ -61,13 +83,17 @@ fn measure(s : Stage, n : u32, t : u32) {
   var least = vec2u(0xffffffffu);
   var most = vec2u(0u);
   var count = 0u;
-  for (var i = t; i < n; i += ${THREADS}u) {
-    let candidate = candidates[i];
-    if (!takes_part(candidate, s)) { continue; }
-    let rank = rank_of(candidate, s.by_id);
-    least = min64(least, rank);
-    most = max64(most, rank);
-    count += 1u;
+  for (var i = t; i < n; i += ${4 * THREADS}u) {
+    var four = load_four(i, n);
+    for (var k = 0u; k < 4u; k += 1u) {
+      let candidate = four.a;
+      four = rotated(four);
+      if (!takes_part(candidate, s)) { continue; }
+      let rank = rank_of(candidate, s.by_id);
+      least = min64(least, rank);
+      most = max64(most, rank);
+      count += 1u;
+    }
   }
   workgroupBarrier();
   least_keys[t] = least;
@@ -100,15 +126,19 @@ fn narrow(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
   let least = least_keys[0];
   let bits = 64u - leading_zeros64(sub64(most_keys[0], least));
   let shift = max(bits, 8u) - 8u;  // PARTS has 9 bits
-  for (var i = t; i < n; i += ${THREADS}u) {
-    let candidate = candidates[i];
-    if (!takes_part(candidate, s)) { continue; }
-    let part = right64(sub64(rank_of(candidate, s.by_id), least), shift).y;
-    let weight = weight_of(candidate.w);
-    let old = atomicAdd(&part_low[part], weight.y);
-    let high = weight.x + u32(old + weight.y < old);
-    if (high != 0u) { atomicAdd(&part_high[part], high); }
-    atomicAdd(&part_count[part], 1u);
+  for (var i = t; i < n; i += ${4 * THREADS}u) {
+    var four = load_four(i, n);
+    for (var k = 0u; k < 4u; k += 1u) {
+      let candidate = four.a;
+      four = rotated(four);
+      if (!takes_part(candidate, s)) { continue; }
+      let part = right64(sub64(rank_of(candidate, s.by_id), least), shift).y;
+      let weight = weight_of(candidate.w);
+      let old = atomicAdd(&part_low[part], weight.y);
+      let high = weight.x + u32(old + weight.y < old);
+      if (high != 0u) { atomicAdd(&part_high[part], high); }
+      atomicAdd(&part_count[part], 1u);
+    }
   }
   workgroupBarrier();
   let start_mass = before_mass;
@@ -128,12 +158,16 @@ fn narrow(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
 
 // Compares the few that are left with each other.
 fn finish(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
-  for (var i = t; i < n; i += ${THREADS}u) {
-    let candidate = candidates[i];
-    if (!takes_part(candidate, s)) { continue; }
-    let at = atomicAdd(&few_count, 1u);
-    few[at] = candidate;
-    few_weights[at] = weight_of(candidate.w);
+  for (var i = t; i < n; i += ${4 * THREADS}u) {
+    var four = load_four(i, n);
+    for (var k = 0u; k < 4u; k += 1u) {
+      let candidate = four.a;
+      four = rotated(four);
+      if (!takes_part(candidate, s)) { continue; }
+      let at = atomicAdd(&few_count, 1u);
+      few[at] = candidate;
+      few_weights[at] = weight_of(candidate.w);
+    }
   }
   workgroupBarrier();
   let count = atomicLoad(&few_count);

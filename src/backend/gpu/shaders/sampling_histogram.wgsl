@@ -71,7 +71,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let rate = unpack(parameters.rate);
   var span = distance_of(top, smallest);
   if (not_above(cut, span)) { span = cut; }
-  let unit = unit_of(span);
+  let ruler = ruler_of(span);
   let end = select(0u, min((group.x + 1u) * ${CHUNK}u, ${VOCAB}u), draws);
   for (var first = group.x * ${CHUNK}u + 4u * t; first < end; first += ${4 * THREADS}u) {
     var four = logits[first / 4u];
@@ -81,7 +81,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       if (zero64(key)) { continue; }
       let distance = distance_of(top, key);
       if (!not_above(distance, cut)) { continue; }
-      let bucket = bucket_of(distance, unit);
+      let bucket = bucket_of(distance, ruler);
       let weight = weight_of(halvings(distance, rate));
       add_local(bucket, bucket + ${BUCKETS}u, weight);
       if (parameters.top_k != 0u) { atomicAdd(&local[bucket + ${2 * BUCKETS}u], 1u); }
@@ -103,7 +103,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     state[kDraws] = u32(draws);
     state[kLargestHigh] = largest.x;
     state[kLargestLow] = largest.y;
-    state[kUnit] = bitcast<u32>(unit);
+    state[kExponent] = bitcast<u32>(ruler.exponent);
+    state[kFactor] = ruler.factor;
     state[kShareHigh] = share.x;
     state[kShareLow] = share.y;
   }

@@ -26,11 +26,14 @@ const kCandidates = 3u;
 const kDraws = 4u;        // 1: there is something to draw
 const kLargestHigh = 5u;  // key of the likeliest token
 const kLargestLow = 6u;
-const kUnit = 7u;         // a bucket spans 2^unit
+const kExponent = 7u;     // the ruler of the buckets
 const kShareHigh = 8u;    // the draw, in units of 2^-64
 const kShareLow = 9u;
+const kFactor = 10u;
 const kStateWords = 16u;
 // The buffer `histogram`: of each bucket the low and high word of its tokens' mass and their number; then the
 // mass of those within `keep`.
 #define BUCKETS 1024
+// One is left empty: its number stands for no bucket.
+#define LAST_BUCKET BUCKETS - 2
 #define HISTOGRAM_WORDS 3 * BUCKETS + 2

@@ -31,14 +31,18 @@ fn weight_of(halvings : u32) -> vec2u {
   return vec2u(0u, select(max(p >> min(n - 10u, 31u), 1u), 1u, n > 41u));
 }
 
-// Likelier tokens lie in lower buckets, each of which spans 2^unit of distance.
-fn bucket_of(distance : Number, unit : i32) -> u32 {
-  let shift = 63 - distance.exponent + unit;
-  if (zero64(distance.mantissa) || shift > 63) { return 0u; }
-  if (shift < 54) { return ${BUCKETS - 1}u; }
-  return right64(distance.mantissa, u32(shift)).y;
+// Likelier tokens lie in lower buckets. Buckets of equal width fill the distance `span`: its unit is what 2^12
+// of it are at least, and so many of 2^16 parts of such a unit make a bucket.
+struct Ruler {
+  exponent : i32,
+  factor : u32,
 }
-// The unit with which the buckets reach a distance.
-fn unit_of(span : Number) -> i32 {
-  return span.exponent - 9;
+fn ruler_of(span : Number) -> Ruler {
+  return Ruler(span.exponent, ${LAST_BUCKET << 16}u / max(span.mantissa.x >> 19u, 4096u));
+}
+fn bucket_of(distance : Number, ruler : Ruler) -> u32 {
+  let shift = 19 + ruler.exponent - distance.exponent;
+  if (zero64(distance.mantissa) || shift > 31) { return 0u; }
+  if (shift < 19) { return ${LAST_BUCKET}u; }
+  return min(((distance.mantissa.x >> u32(shift)) * ruler.factor) >> 16u, ${LAST_BUCKET}u);
 }
