@@ -369,29 +369,26 @@ TEST_F(GpuSampling, LeavesUnknownTokensOfTheHistoryAlone) {
   compare({.repeat_penalty = 2}, rows, {6, 7, 1000000, -1, -2147483647 - 1});
 }
 
-// Penalised scores are the same doubles as on the CPU, so equal scores are equal: 11 / 1.1 is 10.
+// A penalised score against a bias on a logit of 0 that is the same double, or the next one above or below.
 TEST_F(GpuSampling, RoundsScoresAsDoubles) {
-  std::mt19937_64 random(5);
-  for (int i = 0; i < 150; ++i) {
-    GenerateOptions options{.repeat_penalty = 1 + 0.1 * static_cast<double>(random() % 10),
-                            .presence_penalty = 0.1 * static_cast<double>(random() % 10),
-                            .frequency_penalty = 0.1 * static_cast<double>(random() % 10)};
-    // All tokens' scores are near each other on purpose: the seen ones' are what the unseen ones' logits are,
-    // but for the last bits.
-    Logits logits(1000);
-    std::vector<TokenId> history;
-    for (std::size_t id = 0; id < logits.size(); ++id) {
-      const double score = id % 2 == 0 ? -0.5 : 10 + static_cast<double>(random() % 3);
-      logits[id] = static_cast<float>(score);
-      if (random() % 2 == 0) continue;
-      history.push_back(static_cast<TokenId>(id));
-      const double before = score + options.presence_penalty + options.frequency_penalty;
-      logits[id] =
-          static_cast<float>(before > 0 ? before * options.repeat_penalty : before / options.repeat_penalty);
+  Maker maker(5);
+  for (int i = 0; i < 300; ++i) {
+    GenerateOptions options{.repeat_penalty = maker.one_of({1.0, 1.1, 1.3, 0.7, 3.0, 1 + maker.unit()}),
+                            .presence_penalty = maker.one_of({0.0, 0.1, -7.3, 1e-12, maker.unit()}),
+                            .frequency_penalty = maker.one_of({0.0, 0.1, -1e5, 1e-9, maker.unit()})};
+    const std::vector<TokenId> history(1 + maker.below(9), 3);
+    const float logit = static_cast<float>((maker.unit() - 0.5) * maker.one_of({1.0, 30.0, 1e-6, 1e20}));
+    double score = logit > 0 ? logit / options.repeat_penalty : logit * options.repeat_penalty;
+    score -= options.presence_penalty + options.frequency_penalty * static_cast<double>(history.size());
+    Logits logits(7, -kInfinity);
+    const TokenId other = maker.often() ? 2 : 4;
+    logits[3] = logit;
+    logits[static_cast<std::size_t>(other)] = 0;
+    for (const double bias : {score, std::nextafter(score, -1e300), std::nextafter(score, 1e300)}) {
+      options.logit_bias = {{other, bias}};
+      compare(options, {logits}, history);
+      if (HasFatalFailure()) return;
     }
-    for (int b = 0; b < 5; ++b) options.logit_bias[static_cast<TokenId>(random() % 1000)] = 1e-16;
-    compare(options, {logits}, history);
-    if (HasFatalFailure()) return;
   }
 }
 

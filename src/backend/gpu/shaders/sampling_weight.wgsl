@@ -31,8 +31,8 @@ fn weight_of(halvings : u32) -> vec2u {
   return vec2u(0u, select(max(p >> min(n - 10u, 31u), 1u), 1u, n > 41u));
 }
 
-// Likelier tokens lie in lower buckets. Buckets of equal width fill the distance `span`: its unit is what 2^12
-// of it are at least, and so many of 2^16 parts of such a unit make a bucket.
+// Likelier tokens lie in lower buckets, which divide the distance `span` evenly: a distance in units of which
+// `span` has 2^12 to 2^13, times factor / 2^16, is a bucket's number.
 struct Ruler {
   exponent : i32,
   factor : u32,
