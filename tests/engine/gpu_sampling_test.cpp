@@ -455,7 +455,7 @@ TEST_F(GpuSampling, CountsDrawsIn64Bits) {
   EXPECT_EQ(differing_, 0u);
 }
 
-// Options are values in buffers: other ones compile nothing.
+// Options and the vocabulary are values in buffers: other ones compile nothing.
 TEST_F(GpuSampling, CompilesNothingWhenOptionsChange) {
   chooser(7);
   const std::size_t kernels = kernels_->size();
@@ -464,6 +464,7 @@ TEST_F(GpuSampling, CompilesNothingWhenOptionsChange) {
     for (const std::uint32_t top_k : {0u, 3u})
       compare({.temperature = 1, .top_k = top_k, .top_p = top_p}, {logits}, {});
   }
+  compare({.temperature = 1}, {Logits(8, 0)}, {});
   EXPECT_EQ(kernels_->size(), kernels);
 }
 

@@ -60,29 +60,12 @@ Result<Sampling> Sampling::create(Device& device, KernelCache& kernels, std::uin
 }
 
 Status Sampling::make_kernels(KernelCache& kernels) {
-  const ShaderValues threads = {{"THREADS", kThreads}};
-  const auto with = [](ShaderValues values, const ShaderValues& more) {
-    values.insert(more.begin(), more.end());
-    return values;
-  };
-  const ShaderValues vocab = with(threads, {{"VOCAB", vocab_}});
-  const ShaderValues chunks = with(vocab, {{"CHUNK", chunk_}});
-  const ShaderValues groups = {{"GROUPS", groups_}};
-  const struct {
-    Kernels kernel;
-    const char* file;
-    ShaderValues values;
-  } all[] = {
-      {kClear, "sampling_clear.wgsl", chunks},
-      {kCount, "sampling_count.wgsl", with(vocab, groups)},
-      {kScan, "sampling_scan.wgsl", with(chunks, groups)},
-      {kPick, "sampling_pick.wgsl", with(vocab, groups)},
-      {kHistogram, "sampling_histogram.wgsl", with(chunks, groups)},
-      {kCollect, "sampling_collect.wgsl", chunks},
-      {kDraw, "sampling_draw.wgsl", vocab},
-  };
-  for (const auto& one : all) {
-    DOPPLER_ASSIGN(kernels_[one.kernel], kernels.get(one.file, one.values));
+  // One text for every vocabulary, whose size is a value in a buffer: there are no loops to unroll.
+  constexpr const char* kFiles[kKernels] = {
+      "sampling_clear.wgsl",     "sampling_count.wgsl",   "sampling_scan.wgsl", "sampling_pick.wgsl",
+      "sampling_histogram.wgsl", "sampling_collect.wgsl", "sampling_draw.wgsl"};
+  for (std::size_t k = 0; k < kKernels; ++k) {
+    DOPPLER_ASSIGN(kernels_[k], kernels.get(kFiles[k], {{"THREADS", kThreads}}));
   }
   return {};
 }
@@ -217,6 +200,9 @@ Status Sampling::count_history() {
 Status Sampling::begin(const GenerateOptions& options, TokenId pad_id, std::span<const TokenId> history,
                        std::uint64_t first_draw) {
   values_ = {};
+  values_.vocab = vocab_;
+  values_.groups = groups_;
+  values_.chunk = chunk_;
   DOPPLER_TRY(write_history(options, history));
   DOPPLER_TRY(write_biases(options, pad_id));
   set_filters(options);

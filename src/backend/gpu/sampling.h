@@ -64,7 +64,7 @@ class Sampling {
   struct Parameters {
     Words repeat, presence, frequency, top_p, cut, keep, rate, seed;
     std::uint32_t has_top_p = 0, has_keep = 0, top_k = 0, adjusts = 0, penalises = 0, has_repeat = 0,
-                  window = 0, history = 0, biases = 0, unused = 0;
+                  window = 0, history = 0, biases = 0, vocab = 0, groups = 0, chunk = 0;
   };
 
   Device* device_;

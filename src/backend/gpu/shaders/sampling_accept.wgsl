@@ -4,14 +4,14 @@ fn accept(id : u32) {
   let low = state[kDrawLow] + 1u;
   state[kDrawLow] = low;
   if (low == 0u) { state[kDrawHigh] += 1u; }
-  if (parameters.penalises == 0u || id >= ${VOCAB}u) { return; }
+  if (parameters.penalises == 0u || id >= parameters.vocab) { return; }
   marks[id].x += 1u;
   if (parameters.window == 0u) { return; }
   let length = state[kLength];
   let at = length % parameters.window;
   if (length >= parameters.window) {
     let oldest = window[at];
-    if (oldest < ${VOCAB}u) { marks[oldest].x -= 1u; }
+    if (oldest < parameters.vocab) { marks[oldest].x -= 1u; }
   }
   window[at] = id;
   // A length beyond the window only tells the place in it.

@@ -47,8 +47,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let top = unpack(double_of_key(largest));
   let cut = unpack(parameters.cut);
   let rate = unpack(parameters.rate);
-  let end = select(0u, min((group.x + 1u) * ${CHUNK}u, ${VOCAB}u), carried[kDraws] != 0u);
-  for (var first = group.x * ${CHUNK}u + 4u * t; first < end; first += ${4 * THREADS}u) {
+  let end = select(0u, min((group.x + 1u) * parameters.chunk, parameters.vocab), carried[kDraws] != 0u);
+  for (var first = group.x * parameters.chunk + 4u * t; first < end; first += ${4 * THREADS}u) {
     var four = logits[first / 4u];
     for (var i = first; i < min(first + 4u, end); i += 1u) {
       let key = score_key(i, four.x);

@@ -8,11 +8,11 @@
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let first = group.x * ${THREADS}u + t;
-  for (var i = first; i < parameters.history; i += ${GROUPS * THREADS}u) {
+  for (var i = first; i < parameters.history; i += parameters.groups * ${THREADS}u) {
     let id = window[i];
-    if (id < ${VOCAB}u) { atomicAdd(&marks[2u * id], 1u); }
+    if (id < parameters.vocab) { atomicAdd(&marks[2u * id], 1u); }
   }
-  for (var i = first; i < parameters.biases; i += ${GROUPS * THREADS}u) {
+  for (var i = first; i < parameters.biases; i += parameters.groups * ${THREADS}u) {
     atomicStore(&marks[2u * bias_ids[i] + 1u], i + 1u);
   }
 }

@@ -57,7 +57,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   workgroupBarrier();
   var largest = vec2u(0u);
   var smallest = vec2u(0xffffffffu);
-  if (t < ${GROUPS}u) {
+  if (t < parameters.groups) {
     largest = partials[t].largest;
     smallest = partials[t].smallest;
     if (partials[t].bad != 0u) { atomicOr(&any_bad, 1u); }
@@ -72,8 +72,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var span = distance_of(top, smallest);
   if (not_above(cut, span)) { span = cut; }
   let ruler = ruler_of(span);
-  let end = select(0u, min((group.x + 1u) * ${CHUNK}u, ${VOCAB}u), draws);
-  for (var first = group.x * ${CHUNK}u + 4u * t; first < end; first += ${4 * THREADS}u) {
+  let end = select(0u, min((group.x + 1u) * parameters.chunk, parameters.vocab), draws);
+  for (var first = group.x * parameters.chunk + 4u * t; first < end; first += ${4 * THREADS}u) {
     var four = logits[first / 4u];
     for (var i = first; i < min(first + 4u, end); i += 1u) {
       let key = score_key(i, four.x);

@@ -17,6 +17,9 @@ struct Parameters {
   window : u32,        // of the penalties; 0: the whole sequence
   history : u32,       // tokens to count at the beginning
   biases : u32,
+  vocab : u32,
+  groups : u32,        // workgroups of the kernels that read the vocabulary
+  chunk : u32,         // tokens of each
 }
 // Words of the buffer `state`, which the kernels carry from token to token and to each other.
 const kDrawLow = 0u;

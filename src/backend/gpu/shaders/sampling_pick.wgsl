@@ -25,7 +25,7 @@ fn main(@builtin(local_invocation_index) t : u32) {
   workgroupBarrier();
   var largest = vec2u(0u);
   var id = 0xffffffffu;
-  if (t < ${GROUPS}u) {
+  if (t < parameters.groups) {
     largest = partials[t].largest;
     id = partials[t].id;
     if (partials[t].bad != 0u) { atomicOr(&any_bad, 1u); }

@@ -52,13 +52,13 @@ var<workgroup> any_bad : atomic<u32>;
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   if (t == 0u) { atomicStore(&any_bad, 0u); }
   workgroupBarrier();
-  for (var i = group.x * ${THREADS}u + t; i < ${HISTOGRAM_WORDS}u; i += ${GROUPS * THREADS}u) { histogram[i] = 0u; }
+  for (var i = group.x * ${THREADS}u + t; i < ${HISTOGRAM_WORDS}u; i += parameters.groups * ${THREADS}u) { histogram[i] = 0u; }
   var largest = vec2u(0u);
   var id = 0u;
   var smallest = vec2u(0xffffffffu);
   var bad = false;
-  let end = min((group.x + 1u) * ${CHUNK}u, ${VOCAB}u);
-  for (var first = group.x * ${CHUNK}u + 4u * t; first < end; first += ${4 * THREADS}u) {
+  let end = min((group.x + 1u) * parameters.chunk, parameters.vocab);
+  for (var first = group.x * parameters.chunk + 4u * t; first < end; first += ${4 * THREADS}u) {
     var four = logits[first / 4u];
     for (var i = first; i < min(first + 4u, end); i += 1u) {
       let bits = four.x;
