@@ -29,9 +29,8 @@ class Sampling {
                                  const Buffer& logits, const Buffer& chosen);
 
   // Prepares a continuation, for the tokens recorded and submitted from here on. `options` are as
-  // check_generate_options accepts them and are not read later; `history` is the sequence so far, and at most
-  // options.max_tokens tokens follow. Errors: kUnsupported for a penalty window of more than 2^24 tokens that
-  // the sequence may outgrow.
+  // check_generate_options accepts them and are not read later; `history` is the sequence so far. Errors:
+  // kUnsupported for a penalty window of more than 2^24 tokens that history and options.max_tokens outgrow.
   Status begin(const GenerateOptions& options, TokenId pad_id, std::span<const TokenId> history,
                std::uint64_t first_draw);
 
