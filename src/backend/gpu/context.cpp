@@ -46,6 +46,14 @@ std::int64_t float_bits(double value) {
 }
 
 Status Context::allocate() {
+  for (const Op& op : plan.ops) {
+    // embed.wgsl stores whole vec4s.
+    if (op.kind != OpKind::kEmbed || plan.values[op.outputs[0]].width % 4 == 0) continue;
+    return fail(ErrorCode::kUnsupported,
+                "The gpu backend needs a hidden size that is a multiple of 4, but this model has {}. Use "
+                "--backend cpu.",
+                plan.values[op.outputs[0]].width);
+  }
   DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [](std::span<std::byte>) {}));
   for (const KvLayer& layer : plan.kv_layers) {
     const std::uint64_t capacity = capacity_of(layer, options);

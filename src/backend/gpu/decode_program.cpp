@@ -1,6 +1,7 @@
 #include "backend/gpu/decode_program.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "backend/gpu/gemv_shape.h"
 
@@ -9,7 +10,7 @@ namespace {
 
 // Workgroups of the head, each with many tiles of rows: two for each processor of a large GPU. More only
 // repeat the prologue, fewer leave processors idle.
-constexpr std::uint32_t kHeadGroups = 264;
+constexpr std::uint32_t kHeadGroups = 264, kMostHeadGroups = 1024;
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
   return (a + b - 1) / b;
@@ -102,8 +103,8 @@ class DecodeBuilder {
     for (const LayerOps& layer : ops.layers) DOPPLER_TRY(add_layer(layer));
     program_.residual_ = residual_;
     program_.branch_ = branch_;
-    ShaderValues logits = {{"STORE_LOGITS", 1}, {"PAD", UINT32_MAX}};
-    DOPPLER_ASSIGN(program_.head_logits_, head(ops, logits, true));
+    program_.carried_ = carried_;
+    DOPPLER_TRY(head(ops, GemvSite::Where::kLogitsHead, UINT32_MAX));
     return next_tokens();
   }
 
@@ -111,12 +112,10 @@ class DecodeBuilder {
     DOPPLER_ASSIGN(const SingleOps ops, read_plan(context_.plan));
     residual_ = program_.residual_;
     branch_ = program_.branch_;
-    const Op* last = ops.layers.empty() ? nullptr : ops.layers.back().post_ffn;
-    post_ = last;
-    DOPPLER_ASSIGN(carried_, device().make_buffer("carried", std::uint64_t{hidden()} * 4));
-    ShaderValues values = {{"STORE_LOGITS", 0},
-                           {"PAD", pad < 0 ? UINT32_MAX : static_cast<std::uint32_t>(pad)}};
-    DOPPLER_ASSIGN(program_.head_greedy_, head(ops, values, false));
+    carried_ = program_.carried_;
+    post_ = ops.layers.empty() ? nullptr : ops.layers.back().post_ffn;
+    DOPPLER_TRY(
+        head(ops, GemvSite::Where::kGreedyHead, pad < 0 ? UINT32_MAX : static_cast<std::uint32_t>(pad)));
     program_.pad_ = pad;
     return {};
   }
@@ -232,11 +231,8 @@ class DecodeBuilder {
     if (branch_) std::swap(residual_, carried_);
   }
 
-  ShaderValues gemv_values(const GpuMatrix& matrix, const GemvShape& shape, std::uint32_t rows) {
-    ShaderValues values = {{"R", shape.rows},
-                           {"LANES", shape.lanes},
-                           {"UNITS", shape.units},
-                           {"ROWS", rows},
+  ShaderValues gemv_values(const GpuMatrix& matrix, std::uint32_t rows) {
+    ShaderValues values = {{"ROWS", rows},
                            {"ACT", context_.eight_bits(matrix) ? 1 : 0},
                            {"OUT_STRIDE", 0},
                            {"EMIT_PARTS", 0},
@@ -254,24 +250,24 @@ class DecodeBuilder {
       for (const Shard& shard : part.matrix->shards) {
         const GpuMatrix& matrix = *part.matrix;
         const std::uint32_t rows = gated != nullptr ? shard.rows / 2 : shard.rows;
-        DOPPLER_ASSIGN(const GemvShape shape, shape_of(matrix, rows, gated != nullptr));
-        ShaderValues values = gemv_values(matrix, shape, rows);
+        GemvSite site = site_of(gated != nullptr ? "gate_up" : "qkv", matrix, shard, rows);
+        site.gated = gated != nullptr;
+        DOPPLER_ASSIGN(site.shape, shape_of(matrix, rows, site.gated));
+        ShaderValues values = gemv_values(matrix, rows);
         values["PRO"] = 1;
         std::vector<Bound> buffers;
         bind_shard(buffers, matrix, shard);
         bind_bias(part, shard, values, buffers);
         DOPPLER_TRY(add_norm_prologue(norm, values, buffers));
         if (gated != nullptr) {
-          act_is_quantised_ = down_eight_bits && shape.rows % 32 == 0;
+          site.quantises = act_is_quantised_ = down_eight_bits && site.shape.rows % 32 == 0;
           add_gate(*gated, rows, values, buffers);
         } else {
           values["EPI"] = 0;
           values["OUT_OFFSET"] = part.first_row + shard.first_row;
           buffers.push_back({"out", qkv_});
         }
-        DOPPLER_ASSIGN(FixedDispatch made,
-                       make("gemv.wgsl", values, buffers, {ceil_div(rows, shape.rows), 1, 1}));
-        program_.body_.push_back(std::move(made));
+        DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
       }
     }
     carry();
@@ -349,7 +345,7 @@ class DecodeBuilder {
     constexpr std::uint32_t kChunk = 32;  // positions at a time
     const std::uint32_t subgroup = context_.device->features().subgroup_size;
     const std::uint32_t vec = context_.options.kv_type == KvType::kF16 ? 8 : 4;
-    if (a.head_dim % vec != 0)
+    if (a.head_dim % vec != 0 || (a.heads * a.head_dim) % 4 != 0)
       return fail(ErrorCode::kUnsupported, "the head size {} is no multiple of {}", a.head_dim, vec);
     std::uint32_t lanes = 1;
     while (lanes < 16 && lanes * 2 <= subgroup && (a.head_dim / vec) % (lanes * 2) == 0) lanes *= 2;
@@ -378,8 +374,9 @@ class DecodeBuilder {
     DOPPLER_ASSIGN(const std::vector<PlacedMatrix> placed, context_.place(*l.o));
     for (const Shard& shard : placed[0].matrix->shards) {
       const GpuMatrix& matrix = *placed[0].matrix;
-      DOPPLER_ASSIGN(const GemvShape shape, shape_of(matrix, shard.rows, false));
-      ShaderValues values = gemv_values(matrix, shape, shard.rows);
+      GemvSite site = site_of("output", matrix, shard, shard.rows);
+      DOPPLER_ASSIGN(site.shape, shape_of(matrix, shard.rows, false));
+      ShaderValues values = gemv_values(matrix, shard.rows);
       values["PRO"] = 2;
       values["EPI"] = 0;
       values["OUT_OFFSET"] = shard.first_row;
@@ -393,9 +390,7 @@ class DecodeBuilder {
           {"out", o_}, {"step", context_.step}, {"parts", parts_}, {"marks", marks_}};
       bind_shard(buffers, matrix, shard);
       bind_bias(placed[0], shard, values, buffers);
-      DOPPLER_ASSIGN(FixedDispatch made,
-                     make("gemv.wgsl", values, buffers, {ceil_div(shard.rows, shape.rows), 1, 1}));
-      program_.body_.push_back(std::move(made));
+      DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
     }
     return {};
   }
@@ -406,8 +401,9 @@ class DecodeBuilder {
     const bool eight_bits = context_.eight_bits(matrix);
     if (eight_bits && !act_is_quantised_) DOPPLER_TRY(quantise(info(op.inputs[0]).width, matrix.units));
     for (const Shard& shard : matrix.shards) {
-      DOPPLER_ASSIGN(const GemvShape shape, shape_of(matrix, shard.rows, false));
-      ShaderValues values = gemv_values(matrix, shape, shard.rows);
+      GemvSite site = site_of("down", matrix, shard, shard.rows);
+      DOPPLER_ASSIGN(site.shape, shape_of(matrix, shard.rows, false));
+      ShaderValues values = gemv_values(matrix, shard.rows);
       values["PRO"] = 0;
       values["EPI"] = 0;
       values["OUT_OFFSET"] = shard.first_row;
@@ -424,9 +420,7 @@ class DecodeBuilder {
         values["WIDTH"] = matrix.units * kUnitValues;  // the buffer is zero beyond the width
         buffers.push_back({"x", act_});
       }
-      DOPPLER_ASSIGN(FixedDispatch made,
-                     make("gemv.wgsl", values, buffers, {ceil_div(shard.rows, shape.rows), 1, 1}));
-      program_.body_.push_back(std::move(made));
+      DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
     }
     return {};
   }
@@ -441,44 +435,55 @@ class DecodeBuilder {
     return {};
   }
 
-  Result<std::vector<FixedDispatch>> head(const SingleOps& ops, const ShaderValues& given, bool stores) {
+  // One dispatch per shard of the head. Each has kMostHeadGroups places for candidates, most of which stay
+  // empty.
+  Status head(const SingleOps& ops, GemvSite::Where where, std::uint32_t pad) {
+    const bool stores = where == GemvSite::Where::kLogitsHead;
     DOPPLER_ASSIGN(const std::vector<PlacedMatrix> placed, context_.place(*ops.head));
     const GpuMatrix& matrix = *placed[0].matrix;
     if (placed[0].bias) return fail(ErrorCode::kUnsupported, "the head has a bias");
-    std::uint32_t candidates = 0;
-    std::vector<FixedDispatch> made;
-    for (const Shard& shard : matrix.shards) {
-      DOPPLER_ASSIGN(const GemvShape shape, shape_of(matrix, shard.rows, false));
-      const std::uint32_t groups = std::min(kHeadGroups, ceil_div(shard.rows, shape.rows));
-      ShaderValues values = given;
+    if (!program_.candidates_) DOPPLER_TRY(make_candidates(static_cast<std::uint32_t>(matrix.shards.size())));
+    std::erase_if(program_.sites_, [&](const GemvSite& site) { return site.where == where; });
+    std::vector<FixedDispatch>& dispatches = stores ? program_.head_logits_ : program_.head_greedy_;
+    dispatches.clear();
+    for (std::size_t i = 0; i < matrix.shards.size(); ++i) {
+      const Shard& shard = matrix.shards[i];
+      GemvSite site = site_of("head", matrix, shard, shard.rows);
+      site.file = "head.wgsl";
+      site.where = where;
+      DOPPLER_ASSIGN(site.shape, shape_of(matrix, shard.rows, false));
+      site.head_groups = kHeadGroups;
+      ShaderValues values = {{"STORE_LOGITS", stores ? 1 : 0},
+                             {"PAD", pad},
+                             {"ACT", context_.eight_bits(matrix) ? 1 : 0},
+                             {"ROWS", shard.rows},
+                             {"ROW0", shard.first_row},
+                             {"CANDIDATE0", static_cast<std::int64_t>(i * kMostHeadGroups)},
+                             {"EMIT_RAW", 0}};
       add_format(values, matrix);
-      values["R"] = shape.rows;
-      values["LANES"] = shape.lanes;
-      values["UNITS"] = shape.units;
-      values["ACT"] = context_.eight_bits(matrix) ? 1 : 0;
-      values["ROWS"] = shard.rows;
-      values["ROW0"] = shard.first_row;
-      values["GROUPS"] = groups;
-      values["CANDIDATE0"] = candidates;
-      values["EMIT_RAW"] = 0;
       const double cap = std::get<SoftcapParams>(ops.softcap->params).cap;
       values["SOFTCAP"] = cap > 0 ? 1 : 0;
       if (cap > 0) values["SOFTCAP_BITS"] = float_bits(cap);
       std::vector<Bound> buffers;
       bind_shard(buffers, matrix, shard);
       DOPPLER_TRY(add_norm_prologue(*ops.final_norm, values, buffers));
-      if (!program_.candidates_) {
-        DOPPLER_ASSIGN(program_.candidates_,
-                       device().make_buffer("candidates", matrix.shards.size() * kHeadGroups * 8));
-      }
       buffers.push_back({"candidates", program_.candidates_});
       if (stores) buffers.push_back({"logits", program_.logits_});
-      DOPPLER_ASSIGN(FixedDispatch dispatch, make("head.wgsl", values, buffers, {groups, 1, 1}));
-      made.push_back(std::move(dispatch));
-      candidates += groups;
+      DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), dispatches));
     }
-    candidate_count_ = candidates;
-    return made;
+    return {};
+  }
+
+  Status make_candidates(std::uint32_t shards) {
+    program_.candidate_count_ = shards * kMostHeadGroups;
+    DOPPLER_ASSIGN(
+        program_.candidates_,
+        device().make_filled("candidates", program_.candidate_count_ * 8, [](std::span<std::byte> out) {
+          const float least = -3.4e38f;
+          std::memset(out.data(), 0xff, out.size());
+          for (std::size_t c = 0; c + 8 <= out.size(); c += 8) std::memcpy(&out[c], &least, 4);
+        }));
+    return {};
   }
 
   Status next_tokens() {
@@ -492,7 +497,7 @@ class DecodeBuilder {
         {"step", context_.step}, {"ring", program_.ring_}, {"chosen", program_.chosen_}};
     DOPPLER_ASSIGN(program_.next_chosen_, make("next_token.wgsl", values, buffers, {}));
     values["GREEDY"] = 1;
-    values["CANDIDATES"] = candidate_count_;
+    values["CANDIDATES"] = program_.candidate_count_;
     buffers.back() = {"candidates", program_.candidates_};
     DOPPLER_ASSIGN(program_.next_greedy_, make("next_token.wgsl", values, buffers, {}));
     return {};
@@ -502,6 +507,34 @@ class DecodeBuilder {
                  std::vector<Bound>& buffers) {
     values["BIAS"] = part.bias ? 1 : 0;
     if (part.bias) buffers.push_back({"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0});
+  }
+
+  static GemvSite site_of(std::string_view kind, const GpuMatrix& matrix, const Shard& shard,
+                          std::uint32_t rows) {
+    GemvSite site;
+    site.kind = kind;
+    site.file = "gemv.wgsl";
+    site.format = matrix.format;
+    site.rows = rows;
+    site.units = matrix.units;
+    site.bytes = shard.codes.bytes() + shard.scales.bytes();
+    return site;
+  }
+
+  Status add_site(GemvSite site, ShaderValues values, std::vector<Bound> buffers,
+                  std::vector<FixedDispatch>& dispatches) {
+    site.values = std::move(values);
+    site.buffers = std::move(buffers);
+    site.index = dispatches.size();
+    // What was found to be faster for the same kind and size before.
+    if (const auto tuned = context_.tuned.find(site.key()); tuned != context_.tuned.end()) {
+      site.shape = tuned->second.shape;
+      if (site.head_groups != 0) site.head_groups = tuned->second.head_groups;
+    }
+    DOPPLER_ASSIGN(FixedDispatch made, DecodeProgram::shaped(context_, site, site.shape, site.head_groups));
+    dispatches.push_back(std::move(made));
+    program_.sites_.push_back(std::move(site));
+    return {};
   }
 
   Result<GemvShape> shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated) {
@@ -519,13 +552,46 @@ class DecodeBuilder {
   const Op* post_ = nullptr;   // the branch's norm
   Buffer qkv_, parts_, marks_, o_, act_, act8_, acts_, down_;
   bool act_is_quantised_ = false;
-  std::uint32_t candidate_count_ = 0;
 };
 
 Result<DecodeProgram> DecodeProgram::create(Context& context) {
   DecodeProgram program;
   DOPPLER_TRY(DecodeBuilder(context, program).build());
   return program;
+}
+
+std::string GemvSite::key() const {
+  return fmt::format("{} {} {} {} {}{}", kind, static_cast<int>(format.codes),
+                     static_cast<int>(format.scales), rows, units, quantises ? " quantises" : "");
+}
+
+Result<FixedDispatch> DecodeProgram::shaped(Context& context, const GemvSite& site, const GemvShape& shape,
+                                            std::uint32_t head_groups) {
+  ShaderValues values = site.values;
+  values["R"] = shape.rows;
+  values["LANES"] = shape.lanes;
+  values["UNITS"] = shape.units;
+  std::uint32_t groups = ceil_div(site.rows, shape.rows);
+  if (site.head_groups != 0) {
+    groups = std::min({head_groups, groups, kMostHeadGroups});
+    values["GROUPS"] = groups;
+  }
+  DOPPLER_ASSIGN(auto kernel, context.kernels.get(site.file, values));
+  DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), site.buffers));
+  return FixedDispatch{std::move(bound), {groups, 1, 1}};
+}
+
+Status DecodeProgram::reshape(Context& context, std::size_t index, const GemvShape& shape,
+                              std::uint32_t head_groups) {
+  GemvSite& site = sites_[index];
+  DOPPLER_ASSIGN(FixedDispatch made, shaped(context, site, shape, head_groups));
+  site.shape = shape;
+  if (site.head_groups != 0) site.head_groups = head_groups;
+  std::vector<FixedDispatch>& dispatches = site.where == GemvSite::Where::kBody         ? body_
+                                           : site.where == GemvSite::Where::kLogitsHead ? head_logits_
+                                                                                        : head_greedy_;
+  dispatches[site.index] = std::move(made);
+  return {};
 }
 
 Status DecodeProgram::prepare_greedy(Context& context, TokenId pad) {

@@ -281,8 +281,8 @@ Result<Buffer> Device::create(std::string_view label, std::uint64_t bytes, WGPUB
     return fail(ErrorCode::kLimit, "The GPU {} has no memory for the buffer {} of {}.", adapter_info_.name,
                 label, human_bytes(bytes));
   }
-  allocated_bytes_ += descriptor.size;
-  return Buffer(std::move(handle), descriptor.size);
+  return Buffer(std::move(handle), descriptor.size,
+                std::make_shared<const CountedBytes>(allocated_bytes_, descriptor.size));
 }
 
 static constexpr WGPUBufferUsage kWork =

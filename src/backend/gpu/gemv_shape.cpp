@@ -23,6 +23,16 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
     shape.rows *= 2;
   // A subgroup reads at least 128 contiguous bytes where the matrix allows.
   while (shape.rows < 8 && shape.rows * 2 * shape.lanes <= most_threads) shape.rows *= 2;
+  // A tall matrix takes taller workgroups, with more work for each thread, rather than more than there may
+  // be.
+  while (shape.rows < 64 && rows > std::uint64_t{shape.rows} * limits.workgroups_per_dimension) {
+    if (shape.rows * 2 * shape.lanes <= most_threads) {
+      shape.rows *= 2;
+    } else {
+      ++shape.units;
+      shape.lanes = (units + shape.units - 1) / shape.units;
+    }
+  }
   return shape;
 }
 

@@ -32,7 +32,8 @@ class GpuBackend final : public Backend {
     DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open({.adapter = options.gpu.adapter,
                                                                  .software = options.gpu.software,
                                                                  .checked = options.gpu.checked,
-                                                                 .poison = options.gpu.poison}));
+                                                                 .poison = options.gpu.poison,
+                                                                 .no_subgroups = options.gpu.no_subgroups}));
     DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
     BackendOptions chosen = options;
@@ -300,7 +301,6 @@ class GpuBackend final : public Backend {
       decode_ = std::move(*decode);
     } else if (decode.error().code == ErrorCode::kUnsupported) {
       why_no_decode_ = decode.error().message;
-      if (getenv("DBG")) fprintf(stderr, "no decode: %s\n", why_no_decode_.c_str());
     } else {
       return std::unexpected(std::move(decode).error());
     }
@@ -309,6 +309,7 @@ class GpuBackend final : public Backend {
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
     }
     DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    if (context_.self_check) context_.self_check->remember();
     return {};
   }
 

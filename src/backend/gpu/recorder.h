@@ -39,6 +39,7 @@ class Recorder {
   std::uint32_t dispatches() const { return dispatches_; }
 
  private:
+  bool can_record();
   void end_pass();
   void mistake(Error error);
   Device& device_;
@@ -47,6 +48,7 @@ class Recorder {
   const Kernel* last_ = nullptr;
   std::uint32_t dispatches_ = 0;
   std::optional<Error> mistake_;
+  bool spent_ = false;
   std::vector<Recorded>* list_ = nullptr;
 };
 

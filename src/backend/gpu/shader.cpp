@@ -10,7 +10,14 @@
 namespace doppler::gpu {
 namespace {
 
+std::map<std::string, std::string, std::less<>>& replaced_shaders() {
+  static std::map<std::string, std::string, std::less<>> replaced;
+  return replaced;
+}
+
 std::string_view shader_text(std::string_view name) {
+  const auto& replaced = replaced_shaders();
+  if (const auto found = replaced.find(name); found != replaced.end()) return found->second;
   for (const EmbeddedShader& shader : embedded_shaders()) {
     if (shader.name == name) return shader.text;
   }
@@ -261,12 +268,14 @@ class Expander {
   }
 
   Result<std::size_t> conditional(const Lines& all, std::size_t begin, std::size_t end) {
-    bool taken = false;
+    bool taken = false, had_else = false;
     std::size_t i = begin;
     while (true) {
       const std::string_view text = trim(all[i].text);
       DOPPLER_ASSIGN(const std::size_t next, matching(all, i, end, true));
       bool holds = text == "#else";
+      if (had_else) return at(all[i], holds ? "#else comes twice" : "#elif comes after #else");
+      had_else = holds;
       if (!holds && !taken) {
         DOPPLER_ASSIGN(const std::int64_t value,
                        evaluate(all[i], text.substr(text.starts_with("#if ") ? 4 : 6)));
@@ -289,6 +298,8 @@ class Expander {
     if (in == std::string_view::npos || dots == std::string_view::npos || dots < in)
       return at(line, "#for needs the form: #for name in first..end");
     const std::string_view name = trim(text.substr(0, in));
+    if (name.empty() || !is_name_start(name[0]) || !std::ranges::all_of(name, is_name_part))
+      return at(line, "#for needs the form: #for name in first..end");
     if (scope_.has(name)) return at(line, fmt::format("the name {} is taken", name));
     DOPPLER_ASSIGN(const std::int64_t first, evaluate(line, text.substr(in + 4, dots - in - 4)));
     DOPPLER_ASSIGN(const std::int64_t last, evaluate(line, text.substr(dots + 2)));
@@ -317,7 +328,7 @@ class Expander {
   Status define(const Line& line, std::string_view text) {
     std::size_t length = 0;
     while (length < text.size() && is_name_part(text[length])) ++length;
-    if (length == 0) return at(line, "#define needs a name");
+    if (length == 0 || !is_name_start(text[0])) return at(line, "#define needs a name");
     DOPPLER_ASSIGN(const std::int64_t value, evaluate(line, text.substr(length)));
     scope_.set(text.substr(0, length), value);
     return {};
@@ -348,6 +359,10 @@ class Expander {
 };
 
 }  // namespace
+
+void replace_shader(std::string name, std::string text) {
+  replaced_shaders()[std::move(name)] = std::move(text);
+}
 
 Result<std::string> expand_shader_text(std::string_view name, std::string_view text,
                                        const ShaderValues& values, const ShaderValues& common) {
