@@ -81,6 +81,10 @@ class GpuBackend final : public Backend {
     std::vector<VariantRow> batch =
         variant_rows(context_.device->features(), batch_pieces(options().max_step_tokens));
     std::ranges::move(batch, std::back_inserter(rows));
+    if (context_.self_check) {
+      for (const std::string& refusal : context_.self_check->refusals())
+        rows.push_back({.what = "refused", .variant = "", .why = refusal});
+    }
     return rows;
   }
   Result<std::vector<KernelTime>> time_kernels() override {
