@@ -77,8 +77,8 @@ TEST(KvAppend, StoresRowsAndGoesRoundTheRing) {
                                           {{1, 1, 7, 0, 0, false}, Mode::kUnchecked}};
   for (const auto& [shape, mode] : cases) {
     Cache keys(shape, 2, 10), values(shape, 2, 10);
-    // Slot 1 goes over the ring's end, slot 0 begins; the step mixes them.
-    const std::vector<Token> tokens = {{1, 28}, {0, 0}, {1, 29}, {1, 30}, {0, 1}, {1, 31}};
+    // Slot 1 goes over the ring's end, slot 0 lies where slot 1 has nothing; the step mixes them.
+    const std::vector<Token> tokens = {{1, 28}, {0, 4}, {1, 29}, {1, 30}, {0, 5}, {1, 31}};
     Random random;
     const std::size_t width = shape.kv_heads * shape.dim, stride = 2 * width + 5;
     const std::vector<float> kv = random.floats(tokens.size() * stride);
