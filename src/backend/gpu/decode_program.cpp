@@ -345,7 +345,7 @@ class DecodeBuilder {
     constexpr std::uint32_t kChunk = 32;  // positions at a time
     const std::uint32_t subgroup = context_.device->features().subgroup_size;
     const std::uint32_t vec = context_.options.kv_type == KvType::kF16 ? 8 : 4;
-    if (a.head_dim % vec != 0)
+    if (a.head_dim % vec != 0 || (a.heads * a.head_dim) % 4 != 0)
       return fail(ErrorCode::kUnsupported, "the head size {} is no multiple of {}", a.head_dim, vec);
     std::uint32_t lanes = 1;
     while (lanes < 16 && lanes * 2 <= subgroup && (a.head_dim / vec) % (lanes * 2) == 0) lanes *= 2;

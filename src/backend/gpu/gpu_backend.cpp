@@ -5,10 +5,13 @@
 #include <limits>
 #include <optional>
 
+#include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
 #include "backend/gpu/decode_program.h"
+#include "backend/gpu/kernel_report.h"
 #include "backend/gpu/tap_copy.h"
+#include "backend/gpu_report.h"
 #include "base/text.h"
 #include "plan/fuse.h"
 
@@ -48,6 +51,53 @@ class GpuBackend final : public Backend {
   Rounding rounding() const override {
     if (eight_bits_) return Rounding::kEightBits;
     return context_.options.kv_type == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
+  }
+  std::optional<DeviceInfo> device() const override { return info_of(context_.device->adapter()); }
+  std::optional<DeviceCounters> counters() const override {
+    const Device::Counters& c = context_.device->counters;
+    return DeviceCounters{.submits = c.submits,
+                          .dispatches = c.dispatches,
+                          .read_backs = c.read_backs,
+                          .read_back_bytes = c.read_back_bytes,
+                          .written_bytes = c.written_bytes};
+  }
+  Result<std::optional<double>> measure_read_bandwidth(std::uint64_t bytes) override {
+    if (!bandwidth_) {
+      DOPPLER_ASSIGN(bandwidth_, ReadBandwidth::create(*context_.device, bytes));
+    }
+    DOPPLER_ASSIGN(const double measured, bandwidth_->measure());
+    return measured;
+  }
+  Result<std::vector<VariantRow>> describe() override {
+    std::vector<VariantRow> rows;
+    if (decode_) {
+      DOPPLER_ASSIGN(const std::vector<Piece> pieces, decode_pieces());
+      rows = variant_rows(context_.device->features(), pieces);
+    } else {
+      rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_decode_});
+    }
+    std::vector<VariantRow> batch =
+        variant_rows(context_.device->features(), batch_pieces(options().max_step_tokens));
+    std::ranges::move(batch, std::back_inserter(rows));
+    return rows;
+  }
+  Result<std::vector<KernelTime>> time_kernels() override {
+    const std::uint64_t tokens = lengths_[0];
+    if (tokens == 0 || flying_)
+      return fail(ErrorCode::kUsage, "Kernels are timed at the end of a sequence that rests in slot 0.");
+    std::vector<Piece> pieces;
+    if (decode_) {
+      DOPPLER_ASSIGN(pieces, decode_pieces());
+    } else {
+      pieces = batch_pieces(1);
+    }
+    StepInput last;
+    last.add(0, tokens - 1, 0, true);
+    wanted_ = {0};
+    DOPPLER_TRY(write_step(last));
+    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    clear(0);
+    return time_pieces(*context_.device, pieces, tokens);
   }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
@@ -137,6 +187,34 @@ class GpuBackend final : public Backend {
   }
 
  private:
+  // What a token takes that the backend generates by itself.
+  Result<std::vector<Piece>> decode_pieces() {
+    DOPPLER_TRY(decode_->prepare_greedy(context_, -1));
+    std::vector<Recorded> list;
+    Recorder recorder(*context_.device, list);
+    decode_->record_greedy(recorder);
+    std::vector<Piece> pieces;
+    for (Recorded& recorded : list) {
+      std::string what = fused_title(recorded.kernel.kernel().label());
+      pieces.push_back({std::move(what), std::move(recorded)});
+    }
+    return pieces;
+  }
+
+  // What a step of so many tokens takes, one of whose logits are wanted.
+  std::vector<Piece> batch_pieces(std::uint32_t tokens) {
+    std::vector<Piece> pieces;
+    for (std::size_t i = 0; i < plan().ops.size(); ++i) {
+      std::vector<Recorded> list;
+      Recorder recorder(*context_.device, list);
+      batch_->record(recorder, i, i + 1, tokens, 1);
+      for (Recorded& recorded : list)
+        pieces.push_back(
+            {fmt::format("step of {}: {}", tokens, op_title(plan(), plan().ops[i])), std::move(recorded)});
+    }
+    return pieces;
+  }
+
   // Tokens that are being computed, in one submission.
   struct Flight {
     std::uint64_t submission = 0;
@@ -328,6 +406,7 @@ class GpuBackend final : public Backend {
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
   std::optional<DecodeProgram> decode_;
+  std::optional<ReadBandwidth> bandwidth_;
   std::string why_no_decode_;
   std::optional<Flying> flying_;
   std::vector<Buffer> spare_;  // read-back buffers

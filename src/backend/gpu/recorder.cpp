@@ -7,6 +7,10 @@ namespace doppler::gpu {
 Recorder::Recorder(Device& device)
     : device_(device), encoder_(wgpuDeviceCreateCommandEncoder(device.raw(), nullptr)) {}
 
+Recorder::Recorder(Device& device, std::vector<Recorded>& list) : Recorder(device) {
+  list_ = &list;
+}
+
 void Recorder::mistake(Error error) {
   if (!mistake_) mistake_ = std::move(error);
 }
@@ -45,6 +49,7 @@ void Recorder::dispatch(const BoundKernel& kernel, Workgroups groups) {
   wgpuComputePassEncoderSetBindGroup(pass_.get(), 0, kernel.group(), 0, nullptr);
   wgpuComputePassEncoderDispatchWorkgroups(pass_.get(), groups.x, groups.y, groups.z);
   ++dispatches_;
+  if (list_ != nullptr) list_->push_back({kernel, groups});
 }
 
 void Recorder::copy(const Buffer& from, std::uint64_t from_offset, const Buffer& to, std::uint64_t to_offset,

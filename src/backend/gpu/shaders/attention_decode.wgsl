@@ -3,9 +3,15 @@
 // puts the parts together. A position's score is made by LP threads, a quad of dimensions of the values by one of
 // QUADS threads, in PG groups of positions. Workgroups: x over splits, y over KV heads.
 // Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
+// Where pairs are half a head apart and whole quads turn alike, a quad's partners and angles are quads too.
+#define QUAD_ROPE !INTERLEAVED && PAIRS % 4 == 0
 @group(0) @binding(0) var<storage, read> step : array<u32>;
-@group(0) @binding(1) var<storage, read> qkv : array<f32>;
+@group(0) @binding(1) var<storage, read> qkv : array<vec4f>;
+#if QUAD_ROPE
+@group(0) @binding(2) var<storage, read> angles : array<vec4f>;
+#else
 @group(0) @binding(2) var<storage, read> angles : array<vec2f>;
+#endif
 #if KV_HALF
 @group(0) @binding(3) var<storage, read_write> keys : array<vec4u>;
 @group(0) @binding(4) var<storage, read_write> values : array<vec2u>;
@@ -16,10 +22,10 @@
 @group(0) @binding(5) var<storage, read_write> parts : array<vec4f>;
 @group(0) @binding(6) var<storage, read_write> marks : array<vec2f>;
 #if QK_NORM
-@group(0) @binding(7) var<storage, read> qk_weights : array<f32>;
+@group(0) @binding(7) var<storage, read> qk_weights : array<vec4f>;
 #endif
 #if EMIT
-@group(0) @binding(8) var<storage, read_write> looked : array<f32>;
+@group(0) @binding(8) var<storage, read_write> looked : array<vec4f>;  // q_rope, k_rope, q_norm, k_norm
 #endif
 #if EMIT_SCORES
 @group(0) @binding(9) var<storage, read_write> scores : array<f32>;
@@ -38,7 +44,9 @@
 #define K_LOADS K_VECS / LP
 #define SUBGROUPS_HERE THREADS / SUBGROUP_SIZE
 #define QUAD_ROUNDS (QUADS + SUBGROUP_SIZE - 1) / SUBGROUP_SIZE
+#if !QUAD_ROPE
 #include "rope_angle.wgsl"
+#endif
 #include "splits.wgsl"
 
 var<workgroup> sq : array<vec4f, ${G * QUADS}>;       // queries, times the scale
@@ -63,29 +71,48 @@ fn as_cached(v : vec4f) -> vec4f {
 fn low_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.x), unpack2x16float(w.y)); }
 fn high_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.z), unpack2x16float(w.w)); }
 #endif
-// The weight of a head's norm at a dimension; `of_key` 1 for the key's.
-fn norm_weight(d : u32, of_key : u32) -> f32 {
-#if QK_NORM
-  return qk_weights[of_key * ${DIM}u + d];
-#else
-  return 1.0;
-#endif
+#if QUAD_ROPE
+fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4f, low23 : vec4f, is_first : bool) -> vec4f {
+  let hc = vec4f(high01.x, high01.z, high23.x, high23.z);
+  let hs = vec4f(high01.y, high01.w, high23.y, high23.w);
+  let lc = vec4f(low01.x, low01.z, low23.x, low23.z);
+  let ls = vec4f(low01.y, low01.w, low23.y, low23.w);
+  let c = hc * lc - hs * ls;
+  let s = hs * lc + hc * ls;
+  return own * c + other * select(s, -s, is_first);
 }
+#endif
 
-// One head's rotated vector from the projections, by the threads of one subgroup.
+// One head's rotated vector from the projections, by the threads of one subgroup. All loads come first.
 fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : bool) {
   let is_key = h == ${G}u;
-  let of_key = select(0u, 1u, is_key);
   let head = select(kv_head * ${G}u + h, kv_head, is_key);
-  let at = select(${Q_OFFSET}u, ${K_OFFSET}u, is_key) + head * ${DIM}u;
+  let at = select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key) + head * ${QUADS}u;
+  let weights_at = select(0u, ${QUADS}u, is_key);
   var square = 0.0;
 #for e in 0..QUAD_ROUNDS
-  let d${e} = (lane + ${e * SUBGROUP_SIZE}u) * 4u;
-  var x${e} = vec4f(0.0);
-  if (d${e} < ${DIM}u) {
-    x${e} = vec4f(qkv[at + d${e}], qkv[at + d${e} + 1u], qkv[at + d${e} + 2u], qkv[at + d${e} + 3u]);
-  }
-  square += dot(x${e}, x${e});
+  let quad${e} = lane + ${e * SUBGROUP_SIZE}u;
+  let has${e} = quad${e} < ${QUADS}u;
+  let d${e} = min(quad${e}, ${QUADS - 1}u);
+  let x${e} = qkv[at + d${e}];
+#if QK_NORM
+  let w${e} = qk_weights[weights_at + d${e}];
+#endif
+#if QUAD_ROPE
+  let turns${e} = d${e} < ${PAIRS / 2}u;
+  let is_first${e} = d${e} < ${PAIRS / 4}u;
+  let p${e} = select(d${e}, select(d${e} - ${PAIRS / 4}u, d${e} + ${PAIRS / 4}u, is_first${e}), turns${e});
+  let y${e} = qkv[at + p${e}];
+#if QK_NORM
+  let u${e} = qk_weights[weights_at + p${e}];
+#endif
+  let pair${e} = select(0u, min(d${e}, p${e}) * 2u, turns${e});
+  let high${e}a = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e}];
+  let high${e}b = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e} + 1u];
+  let low${e}a = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e}];
+  let low${e}b = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e} + 1u];
+#endif
+  square += select(0.0, dot(x${e}, x${e}), has${e});
 #endfor
 #if QK_NORM
 #for k in 0..8
@@ -94,39 +121,53 @@ fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : b
 #endif
 #endfor
   let factor = inverseSqrt(square / ${DIM}.0 + bitcast<f32>(${EPS_BITS}u));
-#else
-  let factor = 1.0;
 #endif
 #for e in 0..QUAD_ROUNDS
-  if (d${e} < ${DIM}u) {
-    var turned = vec4f(0.0);
+  if (has${e}) {
+#if QK_NORM
+    let own = x${e} * w${e} * factor;
+#else
+    let own = x${e};
+#endif
+    var turned = own;
+#if QUAD_ROPE
+    if (turns${e}) {
+#if QK_NORM
+      let other = y${e} * u${e} * factor;
+#else
+      let other = y${e};
+#endif
+      turned = turn(own, other, high${e}a, high${e}b, low${e}a, low${e}b, is_first${e});
+    }
+#else
 #for c in 0..4
     {
-      let d = d${e} + ${c}u;
-      let own = x${e}[${c}] * norm_weight(d, of_key) * factor;
-      turned[${c}] = own;
-#if EMIT && QK_NORM
-      if (is_owner) {
-        looked[select(${NORM_LOOK}u, ${NORM_LOOK + HEADS * DIM}u, is_key) + head * ${DIM}u + d] = own;
-      }
-#endif
+      let d = d${e} * 4u + ${c}u;
       if (d < ${2 * PAIRS}u) {
         let p = rope_partner(d);
-        let other = qkv[at + p] * norm_weight(p, of_key) * factor;
-        let a = rope_angle(position, rope_pair(d));
-        turned[${c}] = select(own * a.x + other * a.y, own * a.x - other * a.y, rope_is_first(d));
-      }
-#if EMIT
-      if (is_owner) {
-        looked[select(0u, ${HEADS * DIM}u, is_key) + head * ${DIM}u + d] = turned[${c}];
-      }
+        var other = qkv[at + p / 4u][p % 4u];
+#if QK_NORM
+        other *= qk_weights[weights_at + p / 4u][p % 4u] * factor;
 #endif
+        let a = rope_angle(position, rope_pair(d));
+        turned[${c}] = select(own[${c}] * a.x + other * a.y, own[${c}] * a.x - other * a.y, rope_is_first(d));
+      }
     }
 #endfor
+#endif
+#if EMIT
+    if (is_owner) {
+      let to = select(0u, ${HEADS * QUADS}u, is_key) + head * ${QUADS}u + d${e};
+      looked[to] = turned;
+#if QK_NORM
+      looked[${(HEADS + KV_HEADS) * QUADS}u + to] = own;
+#endif
+    }
+#endif
     if (is_key) {
-      sk[d${e} / 4u] = as_cached(turned);
+      sk[d${e}] = as_cached(turned);
     } else {
-      sq[h * ${QUADS}u + d${e} / 4u] = turned * bitcast<f32>(${SCALE_BITS}u);
+      sq[h * ${QUADS}u + d${e}] = turned * bitcast<f32>(${SCALE_BITS}u);
     }
   }
 #endfor
@@ -150,12 +191,23 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let quad = t % ${QUADS}u;
   let pg = t / ${QUADS}u;
 
+  // The first chunk's keys and values are on their way while the heads are prepared, the next one's while this one is used.
+#for i in 0..PASSES
+  let p${i} = ${i * AT_ONCE}u + t / ${LP}u;
+  let kr${i} = row_of(slot, kv_head, min(first + p${i}, end - 1u)) * ${K_VECS}u + part;
+#for l in 0..K_LOADS
+  var k${i}_${l} = keys[kr${i} + ${l * LP}u];
+#endfor
+#endfor
+#for j in 0..V_LOADS
+  var v${j} = values[row_of(slot, kv_head, min(first + ${j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
+#endfor
+
   for (var h = subgroup; h <= ${G}u; h += ${SUBGROUPS_HERE}u) {
     prepare_head(h, kv_head, position, lane, is_owner);
   }
   if (t < ${QUADS}u) {
-    let at = ${V_OFFSET}u + kv_head * ${DIM}u + 4u * t;
-    sv[t] = as_cached(vec4f(qkv[at], qkv[at + 1u], qkv[at + 2u], qkv[at + 3u]));
+    sv[t] = as_cached(qkv[${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
   }
   if (t < ${G}u) {
     running[t] = vec2f(-3.0e38, 0.0);
@@ -185,17 +237,6 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 
   for (var base = first; base < end; base += ${CHUNK}u) {
     let count = min(${CHUNK}u, end - base);
-    // All loads of the chunk at once.
-#for i in 0..PASSES
-    let p${i} = ${i * AT_ONCE}u + t / ${LP}u;
-    let kr${i} = row_of(slot, kv_head, min(base + p${i}, end - 1u)) * ${K_VECS}u + part;
-#for l in 0..K_LOADS
-    let k${i}_${l} = keys[kr${i} + ${l * LP}u];
-#endfor
-#endfor
-#for j in 0..V_LOADS
-    let v${j} = values[row_of(slot, kv_head, min(base + ${j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
-#endfor
 #for i in 0..PASSES
     {
       let fresh = base + p${i} == position;
@@ -252,6 +293,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       }
     }
 #endfor
+#for i in 0..PASSES
+    let nk${i} = row_of(slot, kv_head, min(base + ${CHUNK}u + p${i}, end - 1u)) * ${K_VECS}u + part;
+#for l in 0..K_LOADS
+    k${i}_${l} = keys[nk${i} + ${l * LP}u];
+#endfor
+#endfor
     workgroupBarrier();
     for (var h = subgroup; h < ${G}u; h += ${SUBGROUPS_HERE}u) {
       var most = -3.0e38;
@@ -294,6 +341,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
       var v = v${j};
 #endif
+      v${j} = values[row_of(slot, kv_head, min(base + ${CHUNK + j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
       if (base + at == position) {
         v = sv[quad];
       }
