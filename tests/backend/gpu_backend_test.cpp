@@ -213,7 +213,9 @@ class GpuQuantised : public ::testing::TestWithParam<const char*> {
 
 TEST_P(GpuQuantised, RoundsNoWorseThanLlamaCppAndNotAtAllWhenExact) {
   const double theirs = rms_from_truth(recorded("logits"));
-  const auto backend = make(model_, usual());
+  BackendOptions poisoned = usual();
+  poisoned.gpu.poison = true;
+  const auto backend = make(model_, poisoned);
   ASSERT_NE(backend, nullptr);
   EXPECT_EQ(backend->rounding(), Rounding::kEightBits);
   const std::vector<float> ours = run_in_pieces(*backend, prompt_, {32});

@@ -1,5 +1,6 @@
 // The small kernels against plain loops in double precision: norms, rotation, quantised activations and
 // elementwise ops.
+#include <algorithm>
 #include <numbers>
 
 #include "gpu_harness.h"
@@ -79,6 +80,59 @@ TEST(Norm, AgreesForEveryWidthAndSize) {
       ASSERT_TRUE(launch.run({static_cast<std::uint32_t>(c.heads), static_cast<std::uint32_t>(c.tokens), 1}));
       expect_near_each(gathered(launch.get("out"), width, to_stride, 1), expected, allowed,
                        fmt::format("dim {} heads {} mode {}", c.dim, c.heads, static_cast<int>(mode)));
+    }
+  }
+}
+
+// Sums and maxima by themselves, one after the other with nothing between, as fused kernels have them.
+constexpr const char* kReduceTest =
+    "@group(0) @binding(0) var<storage, read> x : array<vec4f>;\n"
+    "@group(0) @binding(1) var<storage, read_write> out : array<vec4f>;\n"
+    "#include \"reduce.wgsl\"\n"
+    "@compute @workgroup_size(${THREADS}) fn main(@builtin(local_invocation_index) t : u32) {\n"
+    "  var v = x[t];\n"
+    "#for r in 0..4\n"
+    "  let sum${r} = workgroup_sum(v, t);\n"
+    "  let again${r} = workgroup_sum(v.wzyx, t);\n"
+    "  let most${r} = workgroup_max(v.x, t);\n"
+    "  let least${r} = workgroup_max(-v.y, t);\n"
+    "  out[(t * 4u + ${r}u) * 2u] = sum${r} + again${r}.wzyx;\n"
+    "  out[(t * 4u + ${r}u) * 2u + 1u] = vec4f(most${r}, least${r}, again${r}.x, again${r}.y);\n"
+    "  v = v.yzwx - 0.25;\n"
+    "#endfor\n"
+    "}\n";
+
+TEST(Reduce, GivesEveryThreadTheSumAndTheLargest) {
+  DOPPLER_NEEDS_ADAPTER();
+  replace_shader("reduce_test.wgsl", kReduceTest);
+  for (const Mode mode : {Mode::kUnchecked, Mode::kNoSubgroups}) {
+    for (const std::size_t threads : {1, 2, 7, 20, 48, 64, 128, 256}) {
+      Random random(static_cast<unsigned>(threads));
+      std::vector<float> x = random.floats(threads * 4);
+      for (float& value : x) value -= 3;  // the largest is below zero more often than not
+      std::vector<double> expected;
+      std::vector<float> v = x;
+      for (int round = 0; round < 4; ++round) {
+        double sum[4] = {}, most = -1e30, least = -1e30;
+        for (std::size_t t = 0; t < threads; ++t) {
+          for (std::size_t i = 0; i < 4; ++i) sum[i] += v[4 * t + i];
+          most = std::max<double>(most, v[4 * t]);
+          least = std::max<double>(least, -v[4 * t + 1]);
+        }
+        for (const double s : sum) expected.push_back(2 * s);
+        for (const double s : {most, least, sum[3], sum[2]}) expected.push_back(s);
+        for (std::size_t t = 0; t < threads; ++t) {
+          std::rotate(&v[4 * t], &v[4 * t + 1], &v[4 * t] + 4);
+          for (std::size_t i = 0; i < 4; ++i) v[4 * t + i] -= 0.25f;
+        }
+      }
+      std::vector<double> all;
+      for (std::size_t t = 0; t < threads; ++t) all.insert(all.end(), expected.begin(), expected.end());
+      Launch launch(mode, "reduce_test.wgsl", {{"THREADS", i64(threads)}});
+      launch.in("x", x).out("out", all.size());
+      ASSERT_TRUE(launch.run({}));
+      expect_near(launch.get("out"), all, static_cast<double>(threads) * 2e-6,
+                  fmt::format("{} threads, mode {}", threads, static_cast<int>(mode)));
     }
   }
 }

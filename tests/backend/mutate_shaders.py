@@ -30,7 +30,7 @@ TESTS = {
     "norm.wgsl": "Norm.*",
     "quantise.wgsl": "Quantise.*",
     "quantise_block.wgsl": "Quantise.*",
-    "reduce.wgsl": "Norm.*:Attention.*",
+    "reduce.wgsl": "Reduce.*:Norm.*",
     "rope.wgsl": "Rope.*",
     "rope_angle.wgsl": "Rope.*",
     "row_sum.wgsl": "Gemv.*",
@@ -73,6 +73,9 @@ REPLACEMENTS = [
 EQUIVALENT = [
     ("norm.wgsl", "vec4f(sum", "only the first of the four sums is used"),
     ("attention.wgsl", "vec4f(share", "only the first of the four sums is used"),
+    ("quantise.wgsl", "#if WIDTH / 4 == 0", "the other branch serves every width"),
+    ("reduce.wgsl", "u != 0u) {", "every lane of a subgroup has its sum"),
+    ("reduce.wgsl", "u == 1u) {", "every lane of a subgroup has its sum"),
     ("reduce.wgsl", "#if SUBGROUPS", "chooses between two ways to the same sums"),
     ("reduce.wgsl", "#if (1 << k) <= SUBGROUP_SIZE", "llvmpipe gives 0 for a lane beyond the subgroup"),
     ("row_sum.wgsl", "#define SHUFFLES", "chooses between two ways to the same sums"),
