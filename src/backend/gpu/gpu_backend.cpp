@@ -30,7 +30,10 @@ class GpuBackend final : public Backend {
                                                                  .checked = options.gpu.checked,
                                                                  .poison = options.gpu.poison}));
     DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
-    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
+    // Passes of the plan; the others are the programs' own.
+    std::vector<std::string> disabled = options.disabled_passes;
+    std::erase_if(disabled, is_batch_pass);
+    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_TRY(check_kv(plan, chosen));
@@ -136,13 +139,14 @@ class GpuBackend final : public Backend {
   // Ops [begin, end) in one submission, or in several where a tap wants more than fits at a time.
   Status run(std::size_t begin, std::size_t end, std::size_t wanted) {
     std::optional<Recorder> recorder(std::in_place, *context_.device);
-    const auto tokens = static_cast<std::uint32_t>(input_->size());
+    const StepShape shape{static_cast<std::uint32_t>(input_->size()), static_cast<std::uint32_t>(wanted),
+                          has_runs(*input_)};
     for (std::size_t i = begin; i < end; ++i) {
       const Op& op = plan().ops[i];
-      batch_->record(*recorder, i, i + 1, tokens, static_cast<std::uint32_t>(wanted));
+      DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_));
       if (tap_ == nullptr) continue;
       if (op.kind == OpKind::kAttention && tap_->wants(Stage::kAttnScores, op.layer))
-        DOPPLER_TRY(emit_scores(i, recorder));
+        DOPPLER_TRY(emit_scores(i, shape, recorder));
       for (const ValueId id : op.outputs) DOPPLER_TRY(report(id, wanted, recorder));
     }
     if (wanted > 0) {
@@ -187,7 +191,7 @@ class GpuBackend final : public Backend {
   }
 
   // Runs the attention once more with its scores stored: the same arithmetic over the same cache.
-  Status emit_scores(std::size_t index, std::optional<Recorder>& recorder) {
+  Status emit_scores(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
     const Op& op = plan().ops[index];
     const std::uint32_t heads = std::get<AttentionParams>(op.params).heads;
     const std::uint64_t floats = std::uint64_t{input_->size()} * heads * longest_;
@@ -197,8 +201,7 @@ class GpuBackend final : public Backend {
                      const float masked = -std::numeric_limits<float>::infinity();
                      for (std::size_t i = 0; i + 4 <= out.size(); i += 4) std::memcpy(&out[i], &masked, 4);
                    }));
-    DOPPLER_ASSIGN(const Dispatch dispatch, batch_->attention_with_scores(context_, index, scores));
-    recorder->dispatch(dispatch.kernel, {dispatch.x, static_cast<std::uint32_t>(input_->size()), 1});
+    DOPPLER_TRY(batch_->record_scores(context_, *recorder, index, shape, scores));
     const std::uint32_t width = heads * longest_;
     return taps_.copy(*recorder, {scores, width, 0, width},
                       {Stage::kAttnScores, op.layer, {}, input_->size(), width, heads, input_});
