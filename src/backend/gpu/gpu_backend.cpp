@@ -18,6 +18,10 @@ using namespace gpu;
 
 constexpr std::string_view kPasses[] = {"group_matmuls"};
 
+// Tokens of a step where nobody asked for another number than every backend's: a large GPU is idle for most
+// of a smaller step.
+constexpr std::uint32_t kStepTokens = 512;
+
 // Logits that are made at a time: a prompt whose every token wants 262144 of them comes in pieces.
 constexpr std::uint64_t kMostLogitBytes = 64 << 20;
 
@@ -35,6 +39,7 @@ class GpuBackend final : public Backend {
     std::erase_if(disabled, is_batch_pass);
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
+    if (chosen.max_step_tokens == BackendOptions{}.max_step_tokens) chosen.max_step_tokens = kStepTokens;
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_TRY(check_kv(plan, chosen));
     std::unique_ptr<GpuBackend> backend(
