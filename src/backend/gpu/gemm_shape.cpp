@@ -10,13 +10,13 @@ namespace doppler::gpu {
 namespace {
 
 constexpr GemmShape kShapes[] = {
-    {64, 128, 16, 4, 1, 1},  // wide matrices
-    {64, 128, 16, 4, 2, 1},  // long k
-    {64, 64, 8, 4, 1, 1},    //
-    {32, 128, 8, 4, 1, 1},   // few tokens
-    {32, 64, 8, 4, 2, 1},    //
-    {32, 32, 4, 4, 2, 1},    // narrow matrices
-    {16, 64, 4, 4, 2, 1},    // very few tokens
+    {64, 128, 16, 4, 1, 1},                                                              // wide matrices
+    {64, 128, 16, 4, 2, 1},                                                              // long k
+    {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1, false}, {64, 64, 8, 4, 1, 1},  //
+    {32, 128, 8, 4, 1, 1},                                                               // few tokens
+    {32, 64, 8, 4, 2, 1},                                                                //
+    {32, 32, 4, 4, 2, 1},                                                                // narrow matrices
+    {16, 64, 4, 4, 2, 1},                                                                // very few tokens
 };
 
 // What was measured on a device, by the shape of the product: taken where it applies and fits. The first row
@@ -65,8 +65,8 @@ double estimate(const GemmShape& shape, double tokens, double rows, double units
 }  // namespace
 
 std::string GemmShape::name() const {
-  return fmt::format("{}x{}x{} {}x{} /{}", tile_tokens, tile_rows, units * kUnitValues, tokens_each,
-                     rows_each, splits);
+  return fmt::format("{}x{}x{} {}x{} /{}{}", tile_tokens, tile_rows, units * kUnitValues, tokens_each,
+                     rows_each, splits, unrolled ? "" : " loop");
 }
 
 std::span<const GemmShape> gemm_shapes() {
@@ -99,6 +99,7 @@ ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std
           {"RN", shape.rows_each},
           {"UK", shape.units},
           {"SPLITS", shape.splits},
+          {"UNROLLED", shape.unrolled ? 1 : 0},
           {"ROWS", rows},
           {"UNITS_K", units},
           {"FORM", static_cast<std::int64_t>(format.codes)},

@@ -2,7 +2,7 @@
 // workgroup makes TM tokens x TN rows of W; it goes through k in steps of UK units, which pass through workgroup memory
 // while the next ones wait in registers. Nibbles stay nibbles until they are multiplied. Thread t has the columns
 // t % LN + j LN and the tokens t / LN + i LM, so that a subgroup reads few tokens and neighbouring rows.
-// With SPLITS > 1 each workgroup along z takes a part of k and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
+// UNROLLED writes the blocks of a step out, else they are a loop. With SPLITS > 1 each workgroup along z takes a part of k and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
 // Workgroups: x over rows of W, y over tokens, z over splits.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> codes : array<vec4u>;
@@ -21,6 +21,11 @@
 #define SUMS (GROUPS_16) && (HAS_MIN)
 #define PIECES_X UK * 4
 #define BLOCKS_X UK * 2
+#if UNROLLED
+#define REPEATS BLOCKS_X
+#else
+#define REPEATS 1
+#endif
 // A token's pieces lie this far apart: the padding spreads a subgroup's stores over the banks.
 #define PITCH TM + 2 / UK
 #define LOADS_W (TN * UK * PIECES + THREADS - 1) / THREADS
@@ -217,14 +222,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
     }
     if (at > first) {
-#for b in 0..BLOCKS_X
-      {
+#for part in 0..REPEATS
+      for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
 #for j in 0..RN
 #if FORM == 3
-        let lo${j} = tile_w[column + ${2 * b * TN + j * LN}u];
-        let hi${j} = tile_w[column + ${(2 * b + 1) * TN + j * LN}u];
+        let lo${j} = tile_w[b * ${2 * TN}u + column + ${j * LN}u];
+        let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #else
-        let both${j} = tile_w[column + ${b * TN + j * LN}u];
+        let both${j} = tile_w[b * ${TN}u + column + ${j * LN}u];
 #if FORM == 4
         let lo${j} = (both${j} << vec4u(4u)) & vec4u(0xf0f0f0f0u);
         let hi${j} = both${j} & vec4u(0xf0f0f0f0u);
@@ -234,29 +239,29 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endif
 #if GROUPS_16
-        let sa${j} = tile_s[column + ${2 * b * TN + j * LN}u];
-        let sb${j} = tile_s[column + ${(2 * b + 1) * TN + j * LN}u];
+        let sa${j} = tile_s[b * ${2 * TN}u + column + ${j * LN}u];
+        let sb${j} = tile_s[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #if HAS_MIN
-        let ma${j} = tile_m[column + ${2 * b * TN + j * LN}u];
-        let mb${j} = tile_m[column + ${(2 * b + 1) * TN + j * LN}u];
+        let ma${j} = tile_m[b * ${2 * TN}u + column + ${j * LN}u];
+        let mb${j} = tile_m[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #endif
 #else
-        let sa${j} = tile_s[column + ${b * TN + j * LN}u];
+        let sa${j} = tile_s[b * ${TN}u + column + ${j * LN}u];
 #if HAS_MIN
-        let ma${j} = tile_m[column + ${b * TN + j * LN}u];
+        let ma${j} = tile_m[b * ${TN}u + column + ${j * LN}u];
 #endif
 #endif
 #endfor
 #for i in 0..RM
         {
-          let xa = tile_x[lane + ${2 * b * (PITCH) + i * LM}u];
-          let xb = tile_x[lane + ${(2 * b + 1) * (PITCH) + i * LM}u];
-          let xscale = tile_b[lane + ${b * TM + i * LM}u];
+          let xa = tile_x[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
+          let xb = tile_x[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
+          let xscale = tile_b[b * ${TM}u + lane + ${i * LM}u];
 #if SUMS
-          let qa = tile_q[lane + ${2 * b * (PITCH) + i * LM}u];
-          let qb = tile_q[lane + ${(2 * b + 1) * (PITCH) + i * LM}u];
+          let qa = tile_q[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
+          let qb = tile_q[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
 #elif HAS_MIN
-          let q = tile_q[lane + ${b * TM + i * LM}u];
+          let q = tile_q[b * ${TM}u + lane + ${i * LM}u];
 #endif
 #for j in 0..RN
 #if GROUPS_16
