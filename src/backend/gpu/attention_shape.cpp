@@ -18,7 +18,7 @@ constexpr AttentionShape kNarrowShapes[] = {{32, 16, 4}, {16, 16, 2}, {8, 16, 2}
 }  // namespace
 
 std::string AttentionShape::name() const {
-  return fmt::format("{} x {}, {} each", tokens, 4 * lanes, rows_each);
+  return fmt::format("{} x {}, {} each{}", tokens, 4 * lanes, rows_each, unrolled ? "" : " loop");
 }
 
 std::span<const AttentionShape> attention_shapes() {
@@ -49,6 +49,7 @@ void add_attention_cut(ShaderValues& values, const AttentionShape& shape, const 
   values["RQ"] = shape.rows_each;
   values["KC"] = cut.chunk;
   values["CT"] = cut.column_threads;
+  values["UNROLLED"] = shape.unrolled ? 1 : 0;
 }
 
 std::optional<AttentionShape> choose_attention_shape(const Limits& limits, std::uint32_t head_dim) {

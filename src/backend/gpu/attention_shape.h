@@ -15,6 +15,7 @@ struct AttentionShape {
   std::uint32_t tokens = 0;     // of a workgroup
   std::uint32_t lanes = 0;      // threads of a token's row of scores, four positions each
   std::uint32_t rows_each = 0;  // tokens of a thread
+  bool unrolled = true;         // the columns of a chunk are written out, not a loop
   std::uint32_t threads() const { return lanes * tokens / rows_each; }
   std::string name() const;  // "16 x 128, 4 each"
 };

@@ -1,7 +1,8 @@
 // softmax(q k' * scale) v for BQ tokens of a head at a time, over tiles of 4 LANES positions, softmax on line; the tokens of a
 // workgroup may belong to several sequences, whose runs are gone through one after the other.
 //   Scores: thread t has the rows t / LANES * RQ + r and the positions 4 (t % LANES) + e; q lies in workgroup memory, k
-//   passes through it in chunks of KC columns of VW values.
+//   passes through it in chunks of KC columns of VW values (UNROLLED: written out,
+//   else a loop).
 //   Sums: thread t has the columns t % CT + i CT and the rows t / CT * RV + r; v is read where it lies, a row of it by
 //   neighbouring threads.
 // Workgroups: x over heads, y over tokens, the last ones (with the longest sequences) first.
@@ -36,6 +37,11 @@
 #define LOADS_K (KC * BP + THREADS - 1) / THREADS
 // One more than there are positions: the stores of a chunk spread over the banks.
 #define PITCH BP + 1
+#if UNROLLED
+#define REPEATS KC
+#else
+#define REPEATS 1
+#endif
 #define SHUFFLES SUBGROUPS && SUBGROUP_SIZE % LANES == 0 && (THREADS) % SUBGROUP_SIZE == 0
 
 alias Vec = vec${VW}f;
@@ -196,14 +202,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for n in 0..LOADS_K
         k${n} = keys[row_at(head_row, min(next_base + kp${n}, last)) + next_chunk * ${KC}u + kc${n}];
 #endfor
-#for c in 0..KC
-        {
+#for part in 0..REPEATS
+        for (var c = ${part * KC / REPEATS}u; c < ${(part + 1) * KC / REPEATS}u; c++) {
 #for e in 0..4
-          let key${e} = tile_k[lane + ${c * (PITCH) + e * LANES}u];
+          let key${e} = tile_k[c * ${PITCH}u + lane + ${e * LANES}u];
 #endfor
 #for r in 0..RQ
           {
-            let query = tile_q[(row0 + ${r}u) * ${NC}u + chunk * ${KC}u + ${c}u];
+            let query = tile_q[(row0 + ${r}u) * ${NC}u + chunk * ${KC}u + c];
             s${r} += vec4f(dot(query, key0), dot(query, key1), dot(query, key2), dot(query, key3));
           }
 #endfor
