@@ -1,6 +1,8 @@
 // doppler_driver MODEL [--target T] [settings]: Doppler behind the requests of driver.h.
 #include <fmt/core.h>
 
+#include <array>
+
 #include "cli/settings.h"
 #include "driver.h"
 #include "engine/loaded.h"
@@ -14,7 +16,10 @@ class DopplerRunner final : public bench::Runner {
   explicit DopplerRunner(Loaded loaded) : loaded_(std::move(loaded)) {}
 
   std::uint64_t vocab() const override { return loaded_.model->spec.vocab_size; }
-  void clear(int sequence) override { loaded_.backend->clear(static_cast<std::uint32_t>(sequence)); }
+  void clear(int sequence) override {
+    loaded_.backend->clear(static_cast<std::uint32_t>(sequence));
+    history_[sequence].clear();
+  }
   std::string feed(int sequence, const std::vector<std::int32_t>& tokens) override {
     const auto slot = static_cast<std::uint32_t>(sequence);
     const std::size_t most = loaded_.backend->options().max_step_tokens;
@@ -28,13 +33,40 @@ class DopplerRunner final : public bench::Runner {
       if (!logits) return logits.error().message;
       logits_ = logits->data();
     }
+    history_[sequence].insert(history_[sequence].end(), tokens.begin(), tokens.end());
     return {};
+  }
+  // As the engine generates: by the backend itself where it can. It then chooses the likeliest token after
+  // each, too, and goes on with that one; only the first of `tokens` is read.
+  std::string grow(int sequence, const std::vector<std::int32_t>& tokens) override {
+    const GenerateOptions greedy{.ignore_eos = true};
+    if (tokens.empty() || !loaded_.backend->can_continue(greedy)) return Runner::grow(sequence, tokens);
+    const auto slot = static_cast<std::uint32_t>(sequence);
+    const std::uint64_t before = loaded_.backend->length(slot);
+    std::vector<TokenId>& history = history_[sequence];
+    history.push_back(tokens.front());
+    const Status begun = loaded_.backend->continue_sequence(
+        {.slot = slot, .id = tokens.front(), .most = tokens.size(), .sampling = &greedy, .history = history});
+    if (!begun) return begun.error().message;
+    std::vector<TokenId> generated;
+    while (true) {
+      const auto some = loaded_.backend->next_tokens();
+      if (!some) return some.error().message;
+      if (some->empty()) break;
+      generated.insert(generated.end(), some->begin(), some->end());
+    }
+    if (generated.size() != tokens.size())
+      return fmt::format("the backend generated {} of {} tokens", generated.size(), tokens.size());
+    history.insert(history.end(), generated.begin(), generated.end() - 1);
+    const Status stopped = loaded_.backend->stop_sequence(before + tokens.size());
+    return stopped ? std::string() : stopped.error().message;
   }
   const float* logits() const override { return logits_; }
 
  private:
   Loaded loaded_;
   const float* logits_ = nullptr;
+  std::array<std::vector<TokenId>, 2> history_;  // of each sequence, as far as the cache holds it
 };
 
 // Settings that only newer versions have are left out, with a word about it.

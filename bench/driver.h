@@ -46,6 +46,13 @@ class Runner {
   virtual void clear(int sequence) = 0;
   // Feeds tokens that continue a sequence and computes the last one's logits. Empty, or what went wrong.
   virtual std::string feed(int sequence, const std::vector<std::int32_t>& tokens) = 0;
+  // The sequence grows by as many tokens, one after another with the logits of each, as generating does.
+  virtual std::string grow(int sequence, const std::vector<std::int32_t>& tokens) {
+    for (const std::int32_t token : tokens) {
+      if (std::string problem = feed(sequence, {token}); !problem.empty()) return problem;
+    }
+    return {};
+  }
   // Of the last feed.
   virtual const float* logits() const = 0;
 };
@@ -74,19 +81,19 @@ class Server {
     if (verb == "memory") return "bytes " + std::to_string(peak_bytes());
     if (verb == "prefill" || verb == "logits") {
       restart(Runner::kShort);
-      const std::string answer = timed(Runner::kShort, count, count);
+      const std::string answer = timed(&Runner::feed, Runner::kShort, count);
       return verb == "prefill" || answer.starts_with("error") ? answer : write_logits(file);
     }
     if (verb == "decode") {
       restart(Runner::kShort);
-      const std::string answer = timed(Runner::kShort, 1, 1);
-      return answer.starts_with("error") ? answer : timed(Runner::kShort, count, 1);
+      const std::string answer = timed(&Runner::feed, Runner::kShort, 1);
+      return answer.starts_with("error") ? answer : timed(&Runner::grow, Runner::kShort, count);
     }
     if (verb == "deepen") {
       restart(Runner::kDeep);
-      return timed(Runner::kDeep, count, count);
+      return timed(&Runner::feed, Runner::kDeep, count);
     }
-    if (verb == "deep") return timed(Runner::kDeep, count, 1);
+    if (verb == "deep") return timed(&Runner::grow, Runner::kDeep, count);
     return "error there is no request " + verb;
   }
 
@@ -95,17 +102,16 @@ class Server {
     length_[sequence] = 0;
   }
 
-  // `count` more tokens, `step` at a time.
-  std::string timed(int sequence, std::uint64_t count, std::uint64_t step) {
+  // `count` more tokens, all at once (feed) or one at a time (grow).
+  std::string timed(std::string (Runner::*take)(int, const std::vector<std::int32_t>&), int sequence,
+                    std::uint64_t count) {
+    std::vector<std::int32_t> tokens;
+    for (std::uint64_t i = 0; i < count; ++i)
+      tokens.push_back(token_at(length_[sequence] + i, runner_.vocab()));
     const auto start = Clock::now();
-    for (std::uint64_t done = 0; done < count; done += step) {
-      std::vector<std::int32_t> tokens;
-      for (std::uint64_t i = 0; i < std::min(step, count - done); ++i)
-        tokens.push_back(token_at(length_[sequence] + i, runner_.vocab()));
-      if (const std::string problem = runner_.feed(sequence, tokens); !problem.empty())
-        return "error " + problem;
-      length_[sequence] += tokens.size();
-    }
+    if (const std::string problem = (runner_.*take)(sequence, tokens); !problem.empty())
+      return "error " + problem;
+    length_[sequence] += count;
     std::ostringstream answer;
     answer.precision(9);
     answer << "seconds " << std::fixed << seconds_since(start);

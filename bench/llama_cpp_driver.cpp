@@ -1,5 +1,6 @@
-// llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full]: llama.cpp's prebuilt library behind
-// the requests of driver.h. FOLDER holds libllama and those libggml-cpu variants from which ggml may choose.
+// llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full] [--gpu]: llama.cpp's prebuilt
+// library behind the requests of driver.h. FOLDER holds libllama and those libggml-cpu variants from which
+// ggml may choose, and libggml-vulkan for --gpu: all layers and the cache on the first GPU that ggml finds.
 //
 // The library is loaded at run time, and the few functions and structures that are used are declared here.
 // Their layout is that of release v0.5.0; the defaults the library fills in tell whether it still holds, and
@@ -90,6 +91,7 @@ struct Library {
   void (*clear)(void* memory, bool data);
   PoolParams (*pool_defaults)(int threads);
   void* (*device_of_type)(int type);
+  const char* (*device_description)(void* device);
   void* (*registry_of_device)(void* device);
   void* (*function_of_registry)(void* registry, const char* name);
   void (*attach_pool)(void* context, void* decode_pool, void* batch_pool);
@@ -107,8 +109,8 @@ void find(void* handle, const char* name, Function& function) {
   std::memcpy(&function, &symbol, sizeof(symbol));
 }
 
-Library load_library(const std::string& folder) {
-  const std::string path = folder + "/libllama.v0.5.0.so";
+Library load_library(const std::string& folder, bool gpu) {
+  const std::string path = folder + (gpu ? "/libllama.vulkan.v0.5.0.so" : "/libllama.v0.5.0.so");
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) die(std::string("The library cannot be loaded: ") + dlerror() + ".");
   Library lib{};
@@ -129,6 +131,7 @@ Library load_library(const std::string& folder) {
   find(handle, "llama_memory_clear", lib.clear);
   find(handle, "ggml_threadpool_params_default", lib.pool_defaults);
   find(handle, "ggml_backend_dev_by_type", lib.device_of_type);
+  find(handle, "ggml_backend_dev_description", lib.device_description);
   find(handle, "ggml_backend_dev_backend_reg", lib.registry_of_device);
   find(handle, "ggml_backend_reg_get_proc_address", lib.function_of_registry);
   find(handle, "llama_attach_threadpool", lib.attach_pool);
@@ -156,10 +159,20 @@ void check_layout(const Library& lib) {
   if (!pool_fits) die("The layout of ggml_threadpool_params is not that of v0.5.0. Use the pinned version.");
 }
 
+// ggml's numbers of its kinds of devices; an integrated GPU is of a kind of its own.
+constexpr int kDeviceCpu = 0, kDeviceGpu = 1, kDeviceIntegratedGpu = 2;
+
+// What ggml calls the GPU that it will use.
+std::string gpu_name(const Library& lib) {
+  for (const int type : {kDeviceGpu, kDeviceIntegratedGpu}) {
+    if (void* device = lib.device_of_type(type); device != nullptr) return lib.device_description(device);
+  }
+  die("ggml's Vulkan backend finds no GPU; a software one is used only with GGML_VK_VISIBLE_DEVICES=0.");
+}
+
 // Threads that stay from one step to the next, as llama.cpp's own programs make them; without, the library
 // starts new ones for every step. The function lives in the CPU variant, which ggml itself has loaded.
 void* make_pool(const Library& lib, int threads) {
-  constexpr int kDeviceCpu = 0;
   void* device = lib.device_of_type(kDeviceCpu);
   if (device == nullptr) die("ggml has found no CPU variant in its folder that this machine can run.");
   void* symbol = lib.function_of_registry(lib.registry_of_device(device), "ggml_threadpool_new");
@@ -173,7 +186,7 @@ void* make_pool(const Library& lib, int threads) {
 struct Options {
   std::string folder, model;
   int threads = 2, context = 4096;
-  bool swa_full = false, verbose = false;
+  bool swa_full = false, gpu = false, verbose = false;
 };
 
 // Keeps the line that names the CPU variant; shows everything only when asked, and warnings always.
@@ -196,7 +209,9 @@ void on_log(int level, const char* text, void* data) {
 class LlamaRunner final : public bench::Runner {
  public:
   LlamaRunner(const Library& lib, const Options& options) : lib_(lib) {
-    void* model = lib_.load_model(options.model.c_str(), lib_.model_defaults());
+    ModelParams model_params = lib_.model_defaults();
+    if (options.gpu) model_params.n_gpu_layers = kAllLayers;
+    void* model = lib_.load_model(options.model.c_str(), model_params);
     if (model == nullptr) die("llama.cpp cannot load the model " + options.model + ".");
     vocab_ = static_cast<std::uint64_t>(lib_.vocabulary_size(lib_.vocabulary(model)));
     ContextParams params = lib_.context_defaults();
@@ -229,6 +244,7 @@ class LlamaRunner final : public bench::Runner {
 
  private:
   static constexpr std::uint32_t kBatch = 512;
+  static constexpr std::int32_t kAllLayers = 999;  // more than any model has
   const Library& lib_;
   void* contexts_[2] = {};
   std::uint64_t vocab_ = 0;
@@ -245,13 +261,15 @@ Options parse(int argc, char** argv) {
       (argument == "--threads" ? options.threads : options.context) = std::atoi(argv[++i]);
     else if (argument == "--swa-full")
       options.swa_full = true;
+    else if (argument == "--gpu")
+      options.gpu = true;
     else if (argument == "--verbose")
       options.verbose = true;
     else
       places.push_back(argument);
   }
   if (places.size() != 2)
-    die("Usage: llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full]");
+    die("Usage: llama_cpp_driver FOLDER MODEL [--threads N] [--context N] [--swa-full] [--gpu]");
   options.folder = places[0];
   options.model = places[1];
   return options;
@@ -261,14 +279,15 @@ Options parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
-  const Library lib = load_library(options.folder);
+  const Library lib = load_library(options.folder, options.gpu);
   check_layout(lib);
   Log log{.verbose = options.verbose};
   lib.llama_log(on_log, &log);
   lib.ggml_log(on_log, &log);
   lib.load_backends(options.folder.c_str());
   lib.backend_init();
+  const std::string used = options.gpu ? "Vulkan, " + gpu_name(lib) : log.variant;
   const auto start = bench::Clock::now();
   LlamaRunner runner(lib, options);
-  return bench::Server(runner).serve(bench::seconds_since(start), "llama.cpp v0.5.0 (" + log.variant + ")");
+  return bench::Server(runner).serve(bench::seconds_since(start), "llama.cpp v0.5.0 (" + used + ")");
 }

@@ -21,9 +21,19 @@ if(DOPPLER_SANITIZE)
                          -fno-omit-frame-pointer)
   target_link_options(doppler_options INTERFACE -fsanitize=address,undefined)
 endif()
-if(DOPPLER_FUZZ)
-  target_compile_options(doppler_options INTERFACE -fsanitize=fuzzer-no-link)
-endif()
+# What makes compiling the sanitized build cheaper, as an option of a target's own: measured with clang 19, code that no
+# fuzz target runs needs no coverage counters (a fifth of the time), and the front ends' and tests' code, which computes
+# little and instantiates much, no optimiser (half of the time).
+function(doppler_fuzzed target)
+  if(DOPPLER_FUZZ)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
+endfunction()
+function(doppler_compile_fast target)
+  if(DOPPLER_SANITIZE)
+    target_compile_options(${target} PRIVATE -O0)
+  endif()
+endfunction()
 
 find_program(DOPPLER_CCACHE ccache)
 if(DOPPLER_CCACHE)

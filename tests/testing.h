@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,9 +12,23 @@
 
 namespace doppler::testing {
 
+// The value of an environment variable, else what the build knows: tests may run on another machine than the
+// one that built them (bench/on_gpu_machine does that).
+inline std::string from_environment(const char* variable, const char* built_with) {
+  const char* value = std::getenv(variable);
+  return value != nullptr ? value : built_with;
+}
+// The checkout: source_path("demo").
+inline std::filesystem::path source_path(const std::string& relative) {
+  return std::filesystem::path(from_environment("DOPPLER_TEST_ROOT", DOPPLER_SOURCE_DIR)) / relative;
+}
 // The checked-in test data: data_path("models/gemma3").
 inline std::filesystem::path data_path(const std::string& relative) {
-  return std::filesystem::path(DOPPLER_TEST_DATA) / relative;
+  return source_path("tests/data") / relative;
+}
+// The program that users run.
+inline std::string program_path() {
+  return from_environment("DOPPLER_TEST_PROGRAM", DOPPLER_BINARY);
 }
 
 // An empty folder of the running test alone, removed when the object dies.

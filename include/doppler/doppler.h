@@ -25,12 +25,17 @@ namespace doppler {
 using TokenId = std::int32_t;
 
 struct LoadOptions {
-  std::string backend = "auto";  // "auto", "cpu" or "reference"
+  std::string backend = "auto";  // "auto": a real GPU or else the cpu; "gpu", "cpu" or "reference"
   std::size_t threads = 0;       // 0: one per core
   std::uint64_t context = 0;     // longest sequence; 0: the model's own, at most 4096
   std::string kv_type;           // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
   bool exact = false;            // float activations also where weights are quantised (slower)
   std::string cpu_target;        // kernels of an instruction set, as "AVX2"; empty: the best
+  // Part of a GPU adapter's name, or its number as doppler inspect --gpu counts; empty: the best.
+  std::string gpu_adapter;
+  std::uint32_t submit_tokens = 8;  // that a GPU generates before the host looks at them, 1 to 64
+  bool gpu_checked = false;         // GPU kernels check every access to memory (slower)
+  bool gpu_poison = false;          // memory on the GPU begins as NaN, so that reading too early shows
   // Told about loading as it goes: a share from 0 to 1 and what is being done.
   std::function<void(double share, std::string_view what)> on_progress;
 };
@@ -115,6 +120,9 @@ class Engine {
   // greedy.
   GenerateOptions default_options() const;
   std::string_view backend_name() const;
+  // What computes and why, in a line: "gpu: NVIDIA H200 (Vulkan, driver ...)" or "cpu: there is no GPU".
+  // Empty where LoadOptions named a backend that has no device of its own.
+  std::string_view backend_choice() const;
   std::uint64_t context() const;
   bool has_tokenizer() const;
   bool has_chat_template() const;

@@ -89,6 +89,11 @@ Status check_backend_options(const BackendOptions& options) {
   return {};
 }
 
+std::string DeviceInfo::describe() const {
+  return fmt::format("{} ({}, driver {})", printable(name), api,
+                     driver.empty() ? "unknown" : printable(driver));
+}
+
 std::span<const BackendInfo> all_backends() {
   static constexpr std::array kBackends = std::to_array<BackendInfo>({
 #if DOPPLER_GPU
@@ -101,12 +106,67 @@ std::span<const BackendInfo> all_backends() {
   return kBackends;
 }
 
+Error no_gpu_support() {
+  return {
+      ErrorCode::kUnsupported,
+      "This doppler was built without GPU support. Build it with -DDOPPLER_GPU=ON, or use --backend cpu."};
+}
+
+namespace {
+
+// Errors of the GPU, not of the model or the user: the cpu backend may do better.
+bool concerns_the_gpu(ErrorCode code) {
+  return code == ErrorCode::kNotFound || code == ErrorCode::kLimit || code == ErrorCode::kUnsupported ||
+         code == ErrorCode::kIo;  // kIo: the device is lost
+}
+
+void tell(std::string* choice, std::string text) {
+  if (choice != nullptr) *choice = std::move(text);
+}
+
+Result<std::unique_ptr<Backend>> make_auto_backend(const ModelSpec& spec, const Weights& weights,
+                                                   const BackendOptions& options, std::string* choice) {
+#if DOPPLER_GPU
+  BackendOptions real = options;
+  real.gpu.software = false;
+  auto backend = make_gpu_backend(spec, weights, real);
+  if (backend) {
+    tell(choice, fmt::format("gpu: {}", (*backend)->device()->describe()));
+    return backend;
+  }
+  const Error& error = backend.error();
+  if (!concerns_the_gpu(error.code)) return backend;
+  const bool none = error.code == ErrorCode::kNotFound && options.gpu.adapter.empty();
+  tell(choice,
+       none ? "cpu: there is no GPU" : fmt::format("cpu: the GPU does not run this. {}", error.message));
+#else
+  tell(choice, "cpu: this doppler was built without GPU support");
+#endif
+  return make_cpu_backend(spec, weights, options);
+}
+
+}  // namespace
+
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec,
-                                              const Weights& weights, const BackendOptions& options) {
-  const std::string_view wanted = name == "auto" ? "cpu" : name;
+                                              const Weights& weights, const BackendOptions& options,
+                                              std::string* choice) {
+  if (name == "auto") return make_auto_backend(spec, weights, options, choice);
+#if !DOPPLER_GPU
+  if (name == "gpu") return std::unexpected(no_gpu_support());
+#endif
   std::vector<std::string> known = {"auto"};
   for (const BackendInfo& info : all_backends()) {
-    if (info.name == wanted) return info.make(spec, weights, options);
+    if (info.name == name) {
+      auto backend = info.make(spec, weights, options);
+      const auto device = backend ? (*backend)->device() : std::nullopt;
+      if (device && device->software()) {
+        tell(choice,
+             fmt::format("gpu: {} is no GPU but software, slower than --backend cpu", device->describe()));
+      } else if (device) {
+        tell(choice, fmt::format("gpu: {}", device->describe()));
+      }
+      return backend;
+    }
     known.emplace_back(info.name);
   }
   return fail(ErrorCode::kUsage, "There is no backend {}. Backends are {}.", printable(name),

@@ -43,6 +43,10 @@ struct GpuOptions {
   bool software = true;             // may run on a software adapter where there is no real one
   bool checked = false;             // kernels check every access against their buffers
   bool poison = false;              // buffers begin as NaN
+  bool no_subgroups = false;        // as if the adapter lacked them
+  bool self_check = true;           // kernels are compared with the CPU before their first use on an adapter
+  std::uint64_t most_shard_bytes =
+      UINT64_MAX;  // of one buffer of weights, for tests: the adapter's limit is kept
 };
 
 struct BackendOptions {
@@ -91,6 +95,40 @@ struct Continuation {
   TokenId pad_id = -1;                        // a token that never wins; -1: there is none
 };
 
+// The processor that a backend computes on, where it is not the host's own.
+struct DeviceInfo {
+  std::string name;    // "NVIDIA H200"
+  std::string kind;    // "discrete", "integrated", "software", "unknown"
+  std::string api;     // "Vulkan"
+  std::string driver;  // "NVIDIA 580.159.04"
+  bool software() const { return kind == "software"; }
+  std::string describe() const;  // "NVIDIA H200 (Vulkan, driver NVIDIA 580.159.04)"
+};
+
+// What a backend has asked of its device so far, exactly.
+struct DeviceCounters {
+  std::uint64_t submits = 0, dispatches = 0;
+  std::uint64_t read_backs = 0, read_back_bytes = 0;  // that the host has waited for
+  std::uint64_t written_bytes = 0;
+};
+
+// Which implementation computes a kind of op, and why that one.
+struct VariantRow {
+  std::string what;     // "decode: matmul q_proj+k_proj+v_proj"
+  std::string variant;  // "gemv.wgsl R=8 ..."
+  std::string why;
+};
+
+// One kernel of a step of one token: all its calls together.
+struct KernelTime {
+  std::string what;    // the op that it computes, as VariantRow names it
+  std::string kernel;  // "gemv.wgsl"
+  std::uint64_t calls = 0;
+  double seconds = 0;  // of all calls
+  std::uint64_t bytes =
+      0;  // weights and cache that all calls read, as they lie on the device; 0: activations
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -115,6 +153,20 @@ class Backend {
   // Ends it. The slot's cache then holds `length` tokens: those before, the continuation's `id`, and of those
   // that next_tokens() gave all but the last or fewer, as the caller stopped.
   virtual Status stop_sequence(std::uint64_t length);
+
+  // Nothing for backends that compute on the host.
+  virtual std::optional<DeviceInfo> device() const { return std::nullopt; }
+  virtual std::optional<DeviceCounters> counters() const { return std::nullopt; }
+  // How fast the device reads its own memory: bytes per second, measured now over `bytes` or, where it has
+  // less to give, over fewer; the first call takes the memory. Nothing without a device.
+  virtual Result<std::optional<double>> measure_read_bandwidth(std::uint64_t /*bytes*/) {
+    return std::optional<double>();
+  }
+  // What runs for each kind of op, in the plan's order. Empty where there is no choice to tell of.
+  virtual Result<std::vector<VariantRow>> describe() { return std::vector<VariantRow>(); }
+  // Measures the kernels of a step of one token at the end of slot 0's sequence, and forgets the sequence.
+  // Empty for backends that cannot tell.
+  virtual Result<std::vector<KernelTime>> time_kernels() { return std::vector<KernelTime>(); }
 
   // Has every later step timed, until it is given null. Backends that cannot tell never call it.
   virtual void observe(OpObserver* /*observer*/) {}
@@ -146,9 +198,15 @@ struct BackendInfo {
 };
 std::span<const BackendInfo> all_backends();
 
-// "auto" is cpu as long as there is no GPU backend. Errors: kUsage for an unknown name, listing the known
-// ones.
+// What stands for the gpu backend in a program without it: kUnsupported.
+Error no_gpu_support();
+
+// "auto" is gpu where there is a real GPU that takes the model, else cpu; a software adapter only if
+// GpuOptions::adapter names it. `choice` (may be null) becomes what was chosen and why, in a line for people:
+// "gpu: NVIDIA H200 (Vulkan, driver ...)", "cpu: there is no GPU"; it stays empty where nothing needs saying.
+// Errors: kUsage for an unknown name, listing the known ones; kUnsupported for gpu in a program without it.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec,
-                                              const Weights& weights, const BackendOptions& options);
+                                              const Weights& weights, const BackendOptions& options,
+                                              std::string* choice = nullptr);
 
 }  // namespace doppler

@@ -29,23 +29,13 @@ class Feeder {
 
   void clear(std::uint32_t slot) { backend_.clear(slot); }
 
-  // `count` tokens in as few steps as the backend allows; only the last one's logits.
   Status prompt(std::uint32_t slot, std::size_t count, OpProfile* profile = nullptr) {
-    for (std::size_t done = 0; done < count;) {
-      const std::size_t take = std::min<std::size_t>(backend_.options().max_step_tokens, count - done);
-      const std::uint64_t first = backend_.length(slot);
-      StepInput input;
-      for (std::size_t i = 0; i < take; ++i)
-        input.add(bench_token(first + i, vocab_), first + i, slot, done + i + 1 == count);
-      if (profile != nullptr) profile->begin_step(take, first);
-      DOPPLER_TRY(backend_.step(input, nullptr));
-      done += take;
-    }
-    return {};
+    return feed_bench_tokens(backend_, slot, count, profile);
   }
 
   // `count` steps in which slots [first, first + sequences) grow by one token each.
   Status grow(std::uint32_t first, std::uint64_t sequences, std::size_t count, OpProfile* profile = nullptr) {
+    if (sequences == 1 && profile == nullptr && continues()) return go_on(first, count);
     for (std::size_t i = 0; i < count; ++i) {
       StepInput input;
       for (std::uint32_t s = first; s < first + sequences; ++s)
@@ -56,9 +46,37 @@ class Feeder {
     return {};
   }
 
+  // Whether the backend generates single sequences by itself.
+  bool continues() const { return backend_.can_continue(greedy_); }
   Backend& backend() { return backend_; }
 
  private:
+  // As many tokens by the backend itself, the likeliest each time.
+  Status go_on(std::uint32_t slot, std::size_t count) {
+    const std::uint64_t before = backend_.length(slot);
+    const std::vector<TokenId> history(static_cast<std::size_t>(before) + 1, bench_token(before, vocab_));
+    DOPPLER_TRY(backend_.continue_sequence({.slot = slot,
+                                            .id = history.back(),
+                                            .most = count,
+                                            .sampling = &greedy_,
+                                            .history = history,
+                                            .draw = 0,
+                                            .pad_id = -1}));
+    for (std::size_t done = 0; done < count;) {
+      DOPPLER_ASSIGN(const auto tokens, backend_.next_tokens());
+      if (tokens.empty() || tokens.back() < 0) {
+        return fail(
+            ErrorCode::kMismatch,
+            "The {} backend breaks off after {} of {} tokens. Run doppler compare with a recording to "
+            "find the first wrong stage.",
+            backend_.name(), done, count);
+      }
+      done += tokens.size();
+    }
+    return backend_.stop_sequence(before + count);
+  }
+
+  const GenerateOptions greedy_{};
   Backend& backend_;
   const std::uint64_t vocab_;
 };
@@ -69,6 +87,46 @@ struct Decode {
   std::uint32_t slot;  // the first of its own; depth 0 starts over each time
   std::vector<double> rates, shares;
   std::uint64_t bytes = 0;
+  std::optional<DeviceCounters> counters;  // of the repetitions that count
+};
+
+DeviceCounters added(const DeviceCounters& sum, const DeviceCounters& after, const DeviceCounters& before) {
+  return {.submits = sum.submits + after.submits - before.submits,
+          .dispatches = sum.dispatches + after.dispatches - before.dispatches,
+          .read_backs = sum.read_backs + after.read_backs - before.read_backs,
+          .read_back_bytes = sum.read_back_bytes + after.read_back_bytes - before.read_back_bytes,
+          .written_bytes = sum.written_bytes + after.written_bytes - before.written_bytes};
+}
+
+// How fast memory can be read where the backend computes: by the device itself, or by a plain loop here.
+class Yardstick {
+ public:
+  static Result<Yardstick> create(Backend& backend, std::size_t threads, std::uint64_t bytes) {
+    Yardstick made;
+    made.bytes_ = bytes;
+    if (backend.device()) {
+      made.backend_ = &backend;
+      made.threads_ = threads != 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
+    } else {
+      DOPPLER_ASSIGN(made.loop_, ReadLoop::create(threads, bytes));
+      made.threads_ = made.loop_->threads();
+    }
+    return made;
+  }
+  // Of the host.
+  std::size_t threads() const { return threads_; }
+  // Bytes per second.
+  Result<double> pass() {
+    if (loop_) return loop_->pass();
+    DOPPLER_ASSIGN(const std::optional<double> measured, backend_->measure_read_bandwidth(bytes_));
+    return measured.value_or(0);
+  }
+
+ private:
+  Backend* backend_ = nullptr;
+  std::unique_ptr<ReadLoop> loop_;
+  std::uint64_t bytes_ = 0;
+  std::size_t threads_ = 0;
 };
 
 class Bench {
@@ -84,13 +142,14 @@ class Bench {
     describe();
     Feeder feeder(*loaded_);
     DOPPLER_TRY(fill_depths(feeder));
-    DOPPLER_ASSIGN(const auto loop, ReadLoop::create(load_.threads, options_.yardstick_bytes));
+    DOPPLER_ASSIGN(Yardstick yardstick,
+                   Yardstick::create(*loaded_->backend, load_.threads, options_.yardstick_bytes));
     for (std::size_t i = 0; i < options_.warm_up + options_.repetitions; ++i) {
       tell(0.3 + 0.6 * static_cast<double>(i) / static_cast<double>(options_.warm_up + options_.repetitions),
            "measuring");
-      DOPPLER_TRY(repeat(feeder, *loop, i >= options_.warm_up));
+      DOPPLER_TRY(repeat(feeder, yardstick, i >= options_.warm_up));
     }
-    result_.threads = loop->threads();
+    result_.threads = yardstick.threads();
     summarise_all();
     tell(0.95, "timing ops");
     if (options_.ops) DOPPLER_TRY(profile(feeder));
@@ -114,10 +173,10 @@ class Bench {
   // Slot 0 reads prompts; then each measurement has its own.
   void plan_slots() {
     std::uint32_t next = 1;
-    for (const std::uint64_t depth : options_.depths) decodes_.push_back({depth, 1, next++, {}, {}, 0});
+    for (const std::uint64_t depth : options_.depths) decodes_.push_back({depth, 1, next++, {}, {}, 0, {}});
     for (const std::uint64_t n : options_.sequences) {
       const bool known = n == 1 && std::ranges::count(options_.depths, 0u) > 0;
-      if (!known) decodes_.push_back({0, n, next, {}, {}, 0}), next += static_cast<std::uint32_t>(n);
+      if (!known) decodes_.push_back({0, n, next, {}, {}, 0, {}}), next += static_cast<std::uint32_t>(n);
     }
     slots_ = next;
     const std::uint64_t grown =
@@ -149,6 +208,8 @@ class Bench {
     kv_type_ = loaded_->backend->options().kv_type.value_or(KvType::kF32);
     result_.model = path_.string();
     result_.backend = loaded_->backend->name();
+    result_.device = loaded_->backend->device();
+    result_.choice = loaded_->choice;
     result_.kv_type = kv_type_name(kv_type_);
     result_.cpu = cpu_name();
     result_.prefill = options_.prefill;
@@ -185,15 +246,18 @@ class Bench {
     return {};
   }
 
-  Status repeat(Feeder& feeder, ReadLoop& loop, bool counts) {
+  Status repeat(Feeder& feeder, Yardstick& yardstick, bool counts) {
     for (Decode& d : decodes_) {
-      const double limit = loop.pass();
+      DOPPLER_ASSIGN(const double limit, yardstick.pass());
       if (d.depth == 0) DOPPLER_TRY(start_over(feeder, d));
       const std::uint64_t position = feeder.backend().length(d.slot) + options_.decode / 2;
+      const auto before = feeder.backend().counters();
       const auto start = Clock::now();
       DOPPLER_TRY(feeder.grow(d.slot, d.sequences, options_.decode));
       const double seconds = seconds_since(start);
       if (!counts) continue;
+      if (before)
+        d.counters = added(d.counters.value_or(DeviceCounters{}), *feeder.backend().counters(), *before);
       d.bytes = step_bytes(d, position);
       d.rates.push_back(static_cast<double>(options_.decode * d.sequences) / seconds);
       const double bandwidth = static_cast<double>(d.bytes) * static_cast<double>(options_.decode) / seconds;
@@ -236,6 +300,10 @@ class Bench {
       line.bandwidth =
           static_cast<double>(d.bytes) * line.tokens_per_second.median / static_cast<double>(d.sequences);
       line.share = median(d.shares);
+      line.counters = d.counters;
+      line.tokens = options_.repetitions * options_.decode * d.sequences;
+      const bool by_itself = d.sequences == 1 && Feeder(*loaded_).continues();
+      line.submit_tokens = by_itself ? loaded_->backend->options().gpu.submit_tokens : 0;
       result_.decode.push_back(line);
     }
   }
@@ -283,6 +351,20 @@ class Bench {
 TokenId bench_token(std::uint64_t position, std::uint64_t vocab) {
   // Two primes: neighbours lie far apart, and no short cycle repeats.
   return static_cast<TokenId>((position * 7919 + 13) % vocab);
+}
+
+Status feed_bench_tokens(Backend& backend, std::uint32_t slot, std::size_t count, OpProfile* profile) {
+  for (std::size_t done = 0; done < count;) {
+    const std::size_t take = std::min<std::size_t>(backend.options().max_step_tokens, count - done);
+    const std::uint64_t first = backend.length(slot);
+    StepInput input;
+    for (std::size_t i = 0; i < take; ++i)
+      input.add(bench_token(first + i, backend.plan().vocab_size), first + i, slot, done + i + 1 == count);
+    if (profile != nullptr) profile->begin_step(take, first);
+    DOPPLER_TRY(backend.step(input, nullptr));
+    done += take;
+  }
+  return {};
 }
 
 Result<BenchResult> run_bench(const std::filesystem::path& model, const LoadOptions& load,

@@ -3,32 +3,12 @@
 #include <algorithm>
 #include <map>
 
-#include "plan/stage.h"
-
 namespace doppler {
-namespace {
-
-// "q_proj+k_proj+v_proj": what an op computes, without its layer.
-std::string outputs_of(const Plan& plan, const Op& op) {
-  std::string names;
-  for (const ValueId id : op.outputs) {
-    const Stage stage = plan.values[id].stage;
-    if (stage == Stage::kNone) continue;
-    if (!names.empty()) names += '+';
-    names += stage_name(stage);
-  }
-  return names;
-}
-
-}  // namespace
-
 OpProfile::OpProfile(const Plan& plan, const Weights& weights, KvType kv_type)
     : plan_(plan), weights_(weights), kv_type_(kv_type) {
   for (const Op& op : plan.ops) {
     OpRow row;
-    const std::string outputs = outputs_of(plan, op);
-    row.name =
-        outputs.empty() ? std::string(op_name(op.kind)) : fmt::format("{} {}", op_name(op.kind), outputs);
+    row.name = op_title(plan, op);
     by_op_.push_back(std::move(row));
   }
 }

@@ -27,6 +27,32 @@ Json to_json(const OpTable& table, double limit) {
   return {{"phase", table.phase}, {"seconds", table.seconds}, {"rows", std::move(rows)}};
 }
 
+Json to_json(const DeviceCounters& c) {
+  return {{"submits", c.submits},
+          {"dispatches", c.dispatches},
+          {"read_backs", c.read_backs},
+          {"read_back_bytes", c.read_back_bytes},
+          {"written_bytes", c.written_bytes}};
+}
+
+// "for a token 0.125 submits, 130.0 dispatches, ...".
+std::string counters_text(const DecodeResult& d) {
+  const auto per_token = [&](std::uint64_t count) {
+    return static_cast<double>(count) / static_cast<double>(d.tokens);
+  };
+  const DeviceCounters& c = *d.counters;
+  std::string out = fmt::format(
+      "{:<34}{:>10}  a token: {:.3f} submits, {:.1f} dispatches, {:.3f} read-backs ({:.1f} B), {:.1f} B "
+      "written\n",
+      "", "", per_token(c.submits), per_token(c.dispatches), per_token(c.read_backs),
+      per_token(c.read_back_bytes), per_token(c.written_bytes));
+  if (d.submit_tokens > 0)
+    out += fmt::format("{:<34}{:>10}  {} tokens a submission\n", "", "", d.submit_tokens);
+  else
+    out += fmt::format("{:<34}{:>10}  every token fed by the host\n", "", "");
+  return out;
+}
+
 std::string spread(const Summary& s, double scale, int digits) {
   return fmt::format("{:10.{}f}  {:.{}f}..{:.{}f}", s.median * scale, digits, s.low * scale, digits,
                      s.high * scale, digits);
@@ -99,6 +125,10 @@ Result<std::vector<Figure>> figures_of(const Json& json) {
 
 }  // namespace
 
+Json to_json(const DeviceInfo& device) {
+  return {{"name", device.name}, {"kind", device.kind}, {"api", device.api}, {"driver", device.driver}};
+}
+
 Json to_json(const BenchResult& r) {
   Json decode = Json::array(), ops = Json::array();
   for (const DecodeResult& line : r.decode) {
@@ -107,7 +137,10 @@ Json to_json(const BenchResult& r) {
                       {"tokens_per_second", to_json(line.tokens_per_second)},
                       {"step_bytes", line.step_bytes},
                       {"bandwidth", line.bandwidth},
-                      {"share_of_limit", line.share}});
+                      {"share_of_limit", line.share},
+                      {"tokens", line.tokens},
+                      {"submit_tokens", line.submit_tokens},
+                      {"counters", line.counters ? to_json(*line.counters) : Json(nullptr)}});
   }
   for (const OpTable& table : r.ops) ops.push_back(to_json(table, r.read_bandwidth.median));
   return {
@@ -115,6 +148,8 @@ Json to_json(const BenchResult& r) {
       {"date", r.date},
       {"cpu", r.cpu},
       {"backend", r.backend},
+      {"backend_choice", r.choice},
+      {"device", r.device ? to_json(*r.device) : Json(nullptr)},
       {"threads", r.threads},
       {"kv_type", r.kv_type},
       {"load_seconds", to_json(r.load_seconds)},
@@ -131,8 +166,10 @@ Json to_json(const BenchResult& r) {
 }
 
 std::string to_text(const BenchResult& r) {
+  const std::string yardstick = r.device ? "the device's read bandwidth" : "the plain loop";
   std::string out = fmt::format("{}\n{}, backend {}, {} threads, KV cache {}, {}\n", r.model, r.cpu,
                                 r.backend, r.threads, r.kv_type, r.date);
+  if (r.device) out += fmt::format("{} adapter {}\n", r.device->kind, r.device->describe());
   out += fmt::format("{:<34}{:>10}  95% interval of {}\n", "", "median", r.first_token_seconds.count);
   const auto line = [&](const std::string& name, const Summary& s, double scale, int digits) {
     out += fmt::format("{:<34}{}\n", name, spread(s, scale, digits));
@@ -143,10 +180,11 @@ std::string to_text(const BenchResult& r) {
   line(fmt::format("prefill {}, tok/s", r.prefill), r.prefill_tokens_per_second, 1, 1);
   for (const DecodeResult& d : r.decode) {
     line(name_of(d) + ", tok/s", d.tokens_per_second, 1, 2);
-    out += fmt::format("{:<34}{:10.2f}  GB/s: a step reads {}; {:.1f}% of the plain loop\n", "",
-                       d.bandwidth / 1e9, human_bytes(d.step_bytes), 100 * d.share);
+    out += fmt::format("{:<34}{:10.2f}  GB/s: a step reads {}; {:.1f}% of {}\n", "", d.bandwidth / 1e9,
+                       human_bytes(d.step_bytes), 100 * d.share, yardstick);
+    if (d.counters && d.tokens > 0) out += counters_text(d);
   }
-  line("plain read loop, GB/s", r.read_bandwidth, 1e-9, 2);
+  line(r.device ? "device reads its memory, GB/s" : "plain read loop, GB/s", r.read_bandwidth, 1e-9, 2);
   out += fmt::format(
       "{:<34}{:10.3f}  GB: {:.3f} x the file of {:.3f} GB; {:.3f} GB allocated\n", "peak memory",
       static_cast<double>(r.peak_bytes) / 1e9,

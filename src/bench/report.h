@@ -9,6 +9,7 @@
 namespace doppler {
 
 Json to_json(const BenchResult& result);
+Json to_json(const DeviceInfo& device);
 std::string to_text(const BenchResult& result);
 
 // Each figure of `now` over the same one of `old`, both as to_json gave them, as lines: "decode @0  1.32x

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "base/files.h"
+#include "bench/kernels.h"
 #include "bench/measure.h"
 #include "bench/perplexity.h"
 #include "bench/report.h"
@@ -15,7 +16,7 @@ constexpr std::uint64_t kMaxTextBytes = std::uint64_t{256} << 20;
 
 struct BenchArguments {
   std::string model, compare, text;
-  std::uint64_t chunks = 0;
+  std::uint64_t chunks = 0, depth = 0;
   BenchOptions options;
 };
 
@@ -88,12 +89,33 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
   return kDone;
 }
 
+Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) {
+  Settings settings = given.flags;
+  if (!settings.backend) settings.backend = "gpu";
+  if (settings.context.value_or(0) <= arguments.depth) settings.context = arguments.depth + 1;
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
+  DOPPLER_ASSIGN(const KernelTable table,
+                 measure_kernels(loaded, arguments.depth, arguments.options.yardstick_bytes));
+  DOPPLER_TRY(given.json ? print_json(to_json(table)) : print(to_text(table)));
+  return kDone;
+}
+
+// `doppler bench kernels MODEL`.
+CLI::App& add_kernels(CLI::App& command, BenchArguments& arguments) {
+  CLI::App& sub = *command.add_subcommand("kernels", "time every kernel of a decode step on the GPU");
+  sub.add_option("MODEL", arguments.model, "a model folder or file")->required();
+  sub.add_option("--depth", arguments.depth, "tokens in the cache before")->capture_default_str();
+  sub.fallthrough();  // the settings are those of bench
+  return sub;
+}
+
 }  // namespace
 
 Run add_bench(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
   BenchOptions& o = arguments->options;
-  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file");
+  const CLI::App& by_kernel = add_kernels(command, *arguments);
   command.add_option("--prefill", o.prefill, "tokens of the prompt")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -121,7 +143,10 @@ Run add_bench(CLI::App& command, SettingFlags& given) {
       "the BOS that the tokenizer adds; a BOS in the text begins a chunk");
   command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never");
   add_setting_flags(command, given, false);
-  return [arguments, &given] {
+  return [arguments, &given, &by_kernel]() -> Result<int> {
+    if (by_kernel.parsed()) return kernels(*arguments, given);
+    if (arguments->model.empty())
+      return fail(ErrorCode::kUsage, "No MODEL is given. Run doppler bench --help.");
     return arguments->text.empty() ? speed(*arguments, given) : perplexity(*arguments, given);
   };
 }

@@ -67,7 +67,10 @@ class InterruptGuard {
   CancelToken token_;
 };
 
-// Loads with a progress bar.
+// Says on stderr what make_backend chose, if that needs saying.
+void tell_choice(std::string_view choice);
+
+// Loads with a progress bar, and tells the choice.
 Result<Engine> load_engine(const std::string& model, const Settings& settings);
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
 

@@ -112,7 +112,9 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   }
   DOPPLER_ASSIGN(const BackendOptions options,
                  backend_options(load, model.spec, arguments.options.companion ? 2 : 1));
-  DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options));
+  std::string choice;
+  DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
+  tell_choice(choice);
   DOPPLER_ASSIGN(const Comparison comparison,
                  compare_run(*backend, model.spec, recording, arguments.options));
   if (given.json)

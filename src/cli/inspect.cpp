@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "backend/gpu_report.h"
 #include "backend/kv_cache.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -12,7 +13,7 @@ namespace {
 
 struct InspectArguments {
   std::string model;
-  bool tensors = false, plan = false;
+  bool tensors = false, plan = false, gpu = false;
 };
 
 struct TypeTotal {
@@ -125,15 +126,98 @@ Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given
   return kDone;
 }
 
+Json to_json(const GpuReport& report) {
+  const gpu::Limits& l = report.limits;
+  return {{"name", report.adapter.name},
+          {"kind", report.adapter.kind},
+          {"api", report.adapter.api},
+          {"driver", report.adapter.driver},
+          {"vendor_id", report.adapter.vendor_id},
+          {"device_id", report.adapter.device_id},
+          {"problem", report.problem.empty() ? Json(nullptr) : Json(report.problem)},
+          {"features",
+           {{"f16", report.features.f16},
+            {"subgroups", report.features.subgroups},
+            {"subgroup_size", report.features.subgroup_size}}},
+          {"limits",
+           {{"buffer_bytes", l.buffer_bytes},
+            {"binding_bytes", l.binding_bytes},
+            {"binding_alignment", l.binding_alignment},
+            {"workgroup_bytes", l.workgroup_bytes},
+            {"workgroup_invocations", l.workgroup_invocations},
+            {"workgroups_per_dimension", l.workgroups_per_dimension},
+            {"storage_buffers", l.storage_buffers}}}};
+}
+
+std::string to_text(const GpuReport& report, std::size_t number) {
+  const gpu::Limits& l = report.limits;
+  std::string text =
+      fmt::format("{}  {}, {}\n", number, info_of(report.adapter).describe(), report.adapter.kind);
+  if (!report.problem.empty()) return text + fmt::format("   cannot be opened: {}\n", report.problem);
+  text += fmt::format("   features: f16 {}, subgroups {}\n", report.features.f16 ? "yes" : "no",
+                      report.features.subgroups ? fmt::format("of {}", report.features.subgroup_size) : "no");
+  text += fmt::format("   limits: buffers of {}, bindings of {} at multiples of {} B, {} in a kernel;\n",
+                      human_bytes(l.buffer_bytes), human_bytes(l.binding_bytes), l.binding_alignment,
+                      l.storage_buffers);
+  return text + fmt::format("           workgroups of {} threads with {}, {} in a dimension\n",
+                            l.workgroup_invocations, human_bytes(l.workgroup_bytes),
+                            l.workgroups_per_dimension);
+}
+
+std::string to_text(std::span<const VariantRow> rows) {
+  std::size_t what = 0, variant = 0;
+  for (const VariantRow& row : rows) {
+    what = std::max(what, row.what.size());
+    variant = std::max(variant, row.variant.size());
+  }
+  std::string text;
+  for (const VariantRow& row : rows)
+    text += fmt::format("{:{}}  {:{}}  {}\n", row.what, what, row.variant, variant, row.why);
+  return text;
+}
+
+// The adapters, and with a model the kernels that it takes.
+Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const std::vector<GpuReport> reports, report_gpus());
+  Json adapters = Json::array(), variants = Json::array();
+  std::string text =
+      fmt::format("{} adapter{} through {}\n", reports.size(), reports.size() == 1 ? "" : "s", gpu_library());
+  for (const GpuReport& report : reports) {
+    text += to_text(report, adapters.size());
+    adapters.push_back(to_json(report));
+  }
+  Json object = {{"library", gpu_library()}, {"adapters", std::move(adapters)}};
+  if (!arguments.model.empty()) {
+    Settings settings = given.flags;
+    settings.backend = "gpu";
+    DOPPLER_ASSIGN(const Loaded loaded, load_with_bar(arguments.model, settings, 1));
+    DOPPLER_ASSIGN(const std::vector<VariantRow> rows, loaded.backend->describe());
+    for (const VariantRow& row : rows)
+      variants.push_back({{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
+    object["model"] = arguments.model;
+    object["variants"] = std::move(variants);
+    text += "\n" + to_text(rows);
+  }
+  DOPPLER_TRY(given.json ? print_json(object) : print(text));
+  return kDone;
+}
+
 }  // namespace
 
 Run add_inspect(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file");
+  command.add_flag("--gpu", arguments->gpu,
+                   "list the GPUs instead, what they offer, and with a MODEL the kernels that it takes");
   command.add_flag("--tensors", arguments->tensors, "list every tensor");
   command.add_flag("--plan", arguments->plan, "list every op of the forward pass");
   add_setting_flags(command, given, false);
-  return [arguments, &given] { return inspect(*arguments, given); };
+  return [arguments, &given]() -> Result<int> {
+    if (arguments->gpu) return inspect_gpu(*arguments, given);
+    if (arguments->model.empty())
+      return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --gpu to list the GPUs.");
+    return inspect(*arguments, given);
+  };
 }
 
 }  // namespace doppler::cli

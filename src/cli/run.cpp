@@ -64,6 +64,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
                             {"prompt_ids", result.prompt_ids},
                             {"stop_reason", reason},
                             {"backend", engine.backend_name()},
+                            {"backend_choice", engine.backend_choice()},
                             {"timings", timings_json(result.timings)}}));
     return kDone;
   }

@@ -15,8 +15,9 @@ constexpr auto kAll = SettingGroup::kEverywhere;
 constexpr auto kGen = SettingGroup::kGeneration;
 
 // Paths as the Doppler runtime configuration names them; backend and threads are ours.
-const std::array<SettingInfo, 21> kSettings = {{
-    {"runtime.backend", "--backend", "what computes: auto, cpu or reference", kAll, &S::backend},
+const std::array<SettingInfo, 25> kSettings = {{
+    {"runtime.backend", "--backend",
+     "what computes: auto (a real GPU, or else the cpu), gpu, cpu or reference", kAll, &S::backend},
     {"runtime.threads", "--threads", "threads to use; 0: one per core", kAll, &S::threads},
     {"runtime.inference.kvcache.maxSeqLen", "--context",
      "longest sequence in tokens; 0: the model's own, at most 4096", kAll, &S::context},
@@ -27,6 +28,16 @@ const std::array<SettingInfo, 21> kSettings = {{
      "multiply quantised weights with float activations instead of 8-bit ones: slower", kAll, &S::exact},
     {"runtime.cpu.target", "--cpu-target", "kernels by instruction set, such as AVX2; the best unless given",
      kAll, &S::cpu_target},
+    {"runtime.gpu.adapter", "--gpu-adapter",
+     "part of a GPU's name, or its number in doppler inspect --gpu; the best unless given", kAll,
+     &S::gpu_adapter},
+    {"runtime.gpu.submitTokens", "--submit-tokens",
+     "tokens that a GPU generates before the host looks at them, 1 to 64; 8 unless given", kAll,
+     &S::submit_tokens},
+    {"runtime.gpu.checked", "--gpu-checked", "GPU kernels check every access to memory: slower", kAll,
+     &S::gpu_checked},
+    {"runtime.gpu.poison", "--gpu-poison", "memory on the GPU begins as NaN, so that reading too early shows",
+     kAll, &S::gpu_poison},
     {"runtime.shared.debug.logLevel.defaultLogLevel", "--log-level",
      "debug, verbose, info, warn, error or silent", kAll, &S::log_level},
     {"runtime.inference.batching.maxTokens", "--max-tokens", "tokens to generate at most", kGen,
@@ -170,6 +181,11 @@ Status apply_set(Settings& settings, const std::string& given) {
   return set_path(settings, given.substr(0, equals), value, "--set");
 }
 
+// Values beyond 32 bits mean "as many as there are".
+std::uint32_t narrow(std::uint64_t value) {
+  return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, UINT32_MAX));
+}
+
 template <typename T>
 void overlay(Settings& onto, const Settings& flags, std::optional<T> Settings::* member) {
   if (flags.*member) onto.*member = flags.*member;
@@ -217,6 +233,10 @@ LoadOptions Settings::load_options() const {
   options.kv_type = kv_type.value_or("");
   options.exact = exact.value_or(false);
   options.cpu_target = cpu_target.value_or("");
+  options.gpu_adapter = gpu_adapter.value_or("");
+  options.submit_tokens = narrow(submit_tokens.value_or(options.submit_tokens));
+  options.gpu_checked = gpu_checked.value_or(false);
+  options.gpu_poison = gpu_poison.value_or(false);
   options.backend = backend.value_or("auto");
   options.threads = threads.value_or(0);
   options.context = context.value_or(0);
@@ -224,10 +244,6 @@ LoadOptions Settings::load_options() const {
 }
 
 Status Settings::apply(GenerateOptions& options) const {
-  // Values beyond 32 bits mean "as many as there are".
-  const auto narrow = [](std::uint64_t value) {
-    return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, UINT32_MAX));
-  };
   if (max_tokens) options.max_tokens = narrow(*max_tokens);
   if (top_k) options.top_k = narrow(*top_k);
   if (penalty_window) options.penalty_window = narrow(*penalty_window);

@@ -17,11 +17,11 @@
 namespace doppler::cli {
 
 struct Settings {
-  std::optional<std::string> backend, log_level, kv_type, cpu_target;
-  std::optional<std::uint64_t> threads, context, max_tokens, top_k, seed, penalty_window;
+  std::optional<std::string> backend, log_level, kv_type, cpu_target, gpu_adapter;
+  std::optional<std::uint64_t> threads, context, max_tokens, top_k, seed, penalty_window, submit_tokens;
   std::optional<double> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
   std::optional<std::vector<std::string>> stop, logit_bias;
-  std::optional<bool> raw, ignore_eos, exact;
+  std::optional<bool> raw, ignore_eos, exact, gpu_checked, gpu_poison;
 
   LoadOptions load_options() const;
   // Overrides what is set. Errors: kUsage for a logit bias that is not ID=NUMBER, or a value out of range.

@@ -77,18 +77,30 @@ InterruptGuard::~InterruptGuard() {
   g_interrupted = nullptr;
 }
 
+void tell_choice(std::string_view choice) {
+  if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
+}
+
 Result<Engine> load_engine(const std::string& model, const Settings& settings) {
-  ProgressBar bar;
-  LoadOptions options = settings.load_options();
-  options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
-  return Engine::load(model, options);
+  Result<Engine> engine = [&] {
+    ProgressBar bar;
+    LoadOptions options = settings.load_options();
+    options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
+    return Engine::load(model, options);
+  }();
+  if (engine) tell_choice(engine->backend_choice());
+  return engine;
 }
 
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots) {
-  ProgressBar bar;
-  LoadOptions options = settings.load_options();
-  options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
-  return load_all(model, options, slots);
+  Result<Loaded> loaded = [&] {
+    ProgressBar bar;
+    LoadOptions options = settings.load_options();
+    options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
+    return load_all(model, options, slots);
+  }();
+  if (loaded) tell_choice(loaded->choice);
+  return loaded;
 }
 
 Result<std::vector<TokenId>> parse_ids(std::string_view text) {

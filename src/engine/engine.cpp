@@ -89,6 +89,9 @@ GenerateOptions Engine::default_options() const {
 std::string_view Engine::backend_name() const {
   return state_->loaded.backend->name();
 }
+std::string_view Engine::backend_choice() const {
+  return state_->loaded.choice;
+}
 std::uint64_t Engine::context() const {
   return state_->loaded.backend->options().context;
 }

@@ -57,6 +57,43 @@ class TextStream {
   bool declined_ = false;
 };
 
+// Where the tokens come from: the sampler on the host, step by step, or a backend that goes on by itself.
+class TokenSource {
+ public:
+  // `first`: the logits after the prompt.
+  TokenSource(Session& session, const GenerateOptions& options, TokenId pad_id, std::span<const float> first)
+      : session_(session), options_(options), pad_id_(pad_id), sampler_(options, pad_id), logits_(first) {}
+  ~TokenSource() { (void)session_.end_continuation(); }
+  TokenSource(const TokenSource&) = delete;
+  TokenSource& operator=(const TokenSource&) = delete;
+
+  // The token after `history`; the calls before gave the last `drawn` of it.
+  Result<TokenId> next(std::span<const TokenId> history, std::size_t drawn) {
+    if (continues_) return session_.next();
+    if (drawn == 1 && session_.can_continue(options_)) {
+      DOPPLER_TRY(
+          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_));
+      continues_ = true;
+      return session_.next();
+    }
+    if (drawn > 0) {
+      DOPPLER_ASSIGN(logits_, session_.append(history.back()));
+    }
+    return sampler_.sample(logits_, history, drawn);
+  }
+
+  // After this the session's cache is what next() was told and gave, but for the last token.
+  Status end() { return session_.end_continuation(); }
+
+ private:
+  Session& session_;
+  const GenerateOptions& options_;
+  const TokenId pad_id_;
+  Sampler sampler_;
+  std::span<const float> logits_;
+  bool continues_ = false;
+};
+
 // PAD that also ends sequences is a stop token, and may win as such.
 TokenId masked_pad(const ModelSpec& spec) {
   const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
@@ -81,14 +118,14 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
     result.timings.generated_tokens = result.ids.size();
   };
   const Clock::time_point start = Clock::now();
-  DOPPLER_ASSIGN(std::span<const float> logits,
+  DOPPLER_ASSIGN(const std::span<const float> logits,
                  session.prompt(prompt, cancel, &result.timings.cached_tokens));
   if (logits.empty()) {
     finish(StopReason::kCancelled);
     result.timings.prompt_ms = milliseconds_since(start);
     return result;
   }
-  Sampler sampler(options, masked_pad(spec));
+  TokenSource source(session, options, masked_pad(spec), logits);
   TextStream stream(tokenizer, options, on_text);
   std::vector<TokenId> history(prompt.begin(), prompt.end());
   Clock::time_point first_token = Clock::now();
@@ -98,7 +135,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
       reason = StopReason::kCancelled;
       break;
     }
-    DOPPLER_ASSIGN(const TokenId id, sampler.sample(logits, history, result.ids.size()));
+    DOPPLER_ASSIGN(const TokenId id, source.next(history, result.ids.size()));
     if (result.ids.empty()) first_token = Clock::now();
     const bool eos = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
     if (eos && !options.ignore_eos) {
@@ -121,14 +158,15 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
       reason = StopReason::kContextEnd;
       break;
     }
-    DOPPLER_ASSIGN(logits, session.append(id));
   }
+  const double decode_ms = milliseconds_since(first_token);
+  DOPPLER_TRY(source.end());
   DOPPLER_TRY(stream.finish());
   if (stream.stop_found()) reason = StopReason::kStopString;
   result.text = stream.take();
   finish(reason);
   result.timings.prompt_ms = std::chrono::duration<double, std::milli>(first_token - start).count();
-  result.timings.decode_ms = milliseconds_since(first_token);
+  result.timings.decode_ms = decode_ms;
   return result;
 }
 

@@ -78,6 +78,17 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
   backend.slots = slots;
   backend.exact = options.exact;
   backend.cpu_target = options.cpu_target;
+  backend.gpu.adapter = options.gpu_adapter;
+  backend.gpu.submit_tokens = options.submit_tokens;
+  backend.gpu.checked = options.gpu_checked;
+  backend.gpu.poison = options.gpu_poison;
+  // More would only make a stop come later: at 16 the host's share of the time is gone.
+  constexpr std::uint32_t kMostSubmitTokens = 64;
+  if (options.submit_tokens == 0 || options.submit_tokens > kMostSubmitTokens) {
+    return fail(ErrorCode::kUsage,
+                "The {} tokens of a submission are out of range; there must be between 1 and {}.",
+                options.submit_tokens, kMostSubmitTokens);
+  }
   if (!options.kv_type.empty()) {
     backend.kv_type = kv_type_from_name(options.kv_type);
     if (!backend.kv_type) {
@@ -111,8 +122,8 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files));
   progress(0.8, "memory");
   DOPPLER_ASSIGN(const BackendOptions backend, backend_options(options, loaded.model->spec, slots));
-  DOPPLER_ASSIGN(loaded.backend,
-                 make_backend(options.backend, loaded.model->spec, loaded.model->weights, backend));
+  DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights,
+                                              backend, &loaded.choice));
   progress(1, "ready");
   return loaded;
 }

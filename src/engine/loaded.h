@@ -18,13 +18,15 @@ struct Loaded {
   std::optional<Tokenizer> tokenizer;  // nothing if the model has none
   std::optional<ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
+  std::string choice;  // of the backend: see make_backend
 };
 
 // The context taken when nobody asks for one: the model's own, but no more than 4096, because beyond it the
 // cache costs more memory than most conversations need.
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec);
 
-// The backend's options that follow from a user's. Errors: kUsage for an unknown kv_type.
+// The backend's options that follow from a user's. Errors: kUsage for an unknown kv_type, or submit_tokens
+// out of range.
 Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,
                                        std::uint32_t slots);
 

@@ -46,4 +46,64 @@ Result<std::span<const float>> Session::append(TokenId id) {
   return feed(std::span(&id, 1), true);
 }
 
+Status Session::begin_continuation(std::span<const TokenId> history, std::uint64_t most,
+                                   const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id) {
+  DOPPLER_TRY(backend_.continue_sequence({.slot = slot_,
+                                          .id = history.back(),
+                                          .most = std::min(most, backend_.options().context - cached_.size()),
+                                          .sampling = &sampling,
+                                          .history = history,
+                                          .draw = draw,
+                                          .pad_id = pad_id}));
+  newest_ = history.back();
+  coming_.clear();
+  given_ = 0;
+  return {};
+}
+
+// What a failed continuation leaves in the cache is anyone's guess.
+void Session::forget() {
+  newest_.reset();
+  backend_.clear(slot_);
+  cached_.clear();
+}
+
+Status Session::fetch() {
+  DOPPLER_ASSIGN(const auto more, backend_.next_tokens());
+  if (more.empty()) {
+    return fail(ErrorCode::kInternal, "The {} backend stops after {} tokens, though the context holds {}.",
+                backend_.name(), cached_.size(), backend_.options().context);
+  }
+  coming_.assign(more.begin(), more.end());
+  given_ = 0;
+  return {};
+}
+
+Result<TokenId> Session::next() {
+  if (given_ == coming_.size()) {
+    if (Status fetched = fetch(); !fetched) {
+      (void)backend_.stop_sequence(cached_.size() + 1);
+      forget();
+      return std::unexpected(std::move(fetched).error());
+    }
+  }
+  const TokenId id = coming_[given_++];
+  cached_.push_back(*newest_);
+  newest_ = id;
+  if (id >= 0) return id;
+  return fail(ErrorCode::kMismatch,
+              "A logit is NaN or infinite after {} tokens, or no token is left to choose, so the weights or "
+              "the computation are broken. Run doppler compare with a recording to find the first wrong "
+              "stage.",
+              cached_.size());
+}
+
+Status Session::end_continuation() {
+  if (!newest_) return {};
+  newest_.reset();
+  Status ended = backend_.stop_sequence(cached_.size());
+  if (!ended) forget();
+  return ended;
+}
+
 }  // namespace doppler

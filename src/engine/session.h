@@ -2,6 +2,7 @@
 // its cache holds and feeds only what is new.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -25,14 +26,34 @@ class Session {
   // Appends one token and returns its logits.
   Result<std::span<const float>> append(TokenId id);
 
+  // Whether the backend can generate by itself with these options.
+  bool can_continue(const GenerateOptions& sampling) const { return backend_.can_continue(sampling); }
+  // Lets it generate `most` tokens, or fewer if the context ends, after `history`, whose last token is not in
+  // the cache yet; `draw` and `pad_id` are the continuation's. Until end_continuation() nothing else may be
+  // fed.
+  Status begin_continuation(std::span<const TokenId> history, std::uint64_t most,
+                            const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id);
+  // The next of these tokens; the one before it is then in the cache. Errors: kMismatch for logits that hold
+  // NaN or +Inf, or leave no token; the backend's own, after which the cache is empty.
+  Result<TokenId> next();
+  // Drops what the backend has computed beyond the last token that next() gave. Does nothing if nothing is
+  // continued.
+  Status end_continuation();
+
   bool full() const { return cached_.size() >= backend_.options().context; }
   std::span<const TokenId> cached() const { return cached_; }
 
  private:
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
+  Status fetch();
+  void forget();
   Backend& backend_;
   const std::uint32_t slot_;
   std::vector<TokenId> cached_;
+  // While the backend generates: the newest token, which is not in cached_, and the ones to come.
+  std::optional<TokenId> newest_;
+  std::vector<TokenId> coming_;
+  std::size_t given_ = 0;  // of `coming_`
 };
 
 }  // namespace doppler

@@ -187,6 +187,17 @@ std::string_view op_name(OpKind kind) {
   return kShapes[static_cast<std::size_t>(kind)].name;
 }
 
+std::string op_title(const Plan& plan, const Op& op) {
+  std::string outputs;
+  for (const ValueId id : op.outputs) {
+    const Stage stage = plan.values[id].stage;
+    if (stage == Stage::kNone) continue;
+    outputs += outputs.empty() ? ' ' : '+';
+    outputs += stage_name(stage);
+  }
+  return std::string(op_name(op.kind)) + outputs;
+}
+
 std::string value_name(const Plan& plan, ValueId id) {
   const Value& value = plan.values[id];
   return value.stage == Stage::kNone ? fmt::format("v{}", id) : stage_key(value.stage, value.layer);

@@ -110,4 +110,7 @@ Status check_plan(const Plan& plan, const Weights& weights);
 // "layers.3.q_proj" of the stage, or "v17" for values without one.
 std::string value_name(const Plan& plan, ValueId id);
 
+// "matmul q_proj+k_proj+v_proj": what an op computes, without its layer.
+std::string op_title(const Plan& plan, const Op& op);
+
 }  // namespace doppler

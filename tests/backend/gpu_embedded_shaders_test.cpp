@@ -9,11 +9,13 @@
 #include <iterator>
 #include <string>
 
+#include "testing.h"
+
 namespace doppler::gpu {
 namespace {
 
 TEST(EmbeddedShaders, AreTheFilesOfTheFolderSortedByName) {
-  const std::filesystem::path folder = std::filesystem::path(DOPPLER_SOURCE_DIR) / "src/backend/gpu/shaders";
+  const std::filesystem::path folder = testing::source_path("src/backend/gpu/shaders");
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     files += entry.path().extension() == ".wgsl" ? 1 : 0;

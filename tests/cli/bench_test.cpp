@@ -44,7 +44,7 @@ TEST(BenchCommand, MeasuresTheLossOnAText) {
   const TempDir folder;
   write_file(folder / "text.txt",
              "Once upon a time there was a cheerful girl. The color of the sky is blue.");
-  const std::string demo = std::string(DOPPLER_SOURCE_DIR) + "/demo";
+  const std::string demo = source_path("demo").string();
   const Outcome outcome = doppler({"bench", demo, "--perplexity", folder / "text.txt", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   EXPECT_EQ(outcome.json()["chunks"], 1);

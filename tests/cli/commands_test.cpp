@@ -11,6 +11,7 @@ namespace {
 using testing::doppler;
 using testing::model_path;
 using testing::Outcome;
+using testing::source_path;
 using testing::TempDir;
 
 std::string ids_text(const std::vector<std::int32_t>& ids) {
@@ -104,7 +105,7 @@ TEST(Run, BadInputIsStatusThreeWithASentence) {
 }
 
 TEST(Run, TheDemoModelContinuesTheFamousPromptAsTransformersRecordedIt) {
-  const std::string demo = std::string(DOPPLER_SOURCE_DIR) + "/demo";
+  const std::string demo = source_path("demo").string();
   ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(demo + "/reference.safetensors"));
   std::vector<std::int32_t> greedy = recording.greedy_ids;
   greedy.pop_back();  // the end of the sequence is no generated token

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +38,7 @@ class Program {
     posix_spawn_file_actions_addopen(&actions, 0, (dir_ / "in").c_str(), O_RDONLY, 0);
     posix_spawn_file_actions_addopen(&actions, 1, (dir_ / "out").c_str(), O_WRONLY | O_CREAT, 0600);
     posix_spawn_file_actions_addopen(&actions, 2, (dir_ / "err").c_str(), O_WRONLY | O_CREAT, 0600);
-    std::string program = DOPPLER_BINARY;
+    std::string program = program_path();
     arguments.insert(arguments.begin(), program);
     if (file_limit != 0) {
       // ulimit -f counts 1024-byte blocks in bash; the signal it sends is ignored, so that writing fails
@@ -82,6 +84,34 @@ inline Outcome doppler(std::vector<std::string> arguments, const std::string& in
   return Program(std::move(arguments), input).wait();
 }
 
+// What is said on stderr, without the first line where that tells what --backend auto chose.
+inline std::string complaint(const Outcome& outcome) {
+  const bool told = outcome.err.starts_with("cpu: ") || outcome.err.starts_with("gpu: ");
+  return told ? outcome.err.substr(outcome.err.find('\n') + 1) : outcome.err;
+}
+
+// A variable of the environment that programs get, while this lives.
+class Environment {
+ public:
+  Environment(std::string name, const char* value) : name_(std::move(name)) {
+    if (const char* old = std::getenv(name_.c_str())) old_ = old;
+    set(value);
+  }
+  ~Environment() { set(old_ ? old_->c_str() : nullptr); }
+  Environment(const Environment&) = delete;
+  Environment& operator=(const Environment&) = delete;
+
+ private:
+  void set(const char* value) {
+    if (value == nullptr)
+      unsetenv(name_.c_str());
+    else
+      setenv(name_.c_str(), value, 1);
+  }
+  std::string name_;
+  std::optional<std::string> old_;
+};
+
 inline std::string model_path(const std::string& name) {
   return data_path("models/" + name).string();
 }
@@ -89,12 +119,12 @@ inline std::string model_path(const std::string& name) {
 }  // namespace doppler::testing
 
 // The program refused: exit status and a sentence on stderr with these parts, nothing on stdout.
-#define EXPECT_REFUSAL(outcome, expected_status, ...)                        \
-  do {                                                                       \
-    const doppler::testing::Outcome outcome_ = (outcome);                    \
-    EXPECT_EQ(outcome_.status, expected_status) << outcome_.err;             \
-    EXPECT_EQ(outcome_.out, "");                                             \
-    EXPECT_TRUE(outcome_.err.starts_with("doppler: ")) << outcome_.err;      \
-    for (const char* part : {__VA_ARGS__})                                   \
-      EXPECT_NE(outcome_.err.find(part), std::string::npos) << outcome_.err; \
+#define EXPECT_REFUSAL(outcome, expected_status, ...)                                            \
+  do {                                                                                           \
+    const doppler::testing::Outcome outcome_ = (outcome);                                        \
+    EXPECT_EQ(outcome_.status, expected_status) << outcome_.err;                                 \
+    EXPECT_EQ(outcome_.out, "");                                                                 \
+    EXPECT_TRUE(doppler::testing::complaint(outcome_).starts_with("doppler: ")) << outcome_.err; \
+    for (const char* part : {__VA_ARGS__})                                                       \
+      EXPECT_NE(outcome_.err.find(part), std::string::npos) << outcome_.err;                     \
   } while (0)

@@ -6,6 +6,7 @@ namespace {
 
 using testing::doppler;
 using testing::Outcome;
+using testing::source_path;
 using testing::TempDir;
 
 std::string tokenizer_path(const std::string& name) {
@@ -87,9 +88,9 @@ TEST_F(Conversations, FailWithTheTemplatesOwnWords) {
 
 TEST_F(Conversations, OfTheDemoGetOneBos) {
   write_messages(R"({"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": true})");
-  const Json json = doppler({"tokenize", std::string(DOPPLER_SOURCE_DIR) + "/demo", "--messages",
-                             (dir_ / "m.json").string(), "--json"})
-                        .json();
+  const Json json =
+      doppler({"tokenize", source_path("demo").string(), "--messages", (dir_ / "m.json").string(), "--json"})
+          .json();
   EXPECT_EQ(json["text"], "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n");
   EXPECT_EQ(json["ids"][0], 2);
   EXPECT_EQ(json["ids"][1], 4);

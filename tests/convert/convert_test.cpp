@@ -197,7 +197,7 @@ TEST(Convert, AGgufFileConvertsToTheSameBytesAsItsSource) {
 // The demo model's embedding is long enough for every thread to get some of it.
 TEST(Convert, TheNumberOfThreadsChangesNothing) {
   const TempDir dir;
-  const std::filesystem::path demo = std::filesystem::path(DOPPLER_SOURCE_DIR) / "demo";
+  const std::filesystem::path demo = testing::source_path("demo");
   ASSERT_OK(convert_model(demo, mix("Q4_0"), dir / "one.gguf", {.threads = 1}));
   ASSERT_OK(convert_model(demo, mix("Q4_0"), dir / "five.gguf", {.threads = 5}));
   EXPECT_TRUE(read_file(dir / "one.gguf") == read_file(dir / "five.gguf"));
@@ -250,7 +250,7 @@ TEST(Convert, RefusesToWriteOverItsInput) {
 
 TEST(Convert, WithoutATokenizerTheFileSaysSo) {
   const TempDir dir;
-  const std::filesystem::path demo = std::filesystem::path(DOPPLER_SOURCE_DIR) / "demo";
+  const std::filesystem::path demo = testing::source_path("demo");
   ASSERT_OK(convert_model(demo, mix("BF16"), dir / "with.gguf", {}));
   ASSERT_OK_AND_ASSIGN(const GgufFile with, open_gguf(dir / "with.gguf"));
   EXPECT_TRUE(with.metadata.has("tokenizer.chat_template"));

@@ -150,9 +150,8 @@ TEST(Vocabulary, NamesTheIdsThatEndAnswers) {
 }
 
 TEST(Vocabulary, KeepsTheRolesThatTheTokenizerNames) {
-  ASSERT_OK_AND_ASSIGN(
-      const GgufVocabulary vocabulary,
-      gguf_vocabulary(folder_tokenizer(std::filesystem::path(DOPPLER_SOURCE_DIR) / "demo"), {}));
+  ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary,
+                       gguf_vocabulary(folder_tokenizer(testing::source_path("demo")), {}));
   for (const auto& [key, id] : {std::pair{"bos", 2u}, {"eos", 1u}, {"unknown", 3u}, {"padding", 0u}}) {
     const MetadataEntry* entry = find(vocabulary, fmt::format("tokenizer.ggml.{}_token_id", key));
     ASSERT_NE(entry, nullptr) << key;

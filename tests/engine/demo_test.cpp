@@ -8,7 +8,7 @@
 namespace doppler {
 namespace {
 
-const std::filesystem::path kDemo = std::filesystem::path(DOPPLER_SOURCE_DIR) / "demo";
+const std::filesystem::path kDemo = testing::source_path("demo");
 // The reference backend takes thirty tokens a second; the long stories are left to the cpu backend.
 constexpr std::size_t kLongForReference = 30;
 

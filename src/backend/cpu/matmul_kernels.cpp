@@ -11,6 +11,8 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "backend/cpu/kernel_tables.h"
 #include "backend/cpu/simd-inl.h"
@@ -186,12 +188,13 @@ void panel_tile(const TileCall& call) {
 }
 
 using TileFunction = void (*)(const TileCall&);
-// By tokens - 1. A tile has kTileRows rows, or one at the end of a call.
-constexpr TileFunction kFullTiles[6] = {panel_tile<kTileRows, 1>, panel_tile<kTileRows, 2>,
-                                        panel_tile<kTileRows, 3>, panel_tile<kTileRows, 4>,
-                                        panel_tile<kTileRows, 5>, panel_tile<kTileRows, 6>};
-constexpr TileFunction kSingleTiles[6] = {panel_tile<1, 1>, panel_tile<1, 2>, panel_tile<1, 3>,
-                                          panel_tile<1, 4>, panel_tile<1, 5>, panel_tile<1, 6>};
+// By tokens - 1, for as many as a tile has here. A tile has kTileRows rows, or one at the end of a call.
+template <std::size_t kRows, std::size_t... kToken>
+constexpr std::array<TileFunction, kTileTokens> tile_functions(std::index_sequence<kToken...>) {
+  return {panel_tile<kRows, kToken + 1>...};
+}
+constexpr auto kFullTiles = tile_functions<kTileRows>(std::make_index_sequence<kTileTokens>());
+constexpr auto kSingleTiles = tile_functions<1>(std::make_index_sequence<kTileTokens>());
 
 std::size_t scratch_floats(std::size_t tokens) {
   return tokens <= kTileTokens ? 0 : kBlockRows * kBlockCols + kBlockRows * tokens * kLanes;
@@ -254,11 +257,16 @@ void panel_rows(const MatmulCall& call) {
   }
 }
 
+using DirectFunction = void (*)(const MatmulCall&);
+template <class W, std::size_t... kToken>
+constexpr std::array<DirectFunction, kTileTokens> direct_functions(std::index_sequence<kToken...>) {
+  return {direct_rows<W, kToken + 1>...};
+}
+
 template <class W>
 void rows_of(const MatmulCall& call) {
   if (call.tokens > kTileTokens) return panel_rows<W>(call);
-  constexpr void (*kDirect[6])(const MatmulCall&) = {direct_rows<W, 1>, direct_rows<W, 2>, direct_rows<W, 3>,
-                                                     direct_rows<W, 4>, direct_rows<W, 5>, direct_rows<W, 6>};
+  constexpr auto kDirect = direct_functions<W>(std::make_index_sequence<kTileTokens>());
   if (call.tokens > 0) kDirect[call.tokens - 1](call);
 }
 

@@ -240,8 +240,11 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
   const Bound bias{"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0};
   if (part.bias && !split) buffers.push_back(bias);
   const Dispatch::Per rows_of = per(op.outputs[0]);
-  DOPPLER_ASSIGN(Dispatch made, make("gemm.wgsl", values, buffers,
-                                     (shard.rows + shape->tile_rows - 1) / shape->tile_rows, rows_of));
+  auto tiled =
+      make("gemm.wgsl", values, buffers, (shard.rows + shape->tile_rows - 1) / shape->tile_rows, rows_of);
+  // A driver may compute it wrongly.
+  if (!tiled && tiled.error().code == ErrorCode::kUnsupported) return gemv(op, part, shard, out);
+  DOPPLER_ASSIGN(Dispatch made, std::move(tiled));
   made.rows_each = shape->tile_tokens;
   made.z = shape->splits;
   out.push_back(std::move(made));

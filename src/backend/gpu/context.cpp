@@ -46,6 +46,14 @@ std::int64_t float_bits(double value) {
 }
 
 Status Context::allocate() {
+  for (const Op& op : plan.ops) {
+    // embed.wgsl stores whole vec4s.
+    if (op.kind != OpKind::kEmbed || plan.values[op.outputs[0]].width % 4 == 0) continue;
+    return fail(ErrorCode::kUnsupported,
+                "The gpu backend needs a hidden size that is a multiple of 4, but this model has {}. Use "
+                "--backend cpu.",
+                plan.values[op.outputs[0]].width);
+  }
   DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [](std::span<std::byte>) {}));
   for (const KvLayer& layer : plan.kv_layers) {
     const std::uint64_t capacity = capacity_of(layer, options);
@@ -111,6 +119,18 @@ Result<std::vector<PlacedMatrix>> Context::place(const Op& op) {
     begin = end;
   }
   return placed;
+}
+
+Result<Buffer> Context::norm_pair(WeightId first, WeightId second, double offset) {
+  std::vector<float> values(weights[first].cols());
+  DOPPLER_TRY(decode_f32(weights[first], 0, values));
+  if (second != kNoWeight) {
+    const std::size_t begin = values.size();
+    values.resize(begin + weights[second].cols());
+    DOPPLER_TRY(decode_f32(weights[second], 0, std::span(values).subspan(begin)));
+  }
+  for (float& value : values) value = static_cast<float>(value + offset);
+  return upload_floats(*device, "norms", values);
 }
 
 Result<Buffer> Context::norm_weight(WeightId id, double offset) {

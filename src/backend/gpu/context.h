@@ -2,13 +2,17 @@
 // long as the model is loaded.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "backend/backend.h"
 #include "backend/gpu/device.h"
+#include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/kernel.h"
+#include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
 #include "base/thread_pool.h"
 #include "plan/plan.h"
@@ -41,9 +45,16 @@ struct PlacedMatrix {
   Buffer bias;                  // one float per row; none if no weight has one
 };
 
+// A shape that was measured to be the fastest.
+struct TunedShape {
+  GemvShape shape;
+  std::uint32_t head_groups = 0;
+};
+
 struct Context {
   std::shared_ptr<Device> device;
   KernelCache kernels;
+  std::optional<SelfCheck> self_check;  // of all kernels; none if it is not wanted
   ThreadPool pool;
   Plan plan;
   const Weights& weights;
@@ -54,8 +65,11 @@ struct Context {
   std::vector<KvBuffers> kv;
   std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
+  std::map<std::string, TunedShape> tuned;                // by GemvSite::key()
   std::map<std::pair<WeightId, double>, Buffer> vectors;  // norm weights with their offsets
 
+  Context(const Context&) = delete;  // the kernels know where it lives
+  Context& operator=(const Context&) = delete;
   Context(std::shared_ptr<Device> opened, Plan made, const Weights& w, const BackendOptions& o)
       : device(std::move(opened)),
         kernels(*device),
@@ -63,8 +77,12 @@ struct Context {
         plan(std::move(made)),
         weights(w),
         options(o),
-        most_binding_bytes(device->limits().binding_bytes) {
+        most_binding_bytes(std::min(o.gpu.most_shard_bytes, device->limits().binding_bytes)) {
     layout.tokens = o.max_step_tokens;
+    if (!o.gpu.self_check) return;
+    self_check.emplace(*device, self_check_folder());
+    kernels.make_with(
+        [this](std::string_view file, const ShaderValues& values) { return self_check->make(file, values); });
   }
 
   // Rows of the rope table's first part.
@@ -77,6 +95,8 @@ struct Context {
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
   Result<std::vector<PlacedMatrix>> place(const Op& op);
   Result<Buffer> norm_weight(WeightId id, double offset);
+  // Two norms' weights one behind the other; kNoWeight: the first alone.
+  Result<Buffer> norm_pair(WeightId first, WeightId second, double offset);
   std::uint64_t bytes() const { return device->allocated_bytes(); }
 };
 

@@ -43,6 +43,12 @@ std::string_view api_name(WGPUBackendType type) {
   }
 }
 
+// "NVIDIA 580.159.04": drivers that give no name give a description that has it.
+std::string driver_name(std::string_view name, std::string_view description) {
+  const bool both = !name.empty() && !description.empty();
+  return fmt::format("{}{}{}", name, both ? " " : "", description);
+}
+
 int rank(const AdapterInfo& info) {
   if (info.kind == "discrete") return 0;
   if (info.kind == "integrated") return 1;
@@ -61,7 +67,7 @@ std::vector<Found> find_adapters(WGPUInstance instance) {
     WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
     if (wgpuAdapterGetInfo(raw, &info) != WGPUStatus_Success) continue;
     AdapterInfo named{.name = std::string(view_of(info.device)),
-                      .driver = fmt::format("{} {}", view_of(info.architecture), view_of(info.description)),
+                      .driver = driver_name(view_of(info.architecture), view_of(info.description)),
                       .api = std::string(api_name(info.backendType)),
                       .kind = std::string(kind_name(info.adapterType)),
                       .vendor_id = info.vendorID,
@@ -275,8 +281,8 @@ Result<Buffer> Device::create(std::string_view label, std::uint64_t bytes, WGPUB
     return fail(ErrorCode::kLimit, "The GPU {} has no memory for the buffer {} of {}.", adapter_info_.name,
                 label, human_bytes(bytes));
   }
-  allocated_bytes_ += descriptor.size;
-  return Buffer(std::move(handle), descriptor.size);
+  return Buffer(std::move(handle), descriptor.size,
+                std::make_shared<const CountedBytes>(allocated_bytes_, descriptor.size));
 }
 
 static constexpr WGPUBufferUsage kWork =

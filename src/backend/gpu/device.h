@@ -2,6 +2,7 @@
 // that WebGPU reports (broken shaders, memory that is not there, a lost device) into Errors.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -13,34 +14,11 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/gpu/adapter.h"
 #include "backend/gpu/handle.h"
 #include "base/result.h"
 
 namespace doppler::gpu {
-
-struct AdapterInfo {
-  std::string name;    // "NVIDIA H200"
-  std::string driver;  // "NVIDIA 580.159.04"
-  std::string api;     // "Vulkan"
-  std::string kind;    // "discrete", "integrated", "software", "unknown"
-  std::uint32_t vendor_id = 0, device_id = 0;
-  bool software() const { return kind == "software"; }
-};
-
-struct Features {
-  bool f16 = false;                 // WGSL's f16
-  bool subgroups = false;           // subgroup operations, lanes in the order of local_invocation_index
-  std::uint32_t subgroup_size = 1;  // as a kernel measured it
-};
-
-struct Limits {
-  std::uint64_t buffer_bytes = 0, binding_bytes = 0;
-  std::uint32_t binding_alignment = 256;    // of a binding's offset
-  std::uint32_t workgroup_bytes = 0;        // workgroup memory
-  std::uint32_t workgroup_invocations = 0;  // threads of a workgroup
-  std::uint32_t workgroups_per_dimension = 0;
-  std::uint32_t storage_buffers = 0;  // bindings of one kernel
-};
 
 struct DeviceOptions {
   std::string adapter;    // part of a name or an index of list_adapters(); empty: the best real GPU
@@ -53,11 +31,28 @@ struct DeviceOptions {
 // Every adapter that the machine offers, best first: discrete, integrated, others, software.
 std::vector<AdapterInfo> list_adapters();
 
+// A number of bytes that counts in a sum for as long as it lives.
+class CountedBytes {
+ public:
+  CountedBytes(std::shared_ptr<std::atomic<std::uint64_t>> sum, std::uint64_t bytes)
+      : sum_(std::move(sum)), bytes_(bytes) {
+    *sum_ += bytes_;
+  }
+  ~CountedBytes() { *sum_ -= bytes_; }
+  CountedBytes(const CountedBytes&) = delete;
+  CountedBytes& operator=(const CountedBytes&) = delete;
+
+ private:
+  std::shared_ptr<std::atomic<std::uint64_t>> sum_;
+  std::uint64_t bytes_;
+};
+
 // A buffer on the device; copies share it.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(BufferHandle handle, std::uint64_t bytes) : handle_(std::move(handle)), bytes_(bytes) {}
+  Buffer(BufferHandle handle, std::uint64_t bytes, std::shared_ptr<const CountedBytes> counted)
+      : handle_(std::move(handle)), bytes_(bytes), counted_(std::move(counted)) {}
   std::uint64_t bytes() const { return bytes_; }
   WGPUBuffer raw() const { return handle_.get(); }
   explicit operator bool() const { return static_cast<bool>(handle_); }
@@ -65,6 +60,7 @@ class Buffer {
  private:
   BufferHandle handle_;
   std::uint64_t bytes_ = 0;
+  std::shared_ptr<const CountedBytes> counted_;
 };
 
 class Device {
@@ -102,8 +98,8 @@ class Device {
 
   WGPUDevice raw() const { return device_.get(); }
   WGPUQueue queue() const { return queue_.get(); }
-  // What lives on the device in buffers of ours, and what the host has waited for.
-  std::uint64_t allocated_bytes() const { return allocated_bytes_; }
+  // What lives on the device in buffers of ours.
+  std::uint64_t allocated_bytes() const { return *allocated_bytes_; }
 
   struct Counters {
     std::uint64_t submits = 0, dispatches = 0, read_backs = 0, read_back_bytes = 0, written_bytes = 0;
@@ -128,7 +124,8 @@ class Device {
   AdapterHandle adapter_;
   DeviceHandle device_;
   QueueHandle queue_;
-  std::uint64_t allocated_bytes_ = 0;
+  std::shared_ptr<std::atomic<std::uint64_t>> allocated_bytes_ =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
   std::mutex mutex_;  // the callbacks may come from the library's own threads
   std::optional<Error> error_;
   bool lost_ = false;

@@ -1,5 +1,6 @@
 #pragma once
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace doppler::gpu {
@@ -12,5 +13,9 @@ struct EmbeddedShader {
 
 /// Every shader of the program, sorted by name. cmake/embed_shaders.cmake writes the table.
 std::span<const EmbeddedShader> embedded_shaders();
+
+/// Has the template step read another text under this name from now on: how tests see that they would notice
+/// a broken shader. Not for programs, and not while another thread expands shaders.
+void replace_shader(std::string name, std::string text);
 
 }  // namespace doppler::gpu

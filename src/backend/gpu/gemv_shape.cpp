@@ -1,6 +1,7 @@
 #include "backend/gpu/gemv_shape.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace doppler::gpu {
 
@@ -22,7 +23,58 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
     shape.rows *= 2;
   // A subgroup reads at least 128 contiguous bytes where the matrix allows.
   while (shape.rows < 8 && shape.rows * 2 * shape.lanes <= most_threads) shape.rows *= 2;
+  // A tall matrix takes taller workgroups, with more work for each thread, rather than more than there may
+  // be.
+  while (shape.rows < 64 && rows > std::uint64_t{shape.rows} * limits.workgroups_per_dimension) {
+    if (shape.rows * 2 * shape.lanes <= most_threads) {
+      shape.rows *= 2;
+    } else {
+      ++shape.units;
+      shape.lanes = (units + shape.units - 1) / shape.units;
+    }
+  }
   return shape;
+}
+
+namespace {
+
+// How far a value lies from the best, in octaves.
+double octaves(double value, double best) {
+  return std::abs(std::log2(value / best));
+}
+
+}  // namespace
+
+GemvShape choose_fused_shape(const Device& device, const WeightFormat& format, std::uint32_t rows,
+                             std::uint32_t units, bool gated) {
+  const std::uint32_t most_threads = std::min<std::uint32_t>(device.limits().workgroup_invocations, 512);
+  const std::uint32_t subgroup = device.features().subgroup_size;
+  GemvShape best;
+  double least = HUGE_VAL;
+  for (std::uint32_t per_row = 1; per_row <= 64; per_row *= 2) {
+    if (gated && rows % per_row != 0) continue;
+    for (std::uint32_t share = 1; share <= units; ++share) {
+      const GemvShape shape{.rows = per_row, .lanes = (units + share - 1) / share, .units = share};
+      // Eight threads quantise a block of 32 together.
+      if (shape.threads() > most_threads || shape.threads() % 8 != 0) continue;
+      const double loads = share * format.pieces() * (gated ? 2.0 : 1.0);
+      // Measured on an H200: workgroups of about 288 threads, 4 loads in flight per thread, a grid of 72 to
+      // 300.
+      double cost = octaves(shape.threads(), 288) + 0.5 * octaves(loads, 4) +
+                    0.5 * std::max(0.0, 72.0 * per_row / rows - 1) +
+                    0.1 * octaves(rows / double(per_row), 200);
+      if (shape.threads() % subgroup != 0) cost += 3;
+      if (shape.lanes * shape.units != units) cost += 1;
+      if (gated && per_row % 32 != 0) cost += 2;  // whole blocks are quantised in place
+      if (per_row < 4) cost += 1;                 // less than 64 bytes side by side
+      if (loads > 16) cost += 4;
+      if (cost < least) {
+        least = cost;
+        best = shape;
+      }
+    }
+  }
+  return best;
 }
 
 }  // namespace doppler::gpu

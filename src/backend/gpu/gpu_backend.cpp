@@ -5,9 +5,13 @@
 #include <limits>
 #include <optional>
 
+#include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
+#include "backend/gpu/decode_program.h"
+#include "backend/gpu/kernel_report.h"
 #include "backend/gpu/tap_copy.h"
+#include "backend/gpu_report.h"
 #include "base/text.h"
 #include "plan/fuse.h"
 
@@ -32,7 +36,8 @@ class GpuBackend final : public Backend {
     DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open({.adapter = options.gpu.adapter,
                                                                  .software = options.gpu.software,
                                                                  .checked = options.gpu.checked,
-                                                                 .poison = options.gpu.poison}));
+                                                                 .poison = options.gpu.poison,
+                                                                 .no_subgroups = options.gpu.no_subgroups}));
     DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
     // Passes of the plan; the others are the programs' own.
     std::vector<std::string> disabled = options.disabled_passes;
@@ -55,6 +60,53 @@ class GpuBackend final : public Backend {
     if (eight_bits_) return Rounding::kEightBits;
     return context_.options.kv_type == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
   }
+  std::optional<DeviceInfo> device() const override { return info_of(context_.device->adapter()); }
+  std::optional<DeviceCounters> counters() const override {
+    const Device::Counters& c = context_.device->counters;
+    return DeviceCounters{.submits = c.submits,
+                          .dispatches = c.dispatches,
+                          .read_backs = c.read_backs,
+                          .read_back_bytes = c.read_back_bytes,
+                          .written_bytes = c.written_bytes};
+  }
+  Result<std::optional<double>> measure_read_bandwidth(std::uint64_t bytes) override {
+    if (!bandwidth_) {
+      DOPPLER_ASSIGN(bandwidth_, ReadBandwidth::create(*context_.device, bytes));
+    }
+    DOPPLER_ASSIGN(const double measured, bandwidth_->measure());
+    return measured;
+  }
+  Result<std::vector<VariantRow>> describe() override {
+    std::vector<VariantRow> rows;
+    if (decode_) {
+      DOPPLER_ASSIGN(const std::vector<Piece> pieces, decode_pieces());
+      rows = variant_rows(context_.device->features(), pieces);
+    } else {
+      rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_decode_});
+    }
+    DOPPLER_ASSIGN(const std::vector<Piece> pieces, batch_pieces(options().max_step_tokens));
+    std::vector<VariantRow> batch = variant_rows(context_.device->features(), pieces);
+    std::ranges::move(batch, std::back_inserter(rows));
+    return rows;
+  }
+  Result<std::vector<KernelTime>> time_kernels() override {
+    const std::uint64_t tokens = lengths_[0];
+    if (tokens == 0 || flying_)
+      return fail(ErrorCode::kUsage, "Kernels are timed at the end of a sequence that rests in slot 0.");
+    std::vector<Piece> pieces;
+    if (decode_) {
+      DOPPLER_ASSIGN(pieces, decode_pieces());
+    } else {
+      DOPPLER_ASSIGN(pieces, batch_pieces(1));
+    }
+    StepInput last;
+    last.add(0, tokens - 1, 0, true);
+    wanted_ = {0};
+    DOPPLER_TRY(write_step(last));
+    DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
+    clear(0);
+    return time_pieces(*context_.device, pieces, tokens);
+  }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
   std::uint64_t memory_bytes() const override { return context_.bytes() - weight_bytes_; }
@@ -65,10 +117,13 @@ class GpuBackend final : public Backend {
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
     }
+    if (flying_)
+      return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
     logits_.resize(wanted_.size() * plan().vocab_size);
     DOPPLER_TRY(write_step(input));
     input_ = &input;
     tap_ = tap;
+    if (decode_ && input.size() == 1 && wanted_.size() == 1 && tap == nullptr) return single_step();
     DOPPLER_TRY(run(0, batch_->first_wanted_op(), 0));
     for (std::size_t done = 0; done < wanted_.size();) {
       const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
@@ -81,7 +136,144 @@ class GpuBackend final : public Backend {
     return std::span<const float>(logits_);
   }
 
+  bool can_continue(const GenerateOptions& sampling) const override {
+    return decode_ && sampling.temperature == 0 && sampling.repeat_penalty == 1 &&
+           sampling.presence_penalty == 0 && sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
+  }
+
+  Status continue_sequence(const Continuation& continuation) override {
+    if (flying_) return fail(ErrorCode::kUsage, "A sequence is being continued already.");
+    if (!can_continue(*continuation.sampling))
+      return fail(ErrorCode::kUnsupported, "The gpu backend does not sample with these options by itself.");
+    StepInput input;
+    input.add(continuation.id, 0, continuation.slot, true);
+    if (continuation.slot < lengths_.size())
+      input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    DOPPLER_TRY(decode_->prepare_greedy(context_, continuation.pad_id));
+    wanted_.clear();
+    DOPPLER_TRY(write_step(input));
+    const std::uint64_t length = lengths_[continuation.slot];
+    flying_.emplace(Flying{.slot = continuation.slot,
+                           .begin = length,
+                           .left = std::min(continuation.most, options().context - length)});
+    return {};
+  }
+
+  Result<std::span<const TokenId>> next_tokens() override {
+    if (!flying_) return fail(ErrorCode::kUsage, "No sequence is being continued.");
+    // One submission runs while the results of the one before are looked at.
+    while (flying_->flights.size() < 2 && flying_->left > 0) DOPPLER_TRY(submit_tokens());
+    tokens_.clear();
+    if (flying_->flights.empty()) return std::span<const TokenId>();
+    const Flight flight = flying_->flights.front();
+    flying_->flights.erase(flying_->flights.begin());
+    tokens_.resize(flight.tokens);
+    DOPPLER_TRY(context_.device->read(
+        flight.back, flight.tokens * 4, flight.submission,
+        [&](std::span<const std::byte> bytes) { std::memcpy(tokens_.data(), bytes.data(), bytes.size()); }));
+    spare_.push_back(flight.back);
+    flying_->given += flight.tokens;
+    return std::span<const TokenId>(tokens_);
+  }
+
+  Status stop_sequence(std::uint64_t length) override {
+    if (!flying_) return fail(ErrorCode::kUsage, "No sequence is being continued.");
+    const Flying flying = std::move(*flying_);
+    flying_.reset();
+    Status waited;
+    for (const Flight& flight : flying.flights) {
+      if (Status status = context_.device->wait(flight.submission); !status) waited = std::move(status);
+      spare_.push_back(flight.back);
+    }
+    if (length < flying.begin || length > flying.begin + flying.given) {
+      return fail(ErrorCode::kUsage, "The slot {} cannot keep {} tokens; it has {} to {}.", flying.slot,
+                  length, flying.begin, flying.begin + flying.given);
+    }
+    lengths_[flying.slot] = length;
+    return waited;
+  }
+
  private:
+  // What a token takes that the backend generates by itself.
+  Result<std::vector<Piece>> decode_pieces() {
+    DOPPLER_TRY(decode_->prepare_greedy(context_, -1));
+    std::vector<Recorded> list;
+    Recorder recorder(*context_.device, list);
+    decode_->record_greedy(recorder);
+    std::vector<Piece> pieces;
+    for (Recorded& recorded : list) {
+      std::string what = fused_title(recorded.kernel.kernel().label());
+      pieces.push_back({std::move(what), std::move(recorded)});
+    }
+    return pieces;
+  }
+
+  // What a step of so many tokens takes, one of whose logits are wanted.
+  Result<std::vector<Piece>> batch_pieces(std::uint32_t tokens) {
+    std::vector<Piece> pieces;
+    StepInput one_sequence;
+    for (std::uint32_t i = 0; i < tokens; ++i) one_sequence.add(0, i, 0, false);
+    const StepShape shape{tokens, 1, has_runs(one_sequence)};
+    for (std::size_t i = 0; i < plan().ops.size(); ++i) {
+      std::vector<Recorded> list;
+      Recorder recorder(*context_.device, list);
+      DOPPLER_TRY(batch_->record(context_, recorder, i, i + 1, shape, nullptr));
+      for (Recorded& recorded : list)
+        pieces.push_back(
+            {fmt::format("step of {}: {}", tokens, op_title(plan(), plan().ops[i])), std::move(recorded)});
+    }
+    return pieces;
+  }
+
+  // Tokens that are being computed, in one submission.
+  struct Flight {
+    std::uint64_t submission = 0;
+    std::uint32_t tokens = 0;
+    Buffer back;
+  };
+  struct Flying {
+    std::uint32_t slot = 0;
+    std::uint64_t begin = 0;  // length of the cache before
+    std::uint64_t left = 0;   // tokens that are not submitted yet
+    std::uint64_t submitted = 0, given = 0;
+    std::vector<Flight> flights;
+  };
+
+  Status submit_tokens() {
+    const auto at = static_cast<std::uint32_t>(flying_->submitted % DecodeProgram::kRing);
+    const auto tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+        {std::max(1u, options().gpu.submit_tokens), flying_->left, DecodeProgram::kRing - at}));
+    Flight flight{.submission = 0, .tokens = tokens, .back = {}};
+    if (spare_.empty()) {
+      DOPPLER_ASSIGN(flight.back, context_.device->make_read_back("tokens", DecodeProgram::kRing * 4));
+    } else {
+      flight.back = spare_.back();
+      spare_.pop_back();
+    }
+    Recorder recorder(*context_.device);
+    for (std::uint32_t i = 0; i < tokens; ++i) decode_->record_greedy(recorder);
+    recorder.copy(decode_->ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
+    DOPPLER_ASSIGN(flight.submission, recorder.submit());
+    flying_->submitted += tokens;
+    flying_->left -= tokens;
+    flying_->flights.push_back(std::move(flight));
+    return {};
+  }
+
+  Result<std::span<const float>> single_step() {
+    Recorder recorder(*context_.device);
+    decode_->record_logits(recorder);
+    const std::uint64_t bytes = std::uint64_t{plan().vocab_size} * 4;
+    recorder.copy(decode_->logits(), 0, logits_back_, 0, bytes);
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+    DOPPLER_TRY(context_.device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
+      std::memcpy(logits_.data(), from.data(), from.size());
+    }));
+    ++lengths_[static_cast<std::size_t>(input_->slots[0])];
+    return std::span<const float>(logits_);
+  }
+
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
         taps_(*context_.device),
@@ -115,11 +307,20 @@ class GpuBackend final : public Backend {
         std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1,
         context_.options.max_step_tokens);
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
+    auto decode = DecodeProgram::create(context_);
+    if (decode) {
+      decode_ = std::move(*decode);
+    } else if (decode.error().code == ErrorCode::kUnsupported) {
+      why_no_decode_ = decode.error().message;
+    } else {
+      return std::unexpected(std::move(decode).error());
+    }
     for (const auto& [ids, matrix] : context_.matrices) {
       weight_bytes_ += matrix.bytes;
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
     }
     DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    if (context_.self_check) context_.self_check->remember();
     return {};
   }
 
@@ -134,7 +335,7 @@ class GpuBackend final : public Backend {
     longest_ =
         1 + static_cast<std::uint32_t>(*std::max_element(input.positions.begin(), input.positions.end()));
     const std::uint32_t header[] = {static_cast<std::uint32_t>(input.size()),
-                                    static_cast<std::uint32_t>(wanted_.size()), longest_};
+                                    static_cast<std::uint32_t>(wanted_.size()), longest_, 0};
     DOPPLER_TRY(write_words(0, header));
     DOPPLER_TRY(write_words(context_.layout.ids(), as_words(input.ids)));
     DOPPLER_TRY(write_words(context_.layout.positions(), as_words(input.positions)));
@@ -154,6 +355,7 @@ class GpuBackend final : public Backend {
         DOPPLER_TRY(emit_scores(i, shape, recorder));
       for (const ValueId id : op.outputs) DOPPLER_TRY(report(id, wanted, recorder));
     }
+    if (context_.self_check) context_.self_check->remember();  // of kernels made for this step
     if (wanted > 0) {
       const ValueView& logits = batch_->value(plan().logits);
       const std::uint64_t bytes = std::uint64_t{wanted} * plan().vocab_size * 4;
@@ -215,6 +417,12 @@ class GpuBackend final : public Backend {
   Context context_;
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
+  std::optional<DecodeProgram> decode_;
+  std::optional<ReadBandwidth> bandwidth_;
+  std::string why_no_decode_;
+  std::optional<Flying> flying_;
+  std::vector<Buffer> spare_;  // read-back buffers
+  std::vector<TokenId> tokens_;
   Buffer logits_back_;
   std::vector<float> logits_;
   std::vector<std::uint64_t> lengths_;

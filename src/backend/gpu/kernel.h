@@ -2,6 +2,7 @@
 // BoundKernel: a kernel with a buffer for each of them, ready to be dispatched.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -69,9 +70,13 @@ class KernelCache {
   explicit KernelCache(Device& device) : device_(device) {}
   Result<std::shared_ptr<const Kernel>> get(std::string_view file, const ShaderValues& values);
   std::size_t size() const { return kernels_.size(); }
+  // From now on kernels come from here: a self-check that may put another in a wrong one's place.
+  using Maker = std::function<Result<std::shared_ptr<const Kernel>>(std::string_view, const ShaderValues&)>;
+  void make_with(Maker maker) { maker_ = std::move(maker); }
 
  private:
   Device& device_;
+  Maker maker_;
   std::map<std::string, std::shared_ptr<const Kernel>> kernels_;
 };
 

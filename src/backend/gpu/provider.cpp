@@ -3,9 +3,26 @@
 #include <fmt/format.h>
 #include <wgpu.h>
 
+#include <cstdlib>
+
 namespace doppler::gpu::provider {
+namespace {
+
+// Mesa's device-select layer asks the desktop which GPU it draws with, each time adapters are listed; without
+// a desktop, libwayland-client then prints "error: XDG_RUNTIME_DIR is invalid or not set" on stderr, four
+// times. Doppler ranks adapters itself, so there the layer is left out, in the way that its manifest offers;
+// whoever has given it orders keeps it.
+void leave_out_device_selection() {
+#if defined(__linux__)
+  if (std::getenv("XDG_RUNTIME_DIR") == nullptr && std::getenv("MESA_VK_DEVICE_SELECT") == nullptr)
+    ::setenv("NODEVICE_SELECT", "1", /*overwrite=*/0);
+#endif
+}
+
+}  // namespace
 
 WGPUInstance create_instance() {
+  leave_out_device_selection();
   WGPUInstanceExtras extras = {};
   extras.chain.sType = static_cast<WGPUSType>(WGPUSType_InstanceExtras);
   extras.backends = WGPUInstanceBackend_Vulkan | WGPUInstanceBackend_Metal | WGPUInstanceBackend_DX12;

@@ -7,8 +7,17 @@ namespace doppler::gpu {
 Recorder::Recorder(Device& device)
     : device_(device), encoder_(wgpuDeviceCreateCommandEncoder(device.raw(), nullptr)) {}
 
+Recorder::Recorder(Device& device, std::vector<Recorded>& list) : Recorder(device) {
+  list_ = &list;
+}
+
 void Recorder::mistake(Error error) {
   if (!mistake_) mistake_ = std::move(error);
+}
+
+bool Recorder::can_record() {
+  if (spent_) mistake({ErrorCode::kInternal, "A recorder goes on after it was submitted."});
+  return !spent_ && !mistake_;
 }
 
 void Recorder::end_pass() {
@@ -19,6 +28,11 @@ void Recorder::end_pass() {
 }
 
 void Recorder::dispatch(const BoundKernel& kernel, Workgroups groups) {
+  if (!can_record()) return;
+  if (kernel.group() == nullptr) {
+    mistake({ErrorCode::kInternal, "A dispatch has no kernel."});
+    return;
+  }
   if (groups.x == 0 || groups.y == 0 || groups.z == 0) return;
   const std::uint32_t most = device_.limits().workgroups_per_dimension;
   if (groups.x > most || groups.y > most || groups.z > most) {
@@ -35,17 +49,22 @@ void Recorder::dispatch(const BoundKernel& kernel, Workgroups groups) {
   wgpuComputePassEncoderSetBindGroup(pass_.get(), 0, kernel.group(), 0, nullptr);
   wgpuComputePassEncoderDispatchWorkgroups(pass_.get(), groups.x, groups.y, groups.z);
   ++dispatches_;
+  if (list_ != nullptr) list_->push_back({kernel, groups});
 }
 
 void Recorder::copy(const Buffer& from, std::uint64_t from_offset, const Buffer& to, std::uint64_t to_offset,
                     std::uint64_t bytes) {
-  if (bytes == 0) return;
+  if (!can_record() || bytes == 0) return;
   const auto fits = [&](const Buffer& buffer, std::uint64_t offset) {
     return bytes <= buffer.bytes() && offset <= buffer.bytes() - bytes && offset % 4 == 0;
   };
   if (!fits(from, from_offset) || !fits(to, to_offset) || bytes % 4 != 0) {
     mistake({ErrorCode::kInternal, fmt::format("A copy of {} bytes from {} of {} to {} of {} does not fit.",
                                                bytes, from_offset, from.bytes(), to_offset, to.bytes())});
+    return;
+  }
+  if (from.raw() == to.raw()) {
+    mistake({ErrorCode::kInternal, fmt::format("A copy of {} bytes goes from a buffer onto itself.", bytes)});
     return;
   }
   end_pass();
@@ -55,6 +74,8 @@ void Recorder::copy(const Buffer& from, std::uint64_t from_offset, const Buffer&
 Result<std::uint64_t> Recorder::submit() {
   end_pass();
   if (mistake_) return std::unexpected(*mistake_);
+  if (spent_) return fail(ErrorCode::kInternal, "A recorder is submitted twice.");
+  spent_ = true;
   const CommandsHandle commands(wgpuCommandEncoderFinish(encoder_.get(), nullptr));
   // An invalid command buffer would end the process when submitted.
   DOPPLER_TRY(device_.check());

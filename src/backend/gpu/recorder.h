@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "backend/gpu/device.h"
 #include "backend/gpu/kernel.h"
@@ -14,9 +15,17 @@ struct Workgroups {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
+// A dispatch as it was recorded.
+struct Recorded {
+  BoundKernel kernel;
+  Workgroups groups;
+};
+
 class Recorder {
  public:
   explicit Recorder(Device& device);
+  // Also notes in `list` what is dispatched: to see what a program runs, without ever submitting it.
+  Recorder(Device& device, std::vector<Recorded>& list);
 
   // Nothing is recorded if one of the counts is 0.
   void dispatch(const BoundKernel& kernel, Workgroups groups);
@@ -30,6 +39,7 @@ class Recorder {
   std::uint32_t dispatches() const { return dispatches_; }
 
  private:
+  bool can_record();
   void end_pass();
   void mistake(Error error);
   Device& device_;
@@ -38,6 +48,8 @@ class Recorder {
   const Kernel* last_ = nullptr;
   std::uint32_t dispatches_ = 0;
   std::optional<Error> mistake_;
+  bool spent_ = false;
+  std::vector<Recorded>* list_ = nullptr;
 };
 
 }  // namespace doppler::gpu

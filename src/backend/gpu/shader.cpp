@@ -10,7 +10,14 @@
 namespace doppler::gpu {
 namespace {
 
+std::map<std::string, std::string, std::less<>>& replaced_shaders() {
+  static std::map<std::string, std::string, std::less<>> replaced;
+  return replaced;
+}
+
 std::string_view shader_text(std::string_view name) {
+  const auto& replaced = replaced_shaders();
+  if (const auto found = replaced.find(name); found != replaced.end()) return found->second;
   for (const EmbeddedShader& shader : embedded_shaders()) {
     if (shader.name == name) return shader.text;
   }
@@ -117,7 +124,11 @@ class Expression {
       }
       if (found == nullptr || found->level < level) return left;
       at_ += found->text.size();
+      // As in C, what && and || do not need may have no value.
+      const bool needless = (found->text == "&&" && left == 0) || (found->text == "||" && left != 0);
+      needless_ += needless ? 1 : 0;
       DOPPLER_ASSIGN(const std::int64_t right, binary(found->level + 1));
+      needless_ -= needless ? 1 : 0;
       left = found->apply(left, right);
     }
   }
@@ -163,6 +174,7 @@ class Expression {
       return name == "min" ? std::min(a, b) : std::max(a, b);
     }
     const std::int64_t* value = scope_.find(name);
+    if (value == nullptr && needless_ > 0) return 0;
     if (value == nullptr) return fail(ErrorCode::kInternal, "the name {} has no value", name);
     return *value;
   }
@@ -171,6 +183,7 @@ class Expression {
   Scope& scope_;
   std::size_t at_ = 0;
   int depth_ = 0;
+  int needless_ = 0;
 };
 
 struct Line {
@@ -183,41 +196,30 @@ class Expander {
  public:
   Expander(const ShaderValues& values, const ShaderValues& common) : scope_(values, common) {}
 
-  Status add(std::string_view file, std::string_view text) {
-    if (!included_.insert(file).second) return {};
-    std::size_t number = 0;
-    while (!text.empty()) {
-      const std::size_t end = std::min(text.find('\n'), text.size());
-      const Line line{text.substr(0, end), file, ++number};
-      text.remove_prefix(std::min(end + 1, text.size()));
-      const std::string_view trimmed = trim(line.text);
-      if (!trimmed.starts_with("#include ")) {
-        lines_.push_back(line);
-        continue;
-      }
-      std::string_view name = trim(trimmed.substr(9));
-      if (name.size() < 2 || name.front() != '"' || name.back() != '"')
-        return at(line, "#include needs a name in quotes");
-      name = name.substr(1, name.size() - 2);
-      const std::string_view included = shader_text(name);
-      if (included.empty()) return at(line, fmt::format("there is no shader file {}", name));
-      DOPPLER_TRY(add(name, included));
-    }
-    return {};
-  }
-
-  Result<std::string> run(const ShaderValues& values) {
-    DOPPLER_TRY(lines(0, lines_.size()));
+  Result<std::string> run(std::string_view file, std::string_view text, const ShaderValues& values) {
+    included_.insert(file);
+    const Lines whole = split(file, text);
+    DOPPLER_TRY(lines(whole, 0, whole.size()));
     for (const auto& [name, value] : values) {
-      if (!scope_.used(name)) {
-        return fail(ErrorCode::kInternal, "The shader {} does not use the value {} = {}.",
-                    lines_.empty() ? "" : lines_.back().file, name, value);
-      }
+      if (!scope_.used(name))
+        return fail(ErrorCode::kInternal, "The shader {} does not use the value {} = {}.", file, name, value);
     }
     return std::move(out_);
   }
 
  private:
+  using Lines = std::vector<Line>;
+
+  static Lines split(std::string_view file, std::string_view text) {
+    Lines lines;
+    while (!text.empty()) {
+      const std::size_t end = std::min(text.find('\n'), text.size());
+      lines.push_back({text.substr(0, end), file, lines.size() + 1});
+      text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return lines;
+  }
+
   static std::unexpected<Error> at(const Line& line, std::string_view what) {
     return fail(ErrorCode::kInternal, "The shader {} is wrong in line {}: {}.", line.file, line.number, what);
   }
@@ -229,10 +231,11 @@ class Expander {
   }
 
   // The directive that closes the block opened at `begin`, or the next #elif / #else of it.
-  Result<std::size_t> matching(std::size_t begin, std::size_t end, bool stop_at_else) {
+  static Result<std::size_t> matching(const Lines& all, std::size_t begin, std::size_t end,
+                                      bool stop_at_else) {
     int depth = 0;
     for (std::size_t i = begin + 1; i < end; ++i) {
-      const std::string_view text = trim(lines_[i].text);
+      const std::string_view text = trim(all[i].text);
       if (text.starts_with("#if ") || text.starts_with("#for ")) ++depth;
       if (depth == 0 && stop_at_else && (text.starts_with("#elif ") || text == "#else")) return i;
       if (text == "#endif" || text == "#endfor") {
@@ -240,19 +243,21 @@ class Expander {
         --depth;
       }
     }
-    return at(lines_[begin], "the block has no end");
+    return at(all[begin], "the block has no end");
   }
 
-  Status lines(std::size_t begin, std::size_t end) {
+  Status lines(const Lines& all, std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      const Line& line = lines_[i];
+      const Line& line = all[i];
       const std::string_view text = trim(line.text);
       if (text.starts_with("#if ")) {
-        DOPPLER_ASSIGN(i, conditional(i, end));
+        DOPPLER_ASSIGN(i, conditional(all, i, end));
       } else if (text.starts_with("#for ")) {
-        DOPPLER_ASSIGN(i, loop(i, end));
+        DOPPLER_ASSIGN(i, loop(all, i, end));
       } else if (text.starts_with("#define ")) {
         DOPPLER_TRY(define(line, trim(text.substr(8))));
+      } else if (text.starts_with("#include ")) {
+        DOPPLER_TRY(include(line, trim(text.substr(9))));
       } else if (text.starts_with("#")) {
         return at(line, "the directive is unknown or has no beginning");
       } else {
@@ -262,53 +267,68 @@ class Expander {
     return {};
   }
 
-  Result<std::size_t> conditional(std::size_t begin, std::size_t end) {
-    bool taken = false;
+  Result<std::size_t> conditional(const Lines& all, std::size_t begin, std::size_t end) {
+    bool taken = false, had_else = false;
     std::size_t i = begin;
     while (true) {
-      const std::string_view text = trim(lines_[i].text);
-      DOPPLER_ASSIGN(const std::size_t next, matching(i, end, true));
+      const std::string_view text = trim(all[i].text);
+      DOPPLER_ASSIGN(const std::size_t next, matching(all, i, end, true));
       bool holds = text == "#else";
+      if (had_else) return at(all[i], holds ? "#else comes twice" : "#elif comes after #else");
+      had_else = holds;
       if (!holds && !taken) {
         DOPPLER_ASSIGN(const std::int64_t value,
-                       evaluate(lines_[i], text.substr(text.starts_with("#if ") ? 4 : 6)));
+                       evaluate(all[i], text.substr(text.starts_with("#if ") ? 4 : 6)));
         holds = value != 0;
       }
       if (holds && !taken) {
         taken = true;
-        DOPPLER_TRY(lines(i + 1, next));
+        DOPPLER_TRY(lines(all, i + 1, next));
       }
-      if (trim(lines_[next].text) == "#endif") return next;
-      if (trim(lines_[next].text) == "#endfor") return at(lines_[begin], "#if ends with #endfor");
+      if (trim(all[next].text) == "#endif") return next;
+      if (trim(all[next].text) == "#endfor") return at(all[begin], "#if ends with #endfor");
       i = next;
     }
   }
 
-  Result<std::size_t> loop(std::size_t begin, std::size_t end) {
-    const Line& line = lines_[begin];
+  Result<std::size_t> loop(const Lines& all, std::size_t begin, std::size_t end) {
+    const Line& line = all[begin];
     const std::string_view text = trim(trim(line.text).substr(5));
     const std::size_t in = text.find(" in "), dots = text.find("..");
     if (in == std::string_view::npos || dots == std::string_view::npos || dots < in)
       return at(line, "#for needs the form: #for name in first..end");
     const std::string_view name = trim(text.substr(0, in));
+    if (name.empty() || !is_name_start(name[0]) || !std::ranges::all_of(name, is_name_part))
+      return at(line, "#for needs the form: #for name in first..end");
     if (scope_.has(name)) return at(line, fmt::format("the name {} is taken", name));
     DOPPLER_ASSIGN(const std::int64_t first, evaluate(line, text.substr(in + 4, dots - in - 4)));
     DOPPLER_ASSIGN(const std::int64_t last, evaluate(line, text.substr(dots + 2)));
-    DOPPLER_ASSIGN(const std::size_t close, matching(begin, end, false));
-    if (trim(lines_[close].text) != "#endfor") return at(line, "#for ends with #endif");
+    DOPPLER_ASSIGN(const std::size_t close, matching(all, begin, end, false));
+    if (trim(all[close].text) != "#endfor") return at(line, "#for ends with #endif");
     if (last - first > 4096) return at(line, "the loop is longer than 4096");  // a wrong value, surely
     for (std::int64_t i = first; i < last; ++i) {
       scope_.set(name, i);
-      DOPPLER_TRY(lines(begin + 1, close));
+      DOPPLER_TRY(lines(all, begin + 1, close));
     }
     scope_.unset(name);
     return close;
   }
 
+  Status include(const Line& line, std::string_view name) {
+    if (name.size() < 2 || name.front() != '"' || name.back() != '"')
+      return at(line, "#include needs a name in quotes");
+    name = name.substr(1, name.size() - 2);
+    const std::string_view text = shader_text(name);
+    if (text.empty()) return at(line, fmt::format("there is no shader file {}", name));
+    if (!included_.insert(name).second) return {};
+    const Lines included = split(name, text);
+    return lines(included, 0, included.size());
+  }
+
   Status define(const Line& line, std::string_view text) {
     std::size_t length = 0;
     while (length < text.size() && is_name_part(text[length])) ++length;
-    if (length == 0) return at(line, "#define needs a name");
+    if (length == 0 || !is_name_start(text[0])) return at(line, "#define needs a name");
     DOPPLER_ASSIGN(const std::int64_t value, evaluate(line, text.substr(length)));
     scope_.set(text.substr(0, length), value);
     return {};
@@ -334,18 +354,19 @@ class Expander {
   }
 
   Scope scope_;
-  std::vector<Line> lines_;
   std::set<std::string_view> included_;
   std::string out_;
 };
 
 }  // namespace
 
+void replace_shader(std::string name, std::string text) {
+  replaced_shaders()[std::move(name)] = std::move(text);
+}
+
 Result<std::string> expand_shader_text(std::string_view name, std::string_view text,
                                        const ShaderValues& values, const ShaderValues& common) {
-  Expander expander(values, common);
-  DOPPLER_TRY(expander.add(name, text));
-  return expander.run(values);
+  return Expander(values, common).run(name, text, values);
 }
 
 Result<std::string> expand_shader(std::string_view file, const ShaderValues& values,

@@ -26,7 +26,7 @@
 #endif
 #if EPI == 0
 @group(0) @binding(5) var<storage, read_write> out : array<f32>;
-#elif ACT == 1 && QUANTISE_OUT
+#elif QUANTISE_OUT
 @group(0) @binding(5) var<storage, read_write> out8 : array<vec4u>;
 @group(0) @binding(6) var<storage, read_write> outs : array<vec2f>;
 #else
@@ -81,7 +81,7 @@ fn x_at(unit : u32, j : u32) -> vec4f {
 #include "dot.wgsl"
 #include "row_sum.wgsl"
 
-#if EPI == 1 && ACT == 1 && QUANTISE_OUT
+#if EPI == 1 && QUANTISE_OUT
 #include "quantise_block.wgsl"
 var<workgroup> acts : array<f32, ${R}>;
 #endif
@@ -165,11 +165,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if EMIT_ACT
     act_out[group.y * ${ROWS}u + row] = act;
 #endif
-#if !(ACT == 1 && QUANTISE_OUT)
+#if !QUANTISE_OUT
     out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = act;
 #endif
   }
-#if ACT == 1 && QUANTISE_OUT
+#if QUANTISE_OUT
   if (t < ${R}u) {
     acts[t] = act;
   }

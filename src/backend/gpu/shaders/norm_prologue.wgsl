@@ -46,18 +46,19 @@ fn prologue(t : u32, is_first : bool) {
 #for i in 0..VECS
   sums += vec4f(dot(p${i}, p${i}), dot(r${i}, r${i}), dot(r${i}, q${i}), dot(q${i}, q${i}));
 #endfor
-  sums = workgroup_sum(sums, t);
+  sums = workgroup_sum_once(sums, t);
   let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);
 #for i in 0..VECS
   let h${i} = r${i} + q${i} * f;
 #endfor
   var square = sums.y + 2.0 * f * sums.z + f * f * sums.w;
   if (square < 0.0625 * (sums.y + f * f * sums.w)) {
+    workgroupBarrier();
     var own = 0.0;
 #for i in 0..VECS
     own += dot(h${i}, h${i});
 #endfor
-    square = workgroup_sum(vec4f(own, 0.0, 0.0, 0.0), t).x;
+    square = workgroup_sum_once(vec4f(own, 0.0, 0.0, 0.0), t).x;
   }
 #else
   var own = 0.0;
@@ -69,7 +70,7 @@ fn prologue(t : u32, is_first : bool) {
 #endif
   own += dot(h${i}, h${i});
 #endfor
-  let square = workgroup_sum(vec4f(own, 0.0, 0.0, 0.0), t).x;
+  let square = workgroup_sum_once(vec4f(own, 0.0, 0.0, 0.0), t).x;
 #endif
   let g = inverseSqrt(square / ${WIDTH}.0 + eps);
 #for i in 0..VECS

@@ -14,10 +14,14 @@ fn put_x(v : u32, x : vec4f) {
   most = max(most, subgroupShuffleXor(most, 4u));
   let scale = most / 127.0;
   let codes = codes_of(x, select(0.0, 127.0 / most, most > 0.0));
+#if HAS_MIN
   var sum = codes.x + codes.y + codes.z + codes.w;
   sum += subgroupShuffleXor(sum, 1u);
   sum += subgroupShuffleXor(sum, 2u);
   sum += subgroupShuffleXor(sum, 4u);
+#else
+  let sum = 0;  // only minima are multiplied with it
+#endif
   let word = pack4xI8(codes);
   let word1 = subgroupShuffleXor(word, 1u);
   let word2 = subgroupShuffleXor(word, 2u);

@@ -34,6 +34,19 @@ fn workgroup_sum(value : vec4f, t : u32) -> vec4f {
   workgroupBarrier();
   return total;
 }
+// The same for kernels that reduce once only: its memory must not be used again before another barrier.
+fn workgroup_sum_once(value : vec4f, t : u32) -> vec4f {
+  let mine = subgroup_sum(value);
+  if (t % ${SUBGROUP_SIZE}u == 0u) {
+    reduce_slots[t / ${SUBGROUP_SIZE}u] = mine;
+  }
+  workgroupBarrier();
+  var total = vec4f(0.0);
+#for s in 0..REDUCE_SLOTS
+  total += reduce_slots[${s}];
+#endfor
+  return total;
+}
 fn workgroup_max(value : f32, t : u32) -> f32 {
   let mine = subgroup_max(value);
   if (t % ${SUBGROUP_SIZE}u == 0u) {
@@ -63,6 +76,9 @@ fn workgroup_sum(value : vec4f, t : u32) -> vec4f {
   let total = reduce_all[0];
   workgroupBarrier();
   return total;
+}
+fn workgroup_sum_once(value : vec4f, t : u32) -> vec4f {
+  return workgroup_sum(value, t);
 }
 fn workgroup_max(value : f32, t : u32) -> f32 {
   reduce_all[t].x = value;

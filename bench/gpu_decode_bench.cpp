@@ -1,0 +1,150 @@
+// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]: what a decode step on the GPU consists
+// of. Tunes the matrix-vector kernels and prints every candidate, then the time of each kind of kernel of a
+// step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission.
+#include <fmt/format.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "backend/gpu/batch_program.h"
+#include "backend/gpu/decode_program.h"
+#include "backend/gpu/tune.h"
+#include "model/family.h"
+#include "plan/fuse.h"
+
+using namespace doppler;
+using namespace doppler::gpu;
+
+namespace {
+
+constexpr std::string_view kPasses[] = {"group_matmuls"};
+
+Status write_step(Context& context, std::uint32_t position) {
+  std::vector<std::uint32_t> words(context.layout.bytes() / 4, 0);
+  words[context.layout.ids()] = 7;
+  words[context.layout.positions()] = position;
+  return context.device->write(context.step, 0, std::as_bytes(std::span(words)));
+}
+
+Result<double> time_steps(Context& context, const DecodeProgram& program, std::uint32_t per_submit,
+                          std::uint32_t depth, std::uint32_t tokens) {
+  DOPPLER_TRY(write_step(context, depth));
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::uint64_t> submissions;
+  for (std::uint32_t done = 0; done < tokens; done += per_submit) {
+    Recorder recorder(*context.device);
+    for (std::uint32_t i = 0; i < per_submit; ++i) program.record_greedy(recorder);
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+    submissions.push_back(submission);
+    // Two in flight, as the backend has them.
+    if (submissions.size() >= 2) DOPPLER_TRY(context.device->wait(submissions[submissions.size() - 2]));
+  }
+  DOPPLER_TRY(context.device->wait(submissions.back()));
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / tokens;
+}
+
+Status print_kernels(Context& context, const DecodeProgram& program) {
+  std::map<std::string, std::pair<std::vector<FixedDispatch>, std::uint64_t>> kinds;
+  std::map<std::size_t, const GemvSite*> sites;
+  for (const GemvSite& site : program.sites()) {
+    if (site.where == GemvSite::Where::kBody) sites[site.index] = &site;
+  }
+  for (std::size_t i = 0; i < program.body().size(); ++i) {
+    const auto site = sites.find(i);
+    const std::string& label = program.body()[i].kernel.kernel().label();
+    auto& kind = kinds[site != sites.end() ? site->second->key() : label.substr(0, label.find(' '))];
+    kind.first.push_back(program.body()[i]);
+    if (site != sites.end()) kind.second += site->second->bytes;
+  }
+  for (const GemvSite& site : program.sites()) {
+    if (site.where != GemvSite::Where::kGreedyHead) continue;
+    kinds["head"].first = program.head();
+    kinds["head"].second += site.bytes;
+  }
+  double sum = 0;
+  for (auto& [name, kind] : kinds) {
+    // A GPU at rest clocks low, and takes a while to come back.
+    const auto start = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(200))
+      DOPPLER_TRY(time_dispatches(*context.device, kind.first, 20));
+    DOPPLER_ASSIGN(const double seconds, time_dispatches(*context.device, kind.first, 20));
+    sum += seconds * static_cast<double>(kind.first.size());
+    fmt::print("{:<44} {:>4} x {:>7.2f} us  {:>8.1f} us  {:>6.0f} GB/s\n", name, kind.first.size(),
+               seconds * 1e6, seconds * 1e6 * static_cast<double>(kind.first.size()),
+               static_cast<double>(kind.second) / static_cast<double>(kind.first.size()) / seconds * 1e-9);
+  }
+  fmt::print("{:<44} {:>26.1f} us\n", "sum", sum * 1e6);
+  return {};
+}
+
+Status run(int argc, char** argv) {
+  double budget = 0;
+  std::uint32_t depth = 0, tokens = 256;
+  for (int i = 2; i + 1 < argc; i += 2) {
+    if (std::strcmp(argv[i], "--tune") == 0) budget = std::atof(argv[i + 1]);
+    if (std::strcmp(argv[i], "--tokens") == 0) tokens = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--depth") == 0) depth = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
+  }
+  DOPPLER_ASSIGN(const Model model, load_model(argv[1]));
+  DOPPLER_ASSIGN(const auto device, Device::open({.software = true}));
+  fmt::print("{} ({}), subgroups of {}\n", device->adapter().name, device->adapter().driver,
+             device->features().subgroup_size);
+  BackendOptions options{.context = 4096};
+  DOPPLER_ASSIGN(Plan plan, build_plan(model.spec, model.weights, options.context));
+  DOPPLER_TRY(fuse_plan(plan, model.weights, kPasses, {}));
+  options.kv_type = choose_kv_type(options, plan, model.weights);
+  Context context(device, std::move(plan), model.weights, options);
+  const auto start = std::chrono::steady_clock::now();
+  const auto elapsed = [&] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  };
+  DOPPLER_TRY(context.allocate());
+  DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
+  DOPPLER_TRY(program.prepare_greedy(context, -1));
+  fmt::print("ready in {:.2f} s, {} kernels, {} dispatches a token\n", elapsed(), context.kernels.size(),
+             program.dispatches());
+  DOPPLER_TRY(write_step(context, depth));
+  while (elapsed() < 2) DOPPLER_TRY(time_steps(context, program, 8, depth, 8));  // a GPU at rest clocks low
+  const auto steps = [&](std::string_view when) -> Status {
+    for (const std::uint32_t at : {0u, 512u, 2000u}) {
+      for (const std::uint32_t per_submit : {1u, 4u, 8u, 16u}) {
+        DOPPLER_ASSIGN(const double seconds, time_steps(context, program, per_submit, at, tokens));
+        fmt::print("{} depth {:>4}, {:>2} tokens a submission: {:>7.1f} us, {:>6.0f} tok/s\n", when, at,
+                   per_submit, seconds * 1e6, 1 / seconds);
+      }
+    }
+    return {};
+  };
+  DOPPLER_TRY(steps("before"));
+  DOPPLER_TRY(write_step(context, depth));
+  DOPPLER_TRY(print_kernels(context, program));
+  if (budget > 0) {
+    const double before = elapsed();
+    DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget));
+    fmt::print("tuned in {:.2f} s\n", elapsed() - before);
+    for (const TuneRow& row : rows) {
+      fmt::print("{:<30} R {:>2} lanes {:>3} units {:>2} groups {:>4}: {:>7.2f} us {:>6.0f} GB/s{}\n",
+                 row.key, row.shape.rows, row.shape.lanes, row.shape.units, row.head_groups,
+                 row.seconds * 1e6, static_cast<double>(row.bytes) / row.seconds * 1e-9,
+                 row.chosen ? " *" : "");
+    }
+    DOPPLER_TRY(steps("after"));
+    DOPPLER_TRY(write_step(context, depth));
+    DOPPLER_TRY(print_kernels(context, program));
+  }
+  return {};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 2) {
+    fmt::print(stderr, "gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]\n");
+    return 2;
+  }
+  const Status status = run(argc, argv);
+  if (!status) fmt::print(stderr, "gpu_decode_bench: {}\n", status.error().message);
+  return status ? 0 : 3;
+}

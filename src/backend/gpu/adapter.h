@@ -1,0 +1,33 @@
+// What is known of a GPU, without the WebGPU header.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace doppler::gpu {
+
+struct AdapterInfo {
+  std::string name;    // "NVIDIA H200"
+  std::string driver;  // "NVIDIA 580.159.04"
+  std::string api;     // "Vulkan"
+  std::string kind;    // "discrete", "integrated", "software", "unknown"
+  std::uint32_t vendor_id = 0, device_id = 0;
+  bool software() const { return kind == "software"; }
+};
+
+struct Features {
+  bool f16 = false;                 // WGSL's f16
+  bool subgroups = false;           // subgroup operations, lanes in the order of local_invocation_index
+  std::uint32_t subgroup_size = 1;  // as a kernel measured it
+};
+
+struct Limits {
+  std::uint64_t buffer_bytes = 0, binding_bytes = 0;
+  std::uint32_t binding_alignment = 256;    // of a binding's offset
+  std::uint32_t workgroup_bytes = 0;        // workgroup memory
+  std::uint32_t workgroup_invocations = 0;  // threads of a workgroup
+  std::uint32_t workgroups_per_dimension = 0;
+  std::uint32_t storage_buffers = 0;  // bindings of one kernel
+};
+
+}  // namespace doppler::gpu

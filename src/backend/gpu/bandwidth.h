@@ -1,0 +1,29 @@
+// The yardstick of a GPU: how fast it reads its own memory.
+#pragma once
+
+#include "backend/gpu/device.h"
+#include "backend/gpu/kernel.h"
+
+namespace doppler::gpu {
+
+class ReadBandwidth {
+ public:
+  // Takes `bytes` of the device's memory, or less where a binding or the memory is too small. Errors: kLimit
+  // where not even 16 MiB are left.
+  static Result<ReadBandwidth> create(Device& device, std::uint64_t bytes);
+
+  // Reads all of it some times: bytes per second.
+  Result<double> measure();
+  std::uint64_t bytes() const { return bytes_; }
+
+ private:
+  explicit ReadBandwidth(Device& device) : device_(&device) {}
+  Status fill(const Buffer& data);
+  std::uint32_t groups() const;
+
+  Device* device_;
+  BoundKernel read_;
+  std::uint64_t bytes_ = 0;
+};
+
+}  // namespace doppler::gpu

@@ -1,0 +1,157 @@
+#include "backend/gpu/kernel_report.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "backend/gpu/timing.h"
+#include "backend/gpu/weights.h"
+
+namespace doppler::gpu {
+namespace {
+
+// Values of templates that somebody has chosen; the others follow from the model's shape.
+constexpr auto kChoices = std::to_array<std::string_view>(
+    {"ACT", "R", "LANES", "UNITS", "THREADS", "TILE_M", "TILE_N", "TILE_K", "LP", "PG", "CHUNK",
+     "HEADS_AT_ONCE", "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
+
+// By CodeForm.
+constexpr std::string_view kForms[] = {"f32", "f16", "bf16", "signed bytes", "signed nibbles", "nibbles"};
+
+// What the decode program's kernels compute: matched by file and, for gemv.wgsl, by what it fuses.
+struct FusedTitle {
+  std::string_view file;
+  int pro, epi;  // -1: any
+  std::string_view title;
+};
+constexpr auto kFused = std::to_array<FusedTitle>({
+    {"embed.wgsl", -1, -1, "embed"},
+    {"gemv.wgsl", 1, 0, "norm, q, k, v"},
+    {"attention_decode.wgsl", -1, -1, "norms, rope, append, attention"},
+    {"gemv.wgsl", 2, 0, "attention's splits, output"},
+    {"gemv.wgsl", 1, 1, "norm, gate, up, activation"},
+    {"quantise.wgsl", -1, -1, "activations to 8 bits"},
+    {"gemv.wgsl", 0, 0, "down"},
+    {"head.wgsl", -1, -1, "norm, head"},
+    {"next_token.wgsl", -1, -1, "next token"},
+});
+
+std::string why_weights(const KernelLabel& label) {
+  const auto form = static_cast<std::size_t>(label.get("FORM"));
+  std::string why =
+      fmt::format("weights are {}", form < std::size(kForms) ? kForms[form] : "of another form");
+  if (label.has("ACT"))
+    why += label.get("ACT") == 1 ? ", activations are rounded to 8 bits" : ", activations stay floats";
+  return why;
+}
+
+std::string why_attention(const KernelLabel& label) {
+  return fmt::format(
+      "heads of {}, keys and values in {}, {}", label.get("DIM"), label.get("KV_HALF") == 1 ? "f16" : "f32",
+      label.get("WINDOW") == 0 ? std::string("every position is seen")
+                               : fmt::format("a window of {} positions is seen", label.get("WINDOW")));
+}
+
+}  // namespace
+
+KernelLabel::KernelLabel(std::string_view label) : file(label.substr(0, label.find(' '))) {
+  for (std::size_t at = file.size(); at < label.size();) {
+    const std::size_t end = std::min(label.find(' ', at + 1), label.size());
+    const std::string_view item = label.substr(at + 1, end - at - 1);
+    const std::size_t equals = std::min(item.find('='), item.size());
+    std::int64_t value = 0;
+    if (equals < item.size()) std::from_chars(item.data() + equals + 1, item.data() + item.size(), value);
+    values.emplace(item.substr(0, equals), value);
+    at = end;
+  }
+}
+
+std::int64_t KernelLabel::get(std::string_view name, std::int64_t otherwise) const {
+  const auto found = values.find(name);
+  return found == values.end() ? otherwise : found->second;
+}
+
+std::string KernelLabel::variant() const {
+  std::string text = file;
+  for (const std::string_view name : kChoices) {
+    if (has(name)) text += fmt::format(" {}={}", name, get(name));
+  }
+  return text;
+}
+
+std::string KernelLabel::why(const Features& features) const {
+  if (has("FORM")) return why_weights(*this);
+  if (file.starts_with("attention")) return why_attention(*this);
+  if (file == "norm.wgsl") {
+    return features.subgroups ? fmt::format("sums by subgroups of {}", features.subgroup_size)
+                              : "sums in workgroup memory, because the adapter's subgroups are of no use";
+  }
+  return "the only one";
+}
+
+std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
+  const auto value = [&](std::string_view name) { return static_cast<std::uint64_t>(get(name)); };
+  if (has("FORM")) {
+    const WeightFormat format{static_cast<CodeForm>(get("FORM")), static_cast<ScaleForm>(get("SCALES"))};
+    const std::uint64_t row =
+        value("UNITS_K") * (format.pieces() * 16 + std::uint64_t{format.scale_words()} * 4);
+    if (file == "embed.wgsl") return row;
+    return row * value("ROWS") * (get("EPI") == 1 ? 2 : 1);  // gate and up have ROWS rows each
+  }
+  if (file.starts_with("attention")) {
+    const std::uint64_t seen = get("WINDOW") == 0 ? length : std::min(value("WINDOW"), length);
+    return 2 * seen * value("KV_HEADS") * value("DIM") * (get("KV_HALF") == 1 ? 2 : 4);
+  }
+  return 0;
+}
+
+std::string fused_title(std::string_view text) {
+  const KernelLabel label(text);
+  for (const FusedTitle& t : kFused) {
+    const bool same = t.file == label.file && (t.pro < 0 || t.pro == label.get("PRO")) &&
+                      (t.epi < 0 || t.epi == label.get("EPI"));
+    if (same) return fmt::format("decode: {}", t.title);
+  }
+  return fmt::format("decode: {}", label.file);
+}
+
+std::vector<VariantRow> variant_rows(const Features& features, const std::vector<Piece>& pieces) {
+  std::vector<VariantRow> rows;
+  for (const Piece& piece : pieces) {
+    const KernelLabel label(piece.recorded.kernel.kernel().label());
+    VariantRow row{.what = piece.what, .variant = label.variant(), .why = label.why(features)};
+    const bool known = std::ranges::any_of(rows, [&](const VariantRow& r) {
+      return r.what == row.what && r.variant == row.variant && r.why == row.why;
+    });
+    if (!known) rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+Result<std::vector<KernelTime>> time_pieces(Device& device, const std::vector<Piece>& pieces,
+                                            std::uint64_t length) {
+  std::vector<KernelTime> times;
+  std::vector<std::vector<const Piece*>> groups;  // parallel to `times`
+  for (const Piece& piece : pieces) {
+    const KernelLabel label(piece.recorded.kernel.kernel().label());
+    std::size_t g = 0;
+    while (g < times.size() && (times[g].what != piece.what || times[g].kernel != label.file)) ++g;
+    if (g == times.size()) {
+      times.push_back({.what = piece.what, .kernel = label.file, .calls = 0, .seconds = 0, .bytes = 0});
+      groups.emplace_back();
+    }
+    groups[g].push_back(&piece);
+    ++times[g].calls;
+    times[g].bytes += label.bytes(length);
+  }
+  // In order: next_token.wgsl, which changes what the others read, comes last.
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    DOPPLER_ASSIGN(times[g].seconds, time_on_device(device, groups[g].size(), [&](Recorder& recorder) {
+                     for (const Piece* piece : groups[g])
+                       recorder.dispatch(piece->recorded.kernel, piece->recorded.groups);
+                   }));
+  }
+  return times;
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,65 @@
+// SelfCheck: runs the kernel variants that a program is about to use once, on inputs of its own, and compares
+// them with plain loops on the CPU, so that a driver that miscompiles one costs speed and not answers. What
+// passed is remembered in a file for each adapter, driver and set of shaders.
+#pragma once
+
+#include <filesystem>
+#include <set>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/gpu/device.h"
+#include "backend/gpu/kernel.h"
+
+namespace doppler::gpu {
+
+// A kernel before it is compiled.
+struct Variant {
+  std::string file;
+  ShaderValues values;
+  std::string name() const;  // file and values, as KernelCache has them
+};
+
+// Runs a kernel of this variant, on its real shape or on the first workgroups of it, and says how it differs
+// from the CPU's result; an empty text if it does not, or if nothing is known to compare it with. Errors: of
+// the device.
+Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
+                                        const ShaderValues& values);
+
+// The folder of the file with what passed: $XDG_CACHE_HOME/doppler, or ~/.cache/doppler; empty without
+// either.
+std::filesystem::path self_check_folder();
+
+class SelfCheck {
+ public:
+  // An empty folder: nothing is remembered.
+  SelfCheck(Device& device, std::filesystem::path folder);
+
+  // The kernel, or a slower one with the same bindings and workgroups if it computes something else; what was
+  // refused is in refusals(). Errors: kUnsupported, with the last refusal, if none is left; kInternal for one
+  // that does not compile.
+  Result<std::shared_ptr<const Kernel>> make(std::string_view file, const ShaderValues& values);
+  // The same for candidates at hand, the preferred one first.
+  Result<std::shared_ptr<const Kernel>> choose(std::span<const Variant> candidates);
+
+  // Sentences, one for each variant that was refused.
+  const std::vector<std::string>& refusals() const { return refusals_; }
+  std::size_t runs() const { return runs_; }  // checks that were not remembered
+
+  // Writes the file if there is news; where that does not work, later loads check again.
+  void remember();
+
+ private:
+  void load();
+  Device& device_;
+  std::filesystem::path path_;  // empty: none
+  std::set<std::string, std::less<>> passed_;
+  std::set<std::string, std::less<>> refused_;
+  std::vector<std::string> refusals_;
+  std::size_t runs_ = 0;
+  bool news_ = false;
+};
+
+}  // namespace doppler::gpu

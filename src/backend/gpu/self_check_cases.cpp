@@ -1,0 +1,452 @@
+// The inputs and the plain loops of the self-check: all from a variant's values, so that whoever uses a
+// kernel need not know how it is checked.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <map>
+
+#include "backend/gpu/recorder.h"
+#include "backend/gpu/self_check.h"
+#include "backend/gpu/weights.h"
+#include "base/float16.h"
+
+namespace doppler::gpu {
+namespace {
+
+// Weights of a check: some workgroups are enough to see a wrong index, and more would cost time.
+constexpr std::uint64_t kMostValues = 1 << 19;
+// Bytes of cache of a check.
+constexpr std::uint64_t kMostCacheBytes = 16 << 20;
+
+// Numbers of a fixed sequence (Steele's splitmix).
+class Sequence {
+ public:
+  std::uint64_t next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+  }
+  std::uint32_t word() { return static_cast<std::uint32_t>(next()); }
+  // In (-1, 1), not near zero, so that nothing gets lost beside the others.
+  float number() {
+    const std::uint64_t bits = next();
+    const float size = 0.25f + static_cast<float>(bits >> 40) * 0x1p-24f * 0.75f;
+    return (bits & 1) != 0 ? -size : size;
+  }
+  std::vector<float> numbers(std::size_t count) {
+    std::vector<float> values(count);
+    for (float& v : values) v = number();
+    return values;
+  }
+
+ private:
+  std::uint64_t state_ = 2024;
+};
+
+// The values of a variant by name; 0 where it has none.
+class Values {
+ public:
+  explicit Values(const ShaderValues& values) : values_(values) {}
+  std::uint64_t operator[](std::string_view name) const {
+    const auto found = values_.find(name);
+    return found == values_.end() ? 0 : static_cast<std::uint64_t>(found->second);
+  }
+  float number(std::string_view name) const {
+    return std::bit_cast<float>(static_cast<std::uint32_t>((*this)[name]));
+  }
+
+ private:
+  const ShaderValues& values_;
+};
+
+// What to run and what should come out.
+struct Case {
+  std::map<std::string, std::vector<std::uint32_t>> inputs;  // words, by binding
+  std::size_t out_words = 0;
+  Workgroups groups;
+  struct Expected {
+    std::size_t at;  // word of `out`
+    double value, allowed;
+  };
+  std::vector<Expected> expected;
+
+  void input(const std::string& name, std::span<const float> values) {
+    std::vector<std::uint32_t>& words = inputs[name];
+    words.resize(values.size());
+    std::memcpy(words.data(), values.data(), values.size_bytes());
+  }
+};
+
+Case norm_case(const Values& v) {
+  const std::size_t dim = v["DIM"], x_stride = v["X_STRIDE"], out_stride = v["OUT_STRIDE"];
+  // As many heads as fit the views, of two tokens.
+  const std::size_t heads = std::max<std::size_t>(
+      1, std::min({(x_stride - v["X_OFFSET"]) / dim, (out_stride - v["OUT_OFFSET"]) / dim, std::size_t{4}}));
+  Sequence sequence;
+  Case c;
+  const std::vector<float> x = sequence.numbers(2 * x_stride + dim), weight = sequence.numbers(dim);
+  c.input("x", x);
+  c.input("weight", weight);
+  c.out_words = 2 * out_stride + dim;
+  c.groups = {static_cast<std::uint32_t>(heads), 2, 1};
+  for (std::size_t row = 0; row < 2 * heads; ++row) {
+    const std::size_t from = row / heads * x_stride + v["X_OFFSET"] + row % heads * dim;
+    const std::size_t to = row / heads * out_stride + v["OUT_OFFSET"] + row % heads * dim;
+    double squares = 0;
+    for (std::size_t i = 0; i < dim; ++i) squares += static_cast<double>(x[from + i]) * x[from + i];
+    const double factor = 1 / std::sqrt(squares / static_cast<double>(dim) + v.number("EPS_BITS"));
+    for (std::size_t i = 0; i < dim; ++i) {
+      const double value = x[from + i] * factor * weight[i];
+      c.expected.push_back({to + i, value, std::abs(value) * 1e-5});
+    }
+  }
+  return c;
+}
+
+// Random weights as shaders/weights.wgsl reads them, and their values one by one.
+class PackedWeights {
+ public:
+  PackedWeights(const Values& v, std::size_t rows, Sequence& sequence)
+      : form_(static_cast<CodeForm>(v["FORM"])),
+        scales_form_(static_cast<ScaleForm>(v["SCALES"])),
+        units_(v["UNITS_K"]),
+        format_{form_, scales_form_} {
+    const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
+    codes.resize(tiles * units_ * format_.pieces() * kTileRows * 4);
+    scales.resize(tiles * units_ * format_.scale_words() * kTileRows);
+    for (std::uint32_t& word : codes) word = code_word(sequence);
+    for (std::size_t i = 0; i < scales.size(); ++i)
+      scales[i] = scale_word(i / kTileRows % format_.scale_words(), sequence);
+  }
+
+  double value(std::size_t row, std::size_t k) const {
+    const std::size_t unit = k / 64, i = k % 64;
+    const std::size_t tile = row / kTileRows * units_ + unit, in_tile = row % kTileRows;
+    const auto word = [&](std::size_t number) {  // of the row's unit, 4 in a piece
+      return codes[((tile * format_.pieces() + number / 4) * kTileRows + in_tile) * 4 + number % 4];
+    };
+    const auto scale = [&](std::size_t number) {
+      return scales[(tile * format_.scale_words() + number) * kTileRows + in_tile];
+    };
+    const auto half = [](std::uint32_t w, std::size_t h) {
+      return static_cast<double>(f16_to_f32(static_cast<std::uint16_t>(w >> (16 * h))));
+    };
+    const auto byte = [](std::uint32_t w, std::size_t b) { return static_cast<int>(w >> (8 * b) & 255); };
+    double code = 0;
+    switch (form_) {
+      case CodeForm::kF32:
+        return std::bit_cast<float>(word(i));
+      case CodeForm::kF16:
+        return half(word(i / 2), i % 2);
+      case CodeForm::kBF16:
+        return bf16_to_f32(static_cast<std::uint16_t>(word(i / 2) >> (16 * (i % 2))));
+      case CodeForm::kBytes:
+        code = static_cast<std::int8_t>(byte(word(i / 4), i % 4));
+        break;
+      case CodeForm::kSignedNibbles:
+      case CodeForm::kNibbles: {
+        const int both = byte(word(i / 32 * 4 + i % 16 / 4), i % 4);
+        const int nibble = i % 32 < 16 ? both & 15 : both >> 4;
+        code = form_ == CodeForm::kNibbles || nibble < 8 ? nibble : nibble - 16;
+        break;
+      }
+    }
+    const std::size_t b = i / 32, g = i / 16;
+    switch (scales_form_) {
+      case ScaleForm::kNone:
+        return code;
+      case ScaleForm::kHalf:
+        return code * half(scale(0), b);
+      case ScaleForm::kHalfMin:
+        return code * half(scale(0), b) + half(scale(1), b);
+      case ScaleForm::kSuper32Min:
+        return code * half(scale(1), 0) * byte(scale(0), 2 * b) -
+               half(scale(1), 1) * byte(scale(0), 2 * b + 1);
+      case ScaleForm::kSuper16:
+        return code * half(scale(1), 0) * static_cast<std::int8_t>(byte(scale(0), g));
+      case ScaleForm::kSuper16Min:
+        return code * half(scale(2), 0) * byte(scale(0), g) - half(scale(2), 1) * byte(scale(1), g);
+      case ScaleForm::kFloat:
+        return code * std::bit_cast<float>(scale(b));
+    }
+    return 0;
+  }
+
+  std::vector<std::uint32_t> codes, scales;
+
+ private:
+  static std::uint32_t halves(Sequence& s) {
+    return f32_to_f16(s.number() / 16) | std::uint32_t{f32_to_f16(s.number() / 16)} << 16;
+  }
+  std::uint32_t code_word(Sequence& s) const {
+    if (form_ == CodeForm::kF32) return std::bit_cast<std::uint32_t>(s.number());
+    if (form_ == CodeForm::kF16) return halves(s);
+    if (form_ == CodeForm::kBF16)
+      return f32_to_bf16(s.number()) | std::uint32_t{f32_to_bf16(s.number())} << 16;
+    return s.word();
+  }
+  std::uint32_t scale_word(std::size_t number, Sequence& s) const {
+    switch (scales_form_) {
+      case ScaleForm::kSuper32Min:
+      case ScaleForm::kSuper16:
+        return number == 0 ? s.word() & 0x3f3f3f3f : halves(s);
+      case ScaleForm::kSuper16Min:
+        return number < 2 ? s.word() & 0x0f0f0f0f : halves(s);
+      case ScaleForm::kFloat:
+        return std::bit_cast<std::uint32_t>(s.number());
+      default:
+        return halves(s);
+    }
+  }
+  CodeForm form_;
+  ScaleForm scales_form_;
+  std::size_t units_;
+  WeightFormat format_;
+};
+
+// Activations of one token, as floats or as codes of 8 bits with their scales.
+std::vector<double> add_activations(const Values& v, Sequence& sequence, Case& c) {
+  const std::size_t padded = v["UNITS_K"] * 64;
+  std::vector<double> x(padded);
+  if (v["ACT"] == 0) {
+    const std::vector<float> row = sequence.numbers(v["X_OFFSET"] + padded);
+    c.input("x", row);
+    for (std::size_t k = 0; k < v["WIDTH"]; ++k) x[k] = row[v["X_OFFSET"] + k];
+    return x;
+  }
+  std::vector<std::uint32_t> codes(padded / 4);
+  std::vector<float> scales;
+  for (std::uint32_t& word : codes) word = sequence.word();
+  const auto code = [&](std::size_t k) {
+    return static_cast<std::int8_t>(codes[k / 4] >> (8 * (k % 4)) & 255);
+  };
+  for (std::size_t block = 0; block < padded / 32; ++block) {
+    const float scale = sequence.number();
+    int sum = 0;
+    for (std::size_t k = block * 32; k < block * 32 + 32; ++k) {
+      // -128 is no code of an activation.
+      if (code(k) == -128) codes[k / 4] ^= 1u << (8 * (k % 4));
+      sum += code(k);
+      x[k] = static_cast<double>(scale) * code(k);
+    }
+    scales.push_back(scale);
+    scales.push_back(scale * static_cast<float>(sum));
+  }
+  c.inputs["x8"] = std::move(codes);
+  c.input("xs", scales);
+  return x;
+}
+
+Case gemv_case(const Values& v) {
+  const std::size_t r = v["R"], padded = v["UNITS_K"] * 64, all = v["ROWS"];
+  const std::size_t groups =
+      std::min<std::size_t>((all + r - 1) / r, std::max<std::uint64_t>(1, kMostValues / (r * padded)));
+  const std::size_t rows = std::min(all, groups * r);
+  Sequence sequence;
+  Case c;
+  const std::vector<double> x = add_activations(v, sequence, c);
+  PackedWeights weights(v, rows, sequence);
+  const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? rows : 0);
+  if (!bias.empty()) c.input("bias", bias);
+  c.out_words = v["OUT_OFFSET"] + rows;
+  c.groups = {static_cast<std::uint32_t>(groups), 1, 1};
+  const std::size_t width = v["ACT"] == 0 ? v["WIDTH"] : padded;
+  for (std::size_t row = 0; row < rows; ++row) {
+    double sum = bias.empty() ? 0 : bias[row], size = std::abs(sum), largest = 0;
+    for (std::size_t k = 0; k < width; ++k) {
+      const double w = weights.value(row, k);
+      largest = std::max(largest, std::abs(w));
+      sum += w * x[k];
+      size += std::abs(x[k]);
+    }
+    // f32 sums in any order; a wrong product changes a sum by its share of all, 1/16384 at the least.
+    c.expected.push_back({v["OUT_OFFSET"] + row, sum, size * largest * 1e-6});
+  }
+  c.inputs["codes"] = std::move(weights.codes);
+  if (!weights.scales.empty()) c.inputs["scales"] = std::move(weights.scales);
+  return c;
+}
+
+// The first tile of rows, for all tokens of a tile but one.
+Case gemm_case(const Values& v) {
+  const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
+  const std::size_t padded = v["UNITS_K"] * 64, splits = v["SPLITS"];
+  Sequence sequence;
+  Case c;
+  PackedWeights weights(v, rows, sequence);
+  const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? v["ROWS"] : 0);
+  if (!bias.empty()) c.input("bias", bias);
+  c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  std::vector<std::uint32_t>& words = c.inputs["x8"];
+  std::vector<float> scales;
+  const auto code = [](std::uint32_t word, std::size_t byte) {
+    return static_cast<int>(static_cast<std::int8_t>(word >> (8 * byte) & 255));
+  };
+  for (std::size_t block = 0; block < v["TM"] * padded / 32; ++block) {
+    int sum = 0;
+    for (std::size_t w = 0; w < 8; ++w) {
+      words.push_back(sequence.word());
+      for (std::size_t b = 0; b < 4; ++b) {
+        // -128 is no code of an activation.
+        if (code(words.back(), b) == -128) words.back() ^= 1u << (8 * b);
+        sum += code(words.back(), b);
+      }
+    }
+    scales.push_back(sequence.number());
+    scales.push_back(scales.back() * static_cast<float>(sum));
+  }
+  c.input("xs", scales);
+  c.out_words = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + tokens * v["OUT_STRIDE"];
+  c.groups = {1, 1, static_cast<std::uint32_t>(splits)};
+  // What a workgroup along z takes.
+  const std::size_t steps = (v["UNITS_K"] + v["UK"] - 1) / v["UK"];
+  const std::size_t part = (steps + splits - 1) / splits * v["UK"] * 64;
+  // A prime, so that rows of every thread and of both halves of a tile are among them.
+  for (std::size_t row = 0; row < rows; row += 7) {
+    std::vector<double> w(padded);
+    double largest = 0;
+    for (std::size_t k = 0; k < padded; ++k) {
+      w[k] = weights.value(row, k);
+      largest = std::max(largest, std::abs(w[k]));
+    }
+    for (std::size_t token = 0; token < tokens; ++token) {
+      for (std::size_t z = 0; z < splits; ++z) {
+        double sum = bias.empty() ? 0 : bias[row], size = std::abs(sum);
+        for (std::size_t k = z * part; k < std::min(padded, (z + 1) * part); ++k) {
+          const std::size_t at = token * padded + k;
+          const double x = static_cast<double>(scales[at / 32 * 2]) * code(words[at / 4], at % 4);
+          sum += w[k] * x;
+          size += std::abs(x);
+        }
+        c.expected.push_back({v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + token * v["OUT_STRIDE"] + row, sum,
+                              size * largest * 1e-6});
+      }
+    }
+  }
+  c.inputs["codes"] = std::move(weights.codes);
+  c.inputs["scales"] = std::move(weights.scales);
+  return c;
+}
+
+Case attention_case(const Values& v) {
+  const std::size_t dim = v["DIM"], capacity = v["CAPACITY"], kv_heads = v["KV_HEADS"],
+                    all_heads = v["HEADS"];
+  const bool half = v["KV_HALF"] != 0;
+  const std::size_t head_bytes = capacity * dim * (half ? 2 : 4);
+  // Heads of a cache that is too large: those of its first ones.
+  const std::size_t fit =
+      std::clamp<std::size_t>(kMostCacheBytes / std::max<std::size_t>(head_bytes, 1), 1, kv_heads);
+  const std::size_t heads = all_heads / kv_heads * fit;
+  // Two tiles of positions and a bit, if the cache holds them; beyond its window if it has one.
+  const std::size_t end = std::min<std::size_t>(capacity, 2 * v["THREADS"] + 3);
+  const std::size_t position = end - 1;
+  const std::size_t window = v["WINDOW"], begin = window != 0 && end > window ? end - window : 0;
+  Sequence sequence;
+  Case c;
+  const std::size_t rows = fit < kv_heads ? (fit - 1) * capacity + end : fit * capacity;
+  std::vector<float> keys = sequence.numbers(rows * dim), values = sequence.numbers(rows * dim);
+  const auto store = [&](const std::string& name, std::vector<float>& numbers) {
+    if (!half) return c.input(name, numbers);
+    std::vector<std::uint32_t>& words = c.inputs[name];
+    for (std::size_t i = 0; i + 1 < numbers.size(); i += 2) {
+      const std::uint16_t a = f32_to_f16(numbers[i]), b = f32_to_f16(numbers[i + 1]);
+      words.push_back(a | std::uint32_t{b} << 16);
+      numbers[i] = f16_to_f32(a), numbers[i + 1] = f16_to_f32(b);
+    }
+  };
+  store("keys", keys), store("values", values);
+  const std::vector<float> q = sequence.numbers(v["Q_OFFSET"] + all_heads * dim);
+  c.input("q", q);
+  std::vector<std::uint32_t> step(std::max(v["SLOTS"], v["POSITIONS"]) + 1, 0);
+  step[v["POSITIONS"]] = static_cast<std::uint32_t>(position);
+  step[2] = std::max(step[2], static_cast<std::uint32_t>(end));
+  c.inputs["step"] = step;
+  c.out_words = v["OUT_OFFSET"] + all_heads * dim;
+  c.groups = {static_cast<std::uint32_t>(heads), 1, 1};
+  for (std::size_t h = 0; h < heads; ++h) {
+    const std::size_t first = h / (all_heads / kv_heads) * capacity;
+    std::vector<double> shares;
+    double total = 0;
+    for (std::size_t p = begin; p < end; ++p) {
+      double score = 0;
+      for (std::size_t d = 0; d < dim; ++d)
+        score += static_cast<double>(q[v["Q_OFFSET"] + h * dim + d]) * keys[(first + p) * dim + d];
+      score *= v.number("SCALE_BITS");
+      if (v["SOFTCAP"] != 0) score = v.number("SOFTCAP_BITS") * std::tanh(score / v.number("SOFTCAP_BITS"));
+      shares.push_back(std::exp(score));
+      total += shares.back();
+    }
+    for (std::size_t d = 0; d < dim; ++d) {
+      double sum = 0;
+      for (std::size_t p = begin; p < end; ++p)
+        sum += shares[p - begin] / total * values[(first + p) * dim + d];
+      // Values are at most one; a position left out is a share of 1/300 or so.
+      c.expected.push_back({v["OUT_OFFSET"] + h * dim + d, sum, 3e-5});
+    }
+  }
+  return c;
+}
+
+struct Checked {
+  std::string_view file;
+  bool (*covers)(const Values& values);
+  Case (*make)(const Values& values);
+};
+constexpr Checked kChecked[] = {
+    {"gemv.wgsl", [](const Values& v) { return v["PRO"] == 0 && v["EPI"] == 0; }, gemv_case},
+    {"gemm.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_case},
+    {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
+    {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
+     attention_case},
+};
+
+Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, const Case& c) {
+  std::vector<Bound> bounds;
+  std::vector<Buffer> buffers;
+  for (const auto& [name, words] : c.inputs) {
+    DOPPLER_ASSIGN(Buffer buffer,
+                   device.make_filled("self-check", words.size() * 4, [&](std::span<std::byte> out) {
+                     std::memcpy(out.data(), words.data(), words.size() * 4);
+                   }));
+    bounds.push_back({name, std::move(buffer)});
+  }
+  // What a kernel leaves out stays NaN.
+  DOPPLER_ASSIGN(const Buffer out,
+                 device.make_filled("self-check", c.out_words * 4, [](std::span<std::byte> to) {
+                   std::memset(to.data(), 0xff, to.size());
+                 }));
+  bounds.push_back({"out", out});
+  DOPPLER_ASSIGN(const BoundKernel bound, BoundKernel::create(device, std::move(kernel), bounds));
+  Recorder recorder(device);
+  recorder.dispatch(bound, c.groups);
+  DOPPLER_TRY(recorder.submit());
+  DOPPLER_ASSIGN(const std::vector<std::byte> bytes, device.download(out));
+  for (const Case::Expected& e : c.expected) {
+    float got = 0;
+    std::memcpy(&got, &bytes[e.at * 4], 4);
+    if (std::abs(got - e.value) <= e.allowed) continue;
+    return fmt::format("value {} is {} and should be {}", e.at, got, e.value);
+  }
+  return std::string();
+}
+
+}  // namespace
+
+Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
+                                        const ShaderValues& values) {
+  const Values named(values);
+  for (const Checked& checked : kChecked) {
+    if (!kernel->label().starts_with(checked.file) || !checked.covers(named)) continue;
+    const Device::Counters before = device.counters;
+    auto result = run(device, kernel, checked.make(named));
+    device.counters = before;  // not part of the program's own
+    return result;
+  }
+  return std::string();
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,377 @@
+// Attention of one new token: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes one
+// KV head with the G query heads that share it, and one split of the sequence (splits.wgsl); combine_prologue.wgsl
+// puts the parts together. A position's score is made by LP threads, a quad of dimensions of the values by one of
+// QUADS threads, in PG groups of positions. Workgroups: x over splits, y over KV heads.
+// Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
+// Where pairs are half a head apart and whole quads turn alike, a quad's partners and angles are quads too.
+#define QUAD_ROPE !INTERLEAVED && PAIRS % 4 == 0
+@group(0) @binding(0) var<storage, read> step : array<u32>;
+@group(0) @binding(1) var<storage, read> qkv : array<vec4f>;
+#if QUAD_ROPE
+@group(0) @binding(2) var<storage, read> angles : array<vec4f>;
+#else
+@group(0) @binding(2) var<storage, read> angles : array<vec2f>;
+#endif
+#if KV_HALF
+@group(0) @binding(3) var<storage, read_write> keys : array<vec4u>;
+@group(0) @binding(4) var<storage, read_write> values : array<vec2u>;
+#else
+@group(0) @binding(3) var<storage, read_write> keys : array<vec4f>;
+@group(0) @binding(4) var<storage, read_write> values : array<vec4f>;
+#endif
+@group(0) @binding(5) var<storage, read_write> parts : array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> marks : array<vec2f>;
+#if QK_NORM
+@group(0) @binding(7) var<storage, read> qk_weights : array<vec4f>;
+#endif
+#if EMIT
+@group(0) @binding(8) var<storage, read_write> looked : array<vec4f>;  // q_rope, k_rope, q_norm, k_norm
+#endif
+#if EMIT_SCORES
+@group(0) @binding(9) var<storage, read_write> scores : array<f32>;
+#endif
+#define G HEADS / KV_HEADS
+#define QUADS DIM / 4
+#define THREADS QUADS * PG
+#define AT_ONCE THREADS / LP
+#define PASSES (CHUNK + AT_ONCE - 1) / AT_ONCE
+#define V_LOADS CHUNK / PG
+#if KV_HALF
+#define K_VECS DIM / 8
+#else
+#define K_VECS DIM / 4
+#endif
+#define K_LOADS K_VECS / LP
+#define SUBGROUPS_HERE THREADS / SUBGROUP_SIZE
+#define QUAD_ROUNDS (QUADS + SUBGROUP_SIZE - 1) / SUBGROUP_SIZE
+#if !QUAD_ROPE
+#include "rope_angle.wgsl"
+#endif
+#include "splits.wgsl"
+
+var<workgroup> sq : array<vec4f, ${G * QUADS}>;       // queries, times the scale
+var<workgroup> sk : array<vec4f, ${QUADS}>;           // the new key and value, rounded as the cache has them
+var<workgroup> sv : array<vec4f, ${QUADS}>;
+var<workgroup> ss : array<f32, ${G * CHUNK}>;         // scores, then shares
+var<workgroup> running : array<vec2f, ${G}>;          // maximum and sum of shares so far
+var<workgroup> fades : array<f32, ${G}>;
+var<workgroup> sums : array<vec4f, ${HEADS_AT_ONCE * THREADS}>;
+
+fn row_of(slot : u32, kv_head : u32, position : u32) -> u32 {
+  return (slot * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + position % ${CAPACITY}u;
+}
+fn as_cached(v : vec4f) -> vec4f {
+#if KV_HALF
+  return vec4f(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)));
+#else
+  return v;
+#endif
+}
+#if KV_HALF
+fn low_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.x), unpack2x16float(w.y)); }
+fn high_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.z), unpack2x16float(w.w)); }
+#endif
+#if QUAD_ROPE
+fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4f, low23 : vec4f, is_first : bool) -> vec4f {
+  let hc = vec4f(high01.x, high01.z, high23.x, high23.z);
+  let hs = vec4f(high01.y, high01.w, high23.y, high23.w);
+  let lc = vec4f(low01.x, low01.z, low23.x, low23.z);
+  let ls = vec4f(low01.y, low01.w, low23.y, low23.w);
+  let c = hc * lc - hs * ls;
+  let s = hs * lc + hc * ls;
+  return own * c + other * select(s, -s, is_first);
+}
+#endif
+
+// One head's rotated vector from the projections, by the threads of one subgroup. All loads come first.
+fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : bool) {
+  let is_key = h == ${G}u;
+  let head = select(kv_head * ${G}u + h, kv_head, is_key);
+  let at = select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key) + head * ${QUADS}u;
+  let weights_at = select(0u, ${QUADS}u, is_key);
+  var square = 0.0;
+#for e in 0..QUAD_ROUNDS
+  let quad${e} = lane + ${e * SUBGROUP_SIZE}u;
+  let has${e} = quad${e} < ${QUADS}u;
+  let d${e} = min(quad${e}, ${QUADS - 1}u);
+  let x${e} = qkv[at + d${e}];
+#if QK_NORM
+  let w${e} = qk_weights[weights_at + d${e}];
+#endif
+#if QUAD_ROPE
+  let turns${e} = d${e} < ${PAIRS / 2}u;
+  let is_first${e} = d${e} < ${PAIRS / 4}u;
+  let p${e} = select(d${e}, select(d${e} - ${PAIRS / 4}u, d${e} + ${PAIRS / 4}u, is_first${e}), turns${e});
+  let y${e} = qkv[at + p${e}];
+#if QK_NORM
+  let u${e} = qk_weights[weights_at + p${e}];
+#endif
+  let pair${e} = select(0u, min(d${e}, p${e}) * 2u, turns${e});
+  let high${e}a = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e}];
+  let high${e}b = angles[(position >> 8u) * ${PAIRS / 2}u + pair${e} + 1u];
+  let low${e}a = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e}];
+  let low${e}b = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS / 2}u + pair${e} + 1u];
+#endif
+  square += select(0.0, dot(x${e}, x${e}), has${e});
+#endfor
+#if QK_NORM
+#for k in 0..8
+#if (1 << k) < SUBGROUP_SIZE
+  square += subgroupShuffleXor(square, ${1 << k}u);
+#endif
+#endfor
+  let factor = inverseSqrt(square / ${DIM}.0 + bitcast<f32>(${EPS_BITS}u));
+#endif
+#for e in 0..QUAD_ROUNDS
+  if (has${e}) {
+#if QK_NORM
+    let own = x${e} * w${e} * factor;
+#else
+    let own = x${e};
+#endif
+    var turned = own;
+#if QUAD_ROPE
+    if (turns${e}) {
+#if QK_NORM
+      let other = y${e} * u${e} * factor;
+#else
+      let other = y${e};
+#endif
+      turned = turn(own, other, high${e}a, high${e}b, low${e}a, low${e}b, is_first${e});
+    }
+#else
+#for c in 0..4
+    {
+      let d = d${e} * 4u + ${c}u;
+      if (d < ${2 * PAIRS}u) {
+        let p = rope_partner(d);
+        var other = qkv[at + p / 4u][p % 4u];
+#if QK_NORM
+        other *= qk_weights[weights_at + p / 4u][p % 4u] * factor;
+#endif
+        let a = rope_angle(position, rope_pair(d));
+        turned[${c}] = select(own[${c}] * a.x + other * a.y, own[${c}] * a.x - other * a.y, rope_is_first(d));
+      }
+    }
+#endfor
+#endif
+#if EMIT
+    if (is_owner) {
+      let to = select(0u, ${HEADS * QUADS}u, is_key) + head * ${QUADS}u + d${e};
+      looked[to] = turned;
+#if QK_NORM
+      looked[${(HEADS + KV_HEADS) * QUADS}u + to] = own;
+#endif
+    }
+#endif
+    if (is_key) {
+      sk[d${e}] = as_cached(turned);
+    } else {
+      sq[h * ${QUADS}u + d${e}] = turned * bitcast<f32>(${SCALE_BITS}u);
+    }
+  }
+#endfor
+}
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let kv_head = group.y;
+  let slot = step[${SLOTS}u];
+  let position = step[${POSITIONS}u];
+  let range = splits_of(position);
+  if (group.x >= range.count) {
+    return;
+  }
+  let first = range.begin + group.x * range.each;
+  let end = min(first + range.each, range.end);
+  let is_owner = end == range.end;
+  let lane = t % ${SUBGROUP_SIZE}u;
+  let subgroup = t / ${SUBGROUP_SIZE}u;
+  let part = t % ${LP}u;
+  let quad = t % ${QUADS}u;
+  let pg = t / ${QUADS}u;
+
+  // The first chunk's keys and values are on their way while the heads are prepared, the next one's while this one is used.
+#for i in 0..PASSES
+  let p${i} = ${i * AT_ONCE}u + t / ${LP}u;
+  let kr${i} = row_of(slot, kv_head, min(first + p${i}, end - 1u)) * ${K_VECS}u + part;
+#for l in 0..K_LOADS
+  var k${i}_${l} = keys[kr${i} + ${l * LP}u];
+#endfor
+#endfor
+#for j in 0..V_LOADS
+  var v${j} = values[row_of(slot, kv_head, min(first + ${j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
+#endfor
+
+  for (var h = subgroup; h <= ${G}u; h += ${SUBGROUPS_HERE}u) {
+    prepare_head(h, kv_head, position, lane, is_owner);
+  }
+  if (t < ${QUADS}u) {
+    sv[t] = as_cached(qkv[${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
+  }
+  if (t < ${G}u) {
+    running[t] = vec2f(-3.0e38, 0.0);
+  }
+#for h in 0..G
+  var sum${h} = vec4f(0.0);
+#endfor
+  workgroupBarrier();
+  if (is_owner) {
+    let row = row_of(slot, kv_head, position);
+#if KV_HALF
+    if (t < ${DIM / 8}u) {
+      let a = sk[2u * t];
+      let b = sk[2u * t + 1u];
+      keys[row * ${K_VECS}u + t] = vec4u(pack2x16float(a.xy), pack2x16float(a.zw), pack2x16float(b.xy), pack2x16float(b.zw));
+    }
+    if (t < ${QUADS}u) {
+      values[row * ${QUADS}u + t] = vec2u(pack2x16float(sv[t].xy), pack2x16float(sv[t].zw));
+    }
+#else
+    if (t < ${QUADS}u) {
+      keys[row * ${QUADS}u + t] = sk[t];
+      values[row * ${QUADS}u + t] = sv[t];
+    }
+#endif
+  }
+
+  for (var base = first; base < end; base += ${CHUNK}u) {
+    let count = min(${CHUNK}u, end - base);
+#for i in 0..PASSES
+    {
+      let fresh = base + p${i} == position;
+#for h in 0..G
+      var s${h} = 0.0;
+#endfor
+#for l in 0..K_LOADS
+      {
+        let vec = part + ${l * LP}u;
+#if KV_HALF
+        var a = low_half(k${i}_${l});
+        var b = high_half(k${i}_${l});
+        if (fresh) {
+          a = sk[2u * vec];
+          b = sk[2u * vec + 1u];
+        }
+#for h in 0..G
+        s${h} += dot(a, sq[${h * QUADS}u + 2u * vec]) + dot(b, sq[${h * QUADS}u + 2u * vec + 1u]);
+#endfor
+#else
+        var a = k${i}_${l};
+        if (fresh) {
+          a = sk[vec];
+        }
+#for h in 0..G
+        s${h} += dot(a, sq[${h * QUADS}u + vec]);
+#endfor
+#endif
+      }
+#endfor
+#for h in 0..G
+#for k in 0..8
+#if (1 << k) < LP
+      s${h} += subgroupShuffleXor(s${h}, ${1 << k}u);
+#endif
+#endfor
+#if SOFTCAP
+      s${h} = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(s${h} / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+#endif
+#endfor
+#if CHUNK % AT_ONCE == 0
+      if (part == 0u) {
+#else
+      if (part == 0u && p${i} < ${CHUNK}u) {
+#endif
+#for h in 0..G
+        ss[${h * CHUNK}u + p${i}] = select(-3.0e38, s${h}, p${i} < count);
+#if EMIT_SCORES
+        if (p${i} < count) {
+          scores[(kv_head * ${G}u + ${h}u) * step[2] + base + p${i}] = s${h};
+        }
+#endif
+#endfor
+      }
+    }
+#endfor
+#for i in 0..PASSES
+    let nk${i} = row_of(slot, kv_head, min(base + ${CHUNK}u + p${i}, end - 1u)) * ${K_VECS}u + part;
+#for l in 0..K_LOADS
+    k${i}_${l} = keys[nk${i} + ${l * LP}u];
+#endfor
+#endfor
+    workgroupBarrier();
+    for (var h = subgroup; h < ${G}u; h += ${SUBGROUPS_HERE}u) {
+      var most = -3.0e38;
+      for (var i = lane; i < ${CHUNK}u; i += ${SUBGROUP_SIZE}u) {
+        most = max(most, ss[h * ${CHUNK}u + i]);
+      }
+#for k in 0..8
+#if (1 << k) < SUBGROUP_SIZE
+      most = max(most, subgroupShuffleXor(most, ${1 << k}u));
+#endif
+#endfor
+      let before = running[h];
+      most = max(most, before.x);
+      var total = 0.0;
+      for (var i = lane; i < ${CHUNK}u; i += ${SUBGROUP_SIZE}u) {
+        let share = select(0.0, exp(ss[h * ${CHUNK}u + i] - most), i < count);
+        ss[h * ${CHUNK}u + i] = share;
+        total += share;
+      }
+#for k in 0..8
+#if (1 << k) < SUBGROUP_SIZE
+      total += subgroupShuffleXor(total, ${1 << k}u);
+#endif
+#endfor
+      if (lane == 0u) {
+        let fade = exp(before.x - most);
+        fades[h] = fade;
+        running[h] = vec2f(most, before.y * fade + total);
+      }
+    }
+    workgroupBarrier();
+#for h in 0..G
+    sum${h} *= fades[${h}];
+#endfor
+#for j in 0..V_LOADS
+    {
+      let at = ${j * PG}u + pg;
+#if KV_HALF
+      var v = vec4f(unpack2x16float(v${j}.x), unpack2x16float(v${j}.y));
+#else
+      var v = v${j};
+#endif
+      v${j} = values[row_of(slot, kv_head, min(base + ${CHUNK + j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
+      if (base + at == position) {
+        v = sv[quad];
+      }
+#for h in 0..G
+      sum${h} += ss[${h * CHUNK}u + at] * v;
+#endfor
+    }
+#endfor
+    workgroupBarrier();
+  }
+
+  // The groups' sums together, some heads at a time.
+#for b in 0..(G + HEADS_AT_ONCE - 1) / HEADS_AT_ONCE
+#for h in b * HEADS_AT_ONCE..min(G, b * HEADS_AT_ONCE + HEADS_AT_ONCE)
+  sums[${(h - b * HEADS_AT_ONCE) * THREADS}u + t] = sum${h};
+#endfor
+  workgroupBarrier();
+  for (var i = t; i < ${(min(G, b * HEADS_AT_ONCE + HEADS_AT_ONCE) - b * HEADS_AT_ONCE) * QUADS}u; i += ${THREADS}u) {
+    let h = i / ${QUADS}u;
+    let q = i % ${QUADS}u;
+    var total = sums[h * ${THREADS}u + q];
+#for g in 1..PG
+    total += sums[h * ${THREADS}u + ${g * QUADS}u + q];
+#endfor
+    let head = kv_head * ${G}u + ${b * HEADS_AT_ONCE}u + h;
+    parts[(head * ${MOST_SPLITS}u + group.x) * ${QUADS}u + q] = total;
+  }
+  workgroupBarrier();
+#endfor
+  if (t < ${G}u) {
+    marks[(kv_head * ${G}u + t) * ${MOST_SPLITS}u + group.x] = running[t];
+  }
+}

@@ -1,0 +1,50 @@
+// Takes the token that was chosen, by the head's workgroups (GREEDY: the likeliest of their candidates) or by the sampler,
+// appends it to the ring of results and makes it the next step's: id, position, count. One workgroup.
+@group(0) @binding(0) var<storage, read_write> step : array<u32>;
+@group(0) @binding(1) var<storage, read_write> ring : array<u32>;
+#if GREEDY
+@group(0) @binding(2) var<storage, read> candidates : array<vec2u>;
+var<workgroup> best_values : array<f32, ${THREADS}>;
+var<workgroup> best_rows : array<u32, ${THREADS}>;
+#else
+@group(0) @binding(2) var<storage, read> chosen : array<u32>;
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(local_invocation_index) t : u32) {
+#if GREEDY
+  var best = -3.4e38;
+  var best_row = 0xffffffffu;
+  for (var i = t; i < ${CANDIDATES}u; i += ${THREADS}u) {
+    let candidate = candidates[i];
+    let value = bitcast<f32>(candidate.x);
+    if (value > best || (value == best && candidate.y < best_row)) {
+      best = value;
+      best_row = candidate.y;
+    }
+  }
+  best_values[t] = best;
+  best_rows[t] = best_row;
+  workgroupBarrier();
+  for (var width = ${THREADS / 2}u; width > 0u; width /= 2u) {
+    if (t < width) {
+      let value = best_values[t + width];
+      let row = best_rows[t + width];
+      if (value > best_values[t] || (value == best_values[t] && row < best_rows[t])) {
+        best_values[t] = value;
+        best_rows[t] = row;
+      }
+    }
+    workgroupBarrier();
+  }
+  let token = select(best_rows[0], 0xffffffffu, best_rows[0] >= ${VOCAB}u);
+#else
+  let token = chosen[0];
+#endif
+  if (t == 0u) {
+    ring[step[3] % ${RING}u] = token;
+    step[3] += 1u;
+    step[${IDS}u] = min(token, ${VOCAB - 1}u);
+    step[${POSITIONS}u] += 1u;
+  }
+}

@@ -1,0 +1,98 @@
+#include "bench/kernels.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "bench/report.h"
+
+namespace doppler {
+namespace {
+
+double bandwidth_of(const KernelTime& row) {
+  return row.seconds > 0 ? static_cast<double>(row.bytes) / row.seconds : 0;
+}
+
+double share_of(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+}  // namespace
+
+double KernelTable::seconds() const {
+  double sum = 0;
+  for (const KernelTime& row : rows) sum += row.seconds;
+  return sum;
+}
+
+Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint64_t yardstick_bytes) {
+  Backend& backend = *loaded.backend;
+  if (!backend.device()) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "The {} backend runs no kernels on a device. Choose --backend gpu, or run doppler bench MODEL, "
+        "which times every op.",
+        backend.name());
+  }
+  DOPPLER_TRY(feed_bench_tokens(backend, 0, depth + 1));
+  KernelTable table{.model = loaded.model->files.folder.string(),
+                    .backend = std::string(backend.name()),
+                    .device = *backend.device(),
+                    .depth = depth,
+                    .read_bandwidth = 0,
+                    .rows = {}};
+  DOPPLER_ASSIGN(table.rows, backend.time_kernels());
+  DOPPLER_ASSIGN(const auto bandwidth, backend.measure_read_bandwidth(yardstick_bytes));
+  table.read_bandwidth = bandwidth.value_or(0);
+  std::ranges::stable_sort(table.rows, std::ranges::greater(), &KernelTime::seconds);
+  return table;
+}
+
+Json to_json(const KernelTable& table) {
+  Json rows = Json::array();
+  for (const KernelTime& row : table.rows) {
+    rows.push_back({{"op", row.what},
+                    {"kernel", row.kernel},
+                    {"calls", row.calls},
+                    {"seconds", row.seconds},
+                    {"share", share_of(row.seconds, table.seconds())},
+                    {"bytes", row.bytes},
+                    {"bandwidth", bandwidth_of(row)},
+                    {"share_of_limit", share_of(bandwidth_of(row), table.read_bandwidth)}});
+  }
+  return {{"model", table.model},
+          {"backend", table.backend},
+          {"device", to_json(table.device)},
+          {"depth", table.depth},
+          {"read_bandwidth", table.read_bandwidth},
+          {"seconds", table.seconds()},
+          {"kernels", std::move(rows)}};
+}
+
+std::string to_text(const KernelTable& table) {
+  const std::string title = fmt::format("a token at {}, by kernel", table.depth);
+  std::size_t op = title.size(), file = 0;
+  for (const KernelTime& row : table.rows) {
+    op = std::max(op, row.what.size());
+    file = std::max(file, row.kernel.size());
+  }
+  std::string out =
+      fmt::format("{}\n{} adapter {}\n\n", table.model, table.device.kind, table.device.describe());
+  out += fmt::format("{:{}}  {:{}} {:>6} {:>9} {:>9} {:>7} {:>9} {:>8} {:>9}\n", title, op, "", file, "calls",
+                     "us a call", "ms", "time", "MB", "GB/s", "of limit");
+  for (const KernelTime& row : table.rows) {
+    const double calls = static_cast<double>(std::max<std::uint64_t>(row.calls, 1));
+    out += fmt::format("{:{}}  {:{}} {:>6} {:>9.2f} {:>9.4f} {:>6.1f}%", row.what, op, row.kernel, file,
+                       row.calls, row.seconds / calls * 1e6, row.seconds * 1e3,
+                       100 * share_of(row.seconds, table.seconds()));
+    if (row.bytes > 0)
+      out += fmt::format(" {:>9.2f} {:>8.1f} {:>8.1f}%", static_cast<double>(row.bytes) / 1e6,
+                         bandwidth_of(row) / 1e9, 100 * share_of(bandwidth_of(row), table.read_bandwidth));
+    out += '\n';
+  }
+  out += fmt::format("together {:.4f} ms: {:.1f} tok/s if nothing came between\n", table.seconds() * 1e3,
+                     share_of(1, table.seconds()));
+  return out +
+         fmt::format("the limit: the device reads its memory at {:.1f} GB/s\n", table.read_bandwidth / 1e9);
+}
+
+}  // namespace doppler

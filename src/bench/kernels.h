@@ -1,0 +1,29 @@
+// The kernels of a decode step, each measured by itself, against the device's memory bandwidth.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/json.h"
+#include "bench/measure.h"
+
+namespace doppler {
+
+struct KernelTable {
+  std::string model, backend;
+  DeviceInfo device;
+  std::uint64_t depth = 0;    // tokens in the cache before
+  double read_bandwidth = 0;  // of the device, bytes per second
+  std::vector<KernelTime> rows;
+  double seconds() const;  // of all kernels
+};
+
+// Fills slot 0 with `depth` tokens and one more, and measures. Errors: kUnsupported where the backend runs no
+// kernels on a device.
+Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint64_t yardstick_bytes);
+
+Json to_json(const KernelTable& table);
+std::string to_text(const KernelTable& table);
+
+}  // namespace doppler

@@ -1,0 +1,229 @@
+// The self-check: passes what is right, notices what is wrong, puts the next variant in its place, and
+// remembers.
+#include "backend/gpu/self_check.h"
+
+#include "base/files.h"
+#include "gpu_weights.h"
+#include "harness.h"
+
+namespace doppler::gpu {
+namespace {
+
+using namespace testing;
+using doppler::testing::TempDir;
+
+Variant gemv_variant(DType type, std::int64_t rows, std::int64_t units, bool eight_bits, bool bias = false) {
+  const WeightFormat format = format_of(type);
+  Variant variant{"gemv.wgsl",
+                  {{"R", 8},
+                   {"LANES", 4},
+                   {"UNITS", (units + 3) / 4},
+                   {"ROWS", rows},
+                   {"PRO", 0},
+                   {"EPI", 0},
+                   {"ACT", eight_bits ? 1 : 0},
+                   {"BIAS", bias ? 1 : 0},
+                   {"OUT_STRIDE", rows + 9},
+                   {"OUT_OFFSET", 7},
+                   {"QUANTISE_OUT", 0},
+                   {"EMIT_PARTS", 0},
+                   {"EMIT_ACT", 0},
+                   {"FORM", static_cast<std::int64_t>(format.codes)},
+                   {"SCALES", static_cast<std::int64_t>(format.scales)},
+                   {"UNITS_K", units}}};
+  if (!eight_bits) {
+    variant.values.merge(
+        ShaderValues{{"X_VEC", 0}, {"WIDTH", units * 64 - 3}, {"X_STRIDE", units * 64}, {"X_OFFSET", 2}});
+  }
+  return variant;
+}
+
+Variant norm_variant(std::int64_t dim) {
+  return {"norm.wgsl",
+          {{"THREADS", 128},
+           {"DIM", dim},
+           {"EPS_BITS", bits_of(1e-6)},
+           {"X_STRIDE", 2 * dim + 4},
+           {"X_OFFSET", 4},
+           {"OUT_STRIDE", 2 * dim},
+           {"OUT_OFFSET", 0}}};
+}
+
+Variant attention_variant(bool half, std::int64_t window, bool cap, std::int64_t capacity) {
+  Variant variant{"attention.wgsl",
+                  {{"KV_HALF", half ? 1 : 0},
+                   {"DIM", 64},
+                   {"KV_HEADS", 2},
+                   {"CAPACITY", capacity},
+                   {"THREADS", 64},
+                   {"WINDOW", window},
+                   {"HEADS", 4},
+                   {"SCALE_BITS", bits_of(0.125)},
+                   {"SOFTCAP", cap ? 1 : 0},
+                   {"EMIT_SCORES", 0},
+                   {"Q_STRIDE", 512},
+                   {"Q_OFFSET", 8},
+                   {"OUT_STRIDE", 256},
+                   {"OUT_OFFSET", 0},
+                   {"SLOTS", 12},
+                   {"POSITIONS", 8}}};
+  if (cap) variant.values["SOFTCAP_BITS"] = bits_of(1.5);
+  return variant;
+}
+
+std::vector<Variant> some_variants() {
+  std::vector<Variant> variants = {
+      norm_variant(64), norm_variant(1000), attention_variant(true, 0, false, 4096),
+      attention_variant(false, 32, true, 287), attention_variant(true, 0, true, 5)};
+  for (const DType type : {DType::kF32, DType::kF16, DType::kBF16})
+    variants.push_back(gemv_variant(type, 30, 5, false));
+  for (const DType type :
+       {DType::kQ4_0, DType::kQ5_1, DType::kQ8_0, DType::kQ2_K, DType::kQ6_K, DType::kQ4_K, DType::kMXFP4}) {
+    variants.push_back(gemv_variant(type, 3000, 12, true));
+    variants.push_back(gemv_variant(type, 30, 12, false, true));
+  }
+  return variants;
+}
+
+Result<std::string> difference(Device& d, const Variant& variant) {
+  DOPPLER_ASSIGN(const auto kernel, Kernel::create(d, variant.file, variant.values));
+  return difference_from_cpu(d, kernel, variant.values);
+}
+
+// Puts another text in a shader's place for as long as it lives.
+class Broken {
+ public:
+  Broken(std::string file, std::string_view before, std::string_view after) : file_(std::move(file)) {
+    for (const EmbeddedShader& shader : embedded_shaders()) {
+      if (shader.name == file_) text_ = shader.text;
+    }
+    std::string changed = text_;
+    const std::size_t at = changed.find(before);
+    EXPECT_NE(at, std::string::npos) << before;
+    if (at != std::string::npos) changed.replace(at, before.size(), after);
+    replace_shader(file_, changed);
+  }
+  ~Broken() { replace_shader(file_, text_); }
+
+ private:
+  std::string file_, text_;
+};
+
+TEST(SelfCheck, PassesWhatIsRight) {
+  DOPPLER_NEEDS_ADAPTER();
+  for (const Variant& variant : some_variants()) {
+    ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(*device(Mode::kUnchecked), variant));
+    EXPECT_EQ(wrong, "") << variant.name();
+  }
+}
+
+TEST(SelfCheck, NoticesWhatIsWrong) {
+  DOPPLER_NEEDS_ADAPTER();
+  const auto expect_wrong = [](const Variant& variant) {
+    ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(*device(Mode::kUnchecked), variant));
+    EXPECT_NE(wrong, "") << variant.name();
+  };
+  {
+    const Broken broken("norm.wgsl", "x[base_at + i] * factor", "x[base_at + i + 1u] * factor");
+    expect_wrong(norm_variant(64));
+  }
+  {
+    const Broken broken("attention.wgsl", "at <= position", "at < position");
+    expect_wrong(attention_variant(true, 0, false, 4096));
+  }
+  {
+    const Broken broken("attention.wgsl", "position + 1u - ${WINDOW}u", "position - ${WINDOW}u");
+    expect_wrong(attention_variant(false, 32, true, 287));
+  }
+  {
+    const Broken broken("weights.wgsl", "& 63u", "& 31u");
+    expect_wrong(gemv_variant(DType::kQ4_0, 3000, 12, true));
+  }
+  {
+    const Broken broken("dot.wgsl", "part${b} *= 0.0625", "part${b} *= 0.0624");
+    expect_wrong(gemv_variant(DType::kQ4_0, 30, 12, true));
+  }
+  {
+    const Broken broken("gemv.wgsl", "row < ${ROWS}u", "row < ${ROWS - 1}u");
+    expect_wrong(gemv_variant(DType::kF16, 30, 5, false));
+  }
+}
+
+TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
+  DOPPLER_NEEDS_ADAPTER();
+  Device& d = *device(Mode::kUnchecked);
+  if (!d.features().subgroups) GTEST_SKIP() << "the adapter has no subgroups to get wrong";
+  const Broken broken("reduce.wgsl", "v += subgroupShuffleXor(v, ${1 << k}u);", "v += v;");
+  SelfCheck check(d, {});
+  const Variant variant = norm_variant(640);
+  ASSERT_OK_AND_ASSIGN(const auto kernel, check.make(variant.file, variant.values));
+  EXPECT_NE(kernel->label().find("SUBGROUPS=0"), std::string::npos) << kernel->label();
+  ASSERT_EQ(check.refusals().size(), 1u);
+  EXPECT_NE(check.refusals()[0].find("computes the kernel norm.wgsl DIM=640"), std::string::npos);
+  EXPECT_NE(check.refusals()[0].find("should be"), std::string::npos);
+  EXPECT_EQ(check.runs(), 2u);
+  const Variant alone[] = {variant};
+  EXPECT_ERROR(check.choose(alone), "norm.wgsl DIM=640", "No other variant of it is left", "--backend cpu");
+}
+
+TEST(SelfCheck, RemembersWhatPassed) {
+  DOPPLER_NEEDS_ADAPTER();
+  const TempDir folder;
+  Device& d = *device(Mode::kUnchecked);
+  const Variant a = norm_variant(64), b = norm_variant(128);
+  SelfCheck first(d, folder / "deep" / "er");
+  ASSERT_OK(first.make(a.file, a.values));
+  EXPECT_EQ(first.runs(), 1u);
+  first.remember();
+  SelfCheck second(d, folder / "deep" / "er");
+  ASSERT_OK(second.make(a.file, a.values));
+  EXPECT_EQ(second.runs(), 0u);
+  ASSERT_OK(second.make(b.file, b.values));
+  EXPECT_EQ(second.runs(), 1u);
+  // Another device, another file: its kernels are others.
+  SelfCheck elsewhere(*device(Mode::kChecked), folder / "deep" / "er");
+  ASSERT_OK(elsewhere.make(a.file, a.values));
+  EXPECT_EQ(elsewhere.runs(), 1u);
+
+  // A file that somebody broke is as good as none, and one that cannot be written is no error.
+  const auto file = *std::filesystem::directory_iterator(folder / "deep" / "er");
+  for (const char* text : {"", "{", "[]", "{\"passed\": 1}", "{\"passed\": [1, null]}"}) {
+    doppler::testing::write_file(file.path(), text);
+    SelfCheck broken(d, folder / "deep" / "er");
+    ASSERT_OK(broken.make(a.file, a.values));
+    EXPECT_EQ(broken.runs(), 1u) << text;
+  }
+  doppler::testing::write_file(folder / "file", "");
+  SelfCheck nowhere(d, folder / "file" / "below");
+  ASSERT_OK(nowhere.make(a.file, a.values));
+  nowhere.remember();
+}
+
+TEST(SelfCheck, ChecksAWholeModelOnce) {
+  DOPPLER_NEEDS_ADAPTER();
+  const TempDir folder;
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
+  EXPECT_EQ(self_check_folder(), folder / "doppler");
+  ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
+  const BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8, .disabled_passes = {}};
+  ASSERT_OK(make_backend("gpu", fixture->model.spec, fixture->model.weights, options));
+  ASSERT_TRUE(std::filesystem::exists(folder / "doppler"));
+  ASSERT_OK_AND_ASSIGN(
+      const std::string text,
+      read_text_file(std::filesystem::directory_iterator(folder / "doppler")->path(), 1 << 20));
+  EXPECT_NE(text.find("\"gemv.wgsl "), std::string::npos);
+  EXPECT_NE(text.find("\"norm.wgsl "), std::string::npos);
+  EXPECT_NE(text.find("\"attention.wgsl "), std::string::npos);
+  {
+    // Remembered: the broken kernel is not looked at again.
+    const Broken broken("norm.wgsl", "x[base_at + i] * factor", "x[base_at + i] * factor * 2.0");
+    ASSERT_OK(make_backend("gpu", fixture->model.spec, fixture->model.weights, options));
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", folder.path().c_str(), 1);
+    EXPECT_ERROR(make_backend("gpu", fixture->model.spec, fixture->model.weights, options), "norm.wgsl",
+                 "should be");
+  }
+}
+
+}  // namespace
+}  // namespace doppler::gpu
