@@ -213,9 +213,11 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
                           Dispatches& out) {
   const GpuMatrix& matrix = *part.matrix;
   const ValueView& y = view(op.outputs[0]);
-  const std::optional<GemmShape> shape =
+  std::optional<GemmShape> shape =
       choose_gemm_shape(device().limits(), matrix.format, rows, shard.rows, matrix.units);
   if (!shape) return gemv(op, part, shard, out);
+  // Compiling for a CPU takes longer than what it wins.
+  if (device().adapter().software()) shape->unrolled = false;
   const bool split = shape->splits > 1;
   const std::uint64_t split_stride = most_rows(op.outputs[0]) * shard.rows;
   const std::uint32_t offset = y.offset + part.first_row + shard.first_row;

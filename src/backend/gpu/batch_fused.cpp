@@ -166,12 +166,14 @@ Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* 
                                 {"out", view(op.outputs[0]).buffer}};
   if (scores != nullptr) buffers.push_back({"scores", *scores});
   const Limits& limits = device().limits();
-  const std::optional<AttentionShape> shape =
+  std::optional<AttentionShape> shape =
       runs ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();
   if (!shape) {
     values["THREADS"] = 64;  // as many positions at a time, and a head's dimensions in a few rounds
     return make("attention.wgsl", values, buffers, a.heads, Dispatch::Per::kToken);
   }
+  // Compiling for a CPU takes longer than what it wins.
+  if (device().adapter().software()) shape->unrolled = false;
   const AttentionCut cut = *cut_attention(limits, *shape, a.head_dim);
   values["COUNT"] = StepLayout::kCount;
   add_attention_cut(values, *shape, cut);
