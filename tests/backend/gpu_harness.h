@@ -40,9 +40,21 @@ inline bool has_adapter() {
   return has;
 }
 
+inline std::map<Mode, std::shared_ptr<Device>>& open_devices() {
+  static std::map<Mode, std::shared_ptr<Device>> opened;
+  return opened;
+}
+// Drivers end before static objects do.
+class CloseDevices : public ::testing::Environment {
+ public:
+  void TearDown() override { open_devices().clear(); }
+};
+inline const ::testing::Environment* const kCloseDevices =
+    ::testing::AddGlobalTestEnvironment(new CloseDevices);
+
 // Null where the machine has no adapter at all.
 inline std::shared_ptr<Device> device(Mode mode = Mode::kChecked) {
-  static std::map<Mode, std::shared_ptr<Device>> opened;
+  std::map<Mode, std::shared_ptr<Device>>& opened = open_devices();
   const auto found = opened.find(mode);
   if (found != opened.end()) return found->second;
   if (opened.empty()) use_shaders_of_the_environment();

@@ -123,31 +123,32 @@ TEST_P(Logits, ChooseTheSameIdsWhereTheMarginAllows) {
   EXPECT_GT(compared, 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Gguf, Logits,
-                         ::testing::Values(
+constexpr Expected kExpected[] = {
+    {"mistral", "reference", "hf_logits_gguf", 1e-3},
+    {"mistral", "cpu", "hf_logits_gguf", 1e-3},
+    {"gemma2", "reference", "hf_logits_gguf", 0.02},
+    {"gemma2", "cpu", "hf_logits_gguf", 0.02},
+    {"gemma3", "reference", "hf_logits", 0.02},
+    {"llama3", "reference", "hf_logits", 1e-3},
+    {"llama.Q4_0", "reference", "hf_logits_gguf", 1e-3},
+    {"llama.Q5_1", "reference", "hf_logits_gguf", 1e-3},
+    {"llama.Q8_0", "reference", "hf_logits_gguf", 1e-3},
+    {"llama_k256.Q2_K", "reference", "hf_logits_gguf", 1e-3},
+    {"llama_k256.Q4_K_M", "reference", "hf_logits_gguf", 1e-3},
+    {"llama_k256.IQ4_XS", "reference", "hf_logits_gguf", 1e-3},
+    {"gemma3_k288.Q4_0", "reference", "hf_logits_gguf", 0.02},
+    {"gemma3_k288.Q4_K_M", "reference", "hf_logits_gguf", 0.02},
 #ifdef DOPPLER_GPU
-                             Expected{"mistral", "gpu", "hf_logits_gguf", 1e-3},
-                             Expected{"gemma2", "gpu", "hf_logits_gguf", 0.02},
+    {"mistral", "gpu", "hf_logits_gguf", 1e-3},
+    {"gemma2", "gpu", "hf_logits_gguf", 0.02},
 #endif
-                             Expected{"mistral", "reference", "hf_logits_gguf", 1e-3},
-                             Expected{"mistral", "cpu", "hf_logits_gguf", 1e-3},
-                             Expected{"gemma2", "reference", "hf_logits_gguf", 0.02},
-                             Expected{"gemma2", "cpu", "hf_logits_gguf", 0.02},
-                             Expected{"gemma3", "reference", "hf_logits", 0.02},
-                             Expected{"llama3", "reference", "hf_logits", 1e-3},
-                             Expected{"llama.Q4_0", "reference", "hf_logits_gguf", 1e-3},
-                             Expected{"llama.Q5_1", "reference", "hf_logits_gguf", 1e-3},
-                             Expected{"llama.Q8_0", "reference", "hf_logits_gguf", 1e-3},
-                             Expected{"llama_k256.Q2_K", "reference", "hf_logits_gguf", 1e-3},
-                             Expected{"llama_k256.Q4_K_M", "reference", "hf_logits_gguf", 1e-3},
-                             Expected{"llama_k256.IQ4_XS", "reference", "hf_logits_gguf", 1e-3},
-                             Expected{"gemma3_k288.Q4_0", "reference", "hf_logits_gguf", 0.02},
-                             Expected{"gemma3_k288.Q4_K_M", "reference", "hf_logits_gguf", 0.02}),
-                         [](const auto& test) {
-                           std::string name = std::string(test.param.file) + "_" + test.param.backend;
-                           std::ranges::replace(name, '.', '_');
-                           return name;
-                         });
+};
+
+INSTANTIATE_TEST_SUITE_P(Gguf, Logits, ::testing::ValuesIn(kExpected), [](const auto& test) {
+  std::string name = std::string(test.param.file) + "_" + test.param.backend;
+  std::ranges::replace(name, '.', '_');
+  return name;
+});
 
 // The cpu backend on quantised weights, on every instruction set: exact runs give the reference's logits, the
 // usual ones lie no farther from the float truth than llama.cpp's do.
