@@ -396,7 +396,7 @@ Case gemm_case(const Values& v) {
   const std::size_t padded = v["UNITS_K"] * 64, splits = v["SPLITS"];
   Sequence sequence;
   Case c;
-  PackedWeights weights(v, rows, sequence);
+  PackedWeights weights(v, rows, rows, rows, sequence);
   const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? v["ROWS"] : 0);
   if (!bias.empty()) c.input("bias", bias);
   c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
@@ -419,7 +419,7 @@ Case gemm_case(const Values& v) {
     scales.push_back(scales.back() * static_cast<float>(sum));
   }
   c.input("xs", scales);
-  c.out_words = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + tokens * v["OUT_STRIDE"];
+  c.outputs["out"] = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + tokens * v["OUT_STRIDE"];
   c.groups = {1, 1, static_cast<std::uint32_t>(splits)};
   // What a workgroup along z takes.
   const std::size_t steps = (v["UNITS_K"] + v["UK"] - 1) / v["UK"];
