@@ -129,7 +129,10 @@ class GpuBackend final : public Backend {
     DOPPLER_TRY(write_step(input));
     input_ = &input;
     tap_ = tap;
-    if (decode_ && input.size() == 1 && wanted_.size() == 1 && tap == nullptr) return single_step();
+    if (decode_ && input.size() == 1 && wanted_.size() == 1) {
+      DOPPLER_ASSIGN(const DecodeProgram* program, program_for(tap));
+      if (program != nullptr) return single_step(*program);
+    }
     DOPPLER_TRY(run(0, batch_->first_wanted_op(), 0));
     for (std::size_t done = 0; done < wanted_.size();) {
       const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
@@ -295,12 +298,53 @@ class GpuBackend final : public Backend {
     return {};
   }
 
-  Result<std::span<const float>> single_step() {
+  // The program for single tokens, or where a tap looks its twin that stores every stage. Null where the
+  // batch program must do: for scores, which only it stores, and on a device that cannot bind as many buffers
+  // as the twin needs.
+  Result<const DecodeProgram*> program_for(const Tap* tap) {
+    if (tap == nullptr) return &*decode_;
+    for (std::size_t layer = 0; layer < plan().kv_layers.size(); ++layer) {
+      if (tap->wants(Stage::kAttnScores, static_cast<int>(layer))) return nullptr;
+    }
+    if (!looking_ && why_no_looking_.empty()) {
+      auto made = DecodeProgram::create(context_, true);
+      if (made) {
+        looking_ = std::move(*made);
+      } else if (made.error().code == ErrorCode::kUnsupported) {
+        why_no_looking_ = made.error().message;
+      } else {
+        return std::unexpected(std::move(made).error());
+      }
+    }
+    return looking_ ? &*looking_ : nullptr;
+  }
+
+  // Copies what the tap wants to see of a single token, stage by stage in the order of the plan.
+  Status copy_looks(Recorder& recorder) {
+    const auto send = [&](Stage stage, int layer, const Value& v) -> Status {
+      const ValueView* view = looking_->look(stage, layer);
+      if (view == nullptr || !tap_->wants(stage, layer)) return {};
+      return taps_.copy(recorder, *view, {stage, layer, {}, 1, v.width, v.heads, input_});
+    };
+    for (const Op& op : plan().ops) {
+      for (const ValueId id : op.outputs) {
+        const Value& v = plan().values[id];
+        DOPPLER_TRY(send(v.stage, v.layer, v));
+        const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
+        if (feeds_layer) DOPPLER_TRY(send(Stage::kAttnInput, v.layer + 1, v));
+      }
+    }
+    return {};
+  }
+
+  Result<std::span<const float>> single_step(const DecodeProgram& program) {
     Recorder recorder(*context_.device);
-    decode_->record_logits(recorder);
+    program.record_logits(recorder);
     const std::uint64_t bytes = std::uint64_t{plan().vocab_size} * 4;
-    recorder.copy(decode_->logits(), 0, logits_back_, 0, bytes);
+    if (tap_ != nullptr) DOPPLER_TRY(copy_looks(recorder));
+    recorder.copy(program.logits(), 0, logits_back_, 0, bytes);
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
     DOPPLER_TRY(context_.device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
       std::memcpy(logits_.data(), from.data(), from.size());
     }));
@@ -468,6 +512,8 @@ class GpuBackend final : public Backend {
   std::optional<DecodeProgram> decode_;
   std::optional<ReadBandwidth> bandwidth_;
   std::string why_no_decode_;
+  std::optional<DecodeProgram> looking_;  // made when a tap first looks at a single token
+  std::string why_no_looking_;
   std::optional<Sampling> sampling_;  // made when first needed
   std::optional<Flying> flying_;
   std::vector<Buffer> spare_;  // read-back buffers
