@@ -1,35 +1,55 @@
-// BatchProgram: the plan for any number of tokens of any sequences, an op after the other, each value in
-// memory: prompts, several sequences in a step, and the yardstick of the fused program for single tokens.
+// BatchProgram: the plan for any number of tokens of any sequences, each value in memory: prompts, several
+// sequences in a step, and the yardstick of the fused program for single tokens.
+//
+// An op has variants, made when they are first needed: products by how many rows they have (one by one, or in
+// tiles of several sizes), attention by whether the step's tokens are neighbours of one sequence, fused ops
+// by whether somebody looks at what they otherwise keep to themselves. Their arithmetic does not depend on
+// the last.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
+#include "backend/gpu/batch_fusion.h"
 #include "backend/gpu/context.h"
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/values.h"
 
 namespace doppler::gpu {
 
-// A kernel and how many workgroups it takes: x always, y once per token, per wanted row, or 1.
+// A kernel and how many workgroups it takes: x and z always, y one for each `rows_each` tokens, or wanted
+// rows.
 struct Dispatch {
   enum class Per : std::uint8_t { kOnce, kToken, kWanted };
   BoundKernel kernel;
   std::uint32_t x = 1;
   Per per = Per::kToken;
+  std::uint32_t rows_each = 1;
+  std::uint32_t z = 1;
 };
+
+// What a step's kernels depend on.
+struct StepShape {
+  std::uint32_t tokens = 0, wanted = 0;
+  bool runs = false;  // most tokens have neighbours of their own sequence: see has_runs()
+};
+
+// Whether attention in tiles of tokens pays.
+bool has_runs(const StepInput& input);
 
 class BatchProgram {
  public:
   // Room for `wanted_rows` rows of logits at a time.
   static Result<BatchProgram> create(Context& context, std::uint32_t wanted_rows);
 
-  // Records ops [begin, end) for so many tokens and wanted rows.
-  void record(Recorder& recorder, std::size_t begin, std::size_t end, std::uint32_t tokens,
-              std::uint32_t wanted) const;
-  // The same op with its scores stored in `scores`: [token, head, longest].
-  Result<Dispatch> attention_with_scores(Context& context, std::size_t op, const Buffer& scores) const;
+  // Records ops [begin, end) for a step. What `tap` (may be null) wants of their stages is in memory then.
+  Status record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
+                const StepShape& step, const Tap* tap);
+  // The attention that record() runs, with its scores stored in `scores` as well: [token, head, longest].
+  Status record_scores(Context& context, Recorder& recorder, std::size_t op, const StepShape& step,
+                       const Buffer& scores);
 
   const ValueView& value(ValueId id) const { return values_[id]; }
   std::size_t first_wanted_op() const { return first_wanted_op_; }
@@ -37,8 +57,21 @@ class BatchProgram {
 
  private:
   friend class BatchBuilder;
+  struct Variant {
+    std::size_t op = 0;
+    std::uint32_t rows = 0;  // a product's: the most of its kind; 0: one by one
+    bool runs = false, emit = false;
+    auto operator<=>(const Variant&) const = default;
+  };
+  Variant variant_of(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
+
   ValueBuffers values_;
-  std::vector<std::vector<Dispatch>> ops_;
+  BatchGroups groups_;
+  std::vector<std::vector<PlacedMatrix>> placed_;  // by op, of products
+  std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
+  Buffer x8_, xs_;                                 // the newest activations in 8 bits
+  Buffer parts_;                                   // of split products
+  std::map<Variant, std::vector<Dispatch>> made_;
   std::size_t first_wanted_op_ = 0;
   std::uint32_t wanted_rows_ = 0;
 };

@@ -24,6 +24,10 @@ using namespace gpu;
 
 constexpr std::string_view kPasses[] = {"group_matmuls"};
 
+// Tokens of a step where nobody asked for another number than every backend's: a large GPU is idle for most
+// of a smaller step.
+constexpr std::uint32_t kStepTokens = 512;
+
 // Logits that are made at a time: a prompt whose every token wants 262144 of them comes in pieces.
 constexpr std::uint64_t kMostLogitBytes = 64 << 20;
 
@@ -37,8 +41,12 @@ class GpuBackend final : public Backend {
                                                                  .poison = options.gpu.poison,
                                                                  .no_subgroups = options.gpu.no_subgroups}));
     DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
-    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
+    // Passes of the plan; the others are the programs' own.
+    std::vector<std::string> disabled = options.disabled_passes;
+    std::erase_if(disabled, is_batch_pass);
+    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
+    if (chosen.max_step_tokens == BackendOptions{}.max_step_tokens) chosen.max_step_tokens = kStepTokens;
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_TRY(check_kv(plan, chosen));
     std::unique_ptr<GpuBackend> backend(
@@ -78,8 +86,8 @@ class GpuBackend final : public Backend {
     } else {
       rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_decode_});
     }
-    std::vector<VariantRow> batch =
-        variant_rows(context_.device->features(), batch_pieces(options().max_step_tokens));
+    DOPPLER_ASSIGN(const std::vector<Piece> pieces, batch_pieces(options().max_step_tokens));
+    std::vector<VariantRow> batch = variant_rows(context_.device->features(), pieces);
     std::ranges::move(batch, std::back_inserter(rows));
     if (context_.self_check) {
       for (const std::string& refusal : context_.self_check->refusals())
@@ -95,7 +103,7 @@ class GpuBackend final : public Backend {
     if (decode_) {
       DOPPLER_ASSIGN(pieces, decode_pieces());
     } else {
-      pieces = batch_pieces(1);
+      DOPPLER_ASSIGN(pieces, batch_pieces(1));
     }
     StepInput last;
     last.add(0, tokens - 1, 0, true);
@@ -221,12 +229,15 @@ class GpuBackend final : public Backend {
   }
 
   // What a step of so many tokens takes, one of whose logits are wanted.
-  std::vector<Piece> batch_pieces(std::uint32_t tokens) {
+  Result<std::vector<Piece>> batch_pieces(std::uint32_t tokens) {
     std::vector<Piece> pieces;
+    StepInput one_sequence;
+    for (std::uint32_t i = 0; i < tokens; ++i) one_sequence.add(0, i, 0, false);
+    const StepShape shape{tokens, 1, has_runs(one_sequence)};
     for (std::size_t i = 0; i < plan().ops.size(); ++i) {
       std::vector<Recorded> list;
       Recorder recorder(*context_.device, list);
-      batch_->record(recorder, i, i + 1, tokens, 1);
+      DOPPLER_TRY(batch_->record(context_, recorder, i, i + 1, shape, nullptr));
       for (Recorded& recorded : list)
         pieces.push_back(
             {fmt::format("step of {}: {}", tokens, op_title(plan(), plan().ops[i])), std::move(recorded)});
@@ -382,15 +393,17 @@ class GpuBackend final : public Backend {
   // Ops [begin, end) in one submission, or in several where a tap wants more than fits at a time.
   Status run(std::size_t begin, std::size_t end, std::size_t wanted) {
     std::optional<Recorder> recorder(std::in_place, *context_.device);
-    const auto tokens = static_cast<std::uint32_t>(input_->size());
+    const StepShape shape{static_cast<std::uint32_t>(input_->size()), static_cast<std::uint32_t>(wanted),
+                          has_runs(*input_)};
     for (std::size_t i = begin; i < end; ++i) {
       const Op& op = plan().ops[i];
-      batch_->record(*recorder, i, i + 1, tokens, static_cast<std::uint32_t>(wanted));
+      DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_));
       if (tap_ == nullptr) continue;
       if (op.kind == OpKind::kAttention && tap_->wants(Stage::kAttnScores, op.layer))
-        DOPPLER_TRY(emit_scores(i, recorder));
+        DOPPLER_TRY(emit_scores(i, shape, recorder));
       for (const ValueId id : op.outputs) DOPPLER_TRY(report(id, wanted, recorder));
     }
+    if (context_.self_check) context_.self_check->remember();  // of kernels made for this step
     if (wanted > 0) {
       const ValueView& logits = batch_->value(plan().logits);
       const std::uint64_t bytes = std::uint64_t{wanted} * plan().vocab_size * 4;
@@ -433,7 +446,7 @@ class GpuBackend final : public Backend {
   }
 
   // Runs the attention once more with its scores stored: the same arithmetic over the same cache.
-  Status emit_scores(std::size_t index, std::optional<Recorder>& recorder) {
+  Status emit_scores(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
     const Op& op = plan().ops[index];
     const std::uint32_t heads = std::get<AttentionParams>(op.params).heads;
     const std::uint64_t floats = std::uint64_t{input_->size()} * heads * longest_;
@@ -443,8 +456,7 @@ class GpuBackend final : public Backend {
                      const float masked = -std::numeric_limits<float>::infinity();
                      for (std::size_t i = 0; i + 4 <= out.size(); i += 4) std::memcpy(&out[i], &masked, 4);
                    }));
-    DOPPLER_ASSIGN(const Dispatch dispatch, batch_->attention_with_scores(context_, index, scores));
-    recorder->dispatch(dispatch.kernel, {dispatch.x, static_cast<std::uint32_t>(input_->size()), 1});
+    DOPPLER_TRY(batch_->record_scores(context_, *recorder, index, shape, scores));
     const std::uint32_t width = heads * longest_;
     return taps_.copy(*recorder, {scores, width, 0, width},
                       {Stage::kAttnScores, op.layer, {}, input_->size(), width, heads, input_});

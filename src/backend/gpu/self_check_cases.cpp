@@ -390,6 +390,67 @@ Case gemv_case(const Values& v) {
   return c;
 }
 
+// The first tile of rows, for all tokens of a tile but one.
+Case gemm_case(const Values& v) {
+  const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
+  const std::size_t padded = v["UNITS_K"] * 64, splits = v["SPLITS"];
+  Sequence sequence;
+  Case c;
+  PackedWeights weights(v, rows, rows, rows, sequence);
+  const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? v["ROWS"] : 0);
+  if (!bias.empty()) c.input("bias", bias);
+  c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  std::vector<std::uint32_t>& words = c.inputs["x8"];
+  std::vector<float> scales;
+  const auto code = [](std::uint32_t word, std::size_t byte) {
+    return static_cast<int>(static_cast<std::int8_t>(word >> (8 * byte) & 255));
+  };
+  for (std::size_t block = 0; block < v["TM"] * padded / 32; ++block) {
+    int sum = 0;
+    for (std::size_t w = 0; w < 8; ++w) {
+      words.push_back(sequence.word());
+      for (std::size_t b = 0; b < 4; ++b) {
+        // -128 is no code of an activation.
+        if (code(words.back(), b) == -128) words.back() ^= 1u << (8 * b);
+        sum += code(words.back(), b);
+      }
+    }
+    scales.push_back(sequence.number());
+    scales.push_back(scales.back() * static_cast<float>(sum));
+  }
+  c.input("xs", scales);
+  c.outputs["out"] = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + tokens * v["OUT_STRIDE"];
+  c.groups = {1, 1, static_cast<std::uint32_t>(splits)};
+  // What a workgroup along z takes.
+  const std::size_t steps = (v["UNITS_K"] + v["UK"] - 1) / v["UK"];
+  const std::size_t part = (steps + splits - 1) / splits * v["UK"] * 64;
+  // A prime, so that rows of every thread and of both halves of a tile are among them.
+  for (std::size_t row = 0; row < rows; row += 7) {
+    std::vector<double> w(padded);
+    double largest = 0;
+    for (std::size_t k = 0; k < padded; ++k) {
+      w[k] = weights.value(row, k);
+      largest = std::max(largest, std::abs(w[k]));
+    }
+    for (std::size_t token = 0; token < tokens; ++token) {
+      for (std::size_t z = 0; z < splits; ++z) {
+        double sum = bias.empty() ? 0 : bias[row], size = std::abs(sum);
+        for (std::size_t k = z * part; k < std::min(padded, (z + 1) * part); ++k) {
+          const std::size_t at = token * padded + k;
+          const double x = static_cast<double>(scales[at / 32 * 2]) * code(words[at / 4], at % 4);
+          sum += w[k] * x;
+          size += std::abs(x);
+        }
+        c.expected.push_back({v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + token * v["OUT_STRIDE"] + row, sum,
+                              size * largest * 1e-6});
+      }
+    }
+  }
+  c.inputs["codes"] = std::move(weights.codes);
+  c.inputs["scales"] = std::move(weights.scales);
+  return c;
+}
+
 Case attention_case(const Values& v) {
   const std::size_t dim = v["DIM"], capacity = v["CAPACITY"], kv_heads = v["KV_HEADS"],
                     all_heads = v["HEADS"];
@@ -473,6 +534,7 @@ struct Checked {
 };
 constexpr Checked kChecked[] = {
     {"gemv.wgsl", covers_gemv, gemv_case},
+    {"gemm.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},

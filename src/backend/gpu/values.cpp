@@ -19,11 +19,12 @@ struct Extent {
 }  // namespace
 
 Result<ValueBuffers> ValueBuffers::create(Device& device, const Plan& plan, std::uint32_t rows,
-                                          std::uint32_t wanted_rows) {
+                                          std::uint32_t wanted_rows, std::span<const std::size_t> times) {
+  const auto time_of = [&](std::size_t op) { return times.empty() ? op : times[op]; };
   std::vector<std::size_t> last_read(plan.values.size(), 0);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    for (const ValueId id : plan.ops[i].inputs) last_read[id] = i;
-    for (const ValueId id : plan.ops[i].outputs) last_read[id] = std::max(last_read[id], i);
+    for (const ValueId id : plan.ops[i].inputs) last_read[id] = time_of(i);
+    for (const ValueId id : plan.ops[i].outputs) last_read[id] = std::max(last_read[id], time_of(i));
   }
   last_read[plan.logits] = plan.ops.size();
 
@@ -32,7 +33,8 @@ Result<ValueBuffers> ValueBuffers::create(Device& device, const Plan& plan, std:
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const std::vector<ValueId>& outputs = plan.ops[i].outputs;
     std::uint32_t width = 0;
-    std::size_t last = i;
+    const std::size_t now = time_of(i);
+    std::size_t last = now;
     for (const ValueId id : outputs) {
       places[id].offset = width;
       width += plan.values[id].width;
@@ -44,7 +46,7 @@ Result<ValueBuffers> ValueBuffers::create(Device& device, const Plan& plan, std:
     std::size_t best = extents.size();
     std::uint64_t least = UINT64_MAX;
     for (std::size_t b = 0; b < extents.size(); ++b) {
-      if (extents[b].free_after >= i) continue;
+      if (extents[b].free_after >= now) continue;
       const std::uint64_t cost = std::max(extents[b].bytes, bytes) - std::min(extents[b].bytes, bytes);
       if (cost < least) {
         least = cost;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "backend/gpu/device.h"
@@ -18,9 +19,11 @@ struct ValueView {
 
 class ValueBuffers {
  public:
-  // Room for `rows` tokens, and for `wanted_rows` of the values after the selection.
+  // Room for `rows` tokens, and for `wanted_rows` of the values after the selection. Ops of one time
+  // (`times`, by op, never falling; empty: each op has its own) run as one: what they write and read is all
+  // there together.
   static Result<ValueBuffers> create(Device& device, const Plan& plan, std::uint32_t rows,
-                                     std::uint32_t wanted_rows);
+                                     std::uint32_t wanted_rows, std::span<const std::size_t> times = {});
   const ValueView& operator[](ValueId id) const { return views_[id]; }
 
  private:

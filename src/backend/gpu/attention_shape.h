@@ -1,0 +1,42 @@
+// How attention with many tokens is cut into workgroups (shaders/attention_tiled.wgsl).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "backend/gpu/device.h"
+#include "backend/gpu/shader.h"
+
+namespace doppler::gpu {
+
+struct AttentionShape {
+  std::uint32_t tokens = 0;     // of a workgroup
+  std::uint32_t lanes = 0;      // threads of a token's row of scores, four positions each
+  std::uint32_t rows_each = 0;  // tokens of a thread
+  bool unrolled = true;         // the columns of a chunk are written out, not a loop
+  std::uint32_t threads() const { return lanes * tokens / rows_each; }
+  std::string name() const;  // "16 x 128, 4 each"
+};
+
+// Every cut that is worth measuring, the one to prefer for wide heads first.
+std::span<const AttentionShape> attention_shapes();
+
+// What follows from a cut for a head size.
+struct AttentionCut {
+  std::uint32_t chunk = 0;           // columns of k in workgroup memory at a time
+  std::uint32_t column_threads = 0;  // that share a row of sums
+  std::uint32_t bytes = 0;           // of workgroup memory
+};
+// Nothing where the cut does not suit the head size or the device.
+std::optional<AttentionCut> cut_attention(const Limits& limits, const AttentionShape& shape,
+                                          std::uint32_t head_dim);
+
+// Adds what attention_tiled.wgsl is given for a cut to what attention.wgsl takes as well.
+void add_attention_cut(ShaderValues& values, const AttentionShape& shape, const AttentionCut& cut);
+
+// The cut for a head size; nothing where none fits.
+std::optional<AttentionShape> choose_attention_shape(const Limits& limits, std::uint32_t head_dim);
+
+}  // namespace doppler::gpu

@@ -1,0 +1,72 @@
+// BatchBuilder: the kernels of a BatchProgram, op by op (batch_builder.cpp) and for fused ops
+// (batch_fused.cpp).
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/gpu/batch_program.h"
+
+namespace doppler::gpu {
+
+class BatchBuilder {
+ public:
+  using Dispatches = std::vector<Dispatch>;
+  using Variant = BatchProgram::Variant;
+
+  BatchBuilder(Context& context, BatchProgram& program) : context_(context), program_(program) {}
+
+  Status prepare(std::uint32_t wanted_rows);
+  Result<Dispatches> make(const Variant& variant);
+  // `scores` may be null.
+  Result<Dispatch> attention(const Op& op, bool runs, const Buffer* scores);
+
+ private:
+  Device& device() { return *context_.device; }
+  const Value& info(ValueId id) const { return context_.plan.values[id]; }
+  const ValueView& view(ValueId id) const { return program_.values_[id]; }
+  const Op& op_at(std::size_t index) const { return context_.plan.ops[index]; }
+  Dispatch::Per per(ValueId id) const {
+    return info(id).rows == Rows::kAll ? Dispatch::Per::kToken : Dispatch::Per::kWanted;
+  }
+  // The word of `step` that holds the number of a value's rows.
+  std::uint32_t count_word(ValueId id) const {
+    return info(id).rows == Rows::kAll ? StepLayout::kCount : StepLayout::kWantedCount;
+  }
+  std::uint64_t most_rows(ValueId id) const {
+    return info(id).rows == Rows::kAll ? context_.layout.tokens : program_.wanted_rows_;
+  }
+  Result<Dispatch> make(std::string_view file, const ShaderValues& values, const std::vector<Bound>& buffers,
+                        std::uint32_t x, Dispatch::Per per);
+
+  Status make_shared_buffers();
+  Status single(const Variant& variant, Dispatches& out);
+  Status embed(const Op& op, Dispatches& out);
+  Status norm(const Op& op, Dispatches& out);
+  Status quantise(ValueId id, Dispatches& out);
+  Status matmul(const Variant& variant, Dispatches& out);
+  Status gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
+  Status gemm(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,
+              Dispatches& out);
+  Status gemm_float(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
+  Status rope(const Op& op, Dispatches& out);
+  Status append(const Op& op, Dispatches& out);
+  Status combine(const Op& op, Dispatches& out);
+  ShaderValues kv_values(const Op& op) const;
+
+  Status fused_norm(const BatchGroup& group, bool emit, Dispatches& out);
+  Status fused_gated(const BatchGroup& group, bool emit, Dispatches& out);
+  Status fused_rope(const BatchGroup& group, bool emit, Dispatches& out);
+
+  Context& context_;
+  BatchProgram& program_;
+};
+
+// Threads of the kernels that touch each value once.
+inline constexpr std::uint32_t kElementThreads = 128;
+std::uint32_t groups_for(std::uint64_t items);
+void add_view(ShaderValues& values, const std::string& name, const ValueView& view);
+void add_format(ShaderValues& values, const GpuMatrix& matrix);
+
+}  // namespace doppler::gpu

@@ -1,0 +1,186 @@
+// The kernels of a BatchProgram that run several ops, or many tokens, at a time.
+#include <algorithm>
+
+#include "backend/gpu/attention_shape.h"
+#include "backend/gpu/batch_builder.h"
+
+namespace doppler::gpu {
+
+Status BatchBuilder::fused_norm(const BatchGroup& group, bool emit, Dispatches& out) {
+  const Op* post = group.post ? &op_at(*group.post) : nullptr;
+  const Op* add = group.add ? &op_at(*group.add) : nullptr;
+  const Op* norm = group.norm ? &op_at(*group.norm) : nullptr;
+  const ValueId from = add != nullptr ? add->inputs[0] : norm->inputs[0];
+  const std::uint32_t width = info(from).width;
+  ShaderValues values = {{"THREADS", kElementThreads},
+                         {"WIDTH", width},
+                         {"ADD", add != nullptr ? 1 : 0},
+                         {"POST", post != nullptr ? 1 : 0},
+                         {"NORM", norm != nullptr ? 1 : 0}};
+  values["QUANT"] = group.blocks ? 1 : 0;
+  add_view(values, "RESIDUAL", view(from));
+  std::vector<Bound> buffers = {{"residual", view(from).buffer}};
+  if (add != nullptr) {
+    const ValueId branch = post != nullptr ? post->inputs[0] : add->inputs[1];
+    add_view(values, "BRANCH", view(branch));
+    add_view(values, "H", view(add->outputs[0]));
+    buffers.push_back({"branch", view(branch).buffer});
+    buffers.push_back({"h_out", view(add->outputs[0]).buffer});
+  }
+  if (post != nullptr) {
+    const auto& p = std::get<NormParams>(post->params);
+    DOPPLER_ASSIGN(const Buffer weight, context_.norm_weight(post->weights[0], p.weight_offset));
+    values["POST_EPS_BITS"] = float_bits(p.eps);
+    values["EMIT"] = emit ? 1 : 0;
+    buffers.push_back({"post_weight", weight});
+    if (emit) {
+      add_view(values, "POST", view(post->outputs[0]));
+      buffers.push_back({"post_out", view(post->outputs[0]).buffer});
+    }
+  }
+  if (norm != nullptr) {
+    const auto& p = std::get<NormParams>(norm->params);
+    DOPPLER_ASSIGN(const Buffer weight, context_.norm_weight(norm->weights[0], p.weight_offset));
+    const bool floats = group.floats || emit;
+    values["EPS_BITS"] = float_bits(p.eps);
+    values["FLOATS"] = floats ? 1 : 0;
+    buffers.push_back({"weight", weight});
+    if (floats) {
+      add_view(values, "X", view(norm->outputs[0]));
+      buffers.push_back({"x_out", view(norm->outputs[0]).buffer});
+    }
+    if (group.blocks) {
+      values["UNITS_K"] = (width + kUnitValues - 1) / kUnitValues;
+      buffers.push_back({"x8", program_.x8_});
+      buffers.push_back({"xs", program_.xs_});
+    }
+  }
+  DOPPLER_ASSIGN(Dispatch made, make("batch_norm.wgsl", values, buffers, 1, per(from)));
+  out.push_back(std::move(made));
+  return {};
+}
+
+Status BatchBuilder::fused_gated(const BatchGroup& group, bool emit, Dispatches& out) {
+  const Op& op = op_at(group.first);
+  const ValueView &gate = view(op.inputs[0]), &up = view(op.inputs[1]), &act = view(op.outputs[0]);
+  const std::uint32_t units = (act.width + kUnitValues - 1) / kUnitValues;
+  const bool floats = group.floats || emit;
+  ShaderValues values = {
+      {"THREADS", kElementThreads},
+      {"WIDTH", act.width},
+      {"UNITS_K", units},
+      {"GATED", 1},
+      {"EMIT", floats ? 1 : 0},
+      {"ACTIVATION", static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation)}};
+  add_view(values, "A", gate);
+  add_view(values, "B", up);
+  std::vector<Bound> buffers = {
+      {"a", gate.buffer}, {"b", up.buffer}, {"x8", program_.x8_}, {"xs", program_.xs_}};
+  if (floats) {
+    add_view(values, "OUT", act);
+    buffers.push_back({"out", act.buffer});
+  }
+  DOPPLER_ASSIGN(Dispatch made, make("batch_quantise.wgsl", values, buffers,
+                                     groups_for(std::uint64_t{units} * kUnitValues / 4), per(op.outputs[0])));
+  out.push_back(std::move(made));
+  return {};
+}
+
+Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& out) {
+  const Op &attention = op_at(group.attention), &q_rope = op_at(group.q_rope), &k_rope = op_at(group.k_rope);
+  const auto& a = std::get<AttentionParams>(attention.params);
+  const auto& p = std::get<RopeParams>(q_rope.params);
+  const KvBuffers& kv = context_.kv[static_cast<std::size_t>(attention.layer)];
+  const ValueView& q = view(group.q_norm ? op_at(*group.q_norm).inputs[0] : q_rope.inputs[0]);
+  const ValueView& k = view(group.k_norm ? op_at(*group.k_norm).inputs[0] : k_rope.inputs[0]);
+  const ValueView& v = view(attention.inputs[2]);
+  const std::uint32_t head_threads = std::clamp<std::uint32_t>((a.head_dim / 2 + 31) / 32 * 32, 32, 128);
+  // A norm sums over the workgroup, so that has one head then.
+  const std::uint32_t heads_each = group.q_norm ? 1 : kElementThreads / head_threads;
+  ShaderValues values = kv_values(attention);
+  values["TPH"] = head_threads;
+  values["HPW"] = heads_each;
+  values["HEADS"] = a.heads;
+  values["NORM"] = group.q_norm ? 1 : 0;
+  values["EMIT"] = emit ? 1 : 0;
+  values["PAIRS"] = static_cast<std::int64_t>(context_.plan.rope_tables[p.table].inverse_frequency.size());
+  values["HIGH_ROWS"] = context_.high_rows();
+  values["INTERLEAVED"] = p.layout == RopeLayout::kInterleaved ? 1 : 0;
+  values["SLOTS"] = context_.layout.slots();
+  values["POSITIONS"] = context_.layout.positions();
+  values["QKV_STRIDE"] = q.stride;
+  values["Q_OFFSET"] = q.offset;
+  values["K_OFFSET"] = k.offset;
+  values["V_OFFSET"] = v.offset;
+  add_view(values, "Q_OUT", view(q_rope.outputs[0]));
+  std::vector<Bound> buffers = {{"step", context_.step},
+                                {"qkv", q.buffer},
+                                {"angles", context_.angles[p.table]},
+                                {"q_out", view(q_rope.outputs[0]).buffer},
+                                {"keys", kv.keys},
+                                {"values", kv.values}};
+  if (emit) {
+    add_view(values, "K_OUT", view(k_rope.outputs[0]));
+    buffers.push_back({"k_out", view(k_rope.outputs[0]).buffer});
+  }
+  if (group.q_norm) {
+    const Op &q_norm = op_at(*group.q_norm), &k_norm = op_at(*group.k_norm);
+    const auto &qn = std::get<NormParams>(q_norm.params), &kn = std::get<NormParams>(k_norm.params);
+    DOPPLER_ASSIGN(const Buffer q_weight, context_.norm_weight(q_norm.weights[0], qn.weight_offset));
+    DOPPLER_ASSIGN(const Buffer k_weight, context_.norm_weight(k_norm.weights[0], kn.weight_offset));
+    values["EPS_BITS"] = float_bits(qn.eps);
+    buffers.push_back({"q_weight", q_weight});
+    buffers.push_back({"k_weight", k_weight});
+    if (emit) {
+      add_view(values, "QN", view(q_norm.outputs[0]));
+      add_view(values, "KN", view(k_norm.outputs[0]));
+      buffers.push_back({"q_normed", view(q_norm.outputs[0]).buffer});
+      buffers.push_back({"k_normed", view(k_norm.outputs[0]).buffer});
+    }
+  }
+  const std::uint32_t total = a.heads + 2 * a.kv_heads;
+  DOPPLER_ASSIGN(Dispatch made, make("rope_append.wgsl", values, buffers,
+                                     (total + heads_each - 1) / heads_each, Dispatch::Per::kToken));
+  out.push_back(std::move(made));
+  return {};
+}
+
+Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* scores) {
+  const auto& a = std::get<AttentionParams>(op.params);
+  const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
+  ShaderValues values = kv_values(op);
+  values["WINDOW"] = a.window;
+  values["HEADS"] = a.heads;
+  values["SCALE_BITS"] = float_bits(a.scale);
+  values["SOFTCAP"] = a.softcap > 0 ? 1 : 0;
+  if (a.softcap > 0) values["SOFTCAP_BITS"] = float_bits(a.softcap);
+  values["EMIT_SCORES"] = scores != nullptr ? 1 : 0;
+  add_view(values, "Q", view(op.inputs[0]));
+  add_view(values, "OUT", view(op.outputs[0]));
+  values["SLOTS"] = context_.layout.slots();
+  values["POSITIONS"] = context_.layout.positions();
+  std::vector<Bound> buffers = {{"step", context_.step},
+                                {"q", view(op.inputs[0]).buffer},
+                                {"keys", kv.keys},
+                                {"values", kv.values},
+                                {"out", view(op.outputs[0]).buffer}};
+  if (scores != nullptr) buffers.push_back({"scores", *scores});
+  const Limits& limits = device().limits();
+  std::optional<AttentionShape> shape =
+      runs ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();
+  if (!shape) {
+    values["THREADS"] = 64;  // as many positions at a time, and a head's dimensions in a few rounds
+    return make("attention.wgsl", values, buffers, a.heads, Dispatch::Per::kToken);
+  }
+  // Compiling for a CPU takes longer than what it wins.
+  if (device().adapter().software()) shape->unrolled = false;
+  const AttentionCut cut = *cut_attention(limits, *shape, a.head_dim);
+  values["COUNT"] = StepLayout::kCount;
+  add_attention_cut(values, *shape, cut);
+  DOPPLER_ASSIGN(Dispatch made,
+                 make("attention_tiled.wgsl", values, buffers, a.heads, Dispatch::Per::kToken));
+  made.rows_each = shape->tokens;
+  return made;
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,132 @@
+#include "backend/gpu/gemm_shape.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+
+namespace doppler::gpu {
+namespace {
+
+constexpr GemmShape kShapes[] = {
+    {64, 128, 16, 4, 1, 1},                                                              // wide matrices
+    {64, 128, 16, 4, 2, 1},                                                              // long k
+    {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1, false}, {64, 64, 8, 4, 1, 1},  //
+    {32, 128, 8, 4, 1, 1},                                                               // few tokens
+    {32, 64, 8, 4, 2, 1},                                                                //
+    {32, 32, 4, 4, 2, 1},                                                                // narrow matrices
+    {16, 64, 4, 4, 2, 1},                                                                // very few tokens
+};
+
+// What was measured on a device, by the shape of the product: taken where it applies and fits. The first row
+// that matches counts. 0 stands for any.
+struct Measured {
+  std::uint32_t least_tokens, most_tokens;
+  std::uint32_t rows, units;
+  GemmShape shape;
+};
+constexpr Measured kMeasured[] = {
+    // An H200 with 512 tokens: Gemma 3 1B, then Llama 3.2 1B.
+    {257, 1024, 13824, 18, {64, 128, 16, 4, 1, 1}}, {257, 1024, 1152, 108, {64, 128, 16, 4, 2, 3}},
+    {257, 1024, 1536, 18, {32, 32, 4, 4, 2, 1}},    {257, 1024, 1152, 16, {32, 32, 4, 4, 2, 1}},
+    {257, 1024, 16384, 32, {64, 128, 16, 4, 1, 1}}, {257, 1024, 2048, 128, {64, 128, 16, 4, 2, 2}},
+};
+
+// A large GPU of today: processors, and what one multiplies in a second with the widest tile.
+constexpr double kProcessors = 132, kProductsPerSecond = 0.32e12;
+// Warps of 32 threads that a processor needs to hide its latencies, and as many as the tiles' registers leave
+// room for.
+constexpr double kBusyWarps = 8;
+// Memory's speed, for the sums of split products, and what the dispatch that adds them costs.
+constexpr double kBytesPerSecond = 3e12, kDispatchSeconds = 4e-6;
+constexpr std::uint32_t kMostSplits = 4;
+
+double ceil_div(double a, double b) {
+  return static_cast<double>(static_cast<std::uint64_t>((a + b - 1) / b));
+}
+
+// Seconds that the product takes, about.
+double estimate(const GemmShape& shape, double tokens, double rows, double units) {
+  const double tiles = ceil_div(tokens, shape.tile_tokens) * ceil_div(rows, shape.tile_rows) * shape.splits;
+  const double each = ceil_div(tiles, kProcessors);
+  const double warps = each * shape.threads() / 32;
+  // Products per word read from workgroup memory, against the widest tile's.
+  const double a = shape.tokens_each, b = shape.rows_each;
+  const double reuse = (a * b / (2 * a + b)) / (16.0 * 4 / (2 * 16 + 4));
+  const double speed =
+      kProductsPerSecond * std::min(1.0, 0.4 + 0.6 * reuse) * std::min(1.0, warps / kBusyWarps);
+  const double k = ceil_div(units, double{1} * shape.units * shape.splits) * shape.units * kUnitValues;
+  double seconds = each * shape.tile_tokens * shape.tile_rows * k / speed;
+  if (shape.splits > 1) seconds += kDispatchSeconds + shape.splits * tokens * rows * 8 / kBytesPerSecond;
+  return seconds;
+}
+
+}  // namespace
+
+std::string GemmShape::name() const {
+  return fmt::format("{}x{}x{} {}x{} /{}{}", tile_tokens, tile_rows, units * kUnitValues, tokens_each,
+                     rows_each, splits, unrolled ? "" : " loop");
+}
+
+std::span<const GemmShape> gemm_shapes() {
+  return kShapes;
+}
+
+std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format) {
+  const bool halves = format.scales == ScaleForm::kSuper16 || format.scales == ScaleForm::kSuper16Min;
+  const bool minima = format.scales == ScaleForm::kHalfMin || format.scales == ScaleForm::kSuper32Min ||
+                      format.scales == ScaleForm::kSuper16Min;
+  const std::uint32_t pitch = shape.tile_tokens + 2 / shape.units;
+  const std::uint32_t groups = shape.tile_rows * shape.units * (halves ? 4 : 2);
+  const std::uint32_t blocks = shape.tile_tokens * shape.units * 2;
+  std::uint32_t bytes = shape.tile_rows * shape.units * format.pieces() * 16 + groups * 4 +
+                        shape.units * 4 * pitch * 16 + blocks * 4;
+  if (minima) bytes += groups * 4 + (halves ? shape.units * 4 * pitch * 4 : blocks * 4);
+  return bytes;
+}
+
+bool gemm_fits(const Limits& limits, const GemmShape& shape, const WeightFormat& format) {
+  return gemm_bytes(shape, format) <= limits.workgroup_bytes &&
+         shape.threads() <= limits.workgroup_invocations;
+}
+
+ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
+                         std::uint32_t units) {
+  return {{"TM", shape.tile_tokens},
+          {"TN", shape.tile_rows},
+          {"RM", shape.tokens_each},
+          {"RN", shape.rows_each},
+          {"UK", shape.units},
+          {"SPLITS", shape.splits},
+          {"UNROLLED", shape.unrolled ? 1 : 0},
+          {"ROWS", rows},
+          {"UNITS_K", units},
+          {"FORM", static_cast<std::int64_t>(format.codes)},
+          {"SCALES", static_cast<std::int64_t>(format.scales)}};
+}
+
+std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFormat& format,
+                                           std::uint32_t tokens, std::uint32_t rows, std::uint32_t units) {
+  for (const Measured& m : kMeasured) {
+    const bool applies = tokens >= m.least_tokens && tokens <= m.most_tokens &&
+                         (m.rows == 0 || m.rows == rows) && (m.units == 0 || m.units == units);
+    if (applies && gemm_fits(limits, m.shape, format)) return m.shape;
+  }
+  std::optional<GemmShape> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (GemmShape shape : kShapes) {
+    if (!gemm_fits(limits, shape, format)) continue;
+    for (shape.splits = 1; shape.splits <= kMostSplits; ++shape.splits) {
+      if (shape.splits * shape.units * 4 > units && shape.splits > 1) break;  // parts of four steps at least
+      const double seconds = estimate(shape, tokens, rows, units);
+      if (seconds < least) {
+        least = seconds;
+        best = shape;
+      }
+    }
+  }
+  return best;
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,49 @@
+// How a matrix product with many tokens is cut into workgroups (shaders/gemm.wgsl), and which cut suits a
+// shape.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/device.h"
+#include "backend/gpu/shader.h"
+#include "backend/gpu/weights.h"
+
+namespace doppler::gpu {
+
+struct GemmShape {
+  std::uint32_t tile_tokens = 0, tile_rows = 0;  // of a workgroup
+  std::uint32_t tokens_each = 0, rows_each = 0;  // of a thread
+  std::uint32_t units = 1;                       // of 64 values along k in workgroup memory at a time
+  std::uint32_t splits = 1;                      // parts of k that workgroups share
+  bool unrolled = true;                          // the blocks of 32 values are written out, not a loop
+  std::uint32_t threads() const { return tile_tokens / tokens_each * (tile_rows / rows_each); }
+  std::string name() const;  // "64x128x64 16x4 /3", "... loop"
+  bool operator==(const GemmShape&) const = default;
+};
+
+// Every cut that is worth measuring, with one split. To try another, add it here: bench/gpu_prefill_bench
+// measures them all.
+std::span<const GemmShape> gemm_shapes();
+
+// Workgroup memory that gemm.wgsl needs for a format.
+std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format);
+bool gemm_fits(const Limits& limits, const GemmShape& shape, const WeightFormat& format);
+
+// The cut for `tokens` x `rows` x `units`: what was measured (kMeasured in the source), else what a model of
+// a large GPU says. A device that holds none of them: nothing.
+std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFormat& format,
+                                           std::uint32_t tokens, std::uint32_t rows, std::uint32_t units);
+
+// What gemm.wgsl is given for a matrix of `rows` x `units` and a cut; the rest says where the results go.
+ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
+                         std::uint32_t units);
+
+// The cut of gemm_float.wgsl.
+inline constexpr std::uint32_t kFloatTileTokens = 64, kFloatTileRows = 64, kFloatTokensEach = 8,
+                               kFloatRowsEach = 4, kFloatVecs = 4;
+
+}  // namespace doppler::gpu

@@ -1,0 +1,105 @@
+// The elementwise chain between two matrix products, a workgroup for a token:
+//   POST  branch' = norm(branch) * post_weight, else the branch itself
+//   ADD   h = residual + branch', stored; else h is the residual
+//   NORM  x = norm(h) * weight, stored as floats (FLOATS) and in 8-bit blocks (QUANT) for the product that follows
+// EMIT stores branch', which is otherwise nowhere. Workgroups: y over tokens.
+// Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+@group(0) @binding(0) var<storage, read> residual : array<vec4f>;
+#if ADD
+@group(0) @binding(1) var<storage, read> branch : array<vec4f>;
+@group(0) @binding(2) var<storage, read_write> h_out : array<vec4f>;
+#endif
+#if POST
+@group(0) @binding(3) var<storage, read> post_weight : array<vec4f>;
+#if EMIT
+@group(0) @binding(4) var<storage, read_write> post_out : array<vec4f>;
+#endif
+#endif
+#if NORM
+@group(0) @binding(5) var<storage, read> weight : array<vec4f>;
+#if FLOATS
+@group(0) @binding(6) var<storage, read_write> x_out : array<vec4f>;
+#endif
+#if QUANT
+@group(0) @binding(7) var<storage, read_write> x8 : array<u32>;
+@group(0) @binding(8) var<storage, read_write> xs : array<vec2f>;
+#endif
+#endif
+#if POST || NORM
+#include "reduce.wgsl"
+#endif
+#if NORM && QUANT
+#include "quantise_vec.wgsl"
+#define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
+#else
+#define VECS (WIDTH / 4 + THREADS - 1) / THREADS
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let token = group.y;
+#for i in 0..VECS
+  let v${i} = t + ${i * THREADS}u;
+  let has${i} = v${i} < ${WIDTH / 4}u;
+  var h${i} = vec4f(0.0);
+#if ADD
+  var p${i} = vec4f(0.0);
+#endif
+  if (has${i}) {
+    h${i} = residual[token * ${RESIDUAL_STRIDE / 4}u + ${RESIDUAL_OFFSET / 4}u + v${i}];
+#if ADD
+    p${i} = branch[token * ${BRANCH_STRIDE / 4}u + ${BRANCH_OFFSET / 4}u + v${i}];
+#endif
+  }
+#endfor
+#if POST
+  var squares = 0.0;
+#for i in 0..VECS
+  squares += dot(p${i}, p${i});
+#endfor
+  let f = 1.0 / sqrt(workgroup_sum(vec4f(squares, 0.0, 0.0, 0.0), t).x / ${WIDTH}.0 + bitcast<f32>(${POST_EPS_BITS}u));
+#for i in 0..VECS
+  if (has${i}) {
+    p${i} = p${i} * f * post_weight[v${i}];
+#if EMIT
+    post_out[token * ${POST_STRIDE / 4}u + ${POST_OFFSET / 4}u + v${i}] = p${i};
+#endif
+  }
+#endfor
+#endif
+#if ADD
+#for i in 0..VECS
+  h${i} += p${i};
+  if (has${i}) {
+    h_out[token * ${H_STRIDE / 4}u + ${H_OFFSET / 4}u + v${i}] = h${i};
+  }
+#endfor
+#endif
+#if NORM
+  var own = 0.0;
+#for i in 0..VECS
+  own += dot(h${i}, h${i});
+#endfor
+  let g = 1.0 / sqrt(workgroup_sum(vec4f(own, 0.0, 0.0, 0.0), t).x / ${WIDTH}.0 + bitcast<f32>(${EPS_BITS}u));
+#for i in 0..VECS
+  {
+    var x = vec4f(0.0);
+    if (has${i}) {
+      x = h${i} * g * weight[v${i}];
+#if FLOATS
+      x_out[token * ${X_STRIDE / 4}u + ${X_OFFSET / 4}u + v${i}] = x;
+#endif
+    }
+#if QUANT
+    let made = quantise_vec(x, t);
+    if (v${i} < ${UNITS_K * 16}u) {
+      x8[token * ${UNITS_K * 16}u + v${i}] = made.word;
+      if ((v${i} & 7u) == 0u) {
+        xs[token * ${UNITS_K * 2}u + v${i} / 8u] = vec2f(made.scale, made.scale * f32(made.sum));
+      }
+    }
+#endif
+  }
+#endfor
+#endif
+}

@@ -1,0 +1,315 @@
+// Y = X W' for many tokens, X in blocks of 8 bits as quantise.wgsl leaves them, W in quantised units (weights.wgsl). A
+// workgroup makes TM tokens x TN rows of W; it goes through k in steps of UK units, which pass through workgroup memory
+// while the next ones wait in registers. Nibbles stay nibbles until they are multiplied. Thread t has the columns
+// t % LN + j LN and the tokens t / LN + i LM, so that a subgroup reads few tokens and neighbouring rows.
+// UNROLLED writes the blocks of a step out, else they are a loop. With SPLITS > 1 each workgroup along z takes a part of k and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
+// Workgroups: x over rows of W, y over tokens, z over splits.
+@group(0) @binding(0) var<storage, read> step : array<u32>;
+@group(0) @binding(1) var<storage, read> codes : array<vec4u>;
+@group(0) @binding(2) var<storage, read> scales : array<u32>;
+@group(0) @binding(3) var<storage, read> x8 : array<vec4u>;
+@group(0) @binding(4) var<storage, read> xs : array<vec2f>;
+@group(0) @binding(5) var<storage, read_write> out : array<f32>;
+#if BIAS
+@group(0) @binding(6) var<storage, read> bias : array<f32>;
+#endif
+#include "weights.wgsl"
+#define LN TN / RN
+#define LM TM / RM
+#define THREADS LN * LM
+#define GROUPS 2 + 2 * (GROUPS_16)
+#define SUMS (GROUPS_16) && (HAS_MIN)
+#define PIECES_X UK * 4
+#define BLOCKS_X UK * 2
+#if UNROLLED
+#define REPEATS BLOCKS_X
+#else
+#define REPEATS 1
+#endif
+// A token's pieces lie this far apart: the padding spreads a subgroup's stores over the banks.
+#define PITCH TM + 2 / UK
+#define LOADS_W (TN * UK * PIECES + THREADS - 1) / THREADS
+#define LOADS_S (TN * UK + THREADS - 1) / THREADS
+#define LOADS_X (TM * PIECES_X + THREADS - 1) / THREADS
+#define LOADS_B (TM * BLOCKS_X + THREADS - 1) / THREADS
+#define STEPS (UNITS_K + UK - 1) / UK
+#define STEPS_EACH (STEPS + SPLITS - 1) / SPLITS
+#define TAIL UNITS_K % UK != 0
+#define LAST_ROW (ROWS + 63) / 64 * 64 - 1
+
+var<workgroup> tile_w : array<vec4u, ${TN * UK * PIECES}>;
+var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;
+var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;
+var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;
+#if HAS_MIN
+var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;
+#if SUMS
+var<workgroup> tile_q : array<f32, ${PIECES_X * PITCH}>;
+#else
+var<workgroup> tile_q : array<f32, ${BLOCKS_X * TM}>;
+#endif
+#endif
+
+// Four dots more in a sum that began at kMagic: the bits of 1.5 * 2^23, so that as long as the sum stays below 2^22 they
+// read as that float plus the sum, without a conversion.
+const kMagic = 0x4b400000;
+fn dots(sum : i32, w : vec4u, x : vec4u) -> i32 {
+  return sum + dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
+}
+fn float_of(sum : i32) -> f32 {
+  return bitcast<f32>(sum) - 12582912.0;
+}
+#if SUMS
+fn sum_codes(x : vec4u) -> f32 {
+  let one = vec4u(0x01010101u);
+  return float_of(dots(kMagic, one, x));
+}
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let row0 = group.x * ${TN}u;
+  let token0 = group.y * ${TM}u;
+  let column = t % ${LN}u;
+  let lane = t / ${LN}u;
+#if SPLITS > 1
+  let first = group.z * ${STEPS_EACH}u;
+  let end = min(first + ${STEPS_EACH}u, ${STEPS}u);
+#else
+  let first = 0u;
+  let end = ${STEPS}u;
+#endif
+#for i in 0..RM
+#for j in 0..RN
+  var sum${i}_${j} = 0.0;
+#endfor
+#endfor
+  // Where this thread's share of a step lies.
+#for n in 0..LOADS_W
+  let rw${n} = min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u);
+#if (n + 1) * THREADS <= TN * UK * PIECES
+  let pw${n} = (t + ${n * THREADS}u) / ${TN}u;
+#else
+  let pw${n} = min((t + ${n * THREADS}u) / ${TN}u, ${UK * PIECES - 1}u);
+#endif
+#if !(TAIL)
+  let at_w${n} = code_index(rw${n}, 0u) + pw${n} * 64u;
+#endif
+#endfor
+#for n in 0..LOADS_S
+  let rs${n} = min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u);
+  let us${n} = (t + ${n * THREADS}u) / ${TN}u;
+#endfor
+#for n in 0..LOADS_X
+  let px${n} = (t + ${n * THREADS}u) % ${PIECES_X}u;
+  let tx${n} = (t + ${n * THREADS}u) / ${PIECES_X}u;
+#endfor
+#for n in 0..LOADS_B
+  let pb${n} = (t + ${n * THREADS}u) % ${BLOCKS_X}u;
+  let tb${n} = (t + ${n * THREADS}u) / ${BLOCKS_X}u;
+#endfor
+#for n in 0..LOADS_W
+  var w${n} = vec4u(0u);
+#endfor
+#for n in 0..LOADS_S
+  var s${n} = vec4u(0u);
+#endfor
+#for n in 0..LOADS_X
+  var x${n} = vec4u(0u);
+#endfor
+#for n in 0..LOADS_B
+  var b${n} = vec2f(0.0);
+#endfor
+  for (var at = first; at <= end; at++) {
+    // What the registers hold is step at - 1, which the loop computes in its second half.
+    if (at > first) {
+      workgroupBarrier();
+#for n in 0..LOADS_W
+#if (n + 1) * THREADS <= TN * UK * PIECES
+      tile_w[t + ${n * THREADS}u] = w${n};
+#else
+      if (t + ${n * THREADS}u < ${TN * UK * PIECES}u) {
+        tile_w[t + ${n * THREADS}u] = w${n};
+      }
+#endif
+#endfor
+#for n in 0..LOADS_S
+#if (n + 1) * THREADS <= TN * UK
+      {
+#else
+      if (t + ${n * THREADS}u < ${TN * UK}u) {
+#endif
+        let to = us${n} * ${GROUPS * TN}u + (t + ${n * THREADS}u) % ${TN}u;
+#if TAIL
+        let there = f32((at - 1u) * ${UK}u + us${n} < ${UNITS_K}u);
+#endif
+#for g in 0..GROUPS
+        var scale${g} = group_scale(
+#for word in 0..SCALE_WORDS
+          s${n}[${word}],
+#endfor
+          ${g}u);
+#if TAIL
+        scale${g} *= there;
+#endif
+#if FORM == 4
+        tile_s[to + ${g * TN}u] = scale${g}.x * 0.0625;
+#else
+        tile_s[to + ${g * TN}u] = scale${g}.x;
+#endif
+#if HAS_MIN
+        tile_m[to + ${g * TN}u] = scale${g}.y;
+#endif
+#endfor
+      }
+#endfor
+#for n in 0..LOADS_X
+#if (n + 1) * THREADS <= TM * PIECES_X
+      {
+#else
+      if (t + ${n * THREADS}u < ${TM * PIECES_X}u) {
+#endif
+        tile_x[px${n} * ${PITCH}u + tx${n}] = x${n};
+#if SUMS
+        tile_q[px${n} * ${PITCH}u + tx${n}] = sum_codes(x${n});
+#endif
+      }
+#endfor
+#for n in 0..LOADS_B
+#if (n + 1) * THREADS <= TM * BLOCKS_X
+      {
+#else
+      if (t + ${n * THREADS}u < ${TM * BLOCKS_X}u) {
+#endif
+        tile_b[pb${n} * ${TM}u + tb${n}] = b${n}.x;
+#if HAS_MIN && !(SUMS)
+        tile_q[pb${n} * ${TM}u + tb${n}] = b${n}.y;
+#endif
+      }
+#endfor
+      workgroupBarrier();
+    }
+    if (at < end) {
+#for n in 0..LOADS_W
+#if TAIL
+      // What lies after the last unit is read from it; its scales are zero.
+      w${n} = codes[code_index(rw${n}, min(at * ${UK}u + pw${n} / ${PIECES}u, ${UNITS_K - 1}u)) + pw${n} % ${PIECES}u * 64u];
+#else
+      w${n} = codes[at_w${n} + at * ${UK * PIECES * 64}u];
+#endif
+#endfor
+#for n in 0..LOADS_S
+      {
+        let from_s = scale_index(rs${n}, min(at * ${UK}u + us${n}, ${UNITS_K - 1}u));
+#for word in 0..SCALE_WORDS
+        s${n}[${word}] = scales[from_s + ${word * 64}u];
+#endfor
+      }
+#endfor
+#for n in 0..LOADS_X
+#if TAIL
+      x${n} = x8[(token0 + min(tx${n}, ${TM - 1}u)) * ${UNITS_K * 4}u + min(at * ${PIECES_X}u + px${n}, ${UNITS_K * 4 - 1}u)];
+#else
+      x${n} = x8[(token0 + min(tx${n}, ${TM - 1}u)) * ${UNITS_K * 4}u + at * ${PIECES_X}u + px${n}];
+#endif
+#endfor
+#for n in 0..LOADS_B
+#if TAIL
+      b${n} = xs[(token0 + min(tb${n}, ${TM - 1}u)) * ${UNITS_K * 2}u + min(at * ${BLOCKS_X}u + pb${n}, ${UNITS_K * 2 - 1}u)];
+#else
+      b${n} = xs[(token0 + min(tb${n}, ${TM - 1}u)) * ${UNITS_K * 2}u + at * ${BLOCKS_X}u + pb${n}];
+#endif
+#endfor
+    }
+    if (at > first) {
+#for part in 0..REPEATS
+      for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
+#for j in 0..RN
+#if FORM == 3
+        let lo${j} = tile_w[b * ${2 * TN}u + column + ${j * LN}u];
+        let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
+#else
+        let both${j} = tile_w[b * ${TN}u + column + ${j * LN}u];
+#if FORM == 4
+        let lo${j} = (both${j} << vec4u(4u)) & vec4u(0xf0f0f0f0u);
+        let hi${j} = both${j} & vec4u(0xf0f0f0f0u);
+#else
+        let lo${j} = both${j} & vec4u(0x0f0f0f0fu);
+        let hi${j} = (both${j} >> vec4u(4u)) & vec4u(0x0f0f0f0fu);
+#endif
+#endif
+#if GROUPS_16
+        let sa${j} = tile_s[b * ${2 * TN}u + column + ${j * LN}u];
+        let sb${j} = tile_s[b * ${2 * TN}u + column + ${TN + j * LN}u];
+#if HAS_MIN
+        let ma${j} = tile_m[b * ${2 * TN}u + column + ${j * LN}u];
+        let mb${j} = tile_m[b * ${2 * TN}u + column + ${TN + j * LN}u];
+#endif
+#else
+        let sa${j} = tile_s[b * ${TN}u + column + ${j * LN}u];
+#if HAS_MIN
+        let ma${j} = tile_m[b * ${TN}u + column + ${j * LN}u];
+#endif
+#endif
+#endfor
+#for i in 0..RM
+        {
+          let xa = tile_x[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
+          let xb = tile_x[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
+          let xscale = tile_b[b * ${TM}u + lane + ${i * LM}u];
+#if SUMS
+          let qa = tile_q[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
+          let qb = tile_q[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
+#elif HAS_MIN
+          let q = tile_q[b * ${TM}u + lane + ${i * LM}u];
+#endif
+#for j in 0..RN
+#if GROUPS_16
+#if HAS_MIN
+          sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)) + ma${j} * qa + mb${j} * qb);
+#else
+          sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)));
+#endif
+#else
+          sum${i}_${j} += (xscale * sa${j}) * float_of(dots(dots(kMagic, lo${j}, xa), hi${j}, xb));
+#if HAS_MIN
+          sum${i}_${j} += q * ma${j};
+#endif
+#endif
+#endfor
+        }
+#endfor
+      }
+#endfor
+    }
+  }
+  let tokens = step[${COUNT}u];
+#for i in 0..RM
+  {
+    let token = token0 + lane + ${i * LM}u;
+    if (token < tokens) {
+#if SPLITS > 1
+      let to = group.z * ${SPLIT_STRIDE}u + token * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
+#else
+      let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
+#endif
+#for j in 0..RN
+      {
+        let row = row0 + column + ${j * LN}u;
+#if ROWS % TN == 0
+        {
+#else
+        if (row < ${ROWS}u) {
+#endif
+#if BIAS
+          out[to + row] = sum${i}_${j} + bias[row];
+#else
+          out[to + row] = sum${i}_${j};
+#endif
+        }
+      }
+#endfor
+    }
+  }
+#endfor
+}

@@ -1,0 +1,23 @@
+// Adds the parts that the workgroups of a split product left, in their order. Workgroups: x over rows of W, y over tokens.
+@group(0) @binding(0) var<storage, read> parts : array<f32>;
+@group(0) @binding(1) var<storage, read_write> out : array<f32>;
+#if BIAS
+@group(0) @binding(2) var<storage, read> bias : array<f32>;
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let row = group.x * ${THREADS}u + t;
+  if (row >= ${ROWS}u) {
+    return;
+  }
+  let from_part = group.y * ${ROWS}u + row;
+  var sum = parts[from_part];
+#for s in 1..SPLITS
+  sum += parts[from_part + ${s * SPLIT_STRIDE}u];
+#endfor
+#if BIAS
+  sum += bias[row];
+#endif
+  out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = sum;
+}

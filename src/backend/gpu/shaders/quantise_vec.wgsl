@@ -1,0 +1,43 @@
+// Blocks of 32 values as eight neighbouring threads hold them, four values each: the codes of a thread's four and, in each
+// of the eight, the block's scale and the sum of its codes. The bits are those of quantise.wgsl. All THREADS threads call it.
+#include "quantise_block.wgsl"
+struct Quantised {
+  word : u32,
+  scale : f32,
+  sum : i32,
+}
+#if SUBGROUPS && SUBGROUP_SIZE >= 8 && THREADS % SUBGROUP_SIZE == 0
+fn quantise_vec(v : vec4f, t : u32) -> Quantised {
+  var most = largest(v);
+  most = max(most, subgroupShuffleXor(most, 1u));
+  most = max(most, subgroupShuffleXor(most, 2u));
+  most = max(most, subgroupShuffleXor(most, 4u));
+  let codes = codes_of(v, select(0.0, 127.0 / most, most > 0.0));
+  var sum = codes.x + codes.y + codes.z + codes.w;
+  sum += subgroupShuffleXor(sum, 1u);
+  sum += subgroupShuffleXor(sum, 2u);
+  sum += subgroupShuffleXor(sum, 4u);
+  return Quantised(pack4xI8(codes), most / 127.0, sum);
+}
+#else
+var<workgroup> quantise_most : array<f32, ${THREADS}>;
+var<workgroup> quantise_sum : array<i32, ${THREADS}>;
+fn quantise_vec(v : vec4f, t : u32) -> Quantised {
+  let first = t & ~7u;
+  workgroupBarrier();
+  quantise_most[t] = largest(v);
+  workgroupBarrier();
+  var most = quantise_most[first];
+#for i in 1..8
+  most = max(most, quantise_most[first + ${i}u]);
+#endfor
+  let codes = codes_of(v, select(0.0, 127.0 / most, most > 0.0));
+  quantise_sum[t] = codes.x + codes.y + codes.z + codes.w;
+  workgroupBarrier();
+  var sum = quantise_sum[first];
+#for i in 1..8
+  sum += quantise_sum[first + ${i}u];
+#endfor
+  return Quantised(pack4xI8(codes), most / 127.0, sum);
+}
+#endif

@@ -1,0 +1,173 @@
+// Prompts on the GPU: whole models in steps of many tokens, stage by stage, against the reference backend.
+#include <fmt/format.h>
+
+#include "backend/gpu/batch_fusion.h"
+#include "harness.h"
+
+namespace doppler {
+namespace {
+
+using namespace testing;
+
+constexpr std::uint64_t kContext = 96;
+
+class Prompts : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(fixture_, load_fixture(GetParam()));
+    while (sequence_.size() < 70) {
+      sequence_.insert(sequence_.end(), fixture_->prompt.begin(), fixture_->prompt.end());
+      sequence_.insert(sequence_.end(), fixture_->greedy.begin(), fixture_->greedy.end());
+    }
+    sequence_.resize(70);
+  }
+  std::unique_ptr<Backend> make(BackendOptions options = {}) {
+    options.threads = 2;
+    options.context = kContext;
+    options.gpu.poison = true;
+    auto backend = make_backend("gpu", fixture_->model.spec, fixture_->model.weights, options);
+    EXPECT_TRUE(backend.has_value()) << (backend ? "" : backend.error().message);
+    return backend ? std::move(*backend) : nullptr;
+  }
+  void expect_stages(const std::map<std::string, std::vector<float>>& got,
+                     const std::map<std::string, std::vector<float>>& expected) {
+    EXPECT_EQ(got.size(), expected.size());
+    for (const auto& [name, values] : expected) {
+      const auto found = got.find(name);
+      ASSERT_TRUE(found != got.end()) << name;
+      EXPECT_LT(relative_error(found->second, values), tolerance_of(GetParam())) << name;
+    }
+  }
+
+  std::unique_ptr<FixtureModel> fixture_;
+  std::vector<std::int32_t> sequence_;
+};
+
+TEST_P(Prompts, PassTheReferencesStagesInPiecesOfAnySize) {
+  ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", fixture_->model.spec,
+                                                          fixture_->model.weights, {.context = kContext}));
+  KeepStages expected;
+  run_in_pieces(*reference, sequence_, {70}, &expected);
+  const auto gpu = make();
+  ASSERT_TRUE(gpu);
+  for (const std::size_t piece : {70, 33, 7}) {
+    SCOPED_TRACE(piece);
+    KeepStages got;
+    gpu->clear(0);
+    run_in_pieces(*gpu, sequence_, {piece}, &got);
+    expect_stages(got.stages, expected.stages);
+  }
+}
+
+// One family for each kind of op between the products; tests/inspect runs all of them.
+INSTANTIATE_TEST_SUITE_P(Fixtures, Prompts, ::testing::Values("qwen2", "gemma2", "gemma3"),
+                         [](const auto& family) { return std::string(family.param); });
+
+// Weights of 4 bits and more, so activations of 8.
+class QuantisedPrompts : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(std::string("gguf/") + GetParam() + ".gguf")));
+    for (std::int32_t i = 0; i < 52; ++i)
+      sequence_.push_back((i * i + 7 * i) % static_cast<std::int32_t>(model_.spec.vocab_size));
+  }
+  std::unique_ptr<Backend> make(BackendOptions options = {}, std::string_view name = "gpu") {
+    options.threads = 2;
+    options.context = kContext;
+    options.kv_type = KvType::kF32;
+    options.gpu.poison = true;
+    auto backend = make_backend(name, model_.spec, model_.weights, options);
+    EXPECT_TRUE(backend.has_value()) << (backend ? "" : backend.error().message);
+    return backend ? std::move(*backend) : nullptr;
+  }
+  // As the last tokens see it, after pieces of different sizes.
+  std::vector<float> run(Backend& backend, const std::vector<std::size_t>& pieces, Tap* tap = nullptr) {
+    backend.clear(0);
+    return run_in_pieces(backend, sequence_, pieces, tap);
+  }
+
+  Model model_;
+  std::vector<std::int32_t> sequence_;
+};
+
+// Where a float sum's last bit decides, activations round to the other of two neighbouring codes.
+constexpr double kCodeTolerance = 0.02;
+
+TEST_P(QuantisedPrompts, LookingDoesNotDisturb) {
+  const auto gpu = make();
+  ASSERT_TRUE(gpu);
+  const std::vector<float> plain = run(*gpu, {40, 3});
+  EXPECT_TRUE(run(*gpu, {40, 3}) == plain) << "the second time";
+  KeepStages tap;
+  EXPECT_TRUE(run(*gpu, {40, 3}, &tap) == plain) << "with every stage looked at";
+  // The stages are those of the cpu backend, which rounds activations as well.
+  const auto cpu = make({}, "cpu");
+  KeepStages expected;
+  const std::vector<float> logits = run(*cpu, {40, 3}, &expected);
+  EXPECT_LT(relative_error(plain, logits), 2 * kCodeTolerance);
+  EXPECT_EQ(tap.stages.size(), expected.stages.size());
+  for (const auto& [name, values] : expected.stages)
+    EXPECT_LT(relative_error(tap.stages[name], values), 2 * kCodeTolerance) << name;
+}
+
+TEST_P(QuantisedPrompts, ComeOutTheSameWithEveryPassSwitchedOff) {
+  const auto with_all = make();
+  ASSERT_TRUE(with_all);
+  const std::vector<float> expected = run(*with_all, {40, 3});
+  std::vector<std::string> all;
+  for (const gpu::BatchPass& pass : gpu::all_batch_passes()) {
+    all.emplace_back(pass.name);
+    SCOPED_TRACE(pass.name);
+    const auto without = make({.disabled_passes = {std::string(pass.name)}});
+    ASSERT_TRUE(without);
+    EXPECT_LT(relative_error(run(*without, {40, 3}), expected), kCodeTolerance);
+  }
+  all.emplace_back("group_matmuls");
+  const auto plain = make({.disabled_passes = all});
+  ASSERT_TRUE(plain);
+  EXPECT_LT(relative_error(run(*plain, {40, 3}), expected), kCodeTolerance);
+}
+
+TEST_P(QuantisedPrompts, AreTheReferencesWithFloatActivations) {
+  const auto exact = make({.exact = true});
+  const auto reference = make({}, "reference");
+  ASSERT_TRUE(exact && reference);
+  EXPECT_LT(relative_error(run(*exact, {40, 3}), run(*reference, {40, 3})), 2e-4);
+}
+
+// A prompt beside other sequences in the same step: their tokens share tiles.
+TEST_P(QuantisedPrompts, GiveTheSameBesideOthers) {
+  const auto gpu = make({.slots = 3});
+  ASSERT_TRUE(gpu);
+  const std::vector<float> alone = run(*gpu, {40, 12});
+  gpu->clear(0);
+  std::vector<Token> first, second;
+  const auto add = [&](std::vector<Token>& step, std::int32_t slot, std::int32_t begin, std::int32_t end) {
+    for (std::int32_t i = begin; i < end; ++i)
+      step.push_back({sequence_[static_cast<std::size_t>(i)], i, slot});
+  };
+  add(first, 2, 0, 9);
+  add(first, 1, 0, 40);
+  add(first, 0, 0, 1);
+  add(second, 1, 40, 52);
+  add(second, 2, 9, 21);
+  std::vector<float> beside;
+  const std::size_t vocab = model_.spec.vocab_size;
+  for (const auto& [step, begin, count] : {std::tuple(&first, std::size_t{9}, std::size_t{40}),
+                                           std::tuple(&second, std::size_t{0}, std::size_t{12})}) {
+    ASSERT_OK_AND_ASSIGN(const auto logits, gpu->step(step_of(*step), nullptr));
+    const auto own = logits.subspan(begin * vocab, count * vocab);
+    beside.insert(beside.end(), own.begin(), own.end());
+  }
+  EXPECT_LT(relative_error(beside, alone), kCodeTolerance);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, QuantisedPrompts, ::testing::Values("gemma3_k288.Q4_0", "llama_k256.Q4_K_M"),
+                         [](const auto& file) {
+                           std::string name = file.param;
+                           std::ranges::replace(name, '.', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace doppler
