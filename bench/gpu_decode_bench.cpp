@@ -122,7 +122,7 @@ Status run(int argc, char** argv) {
   DOPPLER_TRY(print_kernels(context, program));
   if (budget > 0) {
     const double before = elapsed();
-    DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget));
+    DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget, 24));
     fmt::print("tuned in {:.2f} s\n", elapsed() - before);
     for (const TuneRow& row : rows) {
       fmt::print("{:<30} R {:>2} lanes {:>3} units {:>2} groups {:>4}: {:>7.2f} us {:>6.0f} GB/s{}\n",

@@ -115,7 +115,7 @@ Error no_gpu_support() {
 namespace {
 
 // Errors of the GPU, not of the model or the user: the cpu backend may do better.
-bool concerns_the_gpu(ErrorCode code) {
+[[maybe_unused]] bool concerns_the_gpu(ErrorCode code) {
   return code == ErrorCode::kNotFound || code == ErrorCode::kLimit || code == ErrorCode::kUnsupported ||
          code == ErrorCode::kIo;  // kIo: the device is lost
 }

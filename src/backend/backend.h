@@ -42,9 +42,10 @@ struct GpuOptions {
   std::uint32_t submit_tokens = 8;  // tokens generated in one submission
   bool software = true;             // may run on a software adapter where there is no real one
   bool checked = false;             // kernels check every access against their buffers
-  bool poison = false;              // buffers begin as NaN
-  bool no_subgroups = false;        // as if the adapter lacked them
-  bool self_check = true;           // kernels are compared with the CPU before their first use on an adapter
+  bool tune = true;           // measures kernels at the first load on an adapter, uses the fastest later
+  bool poison = false;        // buffers begin as NaN
+  bool no_subgroups = false;  // as if the adapter lacked them
+  bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
   std::uint64_t most_shard_bytes =
       UINT64_MAX;  // of one buffer of weights, for tests: the adapter's limit is kept
 };

@@ -5,7 +5,7 @@ namespace doppler::testing {
 namespace {
 
 // The adapters that the program itself finds.
-Json adapters() {
+const Json& adapters() {
   static const Json found = doppler({"inspect", "--gpu", "--json"}).json()["adapters"];
   return found;
 }
@@ -45,10 +45,11 @@ TEST(GpuCommands, InspectTellsWhichKernelsAModelTakesAndWhy) {
   const Outcome outcome = doppler({"inspect", model_path("gemma3"), "--gpu", "--json"});
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   bool attends = false, multiplies = false;
-  for (const Json& row : outcome.json()["variants"]) {
+  const Json variants = outcome.json()["variants"];
+  for (const Json& row : variants) {
     EXPECT_FALSE(row["why"].get<std::string>().empty()) << row;
     attends = attends || row["variant"].get<std::string>().starts_with("attention");
-    multiplies = multiplies || row["why"] == "weights are f32, activations stay floats";
+    multiplies = multiplies || row["why"] == "weights are bf16, activations stay floats";
   }
   EXPECT_TRUE(attends && multiplies) << outcome.out;
 }
@@ -110,7 +111,8 @@ TEST(GpuCommands, BenchKernelsTimesEachOfThem) {
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   double share = 0;
   std::uint64_t bytes = 0;
-  for (const Json& row : outcome.json()["kernels"]) {
+  const Json kernels = outcome.json()["kernels"];
+  for (const Json& row : kernels) {
     EXPECT_GT(row["seconds"], 0) << row;
     share += row["share"].get<double>();
     bytes += row["bytes"].get<std::uint64_t>();

@@ -23,6 +23,7 @@ class ContinuingBackend final : public Backend {
   std::int64_t bad_after = -1;   // tokens until the logits are NaN; -1: never
   bool fails = false;            // next_tokens
   bool short_of_breath = false;  // gives nothing, though more is asked for
+  bool cannot_stop = false;      // stop_sequence fails
   std::vector<std::uint64_t> most_asked, stopped_at;
   std::size_t steps_outside = 0;  // tokens fed by step()
 
@@ -74,6 +75,7 @@ class ContinuingBackend final : public Backend {
     EXPECT_LE(length, base_ + std::max<std::size_t>(given_, 1)) << "the last token given is not";
     stopped_at.push_back(length);
     begun_.reset();
+    if (cannot_stop) return fail(ErrorCode::kIo, "The GPU is lost at the end.");
     // A cpu's cache cannot be cut back, so it is filled again.
     Ids kept(fed_.begin(), fed_.begin() + static_cast<std::ptrdiff_t>(length));
     const std::uint32_t slot = 0;
@@ -282,6 +284,10 @@ TEST(Continuation, ALostBackendLeavesAnEmptyCache) {
   talker.backend->short_of_breath = true;
   EXPECT_ERROR(talker.say(talker.tokens(kPrompt), {.max_tokens = 50}), "stops after");
   talker.backend->short_of_breath = false;
+  talker.backend->cannot_stop = true;
+  EXPECT_ERROR(talker.say(talker.tokens(kPrompt), {.max_tokens = 5}), "lost at the end");
+  EXPECT_TRUE(talker.session->cached().empty());
+  talker.backend->cannot_stop = false;
   ASSERT_OK(talker.say(talker.tokens(kPrompt), {.max_tokens = 5}));
 }
 

@@ -49,6 +49,7 @@ struct PlacedMatrix {
 struct TunedShape {
   GemvShape shape;
   std::uint32_t head_groups = 0;
+  bool operator==(const TunedShape&) const = default;
 };
 
 struct Context {
@@ -89,6 +90,9 @@ struct Context {
   std::uint32_t high_rows() const { return static_cast<std::uint32_t>((options.context + 255) / 256); }
   // Quantised weights are multiplied with 8-bit activations.
   bool eight_bits(const GpuMatrix& matrix) const { return matrix.format.quantised() && !options.exact; }
+
+  // The words of `step` for token 0 alone, id 0 at position 0 of slot 0.
+  std::vector<std::uint32_t> first_step() const { return std::vector<std::uint32_t>(layout.bytes() / 4, 0); }
 
   Status allocate();
   // Uploads what is not there yet.

@@ -565,20 +565,33 @@ std::string GemvSite::key() const {
                      static_cast<int>(format.scales), rows, units, quantises ? " quantises" : "");
 }
 
+// Workgroups of a site in that shape.
+static std::uint32_t groups_of(const GemvSite& site, const GemvShape& shape, std::uint32_t head_groups) {
+  const std::uint32_t tiles = ceil_div(site.rows, shape.rows);
+  return site.head_groups == 0 ? tiles : std::min({head_groups, tiles, kMostHeadGroups});
+}
+
+KernelSource DecodeProgram::source_of(const GemvSite& site, const GemvShape& shape,
+                                      std::uint32_t head_groups) {
+  KernelSource source{site.file, site.values};
+  source.values["R"] = shape.rows;
+  source.values["LANES"] = shape.lanes;
+  source.values["UNITS"] = shape.units;
+  if (site.head_groups != 0) source.values["GROUPS"] = groups_of(site, shape, head_groups);
+  return source;
+}
+
 Result<FixedDispatch> DecodeProgram::shaped(Context& context, const GemvSite& site, const GemvShape& shape,
                                             std::uint32_t head_groups) {
-  ShaderValues values = site.values;
-  values["R"] = shape.rows;
-  values["LANES"] = shape.lanes;
-  values["UNITS"] = shape.units;
-  std::uint32_t groups = ceil_div(site.rows, shape.rows);
-  if (site.head_groups != 0) {
-    groups = std::min({head_groups, groups, kMostHeadGroups});
-    values["GROUPS"] = groups;
-  }
-  DOPPLER_ASSIGN(auto kernel, context.kernels.get(site.file, values));
+  const KernelSource source = source_of(site, shape, head_groups);
+  DOPPLER_ASSIGN(auto kernel, context.kernels.get(source.file, source.values));
   DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), site.buffers));
-  return FixedDispatch{std::move(bound), {groups, 1, 1}};
+  return FixedDispatch{std::move(bound), {groups_of(site, shape, head_groups), 1, 1}};
+}
+
+bool DecodeProgram::is_tuned(const Context& context) const {
+  return std::ranges::all_of(sites_,
+                             [&](const GemvSite& site) { return context.tuned.contains(site.key()); });
 }
 
 Status DecodeProgram::reshape(Context& context, std::size_t index, const GemvShape& shape,

@@ -62,7 +62,10 @@ class DecodeProgram {
   std::size_t dispatches() const { return body_.size() + head_greedy_.size() + 1; }
   const std::vector<FixedDispatch>& body() const { return body_; }
   const std::vector<GemvSite>& sites() const { return sites_; }
+  // Whether Context::tuned has a shape for each of them.
+  bool is_tuned(const Context& context) const;
   const std::vector<FixedDispatch>& head() const { return head_greedy_; }
+  static KernelSource source_of(const GemvSite& site, const GemvShape& shape, std::uint32_t head_groups);
   // One of the sites in another shape; the program itself stays as it is.
   static Result<FixedDispatch> shaped(Context& context, const GemvSite& site, const GemvShape& shape,
                                       std::uint32_t head_groups);

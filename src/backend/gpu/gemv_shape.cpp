@@ -47,33 +47,46 @@ double octaves(double value, double best) {
 
 GemvShape choose_fused_shape(const Device& device, const WeightFormat& format, std::uint32_t rows,
                              std::uint32_t units, bool gated) {
+  const auto shapes = best_fused_shapes(device, format, rows, units, gated, false, 1);
+  return shapes.empty() ? GemvShape{} : shapes.front();
+}
+
+std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
+                                         std::uint32_t units, bool gated, bool quantises, std::size_t most) {
   const std::uint32_t most_threads = std::min<std::uint32_t>(device.limits().workgroup_invocations, 512);
   const std::uint32_t subgroup = device.features().subgroup_size;
-  GemvShape best;
-  double least = HUGE_VAL;
-  for (std::uint32_t per_row = 1; per_row <= 64; per_row *= 2) {
+  std::vector<std::pair<double, GemvShape>> shapes;
+  for (std::uint32_t per_row = quantises ? 32 : 1; per_row <= 64; per_row *= 2) {
     if (gated && rows % per_row != 0) continue;
     for (std::uint32_t share = 1; share <= units; ++share) {
-      const GemvShape shape{.rows = per_row, .lanes = (units + share - 1) / share, .units = share};
+      // Whole subgroups, if need be with lanes that have nothing to do.
+      const std::uint32_t needed = (units + share - 1) / share, grain = std::max(1u, subgroup / per_row);
+      const std::uint32_t padded = (needed + grain - 1) / grain * grain;
+      const bool pads = padded * share * 8 <= units * 9;
+      const GemvShape shape{.rows = per_row, .lanes = pads ? padded : needed, .units = share};
       // Eight threads quantise a block of 32 together.
       if (shape.threads() > most_threads || shape.threads() % 8 != 0) continue;
       const double loads = share * format.pieces() * (gated ? 2.0 : 1.0);
-      // Measured on an H200: workgroups of about 288 threads, 4 loads in flight per thread, a grid of 72 to
+      // Measured on an H200: workgroups of 256 to 512 threads, 2 to 8 loads in flight in each, grids of 72 to
       // 300.
-      double cost = octaves(shape.threads(), 288) + 0.5 * octaves(loads, 4) +
+      double cost = std::max(0.0, octaves(shape.threads(), 320) - 0.4) + 0.6 * octaves(loads, gated ? 8 : 3) +
                     0.5 * std::max(0.0, 72.0 * per_row / rows - 1) +
                     0.1 * octaves(rows / double(per_row), 200);
       if (shape.threads() % subgroup != 0) cost += 3;
-      if (shape.lanes * shape.units != units) cost += 1;
+      if (shape.lanes * shape.units != units) cost += 0.2;
       if (gated && per_row % 32 != 0) cost += 2;  // whole blocks are quantised in place
       if (per_row < 4) cost += 1;                 // less than 64 bytes side by side
       if (loads > 16) cost += 4;
-      if (cost < least) {
-        least = cost;
-        best = shape;
-      }
+      shapes.emplace_back(cost, shape);
     }
   }
+  // Few enough to sort by insertion, and equals stay in order.
+  for (std::size_t i = 1; i < shapes.size(); ++i) {
+    for (std::size_t j = i; j > 0 && shapes[j].first < shapes[j - 1].first; --j)
+      std::swap(shapes[j], shapes[j - 1]);
+  }
+  std::vector<GemvShape> best;
+  for (std::size_t i = 0; i < std::min(most, shapes.size()); ++i) best.push_back(shapes[i].second);
   return best;
 }
 

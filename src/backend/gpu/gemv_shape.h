@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "backend/gpu/device.h"
 #include "backend/gpu/weights.h"
@@ -13,6 +14,7 @@ struct GemvShape {
   std::uint32_t lanes = 0;  // threads of a row
   std::uint32_t units = 0;  // of 64 values, a thread
   std::uint32_t threads() const { return rows * lanes; }
+  bool operator==(const GemvShape&) const = default;
 };
 
 // A shape for `rows` x `units` that fits the device, `sets` rows at a time in a thread.
@@ -24,5 +26,9 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
 // nothing fits.
 GemvShape choose_fused_shape(const Device& device, const WeightFormat& format, std::uint32_t rows,
                              std::uint32_t units, bool gated);
+
+// The `most` shapes that look best, in order. `quantises`: a workgroup has whole blocks of 32 results.
+std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
+                                         std::uint32_t units, bool gated, bool quantises, std::size_t most);
 
 }  // namespace doppler::gpu

@@ -10,7 +10,9 @@
 #include "backend/gpu/context.h"
 #include "backend/gpu/decode_program.h"
 #include "backend/gpu/kernel_report.h"
+#include "backend/gpu/sampling.h"
 #include "backend/gpu/tap_copy.h"
+#include "backend/gpu/tune.h"
 #include "backend/gpu_report.h"
 #include "base/text.h"
 #include "plan/fuse.h"
@@ -87,6 +89,10 @@ class GpuBackend final : public Backend {
     DOPPLER_ASSIGN(const std::vector<Piece> pieces, batch_pieces(options().max_step_tokens));
     std::vector<VariantRow> batch = variant_rows(context_.device->features(), pieces);
     std::ranges::move(batch, std::back_inserter(rows));
+    if (context_.self_check) {
+      for (const std::string& refusal : context_.self_check->refusals())
+        rows.push_back({.what = "refused", .variant = "", .why = refusal});
+    }
     return rows;
   }
   Result<std::vector<KernelTime>> time_kernels() override {
@@ -137,24 +143,37 @@ class GpuBackend final : public Backend {
   }
 
   bool can_continue(const GenerateOptions& sampling) const override {
-    return decode_ && sampling.temperature == 0 && sampling.repeat_penalty == 1 &&
-           sampling.presence_penalty == 0 && sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
+    // What Sampling takes; whatever fits a device stays far below.
+    constexpr std::uint32_t kMostVocab = 1 << 22, kMostWindow = 1 << 24;
+    return decode_ && (is_greedy(sampling) ||
+                       (plan().vocab_size < kMostVocab && sampling.penalty_window <= kMostWindow));
   }
 
   Status continue_sequence(const Continuation& continuation) override {
     if (flying_) return fail(ErrorCode::kUsage, "A sequence is being continued already.");
-    if (!can_continue(*continuation.sampling))
+    const GenerateOptions& sampling = *continuation.sampling;
+    if (!can_continue(sampling))
       return fail(ErrorCode::kUnsupported, "The gpu backend does not sample with these options by itself.");
     StepInput input;
     input.add(continuation.id, 0, continuation.slot, true);
     if (continuation.slot < lengths_.size())
       input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
     DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
-    DOPPLER_TRY(decode_->prepare_greedy(context_, continuation.pad_id));
+    const bool greedy = is_greedy(sampling);
+    if (greedy) {
+      DOPPLER_TRY(decode_->prepare_greedy(context_, continuation.pad_id));
+    } else {
+      if (!sampling_) {
+        DOPPLER_ASSIGN(sampling_, Sampling::create(*context_.device, context_.kernels, plan().vocab_size,
+                                                   decode_->logits(), decode_->chosen()));
+      }
+      DOPPLER_TRY(sampling_->begin(sampling, continuation.pad_id, continuation.history, continuation.draw));
+    }
     wanted_.clear();
     DOPPLER_TRY(write_step(input));
     const std::uint64_t length = lengths_[continuation.slot];
-    flying_.emplace(Flying{.slot = continuation.slot,
+    flying_.emplace(Flying{.greedy = greedy,
+                           .slot = continuation.slot,
                            .begin = length,
                            .left = std::min(continuation.most, options().context - length)});
     return {};
@@ -226,6 +245,12 @@ class GpuBackend final : public Backend {
     return pieces;
   }
 
+  // The likeliest token of the logits as they are: found by the head itself.
+  static bool is_greedy(const GenerateOptions& sampling) {
+    return sampling.temperature == 0 && sampling.repeat_penalty == 1 && sampling.presence_penalty == 0 &&
+           sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
+  }
+
   // Tokens that are being computed, in one submission.
   struct Flight {
     std::uint64_t submission = 0;
@@ -233,6 +258,7 @@ class GpuBackend final : public Backend {
     Buffer back;
   };
   struct Flying {
+    bool greedy = true;  // else Sampling chooses
     std::uint32_t slot = 0;
     std::uint64_t begin = 0;  // length of the cache before
     std::uint64_t left = 0;   // tokens that are not submitted yet
@@ -252,7 +278,15 @@ class GpuBackend final : public Backend {
       spare_.pop_back();
     }
     Recorder recorder(*context_.device);
-    for (std::uint32_t i = 0; i < tokens; ++i) decode_->record_greedy(recorder);
+    for (std::uint32_t i = 0; i < tokens; ++i) {
+      if (flying_->greedy) {
+        decode_->record_greedy(recorder);
+        continue;
+      }
+      decode_->record_logits(recorder);
+      sampling_->record(recorder);
+      decode_->record_next(recorder);
+    }
     recorder.copy(decode_->ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
     DOPPLER_ASSIGN(flight.submission, recorder.submit());
     flying_->submitted += tokens;
@@ -307,9 +341,11 @@ class GpuBackend final : public Backend {
         std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1,
         context_.options.max_step_tokens);
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
+    if (context_.options.gpu.tune && !context_.device->adapter().software()) load_tuned(context_);
     auto decode = DecodeProgram::create(context_);
     if (decode) {
       decode_ = std::move(*decode);
+      DOPPLER_TRY(use_tuned());
     } else if (decode.error().code == ErrorCode::kUnsupported) {
       why_no_decode_ = decode.error().message;
     } else {
@@ -321,6 +357,18 @@ class GpuBackend final : public Backend {
     }
     DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
     if (context_.self_check) context_.self_check->remember();
+    return {};
+  }
+
+  // The fastest shapes of the decode kernels: measured at the first load on an adapter, remembered for later
+  // ones. A software adapter is not measured: nobody waits for it.
+  Status use_tuned() {
+    constexpr double kSeconds = 1.5;  // of the first load
+    DOPPLER_TRY(decode_->prepare_greedy(context_, -1));
+    if (!context_.options.gpu.tune || context_.device->adapter().software() || decode_->is_tuned(context_))
+      return {};
+    DOPPLER_TRY(tune(context_, *decode_, kSeconds));
+    store_tuned(context_);
     return {};
   }
 
@@ -420,6 +468,7 @@ class GpuBackend final : public Backend {
   std::optional<DecodeProgram> decode_;
   std::optional<ReadBandwidth> bandwidth_;
   std::string why_no_decode_;
+  std::optional<Sampling> sampling_;  // made when first needed
   std::optional<Flying> flying_;
   std::vector<Buffer> spare_;  // read-back buffers
   std::vector<TokenId> tokens_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 
 #include "backend/gpu/provider.h"
 #include "base/text.h"
@@ -161,14 +162,38 @@ Result<BoundKernel> BoundKernel::create(Device& device, std::shared_ptr<const Ke
   return bound;
 }
 
-Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, const ShaderValues& values) {
+static std::string key_of(std::string_view file, const ShaderValues& values) {
   std::string key(file);
   for (const auto& [name, value] : values) key += fmt::format(" {}={}", name, value);
+  return key;
+}
+
+Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, const ShaderValues& values) {
+  std::string key = key_of(file, values);
   const auto found = kernels_.find(key);
   if (found != kernels_.end()) return found->second;
-  DOPPLER_ASSIGN(auto kernel, maker_ ? maker_(file, values) : Kernel::create(device_, file, values));
+  DOPPLER_ASSIGN(auto kernel, Kernel::create(device_, file, values));
   kernels_.emplace(std::move(key), kernel);
   return kernel;
+}
+
+Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& pool) {
+  std::vector<const KernelSource*> missing;
+  std::set<std::string> keys;
+  for (const KernelSource& source : sources) {
+    std::string key = key_of(source.file, source.values);
+    if (!kernels_.contains(key) && keys.insert(std::move(key)).second) missing.push_back(&source);
+  }
+  std::vector<Result<std::shared_ptr<const Kernel>>> made(missing.size());
+  pool.parallel_for(missing.size(), 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i)
+      made[i] = Kernel::create(device_, missing[i]->file, missing[i]->values);
+  });
+  for (std::size_t i = 0; i < missing.size(); ++i) {
+    if (!made[i]) return std::unexpected(std::move(made[i]).error());
+    kernels_.emplace(key_of(missing[i]->file, missing[i]->values), std::move(*made[i]));
+  }
+  return {};
 }
 
 }  // namespace doppler::gpu

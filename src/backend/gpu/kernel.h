@@ -10,6 +10,7 @@
 
 #include "backend/gpu/device.h"
 #include "backend/gpu/shader.h"
+#include "base/thread_pool.h"
 
 namespace doppler::gpu {
 
@@ -64,11 +65,19 @@ class BoundKernel {
   BindGroupHandle group_;
 };
 
+// What a kernel is made from.
+struct KernelSource {
+  std::string_view file;
+  ShaderValues values;
+};
+
 // Kernels by file and values, so that layers of one shape share a pipeline.
 class KernelCache {
  public:
   explicit KernelCache(Device& device) : device_(device) {}
   Result<std::shared_ptr<const Kernel>> get(std::string_view file, const ShaderValues& values);
+  // Compiles those that are not there yet on all threads: a driver takes some tens of milliseconds for each.
+  Status prepare(std::span<const KernelSource> sources, ThreadPool& pool);
   std::size_t size() const { return kernels_.size(); }
   // From now on kernels come from here: a self-check that may put another in a wrong one's place.
   using Maker = std::function<Result<std::shared_ptr<const Kernel>>(std::string_view, const ShaderValues&)>;

@@ -71,15 +71,21 @@ void Recorder::copy(const Buffer& from, std::uint64_t from_offset, const Buffer&
   wgpuCommandEncoderCopyBufferToBuffer(encoder_.get(), from.raw(), from_offset, to.raw(), to_offset, bytes);
 }
 
-Result<std::uint64_t> Recorder::submit() {
+Status Recorder::finish() {
+  if (commands_) return {};
   end_pass();
   if (mistake_) return std::unexpected(*mistake_);
   if (spent_) return fail(ErrorCode::kInternal, "A recorder is submitted twice.");
   spent_ = true;
-  const CommandsHandle commands(wgpuCommandEncoderFinish(encoder_.get(), nullptr));
+  commands_ = CommandsHandle(wgpuCommandEncoderFinish(encoder_.get(), nullptr));
   // An invalid command buffer would end the process when submitted.
-  DOPPLER_TRY(device_.check());
-  const std::uint64_t submission = provider::submit(device_.queue(), commands.get());
+  return device_.check();
+}
+
+Result<std::uint64_t> Recorder::submit() {
+  DOPPLER_TRY(finish());
+  const std::uint64_t submission = provider::submit(device_.queue(), commands_.get());
+  commands_ = {};
   ++device_.counters.submits;
   device_.counters.dispatches += dispatches_;
   return submission;

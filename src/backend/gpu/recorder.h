@@ -33,6 +33,9 @@ class Recorder {
   void copy(const Buffer& from, std::uint64_t from_offset, const Buffer& to, std::uint64_t to_offset,
             std::uint64_t bytes);
 
+  // Checks and completes what was recorded, which takes longer than handing it over; submit() does it if
+  // nobody did.
+  Status finish();
   // Hands the work to the device; the number is for Device::wait and read. The recorder is spent.
   Result<std::uint64_t> submit();
 
@@ -44,6 +47,7 @@ class Recorder {
   void mistake(Error error);
   Device& device_;
   EncoderHandle encoder_;
+  CommandsHandle commands_;
   PassHandle pass_;
   const Kernel* last_ = nullptr;
   std::uint32_t dispatches_ = 0;

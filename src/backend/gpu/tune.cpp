@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <map>
 
 namespace doppler::gpu {
@@ -14,29 +15,50 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Shapes worth a try: whole shares of the units, workgroups of some subgroups, 2 to 16 loads a thread.
-std::vector<TunedShape> candidates_of(const Device& device, const GemvSite& site) {
+// The shape in use and those that look best besides. A head's workgroups: one or two for each of a large
+// GPU's processors, and four.
+std::vector<TunedShape> candidates_of(const Device& device, const GemvSite& site, std::size_t most) {
   std::vector<TunedShape> candidates = {{site.shape, site.head_groups}};
-  const std::uint32_t most = std::min<std::uint32_t>(device.limits().workgroup_invocations, 512);
-  const std::uint32_t subgroup = device.features().subgroup_size;
-  for (std::uint32_t units = 1; units <= site.units; ++units) {
-    if (site.units % units != 0) continue;
-    const std::uint32_t loads = units * site.format.pieces() * (site.gated ? 2 : 1);
-    if (loads > 16 && units > 1) continue;
-    for (std::uint32_t rows = site.quantises ? 32 : 4; rows <= 64; rows *= 2) {
-      const GemvShape shape{.rows = rows, .lanes = site.units / units, .units = units};
-      // Prologues reduce over whole subgroups.
-      const std::uint32_t grain = site.kind == "down" ? 8 : subgroup;
-      if (shape.threads() < 64 || shape.threads() > most || shape.threads() % grain != 0) continue;
-      if (site.gated && site.rows % rows != 0) continue;
-      if (site.head_groups == 0) {
-        candidates.push_back({shape, 0});
-        continue;
-      }
-      for (const std::uint32_t groups : {132u, 264u, 528u}) candidates.push_back({shape, groups});
+  const auto add = [&](const TunedShape& candidate) {
+    if (std::find(candidates.begin(), candidates.end(), candidate) == candidates.end())
+      candidates.push_back(candidate);
+  };
+  for (const GemvShape& shape :
+       best_fused_shapes(device, site.format, site.rows, site.units, site.gated, site.quantises, most)) {
+    if (site.head_groups == 0) {
+      add({shape, 0});
+    } else {
+      for (const std::uint32_t groups : {264u, 528u}) add({shape, groups});
     }
   }
   return candidates;
+}
+
+// Logits of a step at position 0, after which the cache holds what it may.
+Result<std::vector<float>> logits_of(Context& context, const DecodeProgram& program) {
+  const std::vector<std::uint32_t> words = context.first_step();
+  DOPPLER_TRY(context.device->write(context.step, 0, std::as_bytes(std::span(words))));
+  Recorder recorder(*context.device);
+  program.record_logits(recorder);
+  DOPPLER_TRY(recorder.submit());
+  DOPPLER_ASSIGN(const std::vector<std::byte> bytes, context.device->download(program.logits()));
+  std::vector<float> logits(context.plan.vocab_size);
+  std::memcpy(logits.data(), bytes.data(), logits.size() * sizeof(float));
+  return logits;
+}
+
+// Shapes only order sums differently: results that differ by more than rounding come from a kernel that is
+// wrong.
+bool agree(std::span<const float> a, std::span<const float> b) {
+  double largest = 0, worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(static_cast<double>(a[i])));
+    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+    if (!(difference <= 1e30)) return false;
+    worst = std::max(worst, difference);
+  }
+  // An activation that falls on the other side of a step of its 8 bits moves a logit by about a hundredth.
+  return worst <= 0.03 * std::max(largest, 1e-6);
 }
 
 }  // namespace
@@ -48,16 +70,22 @@ Result<double> time_dispatches(Device& device, std::span<const FixedDispatch> di
     for (std::uint32_t i = 0; i < count; ++i) {
       for (const FixedDispatch& dispatch : dispatches) recorder.dispatch(dispatch.kernel, dispatch.groups);
     }
+    DOPPLER_TRY(recorder.finish());
     const auto start = Clock::now();
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     DOPPLER_TRY(device.wait(submission));
     return seconds_since(start);
   };
-  // The difference of a long and a short run: what submitting and waiting cost is in both.
-  DOPPLER_TRY(run(1));
-  DOPPLER_ASSIGN(const double few, run(1));
-  DOPPLER_ASSIGN(const double many, run(1 + rounds));
-  return std::max(many - few, 0.0) / (static_cast<double>(rounds) * static_cast<double>(dispatches.size()));
+  // The difference of a long and a short run, because submitting and waiting is in both; each the best of
+  // three, because what disturbs only ever adds.
+  double few = HUGE_VAL, many = HUGE_VAL;
+  for (int i = 0; i < 3; ++i) {
+    DOPPLER_ASSIGN(const double shorter, run(1));
+    DOPPLER_ASSIGN(const double longer, run(1 + rounds));
+    few = std::min(few, shorter);
+    many = std::min(many, longer);
+  }
+  return std::max(many - few, 1e-9) / (static_cast<double>(rounds) * static_cast<double>(dispatches.size()));
 }
 
 namespace {
@@ -68,26 +96,49 @@ struct Trial {
   std::vector<FixedDispatch> dispatches;
 };
 
-// A GPU at rest clocks low, and takes some milliseconds of work to come back.
-Status wake(Device& device, std::span<const FixedDispatch> work, double seconds) {
+// A GPU at rest clocks low, and takes up to a second of work to come back: works until that gets no faster.
+Status wake(Device& device, std::span<const FixedDispatch> work, double most_seconds) {
+  constexpr double kPortion = 0.1;
   const auto start = Clock::now();
-  while (seconds_since(start) < seconds) DOPPLER_TRY(time_dispatches(device, work, 2));
+  double before = HUGE_VAL;
+  while (seconds_since(start) < most_seconds) {
+    const auto portion = Clock::now();
+    double least = HUGE_VAL;
+    while (seconds_since(portion) < kPortion) {
+      DOPPLER_ASSIGN(const double seconds, time_dispatches(device, work, 8));
+      least = std::min(least, seconds);
+    }
+    if (least > before * 0.97) break;
+    before = least;
+  }
   return {};
 }
 
 }  // namespace
 
-Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget) {
+Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget,
+                                  std::size_t most_candidates) {
   const auto start = Clock::now();
-  // Everything is compiled before anything is measured, so that the GPU stays awake from then on.
-  std::map<std::string, std::vector<Trial>> kinds;
-  std::map<std::string, std::vector<std::size_t>> same;
+  std::map<std::string, std::vector<std::size_t>> same;  // sites by key
   for (std::size_t i = 0; i < program.sites().size(); ++i) same[program.sites()[i].key()].push_back(i);
+  // Everything is compiled before anything is measured, so that the GPU stays awake from then on.
+  std::vector<KernelSource> sources;
   for (const auto& [key, indices] : same) {
-    const GemvSite& site = program.sites()[indices.front()];
-    for (const TunedShape& candidate : candidates_of(*context.device, site)) {
-      if (seconds_since(start) > budget * 0.6) break;
-      Trial trial{.row = {key, candidate.shape, candidate.head_groups, 0, site.bytes, false},
+    for (const std::size_t i : indices) {
+      for (const TunedShape& candidate : candidates_of(*context.device, program.sites()[i], most_candidates))
+        sources.push_back(
+            DecodeProgram::source_of(program.sites()[i], candidate.shape, candidate.head_groups));
+    }
+  }
+  DOPPLER_TRY(context.kernels.prepare(sources, context.pool));
+  DOPPLER_ASSIGN(const std::vector<float> expected, logits_of(context, program));
+  std::vector<TuneRow> rows;
+  bool awake = false;
+  for (const auto& [key, indices] : same) {
+    std::vector<Trial> trials;
+    const GemvSite site = program.sites()[indices.front()];
+    for (const TunedShape& candidate : candidates_of(*context.device, site, most_candidates)) {
+      Trial trial{.row = {key, candidate.shape, candidate.head_groups, HUGE_VAL, site.bytes, false},
                   .dispatches = {}};
       for (const std::size_t i : indices) {
         auto made =
@@ -95,34 +146,35 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
         if (!made) break;  // a shape that this device does not take
         trial.dispatches.push_back(std::move(*made));
       }
-      if (trial.dispatches.size() == indices.size()) kinds[key].push_back(std::move(trial));
+      if (trial.dispatches.size() == indices.size()) trials.push_back(std::move(trial));
     }
-  }
-  std::vector<TuneRow> rows;
-  if (kinds.empty()) return rows;
-  constexpr double kWake = 0.05;
-  DOPPLER_TRY(wake(*context.device, kinds.begin()->second.front().dispatches, kWake));
-  for (auto& [key, trials] : kinds) {
-    for (Trial& trial : trials) trial.row.seconds = HUGE_VAL;
-    for (int round = 0; round < 3; ++round) {
-      for (Trial& trial : trials) {
-        if (seconds_since(start) > budget) break;
-        const auto rounds =
-            static_cast<std::uint32_t>(std::max<std::size_t>(2, 40 / trial.dispatches.size()));
-        DOPPLER_ASSIGN(const double seconds, time_dispatches(*context.device, trial.dispatches, rounds));
-        trial.row.seconds = std::min(trial.row.seconds, seconds);
-      }
+    if (trials.empty()) continue;
+    if (!awake) DOPPLER_TRY(wake(*context.device, trials.front().dispatches, budget / 2));
+    awake = true;
+    for (Trial& trial : trials) {
+      if (seconds_since(start) > budget) break;
+      const auto rounds = static_cast<std::uint32_t>(std::max<std::size_t>(2, 60 / trial.dispatches.size()));
+      DOPPLER_ASSIGN(trial.row.seconds, time_dispatches(*context.device, trial.dispatches, rounds));
     }
     // A gain below two percent is noise: the first is the one in use.
     Trial* best = &trials.front();
     for (Trial& trial : trials) {
       if (trial.row.seconds < best->row.seconds * 0.98) best = &trial;
     }
-    best->row.chosen = true;
+    const auto take = [&](const GemvShape& shape, std::uint32_t groups) -> Status {
+      for (const std::size_t i : indices) DOPPLER_TRY(program.reshape(context, i, shape, groups));
+      return {};
+    };
+    DOPPLER_TRY(take(best->row.shape, best->row.head_groups));
+    DOPPLER_ASSIGN(const std::vector<float> logits, logits_of(context, program));
+    if (agree(expected, logits)) {
+      best->row.chosen = true;
+      context.tuned[key] = {best->row.shape, best->row.head_groups};
+    } else {
+      best->row.wrong = true;
+      DOPPLER_TRY(take(site.shape, site.head_groups));
+    }
     for (const Trial& trial : trials) rows.push_back(trial.row);
-    context.tuned[key] = {best->row.shape, best->row.head_groups};
-    for (const std::size_t i : same[key])
-      DOPPLER_TRY(program.reshape(context, i, best->row.shape, best->row.head_groups));
   }
   return rows;
 }

@@ -21,11 +21,18 @@ struct TuneRow {
   double seconds = 0;
   std::uint64_t bytes = 0;
   bool chosen = false;
+  bool wrong = false;  // the fastest, but its results differ: refused
 };
 
 // Measures every kind of site over all layers, so that weights come from memory and not from a cache, keeps
-// the best in the program and in Context::tuned, and returns what was measured. Stops after `budget` seconds
-// with what it has.
-Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget);
+// the best that gives the right results in the program and in Context::tuned, and returns what was measured.
+// Stops after about `budget` seconds with what it has. The cache of slot 0 is overwritten.
+Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget,
+                                  std::size_t most_candidates = 6);
+
+// Tuned shapes of earlier loads: a small JSON file for each adapter and driver in the user's cache folder. A
+// file that cannot be read or written is no error; it is measured again.
+void load_tuned(Context& context);
+void store_tuned(const Context& context);
 
 }  // namespace doppler::gpu

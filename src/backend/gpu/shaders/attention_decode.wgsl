@@ -342,7 +342,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       var v = v${j};
 #endif
       v${j} = values[row_of(slot, kv_head, min(base + ${CHUNK + j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
-      if (base + at == position) {
+      // Beyond the end the share is 0, but of a row that nobody has written yet even that may be NaN.
+      if (base + at >= position) {
         v = sv[quad];
       }
 #for h in 0..G

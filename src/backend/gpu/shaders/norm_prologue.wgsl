@@ -22,6 +22,7 @@ fn prologue(t : u32, is_first : bool) {
   let v${i} = t + ${i * THREADS}u;
   let has${i} = v${i} < ${WIDTH / 4}u;
   var r${i} = vec4f(0.0);
+  var w${i} = vec4f(0.0);  // loaded with the rest, before the reduction
 #if ADD
   var p${i} = vec4f(0.0);
 #endif
@@ -30,6 +31,7 @@ fn prologue(t : u32, is_first : bool) {
 #endif
   if (has${i}) {
     r${i} = residual[v${i}];
+    w${i} = norm_weights[v${i}];
 #if ADD
     p${i} = branch[v${i}];
 #endif
@@ -76,7 +78,7 @@ fn prologue(t : u32, is_first : bool) {
 #for i in 0..VECS
   var x${i} = vec4f(0.0);
   if (has${i}) {
-    x${i} = h${i} * g * norm_weights[v${i}];
+    x${i} = h${i} * g * w${i};
     if (is_first) {
 #if ADD
       carried[v${i}] = h${i};

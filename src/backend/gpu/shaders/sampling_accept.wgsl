@@ -1,0 +1,19 @@
+// Writes a chosen token and makes it part of the history. For one thread.
+fn accept(id : u32) {
+  chosen[0] = id;
+  let low = state[kDrawLow] + 1u;
+  state[kDrawLow] = low;
+  if (low == 0u) { state[kDrawHigh] += 1u; }
+  if (parameters.penalises == 0u || id >= parameters.vocab) { return; }
+  marks[id].x += 1u;
+  if (parameters.window == 0u) { return; }
+  let length = state[kLength];
+  let at = length % parameters.window;
+  if (length >= parameters.window) {
+    let oldest = window[at];
+    if (oldest < parameters.vocab) { marks[oldest].x -= 1u; }
+  }
+  window[at] = id;
+  // A length beyond the window only tells the place in it.
+  state[kLength] = select(length + 1u, parameters.window + (at + 1u) % parameters.window, length >= parameters.window);
+}

@@ -1,0 +1,42 @@
+// What stays the same for a continuation (struct Parameters of sampling.cpp). Doubles are given as bits.
+struct Parameters {
+  repeat : vec2u,      // penalties
+  presence : vec2u,
+  frequency : vec2u,
+  top_p : vec2u,       // in units of 2^-64
+  cut : vec2u,         // tokens further than this below the likeliest weigh nothing
+  keep : vec2u,        // those further than this are never drawn, but top-p counts them
+  rate : vec2u,        // log2(e) / temperature
+  seed : vec2u,
+  has_top_p : u32,
+  has_keep : u32,
+  top_k : u32,         // 0: all
+  adjusts : u32,       // some scores differ from their logits
+  penalises : u32,     // some because they were seen before
+  has_repeat : u32,
+  window : u32,        // of the penalties; 0: the whole sequence
+  history : u32,       // tokens to count at the beginning
+  biases : u32,
+  vocab : u32,
+  groups : u32,        // workgroups of the kernels that read the vocabulary
+  chunk : u32,         // tokens of each
+}
+// Words of the buffer `state`, which the kernels carry from token to token and to each other.
+const kDrawLow = 0u;
+const kDrawHigh = 1u;
+const kLength = 2u;       // of the history, for the place in the window
+const kCandidates = 3u;
+const kDraws = 4u;        // 1: there is something to draw
+const kLargestHigh = 5u;  // key of the likeliest token
+const kLargestLow = 6u;
+const kExponent = 7u;     // the ruler of the buckets
+const kShareHigh = 8u;    // the draw, in units of 2^-64
+const kShareLow = 9u;
+const kFactor = 10u;
+const kStateWords = 16u;
+// The buffer `histogram`: of each bucket the low and high word of its tokens' mass and their number; then the
+// mass of those within `keep`.
+#define BUCKETS 1024
+// One is left empty: its number stands for no bucket.
+#define LAST_BUCKET BUCKETS - 2
+#define HISTOGRAM_WORDS 3 * BUCKETS + 2

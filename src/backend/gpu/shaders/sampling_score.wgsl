@@ -1,0 +1,10 @@
+// Logits come as bits, four at a time, for the time is spent waiting for them; those behind the last token
+// mean nothing. The key of a token's score, as sampling_scan.wgsl has found it; 0 for those that are ruled out.
+fn plain_key(bits : u32) -> vec2u {
+  if (bits == 0xff800000u) { return vec2u(0u); }
+  return key_of(double_of_float(bits));
+}
+fn score_key(id : u32, bits : u32) -> vec2u {
+  if (parameters.adjusts != 0u && any(marks[id] != vec2u(0u))) { return keys[id]; }
+  return plain_key(bits);
+}
