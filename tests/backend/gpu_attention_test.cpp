@@ -77,8 +77,8 @@ TEST(KvAppend, StoresRowsAndGoesRoundTheRing) {
                                           {{1, 1, 7, 0, 0, false}, Mode::kUnchecked}};
   for (const auto& [shape, mode] : cases) {
     Cache keys(shape, 2, 10), values(shape, 2, 10);
-    // Slot 1 goes over the ring's end, slot 0 begins; the step mixes them.
-    const std::vector<Token> tokens = {{1, 28}, {0, 0}, {1, 29}, {1, 30}, {0, 1}, {1, 31}};
+    // Slot 1 goes over the ring's end, slot 0 lies where slot 1 has nothing; the step mixes them.
+    const std::vector<Token> tokens = {{1, 28}, {0, 4}, {1, 29}, {1, 30}, {0, 5}, {1, 31}};
     Random random;
     const std::size_t width = shape.kv_heads * shape.dim, stride = 2 * width + 5;
     const std::vector<float> kv = random.floats(tokens.size() * stride);
@@ -117,7 +117,7 @@ TEST(KvAppend, StoresRowsAndGoesRoundTheRing) {
 }
 
 void expect_attention(const Shape& shape, const std::vector<Token>& tokens, Mode mode, bool emit_scores,
-                      std::int64_t threads = 64, float deviation = 1) {
+                      std::int64_t threads = 64, float deviation = 1, float sharpness = 1) {
   const std::string what =
       fmt::format("heads {}/{} dim {} window {} cap {} half {} position {} threads {} mode {}", shape.heads,
                   shape.kv_heads, shape.dim, shape.window, shape.softcap, shape.half, tokens.back().position,
@@ -147,7 +147,7 @@ void expect_attention(const Shape& shape, const std::vector<Token>& tokens, Mode
     }
   }
   const std::size_t width = shape.heads * shape.dim, stride = width + 3, to_stride = width + 2;
-  const std::vector<float> q = random.floats(tokens.size() * stride);
+  const std::vector<float> q = random.floats(tokens.size() * stride, sharpness);
   const double scale = 1 / std::sqrt(static_cast<double>(shape.dim));
 
   std::vector<double> expected, allowed, expected_scores;
@@ -179,7 +179,7 @@ void expect_attention(const Shape& shape, const std::vector<Token>& tokens, Mode
         expected.push_back(sum);
         // Scores are right to some 1e-6 (they have about `dim` terms of size 1/sqrt(dim)), which exp passes
         // on to the shares. A position too many or too few is a share of 1/300 at the least.
-        allowed.push_back(size * 1e-5 + 1e-9);
+        allowed.push_back(size * 1e-5 * sharpness + 1e-9);
       }
       expected_scores.insert(expected_scores.end(), scores.begin(), scores.end());
     }
@@ -270,6 +270,16 @@ TEST(Attention, WorksWithOtherWorkgroups) {
   for (const std::int64_t threads : {16, 48, 128}) {
     expect_attention({2, 1, 64, 0, 0, true}, {{0, 149}}, Mode::kUnchecked, false, threads);
     expect_attention({2, 1, 24}, {{0, 150}}, Mode::kNoSubgroups, false, threads);
+  }
+}
+
+TEST(Attention, SubtractsTheLargestScoreOfAll) {
+  DOPPLER_NEEDS_ADAPTER();
+  // Scores of a hundred and more: exp of one that is not reduced by the largest is infinite, and of all but a
+  // few zero.
+  for (const Mode mode : {Mode::kUnchecked, Mode::kNoSubgroups}) {
+    expect_attention({8, 2, 16}, {{0, 63}, {0, 299}}, mode, false, 64, 1, 40);
+    expect_attention({8, 2, 16}, {{0, 149}}, mode, false, 48, 1, 40);
   }
 }
 

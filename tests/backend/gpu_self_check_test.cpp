@@ -38,6 +38,39 @@ Variant gemv_variant(DType type, std::int64_t rows, std::int64_t units, bool eig
   return variant;
 }
 
+// As the fused program has them: 1 norm, 2 attention before; gate and up or plain rows after.
+Variant fused_variant(DType type, int prologue, bool gated, bool eight_bits, bool quantises = false) {
+  Variant variant = gemv_variant(type, gated ? 96 : 90, 12, eight_bits, gated);
+  ShaderValues& v = variant.values;
+  for (const char* unused : {"X_VEC", "X_STRIDE", "X_OFFSET", "QUANTISE_OUT", "OUT_STRIDE"}) v.erase(unused);
+  v["PRO"] = prologue;
+  v["WIDTH"] = 740;
+  v["OUT_OFFSET"] = 3;
+  v["OUT_STRIDE"] = 0;
+  if (prologue == 1) {
+    v.merge(ShaderValues{{"EPS_BITS", bits_of(1e-6)},
+                         {"ADD", 1},
+                         {"POST", quantises ? 0 : 1},
+                         {"EMIT_NORMED", 0},
+                         {"EMIT_POST", 0}});
+  } else {
+    v["WIDTH"] = 768;
+    v.merge(
+        ShaderValues{{"DIM", 64}, {"MOST_SPLITS", 8}, {"POSITIONS", 5}, {"WINDOW", 100}, {"EMIT_ATTN", 0}});
+  }
+  v["EPI"] = gated ? 1 : 0;
+  if (!gated) return variant;
+  v["ACTIVATION"] = quantises ? 1 : 0;
+  v["QUANTISE_OUT"] = quantises ? 1 : 0;
+  if (quantises) {
+    v["R"] = 32;
+    v["OUT_UNITS"] = 2;
+    v.erase("OUT_OFFSET");
+    v.erase("OUT_STRIDE");
+  }
+  return variant;
+}
+
 Variant norm_variant(std::int64_t dim) {
   return {"norm.wgsl",
           {{"THREADS", 128},
@@ -115,6 +148,33 @@ TEST(SelfCheck, PassesWhatIsRight) {
     ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(*device(Mode::kUnchecked), variant));
     EXPECT_EQ(wrong, "") << variant.name();
   }
+}
+
+TEST(SelfCheck, PassesWhatIsFused) {
+  DOPPLER_NEEDS_ADAPTER();
+  Device& d = *device(Mode::kUnchecked);
+  if (d.features().subgroup_size < 8) GTEST_SKIP() << "the fused kernels need subgroups of eight";
+  for (const Variant& variant :
+       {fused_variant(DType::kQ4_0, 1, false, true), fused_variant(DType::kBF16, 1, false, false),
+        fused_variant(DType::kQ4_K, 1, true, true, true), fused_variant(DType::kF16, 1, true, false),
+        fused_variant(DType::kQ8_0, 2, false, true), fused_variant(DType::kF32, 2, false, false)}) {
+    ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(d, variant));
+    EXPECT_EQ(wrong, "") << variant.name();
+  }
+  const auto expect_wrong = [&](const Variant& variant, const char* file, const char* before,
+                                const char* after) {
+    const Broken broken(file, before, after);
+    ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(d, variant));
+    EXPECT_NE(wrong, "") << variant.name() << " with " << after;
+  };
+  expect_wrong(fused_variant(DType::kQ4_0, 1, false, true), "norm_prologue.wgsl", "carried[v${i}] = h${i}",
+               "carried[v${i}] = r${i}");
+  expect_wrong(fused_variant(DType::kQ4_0, 1, false, true), "prologue_x.wgsl", "word2, word3)",
+               "word2, word2)");
+  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combine_prologue.wgsl", "exp(mark.x - most)",
+               "1.0");
+  expect_wrong(fused_variant(DType::kQ4_K, 1, true, true, true), "gemv.wgsl", "activate(gate) * up",
+               "activate(up) * gate");
 }
 
 TEST(SelfCheck, NoticesWhatIsWrong) {

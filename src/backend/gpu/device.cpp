@@ -141,6 +141,8 @@ Result<std::shared_ptr<Device>> Device::open(const DeviceOptions& options) {
 }
 
 Device::~Device() {
+  // A process that ends while a driver's threads still work takes their memory away under them.
+  if (device_) provider::wait_all(device_.get());
   // Callbacks that come while the device goes must find nothing to do.
   const std::scoped_lock lock(mutex_);
   lost_ = true;

@@ -64,6 +64,10 @@ void wait(WGPUDevice device, std::uint64_t submission) {
   wgpuDevicePoll(device, true, &index);
 }
 
+void wait_all(WGPUDevice device) {
+  wgpuDevicePoll(device, true, nullptr);
+}
+
 void poll(WGPUDevice device) {
   wgpuDevicePoll(device, false, nullptr);
 }

@@ -30,6 +30,8 @@ WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleD
 std::uint64_t submit(WGPUQueue queue, WGPUCommandBuffer commands);
 // Blocks until that submission is done and the callbacks of mapped buffers have been called.
 void wait(WGPUDevice device, std::uint64_t submission);
+// Blocks until everything that was submitted is done.
+void wait_all(WGPUDevice device);
 // Calls what callbacks are due, without blocking.
 void poll(WGPUDevice device);
 

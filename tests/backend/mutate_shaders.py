@@ -1,0 +1,151 @@
+"""Breaks the GPU backend's shaders one line at a time and asks whether a test notices.
+
+    tests/backend/mutate_shaders.py BUILD/tests/backend_tests [shader.wgsl ...] [--every N] [--list]
+
+Each mutant is a copy of src/backend/gpu/shaders with one change. The tests that run this kernel get it through
+DOPPLER_TEST_SHADERS. A mutant that passes them all has survived: a test is missing, or the change makes no difference
+(EQUIVALENT below, each with its reason)."""
+
+import argparse
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+
+SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu" / "shaders"
+
+# The tests of each file; what others include is seen through the kernels that use it.
+TESTS = {
+    "activation.wgsl": "CombineKernel.*",
+    "attention.wgsl": "*AttentionLength*:Attention.*",
+    "combine.wgsl": "CombineKernel.*",
+    "dot.wgsl": "*GemvOf*:Gemv.*",
+    "embed.wgsl": "*StoredType*:UploadMatrix.*",
+    "gemv.wgsl": "*GemvOf*:Gemv.*",
+    "kv.wgsl": "KvAppend.*:*AttentionLength*:Attention.*",
+    "kv_append.wgsl": "KvAppend.*",
+    "norm.wgsl": "Norm.*",
+    "quantise.wgsl": "Quantise.*",
+    "quantise_block.wgsl": "Quantise.*",
+    "reduce.wgsl": "Reduce.*:Norm.*",
+    "rope.wgsl": "Rope.*",
+    "rope_angle.wgsl": "Rope.*",
+    "row_sum.wgsl": "Gemv.*",
+    "weights.wgsl": "*StoredType*:*GemvOf*:Gemv.*",
+}
+
+# What may change in a line of code, and into what. Template lines (#if ...) are code too.
+REPLACEMENTS = [
+    (r"\bworkgroupBarrier\(\);", ""),
+    (r" \+ ", " - "),
+    (r" - ", " + "),
+    (r" \* ", " + "),
+    (r" / ", " * "),
+    (r" % ", " / "),
+    (r" <= ", " < "),
+    (r" >= ", " > "),
+    (r" < ", " <= "),
+    (r" > ", " >= "),
+    (r" == ", " != "),
+    (r" && ", " || "),
+    (r" \|\| ", " && "),
+    (r" << ", " >> "),
+    (r" >> ", " << "),
+    (r" & ", " | "),
+    (r"\b(\d+)u\b", lambda m: f"{int(m.group(1)) + 1}u"),
+    (r"\b(\d+\.\d+)\b", lambda m: f"({m.group(1)} + 0.01)"),
+    (r"\.x\b", ".y"),
+    (r"\.y\b", ".x"),
+    (r"\.z\b", ".w"),
+    (r"\.w\b", ".z"),
+    (r"\bmax\(", "min("),
+    (r"\bmin\(", "max("),
+    (r"\breturn;", ""),
+    (r"select\(([^,]+), ([^,]+), ", r"select(\2, \1, "),
+    (r"0x0f0f0f0fu", "0x0f0f0f07u"),
+    (r"0xf0f0f0f0u", "0xf0f0f070u"),
+]
+
+# Changes that no test can see: (file, part of the mutated line, reason).
+EQUIVALENT = [
+    ("norm.wgsl", "vec4f(sum", "only the first of the four sums is used"),
+    ("attention.wgsl", "vec4f(share", "only the first of the four sums is used"),
+    ("quantise.wgsl", "#if WIDTH / 4 == 0", "the other branch serves every width"),
+    ("reduce.wgsl", "u != 0u) {", "every lane of a subgroup has its sum"),
+    ("reduce.wgsl", "u == 1u) {", "every lane of a subgroup has its sum"),
+    ("reduce.wgsl", "#if SUBGROUPS", "chooses between two ways to the same sums"),
+    ("reduce.wgsl", "#if (1 << k) <= SUBGROUP_SIZE", "llvmpipe wraps lanes around, which no maximum notices"),
+    ("reduce.wgsl", "#if (1 >> k) < SUBGROUP_SIZE", "llvmpipe wraps lanes around, which no maximum notices"),
+    ("attention.wgsl", "clamp(sum /", "tanh is 1 there already"),
+    ("attention.wgsl", "var sum${i} =", "the first tile multiplies it with 0"),
+    ("attention.wgsl", "var total =", "the first tile multiplies it with 0"),
+    ("row_sum.wgsl", "#define SHUFFLES", "chooses between two ways to the same sums"),
+]
+
+
+def mutants(name):
+    lines = (SHADERS / name).read_text().split("\n")
+    seen = set()
+    for number, line in enumerate(lines):
+        code = line.split("//")[0]
+        if not code.strip() or "@group" in code or "#include" in code or code.startswith("fn ") and "{" in code and "}" not in code:
+            continue
+        for pattern, replacement in REPLACEMENTS:
+            for match in re.finditer(pattern, code):
+                changed = code[: match.start()] + match.expand(replacement) * (not callable(replacement)) + code[match.end():] \
+                    if not callable(replacement) else code[: match.start()] + replacement(match) + code[match.end():]
+                if changed == code or (number, changed) in seen:
+                    continue
+                seen.add((number, changed))
+                yield number, code, changed, "\n".join(lines[:number] + [changed] + lines[number + 1:])
+
+
+def outcome(program, folder, tests, limit):
+    """passes, fails, or dies (which is noticed as well); the quickest tests first would not help: one run has all."""
+    try:
+        run = subprocess.run([program, f"--gtest_filter={tests}", "--gtest_brief=1", "--gtest_fail_fast"],
+                             env={**os.environ, "DOPPLER_TEST_SHADERS": str(folder)}, capture_output=True, text=True,
+                             timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return "hangs"
+    if run.returncode == 0:
+        return "passes"
+    if "does not compile" in run.stdout or "is wrong in line" in run.stdout:
+        return "does not compile"
+    return "fails" if run.returncode == 1 else f"dies ({run.returncode})"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("program")
+    parser.add_argument("shaders", nargs="*", default=[], help="only these files")
+    parser.add_argument("--every", type=int, default=1, help="every N-th mutant only")
+    parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
+    arguments = parser.parse_args()
+    survivors, counts, start = [], {}, time.time()
+    for name in arguments.shaders or sorted(TESTS):
+        for index, (number, before, after, text) in enumerate(mutants(name)):
+            if index % arguments.every:
+                continue
+            if arguments.list:
+                print(f"{name}:{number + 1}: {after.strip()}")
+                continue
+            with tempfile.TemporaryDirectory() as folder:
+                pathlib.Path(folder, name).write_text(text)
+                result = outcome(arguments.program, folder, TESTS[name], 120)
+            counts[result] = counts.get(result, 0) + 1
+            if result != "passes":
+                continue
+            reason = next((why for file, part, why in EQUIVALENT if file == name and part in after), None)
+            if reason is None:
+                survivors.append((name, number))
+                print(f"SURVIVES {name}:{number + 1}\n  - {before.strip()}\n  + {after.strip()}", flush=True)
+    print(f"{counts} in {time.time() - start:.0f} s; {len(survivors)} survive")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
