@@ -82,8 +82,10 @@ struct Context {
     layout.tokens = o.max_step_tokens;
     if (!o.gpu.self_check) return;
     self_check.emplace(*device, self_check_folder());
-    kernels.make_with(
-        [this](std::string_view file, const ShaderValues& values) { return self_check->make(file, values); });
+    kernels.check_with(
+        [this](std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values) {
+          return self_check->check(std::move(compiled), file, values);
+        });
   }
 
   // Rows of the rope table's first part.

@@ -173,6 +173,9 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
   const auto found = kernels_.find(key);
   if (found != kernels_.end()) return found->second;
   DOPPLER_ASSIGN(auto kernel, Kernel::create(device_, file, values));
+  if (check_) {
+    DOPPLER_ASSIGN(kernel, check_(std::move(kernel), file, values));
+  }
   kernels_.emplace(std::move(key), kernel);
   return kernel;
 }
@@ -190,6 +193,10 @@ Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& p
       made[i] = Kernel::create(device_, missing[i]->file, missing[i]->values);
   });
   for (std::size_t i = 0; i < missing.size(); ++i) {
+    if (!made[i]) return std::unexpected(std::move(made[i]).error());
+    if (check_) made[i] = check_(std::move(*made[i]), missing[i]->file, missing[i]->values);
+    // Whoever asks for a refused kernel is told then.
+    if (!made[i] && made[i].error().code == ErrorCode::kUnsupported) continue;
     if (!made[i]) return std::unexpected(std::move(made[i]).error());
     kernels_.emplace(key_of(missing[i]->file, missing[i]->values), std::move(*made[i]));
   }

@@ -79,13 +79,14 @@ class KernelCache {
   // Compiles those that are not there yet on all threads: a driver takes some tens of milliseconds for each.
   Status prepare(std::span<const KernelSource> sources, ThreadPool& pool);
   std::size_t size() const { return kernels_.size(); }
-  // From now on kernels come from here: a self-check that may put another in a wrong one's place.
-  using Maker = std::function<Result<std::shared_ptr<const Kernel>>(std::string_view, const ShaderValues&)>;
-  void make_with(Maker maker) { maker_ = std::move(maker); }
+  // Every kernel passes through here before it is used: a self-check may put another in a wrong one's place.
+  using Check = std::function<Result<std::shared_ptr<const Kernel>>(
+      std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values)>;
+  void check_with(Check check) { check_ = std::move(check); }
 
  private:
   Device& device_;
-  Maker maker_;
+  Check check_;
   std::map<std::string, std::shared_ptr<const Kernel>> kernels_;
 };
 

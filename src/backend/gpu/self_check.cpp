@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <system_error>
+#include <utility>
 
 #include "backend/gpu/embedded_shaders.h"
 #include "backend/gpu/provider.h"
@@ -94,7 +95,8 @@ void SelfCheck::remember() {
   if (file->write(std::string_view(text))) (void)file->commit();
 }
 
-Result<std::shared_ptr<const Kernel>> SelfCheck::make(std::string_view file, const ShaderValues& values) {
+Result<std::shared_ptr<const Kernel>> SelfCheck::check(std::shared_ptr<const Kernel> compiled,
+                                                       std::string_view file, const ShaderValues& values) {
   std::vector<Variant> candidates = {{std::string(file), values}};
   if (device_.features().subgroups && works_without_subgroups(file, values)) {
     // Subgroup operations are what drivers get wrong most; sums then go through workgroup memory.
@@ -102,14 +104,18 @@ Result<std::shared_ptr<const Kernel>> SelfCheck::make(std::string_view file, con
     candidates[1].values["SUBGROUPS"] = 0;
     candidates[1].values["SUBGROUP_SIZE"] = 1;
   }
-  return choose(candidates);
+  return choose(candidates, std::move(compiled));
 }
 
-Result<std::shared_ptr<const Kernel>> SelfCheck::choose(std::span<const Variant> candidates) {
+Result<std::shared_ptr<const Kernel>> SelfCheck::choose(std::span<const Variant> candidates,
+                                                        std::shared_ptr<const Kernel> compiled) {
   for (const Variant& variant : candidates) {
     std::string name = variant.name();
+    auto kernel = std::exchange(compiled, nullptr);  // of the first one only
     if (refused_.contains(name)) continue;
-    DOPPLER_ASSIGN(auto kernel, Kernel::create(device_, variant.file, variant.values));
+    if (kernel == nullptr) {
+      DOPPLER_ASSIGN(kernel, Kernel::create(device_, variant.file, variant.values));
+    }
     if (passed_.contains(name)) return kernel;
     DOPPLER_ASSIGN(const std::string difference, difference_from_cpu(device_, kernel, variant.values));
     ++runs_;

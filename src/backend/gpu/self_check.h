@@ -38,11 +38,13 @@ class SelfCheck {
   SelfCheck(Device& device, std::filesystem::path folder);
 
   // The kernel, or a slower one with the same bindings and workgroups if it computes something else; what was
-  // refused is in refusals(). Errors: kUnsupported, with the last refusal, if none is left; kInternal for one
-  // that does not compile.
-  Result<std::shared_ptr<const Kernel>> make(std::string_view file, const ShaderValues& values);
-  // The same for candidates at hand, the preferred one first.
-  Result<std::shared_ptr<const Kernel>> choose(std::span<const Variant> candidates);
+  // refused is in refusals(). `compiled` may be null. Errors: kUnsupported, with the last refusal, if none is
+  // left; kInternal for one that does not compile.
+  Result<std::shared_ptr<const Kernel>> check(std::shared_ptr<const Kernel> compiled, std::string_view file,
+                                              const ShaderValues& values);
+  // The same for candidates at hand, the preferred one, which `compiled` is, first.
+  Result<std::shared_ptr<const Kernel>> choose(std::span<const Variant> candidates,
+                                               std::shared_ptr<const Kernel> compiled = nullptr);
 
   // Sentences, one for each variant that was refused.
   const std::vector<std::string>& refusals() const { return refusals_; }
