@@ -172,7 +172,7 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
   std::string key = key_of(file, values);
   const auto found = kernels_.find(key);
   if (found != kernels_.end()) return found->second;
-  DOPPLER_ASSIGN(auto kernel, Kernel::create(device_, file, values));
+  DOPPLER_ASSIGN(auto kernel, maker_ ? maker_(file, values) : Kernel::create(device_, file, values));
   kernels_.emplace(std::move(key), kernel);
   return kernel;
 }
