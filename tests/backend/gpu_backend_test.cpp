@@ -92,14 +92,19 @@ TEST_P(GpuModel, AgreesAtEveryStageInAnyPiecesAndCompany) {
     EXPECT_EQ(std::max_element(row.begin(), row.end()) - row.begin(), fixture_->greedy[i]) << "step " << i;
   }
 
-  // Other pieces in a slot that held something else: the same bits for as long as no single token takes the
-  // fused program, which no tap looks into; with it the same numbers, and always the same.
+  // Other pieces in a slot that held something else: the same numbers, but for the order of sums, which is
+  // another in tiles of tokens and in the fused program for single ones; and the same bits each time.
   for (const std::size_t piece : {1, 3, 7}) {
     SCOPED_TRACE(piece);
     backend->clear(0);
-    KeepStages tap;
-    EXPECT_TRUE(run_in_pieces(*backend, sequence_, {piece}, &tap) == logits);
-    EXPECT_TRUE(tap.stages == got.stages);
+    KeepStages tap, again;
+    const std::vector<float> looked_at = run_in_pieces(*backend, sequence_, {piece}, &tap);
+    EXPECT_LT(relative_error(looked_at, logits), tolerance_of(GetParam()));
+    for (const auto& [name, values] : expected.stages)
+      EXPECT_LT(relative_error(tap.stages[name], values), tolerance_of(GetParam())) << name;
+    backend->clear(0);
+    EXPECT_TRUE(run_in_pieces(*backend, sequence_, {piece}, &again) == looked_at);
+    EXPECT_TRUE(again.stages == tap.stages);
     backend->clear(0);
     const std::vector<float> fused = run_in_pieces(*backend, sequence_, {piece});
     EXPECT_LT(relative_error(fused, logits), tolerance_of(GetParam()));
@@ -108,7 +113,7 @@ TEST_P(GpuModel, AgreesAtEveryStageInAnyPiecesAndCompany) {
   }
   const std::vector<float> in_company = run_beside_another(*backend, sequence_, vocab());
   ASSERT_GE(in_company.size(), fixture_->prompt.size() * vocab());
-  EXPECT_TRUE(std::equal(in_company.begin(), in_company.end(), logits.begin()));
+  EXPECT_LT(relative_error(in_company, std::span(logits).first(in_company.size())), tolerance_of(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, GpuModel, ::testing::ValuesIn(kDenseFixtures),
@@ -235,7 +240,8 @@ TEST_P(GpuQuantised, RoundsNoWorseThanLlamaCppAndNotAtAllWhenExact) {
         << "pieces of " << piece;
     backend->clear(0);
     KeepStages tap;
-    EXPECT_TRUE(run_in_pieces(*backend, prompt_, {piece}, &tap) == ours) << "pieces of " << piece;
+    EXPECT_LT(rms_from_truth(run_in_pieces(*backend, prompt_, {piece}, &tap)), 1.2 * theirs)
+        << "pieces of " << piece;
   }
   BackendOptions exact = usual();
   exact.exact = true;
