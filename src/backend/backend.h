@@ -94,6 +94,8 @@ struct Continuation {
   std::span<const TokenId> history;           // the whole sequence, with `id`; read at the beginning only
   std::uint64_t draw = 0;                     // the number of the first draw, as Sampler::sample counts them
   TokenId pad_id = -1;                        // a token that never wins; -1: there is none
+  Tap* tap = nullptr;  // called from next_tokens(), for each token it gives in order; tokens are the same
+                       // with and without
 };
 
 // The processor that a backend computes on, where it is not the host's own.

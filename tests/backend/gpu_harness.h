@@ -96,7 +96,7 @@ class Random {
 };
 
 // One dispatch of one kernel. Every array lies in the middle of a buffer of its own, between guard words that
-// are NaN for whoever reads them and must be there afterwards.
+// spoil whatever is computed from them and must be there afterwards.
 class Launch {
  public:
   Launch(Mode mode, std::string_view file, ShaderValues values)
@@ -142,7 +142,8 @@ class Launch {
   }
 
  private:
-  static constexpr std::uint32_t kGuard = 0xfffffffe, kUntouched = 0xffffffff;
+  // 1.25e30, which spoils every result that it gets into, and NaN.
+  static constexpr std::uint32_t kGuard = 0x717c6d90, kUntouched = 0xffffffff;
   static constexpr std::size_t kGuardBytes = 1024;  // a multiple of every binding alignment
 
   struct Array {

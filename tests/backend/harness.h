@@ -72,17 +72,18 @@ class KeepStages : public Tap {
   std::int32_t slot_;
 };
 
-// Feeds a sequence in steps of the given sizes (the last one repeats) and returns the logits of every token.
+// Feeds a sequence in steps of the given sizes (the last one repeats), from the position `first` on, and
+// returns the logits of every token.
 inline std::vector<float> run_in_pieces(Backend& backend, const std::vector<std::int32_t>& ids,
                                         const std::vector<std::size_t>& sizes, Tap* tap = nullptr,
-                                        std::int32_t slot = 0) {
+                                        std::int32_t slot = 0, std::size_t first = 0) {
   std::vector<float> logits;
   std::size_t done = 0;
   for (std::size_t piece = 0; done < ids.size(); ++piece) {
     const std::size_t size = std::min(sizes[std::min(piece, sizes.size() - 1)], ids.size() - done);
     std::vector<Token> tokens;
     for (std::size_t i = 0; i < size; ++i, ++done)
-      tokens.push_back({ids[done], static_cast<std::int32_t>(done), slot});
+      tokens.push_back({ids[done], static_cast<std::int32_t>(first + done), slot});
     const auto result = backend.step(step_of(tokens), tap);
     EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
     if (!result) return logits;

@@ -101,19 +101,16 @@ class DecodeBuilder {
     DOPPLER_TRY(make_buffers(ops));
     DOPPLER_TRY(embed(*ops.embed));
     for (const LayerOps& layer : ops.layers) DOPPLER_TRY(add_layer(layer));
-    program_.residual_ = residual_;
-    program_.branch_ = branch_;
-    program_.carried_ = carried_;
     DOPPLER_TRY(head(ops, GemvSite::Where::kLogitsHead, UINT32_MAX));
     return next_tokens();
   }
 
   Status build_greedy(TokenId pad) {
     DOPPLER_ASSIGN(const SingleOps ops, read_plan(context_.plan));
-    residual_ = program_.residual_;
-    branch_ = program_.branch_;
-    carried_ = program_.carried_;
-    post_ = ops.layers.empty() ? nullptr : ops.layers.back().post_ffn;
+    if (!ops.layers.empty()) {
+      post_ = ops.layers.back().post_ffn;
+      branch_ = slice("branch", program_.down_, ops.layers.size() - 1, row_bytes());
+    }
     DOPPLER_TRY(
         head(ops, GemvSite::Where::kGreedyHead, pad < 0 ? UINT32_MAX : static_cast<std::uint32_t>(pad)));
     program_.pad_ = pad;
@@ -151,12 +148,23 @@ class DecodeBuilder {
       heads_dim = std::max(heads_dim, a.heads * a.head_dim);
       heads = std::max(heads, a.heads);
     }
-    const std::uint64_t row = std::uint64_t{hidden()} * 4;
-    DOPPLER_ASSIGN(residual_, device().make_buffer("residual", row));
-    DOPPLER_ASSIGN(carried_, device().make_buffer("residual", row));
-    DOPPLER_ASSIGN(o_, device().make_buffer("o", row));
-    DOPPLER_ASSIGN(down_, device().make_buffer("down", row));
-    DOPPLER_ASSIGN(qkv_, device().make_buffer("qkv", std::uint64_t{qkv} * 4));
+    const std::size_t layers = ops.layers.size();
+    // The stream after each sum, odd and even ones apart: a kernel reads one and writes the next.
+    for (Slices& slices : program_.stream_) {
+      DOPPLER_ASSIGN(slices, make_slices("stream", row_bytes(), layers + 1));
+    }
+    DOPPLER_ASSIGN(o_, make_slices("o", row_bytes(), layers));
+    DOPPLER_ASSIGN(program_.down_, make_slices("down", row_bytes(), layers));
+    DOPPLER_ASSIGN(qkv_, make_slices("qkv", std::uint64_t{qkv} * 4, layers));
+    if (program_.looking_) {
+      // Four norms, twice q and k, attention and three of the feed-forward in each layer; the final norm and
+      // raw logits.
+      const std::uint64_t each = 4 * (row_bytes() + kAlign) + 2 * (std::uint64_t{qkv} * 4 + kAlign) +
+                                 (std::uint64_t{heads_dim} * 4 + kAlign) +
+                                 3 * (std::uint64_t{ffn} * 4 + kAlign);
+      const std::uint64_t ends = row_bytes() * 2 + std::uint64_t{context_.plan.vocab_size} * 4 + 3 * kAlign;
+      DOPPLER_ASSIGN(program_.looked_.buffer, device().make_buffer("looked", each * layers + ends));
+    }
     DOPPLER_ASSIGN(parts_, device().make_buffer("parts", std::uint64_t{heads_dim} * kMostSplits * 4));
     DOPPLER_ASSIGN(marks_, device().make_buffer("marks", std::uint64_t{heads} * kMostSplits * 8));
     const std::uint64_t padded = (std::uint64_t{ffn} + kUnitValues - 1) / kUnitValues * kUnitValues;
@@ -172,6 +180,47 @@ class DecodeBuilder {
     return {};
   }
 
+  using Slices = DecodeProgram::Slices;
+  // Slices of a buffer begin where bindings may, on any device.
+  static constexpr std::uint64_t kAlign = 256;
+
+  std::uint64_t row_bytes() const { return std::uint64_t{hidden()} * 4; }
+
+  Result<Slices> make_slices(std::string_view label, std::uint64_t bytes, std::size_t count) {
+    Slices slices;
+    slices.stride = (bytes + kAlign - 1) / kAlign * kAlign;
+    DOPPLER_ASSIGN(slices.buffer,
+                   device().make_buffer(label, slices.stride * std::max<std::size_t>(count, 1)));
+    return slices;
+  }
+
+  static Bound slice(std::string_view name, const Slices& slices, std::size_t index, std::uint64_t bytes) {
+    return {name, slices.buffer, slices.stride * index, bytes};
+  }
+
+  // The stream after `at` sums.
+  Bound stream(std::string_view name, std::size_t at) const {
+    return slice(name, program_.stream_[at % 2], at / 2, row_bytes());
+  }
+
+  // A stage that lies in memory anyway, or in a part of `bound` that begins at float `first`.
+  void keep(ValueId id, const Bound& bound, std::uint64_t first = 0) {
+    const Value& v = info(id);
+    keep(v.stage, v.layer, bound, first, v.width);
+  }
+  void keep(Stage stage, int layer, const Bound& bound, std::uint64_t first, std::uint32_t width) {
+    if (!program_.looking_) return;
+    program_.looks_[{stage, layer}] = {bound.buffer, 0, static_cast<std::uint32_t>(bound.offset / 4 + first),
+                                       width};
+  }
+
+  // Room for `floats` that an emitting kernel stores under the binding `name`.
+  Bound emit(std::string_view name, std::uint64_t floats) {
+    Bound bound{name, program_.looked_.buffer, program_.looked_used_, floats * 4};
+    program_.looked_used_ += (floats * 4 + kAlign - 1) / kAlign * kAlign;
+    return bound;
+  }
+
   Status embed(const Op& op) {
     DOPPLER_ASSIGN(const GpuMatrix* table, context_.matrix(op.weights));
     for (const Shard& shard : table->shards) {
@@ -180,12 +229,14 @@ class DecodeBuilder {
           {"WIDTH", hidden()},  {"ROW0", shard.first_row},
           {"ROWS", shard.rows}, {"FACTOR_BITS", float_bits(std::get<EmbedParams>(op.params).scale)}};
       add_format(values, *table);
-      std::vector<Bound> buffers = {{"step", context_.step}, {"out", residual_}};
+      std::vector<Bound> buffers = {{"step", context_.step}, stream("out", 0)};
       bind_shard(buffers, *table, shard);
       DOPPLER_ASSIGN(FixedDispatch made,
                      make("embed.wgsl", values, buffers, {ceil_div(hidden() / 4, 64), 1, 1}));
       program_.body_.push_back(std::move(made));
     }
+    keep(op.outputs[0], stream("", 0));
+    keep(Stage::kAttnInput, 0, stream("", 0), 0, hidden());
     return {};
   }
 
@@ -194,41 +245,71 @@ class DecodeBuilder {
     DOPPLER_TRY(normed_matmul(*l.attn_norm, *l.qkv, nullptr));
     DOPPLER_TRY(attention(l));
     DOPPLER_TRY(output(l));
-    branch_ = o_;
+    branch_ = slice("branch", o_, layer_, row_bytes());
     post_ = l.post_attn;
     DOPPLER_ASSIGN(const GpuMatrix* down_matrix, context_.matrix(l.down->weights));
     DOPPLER_TRY(normed_matmul(*l.ffn_norm, *l.gate_up, l.gated, context_.eight_bits(*down_matrix)));
     DOPPLER_TRY(down(*l.down));
-    branch_ = down_;
+    branch_ = slice("branch", program_.down_, layer_, row_bytes());
     post_ = l.post_ffn;
+    ++layer_;
     return {};
   }
 
   // Values and buffers of norm_prologue.wgsl, which adds the branch to the residual stream.
-  Status add_norm_prologue(const Op& norm, ShaderValues& values, std::vector<Bound>& buffers) {
+  // `emits`: of several dispatches with the same prologue the first stores what is looked at.
+  Status add_norm_prologue(const Op& norm, bool emits, ShaderValues& values, std::vector<Bound>& buffers) {
     const auto& p = std::get<NormParams>(norm.params);
-    const bool post = post_ != nullptr;
+    const bool add = static_cast<bool>(branch_.buffer), post = add && post_ != nullptr;
     values["WIDTH"] = hidden();
     values["EPS_BITS"] = float_bits(p.eps);
-    values["ADD"] = branch_ ? 1 : 0;
-    values["POST"] = branch_ && post ? 1 : 0;
-    values["EMIT_NORMED"] = 0;
-    values["EMIT_POST"] = 0;
-    buffers.push_back({"residual", residual_});
-    DOPPLER_ASSIGN(const Buffer weights,
-                   context_.norm_pair(norm.weights[0], branch_ && post ? post_->weights[0] : kNoWeight,
-                                      p.weight_offset));
+    values["ADD"] = add ? 1 : 0;
+    values["POST"] = post ? 1 : 0;
+    emits = emits && program_.looking_;
+    values["EMIT_NORMED"] = emits ? 1 : 0;
+    values["EMIT_POST"] = emits && post ? 1 : 0;
+    buffers.push_back(stream("residual", program_.stream_at_));
+    DOPPLER_ASSIGN(
+        const Buffer weights,
+        context_.norm_pair(norm.weights[0], post ? post_->weights[0] : kNoWeight, p.weight_offset));
     buffers.push_back({"norm_weights", weights});
-    if (branch_) {
-      buffers.push_back({"branch", branch_});
-      buffers.push_back({"carried", carried_});
+    if (add) {
+      buffers.push_back(branch_);
+      buffers.push_back(stream("carried", program_.stream_at_ + 1));
+      keep_sum(norm);
+    }
+    if (emits) {
+      buffers.push_back(emit("normed_out", hidden()));
+      keep(norm.outputs[0], buffers.back());
+      if (post) {
+        buffers.push_back(emit("post_out", hidden()));
+        keep(post_->outputs[0], buffers.back());
+      }
     }
     return {};
   }
 
+  // The sum that a norm reads is one stage or several.
+  void keep_sum(const Op& norm) {
+    const Bound sum = stream("", program_.stream_at_ + 1);
+    const Value& normed = info(norm.outputs[0]);
+    if (normed.stage == Stage::kFfnNormed) {
+      keep(Stage::kPostAttn, normed.layer, sum, 0, hidden());
+      return;
+    }
+    const bool last = normed.stage == Stage::kFinalNorm;
+    const int layer = last ? static_cast<int>(context_.plan.kv_layers.size()) : normed.layer;
+    keep(Stage::kLayerOut, layer - 1, sum, 0, hidden());
+    if (last) {
+      keep(Stage::kPreFinalNorm, -1, sum, 0, hidden());
+    } else {
+      keep(Stage::kAttnInput, layer, sum, 0, hidden());
+    }
+  }
+
   // After a prologue that summed, the sum is the stream.
   void carry() {
-    if (branch_) std::swap(residual_, carried_);
+    if (branch_.buffer) ++program_.stream_at_;
   }
 
   ShaderValues gemv_values(const GpuMatrix& matrix, std::uint32_t rows) {
@@ -258,14 +339,20 @@ class DecodeBuilder {
         std::vector<Bound> buffers;
         bind_shard(buffers, matrix, shard);
         bind_bias(part, shard, values, buffers);
-        DOPPLER_TRY(add_norm_prologue(norm, values, buffers));
+        const bool emits = part.first_row + shard.first_row == 0;
+        DOPPLER_TRY(add_norm_prologue(norm, emits, values, buffers));
         if (gated != nullptr) {
           site.quantises = act_is_quantised_ = down_eight_bits && site.shape.rows % 32 == 0;
-          add_gate(*gated, rows, values, buffers);
+          add_gate(op, *gated, rows, values, buffers);
         } else {
           values["EPI"] = 0;
           values["OUT_OFFSET"] = part.first_row + shard.first_row;
-          buffers.push_back({"out", qkv_});
+          buffers.push_back(slice("out", qkv_, layer_, qkv_.stride));
+          std::uint64_t first = 0;
+          for (const ValueId id : op.outputs) {
+            keep(id, buffers.back(), first);
+            first += info(id).width;
+          }
         }
         DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
       }
@@ -275,7 +362,8 @@ class DecodeBuilder {
   }
 
   // A workgroup that has whole blocks of 32 results quantises them itself.
-  void add_gate(const Op& gated, std::uint32_t rows, ShaderValues& values, std::vector<Bound>& buffers) {
+  void add_gate(const Op& gate_up, const Op& gated, std::uint32_t rows, ShaderValues& values,
+                std::vector<Bound>& buffers) {
     values["EPI"] = 1;
     values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(gated.params).activation);
     values["QUANTISE_OUT"] = act_is_quantised_ ? 1 : 0;
@@ -288,6 +376,15 @@ class DecodeBuilder {
       values["OUT_OFFSET"] = 0;
       buffers.push_back({"out", act_});
     }
+    if (!program_.looking_) return;
+    values["EMIT_PARTS"] = 1;
+    values["EMIT_ACT"] = 1;
+    buffers.push_back(emit("gate_out", rows));
+    keep(gate_up.outputs[0], buffers.back());
+    buffers.push_back(emit("up_out", rows));
+    keep(gate_up.outputs[1], buffers.back());
+    buffers.push_back(emit("act_out", rows));
+    keep(gated.outputs[0], buffers.back());
   }
 
   Status attention(const LayerOps& l) {
@@ -315,18 +412,31 @@ class DecodeBuilder {
     values["V_OFFSET"] = (a.heads + a.kv_heads) * a.head_dim;
     values["SLOTS"] = context_.layout.slots();
     values["POSITIONS"] = context_.layout.positions();
-    values["EMIT"] = 0;
+    values["EMIT"] = program_.looking_ ? 1 : 0;
     values["EMIT_SCORES"] = 0;
-    std::vector<Bound> buffers = {
-        {"step", context_.step}, {"qkv", qkv_},         {"angles", context_.angles[rope.table]},
-        {"keys", kv.keys},       {"values", kv.values}, {"parts", parts_},
-        {"marks", marks_}};
+    std::vector<Bound> buffers = {{"step", context_.step},
+                                  slice("qkv", qkv_, layer_, qkv_.stride),
+                                  {"angles", context_.angles[rope.table]},
+                                  {"keys", kv.keys},
+                                  {"values", kv.values},
+                                  {"parts", parts_},
+                                  {"marks", marks_}};
     if (l.q_norm != nullptr) {
       const auto& norm = std::get<NormParams>(l.q_norm->params);
       values["EPS_BITS"] = float_bits(norm.eps);
       DOPPLER_ASSIGN(const Buffer weights,
                      context_.norm_pair(l.q_norm->weights[0], l.k_norm->weights[0], norm.weight_offset));
       buffers.push_back({"qk_weights", weights});
+    }
+    if (program_.looking_) {  // q_rope, k_rope, q_norm, k_norm
+      const std::uint64_t q = a.heads * a.head_dim, k = a.kv_heads * a.head_dim;
+      buffers.push_back(emit("looked", (l.q_norm != nullptr ? 2 : 1) * (q + k)));
+      keep(l.q_rope->outputs[0], buffers.back());
+      keep(l.k_rope->outputs[0], buffers.back(), q);
+      if (l.q_norm != nullptr) {
+        keep(l.q_norm->outputs[0], buffers.back(), q + k);
+        keep(l.k_norm->outputs[0], buffers.back(), q + k + q);
+      }
     }
     DOPPLER_ASSIGN(FixedDispatch made,
                    make("attention_decode.wgsl", values, buffers, {splits_of(a), a.kv_heads, 1}));
@@ -385,9 +495,17 @@ class DecodeBuilder {
       values["WINDOW"] = a.window;
       values["MOST_SPLITS"] = splits_of(a);
       values["POSITIONS"] = context_.layout.positions();
-      values["EMIT_ATTN"] = 0;
-      std::vector<Bound> buffers = {
-          {"out", o_}, {"step", context_.step}, {"parts", parts_}, {"marks", marks_}};
+      const bool emits = program_.looking_ && shard.first_row == 0;
+      values["EMIT_ATTN"] = emits ? 1 : 0;
+      std::vector<Bound> buffers = {slice("out", o_, layer_, row_bytes()),
+                                    {"step", context_.step},
+                                    {"parts", parts_},
+                                    {"marks", marks_}};
+      keep(l.o->outputs[0], buffers.front());
+      if (emits) {
+        buffers.push_back(emit("attn_out", std::uint64_t{a.heads} * a.head_dim));
+        keep(l.attention->outputs[0], buffers.back());
+      }
       bind_shard(buffers, matrix, shard);
       bind_bias(placed[0], shard, values, buffers);
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
@@ -407,7 +525,8 @@ class DecodeBuilder {
       values["PRO"] = 0;
       values["EPI"] = 0;
       values["OUT_OFFSET"] = shard.first_row;
-      std::vector<Bound> buffers = {{"out", down_}};
+      std::vector<Bound> buffers = {slice("out", program_.down_, layer_, row_bytes())};
+      keep(op.outputs[0], buffers.front());
       bind_shard(buffers, matrix, shard);
       bind_bias(placed[0], shard, values, buffers);
       if (eight_bits) {
@@ -438,14 +557,19 @@ class DecodeBuilder {
   // One dispatch per shard of the head. Each has kMostHeadGroups places for candidates, most of which stay
   // empty.
   Status head(const SingleOps& ops, GemvSite::Where where, std::uint32_t pad) {
-    const bool stores = where == GemvSite::Where::kLogitsHead;
+    const bool is_logits = where == GemvSite::Where::kLogitsHead;
+    const bool stores = is_logits || program_.looking_;
     DOPPLER_ASSIGN(const std::vector<PlacedMatrix> placed, context_.place(*ops.head));
     const GpuMatrix& matrix = *placed[0].matrix;
     if (placed[0].bias) return fail(ErrorCode::kUnsupported, "the head has a bias");
     if (!program_.candidates_) DOPPLER_TRY(make_candidates(static_cast<std::uint32_t>(matrix.shards.size())));
     std::erase_if(program_.sites_, [&](const GemvSite& site) { return site.where == where; });
-    std::vector<FixedDispatch>& dispatches = stores ? program_.head_logits_ : program_.head_greedy_;
+    std::vector<FixedDispatch>& dispatches = is_logits ? program_.head_logits_ : program_.head_greedy_;
     dispatches.clear();
+    // Both heads store what is looked at in the same places.
+    if (is_logits) program_.looked_body_ = program_.looked_used_;
+    program_.looked_used_ = program_.looked_body_;
+    Bound raw_logits;
     for (std::size_t i = 0; i < matrix.shards.size(); ++i) {
       const Shard& shard = matrix.shards[i];
       GemvSite site = site_of("head", matrix, shard, shard.rows);
@@ -459,16 +583,22 @@ class DecodeBuilder {
                              {"ROWS", shard.rows},
                              {"ROW0", shard.first_row},
                              {"CANDIDATE0", static_cast<std::int64_t>(i * kMostHeadGroups)},
-                             {"EMIT_RAW", 0}};
+                             {"EMIT_RAW", program_.looking_ ? 1 : 0}};
       add_format(values, matrix);
       const double cap = std::get<SoftcapParams>(ops.softcap->params).cap;
       values["SOFTCAP"] = cap > 0 ? 1 : 0;
       if (cap > 0) values["SOFTCAP_BITS"] = float_bits(cap);
       std::vector<Bound> buffers;
       bind_shard(buffers, matrix, shard);
-      DOPPLER_TRY(add_norm_prologue(*ops.final_norm, values, buffers));
+      DOPPLER_TRY(add_norm_prologue(*ops.final_norm, i == 0, values, buffers));
       buffers.push_back({"candidates", program_.candidates_});
       if (stores) buffers.push_back({"logits", program_.logits_});
+      if (program_.looking_) {
+        if (i == 0) raw_logits = emit("raw_logits", context_.plan.vocab_size);
+        buffers.push_back(raw_logits);
+        keep(ops.head->outputs[0], raw_logits);
+        keep(ops.softcap->outputs[0], {"", program_.logits_});
+      }
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), dispatches));
     }
     return {};
@@ -547,15 +677,17 @@ class DecodeBuilder {
   static constexpr std::uint32_t kMostSplits = 32;
   Context& context_;
   DecodeProgram& program_;
-  Buffer residual_, carried_;  // the stream that is read next, and where the sum with the branch goes
-  Buffer branch_;              // none before the first layer's end
-  const Op* post_ = nullptr;   // the branch's norm
-  Buffer qkv_, parts_, marks_, o_, act_, act8_, acts_, down_;
+  Bound branch_;  // what the next prologue adds to the stream: nothing before the first layer's end
+  const Op* post_ = nullptr;  // the branch's norm
+  std::size_t layer_ = 0;
+  Slices qkv_, o_;
+  Buffer parts_, marks_, act_, act8_, acts_;
   bool act_is_quantised_ = false;
 };
 
-Result<DecodeProgram> DecodeProgram::create(Context& context) {
+Result<DecodeProgram> DecodeProgram::create(Context& context, bool looks) {
   DecodeProgram program;
+  program.looking_ = looks;
   DOPPLER_TRY(DecodeBuilder(context, program).build());
   return program;
 }
@@ -587,6 +719,11 @@ Result<FixedDispatch> DecodeProgram::shaped(Context& context, const GemvSite& si
   DOPPLER_ASSIGN(auto kernel, context.kernels.get(source.file, source.values));
   DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), site.buffers));
   return FixedDispatch{std::move(bound), {groups_of(site, shape, head_groups), 1, 1}};
+}
+
+const ValueView* DecodeProgram::look(Stage stage, int layer) const {
+  const auto found = looks_.find({stage, layer});
+  return found == looks_.end() ? nullptr : &found->second;
 }
 
 bool DecodeProgram::is_tuned(const Context& context) const {

@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "backend/gpu/context.h"
 #include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/recorder.h"
+#include "backend/gpu/values.h"
 
 namespace doppler::gpu {
 
@@ -46,7 +48,11 @@ class DecodeProgram {
 
   // Errors: kUnsupported, with the reason, for plans and devices that it is not made for; the batch program
   // then serves single tokens too.
-  static Result<DecodeProgram> create(Context& context);
+  // `looks`: every stage but attn_scores is stored, too, by the same kernels with the same arithmetic, for
+  // looking at.
+  static Result<DecodeProgram> create(Context& context, bool looks = false);
+  // Where a stage lies after a step of a program that looks; nothing for stages that it does not store.
+  const ValueView* look(Stage stage, int layer) const;
 
   // One token: id, position and slot are those of the step's token 0. Leaves `logits()`.
   void record_logits(Recorder& recorder) const;
@@ -80,8 +86,17 @@ class DecodeProgram {
   FixedDispatch next_greedy_, next_chosen_;
   Buffer logits_, chosen_, ring_, candidates_;
   TokenId pad_ = -2;  // that head_greedy_ is made for
+  std::map<std::pair<Stage, int>, ValueView> looks_;
   // What head_greedy_ is made from.
-  Buffer residual_, carried_, branch_;
+  struct Slices {
+    Buffer buffer;
+    std::uint64_t stride = 0;  // bytes
+  };
+  Slices stream_[2], down_, looked_;
+  std::size_t stream_at_ = 0;
+  std::uint64_t looked_used_ = 0,
+                looked_body_ = 0;  // bytes of looked_ that are taken, in all and by the body
+  bool looking_ = false;
   std::uint32_t candidate_count_ = 0;
 };
 

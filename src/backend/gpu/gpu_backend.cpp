@@ -129,7 +129,10 @@ class GpuBackend final : public Backend {
     DOPPLER_TRY(write_step(input));
     input_ = &input;
     tap_ = tap;
-    if (decode_ && input.size() == 1 && wanted_.size() == 1 && tap == nullptr) return single_step();
+    if (decode_ && input.size() == 1 && wanted_.size() == 1) {
+      DOPPLER_ASSIGN(const DecodeProgram* program, program_for(tap));
+      if (program != nullptr) return single_step(*program);
+    }
     DOPPLER_TRY(run(0, batch_->first_wanted_op(), 0));
     for (std::size_t done = 0; done < wanted_.size();) {
       const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
@@ -159,23 +162,34 @@ class GpuBackend final : public Backend {
     if (continuation.slot < lengths_.size())
       input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
     DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    DOPPLER_ASSIGN(const DecodeProgram* chosen, program_for(continuation.tap));
+    if (chosen == nullptr) {
+      return fail(ErrorCode::kUnsupported,
+                  "The gpu backend does not show attn_scores, or binds too few buffers, while it continues a "
+                  "sequence. Look at single steps instead.");
+    }
+    DecodeProgram& program = chosen == &*decode_ ? *decode_ : *looking_;
+    std::optional<Sampling>& sampler = chosen == &*decode_ ? sampling_ : looking_sampling_;
     const bool greedy = is_greedy(sampling);
     if (greedy) {
-      DOPPLER_TRY(decode_->prepare_greedy(context_, continuation.pad_id));
+      DOPPLER_TRY(program.prepare_greedy(context_, continuation.pad_id));
     } else {
-      if (!sampling_) {
-        DOPPLER_ASSIGN(sampling_, Sampling::create(*context_.device, context_.kernels, plan().vocab_size,
-                                                   decode_->logits(), decode_->chosen()));
+      if (!sampler) {
+        DOPPLER_ASSIGN(sampler, Sampling::create(*context_.device, context_.kernels, plan().vocab_size,
+                                                 program.logits(), program.chosen()));
       }
-      DOPPLER_TRY(sampling_->begin(sampling, continuation.pad_id, continuation.history, continuation.draw));
+      DOPPLER_TRY(sampler->begin(sampling, continuation.pad_id, continuation.history, continuation.draw));
     }
     wanted_.clear();
     DOPPLER_TRY(write_step(input));
     const std::uint64_t length = lengths_[continuation.slot];
-    flying_.emplace(Flying{.greedy = greedy,
+    flying_.emplace(Flying{.program = &program,
+                           .sampling = greedy ? nullptr : &*sampler,
+                           .tap = continuation.tap,
                            .slot = continuation.slot,
                            .begin = length,
-                           .left = std::min(continuation.most, options().context - length)});
+                           .left = std::min(continuation.most, options().context - length),
+                           .fed = continuation.id});
     return {};
   }
 
@@ -185,13 +199,14 @@ class GpuBackend final : public Backend {
     while (flying_->flights.size() < 2 && flying_->left > 0) DOPPLER_TRY(submit_tokens());
     tokens_.clear();
     if (flying_->flights.empty()) return std::span<const TokenId>();
-    const Flight flight = flying_->flights.front();
+    Flight flight = std::move(flying_->flights.front());
     flying_->flights.erase(flying_->flights.begin());
     tokens_.resize(flight.tokens);
     DOPPLER_TRY(context_.device->read(
         flight.back, flight.tokens * 4, flight.submission,
         [&](std::span<const std::byte> bytes) { std::memcpy(tokens_.data(), bytes.data(), bytes.size()); }));
     spare_.push_back(flight.back);
+    if (flight.looks) DOPPLER_TRY(deliver_looks(flight));
     flying_->given += flight.tokens;
     return std::span<const TokenId>(tokens_);
   }
@@ -256,13 +271,19 @@ class GpuBackend final : public Backend {
     std::uint64_t submission = 0;
     std::uint32_t tokens = 0;
     Buffer back;
+    // What a tap looks at, token by token.
+    std::vector<std::unique_ptr<StepInput>> inputs;
+    std::unique_ptr<TapCopy> looks;
   };
   struct Flying {
-    bool greedy = true;  // else Sampling chooses
+    const DecodeProgram* program = nullptr;
+    const Sampling* sampling = nullptr;  // null: the likeliest token, which the head finds itself
+    Tap* tap = nullptr;
     std::uint32_t slot = 0;
     std::uint64_t begin = 0;  // length of the cache before
     std::uint64_t left = 0;   // tokens that are not submitted yet
     std::uint64_t submitted = 0, given = 0;
+    TokenId fed = 0;  // to the first step of the next flight, as far as the host knows
     std::vector<Flight> flights;
   };
 
@@ -279,15 +300,16 @@ class GpuBackend final : public Backend {
     }
     Recorder recorder(*context_.device);
     for (std::uint32_t i = 0; i < tokens; ++i) {
-      if (flying_->greedy) {
-        decode_->record_greedy(recorder);
-        continue;
+      if (flying_->sampling == nullptr) {
+        flying_->program->record_greedy(recorder);
+      } else {
+        flying_->program->record_logits(recorder);
+        flying_->sampling->record(recorder);
+        flying_->program->record_next(recorder);
       }
-      decode_->record_logits(recorder);
-      sampling_->record(recorder);
-      decode_->record_next(recorder);
+      if (flying_->tap != nullptr) DOPPLER_TRY(look(flight, recorder));
     }
-    recorder.copy(decode_->ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
+    recorder.copy(flying_->program->ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
     DOPPLER_ASSIGN(flight.submission, recorder.submit());
     flying_->submitted += tokens;
     flying_->left -= tokens;
@@ -295,12 +317,81 @@ class GpuBackend final : public Backend {
     return {};
   }
 
-  Result<std::span<const float>> single_step() {
+  // The program for single tokens, or where a tap looks its twin that stores every stage. Null where the
+  // batch program must do: for scores, which only it stores, and on a device that cannot bind as many buffers
+  // as the twin needs.
+  Result<const DecodeProgram*> program_for(const Tap* tap) {
+    if (tap == nullptr) return &*decode_;
+    for (std::size_t layer = 0; layer < plan().kv_layers.size(); ++layer) {
+      if (tap->wants(Stage::kAttnScores, static_cast<int>(layer))) return nullptr;
+    }
+    if (!looking_ && why_no_looking_.empty()) {
+      auto made = DecodeProgram::create(context_, true);
+      if (made) {
+        looking_ = std::move(*made);
+      } else if (made.error().code == ErrorCode::kUnsupported) {
+        why_no_looking_ = made.error().message;
+      } else {
+        return std::unexpected(std::move(made).error());
+      }
+    }
+    return looking_ ? &*looking_ : nullptr;
+  }
+
+  // Records the copies of one token of a flight; which token it is, only the device knows yet.
+  Status look(Flight& flight, Recorder& recorder) {
+    if (!flight.looks && !spare_looks_.empty()) {
+      flight.looks = std::move(spare_looks_.back());
+      spare_looks_.pop_back();
+    }
+    if (!flight.looks) flight.looks = std::make_unique<TapCopy>(*context_.device);
+    auto input = std::make_unique<StepInput>();
+    input->add(0, flying_->begin + flying_->submitted + flight.inputs.size(), flying_->slot, true);
+    flight.inputs.push_back(std::move(input));
+    return copy_looks(*flying_->tap, *flight.inputs.back(), *flight.looks, recorder);
+  }
+
+  // The token that each step was fed is the one that the step before chose.
+  Status deliver_looks(Flight& flight) {
+    for (std::size_t i = 0; i < flight.inputs.size(); ++i) {
+      flight.inputs[i]->ids[0] = i == 0 ? flying_->fed : tokens_[i - 1];
+    }
+    flying_->fed = tokens_.back();
+    DOPPLER_TRY(flight.looks->deliver(flight.submission, *flying_->tap));
+    spare_looks_.push_back(std::move(flight.looks));
+    return {};
+  }
+
+  // Copies what the tap wants to see of a single token, stage by stage in the order of the plan.
+  Status copy_looks(const Tap& tap, const StepInput& input, TapCopy& to, Recorder& recorder) {
+    const auto send = [&](Stage stage, int layer, const Value& v) -> Status {
+      const ValueView* view = looking_->look(stage, layer);
+      if (view == nullptr || !tap.wants(stage, layer)) return {};
+      if (!to.has_room(v.width)) {
+        return fail(ErrorCode::kLimit,
+                    "What the tap looks at in one submission exceeds 64 MiB. Lower --submit-tokens.");
+      }
+      return to.copy(recorder, *view, {stage, layer, {}, 1, v.width, v.heads, &input});
+    };
+    for (const Op& op : plan().ops) {
+      for (const ValueId id : op.outputs) {
+        const Value& v = plan().values[id];
+        DOPPLER_TRY(send(v.stage, v.layer, v));
+        const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
+        if (feeds_layer) DOPPLER_TRY(send(Stage::kAttnInput, v.layer + 1, v));
+      }
+    }
+    return {};
+  }
+
+  Result<std::span<const float>> single_step(const DecodeProgram& program) {
     Recorder recorder(*context_.device);
-    decode_->record_logits(recorder);
+    program.record_logits(recorder);
     const std::uint64_t bytes = std::uint64_t{plan().vocab_size} * 4;
-    recorder.copy(decode_->logits(), 0, logits_back_, 0, bytes);
+    if (tap_ != nullptr) DOPPLER_TRY(copy_looks(*tap_, *input_, taps_, recorder));
+    recorder.copy(program.logits(), 0, logits_back_, 0, bytes);
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
     DOPPLER_TRY(context_.device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
       std::memcpy(logits_.data(), from.data(), from.size());
     }));
@@ -468,9 +559,12 @@ class GpuBackend final : public Backend {
   std::optional<DecodeProgram> decode_;
   std::optional<ReadBandwidth> bandwidth_;
   std::string why_no_decode_;
-  std::optional<Sampling> sampling_;  // made when first needed
+  std::optional<DecodeProgram> looking_;  // made when a tap first looks at a single token
+  std::string why_no_looking_;
+  std::optional<Sampling> sampling_, looking_sampling_;  // made when first needed
   std::optional<Flying> flying_;
   std::vector<Buffer> spare_;  // read-back buffers
+  std::vector<std::unique_ptr<TapCopy>> spare_looks_;
   std::vector<TokenId> tokens_;
   Buffer logits_back_;
   std::vector<float> logits_;

@@ -306,7 +306,7 @@ Activations normed_activations(const Values& v, Sequence& sequence, Case& c) {
 // combine_prologue.wgsl: the parts of a split attention, put together.
 Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t width = v["WIDTH"], dim = v["DIM"], heads = width / dim, most = v["MOST_SPLITS"];
-  const std::size_t position = 150, window = v["WINDOW"];
+  const std::size_t position = 1000, window = v["WINDOW"];
   const std::size_t length = window != 0 ? std::min(position + 1, window) : position + 1;
   const std::size_t each = std::max<std::size_t>(32, (length + most - 1) / most);
   const std::size_t count = (length + each - 1) / each;

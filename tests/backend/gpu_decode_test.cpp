@@ -1,0 +1,180 @@
+// The fused program for single tokens: the same stages as the reference backend's, the same tokens for any
+// number to a submission, and looking at it changes no bit.
+#include <cmath>
+
+#include "gpu_harness.h"
+#include "harness.h"
+
+namespace doppler {
+namespace {
+
+using namespace testing;
+
+constexpr std::uint64_t kContext = 96;
+
+BackendOptions usual() {
+  BackendOptions options{
+      .threads = 2, .context = kContext, .slots = 2, .max_step_tokens = 40, .disabled_passes = {}};
+  options.gpu.self_check = false;  // gpu_self_check_test.cpp has it
+  return options;
+}
+
+// Everything but scores, which the fused program does not store.
+class KeepAll : public KeepStages {
+ public:
+  using KeepStages::KeepStages;
+  bool wants(Stage stage, int) const override { return stage != Stage::kAttnScores; }
+};
+
+class GpuDecode : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    DOPPLER_NEEDS_ADAPTER();
+    gpu::testing::use_shaders_of_the_environment();
+    ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(GetParam())));
+    // Longer than a chunk of attention, so that sequences have several splits and windows have moved on.
+    for (std::int32_t i = 0; i < 37; ++i) prompt_.push_back((i * 31 + 7) % 200);
+  }
+
+  std::unique_ptr<Backend> make(const char* name, const BackendOptions& options = usual()) {
+    auto backend = make_backend(name, model_.spec, model_.weights, options);
+    EXPECT_TRUE(backend.has_value()) << (backend ? "" : backend.error().message);
+    return backend ? std::move(*backend) : nullptr;
+  }
+
+  // The prompt in one step and then single tokens; the logits of these.
+  std::vector<float> decode(Backend& backend, Tap* tap) {
+    run_in_pieces(backend, prompt_, {40});
+    std::vector<float> logits;
+    for (std::int32_t i = 0; i < 4; ++i) {
+      const auto row =
+          backend.step(step_of({{20 + 3 * i, static_cast<std::int32_t>(prompt_.size()) + i, 0}}), tap);
+      EXPECT_TRUE(row.has_value()) << (row ? "" : row.error().message);
+      if (!row) break;
+      logits.insert(logits.end(), row->begin(), row->end());
+    }
+    return logits;
+  }
+
+  // Tokens of a continuation, `tokens` to a submission.
+  std::vector<TokenId> continue_with(Backend& backend, const GenerateOptions& sampling, Tap* tap = nullptr) {
+    run_in_pieces(backend, prompt_, {40});
+    std::vector<TokenId> history(prompt_.begin(), prompt_.end());
+    history.push_back(11);
+    Continuation continuation{.slot = 0, .id = 11, .most = 25, .sampling = &sampling, .history = history};
+    continuation.tap = tap;
+    EXPECT_TRUE(backend.can_continue(sampling));
+    const Status begun = backend.continue_sequence(continuation);
+    EXPECT_TRUE(begun.has_value()) << (begun ? "" : begun.error().message);
+    std::vector<TokenId> tokens;
+    while (begun) {
+      const auto some = backend.next_tokens();
+      EXPECT_TRUE(some.has_value()) << (some ? "" : some.error().message);
+      if (!some || some->empty()) break;
+      tokens.insert(tokens.end(), some->begin(), some->end());
+    }
+    EXPECT_TRUE(backend.stop_sequence(prompt_.size() + 10).has_value());
+    EXPECT_EQ(backend.length(0), prompt_.size() + 10);
+    return tokens;
+  }
+
+  Model model_;
+  std::vector<std::int32_t> prompt_;
+};
+
+TEST_P(GpuDecode, HasTheStagesOfTheReference) {
+  const auto gpu = make("gpu"), reference = make("reference");
+  ASSERT_TRUE(gpu && reference);
+  KeepAll got, expected;
+  decode(*gpu, &got);
+  decode(*reference, &expected);
+  // Eight-bit activations move a value by a few hundredths of a stage's largest, floats in the last places.
+  const double allowed = gpu->rounding() == Rounding::kEightBits                       ? 0.1
+                         : std::string(GetParam()).find("gemma2") != std::string::npos ? 1e-3
+                                                                                       : 2e-4;
+  EXPECT_EQ(got.stages.size(), expected.stages.size());
+  for (const auto& [name, values] : expected.stages) {
+    ASSERT_TRUE(got.stages.contains(name)) << name;
+    EXPECT_LE(relative_error(got.stages[name], values), allowed) << name;
+  }
+}
+
+TEST_P(GpuDecode, LookingChangesNoBit) {
+  const auto plain = make("gpu"), looked = make("gpu");
+  ASSERT_TRUE(plain && looked);
+  KeepAll tap;
+  EXPECT_EQ(decode(*plain, nullptr), decode(*looked, &tap));
+}
+
+TEST_P(GpuDecode, GivesTheSameTokensForAnyNumberToASubmission) {
+  GenerateOptions greedy, drawn;
+  drawn.temperature = 0.9;
+  drawn.top_k = 20;
+  drawn.repeat_penalty = 1.2;
+  drawn.seed = 5;
+  for (const GenerateOptions& sampling : {greedy, drawn}) {
+    std::vector<TokenId> first;
+    for (const std::uint32_t each : {1u, 4u, 16u}) {
+      BackendOptions options = usual();
+      options.gpu.submit_tokens = each;
+      const auto backend = make("gpu", options);
+      ASSERT_TRUE(backend);
+      const std::vector<TokenId> tokens = continue_with(*backend, sampling);
+      EXPECT_EQ(tokens.size(), 25u);
+      if (first.empty()) first = tokens;
+      EXPECT_EQ(tokens, first) << each << " to a submission";
+    }
+  }
+}
+
+TEST_P(GpuDecode, ShowsEveryTokenOfAContinuation) {
+  const auto plain = make("gpu"), looked = make("gpu");
+  ASSERT_TRUE(plain && looked);
+  KeepAll tap;
+  const std::vector<TokenId> expected = continue_with(*plain, {});
+  EXPECT_EQ(continue_with(*looked, {}, &tap), expected);
+  const std::size_t hidden = model_.spec.hidden;
+  ASSERT_EQ(tap.stages["layers.0.attn_normed"].size(), 25 * hidden);
+  // What the twin stored while it continued is what it stores step by step.
+  const auto stepped = make("gpu");
+  ASSERT_TRUE(stepped);
+  run_in_pieces(*stepped, prompt_, {40});
+  KeepAll steps;
+  std::vector<TokenId> fed = {11};
+  fed.insert(fed.end(), expected.begin(), expected.end() - 1);
+  run_in_pieces(*stepped, fed, {1}, &steps, 0, prompt_.size());
+  EXPECT_EQ(tap.stages["layers.1.ffn_out"], steps.stages["layers.1.ffn_out"]);
+  EXPECT_EQ(tap.stages["logits"], steps.stages["logits"]);
+}
+
+TEST_P(GpuDecode, GoesOnAfterAStopAsIfNothingHadFollowed) {
+  const auto backend = make("gpu"), fresh = make("gpu");
+  ASSERT_TRUE(backend && fresh);
+  const std::vector<TokenId> tokens = continue_with(*backend, {});
+  ASSERT_GE(tokens.size(), 10u);
+  // The cache keeps the prompt, 11 and nine of the tokens.
+  std::vector<std::int32_t> kept(prompt_.begin(), prompt_.end());
+  kept.push_back(11);
+  kept.insert(kept.end(), tokens.begin(), tokens.begin() + 9);
+  run_in_pieces(*fresh, prompt_, {40});
+  run_in_pieces(*fresh, {kept.begin() + static_cast<std::ptrdiff_t>(prompt_.size()), kept.end()}, {1},
+                nullptr, 0, prompt_.size());
+  const StepInput next = step_of({{33, static_cast<std::int32_t>(kept.size()), 0}});
+  const auto got = backend->step(next, nullptr), expected = fresh->step(next, nullptr);
+  ASSERT_TRUE(got && expected);
+  EXPECT_EQ(std::vector<float>(got->begin(), got->end()),
+            std::vector<float>(expected->begin(), expected->end()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, GpuDecode,
+                         ::testing::Values("models/llama", "models/qwen2", "models/qwen3", "models/phi3",
+                                           "models/gemma2", "models/gemma3", "models/gemma3_k288",
+                                           "gguf/llama.Q4_0.gguf", "gguf/gemma3_k288.Q4_K_M.gguf"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace doppler
