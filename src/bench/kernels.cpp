@@ -1,7 +1,6 @@
 #include "bench/kernels.h"
 
 #include <algorithm>
-#include <functional>
 
 #include "bench/report.h"
 
@@ -43,7 +42,9 @@ Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::ui
   DOPPLER_ASSIGN(table.rows, backend.time_kernels());
   DOPPLER_ASSIGN(const auto bandwidth, backend.measure_read_bandwidth(yardstick_bytes));
   table.read_bandwidth = bandwidth.value_or(0);
-  std::ranges::stable_sort(table.rows, std::ranges::greater(), &KernelTime::seconds);
+  std::ranges::sort(table.rows, [](const KernelTime& a, const KernelTime& b) {
+    return a.seconds != b.seconds ? a.seconds > b.seconds : a.what < b.what;
+  });
   return table;
 }
 

@@ -28,8 +28,9 @@ Result<BenchResult> measured(const std::string& model) {
 TEST(Bench, JsonHoldsEveryFigure) {
   ASSERT_OK_AND_ASSIGN(const BenchResult result, measured("gemma3"));
   const Json json = to_json(result);
-  for (const char* key : {"model", "date", "cpu", "backend", "threads", "kv_type", "load_seconds",
-                          "time_to_first_token", "prefill", "decode", "read_bandwidth", "memory", "ops"})
+  for (const char* key :
+       {"backend_choice", "device", "model", "date", "cpu", "backend", "threads", "kv_type", "load_seconds",
+        "time_to_first_token", "prefill", "decode", "read_bandwidth", "memory", "ops"})
     EXPECT_TRUE(json.contains(key)) << key;
   ASSERT_EQ(json["decode"].size(), 3u);  // depths 0 and 20, and three sequences
   EXPECT_EQ(json["decode"][1]["depth"], 20);
@@ -75,6 +76,24 @@ TEST(Bench, TextNamesWhatIsMeasured) {
   for (const char* part : {"prefill 8, tok/s", "decode @0, tok/s", "decode @20, tok/s",
                            "decode of 3 sequences", "plain read loop, GB/s", "peak memory", "by op"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+}
+
+TEST(Bench, ADeviceIsNamedItsWorkCountedAndItsOwnMemoryTheYardstick) {
+  BenchResult result{.backend = "gpu", .device = DeviceInfo{"Shiny", "discrete", "Vulkan", "Acme 1.2"}};
+  DecodeResult line{.depth = 7, .share = 0.5, .submit_tokens = 8};
+  line.tokens = 16;
+  line.counters = DeviceCounters{.submits = 2, .dispatches = 320, .read_backs = 2, .read_back_bytes = 64};
+  result.decode.push_back(line);
+  const std::string text = to_text(result);
+  for (const char* part : {"discrete adapter Shiny (Vulkan, driver Acme 1.2)",
+                           "50.0% of the device's read bandwidth", "0.125 submits, 20.0 dispatches",
+                           "0.125 read-backs (4.0 B)", "8 tokens a submission", "device reads its memory"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
+  EXPECT_EQ(text.find("plain loop"), std::string::npos);
+  const Json json = to_json(result);
+  EXPECT_EQ(json["device"]["driver"], "Acme 1.2");
+  EXPECT_EQ(json["decode"][0]["counters"]["dispatches"], 320);
+  EXPECT_EQ(json["decode"][0]["submit_tokens"], 8);
 }
 
 TEST(Bench, NothingToMeasureIsAWrongUsage) {

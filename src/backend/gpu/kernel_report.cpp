@@ -12,8 +12,9 @@ namespace {
 
 // Values of templates that somebody has chosen; the others follow from the model's shape.
 constexpr auto kChoices = std::to_array<std::string_view>(
-    {"ACT", "R", "LANES", "UNITS", "THREADS", "TILE_M", "TILE_N", "TILE_K", "LP", "PG", "CHUNK",
-     "HEADS_AT_ONCE", "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
+    {"ACT",         "R",      "LANES",        "UNITS",  "THREADS", "TM", "TN", "RM",    "RN",
+     "UK",          "SPLITS", "UNROLLED",     "BQ",     "KC",      "LP", "PG", "CHUNK", "HEADS_AT_ONCE",
+     "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
 
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32", "f16", "bf16", "signed bytes", "signed nibbles", "nibbles"};
@@ -40,8 +41,9 @@ std::string why_weights(const KernelLabel& label) {
   const auto form = static_cast<std::size_t>(label.get("FORM"));
   std::string why =
       fmt::format("weights are {}", form < std::size(kForms) ? kForms[form] : "of another form");
-  if (label.has("ACT"))
-    why += label.get("ACT") == 1 ? ", activations are rounded to 8 bits" : ", activations stay floats";
+  if (label.has("ACT") || label.file.starts_with("gemm"))
+    why += label.get("ACT") == 1 || label.file == "gemm.wgsl" ? ", activations are rounded to 8 bits"
+                                                              : ", activations stay floats";
   return why;
 }
 
