@@ -28,14 +28,30 @@ Status write_step(Context& context, std::uint32_t position) {
   return context.device->write(context.step, 0, std::as_bytes(std::span(words)));
 }
 
+// Stages that a step with taps copies, in each layer.
+constexpr Stage kLooked[] = {Stage::kQRope, Stage::kPostAttn, Stage::kFfnAct};
+
 Result<double> time_steps(Context& context, const DecodeProgram& program, std::uint32_t per_submit,
-                          std::uint32_t depth, std::uint32_t tokens) {
+                          std::uint32_t depth, std::uint32_t tokens, const Buffer* looks = nullptr) {
   DOPPLER_TRY(write_step(context, depth));
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::uint64_t> submissions;
   for (std::uint32_t done = 0; done < tokens; done += per_submit) {
     Recorder recorder(*context.device);
-    for (std::uint32_t i = 0; i < per_submit; ++i) program.record_greedy(recorder);
+    std::uint64_t used = 0;
+    for (std::uint32_t i = 0; i < per_submit; ++i) {
+      program.record_greedy(recorder);
+      if (looks == nullptr) continue;
+      for (std::size_t layer = 0; layer < context.plan.kv_layers.size(); ++layer) {
+        for (const Stage stage : kLooked) {
+          const ValueView* view = program.look(stage, static_cast<int>(layer));
+          if (view == nullptr) continue;
+          recorder.copy(view->buffer, std::uint64_t{view->offset} * 4, *looks, used,
+                        std::uint64_t{view->width} * 4);
+          used += std::uint64_t{view->width} * 4;
+        }
+      }
+    }
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     submissions.push_back(submission);
     // Two in flight, as the backend has them.
@@ -133,6 +149,17 @@ Status run(int argc, char** argv) {
     DOPPLER_TRY(steps("after"));
     DOPPLER_TRY(write_step(context, depth));
     DOPPLER_TRY(print_kernels(context, program));
+  }
+  DOPPLER_ASSIGN(DecodeProgram looking, DecodeProgram::create(context, true));
+  DOPPLER_TRY(looking.prepare_greedy(context, -1));
+  DOPPLER_ASSIGN(const Buffer looks, device->make_read_back("looks", 64 << 20));
+  for (int round = 0; round < 3; ++round) {
+    DOPPLER_ASSIGN(const double plain, time_steps(context, program, 8, 512, tokens));
+    DOPPLER_ASSIGN(const double stored, time_steps(context, looking, 8, 512, tokens));
+    DOPPLER_ASSIGN(const double copied, time_steps(context, looking, 8, 512, tokens, &looks));
+    fmt::print(
+        "every stage stored: {:.3f} x a step's time; three stages of each layer copied, too: {:.3f} x\n",
+        stored / plain, copied / plain);
   }
   return {};
 }

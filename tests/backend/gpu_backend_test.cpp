@@ -17,6 +17,8 @@ BackendOptions usual() {
   BackendOptions options{
       .threads = 2, .context = kContext, .slots = 1, .max_step_tokens = 32, .disabled_passes = {}};
   options.gpu.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu.tune =
+      false;  // what is measured may differ from one backend to the next, and so the order of sums
   return options;
 }
 
@@ -157,7 +159,7 @@ TEST_P(GpuVariants, KeepKeysAsHalves) {
   // Both round the same numbers; where those differ in the last bit, a half may come out next to the other.
   EXPECT_LT(relative_error(run_in_pieces(*backend, sequence_, as_generated()),
                            run_in_pieces(*cpu, sequence_, as_generated())),
-            2e-3);
+            10 * tolerance_of(GetParam()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Dense, GpuVariants, ::testing::Values("phi3", "gemma2"),
