@@ -51,7 +51,7 @@ fn prologue(t : u32, is_first : bool) {
   sums = workgroup_sum_once(sums, t);
   let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);
 #for i in 0..VECS
-  let h${i} = r${i} + q${i} * f;
+  let h${i} = fma(q${i}, vec4f(f), r${i});  // written out: a driver may join it or not, and must not decide by what is emitted
 #endfor
   var square = sums.y + 2.0 * f * sums.z + f * f * sums.w;
   if (square < 0.0625 * (sums.y + f * f * sums.w)) {
