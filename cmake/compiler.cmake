@@ -20,9 +20,6 @@ if(DOPPLER_SANITIZE)
   target_compile_options(doppler_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
   target_link_options(doppler_options INTERFACE -fsanitize=address,undefined)
-  # src/base/keep_libraries.cpp, which nothing of ours calls
-  target_compile_definitions(doppler_options INTERFACE DOPPLER_SANITIZED=1)
-  target_link_options(doppler_options INTERFACE -Wl,-u,dlclose)
 endif()
 # What makes compiling the sanitized build cheaper, as an option of a target's own: measured with clang 19, code that no
 # fuzz target runs needs no coverage counters (a fifth of the time), and the front ends' and tests' code, which computes
