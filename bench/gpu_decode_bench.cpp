@@ -10,6 +10,7 @@
 
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/decode_program.h"
+#include "backend/gpu/tap_copy.h"
 #include "backend/gpu/tune.h"
 #include "model/family.h"
 #include "plan/fuse.h"
@@ -29,28 +30,27 @@ Status write_step(Context& context, std::uint32_t position) {
 }
 
 // Stages that a step with taps copies, in each layer.
-constexpr Stage kLooked[] = {Stage::kQRope, Stage::kPostAttn, Stage::kFfnAct};
+constexpr Stage kLooked[] = {Stage::kQRope, Stage::kPostAttn, Stage::kFfnOut};
 
 Result<double> time_steps(Context& context, const DecodeProgram& program, std::uint32_t per_submit,
-                          std::uint32_t depth, std::uint32_t tokens, const Buffer* looks = nullptr) {
+                          std::uint32_t depth, std::uint32_t tokens, TapCopy* looks = nullptr) {
   DOPPLER_TRY(write_step(context, depth));
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::uint64_t> submissions;
   for (std::uint32_t done = 0; done < tokens; done += per_submit) {
     Recorder recorder(*context.device);
-    std::uint64_t used = 0;
     for (std::uint32_t i = 0; i < per_submit; ++i) {
       program.record_greedy(recorder);
       if (looks == nullptr) continue;
+      std::vector<TapCopy::Row> rows;
       for (std::size_t layer = 0; layer < context.plan.kv_layers.size(); ++layer) {
         for (const Stage stage : kLooked) {
           const ValueView* view = program.look(stage, static_cast<int>(layer));
-          if (view == nullptr) continue;
-          recorder.copy(view->buffer, std::uint64_t{view->offset} * 4, *looks, used,
-                        std::uint64_t{view->width} * 4);
-          used += std::uint64_t{view->width} * 4;
+          if (view != nullptr)
+            rows.push_back({*view, {stage, static_cast<int>(layer), {}, 1, view->width, 1, nullptr}});
         }
       }
+      DOPPLER_TRY(looks->copy_rows(recorder, rows));
     }
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     submissions.push_back(submission);
@@ -152,11 +152,11 @@ Status run(int argc, char** argv) {
   }
   DOPPLER_ASSIGN(DecodeProgram looking, DecodeProgram::create(context, true));
   DOPPLER_TRY(looking.prepare_greedy(context, -1));
-  DOPPLER_ASSIGN(const Buffer looks, device->make_read_back("looks", 64 << 20));
   for (int round = 0; round < 3; ++round) {
     DOPPLER_ASSIGN(const double plain, time_steps(context, program, 8, 512, tokens));
     DOPPLER_ASSIGN(const double stored, time_steps(context, looking, 8, 512, tokens));
-    DOPPLER_ASSIGN(const double copied, time_steps(context, looking, 8, 512, tokens, &looks));
+    TapCopy looks(*device);
+    DOPPLER_ASSIGN(const double copied, time_steps(context, looking, 8, 512, 64, &looks));
     fmt::print(
         "every stage stored: {:.3f} x a step's time; three stages of each layer copied, too: {:.3f} x\n",
         stored / plain, copied / plain);

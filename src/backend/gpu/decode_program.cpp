@@ -156,15 +156,6 @@ class DecodeBuilder {
     DOPPLER_ASSIGN(o_, make_slices("o", row_bytes(), layers));
     DOPPLER_ASSIGN(program_.down_, make_slices("down", row_bytes(), layers));
     DOPPLER_ASSIGN(qkv_, make_slices("qkv", std::uint64_t{qkv} * 4, layers));
-    if (program_.looking_) {
-      // Four norms, twice q and k, attention and three of the feed-forward in each layer; the final norm and
-      // raw logits.
-      const std::uint64_t each = 4 * (row_bytes() + kAlign) + 2 * (std::uint64_t{qkv} * 4 + kAlign) +
-                                 (std::uint64_t{heads_dim} * 4 + kAlign) +
-                                 3 * (std::uint64_t{ffn} * 4 + kAlign);
-      const std::uint64_t ends = row_bytes() * 2 + std::uint64_t{context_.plan.vocab_size} * 4 + 3 * kAlign;
-      DOPPLER_ASSIGN(program_.looked_.buffer, device().make_buffer("looked", each * layers + ends));
-    }
     DOPPLER_ASSIGN(parts_, device().make_buffer("parts", std::uint64_t{heads_dim} * kMostSplits * 4));
     DOPPLER_ASSIGN(marks_, device().make_buffer("marks", std::uint64_t{heads} * kMostSplits * 8));
     const std::uint64_t padded = (std::uint64_t{ffn} + kUnitValues - 1) / kUnitValues * kUnitValues;
@@ -214,11 +205,16 @@ class DecodeBuilder {
                                        width};
   }
 
-  // Room for `floats` that an emitting kernel stores under the binding `name`.
-  Bound emit(std::string_view name, std::uint64_t floats) {
-    Bound bound{name, program_.looked_.buffer, program_.looked_used_, floats * 4};
-    program_.looked_used_ += (floats * 4 + kAlign - 1) / kAlign * kAlign;
-    return bound;
+  // Adds room for `floats` that an emitting kernel stores under the binding `name`: a stage's layers lie side
+  // by side, so that one copy takes them all.
+  Status emit(std::string_view name, std::string_view stage, std::size_t layer, std::uint64_t floats,
+              std::vector<Bound>& buffers) {
+    Slices& slices = program_.looked_[fmt::format("{} {}", stage, floats)];
+    if (!slices.buffer) {
+      DOPPLER_ASSIGN(slices, make_slices("looked", floats * 4, context_.plan.kv_layers.size() + 1));
+    }
+    buffers.push_back(slice(name, slices, layer, floats * 4));
+    return {};
   }
 
   Status embed(const Op& op) {
@@ -279,10 +275,13 @@ class DecodeBuilder {
       keep_sum(norm);
     }
     if (emits) {
-      buffers.push_back(emit("normed_out", hidden()));
+      const int own = info(norm.outputs[0]).layer;
+      const std::size_t layer = own < 0 ? context_.plan.kv_layers.size() : static_cast<std::size_t>(own);
+      const std::string_view stage = stage_name(info(norm.outputs[0]).stage);
+      DOPPLER_TRY(emit("normed_out", stage, layer, hidden(), buffers));
       keep(norm.outputs[0], buffers.back());
       if (post) {
-        buffers.push_back(emit("post_out", hidden()));
+        DOPPLER_TRY(emit("post_out", fmt::format("before {}", stage), layer, hidden(), buffers));
         keep(post_->outputs[0], buffers.back());
       }
     }
@@ -343,7 +342,7 @@ class DecodeBuilder {
         DOPPLER_TRY(add_norm_prologue(norm, emits, values, buffers));
         if (gated != nullptr) {
           site.quantises = act_is_quantised_ = down_eight_bits && site.shape.rows % 32 == 0;
-          add_gate(op, *gated, rows, values, buffers);
+          DOPPLER_TRY(add_gate(op, *gated, rows, values, buffers));
         } else {
           values["EPI"] = 0;
           values["OUT_OFFSET"] = part.first_row + shard.first_row;
@@ -362,8 +361,8 @@ class DecodeBuilder {
   }
 
   // A workgroup that has whole blocks of 32 results quantises them itself.
-  void add_gate(const Op& gate_up, const Op& gated, std::uint32_t rows, ShaderValues& values,
-                std::vector<Bound>& buffers) {
+  Status add_gate(const Op& gate_up, const Op& gated, std::uint32_t rows, ShaderValues& values,
+                  std::vector<Bound>& buffers) {
     values["EPI"] = 1;
     values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(gated.params).activation);
     values["QUANTISE_OUT"] = act_is_quantised_ ? 1 : 0;
@@ -376,15 +375,16 @@ class DecodeBuilder {
       values["OUT_OFFSET"] = 0;
       buffers.push_back({"out", act_});
     }
-    if (!program_.looking_) return;
+    if (!program_.looking_) return {};
     values["EMIT_PARTS"] = 1;
     values["EMIT_ACT"] = 1;
-    buffers.push_back(emit("gate_out", rows));
+    DOPPLER_TRY(emit("gate_out", "gate", layer_, rows, buffers));
     keep(gate_up.outputs[0], buffers.back());
-    buffers.push_back(emit("up_out", rows));
+    DOPPLER_TRY(emit("up_out", "up", layer_, rows, buffers));
     keep(gate_up.outputs[1], buffers.back());
-    buffers.push_back(emit("act_out", rows));
+    DOPPLER_TRY(emit("act_out", "act", layer_, rows, buffers));
     keep(gated.outputs[0], buffers.back());
+    return {};
   }
 
   Status attention(const LayerOps& l) {
@@ -430,7 +430,7 @@ class DecodeBuilder {
     }
     if (program_.looking_) {  // q_rope, k_rope, q_norm, k_norm
       const std::uint64_t q = a.heads * a.head_dim, k = a.kv_heads * a.head_dim;
-      buffers.push_back(emit("looked", (l.q_norm != nullptr ? 2 : 1) * (q + k)));
+      DOPPLER_TRY(emit("looked", "q and k", layer_, (l.q_norm != nullptr ? 2 : 1) * (q + k), buffers));
       keep(l.q_rope->outputs[0], buffers.back());
       keep(l.k_rope->outputs[0], buffers.back(), q);
       if (l.q_norm != nullptr) {
@@ -503,7 +503,7 @@ class DecodeBuilder {
                                     {"marks", marks_}};
       keep(l.o->outputs[0], buffers.front());
       if (emits) {
-        buffers.push_back(emit("attn_out", std::uint64_t{a.heads} * a.head_dim));
+        DOPPLER_TRY(emit("attn_out", "attention", layer_, std::uint64_t{a.heads} * a.head_dim, buffers));
         keep(l.attention->outputs[0], buffers.back());
       }
       bind_shard(buffers, matrix, shard);
@@ -566,10 +566,6 @@ class DecodeBuilder {
     std::erase_if(program_.sites_, [&](const GemvSite& site) { return site.where == where; });
     std::vector<FixedDispatch>& dispatches = is_logits ? program_.head_logits_ : program_.head_greedy_;
     dispatches.clear();
-    // Both heads store what is looked at in the same places.
-    if (is_logits) program_.looked_body_ = program_.looked_used_;
-    program_.looked_used_ = program_.looked_body_;
-    Bound raw_logits;
     for (std::size_t i = 0; i < matrix.shards.size(); ++i) {
       const Shard& shard = matrix.shards[i];
       GemvSite site = site_of("head", matrix, shard, shard.rows);
@@ -594,9 +590,8 @@ class DecodeBuilder {
       buffers.push_back({"candidates", program_.candidates_});
       if (stores) buffers.push_back({"logits", program_.logits_});
       if (program_.looking_) {
-        if (i == 0) raw_logits = emit("raw_logits", context_.plan.vocab_size);
-        buffers.push_back(raw_logits);
-        keep(ops.head->outputs[0], raw_logits);
+        DOPPLER_TRY(emit("raw_logits", "logits", 0, context_.plan.vocab_size, buffers));
+        keep(ops.head->outputs[0], buffers.back());
         keep(ops.softcap->outputs[0], {"", program_.logits_});
       }
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), dispatches));

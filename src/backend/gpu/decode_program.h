@@ -92,10 +92,10 @@ class DecodeProgram {
     Buffer buffer;
     std::uint64_t stride = 0;  // bytes
   };
-  Slices stream_[2], down_, looked_;
+  Slices stream_[2], down_;
+  std::map<std::string, Slices>
+      looked_;  // what only a program that looks stores: a buffer for each stage, a slice a layer
   std::size_t stream_at_ = 0;
-  std::uint64_t looked_used_ = 0,
-                looked_body_ = 0;  // bytes of looked_ that are taken, in all and by the body
   bool looking_ = false;
   std::uint32_t candidate_count_ = 0;
 };

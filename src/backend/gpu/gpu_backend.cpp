@@ -364,24 +364,27 @@ class GpuBackend final : public Backend {
 
   // Copies what the tap wants to see of a single token, stage by stage in the order of the plan.
   Status copy_looks(const Tap& tap, const StepInput& input, TapCopy& to, Recorder& recorder) {
-    const auto send = [&](Stage stage, int layer, const Value& v) -> Status {
+    std::vector<TapCopy::Row> rows;
+    std::uint64_t floats = 0;
+    const auto add = [&](Stage stage, int layer, const Value& v) {
       const ValueView* view = looking_->look(stage, layer);
-      if (view == nullptr || !tap.wants(stage, layer)) return {};
-      if (!to.has_room(v.width)) {
-        return fail(ErrorCode::kLimit,
-                    "What the tap looks at in one submission exceeds 64 MiB. Lower --submit-tokens.");
-      }
-      return to.copy(recorder, *view, {stage, layer, {}, 1, v.width, v.heads, &input});
+      if (view == nullptr || !tap.wants(stage, layer)) return;
+      rows.push_back({*view, {stage, layer, {}, 1, v.width, v.heads, &input}});
+      floats += v.width + 64;  // and what may lie between slices
     };
     for (const Op& op : plan().ops) {
       for (const ValueId id : op.outputs) {
         const Value& v = plan().values[id];
-        DOPPLER_TRY(send(v.stage, v.layer, v));
+        add(v.stage, v.layer, v);
         const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-        if (feeds_layer) DOPPLER_TRY(send(Stage::kAttnInput, v.layer + 1, v));
+        if (feeds_layer) add(Stage::kAttnInput, v.layer + 1, v);
       }
     }
-    return {};
+    if (!to.has_room(floats)) {
+      return fail(ErrorCode::kLimit,
+                  "What the tap looks at in one submission exceeds 64 MiB. Lower --submit-tokens.");
+    }
+    return to.copy_rows(recorder, rows);
   }
 
   Result<std::span<const float>> single_step(const DecodeProgram& program) {
