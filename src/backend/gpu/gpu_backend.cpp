@@ -457,11 +457,13 @@ class GpuBackend final : public Backend {
   // The fastest shapes of the decode kernels: measured at the first load on an adapter, remembered for later
   // ones. A software adapter is not measured: nobody waits for it.
   Status use_tuned() {
-    constexpr double kSeconds = 1.5;  // of the first load
+    constexpr double kSeconds = 1.2;  // of measuring, at the first load
+    constexpr std::size_t kCandidates =
+        5;  // for each kind of kernel; each takes the driver some tens of milliseconds
     DOPPLER_TRY(decode_->prepare_greedy(context_, -1));
     if (!context_.options.gpu.tune || context_.device->adapter().software() || decode_->is_tuned(context_))
       return {};
-    DOPPLER_TRY(tune(context_, *decode_, kSeconds));
+    DOPPLER_TRY(tune(context_, *decode_, kSeconds, kCandidates));
     store_tuned(context_);
     return {};
   }

@@ -26,7 +26,8 @@ struct TuneRow {
 
 // Measures every kind of site over all layers, so that weights come from memory and not from a cache, keeps
 // the best that gives the right results in the program and in Context::tuned, and returns what was measured.
-// Stops after about `budget` seconds with what it has. The cache of slot 0 is overwritten.
+// Measures for about `budget` seconds, compiling not counted, and leaves what it did not come to as it is.
+// The cache of slot 0 is overwritten.
 Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget,
                                   std::size_t most_candidates = 6);
 
