@@ -76,6 +76,7 @@ REPLACEMENTS = [
 EQUIVALENT = [
     ("norm.wgsl", "vec4f(sum", "only the first of the four sums is used"),
     ("attention.wgsl", "vec4f(share", "only the first of the four sums is used"),
+    ("quantise.wgsl", "let inverse = select((0.0 + 0.01)", "codes of a block of zeros are zero at any scale"),
     ("quantise.wgsl", "#if WIDTH / 4 == 0", "the other branch serves every width"),
     ("reduce.wgsl", "u != 0u) {", "every lane of a subgroup has its sum"),
     ("reduce.wgsl", "u == 1u) {", "every lane of a subgroup has its sum"),
