@@ -18,7 +18,8 @@ std::uint32_t groups_of(const GemvSite& site, const GemvShape& shape, std::uint3
 Looks looks_of(const Plan& plan, const Tap& tap) {
   Looks looks;
   const auto add = [&](Stage stage, int layer) {
-    if (stage != Stage::kNone && tap.wants(stage, layer)) looks.emplace_back(stage, layer);
+    if (stage != Stage::kNone && tap.wants(stage, layer))
+      looks.push_back({stage, layer, tap.columns(stage, layer)});
   };
   for (const Op& op : plan.ops) {
     for (const ValueId id : op.outputs) {

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backend/gpu/context.h"
@@ -35,9 +34,16 @@ struct GemvSite {
   std::string key() const;
 };
 
-// Stages that somebody wants to see of every token, in the order of the plan.
-using Looks = std::vector<std::pair<Stage, int>>;
-// Of those that a program for single tokens can show: all but attn_scores.
+// A stage that somebody wants to see of every token.
+struct Look {
+  Stage stage = Stage::kNone;
+  int layer = -1;
+  Columns columns;
+  bool operator==(const Look&) const = default;
+};
+using Looks = std::vector<Look>;
+// What a tap wants, in the order of the plan, of all that a program for single tokens can show: every stage
+// but attn_scores.
 Looks looks_of(const Plan& plan, const Tap& tap);
 
 class DecodeProgram {
