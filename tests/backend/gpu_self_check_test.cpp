@@ -272,7 +272,7 @@ TEST(SelfCheck, ChecksAWholeModelOnce) {
   DOPPLER_NEEDS_ADAPTER();
   const TempDir folder;
   ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
-  EXPECT_EQ(self_check_folder(), folder / "doppler");
+  EXPECT_EQ(gpu::CacheFile::user_folder(), folder / "doppler");
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   const BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8, .disabled_passes = {}};
   // Kernels are made, and checked, for the first step that needs them.

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/gpu/cache_file.h"
 #include "backend/gpu/device.h"
 #include "backend/gpu/kernel.h"
 
@@ -28,14 +29,10 @@ struct Variant {
 Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
                                         const ShaderValues& values);
 
-// The folder of the file with what passed: $XDG_CACHE_HOME/doppler, or ~/.cache/doppler; empty without
-// either.
-std::filesystem::path self_check_folder();
-
 class SelfCheck {
  public:
   // An empty folder: nothing is remembered.
-  SelfCheck(Device& device, std::filesystem::path folder);
+  SelfCheck(Device& device, const std::filesystem::path& folder);
 
   // The kernel, or a slower one with the same bindings and workgroups if it computes something else; what was
   // refused is in refusals(). `compiled` may be null. Errors: kUnsupported, with the last refusal, if none is
@@ -56,7 +53,7 @@ class SelfCheck {
  private:
   void load();
   Device& device_;
-  std::filesystem::path path_;  // empty: none
+  CacheFile file_;
   std::set<std::string, std::less<>> passed_;
   std::set<std::string, std::less<>> refused_;
   std::vector<std::string> refusals_;
