@@ -70,6 +70,8 @@ class DecodeProgram {
   const Buffer& logits() const { return logits_; }
   const Buffer& chosen() const { return chosen_; }
   const Buffer& ring() const { return ring_; }
+  // What its kernels are, all together: programs of one name compute alike.
+  std::string name() const;
   std::size_t dispatches() const { return body_.size() + head_greedy_.size() + 1; }
   const std::vector<FixedDispatch>& body() const { return body_; }
   const std::vector<FixedDispatch>& head() const { return head_greedy_; }

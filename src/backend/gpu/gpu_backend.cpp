@@ -1,6 +1,7 @@
 #include "backend/gpu/gpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -250,22 +251,94 @@ class GpuBackend final : public Backend {
         std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1,
         context_.options.max_step_tokens);
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
-    auto runner = options().fault == nullptr
-                      ? TokenRunner::create(context_)
-                      : fail(ErrorCode::kUnsupported, "A fault is put in, which has to reach every stage.");
-    if (runner) {
-      runner_.emplace(std::move(*runner));
-    } else if (runner.error().code == ErrorCode::kUnsupported) {
-      why_no_runner_ = runner.error().message;
-    } else {
-      return std::unexpected(std::move(runner).error());
-    }
     for (const auto& [ids, matrix] : context_.matrices) {
       weight_bytes_ += matrix.bytes;
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
     }
     DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    DOPPLER_TRY(prepare_runner());
     if (context_.self_check) context_.self_check->remember();
+    return {};
+  }
+
+  // The program for single tokens, if it computes what the batch program does.
+  Status prepare_runner() {
+    auto runner = options().fault == nullptr
+                      ? TokenRunner::create(context_)
+                      : fail(ErrorCode::kUnsupported, "A fault is put in, which has to reach every stage.");
+    if (!runner && runner.error().code == ErrorCode::kUnsupported) {
+      why_no_runner_ = runner.error().message;
+      return {};
+    }
+    if (!runner) return std::unexpected(std::move(runner).error());
+    if (!context_.self_check || context_.self_check->has_passed(runner->program().name())) {
+      runner_.emplace(std::move(*runner));
+      return {};
+    }
+    const Device::Counters before = context_.device->counters;
+    const std::string name = runner->program().name();
+    DOPPLER_ASSIGN(const std::vector<float> expected, check_token(std::nullopt));
+    runner_.emplace(std::move(*runner));
+    DOPPLER_ASSIGN(const std::vector<float> got, check_token(std::nullopt));
+    why_no_runner_ = difference(expected, got);
+    if (why_no_runner_.empty()) {
+      const auto best = static_cast<TokenId>(std::ranges::max_element(got) - got.begin());
+      DOPPLER_ASSIGN(const std::vector<float> token, check_token(best));
+      if (token.empty()) why_no_runner_ = fmt::format("does not choose the likeliest token, {}", best);
+    }
+    if (!why_no_runner_.empty()) {
+      runner_.reset();
+      why_no_runner_ = fmt::format("The GPU {} computes single tokens wrongly: the program for them {}.",
+                                   context_.device->adapter().name, why_no_runner_);
+    }
+    context_.self_check->note(name, why_no_runner_);
+    context_.device->counters = before;  // not part of any program
+    return {};
+  }
+
+  // Logits of a token after a prompt that is longer than a split of attention and a chunk of positions. With
+  // `best`: nothing unless the token that follows by itself is that one.
+  Result<std::vector<float>> check_token(std::optional<TokenId> best) {
+    const std::uint64_t most = std::min<std::uint64_t>(options().max_step_tokens, options().context - 1);
+    const std::uint64_t length = std::min<std::uint64_t>(most, 70);
+    const auto id = [&](std::uint64_t i) {
+      return static_cast<TokenId>((i * 7919 + 13) % plan().vocab_size);  // any prime: ids from everywhere
+    };
+    StepInput prompt, token;
+    for (std::uint64_t i = 0; i < length; ++i) prompt.add(id(i), i, 0, false);
+    token.add(id(length), length, 0, true);
+    std::vector<float> logits;
+    if (length > 0) DOPPLER_TRY(step(prompt, nullptr));
+    if (!best) {
+      DOPPLER_ASSIGN(const auto row, step(token, nullptr));
+      logits.assign(row.begin(), row.end());
+    } else {
+      const GenerateOptions greedy;
+      const TokenId history[] = {token.ids[0]};
+      DOPPLER_TRY(continue_sequence(
+          {.slot = 0, .id = token.ids[0], .most = 1, .sampling = &greedy, .history = history}));
+      DOPPLER_ASSIGN(const auto tokens, next_tokens());
+      if (tokens.size() == 1 && tokens[0] == *best) logits = {1};
+      DOPPLER_TRY(stop_sequence(length + 1));
+    }
+    clear(0);
+    return logits;
+  }
+
+  // Empty where the two agree: another order of sums moves a value in its last places, and a key or an
+  // activation that falls on the other side of a step of its 16 or 8 bits moves a logit by about a thousandth
+  // or a hundredth of the largest.
+  std::string difference(std::span<const float> expected, std::span<const float> got) const {
+    double largest = 0;
+    for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    const double share = rounding() == Rounding::kEightBits   ? 0.05
+                         : rounding() == Rounding::kHalfCache ? 0.01
+                                                              : 2e-3;
+    const double allowed = share * largest;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (std::abs(static_cast<double>(got[i]) - expected[i]) <= allowed || expected[i] == got[i]) continue;
+      return fmt::format("gives the token {} the logit {} where it should be {}", i, got[i], expected[i]);
+    }
     return {};
   }
 

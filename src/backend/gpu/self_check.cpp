@@ -46,6 +46,16 @@ void SelfCheck::remember() {
   file_.write({{"adapter", device_.adapter().name}, {"driver", device_.adapter().driver}, {"passed", names}});
 }
 
+void SelfCheck::note(std::string name, std::string refusal) {
+  ++runs_;
+  if (!refusal.empty()) {
+    refusals_.push_back(std::move(refusal));
+    return;
+  }
+  passed_.insert(std::move(name));
+  news_ = true;
+}
+
 Result<std::shared_ptr<const Kernel>> SelfCheck::check(std::shared_ptr<const Kernel> compiled,
                                                        std::string_view file, const ShaderValues& values) {
   std::vector<Variant> candidates = {{std::string(file), values}};

@@ -43,6 +43,11 @@ class SelfCheck {
   Result<std::shared_ptr<const Kernel>> choose(std::span<const Variant> candidates,
                                                std::shared_ptr<const Kernel> compiled = nullptr);
 
+  // For what is checked elsewhere, under a name: whether that has passed before, and what came of it now: a
+  // sentence that says what is wrong, or nothing.
+  bool has_passed(std::string_view name) const { return passed_.contains(name); }
+  void note(std::string name, std::string refusal);
+
   // Sentences, one for each variant that was refused.
   const std::vector<std::string>& refusals() const { return refusals_; }
   std::size_t runs() const { return runs_; }  // checks that were not remembered
