@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "backend/fault.h"
 #include "backend/kv_cache.h"
 
 namespace doppler {
@@ -45,15 +46,19 @@ class ReferenceBackend final : public Backend {
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     DOPPLER_TRY(check_step(input, plan_, options_, lengths_));
-    input_ = &input;
+    step_ = input_ = &input;
     tap_ = tap;
     wanted_.clear();
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(t);
     }
     for (const Op& op : plan_.ops) {
+      if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kOp));
       DOPPLER_TRY(execute(op));
-      for (const ValueId id : op.outputs) report(id);
+      for (const ValueId id : op.outputs) {
+        if (options_.fault != nullptr) spoil(id);
+        report(id);
+      }
     }
     for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
     return std::span<const float>(values_[plan_.logits]);
@@ -67,12 +72,21 @@ class ReferenceBackend final : public Backend {
     return values_[id];
   }
 
+  // With a fault: the tokens as the op sees them, and its value as it becomes.
+  Status look(const Op& op, Fault::Moment moment) {
+    DOPPLER_ASSIGN(input_, as_seen(*options_.fault, op, moment, *step_, plan_, options_));
+    return {};
+  }
+  void spoil(ValueId id) {
+    if (options_.fault->wants(plan_, id)) options_.fault->after({plan_, id, *step_, values_[id], rows(id)});
+  }
+
   void report(ValueId id) {
     const Value& v = info(id);
     if (tap_ == nullptr || v.stage == Stage::kNone) return;
     const auto send = [&](Stage stage, int layer) {
       if (!tap_->wants(stage, layer)) return;
-      tap_->on_stage({stage, layer, values_[id], rows(id), v.width, v.heads, input_});
+      tap_->on_stage({stage, layer, values_[id], rows(id), v.width, v.heads, step_});
     };
     send(v.stage, v.layer);
     // The residual stream that enters a layer is what the embedding or the layer before has left.
@@ -213,7 +227,9 @@ class ReferenceBackend final : public Backend {
   Status attention(const Op& op) {
     const auto& a = std::get<AttentionParams>(op.params);
     const auto layer = static_cast<std::size_t>(op.layer);
+    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAppend));
     append(op, a);
+    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAttend));
     const auto& q = values_[op.inputs[0]];
     auto& out = fresh(op.outputs[0]);
     const bool emit = tap_ != nullptr && tap_->wants(Stage::kAttnScores, op.layer);
@@ -253,7 +269,7 @@ class ReferenceBackend final : public Backend {
     }
     if (emit)
       tap_->on_stage(
-          {Stage::kAttnScores, op.layer, emitted, input_->size(), a.heads * longest, a.heads, input_});
+          {Stage::kAttnScores, op.layer, emitted, input_->size(), a.heads * longest, a.heads, step_});
     return {};
   }
 
@@ -291,7 +307,8 @@ class ReferenceBackend final : public Backend {
   std::vector<std::vector<float>> values_;
   std::vector<float> row_;
   std::vector<std::size_t> wanted_;
-  const StepInput* input_ = nullptr;
+  const StepInput* step_ = nullptr;   // as it was given
+  const StepInput* input_ = nullptr;  // as the op sees it: the same, but for a fault
   Tap* tap_ = nullptr;
 };
 
@@ -299,7 +316,7 @@ class ReferenceBackend final : public Backend {
 
 Result<std::unique_ptr<Backend>> make_reference_backend(const ModelSpec& spec, const Weights& weights,
                                                         const BackendOptions& options) {
-  DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+  DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
   return make_reference_backend_for_plan(std::move(plan), weights, options);
 }
 
