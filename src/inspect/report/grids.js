@@ -1,0 +1,174 @@
+// Tables of cells: one to stop at with Tab, the others reached with the arrow keys.
+
+function makeGrid(table, onShow, onPick) {
+  table.setAttribute("role", "grid");
+  const cells = () => [...table.querySelectorAll("td[data-at]")];
+  const show = (cell) => {
+    for (const other of cells()) other.tabIndex = other === cell ? 0 : -1;
+    onShow(cell.dataset.at);
+  };
+  // The next cell in a direction, over gaps where a layer lacks a stage; a cell that spans all columns is above and
+  // below every cell.
+  const step = (cell, rows, columns) => {
+    const all = [...table.rows];
+    let row = cell.parentElement.rowIndex, column = Number(cell.dataset.column);
+    for (;;) {
+      row += rows, column += columns;
+      if (row < 0 || row >= all.length || column < 0 || column >= Number(table.dataset.columns)) return null;
+      for (const candidate of all[row].querySelectorAll("td[data-at]")) {
+        const from = Number(candidate.dataset.column);
+        if (column >= from && column < from + candidate.colSpan && candidate !== cell) return candidate;
+      }
+    }
+  };
+  table.addEventListener("focusin", (event) => event.target.dataset.at !== undefined && show(event.target));
+  table.addEventListener("mouseover", (event) => {
+    const cell = event.target.closest("td[data-at]");
+    if (cell) onShow(cell.dataset.at);
+  });
+  table.addEventListener("click", (event) => {
+    const cell = event.target.closest("td[data-at]");
+    if (cell) cell.focus(), onPick(cell.dataset.at);
+  });
+  table.addEventListener("keydown", (event) => {
+    const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+    const cell = event.target.closest("td[data-at]");
+    if (!cell) return;
+    if (event.key === "Enter" || event.key === " ") onPick(cell.dataset.at);
+    else if (moves[event.key]) step(cell, ...moves[event.key])?.focus();
+    else return;
+    event.preventDefault();
+  });
+  const start = table.querySelector("td.first") ?? cells()[0];
+  for (const cell of cells()) cell.tabIndex = cell === start ? 0 : -1;
+}
+
+function cell(at, column, span, look, text, label) {
+  return make("td", { class: look, colspan: span > 1 ? span : null, role: "gridcell", tabindex: -1, "aria-label": label,
+    "data-at": at, "data-column": column }, text);
+}
+
+function lookOf(stage) {
+  return stage.computed ? shade(ratioOf(stage)) : "absent";
+}
+function textOf(stage) {
+  return !stage.computed ? "?" : ratioOf(stage) > 1 ? times(ratioOf(stage)) : "·";
+}
+function labelOf(stage) {
+  if (!stage.computed) return `${place(stage)}: recorded, but this model does not compute it`;
+  return `${place(stage)}: ${stage.agrees ? "agrees" : "differs"}, error ${error(stage.error)}, allowed ${error(stage.tolerance)}`;
+}
+
+function drawMap() {
+  const table = $("#map table");
+  const layers = [...new Set(data.stages.filter((s) => s.layer !== null).map((s) => s.layer))].sort((a, b) => a - b);
+  const span = Math.max(1, layers.length);
+  table.dataset.columns = span;
+  const at = new Map(data.stages.map((stage, index) => [`${stage.layer}/${stage.stage}`, index]));
+  if (layers.length > 0) {
+    table.append(make("thead", {}, make("tr", { role: "row" }, make("th", {}, "layer"),
+      ...layers.map((layer) => make("th", { scope: "col" }, layer)))));
+  }
+  const body = make("tbody");
+  for (const { stage, meaning } of data.order) {
+    const row = make("tr", { role: "row" }, make("th", { scope: "row", title: meaning }, stage));
+    const add = (index, column, width) => {
+      const shown = data.stages[index];
+      const look = lookOf(shown) + (index === data.first ? " first" : "");
+      row.append(cell(index, column, width, look, textOf(shown), labelOf(shown)));
+    };
+    if (at.has(`null/${stage}`)) {
+      add(at.get(`null/${stage}`), 0, span);
+    } else {
+      layers.forEach((layer, column) => {
+        if (at.has(`${layer}/${stage}`)) add(at.get(`${layer}/${stage}`), column, 1);
+        else row.append(make("td"));
+      });
+    }
+    body.append(row);
+  }
+  table.append(body);
+  makeGrid(table, showStage, (index) => data.stages[index].layer !== null && showLayer(data.stages[index].layer));
+  showStage(data.first ?? data.worst ?? 0);
+}
+
+function drawLegend() {
+  const entries = [["a0", "·", "below 1%"], ["a1", "·", "below 10%"], ["a2", "·", "within what is allowed"], ["f1", "×3", "beyond"],
+    ["f2", "×30", "10 times"], ["f3", "×300", "100 times"], ["f4", "×3k", "1000 times and NaN"], ["absent", "?", "not computed"]];
+  $("#map .legend").append(...entries.map(([look, text, says]) =>
+    make("span", {}, make("i", { class: look }, text), says)));
+}
+
+function showStage(index) {
+  const stage = data.stages[index];
+  if (!stage) return;
+  const lines = [make("h3", {}, stage.key)];
+  if (!stage.computed) {
+    lines.push(make("p", {}, "The recording holds this stage, but this model does not compute it."));
+  } else {
+    const ratio = ratioOf(stage);
+    lines.push(make("p", {}, `${stage.agrees ? "Agrees" : "Differs"}: error ${error(stage.error)} of the largest value ` +
+      `${number(stage.largest)}, allowed ${error(stage.tolerance)} (${Number.isFinite(ratio) ? times(ratio) : "NaN or infinite"}).`));
+    const step = stage.phase === "decode" ? "step" : "token";
+    const where = [`Worst at ${step} ${stage.worst_token}`];
+    if (stage.first_bad_token !== null) where.push(`beyond what is allowed first at ${step} ${stage.first_bad_token}`);
+    if (stage.error) lines.push(make("p", {}, where.join(", ") + "."));
+    if (stage.local !== undefined) {
+      lines.push(make("p", {}, `Local error ${error(stage.local)}, inherited ${error(stage.inherited)}.`));
+    }
+  }
+  $("#map .detail").replaceChildren(...lines);
+}
+
+let shownLayer = null;
+
+function drawTokens() {
+  const layers = [...new Set(data.stages.filter((s) => s.tokens).map((s) => s.layer ?? "around"))];
+  if (layers.length === 0) return;
+  $("#tokens").hidden = false;
+  const select = $("#tokens select");
+  select.append(...layers.map((layer) => make("option", { value: layer }, layer === "around" ? "none: before and after them" : layer)));
+  select.addEventListener("change", () => showLayer(select.value === "around" ? null : Number(select.value)));
+  if (data.bin > 1) $("#tokens .bins").textContent = `Each column stands for ${data.bin} tokens and shows the worst of them.`;
+  showLayer(data.stages[data.first ?? data.worst ?? 0].layer);
+}
+
+function showLayer(layer) {
+  if ($("#tokens").hidden) return;
+  shownLayer = layer;
+  $("#tokens select").value = layer === null ? "around" : layer;
+  for (const marked of document.querySelectorAll("#map .picked")) marked.classList.remove("picked");
+  const stages = data.stages.filter((stage) => stage.layer === layer && stage.tokens);
+  for (const marked of document.querySelectorAll("#map td[data-at]")) {
+    if (data.stages[marked.dataset.at].layer === layer) marked.classList.add("picked");
+  }
+  const columns = Math.max(0, ...stages.map((stage) => stage.tokens.length));
+  const label = (column) => (data.bin === 1 ? `token ${column}` : `tokens ${column * data.bin} to ${Math.min(data.tokens, (column + 1) * data.bin) - 1}`);
+  const every = columns > 24 ? 8 : 4;
+  const head = make("tr", { role: "row" }, make("th", {}, "token"));
+  for (let column = 0; column < columns; column += every) {
+    head.append(make("th", { colspan: Math.min(every, columns - column), style: "text-align:left;padding:0" }, column * data.bin));
+  }
+  const body = make("tbody");
+  stages.forEach((stage, row) => {
+    body.append(make("tr", { role: "row" }, make("th", { scope: "row" }, stage.stage),
+      ...stage.tokens.map((code, column) => {
+        const ratio = tokenRatio(code);
+        const says = `${stage.stage}, ${label(column)}: ${ratio > 1 ? times(ratio) + " of" : "within"} what is allowed`;
+        return cell(`${row},${column}`, column, 1, shade(ratio), ratio > 1 ? "!" : "", says);
+      })));
+  });
+  const table = make("table", { class: "grid small", "data-columns": columns }, make("thead", {}, head), body);
+  $("#tokens table").replaceWith(table);
+  makeGrid(table, (at) => showToken(stages, at, label), () => {});
+  $("#tokens .detail").replaceChildren();
+}
+
+function showToken(stages, at, label) {
+  const [row, column] = at.split(",").map(Number);
+  const ratio = tokenRatio(stages[row].tokens[column]);
+  const id = data.bin === 1 && data.prompt?.[column] !== undefined ? `, id ${data.prompt[column]}` : "";
+  const piece = data.bin === 1 && data.pieces?.[column] !== undefined ? `, “${data.pieces[column]}”` : "";
+  const size = !Number.isFinite(ratio) ? "NaN or infinite" : ratio === 0 ? "no error" : `${Number(ratio.toPrecision(2))} times what is allowed`;
+  $("#tokens .detail").replaceChildren(make("h3", {}, `${stages[row].key}, ${label(column)}${id}${piece}`), make("p", {}, `${size}.`));
+}
