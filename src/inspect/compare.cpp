@@ -47,6 +47,22 @@ constexpr std::array<Composite, 2> kComposites = {{
     {"ffn_gate_up", {Stage::kFfnGate, Stage::kFfnUp, Stage::kNone}},
 }};
 
+// NaN is as far as infinity.
+double distance(float found, float expected) {
+  const double difference = std::abs(static_cast<double>(found) - expected);
+  return std::isnan(difference) ? std::numeric_limits<double>::infinity() : difference;
+}
+
+// Keeps the largest differences, the largest first.
+void keep_worst(std::vector<WrongValue>& worst, const WrongValue& value, double difference) {
+  const auto of = [](const WrongValue& v) { return distance(v.found, v.expected); };
+  if (difference == 0 || (worst.size() == kMostWorst && difference <= of(worst.back()))) return;
+  const auto place =
+      std::find_if(worst.begin(), worst.end(), [&](const WrongValue& v) { return difference > of(v); });
+  worst.insert(place, value);
+  if (worst.size() > kMostWorst) worst.pop_back();
+}
+
 // Where a stage's values lie in the recording.
 struct Target {
   std::size_t comparison = 0;  // index into Comparison::stages
@@ -222,12 +238,15 @@ class Comparer final : public Tap {
     if (!decode_f32(*target.tensor, token * target.row_width + target.column, row_)) return;
     double worst = 0;
     for (std::size_t i = 0; i < target.width; ++i) {
-      const double difference = std::abs(static_cast<double>(ours[i]) - row_[i]);
-      worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
+      const double difference = distance(ours[i], row_[i]);
+      worst = std::max(worst, difference);
+      keep_worst(c.worst, {token, target.column + i, row_[i], ours[i]}, difference);
     }
     // A stage of zeros allows no difference at all.
     const double error = worst == 0 ? 0 : worst / c.largest;
     if (target.column == 0) ++c.tokens;
+    c.token_errors.resize(recording_.prompt_ids.size());
+    c.token_errors[token] = std::max(c.token_errors[token], static_cast<float>(error));
     if (error > c.error) c.error = error, c.worst_token = token;
     if (error > c.tolerance) c.first_bad_token = std::min(c.first_bad_token.value_or(token), token);
   }
@@ -345,11 +364,13 @@ void compare_decode_row(Comparison& result, const TensorView& recorded, std::siz
     worst = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
       c.largest = std::max(c.largest, std::abs(static_cast<double>(row[i])));
-      const double difference = std::abs(static_cast<double>(logits[i]) - row[i]);
-      worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
+      const double difference = distance(logits[i], row[i]);
+      worst = std::max(worst, difference);
+      keep_worst(c.worst, {step, i, row[i], logits[i]}, difference);
     }
   }
   const double error = worst == 0 ? 0 : worst / c.largest;
+  c.token_errors.push_back(static_cast<float>(error));
   if (error > c.error) c.error = error, c.worst_token = step;
   if (error > c.tolerance && !c.first_bad_token) c.first_bad_token = step;
   ++c.tokens;
@@ -369,10 +390,24 @@ double stage_tolerance(const Backend& backend, const ModelSpec& spec) {
   return softcapped ? 1e-3 : 2e-4;
 }
 
+Disagreement StageComparison::disagreement() const {
+  if (stage == Stage::kNone) return Disagreement::kNotComputed;
+  if (execution && !execution->agrees()) return Disagreement::kExecution;
+  if (description && !description->agrees()) return Disagreement::kDescription;
+  return first_bad_token ? Disagreement::kTotal : Disagreement::kNone;
+}
+
 const StageComparison* Comparison::first_divergence() const {
+  const StageComparison* outside = nullptr;
   for (const StageComparison& c : stages) {
-    if (!c.agrees()) return &c;
+    const Disagreement why = c.disagreement();
+    if (why == Disagreement::kNone) continue;
+    if (why != Disagreement::kTotal) return &c;
+    // Inherited from an op that may yet be found only where this stage's own op is known to be right.
+    if (outside == nullptr) outside = &c;
+    if (!c.execution || !c.description) break;
   }
+  if (outside != nullptr) return outside;
   return decode && !decode->agrees() ? &*decode : nullptr;
 }
 
