@@ -3,15 +3,18 @@
 
 #include <cmath>
 
+#include "base/files.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "inspect/compare.h"
 #include "inspect/compare_json.h"
+#include "inspect/report_html.h"
 
 namespace doppler::cli {
 namespace {
 
 struct CompareArguments {
-  std::string model, reference;
+  std::string model, reference, html;
   CompareOptions options;
   bool all = false;
 };
@@ -65,6 +68,28 @@ const TensorView* first_quantised(const Model& model) {
   return nullptr;
 }
 
+// The pieces of text that the ids stand for, if the model has a tokenizer.
+std::vector<std::string> pieces_of(const Model& model, const Recording& recording) {
+  std::vector<std::string> pieces;
+  const auto tokenizer = load_tokenizer_if_any(model.files);
+  if (!tokenizer || !*tokenizer) return pieces;
+  for (const std::int32_t id : recording.prompt_ids)
+    pieces.push_back(utf8_lossy((*tokenizer)->piece(static_cast<TokenId>(id)).value_or("")));
+  return pieces;
+}
+
+Status write_report(const CompareArguments& arguments, const Model& model, const Recording& recording,
+                    const Comparison& comparison) {
+  const ReportContext context = {.model = arguments.model,
+                                 .reference = arguments.reference,
+                                 .prompt_ids = recording.prompt_ids,
+                                 .pieces = pieces_of(model, recording),
+                                 .findings = nullptr};
+  DOPPLER_ASSIGN(OutputFile file, OutputFile::create(arguments.html));
+  DOPPLER_TRY(file.write(report_html(report_json(comparison, context))));
+  return file.commit();
+}
+
 Result<int> compare(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Recording recording, open_recording(arguments.reference));
   DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
@@ -81,6 +106,7 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   tell_choice(choice);
   DOPPLER_ASSIGN(const Comparison comparison,
                  compare_run(*backend, model.spec, recording, arguments.options));
+  if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
   if (given.json)
     DOPPLER_TRY(print_json(comparison_json(comparison, backend->name())));
   else
@@ -112,6 +138,8 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
   command.add_option("--piece", arguments->options.piece, "feed the prompt in pieces of so many tokens");
   command.add_flag("--companion", arguments->options.companion,
                    "run beside a second sequence that shares every step");
+  command.add_option("--html", arguments->html,
+                     "also write the report as an HTML page that needs no network");
   command.add_flag("--all", arguments->all, "print every stage");
   add_setting_flags(command, given, false);
   return [arguments, &given] { return compare(*arguments, given); };

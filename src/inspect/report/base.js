@@ -33,7 +33,8 @@ function times(ratio) {
   }
   return "×" + two(ratio);
 }
-const two = (x) => (x < 9.95 ? x.toFixed(1).replace(/\.0$/, "") : String(Math.round(x)));
+const two = (x) => (x < 0.01 ? (x === 0 ? "0" : x.toExponential(0)) : twoDigits(x));
+const twoDigits = (x) => (x < 9.95 ? x.toFixed(1).replace(/\.0$/, "") : String(Math.round(x)));
 
 function number(x) {
   if (x === null || x === undefined) return "NaN";

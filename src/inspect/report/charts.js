@@ -27,7 +27,8 @@ function chart(section, describe, draw) {
 // A logarithmic axis from the power of ten below the least to the one above the greatest value.
 function logAxis(values, add, box, say) {
   const logs = values.filter((v) => v > 0 && Number.isFinite(v)).map(Math.log10);
-  const low = Math.floor(Math.min(0, ...logs)), high = Math.ceil(Math.max(low + 1, ...logs));
+  const high = Math.ceil(Math.max(0, ...logs)) || 1;
+  const low = Math.max(high - 14, Math.floor(Math.min(high - 1, ...logs)));  // below that is as good as nothing
   const y = (v) => {
     const log = v > 0 ? Math.min(high, Math.max(low, Math.log10(v))) : low;
     return box.bottom - ((log - low) / (high - low)) * (box.bottom - box.top);
@@ -61,24 +62,21 @@ function drawDepth() {
   const stages = data.stages.filter((stage) => stage.layer !== null && stage.computed);
   const section = $("#depth");
   if (stages.length === 0) return void (section.hidden = true);
-  const split = stages.some((stage) => stage.local !== undefined);
-  const series = split ? [["inherited", "one", (s) => s.inherited], ["local", "two", (s) => s.local]]
-                       : [["error", "one", (s) => s.error]];
+  const split = stages.some((stage) => ratioIn(stage, "alone") !== undefined);
+  const inherited = (s) => (s.inherited === undefined ? undefined : s.inherited === null ? Infinity : s.inherited / s.tolerance);
+  const series = split ? [["inherited error", "one", inherited], ["local error: the op alone", "two", (s) => ratioIn(s, "alone")]]
+                       : [["error", "one", ratioOf]];
   $(".hint", section).textContent = (split ? "Inherited and local error" : "Error") +
     " of each stage in the order of execution, over what is allowed (the dotted line at 1).";
   $("#terms").hidden = !split;
-  const share = (stage, pick) => {
-    const value = pick(stage);
-    return value === undefined ? null : value === null ? Infinity : value / stage.tolerance;
-  };
   const layers = [...new Set(stages.map((stage) => stage.layer))];
   const starts = layers.map((layer) => stages.findIndex((stage) => stage.layer === layer));
   chart(section, "Error over allowance of each stage in the order of execution", (add, box) => {
-    const y = logAxis([1, ...series.flatMap(([, , pick]) => stages.map((s) => share(s, pick)))], add, box, power);
+    const y = logAxis([1, ...series.flatMap(([, , pick]) => stages.map(pick))], add, box, power);
     const x = (index) => box.left + 4 + (index / Math.max(1, stages.length - 1)) * (box.right - box.left - 8);
     add("line", { class: "allowed", x1: box.left, x2: box.right, y1: y(1), y2: y(1) });
     for (const [, look, pick] of series) {
-      drawLine(add, stages.map((s, i) => [x(i), share(s, pick)]).filter(([, v]) => v !== null).map(([px, v]) => [px, y(v)]), look);
+      drawLine(add, stages.map((s, i) => [x(i), pick(s)]).filter(([, v]) => v !== undefined).map(([px, v]) => [px, y(v)]), look);
     }
     series.forEach(([name, look], i) => add("text", { class: look, x: box.left + 8, y: box.top + 14 + 16 * i }, (i ? "╌ ○ " : "― ● ") + name));
     layerTicks(layers, (index) => x(starts[index]), add, box);

@@ -48,15 +48,29 @@ function cell(at, column, span, look, text, label) {
     "data-at": at, "data-column": column }, text);
 }
 
-function lookOf(stage) {
-  return stage.computed ? shade(ratioOf(stage)) : "absent";
+// What a cell of the map stands for: the whole difference from the recording, or the stage's op alone, given right inputs.
+const kViews = { alone: "the op alone", whole: "the whole difference" };
+let view = "whole";
+
+// Over what is allowed; undefined where it cannot be told.
+function ratioIn(stage, which) {
+  if (which === "whole") return ratioOf(stage);
+  const ops = [stage.execution, stage.description].filter(Boolean);
+  return ops.length === 0 ? undefined : Math.max(...ops.map((op) => op.excess ?? Infinity));
 }
-function textOf(stage) {
-  return !stage.computed ? "?" : ratioOf(stage) > 1 ? times(ratioOf(stage)) : "·";
+
+function paint(td, stage) {
+  const ratio = ratioIn(stage, view);
+  const kept = ["first", "picked"].filter((name) => td.classList.contains(name));
+  td.className = [stage.computed ? (ratio === undefined ? "untold" : shade(ratio)) : "absent", ...kept].join(" ");
+  td.textContent = !stage.computed ? "?" : ratio === undefined ? "" : ratio > 1 ? times(ratio) : "·";
+  td.setAttribute("aria-label", labelOf(stage, ratio));
 }
-function labelOf(stage) {
+
+function labelOf(stage, ratio) {
   if (!stage.computed) return `${place(stage)}: recorded, but this model does not compute it`;
-  return `${place(stage)}: ${stage.agrees ? "agrees" : "differs"}, error ${error(stage.error)}, allowed ${error(stage.tolerance)}`;
+  if (ratio === undefined) return `${place(stage)}: cannot be told`;
+  return `${place(stage)}: ${ratio > 1 ? `differs, ${times(ratio)}` : "agrees"}`;
 }
 
 function drawMap() {
@@ -73,9 +87,9 @@ function drawMap() {
   for (const { stage, meaning } of data.order) {
     const row = make("tr", { role: "row" }, make("th", { scope: "row", title: meaning }, stage));
     const add = (index, column, width) => {
-      const shown = data.stages[index];
-      const look = lookOf(shown) + (index === data.first ? " first" : "");
-      row.append(cell(index, column, width, look, textOf(shown), labelOf(shown)));
+      const td = cell(index, column, width, index === data.first ? "first" : "", "", "");
+      paint(td, data.stages[index]);
+      row.append(td);
     };
     if (at.has(`null/${stage}`)) {
       add(at.get(`null/${stage}`), 0, span);
@@ -92,9 +106,24 @@ function drawMap() {
   showStage(data.first ?? data.worst ?? 0);
 }
 
+function drawViews() {
+  if (!data.stages.some((stage) => stage.execution || stage.description)) return;
+  view = "alone";
+  const choices = Object.entries(kViews).map(([name, says]) => {
+    const input = make("input", { type: "radio", name: "view", value: name, checked: name === view });
+    input.addEventListener("change", () => {
+      view = name;
+      for (const td of document.querySelectorAll("#map td[data-at]")) paint(td, data.stages[td.dataset.at]);
+    });
+    return make("label", {}, input, " ", says);
+  });
+  $("#map .views").append(make("span", {}, "Each cell shows"), ...choices);
+}
+
 function drawLegend() {
   const entries = [["a0", "·", "below 1%"], ["a1", "·", "below 10%"], ["a2", "·", "within what is allowed"], ["f1", "×3", "beyond"],
-    ["f2", "×30", "10 times"], ["f3", "×300", "100 times"], ["f4", "×3k", "1000 times and NaN"], ["absent", "?", "not computed"]];
+    ["f2", "×30", "10 times"], ["f3", "×300", "100 times"], ["f4", "×3k", "1000 times, NaN"], ["absent", "?", "not computed"]];
+  if (data.stages.some((stage) => stage.untold)) entries.push(["untold", "", "cannot be told"]);
   $("#map .legend").append(...entries.map(([look, text, says]) =>
     make("span", {}, make("i", { class: look }, text), says)));
 }
@@ -107,20 +136,28 @@ function showStage(index) {
     lines.push(make("p", {}, "The recording holds this stage, but this model does not compute it."));
   } else {
     const ratio = ratioOf(stage);
-    lines.push(make("p", {}, `${stage.agrees ? "Agrees" : "Differs"}: error ${error(stage.error)} of the largest value ` +
-      `${number(stage.largest)}, allowed ${error(stage.tolerance)} (${Number.isFinite(ratio) ? times(ratio) : "NaN or infinite"}).`));
+    lines.push(make("p", {}, `Whole difference: ${error(stage.error)} of the largest value ${number(stage.largest)}, allowed ` +
+      `${error(stage.tolerance)} (${times(ratio)}).`));
     const step = stage.phase === "decode" ? "step" : "token";
     const where = [`Worst at ${step} ${stage.worst_token}`];
-    if (stage.first_bad_token !== null) where.push(`beyond what is allowed first at ${step} ${stage.first_bad_token}`);
-    if (stage.error) lines.push(make("p", {}, where.join(", ") + "."));
-    if (stage.local !== undefined) {
-      lines.push(make("p", {}, `Local error ${error(stage.local)}, inherited ${error(stage.inherited)}.`));
-    }
+    if (stage.first_bad_token !== null) where.push(`beyond what is allowed from ${step} ${stage.first_bad_token} on`);
+    if (stage.error !== 0) lines.push(make("p", {}, where.join(", ") + "."));
+    lines.push(...opLines(stage));
   }
   $("#map .detail").replaceChildren(...lines);
 }
 
-let shownLayer = null;
+// The difference in its parts, in words.
+function opLines(stage) {
+  const says = (op) => (op.agrees ? `right (${times(op.excess)} of what rounding explains)` :
+    `wrong, ${times(op.excess ?? Infinity)} what rounding explains, worst at token ${op.token}`);
+  const lines = [];
+  if (stage.execution) lines.push(`The op alone, on what this run gave it: ${says(stage.execution)}.`);
+  if (stage.description) lines.push(`The op alone, on what the recording gave it: ${says(stage.description)}.`);
+  if (stage.inherited !== undefined) lines.push(`Inherited from what it reads: ${error(stage.inherited)}.`);
+  if (stage.untold) lines.push(stage.untold);
+  return lines.map((line) => make("p", {}, line));
+}
 
 function drawTokens() {
   const layers = [...new Set(data.stages.filter((s) => s.tokens).map((s) => s.layer ?? "around"))];
@@ -135,7 +172,6 @@ function drawTokens() {
 
 function showLayer(layer) {
   if ($("#tokens").hidden) return;
-  shownLayer = layer;
   $("#tokens select").value = layer === null ? "around" : layer;
   for (const marked of document.querySelectorAll("#map .picked")) marked.classList.remove("picked");
   const stages = data.stages.filter((stage) => stage.layer === layer && stage.tokens);

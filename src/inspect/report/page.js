@@ -29,7 +29,7 @@ function rowsOf(table, heads, rows) {
 function values() {
   if (!data.values?.length) return;
   $("#values").hidden = false;
-  $("#values .hint").textContent = `The largest differences of ${data.values_key}.`;
+  $("#values .hint").textContent = data.values_of;
   const named = data.pieces?.length > 0;
   rowsOf($("#values table"), [["token", true], ...(named ? [["piece"]] : []), ["index", true], ["expected", true], ["found", true], ["difference", true]],
     data.values.map((v) => ["", v.token, ...(named ? [data.pieces[v.token] ?? ""] : []), v.index, number(v.expected), number(v.found),
@@ -42,11 +42,11 @@ function everyStage() {
   const details = $("#all details");
   details.addEventListener("toggle", () => {
     if ($("#all thead")) return;
-    const split = data.stages.some((stage) => stage.local !== undefined);
+    const split = data.stages.some((stage) => ratioIn(stage, "alone") !== undefined);
     rowsOf($("#all table"), [["stage"], ["", false], ["error", true], ["allowed", true], ["share", true],
-      ...(split ? [["local", true], ["inherited", true]] : []), ["largest", true], ["worst token", true]],
+      ...(split ? [["op alone", true], ["inherited", true]] : []), ["largest", true], ["worst token", true]],
       data.stages.map((s) => [s.agrees ? "" : "bad", s.key, s.agrees ? "✓" : "✗", s.computed ? error(s.error) : "not computed", error(s.tolerance),
-        s.computed ? times(ratioOf(s)) : "", ...(split ? [s.local === undefined ? "" : error(s.local), s.inherited === undefined ? "" : error(s.inherited)] : []),
+        s.computed ? times(ratioOf(s)) : "", ...(split ? [ratioIn(s, "alone") === undefined ? "" : times(ratioIn(s, "alone")), s.inherited === undefined ? "" : error(s.inherited)] : []),
         number(s.largest), s.worst_token]));
   });
 }
@@ -55,6 +55,7 @@ facts();
 findings();
 if (data.stages.length > 0) {
   drawLegend();
+  drawViews();
   drawMap();
   drawTokens();
 } else {
