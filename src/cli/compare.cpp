@@ -1,7 +1,9 @@
 // doppler compare: a model against a recording, stage by stage.
 #include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#include <cmath>
+#include <cstdlib>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -9,6 +11,7 @@
 #include "inspect/compare.h"
 #include "inspect/compare_json.h"
 #include "inspect/report_html.h"
+#include "inspect/report_text.h"
 
 namespace doppler::cli {
 namespace {
@@ -19,46 +22,16 @@ struct CompareArguments {
   bool all = false;
 };
 
-std::string_view phase_of(const StageComparison& c) {
-  return c.key == "decode_logits" ? "decode" : "prefill";
-}
-
-std::string describe(const StageComparison& c) {
-  if (c.stage == Stage::kNone) return fmt::format("{}: recorded, but this model does not compute it", c.key);
-  if (!std::isfinite(c.error)) {
-    return fmt::format("{}: NaN or Inf, where the recording's largest value is {:.4g}", c.key, c.largest);
-  }
-  return fmt::format("{}: error {:.1e} of the largest value {:.4g}, allowed {:.1e}", c.key, c.error,
-                     c.largest, c.tolerance);
-}
-
-std::string to_text(const Comparison& comparison, bool all) {
-  std::string text;
-  double worst = 0;
-  const StageComparison* worst_stage = nullptr;
-  for (const StageComparison& c : comparison.stages) {
-    if (all) text += fmt::format("{} {}\n", c.agrees() ? "  " : "✗ ", describe(c));
-    if (c.error >= worst) worst = c.error, worst_stage = &c;
-  }
-  if (const StageComparison* first = comparison.first_divergence()) {
-    text += fmt::format("DIVERGES first at {}\n", describe(*first));
-    if (first->first_bad_token) {
-      text += fmt::format("  {} {}, in {}\n", phase_of(*first) == "decode" ? "step" : "token",
-                          *first->first_bad_token, phase_of(*first));
-    }
-    const auto at = static_cast<std::size_t>(first - comparison.stages.data());
-    if (phase_of(*first) == "prefill" && at > 0)
-      text += fmt::format("  everything before it agrees, up to {}\n", comparison.stages[at - 1].key);
-  } else if (!comparison.agrees()) {
-    text += "DIVERGES in the chosen tokens, though every stage is within tolerance\n";
-  } else {
-    text += "agrees\n";
-  }
-  text += fmt::format("{} stages compared", comparison.stages.size());
-  if (worst_stage != nullptr) text += fmt::format(", worst {} with {:.1e}", worst_stage->key, worst);
-  if (comparison.decode_steps > 0)
-    text += fmt::format("; top-1 equal in {} of {} steps", comparison.top1_equal, comparison.decode_steps);
-  return text + "\n";
+// As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
+TableStyle table_style(bool all) {
+  TableStyle style{.all = all};
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  winsize size{};
+  if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    style.width = size.ws_col;
+  const char* refused = std::getenv("NO_COLOR");
+  style.colour = terminal && (refused == nullptr || *refused == '\0');
+  return style;
 }
 
 const TensorView* first_quantised(const Model& model) {
@@ -110,7 +83,8 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   if (given.json)
     DOPPLER_TRY(print_json(comparison_json(comparison, backend->name())));
   else
-    DOPPLER_TRY(print(fmt::format("{}: {}", backend->name(), to_text(comparison, arguments.all))));
+    DOPPLER_TRY(print(
+        fmt::format("{}: {}", backend->name(), comparison_table(comparison, table_style(arguments.all)))));
   if (!given.json && !comparison.agrees()) {
     if (const TensorView* weight = first_quantised(model)) {
       fmt::print(

@@ -115,6 +115,26 @@ void add_values(Json& json, const StageComparison& c) {
   }
 }
 
+// How many tokens err by how much: one count for each power of ten over what is allowed.
+Json histogram_json(const StageComparison& c) {
+  constexpr int kLeast = -8;  // smaller errors count as that
+  std::map<int, std::size_t> counts;
+  std::size_t equal = 0;
+  for (const float error : c.token_errors) {
+    const int code = token_code(error, c.tolerance);
+    if (code == kNoError)
+      ++equal;
+    else
+      ++counts[std::max(kLeast, static_cast<int>(std::floor(code / 10.0)))];
+  }
+  Json json = {{"key", c.key}, {"unit", "tokens"}, {"equal", equal}, {"from", 0}, {"counts", Json::array()}};
+  if (counts.empty()) return json;
+  const int from = std::min(counts.begin()->first, -1), to = std::max(counts.rbegin()->first, 0);
+  json["from"] = from;
+  for (int power = from; power <= to; ++power) json["counts"].push_back(counts[power]);
+  return json;
+}
+
 std::string escaped(std::string_view text) {
   std::string safe;
   for (const char c : text) {
@@ -175,6 +195,12 @@ std::string text_at(const Json& json, std::string_view key) {
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// "gemma3" of "models/gemma3/": a title has no room for paths.
+std::string last_part(std::string path) {
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+}
+
 }  // namespace
 
 Json report_json(const Comparison& comparison, const ReportContext& context) {
@@ -215,6 +241,7 @@ Json report_json(const Comparison& comparison, const ReportContext& context) {
     layers = std::max(layers, c.layer + 1);
   }
   json["layers"] = layers;
+  if (worst != nullptr && !worst->token_errors.empty()) json["histogram"] = histogram_json(*worst);
   if (first != nullptr) add_values(json, *first);
   return json;
 }
@@ -227,7 +254,8 @@ std::string report_html(const Json& report) {
     marks.emplace(file.name, file.text);
   }
   const auto agrees = report.find("agrees");
-  marks["title"] = escaped(text_at(report, "model") + " against " + text_at(report, "reference"));
+  marks["title"] =
+      escaped(last_part(text_at(report, "model")) + " against " + last_part(text_at(report, "reference")));
   marks["verdict"] = escaped(text_at(report, "verdict"));
   marks["outcome"] = agrees != report.end() && *agrees == true ? "good" : "bad";
   marks["data"] = script_json(report);

@@ -107,9 +107,9 @@ function drawHistogram() {
   section.hidden = false;
   const total = shown.counts.reduce((sum, count) => sum + count, 0) + shown.equal;
   const beyond = shown.counts.reduce((sum, count, i) => sum + (shown.from + i >= 0 ? count : 0), 0);
-  $(".hint", section).textContent = `${shown.key}: ${total} values, ${beyond} of them beyond what is allowed` +
+  $(".hint", section).textContent = `${shown.key}: ${total} ${shown.unit}, ${beyond} of them beyond what is allowed` +
     (shown.equal > 0 ? `, ${shown.equal} exactly equal.` : ".");
-  chart(section, `Histogram of the errors of ${shown.key}: ${beyond} of ${total} values beyond what is allowed`, (add, box) => {
+  chart(section, `Histogram of the errors of ${shown.key}: ${beyond} of ${total} ${shown.unit} beyond what is allowed`, (add, box) => {
     const most = Math.max(...shown.counts);
     const step = (box.right - box.left) / shown.counts.length;
     const y = (count) => box.bottom - (count / most) * (box.bottom - box.top - 16);

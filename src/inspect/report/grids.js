@@ -61,8 +61,8 @@ function ratioIn(stage, which) {
 
 function paint(td, stage) {
   const ratio = ratioIn(stage, view);
-  const kept = ["first", "picked"].filter((name) => td.classList.contains(name));
-  td.className = [stage.computed ? (ratio === undefined ? "untold" : shade(ratio)) : "absent", ...kept].join(" ");
+  const first = data.stages[data.first] === stage ? ["first"] : [];
+  td.className = [stage.computed ? (ratio === undefined ? "untold" : shade(ratio)) : "absent", ...first].join(" ");
   td.textContent = !stage.computed ? "?" : ratio === undefined ? "" : ratio > 1 ? times(ratio) : "·";
   td.setAttribute("aria-label", labelOf(stage, ratio));
 }
@@ -81,13 +81,13 @@ function drawMap() {
   const at = new Map(data.stages.map((stage, index) => [`${stage.layer}/${stage.stage}`, index]));
   if (layers.length > 0) {
     table.append(make("thead", {}, make("tr", { role: "row" }, make("th", {}, "layer"),
-      ...layers.map((layer) => make("th", { scope: "col" }, layer)))));
+      ...layers.map((layer) => make("th", { scope: "col", "data-layer": layer }, layer)))));
   }
   const body = make("tbody");
   for (const { stage, meaning } of data.order) {
     const row = make("tr", { role: "row" }, make("th", { scope: "row", title: meaning }, stage));
     const add = (index, column, width) => {
-      const td = cell(index, column, width, index === data.first ? "first" : "", "", "");
+      const td = cell(index, column, width, "", "", "");
       paint(td, data.stages[index]);
       row.append(td);
     };
@@ -104,6 +104,7 @@ function drawMap() {
   table.append(body);
   makeGrid(table, showStage, (index) => data.stages[index].layer !== null && showLayer(data.stages[index].layer));
   showStage(data.first ?? data.worst ?? 0);
+  reveal(table.querySelector("td.first"));
 }
 
 function drawViews() {
@@ -173,11 +174,8 @@ function drawTokens() {
 function showLayer(layer) {
   if ($("#tokens").hidden) return;
   $("#tokens select").value = layer === null ? "around" : layer;
-  for (const marked of document.querySelectorAll("#map .picked")) marked.classList.remove("picked");
+  for (const head of document.querySelectorAll("#map th[data-layer]")) head.classList.toggle("picked", head.dataset.layer === String(layer));
   const stages = data.stages.filter((stage) => stage.layer === layer && stage.tokens);
-  for (const marked of document.querySelectorAll("#map td[data-at]")) {
-    if (data.stages[marked.dataset.at].layer === layer) marked.classList.add("picked");
-  }
   const columns = Math.max(0, ...stages.map((stage) => stage.tokens.length));
   const label = (column) => (data.bin === 1 ? `token ${column}` : `tokens ${column * data.bin} to ${Math.min(data.tokens, (column + 1) * data.bin) - 1}`);
   const every = columns > 24 ? 8 : 4;
@@ -197,11 +195,22 @@ function showLayer(layer) {
   const table = make("table", { class: "grid small", "data-columns": columns }, make("thead", {}, head), body);
   $("#tokens table").replaceWith(table);
   makeGrid(table, (at) => showToken(stages, at, label), () => {});
-  $("#tokens .detail").replaceChildren();
+  const start = Math.max(0, stages.findIndex((stage) => stage === data.stages[data.first]));
+  const token = stages[start]?.first_bad_token ?? stages[start]?.worst_token ?? 0;
+  showToken(stages, `${start},${Math.floor(token / data.bin)}`, label);
+  reveal(table.querySelector(`[data-at="${start},${Math.floor(token / data.bin)}"]`));
+}
+
+// Scrolls a cell's own box, not the page, until the cell is in the middle of what the row heads leave free.
+function reveal(td) {
+  if (!td) return;
+  const box = td.closest(".scroll"), head = td.parentElement.querySelector("th").offsetWidth;
+  box.scrollLeft = td.offsetLeft - head - (box.clientWidth - head - td.offsetWidth) / 2;
 }
 
 function showToken(stages, at, label) {
   const [row, column] = at.split(",").map(Number);
+  if (!stages[row]) return;
   const ratio = tokenRatio(stages[row].tokens[column]);
   const id = data.bin === 1 && data.prompt?.[column] !== undefined ? `, id ${data.prompt[column]}` : "";
   const piece = data.bin === 1 && data.pieces?.[column] !== undefined ? `, “${data.pieces[column]}”` : "";
