@@ -78,7 +78,7 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
   tell_choice(choice);
   DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_run(*backend, model.spec, recording, arguments.options));
+                 compare_run(*backend, model.spec, recording, arguments.options, &model.weights));
   if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
   if (given.json)
     DOPPLER_TRY(print_json(comparison_json(comparison, backend->name())));

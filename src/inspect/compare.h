@@ -65,6 +65,9 @@ struct StageComparison {
   // The whole difference is within the tolerance, and no op is wrong by itself.
   bool agrees() const { return disagreement() == Disagreement::kNone; }
   Disagreement disagreement() const;
+  // This stage's op and all before it are right by themselves: what differs is rounding that has added up,
+  // and is no disagreement however much it is.
+  bool explained = false;
 };
 inline constexpr std::size_t kMostWorst = 8;  // wrong values kept of a stage: enough to see a pattern
 
@@ -102,9 +105,10 @@ struct CompareOptions {
 // Allowed error of a stage, as a share of its largest value, for a backend and a model.
 double stage_tolerance(const Backend& backend, const ModelSpec& spec);
 
-// The backend needs two slots for a companion. Errors: kMismatch for a recording of another model (ids
+// The backend needs two slots for a companion. Ops are judged by themselves if the weights are given and
+// options.local is set. Errors: kMismatch for a recording of another model (ids
 // outside the vocabulary, widths that differ, unknown stages), kLimit for one longer than the context.
 Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording,
-                               const CompareOptions& options);
+                               const CompareOptions& options, const Weights* weights = nullptr);
 
 }  // namespace doppler

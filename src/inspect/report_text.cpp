@@ -212,7 +212,7 @@ double excess_of(const StageComparison& c) {
     if (error == 0) return 0.0;
     return std::isfinite(error) && allowed > 0 ? error / allowed : kInfinity;
   };
-  double excess = over(c.error, c.tolerance);
+  double excess = c.explained ? 0 : over(c.error, c.tolerance);  // rounding that added up is no fault
   if (c.execution) excess = std::max(excess, over(c.execution->excess, 1));
   if (c.description) excess = std::max(excess, over(c.description->excess, 1));
   return excess;

@@ -156,6 +156,7 @@ function opLines(stage) {
   if (stage.execution) lines.push(`The op alone, on what this run gave it: ${says(stage.execution)}.`);
   if (stage.description) lines.push(`The op alone, on what the recording gave it: ${says(stage.description)}.`);
   if (stage.inherited !== undefined) lines.push(`Inherited from what it reads: ${error(stage.inherited)}.`);
+  if (stage.explained) lines.push("Every op up to here is right by itself: this is rounding that has added up, no fault.");
   if (stage.untold) lines.push(stage.untold);
   return lines.map((line) => make("p", {}, line));
 }
