@@ -5,6 +5,7 @@
 
 #include "cli/command.h"
 #include "inspect/compare.h"
+#include "inspect/compare_json.h"
 
 namespace doppler::cli {
 namespace {
@@ -15,45 +16,8 @@ struct CompareArguments {
   bool all = false;
 };
 
-// JSON has no infinity: an error without bound (NaN, or a stage that the model lacks) is null there.
-Json finite(double value) {
-  return std::isfinite(value) ? Json(value) : Json(nullptr);
-}
-
 std::string_view phase_of(const StageComparison& c) {
   return c.key == "decode_logits" ? "decode" : "prefill";
-}
-
-Json divergence_json(const StageComparison& c) {
-  return {{"stage",
-           c.stage == Stage::kNone ? c.key.substr(c.key.rfind('.') + 1) : std::string(stage_name(c.stage))},
-          {"key", c.key},
-          {"layer", c.layer >= 0 ? Json(c.layer) : Json(nullptr)},
-          {"token", c.first_bad_token ? Json(*c.first_bad_token) : Json(nullptr)},
-          {"phase", phase_of(c)},
-          {"error", finite(c.error)},
-          {"tolerance", c.tolerance},
-          {"computed", c.stage != Stage::kNone}};
-}
-
-Json to_json(const Comparison& comparison, std::string_view backend) {
-  const StageComparison* first = comparison.first_divergence();
-  Json stages = Json::array();
-  for (const StageComparison& c : comparison.stages) {
-    stages.push_back({{"key", c.key},
-                      {"error", finite(c.error)},
-                      {"tolerance", c.tolerance},
-                      {"largest", c.largest},
-                      {"agrees", c.agrees()}});
-  }
-  Json decode = {{"steps", comparison.decode_steps}, {"top1_equal", comparison.top1_equal}};
-  if (comparison.decode) decode["error"] = finite(comparison.decode->error);
-  return {{"agrees", comparison.agrees()},
-          {"backend", backend},
-          {"stages_compared", comparison.stages.size()},
-          {"first_divergence", first ? divergence_json(*first) : Json(nullptr)},
-          {"decode", decode},
-          {"stages", stages}};
 }
 
 std::string describe(const StageComparison& c) {
@@ -116,9 +80,9 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
   tell_choice(choice);
   DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_run(*backend, model.spec, recording, arguments.options));
+                 compare_run(*backend, model.spec, recording, arguments.options, &model.weights));
   if (given.json)
-    DOPPLER_TRY(print_json(to_json(comparison, backend->name())));
+    DOPPLER_TRY(print_json(comparison_json(comparison, backend->name())));
   else
     DOPPLER_TRY(print(fmt::format("{}: {}", backend->name(), to_text(comparison, arguments.all))));
   if (!given.json && !comparison.agrees()) {

@@ -78,6 +78,8 @@ Status check_attention(const OpSetup& s) {
   return {};
 }
 
+}  // namespace
+
 Status check_setup(const OpSetup& s) {
   constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1};  // by OpKind, as plan/check.cpp has them
   constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 0, 6, 6, 0, 7};
@@ -101,8 +103,6 @@ Status check_setup(const OpSetup& s) {
   if (s.kind == OpKind::kAttention) DOPPLER_TRY(check_attention(s));
   return check_weights(s);
 }
-
-}  // namespace
 
 std::span<const std::byte> OpSetup::own(const std::vector<float>& values) {
   const auto bytes = std::as_bytes(std::span(values));

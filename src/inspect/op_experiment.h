@@ -50,6 +50,9 @@ struct OpSetup {
 // What to do otherwise than the plan says; none: nothing.
 using OpChange = std::function<void(OpSetup&)>;
 
+// Whether everything fits together. Errors: kMismatch naming what does not.
+Status check_setup(const OpSetup& setup);
+
 // Computes it. Errors: kMismatch naming what does not fit together (a change may do anything).
 Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& threads);
 

@@ -17,18 +17,6 @@ constexpr std::array<Composite, 2> kComposites = {{
     {"ffn_gate_up", {Stage::kFfnGate, Stage::kFfnUp, Stage::kNone}},
 }};
 
-// The values of a stage that the plan computes, 0 if it does not.
-std::size_t width_of(const Plan& plan, Stage stage, int layer) {
-  if (stage == Stage::kAttnInput) {
-    if (layer < 0 || static_cast<std::size_t>(layer) >= plan.kv_layers.size()) return 0;
-    return layer == 0 ? width_of(plan, Stage::kEmbedOut, -1) : width_of(plan, Stage::kLayerOut, layer - 1);
-  }
-  for (const Value& value : plan.values) {
-    if (value.stage == stage && value.layer == layer) return value.width;
-  }
-  return 0;
-}
-
 // Other names under which the same values are known.
 std::vector<std::pair<Stage, int>> names_of(const Plan& plan, Stage stage, int layer) {
   const int layers = static_cast<int>(plan.kv_layers.size());
@@ -62,7 +50,7 @@ std::optional<StageColumns> locate_part(const StageRows& rows, const Plan& plan,
     std::size_t column = 0;
     for (const Stage part : composite.parts) {
       if (part == Stage::kNone) continue;
-      const std::size_t width = width_of(plan, part, layer);
+      const std::size_t width = stage_width(plan, part, layer);
       if (part == stage) found.tensor = tensor, found.column = column, found.width = width;
       column += width;
     }
@@ -73,8 +61,31 @@ std::optional<StageColumns> locate_part(const StageRows& rows, const Plan& plan,
 
 }  // namespace
 
+std::vector<Stage> parts_of(std::string_view key) {
+  const std::string_view name = key.substr(key.rfind('.') + 1);
+  std::vector<Stage> parts;
+  for (const Composite& composite : kComposites) {
+    if (composite.name == name) parts.assign(composite.parts.begin(), composite.parts.end());
+  }
+  std::erase(parts, Stage::kNone);
+  if (const auto stage = stage_from_name(name); parts.empty() && stage) parts.push_back(*stage);
+  return parts;
+}
+
+std::size_t stage_width(const Plan& plan, Stage stage, int layer) {
+  if (stage == Stage::kAttnInput) {
+    if (layer < 0 || static_cast<std::size_t>(layer) >= plan.kv_layers.size()) return 0;
+    return layer == 0 ? stage_width(plan, Stage::kEmbedOut, -1)
+                      : stage_width(plan, Stage::kLayerOut, layer - 1);
+  }
+  for (const Value& value : plan.values) {
+    if (value.stage == stage && value.layer == layer) return value.width;
+  }
+  return 0;
+}
+
 std::optional<StageColumns> StageRows::locate(const Plan& plan, Stage stage, int layer) const {
-  const std::size_t width = width_of(plan, stage, layer);
+  const std::size_t width = stage_width(plan, stage, layer);
   if (width == 0) return std::nullopt;
   for (const auto& [name, at] : names_of(plan, stage, layer)) {
     const TensorView* tensor = find(stage_key(name, at));

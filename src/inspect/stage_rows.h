@@ -12,6 +12,12 @@
 
 namespace doppler {
 
+// The stages side by side in a tensor of that name: q_proj, k_proj and v_proj of "layers.3.qkv_proj", one
+// stage of any other that names one, and none of the rest.
+std::vector<Stage> parts_of(std::string_view key);
+// Values of the stage in a row, attn_input included; 0 if the plan does not compute it.
+std::size_t stage_width(const Plan& plan, Stage stage, int layer);
+
 // Where the rows of one stage lie: columns [column, column + width) of a tensor [tokens, row_width].
 struct StageColumns {
   const TensorView* tensor = nullptr;
