@@ -88,7 +88,7 @@ Run add_run(CLI::App& command, SettingFlags& given) {
   command.add_option("MODEL", arguments->model, "a model folder or file")->required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
-  add_setting_flags(command, given, true);
+  add_setting_flags(command, given, true, true);
   return [arguments, &given] { return run(*arguments, given); };
 }
 
