@@ -84,6 +84,10 @@ struct PromptFlags {
 void add_prompt_flags(CLI::App& command, PromptFlags& prompt);
 // The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);
+// Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not
+// turn it off.
+Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
+                                        const std::string& text, bool raw);
 
 // "2,5,9" or "2 5 9"; no ids from an empty text. Errors: kUsage naming the piece that is no id.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);

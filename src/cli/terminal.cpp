@@ -149,4 +149,20 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
   return text;
 }
 
+Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
+                                        const std::string& text, bool raw) {
+  if (!prompt.ids.empty()) return prompt.ids;
+  if (raw || !loaded.chat) {
+    if (!prompt.system.empty()) {
+      return fail(ErrorCode::kUsage, "A --system text needs a chat template, but {}. Leave it out.",
+                  raw ? "--raw turns it off" : "the model has none");
+    }
+    return tokenize_prompt(loaded, text);
+  }
+  std::vector<Message> messages;
+  if (!prompt.system.empty()) messages.push_back({"system", prompt.system});
+  messages.push_back({"user", text});
+  return tokenize_messages(loaded, messages);
+}
+
 }  // namespace doppler::cli

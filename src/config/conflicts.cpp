@@ -39,7 +39,7 @@ bool asks(const ConfigValue& value) {
 Status check_intent(const Config& config) {
   const ConfigValue& intent = at(config, "runtime.shared.tooling.intent");
   if (intent.value != "calibrate") return {};
-  for (const std::string_view path : {"trace.enabled", "pipeline.enabled", "probes", "debugLayers"}) {
+  for (const std::string_view path : {"trace.enabled", "probes", "debugLayers"}) {
     const ConfigValue& looks = debug_at(config, path);
     if (asks(looks))
       return conflict(intent, looks,
@@ -118,7 +118,6 @@ Status check_backend(const Config& config) {
 Status check_conflicts(const Config& config) {
   DOPPLER_TRY(check_intent(config));
   DOPPLER_TRY(check_enabled(config, "trace"));
-  DOPPLER_TRY(check_enabled(config, "pipeline"));
   DOPPLER_TRY(check_trace(config));
   DOPPLER_TRY(check_files(config));
   return check_backend(config);

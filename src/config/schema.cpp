@@ -18,7 +18,7 @@ Json layers() {
   return {{"anyOf",
            Json::array({integers(false),
                         {{"type", "integer"}, {"minimum", 0}},
-                        {{"type", "string"}, {"pattern", "^ *[0-9]+(-[0-9]+)? *(, *[0-9]+(-[0-9]+)? *)*$"}},
+                        {{"type", "string"}, {"pattern", "^ *[0-9]+([-:][0-9]+)? *(, *[0-9]+([-:][0-9]+)? *)*$"}},
                         {{"type", "null"}}})}};
 }
 

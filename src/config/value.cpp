@@ -68,9 +68,9 @@ Result<Json> canonical_texts(const SettingInfo& info, const Json& value, bool te
   return list;
 }
 
-// "3" or "0-5", appended to the list.
+// "3", "0-5" or "0:5", appended to the list.
 bool add_layers(std::string_view piece, Json& list) {
-  const std::size_t dash = piece.find('-');
+  const std::size_t dash = piece.find_first_of("-:");
   std::uint64_t first = 0, last = 0;
   if (!parse(piece.substr(0, dash), first)) return false;
   if (dash == std::string_view::npos)

@@ -71,10 +71,12 @@ class TokenSource {
   Result<TokenId> next(std::span<const TokenId> history, std::size_t drawn) {
     if (continues_) return session_.next();
     if (drawn == 1 && session_.can_continue(options_)) {
-      DOPPLER_TRY(
-          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_));
-      continues_ = true;
-      return session_.next();
+      const Status begun =
+          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_);
+      // Where it cannot show on its own what a tap wants, it does so step by step.
+      if (!begun && begun.error().code != ErrorCode::kUnsupported) return std::unexpected(begun.error());
+      continues_ = begun.has_value();
+      if (continues_) return session_.next();
     }
     if (drawn > 0) {
       DOPPLER_ASSIGN(logits_, session_.append(history.back()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "formats/hf_config.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
@@ -68,6 +69,26 @@ Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& 
   if (!chat && chat.error().code == ErrorCode::kNotFound) return std::nullopt;
   if (!chat) return std::unexpected(std::move(chat).error());
   return std::optional(std::move(*chat));
+}
+
+Result<GenerateOptions> default_options(const ModelFiles& files) {
+  GenerateOptions options;
+  if (!files.generation_config) return options;
+  const ConfigReader reader(*files.generation_config, "generation_config.json");
+  DOPPLER_ASSIGN(const std::optional<bool> sample, reader.get_bool("do_sample"));
+  DOPPLER_ASSIGN(const std::optional<double> repeat, reader.get_number("repetition_penalty"));
+  options.repeat_penalty = repeat.value_or(1);
+  if (!sample.value_or(false)) return options;
+  DOPPLER_ASSIGN(const std::optional<double> temperature, reader.get_number("temperature"));
+  DOPPLER_ASSIGN(const std::optional<std::uint64_t> top_k, reader.get_uint("top_k"));
+  DOPPLER_ASSIGN(const std::optional<double> top_p, reader.get_number("top_p"));
+  DOPPLER_ASSIGN(const std::optional<double> min_p, reader.get_number("min_p"));
+  options.temperature = temperature.value_or(1);
+  options.top_k = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(top_k.value_or(50), UINT32_MAX));  // 50: transformers' own default
+  options.top_p = top_p.value_or(1);
+  options.min_p = min_p.value_or(0);
+  return options;
 }
 
 Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,

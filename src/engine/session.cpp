@@ -9,7 +9,7 @@ Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool 
   for (std::size_t i = 0; i < ids.size(); ++i) {
     input.add(ids[i], cached_.size() + i, slot_, wants_logits && i + 1 == ids.size());
   }
-  DOPPLER_ASSIGN(const auto logits, backend_.step(input, nullptr));
+  DOPPLER_ASSIGN(const auto logits, backend_.step(input, tap_));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
   return logits;
 }
@@ -46,15 +46,26 @@ Result<std::span<const float>> Session::append(TokenId id) {
   return feed(std::span(&id, 1), true);
 }
 
+bool Session::can_continue(const GenerateOptions& sampling) const {
+  for (std::size_t layer = 0; tap_ != nullptr && layer < backend_.plan().kv_layers.size(); ++layer) {
+    // No backend shows these while it continues.
+    if (tap_->wants(Stage::kAttnScores, static_cast<int>(layer))) return false;
+  }
+  return backend_.can_continue(sampling);
+}
+
 Status Session::begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                                    const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id) {
+  held_.reset();
+  if (tap_ != nullptr) held_.emplace(*tap_);
   DOPPLER_TRY(backend_.continue_sequence({.slot = slot_,
                                           .id = history.back(),
                                           .most = std::min(most, backend_.options().context - cached_.size()),
                                           .sampling = &sampling,
                                           .history = history,
                                           .draw = draw,
-                                          .pad_id = pad_id}));
+                                          .pad_id = pad_id,
+                                          .tap = held_ ? &*held_ : nullptr}));
   newest_ = history.back();
   coming_.clear();
   given_ = 0;
@@ -88,6 +99,7 @@ Result<TokenId> Session::next() {
     }
   }
   const TokenId id = coming_[given_++];
+  if (held_) held_->release(static_cast<std::int64_t>(cached_.size()));
   cached_.push_back(*newest_);
   newest_ = id;
   if (id >= 0) return id;
@@ -102,6 +114,7 @@ Status Session::end_continuation() {
   if (!newest_) return {};
   newest_.reset();
   Status ended = backend_.stop_sequence(cached_.size());
+  held_.reset();
   if (!ended) forget();
   return ended;
 }

@@ -9,12 +9,17 @@
 #include "backend/backend.h"
 #include "base/result.h"
 #include "doppler/doppler.h"
+#include "engine/held_tap.h"
 
 namespace doppler {
 
 class Session {
  public:
   Session(Backend& backend, std::uint32_t slot) : backend_(backend), slot_(slot) {}
+
+  // From now on the tap (null: none) sees every token that is fed, and no other; it must outlive the session
+  // or be taken away. Tokens and logits are the same with and without.
+  void look(Tap* tap) { tap_ = tap; }
 
   // Makes the cache hold exactly `ids` and returns the last one's logits. What it already holds of
   // them from before is kept, if `ids` only continue it; else it starts over. `reused` (may be
@@ -27,10 +32,10 @@ class Session {
   Result<std::span<const float>> append(TokenId id);
 
   // Whether the backend can generate by itself with these options.
-  bool can_continue(const GenerateOptions& sampling) const { return backend_.can_continue(sampling); }
+  bool can_continue(const GenerateOptions& sampling) const;
   // Lets it generate `most` tokens, or fewer if the context ends, after `history`, whose last token is not in
   // the cache yet; `draw` and `pad_id` are the continuation's. Until end_continuation() nothing else may be
-  // fed.
+  // fed. Errors: kUnsupported where the backend cannot show what the tap wants while it continues.
   Status begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                             const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id);
   // The next of these tokens; the one before it is then in the cache. Errors: kMismatch for logits that hold
@@ -49,6 +54,8 @@ class Session {
   void forget();
   Backend& backend_;
   const std::uint32_t slot_;
+  Tap* tap_ = nullptr;
+  std::optional<HeldTap> held_;  // while the backend generates and a tap looks
   std::vector<TokenId> cached_;
   // While the backend generates: the newest token, which is not in cached_, and the ones to come.
   std::optional<TokenId> newest_;
