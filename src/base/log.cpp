@@ -1,7 +1,5 @@
 #include "base/log.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -75,6 +73,7 @@ struct State {
   LogOptions options;
   std::unique_ptr<LineFile> file, trace_file;
   std::deque<LogRecord> ring;
+  bool over_bar = false;
 };
 
 // Never destroyed: threads may log until the very end.
@@ -82,6 +81,8 @@ State& state() {
   static State* const state = new State;
   return *state;
 }
+
+thread_local std::int64_t t_step = -1;
 
 const auto g_start = std::chrono::steady_clock::now();
 
@@ -112,9 +113,7 @@ bool step_passes(const LogOptions& options, std::int64_t step) {
 // With the mutex held.
 void emit(State& to, LogRecord record) {
   if (to.options.screen) {
-    // Over a progress bar, which is drawn again after it.
-    static const bool terminal = ::isatty(STDERR_FILENO) != 0;
-    const std::string line = (terminal ? "\r\033[K" : "") + format_line(record) + "\n";
+    const std::string line = (to.over_bar ? "\r\033[K" : "") + format_line(record) + "\n";
     std::fwrite(line.data(), 1, line.size(), stderr);
   }
   if (to.file || (to.trace_file && record.is_trace)) {
@@ -264,6 +263,19 @@ std::vector<LogRecord> log_history(std::size_t most, Level level) {
   }
   std::reverse(newest.begin(), newest.end());
   return newest;
+}
+
+void set_trace_step(std::int64_t step) {
+  t_step = step;
+}
+std::int64_t trace_step() {
+  return t_step;
+}
+
+void set_log_over_bar(bool over) {
+  State& current = state();
+  const std::lock_guard lock(current.mutex);
+  current.over_bar = over;
 }
 
 void log(Level level, std::string_view module, std::string_view text) {

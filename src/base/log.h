@@ -127,6 +127,13 @@ inline CategorySet traced_categories() {
 inline bool trace_wanted(Category category, int layer = -1, std::int64_t step = -1) {
   return (traced_categories() & category_bit(category)) != 0 && log_internal::passes(layer, step);
 }
+// The step that this thread is in, for those who trace below whoever counts the steps; -1: nobody said.
+void set_trace_step(std::int64_t step);
+std::int64_t trace_step();
+
+// While a progress bar stands on the screen's last line, lines take its place.
+void set_log_over_bar(bool over);
+
 // The line, if its category and layer are traced; the filter of steps is trace_wanted's, or this one's where
 // a step is given. `data` is the same for programs, a JSON object.
 void trace(Category category, int layer, std::string_view text, std::int64_t step = -1,

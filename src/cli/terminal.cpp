@@ -9,6 +9,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -33,11 +34,13 @@ void ProgressBar::update(double share, std::string_view what) {
   for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
   fmt::print(stderr, "\r\033[K{} {:3.0f}% {}", bar, share * 100, what);
   std::fflush(stderr);
+  if (!shown_) set_log_over_bar(true);
   shown_ = true;
 }
 
 ProgressBar::~ProgressBar() {
   if (!shown_) return;
+  set_log_over_bar(false);
   fmt::print(stderr, "\r\033[K");
   std::fflush(stderr);
 }

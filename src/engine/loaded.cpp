@@ -1,8 +1,11 @@
 #include "engine/loaded.h"
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include "base/text.h"
+#include "engine/trace.h"
 #include "formats/hf_config.h"
 #include "tokenizer/gguf_tokenizer.h"
 
@@ -126,10 +129,18 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   const auto progress = [&](double share, std::string_view what) {
     if (options.on_progress) options.on_progress(share, what);
   };
+  using Clock = std::chrono::steady_clock;
+  auto last = Clock::now();
+  const auto lap = [&last] {
+    const auto before = std::exchange(last, Clock::now());
+    return std::chrono::duration<double>(last - before).count();
+  };
+  LoadSeconds seconds;
   Loaded loaded;
   progress(0, "weights");
   DOPPLER_ASSIGN(Model model, load_model(path));
   loaded.model = std::make_unique<Model>(std::move(model));
+  seconds.weights = lap();
   progress(0.3, "tokenizer");
   DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files));
   if (loaded.tokenizer && loaded.model->files.gguf) add_stop_tokens(*loaded.tokenizer, loaded.model->spec);
@@ -141,11 +152,14 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   }
   progress(0.7, "chat template");
   DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files));
+  seconds.texts = lap();
   progress(0.8, "memory");
   DOPPLER_ASSIGN(const BackendOptions backend, backend_options(options, loaded.model->spec, slots));
   DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights,
                                               backend, &loaded.choice));
+  seconds.backend = lap();
   progress(1, "ready");
+  trace_loaded(loaded, seconds);
   return loaded;
 }
 

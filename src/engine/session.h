@@ -10,6 +10,7 @@
 #include "base/result.h"
 #include "doppler/doppler.h"
 #include "engine/held_tap.h"
+#include "engine/logits_tap.h"
 
 namespace doppler {
 
@@ -41,10 +42,14 @@ class Session {
   // The next of these tokens; the one before it is then in the cache. Errors: kMismatch for logits that hold
   // NaN or +Inf, or leave no token; the backend's own, after which the cache is empty.
   Result<TokenId> next();
+  // The logits that next() chose from, where the trace category sample is on; else, or where the backend does
+  // not show them, none.
+  std::span<const float> shown_logits() const;
   // Drops what the backend has computed beyond the last token that next() gave. Does nothing if nothing is
   // continued.
   Status end_continuation();
 
+  const Backend& backend() const { return backend_; }
   bool full() const { return cached_.size() >= backend_.options().context; }
   std::span<const TokenId> cached() const { return cached_; }
 
@@ -52,9 +57,13 @@ class Session {
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
   void forget();
+  void begin_trace_step() const;
   Backend& backend_;
   const std::uint32_t slot_;
   Tap* tap_ = nullptr;
+  std::size_t prompt_length_ = 0;        // trace steps are counted from its end
+  std::optional<LogitsTap> logits_tap_;  // while the backend generates and samples are traced
+  bool first_of_continuation_ = false;
   std::optional<HeldTap> held_;  // while the backend generates and a tap looks
   std::vector<TokenId> cached_;
   // While the backend generates: the newest token, which is not in cached_, and the ones to come.
