@@ -115,7 +115,7 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
   command.add_option("--html", arguments->html,
                      "also write the report as an HTML page that needs no network");
   command.add_flag("--all", arguments->all, "print every stage");
-  add_setting_flags(command, given, false);
+  add_setting_flags(command, given, false, true);
   return [arguments, &given] { return compare(*arguments, given); };
 }
 
