@@ -141,7 +141,7 @@ Run add_chat(CLI::App& command, SettingFlags& given) {
   command.add_option("MODEL", arguments->model, "a model folder or file with a chat template")->required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, true);
+  add_setting_flags(command, given, true, true);
   return [arguments, &given] { return chat(*arguments, given); };
 }
 

@@ -38,6 +38,7 @@ Run add_debug(CLI::App& command, SettingFlags& given);
 Run add_bench(CLI::App& command, SettingFlags& given);
 Run add_convert(CLI::App& command, SettingFlags& given);
 Run add_synth(CLI::App& command, SettingFlags& given);
+Run add_config(CLI::App& command, SettingFlags& given);
 Run add_completion(CLI::App& command, SettingFlags& given);
 
 // Writes to stdout and notices when that fails. Errors: kIo (a full disk, a closed pipe).

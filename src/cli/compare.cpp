@@ -149,7 +149,7 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
   command.add_flag("--companion", arguments->options.companion,
                    "run beside a second sequence that shares every step");
   command.add_flag("--all", arguments->all, "print every stage");
-  add_setting_flags(command, given, false);
+  add_setting_flags(command, given, false, true);
   return [arguments, &given] { return compare(*arguments, given); };
 }
 

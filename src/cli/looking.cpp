@@ -39,8 +39,8 @@ void add_look_flags(CLI::App& command, LookFlags& flags) {
       ->group("Looking inside");
 }
 
-Json debug_settings(const SettingFlags&) {
-  return nullptr;
+Json debug_settings(const SettingFlags& given) {
+  return given.flags.debug();
 }
 
 Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const Json& debug,

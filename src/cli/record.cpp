@@ -51,7 +51,7 @@ Run add_record(CLI::App& command, SettingFlags& given) {
       ->capture_default_str();
   command.add_flag("--attn-scores", arguments->scores, "also the attention scores, which are large");
   command.add_flag("--chat", arguments->chat, "put the prompt through the model's chat template");
-  add_setting_flags(command, given, false);
+  add_setting_flags(command, given, false, true);
   return [arguments, &given] { return record(*arguments, given); };
 }
 

@@ -90,7 +90,7 @@ Run add_run(CLI::App& command, SettingFlags& given) {
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, true);
+  add_setting_flags(command, given, true, true);
   return [arguments, &given] { return run(*arguments, given); };
 }
 
