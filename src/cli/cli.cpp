@@ -12,7 +12,7 @@
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 11> kCommands = {{
+  static constexpr std::array<CommandInfo, 12> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
       {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},

@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "cli/command.h"
+#include "cli/looking.h"
 #include "inspect/compare.h"
+#include "inspect/tapped_backend.h"
 
 namespace doppler::cli {
 namespace {
@@ -13,6 +15,7 @@ struct CompareArguments {
   std::string model, reference;
   CompareOptions options;
   bool all = false;
+  LookFlags look;
 };
 
 // JSON has no infinity: an error without bound (NaN, or a stage that the model lacks) is null there.
@@ -115,8 +118,11 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   std::string choice;
   DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
   tell_choice(choice);
-  DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_run(*backend, model.spec, recording, arguments.options));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, model.spec, *backend, nullptr));
+  DOPPLER_TRY(looking->begin(recording.prompt_ids.size(), true));
+  TappedBackend tapped(*backend, looking->tap());
+  DOPPLER_ASSIGN(const Comparison comparison, compare_run(tapped, model.spec, recording, arguments.options));
+  looking->end();
   if (given.json)
     DOPPLER_TRY(print_json(to_json(comparison, backend->name())));
   else
@@ -149,6 +155,7 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
   command.add_flag("--companion", arguments->options.companion,
                    "run beside a second sequence that shares every step");
   command.add_flag("--all", arguments->all, "print every stage");
+  add_look_flags(command, arguments->look);
   add_setting_flags(command, given, false, true);
   return [arguments, &given] { return compare(*arguments, given); };
 }

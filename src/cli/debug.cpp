@@ -115,7 +115,7 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
     view.layers = config.debug_layers.value_or(std::vector<int>{-1});
   }
   DOPPLER_ASSIGN(view.tokens, parse_tokens(arguments.tokens, options.prompt_ids.size()));
-  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, debug_settings(given), loaded));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
   DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));
   options.besides = looking->tap();
   DOPPLER_ASSIGN(const DebugRun run, debug_run(*loaded.backend, spec, loaded.model->weights, options));
@@ -137,7 +137,7 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
     DOPPLER_TRY(print(debug_text(run, view)));
   looking->end();
   const bool sick =
-      std::any_of(view.findings.begin(), view.findings.end(), [](const Finding& f) { return f.sick; });
+      std::any_of(view.findings.begin(), view.findings.end(), [](const Symptom& f) { return f.sick; });
   return sick ? kAnswerIsNo : kDone;
 }
 
@@ -164,7 +164,7 @@ Run add_debug(CLI::App& command, SettingFlags& given) {
       ->expected(1);
   command.footer("\nExit status 1 if the triage finds something.");
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, true);
+  add_setting_flags(command, given, true, true);
   return [arguments, &given] { return debug(*arguments, given); };
 }
 

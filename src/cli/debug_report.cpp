@@ -116,11 +116,11 @@ std::string attention_lines(const DebugRun& run) {
 
 std::string triage_lines(const DebugRun& run, const DebugView& view) {
   std::string text;
-  for (const Finding& f : view.findings)
+  for (const Symptom& f : view.findings)
     text += fmt::format("[TRIAGE] {} {}: {}\n         next: {}\n", f.sick ? "FOUND" : "note", f.check, f.text,
                         f.next);
   const auto sick =
-      std::count_if(view.findings.begin(), view.findings.end(), [](const Finding& f) { return f.sick; });
+      std::count_if(view.findings.begin(), view.findings.end(), [](const Symptom& f) { return f.sick; });
   if (sick > 0)
     return text + fmt::format("[TRIAGE] {} of {} checks found something.\n", sick, triage_table().size());
   return text +
@@ -208,7 +208,7 @@ Json debug_json(const DebugRun& run, const DebugView& view) {
                          {"window", p.window}});
   }
   bool healthy = true;
-  for (const Finding& f : view.findings) {
+  for (const Symptom& f : view.findings) {
     healthy = healthy && !f.sick;
     findings.push_back(
         {{"check", f.check}, {"sick", f.sick}, {"text", f.text}, {"next", f.next}, {"numbers", f.numbers}});

@@ -18,7 +18,7 @@ struct DebugView {
   std::vector<std::int64_t> tokens;                // whose own values checkpoints show
   std::function<std::string(std::int32_t)> piece;  // null without a tokenizer
   std::optional<std::string> text;
-  std::vector<Finding> findings;
+  std::vector<Symptom> findings;
   Json probes;
 };
 

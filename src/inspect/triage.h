@@ -15,7 +15,7 @@
 
 namespace doppler {
 
-struct Finding {
+struct Symptom {
   std::string check;  // the row of the table: "not_finite"
   bool sick = true;   // false: worth knowing, but healthy models do so, too
   std::string text;   // what was found, with the numbers
@@ -36,12 +36,12 @@ struct TriageRow {
   std::string_view check;
   std::string_view symptom;
   std::string_view looks_at;  // and the threshold with its reason, for the docs
-  void (*judge)(const TriageInput& input, std::vector<Finding>& findings);
+  void (*judge)(const TriageInput& input, std::vector<Symptom>& findings);
 };
 // In the order in which a cause comes before its consequences.
 std::span<const TriageRow> triage_table();
 
 // All findings, in the table's order.
-std::vector<Finding> triage(const TriageInput& input);
+std::vector<Symptom> triage(const TriageInput& input);
 
 }  // namespace doppler
