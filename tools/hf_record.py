@@ -67,7 +67,14 @@ def load_model(arguments):
     if isinstance(quantised, dict):
         quantised["dequantize"] = True  # what the stored weights say, computed in float32
     options.update(config=config, trust_remote_code=arguments.trust_remote_code)
-    model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, **options)
+    try:
+        model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, **options)
+    except (KeyError, ValueError) as error:
+        if ATTENTION_NAME not in str(error):
+            raise
+        # Its attention is not exchangeable. Then what is rotated inside cannot be seen; all else can.
+        options["attn_implementation"] = "eager"
+        model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, **options)
     return model.float().to(arguments.device).eval()
 
 
@@ -205,7 +212,9 @@ class Recorder:
     def finish(self):
         if self.first_input is None or self.last_output is None:
             raise Refused("The model ran without calling its layers.")
-        self.stages.update(hf_stages.top_stages(self.top_calls, self.first_input, self.last_output, self.tokens))
+        stages, notes = hf_stages.top_stages(self.top_calls, self.first_input, self.last_output, self.tokens)
+        self.stages.update(stages)
+        self.notes.update(dict.fromkeys(notes))
 
 
 # ---- the run
@@ -257,6 +266,8 @@ def write(tensors, path):
     try:
         save_file(ready, partial, metadata=metadata)
         os.replace(partial, path)
+    except Exception as error:  # safetensors has an exception of its own for a full disk
+        raise Refused(f"The file {path} cannot be written: {error}") from None
     finally:
         if os.path.exists(partial):
             os.remove(partial)
@@ -269,6 +280,9 @@ def main(argv):
         import transformers  # noqa: F401
     except ImportError as missing:
         raise Refused(f"This needs PyTorch and transformers ({missing}). Install them with pip, then run it again.")
+    folder = Path(arguments.output).absolute().parent
+    if not os.access(folder, os.W_OK):  # said before the model is loaded, not after
+        raise Refused(f"The folder {folder} is not there or cannot be written.")
     ids = prompt_ids(arguments)
     model = load_model(arguments)
     vocabulary = model.get_input_embeddings().weight.shape[0]

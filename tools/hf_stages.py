@@ -94,7 +94,7 @@ def find_layers(modules):
     attending = set()
     for path, kind in modules:
         parts = path.split(".")
-        if not (_ATTENTION.search(parts[-1]) or _ATTENTION.search(kind)):
+        if is_norm(parts[-1], kind) or not (_ATTENTION.search(parts[-1]) or _ATTENTION.search(kind)):
             continue
         attending.update(".".join(parts[:end]) for end in range(1, len(parts)))
     found = [
@@ -182,7 +182,8 @@ class Layer:
         for c in self._direct():
             if function and (function.path == c.path or function.path.startswith(c.path + ".")):
                 return c
-        return next((c for c in self._direct() if _ATTENTION.search(c.name) or _ATTENTION.search(c.kind)), None)
+        parts = [c for c in self._direct() if not is_norm(c.name, c.kind)]
+        return next((c for c in parts if _ATTENTION.search(c.name) or _ATTENTION.search(c.kind)), None)
 
     def _feed_forward(self, attention):
         direct = self._direct()
@@ -259,7 +260,7 @@ class Layer:
             if call:
                 self._put(f"{role}_norm", call.output, self._reads(call, self.stages.get(f"{role}_proj")))
         if function:
-            self._rotated(function, fused)
+            self._rotated(function)
         output = self._inside(at, "o") or self._last_linear(at)
         if output:
             self._put("attn_out", output.input)
@@ -307,27 +308,38 @@ class Layer:
                 return
         self.notes.append(f"qkv_proj: the order of its {width} columns is unknown")
 
-    def _rotated(self, function, fused):
-        """q and k as attention sees them, unless they are what the projections gave: then nothing was rotated."""
+    def _rotated(self, function):
+        """q and k as attention sees them, unless k is what its projection gave: then this layer rotates nothing."""
+        shown = {}
         for role, value in zip(("q", "k"), function.inputs):
-            own = f"{role}_proj" in self.stages or "qkv_proj" in self.stages
-            if not own:  # keys of another layer, or of a form that has no stage
-                continue
-            array = self._heads(value)
-            plain = self.stages.get(f"{role}_norm", self.stages.get(f"{role}_proj"))
-            if self.tokens > 1 and plain is not None:
-                size = array.shape[1] * array.shape[2]
-                flat = array.reshape((self.tokens, size))
-                if plain.shape[0] == self.tokens and self.equal(flat, plain.reshape((self.tokens, size))):
-                    self.notes.append(f"{role}_rope: this layer rotates nothing")
-                    continue
+            if f"{role}_proj" in self.stages or "qkv_proj" in self.stages:  # not keys of another layer
+                shown[role] = self._heads(value)
+        if self.tokens > 1 and "k" in shown:  # the first position is turned by nothing, so one token cannot tell
+            size = shown["k"].shape[1] * shown["k"].shape[2]
+            flat, plain = shown["k"].reshape((self.tokens, size)), self._unrotated_keys(size)
+            if plain is not None and self.equal(flat, plain):
+                self.notes.append("q_rope: this layer rotates nothing")
+                return
+        for role, array in shown.items():
             self.stages[f"{role}_rope"] = array
+
+    def _unrotated_keys(self, size):
+        for stage in ("k_norm", "k_proj"):
+            plain = self.stages.get(stage)
+            if plain is not None:
+                count = 1
+                for extent in plain.shape[1:]:
+                    count *= extent
+                return plain.reshape((self.tokens, size)) if count == size else None
+        whole = self.stages.get("qkv_proj")
+        return None if whole is None else whole[..., whole.shape[1] - 2 * size:whole.shape[1] - size]
 
     def _inside_feed_forward(self, ffn):
         parent = ffn.path
-        experts = self._find(parent, "experts")
-        if experts or "Moe" in ffn.kind or "MoE" in ffn.kind:
-            self._routing(self._find(parent, "router"), experts)
+        experts, router = self._find(parent, "experts"), self._find(parent, "router")
+        several = any(c.path.startswith(f"{parent}.experts.") for c in self.calls)  # each a module of its own
+        if experts or several or (router and router.name == "router"):
+            self._routing(router, experts)
             return
         if self._find("", "experts"):  # experts beside a dense feed-forward
             self._routing(self._find("", "router"), self._find("", "experts"))
@@ -362,11 +374,16 @@ class Layer:
 
 
 def top_stages(calls, first_input, last_output, tokens):
-    """The stages around the layers, from the calls of modules outside them: embed_out and the final norm."""
-    stages = {"embed_out": rows(first_input, tokens)}
+    """The stages around the layers, from the calls of modules outside them, and notes on what is missing."""
+    wanted = {"embed_out": first_input}
     norms = [c for c in calls if is_norm(c.name, c.kind) and c.input and c.output]
     final = next((n for n in norms if n.input.key == last_output.key), norms[-1] if norms else None)
     if final:
-        stages["pre_final_norm"] = rows(final.input, tokens)
-        stages["final_norm"] = rows(final.output, tokens)
-    return stages
+        wanted.update(pre_final_norm=final.input, final_norm=final.output)
+    stages, notes = {}, []
+    for stage, value in wanted.items():
+        try:
+            stages[stage] = rows(value, tokens)
+        except Unshaped as why:
+            notes.append(f"{stage}: {why}")
+    return stages, notes

@@ -27,7 +27,7 @@ struct CompareArguments {
 
 // As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
 TableStyle table_style(bool all) {
-  TableStyle style{.all = all};
+  TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
   const bool terminal = ::isatty(STDOUT_FILENO) != 0;
   winsize size{};
   if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)

@@ -172,15 +172,15 @@ class Table {
                            ? fmt::format("{:>6}  error {:.1e} allowed {:.1e}", describe_excess(excess_of(c)),
                                          c.error, c.tolerance)
                            : fmt::format("{:>6}  NaN or infinity", "NaN");
-    const Disagreement why = c.disagreement();
-    if (why == Disagreement::kExecution)
-      text += fmt::format("  this op: {}", describe_excess(c.execution->excess));
-    if (why == Disagreement::kDescription)
-      text += fmt::format("  description: {}", describe_excess(c.description->excess));
-    if (why != Disagreement::kNone && c.inherited && std::isfinite(*c.inherited))
-      text += fmt::format("  inherited {:.1e}", *c.inherited);
     if (c.first_bad_token)
       text += fmt::format("  {} {}", in_decode(c) ? "step" : "token", *c.first_bad_token);
+    const Disagreement why = c.disagreement();
+    if (why == Disagreement::kExecution)
+      text += fmt::format("  this op alone {}", describe_excess(c.execution->excess));
+    if (why == Disagreement::kDescription)
+      text += fmt::format("  description alone {}", describe_excess(c.description->excess));
+    if (why != Disagreement::kNone && c.inherited && std::isfinite(*c.inherited))
+      text += fmt::format("  inherited {:.1e}", *c.inherited);
     return text;
   }
 

@@ -49,10 +49,10 @@ function layerTicks(layers, x, add, box) {
   add("text", { x: (box.left + box.right) / 2, y: box.bottom + 31, "text-anchor": "middle" }, "layer");
 }
 
-function drawLine(add, points, look) {
+function drawLine(add, points, look, dotsOnly = false) {
   if (points.length === 0) return;
-  add("path", { class: `line ${look}`, d: points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("") });
-  const every = Math.ceil(points.length / 40);
+  if (!dotsOnly) add("path", { class: `line ${look}`, d: points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("") });
+  const every = dotsOnly ? 1 : Math.ceil(points.length / 40);
   points.forEach(([x, y], i) => i % every === 0 && add("circle", { class: `dot ${look}`, cx: x.toFixed(1), cy: y.toFixed(1), r: 2.5 }));
 }
 
@@ -76,9 +76,10 @@ function drawDepth() {
     const x = (index) => box.left + 4 + (index / Math.max(1, stages.length - 1)) * (box.right - box.left - 8);
     add("line", { class: "allowed", x1: box.left, x2: box.right, y1: y(1), y2: y(1) });
     for (const [, look, pick] of series) {
-      drawLine(add, stages.map((s, i) => [x(i), pick(s)]).filter(([, v]) => v !== undefined).map(([px, v]) => [px, y(v)]), look);
+      drawLine(add, stages.map((s, i) => [x(i), pick(s)]).filter(([, v]) => v !== undefined && !(look === "two" && v === 0))
+        .map(([px, v]) => [px, y(v)]), look, look === "two");  // a local error has nothing to do with that of its neighbour
     }
-    series.forEach(([name, look], i) => add("text", { class: look, x: box.left + 8, y: box.top + 14 + 16 * i }, (i ? "╌ ○ " : "― ● ") + name));
+    series.forEach(([name, look], i) => add("text", { class: look, x: box.left + 8, y: box.top + 14 + 16 * i }, (i ? "○ " : "― ● ") + name));
     layerTicks(layers, (index) => x(starts[index]), add, box);
   });
 }
