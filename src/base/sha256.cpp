@@ -36,8 +36,8 @@ void absorb(State& state, const std::byte* block) {
   }
   auto [a, b, c, d, e, f, g, h] = state;
   for (std::size_t i = 0; i < 64; ++i) {
-    const std::uint32_t one = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) + ((e & f) ^ (~e & g)) +
-                              kRounds[i] + w[i];
+    const std::uint32_t one = h + (std::rotr(e, 6) ^ std::rotr(e, 11) ^ std::rotr(e, 25)) +
+                              ((e & f) ^ (~e & g)) + kRounds[i] + w[i];
     const std::uint32_t two =
         (std::rotr(a, 2) ^ std::rotr(a, 13) ^ std::rotr(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
     h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
@@ -50,7 +50,8 @@ void absorb(State& state, const std::byte* block) {
 
 std::string sha256_hex(std::span<const std::byte> bytes) {
   // The fractional parts of the square roots of the first eight primes.
-  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
   std::size_t at = 0;
   for (; at + 64 <= bytes.size(); at += 64) absorb(state, bytes.data() + at);
   std::vector<std::byte> tail(bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end());

@@ -27,7 +27,8 @@ Result<int> list_all(bool json) {
                       {"kind", name_of(cause.kind)},
                       {"explanation", cause.explanation},
                       {"repair", cause.repair}});
-    if (cause.kind != kind || &cause == &all_causes()[0]) text += fmt::format("\ncauses: {}\n", name_of(cause.kind));
+    if (cause.kind != kind || &cause == &all_causes()[0])
+      text += fmt::format("\ncauses: {}\n", name_of(cause.kind));
     kind = cause.kind;
     text += fmt::format("  {:22} {}\n  {:22}   {}\n", cause.id, cause.explanation, "", cause.repair);
   }
@@ -49,7 +50,8 @@ Result<int> answer(const Diagnosis& diagnosis, bool json) {
 
 // Errors of a path that is not there are the caller's; whatever a model's files say wrong is a diagnosis.
 bool is_diagnosis(const Error& error) {
-  return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kMismatch || error.code == ErrorCode::kUnsupported;
+  return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kMismatch ||
+         error.code == ErrorCode::kUnsupported;
 }
 
 Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) {

@@ -16,8 +16,8 @@ struct Check {
   CheckFunction run;
 };
 
-// In the order in which a person would ask: what is cheap and explains much comes first, and the recording before the
-// backend, because a wrong description shows in both.
+// In the order in which a person would ask: what is cheap and explains much comes first, and the recording
+// before the backend, because a wrong description shows in both.
 constexpr auto kChecks = std::to_array<Check>({
     {"files", "are the files whole?", check_files},
     {"spec", "does the description make sense?", check_spec},
@@ -48,7 +48,8 @@ Status check_names(const std::vector<std::string>& names) {
   for (const Check& check : kChecks) known.emplace_back(check.name);
   for (const std::string& name : names) {
     if (std::ranges::find(known, name) != known.end()) continue;
-    return fail(ErrorCode::kUsage, "There is no check {}. Checks are {}.", printable(name), join(known, ", "));
+    return fail(ErrorCode::kUsage, "There is no check {}. Checks are {}.", printable(name),
+                join(known, ", "));
   }
   return {};
 }
@@ -95,10 +96,11 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
   DOPPLER_TRY(doctor::check_names(options.only));
   Diagnosis diagnosis;
   const auto deadline =
-      std::chrono::steady_clock::now() +
-      std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(options.seconds));
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                             std::chrono::duration<double>(options.seconds));
   for (const auto& check : doctor::kChecks) {
-    const bool wanted = options.only.empty() || std::ranges::find(options.only, check.name) != options.only.end();
+    const bool wanted =
+        options.only.empty() || std::ranges::find(options.only, check.name) != options.only.end();
     if (!wanted) continue;
     const doctor::Examination examination{subject, options, diagnosis.findings, check.name, deadline};
     diagnosis.checks.push_back(doctor::run_check(check, examination));
@@ -117,12 +119,13 @@ Subject subject_of(const Loaded& loaded, std::string backend_name) {
   if (loaded.backend) subject.options = loaded.backend->options();
   const Loaded* parts = &loaded;
   subject.prompt_ids = [parts](std::string_view text) { return tokenize_prompt(*parts, text); };
-  subject.chat_ids = [parts](std::span<const Message> messages) { return tokenize_messages(*parts, messages); };
+  subject.chat_ids = [parts](std::span<const Message> messages) {
+    return tokenize_messages(*parts, messages);
+  };
   subject.backend_name = std::move(backend_name);
   subject.sample = [](const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
-                      std::span<const TokenId> history, std::uint64_t draw) {
-    return Sampler(options, pad_id).sample(logits, history, draw);
-  };
+                      std::span<const TokenId> history,
+                      std::uint64_t draw) { return Sampler(options, pad_id).sample(logits, history, draw); };
   return subject;
 }
 

@@ -1,6 +1,6 @@
-// The doctor: looks at a model from its files to its chosen tokens, and names what is wrong. Without a recording it
-// compares the parts with each other; with one it re-runs every op from the recorded inputs, and where an op is wrong it
-// tries repairs on that op alone until one restores agreement.
+// The doctor: looks at a model from its files to its chosen tokens, and names what is wrong. Without a
+// recording it compares the parts with each other; with one it re-runs every op from the recorded inputs, and
+// where an op is wrong it tries repairs on that op alone until one restores agreement.
 #pragma once
 
 #include <filesystem>
@@ -23,15 +23,16 @@ namespace doppler {
 
 // One thing that is wrong. Several layers with the same cause are one finding, which names the first.
 struct Finding {
-  std::string cause;        // an id of all_causes()
-  std::string stage;        // "k_norm"; empty for what is no stage's: files, tokenizer
-  int layer = -1;           // -1: the model's own stages
-  std::size_t places = 1;   // how many ops (mostly layers) show it
-  std::string explanation;  // what is wrong, with values: "k_norm of layer 0 agrees when the weight offset is 1."
-  std::string repair;       // what to do: "Set rms_norm_weight_offset."
-  double confidence = 1;    // 0 to 1; below 1 where other causes would explain it as well, or nearly
-  std::string ruled_out;    // what was tried and did not help; may be empty
-  std::string check;        // the check that found it
+  std::string cause;       // an id of all_causes()
+  std::string stage;       // "k_norm"; empty for what is no stage's: files, tokenizer
+  int layer = -1;          // -1: the model's own stages
+  std::size_t places = 1;  // how many ops (mostly layers) show it
+  std::string
+      explanation;     // what is wrong, with values: "k_norm of layer 0 agrees when the weight offset is 1."
+  std::string repair;  // what to do: "Set rms_norm_weight_offset."
+  double confidence = 1;  // 0 to 1; below 1 where other causes would explain it as well, or nearly
+  std::string ruled_out;  // what was tried and did not help; may be empty
+  std::string check;      // the check that found it
 };
 
 enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };
@@ -59,7 +60,8 @@ struct Subject {
   // Changes the unfused plan, as a fault would; mostly empty.
   std::function<void(Plan&)> alter_plan;
   // Makes the backend under examination; empty: the one called backend_name, from spec and weights.
-  std::function<Result<std::unique_ptr<Backend>>(const Subject& subject, const BackendOptions& options)> backend;
+  std::function<Result<std::unique_ptr<Backend>>(const Subject& subject, const BackendOptions& options)>
+      backend;
   std::string backend_name = "cpu";
   BackendOptions options;
   // A prompt's ids, as run would feed them; a conversation's likewise.
@@ -97,7 +99,8 @@ struct CheckInfo {
 };
 std::vector<CheckInfo> all_checks();
 
-// {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}], "checks": [...]}
+// {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}],
+// "checks": [...]}
 Json to_json(const Diagnosis& diagnosis);
 // One line: "FINDING k_norm of layer 0 ...".
 std::string describe(const Finding& finding);

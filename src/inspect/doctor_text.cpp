@@ -61,14 +61,16 @@ Unreached count_unreached(const TokenizerSpec& spec) {
       made[static_cast<std::size_t>(merge.result)] = true;
   }
   for (const AddedToken& added : spec.added) {  // found as they are, without merges
-    if (added.id >= 0 && static_cast<std::size_t>(added.id) < made.size()) made[static_cast<std::size_t>(added.id)] = true;
+    if (added.id >= 0 && static_cast<std::size_t>(added.id) < made.size())
+      made[static_cast<std::size_t>(added.id)] = true;
   }
   Unreached result;
   for (std::size_t id = 0; id < made.size(); ++id) {
     const auto piece = spec.vocabulary.piece(static_cast<TokenId>(id));
     if (!piece || is_byte_piece(*piece) || spec.unknown == static_cast<TokenId>(id)) continue;
     std::string_view text = *piece;
-    if (!spec.word_suffix.empty() && text.ends_with(spec.word_suffix)) text.remove_suffix(spec.word_suffix.size());
+    if (!spec.word_suffix.empty() && text.ends_with(spec.word_suffix))
+      text.remove_suffix(spec.word_suffix.size());
     if (!spec.subword_prefix.empty() && text.starts_with(spec.subword_prefix))
       text.remove_prefix(spec.subword_prefix.size());
     if (characters(text) < 2) continue;
@@ -116,7 +118,8 @@ Result<ChatLook> look_at_chat(const Examination& e, TokenId bos) {
   look.bos = bos >= 0 ? count_leading(*ids, bos) : 0;
   DOPPLER_ASSIGN(const std::string text, e.subject.tokenizer->decode(*ids));
   if (bare(text).find(bare(said)) == std::string::npos && !has_unknown(*e.subject.tokenizer, *ids))
-    look.problem = fmt::format("The chat template does not pass on what was said: it gives {}.", printable(text));
+    look.problem =
+        fmt::format("The chat template does not pass on what was said: it gives {}.", printable(text));
   return look;
 }
 
@@ -128,7 +131,8 @@ Result<Outcome> check_vocabulary(const Examination& e) {
   if (pieces > rows) {
     e.find({.cause = "vocabulary_mismatch",
             .stage = "embed_out",
-            .explanation = fmt::format("The tokenizer has ids up to {}, but the embedding has {} rows.", pieces - 1, rows)});
+            .explanation = fmt::format("The tokenizer has ids up to {}, but the embedding has {} rows.",
+                                       pieces - 1, rows)});
   }
   return Outcome::ok(fmt::format("{} tokens in the tokenizer, {} rows in the embedding", pieces, rows));
 }
@@ -155,12 +159,14 @@ Result<Outcome> check_round_trips(const Examination& e) {
       continue;
     }
     e.find({.cause = "tokenizer_round_trip",
-            .explanation = fmt::format("The text {} comes back from the tokenizer as {}.", printable(text), printable(back)),
+            .explanation = fmt::format("The text {} comes back from the tokenizer as {}.", printable(text),
+                                       printable(back)),
             .confidence = 0.9});
     return Outcome{CheckState::kFinding, {}};
   }
-  return Outcome::ok(fmt::format("{} texts come back{}", good,
-                                 uncovered == 0 ? "" : fmt::format(", {} are not covered by the vocabulary", uncovered)));
+  return Outcome::ok(
+      fmt::format("{} texts come back{}", good,
+                  uncovered == 0 ? "" : fmt::format(", {} are not covered by the vocabulary", uncovered)));
 }
 
 Result<Outcome> check_merges(const Examination& e) {
@@ -173,13 +179,14 @@ Result<Outcome> check_merges(const Examination& e) {
   // Of the published tokenizers' pieces at most a few in a thousand are made by no merge.
   if (share > 0.01 && !(spec.ignore_merges && share < 0.05)) {
     e.find({.cause = "merges_dropped",
-            .explanation = fmt::format("{} of {} pieces of several characters, such as {}, are made by none of the {} merges, "
-                                       "so the tokenizer never gives them.",
-                                       found.unreached, found.pieces, printable(found.example), spec.merges.size()),
+            .explanation = fmt::format(
+                "{} of {} pieces of several characters, such as {}, are made by none of the {} merges, "
+                "so the tokenizer never gives them.",
+                found.unreached, found.pieces, printable(found.example), spec.merges.size()),
             .confidence = std::min(1.0, 0.7 + share)});
   }
-  return Outcome::ok(fmt::format("{} merges make {:.1f} % of the {} pieces of several characters", spec.merges.size(),
-                                 100 * (1 - share), found.pieces));
+  return Outcome::ok(fmt::format("{} merges make {:.1f} % of the {} pieces of several characters",
+                                 spec.merges.size(), 100 * (1 - share), found.pieces));
 }
 
 Result<Outcome> check_special_tokens(const Examination& e) {
@@ -201,11 +208,14 @@ Result<Outcome> check_special_tokens(const Examination& e) {
       wrong(fmt::format("The tokenizer's {} {} is outside of the model's vocabulary.", name, *token.id));
     DOPPLER_ASSIGN(const auto ids, tokenizer.encode(token.text, {.add_special = false}));
     if (std::ranges::find(ids, *token.id) == ids.end())
-      wrong(fmt::format("The text {} is not read as the token {} ({}).", printable(token.text), *token.id, name));
+      wrong(fmt::format("The text {} is not read as the token {} ({}).", printable(token.text), *token.id,
+                        name));
   }
   for (const std::int32_t id : e.subject.spec.eos_ids) {
-    const bool is_there = static_cast<std::size_t>(id) < tokenizer.vocab_size() && tokenizer.piece(id).has_value();
-    if (!is_there) wrong(fmt::format("Generation stops at the token {}, which the tokenizer does not have.", id));
+    const bool is_there =
+        static_cast<std::size_t>(id) < tokenizer.vocab_size() && tokenizer.piece(id).has_value();
+    if (!is_there)
+      wrong(fmt::format("Generation stops at the token {}, which the tokenizer does not have.", id));
   }
   return Outcome::ok(known.empty() ? "the tokenizer names none" : join(known, ", "));
 }
@@ -230,7 +240,7 @@ Result<Outcome> check_chat(const Examination& e) {
     e.find({.cause = "bos_missing",
             .stage = "embed_out",
             .explanation = fmt::format("A prompt begins without the BOS token {}, {}.", bos,
-                                       recorded        ? "but the recording's begins with it"
+                                       recorded       ? "but the recording's begins with it"
                                        : chat.bos > 0 ? "but a conversation begins with it"
                                                       : "but models of this family are trained with it"),
             .confidence = recorded || chat.bos > 0 ? 0.95 : 0.7});
@@ -238,7 +248,8 @@ Result<Outcome> check_chat(const Examination& e) {
   if (chat.rendered && chat.bos == 0 && begins > 0) {
     e.find({.cause = "bos_missing",
             .stage = "embed_out",
-            .explanation = fmt::format("A conversation begins without the BOS token {}, but a prompt begins with it.", bos),
+            .explanation = fmt::format(
+                "A conversation begins without the BOS token {}, but a prompt begins with it.", bos),
             .confidence = 0.8});
   }
   return Outcome::ok(fmt::format("a prompt begins with {} BOS{}", begins,

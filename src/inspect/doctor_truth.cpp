@@ -29,7 +29,8 @@ constexpr auto kOptionalStages = std::to_array<OptionalStage>({
 });
 
 bool planned(const Plan& plan, Stage stage, int layer) {
-  return std::ranges::any_of(plan.values, [&](const Value& v) { return v.stage == stage && v.layer == layer; });
+  return std::ranges::any_of(plan.values,
+                             [&](const Value& v) { return v.stage == stage && v.layer == layer; });
 }
 
 std::string key_of(Stage stage, int layer) {
@@ -46,9 +47,13 @@ void compare_stages(const Examination& e, const Plan& plan) {
       if (!recorded || planned(plan, optional.stage, i)) continue;
       Finding& finding = found[optional.lacking];
       if (finding.stage.empty()) {
-        finding = {.cause = std::string(optional.lacking), .stage = std::string(stage_name(optional.stage)), .layer = i, .places = 0};
-        finding.explanation = fmt::format("The recording has {} in layer {}, but this description does not compute it.",
-                                          stage_name(optional.stage), i);
+        finding = {.cause = std::string(optional.lacking),
+                   .stage = std::string(stage_name(optional.stage)),
+                   .layer = i,
+                   .places = 0};
+        finding.explanation =
+            fmt::format("The recording has {} in layer {}, but this description does not compute it.",
+                        stage_name(optional.stage), i);
         finding.confidence = 0.97;
       }
       ++finding.places;
@@ -79,20 +84,24 @@ Result<Outcome> check_recording(const Examination& e) {
   if (e.options.reference == nullptr) return kNoReference;
   const Recording& recording = *e.options.reference;
   const ModelSpec& spec = e.subject.spec;
-  DOPPLER_ASSIGN(const Plan plan, e.subject.make_plan(std::max<std::uint64_t>(recording.prompt_ids.size(), 1)));
+  DOPPLER_ASSIGN(const Plan plan,
+                 e.subject.make_plan(std::max<std::uint64_t>(recording.prompt_ids.size(), 1)));
   for (const std::int32_t id : recording.prompt_ids) {
     if (static_cast<std::uint32_t>(id) < spec.vocab_size) continue;
     e.find({.cause = "reference_mismatch",
             .stage = "embed_out",
-            .explanation = fmt::format("The recording's prompt holds the token {}, but the vocabulary has {} tokens.", id, spec.vocab_size)});
+            .explanation =
+                fmt::format("The recording's prompt holds the token {}, but the vocabulary has {} tokens.",
+                            id, spec.vocab_size)});
     return Outcome::found({});
   }
   const int layers = recorded_layers(recording), ours = static_cast<int>(plan.kv_layers.size());
   if (layers != ours && layers > 0) {
-    e.find({.cause = "layer_count",
-            .stage = "attn_input",
-            .layer = std::min(layers, ours),
-            .explanation = fmt::format("The recording has {} layers, but this description {}.", layers, ours)});
+    e.find(
+        {.cause = "layer_count",
+         .stage = "attn_input",
+         .layer = std::min(layers, ours),
+         .explanation = fmt::format("The recording has {} layers, but this description {}.", layers, ours)});
   }
   for (const Stage stage : {Stage::kQRope, Stage::kKRope}) {
     const std::uint64_t heads = recorded_heads(recording, stage);
@@ -102,7 +111,8 @@ Result<Outcome> check_recording(const Examination& e) {
     e.find({.cause = "head_grouping",
             .stage = std::string(stage_name(stage)),
             .layer = 0,
-            .explanation = fmt::format("The recording has {} heads in {}, but this description {}.", heads, stage_name(stage), planned_heads),
+            .explanation = fmt::format("The recording has {} heads in {}, but this description {}.", heads,
+                                       stage_name(stage), planned_heads),
             .repair = "Set num_attention_heads, num_key_value_heads and head_dim."});
     return Outcome::found({});
   }
@@ -111,10 +121,12 @@ Result<Outcome> check_recording(const Examination& e) {
     if (tensor == nullptr || value.stage == Stage::kNone || value.stage == Stage::kAttnScores) continue;
     const std::uint64_t width = *element_count(tensor->shape) / tensor->shape[0];
     if (width == value.width) continue;
-    e.find({.cause = "reference_mismatch",
-            .stage = std::string(stage_name(value.stage)),
-            .layer = value.layer,
-            .explanation = fmt::format("The recording's {} is {} wide, but this model computes {} values there.", tensor->name, width, value.width)});
+    e.find(
+        {.cause = "reference_mismatch",
+         .stage = std::string(stage_name(value.stage)),
+         .layer = value.layer,
+         .explanation = fmt::format("The recording's {} is {} wide, but this model computes {} values there.",
+                                    tensor->name, width, value.width)});
     return Outcome::found({});
   }
   compare_stages(e, plan);
@@ -135,6 +147,7 @@ Result<Outcome> check_truth(const Examination& e) {
   DOPPLER_TRY(rows.fill(plan, e.subject.weights));
   OpExperiment experiment(plan, e.subject.weights, rows);
   OpJudge judge(e, experiment);
+  judge.arithmetic = arithmetic_from(recording.tensors.metadata());
   judge.skip = [&](std::size_t op) { return rows.filled(op); };
   DOPPLER_TRY(judge.measure());
   DOPPLER_TRY(judge.explain_wrong());

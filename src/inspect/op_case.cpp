@@ -6,26 +6,6 @@
 namespace doppler {
 namespace {
 
-// Shares of a row's largest value that float32 arithmetic in another order may differ by: measured on the fixtures'
-// recordings by transformers, five times the worst; a wrong constant or index moves a row by 1e-3 or more.
-double float_tolerance(const OpSetup& setup) {
-  switch (setup.kind) {
-    case OpKind::kEmbed:
-    case OpKind::kSelect:
-      return 1e-6;
-    case OpKind::kAdd:
-      return 2e-6;
-    case OpKind::kRmsNorm:
-      return 3e-6;
-    case OpKind::kRope:  // angles are products of positions and frequencies in float32
-      return 4e-6 + 4e-7 * (setup.positions.empty() ? 0 : *std::ranges::max_element(setup.positions));
-    case OpKind::kAttention:
-      return std::get<AttentionParams>(setup.params).softcap > 0 ? 2e-4 : 4e-5;
-    default:
-      return 2e-5;
-  }
-}
-
 // Products beyond this many multiplications are judged on a few tokens: about a second of the oracle's time.
 constexpr std::uint64_t kMostWork = 1'000'000'000;
 constexpr std::size_t kFewTokens = 8;  // as many as the oracle computes in one pass over a weight
@@ -42,7 +22,8 @@ std::vector<std::size_t> choose_tokens(const OpSetup& setup, bool all) {
   return rows;
 }
 
-std::vector<float> take_rows(const std::vector<float>& from, std::size_t width, std::span<const std::size_t> rows) {
+std::vector<float> take_rows(const std::vector<float>& from, std::size_t width,
+                             std::span<const std::size_t> rows) {
   std::vector<float> taken;
   taken.reserve(rows.size() * width);
   for (const std::size_t r : rows) {
@@ -61,7 +42,8 @@ void keep_rows(std::vector<T>& values, std::span<const std::size_t> rows) {
 
 }  // namespace
 
-Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<float> target, bool all_tokens) {
+Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<float> target,
+                            bool all_tokens) {
   OpCase made(context);
   made.index_ = op;
   DOPPLER_ASSIGN(made.setup_, context.experiment.setup(op));
@@ -78,26 +60,16 @@ Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<
   }
   made.target_ = std::move(target);
   DOPPLER_ASSIGN(made.output_, context.experiment.run(setup));
-  const bool by_heads = setup.kind == OpKind::kRmsNorm || setup.kind == OpKind::kRope || setup.kind == OpKind::kAttention;
-  made.groups_ = by_heads ? setup.heads : 1;
-  const std::size_t dim = setup.width / made.groups_;
-  const double share = std::max(context.tolerance, float_tolerance(setup));
-  made.allowed_.resize(setup.tokens() * made.groups_);
-  for (std::size_t i = 0; i < made.allowed_.size(); ++i) {
-    double largest = 0, squares = 0;
-    const auto look = [&](std::span<const float> row) {
-      for (const float x : row) {
-        if (!std::isfinite(x)) continue;
-        largest = std::max(largest, std::abs(static_cast<double>(x)));
-        squares += static_cast<double>(x) * x;
-      }
-    };
-    look(std::span(made.target_).subspan(i * dim, dim));
-    if (setup.kind == OpKind::kAdd) {  // terms that cancel leave a small sum with their own rounding
-      for (const OpSetup::Rows& input : setup.inputs) look(std::span(input.data).subspan(i * dim, dim));
-    }
+  DOPPLER_ASSIGN(made.allowed_, allowance(setup, context.arithmetic, context.threads));
+  if (context.noise > 0) {
     // Six deviations of the noise, which is as likely as one value in 500 million.
-    made.allowed_[i] = share * largest + 6 * context.noise * std::sqrt(squares / static_cast<double>(dim));
+    for (std::size_t t = 0; t < setup.tokens(); ++t) {
+      double squares = 0;
+      for (std::size_t i = 0; i < setup.width; ++i) squares += std::pow(made.target_[t * setup.width + i], 2);
+      const double noise = 6 * context.noise * std::sqrt(squares / static_cast<double>(setup.width));
+      for (std::size_t i = 0; i < setup.width; ++i)
+        made.allowed_[t * setup.width + i] += static_cast<float>(noise);
+    }
   }
   made.misfit_ = made.judge(made.output_);
   return made;
@@ -105,12 +77,10 @@ Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<
 
 Misfit OpCase::judge(std::span<const float> output) const {
   Misfit worst;
-  const std::size_t dim = setup_.width / groups_;
   if (output.size() != target_.size()) return {INFINITY, 0, 0};
   for (std::size_t i = 0; i < output.size(); ++i) {
     const double difference = std::abs(static_cast<double>(output[i]) - target_[i]);
-    const double allowed = allowed_[i / dim];
-    double ratio = difference == 0 ? 0 : difference / allowed;
+    double ratio = difference == 0 ? 0 : difference / allowed_[i];
     if (std::isnan(ratio)) ratio = INFINITY;
     if (ratio > worst.ratio) worst = {ratio, i / setup_.width, i % setup_.width};
   }
@@ -124,8 +94,8 @@ std::optional<std::vector<float>> OpCase::other(Stage stage, int layer) const {
   return take_rows(*read, width, rows_);
 }
 
-bool OpCase::attempt(std::string cause, std::string says, std::string repair, const OpChange& change, double weight,
-                     double value) {
+bool OpCase::attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
+                     double weight, double value) {
   return keep({std::move(cause), std::move(says), std::move(repair), ratio_with(change), weight, value});
 }
 

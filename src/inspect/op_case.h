@@ -1,10 +1,12 @@
-// One op that computes something else than it should: its inputs, the output to be explained, and every attempt to
-// explain it. The output is the truth's (a recording), or what a backend under examination made of its own inputs.
+// One op that computes something else than it should: its inputs, the output to be explained, and every
+// attempt to explain it. The output is the truth's (a recording), or what a backend under examination made of
+// its own inputs.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "inspect/allowance.h"
 #include "inspect/op_experiment.h"
 #include "model/spec.h"
 
@@ -23,8 +25,8 @@ struct Attempt {
   std::string says;    // "the weight offset is 1": completes "agrees when"
   std::string repair;  // empty: that of the cause
   double ratio = 0;
-  double weight = 1;   // how far the attempt is to be believed where it fits: searches have more freedom
-  double value = 0;    // of a window or a base: what it should be
+  double weight = 1;  // how far the attempt is to be believed where it fits: searches have more freedom
+  double value = 0;   // of a window or a base: what it should be
 };
 
 class OpCase {
@@ -33,12 +35,14 @@ class OpCase {
     const ModelSpec& spec;
     OpExperiment& experiment;
     const Weights& weights;
-    double noise = 0;        // relative error that a weight's storage explains
-    double tolerance = 0;    // relative error that the arithmetic explains; 0: float32's, by kind of op
+    reference::Threads& threads;
+    Arithmetic arithmetic;  // what computed the target
+    double noise = 0;       // relative error that a weight's storage explains
   };
 
   // `target`: rows of all tokens. Few tokens are enough to judge a large product; all_tokens takes every one.
-  static Result<OpCase> open(const Context& context, std::size_t op, std::vector<float> target, bool all_tokens);
+  static Result<OpCase> open(const Context& context, std::size_t op, std::vector<float> target,
+                             bool all_tokens);
 
   const Context& context() const { return context_; }
   const Plan& plan() const { return context_.experiment.plan(); }
@@ -56,7 +60,7 @@ class OpCase {
   const std::vector<std::size_t>& rows() const { return rows_; }
 
   double allowed_at(std::size_t token, std::size_t place) const {
-    return allowed_[token * groups_ + place / (setup_.width / groups_)];
+    return allowed_[token * setup_.width + place];
   }
   // The same for some columns of every token only: output is [tokens, columns].
   double judge_columns(std::span<const std::size_t> columns, std::span<const float> output) const;
@@ -65,8 +69,8 @@ class OpCase {
   std::optional<std::vector<float>> other(Stage stage, int layer) const;
 
   // Computes it with a change and keeps how that fits. True if it agrees.
-  bool attempt(std::string cause, std::string says, std::string repair, const OpChange& change, double weight = 1,
-               double value = 0);
+  bool attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
+               double weight = 1, double value = 0);
   bool consider(std::string cause, std::string says, std::string repair, std::span<const float> output,
                 double weight = 1);
   bool keep(Attempt attempt);
@@ -84,8 +88,7 @@ class OpCase {
   OpSetup setup_;
   std::vector<std::size_t> rows_;
   std::vector<float> target_, output_;
-  std::size_t groups_ = 1;       // parts of a row that are judged by their own largest value
-  std::vector<double> allowed_;  // [tokens, groups]
+  std::vector<float> allowed_;  // like target_
   Misfit misfit_;
   std::vector<Attempt> attempts_;
 };

@@ -96,7 +96,8 @@ Explanation explain(OpCase& c) {
     explanation.confidence = 0;
     const auto nearest = std::ranges::min_element(c.attempts(), {}, &Attempt::ratio);
     if (nearest != c.attempts().end() && nearest->ratio < 0.5 * c.misfit().ratio)
-      tried.push_back(fmt::format("nearest: {} leaves {:.2g} times the allowed error", nearest->says, nearest->ratio));
+      tried.push_back(
+          fmt::format("nearest: {} leaves {:.2g} times the allowed error", nearest->says, nearest->ratio));
   }
   explanation.ruled_out = join(tried, ", ");
   return explanation;

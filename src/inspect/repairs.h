@@ -1,5 +1,5 @@
-// The catalogue of repairs: for each kind of op, every way in which models have been known to compute it wrongly. At a
-// wrong op each is tried on that op alone; what restores agreement names the cause.
+// The catalogue of repairs: for each kind of op, every way in which models have been known to compute it
+// wrongly. At a wrong op each is tried on that op alone; what restores agreement names the cause.
 #pragma once
 
 #include <span>
@@ -20,9 +20,9 @@ std::span<const Repair> all_repairs();
 
 // What explains a case.
 struct Explanation {
-  Attempt attempt;             // cause "unknown" if nothing fits
+  Attempt attempt;  // cause "unknown" if nothing fits
   double confidence = 0;
-  std::string ruled_out;       // what was tried and does not fit, and how near the nearest came
+  std::string ruled_out;  // what was tried and does not fit, and how near the nearest came
 };
 Explanation explain(OpCase& opcase);
 

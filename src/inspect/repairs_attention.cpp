@@ -23,17 +23,20 @@ std::string number(double x) {
 std::vector<std::pair<double, std::string>> scales(const OpCase& c) {
   const AttentionParams& a = params(c);
   const double d = a.head_dim, hidden = c.context().spec.hidden;
-  std::vector<std::pair<double, std::string>> found = {{1 / std::sqrt(d), "1 / sqrt(head_dim)"},
-                                                       {1 / d, "1 / head_dim"},
-                                                       {1, "1"},
-                                                       {1 / std::sqrt(hidden / a.heads), "1 / sqrt(hidden_size / heads)"},
-                                                       {1 / std::sqrt(std::sqrt(d)), "1 / sqrt(sqrt(head_dim))"},
-                                                       {1 / std::sqrt(hidden), "1 / sqrt(hidden_size)"}};
+  std::vector<std::pair<double, std::string>> found = {
+      {1 / std::sqrt(d), "1 / sqrt(head_dim)"},
+      {1 / d, "1 / head_dim"},
+      {1, "1"},
+      {1 / std::sqrt(hidden / a.heads), "1 / sqrt(hidden_size / heads)"},
+      {1 / std::sqrt(std::sqrt(d)), "1 / sqrt(sqrt(head_dim))"},
+      {1 / std::sqrt(hidden), "1 / sqrt(hidden_size)"}};
   for (const LayerSpec& layer : c.context().spec.layers) {
-    if (layer.attention.scale != a.scale) found.emplace_back(layer.attention.scale, "that of the description");
+    if (layer.attention.scale != a.scale)
+      found.emplace_back(layer.attention.scale, "that of the description");
   }
   // query_pre_attn_scalar is a whole number.
-  for (const int scalar : {8, 16, 24, 32, 48, 64, 80, 96, 100, 112, 120, 128, 144, 160, 168, 192, 224, 256, 512})
+  for (const int scalar :
+       {8, 16, 24, 32, 48, 64, 80, 96, 100, 112, 120, 128, 144, 160, 168, 192, 224, 256, 512})
     found.emplace_back(1 / std::sqrt(scalar), fmt::format("1 / sqrt({})", scalar));
   return found;
 }
@@ -46,7 +49,8 @@ void attention_scale(OpCase& c) {
   for (const auto& [scale, name] : scales(c)) {
     if (!seen.insert(scale).second) continue;
     c.attempt("attention_scale", fmt::format("scores are multiplied by {}, {}", number(scale), name),
-              fmt::format("Set query_pre_attn_scalar to {} (the scale is {}).", number(1 / (scale * scale)), number(own)),
+              fmt::format("Set query_pre_attn_scalar to {} (the scale is {}).", number(1 / (scale * scale)),
+                          number(own)),
               [&](OpSetup& s) { params(s).scale = scale; });
   }
 }
@@ -56,8 +60,10 @@ void attention_softcap(OpCase& c) {
   for (const LayerSpec& layer : c.context().spec.layers) caps.insert(layer.attention.softcap);
   for (const double cap : caps) {
     if (cap == params(c).softcap) continue;
-    c.attempt("attention_softcap", cap == 0 ? "scores are not capped" : fmt::format("scores are capped at {}", cap),
-              cap == 0 ? "Set attn_logit_softcapping to null." : fmt::format("Set attn_logit_softcapping to {}.", cap),
+    c.attempt("attention_softcap",
+              cap == 0 ? "scores are not capped" : fmt::format("scores are capped at {}", cap),
+              cap == 0 ? "Set attn_logit_softcapping to null."
+                       : fmt::format("Set attn_logit_softcapping to {}.", cap),
               [&](OpSetup& s) { params(s).softcap = cap; });
   }
 }
@@ -69,12 +75,14 @@ void attention_window(OpCase& c) {
   for (const LayerSpec& layer : c.context().spec.layers) of_layers.insert(layer.attention.window);
   const auto attempt = [&](std::uint32_t window) {
     if (window == own) return;
-    c.attempt("sliding_window",
-              window == 0 ? "the layer attends to everything" : fmt::format("the window is {}", window),
-              window == 0 ? fmt::format("Let layer {} attend to everything: set sliding_window or layer_types.", c.layer())
-                          : fmt::format("Set the window of layer {} to {} (it is {}): sliding_window, or layer_types.",
-                                        c.layer(), window, own == 0 ? "none" : std::to_string(own)),
-              [&](OpSetup& s) { params(s).window = window; }, 1, window);
+    c.attempt(
+        "sliding_window",
+        window == 0 ? "the layer attends to everything" : fmt::format("the window is {}", window),
+        window == 0
+            ? fmt::format("Let layer {} attend to everything: set sliding_window or layer_types.", c.layer())
+            : fmt::format("Set the window of layer {} to {} (it is {}): sliding_window, or layer_types.",
+                          c.layer(), window, own == 0 ? "none" : std::to_string(own)),
+        [&](OpSetup& s) { params(s).window = window; }, 1, window);
   };
   for (const std::uint32_t window : of_layers) attempt(window);
   if (!of_layers.contains(0)) attempt(0);
@@ -83,14 +91,16 @@ void attention_window(OpCase& c) {
   for (const std::uint32_t window : {own - 1, own + 1}) {
     if (own > 1 && !of_layers.contains(window) && window < keys) attempt(window);
   }
-  for (std::uint32_t window = 1; window < keys && keys <= 4096 && !c.explained(); window += keys > 256 ? 16 : 1) {
+  for (std::uint32_t window = 1; window < keys && keys <= 4096 && !c.explained();
+       window += keys > 256 ? 16 : 1) {
     if (!of_layers.contains(window) && window + 1 != own && window != own + 1) attempt(window);
   }
 }
 
 void attention_heads(OpCase& c) {
   const AttentionParams& a = params(c);
-  const auto attempt = [&](const char* cause, std::string says, const std::function<std::uint32_t(std::uint32_t)>& head) {
+  const auto attempt = [&](const char* cause, std::string says,
+                           const std::function<std::uint32_t(std::uint32_t)>& head) {
     c.attempt(cause, std::move(says), {}, [&](OpSetup& s) {
       s.head_map.resize(a.heads);
       for (std::uint32_t h = 0; h < a.heads; ++h) s.head_map[h] = head(h) % a.kv_heads;
@@ -101,11 +111,13 @@ void attention_heads(OpCase& c) {
     attempt("head_grouping", "every query head reads key head 0", [](std::uint32_t) { return 0u; });
     attempt("head_grouping", "key heads count backwards",
             [&](std::uint32_t h) { return a.kv_heads - 1 - h / (a.heads / a.kv_heads); });
-    attempt("head_grouping", "key heads are one further", [&](std::uint32_t h) { return h / (a.heads / a.kv_heads) + 1; });
+    attempt("head_grouping", "key heads are one further",
+            [&](std::uint32_t h) { return h / (a.heads / a.kv_heads) + 1; });
   }
   c.attempt("tensor_swapped", "keys and values change places", "Exchange the key and value projections.",
             [](OpSetup& s) { std::swap(s.inputs[1], s.inputs[2]); });
-  for (const auto& [stage, input] : {std::pair{Stage::kQProj, 0}, {Stage::kQNorm, 0}, {Stage::kKProj, 1}, {Stage::kKNorm, 1}}) {
+  for (const auto& [stage, input] :
+       {std::pair{Stage::kQProj, 0}, {Stage::kQNorm, 0}, {Stage::kKProj, 1}, {Stage::kKNorm, 1}}) {
     const auto rows = c.context().experiment.rows().read(c.plan(), stage, c.layer());
     if (!rows || c.tokens() != c.context().experiment.rows().ids().size()) continue;
     c.attempt("rope_missing", fmt::format("it reads {}", stage_name(stage)), {},
@@ -122,7 +134,9 @@ void attention_cache(OpCase& c) {
     s.sees = [&](std::size_t t, std::size_t p) { return p <= static_cast<std::size_t>(positions[t]) + 1; };
   });
   c.attempt("kv_counter", "every token sees all but itself", {}, [&](OpSetup& s) {
-    s.sees = [&](std::size_t t, std::size_t p) { return p < std::max<std::size_t>(1, static_cast<std::size_t>(positions[t])); };
+    s.sees = [&](std::size_t t, std::size_t p) {
+      return p < std::max<std::size_t>(1, static_cast<std::size_t>(positions[t]));
+    };
   });
   c.attempt("kv_counter", "every token sees only itself", {}, [&](OpSetup& s) {
     s.sees = [&](std::size_t t, std::size_t p) { return p == static_cast<std::size_t>(positions[t]); };
@@ -146,23 +160,30 @@ void attention_cache(OpCase& c) {
   };
   c.attempt("kv_append_offset", "keys and values lie one position further, and zeros before them", {},
             [&](OpSetup& s) { shifted(s, 1, false); });
-  c.attempt("kv_append_offset", "keys and values lie one position earlier", {}, [&](OpSetup& s) { shifted(s, -1, false); });
+  c.attempt("kv_append_offset", "keys and values lie one position earlier", {},
+            [&](OpSetup& s) { shifted(s, -1, false); });
   c.attempt("kv_append_offset", "keys and values lie one position further, and the first twice", {},
             [&](OpSetup& s) { shifted(s, 1, true); });
   c.attempt("kv_append_offset", "keys and values lie one position earlier, and the last twice", {},
             [&](OpSetup& s) { shifted(s, -1, true); });
   // Empty places of the capacity take part with a score of 0.
-  for (const std::uint64_t capacity : {std::uint64_t{64}, std::uint64_t{128}, std::uint64_t{256}, std::uint64_t{512},
-                                       std::uint64_t{1024}, std::uint64_t{2048}, std::uint64_t{4096}}) {
+  for (const std::uint64_t capacity :
+       {std::uint64_t{64}, std::uint64_t{128}, std::uint64_t{256}, std::uint64_t{512}, std::uint64_t{1024},
+        std::uint64_t{2048}, std::uint64_t{4096}}) {
     if (capacity <= keys) continue;
-    c.attempt("whole_cache_attended", fmt::format("{} places take part, empty ones too", capacity), {}, [&](OpSetup& s) {
-      for (const std::size_t i : {1u, 2u}) s.inputs[i].data.resize(capacity * s.inputs[i].width, 0.0f);
-      s.sees = [&](std::size_t t, std::size_t p) { return p <= static_cast<std::size_t>(positions[t]) || p >= keys; };
-    });
+    c.attempt("whole_cache_attended", fmt::format("{} places take part, empty ones too", capacity), {},
+              [&](OpSetup& s) {
+                for (const std::size_t i : {1u, 2u})
+                  s.inputs[i].data.resize(capacity * s.inputs[i].width, 0.0f);
+                s.sees = [&](std::size_t t, std::size_t p) {
+                  return p <= static_cast<std::size_t>(positions[t]) || p >= keys;
+                };
+              });
   }
 }
 
-// One number that is not in the lists: by thirds on a logarithmic scale, where the misfit has one valley near the truth.
+// One number that is not in the lists: by thirds on a logarithmic scale, where the misfit has one valley near
+// the truth.
 void attention_search(OpCase& c) {
   if (c.explained()) return;
   const auto valley = [&](const std::function<void(OpSetup&, double)>& set, double low, double high) {
@@ -177,7 +198,8 @@ void attention_search(OpCase& c) {
     double a = best * std::exp(-step), b = best * std::exp(step);
     for (int i = 0; i < 60 && b / a > 1 + 1e-7; ++i) {
       const double u = a * std::cbrt(b / a), v = b / std::cbrt(b / a);
-      const double left = c.ratio_with([&](OpSetup& s) { set(s, u); }), right = c.ratio_with([&](OpSetup& s) { set(s, v); });
+      const double left = c.ratio_with([&](OpSetup& s) { set(s, u); }),
+                   right = c.ratio_with([&](OpSetup& s) { set(s, v); });
       (left < right ? b : a) = left < right ? v : u;
     }
     return std::sqrt(a * b);
@@ -185,13 +207,17 @@ void attention_search(OpCase& c) {
   // Each point costs a run of the op: not for prompts of thousands of tokens.
   if (c.setup().inputs[0].data.size() * c.tokens() > 50'000'000) return;
   const double scale = valley([](OpSetup& s, double x) { params(s).scale = x; }, 1e-3, 10);
-  c.attempt("attention_scale", fmt::format("scores are multiplied by {}", number(scale)),
-            fmt::format("Set query_pre_attn_scalar to {} (the scale is {}).", number(1 / (scale * scale)), number(params(c).scale)),
-            [&](OpSetup& s) { params(s).scale = scale; }, 0.9);
+  c.attempt(
+      "attention_scale", fmt::format("scores are multiplied by {}", number(scale)),
+      fmt::format("Set query_pre_attn_scalar to {} (the scale is {}).", number(1 / (scale * scale)),
+                  number(params(c).scale)),
+      [&](OpSetup& s) { params(s).scale = scale; }, 0.9);
   if (c.explained()) return;
   const double cap = valley([](OpSetup& s, double x) { params(s).softcap = x; }, 0.1, 1000);
-  c.attempt("attention_softcap", fmt::format("scores are capped at {}", number(cap)),
-            fmt::format("Set attn_logit_softcapping to {}.", number(cap)), [&](OpSetup& s) { params(s).softcap = cap; }, 0.9);
+  c.attempt(
+      "attention_softcap", fmt::format("scores are capped at {}", number(cap)),
+      fmt::format("Set attn_logit_softcapping to {}.", number(cap)),
+      [&](OpSetup& s) { params(s).softcap = cap; }, 0.9);
 }
 
 }  // namespace doppler::repairs

@@ -45,9 +45,10 @@ std::vector<float> each(const OpCase& c, Function function) {
 void embed_scale(OpCase& c) {
   const double own = std::get<EmbedParams>(c.setup().params).scale, root = std::sqrt(c.context().spec.hidden);
   const auto attempt = [&](double scale, const char* what, double weight) {
-    c.attempt("embedding_scale", fmt::format("embeddings are multiplied by {}{}", number(scale), what),
-              fmt::format("Set the embedding scale to {} (it is {}).", number(scale), number(own)),
-              [&](OpSetup& s) { std::get<EmbedParams>(s.params).scale = scale; }, weight);
+    c.attempt(
+        "embedding_scale", fmt::format("embeddings are multiplied by {}{}", number(scale), what),
+        fmt::format("Set the embedding scale to {} (it is {}).", number(scale), number(own)),
+        [&](OpSetup& s) { std::get<EmbedParams>(s.params).scale = scale; }, weight);
   };
   attempt(1, "", 1);
   attempt(root, ", sqrt(hidden_size)", 1);
@@ -78,16 +79,19 @@ void embed_rows(OpCase& c) {
     return c.consider(cause, std::move(says), {}, out, weight);
   };
   for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64}) {
-    attempt_rows("weight_shifted", fmt::format("the row of token i is row i {} {} of {}", by < 0 ? '-' : '+', std::abs(by), table.name),
-                 1, [&](std::uint64_t id, std::span<float> row) {
-                   const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(id + rows) + by) % rows;
-                   return decode_f32(table, from * cols, row);
-                 });
+    attempt_rows(
+        "weight_shifted",
+        fmt::format("the row of token i is row i {} {} of {}", by < 0 ? '-' : '+', std::abs(by), table.name),
+        1, [&](std::uint64_t id, std::span<float> row) {
+          const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(id + rows) + by) % rows;
+          return decode_f32(table, from * cols, row);
+        });
   }
   if (!is_quantised(table.dtype)) {
     attempt_rows("weight_transposed", fmt::format("{} is stored as [hidden, vocabulary]", table.name), 1,
                  [&](std::uint64_t id, std::span<float> row) -> Status {
-                   for (std::uint64_t i = 0; i < cols; ++i) DOPPLER_TRY(decode_f32(table, i * rows + id, row.subspan(i, 1)));
+                   for (std::uint64_t i = 0; i < cols; ++i)
+                     DOPPLER_TRY(decode_f32(table, i * rows + id, row.subspan(i, 1)));
                    return {};
                  });
     if (rows * cols <= (1u << 22)) {  // the other way round: what was transposed should not have been
@@ -101,12 +105,14 @@ void embed_rows(OpCase& c) {
                    });
     }
     for (const std::int64_t by : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32}) {
-      attempt_rows("weight_shifted", fmt::format("{} begins {} values {}", table.name, std::abs(by), by > 0 ? "later" : "earlier"), 1,
-                   [&](std::uint64_t id, std::span<float> row) -> Status {
-                     const std::int64_t from = static_cast<std::int64_t>(id * cols) + by;
-                     if (from < 0 || static_cast<std::uint64_t>(from) + cols > rows * cols) return {};
-                     return decode_f32(table, static_cast<std::uint64_t>(from), row);
-                   });
+      attempt_rows(
+          "weight_shifted",
+          fmt::format("{} begins {} values {}", table.name, std::abs(by), by > 0 ? "later" : "earlier"), 1,
+          [&](std::uint64_t id, std::span<float> row) -> Status {
+            const std::int64_t from = static_cast<std::int64_t>(id * cols) + by;
+            if (from < 0 || static_cast<std::uint64_t>(from) + cols > rows * cols) return {};
+            return decode_f32(table, static_cast<std::uint64_t>(from), row);
+          });
     }
   }
   // Which tokens are wrong at all?
@@ -120,7 +126,11 @@ void embed_rows(OpCase& c) {
       zero.insert(c.setup().ids[t]);
   }
   if (!zero.empty() && zero.size() == wrong.size())
-    c.keep({"truncated_weight", fmt::format("the row of token {} in {} is not zero", *zero.begin(), table.name), {}, 0.9, 0.95});
+    c.keep({"truncated_weight",
+            fmt::format("the row of token {} in {} is not zero", *zero.begin(), table.name),
+            {},
+            0.9,
+            0.95});
   // A token that the recording embeds as another: ids that were shifted by a second BOS.
   std::size_t moved = 0;
   for (std::size_t t = 1; t < c.tokens(); ++t) {
@@ -134,8 +144,12 @@ void embed_rows(OpCase& c) {
   if (moved + 2 >= c.tokens() && c.tokens() > 3)
     c.keep({"double_bos", "every token stands one place later", {}, 0.9, 0.95});
   if (c.explained() || wrong.size() * 2 > c.tokens()) return;
-  c.keep({"weight_wrong", fmt::format("the rows of {} of the prompt's tokens, such as {}, are others", wrong.size(), *wrong.begin()), {},
-          0.9, 0.6});
+  c.keep({"weight_wrong",
+          fmt::format("the rows of {} of the prompt's tokens, such as {}, are others", wrong.size(),
+                      *wrong.begin()),
+          {},
+          0.9,
+          0.6});
 }
 
 void activation(OpCase& c) {
@@ -166,13 +180,16 @@ void residual(OpCase& c) {
   // A norm between, or none: other values of the layer in the place of either.
   for (std::size_t i = 0; i < 2; ++i) {
     for (const Value& value : c.plan().values) {
-      const bool near = value.layer == c.layer() || value.layer == c.layer() - 1 || value.stage == Stage::kEmbedOut;
+      const bool near =
+          value.layer == c.layer() || value.layer == c.layer() - 1 || value.stage == Stage::kEmbedOut;
       if (!near || value.width != c.width() || value.stage == c.stage()) continue;
       const auto rows = c.other(value.stage, value.layer);
       if (!rows || *rows == in[i].data) continue;
       const bool norm = value.stage == Stage::kPostAttnNorm || value.stage == Stage::kPostFfnNorm;
       const bool plain = i == 1 && (value.stage == Stage::kOProj || value.stage == Stage::kFfnOut);
-      c.attempt(norm ? "post_norm_missing" : plain ? "post_norm_extra" : "residual_missing",
+      c.attempt(norm    ? "post_norm_missing"
+                : plain ? "post_norm_extra"
+                        : "residual_missing",
                 fmt::format("it adds {}", stage_key(value.stage, value.layer)), {},
                 [&](OpSetup& s) { s.inputs[i].data = *rows; });
     }
@@ -185,9 +202,12 @@ void residual(OpCase& c) {
 
 void softcap(OpCase& c) {
   const auto attempt = [&](double cap, double weight) {
-    c.attempt("final_softcap", cap == 0 ? "logits are not capped" : fmt::format("logits are capped at {}", number(cap)),
-              cap == 0 ? "Set final_logit_softcapping to null." : fmt::format("Set final_logit_softcapping to {}.", number(cap)),
-              [&](OpSetup& s) { std::get<SoftcapParams>(s.params).cap = cap; }, weight);
+    c.attempt(
+        "final_softcap",
+        cap == 0 ? "logits are not capped" : fmt::format("logits are capped at {}", number(cap)),
+        cap == 0 ? "Set final_logit_softcapping to null."
+                 : fmt::format("Set final_logit_softcapping to {}.", number(cap)),
+        [&](OpSetup& s) { std::get<SoftcapParams>(s.params).cap = cap; }, weight);
   };
   for (const double cap : {0.0, 30.0, 15.0, 20.0, 50.0, 100.0}) attempt(cap, 1);
   if (c.explained()) return;

@@ -1,4 +1,5 @@
-// Repairs of norms. What a norm multiplies by can be read off its output, so weights are compared, not guessed.
+// Repairs of norms. What a norm multiplies by can be read off its output, so weights are compared, not
+// guessed.
 #include <algorithm>
 #include <cmath>
 #include <ranges>
@@ -83,8 +84,12 @@ void norm_eps(OpCase& c) {
 void norm_input(OpCase& c) {
   const bool heads = c.stage() == Stage::kQNorm || c.stage() == Stage::kKNorm;
   const bool post = c.stage() == Stage::kPostAttnNorm || c.stage() == Stage::kPostFfnNorm;
-  c.consider(heads ? "qk_norm_misplaced" : post ? "post_norm_extra" : "norm_order", "there is no norm at all",
-             fmt::format("Take the norm {}{} out.", stage_name(c.stage()), where(c)), c.setup().inputs[0].data);
+  c.consider(heads  ? "qk_norm_misplaced"
+             : post ? "post_norm_extra"
+                    : "norm_order",
+             "there is no norm at all",
+             fmt::format("Take the norm {}{} out.", stage_name(c.stage()), where(c)),
+             c.setup().inputs[0].data);
   // Everything of this layer, and what enters it, that is as wide.
   for (const Value& value : c.plan().values) {
     const bool near = value.layer == c.layer() || value.layer == c.layer() - 1;
@@ -122,13 +127,18 @@ void norm_weight(OpCase& c) {
   const double ratio = c.ratio_with([&](OpSetup& s) { s.set_weight({truth.size()}, truth); });
   if (ratio > 1) return;
   const std::size_t n = truth.size();
-  const auto near = [](double a, double b) { return std::abs(a - b) <= 2e-3 * std::max(std::abs(a), std::abs(b)) + 1e-4; };
+  const auto near = [](double a, double b) {
+    return std::abs(a - b) <= 2e-3 * std::max(std::abs(a), std::abs(b)) + 1e-4;
+  };
   std::size_t zeros = 0, good = 0;
   for (std::size_t i = n; i-- > 0 && (*stored)[i] == 0;) ++zeros;
   for (std::size_t i = 0; i + zeros < n; ++i) good += near((*stored)[i], truth[i]);
   if (zeros > 0 && good + zeros == n) {
-    c.keep({"truncated_weight", fmt::format("the last {} of the {} values of {} are not zero", zeros, n, name), {},
-            ratio, 1});
+    c.keep({"truncated_weight",
+            fmt::format("the last {} of the {} values of {} are not zero", zeros, n, name),
+            {},
+            ratio,
+            1});
     return;
   }
   for (std::size_t shift = 1; shift < n; ++shift) {
@@ -139,9 +149,11 @@ void norm_weight(OpCase& c) {
     return;
   }
   double products = 0, squares = 0;
-  for (std::size_t i = 0; i < n; ++i) products += (*stored)[i] * truth[i], squares += (*stored)[i] * (*stored)[i];
+  for (std::size_t i = 0; i < n; ++i)
+    products += (*stored)[i] * truth[i], squares += (*stored)[i] * (*stored)[i];
   const double scale = squares > 0 ? products / squares : 0;
-  if (std::ranges::all_of(std::views::iota(std::size_t{0}, n), [&](std::size_t i) { return near((*stored)[i] * scale, truth[i]); })) {
+  if (std::ranges::all_of(std::views::iota(std::size_t{0}, n),
+                          [&](std::size_t i) { return near((*stored)[i] * scale, truth[i]); })) {
     c.keep({"weight_scaled", fmt::format("{} is multiplied by {:.4g}", name, scale), {}, ratio, 1});
     return;
   }
@@ -152,10 +164,13 @@ void norm_weight(OpCase& c) {
     first = std::min(first, i);
   }
   c.keep({"weight_wrong",
-          different == 0 ? fmt::format("{} is read as it should be", name)
-                         : fmt::format("{} of the {} values of {} are others, the first at {}: {:.4g} instead of {:.4g}",
-                                       different, n, name, first, truth[first], (*stored)[first]),
-          {}, ratio, 0.8});
+          different == 0
+              ? fmt::format("{} is read as it should be", name)
+              : fmt::format("{} of the {} values of {} are others, the first at {}: {:.4g} instead of {:.4g}",
+                            different, n, name, first, truth[first], (*stored)[first]),
+          {},
+          ratio,
+          0.8});
 }
 
 }  // namespace doppler::repairs

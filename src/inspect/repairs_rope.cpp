@@ -1,4 +1,5 @@
-// Repairs of rotary embeddings. Angles can be read off what a rotation did, so bases and scalings need no search.
+// Repairs of rotary embeddings. Angles can be read off what a rotation did, so bases and scalings need no
+// search.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -28,15 +29,16 @@ bool attempt_spec(OpCase& c, const char* cause, std::string says, std::string re
                   double weight = 1, double value = 0) {
   if (spec.rotary_dim == 0 || spec.rotary_dim > head_dim(c)) return false;
   const RopeTable table = make_rope_table(spec, context_of(c));
-  return c.attempt(cause, std::move(says), std::move(repair), [&](OpSetup& s) { s.rope = table; }, weight, value);
+  return c.attempt(
+      cause, std::move(says), std::move(repair), [&](OpSetup& s) { s.rope = table; }, weight, value);
 }
 
 std::string number(double x) {
   return fmt::format("{:.6g}", x);
 }
 
-// Inverse frequencies and magnitude that the target was rotated with: for each pair the angle at the smallest position
-// that is not 0, whose multiples are then no riddle, summed over heads.
+// Inverse frequencies and magnitude that the target was rotated with: for each pair the angle at the smallest
+// position that is not 0, whose multiples are then no riddle, summed over heads.
 struct Measured {
   std::vector<double> frequency;
   double magnitude = 1;
@@ -68,7 +70,8 @@ std::optional<Measured> measure_angles(const OpCase& c, RopeLayout layout, std::
   return found;
 }
 
-// The base that explains the measured angles best, by their logarithms; the first pair turns by 1 whatever the base.
+// The base that explains the measured angles best, by their logarithms; the first pair turns by 1 whatever
+// the base.
 std::optional<double> fit_theta(const Measured& measured, std::size_t rotary_dim) {
   double products = 0, squares = 0;
   for (std::size_t i = 1; i < measured.frequency.size(); ++i) {
@@ -107,20 +110,22 @@ void rope_theta(OpCase& c) {
   const double own = spec.theta;
   const auto attempt = [&](double theta, double weight) {
     spec.theta = theta;
-    return attempt_spec(c, "rope_theta", fmt::format("the base is {}", number(theta)),
-                        fmt::format("Set rope_theta of {} to {} (it is {}).",
-                                    c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention.kind ==
-                                            AttentionKind::kSliding
-                                        ? "the local layers"
-                                        : "the layer",
-                                    number(theta), number(own)),
-                        spec, weight, theta);
+    return attempt_spec(
+        c, "rope_theta", fmt::format("the base is {}", number(theta)),
+        fmt::format("Set rope_theta of {} to {} (it is {}).",
+                    c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention.kind ==
+                            AttentionKind::kSliding
+                        ? "the local layers"
+                        : "the layer",
+                    number(theta), number(own)),
+        spec, weight, theta);
   };
   attempt(own, 1);  // the plan's table may not be the description's
   for (const LayerSpec& layer : c.context().spec.layers) {
     if (layer.attention.rope.theta != own && !c.explained()) attempt(layer.attention.rope.theta, 1);
   }
-  for (const double theta : {10000.0, 500000.0, 1e6, 1e5, 1e7, 150000.0, 50000.0, 160000.0, 5e6, 8e6, 25000.0, 1000.0, 100.0}) {
+  for (const double theta :
+       {10000.0, 500000.0, 1e6, 1e5, 1e7, 150000.0, 50000.0, 160000.0, 5e6, 8e6, 25000.0, 1000.0, 100.0}) {
     if (theta != own) attempt(theta, 1);
   }
   if (c.explained()) return;
@@ -152,19 +157,22 @@ void rope_scaling(OpCase& c) {
     for (const double original : {own.scaling.original_context, 8192.0, 4096.0, 32768.0, 64.0}) {
       if (original == 0) continue;
       spec.scaling = {.kind = RopeScalingKind::kLlama3, .factor = factor, .original_context = original};
-      attempt(fmt::format("it is llama3's with the factor {} from {}", number(factor), number(original)), spec);
+      attempt(fmt::format("it is llama3's with the factor {} from {}", number(factor), number(original)),
+              spec);
       spec.scaling.kind = RopeScalingKind::kYarn;
       spec.scaling.attention_factor = 0.1 * std::log(factor) + 1;
       attempt(fmt::format("it is yarn's with the factor {} from {}", number(factor), number(original)), spec);
       spec.scaling.attention_factor = 1;
-      attempt(fmt::format("it is yarn's with the factor {} from {}, without its attention factor", number(factor), number(original)),
+      attempt(fmt::format("it is yarn's with the factor {} from {}, without its attention factor",
+                          number(factor), number(original)),
               spec);
     }
   }
   spec = own;
   for (const double change : {1.0, 0.1 * std::log(std::max(own.scaling.factor, 1.0)) + 1}) {
     spec.scaling.attention_factor = change;
-    if (change != own.scaling.attention_factor) attempt(fmt::format("the attention factor is {}", number(change)), spec);
+    if (change != own.scaling.attention_factor)
+      attempt(fmt::format("the attention factor is {}", number(change)), spec);
   }
   spec = own;
   spec.scaling.truncate = !own.scaling.truncate;
@@ -206,7 +214,8 @@ void rope_dims(OpCase& c) {
     if (rotary % 2 != 0 || rotary == own || rotary == 0) continue;
     spec.rotary_dim = rotary;
     attempt_spec(c, "rope_dims", fmt::format("{} of the {} dims of a head rotate", rotary, dim),
-                 fmt::format("Set partial_rotary_factor to {} (rotary dims are {}).", static_cast<double>(rotary) / dim, own),
+                 fmt::format("Set partial_rotary_factor to {} (rotary dims are {}).",
+                             static_cast<double>(rotary) / dim, own),
                  spec);
   }
 }
@@ -219,7 +228,7 @@ void rope_input(OpCase& c) {
     if (!rows || *rows == c.setup().inputs[0].data) continue;
     const bool norm = value.stage == Stage::kQNorm || value.stage == Stage::kKNorm;
     const bool query = c.stage() == Stage::kQRope;
-    c.attempt(norm ? "qk_norm_missing"
+    c.attempt(norm                                                     ? "qk_norm_missing"
               : value.stage == (query ? Stage::kQProj : Stage::kKProj) ? "qk_norm_misplaced"
                                                                        : "uniform_fields_swapped",
               fmt::format("it reads {}", stage_name(value.stage)), {},
@@ -227,7 +236,8 @@ void rope_input(OpCase& c) {
   }
 }
 
-// Whatever the angles are: if they are multiples of the positions, the description can be told what they should be.
+// Whatever the angles are: if they are multiples of the positions, the description can be told what they
+// should be.
 void rope_measured(OpCase& c) {
   if (c.explained()) return;
   const RopeSpec own = spec_of(c);
@@ -237,22 +247,25 @@ void rope_measured(OpCase& c) {
     const RopeTable mine = c.setup().rope;
     std::size_t first = 0;
     const auto differs = [&](std::size_t i) {
-      return std::abs(measured->frequency[i] - mine.inverse_frequency[i]) > 1e-4 * mine.inverse_frequency[i] + 1e-7;
+      return std::abs(measured->frequency[i] - mine.inverse_frequency[i]) >
+             1e-4 * mine.inverse_frequency[i] + 1e-7;
     };
     while (first + 1 < measured->frequency.size() && !differs(first)) ++first;
     const double times = measured->frequency[first] / mine.inverse_frequency[first];
     // A turn too many leaves the same rows; angles beyond half a turn come out small.
-    c.attempt("rope_scaling",
-              fmt::format("the angles are those that were measured: pair {} turns {:.4g} times as far, and lengths are "
-                          "multiplied by {:.4g}",
-                          first, times, measured->magnitude),
-              {},
-              [&](OpSetup& s) {
-                std::get<RopeParams>(s.params).layout = layout;
-                s.rope.inverse_frequency = measured->frequency;
-                s.rope.magnitude = measured->magnitude;
-              },
-              0.7);
+    c.attempt(
+        "rope_scaling",
+        fmt::format(
+            "the angles are those that were measured: pair {} turns {:.4g} times as far, and lengths are "
+            "multiplied by {:.4g}",
+            first, times, measured->magnitude),
+        {},
+        [&](OpSetup& s) {
+          std::get<RopeParams>(s.params).layout = layout;
+          s.rope.inverse_frequency = measured->frequency;
+          s.rope.magnitude = measured->magnitude;
+        },
+        0.7);
   }
 }
 

@@ -1,5 +1,5 @@
-// Repairs of products: what may have happened to a weight between training and here. Rows that changed places are found by
-// their outputs; other layouts are read anew, for a sample of the rows.
+// Repairs of products: what may have happened to a weight between training and here. Rows that changed places
+// are found by their outputs; other layouts are read anew, for a sample of the rows.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -34,7 +34,8 @@ std::vector<std::size_t> find_sources(const OpCase& c, const WeightProbe& probe)
   std::vector<std::size_t> sources;
   for (const std::size_t bad : probe.bad()) {
     const double wanted = probe.target(0, bad), allowed = c.allowed_at(0, bad);
-    auto at = std::ranges::lower_bound(order, wanted - allowed, {}, [&](std::size_t r) { return probe.output(0, r); });
+    auto at = std::ranges::lower_bound(order, wanted - allowed, {},
+                                       [&](std::size_t r) { return probe.output(0, r); });
     std::size_t found = c.width();
     for (; at != order.end() && probe.output(0, *at) <= wanted + allowed && found == c.width(); ++at) {
       bool same = true;
@@ -53,10 +54,12 @@ struct BlockLayout {
   std::size_t nibbles, nibble_bytes;
 };
 constexpr BlockLayout kBlocks[] = {
-    {DType::kQ4_0, 18, 0, 0, 2, 16},      {DType::kQ4_1, 20, 0, 2, 4, 16},   {DType::kQ5_0, 22, 0, 0, 6, 16},
-    {DType::kQ5_1, 24, 0, 2, 8, 16},      {DType::kQ2_K, 84, 80, 82, 0, 16}, {DType::kQ4_K, 144, 0, 2, 16, 128},
-    {DType::kQ5_K, 176, 0, 2, 48, 128},   {DType::kQ6_K, 210, 208, 0, 0, 128}, {DType::kIQ4_NL, 18, 0, 0, 2, 16},
-    {DType::kIQ4_XS, 136, 0, 0, 8, 128},  {DType::kMXFP4, 17, 0, 0, 1, 16},
+    {DType::kQ4_0, 18, 0, 0, 2, 16},    {DType::kQ4_1, 20, 0, 2, 4, 16},
+    {DType::kQ5_0, 22, 0, 0, 6, 16},    {DType::kQ5_1, 24, 0, 2, 8, 16},
+    {DType::kQ2_K, 84, 80, 82, 0, 16},  {DType::kQ4_K, 144, 0, 2, 16, 128},
+    {DType::kQ5_K, 176, 0, 2, 48, 128}, {DType::kQ6_K, 210, 208, 0, 0, 128},
+    {DType::kIQ4_NL, 18, 0, 0, 2, 16},  {DType::kIQ4_XS, 136, 0, 0, 8, 128},
+    {DType::kMXFP4, 17, 0, 0, 1, 16},
 };
 
 using ChangeBlock = void (*)(const BlockLayout& layout, std::byte* block);
@@ -69,7 +72,8 @@ void swap_nibbles(const BlockLayout& layout, std::byte* block) {
 void swap_scale_and_min(const BlockLayout& layout, std::byte* block) {
   for (std::size_t i = 0; i < 2; ++i) std::swap(block[layout.d + i], block[layout.m + i]);
 }
-// Nibbles of neighbours in one byte, (2i, 2i + 1), read as (i, i + 16): the codes of a block in another order.
+// Nibbles of neighbours in one byte, (2i, 2i + 1), read as (i, i + 16): the codes of a block in another
+// order.
 void spread_nibbles(const BlockLayout& layout, std::byte* block, bool apart) {
   const std::size_t half = 16;
   for (std::size_t group = 0; group + half <= layout.nibble_bytes; group += half) {
@@ -97,15 +101,17 @@ WeightProbe::ReadRow changed_blocks(const TensorView& weight, const BlockLayout&
     const std::size_t row_bytes = weight.data.size() / weight.rows();
     std::vector<std::byte> bytes(weight.data.begin() + static_cast<std::ptrdiff_t>(row * row_bytes),
                                  weight.data.begin() + static_cast<std::ptrdiff_t>((row + 1) * row_bytes));
-    for (std::size_t at = 0; at + layout.bytes <= bytes.size(); at += layout.bytes) change(layout, &bytes[at]);
+    for (std::size_t at = 0; at + layout.bytes <= bytes.size(); at += layout.bytes)
+      change(layout, &bytes[at]);
     return decode_f32({weight.name, weight.dtype, {1, weight.cols()}, bytes}, 0, values);
   };
 }
 
-// Elements one by one from another place of the flat tensor; beyond its ends nothing is known, so such rows are left out
-// by failing only where every element is.
-WeightProbe::ReadRow from_places(const TensorView& weight,
-                                 const std::function<std::int64_t(std::uint64_t row, std::uint64_t col)>& place) {
+// Elements one by one from another place of the flat tensor; beyond its ends nothing is known, so such rows
+// are left out by failing only where every element is.
+WeightProbe::ReadRow from_places(
+    const TensorView& weight,
+    const std::function<std::int64_t(std::uint64_t row, std::uint64_t col)>& place) {
   return [&weight, place](std::uint64_t row, std::span<float> values) -> Status {
     const auto size = static_cast<std::int64_t>(weight.rows() * weight.cols());
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -120,11 +126,13 @@ WeightProbe::ReadRow from_places(const TensorView& weight,
 WeightProbe::ReadRow shifted_by(const TensorView& weight, std::int64_t by) {
   return [&weight, by](std::uint64_t row, std::span<float> values) -> Status {
     const std::int64_t from = static_cast<std::int64_t>(row * weight.cols()) + by;
-    const auto size = static_cast<std::int64_t>(weight.rows() * weight.cols()), n = static_cast<std::int64_t>(values.size());
+    const auto size = static_cast<std::int64_t>(weight.rows() * weight.cols()),
+               n = static_cast<std::int64_t>(values.size());
     if (from >= 0 && from + n <= size) return decode_f32(weight, static_cast<std::uint64_t>(from), values);
     for (std::int64_t i = 0; i < n; ++i) {
       const std::int64_t at = ((from + i) % size + size) % size;
-      DOPPLER_TRY(decode_f32(weight, static_cast<std::uint64_t>(at), values.subspan(static_cast<std::size_t>(i), 1)));
+      DOPPLER_TRY(
+          decode_f32(weight, static_cast<std::uint64_t>(at), values.subspan(static_cast<std::size_t>(i), 1)));
     }
     return {};
   };
@@ -145,7 +153,8 @@ std::vector<std::size_t> alike(const OpCase& c) {
   const Shape& shape = c.setup().weights[0].shape;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
-    if (op.kind == OpKind::kMatmul && i != c.index() && c.context().weights[op.weights[0]].shape == shape) ops.push_back(i);
+    if (op.kind == OpKind::kMatmul && i != c.index() && c.context().weights[op.weights[0]].shape == shape)
+      ops.push_back(i);
   }
   // Nearest layers first: neighbours are confused more often than ends.
   std::ranges::stable_sort(ops, {}, [&](std::size_t i) { return std::abs(plan.ops[i].layer - c.layer()); });
@@ -170,9 +179,14 @@ void weight_values(OpCase& c) {
   std::size_t zero_rows = 0, least_tail = SIZE_MAX;
   for (const std::size_t r : probe.bad()) {
     if (!decode_f32(w, r * w.cols(), row)) return;
-    if (const auto bad = std::ranges::find_if(row, [](float x) { return !std::isfinite(x); }); bad != row.end()) {
-      c.keep({"weight_nan", fmt::format("{} holds a number, not {}, in row {}, column {}", w.name, *bad, r, bad - row.begin()),
-              {}, 0, 1});
+    if (const auto bad = std::ranges::find_if(row, [](float x) { return !std::isfinite(x); });
+        bad != row.end()) {
+      c.keep(
+          {"weight_nan",
+           fmt::format("{} holds a number, not {}, in row {}, column {}", w.name, *bad, r, bad - row.begin()),
+           {},
+           0,
+           1});
       return;
     }
     std::size_t tail = 0;
@@ -183,9 +197,17 @@ void weight_values(OpCase& c) {
   if (probe.bad().empty()) return;
   const bool only_zero = zero_rows == probe.bad().size(), ends = probe.bad().back() + 1 == w.rows();
   if (only_zero || (zero_rows > 0 && ends && zero_rows + 1 >= probe.bad().size())) {
-    c.keep({"truncated_weight", fmt::format("{} of {} are not zero", list_rows(probe.bad()), w.name), {}, 0.4, 1});
+    c.keep({"truncated_weight",
+            fmt::format("{} of {} are not zero", list_rows(probe.bad()), w.name),
+            {},
+            0.4,
+            1});
   } else if (least_tail != SIZE_MAX && least_tail >= 4) {
-    c.keep({"truncated_weight", fmt::format("the last {} columns of {} are not zero", least_tail, w.name), {}, 0.6, 0.95});
+    c.keep({"truncated_weight",
+            fmt::format("the last {} columns of {} are not zero", least_tail, w.name),
+            {},
+            0.6,
+            0.95});
   }
 }
 
@@ -202,7 +224,8 @@ void weight_bias(OpCase& c) {
   const double scale = squares > 0 ? products / squares : 0;
   std::vector<float> scaled = out;
   for (float& x : scaled) x = static_cast<float>(x * scale);
-  c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale), {}, scaled, 0.95);
+  c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale), {},
+             scaled, 0.95);
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(out[i] + offset[i % c.width()]);
   const bool has_bias = !c.setup().biases.empty() && c.setup().biases[0];
   if (!has_bias) {
@@ -210,10 +233,12 @@ void weight_bias(OpCase& c) {
     return;
   }
   const TensorView& bias = *c.setup().biases[0];
-  c.attempt("bias_missing", "no bias is added", fmt::format("Leave {} out.", bias.name), [](OpSetup& s) { s.biases.clear(); });
+  c.attempt("bias_missing", "no bias is added", fmt::format("Leave {} out.", bias.name),
+            [](OpSetup& s) { s.biases.clear(); });
   for (const TensorView& other : c.context().weights.tensors()) {
     if (other.shape != bias.shape || other.data.data() == bias.data.data()) continue;
-    c.attempt("stale_weight", fmt::format("the bias is {}", other.name), {}, [&](OpSetup& s) { s.biases[0] = other; });
+    c.attempt("stale_weight", fmt::format("the bias is {}", other.name), {},
+              [&](OpSetup& s) { s.biases[0] = other; });
   }
   c.consider("weight_wrong", fmt::format("{} holds other values", bias.name), {}, out, 0.8);
 }
@@ -239,25 +264,38 @@ void weight_rows(OpCase& c) {
   const auto most = [&](std::size_t count) { return count > 0 && count * 10 >= sources.size() * 9; };
   const std::string name = probe.weight().name;
   const std::string where = list_rows(probe.bad());
-  const auto signed_shift = shift > rows / 2 ? static_cast<std::int64_t>(shift) - static_cast<std::int64_t>(rows)
-                                             : static_cast<std::int64_t>(shift);
+  const auto signed_shift = shift > rows / 2
+                                ? static_cast<std::int64_t>(shift) - static_cast<std::int64_t>(rows)
+                                : static_cast<std::int64_t>(shift);
   // Rows were matched through every token, so what fits, fits.
   constexpr double kMatched = 0.3;
   if (most(to_pairs) || most(from_pairs)) {
     c.keep({"weight_permuted",
             fmt::format("the rows of {} are put in the order of {}", name,
-                        most(from_pairs) ? "neighbouring rotary pairs (GGUF's)" : "halves of a head (Hugging Face's)"),
-            {}, kMatched, 1});
+                        most(from_pairs) ? "neighbouring rotary pairs (GGUF's)"
+                                         : "halves of a head (Hugging Face's)"),
+            {},
+            kMatched,
+            1});
   } else if (most(shifted)) {
-    c.keep({"weight_shifted", fmt::format("row i of {} is row i {} {} ({})", name, signed_shift < 0 ? '-' : '+', std::abs(signed_shift), where),
-            {}, kMatched, 1});
+    c.keep({"weight_shifted",
+            fmt::format("row i of {} is row i {} {} ({})", name, signed_shift < 0 ? '-' : '+',
+                        std::abs(signed_shift), where),
+            {},
+            kMatched,
+            1});
   } else if (most(found)) {
     c.keep({"weight_permuted", fmt::format("{} of {} change places", where, name), {}, kMatched, 0.95});
   } else if (found >= 2 && found * 20 >= sources.size() && proportional == found) {
-    c.keep({"row_blocks_misaligned", fmt::format("{} is cut into rows at other places: row {} lies where row {} should", name,
-                                                 probe.bad()[static_cast<std::size_t>(std::ranges::find_if(sources, [&](auto s) { return s != rows; }) - sources.begin())],
-                                                 *std::ranges::find_if(sources, [&](auto s) { return s != rows; })),
-            {}, 0.9, 0.7});
+    c.keep(
+        {"row_blocks_misaligned",
+         fmt::format("{} is cut into rows at other places: row {} lies where row {} should", name,
+                     probe.bad()[static_cast<std::size_t>(
+                         std::ranges::find_if(sources, [&](auto s) { return s != rows; }) - sources.begin())],
+                     *std::ranges::find_if(sources, [&](auto s) { return s != rows; })),
+         {},
+         0.9,
+         0.7});
   }
 }
 
@@ -266,13 +304,16 @@ void weight_layout(OpCase& c) {
   const WeightProbe probe(c);
   const TensorView& w = probe.weight();
   const auto rows = w.rows(), cols = w.cols();
-  const auto attempt = [&](const char* cause, std::string says, const WeightProbe::ReadRow& read, double weight = 1) {
+  const auto attempt = [&](const char* cause, std::string says, const WeightProbe::ReadRow& read,
+                           double weight = 1) {
     return c.keep({cause, std::move(says), {}, probe.ratio(read), weight});
   };
   if (is_quantised(w.dtype)) return;
   attempt("weight_transposed", fmt::format("{} is read with rows and columns exchanged", w.name),
-          from_places(w, [&](std::uint64_t r, std::uint64_t i) { return static_cast<std::int64_t>(i * rows + r); }));
-  attempt("weight_transposed", fmt::format("{} is not transposed", w.name), from_places(w, [&](std::uint64_t r, std::uint64_t i) {
+          from_places(
+              w, [&](std::uint64_t r, std::uint64_t i) { return static_cast<std::int64_t>(i * rows + r); }));
+  attempt("weight_transposed", fmt::format("{} is not transposed", w.name),
+          from_places(w, [&](std::uint64_t r, std::uint64_t i) {
             const std::uint64_t flat = r * cols + i;
             return static_cast<std::int64_t>((flat % rows) * cols + flat / rows);
           }));
@@ -280,12 +321,18 @@ void weight_layout(OpCase& c) {
     if (type == w.dtype || (w.dtype != DType::kF16 && w.dtype != DType::kBF16)) continue;
     TensorView other = w;
     other.dtype = type;
-    c.keep({"wrong_dtype", fmt::format("the bytes of {} are read as {}", w.name, dtype_name(type)), {}, probe.ratio(other), 1});
+    c.keep({"wrong_dtype",
+            fmt::format("the bytes of {} are read as {}", w.name, dtype_name(type)),
+            {},
+            probe.ratio(other),
+            1});
   }
   const std::size_t dim = head_dim(c);
   for (const bool pairs : {true, false}) {
     if (dim < 2 || cols % dim != 0) break;
-    attempt("weight_permuted", fmt::format("the columns of {} are put in the order of {}", w.name, pairs ? "halves of a head" : "pairs"),
+    attempt("weight_permuted",
+            fmt::format("the columns of {} are put in the order of {}", w.name,
+                        pairs ? "halves of a head" : "pairs"),
             from_places(w, [&](std::uint64_t r, std::uint64_t i) {
               return static_cast<std::int64_t>(r * cols + (pairs ? paired(i, dim) : unpaired(i, dim)));
             }));
@@ -293,19 +340,26 @@ void weight_layout(OpCase& c) {
   for (const std::int64_t by : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
     for (const std::int64_t sign : {1, -1}) {
       if (c.explained()) return;
-      attempt("weight_shifted", fmt::format("{} begins {} values {}", w.name, by, sign > 0 ? "later" : "earlier"), shifted_by(w, sign * by));
-      attempt("weight_shifted", fmt::format("the columns of {} lie {} {}", w.name, by, sign > 0 ? "further" : "earlier"),
+      attempt("weight_shifted",
+              fmt::format("{} begins {} values {}", w.name, by, sign > 0 ? "later" : "earlier"),
+              shifted_by(w, sign * by));
+      attempt("weight_shifted",
+              fmt::format("the columns of {} lie {} {}", w.name, by, sign > 0 ? "further" : "earlier"),
               from_places(w, [&](std::uint64_t r, std::uint64_t i) {
                 const auto n = static_cast<std::int64_t>(cols);
-                return static_cast<std::int64_t>(r * cols) + ((static_cast<std::int64_t>(i) + sign * by) % n + n) % n;
+                return static_cast<std::int64_t>(r * cols) +
+                       ((static_cast<std::int64_t>(i) + sign * by) % n + n) % n;
               }));
     }
   }
-  for (const std::uint64_t block : {std::uint64_t{32}, std::uint64_t{64}, std::uint64_t{128}, std::uint64_t{256}}) {
+  for (const std::uint64_t block :
+       {std::uint64_t{32}, std::uint64_t{64}, std::uint64_t{128}, std::uint64_t{256}}) {
     const std::uint64_t stride = (cols + block - 1) / block * block;
     if (stride == cols || c.explained()) continue;
     attempt("row_blocks_misaligned", fmt::format("rows of {} are read {} values apart", w.name, stride),
-            from_places(w, [&](std::uint64_t r, std::uint64_t i) { return static_cast<std::int64_t>(r * stride + i); }));
+            from_places(w, [&](std::uint64_t r, std::uint64_t i) {
+              return static_cast<std::int64_t>(r * stride + i);
+            }));
   }
 }
 
@@ -317,27 +371,51 @@ void weight_blocks(OpCase& c) {
   if (layout != std::end(kBlocks)) {
     const std::string in = fmt::format("in the blocks of {} ({})", w.name, dtype_name(w.dtype));
     if (layout->nibbles != 0 || w.dtype == DType::kQ6_K) {
-      c.keep({"nibble_order", "low and high nibbles change places " + in, {}, probe.ratio(changed_blocks(w, *layout, swap_nibbles)), 1});
+      c.keep({"nibble_order",
+              "low and high nibbles change places " + in,
+              {},
+              probe.ratio(changed_blocks(w, *layout, swap_nibbles)),
+              1});
     }
     if (layout->nibble_bytes == 16) {
-      c.keep({"nibble_order", "neighbours share a byte " + in, {}, probe.ratio(changed_blocks(w, *layout, spread_apart)), 1});
-      c.keep({"nibble_order", "values 16 apart share a byte " + in, {}, probe.ratio(changed_blocks(w, *layout, spread_together)), 1});
+      c.keep({"nibble_order",
+              "neighbours share a byte " + in,
+              {},
+              probe.ratio(changed_blocks(w, *layout, spread_apart)),
+              1});
+      c.keep({"nibble_order",
+              "values 16 apart share a byte " + in,
+              {},
+              probe.ratio(changed_blocks(w, *layout, spread_together)),
+              1});
     }
     if (layout->m != 0)
-      c.keep({"scale_min_swapped", "scale and minimum change places " + in, {}, probe.ratio(changed_blocks(w, *layout, swap_scale_and_min)), 1});
+      c.keep({"scale_min_swapped",
+              "scale and minimum change places " + in,
+              {},
+              probe.ratio(changed_blocks(w, *layout, swap_scale_and_min)),
+              1});
   }
   const auto values = static_cast<std::int64_t>(dtype_info(w.dtype).block_values);
   for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4, 8, -8}) {
-    c.keep({std::abs(by) * values % static_cast<std::int64_t>(w.cols()) == 0 ? "weight_shifted" : "row_blocks_misaligned",
-            fmt::format("{} begins {} blocks {}", w.name, std::abs(by), by > 0 ? "later" : "earlier"), {},
-            probe.ratio(shifted_by(w, by * values)), 1});
+    c.keep({std::abs(by) * values % static_cast<std::int64_t>(w.cols()) == 0 ? "weight_shifted"
+                                                                             : "row_blocks_misaligned",
+            fmt::format("{} begins {} blocks {}", w.name, std::abs(by), by > 0 ? "later" : "earlier"),
+            {},
+            probe.ratio(shifted_by(w, by * values)),
+            1});
   }
   // Rows that were padded to super-blocks, or cut from a stream that was.
   for (const std::uint64_t block : {std::uint64_t{256}, std::uint64_t{512}}) {
     const std::uint64_t stride = (w.cols() + block - 1) / block * block;
     if (stride == w.cols()) continue;
-    c.keep({"row_blocks_misaligned", fmt::format("rows of {} are read {} values apart", w.name, stride), {},
-            probe.ratio(from_places(w, [&](std::uint64_t r, std::uint64_t i) { return static_cast<std::int64_t>(r * stride + i); })), 1});
+    c.keep(
+        {"row_blocks_misaligned",
+         fmt::format("rows of {} are read {} values apart", w.name, stride),
+         {},
+         probe.ratio(from_places(
+             w, [&](std::uint64_t r, std::uint64_t i) { return static_cast<std::int64_t>(r * stride + i); })),
+         1});
   }
 }
 
@@ -348,8 +426,10 @@ void weight_others(OpCase& c) {
   const TensorView* embedding = nullptr;
   if (const WeightId id = c.context().weights.find(WeightRole::kTokenEmbedding); id != kNoWeight)
     embedding = &c.context().weights[id];
-  if (c.stage() == Stage::kLogits && embedding != nullptr && embedding->data.data() != probe.weight().data.data()) {
-    c.keep({"tied_head", fmt::format("the head is {}", embedding->name), "Set tie_word_embeddings to true.", probe.ratio(*embedding), 1});
+  if (c.stage() == Stage::kLogits && embedding != nullptr &&
+      embedding->data.data() != probe.weight().data.data()) {
+    c.keep({"tied_head", fmt::format("the head is {}", embedding->name), "Set tie_word_embeddings to true.",
+            probe.ratio(*embedding), 1});
   }
   for (const std::size_t other : alike(c)) {
     const Op& op = c.plan().ops[other];
@@ -361,7 +441,9 @@ void weight_others(OpCase& c) {
     const bool gate_up = op.layer == c.layer() && ((stage == Stage::kFfnUp && c.stage() == Stage::kFfnGate) ||
                                                    (stage == Stage::kFfnGate && c.stage() == Stage::kFfnUp));
     const bool both = fits_there(c, other);
-    c.keep({gate_up ? "gate_up_swapped" : both ? "tensor_swapped" : "stale_weight",
+    c.keep({gate_up ? "gate_up_swapped"
+            : both  ? "tensor_swapped"
+                    : "stale_weight",
             fmt::format("the weight is {}{}", weight.name, both ? ", which has this one's place" : ""),
             both ? fmt::format("Exchange {} and {}.", name, weight.name) : std::string(), ratio, 1});
     return;
@@ -399,7 +481,8 @@ void weight_one_value(OpCase& c) {
       if (squares == 0) continue;
       bool same = true;
       for (std::size_t t = 0; t < c.tokens() && same; ++t) {
-        const double rest = probe.target(t, r) - probe.output(t, r) - products / squares * in.data[t * in.width + i];
+        const double rest =
+            probe.target(t, r) - probe.output(t, r) - products / squares * in.data[t * in.width + i];
         same = std::abs(rest) <= c.allowed_at(t, r);
       }
       if (same) best = i, change = products / squares;
@@ -409,8 +492,12 @@ void weight_one_value(OpCase& c) {
     if (!decode_f32(probe.weight(), r * in.width + best, std::span(&stored, 1))) return;
     places.push_back(fmt::format("[{}][{}] is {:.4g} (it is {:.4g})", r, best, stored + change, stored));
   }
-  c.keep({"weight_wrong", fmt::format("{}{}{}", probe.weight().name, places[0], places.size() > 1 ? fmt::format(", and {} more", places.size() - 1) : ""),
-          {}, 0.5, 0.9});
+  c.keep({"weight_wrong",
+          fmt::format("{}{}{}", probe.weight().name, places[0],
+                      places.size() > 1 ? fmt::format(", and {} more", places.size() - 1) : ""),
+          {},
+          0.5,
+          0.9});
 }
 
 }  // namespace doppler::repairs

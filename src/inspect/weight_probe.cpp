@@ -45,7 +45,8 @@ double WeightProbe::ratio(const ReadRow& read) const {
     if (!read(sample_[i], row)) return INFINITY;
     for (std::size_t t = 0; t < case_.tokens(); ++t) {
       double sum = bias(sample_[i]);
-      for (std::size_t c = 0; c < in.width; ++c) sum += static_cast<double>(row[c]) * in.data[t * in.width + c];
+      for (std::size_t c = 0; c < in.width; ++c)
+        sum += static_cast<double>(row[c]) * in.data[t * in.width + c];
       out[t * sample_.size() + i] = static_cast<float>(sum);
     }
   }
@@ -54,7 +55,8 @@ double WeightProbe::ratio(const ReadRow& read) const {
 
 double WeightProbe::ratio(const TensorView& tensor) const {
   if (tensor.shape != weight().shape) return INFINITY;
-  return ratio([&](std::uint64_t row, std::span<float> values) { return decode_f32(tensor, row * cols(), values); });
+  return ratio(
+      [&](std::uint64_t row, std::span<float> values) { return decode_f32(tensor, row * cols(), values); });
 }
 
 }  // namespace doppler

@@ -1,4 +1,5 @@
-// A product judged on a sample of its rows: so a repair of a large matrix costs as little as one of a small one.
+// A product judged on a sample of its rows: so a repair of a large matrix costs as little as one of a small
+// one.
 #pragma once
 
 #include <functional>
