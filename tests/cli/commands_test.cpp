@@ -24,7 +24,7 @@ TEST(Program, HelpNamesEveryCommandAndVersionPrints) {
   const Outcome help = doppler({"--help"});
   EXPECT_EQ(help.status, 0);
   for (const char* name :
-       {"run", "chat", "inspect", "tokenize", "record", "compare", "bench", "synth", "completion"}) {
+       {"run", "chat", "inspect", "tokenize", "record", "compare", "debug", "bench", "synth", "completion"}) {
     EXPECT_NE(help.out.find(name), std::string::npos) << name;
     EXPECT_EQ(doppler({name, "--help"}).status, 0) << name;
   }
