@@ -79,6 +79,13 @@ class Browser:
         self.ask("Page.navigate", url=pathlib.Path(file).resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
+        self._settle()
+
+    def resize(self, width, height=900):
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self._settle()
+
+    def _settle(self):
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, expression):
