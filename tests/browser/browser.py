@@ -119,7 +119,7 @@ class Browser:
         asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
         return asked[1:]
 
-    def picture(self, file, format="webp", quality=80, clip=None):
+    def picture(self, file, format="webp", quality=60, clip=None):
         import base64
 
         options = {"format": format, "captureBeyondViewport": True}
