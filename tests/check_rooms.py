@@ -6,6 +6,7 @@ import sys
 
 MAY_USE = {
     "base": [],
+    "config": ["base"],
     "quant": ["base"],
     "formats": ["base", "quant"],
     "tokenizer": ["base", "formats"],
@@ -14,10 +15,10 @@ MAY_USE = {
     "plan": ["base", "quant", "model"],
     "backend": ["base", "quant", "model", "plan"],
     "engine": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend"],
-    "inspect": ["base", "quant", "formats", "model", "plan", "backend"],
+    "inspect": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine"],
     "convert": ["base", "quant", "formats", "tokenizer", "chat", "model"],
     "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect"],
-    "cli": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",
+    "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",
             "convert", "bench"],
 }
 

@@ -8,6 +8,8 @@
 #include "backend/gpu/gpu_backend.h"
 #endif
 #include "backend/reference/reference_backend.h"
+#include "backend/step_trace.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace doppler {
@@ -62,7 +64,17 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
           input.slots[t], options.context);
     }
   }
+  for (std::size_t slot = 0; slot < next.size() && trace_wanted(Category::kKv, -1, trace_step()); ++slot) {
+    if (next[slot] == lengths[slot]) continue;
+    trace_kv(plan, options, static_cast<std::uint32_t>(slot), lengths[slot], next[slot] - lengths[slot]);
+  }
   return {};
+}
+
+Result<Plan> plan_for(const ModelSpec& spec, const Weights& weights, const BackendOptions& options) {
+  DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+  if (options.change_plan) options.change_plan(plan);
+  return plan;
 }
 
 KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights) {

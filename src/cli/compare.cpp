@@ -8,10 +8,12 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/looking.h"
 #include "inspect/compare.h"
 #include "inspect/compare_json.h"
 #include "inspect/report_html.h"
 #include "inspect/report_text.h"
+#include "inspect/tapped_backend.h"
 
 namespace doppler::cli {
 namespace {
@@ -20,6 +22,7 @@ struct CompareArguments {
   std::string model, reference, html;
   CompareOptions options;
   bool all = false;
+  LookFlags look;
 };
 
 // As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
@@ -77,8 +80,12 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   std::string choice;
   DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
   tell_choice(choice);
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, model.spec, *backend, nullptr));
+  DOPPLER_TRY(looking->begin(recording.prompt_ids.size(), true));
+  TappedBackend tapped(*backend, looking->tap());
   DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_run(*backend, model.spec, recording, arguments.options, &model.weights));
+                 compare_run(tapped, model.spec, recording, arguments.options, &model.weights));
+  looking->end();
   if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
   if (given.json)
     DOPPLER_TRY(print_json(comparison_json(comparison, backend->name())));
@@ -115,7 +122,8 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
   command.add_option("--html", arguments->html,
                      "also write the report as an HTML page that needs no network");
   command.add_flag("--all", arguments->all, "print every stage");
-  add_setting_flags(command, given, false);
+  add_look_flags(command, arguments->look);
+  add_setting_flags(command, given, false, true);
   return [arguments, &given] { return compare(*arguments, given); };
 }
 
