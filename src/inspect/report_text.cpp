@@ -153,11 +153,13 @@ class Table {
     const bool agrees = run.first->agrees();
     std::string name = cut(name_of_run(run), names_);
     name.append(names_ - columns_of(name), ' ');
-    std::string says = run.count == 1 ? stage_text(*run.first) : run_text(run);
-    if (run.first == wrong_) says += "  ← first";
-    const std::string body = cut(fmt::format("{}  {}", name, says), width_ - 2);
+    const std::string says = run.count == 1 ? stage_text(*run.first) : run_text(run);
+    constexpr std::string_view kFirst = "  ← first";
+    const bool first = run.first == wrong_;
+    std::string body = cut(fmt::format("{}  {}", name, says), width_ - 2 - (first ? columns_of(kFirst) : 0));
+    if (first) body += kFirst;
     return fmt::format("{} {}\n", painted(agrees ? "✓" : "✗", agrees ? "32" : "31"),
-                       run.first == wrong_ ? painted(body, "1") : body);
+                       first ? painted(body, "1") : body);
   }
 
   static std::string run_text(const Run& run) {
@@ -166,19 +168,17 @@ class Table {
                                : fmt::format("{} differ, most {}", count_of(run.count, "stage"), worst);
   }
 
+  // What decides stands first: narrow terminals cut the rest.
   static std::string stage_text(const StageComparison& c) {
-    if (c.stage == Stage::kNone) return "recorded, but this model does not compute it";
-    std::string text = std::isfinite(c.error)
-                           ? fmt::format("{:>6}  error {:.1e} allowed {:.1e}", describe_excess(excess_of(c)),
-                                         c.error, c.tolerance)
-                           : fmt::format("{:>6}  NaN or infinity", "NaN");
+    const Disagreement why = c.disagreement();
+    if (why == Disagreement::kNotComputed) return "recorded, but this model does not compute it";
+    std::string text = fmt::format("{:>6}", describe_excess(excess_of(c)));
+    if (why == Disagreement::kExecution) text += "  this op alone";
+    if (why == Disagreement::kDescription) text += "  description alone";
+    text += std::isfinite(c.error) ? fmt::format("  error {:.1e} allowed {:.1e}", c.error, c.tolerance)
+                                   : std::string("  NaN or infinity");
     if (c.first_bad_token)
       text += fmt::format("  {} {}", in_decode(c) ? "step" : "token", *c.first_bad_token);
-    const Disagreement why = c.disagreement();
-    if (why == Disagreement::kExecution)
-      text += fmt::format("  this op alone {}", describe_excess(c.execution->excess));
-    if (why == Disagreement::kDescription)
-      text += fmt::format("  description alone {}", describe_excess(c.description->excess));
     if (why != Disagreement::kNone && c.inherited && std::isfinite(*c.inherited))
       text += fmt::format("  inherited {:.1e}", *c.inherited);
     return text;

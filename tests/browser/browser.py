@@ -79,6 +79,13 @@ class Browser:
         self.ask("Page.navigate", url=pathlib.Path(file).resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
+        self._settle()
+
+    def resize(self, width, height=900):
+        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
+        self._settle()
+
+    def _settle(self):
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def run(self, expression):
@@ -112,7 +119,7 @@ class Browser:
         asked = [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
         return asked[1:]
 
-    def picture(self, file, format="webp", quality=80, clip=None):
+    def picture(self, file, format="webp", quality=60, clip=None):
         import base64
 
         options = {"format": format, "captureBeyondViewport": True}

@@ -102,6 +102,7 @@ function drawMap() {
     body.append(row);
   }
   table.append(body);
+  widen(table, span, 38, 60);
   makeGrid(table, showStage, (index) => data.stages[index].layer !== null && showLayer(data.stages[index].layer));
   showStage(data.first ?? data.worst ?? 0);
   reveal(table.querySelector("td.first"));
@@ -150,7 +151,7 @@ function showStage(index) {
 
 // The difference in its parts, in words.
 function opLines(stage) {
-  const says = (op) => (op.agrees ? `right (${times(op.excess)} of what rounding explains)` :
+  const says = (op) => (op.excess === 0 ? "exactly right" : op.agrees ? `right (${times(op.excess)} of what rounding explains)` :
     `wrong, ${times(op.excess ?? Infinity)} what rounding explains, worst at token ${op.token}`);
   const lines = [];
   if (stage.execution) lines.push(`The op alone, on what this run gave it: ${says(stage.execution)}.`);
@@ -195,11 +196,18 @@ function showLayer(layer) {
   });
   const table = make("table", { class: "grid small", "data-columns": columns }, make("thead", {}, head), body);
   $("#tokens table").replaceWith(table);
+  widen(table, columns, 13, 24);
   makeGrid(table, (at) => showToken(stages, at, label), () => {});
   const start = Math.max(0, stages.findIndex((stage) => stage === data.stages[data.first]));
   const token = stages[start]?.first_bad_token ?? stages[start]?.worst_token ?? 0;
   showToken(stages, `${start},${Math.floor(token / data.bin)}`, label);
   reveal(table.querySelector(`[data-at="${start},${Math.floor(token / data.bin)}"]`));
+}
+
+// Few columns may be wide, as far as the page has room beside the row heads.
+function widen(table, columns, least, most) {
+  const room = Math.min(480, table.closest(".scroll").clientWidth - 130);
+  table.style.setProperty("--cell", `${Math.max(least, Math.min(most, Math.floor(room / columns) - 1))}px`);
 }
 
 // Scrolls a cell's own box, not the page, until the cell is in the middle of what the row heads leave free.
