@@ -10,10 +10,10 @@ namespace {
 constexpr std::uint64_t kMostWork = 1'000'000'000;
 constexpr std::size_t kFewTokens = 8;  // as many as the oracle computes in one pass over a weight
 
-std::vector<std::size_t> choose_tokens(const OpSetup& setup, bool all) {
+std::vector<std::size_t> choose_tokens(const OpSetup& setup) {
   const std::size_t count = setup.tokens();
   std::size_t most = count;
-  if (setup.kind == OpKind::kMatmul && !all && setup.inputs[0].width * setup.width > kMostWork / 1000)
+  if (setup.kind == OpKind::kMatmul && setup.inputs[0].width * setup.width > kMostWork / 1000)
     most = kFewTokens;
   std::vector<std::size_t> rows;
   for (std::size_t i = 0; i < std::min(most, count); ++i) {
@@ -43,15 +43,19 @@ void keep_rows(std::vector<T>& values, std::span<const std::size_t> rows) {
 }  // namespace
 
 Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<float> target,
-                            bool all_tokens) {
+                            std::span<const std::size_t> only) {
   OpCase made(context);
   made.index_ = op;
   DOPPLER_ASSIGN(made.setup_, context.experiment.setup(op));
   OpSetup& setup = made.setup_;
-  made.rows_ = choose_tokens(setup, all_tokens);
+  made.rows_.assign(only.begin(), only.end());
+  if (only.empty()) made.rows_ = choose_tokens(setup);
   if (made.rows_.size() < setup.tokens()) {
     for (std::size_t i = 0; i < setup.inputs.size(); ++i) {
-      if (setup.kind == OpKind::kAttention && i > 0) continue;  // keys and values stay whole
+      if (setup.kind == OpKind::kAttention && i > 0) {  // those that the last token may see
+        if (!only.empty()) setup.inputs[i].data.resize((only.back() + 1) * setup.inputs[i].width);
+        continue;
+      }
       setup.inputs[i].data = take_rows(setup.inputs[i].data, setup.inputs[i].width, made.rows_);
     }
     keep_rows(setup.ids, made.rows_);
@@ -88,10 +92,33 @@ Misfit OpCase::judge(std::span<const float> output) const {
 }
 
 std::optional<std::vector<float>> OpCase::other(Stage stage, int layer) const {
-  const auto read = context_.experiment.rows().read(plan(), stage, layer);
-  if (!read || read->empty()) return std::nullopt;
-  const std::size_t width = read->size() / context_.experiment.rows().ids().size();
-  return take_rows(*read, width, rows_);
+  const StageRows& rows = context_.experiment.rows();
+  if (const auto read = rows.read(plan(), stage, layer); read && !read->empty())
+    return take_rows(*read, read->size() / rows.ids().size(), rows_);
+  // Also what the plan does not compute, if it was recorded.
+  const TensorView* tensor = rows.find(stage_key(stage, layer));
+  if (tensor == nullptr || tensor->shape.size() < 2 || tensor->shape[0] != rows.ids().size())
+    return std::nullopt;
+  std::vector<float> all(element_count(tensor->shape).value_or(0));
+  if (all.empty() || !decode_f32(*tensor, 0, all)) return std::nullopt;
+  return take_rows(all, all.size() / rows.ids().size(), rows_);
+}
+
+std::vector<OpCase::Other> OpCase::others(std::size_t width) const {
+  std::vector<Other> found;
+  const auto look = [&](Stage stage, int layer) {
+    if (stage == this->stage() && layer == this->layer()) return;
+    if (auto rows = other(stage, layer); rows && rows->size() == width * tokens())
+      found.push_back({stage, layer, std::move(*rows)});
+  };
+  look(Stage::kEmbedOut, -1);
+  for (const int layer : {this->layer(), this->layer() - 1}) {
+    for (const StageInfo& info : all_stages()) {
+      if (info.per_layer ? layer >= 0 : layer == -1 && info.stage != Stage::kEmbedOut)
+        look(info.stage, layer);
+    }
+  }
+  return found;
 }
 
 bool OpCase::attempt(std::string cause, std::string says, std::string repair, const OpChange& change,

@@ -165,7 +165,7 @@ std::vector<std::size_t> alike(const OpCase& c) {
 bool fits_there(const OpCase& c, std::size_t other) {
   const auto recorded = c.context().experiment.recorded(other);
   if (!recorded) return false;
-  auto there = OpCase::open(c.context(), other, *recorded, false);
+  auto there = OpCase::open(c.context(), other, *recorded);
   if (!there || there->misfit().agrees()) return false;
   return WeightProbe(*there).ratio(c.setup().weights[0]) <= 1;
 }
@@ -176,7 +176,7 @@ void weight_values(OpCase& c) {
   const WeightProbe probe(c);
   const TensorView& w = probe.weight();
   std::vector<float> row(w.cols());
-  std::size_t zero_rows = 0, least_tail = SIZE_MAX;
+  std::size_t zero_rows = 0, positive = 0, least_tail = SIZE_MAX;
   for (const std::size_t r : probe.bad()) {
     if (!decode_f32(w, r * w.cols(), row)) return;
     if (const auto bad = std::ranges::find_if(row, [](float x) { return !std::isfinite(x); });
@@ -189,12 +189,19 @@ void weight_values(OpCase& c) {
            1});
       return;
     }
+    positive += static_cast<std::size_t>(std::ranges::count_if(row, [](float x) { return x >= 0; }));
     std::size_t tail = 0;
     while (tail < row.size() && row[row.size() - 1 - tail] == 0) ++tail;
     zero_rows += tail == row.size();
     if (tail < row.size()) least_tail = std::min(least_tail, tail);
   }
   if (probe.bad().empty()) return;
+  if (positive == probe.bad().size() * w.cols() && !is_quantised(w.dtype)) {
+    c.keep({"weight_wrong", fmt::format("{} has negative values, too", w.name),
+            "Convert the tensor again: its signs are lost.", 0.6, 0.9});
+  }
+  if (const std::string other = same_bytes_as(c); !other.empty())
+    c.keep({"stale_weight", fmt::format("{} is another than {}", w.name, other), {}, 0.5, 0.95});
   const bool only_zero = zero_rows == probe.bad().size(), ends = probe.bad().back() + 1 == w.rows();
   if (only_zero || (zero_rows > 0 && ends && zero_rows + 1 >= probe.bad().size())) {
     c.keep({"truncated_weight",
@@ -452,13 +459,10 @@ void weight_others(OpCase& c) {
 
 void matmul_input(OpCase& c) {
   if (c.explained()) return;
-  for (const Value& value : c.plan().values) {
-    const bool near = value.layer == c.layer() || value.layer == c.layer() - 1;
-    if (!near || value.width != c.setup().inputs[0].width) continue;
-    const auto rows = c.other(value.stage, value.layer);
-    if (!rows || *rows == c.setup().inputs[0].data) continue;
-    c.attempt("norm_order", fmt::format("it reads {}", stage_key(value.stage, value.layer)), {},
-              [&](OpSetup& s) { s.inputs[0].data = *rows; });
+  for (const OpCase::Other& other : c.others(c.setup().inputs[0].width)) {
+    if (other.rows == c.setup().inputs[0].data) continue;
+    c.attempt("norm_order", fmt::format("it reads {}", stage_key(other.stage, other.layer)), {},
+              [&](OpSetup& s) { s.inputs[0].data = other.rows; });
   }
 }
 

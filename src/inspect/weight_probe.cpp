@@ -59,4 +59,24 @@ double WeightProbe::ratio(const TensorView& tensor) const {
       [&](std::uint64_t row, std::span<float> values) { return decode_f32(tensor, row * cols(), values); });
 }
 
+std::string same_bytes_as(const OpCase& c) {
+  const TensorView& own = c.setup().weights[0];
+  const WeightId own_id = c.op().weights[0];
+  // One value throughout says nothing: norms of ones.
+  std::vector<float> values(std::min<std::size_t>(own.cols(), 64));
+  if (!decode_f32(own, 0, values) || std::ranges::all_of(values, [&](float x) { return x == values[0]; }))
+    return {};
+  for (const Op& op : c.plan().ops) {
+    for (const WeightId id : op.weights) {
+      const TensorView& other = c.context().weights[id];
+      const bool mine = &op == &c.op() || other.shape != own.shape || other.data.size() != own.data.size();
+      // The embedding is allowed to be the head.
+      const bool tied = id == own_id && (c.stage() == Stage::kLogits || c.stage() == Stage::kEmbedOut);
+      if (mine || tied || !std::ranges::equal(other.data, own.data)) continue;
+      return other.name == own.name ? stage_key(c.plan().values[op.outputs[0]].stage, op.layer) : other.name;
+    }
+  }
+  return {};
+}
+
 }  // namespace doppler
