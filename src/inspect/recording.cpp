@@ -65,7 +65,32 @@ Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, s
   return {};
 }
 
-// How it was computed, for whoever compares it.
+}  // namespace
+
+std::map<std::string, std::string> model_metadata(const std::filesystem::path& model,
+                                                  const Weights& weights) {
+  // FNV-1a: quick, and nobody forges recordings to deceive himself.
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&hash](std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
+  };
+  // Of each tensor so many bytes at as many places, so that a file of gigabytes takes no time.
+  constexpr std::size_t kPlaces = 16, kBytes = 64;
+  for (const TensorView& tensor : weights.tensors()) {
+    mix(std::as_bytes(std::span(tensor.name)));
+    mix(std::as_bytes(std::span(tensor.shape)));
+    const std::size_t most = std::min(kBytes, tensor.data.size());
+    for (std::size_t i = 0; i < kPlaces; ++i)
+      mix(tensor.data.subspan((tensor.data.size() - most) / (kPlaces - 1) * i, most));
+  }
+  std::filesystem::path name = model.lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();
+  return {{"model", name.filename().string()},
+          {"weights", describe_weights(weights)},
+          {"fingerprint", fmt::format("{:016x}", hash)},
+          {"version", "0.1.0"}};
+}
+
 std::map<std::string, std::string> run_metadata(const Backend& backend) {
   std::map<std::string, std::string> metadata = arithmetic_metadata(arithmetic_of(backend));
   metadata["producer"] = fmt::format("doppler {}", backend.name());
@@ -73,8 +98,6 @@ std::map<std::string, std::string> run_metadata(const Backend& backend) {
   if (const auto device = backend.device()) metadata["device"] = device->describe();
   return metadata;
 }
-
-}  // namespace
 
 std::int32_t argmax(std::span<const float> row) {
   std::int32_t best = -1;
