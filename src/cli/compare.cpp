@@ -104,9 +104,9 @@ Result<int> report(const CompareArguments& arguments, const SettingFlags& given,
   if (given.json)
     DOPPLER_TRY(print_json(comparison_json(comparison, backend)));
   else
-    DOPPLER_TRY(print(fmt::format("{}: {}{}", backend,
-                                  comparison_table(comparison, table_style(arguments.all)),
-                                  describe_rest(comparison))));
+    DOPPLER_TRY(
+        print(fmt::format("{}: {}{}", backend, comparison_table(comparison, table_style(arguments.all)),
+                          describe_rest(comparison))));
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 
@@ -156,6 +156,7 @@ Result<int> compare_reference(const CompareArguments& arguments, const SettingFl
 
 Result<std::vector<TokenId>> ids_of_prompt(const PromptFlags& prompt, const Loaded& loaded) {
   if (!prompt.ids.empty()) return prompt.ids;
+  if (!prompt.text.empty()) return tokenize_prompt(loaded, prompt.text);
   DOPPLER_ASSIGN(const std::string text, prompt_text(prompt));
   return tokenize_prompt(loaded, text);
 }
@@ -214,6 +215,10 @@ Result<int> compare_files(const CompareArguments& arguments, const SettingFlags&
 
 Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
   arguments.options.local = !arguments.quick;
+  // What stands after the model is another recording, or the prompt that two runs share.
+  const bool runs = !arguments.with.empty() || !arguments.with_model.empty();
+  if (runs && !arguments.other.empty() && arguments.prompt.text.empty())
+    std::swap(arguments.other, arguments.prompt.text);
   const int ways = !arguments.other.empty() + !arguments.reference.empty() + !arguments.with.empty() +
                    !arguments.with_model.empty();
   if (ways != 1) {
@@ -232,7 +237,7 @@ Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
 Run add_compare(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file, or a recording")->required();
-  command.add_option("OTHER", arguments->other, "another recording, if the first is one");
+  command.add_option("OTHER", arguments->other, "another recording, if the first is one; else the prompt of --with and --with-model");
   command.add_option("--reference", arguments->reference,
                      "a recording made by doppler record or transformers");
   command.add_option("--with", arguments->with, "another backend, which runs the same prompt");
