@@ -15,7 +15,7 @@ MAY_USE = {
     "plan": ["base", "quant", "model"],
     "backend": ["base", "quant", "model", "plan"],
     "engine": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend"],
-    "inspect": ["base", "quant", "formats", "model", "plan", "backend"],
+    "inspect": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine"],
     "convert": ["base", "quant", "formats", "tokenizer", "chat", "model"],
     "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect"],
     "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",

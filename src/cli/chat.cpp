@@ -106,7 +106,7 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
   // An answer may be as long as the context allows unless told otherwise.
   if (!given.flags.max_tokens)
     options.max_tokens = static_cast<std::uint32_t>(loaded.backend->options().context);
-  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, debug_settings(given), loaded));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
   Conversation conversation(loaded, *looking, options, arguments.system, given.json);
   const bool terminal = ::isatty(STDIN_FILENO) != 0 && !given.json;
   if (terminal) fmt::print(stderr, "{}", kHelp);

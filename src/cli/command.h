@@ -34,6 +34,8 @@ Run add_inspect(CLI::App& command, SettingFlags& given);
 Run add_tokenize(CLI::App& command, SettingFlags& given);
 Run add_record(CLI::App& command, SettingFlags& given);
 Run add_compare(CLI::App& command, SettingFlags& given);
+Run add_debug(CLI::App& command, SettingFlags& given);
+Run add_doctor(CLI::App& command, SettingFlags& given);
 Run add_bench(CLI::App& command, SettingFlags& given);
 Run add_convert(CLI::App& command, SettingFlags& given);
 Run add_synth(CLI::App& command, SettingFlags& given);

@@ -43,15 +43,15 @@ Json debug_settings(const SettingFlags& given) {
   return given.flags.debug();
 }
 
-Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const Json& debug,
-                                                 const Loaded& loaded) {
+Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const SettingFlags& given,
+                                                 const ModelSpec& spec, const Backend& backend,
+                                                 const Tokenizer* tokenizer) {
   std::unique_ptr<Looking> looking(new Looking());
-  DOPPLER_ASSIGN(DebugConfig config, read_debug_config(debug));
+  DOPPLER_ASSIGN(DebugConfig config, read_debug_config(debug_settings(given)));
   for (const std::string& text : flags.probes) {
     DOPPLER_ASSIGN(Probe probe, parse_probe(text));
     config.probes.push_back(std::move(probe));
   }
-  const Backend& backend = *loaded.backend;
   if (!config.probes.empty()) {
     DOPPLER_ASSIGN(looking->probes_,
                    ProbeTap::create(std::move(config.probes), backend.plan(), backend.options().context,
@@ -59,8 +59,8 @@ Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const J
     looking->taps_.add(&*looking->probes_);
   }
   if (traces_taps()) {
-    looking->trace_.emplace(loaded.model->spec, backend.plan(), [&loaded](std::int32_t id) {
-      auto piece = loaded.tokenizer ? loaded.tokenizer->piece(id) : std::string();
+    looking->trace_.emplace(spec, backend.plan(), [tokenizer](std::int32_t id) {
+      const auto piece = tokenizer != nullptr ? tokenizer->piece(id) : std::string();
       return piece ? *piece : std::string();
     });
     looking->taps_.add(&*looking->trace_);

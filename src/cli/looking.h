@@ -28,10 +28,16 @@ Json debug_settings(const SettingFlags& given);
 
 class Looking {
  public:
-  // Probes of the configuration first, then those of the flags. Errors: kUsage for a probe that can never
-  // fire.
-  static Result<std::unique_ptr<Looking>> create(const LookFlags& flags, const Json& debug,
-                                                 const Loaded& loaded);
+  // Probes of the configuration first, then those of the flags. Spec, backend and tokenizer (null: none) must
+  // outlive this. Errors: kUsage for a probe that can never fire.
+  static Result<std::unique_ptr<Looking>> create(const LookFlags& flags, const SettingFlags& given,
+                                                 const ModelSpec& spec, const Backend& backend,
+                                                 const Tokenizer* tokenizer);
+  static Result<std::unique_ptr<Looking>> create(const LookFlags& flags, const SettingFlags& given,
+                                                 const Loaded& loaded) {
+    return create(flags, given, loaded.model->spec, *loaded.backend,
+                  loaded.tokenizer ? &*loaded.tokenizer : nullptr);
+  }
 
   // What to hand to a session or a backend; null if nothing is looked at.
   Tap* tap() { return taps_.get(); }

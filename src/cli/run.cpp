@@ -38,7 +38,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const std::chrono::duration<double, std::milli> load_time = std::chrono::steady_clock::now() - start;
   DOPPLER_ASSIGN(GenerateOptions options, default_options(loaded.model->files));
   DOPPLER_TRY(settings.apply(options));
-  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, debug_settings(given), loaded));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
   DOPPLER_ASSIGN(const auto ids, prompt_ids(loaded, arguments.prompt, text, settings.raw.value_or(false)));
   DOPPLER_TRY(looking->begin(ids.size(), false));
   Session session(*loaded.backend, 0);

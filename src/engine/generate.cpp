@@ -101,13 +101,12 @@ class TokenSource {
   bool continues_ = false;
 };
 
-// PAD that also ends sequences is a stop token, and may win as such.
+}  // namespace
+
 TokenId masked_pad(const ModelSpec& spec) {
   const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
   return ends ? -1 : spec.pad_id;
 }
-
-}  // namespace
 
 Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
                                   std::span<const TokenId> prompt, const GenerateOptions& options,

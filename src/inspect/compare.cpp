@@ -7,6 +7,8 @@
 #include <set>
 
 #include "base/text.h"
+#include "inspect/op_errors.h"
+#include "inspect/stage_comparer.h"
 
 namespace doppler {
 namespace {
@@ -36,209 +38,6 @@ constexpr std::array<RoundingRow, 2> kRoundings = {{
     {Rounding::kHalfCache, 4e-3},
     {Rounding::kEightBits, 0.15},
 }};
-
-// Stages that some models' modules compute in one tensor; ours are its columns, in this order.
-struct Composite {
-  std::string_view name;
-  std::array<Stage, 3> parts;
-};
-constexpr std::array<Composite, 2> kComposites = {{
-    {"qkv_proj", {Stage::kQProj, Stage::kKProj, Stage::kVProj}},
-    {"ffn_gate_up", {Stage::kFfnGate, Stage::kFfnUp, Stage::kNone}},
-}};
-
-// Where a stage's values lie in the recording.
-struct Target {
-  std::size_t comparison = 0;  // index into Comparison::stages
-  const TensorView* tensor = nullptr;
-  std::size_t column = 0, width = 0, row_width = 0;
-};
-
-// All stages the plan computes, with their widths.
-std::map<std::pair<Stage, int>, std::size_t> planned_stages(const Plan& plan) {
-  std::map<std::pair<Stage, int>, std::size_t> stages;
-  for (const Value& value : plan.values) {
-    if (value.stage == Stage::kNone || value.stage == Stage::kAttnScores) continue;
-    stages[{value.stage, value.layer}] = value.width;
-    const bool feeds_layer = value.stage == Stage::kEmbedOut || value.stage == Stage::kLayerOut;
-    if (feeds_layer && static_cast<std::size_t>(value.layer + 1) < plan.kv_layers.size()) {
-      stages[{Stage::kAttnInput, value.layer + 1}] = value.width;
-    }
-  }
-  return stages;
-}
-
-class Comparer final : public Tap {
- public:
-  Comparer(const Plan& plan, const Recording& recording, double tolerance)
-      : recording_(recording), tolerance_(tolerance), planned_(planned_stages(plan)) {}
-
-  // Matches the recording's tensors with the plan's stages.
-  Status prepare() {
-    for (const auto& [name, tensor] : recording_.tensors.tensors()) {
-      if (name == "prompt_ids" || name == "greedy_ids" || name == "decode_logits" ||
-          name.ends_with(".attn_scores"))
-        continue;
-      DOPPLER_TRY(match(tensor));
-    }
-    order();
-    return {};
-  }
-
-  bool wants(Stage stage, int layer) const override { return targets_.contains({stage, layer}); }
-
-  void on_stage(const TapEvent& event) override {
-    const Target& target = targets_.at({event.stage, event.layer});
-    for (std::size_t row = 0; row < event.rows; ++row) {
-      if (event.input->slots[row] != 0) continue;  // the companion's
-      const auto token = static_cast<std::size_t>(event.input->positions[row]);
-      if (token < recording_.prompt_ids.size())
-        compare_row(target, token, event.data.subspan(row * event.width, event.width));
-    }
-  }
-
-  // Every stage's result, once the prompt has run. Errors: kInternal for a backend that has not shown every
-  // token of every stage, which would otherwise pass for agreement.
-  Result<std::vector<StageComparison>> take_stages() {
-    for (const StageComparison& c : stages_) {
-      if (c.stage == Stage::kNone || c.tokens == recording_.prompt_ids.size()) continue;
-      return fail(ErrorCode::kInternal,
-                  "The backend has shown {} of the prompt's {} tokens at {}. This is a bug in the backend.",
-                  c.tokens, recording_.prompt_ids.size(), c.key);
-    }
-    return std::move(stages_);
-  }
-
- private:
-  Status match(const TensorView& tensor) {
-    int layer = -1;
-    std::string_view stage_text = tensor.name;
-    if (stage_text.starts_with("layers.")) {
-      const std::size_t dot = stage_text.find('.', 7);
-      const std::string index(stage_text.substr(7, dot == std::string_view::npos ? 0 : dot - 7));
-      if (index.empty() || index.size() > 6 || index.find_first_not_of("0123456789") != std::string::npos)
-        return unknown(tensor);
-      layer = std::stoi(index);
-      stage_text.remove_prefix(dot + 1);
-    }
-    std::array<Stage, 3> parts = {Stage::kNone, Stage::kNone, Stage::kNone};
-    for (const Composite& composite : kComposites) {
-      if (composite.name == stage_text) parts = composite.parts;
-    }
-    if (parts[0] == Stage::kNone) {
-      const auto stage = stage_from_name(stage_text);
-      if (!stage || stage_info(*stage).per_layer != (layer >= 0)) return unknown(tensor);
-      parts[0] = *stage;
-    }
-    StageComparison comparison{
-        .key = tensor.name, .stage = parts[0], .layer = layer, .tolerance = tolerance_};
-    const std::size_t row_width =
-        tensor.shape.size() == 3 ? tensor.shape[1] * tensor.shape[2] : tensor.shape[1];
-    comparison.largest = largest_magnitude(tensor);
-    std::size_t column = 0;
-    std::vector<std::pair<std::pair<Stage, int>, Target>> found;
-    for (const Stage part : parts) {
-      if (part == Stage::kNone) continue;
-      const auto planned = planned_.find({part, layer});
-      if (planned == planned_.end()) {
-        missing_.push_back(std::move(comparison));
-        return {};
-      }
-      found.push_back({planned->first, {stages_.size(), &tensor, column, planned->second, row_width}});
-      column += planned->second;
-    }
-    if (column != row_width) {
-      return fail(ErrorCode::kMismatch,
-                  "The recording's {} is {} wide, but the model computes {} values there. Check that the "
-                  "recording belongs to this model.",
-                  tensor.name, row_width, column);
-    }
-    for (const auto& [key, target] : found) {
-      // Aliases (ffn_in) and parts of a composite may name a stage
-      // twice; one of them would never be compared.
-      if (const auto [other, fresh] = targets_.emplace(key, target); !fresh) {
-        return fail(ErrorCode::kMismatch, "The recording holds the stage {} twice, as {} and {}. Remove one.",
-                    stage_key(key.first, key.second), printable(other->second.tensor->name),
-                    printable(tensor.name));
-      }
-    }
-    stages_.push_back(std::move(comparison));
-    return {};
-  }
-
-  Status unknown(const TensorView& tensor) const {
-    std::vector<std::string> names;
-    for (const StageInfo& info : all_stages()) names.emplace_back(info.name);
-    return fail(ErrorCode::kMismatch, "The recording holds {}, which is no stage. Stages are {}.",
-                printable(tensor.name), join(names, ", "));
-  }
-
-  static double largest_magnitude(const TensorView& tensor) {
-    std::vector<float> all(*element_count(tensor.shape));
-    double largest = 0;
-    if (decode_f32(tensor, 0, all)) {
-      for (const float x : all) largest = std::max(largest, std::abs(static_cast<double>(x)));
-    }
-    return largest;
-  }
-
-  // Execution order: embedding, layers in order with their stages in order, then the rest.
-  static std::pair<int, int> place(const StageComparison& c) {
-    const bool before = c.stage == Stage::kEmbedOut;
-    return {before ? -1 : c.layer >= 0 ? c.layer : INT32_MAX, static_cast<int>(c.stage)};
-  }
-
-  void order() {
-    // Stages that the recording has and the model does not compute keep their place in the order.
-    std::vector<std::size_t> by_place(stages_.size());
-    for (std::size_t i = 0; i < by_place.size(); ++i) by_place[i] = i;
-    std::sort(by_place.begin(), by_place.end(),
-              [&](std::size_t a, std::size_t b) { return place(stages_[a]) < place(stages_[b]); });
-    std::vector<StageComparison> sorted;
-    std::vector<std::size_t> now(stages_.size());
-    std::sort(missing_.begin(), missing_.end(),
-              [](const auto& a, const auto& b) { return place(a) < place(b); });
-    std::size_t next_missing = 0;
-    const auto add_missing = [&](std::pair<int, int> until) {
-      for (; next_missing < missing_.size() && place(missing_[next_missing]) < until; ++next_missing) {
-        sorted.push_back(missing_[next_missing]);
-        sorted.back().stage = Stage::kNone;
-        sorted.back().error = std::numeric_limits<double>::infinity();
-      }
-    };
-    for (const std::size_t i : by_place) {
-      add_missing(place(stages_[i]));
-      now[i] = sorted.size();
-      sorted.push_back(stages_[i]);
-    }
-    add_missing({INT32_MAX, INT32_MAX});
-    stages_ = std::move(sorted);
-    for (auto& [key, target] : targets_) target.comparison = now[target.comparison];
-  }
-
-  void compare_row(const Target& target, std::size_t token, std::span<const float> ours) {
-    StageComparison& c = stages_[target.comparison];
-    row_.resize(target.width);
-    if (!decode_f32(*target.tensor, token * target.row_width + target.column, row_)) return;
-    double worst = 0;
-    for (std::size_t i = 0; i < target.width; ++i) {
-      const double difference = std::abs(static_cast<double>(ours[i]) - row_[i]);
-      worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
-    }
-    // A stage of zeros allows no difference at all.
-    const double error = worst == 0 ? 0 : worst / c.largest;
-    if (target.column == 0) ++c.tokens;
-    if (error > c.error) c.error = error, c.worst_token = token;
-    if (error > c.tolerance) c.first_bad_token = std::min(c.first_bad_token.value_or(token), token);
-  }
-
-  const Recording& recording_;
-  const double tolerance_;
-  const std::map<std::pair<Stage, int>, std::size_t> planned_;
-  std::map<std::pair<Stage, int>, Target> targets_;
-  std::vector<StageComparison> stages_, missing_;
-  std::vector<float> row_;
-};
 
 Status check_ids(const Plan& plan, const BackendOptions& options, const Recording& recording) {
   for (const auto* ids : {&recording.prompt_ids, &recording.greedy_ids}) {
@@ -345,15 +144,64 @@ void compare_decode_row(Comparison& result, const TensorView& recorded, std::siz
     worst = 0;
     for (std::size_t i = 0; i < row.size(); ++i) {
       c.largest = std::max(c.largest, std::abs(static_cast<double>(row[i])));
-      const double difference = std::abs(static_cast<double>(logits[i]) - row[i]);
-      worst = std::isnan(difference) ? std::numeric_limits<double>::infinity() : std::max(worst, difference);
+      const double difference = distance(logits[i], row[i]);
+      worst = std::max(worst, difference);
+      keep_worst(c.worst, {step, i, row[i], logits[i]}, difference);
     }
   }
   const double error = worst == 0 ? 0 : worst / c.largest;
+  c.token_errors.push_back(static_cast<float>(error));
   if (error > c.error) c.error = error, c.worst_token = step;
   if (error > c.tolerance && !c.first_bad_token) c.first_bad_token = step;
   ++c.tokens;
   if (chooses(logits, wanted, slack)) ++result.top1_equal;
+}
+
+// Hands events to both.
+class BothTaps final : public Tap {
+ public:
+  BothTaps(Tap& first, Tap& second) : taps_{&first, &second} {}
+  bool wants(Stage stage, int layer) const override {
+    return std::any_of(taps_.begin(), taps_.end(), [&](const Tap* tap) { return tap->wants(stage, layer); });
+  }
+  void on_stage(const TapEvent& event) override {
+    for (Tap* tap : taps_) {
+      if (tap->wants(event.stage, event.layer)) tap->on_stage(event);
+    }
+  }
+
+ private:
+  std::array<Tap*, 2> taps_;
+};
+
+// The rows of a prompt that are kept for judging ops one by one: those of 500 tokens of a model of 1 billion
+// parameters, and few enough for a machine that holds the model.
+constexpr std::uint64_t kMostKeptBytes = std::uint64_t{2} << 30;
+
+bool can_keep(const Plan& plan, const Recording& recording) {
+  std::uint64_t row = 0;
+  for (const Value& value : plan.values) row += value.width;
+  return row * sizeof(float) * recording.prompt_ids.size() <= kMostKeptBytes;
+}
+
+Status judge_run(std::vector<StageComparison>& stages, const Backend& backend, const ModelSpec& spec,
+                 const Weights& weights, const CapturedRows& captured, const Recording& recording) {
+  // A backend without fused ops may run another plan than the spec's: that is what is to be judged.
+  Plan plan = backend.plan();
+  if (!plan.passes.empty()) {
+    DOPPLER_ASSIGN(plan, build_plan(spec, weights, backend.options().context));
+  }
+  const RecordedRows recorded(recording);
+  return judge_ops(stages, plan, weights, {captured, arithmetic_of(backend)},
+                   {recorded, arithmetic_from(recording.tensors.metadata())}, backend.options().threads);
+}
+
+void mark_explained(std::vector<StageComparison>& stages) {
+  for (StageComparison& c : stages) {
+    const bool right = c.execution && c.execution->agrees() && c.description && c.description->agrees();
+    if (!right) return;
+    c.explained = true;
+  }
 }
 
 }  // namespace
@@ -369,15 +217,29 @@ double stage_tolerance(const Backend& backend, const ModelSpec& spec) {
   return softcapped ? 1e-3 : 2e-4;
 }
 
+Disagreement StageComparison::disagreement() const {
+  if (stage == Stage::kNone) return Disagreement::kNotComputed;
+  if (execution && !execution->agrees()) return Disagreement::kExecution;
+  if (description && !description->agrees()) return Disagreement::kDescription;
+  return first_bad_token && !explained ? Disagreement::kTotal : Disagreement::kNone;
+}
+
 const StageComparison* Comparison::first_divergence() const {
+  const StageComparison* outside = nullptr;
   for (const StageComparison& c : stages) {
-    if (!c.agrees()) return &c;
+    const Disagreement why = c.disagreement();
+    if (why == Disagreement::kNone) continue;
+    if (why != Disagreement::kTotal) return &c;
+    // Inherited from an op that may yet be found only where this stage's own op is known to be right.
+    if (outside == nullptr) outside = &c;
+    if (!c.execution || !c.description) break;
   }
+  if (outside != nullptr) return outside;
   return decode && !decode->agrees() ? &*decode : nullptr;
 }
 
 Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording,
-                               const CompareOptions& options) {
+                               const CompareOptions& options, const Weights* weights) {
   DOPPLER_TRY(check_ids(backend.plan(), backend.options(), recording));
   const std::size_t vocab = backend.plan().vocab_size;
   const TensorView* recorded = recording.tensors.find("decode_logits");
@@ -389,13 +251,19 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
         describe_shape(recorded->shape), vocab);
   }
   const double tolerance = options.tolerance > 0 ? options.tolerance : stage_tolerance(backend, spec);
-  Comparer comparer(backend.plan(), recording, tolerance);
+  StageComparer comparer(planned_stages(backend.plan()), recording, tolerance);
   DOPPLER_TRY(comparer.prepare());
   Runner runner(backend, recording, options);
   DOPPLER_TRY(runner.clear());
-  DOPPLER_ASSIGN(std::span<const float> logits, runner.run(recording.prompt_ids, &comparer));
+  CapturedRows captured;
+  BothTaps both(comparer, captured);
+  const bool judge = weights != nullptr && options.local && can_keep(backend.plan(), recording);
+  DOPPLER_ASSIGN(std::span<const float> logits,
+                 runner.run(recording.prompt_ids, judge ? static_cast<Tap*>(&both) : &comparer));
   Comparison result;
   DOPPLER_ASSIGN(result.stages, comparer.take_stages());
+  if (judge) DOPPLER_TRY(judge_run(result.stages, backend, spec, *weights, captured, recording));
+  if (options.tolerance == 0) mark_explained(result.stages);
   if (recording.greedy_ids.empty()) return result;
   // The first greedy id is the prompt's own answer; each further one follows from feeding the one before it.
   result.decode_steps = recording.greedy_ids.size();

@@ -11,6 +11,23 @@ double Statistics::deviation() const {
   return std::sqrt(std::max(0.0, rms * rms - mean * mean));
 }
 
+void Statistics::append(const Statistics& more) {
+  const std::size_t own = count - nan - inf, other = more.count - more.nan - more.inf;
+  if (finite() && !more.finite()) first_bad = count + more.first_bad;
+  if (finite() && more.finite()) first_bad = count + more.count;
+  if (other > 0) {
+    min = own > 0 ? std::min(min, more.min) : more.min;
+    max = own > 0 ? std::max(max, more.max) : more.max;
+    if (own == 0 || more.max_abs > max_abs)
+      max_abs = more.max_abs, max_abs_index = count + more.max_abs_index;
+    const double n = static_cast<double>(own), m = static_cast<double>(other);
+    mean = (mean * n + more.mean * m) / (n + m);
+    rms = std::sqrt((rms * rms * n + more.rms * more.rms * m) / (n + m));
+  }
+  count += more.count, nan += more.nan, inf += more.inf;
+  zeros += more.zeros, negatives += more.negatives;
+}
+
 Statistics measure(std::span<const float> values) {
   Statistics s{.count = values.size(), .first_bad = values.size()};
   // Four sums in turn: an addition waits for the one before it in its own sum only.

@@ -18,6 +18,8 @@ struct Statistics {
   std::size_t first_bad = 0;  // the first NaN or infinity; `count` if there is none
 
   bool finite() const { return nan + inf == 0; }
+  // As if `more` had been measured right behind these values.
+  void append(const Statistics& more);
   double deviation() const;  // from the mean, root mean square
 };
 

@@ -106,6 +106,26 @@ TEST_F(Reference, PiecesGiveTheSameBits) {
   EXPECT_EQ(all, joined);
 }
 
+// Rows of a product are shared out; each is summed by one thread, in the order of columns.
+TEST_F(Reference, ThreadsGiveTheSameBits) {
+  TinyModel wide("llama", [] {
+    Json config = testing::tiny_config("llama");
+    config["intermediate_size"] = 1037;  // so that products are worth threads, and rows are odd in number
+    return config;
+  }());
+  const ModelSpec spec = *wide.spec();
+  const Weights weights = *wide.bind();
+  std::vector<std::vector<float>> results;
+  for (const std::size_t threads : {1u, 2u, 5u}) {
+    const auto made = make_reference_backend(
+        spec, weights, {.threads = threads, .context = 32, .max_step_tokens = 16, .disabled_passes = {}});
+    ASSERT_OK(made);
+    results.push_back(run(**made, step(**made, 0, {2, 5, 6, 7, 8, 9, 10, 11, 12}, true)));
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+}
+
 TEST_F(Reference, SlotsDoNotMix) {
   const auto alone = backend(), together = backend();
   const std::vector<float> first = run(*alone, step(*alone, 0, {2, 5, 6}));

@@ -128,7 +128,7 @@ class Patient {
 
   Result<Comparison> compare() const {
     DOPPLER_ASSIGN(const auto made, backend());
-    return compare_run(*made, spec, recording, {});
+    return compare_run(*made, spec, recording, {}, &weights);
   }
 
  private:

@@ -25,7 +25,9 @@ constexpr std::uint64_t kAlign = 256;
 class DecodeBuilder {
  public:
   DecodeBuilder(Context& context, DecodeProgram& program, const Looks& looks)
-      : context_(context), program_(program), looks_(looks), wanted_(looks.begin(), looks.end()) {}
+      : context_(context), program_(program), looks_(looks) {
+    for (const Look& look : looks) wanted_.insert({look.stage, look.layer});
+  }
 
   Status build() {
     DOPPLER_TRY(check_device());
@@ -584,14 +586,16 @@ class DecodeBuilder {
     std::map<std::pair<Stage, int>, const Value*> values;
     for (const Value& v : context_.plan.values) values[{v.stage, v.layer}] = &v;
     std::vector<TapRing::Stored> stored;
-    for (const auto& [stage, layer] : looks_) {
-      const auto found = views_.find({stage, layer});
-      if (found == views_.end())
-        return fail(ErrorCode::kUnsupported, "{} is not shown for single tokens", stage_key(stage, layer));
+    for (const Look& look : looks_) {
+      const auto found = views_.find({look.stage, look.layer});
+      if (found == views_.end()) {
+        return fail(ErrorCode::kUnsupported, "{} is not shown for single tokens",
+                    stage_key(look.stage, look.layer));
+      }
       // attn_input is another name of what the embedding or the layer before leaves.
-      const auto value = values.find({stage, layer});
+      const auto value = values.find({look.stage, look.layer});
       const std::uint32_t heads = value == values.end() ? 1 : value->second->heads;
-      stored.push_back({stage, layer, found->second.width, heads, found->second});
+      stored.push_back({look.stage, look.layer, heads, found->second, look.columns});
     }
     DOPPLER_ASSIGN(program_.taps_,
                    TapRing::create(context_, std::move(stored), context_.options.gpu.submit_tokens));
@@ -601,7 +605,7 @@ class DecodeBuilder {
   Context& context_;
   DecodeProgram& program_;
   const Looks& looks_;
-  const std::set<std::pair<Stage, int>> wanted_;      // of looks_
+  std::set<std::pair<Stage, int>> wanted_;            // of looks_
   std::map<std::pair<Stage, int>, ValueView> views_;  // where they lie
   Bound branch_;  // what the next prologue adds to the stream: nothing before the first layer's end
   const Op* post_ = nullptr;  // the branch's norm

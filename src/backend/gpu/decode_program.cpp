@@ -1,6 +1,9 @@
 #include "backend/gpu/decode_program.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <set>
 
 #include "backend/gpu/shader_values.h"
 
@@ -18,7 +21,8 @@ std::uint32_t groups_of(const GemvSite& site, const GemvShape& shape, std::uint3
 Looks looks_of(const Plan& plan, const Tap& tap) {
   Looks looks;
   const auto add = [&](Stage stage, int layer) {
-    if (stage != Stage::kNone && tap.wants(stage, layer)) looks.emplace_back(stage, layer);
+    if (stage != Stage::kNone && tap.wants(stage, layer))
+      looks.push_back({stage, layer, tap.columns(stage, layer)});
   };
   for (const Op& op : plan.ops) {
     for (const ValueId id : op.outputs) {
@@ -78,6 +82,14 @@ Status DecodeProgram::reshape(Context& context, std::size_t index, const GemvSha
                                                                                         : head_greedy_;
   dispatches[site.index] = std::move(made);
   return {};
+}
+
+std::string DecodeProgram::name() const {
+  std::set<std::string_view> labels;
+  for (const auto* dispatches : {&body_, &head_logits_, &head_greedy_}) {
+    for (const FixedDispatch& dispatch : *dispatches) labels.insert(dispatch.kernel.kernel().label());
+  }
+  return fmt::format("decode program: {}", fmt::join(labels, "; "));
 }
 
 void DecodeProgram::record(Recorder& recorder, const std::vector<FixedDispatch>& dispatches) {

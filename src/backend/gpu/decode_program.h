@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "backend/gpu/context.h"
@@ -35,9 +34,16 @@ struct GemvSite {
   std::string key() const;
 };
 
-// Stages that somebody wants to see of every token, in the order of the plan.
-using Looks = std::vector<std::pair<Stage, int>>;
-// Of those that a program for single tokens can show: all but attn_scores.
+// A stage that somebody wants to see of every token.
+struct Look {
+  Stage stage = Stage::kNone;
+  int layer = -1;
+  Columns columns;
+  bool operator==(const Look&) const = default;
+};
+using Looks = std::vector<Look>;
+// What a tap wants, in the order of the plan, of all that a program for single tokens can show: every stage
+// but attn_scores.
 Looks looks_of(const Plan& plan, const Tap& tap);
 
 class DecodeProgram {
@@ -64,6 +70,8 @@ class DecodeProgram {
   const Buffer& logits() const { return logits_; }
   const Buffer& chosen() const { return chosen_; }
   const Buffer& ring() const { return ring_; }
+  // What its kernels are, all together: programs of one name compute alike.
+  std::string name() const;
   std::size_t dispatches() const { return body_.size() + head_greedy_.size() + 1; }
   const std::vector<FixedDispatch>& body() const { return body_; }
   const std::vector<FixedDispatch>& head() const { return head_greedy_; }

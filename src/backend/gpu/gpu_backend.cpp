@@ -1,10 +1,12 @@
 #include "backend/gpu/gpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
 
+#include "backend/fault.h"
 #include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
@@ -37,13 +39,18 @@ class GpuBackend final : public Backend {
                                                                  .software = options.gpu.software,
                                                                  .checked = options.gpu.checked,
                                                                  .poison = options.gpu.poison,
-                                                                 .no_subgroups = options.gpu.no_subgroups}));
-    DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+                                                                 .no_subgroups = options.gpu.no_subgroups,
+                                                                 .shader_edits = options.gpu.shader_edits}));
+    DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
     // Passes of the plan; the others are the programs' own.
     std::vector<std::string> disabled = options.disabled_passes;
     std::erase_if(disabled, is_batch_pass);
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
+    if (options.fault != nullptr) {
+      for (const std::string_view pass : passes_off_with_fault()) chosen.disabled_passes.emplace_back(pass);
+    }
+    if (!options.gpu.shader_edits.empty()) chosen.gpu.tune = false;  // its results are kept
     if (chosen.max_step_tokens == BackendOptions{}.max_step_tokens) chosen.max_step_tokens = kStepTokens;
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_TRY(check_kv(plan, chosen));
@@ -127,6 +134,7 @@ class GpuBackend final : public Backend {
     DOPPLER_TRY(write_step(input));
     input_ = &input;
     tap_ = tap;
+    seen_ = input;
     if (runner_ && input.size() == 1 && wanted_.size() == 1) {
       DOPPLER_ASSIGN(const DecodeProgram* program, runner_->program_for(tap));
       if (program != nullptr) {
@@ -243,20 +251,94 @@ class GpuBackend final : public Backend {
         std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1,
         context_.options.max_step_tokens);
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
-    auto runner = TokenRunner::create(context_);
-    if (runner) {
-      runner_.emplace(std::move(*runner));
-    } else if (runner.error().code == ErrorCode::kUnsupported) {
-      why_no_runner_ = runner.error().message;
-    } else {
-      return std::unexpected(std::move(runner).error());
-    }
     for (const auto& [ids, matrix] : context_.matrices) {
       weight_bytes_ += matrix.bytes;
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
     }
     DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    DOPPLER_TRY(prepare_runner());
     if (context_.self_check) context_.self_check->remember();
+    return {};
+  }
+
+  // The program for single tokens, if it computes what the batch program does.
+  Status prepare_runner() {
+    auto runner = options().fault == nullptr
+                      ? TokenRunner::create(context_)
+                      : fail(ErrorCode::kUnsupported, "A fault is put in, which has to reach every stage.");
+    if (!runner && runner.error().code == ErrorCode::kUnsupported) {
+      why_no_runner_ = runner.error().message;
+      return {};
+    }
+    if (!runner) return std::unexpected(std::move(runner).error());
+    if (!context_.self_check || context_.self_check->has_passed(runner->program().name())) {
+      runner_.emplace(std::move(*runner));
+      return {};
+    }
+    const Device::Counters before = context_.device->counters;
+    const std::string name = runner->program().name();
+    DOPPLER_ASSIGN(const std::vector<float> expected, check_token(std::nullopt));
+    runner_.emplace(std::move(*runner));
+    DOPPLER_ASSIGN(const std::vector<float> got, check_token(std::nullopt));
+    why_no_runner_ = difference(expected, got);
+    if (why_no_runner_.empty()) {
+      const auto best = static_cast<TokenId>(std::ranges::max_element(got) - got.begin());
+      DOPPLER_ASSIGN(const std::vector<float> token, check_token(best));
+      if (token.empty()) why_no_runner_ = fmt::format("does not choose the likeliest token, {}", best);
+    }
+    if (!why_no_runner_.empty()) {
+      runner_.reset();
+      why_no_runner_ = fmt::format("The GPU {} computes single tokens wrongly: the program for them {}.",
+                                   context_.device->adapter().name, why_no_runner_);
+    }
+    context_.self_check->note(name, why_no_runner_);
+    context_.device->counters = before;  // not part of any program
+    return {};
+  }
+
+  // Logits of a token after a prompt that is longer than a split of attention and a chunk of positions. With
+  // `best`: nothing unless the token that follows by itself is that one.
+  Result<std::vector<float>> check_token(std::optional<TokenId> best) {
+    const std::uint64_t most = std::min<std::uint64_t>(options().max_step_tokens, options().context - 1);
+    const std::uint64_t length = std::min<std::uint64_t>(most, 70);
+    const auto id = [&](std::uint64_t i) {
+      return static_cast<TokenId>((i * 7919 + 13) % plan().vocab_size);  // any prime: ids from everywhere
+    };
+    StepInput prompt, token;
+    for (std::uint64_t i = 0; i < length; ++i) prompt.add(id(i), i, 0, false);
+    token.add(id(length), length, 0, true);
+    std::vector<float> logits;
+    if (length > 0) DOPPLER_TRY(step(prompt, nullptr));
+    if (!best) {
+      DOPPLER_ASSIGN(const auto row, step(token, nullptr));
+      logits.assign(row.begin(), row.end());
+    } else {
+      const GenerateOptions greedy;
+      const TokenId history[] = {token.ids[0]};
+      DOPPLER_TRY(continue_sequence(
+          {.slot = 0, .id = token.ids[0], .most = 1, .sampling = &greedy, .history = history}));
+      DOPPLER_ASSIGN(const auto tokens, next_tokens());
+      if (tokens.size() == 1 && tokens[0] == *best) logits = {1};
+      DOPPLER_TRY(stop_sequence(length + 1));
+    }
+    clear(0);
+    return logits;
+  }
+
+  // Empty where the two agree: another order of sums moves a value in its last places, and a key or an
+  // activation that falls on the other side of a step of its 16 or 8 bits moves a logit by about a thousandth
+  // or a hundredth of the largest.
+  std::string difference(std::span<const float> expected, std::span<const float> got) const {
+    double largest = 0;
+    for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    const double share = rounding() == Rounding::kEightBits   ? 0.05
+                         : rounding() == Rounding::kHalfCache ? 0.01
+                                                              : 2e-3;
+    const double allowed = share * largest;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (std::abs(static_cast<double>(got[i]) - expected[i]) <= allowed || expected[i] == got[i]) continue;
+      return fmt::format("gives the token {} the logit {} where it should be {}", i, got[i], expected[i]);
+    }
     return {};
   }
 
@@ -282,10 +364,14 @@ class GpuBackend final : public Backend {
   Status run(std::size_t begin, std::size_t end, std::size_t wanted) {
     std::optional<Recorder> recorder(std::in_place, *context_.device);
     const StepShape shape{static_cast<std::uint32_t>(input_->size()), static_cast<std::uint32_t>(wanted),
-                          has_runs(*input_)};
+                          has_runs(*input_) && options().fault == nullptr};
     for (std::size_t i = begin; i < end; ++i) {
       const Op& op = plan().ops[i];
-      DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_));
+      if (options().fault == nullptr) {
+        DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_));
+      } else {
+        DOPPLER_TRY(run_faulty(i, shape, recorder));
+      }
       if (tap_ == nullptr) continue;
       if (op.kind == OpKind::kAttention && tap_->wants(Stage::kAttnScores, op.layer))
         DOPPLER_TRY(emit_scores(i, shape, recorder));
@@ -304,6 +390,67 @@ class GpuBackend final : public Backend {
     }
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
     if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
+    return {};
+  }
+
+  // An op with a fault around it: the tokens as it sees them, its values as they become.
+  Status run_faulty(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
+    const Op& op = plan().ops[index];
+    if (op.kind == OpKind::kAttention) {
+      DOPPLER_TRY(look(op, Fault::Moment::kAppend, recorder));
+      DOPPLER_TRY(batch_->record_attention(context_, *recorder, index, shape, true));
+      DOPPLER_TRY(look(op, Fault::Moment::kAttend, recorder));
+      DOPPLER_TRY(batch_->record_attention(context_, *recorder, index, shape, false));
+    } else {
+      DOPPLER_TRY(look(op, Fault::Moment::kOp, recorder));
+      DOPPLER_TRY(batch_->record(context_, *recorder, index, index + 1, shape, nullptr));
+    }
+    for (const ValueId id : op.outputs) {
+      if (options().fault->wants(plan(), id)) DOPPLER_TRY(spoil(id, shape, recorder));
+    }
+    return {};
+  }
+
+  // The step's buffer is rewritten between submissions.
+  Status look(const Op& op, Fault::Moment moment, std::optional<Recorder>& recorder) {
+    DOPPLER_ASSIGN(const StepInput* seen, as_seen(*options().fault, op, moment, *input_, plan(), options()));
+    if (seen->ids == seen_.ids && seen->positions == seen_.positions && seen->slots == seen_.slots) return {};
+    DOPPLER_TRY(flush(recorder));
+    seen_ = *seen;
+    return write_step(seen_);
+  }
+
+  // Submits what is recorded, and hands the tap what it has looked at.
+  Status flush(std::optional<Recorder>& recorder) {
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
+    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
+    recorder.emplace(*context_.device);
+    return {};
+  }
+
+  // Fetches the value, has it changed, and puts it back.
+  Status spoil(ValueId id, const StepShape& shape, std::optional<Recorder>& recorder) {
+    struct Fetch final : Tap {
+      std::vector<float> data;
+      bool wants(Stage, int) const override { return true; }
+      void on_stage(const TapEvent& event) override { data.assign(event.data.begin(), event.data.end()); }
+    } fetch;
+    const Value& v = plan().values[id];
+    const ValueView& view = batch_->value(id);
+    const std::size_t rows = v.rows == Rows::kAll ? shape.tokens : shape.wanted;
+    if (rows == 0) return {};
+    DOPPLER_TRY(flush(recorder));
+    TapCopy copy(*context_.device);
+    DOPPLER_TRY(copy.copy(*recorder, view, {v.stage, v.layer, {}, rows, v.width, v.heads, input_}));
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
+    DOPPLER_TRY(copy.deliver(submission, fetch));
+    recorder.emplace(*context_.device);
+    if (!options().fault->after({plan(), id, *input_, fetch.data, rows})) return {};
+    for (std::size_t row = 0; row < rows; ++row) {
+      DOPPLER_TRY(context_.device->write(
+          view.buffer, (row * view.stride + view.offset) * 4,
+          std::as_bytes(std::span<const float>(fetch.data).subspan(row * v.width, v.width))));
+    }
     return {};
   }
 
@@ -365,6 +512,7 @@ class GpuBackend final : public Backend {
   std::uint64_t weight_bytes_ = 0;
   bool eight_bits_ = false;
   const StepInput* input_ = nullptr;
+  StepInput seen_;  // what lies in `step` of it: the same, but for a fault
   Tap* tap_ = nullptr;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <tuple>
 
 #include "backend/gpu/shader_values.h"
 
@@ -28,11 +29,15 @@ struct Chunk {
 Result<TapRing> TapRing::create(Context& context, std::vector<Stored> stored, std::uint32_t tokens) {
   TapRing ring;
   // A stage under two names is gathered once.
-  std::map<std::pair<WGPUBuffer, std::uint32_t>, std::uint32_t> known;
+  std::map<std::tuple<WGPUBuffer, std::uint32_t, std::uint32_t>, std::uint32_t> known;
   for (Stored& s : stored) {
-    const auto [at, is_new] = known.try_emplace({s.view.buffer.raw(), s.view.offset}, ring.stride_);
-    if (is_new) ring.stride_ += s.width;
-    ring.places_.push_back({std::move(s), at->second});
+    const auto from = static_cast<std::uint32_t>(std::min<std::size_t>(s.columns.first, s.view.width));
+    const auto count =
+        static_cast<std::uint32_t>(std::min<std::size_t>(s.columns.count, s.view.width - from));
+    const auto [at, is_new] =
+        known.try_emplace({s.view.buffer.raw(), s.view.offset + from, count}, ring.stride_);
+    if (is_new) ring.stride_ += count;
+    ring.places_.push_back({std::move(s), from, count, at->second});
   }
   const std::uint64_t most = std::min(kMostBytes, context.device->limits().binding_bytes);
   const std::uint64_t fit = most / std::max<std::uint64_t>(ring.token_bytes(), 4) / 2;
@@ -54,15 +59,16 @@ Status TapRing::make_kernels(Context& context) {
   std::uint32_t gathered = 0;
   for (const Place& place : places_) {
     if (place.first < gathered) continue;
-    gathered = place.first + place.stored.width;
+    gathered = place.first + place.count;
     const ValueView& view = place.stored.view;
     const auto same = [&](const Buffer& source) { return source.raw() == view.buffer.raw(); };
     const auto source = static_cast<std::size_t>(std::ranges::find_if(sources, same) - sources.begin());
     if (source == sources.size()) sources.push_back(view.buffer);
     chunks.resize((sources.size() + kSources - 1) / kSources);
-    for (std::uint32_t done = 0; done < place.stored.width; done += kChunk) {
-      chunks[source / kSources].push_back({static_cast<std::uint32_t>(source % kSources), view.offset + done,
-                                           place.first + done, std::min(kChunk, place.stored.width - done)});
+    for (std::uint32_t done = 0; done < place.count; done += kChunk) {
+      chunks[source / kSources].push_back({static_cast<std::uint32_t>(source % kSources),
+                                           view.offset + place.from + done, place.first + done,
+                                           std::min(kChunk, place.count - done)});
     }
   }
   const std::uint32_t most_groups = context.device->limits().workgroups_per_dimension;
@@ -109,7 +115,14 @@ void TapRing::show(std::span<const std::byte> bytes, const StepInput& input, Tap
   const auto* floats = reinterpret_cast<const float*>(bytes.data());
   for (const Place& place : places_) {
     const Stored& s = place.stored;
-    tap.on_stage({s.stage, s.layer, std::span(floats + place.first, s.width), 1, s.width, s.heads, &input});
+    tap.on_stage({.stage = s.stage,
+                  .layer = s.layer,
+                  .data = std::span(floats + place.first, place.count),
+                  .rows = 1,
+                  .width = s.view.width,
+                  .heads = s.heads,
+                  .input = &input,
+                  .first_column = place.from});
   }
 }
 

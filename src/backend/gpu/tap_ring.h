@@ -20,8 +20,9 @@ class TapRing {
   struct Stored {
     Stage stage = Stage::kNone;
     int layer = -1;
-    std::uint32_t width = 0, heads = 1;
+    std::uint32_t heads = 1;
     ValueView view;
+    Columns columns;
   };
 
   // Room for twice `tokens` tokens, or for fewer where they are large.
@@ -42,7 +43,8 @@ class TapRing {
  private:
   struct Place {
     Stored stored;
-    std::uint32_t first = 0;  // float of a token's part
+    std::uint32_t from = 0, count = 0;  // columns
+    std::uint32_t first = 0;            // float of a token's part
   };
   Status make_kernels(Context& context);
   std::vector<Place> places_;

@@ -1,0 +1,309 @@
+#include "backend/reference/ops.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <mutex>
+#include <optional>
+
+namespace doppler::reference {
+namespace {
+
+// Multiplications below which waking a thread (some 50 us) costs more than it saves.
+constexpr std::uint64_t kWorthThreads = 1 << 17;
+
+// Tokens that one pass over a weight row serves, and rows that one pass over the tokens serves: 16 sums in
+// double fill half the vector registers of the smallest machine (SSE2), the factors the rest.
+constexpr std::size_t kTokens = 8, kRows = 2;
+
+double activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGeluTanh:
+      return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));  // sqrt(2 / pi)
+    case Activation::kGeluErf:
+      return 0.5 * x * (1 + std::erf(x * 0.7071067811865476));  // 1 / sqrt(2)
+  }
+  return x;
+}
+
+// The first error of several threads.
+class FirstError {
+ public:
+  void keep(const Status& status) {
+    if (status) return;
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = status.error();
+  }
+  Status take() {
+    if (error_) return std::unexpected(std::move(*error_));
+    return {};
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<Error> error_;
+};
+
+Status embed(const OpCall& call) {
+  const TensorView& table = *call.weights[0];
+  const double scale = std::get<EmbedParams>(call.params).scale;
+  const Output& out = call.outputs[0];
+  std::vector<float> row(out.width);
+  for (std::size_t t = 0; t < call.ids.size(); ++t) {
+    DOPPLER_TRY(decode_f32(table, static_cast<std::uint64_t>(call.ids[t]) * out.width, row));
+    for (std::size_t i = 0; i < out.width; ++i) {
+      out.data[t * out.width + i] = static_cast<float>(row[i] * scale);
+    }
+  }
+  return {};
+}
+
+Status rms_norm(const OpCall& call) {
+  const auto& p = std::get<NormParams>(call.params);
+  const std::span<const float> in = call.inputs[0].data;
+  const Output& out = call.outputs[0];
+  const std::size_t dim = out.width / out.heads;
+  std::vector<float> weight(dim);
+  DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
+  for (std::size_t begin = 0; begin < in.size(); begin += dim) {
+    double sum = 0;
+    for (std::size_t i = 0; i < dim; ++i) sum += static_cast<double>(in[begin + i]) * in[begin + i];
+    const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + p.eps);
+    for (std::size_t i = 0; i < dim; ++i) {
+      out.data[begin + i] = static_cast<float>(in[begin + i] * inverse * (weight[i] + p.weight_offset));
+    }
+  }
+  return {};
+}
+
+// kTokens tokens side by side, column after column, so that the sums of one row need no gathering.
+std::vector<double> interleave(const Input& in, std::size_t tokens) {
+  const std::size_t blocks = (tokens + kTokens - 1) / kTokens;
+  std::vector<double> x(blocks * in.width * kTokens);
+  for (std::size_t t = 0; t < tokens; ++t) {
+    double* to = &x[t / kTokens * in.width * kTokens + t % kTokens];
+    for (std::size_t c = 0; c < in.width; ++c) to[c * kTokens] = in.data[t * in.width + c];
+  }
+  return x;
+}
+
+// sums[r][t] += rows[r] . x[t], each in the order of columns.
+void multiply(const float* rows, const double* x, std::size_t cols, double (&sums)[kRows][kTokens]) {
+  double a[kTokens], b[kTokens];
+  std::copy_n(sums[0], kTokens, a);
+  std::copy_n(sums[1], kTokens, b);
+  for (std::size_t c = 0; c < cols; ++c) {
+    const double first = rows[c], second = rows[cols + c];
+    for (std::size_t t = 0; t < kTokens; ++t) a[t] += first * x[c * kTokens + t];
+    for (std::size_t t = 0; t < kTokens; ++t) b[t] += second * x[c * kTokens + t];
+  }
+  std::copy_n(a, kTokens, sums[0]);
+  std::copy_n(b, kTokens, sums[1]);
+}
+
+Status multiply_rows(const TensorView& weight, std::span<const float> bias, std::span<const double> x,
+                     std::size_t tokens, const Output& out, std::size_t begin, std::size_t end) {
+  const std::size_t cols = weight.cols();
+  std::vector<float> rows(kRows * cols);
+  for (std::size_t r = begin; r < end; r += kRows) {
+    const std::size_t count = std::min(kRows, end - r);  // beyond it lies an old row, whose sums nobody takes
+    DOPPLER_TRY(decode_f32(weight, r * cols, std::span(rows).first(count * cols)));
+    for (std::size_t first = 0; first < tokens; first += kTokens) {
+      double sums[kRows][kTokens];
+      for (std::size_t i = 0; i < kRows; ++i) {
+        std::fill_n(sums[i], kTokens, i < count ? static_cast<double>(bias[r + i]) : 0.0);
+      }
+      multiply(rows.data(), &x[first * cols], cols, sums);
+      for (std::size_t t = 0; t < std::min(kTokens, tokens - first); ++t) {
+        for (std::size_t i = 0; i < count; ++i) {
+          out.data[(first + t) * out.width + r + i] = static_cast<float>(sums[i][t]);
+        }
+      }
+    }
+  }
+  return {};
+}
+
+Status matmul(const OpCall& call, Threads& threads) {
+  const Input& in = call.inputs[0];
+  const std::size_t tokens = in.width == 0 ? 0 : in.data.size() / in.width;
+  if (tokens == 0) return {};
+  const std::vector<double> x = interleave(in, tokens);
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    const Output& out = call.outputs[i];
+    std::vector<float> bias(out.width, 0.0f);
+    if (!call.biases.empty() && call.biases[i] != nullptr) DOPPLER_TRY(decode_f32(*call.biases[i], 0, bias));
+    FirstError error;
+    threads.run(out.width, kRows, std::uint64_t{out.width} * in.width * tokens,
+                [&](std::size_t begin, std::size_t end) {
+                  error.keep(multiply_rows(*call.weights[i], bias, x, tokens, out, begin, end));
+                });
+    DOPPLER_TRY(error.take());
+  }
+  return {};
+}
+
+Status rope(const OpCall& call) {
+  const auto& p = std::get<RopeParams>(call.params);
+  const RopeTable& table = *call.rope;
+  const std::span<const float> in = call.inputs[0].data;
+  const Output& out = call.outputs[0];
+  std::copy(in.begin(), in.end(), out.data.begin());  // dims beyond the rotary ones pass through
+  const std::size_t dim = out.width / out.heads, pairs = table.inverse_frequency.size();
+  for (std::size_t t = 0; t < call.positions.size(); ++t) {
+    for (std::size_t i = 0; i < pairs; ++i) {
+      const double angle = call.positions[t] * table.inverse_frequency[i];
+      const double cos = std::cos(angle) * table.magnitude, sin = std::sin(angle) * table.magnitude;
+      const std::size_t first = p.layout == RopeLayout::kHalf ? i : 2 * i;
+      const std::size_t second = p.layout == RopeLayout::kHalf ? i + pairs : 2 * i + 1;
+      for (std::size_t h = 0; h < out.heads; ++h) {
+        const std::size_t at = t * out.width + h * dim;
+        const double x = in[at + first], y = in[at + second];
+        out.data[at + first] = static_cast<float>(x * cos - y * sin);
+        out.data[at + second] = static_cast<float>(y * cos + x * sin);
+      }
+    }
+  }
+  return {};
+}
+
+// One head of one token.
+class Attender {
+ public:
+  explicit Attender(const OpCall& call) : call_(call), a_(std::get<AttentionParams>(call.params)) {}
+
+  void attend(std::size_t t, std::uint32_t h) {
+    find_visible(t);
+    const std::uint32_t kv_head = call_.head_map.empty() ? h / (a_.heads / a_.kv_heads) : call_.head_map[h];
+    const std::size_t at = (t * a_.heads + h) * a_.head_dim;
+    const std::span<const float> q = call_.inputs[0].data;
+    double largest = -std::numeric_limits<double>::infinity();
+    scores_.resize(visible_.size());
+    for (std::size_t i = 0; i < visible_.size(); ++i) {
+      const float* key = call_.cache->key(t, kv_head, visible_[i]);
+      double score = 0;
+      for (std::size_t d = 0; d < a_.head_dim; ++d) score += static_cast<double>(q[at + d]) * key[d];
+      score *= a_.scale;
+      if (a_.softcap > 0) score = a_.softcap * std::tanh(score / a_.softcap);
+      if (!call_.scores.empty()) {
+        call_.scores[(t * a_.heads + h) * call_.longest + visible_[i]] = static_cast<float>(score);
+      }
+      scores_[i] = score;
+      largest = std::max(largest, score);
+    }
+    double total = 0;
+    sum_.assign(a_.head_dim, 0.0);
+    for (std::size_t i = 0; i < visible_.size(); ++i) {
+      const double weight = std::exp(scores_[i] - largest);
+      total += weight;
+      const float* value = call_.cache->value(t, kv_head, visible_[i]);
+      for (std::size_t d = 0; d < a_.head_dim; ++d) sum_[d] += weight * value[d];
+    }
+    for (std::size_t d = 0; d < a_.head_dim; ++d) {
+      call_.outputs[0].data[at + d] = visible_.empty() ? 0 : static_cast<float>(sum_[d] / total);
+    }
+  }
+
+ private:
+  void find_visible(std::size_t t) {
+    visible_.clear();
+    if (call_.sees) {
+      for (std::size_t p = 0; p < call_.keys; ++p) {
+        if (call_.sees(t, p)) visible_.push_back(p);
+      }
+      return;
+    }
+    const auto position = static_cast<std::uint64_t>(call_.positions[t]);
+    const std::uint64_t first = a_.window != 0 && position + 1 > a_.window ? position + 1 - a_.window : 0;
+    for (std::uint64_t p = first; p <= position; ++p) visible_.push_back(p);
+  }
+
+  const OpCall& call_;
+  const AttentionParams& a_;
+  std::vector<std::uint64_t> visible_;  // positions
+  std::vector<double> scores_, sum_;
+};
+
+Status attention(const OpCall& call, Threads& threads) {
+  const auto& a = std::get<AttentionParams>(call.params);
+  const std::size_t tokens = call.positions.size();
+  if (tokens == 0) return {};
+  const auto longest =
+      1 + static_cast<std::uint64_t>(*std::max_element(call.positions.begin(), call.positions.end()));
+  const std::uint64_t work = tokens * a.heads * longest * a.head_dim;
+  threads.run(tokens * a.heads, 1, work, [&](std::size_t begin, std::size_t end) {
+    Attender attender(call);
+    for (std::size_t i = begin; i < end; ++i)
+      attender.attend(i / a.heads, static_cast<std::uint32_t>(i % a.heads));
+  });
+  return {};
+}
+
+template <typename Function>
+Status each(const OpCall& call, Function function) {
+  const std::span<const float> a = call.inputs[0].data, b = call.inputs[1].data;
+  const std::span<float> out = call.outputs[0].data;
+  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(function(a[i], b[i]));
+  return {};
+}
+
+Status select(const OpCall& call) {
+  const std::size_t width = call.outputs[0].width;
+  for (std::size_t i = 0; i < call.wanted.size(); ++i) {
+    std::copy_n(&call.inputs[0].data[call.wanted[i] * width], width, &call.outputs[0].data[i * width]);
+  }
+  return {};
+}
+
+Status softcap(const OpCall& call) {
+  const double cap = std::get<SoftcapParams>(call.params).cap;
+  const std::span<const float> in = call.inputs[0].data;
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    call.outputs[0].data[i] = cap > 0 ? static_cast<float>(cap * std::tanh(in[i] / cap)) : in[i];
+  }
+  return {};
+}
+
+}  // namespace
+
+void Threads::run(std::size_t count, std::size_t grain, std::uint64_t work,
+                  const std::function<void(std::size_t, std::size_t)>& body) {
+  if (work < kWorthThreads || count_ == 1) return body(0, count);
+  if (!pool_) pool_ = std::make_unique<ThreadPool>(count_);
+  pool_->parallel_for(count, grain, body);
+}
+
+Status run_op(const OpCall& call, Threads& threads) {
+  switch (call.kind) {
+    case OpKind::kEmbed:
+      return embed(call);
+    case OpKind::kRmsNorm:
+      return rms_norm(call);
+    case OpKind::kMatmul:
+      return matmul(call, threads);
+    case OpKind::kRope:
+      return rope(call);
+    case OpKind::kAttention:
+      return attention(call, threads);
+    case OpKind::kAdd:
+      return each(call, [](double a, double b) { return a + b; });
+    case OpKind::kGated: {
+      const Activation activation = std::get<GatedParams>(call.params).activation;
+      return each(call, [activation](double gate, double up) { return activate(activation, gate) * up; });
+    }
+    case OpKind::kSelect:
+      return select(call);
+    case OpKind::kSoftcap:
+      return softcap(call);
+    case OpKind::kGatedMatmul:
+    case OpKind::kCount:
+      break;
+  }
+  return fail(ErrorCode::kInternal, "The reference backend does not run the fused op {}.",
+              op_name(call.kind));
+}
+
+}  // namespace doppler::reference

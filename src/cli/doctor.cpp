@@ -1,0 +1,107 @@
+// doppler doctor: what is wrong with a model, and why.
+#include <fmt/core.h>
+
+#include "cli/command.h"
+#include "inspect/doctor.h"
+
+namespace doppler::cli {
+namespace {
+
+struct DoctorArguments {
+  std::string model, reference, source;
+  std::vector<std::string> only;
+  double seconds = 30;
+  bool list = false, hashes = false;
+};
+
+Result<int> list_all(bool json) {
+  Json causes = Json::array(), checks = Json::array();
+  std::string text = "checks\n";
+  for (const CheckInfo& check : all_checks()) {
+    checks.push_back({{"name", check.name}, {"asks", check.asks}});
+    text += fmt::format("  {:15} {}\n", check.name, check.asks);
+  }
+  CauseKind kind = CauseKind::kOther;
+  for (const Cause& cause : all_causes()) {
+    causes.push_back({{"cause", cause.id},
+                      {"kind", name_of(cause.kind)},
+                      {"explanation", cause.explanation},
+                      {"repair", cause.repair}});
+    if (cause.kind != kind || &cause == &all_causes()[0])
+      text += fmt::format("\ncauses: {}\n", name_of(cause.kind));
+    kind = cause.kind;
+    text += fmt::format("  {:22} {}\n  {:22}   {}\n", cause.id, cause.explanation, "", cause.repair);
+  }
+  DOPPLER_TRY(json ? print_json({{"checks", checks}, {"causes", causes}}) : print(text));
+  return kDone;
+}
+
+Result<int> answer(const Diagnosis& diagnosis, bool json) {
+  if (json) {
+    DOPPLER_TRY(print_json(to_json(diagnosis)));
+  } else {
+    std::string text = diagnosis.healthy() ? "\nhealthy\n" : "";
+    for (std::size_t i = 0; i < diagnosis.findings.size(); ++i)
+      text += fmt::format("\n{}. {}\n", i + 1, describe(diagnosis.findings[i]));
+    DOPPLER_TRY(print(text));
+  }
+  return diagnosis.healthy() ? kDone : kAnswerIsNo;
+}
+
+// Errors of a path that is not there are the caller's; whatever a model's files say wrong is a diagnosis.
+bool is_diagnosis(const Error& error) {
+  return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kMismatch ||
+         error.code == ErrorCode::kUnsupported;
+}
+
+Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) {
+  if (arguments.list) return list_all(given.json);
+  if (arguments.model.empty())
+    return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
+  DoctorOptions options{.hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
+  std::optional<Recording> reference;
+  if (!arguments.reference.empty()) {
+    DOPPLER_ASSIGN(reference, open_recording(arguments.reference));
+    options.reference = &*reference;
+  }
+  std::optional<Model> source;
+  if (!arguments.source.empty()) {
+    DOPPLER_ASSIGN(source, load_model(arguments.source));
+    options.source = &*source;
+  }
+  Settings settings = given.flags;
+  const std::string backend = settings.backend.value_or("auto");
+  settings.backend = "reference";  // the one that always loads; the doctor makes the one it examines itself
+  const Result<Loaded> loaded = load_with_bar(arguments.model, settings, 1);
+  if (!loaded) {
+    if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
+    const Diagnosis refused = diagnose_refusal(arguments.model, loaded.error());
+    if (!given.json) DOPPLER_TRY(print(describe(refused.checks[0]) + "\n"));
+    return answer(refused, given.json);
+  }
+  if (!given.json) {
+    options.on_check = [](const CheckResult& check) { fmt::print("{}\n", describe(check)); };
+  }
+  DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject_of(*loaded, backend), options));
+  return answer(diagnosis, given.json);
+}
+
+}  // namespace
+
+Run add_doctor(CLI::App& command, SettingFlags& given) {
+  auto arguments = std::make_shared<DoctorArguments>();
+  command.add_option("MODEL", arguments->model, "a model folder or file");
+  command.add_option("--reference", arguments->reference,
+                     "the truth: a recording made by transformers, or by doppler record of a healthy model");
+  command.add_option("--source", arguments->source, "the float model that MODEL was quantised from");
+  command.add_option("--check", arguments->only, "only these checks; --list names them");
+  command.add_option("--seconds", arguments->seconds, "what all checks may take together")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
+  command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
+  add_setting_flags(command, given, false);
+  return [arguments, &given] { return doctor(*arguments, given); };
+}
+
+}  // namespace doppler::cli

@@ -1,0 +1,245 @@
+// The backend against the oracle, and against itself.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/text.h"
+#include "inspect/doctor_checks.h"
+#include "inspect/doctor_ops.h"
+#include "inspect/stage_rows.h"
+
+namespace doppler::doctor {
+namespace {
+
+constexpr std::size_t kPrompt = 16, kDecode = 4;
+
+// Ids of a run: the recording's, or a text's, or a spread over the vocabulary, whose ends show tables cut
+// short.
+std::vector<std::int32_t> choose_ids(const Examination& e, std::size_t count) {
+  std::vector<std::int32_t> ids;
+  if (e.options.reference != nullptr) ids = e.options.reference->prompt_ids;
+  const std::uint32_t vocab = e.subject.spec.vocab_size;
+  std::erase_if(ids, [&](std::int32_t id) { return static_cast<std::uint32_t>(id) >= vocab; });
+  if (ids.empty() && e.subject.tokenizer != nullptr) {
+    if (const auto text = e.subject.prompt_ids("The color of the sky is")) ids = *text;
+  }
+  ids.resize(std::min(ids.size(), count / 2));
+  if (ids.empty() && e.subject.spec.bos_id >= 0) ids.push_back(e.subject.spec.bos_id);
+  for (std::uint64_t i = 0; ids.size() < count; ++i) {
+    // Every other one from the end, the rest spread by a stride that is prime to any power of two.
+    ids.push_back(static_cast<std::int32_t>(i % 2 == 0 ? vocab - 1 - i / 2 : (i * 40503 + 17) % vocab));
+  }
+  return ids;
+}
+
+BackendOptions options_for(const Examination& e, std::size_t tokens, std::uint32_t slots) {
+  BackendOptions options = e.subject.options;
+  options.context = std::max<std::uint64_t>(64, tokens + 16);
+  options.slots = slots;
+  options.max_step_tokens = 64;
+  return options;
+}
+
+// A prompt in one piece, then tokens one at a time.
+Result<std::vector<float>> run(Backend& backend, std::span<const std::int32_t> ids, std::size_t prompt,
+                               Tap* tap) {
+  backend.clear(0);
+  std::vector<float> all;
+  DOPPLER_ASSIGN(auto logits, feed(backend, 0, ids.first(prompt), 0, true, tap));
+  all.insert(all.end(), logits.begin(), logits.end());
+  for (std::size_t i = prompt; i < ids.size(); ++i) {
+    DOPPLER_ASSIGN(logits, feed(backend, 0, ids.subspan(i, 1), 0, true, tap));
+    all.insert(all.end(), logits.begin(), logits.end());
+  }
+  return all;
+}
+
+// Share of the largest logit by which rows may differ that were computed in another order.
+double slack(const Backend& backend) {
+  switch (backend.rounding()) {
+    case Rounding::kFloat:
+      return 1e-3;
+    case Rounding::kHalfCache:
+      return 8e-3;
+    case Rounding::kEightBits:
+      return 0.2;
+  }
+  return 0.2;
+}
+
+struct Distance {
+  double share = 0;
+  std::size_t row = 0;
+};
+Distance distance(std::span<const float> a, std::span<const float> b, std::size_t width) {
+  Distance worst;
+  double largest = 1e-30;
+  for (const float x : a) largest = std::max(largest, std::abs(static_cast<double>(x)));
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    const double d = std::abs(static_cast<double>(a[i]) - b[i]) / largest;
+    if (!(d <= worst.share)) worst = {std::isnan(d) ? INFINITY : d, i / width};
+  }
+  return worst;
+}
+
+}  // namespace
+
+Result<Outcome> check_ops(const Examination& e) {
+  if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
+  const std::vector<std::int32_t> ids = choose_ids(e, kPrompt + kDecode);
+  auto made = e.subject.make(options_for(e, ids.size(), 1));
+  if (!made) return Outcome::skip(made.error().message);
+  Backend& backend = **made;
+  CapturedRows rows;
+  DOPPLER_TRY(run(backend, ids, kPrompt, &rows));
+  DOPPLER_ASSIGN(const Plan plan, e.subject.make_plan(backend.options().context));
+  OpExperiment experiment(plan, e.subject.weights, rows);
+  OpJudge judge(e, experiment);
+  judge.arithmetic = arithmetic_of(backend);
+  judge.finer_weights = false;
+  judge.prompt_tokens = kPrompt;
+  judge.who = std::string(backend.name());
+  DOPPLER_TRY(judge.measure());
+  DOPPLER_TRY(judge.explain_wrong());
+  return Outcome::ok(fmt::format("{}: {}", backend.name(), judge.summary()));
+}
+
+Result<Outcome> check_decode(const Examination& e) {
+  if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
+  const std::vector<std::int32_t> ids = choose_ids(e, kPrompt);
+  auto made = e.subject.make(options_for(e, ids.size(), 1));
+  if (!made) return Outcome::skip(made.error().message);
+  DOPPLER_ASSIGN(const auto together, run(**made, ids, ids.size(), nullptr));
+  DOPPLER_ASSIGN(const auto apart, run(**made, ids, 1, nullptr));
+  const Distance d = distance(together, apart, e.subject.spec.vocab_size);
+  if (d.share > slack(**made)) {
+    e.find(
+        {.cause = "decode_unlike_prefill",
+         .stage = "logits_final",
+         .explanation = fmt::format(
+             "On the backend {} the logits of token {} differ by {:.2g} of the largest between a prompt at "
+             "once and one token at a time.",
+             (*made)->name(), d.row, d.share),
+         .confidence = 0.9});
+  }
+  return Outcome::ok(fmt::format("{}: logits differ by {:.1e} of the largest", (*made)->name(), d.share));
+}
+
+Result<Outcome> check_batch(const Examination& e) {
+  if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
+  const std::vector<std::int32_t> ids = choose_ids(e, 8);
+  auto made = e.subject.make(options_for(e, ids.size(), 2));
+  if (!made) return Outcome::skip(made.error().message);
+  Backend& backend = **made;
+  DOPPLER_ASSIGN(const auto alone, run(backend, ids, ids.size(), nullptr));
+  backend.clear(0);
+  backend.clear(1);
+  StepInput both;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    both.add(ids[i], i, 0, true);
+    both.add(ids[ids.size() - 1 - i], i, 1, false);
+  }
+  DOPPLER_ASSIGN(const auto beside, backend.step(both, nullptr));
+  const Distance d = distance(alone, beside, e.subject.spec.vocab_size);
+  if (d.share > slack(backend)) {
+    e.find({.cause = "batch_unlike_single",
+            .stage = "logits_final",
+            .explanation = fmt::format("On the backend {} the logits of token {} differ by {:.2g} of the "
+                                       "largest beside another sequence.",
+                                       backend.name(), d.row, d.share),
+            .confidence = 0.9});
+  }
+  return Outcome::ok(fmt::format("{}: logits differ by {:.1e} of the largest", backend.name(), d.share));
+}
+
+namespace {
+
+Result<std::vector<TokenId>> continue_greedily(Backend& backend, std::span<const std::int32_t> ids,
+                                               std::size_t count, const GenerateOptions& greedy) {
+  backend.clear(0);
+  DOPPLER_ASSIGN(const auto logits, feed(backend, 0, ids, 0, false, nullptr));
+  std::vector<TokenId> history(ids.begin(), ids.end());
+  history.push_back(argmax(logits.last(backend.plan().vocab_size)));
+  Continuation continuation{.id = history.back(), .most = count, .sampling = &greedy, .history = history};
+  DOPPLER_TRY(backend.continue_sequence(continuation));
+  std::vector<TokenId> tokens = {history.back()};
+  while (tokens.size() < count) {
+    DOPPLER_ASSIGN(const auto some, backend.next_tokens());
+    if (some.empty()) break;
+    tokens.insert(tokens.end(), some.begin(), some.end());
+  }
+  DOPPLER_TRY(backend.stop_sequence(ids.size() + tokens.size() - 1));
+  tokens.resize(std::min(tokens.size(), count));
+  return tokens;
+}
+
+}  // namespace
+
+Result<Outcome> check_submit(const Examination& e) {
+  if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
+  const std::vector<std::int32_t> ids = choose_ids(e, 6);
+  constexpr std::size_t kTokens = 12;
+  const GenerateOptions greedy;
+  std::vector<std::vector<TokenId>> chosen;
+  for (const std::uint32_t submit : {1u, 8u}) {
+    BackendOptions options = options_for(e, ids.size() + kTokens, 1);
+    options.gpu.submit_tokens = submit;
+    auto made = e.subject.make(options);
+    if (!made) return Outcome::skip(made.error().message);
+    if (!(*made)->can_continue(greedy))
+      return Outcome::skip(fmt::format("the backend {} takes one token a step", (*made)->name()));
+    DOPPLER_ASSIGN(auto tokens, continue_greedily(**made, ids, kTokens, greedy));
+    chosen.push_back(std::move(tokens));
+  }
+  if (chosen[0] != chosen[1]) {
+    const auto [one, many] = std::ranges::mismatch(chosen[0], chosen[1]);
+    e.find({.cause = "submit_unlike_single",
+            .stage = "logits_final",
+            .explanation =
+                fmt::format("Eight tokens a submission give another token than one, first at place {}.",
+                            one - chosen[0].begin())});
+  }
+  return Outcome::ok(fmt::format("{} tokens are the same", chosen[0].size()));
+}
+
+Result<Outcome> check_determinism(const Examination& e) {
+  if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
+  const std::vector<std::int32_t> ids = choose_ids(e, 8);
+  auto made = e.subject.make(options_for(e, ids.size(), 1));
+  if (!made) return Outcome::skip(made.error().message);
+  Backend& backend = **made;
+  DOPPLER_ASSIGN(const auto first, run(backend, ids, 6, nullptr));
+  bool same = true;
+  for (int i = 0; i < 2 && same; ++i) {
+    DOPPLER_ASSIGN(const auto again, run(backend, ids, 6, nullptr));
+    same = first.size() == again.size() &&
+           std::memcmp(first.data(), again.data(), first.size() * sizeof(float)) == 0;
+  }
+  if (same) return Outcome::ok(fmt::format("{}: three runs give the same bits", backend.name()));
+  // Which stage is the first to change?
+  CapturedRows one, two;
+  DOPPLER_TRY(run(backend, ids, 6, &one));
+  DOPPLER_TRY(run(backend, ids, 6, &two));
+  DOPPLER_ASSIGN(const Plan plan, e.subject.make_plan(backend.options().context));
+  for (const Op& op : plan.ops) {
+    const Value& out = plan.values[op.outputs[0]];
+    const auto a = one.read(plan, out.stage, out.layer), b = two.read(plan, out.stage, out.layer);
+    if (!a || !b || std::memcmp(a->data(), b->data(), std::min(a->size(), b->size()) * sizeof(float)) == 0)
+      continue;
+    e.find({.cause = "missing_barrier",
+            .stage = std::string(stage_name(out.stage)),
+            .layer = out.layer,
+            .explanation =
+                fmt::format("On the backend {} {} is the first stage that changes when a run is repeated.",
+                            backend.name(), stage_key(out.stage, out.layer)),
+            .confidence = 0.85});
+    return Outcome::found({});
+  }
+  e.find({.cause = "not_deterministic",
+          .stage = "logits_final",
+          .explanation =
+              fmt::format("On the backend {} the logits change when a run is repeated.", backend.name())});
+  return Outcome::found({});
+}
+
+}  // namespace doppler::doctor
