@@ -237,6 +237,8 @@ Result<int> compare_files(const CompareArguments& arguments, const SettingFlags&
 
 Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
   arguments.options.local = !arguments.quick;
+  const bool prompted = !arguments.with.empty() || !arguments.with_model.empty();
+  if (!prompted) arguments.other = arguments.prompt.text;
   const int ways = !arguments.other.empty() + !arguments.reference.empty() + !arguments.with.empty() +
                    !arguments.with_model.empty();
   if (ways != 1) {
@@ -255,13 +257,14 @@ Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
 Run add_compare(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file, or a recording")->required();
-  command.add_option("OTHER", arguments->other, "another recording, if the first is one");
+  arguments->prompt.text_option = command.add_option(
+      "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
   command.add_option("--reference", arguments->reference,
                      "a recording made by doppler record or transformers");
   command.add_option("--with", arguments->with, "another backend, which runs the same prompt");
   command.add_option("--with-model", arguments->with_model,
                      "another model, such as another quantisation, fed the same tokens");
-  add_prompt_flags(command, arguments->prompt);
+  add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
       ->capture_default_str();
   command.add_flag("--quick", arguments->quick,
