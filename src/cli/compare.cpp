@@ -156,7 +156,6 @@ Result<int> compare_reference(const CompareArguments& arguments, const SettingFl
 
 Result<std::vector<TokenId>> ids_of_prompt(const PromptFlags& prompt, const Loaded& loaded) {
   if (!prompt.ids.empty()) return prompt.ids;
-  if (!prompt.text.empty()) return tokenize_prompt(loaded, prompt.text);
   DOPPLER_ASSIGN(const std::string text, prompt_text(prompt));
   return tokenize_prompt(loaded, text);
 }
@@ -215,10 +214,8 @@ Result<int> compare_files(const CompareArguments& arguments, const SettingFlags&
 
 Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
   arguments.options.local = !arguments.quick;
-  // What stands after the model is another recording, or the prompt that two runs share.
-  const bool runs = !arguments.with.empty() || !arguments.with_model.empty();
-  if (runs && !arguments.other.empty() && arguments.prompt.text.empty())
-    std::swap(arguments.other, arguments.prompt.text);
+  const bool prompted = !arguments.with.empty() || !arguments.with_model.empty();
+  if (!prompted) arguments.other = arguments.prompt.text;
   const int ways = !arguments.other.empty() + !arguments.reference.empty() + !arguments.with.empty() +
                    !arguments.with_model.empty();
   if (ways != 1) {
@@ -237,13 +234,14 @@ Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
 Run add_compare(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file, or a recording")->required();
-  command.add_option("OTHER", arguments->other, "another recording, if the first is one; else the prompt of --with and --with-model");
+  arguments->prompt.text_option = command.add_option(
+      "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
   command.add_option("--reference", arguments->reference,
                      "a recording made by doppler record or transformers");
   command.add_option("--with", arguments->with, "another backend, which runs the same prompt");
   command.add_option("--with-model", arguments->with_model,
                      "another model, such as another quantisation, fed the same tokens");
-  add_prompt_flags(command, arguments->prompt);
+  add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
       ->capture_default_str();
   command.add_flag("--quick", arguments->quick,

@@ -131,6 +131,10 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
 void add_prompt_flags(CLI::App& command, PromptFlags& prompt) {
   prompt.text_option =
       command.add_option("PROMPT", prompt.text, "the text; left out, it is read from standard input");
+  add_prompt_ids_flag(command, prompt);
+}
+
+void add_prompt_ids_flag(CLI::App& command, PromptFlags& prompt) {
   command.add_option_function<std::string>(
       "--prompt-ids",
       [&prompt](const std::string& text) {

@@ -12,7 +12,7 @@ namespace {
 bool chooses(std::span<const float> logits, std::int32_t wanted, double slack) {
   const std::int32_t best = argmax(logits);
   if (best == wanted) return true;
-  if (best < 0) return false;  // nothing but NaN
+  if (best < 0 || static_cast<std::size_t>(wanted) >= logits.size()) return false;  // NaN, another vocabulary
   double largest = 0;
   for (const float logit : logits) largest = std::max(largest, std::abs(static_cast<double>(logit)));
   const double behind =
