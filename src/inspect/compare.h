@@ -54,7 +54,10 @@ struct StageComparison {
   std::optional<std::size_t> first_bad_token;  // first whose difference exceeds the tolerance
 
   std::vector<float> token_errors;  // like `error`, of each token
-  std::vector<WrongValue> worst;    // the largest differences, largest first; at most kMostWorst
+  // How many values lie by how much over what is allowed: counted by the binary exponent of that share, from
+  // 2^-127 (which stands for 0 as well) to 2^128 (NaN and infinity). Empty for decode steps.
+  std::vector<std::uint64_t> spread;
+  std::vector<WrongValue> worst;  // the largest differences, largest first; at most kMostWorst
   // The difference in three parts, where the stages around the op are there to tell (else `untold` says why
   // not): what this run's op added, what the recording's op had otherwise, and what came in with the inputs.
   std::optional<OpError> execution;    // this run's output, the oracle on this run's inputs

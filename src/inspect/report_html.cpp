@@ -116,23 +116,22 @@ void add_values(Json& json, const StageComparison& c) {
   }
 }
 
-// How many tokens err by how much: one count for each power of ten over what is allowed.
+// How many values of a stage err by how much: counts for each factor of 8 over what is allowed, and those
+// that are exactly equal.
 Json histogram_json(const StageComparison& c) {
-  constexpr int kLeast = -8;  // smaller errors count as that
-  std::map<int, std::size_t> counts;
-  std::size_t equal = 0;
-  for (const float error : c.token_errors) {
-    const int code = token_code(error, c.tolerance);
-    if (code == kNoError)
-      ++equal;
-    else
-      ++counts[std::max(kLeast, static_cast<int>(std::floor(code / 10.0)))];
+  constexpr int kDoublings = 3, kBias = 127;  // 8 is nearly a power of ten; float32's bias
+  constexpr int kLeast = -8, kGreatest = 12;  // what lies beyond counts as that
+  std::map<int, std::uint64_t> counts;
+  for (std::size_t i = 1; i < c.spread.size(); ++i) {
+    if (c.spread[i] == 0) continue;
+    const double factor = std::floor((static_cast<double>(i) - kBias) / kDoublings);
+    counts[std::clamp(static_cast<int>(factor), kLeast, kGreatest)] += c.spread[i];
   }
-  Json json = {{"key", c.key}, {"unit", "tokens"}, {"equal", equal}, {"from", 0}, {"counts", Json::array()}};
+  Json json = {{"key", c.key}, {"equal", c.spread.front()}, {"from", 0}, {"counts", Json::array()}};
   if (counts.empty()) return json;
   const int from = std::min(counts.begin()->first, -1), to = std::max(counts.rbegin()->first, 0);
   json["from"] = from;
-  for (int power = from; power <= to; ++power) json["counts"].push_back(counts[power]);
+  for (int factor = from; factor <= to; ++factor) json["counts"].push_back(counts[factor]);
   return json;
 }
 
@@ -242,7 +241,7 @@ Json report_json(const Comparison& comparison, const ReportContext& context) {
     layers = std::max(layers, c.layer + 1);
   }
   json["layers"] = layers;
-  if (worst != nullptr && !worst->token_errors.empty()) json["histogram"] = histogram_json(*worst);
+  if (worst != nullptr && !worst->spread.empty()) json["histogram"] = histogram_json(*worst);
   if (first != nullptr) add_values(json, *first);
   return json;
 }

@@ -1,6 +1,7 @@
 #include "inspect/stage_comparer.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -80,6 +81,11 @@ void StageComparer::on_stage(const TapEvent& event) {
     if (token < recording_.prompt_ids.size())
       compare_row(target, token, event.data.subspan(row * event.width, event.width));
   }
+}
+
+// The exponent's bits of a float32: logarithms would cost more than the comparison itself.
+static std::size_t exponent_of(double share) {
+  return (std::bit_cast<std::uint32_t>(static_cast<float>(share)) >> 23) & 0xFF;
 }
 
 Result<std::vector<StageComparison>> StageComparer::take_stages() {
@@ -185,9 +191,12 @@ void StageComparer::compare_row(const Target& target, std::size_t token, std::sp
   StageComparison& c = stages_[target.comparison];
   row_.resize(target.width);
   if (!decode_f32(*target.tensor, token * target.row_width + target.column, row_)) return;
+  c.spread.resize(256);
+  const double allowed = c.tolerance * c.largest;
   double worst = 0;
   for (std::size_t i = 0; i < target.width; ++i) {
     const double difference = distance(ours[i], row_[i]);
+    ++c.spread[exponent_of(difference == 0 ? 0 : difference / allowed)];
     worst = std::max(worst, difference);
     keep_worst(c.worst, {token, target.column + i, row_[i], ours[i]}, difference);
   }

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include "inspect/patient.h"
 #include "inspect/report_html.h"
 #include "inspect/report_text.h"
 
@@ -156,19 +157,37 @@ TEST(ReportData, InfinityIsNull) {
   EXPECT_TRUE(data["stages"][data["first"].get<std::size_t>()]["error"].is_null());
 }
 
-TEST(ReportData, TheHistogramCountsEveryTokenOfTheWorstStage) {
+TEST(ReportData, TheHistogramCountsEveryValueOfTheWorstStage) {
   Comparison one = comparison(1, Stage::kLayerOut, 0, 10);
-  find(one, Stage::kLayerOut, 0).error = 5e-2;  // the worst
-  std::vector<float>& errors = find(one, Stage::kLayerOut, 0).token_errors;
-  errors = {0, 0, 5e-5F, 6e-5F, 5e-4F, 5e-3F, 5e-3F, 5e-3F, 5e-2F, std::numeric_limits<float>::infinity()};
+  StageComparison& worst = find(one, Stage::kLayerOut, 0);
+  worst.error = 5e-2;
+  worst.spread.assign(256, 0);
+  worst.spread[0] = 100;      // equal
+  worst.spread[127 - 1] = 7;  // a half to one: allowed
+  worst.spread[127 - 4] = 5;  // a sixteenth
+  worst.spread[127] = 2;      // one to two times: beyond
+  worst.spread[127 + 3] = 3;  // eight times
+  worst.spread[255] = 1;      // NaN
   const Json histogram = report_json(one, context())["histogram"];
   EXPECT_EQ(histogram["key"], "layers.0.layer_out");
-  EXPECT_EQ(histogram["equal"], 2);
-  EXPECT_EQ(histogram["from"], -1);
-  EXPECT_EQ(histogram["counts"][0], 2);
-  EXPECT_EQ(histogram["counts"][1], 1);
-  EXPECT_EQ(histogram["counts"][2], 3);
-  EXPECT_EQ(histogram["counts"][3], 1);
+  EXPECT_EQ(histogram["equal"], 100);
+  EXPECT_EQ(histogram["from"], -2);
+  EXPECT_EQ(histogram["counts"], (Json{5, 7, 2, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}));
+}
+
+TEST(ReportData, AComparisonCountsEveryValueByItsError) {
+  const testing::Patient patient("llama");
+  const auto compared = patient.compare();
+  ASSERT_TRUE(compared.has_value());
+  const std::size_t tokens = patient.recording.prompt_ids.size();
+  for (const StageComparison& c : compared->stages) {
+    const std::size_t width = *element_count(patient.recording.tensors.find(c.key)->shape) / tokens;
+    std::uint64_t counted = 0, beyond = 0;
+    for (std::size_t i = 0; i < c.spread.size(); ++i)
+      counted += c.spread[i], beyond += i > 127 ? c.spread[i] : 0;
+    EXPECT_EQ(counted, tokens * width) << c.key;
+    EXPECT_EQ(beyond, 0) << c.key;
+  }
 }
 
 TEST(ReportTable, FoldsWhatAgreesIntoOneLine) {

@@ -101,6 +101,9 @@ function drawMagnitudes() {
   });
 }
 
+const eights = (p) => (p < 0 ? `1/${short(8 ** -p)}` : short(8 ** p));
+const short = (x) => (x < 1e3 ? String(x) : x < 1e6 ? `${Math.round(x / 1e3)}k` : x < 1e9 ? `${Math.round(x / 1e6)}M` : `${Math.round(x / 1e9)}G`);
+
 function drawHistogram() {
   const shown = data.histogram;
   if (!shown || shown.counts.length === 0) return;
@@ -108,9 +111,9 @@ function drawHistogram() {
   section.hidden = false;
   const total = shown.counts.reduce((sum, count) => sum + count, 0) + shown.equal;
   const beyond = shown.counts.reduce((sum, count, i) => sum + (shown.from + i >= 0 ? count : 0), 0);
-  $(".hint", section).textContent = `${shown.key}: ${total} ${shown.unit}, ${beyond} of them beyond what is allowed` +
+  $(".hint", section).textContent = `${shown.key}: ${total} values, ${beyond} of them beyond what is allowed` +
     (shown.equal > 0 ? `, ${shown.equal} exactly equal.` : ".");
-  chart(section, `Histogram of the errors of ${shown.key}: ${beyond} of ${total} ${shown.unit} beyond what is allowed`, (add, box) => {
+  chart(section, `Histogram of the errors of ${shown.key}: ${beyond} of ${total} values beyond what is allowed`, (add, box) => {
     const most = Math.max(...shown.counts);
     const step = (box.right - box.left) / shown.counts.length;
     const y = (count) => box.bottom - (count / most) * (box.bottom - box.top - 16);
@@ -118,14 +121,14 @@ function drawHistogram() {
       const left = box.left + i * step, beyondAllowed = shown.from + i >= 0;
       if (count > 0) {
         add("rect", { class: beyondAllowed ? "beyond" : "within", x: left + 1, y: y(count), width: Math.max(1, step - 2), height: box.bottom - y(count) });
-        if (step > 34) add("text", { x: left + step / 2, y: y(count) - 4, "text-anchor": "middle" }, count);
+        if (step > 8 * String(most).length) add("text", { x: left + step / 2, y: y(count) - 4, "text-anchor": "middle" }, count);
       }
-      if (i % Math.ceil(34 / step) === 0) add("text", { x: left, y: box.bottom + 16, "text-anchor": "middle" }, power(shown.from + i));
+      if (i % Math.ceil(44 / step) === 0) add("text", { x: left, y: box.bottom + 16, "text-anchor": "middle" }, eights(shown.from + i));
     });
     add("line", { class: "axis", x1: box.left, x2: box.right, y1: box.bottom, y2: box.bottom });
     const limit = box.left - shown.from * step;
     if (limit >= box.left && limit <= box.right) add("line", { class: "allowed", x1: limit, x2: limit, y1: box.top, y2: box.bottom });
     add("text", { x: box.left - 6, y: y(most) + 4, "text-anchor": "end" }, most);
-    add("text", { x: (box.left + box.right) / 2, y: box.bottom + 31, "text-anchor": "middle" }, "error over what is allowed");
+    add("text", { x: (box.left + box.right) / 2, y: box.bottom + 31, "text-anchor": "middle" }, "error over what is allowed, by factors of 8");
   });
 }
