@@ -65,6 +65,12 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
   return {};
 }
 
+Result<Plan> plan_for(const ModelSpec& spec, const Weights& weights, const BackendOptions& options) {
+  DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+  if (options.change_plan) options.change_plan(plan);
+  return plan;
+}
+
 KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights) {
   if (options.kv_type) return *options.kv_type;
   if (options.exact) return KvType::kF32;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "backend/kv_type.h"
+#include "backend/shader_edit.h"
 #include "backend/tap.h"
 #include "base/result.h"
 #include "doppler/doppler.h"
@@ -47,8 +49,11 @@ struct GpuOptions {
   bool no_subgroups = false;  // as if the adapter lacked them
   bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
   std::uint64_t most_shard_bytes =
-      UINT64_MAX;  // of one buffer of weights, for tests: the adapter's limit is kept
+      UINT64_MAX;                        // of one buffer of weights, for tests: the adapter's limit is kept
+  std::vector<ShaderEdit> shader_edits;  // only where faults are put in (inspect/faults.h)
 };
+
+class Fault;  // backend/fault.h
 
 struct BackendOptions {
   std::size_t threads = 0;       // 0: one per core
@@ -64,7 +69,14 @@ struct BackendOptions {
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
   GpuOptions gpu;
+  // Only where faults are put in on purpose (inspect/faults.h). What rewrites the plan as soon as it is
+  // built, and what goes wrong while it runs; the latter outlives the backend.
+  std::function<void(Plan&)> change_plan;
+  Fault* fault = nullptr;
 };
+
+// The unfused plan that a backend of these options runs. Errors: as build_plan.
+Result<Plan> plan_for(const ModelSpec& spec, const Weights& weights, const BackendOptions& options);
 
 // Told how long each op of a step took, in the plan's order; ops that a backend runs as one come as the first
 // of them.

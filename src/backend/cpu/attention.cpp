@@ -117,9 +117,9 @@ Result<Attention> Attention::create(const AttentionKernels& kernels, ThreadPool&
   return out;
 }
 
-void Attention::run(const Call& call, const StepInput& input, KvCache& cache) {
+void Attention::append(const Call& call, const StepInput& input, KvCache& cache) {
   const AttentionParams& a = *call.params;
-  const auto append = [&](std::size_t begin, std::size_t end) {
+  const auto store = [&](std::size_t begin, std::size_t end) {
     for (std::size_t t = begin; t < end; ++t) {
       const auto slot = static_cast<std::uint32_t>(input.slots[t]);
       const auto position = static_cast<std::uint64_t>(input.positions[t]);
@@ -130,7 +130,11 @@ void Attention::run(const Call& call, const StepInput& input, KvCache& cache) {
       }
     }
   };
-  pool_->parallel_for(input.size(), 16, append);  // 16 tokens: some tens of kB
+  pool_->parallel_for(input.size(), 16, store);  // 16 tokens: some tens of kB
+}
+
+void Attention::attend(const Call& call, const StepInput& input, KvCache& cache) {
+  const AttentionParams& a = *call.params;
   const Work work{call, input, cache, a, a.heads / a.kv_heads};
   // Enough pairs of token and KV head keep every thread busy; with fewer, the positions are shared out as
   // well.

@@ -30,7 +30,9 @@ class Attention {
         nullptr;  // null, or [tokens, heads, longest] to be filled with scores where a token attends
     std::size_t longest = 0;
   };
-  void run(const Call& call, const StepInput& input, KvCache& cache);
+  // Puts the step's keys and values into the cache, for attend() to find there.
+  void append(const Call& call, const StepInput& input, KvCache& cache);
+  void attend(const Call& call, const StepInput& input, KvCache& cache);
 
   std::uint64_t bytes() const { return (scratch_.size() + partials_.size()) * sizeof(float); }
 

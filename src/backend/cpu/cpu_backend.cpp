@@ -12,6 +12,7 @@
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
+#include "backend/fault.h"
 #include "backend/kv_cache.h"
 #include "base/checked.h"
 #include "base/text.h"
@@ -59,8 +60,10 @@ class CpuBackend final : public Backend {
  public:
   static Result<std::unique_ptr<Backend>> create(const Kernels& kernels, const ModelSpec& spec,
                                                  const Weights& weights, const BackendOptions& options) {
-    DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
-    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, options.disabled_passes));
+    DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
+    std::vector<std::string> disabled = options.disabled_passes;
+    if (options.fault != nullptr) disabled.emplace_back("gated_ffn");  // it keeps stages to itself
+    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, options.context, options.slots,
@@ -98,13 +101,15 @@ class CpuBackend final : public Backend {
       if (input.wants_logits[t]) wanted_.push_back(t);
     }
     DOPPLER_TRY(grow_wanted());
-    input_ = &input;
+    step_ = input_ = &input;
     tap_ = tap;
     angles_->begin_step();
     auto last = observer_ == nullptr ? Clock::time_point() : Clock::now();
     for (std::size_t i = 0; i < prepared_.size(); ++i) {
       Prepared& prepared = prepared_[i];
+      if (options_.fault != nullptr) DOPPLER_TRY(look(*prepared.op, Fault::Moment::kOp));
       DOPPLER_TRY(execute(prepared));
+      if (options_.fault != nullptr) spoil(*prepared.op);
       for (const ValueId id : prepared.op->outputs) report(info(id), value(id), info(id).width);
       if (observer_ == nullptr) continue;
       const auto now = Clock::now();
@@ -235,12 +240,26 @@ class CpuBackend final : public Backend {
            buffers_.offsets[id] * (all ? options_.max_step_tokens : wanted_rows_);
   }
 
+  // With a fault: the tokens as the op sees them, and its values as they become.
+  Status look(const Op& op, Fault::Moment moment) {
+    DOPPLER_ASSIGN(input_, as_seen(*options_.fault, op, moment, *step_, plan_, options_));
+    if (op.kind == OpKind::kRope) angles_->begin_step();  // the op before may have seen other positions
+    return {};
+  }
+  void spoil(const Op& op) {
+    for (const ValueId id : op.outputs) {
+      const std::size_t count = rows(info(id));
+      if (options_.fault->wants(plan_, id))
+        options_.fault->after({plan_, id, *step_, std::span(value(id), count * info(id).width), count});
+    }
+  }
+
   void report(const Value& v, const float* data, std::size_t width) {
     if (tap_ == nullptr || v.stage == Stage::kNone) return;
     const auto send = [&](Stage stage, int layer) {
       if (!tap_->wants(stage, layer)) return;
       tap_->on_stage(
-          {stage, layer, std::span<const float>(data, rows(v) * width), rows(v), width, v.heads, input_});
+          {stage, layer, std::span<const float>(data, rows(v) * width), rows(v), width, v.heads, step_});
     };
     send(v.stage, v.layer);
     // The residual stream that enters a layer is what the embedding or the layer before has left.
@@ -381,6 +400,9 @@ class CpuBackend final : public Backend {
                          .k = value(op.inputs[1]),
                          .v = value(op.inputs[2]),
                          .out = value(op.outputs[0])};
+    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAppend));
+    attention_->append(call, *input_, cache_);
+    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAttend));
     const bool emits = tap_ != nullptr && tap_->wants(Stage::kAttnScores, op.layer);
     if (emits) {
       call.longest =
@@ -390,7 +412,7 @@ class CpuBackend final : public Backend {
       call.emitted = emitted_scores_.data();
       std::fill_n(call.emitted, floats, -std::numeric_limits<float>::infinity());
     }
-    attention_->run(call, *input_, cache_);
+    attention_->attend(call, *input_, cache_);
     if (emits) {
       const Value scores{
           .width = 0, .heads = a.heads, .rows = Rows::kAll, .stage = Stage::kAttnScores, .layer = op.layer};
@@ -461,7 +483,8 @@ class CpuBackend final : public Backend {
   std::vector<Prepared> prepared_;
   std::vector<std::uint64_t> lengths_;
   std::vector<std::size_t> wanted_;
-  const StepInput* input_ = nullptr;
+  const StepInput* step_ = nullptr;   // as it was given
+  const StepInput* input_ = nullptr;  // as the op sees it: the same, but for a fault
   Tap* tap_ = nullptr;
   OpObserver* observer_ = nullptr;
 };

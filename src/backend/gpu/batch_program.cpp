@@ -14,7 +14,7 @@ constexpr std::uint32_t kRowSteps[] = {32, 128, 512};
 // Neighbours that a token has on average where attention in tiles pays.
 constexpr std::uint32_t kLeastRun = 16;
 
-void record_all(Recorder& recorder, const std::vector<Dispatch>& dispatches, const StepShape& step) {
+void record_all(Recorder& recorder, std::span<const Dispatch> dispatches, const StepShape& step) {
   for (const Dispatch& dispatch : dispatches) {
     const std::uint32_t rows = dispatch.per == Dispatch::Per::kToken    ? step.tokens
                                : dispatch.per == Dispatch::Per::kWanted ? step.wanted
@@ -62,17 +62,29 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   return variant;
 }
 
+Result<const std::vector<Dispatch>*> BatchProgram::dispatches(Context& context, const Variant& variant) {
+  auto found = made_.find(variant);
+  if (found == made_.end()) {
+    DOPPLER_ASSIGN(std::vector<Dispatch> made, BatchBuilder(context, *this).make(variant));
+    found = made_.emplace(variant, std::move(made)).first;
+  }
+  return &found->second;
+}
+
 Status BatchProgram::record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                             const StepShape& step, const Tap* tap) {
   for (std::size_t i = begin; i < end; ++i) {
-    const Variant variant = variant_of(context, i, step, tap);
-    auto found = made_.find(variant);
-    if (found == made_.end()) {
-      DOPPLER_ASSIGN(std::vector<Dispatch> dispatches, BatchBuilder(context, *this).make(variant));
-      found = made_.emplace(variant, std::move(dispatches)).first;
-    }
-    record_all(recorder, found->second, step);
+    DOPPLER_ASSIGN(const auto* list, dispatches(context, variant_of(context, i, step, tap)));
+    record_all(recorder, *list, step);
   }
+  return {};
+}
+
+Status BatchProgram::record_attention(Context& context, Recorder& recorder, std::size_t op,
+                                      const StepShape& step, bool append) {
+  DOPPLER_ASSIGN(const auto* list, dispatches(context, variant_of(context, op, step, nullptr)));
+  if (list->size() != 2) return fail(ErrorCode::kInternal, "A part of the attention is fused.");
+  record_all(recorder, append ? std::span(*list).first(1) : std::span(*list).last(1), step);
   return {};
 }
 
@@ -81,7 +93,7 @@ Status BatchProgram::record_scores(Context& context, Recorder& recorder, std::si
   const bool runs = variant_of(context, op, step, nullptr).runs;
   DOPPLER_ASSIGN(Dispatch dispatch,
                  BatchBuilder(context, *this).attention(context.plan.ops[op], runs, &scores));
-  record_all(recorder, {std::move(dispatch)}, step);
+  record_all(recorder, std::span(&dispatch, 1), step);
   return {};
 }
 

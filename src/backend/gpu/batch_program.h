@@ -47,6 +47,10 @@ class BatchProgram {
   // Records ops [begin, end) for a step. What `tap` (may be null) wants of their stages is in memory then.
   Status record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                 const StepShape& step, const Tap* tap);
+  // One of the two halves of an attention op that no fused op has taken a part of: the cache is written, then
+  // read.
+  Status record_attention(Context& context, Recorder& recorder, std::size_t op, const StepShape& step,
+                          bool append);
   // The attention that record() runs, with its scores stored in `scores` as well: [token, head, longest].
   Status record_scores(Context& context, Recorder& recorder, std::size_t op, const StepShape& step,
                        const Buffer& scores);
@@ -63,6 +67,7 @@ class BatchProgram {
     bool runs = false, emit = false;
     auto operator<=>(const Variant&) const = default;
   };
+  Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
   Variant variant_of(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
 
   ValueBuffers values_;

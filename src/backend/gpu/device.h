@@ -16,6 +16,7 @@
 
 #include "backend/gpu/adapter.h"
 #include "backend/gpu/handle.h"
+#include "backend/shader_edit.h"
 #include "base/result.h"
 
 namespace doppler::gpu {
@@ -26,6 +27,7 @@ struct DeviceOptions {
   bool checked = false;   // kernels check every access against their buffers' bounds
   bool poison = false;    // new work buffers hold NaN
   bool no_subgroups = false, no_f16 = false;  // as if the adapter lacked them
+  std::vector<ShaderEdit> shader_edits;       // of all kernels
 };
 
 // Every adapter that the machine offers, best first: discrete, integrated, others, software.

@@ -5,6 +5,7 @@
 #include <limits>
 #include <optional>
 
+#include "backend/fault.h"
 #include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
@@ -39,13 +40,18 @@ class GpuBackend final : public Backend {
                                                                  .software = options.gpu.software,
                                                                  .checked = options.gpu.checked,
                                                                  .poison = options.gpu.poison,
-                                                                 .no_subgroups = options.gpu.no_subgroups}));
-    DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+                                                                 .no_subgroups = options.gpu.no_subgroups,
+                                                                 .shader_edits = options.gpu.shader_edits}));
+    DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
     // Passes of the plan; the others are the programs' own.
     std::vector<std::string> disabled = options.disabled_passes;
     std::erase_if(disabled, is_batch_pass);
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
+    if (options.fault != nullptr) {
+      for (const std::string_view pass : passes_off_with_fault()) chosen.disabled_passes.emplace_back(pass);
+    }
+    if (!options.gpu.shader_edits.empty()) chosen.gpu.tune = false;  // its results are kept
     if (chosen.max_step_tokens == BackendOptions{}.max_step_tokens) chosen.max_step_tokens = kStepTokens;
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_TRY(check_kv(plan, chosen));
@@ -129,6 +135,7 @@ class GpuBackend final : public Backend {
     DOPPLER_TRY(write_step(input));
     input_ = &input;
     tap_ = tap;
+    seen_ = input;
     if (decode_ && input.size() == 1 && wanted_.size() == 1) {
       DOPPLER_ASSIGN(const DecodeProgram* program, program_for(tap));
       if (program != nullptr) return single_step(*program);
@@ -436,7 +443,9 @@ class GpuBackend final : public Backend {
         context_.options.max_step_tokens);
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
     if (context_.options.gpu.tune && !context_.device->adapter().software()) load_tuned(context_);
-    auto decode = DecodeProgram::create(context_);
+    auto decode = options().fault == nullptr
+                      ? DecodeProgram::create(context_)
+                      : fail(ErrorCode::kUnsupported, "A fault is put in, which has to reach every stage.");
     if (decode) {
       decode_ = std::move(*decode);
       DOPPLER_TRY(use_tuned());
@@ -490,10 +499,14 @@ class GpuBackend final : public Backend {
   Status run(std::size_t begin, std::size_t end, std::size_t wanted) {
     std::optional<Recorder> recorder(std::in_place, *context_.device);
     const StepShape shape{static_cast<std::uint32_t>(input_->size()), static_cast<std::uint32_t>(wanted),
-                          has_runs(*input_)};
+                          has_runs(*input_) && options().fault == nullptr};
     for (std::size_t i = begin; i < end; ++i) {
       const Op& op = plan().ops[i];
-      DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_));
+      if (options().fault == nullptr) {
+        DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_));
+      } else {
+        DOPPLER_TRY(run_faulty(i, shape, recorder));
+      }
       if (tap_ == nullptr) continue;
       if (op.kind == OpKind::kAttention && tap_->wants(Stage::kAttnScores, op.layer))
         DOPPLER_TRY(emit_scores(i, shape, recorder));
@@ -512,6 +525,67 @@ class GpuBackend final : public Backend {
     }
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
     if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
+    return {};
+  }
+
+  // An op with a fault around it: the tokens as it sees them, its values as they become.
+  Status run_faulty(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
+    const Op& op = plan().ops[index];
+    if (op.kind == OpKind::kAttention) {
+      DOPPLER_TRY(look(op, Fault::Moment::kAppend, recorder));
+      DOPPLER_TRY(batch_->record_attention(context_, *recorder, index, shape, true));
+      DOPPLER_TRY(look(op, Fault::Moment::kAttend, recorder));
+      DOPPLER_TRY(batch_->record_attention(context_, *recorder, index, shape, false));
+    } else {
+      DOPPLER_TRY(look(op, Fault::Moment::kOp, recorder));
+      DOPPLER_TRY(batch_->record(context_, *recorder, index, index + 1, shape, nullptr));
+    }
+    for (const ValueId id : op.outputs) {
+      if (options().fault->wants(plan(), id)) DOPPLER_TRY(spoil(id, shape, recorder));
+    }
+    return {};
+  }
+
+  // The step's buffer is rewritten between submissions.
+  Status look(const Op& op, Fault::Moment moment, std::optional<Recorder>& recorder) {
+    DOPPLER_ASSIGN(const StepInput* seen, as_seen(*options().fault, op, moment, *input_, plan(), options()));
+    if (seen->ids == seen_.ids && seen->positions == seen_.positions && seen->slots == seen_.slots) return {};
+    DOPPLER_TRY(flush(recorder));
+    seen_ = *seen;
+    return write_step(seen_);
+  }
+
+  // Submits what is recorded, and hands the tap what it has looked at.
+  Status flush(std::optional<Recorder>& recorder) {
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
+    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
+    recorder.emplace(*context_.device);
+    return {};
+  }
+
+  // Fetches the value, has it changed, and puts it back.
+  Status spoil(ValueId id, const StepShape& shape, std::optional<Recorder>& recorder) {
+    struct Fetch final : Tap {
+      std::vector<float> data;
+      bool wants(Stage, int) const override { return true; }
+      void on_stage(const TapEvent& event) override { data.assign(event.data.begin(), event.data.end()); }
+    } fetch;
+    const Value& v = plan().values[id];
+    const ValueView& view = batch_->value(id);
+    const std::size_t rows = v.rows == Rows::kAll ? shape.tokens : shape.wanted;
+    if (rows == 0) return {};
+    DOPPLER_TRY(flush(recorder));
+    TapCopy copy(*context_.device);
+    DOPPLER_TRY(copy.copy(*recorder, view, {v.stage, v.layer, {}, rows, v.width, v.heads, input_}));
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
+    DOPPLER_TRY(copy.deliver(submission, fetch));
+    recorder.emplace(*context_.device);
+    if (!options().fault->after({plan(), id, *input_, fetch.data, rows})) return {};
+    for (std::size_t row = 0; row < rows; ++row) {
+      DOPPLER_TRY(context_.device->write(
+          view.buffer, (row * view.stride + view.offset) * 4,
+          std::as_bytes(std::span<const float>(fetch.data).subspan(row * v.width, v.width))));
+    }
     return {};
   }
 
@@ -580,6 +654,7 @@ class GpuBackend final : public Backend {
   std::uint64_t weight_bytes_ = 0;
   bool eight_bits_ = false;
   const StepInput* input_ = nullptr;
+  StepInput seen_;  // what lies in `step` of it: the same, but for a fault
   Tap* tap_ = nullptr;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <list>
 #include <set>
 #include <vector>
 
@@ -194,10 +195,12 @@ struct Line {
 
 class Expander {
  public:
-  Expander(const ShaderValues& values, const ShaderValues& common) : scope_(values, common) {}
+  Expander(const ShaderValues& values, const ShaderValues& common, std::span<const ShaderEdit> edits)
+      : scope_(values, common), edits_(edits) {}
 
   Result<std::string> run(std::string_view file, std::string_view text, const ShaderValues& values) {
     included_.insert(file);
+    DOPPLER_ASSIGN(text, edited(file, text));
     const Lines whole = split(file, text);
     DOPPLER_TRY(lines(whole, 0, whole.size()));
     for (const auto& [name, value] : values) {
@@ -209,6 +212,23 @@ class Expander {
 
  private:
   using Lines = std::vector<Line>;
+
+  Result<std::string_view> edited(std::string_view file, std::string_view text) {
+    for (const ShaderEdit& edit : edits_) {
+      if (edit.file != file) continue;
+      std::string changed(text);
+      std::size_t count = 0;
+      for (std::size_t at = changed.find(edit.from); at != std::string::npos;
+           at = changed.find(edit.from, at + edit.to.size()), ++count) {
+        changed.replace(at, edit.from.size(), edit.to);
+      }
+      if (count == 0)
+        return fail(ErrorCode::kInternal, "The shader {} has no text {} to edit.", file, edit.from);
+      edited_.push_back(std::move(changed));
+      text = edited_.back();
+    }
+    return text;
+  }
 
   static Lines split(std::string_view file, std::string_view text) {
     Lines lines;
@@ -318,9 +338,10 @@ class Expander {
     if (name.size() < 2 || name.front() != '"' || name.back() != '"')
       return at(line, "#include needs a name in quotes");
     name = name.substr(1, name.size() - 2);
-    const std::string_view text = shader_text(name);
+    std::string_view text = shader_text(name);
     if (text.empty()) return at(line, fmt::format("there is no shader file {}", name));
     if (!included_.insert(name).second) return {};
+    DOPPLER_ASSIGN(text, edited(name, text));
     const Lines included = split(name, text);
     return lines(included, 0, included.size());
   }
@@ -354,6 +375,8 @@ class Expander {
   }
 
   Scope scope_;
+  std::span<const ShaderEdit> edits_;
+  std::list<std::string> edited_;  // lines point into them
   std::set<std::string_view> included_;
   std::string out_;
 };
@@ -366,14 +389,14 @@ void replace_shader(std::string name, std::string text) {
 
 Result<std::string> expand_shader_text(std::string_view name, std::string_view text,
                                        const ShaderValues& values, const ShaderValues& common) {
-  return Expander(values, common).run(name, text, values);
+  return Expander(values, common, {}).run(name, text, values);
 }
 
 Result<std::string> expand_shader(std::string_view file, const ShaderValues& values,
-                                  const ShaderValues& common) {
+                                  const ShaderValues& common, std::span<const ShaderEdit> edits) {
   const std::string_view text = shader_text(file);
   if (text.empty()) return fail(ErrorCode::kInternal, "There is no shader file {}.", file);
-  return expand_shader_text(file, text, values, common);
+  return Expander(values, common, edits).run(file, text, values);
 }
 
 }  // namespace doppler::gpu

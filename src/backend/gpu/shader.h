@@ -13,19 +13,22 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 
+#include "backend/shader_edit.h"
 #include "base/result.h"
 
 namespace doppler::gpu {
 
 using ShaderValues = std::map<std::string, std::int64_t, std::less<>>;
 
-// Expands one of the embedded files. `values` must all be used, `common` need not be. Errors: kInternal,
-// naming file and line, for an unknown name, a value that is never used, or broken syntax.
+// Expands one of the embedded files, each as the edits leave it. `values` must all be used, `common` need not
+// be. Errors: kInternal, naming file and line, for an unknown name, a value that is never used, or broken
+// syntax; for an edit that finds nothing to change.
 Result<std::string> expand_shader(std::string_view file, const ShaderValues& values,
-                                  const ShaderValues& common = {});
+                                  const ShaderValues& common = {}, std::span<const ShaderEdit> edits = {});
 
 // The same for a text at hand; `name` stands in errors.
 Result<std::string> expand_shader_text(std::string_view name, std::string_view text,

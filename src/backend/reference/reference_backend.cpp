@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "backend/fault.h"
 #include "backend/kv_cache.h"
 #include "backend/reference/ops.h"
 
@@ -65,15 +66,19 @@ class ReferenceBackend final : public Backend {
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     DOPPLER_TRY(check_step(input, plan_, options_, lengths_));
-    input_ = &input;
+    step_ = input_ = &input;
     tap_ = tap;
     wanted_.clear();
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(t);
     }
     for (const Op& op : plan_.ops) {
+      if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kOp));
       DOPPLER_TRY(execute(op));
-      for (const ValueId id : op.outputs) report(id);
+      for (const ValueId id : op.outputs) {
+        if (options_.fault != nullptr) spoil(id);
+        report(id);
+      }
     }
     for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
     return std::span<const float>(values_[plan_.logits]);
@@ -87,12 +92,21 @@ class ReferenceBackend final : public Backend {
     return values_[id];
   }
 
+  // With a fault: the tokens as the op sees them, and its value as it becomes.
+  Status look(const Op& op, Fault::Moment moment) {
+    DOPPLER_ASSIGN(input_, as_seen(*options_.fault, op, moment, *step_, plan_, options_));
+    return {};
+  }
+  void spoil(ValueId id) {
+    if (options_.fault->wants(plan_, id)) options_.fault->after({plan_, id, *step_, values_[id], rows(id)});
+  }
+
   void report(ValueId id) {
     const Value& v = info(id);
     if (tap_ == nullptr || v.stage == Stage::kNone) return;
     const auto send = [&](Stage stage, int layer) {
       if (!tap_->wants(stage, layer)) return;
-      tap_->on_stage({stage, layer, values_[id], rows(id), v.width, v.heads, input_});
+      tap_->on_stage({stage, layer, values_[id], rows(id), v.width, v.heads, step_});
     };
     send(v.stage, v.layer);
     // The residual stream that enters a layer is what the embedding or the layer before has left.
@@ -118,9 +132,13 @@ class ReferenceBackend final : public Backend {
   // Appends to the cache first, then attends.
   Status attend(const Op& op, reference::OpCall& call) {
     const auto& a = std::get<AttentionParams>(op.params);
-    CachedLayer cache(cache_, static_cast<std::size_t>(op.layer), *input_);
-    cache.append(values_[op.inputs[1]], values_[op.inputs[2]], a);
+    const auto layer = static_cast<std::size_t>(op.layer);
+    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAppend));
+    CachedLayer(cache_, layer, *input_).append(values_[op.inputs[1]], values_[op.inputs[2]], a);
+    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAttend));
+    const CachedLayer cache(cache_, layer, *input_);
     call.cache = &cache;
+    call.positions = input_->positions;
     std::vector<float> scores;
     if (tap_ != nullptr && tap_->wants(Stage::kAttnScores, op.layer)) {
       call.longest =
@@ -131,7 +149,7 @@ class ReferenceBackend final : public Backend {
     DOPPLER_TRY(reference::run_op(call, threads_));
     if (!scores.empty()) {
       tap_->on_stage(
-          {Stage::kAttnScores, op.layer, scores, input_->size(), a.heads * call.longest, a.heads, input_});
+          {Stage::kAttnScores, op.layer, scores, input_->size(), a.heads * call.longest, a.heads, step_});
     }
     return {};
   }
@@ -144,7 +162,8 @@ class ReferenceBackend final : public Backend {
   std::vector<std::vector<float>> values_;
   reference::Threads threads_;
   std::vector<std::size_t> wanted_;
-  const StepInput* input_ = nullptr;
+  const StepInput* step_ = nullptr;   // as it was given
+  const StepInput* input_ = nullptr;  // as the op sees it: the same, but for a fault
   Tap* tap_ = nullptr;
 };
 
@@ -152,7 +171,7 @@ class ReferenceBackend final : public Backend {
 
 Result<std::unique_ptr<Backend>> make_reference_backend(const ModelSpec& spec, const Weights& weights,
                                                         const BackendOptions& options) {
-  DOPPLER_ASSIGN(Plan plan, build_plan(spec, weights, options.context));
+  DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
   return make_reference_backend_for_plan(std::move(plan), weights, options);
 }
 

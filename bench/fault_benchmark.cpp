@@ -1,0 +1,352 @@
+// How many faults the doctor finds: every fault of inspect/faults.h that applies, put into small models of
+// three families on three backends, one diagnosis each; and diagnoses of healthy models, which must find
+// nothing.
+//
+// Located: the first finding names the stage and layer where the fault first shows. Named: it names the cause
+// that the fault's row gives. The doctor sees the model, the recording, and nothing of the fault.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <map>
+#include <set>
+
+#include "base/files.h"
+#include "convert/convert.h"
+#include "convert/mix.h"
+#include "engine/loaded.h"
+#include "inspect/doctor.h"
+#include "inspect/faults.h"
+#include "inspect/recording.h"
+
+namespace doppler {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Patient {
+  std::string name, family, type;  // "gemma3 Q4_1", "gemma3", "Q4_1"
+  Loaded loaded;
+  Recording recording;
+};
+
+struct Outcome {
+  std::string fault, kind, patient, family, backend;
+  std::string place, cause;   // expected; empty for a healthy model
+  std::string said_at, said;  // of the first finding
+  std::string explanation;
+  std::size_t findings = 0;
+  bool located = false, named = false;
+  double seconds = 0;
+};
+
+struct Options {
+  std::filesystem::path models, demo, scratch;
+  std::vector<std::string> faults, families, backends;
+  double seconds = 30;
+  bool healthy = true, sick = true, quiet = false;
+  std::filesystem::path json, markdown;
+};
+
+bool chosen(const std::vector<std::string>& wanted, std::string_view name) {
+  return wanted.empty() || std::ranges::find(wanted, name) != wanted.end();
+}
+
+LoadOptions load_options() {
+  LoadOptions options;
+  options.backend = "reference";
+  options.context = 128;
+  return options;
+}
+
+Result<Patient> open_patient(const std::filesystem::path& model, const std::filesystem::path& recording,
+                             const std::string& family, const std::string& type) {
+  Patient patient{.name = type == "BF16" ? family : family + " " + type,
+                  .family = family,
+                  .type = type,
+                  .loaded = {},
+                  .recording = {}};
+  DOPPLER_ASSIGN(patient.loaded, load_all(model, load_options()));
+  DOPPLER_ASSIGN(patient.recording, open_recording(recording));
+  return patient;
+}
+
+// The family in a quantised type, and what a healthy reference backend computes on it: the truth from another
+// day.
+Result<Patient> quantised(const Options& options, const std::string& family, const std::string& type) {
+  const auto file = options.scratch / fmt::format("{}.{}.gguf", family, type);
+  const auto truth = options.scratch / fmt::format("{}.{}.safetensors", family, type);
+  DOPPLER_ASSIGN(const Mix* mix, find_mix(type));
+  DOPPLER_TRY(convert_model(options.models / family, *mix, file, {.with_tokenizer = false}));
+  DOPPLER_ASSIGN(Loaded loaded, load_all(file, load_options()));
+  DOPPLER_ASSIGN(const Recording right, open_recording(options.models / family / "reference.safetensors"));
+  DOPPLER_TRY(record_run(*loaded.backend, {.prompt_ids = right.prompt_ids, .decode_steps = 8}, truth));
+  return open_patient(file, truth, family, type);
+}
+
+Subject subject_for(const Patient& patient, const std::string& backend) {
+  Subject subject = subject_of(patient.loaded, backend);
+  subject.options.kv_type.reset();  // each backend's own choice
+  subject.options.gpu.tune = false;
+  return subject;
+}
+
+Result<Outcome> examine(const Patient& patient, const std::string& backend, const FaultInfo* fault,
+                        const Options& options) {
+  Subject subject = subject_for(patient, backend);
+  Outcome outcome{.fault = fault ? std::string(fault->name) : "healthy",
+                  .kind = fault ? std::string(name_of(fault->kind)) : "healthy",
+                  .patient = patient.name,
+                  .family = patient.family,
+                  .backend = backend};
+  if (fault != nullptr) {
+    DOPPLER_ASSIGN(const FaultPlace place, inject(fault->name, subject));
+    outcome.place = place.key();
+    outcome.cause = fault->cause;
+  }
+  const auto start = Clock::now();
+  DOPPLER_ASSIGN(const Diagnosis diagnosis,
+                 diagnose(subject, {.reference = &patient.recording, .seconds = options.seconds}));
+  outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  outcome.findings = diagnosis.findings.size();
+  if (!diagnosis.healthy()) {
+    const Finding& first = diagnosis.findings[0];
+    outcome.said = first.cause;
+    outcome.explanation = first.explanation;
+    if (const auto stage = stage_from_name(first.stage))
+      outcome.said_at = stage_key(*stage, first.layer);
+    else
+      outcome.said_at = first.stage;
+  }
+  if (fault == nullptr) {
+    outcome.located = outcome.named = diagnosis.healthy();
+  } else if (!diagnosis.healthy()) {
+    outcome.located = outcome.said_at == outcome.place;
+    outcome.named = outcome.said == outcome.cause;
+  }
+  return outcome;
+}
+
+void tell(const Outcome& o) {
+  if (o.fault == "healthy") {
+    fmt::print("{:7} {:9} {:28} {:13} {:5.2f} s  {}\n", o.named ? "ok" : "ALARM", o.backend, o.fault,
+               o.patient, o.seconds,
+               o.named ? "" : fmt::format("{} at {}: {}", o.said, o.said_at, o.explanation));
+  } else {
+    fmt::print("{}{}     {:9} {:28} {:13} {:5.2f} s  {}\n", o.located ? "L" : "-", o.named ? "N" : "-",
+               o.backend, o.fault, o.patient, o.seconds,
+               o.located && o.named
+                   ? ""
+                   : fmt::format("expected {} at {}, said {} at {}: {}", o.cause, o.place,
+                                 o.said.empty() ? "nothing" : o.said, o.said_at, o.explanation));
+  }
+  std::fflush(stdout);
+}
+
+struct Count {
+  std::size_t located = 0, named = 0, of = 0;
+  double seconds = 0, longest = 0;
+  void add(const Outcome& o) {
+    located += o.located, named += o.named, ++of;
+    seconds += o.seconds;
+    longest = std::max(longest, o.seconds);
+  }
+  std::string share(std::size_t part) const {
+    return of == 0 ? ""
+                   : fmt::format("{}/{} ({:.0f} %)", part, of,
+                                 100.0 * static_cast<double>(part) / static_cast<double>(of));
+  }
+};
+
+std::string totals(const std::vector<Outcome>& outcomes) {
+  std::map<std::string, Count> by;
+  std::vector<std::string> order;
+  const auto add = [&](const std::string& key, const Outcome& o) {
+    if (!by.contains(key)) order.push_back(key);
+    by[key].add(o);
+  };
+  for (const Outcome& o : outcomes) {
+    if (o.kind == "healthy") continue;
+    add("all", o);
+    add(o.kind + " faults", o);
+    add("on " + o.backend, o);
+  }
+  std::string text = "| runs | located | named | seconds, mean | longest |\n|---|---|---|---|---|\n";
+  for (const std::string& key : order) {
+    const Count& c = by[key];
+    text += fmt::format("| {} | {} | {} | {:.2f} | {:.2f} |\n", key, c.share(c.located), c.share(c.named),
+                        c.seconds / static_cast<double>(c.of), c.longest);
+  }
+  Count healthy;
+  for (const Outcome& o : outcomes) {
+    if (o.kind == "healthy") healthy.add(o);
+  }
+  if (healthy.of > 0) {
+    text += fmt::format("\n{} healthy runs, {} false alarms; {:.2f} s each.\n", healthy.of,
+                        healthy.of - healthy.named, healthy.seconds / static_cast<double>(healthy.of));
+  }
+  return text;
+}
+
+// One row a fault: how many of its runs on each backend were located and named.
+std::string fault_rows(const std::vector<Outcome>& outcomes, const std::vector<std::string>& backends) {
+  std::string text = "| fault | kind | cause | what is wrong |";
+  for (const std::string& backend : backends) text += fmt::format(" {} |", backend);
+  text += "\n|---|---|---|---|" + [&] {
+    std::string dashes;
+    for (std::size_t i = 0; i < backends.size(); ++i) dashes += "---|";
+    return dashes;
+  }() + "\n";
+  for (const FaultInfo& fault : all_faults()) {
+    text +=
+        fmt::format("| `{}` | {} | {} | {} |", fault.name, name_of(fault.kind), fault.cause, fault.meaning);
+    for (const std::string& backend : backends) {
+      Count c;
+      for (const Outcome& o : outcomes) {
+        if (o.fault == fault.name && o.backend == backend) c.add(o);
+      }
+      text += c.of == 0 ? " |" : fmt::format(" {}, {} of {} |", c.located, c.named, c.of);
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+std::string misses(const std::vector<Outcome>& outcomes) {
+  std::string text = "| fault | model | backend | expected | said |\n|---|---|---|---|---|\n";
+  for (const Outcome& o : outcomes) {
+    if (o.located && o.named) continue;
+    text += fmt::format("| `{}` | {} | {} | {} {} | {} {} |\n", o.fault, o.patient, o.backend, o.cause,
+                        o.place, o.said.empty() ? "nothing" : o.said, o.said_at);
+  }
+  return text;
+}
+
+Status write_text(const std::filesystem::path& file, const std::string& text) {
+  DOPPLER_ASSIGN(OutputFile out, OutputFile::create(file));
+  DOPPLER_TRY(out.write(std::string_view(text)));
+  return out.commit();
+}
+
+Json as_json(const std::vector<Outcome>& outcomes) {
+  Json runs = Json::array();
+  for (const Outcome& o : outcomes) {
+    runs.push_back({{"fault", o.fault},
+                    {"kind", o.kind},
+                    {"model", o.patient},
+                    {"backend", o.backend},
+                    {"expected", {{"cause", o.cause}, {"place", o.place}}},
+                    {"said", {{"cause", o.said}, {"place", o.said_at}, {"explanation", o.explanation}}},
+                    {"findings", o.findings},
+                    {"located", o.located},
+                    {"named", o.named},
+                    {"seconds", o.seconds}});
+  }
+  return {{"runs", std::move(runs)}};
+}
+
+// The models that a fault is put into: those of the three families that it applies to; the quantised ones
+// where it applies only to them; else the first of the others.
+std::vector<const Patient*> patients_of(const FaultInfo& fault, const std::deque<Patient>& patients,
+                                        const std::string& backend) {
+  const auto of_type = [&](auto accepts, bool one) {
+    std::vector<const Patient*> found;
+    for (const Patient& patient : patients) {
+      if (!accepts(patient) || (one && !found.empty())) continue;
+      if (applies(fault.name, subject_for(patient, backend))) found.push_back(&patient);
+    }
+    return found;
+  };
+  const std::set<std::string> families = {"gemma3", "llama3", "qwen3"};
+  auto found =
+      of_type([&](const Patient& p) { return families.contains(p.family) && p.type == "BF16"; }, false);
+  if (found.empty())
+    found = of_type([&](const Patient& p) { return families.contains(p.family) && p.type == "Q4_1"; }, false);
+  if (found.empty()) found = of_type([&](const Patient& p) { return p.type == "BF16"; }, true);
+  return found;
+}
+
+Status run(const Options& options) {
+  std::deque<Patient> patients;
+  for (const char* family : {"gemma3", "llama3", "qwen3"}) {
+    DOPPLER_ASSIGN(Patient patient,
+                   open_patient(options.models / family, options.models / family / "reference.safetensors",
+                                family, "BF16"));
+    patients.push_back(std::move(patient));
+    for (const char* type : {"Q4_1", "Q8_0"}) {
+      DOPPLER_ASSIGN(Patient small, quantised(options, family, type));
+      patients.push_back(std::move(small));
+    }
+  }
+  for (const char* family : {"gemma2", "qwen2", "llama", "phi3", "mistral", "gemma3_k288"}) {
+    DOPPLER_ASSIGN(Patient patient,
+                   open_patient(options.models / family, options.models / family / "reference.safetensors",
+                                family, "BF16"));
+    patients.push_back(std::move(patient));
+  }
+  DOPPLER_ASSIGN(Patient demo,
+                 open_patient(options.demo, options.demo / "reference.safetensors", "demo", "BF16"));
+  patients.push_back(std::move(demo));
+
+  std::vector<Outcome> outcomes;
+  const auto add = [&](const Patient& patient, const std::string& backend, const FaultInfo* fault) -> Status {
+    DOPPLER_ASSIGN(Outcome outcome, examine(patient, backend, fault, options));
+    if (!options.quiet) tell(outcome);
+    outcomes.push_back(std::move(outcome));
+    return {};
+  };
+  std::set<std::string> families(options.families.begin(), options.families.end());
+  for (const std::string& backend : options.backends) {
+    for (const Patient& patient : patients) {
+      if (options.healthy && (families.empty() || families.contains(patient.family)))
+        DOPPLER_TRY(add(patient, backend, nullptr));
+    }
+    for (const FaultInfo& fault : all_faults()) {
+      if (!options.sick || !chosen(options.faults, fault.name)) continue;
+      for (const Patient* patient : patients_of(fault, patients, backend)) {
+        if (families.empty() || families.contains(patient->family))
+          DOPPLER_TRY(add(*patient, backend, &fault));
+      }
+    }
+  }
+  const std::string markdown =
+      fmt::format("{}\n## Fault by fault\n\nLocated, named, of so many runs.\n\n{}\n## What was missed\n\n{}",
+                  totals(outcomes), fault_rows(outcomes, options.backends), misses(outcomes));
+  fmt::print("\n{}", totals(outcomes));
+  if (!options.json.empty()) DOPPLER_TRY(write_text(options.json, as_json(outcomes).dump(1) + "\n"));
+  if (!options.markdown.empty()) DOPPLER_TRY(write_text(options.markdown, markdown));
+  return {};
+}
+
+}  // namespace
+}  // namespace doppler
+
+int main(int argc, char** argv) {
+  doppler::Options options{.models = "tests/data/models",
+                           .demo = "demo",
+                           .scratch = std::filesystem::temp_directory_path(),
+                           .backends = {"reference", "cpu", "gpu"}};
+  bool no_healthy = false, only_healthy = false;
+  CLI::App app(
+      "Puts every fault into models of three families on three backends and counts what the doctor finds");
+  app.add_option("--models", options.models, "the fixtures' folder")->capture_default_str();
+  app.add_option("--demo", options.demo, "a model with a tokenizer")->capture_default_str();
+  app.add_option("--scratch", options.scratch, "where quantised models are written")->capture_default_str();
+  app.add_option("--fault", options.faults, "only these faults");
+  app.add_option("--family", options.families, "only these families");
+  app.add_option("--backend", options.backends, "only these backends")->capture_default_str();
+  app.add_option("--seconds", options.seconds, "what a diagnosis may take")->capture_default_str();
+  app.add_flag("--no-healthy", no_healthy, "leave healthy models out");
+  app.add_flag("--only-healthy", only_healthy, "healthy models only");
+  app.add_flag("--quiet", options.quiet, "no line for each run");
+  app.add_option("--json", options.json, "write every run to this file");
+  app.add_option("--markdown", options.markdown, "write the tables to this file");
+  CLI11_PARSE(app, argc, argv);
+  options.healthy = !no_healthy;
+  options.sick = !only_healthy;
+  const auto done = doppler::run(options);
+  if (!done) fmt::print(stderr, "fault_benchmark: {}\n", done.error().message);
+  return done ? 0 : 3;
+}

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+
+namespace doppler {
+
+// A kernel's text made wrong on purpose: every `from` in the embedded file becomes `to`.
+struct ShaderEdit {
+  std::string file, from, to;
+};
+
+}  // namespace doppler
