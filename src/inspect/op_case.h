@@ -65,7 +65,8 @@ class OpCase {
   }
   // The same for some columns of every token only: output is [tokens, columns].
   double judge_columns(std::span<const std::size_t> columns, std::span<const float> output) const;
-  Misfit judge(std::span<const float> output) const;
+  // As the op's own allowance has it; `allowed` (may be empty) where that is more.
+  Misfit judge(std::span<const float> output, std::span<const float> allowed = {}) const;
   // Another stage's rows, of our tokens; nothing if it is not recorded or of another width.
   std::optional<std::vector<float>> other(Stage stage, int layer) const;
 
@@ -98,6 +99,8 @@ class OpCase {
   std::vector<std::size_t> rows_;
   std::vector<float> target_, output_;
   std::vector<float> allowed_;  // like target_
+  // What attempts may differ by: an op that is computed otherwise rounds otherwise, too.
+  std::vector<float> lenient_;
   Misfit misfit_;
   std::vector<Attempt> attempts_;
 };
