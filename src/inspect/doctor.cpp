@@ -115,6 +115,13 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
     diagnosis.checks.push_back(doctor::run_check(check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
+  // What a step meets first comes first; text comes before every step.
+  std::ranges::stable_sort(diagnosis.findings, {}, [&](const Finding& finding) {
+    const auto stage = stage_from_name(finding.stage);
+    if (!stage) return std::pair(-2, 0);
+    const bool begins = *stage == Stage::kEmbedOut;
+    return std::pair(begins ? -1 : finding.layer >= 0 ? finding.layer : INT32_MAX, static_cast<int>(*stage));
+  });
   return diagnosis;
 }
 

@@ -122,6 +122,7 @@ class KindRefiner {
     for (const SpecSource& s : spec_.sources)
       says_types |= s.path.find("attention.kind") != std::string::npos &&
                     s.source.find("layer_types") != std::string::npos;
+    const bool any_moved = std::ranges::any_of(bases_, [&](const auto& base) { return moved(base.first); });
     for (WrongOp& w : wrong_) {
       Attempt& a = w.explanation.attempt;
       if (a.cause == "sliding_window" && changes_kind(w.layer)) {
@@ -132,7 +133,7 @@ class KindRefiner {
                                             : (full ? any_sliding() : windows_.size() < sliding_layers()));
         if (types || bases_.contains(w.layer)) a.cause = "layer_types";
       }
-      if (a.cause == "rope_theta" && base_is_of_other_kind(w.layer)) a.cause = "layer_types";
+      if (a.cause == "rope_theta" && any_moved && other_kind_has_base(w.layer)) a.cause = "layer_types";
       if (a.cause == "layer_types")
         a.repair = fmt::format(
             "Set layer_types (or sliding_window_pattern): layer {} should be of the other kind.", w.layer);
@@ -154,21 +155,22 @@ class KindRefiner {
     return found != windows_.end() && (found->second == 0) != (ours(layer).window == 0);
   }
 
-  // Either the window says so, too; or only some layers of a kind want the base that the other kind has.
-  bool base_is_of_other_kind(int layer) const {
+  bool other_kind_has_base(int layer) const {
     if (changes_kind(layer)) return true;
-    const AttentionKind kind = ours(layer).kind;
+    return std::ranges::any_of(spec_.layers, [&](const LayerSpec& other) {
+      return other.attention.kind != ours(layer).kind && other.attention.rope.theta == bases_.at(layer);
+    });
+  }
+  // Either the window says so, too; or only some layers of a kind want the base that the other kind has.
+  bool moved(int layer) const {
+    if (changes_kind(layer) || !other_kind_has_base(layer)) return changes_kind(layer);
     std::size_t of_kind = 0, wrong_of_kind = 0;
-    bool other_has_it = false;
     for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) {
-      if (ours(i).kind == kind) {
-        ++of_kind;
-        wrong_of_kind += bases_.contains(i);
-      } else {
-        other_has_it |= ours(i).rope.theta == bases_.at(layer);
-      }
+      if (ours(i).kind != ours(layer).kind) continue;
+      ++of_kind;
+      wrong_of_kind += bases_.contains(i);
     }
-    return other_has_it && wrong_of_kind < of_kind;
+    return wrong_of_kind < of_kind;
   }
 
   const ModelSpec& spec_;
@@ -195,6 +197,10 @@ Status OpJudge::judge(std::size_t op) {
   DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(op));
   DOPPLER_ASSIGN(const OpCase c, OpCase::open(context_for(op, noisy_weights_), op, std::move(target)));
   const std::string name = stage_key(c.stage(), c.layer());
+  const auto finite = [](const OpSetup::Rows& rows) {
+    return std::ranges::all_of(rows.data, [](float x) { return std::isfinite(x); });
+  };
+  if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // it only follows
   if (c.misfit().agrees()) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
     return {};

@@ -82,7 +82,8 @@ bool explain_zeros(const OpCase& c, const BadPlaces& places, Explanation& explan
   const bool end = columns.back() + 1 == c.width();
   if (!end || !together(columns)) return false;
   const bool vocabulary = c.stage() == Stage::kLogits || c.stage() == Stage::kLogitsFinal;
-  const bool limit = vocabulary || columns.size() >= 256;
+  // A tail is the rest of a block; a limit loses a good part of the rows.
+  const bool limit = vocabulary || columns.size() >= 256 || columns.size() * 4 >= c.width();
   explanation = found(limit ? "rows_beyond_limit" : "tail_missing",
                       fmt::format("columns from {} on stay zero", columns.front()), 0.95);
   return true;
@@ -233,7 +234,7 @@ void explain_by_place(const OpCase& c, const ExecutionHints& hints, Explanation&
   const auto& columns = places.columns;
   if (columns.empty() || !together(columns) || columns.back() + 1 != c.width() || columns.front() == 0)
     return;
-  const bool limit = columns.size() >= 256 || c.stage() == Stage::kLogits;
+  const bool limit = columns.size() >= 256 || columns.size() * 4 >= c.width() || c.stage() == Stage::kLogits;
   explanation.attempt = {.cause = limit ? "rows_beyond_limit" : "tail_missing",
                          .says = fmt::format("columns from {} on are wrong", columns.front()),
                          .ratio = 0.9};

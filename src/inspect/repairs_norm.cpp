@@ -163,13 +163,6 @@ void norm_weight(OpCase& c) {
             1});
     return;
   }
-  for (std::size_t shift = 1; shift < n; ++shift) {
-    std::size_t equal = 0;
-    for (std::size_t i = 0; i < n; ++i) equal += near((*stored)[(i + shift) % n], truth[i]);
-    if (equal + shift < n) continue;  // those that wrap around may be anything
-    c.keep({"weight_shifted", fmt::format("{} begins {} values later", name, shift), {}, ratio, 1});
-    return;
-  }
   double products = 0, squares = 0;
   for (std::size_t i = 0; i < n; ++i)
     products += (*stored)[i] * truth[i], squares += (*stored)[i] * (*stored)[i];
@@ -177,6 +170,38 @@ void norm_weight(OpCase& c) {
   if (std::ranges::all_of(std::views::iota(std::size_t{0}, n),
                           [&](std::size_t i) { return near((*stored)[i] * scale, truth[i]); })) {
     c.keep({"weight_scaled", fmt::format("{} is multiplied by {:.4g}", name, scale), {}, ratio, 1});
+    return;
+  }
+  // A checkpoint of the other convention, perhaps rounded again.
+  double mean = 0, spread = 0, size = 1;
+  for (std::size_t i = 0; i < n; ++i) mean += (truth[i] - (*stored)[i]) / static_cast<double>(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    spread = std::max(spread, std::abs(truth[i] - (*stored)[i] - mean));
+    size = std::max(size, std::abs(static_cast<double>(truth[i])));
+  }
+  if (std::abs(std::abs(mean) - 1) < 0.01 && spread < 0.01 * size) {
+    c.keep({"norm_weight_offset",
+            fmt::format("the weight offset is {:.0f}, as {} holds its weights {} 1", offset + mean, name,
+                        mean < 0 ? "plus" : "minus"),
+            fmt::format("Convert {} again without {} 1; or set rms_norm_weight_offset to {:.0f} (it is {}).",
+                        name, mean < 0 ? "adding" : "subtracting", offset + mean, offset),
+            ratio, 0.97});
+    return;
+  }
+  for (std::size_t shift = 1; shift < n; ++shift) {
+    const std::size_t wrapped = std::min(shift, n - shift);  // those may be anything
+    std::size_t equal = 0, unequal_unshifted = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      equal += near((*stored)[(i + shift) % n], truth[i]);
+      unequal_unshifted += !near((*stored)[i], truth[i]);
+    }
+    // Values that are alike say nothing about places.
+    if (equal + wrapped < n || wrapped > n / 4 || unequal_unshifted < n / 2) continue;
+    c.keep({"weight_shifted",
+            fmt::format("{} begins {} values {}", name, wrapped, shift <= n / 2 ? "later" : "earlier"),
+            {},
+            ratio,
+            1});
     return;
   }
   std::size_t different = 0, first = n;
