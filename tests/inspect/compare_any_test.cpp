@@ -217,7 +217,7 @@ TEST(Logits, KnownDistributions) {
   meter.add(std::vector{1.0f, 0.0f}, std::vector{1.0f, 0.0f});
   meter.add(std::vector{0.0f, 0.1f}, std::vector{0.1f, 0.05f});
   ASSERT_TRUE(meter.result().has_value());
-  const LogitsAgreement& result = *meter.result();
+  const LogitsAgreement result = *meter.result();
   const double expected = 0.9 * std::log(0.9 / 0.5) + 0.1 * std::log(0.1 / 0.5);
   EXPECT_NEAR(result.largest_kl, expected, 1e-6);
   EXPECT_EQ(result.largest_kl_row, 0u);
