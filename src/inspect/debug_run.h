@@ -28,7 +28,7 @@ struct DebugOptions {
                                 std::size_t drawn)>
       choose;
   bool all_logits = false;  // of every token of the prompt; else of the last thirty-two
-  Tap* besides = nullptr;  // sees the prompt and the decode steps, not what runs after them
+  Tap* besides = nullptr;   // sees the prompt and the decode steps, not what runs after them
   // Ids from here on have no token (a vocabulary that was padded); 0: all have.
   std::uint32_t known_ids = 0;
 };
