@@ -121,6 +121,7 @@ TEST(Triage, NanIsNamedWhereItBegins) {
                {"first at layers.2.ffn_gate, token 6, dim 3, in the prompt"});
   const Diagnosis later = diagnose(poison(true));
   expect_found(later, "not_finite", {"first at layers.2.ffn_gate, token", "in decode"});
+  ASSERT_NE(later.of("not_finite"), nullptr);
   EXPECT_NE(later.of("not_finite")->next.find("--probe stage=ffn_gate,layers=2"), std::string::npos);
 }
 
