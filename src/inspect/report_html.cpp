@@ -208,7 +208,8 @@ std::string policy_hash(std::string_view text) {
     base64 += kDigits[bits >> 6];
     base64 += kDigits[bits & 63];
   }
-  return base64 += "=";  // 32 bytes leave two bits over, which the last digit holds
+  base64.back() = '=';  // 256 bits are 42 digits and four bits: the 43rd digit, and padding
+  return base64;
 }
 
 std::string text_at(const Json& json, std::string_view key) {
