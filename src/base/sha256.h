@@ -1,4 +1,4 @@
-// SHA-256 of bytes in memory. Source: FIPS 180-4.
+// SHA-256 (FIPS 180-4) of bytes in memory.
 #pragma once
 
 #include <cstddef>

@@ -84,6 +84,8 @@ struct PromptFlags {
   CLI::Option* text_option = nullptr;
 };
 void add_prompt_flags(CLI::App& command, PromptFlags& prompt);
+// Its --prompt-ids alone.
+void add_prompt_ids_flag(CLI::App& command, PromptFlags& prompt);
 // The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);
 // Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not

@@ -1,4 +1,5 @@
-// doppler compare: a model against a recording, stage by stage.
+// doppler compare: a model against a recording, another backend or another model, or two recordings, stage by
+// stage.
 #include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "cli/looking.h"
 #include "inspect/compare.h"
 #include "inspect/compare_json.h"
+#include "inspect/compare_recordings.h"
 #include "inspect/report_html.h"
 #include "inspect/report_text.h"
 #include "inspect/tapped_backend.h"
@@ -19,9 +21,11 @@ namespace doppler::cli {
 namespace {
 
 struct CompareArguments {
-  std::string model, reference, html;
+  std::string model, other, reference, with, with_model, html;
+  PromptFlags prompt;
+  std::uint32_t steps = 10;  // as record's
   CompareOptions options;
-  bool all = false;
+  bool all = false, quick = false;
   LookFlags look;
 };
 
@@ -54,45 +58,91 @@ std::vector<std::string> pieces_of(const Model& model, const Recording& recordin
   return pieces;
 }
 
-Status write_report(const CompareArguments& arguments, const Model& model, const Recording& recording,
+// `model` may be null: then ids have no text.
+Status write_report(const CompareArguments& arguments, const Model* model, const Recording& recording,
                     const Comparison& comparison) {
-  const ReportContext context = {.model = arguments.model,
-                                 .reference = arguments.reference,
-                                 .prompt_ids = recording.prompt_ids,
-                                 .pieces = pieces_of(model, recording),
-                                 .findings = nullptr};
+  std::string reference = arguments.reference;
+  for (const std::string* other : {&arguments.other, &arguments.with, &arguments.with_model}) {
+    if (reference.empty()) reference = *other;
+  }
+  const ReportContext context = {
+      .model = arguments.model,
+      .reference = reference,
+      .prompt_ids = recording.prompt_ids,
+      .pieces = model == nullptr ? std::vector<std::string>() : pieces_of(*model, recording),
+      .findings = nullptr};
   DOPPLER_ASSIGN(OutputFile file, OutputFile::create(arguments.html));
   DOPPLER_TRY(file.write(report_html(report_json(comparison, context))));
   return file.commit();
 }
 
-Result<int> compare(const CompareArguments& arguments, const SettingFlags& given) {
+std::string describe_logits(std::string_view what, const LogitsAgreement& logits) {
+  std::string text =
+      fmt::format("{}: KL divergence {:.2e} on average, at most {:.2e}; top-1 equal in {} of {}", what,
+                  logits.mean_kl, logits.largest_kl, logits.top1_equal, logits.rows);
+  if (logits.first_unsure) {
+    text += fmt::format("; from row {} on the best two lie closer than the error", *logits.first_unsure);
+  }
+  return text + "\n";
+}
+
+// What the table does not say: how the logits lie, and what only one side has.
+std::string describe_rest(const Comparison& comparison) {
+  std::string text;
+  if (!comparison.not_shared.empty()) {
+    text += fmt::format("{} stages are in one recording only, {} first\n", comparison.not_shared.size(),
+                        comparison.not_shared.front());
+  }
+  if (comparison.prompt_logits) text += describe_logits("prompt", *comparison.prompt_logits);
+  if (comparison.decode_logits) text += describe_logits("decode", *comparison.decode_logits);
+  return text;
+}
+
+Result<int> report(const CompareArguments& arguments, const SettingFlags& given, std::string_view backend,
+                   const Model* model, const Recording& recording, const Comparison& comparison) {
+  if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
+  if (given.json)
+    DOPPLER_TRY(print_json(comparison_json(comparison, backend)));
+  else
+    DOPPLER_TRY(
+        print(fmt::format("{}: {}{}", backend, comparison_table(comparison, table_style(arguments.all)),
+                          describe_rest(comparison))));
+  return comparison.agrees() ? kDone : kAnswerIsNo;
+}
+
+// A backend for a model that is there, with room for the whole sequence.
+Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions load, std::size_t tokens,
+                                             std::uint32_t slots) {
+  if (load.context == 0) load.context = std::max<std::uint64_t>(choose_context(0, model.spec), tokens);
+  DOPPLER_ASSIGN(const BackendOptions options, backend_options(load, model.spec, slots));
+  std::string choice;
+  DOPPLER_ASSIGN(auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
+  tell_choice(choice);
+  return backend;
+}
+
+// The comparison, and beside it what probes and traces ask for.
+Result<Comparison> run_against(const CompareArguments& arguments, const SettingFlags& given,
+                               const Model& model, Backend& backend, const Recording& expected) {
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, model.spec, backend, nullptr));
+  DOPPLER_TRY(looking->begin(expected.prompt_ids.size(), true));
+  TappedBackend tapped(backend, looking->tap());
+  DOPPLER_ASSIGN(Comparison comparison,
+                 compare_run(tapped, model.spec, expected, arguments.options, &model.weights));
+  looking->end();
+  return comparison;
+}
+
+Result<int> compare_reference(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Recording recording, open_recording(arguments.reference));
   DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
-  LoadOptions load = settings.load_options();
-  if (load.context == 0) {
-    load.context = std::max<std::uint64_t>(choose_context(0, model.spec),
-                                           recording.prompt_ids.size() + recording.greedy_ids.size());
-  }
-  DOPPLER_ASSIGN(const BackendOptions options,
-                 backend_options(load, model.spec, arguments.options.companion ? 2 : 1));
-  std::string choice;
-  DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
-  tell_choice(choice);
-  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, model.spec, *backend, nullptr));
-  DOPPLER_TRY(looking->begin(recording.prompt_ids.size(), true));
-  TappedBackend tapped(*backend, looking->tap());
-  DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_run(tapped, model.spec, recording, arguments.options, &model.weights));
-  looking->end();
-  if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
-  if (given.json)
-    DOPPLER_TRY(print_json(comparison_json(comparison, backend->name())));
-  else
-    DOPPLER_TRY(print(
-        fmt::format("{}: {}", backend->name(), comparison_table(comparison, table_style(arguments.all)))));
-  if (!given.json && !comparison.agrees()) {
+  DOPPLER_ASSIGN(const auto backend, backend_for(model, settings.load_options(),
+                                                 recording.prompt_ids.size() + recording.greedy_ids.size(),
+                                                 arguments.options.companion ? 2 : 1));
+  DOPPLER_ASSIGN(const Comparison comparison, run_against(arguments, given, model, *backend, recording));
+  DOPPLER_ASSIGN(const int status, report(arguments, given, backend->name(), &model, recording, comparison));
+  if (!given.json && status != kDone) {
     if (const TensorView* weight = first_quantised(model)) {
       fmt::print(
           stderr,
@@ -101,20 +151,105 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
           dtype_name(weight->dtype), weight->name, arguments.model);
     }
   }
-  return comparison.agrees() ? kDone : kAnswerIsNo;
+  return status;
+}
+
+Result<std::vector<TokenId>> ids_of_prompt(const PromptFlags& prompt, const Loaded& loaded) {
+  if (!prompt.ids.empty()) return prompt.ids;
+  DOPPLER_ASSIGN(const std::string text, prompt_text(prompt));
+  return tokenize_prompt(loaded, text);
+}
+
+// Another backend runs the prompt and chooses tokens; this one follows it.
+Result<int> compare_backends(const CompareArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
+  Settings other = settings;
+  other.backend = arguments.with;
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, other, 1));
+  CaptureOptions capture{.decode_steps = arguments.steps,
+                         .metadata = model_metadata(arguments.model, loaded.model->weights)};
+  DOPPLER_ASSIGN(capture.prompt_ids, ids_of_prompt(arguments.prompt, loaded));
+  DOPPLER_ASSIGN(const Recording expected, capture_run(*loaded.backend, capture));
+  loaded.backend.reset();  // both at once may be more than the memory holds
+  const Model& model = *loaded.model;
+  DOPPLER_ASSIGN(const auto backend, backend_for(model, settings.load_options(),
+                                                 expected.prompt_ids.size() + expected.greedy_ids.size(),
+                                                 arguments.options.companion ? 2 : 1));
+  DOPPLER_ASSIGN(const Comparison comparison, run_against(arguments, given, model, *backend, expected));
+  return report(arguments, given, backend->name(), &model, expected, comparison);
+}
+
+// This model runs the prompt and chooses tokens; the other follows it, and is what this one is compared with.
+Result<int> compare_models(const CompareArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
+  CaptureOptions capture{.decode_steps = arguments.steps,
+                         .metadata = model_metadata(arguments.model, loaded.model->weights)};
+  DOPPLER_ASSIGN(capture.prompt_ids, ids_of_prompt(arguments.prompt, loaded));
+  DOPPLER_ASSIGN(const Recording found, capture_run(*loaded.backend, capture));
+  const std::string backend(loaded.backend->name());
+  const ComparedModel compared{.spec = loaded.model->spec,
+                               .weights = loaded.model->weights,
+                               .context = loaded.backend->options().context,
+                               .threads = loaded.backend->options().threads};
+  loaded.backend.reset();
+  DOPPLER_ASSIGN(const Model other, load_model(arguments.with_model));
+  DOPPLER_ASSIGN(const auto second, backend_for(other, settings.load_options(),
+                                                found.prompt_ids.size() + found.greedy_ids.size(), 1));
+  capture.greedy_ids = found.greedy_ids;
+  capture.metadata = model_metadata(arguments.with_model, other.weights);
+  DOPPLER_ASSIGN(const Recording expected, capture_run(*second, capture));
+  DOPPLER_ASSIGN(const Comparison comparison,
+                 compare_recordings(found, expected, &compared, arguments.options));
+  return report(arguments, given, backend, loaded.model.get(), expected, comparison);
+}
+
+Result<int> compare_files(const CompareArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const Recording found, open_recording(arguments.model));
+  DOPPLER_ASSIGN(const Recording expected, open_recording(arguments.other));
+  DOPPLER_ASSIGN(const Comparison comparison,
+                 compare_recordings(found, expected, nullptr, arguments.options));
+  return report(arguments, given, describe_origin(found), nullptr, expected, comparison);
+}
+
+Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
+  arguments.options.local = !arguments.quick;
+  const bool prompted = !arguments.with.empty() || !arguments.with_model.empty();
+  if (!prompted) arguments.other = arguments.prompt.text;
+  const int ways = !arguments.other.empty() + !arguments.reference.empty() + !arguments.with.empty() +
+                   !arguments.with_model.empty();
+  if (ways != 1) {
+    return fail(ErrorCode::kUsage,
+                "A comparison needs one other side, but {} are given. Give a second recording, --reference "
+                "FILE, --with BACKEND or --with-model MODEL.",
+                ways);
+  }
+  if (!arguments.reference.empty()) return compare_reference(arguments, given);
+  if (!arguments.with.empty()) return compare_backends(arguments, given);
+  return arguments.other.empty() ? compare_models(arguments, given) : compare_files(arguments, given);
 }
 
 }  // namespace
 
 Run add_compare(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
-  command
-      .add_option("--reference", arguments->reference, "a recording made by doppler record or transformers")
-      ->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file, or a recording")->required();
+  arguments->prompt.text_option = command.add_option(
+      "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
+  command.add_option("--reference", arguments->reference,
+                     "a recording made by doppler record or transformers");
+  command.add_option("--with", arguments->with, "another backend, which runs the same prompt");
+  command.add_option("--with-model", arguments->with_model,
+                     "another model, such as another quantisation, fed the same tokens");
+  add_prompt_ids_flag(command, arguments->prompt);
+  command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
+      ->capture_default_str();
+  command.add_flag("--quick", arguments->quick,
+                   "compare values only; without running each op again on the reference backend");
   command
       .add_option("--tolerance", arguments->options.tolerance,
-                  "allowed share of a stage's largest value; 0: the backend's own")
+                  "the only yardstick: allowed share of a stage's largest value; 0: what each op's rounding "
+                  "explains, or else the backend's own")
       ->check(CLI::NonNegativeNumber);
   command.add_option("--piece", arguments->options.piece, "feed the prompt in pieces of so many tokens");
   command.add_flag("--companion", arguments->options.companion,

@@ -11,6 +11,7 @@
 #include "engine/generate.h"
 #include "engine/sampler.h"
 #include "inspect/debug_config.h"
+#include "inspect/faults.h"
 #include "inspect/triage.h"
 
 namespace doppler::cli {
@@ -20,10 +21,30 @@ struct DebugArguments {
   std::string model;
   PromptFlags prompt;
   LookFlags look;
-  std::string layers, tokens, logit_ids;
+  std::string layers, tokens, logit_ids, inject;
   std::vector<std::string> attention;
   CLI::Option* layers_option = nullptr;
 };
+
+// What runs: the model as it is, or with a fault put in on purpose.
+struct Patient {
+  Loaded loaded;
+  Subject subject;
+  std::unique_ptr<Backend> injected;
+  Backend& backend() const { return injected ? *injected : *loaded.backend; }
+};
+
+Result<std::unique_ptr<Patient>> admit(const DebugArguments& arguments, const Settings& settings) {
+  auto patient = std::make_unique<Patient>();
+  DOPPLER_ASSIGN(patient->loaded, load_with_bar(arguments.model, settings, 1));
+  patient->subject = subject_of(patient->loaded, std::string(patient->loaded.backend->name()));
+  if (arguments.inject.empty()) return patient;
+  DOPPLER_ASSIGN(const FaultPlace place, inject(arguments.inject, patient->subject));
+  fmt::print(stderr, "The fault {} is put in{}.\n", arguments.inject,
+             place.stage == Stage::kNone ? "" : "; it shows first at " + place.key());
+  DOPPLER_ASSIGN(patient->injected, patient->subject.make(patient->subject.options));
+  return patient;
+}
 
 // Doppler's shortest benchmark prompt, whose values people know.
 constexpr const char* kUsualPrompt = "The color of the sky is";
@@ -71,64 +92,84 @@ Result<std::vector<std::int64_t>> parse_tokens(const std::string& text, std::siz
   return tokens;
 }
 
-Result<std::vector<TokenId>> prompt_of(const DebugArguments& arguments, const Loaded& loaded,
+Result<std::vector<TokenId>> prompt_of(const DebugArguments& arguments, const Patient& patient,
                                        const Settings& settings) {
+  const Loaded& loaded = patient.loaded;
   const bool given = !arguments.prompt.ids.empty() || arguments.prompt.text_option->count() > 0;
+  if (!given && !loaded.tokenizer) return usual_ids(loaded.model->spec);
+  std::string text = kUsualPrompt;
   if (given) {
-    DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
-    return prompt_ids(loaded, arguments.prompt, text, settings.raw.value_or(false));
+    DOPPLER_ASSIGN(text, prompt_text(arguments.prompt));
   }
-  if (!loaded.tokenizer) return usual_ids(loaded.model->spec);
-  return prompt_ids(loaded, arguments.prompt, kUsualPrompt, settings.raw.value_or(false));
+  const bool raw = settings.raw.value_or(false);
+  const bool plain = arguments.prompt.ids.empty() && arguments.prompt.system.empty() && (raw || !loaded.chat);
+  return plain ? patient.subject.prompt_ids(text) : prompt_ids(loaded, arguments.prompt, text, raw);
 }
 
-Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
-  const Settings& settings = given.flags;
-  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
-  const ModelSpec& spec = loaded.model->spec;
+// What is run and measured; `sampling` outlives the options.
+Result<DebugOptions> read_options(const DebugArguments& arguments, const Patient& patient,
+                                  const Settings& settings, GenerateOptions& sampling) {
+  const ModelSpec& spec = patient.subject.spec;
   DebugOptions options;
-  DOPPLER_ASSIGN(options.prompt_ids, prompt_of(arguments, loaded, settings));
+  DOPPLER_ASSIGN(options.prompt_ids, prompt_of(arguments, patient, settings));
   DOPPLER_ASSIGN(options.watched_ids, parse_ids(arguments.logit_ids));
   for (const std::string& text : arguments.attention) {
     DOPPLER_ASSIGN(const AttentionQuery query, parse_attention_query(text));
     options.attention.push_back(query);
   }
-  DOPPLER_ASSIGN(GenerateOptions sampling, default_options(loaded.model->files));
+  DOPPLER_ASSIGN(sampling, default_options(patient.loaded.model->files));
   sampling.max_tokens = 16;
   DOPPLER_TRY(settings.apply(sampling));
-  if (!settings.temperature)
-    sampling.temperature = 0;  // the same tokens each time, so that runs can be compared
+  // The same tokens each time unless asked otherwise, so that runs can be compared.
+  if (!settings.temperature) sampling.temperature = 0;
   DOPPLER_TRY(check_generate_options(sampling, spec.vocab_size));
-  Sampler sampler(sampling, masked_pad(spec));
   options.decode_steps = sampling.max_tokens;
   options.choose = [&](auto logits, auto history, std::size_t drawn) {
-    return sampler.sample(logits, history, drawn);
+    return patient.subject.sample(sampling, masked_pad(spec), logits, history, drawn);
   };
-  if (loaded.tokenizer) options.known_ids = static_cast<std::uint32_t>(loaded.tokenizer->vocab_size());
+  if (patient.loaded.tokenizer)
+    options.known_ids = static_cast<std::uint32_t>(patient.loaded.tokenizer->vocab_size());
+  return options;
+}
 
-  DebugView view;
+// What is shown of it.
+Result<DebugView> read_view(const DebugArguments& arguments, const Patient& patient,
+                            const SettingFlags& given, std::size_t prompt_tokens) {
+  DebugView view{.model = arguments.model, .backend = std::string(patient.backend().name())};
   DOPPLER_ASSIGN(const DebugConfig config, read_debug_config(debug_settings(given)));
-  const std::size_t layers = spec.layers.size();
   if (arguments.layers_option->count() > 0) {
-    DOPPLER_ASSIGN(view.layers, parse_layers(arguments.layers, layers));
+    DOPPLER_ASSIGN(view.layers, parse_layers(arguments.layers, patient.subject.spec.layers.size()));
   } else {
     view.layers = config.debug_layers.value_or(std::vector<int>{-1});
   }
-  DOPPLER_ASSIGN(view.tokens, parse_tokens(arguments.tokens, options.prompt_ids.size()));
-  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
+  DOPPLER_ASSIGN(view.tokens, parse_tokens(arguments.tokens, prompt_tokens));
+  if (const auto& tokenizer = patient.loaded.tokenizer)
+    view.piece = [&](TokenId id) { return tokenizer->piece(id).value_or(""); };
+  return view;
+}
+
+Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const auto patient, admit(arguments, given.flags));
+  const auto& tokenizer = patient->loaded.tokenizer;
+  const ModelSpec& spec = patient->subject.spec;
+  GenerateOptions sampling;
+  DOPPLER_ASSIGN(DebugOptions options, read_options(arguments, *patient, given.flags, sampling));
+  DOPPLER_ASSIGN(DebugView view, read_view(arguments, *patient, given, options.prompt_ids.size()));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, spec, patient->backend(),
+                                                     tokenizer ? &*tokenizer : nullptr));
   DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));
   options.besides = looking->tap();
-  DOPPLER_ASSIGN(const DebugRun run, debug_run(*loaded.backend, spec, loaded.model->weights, options));
-
-  TriageInput input{.run = run, .spec = spec, .model = arguments.model, .known_ids = options.known_ids};
-  if (loaded.tokenizer) {
-    DOPPLER_ASSIGN(input.text, loaded.tokenizer->decode(run.ids, true));
-    input.prompt_is_text = arguments.prompt.ids.empty();
-    view.piece = [&](TokenId id) { return loaded.tokenizer->piece(id).value_or(""); };
+  options.all_logits = !looking->probes().is_null();  // any of which a probe may ask for
+  DOPPLER_ASSIGN(const DebugRun run, debug_run(patient->backend(), spec, patient->subject.weights, options));
+  TriageInput input{.run = run,
+                    .spec = spec,
+                    .model = arguments.model,
+                    .prompt_is_text = tokenizer && arguments.prompt.ids.empty(),
+                    .known_ids = options.known_ids};
+  if (tokenizer) {
+    DOPPLER_ASSIGN(input.text, tokenizer->decode(run.ids, true));
   }
   view.findings = triage(input);
-  view.model = arguments.model;
-  view.backend = loaded.backend->name();
   view.text = input.text;
   view.probes = looking->probes();
   if (given.json)
@@ -162,6 +203,8 @@ Run add_debug(CLI::App& command, SettingFlags& given) {
                   "show where heads look: LAYER, LAYER:HEAD or all; may be repeated")
       ->take_all()
       ->expected(1);
+  command.add_option("--inject", arguments->inject,
+                     "put a fault in on purpose, to see what it looks like (doctor lists them)");
   command.footer("\nExit status 1 if the triage finds something.");
   add_look_flags(command, arguments->look);
   add_setting_flags(command, given, true, true);

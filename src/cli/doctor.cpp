@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "inspect/doctor.h"
+#include "inspect/faults.h"
 
 namespace doppler::cli {
 namespace {
@@ -11,7 +12,8 @@ struct DoctorArguments {
   std::string model, reference, source;
   std::vector<std::string> only;
   double seconds = 30;
-  bool list = false, hashes = false;
+  std::string inject;
+  bool list = false, list_faults = false, hashes = false;
 };
 
 Result<int> list_all(bool json) {
@@ -36,6 +38,21 @@ Result<int> list_all(bool json) {
   return kDone;
 }
 
+Result<int> list_faults(bool json) {
+  Json faults = Json::array();
+  std::string text;
+  for (const FaultInfo& fault : all_faults()) {
+    faults.push_back({{"fault", fault.name},
+                      {"kind", name_of(fault.kind)},
+                      {"cause", fault.cause},
+                      {"meaning", fault.meaning}});
+    text += fmt::format("{:26} {:12} {}{}\n", fault.name, name_of(fault.kind), fault.meaning,
+                        fault.models.empty() ? "" : fmt::format(" ({})", fault.models));
+  }
+  DOPPLER_TRY(json ? print_json({{"faults", faults}}) : print(text));
+  return kDone;
+}
+
 Result<int> answer(const Diagnosis& diagnosis, bool json) {
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
@@ -56,6 +73,7 @@ bool is_diagnosis(const Error& error) {
 
 Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) {
   if (arguments.list) return list_all(given.json);
+  if (arguments.list_faults) return list_faults(given.json);
   if (arguments.model.empty())
     return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
   DoctorOptions options{.hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
@@ -82,7 +100,9 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!given.json) {
     options.on_check = [](const CheckResult& check) { fmt::print("{}\n", describe(check)); };
   }
-  DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject_of(*loaded, backend), options));
+  Subject subject = subject_of(*loaded, backend);
+  if (!arguments.inject.empty()) DOPPLER_TRY(inject(arguments.inject, subject));
+  DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject, options));
   return answer(diagnosis, given.json);
 }
 
@@ -100,6 +120,9 @@ Run add_doctor(CLI::App& command, SettingFlags& given) {
       ->capture_default_str();
   command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
   command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
+  command.add_option("--inject", arguments->inject,
+                     "put a fault in first, to see what is said of it; --list-faults names them");
+  command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows");
   add_setting_flags(command, given, false);
   return [arguments, &given] { return doctor(*arguments, given); };
 }

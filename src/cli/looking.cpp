@@ -47,6 +47,7 @@ Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const S
                                                  const ModelSpec& spec, const Backend& backend,
                                                  const Tokenizer* tokenizer) {
   std::unique_ptr<Looking> looking(new Looking());
+  looking->keep_ = given.json;
   DOPPLER_ASSIGN(DebugConfig config, read_debug_config(debug_settings(given)));
   for (const std::string& text : flags.probes) {
     DOPPLER_ASSIGN(Probe probe, parse_probe(text));
@@ -76,14 +77,14 @@ Status Looking::begin(std::size_t prompt_tokens, bool all_logits) {
 // Whoever asks for a probe wants its lines, whatever is traced besides; where its category is, they are lines
 // of it.
 void Looking::print(const ProbeHit& hit) {
-  const Json json = to_json(hit);
   const std::string line = probe_line(hit);
   const Category category = category_of(hit.stage);
-  if (trace_wanted(category, hit.layer, hit.step))
-    trace(category, hit.layer, line, hit.step, json.dump());
-  else
-    fmt::print(stderr, "{}\n", line);
-  hits_.push_back(json);
+  const bool traced = trace_wanted(category, hit.layer, hit.step);
+  if (!traced) fmt::print(stderr, "{}\n", line);
+  if (!traced && !keep_) return;
+  const Json json = to_json(hit);
+  if (traced) trace(category, hit.layer, line, hit.step, json.dump());
+  if (keep_) hits_.push_back(json);
 }
 
 void Looking::end() const {

@@ -43,7 +43,7 @@ class Looking {
   Tap* tap() { return taps_.get(); }
   // The prompt that comes next. Errors: kUsage for a probe that cannot fire on it.
   Status begin(std::size_t prompt_tokens, bool all_logits);
-  // The lines that were printed, for --json. Null if there are no probes.
+  // What was printed, if --json was given. Null if there are no probes.
   Json probes() const { return probes_ ? hits_ : Json(nullptr); }
   // Says on stderr which probes did not fire.
   void end() const;
@@ -54,6 +54,7 @@ class Looking {
   std::optional<ProbeTap> probes_;
   std::optional<TraceTap> trace_;
   TapList taps_;
+  bool keep_ = false;
   Json hits_ = Json::array();
 };
 

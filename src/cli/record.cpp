@@ -29,6 +29,7 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, given.flags, 1));
   RecordOptions options{.decode_steps = arguments.steps, .attention_scores = arguments.scores};
+  options.metadata = model_metadata(arguments.model, loaded.model->weights);
   DOPPLER_ASSIGN(options.prompt_ids, prompt_ids(arguments, loaded, text));
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
   DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));

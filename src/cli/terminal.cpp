@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "config/conflicts.h"
 
 namespace doppler::cli {
 
@@ -102,7 +103,9 @@ Result<Loaded> load_with_bar(const std::string& model, const Settings& settings,
     options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
     return load_all(model, options, slots);
   }();
-  if (loaded) tell_choice(loaded->choice);
+  if (!loaded) return loaded;
+  DOPPLER_TRY(check_config_layers(settings.config, loaded->model->spec.layers.size()));
+  tell_choice(loaded->choice);
   return loaded;
 }
 
@@ -128,6 +131,10 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
 void add_prompt_flags(CLI::App& command, PromptFlags& prompt) {
   prompt.text_option =
       command.add_option("PROMPT", prompt.text, "the text; left out, it is read from standard input");
+  add_prompt_ids_flag(command, prompt);
+}
+
+void add_prompt_ids_flag(CLI::App& command, PromptFlags& prompt) {
   command.add_option_function<std::string>(
       "--prompt-ids",
       [&prompt](const std::string& text) {

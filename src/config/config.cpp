@@ -63,8 +63,13 @@ void merge_biases(Json& onto, const Json& canonical, const Json& given) {
 }  // namespace
 
 Config::Config() {
-  for (const SettingInfo& info : all_settings())
-    values_.push_back({&info, Json::parse(info.fallback, nullptr, false), {}});
+  static const std::vector<ConfigValue> kDefaults = [] {
+    std::vector<ConfigValue> values;
+    for (const SettingInfo& info : all_settings())
+      values.push_back({&info, Json::parse(info.fallback, nullptr, false), {}});
+    return values;
+  }();
+  values_ = kDefaults;
 }
 
 const ConfigValue* Config::find(std::string_view path) const {
@@ -217,12 +222,13 @@ Result<Config> resolve_config(const ConfigInput& input) {
     DOPPLER_ASSIGN(Given config, read_config(given, input.folders));
     configs.push_back(std::move(config));
   }
-  std::stable_sort(configs.begin(), configs.end(),
-                   [](const Given& a, const Given& b) { return a.kind < b.kind; });
   Config config;
-  for (Given& given : configs) {
-    DOPPLER_ASSIGN(const auto chain, extends_chain(std::move(given.text), input.folders));
-    for (const ConfigText& link : chain) DOPPLER_TRY(config.merge(link.tree, link.source));
+  for (const Kind kind : {Kind::kPreset, Kind::kFile, Kind::kText}) {
+    for (Given& given : configs) {
+      if (given.kind != kind) continue;
+      DOPPLER_ASSIGN(const auto chain, extends_chain(std::move(given.text), input.folders));
+      for (const ConfigText& link : chain) DOPPLER_TRY(config.merge(link.tree, link.source));
+    }
   }
   for (const std::string& set : input.sets) DOPPLER_TRY(apply_set(config, set));
   for (const ConfigInput::Flag& flag : input.flags) {

@@ -187,9 +187,13 @@ Result<std::optional<ConfigText>> find_preset(std::string_view name, const Prese
   if (name.empty() || name.size() > 100 || name.find_first_of(std::string_view("/\\\0", 3)) != name.npos ||
       name.starts_with('.'))
     return std::nullopt;
-  for (const auto& folder : {folders.project, folders.user}) {
-    const std::filesystem::path file = file_of(folder, name);
-    if (!is_file(file) || same_file(file, not_this)) continue;
+  const std::filesystem::path files[] = {file_of(folders.project, name), file_of(folders.user, name)};
+  // What comes after `not_this`, if it is one of them.
+  std::size_t first = 0;
+  for (std::size_t i = 0; i < std::size(files); ++i)
+    if (same_file(files[i], not_this)) first = i + 1;
+  for (const auto& file : std::span(files).subspan(first)) {
+    if (!is_file(file)) continue;
     DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMostBytes));
     DOPPLER_ASSIGN(ConfigText preset, parse_preset(name, text, file));
     return std::optional(std::move(preset));

@@ -35,7 +35,8 @@ struct ConfigText {
 };
 
 // A preset by name; nothing if there is none. Errors: kCorrupt, kIo, kLimit for a file of it that is broken.
-// `not_this` is a file that does not count, so that ./.doppler/debug.json can extend the debug it replaces.
+// `not_this` and what counts before it are passed over, so that ./.doppler/debug.json can extend the debug it
+// replaces.
 Result<std::optional<ConfigText>> find_preset(std::string_view name, const PresetFolders& folders,
                                               const std::filesystem::path& not_this = {});
 // A file of JSON. Errors as above, and kNotFound.

@@ -15,11 +15,11 @@ Json integers(bool negative) {
 
 // Lists of layers may be written "0,17" and "0-5".
 Json layers() {
-  return {{"anyOf",
-           Json::array({integers(false),
-                        {{"type", "integer"}, {"minimum", 0}},
-                        {{"type", "string"}, {"pattern", "^ *[0-9]+([-:][0-9]+)? *(, *[0-9]+([-:][0-9]+)? *)*$"}},
-                        {{"type", "null"}}})}};
+  return {{"anyOf", Json::array({integers(false),
+                                 {{"type", "integer"}, {"minimum", 0}},
+                                 {{"type", "string"},
+                                  {"pattern", "^ *[0-9]+([-:][0-9]+)? *(, *[0-9]+([-:][0-9]+)? *)*$"}},
+                                 {{"type", "null"}}})}};
 }
 
 Json probes() {

@@ -16,6 +16,7 @@ class HeldTap final : public Tap {
   explicit HeldTap(Tap& to) : to_(to) {}
 
   bool wants(Stage stage, int layer) const override { return to_.wants(stage, layer); }
+  Columns columns(Stage stage, int layer) const override { return to_.columns(stage, layer); }
   void on_stage(const TapEvent& event) override;
 
   // Hands over what was shown of the token at `position`, and drops what was before it.

@@ -264,10 +264,11 @@ void PerfTrace::end(const Timings& timings) const {
   say(prefill);
   std::vector<double> sorted = token_ms_;
   std::sort(sorted.begin(), sorted.end());
-  say(sorted.empty()
-          ? decode
-          : fmt::format("{}, ms a token p50={:.2f} p90={:.2f} p99={:.2f}", decode, percentile(sorted, 0.5),
-                        percentile(sorted, 0.9), percentile(sorted, 0.99)));
+  // A device gives several tokens at once, so that the time between two says nothing.
+  const bool alone = !sorted.empty() && !backend_.device();
+  say(!alone ? decode
+             : fmt::format("{}, ms a token p50={:.2f} p90={:.2f} p99={:.2f}", decode, percentile(sorted, 0.5),
+                           percentile(sorted, 0.9), percentile(sorted, 0.99)));
   const std::optional<DeviceCounters> after = backend_.counters();
   if (!before_ || !after)
     return say(fmt::format("Counters: the {} backend has no device that counts", backend_.name()));

@@ -5,6 +5,8 @@
 #include <mutex>
 #include <numeric>
 
+#include "base/text.h"
+
 namespace doppler {
 namespace {
 
@@ -18,8 +20,9 @@ constexpr double kFew = 16;
 // tanh and exp of the vector kernels and of GPUs: absolute error as a share of the largest value, measured at
 // up to 6 kEps on the cpu backend and on llvmpipe.
 constexpr double kFunction = 32;
-// Eight deviations of rounding to the nearest of equal steps, each step's error being uniform: 8 / sqrt(12).
 // Of the hundred million values of a long prompt, healthy ones reach six deviations.
+constexpr double kDeviations = 8;
+// Eight deviations of rounding to the nearest of equal steps, each step's error being uniform: 8 / sqrt(12).
 constexpr double kOfStep = 2.309401076758503;
 // Eight deviations of an error that is uniform within +- its bound: 8 / sqrt(3).
 constexpr double kOfBound = 4.618802153517006;
@@ -31,6 +34,21 @@ constexpr double kCodes = 127;
 constexpr std::size_t kBlock = 32;
 // Below this, float32 has no full precision, and GPUs may round to zero.
 constexpr double kSmallest = 1.2e-38;
+
+// Measured on normally distributed weights, with the best codes that src/quant finds, and rounded up: real
+// weights have longer tails, and simpler encoders exist.
+struct FormatError {
+  DType type;
+  double share;
+};
+constexpr FormatError kFormatErrors[] = {
+    {DType::kF16, 3e-4},   {DType::kBF16, 2.5e-3}, {DType::kQ8_0, 8e-3},  {DType::kQ6_K, 0.03},
+    {DType::kQ5_0, 0.06},  {DType::kQ5_1, 0.05},   {DType::kQ5_K, 0.05},  {DType::kQ4_0, 0.12},
+    {DType::kQ4_1, 0.1},   {DType::kQ4_K, 0.1},    {DType::kIQ4_NL, 0.1}, {DType::kIQ4_XS, 0.1},
+    {DType::kMXFP4, 0.15}, {DType::kQ3_K, 0.2},    {DType::kIQ3_S, 0.2},  {DType::kIQ3_XXS, 0.25},
+    {DType::kQ2_K, 0.35},  {DType::kIQ2_S, 0.35},  {DType::kIQ2_XS, 0.4}, {DType::kIQ2_XXS, 0.45},
+    {DType::kTQ1_0, 0.6},  {DType::kTQ2_0, 0.6},   {DType::kIQ1_S, 0.6},  {DType::kIQ1_M, 0.6},
+};
 
 // A sum of n products in float32, as a share of the factors' norms. Kernels sum in 16 strands or more, so
 // that an error carries on for n / 16 additions, each half a unit of a partial sum that is at most the norms'
@@ -138,6 +156,12 @@ class Bounds {
  private:
   void set(std::size_t i, double bound) { out_[i] = static_cast<float>(bound + kSmallest); }
 
+  // Of this op's weights beside those of the run that is judged.
+  double weight_error() const {
+    if (!arithmetic_.other_weights) return 0;
+    return std::hypot(format_error(s_.weights[0].dtype), arithmetic_.other_error);
+  }
+
   template <typename Function>
   void each(Function function) {
     for (std::size_t i = 0; i < out_.size(); ++i)
@@ -150,7 +174,9 @@ class Bounds {
     std::vector<float> row(s_.width);
     for (std::size_t t = 0; t < s_.tokens(); ++t) {
       DOPPLER_TRY(decode_f32(s_.weights[0], static_cast<std::uint64_t>(s_.ids[t]) * s_.width, row));
-      const double decoding = is_quantised(s_.weights[0].dtype) ? 2 * kEps * largest_magnitude(row) : 0;
+      const double decoding =
+          (is_quantised(s_.weights[0].dtype) ? 2 * kEps * largest_magnitude(row) : 0) +
+          kDeviations * weight_error() * norm(row) / std::sqrt(static_cast<double>(s_.width));
       for (std::size_t i = 0; i < s_.width; ++i) {
         set(t * s_.width + i, scale * (kFew * kEps * std::abs(static_cast<double>(row[i])) + decoding));
       }
@@ -180,10 +206,18 @@ class Bounds {
   Status matmul() {
     const std::size_t cols = s_.inputs[0].width, blocks = (cols + kBlock - 1) / kBlock, tokens = s_.tokens();
     const bool eight_bits = arithmetic_.eight_bit_products && is_quantised(s_.weights[0].dtype);
+    const double format = weight_error();
     std::vector<double> lengths, steps;
     for (std::size_t t = 0; t < tokens; ++t) {
       lengths.push_back(norm(row(s_.inputs[0], t)));
-      const std::vector<double> of_token = squared_steps(row(s_.inputs[0], t));
+      std::vector<double> of_token = squared_steps(row(s_.inputs[0], t));
+      for (std::size_t b = 0; b < blocks; ++b) {
+        const double activations = eight_bits ? kOfStep * kOfStep * of_token[b] : 0;
+        // An error of that share in each weight of a block, independent of each other.
+        const auto x = row(s_.inputs[0], t).subspan(b * kBlock, std::min(kBlock, cols - b * kBlock));
+        const double weights = std::pow(kDeviations * format * norm(x), 2) / static_cast<double>(x.size());
+        of_token[b] = activations + weights;
+      }
       steps.insert(steps.end(), of_token.begin(), of_token.end());
     }
     std::vector<float> bias(s_.width);
@@ -209,10 +243,10 @@ class Bounds {
         for (std::size_t t = 0; t < tokens; ++t) {
           double bound =
               sum_rounding(cols) * length * lengths[t] + 2 * kEps * std::abs(static_cast<double>(bias[r]));
-          if (eight_bits) {
+          if (eight_bits || format > 0) {
             double sum = 0;
             for (std::size_t b = 0; b < blocks; ++b) sum += squares[b] * steps[t * blocks + b];
-            bound += kOfStep * std::sqrt(sum);
+            bound += std::sqrt(sum);
           }
           set(t * s_.width + r, bound);
         }
@@ -365,6 +399,39 @@ Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
       if (found->second == kv_type_name(type)) arithmetic.kv = type;
     }
   }
+  return arithmetic;
+}
+
+std::string describe_weights(const Weights& weights) {
+  std::map<std::string_view, std::size_t> counts;
+  for (const TensorView& tensor : weights.tensors()) ++counts[dtype_name(tensor.dtype)];
+  std::vector<std::string> types;
+  for (const auto& [type, count] : counts) types.push_back(fmt::format("{} x {}", type, count));
+  return join(types, ", ");
+}
+
+double format_error(DType type) {
+  for (const FormatError& row : kFormatErrors) {
+    if (row.type == type) return row.share;
+  }
+  return 0;
+}
+
+Arithmetic arithmetic_of(const Recording& recording, const Weights& weights) {
+  const auto& metadata = recording.tensors.metadata();
+  Arithmetic arithmetic = arithmetic_from(metadata);
+  const auto found = metadata.find("weights");
+  const std::string ours = describe_weights(weights), theirs = found == metadata.end() ? "" : found->second;
+  if (theirs == ours) return arithmetic;
+  // Of floats in 16 bits the recording's model had the same: they are what was trained.
+  const bool quantised =
+      std::ranges::any_of(weights.tensors(), [](const TensorView& w) { return is_quantised(w.dtype); });
+  for (const FormatError& row : kFormatErrors) {
+    const std::string name = fmt::format(", {} ", dtype_name(row.type));
+    if (is_quantised(row.type) && fmt::format(", {} ", theirs).contains(name))
+      arithmetic.other_error = std::max(arithmetic.other_error, row.share);
+  }
+  arithmetic.other_weights = quantised || arithmetic.other_error > 0;
   return arithmetic;
 }
 

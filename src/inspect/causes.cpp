@@ -163,9 +163,6 @@ constexpr auto kCauses = std::to_array<Cause>({
      "Apply penalties before a token is chosen."},
     {"sampler_order", kExecution, "The sampler applies its steps in another order than it should.",
      "Penalties, PAD, temperature, top-k, top-p, min-p, then the draw."},
-    {"backend_error", kExecution,
-     "A backend computes an op otherwise than the oracle, and no known pattern fits.",
-     "Run the model on another backend, and report the op."},
     // ---- Other ----
     {"reference_mismatch", kOther, "The recording belongs to another model or another prompt.",
      "Record this model: doppler record, or tools/hf_record.py for transformers."},

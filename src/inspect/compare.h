@@ -91,7 +91,8 @@ struct Comparison {
   std::size_t decode_steps = 0, top1_equal = 0;
   std::optional<StageComparison> decode;  // the logits of all decode steps
   std::optional<LogitsAgreement> prompt_logits, decode_logits;
-  std::string found, expected;  // what was compared: "cpu", "a recording by transformers 5.17.0"
+  std::vector<std::string> not_shared;  // stages that only `expected` has, of two recordings
+  std::string found, expected;          // what was compared: "cpu", "a recording by transformers 5.17.0"
   // The first op that is wrong by itself, where that can be told, else the first stage outside its tolerance.
   // Null if everything agrees.
   const StageComparison* first_divergence() const;
@@ -107,6 +108,7 @@ struct CompareOptions {
 
 // Allowed error of a stage, as a share of its largest value, for a backend and a model.
 double stage_tolerance(const Backend& backend, const ModelSpec& spec);
+double stage_tolerance(std::string_view backend, Rounding rounding, bool softcapped);
 
 // The backend needs two slots for a companion. Ops are judged by themselves if the weights are given and
 // options.local is set. Errors: kMismatch for a recording of another model (ids

@@ -154,7 +154,8 @@ class Debugger {
   }
 
   Status prompt(Tap* tap) {
-    const std::size_t tokens = run_.prompt_ids.size(), first = tokens - std::min(tokens, kLogitTokens);
+    const std::size_t tokens = run_.prompt_ids.size();
+    const std::size_t first = options_.all_logits ? 0 : tokens - std::min(tokens, kLogitTokens);
     DOPPLER_TRY(
         feed_all(run_.prompt_ids, first, tap, [&](auto row, std::size_t token) { keep(row, token, false); }));
     run_.last_prompt_logits = last_;

@@ -27,7 +27,8 @@ struct DebugOptions {
   std::function<Result<TokenId>(std::span<const float> logits, std::span<const TokenId> history,
                                 std::size_t drawn)>
       choose;
-  Tap* besides = nullptr;  // sees the prompt and the decode steps, not what runs after them
+  bool all_logits = false;  // of every token of the prompt; else of the last thirty-two
+  Tap* besides = nullptr;   // sees the prompt and the decode steps, not what runs after them
   // Ids from here on have no token (a vocabulary that was padded); 0: all have.
   std::uint32_t known_ids = 0;
 };

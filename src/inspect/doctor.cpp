@@ -35,6 +35,7 @@ constexpr auto kChecks = std::to_array<Check>({
     {"recording", "does the recording belong to the model?", check_recording},
     {"truth", "does every op compute what was recorded?", check_truth},
     {"ops", "does the backend compute every op as the oracle does?", check_ops},
+    {"again", "is a second sequence as right as the first?", check_again},
     {"decode", "do tokens one at a time give what the prompt gave?", check_decode},
     {"batch", "is a sequence the same beside another?", check_batch},
     {"submit", "do several tokens a submission equal one?", check_submit},
@@ -81,6 +82,14 @@ void Examination::find(Finding finding) const {
     if (finding.repair.empty()) finding.repair = cause->repair;
   }
   finding.check = check;
+  for (Finding& other : findings) {
+    // What two checks see is one finding, and the one that knows more places counts.
+    const bool same_place = other.stage == finding.stage && other.layer == finding.layer;
+    if (other.cause != finding.cause || (!same_place && other.check != "recording")) continue;
+    other.places = std::max(other.places, finding.places);
+    other.confidence = std::max(other.confidence, finding.confidence);
+    return;
+  }
   findings.push_back(std::move(finding));
 }
 
@@ -106,6 +115,13 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
     diagnosis.checks.push_back(doctor::run_check(check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
+  // What a step meets first comes first; text comes before every step.
+  std::ranges::stable_sort(diagnosis.findings, {}, [&](const Finding& finding) {
+    const auto stage = stage_from_name(finding.stage);
+    if (!stage) return std::pair(-2, 0);
+    const bool begins = *stage == Stage::kEmbedOut;
+    return std::pair(begins ? -1 : finding.layer >= 0 ? finding.layer : INT32_MAX, static_cast<int>(*stage));
+  });
   return diagnosis;
 }
 

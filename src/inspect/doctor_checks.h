@@ -52,6 +52,7 @@ Result<Outcome> check_neighbours(const Examination& examination);
 Result<Outcome> check_quantisation(const Examination& examination);
 // doctor_runs.cpp
 Result<Outcome> check_ops(const Examination& examination);
+Result<Outcome> check_again(const Examination& examination);
 Result<Outcome> check_decode(const Examination& examination);
 Result<Outcome> check_submit(const Examination& examination);
 Result<Outcome> check_batch(const Examination& examination);

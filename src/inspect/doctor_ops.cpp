@@ -61,10 +61,10 @@ std::string place_of(const WrongOp& wrong) {
 
 // Causes that are one thing wherever they show; others are one thing for each stage.
 bool spreads(std::string_view cause) {
-  constexpr std::string_view kByStage[] = {"stale_weight",   "truncated_weight", "weight_nan",
-                                           "weight_shifted", "weight_scaled",    "weight_wrong",
-                                           "unknown",        "backend_error",    "residual_missing",
-                                           "tail_missing",   "stale_buffer",     "kernel_writes_nothing"};
+  constexpr std::string_view kByStage[] = {"stale_weight",   "truncated_weight",     "weight_nan",
+                                           "weight_shifted", "weight_scaled",        "weight_wrong",
+                                           "unknown",        "residual_missing",     "tail_missing",
+                                           "stale_buffer",   "kernel_writes_nothing"};
   return std::ranges::find(kByStage, cause) == std::end(kByStage);
 }
 
@@ -80,7 +80,15 @@ Finding finding_of(const WrongOp& wrong) {
                                ? fmt::format("{:.3g} times the allowed error", wrong.ratio)
                                : "NaN or infinity";
   const std::string at = wrong.where.empty() ? "" : ", " + wrong.where;
-  if (attempt.cause == "unknown") {
+  if (!wrong.who.empty()) {
+    finding.explanation =
+        attempt.cause == "unknown"
+            ? fmt::format(
+                  "The backend {} computes {} otherwise than the oracle ({}{}), and no known pattern fits.",
+                  wrong.who, place_of(wrong), much, at)
+            : fmt::format("On the backend {}, {} is what comes out when {} ({}{}).", wrong.who,
+                          place_of(wrong), attempt.says, much, at);
+  } else if (attempt.cause == "unknown") {
     finding.explanation = fmt::format("{} differs ({}{}), and no repair of the catalogue restores agreement.",
                                       place_of(wrong), much, at);
     if (!wrong.weight.empty()) finding.explanation += fmt::format(" It multiplies by {}.", wrong.weight);
@@ -114,16 +122,18 @@ class KindRefiner {
     for (const SpecSource& s : spec_.sources)
       says_types |= s.path.find("attention.kind") != std::string::npos &&
                     s.source.find("layer_types") != std::string::npos;
+    const bool any_moved = std::ranges::any_of(bases_, [&](const auto& base) { return moved(base.first); });
     for (WrongOp& w : wrong_) {
       Attempt& a = w.explanation.attempt;
       if (a.cause == "sliding_window" && changes_kind(w.layer)) {
         const bool full = ours(w.layer).kind == AttentionKind::kFull;
         const bool both = some_need && some_do_not;
-        const bool types = both || (windows_[w.layer] != 0 ? full && (says_types || any_sliding())
-                                                           : full || windows_.size() < sliding_layers());
+        const bool types =
+            both || (windows_[w.layer] != 0 ? full && (says_types || any_sliding())
+                                            : (full ? any_sliding() : windows_.size() < sliding_layers()));
         if (types || bases_.contains(w.layer)) a.cause = "layer_types";
       }
-      if (a.cause == "rope_theta" && base_is_of_other_kind(w.layer)) a.cause = "layer_types";
+      if (a.cause == "rope_theta" && any_moved && other_kind_has_base(w.layer)) a.cause = "layer_types";
       if (a.cause == "layer_types")
         a.repair = fmt::format(
             "Set layer_types (or sliding_window_pattern): layer {} should be of the other kind.", w.layer);
@@ -145,21 +155,22 @@ class KindRefiner {
     return found != windows_.end() && (found->second == 0) != (ours(layer).window == 0);
   }
 
-  // Either the window says so, too; or only some layers of a kind want the base that the other kind has.
-  bool base_is_of_other_kind(int layer) const {
+  bool other_kind_has_base(int layer) const {
     if (changes_kind(layer)) return true;
-    const AttentionKind kind = ours(layer).kind;
+    return std::ranges::any_of(spec_.layers, [&](const LayerSpec& other) {
+      return other.attention.kind != ours(layer).kind && other.attention.rope.theta == bases_.at(layer);
+    });
+  }
+  // Either the window says so, too; or only some layers of a kind want the base that the other kind has.
+  bool moved(int layer) const {
+    if (changes_kind(layer) || !other_kind_has_base(layer)) return changes_kind(layer);
     std::size_t of_kind = 0, wrong_of_kind = 0;
-    bool other_has_it = false;
     for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) {
-      if (ours(i).kind == kind) {
-        ++of_kind;
-        wrong_of_kind += bases_.contains(i);
-      } else {
-        other_has_it |= ours(i).rope.theta == bases_.at(layer);
-      }
+      if (ours(i).kind != ours(layer).kind) continue;
+      ++of_kind;
+      wrong_of_kind += bases_.contains(i);
     }
-    return other_has_it && wrong_of_kind < of_kind;
+    return wrong_of_kind < of_kind;
   }
 
   const ModelSpec& spec_;
@@ -184,8 +195,12 @@ OpCase::Context OpJudge::context_for(std::size_t op, bool noisy) const {
 
 Status OpJudge::judge(std::size_t op) {
   DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(op));
-  DOPPLER_ASSIGN(const OpCase c, OpCase::open(context_for(op, noisy_weights_), op, std::move(target), false));
+  DOPPLER_ASSIGN(const OpCase c, OpCase::open(context_for(op, noisy_weights_), op, std::move(target)));
   const std::string name = stage_key(c.stage(), c.layer());
+  const auto finite = [](const OpSetup::Rows& rows) {
+    return std::ranges::all_of(rows.data, [](float x) { return std::isfinite(x); });
+  };
+  if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // it only follows
   if (c.misfit().agrees()) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
     return {};
@@ -193,6 +208,8 @@ Status OpJudge::judge(std::size_t op) {
   WrongOp wrong{
       .op = op, .stage = c.stage(), .layer = c.layer(), .ratio = c.misfit().ratio, .where = where_of(c)};
   if (!c.setup().weights.empty()) wrong.weight = c.setup().weights[0].name;
+  wrong.who = who;
+  if (!who.empty()) wrong.rows = rows_to_explain(c, hints);
   wrong_.push_back(std::move(wrong));
   return {};
 }
@@ -233,11 +250,15 @@ Status OpJudge::explain_wrong() {
       continue;
     }
     DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
-    DOPPLER_ASSIGN(OpCase c,
-                   OpCase::open(context_for(wrong.op, noisy_weights_), wrong.op, std::move(target), false));
-    if (!first_look || !first_look(c, wrong.explanation)) wrong.explanation = explain(c);
+    DOPPLER_ASSIGN(OpCase c, OpCase::open(context_for(wrong.op, noisy_weights_), wrong.op, std::move(target),
+                                          wrong.rows));
+    if (!who.empty() && explain_execution(c, hints, wrong.explanation)) continue;
+    wrong.explanation = explain(c);
+    if (!who.empty()) explain_by_place(c, hints, wrong.explanation);
   }
-  for (Finding& finding : gather_findings(e_.subject.spec, wrong_)) e_.find(std::move(finding));
+  std::vector<Finding> findings = gather_findings(e_.subject.spec, wrong_);
+  findings.resize(std::min(findings.size(), most));
+  for (Finding& finding : findings) e_.find(std::move(finding));
   return {};
 }
 

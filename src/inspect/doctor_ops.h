@@ -8,7 +8,7 @@
 
 #include "inspect/doctor_checks.h"
 #include "inspect/op_experiment.h"
-#include "inspect/repairs.h"
+#include "inspect/repairs_execution.h"
 
 namespace doppler::doctor {
 
@@ -17,9 +17,11 @@ struct WrongOp {
   std::size_t op = 0;
   Stage stage = Stage::kNone;
   int layer = -1;
-  double ratio = 0;    // of the op as the plan says, in multiples of the allowed error
-  std::string where;   // "rows 64 to 127", "token 3"
-  std::string weight;  // name of its weight, if it has one
+  double ratio = 0;               // of the op as the plan says, in multiples of the allowed error
+  std::string where;              // "rows 64 to 127", "token 3"
+  std::string weight;             // name of its weight, if it has one
+  std::string who;                // the backend that computed it; empty: the truth
+  std::vector<std::size_t> rows;  // by which it is explained; empty: any
   Explanation explanation;
 };
 
@@ -29,12 +31,12 @@ class OpJudge {
       : e_(examination), experiment_(experiment) {}
 
   std::function<bool(std::size_t op)> skip;
-  std::size_t prompt_tokens = SIZE_MAX;  // rows from here on were computed one at a time
-  std::string who;                       // the backend whose rows they are; empty: the truth
-  Arithmetic arithmetic;                 // what computed the rows
-  bool finer_weights = true;             // the rows may be of weights that were stored more finely
-  // Looks at a wrong op before the catalogue does; true if it has explained it.
-  std::function<bool(OpCase& opcase, Explanation& explanation)> first_look;
+  ExecutionHints hints;       // of a backend's rows
+  std::string who;            // the backend whose rows they are; empty: the truth
+  Arithmetic arithmetic;      // what computed the rows
+  bool finer_weights = true;  // the rows may be of weights that were stored more finely
+  // Reports no more than so many findings.
+  std::size_t most = SIZE_MAX;
 
   // Runs every op from its rows and keeps the wrong ones.
   Status measure();

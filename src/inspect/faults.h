@@ -24,13 +24,14 @@ std::string_view name_of(FaultKind kind);
 
 // Where a fault first shows in a step over a whole prompt, or in a later step.
 struct FaultPlace {
-  Stage stage = Stage::kNone;  // kNone: outside the stages, in the text or in the choice of tokens
+  Stage stage = Stage::kNone;
   int layer = -1;
-  // A step over a fresh prompt is right, and later steps of one token, a second sequence after clear(), or a
-  // second slot beside the first are not.
+  // When a run is wrong there: over a fresh prompt; only in later steps of one token, in a second sequence
+  // after clear(), beside a second slot, from one run to the next, in several tokens a submission; already in
+  // the ids of a prompt; in the choice from right logits.
   enum class When : std::uint8_t { kPrompt, kDecode, kAgain, kBeside, kRepeated, kSubmit, kText, kChoice };
   When when = When::kPrompt;
-  std::string key() const { return stage == Stage::kNone ? std::string() : stage_key(stage, layer); }
+  std::string key() const { return stage_key(stage, layer); }
 };
 
 struct FaultInfo {

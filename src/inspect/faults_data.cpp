@@ -301,7 +301,7 @@ std::function<void(Site&)> prompts(std::function<void(std::vector<TokenId>&)> ch
 }
 
 std::vector<FaultRow> text_faults() {
-  const auto text = at(Stage::kNone, -1, When::kText);
+  const auto text = at(Stage::kEmbedOut, -1, When::kText);  // where ids become vectors
   return {
       {{"merges_dropped", FaultKind::kData, "merges_dropped", "models with a BPE tokenizer",
         "the tokenizer's merges are dropped, as a reader does that knows them as texts only"},

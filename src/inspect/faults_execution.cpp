@@ -460,7 +460,7 @@ std::function<void(Site&)> choose(std::function<Sample(Sample)> wrap) {
 }
 
 std::vector<FaultRow> choice_faults() {
-  const auto choice = at(Stage::kNone, -1, When::kChoice);
+  const auto choice = at(Stage::kLogitsFinal, -1, When::kChoice);
   const auto samples = [](const Subject& s) { return static_cast<bool>(s.sample); };
   return {
       {{"pad_wins", FaultKind::kExecution, "pad_wins", "", "the padding token may be chosen"},

@@ -87,7 +87,7 @@ std::vector<FaultRow> shader_faults() {
       {{"gpu_position_stays", FaultKind::kExecution, "submit_unlike_single", kGpu,
         "next_token.wgsl leaves the position to the host"},
        on_gpu,
-       at(Stage::kNone, -1, When::kSubmit),
+       at(Stage::kLogitsFinal, -1, When::kSubmit),
        edit({{"next_token.wgsl", "step[${POSITIONS}u] += 1u;", ""}})},
   };
 }

@@ -40,9 +40,10 @@ class OpCase {
     double noise = 0;       // relative error that a weight's storage explains
   };
 
-  // `target`: rows of all tokens. Few tokens are enough to judge a large product; all_tokens takes every one.
+  // `target`: rows of all tokens. `only`: the tokens to judge by, ascending; empty: all, or of a large
+  // product a few. Attention then sees no keys beyond the last of them.
   static Result<OpCase> open(const Context& context, std::size_t op, std::vector<float> target,
-                             bool all_tokens);
+                             std::span<const std::size_t> only = {});
 
   const Context& context() const { return context_; }
   const Plan& plan() const { return context_.experiment.plan(); }
@@ -64,9 +65,18 @@ class OpCase {
   }
   // The same for some columns of every token only: output is [tokens, columns].
   double judge_columns(std::span<const std::size_t> columns, std::span<const float> output) const;
-  Misfit judge(std::span<const float> output) const;
+  // As the op's own allowance has it; `allowed` (may be empty) where that is more.
+  Misfit judge(std::span<const float> output, std::span<const float> allowed = {}) const;
   // Another stage's rows, of our tokens; nothing if it is not recorded or of another width.
   std::optional<std::vector<float>> other(Stage stage, int layer) const;
+
+  // Every stage of this layer and the one before that is as wide, but this one.
+  struct Other {
+    Stage stage;
+    int layer;
+    std::vector<float> rows;
+  };
+  std::vector<Other> others(std::size_t width) const;
 
   // Computes it with a change and keeps how that fits. True if it agrees.
   bool attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
@@ -89,6 +99,8 @@ class OpCase {
   std::vector<std::size_t> rows_;
   std::vector<float> target_, output_;
   std::vector<float> allowed_;  // like target_
+  // What attempts may differ by: an op that is computed otherwise rounds otherwise, too.
+  std::vector<float> lenient_;
   Misfit misfit_;
   std::vector<Attempt> attempts_;
 };

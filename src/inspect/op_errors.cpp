@@ -178,6 +178,13 @@ OpError judge_values(std::span<const float> oracle, std::span<const float> found
   return error;
 }
 
+bool can_keep(const Plan& plan, std::size_t tokens) {
+  constexpr std::uint64_t kMostKeptBytes = std::uint64_t{2} << 30;
+  std::uint64_t row = 0;
+  for (const Value& value : plan.values) row += value.width;
+  return row * sizeof(float) * tokens <= kMostKeptBytes;
+}
+
 Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const Weights& weights,
                  const RunRows& found, const RunRows& expected, std::size_t threads) {
   Judge judge(plan, weights, found, expected, threads);
@@ -188,6 +195,11 @@ Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const W
       DOPPLER_TRY(judge.judge(c, part, column));
       column += stage_width(plan, part, c.layer);
     }
+  }
+  for (StageComparison& c : stages) {
+    const bool right = c.execution && c.execution->agrees() && c.description && c.description->agrees();
+    if (!right) break;
+    c.explained = true;
   }
   return {};
 }

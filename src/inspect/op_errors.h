@@ -17,8 +17,12 @@ struct RunRows {
 OpError judge_values(std::span<const float> oracle, std::span<const float> found,
                      std::span<const float> allowed, std::size_t width, double largest);
 
-// Fills execution, description, inherited and untold of every stage. `plan` is an unfused one. Errors: those
-// of decoding weights.
+// Whether the rows of so long a prompt are kept for judging ops one by one: up to 500 tokens of a model of a
+// billion parameters, which fit into the memory of a machine that holds the model.
+bool can_keep(const Plan& plan, std::size_t tokens);
+
+// Fills execution, description, inherited, untold and explained of every stage. `plan` is an unfused one.
+// Errors: those of decoding weights.
 Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const Weights& weights,
                  const RunRows& found, const RunRows& expected, std::size_t threads);
 

@@ -201,6 +201,18 @@ bool ProbeTap::wants(Stage stage, int layer) const {
   return place(layer) < layers.size() && layers[place(layer)];
 }
 
+Columns ProbeTap::columns(Stage stage, int layer) const {
+  if (stage == Stage::kAttnScores) return {};  // of each head its positions
+  std::int64_t first = INT64_MAX, last = -1;
+  for (const Watch& watch : watches_) {
+    if (watch.stage != stage || watch.left[place(layer)] < 0) continue;
+    for (const ProbeRange& range : watch.probe.dims)
+      first = std::min(first, range.first), last = std::max(last, range.last);
+  }
+  if (last < first) return {};
+  return {static_cast<std::size_t>(first), static_cast<std::size_t>(last - first) + 1};
+}
+
 void ProbeTap::fire(Watch& watch, const TapEvent& event, std::size_t row, std::int64_t token) {
   const bool scores = event.stage == Stage::kAttnScores;
   const std::size_t parts = scores ? event.heads : 1, width = event.width / parts;
@@ -209,14 +221,17 @@ void ProbeTap::fire(Watch& watch, const TapEvent& event, std::size_t row, std::i
                .layer = event.layer,
                .token = token,
                .step = std::max<std::int64_t>(0, token - static_cast<std::int64_t>(prompt_tokens_) + 1)};
+  const auto data = event.data.subspan(row * event.shown(), event.shown());
   for (std::size_t part = 0; part < parts; ++part) {
     hit.values.clear();
-    const auto data = event.data.subspan(row * event.width + part * width, width);
     for (const ProbeRange& range : watch.probe.dims) {
       // A token's scores end at the token itself.
       const std::int64_t end = std::min(range.last, scores ? token : static_cast<std::int64_t>(width) - 1);
-      for (std::int64_t dim = range.first; dim <= end; ++dim)
-        hit.values.push_back({dim, data[static_cast<std::size_t>(dim)]});
+      for (std::int64_t dim = range.first; dim <= end; ++dim) {
+        const std::size_t column = part * width + static_cast<std::size_t>(dim);
+        if (column >= event.first_column && column - event.first_column < data.size())
+          hit.values.push_back({dim, data[column - event.first_column]});
+      }
     }
     if (hit.values.empty()) continue;
     if (scores) hit.head = static_cast<int>(part);

@@ -86,6 +86,8 @@ class ProbeTap final : public Tap {
   Status begin(std::size_t prompt_tokens, bool all_logits);
 
   bool wants(Stage stage, int layer) const override;
+  // The stretch of dims that the probes ask for.
+  Columns columns(Stage stage, int layer) const override;
   void on_stage(const TapEvent& event) override;
 
   // A sentence for each probe that has not fired since it was created, with the reason.

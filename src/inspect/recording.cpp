@@ -11,78 +11,36 @@
 #include "inspect/recording_writer.h"
 
 namespace doppler {
-namespace {
-
-constexpr std::string_view kIdTensors[] = {"prompt_ids", "greedy_ids"};
-
-Result<std::vector<std::int32_t>> read_ids(const TensorView& tensor) {
-  if (tensor.shape.size() != 1 || (tensor.dtype != DType::kI32 && tensor.dtype != DType::kI64)) {
-    return fail(ErrorCode::kMismatch,
-                "The recording's {} is {} of shape {}, but it must be a list of I32 or I64.", tensor.name,
-                dtype_name(tensor.dtype), describe_shape(tensor.shape));
+std::map<std::string, std::string> model_metadata(const std::filesystem::path& model,
+                                                  const Weights& weights) {
+  // FNV-1a: quick, and nobody forges recordings to deceive himself.
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto mix = [&hash](std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
+  };
+  // Of each tensor so many bytes at as many places, so that a file of gigabytes takes no time.
+  constexpr std::size_t kPlaces = 16, kBytes = 64;
+  for (const TensorView& tensor : weights.tensors()) {
+    mix(std::as_bytes(std::span(tensor.name)));
+    mix(std::as_bytes(std::span(tensor.shape)));
+    const std::size_t most = std::min(kBytes, tensor.data.size());
+    for (std::size_t i = 0; i < kPlaces; ++i)
+      mix(tensor.data.subspan((tensor.data.size() - most) / (kPlaces - 1) * i, most));
   }
-  const std::size_t size = tensor.dtype == DType::kI32 ? 4 : 8;
-  std::vector<std::int32_t> ids;
-  for (std::size_t i = 0; i < tensor.shape[0]; ++i) {
-    std::int64_t id = 0;  // little-endian, as safetensors stores it
-    std::memcpy(&id, tensor.data.data() + i * size, size);
-    if (size == 4) id = static_cast<std::int32_t>(id);
-    if (id < 0 || id > INT32_MAX) {
-      return fail(ErrorCode::kMismatch, "The recording's {} holds {} at place {}, which is no token id.",
-                  tensor.name, id, i);
-    }
-    ids.push_back(static_cast<std::int32_t>(id));
-  }
-  return ids;
+  std::filesystem::path name = model.lexically_normal();
+  if (!name.has_filename()) name = name.parent_path();
+  return {{"model", name.filename().string()},
+          {"weights", describe_weights(weights)},
+          {"fingerprint", fmt::format("{:016x}", hash)},
+          {"version", "0.1.0"}};
 }
 
-Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, std::size_t greedy_tokens) {
-  if (tensor.dtype != DType::kF32 || tensor.shape.size() < 2 || tensor.shape.size() > 3) {
-    return fail(ErrorCode::kMismatch,
-                "The recording's {} is {} of shape {}, but stages are F32 of [tokens, width] or [tokens, "
-                "heads, dim].",
-                printable(tensor.name), dtype_name(tensor.dtype), describe_shape(tensor.shape));
-  }
-  const bool decode = tensor.name == "decode_logits";
-  const std::size_t rows = decode ? greedy_tokens - std::min<std::size_t>(1, greedy_tokens) : prompt_tokens;
-  if (tensor.shape[0] != rows) {
-    return fail(ErrorCode::kMismatch, "The recording's {} has {} rows, but {} ask for {}.",
-                printable(tensor.name), tensor.shape[0], decode ? "greedy_ids" : "prompt_ids", rows);
-  }
-  std::vector<float> row(*element_count(tensor.shape) / std::max<std::uint64_t>(rows, 1));
-  for (std::size_t r = 0; r < rows; ++r) {
-    DOPPLER_TRY(decode_f32(tensor, r * row.size(), row));
-    // Infinity is refused too: errors are shares of the largest value, so
-    // beside it every difference would vanish.
-    const auto bad = std::find_if(row.begin(), row.end(), [](float x) { return !std::isfinite(x); });
-    if (bad != row.end()) {
-      return fail(
-          ErrorCode::kMismatch,
-          "The recording's {} holds {} at token {}, place {}. Record it again with a model that works.",
-          printable(tensor.name), *bad, r, bad - row.begin());
-    }
-  }
-  return {};
-}
-
-// How it was computed, for whoever compares it.
 std::map<std::string, std::string> run_metadata(const Backend& backend) {
   std::map<std::string, std::string> metadata = arithmetic_metadata(arithmetic_of(backend));
   metadata["producer"] = fmt::format("doppler {}", backend.name());
   metadata["dtype"] = "float32";
   if (const auto device = backend.device()) metadata["device"] = device->describe();
   return metadata;
-}
-
-}  // namespace
-
-std::int32_t argmax(std::span<const float> row) {
-  std::int32_t best = -1;
-  for (std::size_t i = 0; i < row.size(); ++i) {
-    if (std::isnan(row[i])) continue;
-    if (best < 0 || row[i] > row[static_cast<std::size_t>(best)]) best = static_cast<std::int32_t>(i);
-  }
-  return best;
 }
 
 Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
@@ -99,30 +57,6 @@ Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::s
     DOPPLER_ASSIGN(logits, backend.step(input, tap));
   }
   return logits;
-}
-
-Result<Recording> open_recording(const std::filesystem::path& file) {
-  Recording recording;
-  DOPPLER_ASSIGN(recording.tensors, open_safetensors(file));
-  const TensorView* prompt = recording.tensors.find("prompt_ids");
-  if (prompt == nullptr) {
-    return fail(ErrorCode::kMismatch,
-                "The file {} has no tensor prompt_ids, so it is no recording. Give a file made by doppler "
-                "record or its transformers counterpart.",
-                file.string());
-  }
-  DOPPLER_ASSIGN(recording.prompt_ids, read_ids(*prompt));
-  if (recording.prompt_ids.empty())
-    return fail(ErrorCode::kMismatch, "The recording {} has no prompt tokens.", file.string());
-  if (const TensorView* greedy = recording.tensors.find("greedy_ids")) {
-    DOPPLER_ASSIGN(recording.greedy_ids, read_ids(*greedy));
-  }
-  for (const auto& [name, tensor] : recording.tensors.tensors()) {
-    if (std::find(std::begin(kIdTensors), std::end(kIdTensors), name) != std::end(kIdTensors)) continue;
-    if (name.ends_with(".attn_scores")) continue;  // -inf where masked, and of its own shape
-    DOPPLER_TRY(check_stage_tensor(tensor, recording.prompt_ids.size(), recording.greedy_ids.size()));
-  }
-  return recording;
 }
 
 Status record_run(Backend& backend, const RecordOptions& options, const std::filesystem::path& file) {

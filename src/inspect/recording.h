@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,11 +20,14 @@ struct Recording {
   TensorStore tensors;
   std::vector<std::int32_t> prompt_ids;
   std::vector<std::int32_t> greedy_ids;  // first entry chosen by the prompt's last logits; may be empty
+  std::shared_ptr<const void> memory;    // what the tensors point into, of a run that was kept in memory
 };
 
 // Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes
 // than float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN or infinity.
 Result<Recording> open_recording(const std::filesystem::path& file);
+// The same of tensors that were read already; `file` names them in messages.
+Result<Recording> read_recording(TensorStore tensors, std::string_view file);
 
 struct RecordOptions {
   std::vector<std::int32_t> prompt_ids;
@@ -31,6 +35,12 @@ struct RecordOptions {
   bool attention_scores = false;                // [tokens, heads, positions]: large
   std::map<std::string, std::string> metadata;  // for the file's header, besides what the backend says
 };
+
+// What was run, for a recording's header: the model's name, its types of weights and a fingerprint of them
+// (names, shapes and some values of each), and the program's version.
+std::map<std::string, std::string> model_metadata(const std::filesystem::path& model, const Weights& weights);
+// How a backend computes, likewise.
+std::map<std::string, std::string> run_metadata(const Backend& backend);
 
 // Runs the prompt in slot 0 with every stage tapped, then decode_steps greedy steps, and writes the
 // recording. The file appears only when complete.

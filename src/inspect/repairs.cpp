@@ -43,6 +43,10 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kSoftcap, "caps", repairs::softcap},
 });
 
+// A repair that leaves so small a share of the error is the cause, though something else was rounded on the
+// way: a tensor that was stored again, for example.
+constexpr double kNearly = 300;
+
 // The first attempt that fits, unless a later one fits far better.
 const Attempt* best_of(const std::vector<Attempt>& attempts) {
   const Attempt* best = nullptr;
@@ -88,7 +92,15 @@ Explanation explain(OpCase& c) {
   }
   Explanation explanation;
   const Attempt* best = best_of(c.attempts());
-  if (best != nullptr) {
+  const auto nearest_of_all = std::ranges::min_element(c.attempts(), {}, &Attempt::ratio);
+  if (best == nullptr && nearest_of_all != c.attempts().end() &&
+      nearest_of_all->ratio * kNearly < c.misfit().ratio) {
+    explanation.attempt = *nearest_of_all;
+    explanation.attempt.says += fmt::format(
+        ", nearly (what is left is {:.2g} times the allowed error, as if something was rounded again)",
+        nearest_of_all->ratio);
+    explanation.confidence = 0.7 * nearest_of_all->weight;
+  } else if (best != nullptr) {
     explanation.attempt = *best;
     explanation.confidence = confidence_in(c, *best);
   } else {

@@ -116,14 +116,55 @@ void attention_heads(OpCase& c) {
   }
   c.attempt("tensor_swapped", "keys and values change places", "Exchange the key and value projections.",
             [](OpSetup& s) { std::swap(s.inputs[1], s.inputs[2]); });
-  for (const auto& [stage, input] :
-       {std::pair{Stage::kQProj, 0}, {Stage::kQNorm, 0}, {Stage::kKProj, 1}, {Stage::kKNorm, 1}}) {
-    const auto rows = c.context().experiment.rows().read(c.plan(), stage, c.layer());
-    if (!rows || c.tokens() != c.context().experiment.rows().ids().size()) continue;
-    c.attempt("rope_missing", fmt::format("it reads {}", stage_name(stage)), {},
-              [&](OpSetup& s) { s.inputs[static_cast<std::size_t>(input)].data = *rows; });
+  // Other queries and keys than the plan's.
+  const auto rows_of = [&](Stage stage) {
+    return c.context().experiment.rows().read(c.plan(), stage, c.layer());
+  };
+  const bool all = c.tokens() == c.context().experiment.rows().ids().size();
+  for (const auto& [query, key] : {std::pair{Stage::kQRope, Stage::kKRope},
+                                   {Stage::kQNorm, Stage::kKNorm},
+                                   {Stage::kQProj, Stage::kKProj}}) {
+    const auto q = rows_of(query), k = rows_of(key);
+    if (!q || !k || !all || (*q == c.setup().inputs[0].data && *k == c.setup().inputs[1].data)) continue;
+    c.attempt("rope_missing", fmt::format("it reads {} and {}", stage_name(query), stage_name(key)), {},
+              [&](OpSetup& s) {
+                s.inputs[0].data = *q;
+                s.inputs[1].data = *k;
+              });
   }
 }
+
+namespace {
+
+// One query of a step of its own: its key and value may have been stored anywhere, and some places not be
+// seen.
+void one_query(OpCase& c) {
+  const auto own = static_cast<std::size_t>(c.setup().positions[0]);
+  const auto stored_at = [&](OpSetup& s, std::size_t place) {
+    for (const std::size_t i : {1u, 2u}) {
+      auto& rows = s.inputs[i];
+      const auto at = [&](std::size_t p) {
+        return rows.data.begin() + static_cast<std::ptrdiff_t>(p * rows.width);
+      };
+      if (place < own) std::copy_n(at(own), rows.width, at(place));
+      std::fill_n(at(own), rows.width, 0.0f);
+    }
+  };
+  // More positions than a doctor's own runs have cost too many attempts.
+  if (own > 256) return;
+  for (std::size_t place = 0; place < own && !c.explained(); ++place) {
+    c.attempt("kv_counter", fmt::format("the key of position {} is stored at {}", own, place), {},
+              [&](OpSetup& s) { stored_at(s, place); });
+  }
+  c.attempt("kv_append_offset", "a token's key and value are not where they are read", {},
+            [&](OpSetup& s) { stored_at(s, own); });
+  for (std::size_t seen = 1; seen < own && !c.explained(); ++seen) {
+    c.attempt("kv_counter", fmt::format("only {} positions are seen", seen), {},
+              [&](OpSetup& s) { s.sees = [seen](std::size_t, std::size_t p) { return p < seen; }; });
+  }
+}
+
+}  // namespace
 
 void attention_cache(OpCase& c) {
   const auto keys = c.setup().inputs[1].data.size() / c.setup().inputs[1].width;
@@ -179,7 +220,14 @@ void attention_cache(OpCase& c) {
                   return p <= static_cast<std::size_t>(positions[t]) || p >= keys;
                 };
               });
+    c.attempt("whole_cache_attended", fmt::format("{} places take part, empty and later ones too", capacity),
+              {}, [&](OpSetup& s) {
+                for (const std::size_t i : {1u, 2u})
+                  s.inputs[i].data.resize(capacity * s.inputs[i].width, 0.0f);
+                s.sees = [](std::size_t, std::size_t) { return true; };
+              });
   }
+  if (c.tokens() == 1 && !c.explained()) one_query(c);
 }
 
 // One number that is not in the lists: by thirds on a logarithmic scale, where the misfit has one valley near

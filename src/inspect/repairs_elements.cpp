@@ -178,20 +178,17 @@ void residual(OpCase& c) {
   c.consider("residual_missing", "only the stream passes", {}, in[0].data);
   c.consider("residual_missing", "only the block's result passes", {}, in[1].data);
   // A norm between, or none: other values of the layer in the place of either.
+  const std::vector<OpCase::Other> others = c.others(c.width());
   for (std::size_t i = 0; i < 2; ++i) {
-    for (const Value& value : c.plan().values) {
-      const bool near =
-          value.layer == c.layer() || value.layer == c.layer() - 1 || value.stage == Stage::kEmbedOut;
-      if (!near || value.width != c.width() || value.stage == c.stage()) continue;
-      const auto rows = c.other(value.stage, value.layer);
-      if (!rows || *rows == in[i].data) continue;
-      const bool norm = value.stage == Stage::kPostAttnNorm || value.stage == Stage::kPostFfnNorm;
-      const bool plain = i == 1 && (value.stage == Stage::kOProj || value.stage == Stage::kFfnOut);
+    for (const OpCase::Other& other : others) {
+      if (other.rows == in[i].data) continue;
+      const bool norm = other.stage == Stage::kPostAttnNorm || other.stage == Stage::kPostFfnNorm;
+      const bool plain = i == 1 && (other.stage == Stage::kOProj || other.stage == Stage::kFfnOut);
       c.attempt(norm    ? "post_norm_missing"
                 : plain ? "post_norm_extra"
                         : "residual_missing",
-                fmt::format("it adds {}", stage_key(value.stage, value.layer)), {},
-                [&](OpSetup& s) { s.inputs[i].data = *rows; });
+                fmt::format("it adds {}", stage_key(other.stage, other.layer)), {},
+                [&](OpSetup& s) { s.inputs[i].data = other.rows; });
     }
   }
   for (const double factor : {0.5, 2.0, -1.0}) {

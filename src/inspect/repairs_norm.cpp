@@ -5,6 +5,8 @@
 #include <ranges>
 
 #include "inspect/repairs.h"
+#include "inspect/weight_probe.h"
+#include "model/rope.h"
 
 namespace doppler::repairs {
 namespace {
@@ -48,17 +50,26 @@ std::optional<std::vector<float>> measured_factors(const OpCase& c) {
 // Norm weights of the whole model, by role and layer.
 struct NormWeight {
   Stage stage;
-  int layer;
+  std::size_t op;
   WeightId id;
 };
 std::vector<NormWeight> all_norms(const OpCase& c) {
   std::vector<NormWeight> norms;
-  for (const Op& op : c.plan().ops) {
-    if (op.kind != OpKind::kRmsNorm) continue;
-    const Value& out = c.plan().values[op.outputs[0]];
-    norms.push_back({out.stage, op.layer, op.weights[0]});
+  for (std::size_t i = 0; i < c.plan().ops.size(); ++i) {
+    const Op& op = c.plan().ops[i];
+    if (op.kind == OpKind::kRmsNorm)
+      norms.push_back({c.plan().values[op.outputs[0]].stage, i, op.weights[0]});
   }
   return norms;
+}
+
+// Does the other norm, which is wrong, too, agree with our weight?
+bool fits_there(const OpCase& c, std::size_t other) {
+  auto recorded = c.context().experiment.recorded(other);
+  if (!recorded || other == c.index()) return false;
+  auto there = OpCase::open(c.context(), other, std::move(*recorded));
+  if (!there || there->misfit().agrees()) return false;
+  return there->ratio_with([&](OpSetup& s) { s.weights[0] = c.setup().weights[0]; }) <= 1;
 }
 
 }  // namespace
@@ -90,17 +101,22 @@ void norm_input(OpCase& c) {
              "there is no norm at all",
              fmt::format("Take the norm {}{} out.", stage_name(c.stage()), where(c)),
              c.setup().inputs[0].data);
-  // Everything of this layer, and what enters it, that is as wide.
-  for (const Value& value : c.plan().values) {
-    const bool near = value.layer == c.layer() || value.layer == c.layer() - 1;
-    if (!near || value.width != c.setup().inputs[0].width || value.stage == c.stage()) continue;
-    const auto rows = c.other(value.stage, value.layer);
-    if (!rows || *rows == c.setup().inputs[0].data) continue;
+  for (const OpCase::Other& other : c.others(c.setup().inputs[0].width)) {
+    if (other.rows == c.setup().inputs[0].data) continue;
     c.attempt(heads ? "qk_norm_misplaced" : "norm_order",
-              fmt::format("it reads {}", stage_key(value.stage, value.layer)),
-              fmt::format("Let {}{} read {}.", stage_name(c.stage()), where(c), stage_name(value.stage)),
-              [&](OpSetup& s) { s.inputs[0].data = *rows; });
+              fmt::format("it reads {}", stage_key(other.stage, other.layer)),
+              fmt::format("Let {}{} read {}.", stage_name(c.stage()), where(c), stage_name(other.stage)),
+              [&](OpSetup& s) { s.inputs[0].data = other.rows; });
   }
+  if (c.stage() != Stage::kQRope && c.stage() != Stage::kKRope) return;
+  // A norm where the rotation should be.
+  const AttentionSpec& a = c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention;
+  c.attempt("qk_norm_misplaced", "it is rotated here, and normalised before", {}, [&](OpSetup& s) {
+    s.kind = OpKind::kRope;
+    s.params = RopeParams{0, a.rope.layout};
+    s.rope = make_rope_table(a.rope, c.context().experiment.rows().ids().size());
+    s.weights.clear();
+  });
 }
 
 void norm_weight(OpCase& c) {
@@ -116,8 +132,10 @@ void norm_weight(OpCase& c) {
   for (const NormWeight& norm : all_norms(c)) {
     const TensorView& weight = c.context().weights[norm.id];
     if (weight.shape != c.setup().weights[0].shape || norm.id == c.op().weights[0]) continue;
-    const bool other_layer = norm.stage == c.stage();
-    c.attempt(other_layer ? "stale_weight" : "norm_order", fmt::format("the weight is {}", weight.name),
+    c.attempt(fits_there(c, norm.op)    ? "tensor_swapped"
+              : norm.stage == c.stage() ? "stale_weight"
+                                        : "norm_order",
+              fmt::format("the weight is {}", weight.name),
               fmt::format("{} holds what belongs elsewhere: convert it again.", name),
               [&](OpSetup& s) { s.weights[0] = weight; });
   }
@@ -126,6 +144,10 @@ void norm_weight(OpCase& c) {
   for (float& w : truth) w = static_cast<float>(w - offset);
   const double ratio = c.ratio_with([&](OpSetup& s) { s.set_weight({truth.size()}, truth); });
   if (ratio > 1) return;
+  if (const std::string other = same_bytes_as(c); !other.empty()) {
+    c.keep({"stale_weight", fmt::format("{} is another than {}", name, other), {}, ratio, 1});
+    return;
+  }
   const std::size_t n = truth.size();
   const auto near = [](double a, double b) {
     return std::abs(a - b) <= 2e-3 * std::max(std::abs(a), std::abs(b)) + 1e-4;
@@ -141,13 +163,6 @@ void norm_weight(OpCase& c) {
             1});
     return;
   }
-  for (std::size_t shift = 1; shift < n; ++shift) {
-    std::size_t equal = 0;
-    for (std::size_t i = 0; i < n; ++i) equal += near((*stored)[(i + shift) % n], truth[i]);
-    if (equal + shift < n) continue;  // those that wrap around may be anything
-    c.keep({"weight_shifted", fmt::format("{} begins {} values later", name, shift), {}, ratio, 1});
-    return;
-  }
   double products = 0, squares = 0;
   for (std::size_t i = 0; i < n; ++i)
     products += (*stored)[i] * truth[i], squares += (*stored)[i] * (*stored)[i];
@@ -155,6 +170,38 @@ void norm_weight(OpCase& c) {
   if (std::ranges::all_of(std::views::iota(std::size_t{0}, n),
                           [&](std::size_t i) { return near((*stored)[i] * scale, truth[i]); })) {
     c.keep({"weight_scaled", fmt::format("{} is multiplied by {:.4g}", name, scale), {}, ratio, 1});
+    return;
+  }
+  // A checkpoint of the other convention, perhaps rounded again.
+  double mean = 0, spread = 0, size = 1;
+  for (std::size_t i = 0; i < n; ++i) mean += (truth[i] - (*stored)[i]) / static_cast<double>(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    spread = std::max(spread, std::abs(truth[i] - (*stored)[i] - mean));
+    size = std::max(size, std::abs(static_cast<double>(truth[i])));
+  }
+  if (std::abs(std::abs(mean) - 1) < 0.01 && spread < 0.01 * size) {
+    c.keep({"norm_weight_offset",
+            fmt::format("the weight offset is {:.0f}, as {} holds its weights {} 1", offset + mean, name,
+                        mean < 0 ? "plus" : "minus"),
+            fmt::format("Convert {} again without {} 1; or set rms_norm_weight_offset to {:.0f} (it is {}).",
+                        name, mean < 0 ? "adding" : "subtracting", offset + mean, offset),
+            ratio, 0.97});
+    return;
+  }
+  for (std::size_t shift = 1; shift < n; ++shift) {
+    const std::size_t wrapped = std::min(shift, n - shift);  // those may be anything
+    std::size_t equal = 0, unequal_unshifted = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      equal += near((*stored)[(i + shift) % n], truth[i]);
+      unequal_unshifted += !near((*stored)[i], truth[i]);
+    }
+    // Values that are alike say nothing about places.
+    if (equal + wrapped < n || wrapped > n / 4 || unequal_unshifted < n / 2) continue;
+    c.keep({"weight_shifted",
+            fmt::format("{} begins {} values {}", name, wrapped, shift <= n / 2 ? "later" : "earlier"),
+            {},
+            ratio,
+            1});
     return;
   }
   std::size_t different = 0, first = n;

@@ -95,6 +95,9 @@ double rounded(double theta) {
 }  // namespace
 
 void rope_layout(OpCase& c) {
+  const auto& own = c.setup().rope.inverse_frequency;
+  if (std::ranges::all_of(own, [](double f) { return f == 0; }))
+    attempt_spec(c, "rope_missing", "queries and keys rotate at all", {}, spec_of(c));
   const bool half = std::get<RopeParams>(c.setup().params).layout == RopeLayout::kHalf;
   c.attempt("rope_layout",
             half ? "pairs are neighbours, (2i, 2i + 1)" : "pairs lie half a head apart, (i, i + d/2)",
@@ -195,7 +198,8 @@ void rope_position(OpCase& c) {
       for (std::int32_t& p : s.positions) p = position(p);
     });
   };
-  const auto last = static_cast<std::int32_t>(context_of(c)) - 1;
+  const std::int32_t last = *std::ranges::max_element(c.setup().positions);
+  const auto count = static_cast<std::int32_t>(context_of(c));
   attempt("positions begin at 1", [](std::int32_t p) { return p + 1; });
   attempt("positions begin one earlier", [](std::int32_t p) { return p - 1; });
   attempt("every token stands at position 0", [](std::int32_t) { return 0; });
@@ -203,6 +207,8 @@ void rope_position(OpCase& c) {
   attempt("every token stands at position 1", [](std::int32_t) { return 1; });
   attempt("positions count backwards", [&](std::int32_t p) { return last - p; });
   attempt("positions turn the other way", [](std::int32_t p) { return -p; });
+  for (std::int32_t by = 2; by <= 2 * count && by <= 64 && !c.explained(); ++by)
+    attempt(fmt::format("positions begin at {}", by), [&](std::int32_t p) { return p + by; });
   attempt("positions count double", [](std::int32_t p) { return 2 * p; });
 }
 
@@ -222,18 +228,28 @@ void rope_dims(OpCase& c) {
 
 void rope_input(OpCase& c) {
   c.consider("rope_missing", "nothing is rotated", {}, c.setup().inputs[0].data);
-  for (const Value& value : c.plan().values) {
-    if (value.layer != c.layer() || value.width != c.setup().width || value.stage == c.stage()) continue;
-    const auto rows = c.other(value.stage, value.layer);
-    if (!rows || *rows == c.setup().inputs[0].data) continue;
-    const bool norm = value.stage == Stage::kQNorm || value.stage == Stage::kKNorm;
-    const bool query = c.stage() == Stage::kQRope;
-    c.attempt(norm                                                     ? "qk_norm_missing"
-              : value.stage == (query ? Stage::kQProj : Stage::kKProj) ? "qk_norm_misplaced"
-                                                                       : "uniform_fields_swapped",
-              fmt::format("it reads {}", stage_name(value.stage)), {},
-              [&](OpSetup& s) { s.inputs[0].data = *rows; });
+  const bool query = c.stage() == Stage::kQRope || c.stage() == Stage::kQNorm;
+  const WeightId norm_weight =
+      c.context().weights.find(query ? WeightRole::kQNorm : WeightRole::kKNorm, c.layer());
+  const bool has_norm = norm_weight != kNoWeight;
+  for (const OpCase::Other& other : c.others(c.width())) {
+    if (other.rows == c.setup().inputs[0].data || other.layer != c.layer()) continue;
+    const bool norm = other.stage == Stage::kQNorm || other.stage == Stage::kKNorm;
+    const bool projection = other.stage == (query ? Stage::kQProj : Stage::kKProj);
+    c.attempt(norm && !has_norm      ? "qk_norm_missing"
+              : (norm || projection) ? "qk_norm_misplaced"
+                                     : "uniform_fields_swapped",
+              fmt::format("it reads {}", stage_name(other.stage)), {},
+              [&](OpSetup& s) { s.inputs[0].data = other.rows; });
   }
+  if ((c.stage() != Stage::kQNorm && c.stage() != Stage::kKNorm) || !has_norm) return;
+  // A rotation where the norm should be.
+  c.attempt("qk_norm_misplaced", "it is normalised here, and rotated afterwards",
+            "Normalise queries and keys before the rotary embedding.", [&](OpSetup& s) {
+              s.kind = OpKind::kRmsNorm;
+              s.params = NormParams{c.context().spec.norm.eps, c.context().spec.norm.weight_offset};
+              s.weights = {c.context().weights[norm_weight]};
+            });
 }
 
 // Whatever the angles are: if they are multiples of the positions, the description can be told what they

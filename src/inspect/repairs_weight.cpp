@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
+#include <set>
 
 #include "inspect/repairs.h"
 #include "inspect/weight_probe.h"
@@ -165,9 +166,76 @@ std::vector<std::size_t> alike(const OpCase& c) {
 bool fits_there(const OpCase& c, std::size_t other) {
   const auto recorded = c.context().experiment.recorded(other);
   if (!recorded) return false;
-  auto there = OpCase::open(c.context(), other, *recorded, false);
+  auto there = OpCase::open(c.context(), other, *recorded);
   if (!there || there->misfit().agrees()) return false;
   return WeightProbe(*there).ratio(c.setup().weights[0]) <= 1;
+}
+
+// A few outputs that differ by a multiple of one input: one value of each row.
+bool one_value_each(OpCase& c, const WeightProbe& probe) {
+  const OpSetup::Rows& in = c.setup().inputs[0];
+  if (probe.bad().empty() || probe.bad().size() > 8) return false;
+  std::vector<std::string> places;
+  for (const std::size_t r : probe.bad()) {
+    std::size_t best = in.width;
+    double change = 0;
+    for (std::size_t i = 0; i < in.width && best == in.width; ++i) {
+      double products = 0, squares = 0;
+      for (std::size_t t = 0; t < c.tokens(); ++t) {
+        const double x = in.data[t * in.width + i];
+        products += x * (probe.target(t, r) - probe.output(t, r)), squares += x * x;
+      }
+      if (squares == 0) continue;
+      bool same = true;
+      for (std::size_t t = 0; t < c.tokens() && same; ++t) {
+        const double rest =
+            probe.target(t, r) - probe.output(t, r) - products / squares * in.data[t * in.width + i];
+        same = std::abs(rest) <= c.allowed_at(t, r);
+      }
+      if (same) best = i, change = products / squares;
+    }
+    if (best == in.width) return false;
+    float stored = 0;
+    if (!decode_f32(probe.weight(), r * in.width + best, std::span(&stored, 1))) return false;
+    places.push_back(fmt::format("[{}][{}] is {:.4g} (it is {:.4g})", r, best, stored + change, stored));
+  }
+  c.keep({"weight_wrong",
+          fmt::format("{}{}{}", probe.weight().name, places[0],
+                      places.size() > 1 ? fmt::format(", and {} more", places.size() - 1) : ""),
+          {},
+          0.5,
+          0.9});
+  return true;
+}
+
+// Rows of a stream that is cut every `stride` values, of which `cols` were kept: what lies between is lost,
+// and rows with it are left out.
+WeightProbe::ReadRow cut_every(const TensorView& weight, std::uint64_t stride) {
+  return [&weight, stride](std::uint64_t row, std::span<float> values) -> Status {
+    const std::uint64_t cols = weight.cols();
+    for (std::uint64_t i = 0; i < cols; ++i) {
+      const std::uint64_t flat = row * cols + i, r = flat / stride, offset = flat % stride;
+      if (offset >= cols || r >= weight.rows()) return fail(ErrorCode::kNotFound, "The values are lost.");
+      DOPPLER_TRY(decode_f32(weight, r * cols + offset, values.subspan(i, 1)));
+    }
+    return {};
+  };
+}
+
+void attempt_cuts(OpCase& c, const WeightProbe& probe) {
+  const TensorView& w = probe.weight();
+  const std::uint64_t block = dtype_info(w.dtype).block_values;
+  std::set<std::uint64_t> strides = {w.cols() + block, w.cols() + 2 * block};
+  if (w.cols() > block) strides.insert(w.cols() - block);
+  for (const std::uint64_t unit : {64, 128, 256, 512}) strides.insert((w.cols() + unit - 1) / unit * unit);
+  strides.erase(w.cols());
+  for (const std::uint64_t stride : strides) {
+    c.keep({"row_blocks_misaligned",
+            fmt::format("{} is cut into rows every {} values, not every {}", w.name, w.cols(), stride),
+            {},
+            probe.ratio(cut_every(w, stride)),
+            0.95});
+  }
 }
 
 }  // namespace
@@ -176,7 +244,7 @@ void weight_values(OpCase& c) {
   const WeightProbe probe(c);
   const TensorView& w = probe.weight();
   std::vector<float> row(w.cols());
-  std::size_t zero_rows = 0, least_tail = SIZE_MAX;
+  std::size_t zero_rows = 0, positive = 0, least_tail = SIZE_MAX;
   for (const std::size_t r : probe.bad()) {
     if (!decode_f32(w, r * w.cols(), row)) return;
     if (const auto bad = std::ranges::find_if(row, [](float x) { return !std::isfinite(x); });
@@ -189,12 +257,23 @@ void weight_values(OpCase& c) {
            1});
       return;
     }
+    positive += static_cast<std::size_t>(std::ranges::count_if(row, [](float x) { return x > 0; }));
     std::size_t tail = 0;
     while (tail < row.size() && row[row.size() - 1 - tail] == 0) ++tail;
     zero_rows += tail == row.size();
     if (tail < row.size()) least_tail = std::min(least_tail, tail);
   }
   if (probe.bad().empty()) return;
+  if (positive * 100 >= probe.bad().size() * w.cols() * 99 && !is_quantised(w.dtype)) {
+    c.keep({"weight_wrong", fmt::format("{} has negative values, too", w.name),
+            "Convert the tensor again: its signs are lost.", 0.6, 0.9});
+  }
+  if (const std::string other = same_bytes_as(c); !other.empty())
+    c.keep({c.stage() == Stage::kLogits ? "tied_head" : "stale_weight",
+            fmt::format("{} is another than {}", w.name, other),
+            {},
+            0.5,
+            0.95});
   const bool only_zero = zero_rows == probe.bad().size(), ends = probe.bad().back() + 1 == w.rows();
   if (only_zero || (zero_rows > 0 && ends && zero_rows + 1 >= probe.bad().size())) {
     c.keep({"truncated_weight",
@@ -215,17 +294,25 @@ void weight_bias(OpCase& c) {
   if (c.tokens() < 3) return;
   std::vector<double> offset(c.width());
   std::vector<float> out = c.output();
+  const WeightProbe probe(c);
   double products = 0, squares = 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    offset[i % c.width()] += (static_cast<double>(c.target()[i]) - out[i]) / static_cast<double>(c.tokens());
-    products += static_cast<double>(out[i]) * c.target()[i];
-    squares += static_cast<double>(out[i]) * out[i];
+    const std::size_t t = i / c.width(), r = i % c.width();
+    offset[r] += (static_cast<double>(c.target()[i]) - out[i]) / static_cast<double>(c.tokens());
+    products += probe.output(t, r) * probe.target(t, r);
+    squares += probe.output(t, r) * probe.output(t, r);
   }
   const double scale = squares > 0 ? products / squares : 0;
   std::vector<float> scaled = out;
-  for (float& x : scaled) x = static_cast<float>(x * scale);
-  c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale), {},
-             scaled, 0.95);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t r = i % c.width();
+    scaled[i] = static_cast<float>(probe.output(i / c.width(), r) * scale + probe.bias(r));
+  }
+  // A scale of 0 is no scale.
+  if (std::abs(scale) > 1e-4) {
+    c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale),
+               {}, scaled, 0.95);
+  }
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(out[i] + offset[i % c.width()]);
   const bool has_bias = !c.setup().biases.empty() && c.setup().biases[0];
   if (!has_bias) {
@@ -337,7 +424,7 @@ void weight_layout(OpCase& c) {
               return static_cast<std::int64_t>(r * cols + (pairs ? paired(i, dim) : unpaired(i, dim)));
             }));
   }
-  for (const std::int64_t by : {1, 2, 4, 8, 16, 32, 64, 128, 256}) {
+  for (const std::int64_t by : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256}) {
     for (const std::int64_t sign : {1, -1}) {
       if (c.explained()) return;
       attempt("weight_shifted",
@@ -352,6 +439,7 @@ void weight_layout(OpCase& c) {
               }));
     }
   }
+  attempt_cuts(c, probe);
   for (const std::uint64_t block :
        {std::uint64_t{32}, std::uint64_t{64}, std::uint64_t{128}, std::uint64_t{256}}) {
     const std::uint64_t stride = (cols + block - 1) / block * block;
@@ -405,6 +493,7 @@ void weight_blocks(OpCase& c) {
             probe.ratio(shifted_by(w, by * values)),
             1});
   }
+  attempt_cuts(c, probe);
   // Rows that were padded to super-blocks, or cut from a stream that was.
   for (const std::uint64_t block : {std::uint64_t{256}, std::uint64_t{512}}) {
     const std::uint64_t stride = (w.cols() + block - 1) / block * block;
@@ -452,52 +541,23 @@ void weight_others(OpCase& c) {
 
 void matmul_input(OpCase& c) {
   if (c.explained()) return;
-  for (const Value& value : c.plan().values) {
-    const bool near = value.layer == c.layer() || value.layer == c.layer() - 1;
-    if (!near || value.width != c.setup().inputs[0].width) continue;
-    const auto rows = c.other(value.stage, value.layer);
-    if (!rows || *rows == c.setup().inputs[0].data) continue;
-    c.attempt("norm_order", fmt::format("it reads {}", stage_key(value.stage, value.layer)), {},
-              [&](OpSetup& s) { s.inputs[0].data = *rows; });
+  for (const OpCase::Other& other : c.others(c.setup().inputs[0].width)) {
+    if (other.rows == c.setup().inputs[0].data) continue;
+    c.attempt("norm_order", fmt::format("it reads {}", stage_key(other.stage, other.layer)), {},
+              [&](OpSetup& s) { s.inputs[0].data = other.rows; });
   }
 }
 
-// A few outputs that differ by a multiple of one input: one value of each row.
 void weight_one_value(OpCase& c) {
   if (c.explained() || c.tokens() < 3) return;
   const WeightProbe probe(c);
-  const OpSetup::Rows& in = c.setup().inputs[0];
-  if (probe.bad().empty() || probe.bad().size() > 8) return;
-  std::vector<std::string> places;
-  for (const std::size_t r : probe.bad()) {
-    std::size_t best = in.width;
-    double change = 0;
-    for (std::size_t i = 0; i < in.width && best == in.width; ++i) {
-      double products = 0, squares = 0;
-      for (std::size_t t = 0; t < c.tokens(); ++t) {
-        const double x = in.data[t * in.width + i];
-        products += x * (probe.target(t, r) - probe.output(t, r)), squares += x * x;
-      }
-      if (squares == 0) continue;
-      bool same = true;
-      for (std::size_t t = 0; t < c.tokens() && same; ++t) {
-        const double rest =
-            probe.target(t, r) - probe.output(t, r) - products / squares * in.data[t * in.width + i];
-        same = std::abs(rest) <= c.allowed_at(t, r);
-      }
-      if (same) best = i, change = products / squares;
-    }
-    if (best == in.width) return;
-    float stored = 0;
-    if (!decode_f32(probe.weight(), r * in.width + best, std::span(&stored, 1))) return;
-    places.push_back(fmt::format("[{}][{}] is {:.4g} (it is {:.4g})", r, best, stored + change, stored));
-  }
+  if (one_value_each(c, probe) || probe.bad().size() * 2 > c.width()) return;
+  // Most rows are right: the others were damaged.
   c.keep({"weight_wrong",
-          fmt::format("{}{}{}", probe.weight().name, places[0],
-                      places.size() > 1 ? fmt::format(", and {} more", places.size() - 1) : ""),
+          fmt::format("{} of {} hold other values", list_rows(probe.bad()), probe.weight().name),
           {},
-          0.5,
-          0.9});
+          0.9,
+          0.7});
 }
 
 }  // namespace doppler::repairs

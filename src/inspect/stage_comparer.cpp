@@ -98,6 +98,19 @@ Result<std::vector<StageComparison>> StageComparer::take_stages() {
   return std::move(stages_);
 }
 
+std::vector<StageComparison> StageComparer::take_shown_stages(bool lacking,
+                                                              std::vector<std::string>& not_shared) {
+  std::vector<StageComparison> shown;
+  for (StageComparison& c : stages_) {
+    const bool result = c.stage == Stage::kNone ? lacking : c.tokens == recording_.prompt_ids.size();
+    if (result)
+      shown.push_back(std::move(c));
+    else
+      not_shared.push_back(c.key);
+  }
+  return shown;
+}
+
 Status StageComparer::match(const TensorView& tensor) {
   int layer = -1;
   std::string_view stage_text = tensor.name;
@@ -187,6 +200,7 @@ void StageComparer::compare_row(const Target& target, std::size_t token, std::sp
     worst = std::max(worst, difference);
     keep_worst(c.worst, {token, target.column + i, row_[i], ours[i]}, difference);
   }
+  if (c.stage == Stage::kLogitsFinal) logits_.add(ours, row_);
   // A stage of zeros allows no difference at all.
   const double error = worst == 0 ? 0 : worst / c.largest;
   if (target.column == 0) ++c.tokens;

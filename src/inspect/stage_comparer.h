@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "inspect/compare.h"
+#include "inspect/logits_agreement.h"
 
 namespace doppler {
 
@@ -36,6 +37,10 @@ class StageComparer final : public Tap {
   // Every stage's result, once the prompt has run. Errors: kInternal for a backend that has not shown every
   // token of every stage, which would otherwise pass for agreement.
   Result<std::vector<StageComparison>> take_stages();
+  // The results of stages that were shown; the names of the others, which the recording alone has, go to
+  // `not_shared`. Stages that the run cannot have at all are results if `lacking`.
+  std::vector<StageComparison> take_shown_stages(bool lacking, std::vector<std::string>& not_shared);
+  std::optional<LogitsAgreement> prompt_logits() const { return logits_.result(); }
 
  private:
   // Where a stage's values lie in the recording.
@@ -54,6 +59,7 @@ class StageComparer final : public Tap {
   std::map<std::pair<Stage, int>, Target> targets_;
   std::vector<StageComparison> stages_, missing_;
   std::vector<float> row_;
+  LogitsMeter logits_;
 };
 
 }  // namespace doppler

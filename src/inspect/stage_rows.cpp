@@ -1,6 +1,8 @@
 #include "inspect/stage_rows.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 
 #include "base/text.h"
 
@@ -72,6 +74,15 @@ std::vector<Stage> parts_of(std::string_view key) {
   return parts;
 }
 
+int layer_of(std::string_view key) {
+  constexpr std::string_view kPrefix = "layers.";
+  if (!key.starts_with(kPrefix)) return -1;
+  key.remove_prefix(kPrefix.size());
+  int layer = -1;
+  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), layer);
+  return parsed.ec == std::errc() && layer >= 0 ? layer : -1;
+}
+
 std::size_t stage_width(const Plan& plan, Stage stage, int layer) {
   if (stage == Stage::kAttnInput) {
     if (layer < 0 || static_cast<std::size_t>(layer) >= plan.kv_layers.size()) return 0;
@@ -116,6 +127,12 @@ Result<std::vector<float>> StageRows::read(const Plan& plan, Stage stage, int la
 const TensorView* CapturedRows::find(const std::string& key) const {
   const auto found = stages_.find(key);
   return found == stages_.end() ? nullptr : &found->second.view;
+}
+
+std::vector<TensorView> CapturedRows::views() const {
+  std::vector<TensorView> views;
+  for (const auto& [name, kept] : stages_) views.push_back(kept.view);
+  return views;
 }
 
 void CapturedRows::on_stage(const TapEvent& event) {

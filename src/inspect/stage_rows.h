@@ -15,6 +15,8 @@ namespace doppler {
 // The stages side by side in a tensor of that name: q_proj, k_proj and v_proj of "layers.3.qkv_proj", one
 // stage of any other that names one, and none of the rest.
 std::vector<Stage> parts_of(std::string_view key);
+// The layer in a recording's name, -1 if it names none.
+int layer_of(std::string_view key);
 // Values of the stage in a row, attn_input included; 0 if the plan does not compute it.
 std::size_t stage_width(const Plan& plan, Stage stage, int layer);
 
@@ -60,6 +62,8 @@ class CapturedRows final : public StageRows, public Tap {
 
   bool wants(Stage stage, int) const override { return stage != Stage::kAttnScores; }
   void on_stage(const TapEvent& event) override;
+  // All of them; they stay valid while this lives and no further stage is shown.
+  std::vector<TensorView> views() const;
 
  private:
   struct Kept {

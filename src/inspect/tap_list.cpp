@@ -1,5 +1,7 @@
 #include "inspect/tap_list.h"
 
+#include <algorithm>
+
 #include "backend/backend.h"
 
 namespace doppler {
@@ -19,6 +21,17 @@ bool TapList::wants(Stage stage, int layer) const {
     if (tap->wants(stage, layer)) return true;
   }
   return false;
+}
+
+Columns TapList::columns(Stage stage, int layer) const {
+  std::size_t first = SIZE_MAX, end = 0;
+  for (const Tap* tap : taps_) {
+    if (!tap->wants(stage, layer)) continue;
+    const Columns part = tap->columns(stage, layer);
+    first = std::min(first, part.first);
+    end = std::max(end, part.first + std::min(part.count, SIZE_MAX - part.first));
+  }
+  return first < end ? Columns{first, end - first} : Columns{};
 }
 
 void TapList::on_stage(const TapEvent& event) {

@@ -17,6 +17,8 @@ class TapList final : public Tap {
   Tap* get();
 
   bool wants(Stage stage, int layer) const override;
+  // All that any of them needs, as one stretch.
+  Columns columns(Stage stage, int layer) const override;
   void on_stage(const TapEvent& event) override;
 
  private:

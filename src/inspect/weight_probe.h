@@ -37,4 +37,8 @@ class WeightProbe {
   std::vector<float> bias_;
 };
 
+// The name of another weight that holds the same bytes as the op's, which never happens in a trained model;
+// empty: none.
+std::string same_bytes_as(const OpCase& opcase);
+
 }  // namespace doppler

@@ -70,7 +70,7 @@ TEST(BackendChoice, WhatTheGpuDoesNotDoGoesToTheCpuWithAReason) {
 #endif
 
 TEST(BackendChoice, GpuSettingsAreCheckedEverywhere) {
-  EXPECT_REFUSAL(doppler(run_with({"--submit-tokens", "0"})), 2, "0 tokens", "between 1 and 64");
+  EXPECT_REFUSAL(doppler(run_with({"--submit-tokens", "0"})), 2, "to \"0\"", "between 1 and 64");
   EXPECT_REFUSAL(doppler(run_with({"--set", "runtime.gpu.submitTokens=65"})), 2, "65", "between 1 and 64");
   EXPECT_REFUSAL(doppler(run_with({"--set", "runtime.gpu.submitToken=6"})), 2, "runtime.gpu.submitTokens");
   EXPECT_REFUSAL(doppler(run_with({"--set", "runtime.gpu.poison=3"})), 2, "true or false");

@@ -24,7 +24,7 @@ TEST(Program, HelpNamesEveryCommandAndVersionPrints) {
   const Outcome help = doppler({"--help"});
   EXPECT_EQ(help.status, 0);
   for (const char* name :
-       {"run", "chat", "inspect", "tokenize", "record", "compare", "bench", "synth", "completion"}) {
+       {"run", "chat", "inspect", "tokenize", "record", "compare", "debug", "bench", "synth", "completion"}) {
     EXPECT_NE(help.out.find(name), std::string::npos) << name;
     EXPECT_EQ(doppler({name, "--help"}).status, 0) << name;
   }
@@ -40,7 +40,7 @@ TEST(Program, WrongUsageIsStatusTwoAndNamesTheNearestCommand) {
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2,x"}), 2, "x is no token id");
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--backend", "tpu"}), 2, "tpu",
                  "cpu", "reference");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--top-p", "2"}), 2, "top-p 2",
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--top-p", "2"}), 2, "--top-p", "to \"2\"",
                  "between 0 and 1");
 }
 

@@ -160,15 +160,15 @@ TEST(Traces, SayWhatTheirCategoriesPromise) {
   EXPECT_TRUE(lines_with(embed, "TRACE:attn").empty());
 
   const std::string attn = traced("attn", {"--trace-layers", "5"});
-  for (const char* part : {"[TRACE:attn] L5:heads=4 kvHeads=1 headDim=32", "rope=global theta=1e+06",
-                           "kvLen=5", "L5:q_rope tokens=3 width=128 maxAbs=", "ATTN_OUT attn_out"})
+  for (const char* part : {"[TRACE:attn] L5: heads=4 kvHeads=1 headDim=32", "rope=global theta=1e+06",
+                           "kvLen=5", "L5: q_rope tokens=3 width=128 maxAbs=", "ATTN_OUT attn_out"})
     EXPECT_NE(attn.find(part), std::string::npos) << part << "\n" << attn;
-  EXPECT_TRUE(lines_with(attn, "] L4:").empty());
+  EXPECT_TRUE(lines_with(attn, "] L4: ").empty());
 
   const std::string ffn = traced("ffn", {"--set", "runtime.shared.debug.trace.maxDecodeSteps=1"});
   EXPECT_EQ(lines_with(ffn, "LAYER_OUT layer_out").size(), 14u)
       << "seven layers, the prompt and one decode step";
-  EXPECT_FALSE(lines_with(ffn, "L3:ffn_act tokens=1 width=160").empty());
+  EXPECT_FALSE(lines_with(ffn, "L3: ffn_act tokens=1 width=160").empty());
 
   const std::string logits = traced("logits");
   for (const char* part : {"FINAL_HIDDEN[pos=2]", "LM_HEAD_MATMUL M=1 N=256 K=96", "pos=4 top-5:", "%)"})
@@ -219,6 +219,7 @@ class LookingChangesNothing : public ::testing::TestWithParam<const char*> {
   }
   // A prompt and the tokens after it, as `doppler run` has them.
   std::vector<TokenId> generate(Backend& backend, Tap* tap) {
+    backend.clear(0);
     Session session(backend, 0);
     session.look(tap);
     GenerateOptions options{.max_tokens = 12, .ignore_eos = true};

@@ -1,5 +1,8 @@
 // Recordings made by Doppler, read back and compared; and recordings that are refused.
+#include <sys/resource.h>
+
 #include <cmath>
+#include <csignal>
 
 #include "backend/reference/reference_backend.h"
 #include "inspect/compare.h"
@@ -129,6 +132,62 @@ TEST_F(RecordingTest, WhatCannotBeRecordedIsRefusedAndLeavesNoFile) {
   ASSERT_OK_AND_ASSIGN(const Recording full, open_recording(path_));
   ASSERT_OK_AND_ASSIGN(const Comparison comparison, compare_run(*made, model_.spec, full, {}));
   EXPECT_TRUE(comparison.agrees());
+}
+
+// A prompt of several steps goes through a file beside the recording; the bytes are the same.
+TEST_F(RecordingTest, PiecesGiveTheSameFile) {
+  const RecordOptions options{
+      .prompt_ids = {2, 9, 40, 7, 8, 11, 3}, .decode_steps = 2, .attention_scores = true};
+  ASSERT_OK(record_run(*backend(), options, path_));
+  const std::string whole = testing::read_file(path_);
+  for (const std::uint32_t step : {1u, 3u}) {
+    const auto made = backend({.context = 40, .max_step_tokens = step, .disabled_passes = {}});
+    ASSERT_OK(record_run(*made, options, dir_ / "pieces.safetensors"));
+    EXPECT_EQ(testing::read_file(dir_ / "pieces.safetensors"), whole) << step;
+  }
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(dir_.path()), {}), 2) << "nothing else is left";
+}
+
+TEST_F(RecordingTest, TheHeaderSaysWhatWasRun) {
+  RecordOptions options{.prompt_ids = {2, 9}};
+  options.metadata = model_metadata("some/where/gemma3/", model_.weights);
+  ASSERT_OK(record_run(*backend(), options, path_));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(path_));
+  const auto& metadata = recording.tensors.metadata();
+  EXPECT_EQ(metadata.at("producer"), "doppler reference");
+  EXPECT_EQ(metadata.at("model"), "gemma3");
+  EXPECT_EQ(metadata.at("kv_type"), "f32");
+  EXPECT_TRUE(metadata.at("weights").starts_with("F32 x "));
+  EXPECT_EQ(metadata.at("fingerprint").size(), 16u);
+  ASSERT_OK_AND_ASSIGN(const Model other, load_model(data_path("models/qwen3")));
+  EXPECT_NE(model_metadata("gemma3", other.weights).at("fingerprint"), metadata.at("fingerprint"));
+}
+
+// A full disk, played by a limit on the size of files.
+TEST_F(RecordingTest, AFullDiskIsAnErrorAndLeavesNoFile) {
+  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ::getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 50'000;
+  ::setrlimit(RLIMIT_FSIZE, &small);
+  const Status whole = record_run(*backend(), {.prompt_ids = {2, 9, 40, 7}}, path_);
+  const Status pieces = record_run(*backend({.context = 40, .max_step_tokens = 1, .disabled_passes = {}}),
+                                   {.prompt_ids = {2, 9, 40, 7}}, path_);
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, ignored);
+  EXPECT_ERROR(whole, "run.safetensors", "File too large");
+  EXPECT_ERROR(pieces, "run.safetensors", "File too large");
+  EXPECT_TRUE(std::filesystem::is_empty(dir_.path()));
+}
+
+TEST_F(RecordingTest, TruncatedFiles) {
+  ASSERT_OK(record_run(*backend(), {.prompt_ids = {2, 9}}, path_));
+  const std::string bytes = testing::read_file(path_);
+  for (const std::size_t left : {std::size_t{4}, std::size_t{300}, bytes.size() / 2, bytes.size() - 1}) {
+    testing::write_file(path_, bytes.substr(0, left));
+    EXPECT_ERROR(open_recording(path_), "run.safetensors", "bytes");
+  }
 }
 
 TEST_F(RecordingTest, FilesThatAreNoRecordings) {
