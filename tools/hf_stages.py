@@ -225,7 +225,7 @@ class Layer:
         if second and second is not first:  # the feed-forward beside attention reads the same norm
             self._put("ffn_normed", second.output)
         stream = second.input if second else ffn.input if ffn else None
-        if stream and whole.input and stream.key != whole.input.key and not (first and stream.key == first.output.key):
+        if stream and whole.input and stream.key != whole.input.key:
             self._put("post_attn", stream)
         if not ffn:
             return

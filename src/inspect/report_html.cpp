@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <span>
 
+#include "base/sha256.h"
 #include "inspect/compare_json.h"
 #include "inspect/report_files.h"
 #include "inspect/report_text.h"
@@ -190,6 +192,26 @@ std::string filled(std::string_view text, const std::map<std::string, std::strin
   return out += text;
 }
 
+// The SHA-256 of a text in base64, as a page's policy names the one script that may run there. Nothing else
+// can, whatever text came into the page.
+std::string policy_hash(std::string_view text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  const std::string hex = sha256_hex(std::as_bytes(std::span(text)));
+  const auto bits_at = [&](std::size_t nibble) {  // beyond the end: zeros
+    const std::size_t value =
+        nibble < hex.size() ? std::string_view("0123456789abcdef").find(hex[nibble]) : 0;
+    return static_cast<unsigned>(value);
+  };
+  std::string base64;
+  for (std::size_t i = 0; i < hex.size(); i += 3) {  // three hexadecimal digits are two of base64
+    const unsigned bits = bits_at(i) << 8 | bits_at(i + 1) << 4 | bits_at(i + 2);
+    base64 += kDigits[bits >> 6];
+    base64 += kDigits[bits & 63];
+  }
+  base64.back() = '=';  // 256 bits are 42 digits and four bits: the 43rd digit, and padding
+  return base64;
+}
+
 std::string text_at(const Json& json, std::string_view key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
@@ -253,6 +275,9 @@ std::string report_html(const Json& report) {
     if (file.name == "report.html") page = file.text;
     marks.emplace(file.name, file.text);
   }
+  std::string& script = marks["script"];
+  for (const char* part : {"base.js", "grids.js", "charts.js", "page.js"}) script += marks[part];
+  marks["script-hash"] = policy_hash(script);
   const auto agrees = report.find("agrees");
   marks["title"] =
       escaped(last_part(text_at(report, "model")) + " against " + last_part(text_at(report, "reference")));

@@ -55,17 +55,23 @@ class Browser:
         message = json.loads(message)
         if "method" in message:
             self.events.append(message)
+        if message.get("method") == "Page.javascriptDialogOpening":  # would stop everything
+            self._send("Page.handleJavaScriptDialog", accept=False)
         return message
 
-    def ask(self, method, **parameters):
+    def _send(self, method, **parameters):
         self.number += 1
         message = {"id": self.number, "method": method, "params": parameters}
         if self.session:
             message["sessionId"] = self.session
         os.write(self.commands, json.dumps(message).encode() + b"\0")
+        return self.number
+
+    def ask(self, method, **parameters):
+        number = self._send(method, **parameters)
         while True:
             answer = self._receive()
-            if answer.get("id") == self.number:
+            if answer.get("id") == number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
@@ -110,6 +116,8 @@ class Browser:
                 wrong.append(content["exceptionDetails"].get("exception", {}).get("description", "exception"))
             elif event["method"] == "Log.entryAdded" and content["entry"]["level"] in ("error", "warning"):
                 wrong.append(content["entry"]["text"])
+            elif event["method"] == "Page.javascriptDialogOpening":
+                wrong.append(f"a dialog: {content['message']}")
             elif event["method"] == "Runtime.consoleAPICalled":
                 wrong.append(f"console.{content['type']}")
         return wrong

@@ -144,6 +144,18 @@ class FindingLayers(unittest.TestCase):
             modules += [(f"model.language_model.layers.{i}.mlp.experts.{e}", "MLP") for e in range(12)]
         self.assertEqual(find_layers(modules), ["model.language_model.layers.0", "model.language_model.layers.1"])
 
+    def test_the_longest_list_is_the_decoder(self):
+        modules = [(f"heads.{i}.attn", "Any") for i in range(2)] + [(f"heads.{i}", "Layer") for i in range(2)]
+        modules += [(f"h.{i}.attn", "Any") for i in range(5)] + [(f"h.{i}", "Layer") for i in range(5)]
+        modules += [(f"a.{i}.attn", "Any") for i in range(3)] + [(f"a.{i}", "Layer") for i in range(3)]
+        self.assertEqual(find_layers(modules), [f"h.{i}" for i in range(5)])
+
+    def test_a_norm_named_after_attention_is_no_attention(self):
+        modules = [(f"model.layers.{i}", "Layer") for i in range(3)]
+        modules += [(f"model.layers.{i}.post_attention_layernorm", "RMSNorm") for i in range(3)]
+        with self.assertRaises(LookupError):
+            find_layers(modules)
+
     def test_a_model_without_layers_is_refused(self):
         with self.assertRaises(LookupError):
             find_layers([("embed", "Embedding"), ("head", "Linear"), ("list.0", "Linear")])
@@ -250,9 +262,10 @@ class Streams(unittest.TestCase):
         self.assertEqual(names, {"attn_input", "post_attn_norm", "post_attn", "ffn_out", "post_ffn_norm", "layer_out"})
 
     def test_attention_and_feed_forward_side_by_side_have_no_stream_between(self):
-        names = self.names(self.call("ln", "LayerNorm", "in", "n"), self.call("attn", "Attention", "n", "a"),
-                           self.call("mlp", "MLP", "n", "m"))
-        self.assertEqual(names, {"attn_input", "attn_normed", "ffn_out", "layer_out"})
+        for reads in ("n", "in"):  # the norm that attention reads, or what enters the layer
+            names = self.names(self.call("ln", "LayerNorm", "in", "n"), self.call("attn", "Attention", "n", "a"),
+                               self.call("mlp", "MLP", reads, "m"))
+            self.assertEqual(names, {"attn_input", "attn_normed", "ffn_out", "layer_out"}, reads)
 
     def test_swapped_names_do_not_mislead(self):
         calls = [self.call("post_attention_layernorm", "RMSNorm", "in", "n"), self.call("attn", "Attention", "n", "a"),
