@@ -34,4 +34,8 @@ void trace_kv(const Plan& plan, const BackendOptions& options, std::uint32_t slo
   }
 }
 
+void count_trace_step(const Backend& backend, std::uint32_t slot) {
+  set_trace_step(backend.length(slot) == 0 ? 0 : std::max<std::int64_t>(trace_step(), 0) + 1);
+}
+
 }  // namespace doppler

@@ -12,4 +12,8 @@ namespace doppler {
 void trace_kv(const Plan& plan, const BackendOptions& options, std::uint32_t slot, std::uint64_t start,
               std::uint64_t tokens);
 
+// For those who feed a sequence without a Session: before the next tokens of a slot. An empty slot's are the
+// prompt, step 0; all later ones are a step more.
+void count_trace_step(const Backend& backend, std::uint32_t slot);
+
 }  // namespace doppler

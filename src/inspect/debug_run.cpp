@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/step_trace.h"
 #include "inspect/compare.h"
 #include "inspect/recording.h"
 
@@ -128,6 +129,7 @@ class Debugger {
   template <typename See>
   Status feed_all(std::span<const TokenId> ids, std::size_t first_logits, Tap* tap, const See& see) {
     const std::size_t most = backend_.options().max_step_tokens;
+    count_trace_step(backend_, 0);
     for (std::size_t begin = 0; begin < ids.size(); begin += most) {
       StepInput input;
       const std::size_t end = std::min(begin + most, ids.size());

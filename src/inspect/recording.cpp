@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/step_trace.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "formats/safetensors.h"
@@ -48,6 +49,7 @@ Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::s
   const std::size_t most =
       piece == 0 ? backend.options().max_step_tokens : std::min(piece, backend.options().max_step_tokens);
   std::span<const float> logits;
+  count_trace_step(backend, slot);
   for (std::size_t begin = 0; begin < ids.size(); begin += most) {
     const std::size_t count = std::min(most, ids.size() - begin);
     StepInput input;
