@@ -199,7 +199,12 @@ def replace_text(name, old, new):
     return change
 
 
-G = "gemma3"
+def no_bos(folder):
+    tokenizer(lambda v: v.update(post_processor=None))(folder)
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "add_bos_token": False}))
+
+
 PATIENTS = [
     # name, model, cause(s) of which one must be named, change
     ("eps", "llama", "norm_eps", config(rms_norm_eps=1e-6)),
@@ -276,7 +281,7 @@ PATIENTS = [
     ("merges_tenth", "demo", "merges_dropped", drop_merges(0.1)),
     ("merges_some", "demo", "merges_dropped", drop_merges(0.02)),
     ("double_bos", "demo", "double_bos", replace_text("chat_template.jinja", "{{- bos_token -}}", "{{- bos_token -}}{{- bos_token -}}")),
-    ("no_bos", "demo", "bos_missing", tokenizer(lambda v: v.update(post_processor=None))),
+    ("no_bos", "demo", "bos_missing", no_bos),
     ("healthy_llama", "llama", None, lambda folder: None),
     ("healthy_demo", "demo", None, lambda folder: None),
 ]

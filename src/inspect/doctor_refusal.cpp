@@ -1,5 +1,6 @@
 // What a loader's refusal tells about the cause.
 #include <array>
+#include <charconv>
 
 #include "inspect/doctor.h"
 
@@ -40,6 +41,52 @@ constexpr auto kRefusals = std::to_array<Refusal>({
     {"tokenizer_round_trip", {"okenizer"}},
 });
 
+// The stage that a tensor's name in the sentence belongs to, as folders and as GGUF files spell it.
+struct NamedStage {
+  std::string_view part;
+  Stage stage;
+};
+constexpr auto kStages = std::to_array<NamedStage>({
+    {"q_norm", Stage::kQNorm},
+    {"k_norm", Stage::kKNorm},
+    {"q_proj", Stage::kQProj},
+    {"attn_q.", Stage::kQProj},
+    {"k_proj", Stage::kKProj},
+    {"attn_k.", Stage::kKProj},
+    {"v_proj", Stage::kVProj},
+    {"attn_v.", Stage::kVProj},
+    {"o_proj", Stage::kOProj},
+    {"attn_output", Stage::kOProj},
+    {"gate_proj", Stage::kFfnGate},
+    {"ffn_gate", Stage::kFfnGate},
+    {"up_proj", Stage::kFfnUp},
+    {"ffn_up", Stage::kFfnUp},
+    {"down_proj", Stage::kFfnOut},
+    {"ffn_down", Stage::kFfnOut},
+    {"post_feedforward_layernorm", Stage::kPostFfnNorm},
+    {"post_ffw_norm", Stage::kPostFfnNorm},
+    {"pre_feedforward_layernorm", Stage::kFfnNormed},
+    {"post_attention_norm", Stage::kPostAttnNorm},
+    {"input_layernorm", Stage::kAttnNormed},
+    {"lm_head", Stage::kLogits},
+    {"output.weight", Stage::kLogits},
+    {"embed_tokens", Stage::kEmbedOut},
+    {"token_embd", Stage::kEmbedOut},
+});
+
+// "layers.3." or "blk.3." of the sentence; -1 if it names none.
+int named_layer(std::string_view sentence) {
+  for (const std::string_view prefix : {"layers.", "blk."}) {
+    const std::size_t at = sentence.find(prefix);
+    if (at == std::string_view::npos) continue;
+    int layer = -1;
+    const char* begin = sentence.data() + at + prefix.size();
+    std::from_chars(begin, sentence.data() + sentence.size(), layer);
+    return layer;
+  }
+  return -1;
+}
+
 }  // namespace
 
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error) {
@@ -57,6 +104,12 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
                   .repair = std::string(cause.repair),
                   .confidence = id == "unreadable_model" ? 0.5 : 0.9,
                   .check = "load"};
+  for (const NamedStage& named : kStages) {
+    if (error.message.find(named.part) == std::string::npos) continue;
+    finding.stage = std::string(stage_name(named.stage));
+    finding.layer = named_layer(error.message);
+    break;
+  }
   Diagnosis diagnosis;
   diagnosis.checks.push_back({"load", "does the model load?", CheckState::kFinding,
                               fmt::format("{}: {}", model.string(), error.message), 0});

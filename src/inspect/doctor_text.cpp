@@ -179,6 +179,7 @@ Result<Outcome> check_merges(const Examination& e) {
   // Of the published tokenizers' pieces at most a few in a thousand are made by no merge.
   if (share > 0.01 && !(spec.ignore_merges && share < 0.05)) {
     e.find({.cause = "merges_dropped",
+            .stage = "embed_out",
             .explanation = fmt::format(
                 "{} of {} pieces of several characters, such as {}, are made by none of the {} merges, "
                 "so the tokenizer never gives them.",

@@ -46,6 +46,8 @@ constexpr auto kRepairs = std::to_array<Repair>({
 // A repair that leaves so small a share of the error is the cause, though something else was rounded on the
 // way: a tensor that was stored again, for example.
 constexpr double kNearly = 300;
+// What rounding to bfloat16 leaves of float32's allowed error; more is no rounding.
+constexpr double kMostLeft = 5000;
 
 // The first attempt that fits, unless a later one fits far better.
 const Attempt* best_of(const std::vector<Attempt>& attempts) {
@@ -94,7 +96,7 @@ Explanation explain(OpCase& c) {
   const Attempt* best = best_of(c.attempts());
   const auto nearest_of_all = std::ranges::min_element(c.attempts(), {}, &Attempt::ratio);
   if (best == nullptr && nearest_of_all != c.attempts().end() &&
-      nearest_of_all->ratio * kNearly < c.misfit().ratio) {
+      nearest_of_all->ratio * kNearly < c.misfit().ratio && nearest_of_all->ratio < kMostLeft) {
     explanation.attempt = *nearest_of_all;
     explanation.attempt.says += fmt::format(
         ", nearly (what is left is {:.2g} times the allowed error, as if something was rounded again)",

@@ -171,6 +171,14 @@ void attention_cache(OpCase& c) {
   const std::vector<std::int32_t> positions = c.setup().positions;
   c.attempt("causal_mask_missing", "every token sees the whole prompt", {},
             [&](OpSetup& s) { s.sees = [](std::size_t, std::size_t) { return true; }; });
+  const std::size_t window = params(c).window;
+  if (window > 0) {
+    c.attempt("causal_mask_missing", "every token sees what comes after it, too", {}, [&](OpSetup& s) {
+      s.sees = [&](std::size_t t, std::size_t p) {
+        return p + window > static_cast<std::size_t>(positions[t]);
+      };
+    });
+  }
   c.attempt("causal_mask_missing", "every token sees one token after it, too", {}, [&](OpSetup& s) {
     s.sees = [&](std::size_t t, std::size_t p) { return p <= static_cast<std::size_t>(positions[t]) + 1; };
   });

@@ -217,13 +217,15 @@ std::vector<std::size_t> rows_to_explain(const OpCase& c, const ExecutionHints& 
 
 bool explain_execution(OpCase& c, const ExecutionHints& hints, Explanation& explanation) {
   const BadPlaces places = find_bad_places(c);
-  return explain_race(c, hints, explanation) || explain_overflow(c, explanation) ||
-         explain_zeros(c, places, explanation) || explain_stale(c, places, explanation) ||
-         explain_swapped_fields(c, explanation) || explain_dropped_columns(c, explanation);
+  // Attention reads its cache, too, whose empty places may differ from run to run.
+  const bool repeats = c.op().kind != OpKind::kAttention && explain_race(c, hints, explanation);
+  return repeats || explain_overflow(c, explanation) || explain_zeros(c, places, explanation) ||
+         explain_stale(c, places, explanation) || explain_swapped_fields(c, explanation) ||
+         explain_dropped_columns(c, explanation);
 }
 
 void explain_by_place(const OpCase& c, const ExecutionHints& hints, Explanation& explanation) {
-  if (explanation.attempt.cause != "unknown") return;
+  if (explanation.attempt.cause != "unknown" || explain_race(c, hints, explanation)) return;
   const BadPlaces places = find_bad_places(c);
   if (!c.rows().empty() && c.rows().front() >= hints.prompt_tokens && hints.prompt_tokens > 0) {
     explanation.attempt = {

@@ -551,7 +551,15 @@ void matmul_input(OpCase& c) {
 void weight_one_value(OpCase& c) {
   if (c.explained() || c.tokens() < 3) return;
   const WeightProbe probe(c);
-  if (one_value_each(c, probe) || probe.bad().size() * 2 > c.width()) return;
+  if (one_value_each(c, probe)) return;
+  const WeightId embedding = c.context().weights.find(WeightRole::kTokenEmbedding);
+  const bool tied = c.stage() == Stage::kLogits && c.op().weights[0] == embedding;
+  if (tied && probe.bad().size() * 10 > c.width() * 9) {
+    c.keep({"tied_head", "the head is a matrix of its own",
+            "Set tie_word_embeddings to false, and bind the head.", 0.9, 0.8});
+    return;
+  }
+  if (probe.bad().size() * 2 > c.width()) return;
   // Most rows are right: the others were damaged.
   c.keep({"weight_wrong",
           fmt::format("{} of {} hold other values", list_rows(probe.bad()), probe.weight().name),

@@ -61,8 +61,12 @@ TEST_P(Healthy, HasNoFinding) {
   EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
   for (const CheckResult& check : diagnosis.checks) {
     EXPECT_NE(check.state, CheckState::kFinding) << check.name << " " << check.text;
-    if (check.name == "ops") EXPECT_EQ(check.state, CheckState::kOk) << check.text;
-    if (check.name == "truth" && !recording.empty()) EXPECT_EQ(check.state, CheckState::kOk) << check.text;
+    if (check.name == "ops") {
+      EXPECT_EQ(check.state, CheckState::kOk) << check.text;
+    }
+    if (check.name == "truth" && !recording.empty()) {
+      EXPECT_EQ(check.state, CheckState::kOk) << check.text;
+    }
   }
 }
 

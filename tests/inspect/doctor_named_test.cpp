@@ -108,6 +108,7 @@ const std::vector<Case>& cases() {
        }},
       {"bos", "demo", "bos_missing", "", -1, [](PatientFolder& p) {
          p.change_json("tokenizer.json", [](Json& t) { t["post_processor"] = nullptr; });
+         p.change_json("tokenizer_config.json", [](Json& t) { t["add_bos_token"] = false; });
        }},
       {"two_bos", "demo", "double_bos", "", -1, [](PatientFolder& p) {
          const std::string text = testing::read_file(p.path() / "chat_template.jinja");
@@ -128,8 +129,12 @@ TEST_P(Named, AndNothingElse) {
   const Finding& first = diagnosis.findings[0];
   EXPECT_EQ(first.cause, c.cause) << all_findings(diagnosis);
   EXPECT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
-  if (*c.stage != '\0') EXPECT_EQ(first.stage, c.stage) << all_findings(diagnosis);
-  if (*c.stage != '\0' && c.layer != -2) EXPECT_EQ(first.layer, c.layer);
+  if (*c.stage != '\0') {
+    EXPECT_EQ(first.stage, c.stage) << all_findings(diagnosis);
+  }
+  if (*c.stage != '\0' && c.layer != -2) {
+    EXPECT_EQ(first.layer, c.layer);
+  }
   EXPECT_GT(first.confidence, 0.3);
   EXPECT_FALSE(first.repair.empty());
 }
