@@ -44,7 +44,7 @@ struct Outcome {
 
 struct Options {
   std::filesystem::path models, demo, scratch;
-  std::vector<std::string> faults, families, backends;
+  std::vector<std::string> faults, families, backends, from;
   double seconds = 30;
   bool healthy = true, sick = true, quiet = false;
   std::filesystem::path json, markdown;
@@ -247,6 +247,48 @@ Json as_json(const std::vector<Outcome>& outcomes) {
   return {{"runs", std::move(runs)}};
 }
 
+// What other runs wrote with --json.
+Result<std::vector<Outcome>> read_outcomes(const std::vector<std::string>& files) {
+  std::vector<Outcome> outcomes;
+  for (const std::string& file : files) {
+    DOPPLER_ASSIGN(const std::string text, read_text_file(file, 64 << 20));
+    DOPPLER_ASSIGN(const Json json, parse_json(text, file));
+    for (const Json& run : json.value("runs", Json::array())) {
+      const Json expected = run.value("expected", Json::object()), said = run.value("said", Json::object());
+      outcomes.push_back({.fault = run.value("fault", ""),
+                          .kind = run.value("kind", ""),
+                          .patient = run.value("model", ""),
+                          .family = "",
+                          .backend = run.value("backend", ""),
+                          .place = expected.value("place", ""),
+                          .cause = expected.value("cause", ""),
+                          .said_at = said.value("place", ""),
+                          .said = said.value("cause", ""),
+                          .explanation = said.value("explanation", ""),
+                          .findings = run.value("findings", std::size_t{0}),
+                          .located = run.value("located", false),
+                          .named = run.value("named", false),
+                          .seconds = run.value("seconds", 0.0)});
+    }
+  }
+  return outcomes;
+}
+
+// What stands in the file before this mark stays.
+constexpr std::string_view kGenerated =
+    "<!-- From here on written by bench/fault_benchmark --markdown. -->\n";
+
+Status write_markdown(const std::filesystem::path& file, const std::vector<Outcome>& outcomes,
+                      const std::vector<std::string>& backends) {
+  std::string text;
+  if (const auto old = read_text_file(file, 1 << 20)) text = old->substr(0, old->find(kGenerated));
+  text += fmt::format(
+      "{}\n## The result\n\n{}\n## Fault by fault\n\nLocated, named, of so many runs.\n\n{}\n"
+      "## What was missed\n\n{}",
+      kGenerated, totals(outcomes), fault_rows(outcomes, backends), misses(outcomes));
+  return write_text(file, text);
+}
+
 // The models that a fault is put into: those of the three families that it applies to; the quantised ones
 // where it applies only to them; else the first of the others.
 std::vector<const Patient*> patients_of(const FaultInfo& fault, const std::deque<Patient>& patients,
@@ -269,6 +311,11 @@ std::vector<const Patient*> patients_of(const FaultInfo& fault, const std::deque
 }
 
 Status run(const Options& options) {
+  if (!options.from.empty()) {
+    DOPPLER_ASSIGN(const std::vector<Outcome> outcomes, read_outcomes(options.from));
+    fmt::print("{}", totals(outcomes));
+    return options.markdown.empty() ? Status() : write_markdown(options.markdown, outcomes, options.backends);
+  }
   std::deque<Patient> patients;
   for (const char* family : {"gemma3", "llama3", "qwen3"}) {
     DOPPLER_ASSIGN(Patient patient,
@@ -311,12 +358,9 @@ Status run(const Options& options) {
       }
     }
   }
-  const std::string markdown =
-      fmt::format("{}\n## Fault by fault\n\nLocated, named, of so many runs.\n\n{}\n## What was missed\n\n{}",
-                  totals(outcomes), fault_rows(outcomes, options.backends), misses(outcomes));
   fmt::print("\n{}", totals(outcomes));
   if (!options.json.empty()) DOPPLER_TRY(write_text(options.json, as_json(outcomes).dump(1) + "\n"));
-  if (!options.markdown.empty()) DOPPLER_TRY(write_text(options.markdown, markdown));
+  if (!options.markdown.empty()) DOPPLER_TRY(write_markdown(options.markdown, outcomes, options.backends));
   return {};
 }
 
@@ -343,6 +387,7 @@ int main(int argc, char** argv) {
   app.add_flag("--quiet", options.quiet, "no line for each run");
   app.add_option("--json", options.json, "write every run to this file");
   app.add_option("--markdown", options.markdown, "write the tables to this file");
+  app.add_option("--from", options.from, "run nothing: read what earlier runs wrote with --json");
   CLI11_PARSE(app, argc, argv);
   options.healthy = !no_healthy;
   options.sick = !only_healthy;

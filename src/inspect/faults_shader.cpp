@@ -78,7 +78,7 @@ std::vector<FaultRow> shader_faults() {
        on_gpu_with_floats,
        at(Stage::kQProj, 0),
        edit({{"gemm_float.wgsl", "    workgroupBarrier();\n    for (var v = 0u", "    for (var v = 0u"}})},
-      {{"gpu_decode_position", FaultKind::kExecution, "decode_unlike_prefill", kGpu,
+      {{"gpu_decode_position", FaultKind::kExecution, "rope_position", kGpu,
         "attention_decode.wgsl takes the position before its own"},
        on_gpu,
        at(Stage::kQRope, 0, When::kDecode),
