@@ -113,7 +113,7 @@ const std::vector<Trial>& trials() {
 
 Result<Outcome> check_sampler(const Examination& e) {
   std::size_t draws = 0;
-  for (std::uint64_t seed = 0; seed < 3; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1; ++seed) {
     const std::vector<float> logits = make_logits(seed);
     const std::vector<TokenId> history = {1039, 1038, 5, 1039};
     for (const Trial& trial : trials()) {

@@ -54,7 +54,7 @@ const std::vector<Case>& cases() {
   static const std::vector<Case> kCases = {
       // Values of config.json
       {"norm_eps", "llama", "norm_eps", "attn_normed", 0, config([](Json& c) { c["rms_norm_eps"] = 1e-6; })},
-      {"norm_eps_of_gemma", "gemma3", "norm_eps", "q_norm", -2, config([](Json& c) { c["rms_norm_eps"] = 1e-5; })},
+      {"norm_eps_of_gemma", "gemma3", "norm_eps", "attn_normed", 0, config([](Json& c) { c["rms_norm_eps"] = 1e-5; })},
       {"theta", "qwen3", "rope_theta", "q_rope", 0, config([](Json& c) { set_theta(c, nullptr, 10000); })},
       {"theta_local", "gemma3", "rope_theta", "q_rope", 0, config([](Json& c) { set_theta(c, "sliding_attention", 1e6); })},
       {"scaling_missing", "llama3", "rope_scaling", "q_rope", 0, config([](Json& c) { c["rope_parameters"] = {{"rope_theta", 500000.0}, {"rope_type", "default"}}; })},
