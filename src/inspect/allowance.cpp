@@ -138,8 +138,8 @@ class Bounds {
         attention();
         break;
       case OpKind::kAdd:
-        // The sum's rounding; and a term that a fused kernel adds before it rounds it.
-        each([](double a, double b) { return 2 * kEps * (std::abs(a) + std::abs(b)); });
+        // The sum's rounding; a term that a fused kernel adds before it rounds it; and that rounding itself.
+        each([](double a, double b) { return 3 * kEps * (std::abs(a) + std::abs(b)); });
         break;
       case OpKind::kGated:
         gated();
