@@ -377,14 +377,6 @@ class Bounds {
 
 }  // namespace
 
-Arithmetic arithmetic_of(const Backend& backend) {
-  Arithmetic arithmetic;
-  arithmetic.eight_bit_products = backend.rounding() == Rounding::kEightBits && !backend.options().exact;
-  // The reference backend keeps floats whatever it is asked for, and says so.
-  arithmetic.kv = backend.options().kv_type.value_or(KvType::kF32);
-  return arithmetic;
-}
-
 std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithmetic) {
   return {{"activations", arithmetic.eight_bit_products ? "8 bits beside quantised weights" : "float32"},
           {"kv_type", std::string(kv_type_name(arithmetic.kv))}};

@@ -159,6 +159,7 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   if (judge) DOPPLER_TRY(judge_run(result.stages, backend, spec, *weights, captured, recording));
   result.prompt_logits = comparer.prompt_logits();
   result.found = backend.name(), result.expected = describe_origin(recording);
+  decode.widen(result.stages);
   decode.prompt_answer(logits.last(vocab));
   for (std::size_t step = 0; step < decode.steps(); ++step) {
     DOPPLER_ASSIGN(logits, runner.run(std::span(&recording.greedy_ids[step], 1), nullptr));

@@ -90,6 +90,7 @@ Status compare_decoding(const Recording& found, const Recording& expected, doubl
   if (logits == nullptr || found.greedy_ids.empty() || expected.greedy_ids.empty()) return {};
   DecodeComparer decode(expected, tolerance, slack);
   DOPPLER_TRY(decode.prepare(logits->cols()));
+  decode.widen(result.stages);
   std::vector<float> row(logits->cols());
   if (const TensorView* prompt = find_tensor(found, Stage::kLogitsFinal, -1);
       prompt != nullptr && prompt->cols() == row.size()) {

@@ -22,6 +22,14 @@ bool chooses(std::span<const float> logits, std::int32_t wanted, double slack) {
 
 }  // namespace
 
+void DecodeComparer::widen(const std::vector<StageComparison>& stages) {
+  for (const StageComparison& c : stages) {
+    if (c.stage != Stage::kLogitsFinal || !c.explained || 2 * c.error <= tolerance_) continue;
+    tolerance_ = slack_ = 2 * c.error;
+    if (stage_) stage_->tolerance = tolerance_;
+  }
+}
+
 Status DecodeComparer::prepare(std::size_t vocab) {
   logits_ = recording_.tensors.find("decode_logits");
   if (logits_ == nullptr) return {};

@@ -12,6 +12,10 @@ class DecodeComparer {
   DecodeComparer(const Recording& recording, double tolerance, double slack)
       : recording_(recording), tolerance_(tolerance), slack_(slack) {}
 
+  // Where every op of the prompt is right by itself, its logits show how far rounding alone leads (other
+  // weights, above all). A decode step may be twice as far, and choose accordingly.
+  void widen(const std::vector<StageComparison>& stages);
+
   // Errors: kMismatch for decode logits of another vocabulary.
   Status prepare(std::size_t vocab);
   // The prompt's last logits, which choose the recording's first greedy id.
@@ -24,7 +28,7 @@ class DecodeComparer {
 
  private:
   const Recording& recording_;
-  const double tolerance_, slack_;
+  double tolerance_, slack_;
   const TensorView* logits_ = nullptr;
   std::size_t judged_ = 0, equal_ = 0;
   std::optional<StageComparison> stage_;

@@ -36,6 +36,14 @@ std::map<std::string, std::string> model_metadata(const std::filesystem::path& m
           {"version", "0.1.0"}};
 }
 
+Arithmetic arithmetic_of(const Backend& backend) {
+  Arithmetic arithmetic;
+  arithmetic.eight_bit_products = backend.rounding() == Rounding::kEightBits && !backend.options().exact;
+  // The reference backend keeps floats whatever it is asked for, and says so.
+  arithmetic.kv = backend.options().kv_type.value_or(KvType::kF32);
+  return arithmetic;
+}
+
 std::map<std::string, std::string> run_metadata(const Backend& backend) {
   std::map<std::string, std::string> metadata = arithmetic_metadata(arithmetic_of(backend));
   metadata["producer"] = fmt::format("doppler {}", backend.name());

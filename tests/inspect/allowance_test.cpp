@@ -97,6 +97,9 @@ TEST(Allowance, FormatsExplainHowFarTheirModelsLieFromTheFloats) {
       EXPECT_LT(c.description->excess, kHealthy) << file << " " << c.key;
       EXPECT_LT(c.execution->excess, kHealthy) << file << " " << c.key;
     }
+    // What rounding explains of the prompt's logits bounds what decoding may do.
+    EXPECT_TRUE(comparison.agrees()) << file;
+    EXPECT_GT(comparison.decode->tolerance, comparison.decode->error) << file;
   }
 }
 
