@@ -77,7 +77,8 @@ TEST(ReportPage, HoldsAllItNeedsAndAsksNobody) {
        {"http:", "https:", "src=", "@import", "url(", "fetch(", "XMLHttpRequest", "<link", "import("})
     EXPECT_EQ(page.find(outside), std::string::npos) << outside;
   EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
-  for (const char* mark : {"{report.css}", "{script}", "{script-hash}", "{data}", "{title}", "{verdict}", "{outcome}"})
+  for (const char* mark :
+       {"{report.css}", "{script}", "{script-hash}", "{data}", "{title}", "{verdict}", "{outcome}"})
     EXPECT_EQ(page.find(mark), std::string::npos) << mark;
   EXPECT_NE(page.find("<h1>tiny against r.safetensors</h1>"), std::string::npos);
   EXPECT_NE(page.find("The first stage that differs is q_rope of layer 1"), std::string::npos);
