@@ -9,7 +9,7 @@
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config python3
-  libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev libspdlog-dev
+  libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libssl-dev libgtest-dev)
 if [ "${DOPPLER_GPU:-ON}" = ON ]; then
   # pip fetches the WebGPU library; Mesa has a Vulkan driver that runs on the CPU, for machines without a GPU.

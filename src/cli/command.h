@@ -74,7 +74,6 @@ class InterruptGuard {
 void tell_choice(std::string_view choice);
 
 // Loads with a progress bar, and tells the choice.
-Result<Engine> load_engine(const std::string& model, const Settings& settings);
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
 
 // The prompt options that run and record share.

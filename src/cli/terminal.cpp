@@ -85,17 +85,6 @@ void tell_choice(std::string_view choice) {
   if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
 }
 
-Result<Engine> load_engine(const std::string& model, const Settings& settings) {
-  Result<Engine> engine = [&] {
-    ProgressBar bar;
-    LoadOptions options = settings.load_options();
-    options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
-    return Engine::load(model, options);
-  }();
-  if (engine) tell_choice(engine->backend_choice());
-  return engine;
-}
-
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots) {
   Result<Loaded> loaded = [&] {
     ProgressBar bar;

@@ -40,8 +40,8 @@ TEST(Program, WrongUsageIsStatusTwoAndNamesTheNearestCommand) {
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2,x"}), 2, "x is no token id");
   EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--backend", "tpu"}), 2, "tpu",
                  "cpu", "reference");
-  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--top-p", "2"}), 2, "--top-p", "to \"2\"",
-                 "between 0 and 1");
+  EXPECT_REFUSAL(doppler({"run", model_path("llama"), "--prompt-ids", "2", "--top-p", "2"}), 2, "--top-p",
+                 "to \"2\"", "between 0 and 1");
 }
 
 TEST(Run, GreedyIdsAreThoseOfTransformersOnEveryBackend) {
