@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
+#include <vector>
 
 namespace doppler {
 namespace {
@@ -108,6 +110,27 @@ std::string printable(std::string_view text, std::size_t max_bytes) {
   return out;
 }
 
+namespace {
+
+// Letters to insert, drop, replace, or swap with their neighbour, each once: "q_nrom" is nearer to "q_norm"
+// than to "q_proj". Source: Damerau (1964), in the restricted form.
+std::size_t typing_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> before, last(b.size() + 1), row(b.size() + 1);
+  for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
+  for (std::size_t i = 1; i <= a.size(); ++i) {
+    before = std::exchange(last, row);
+    row[0] = i;
+    for (std::size_t j = 1; j < row.size(); ++j) {
+      row[j] = std::min({last[j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1), last[j] + 1, row[j - 1] + 1});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates) {
   // Names of models and options are short; the cap keeps the quadratic comparison harmless for hostile ones.
   constexpr std::size_t kMaxName = 256;
@@ -117,18 +140,8 @@ std::string nearest_name(std::string_view name, std::span<const std::string> can
   for (const std::string& candidate : candidates) {
     if (candidate.size() > name.size() + best_distance || name.size() > candidate.size() + best_distance)
       continue;
-    std::vector<std::size_t> row(candidate.size() + 1);
-    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (std::size_t i = 1; i <= name.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i;
-      for (std::size_t j = 1; j < row.size(); ++j) {
-        const std::size_t substitute = diagonal + (name[i - 1] == candidate[j - 1] ? 0 : 1);
-        diagonal = row[j];
-        row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
-      }
-    }
-    if (row.back() < best_distance) best_distance = row.back(), best = candidate;
+    const std::size_t distance = typing_distance(name, candidate);
+    if (distance < best_distance) best_distance = distance, best = candidate;
   }
   return best;
 }

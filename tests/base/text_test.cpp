@@ -143,6 +143,8 @@ TEST(NearestName, FindsATypingErrorAndNothingElse) {
   EXPECT_EQ(nearest_name("quantization", names), "");
   EXPECT_EQ(nearest_name("", names), "");
   EXPECT_EQ(nearest_name("x", {}), "");
+  const std::vector<std::string> stages = {"q_proj", "q_norm"};
+  EXPECT_EQ(nearest_name("q_nrom", stages), "q_norm");  // two letters swapped are one mistake
   const std::string absurd(100'000, 's');
   EXPECT_EQ(nearest_name(absurd, std::vector{absurd}), "")
       << "comparing names of this length is not worth its time";
