@@ -49,7 +49,7 @@ Value unsafe_attribute(Runtime& rt, const Value& value, std::string_view name) {
 
 Value missing_attribute(Runtime& rt, const Value& value, std::string_view name) {
   return rt.undefined(
-      fmt::format("'{}' has no attribute {}", object_name(value), quoted(name.substr(0, 80))));
+      fmt::format("'{}' has no attribute {}", object_name(value), quoted_text(name.substr(0, 80))));
 }
 
 // What Python's getattr gives: fields and methods. Nothing if there is none.

@@ -187,7 +187,7 @@ class PercentFormatter {
       if (!values_.is(Kind::kDict)) return type_error("format requires a mapping");
       const std::string_view key = format_.substr(at_ + 1, close - at_ - 1);
       const Value* found = values_.as<DictObject>().find(key);
-      if (found == nullptr) return type_error("{}", quoted(key));
+      if (found == nullptr) return type_error("{}", quoted_text(key));
       named = *found;
       at_ = close + 1;
     }
@@ -423,7 +423,7 @@ class BraceFormatter {
     } else {
       const auto found = std::find_if(arguments_.named.begin(), arguments_.named.end(),
                                       [&](const auto& argument) { return argument.first == head; });
-      if (found == arguments_.named.end()) return type_error("{}", quoted(head));
+      if (found == arguments_.named.end()) return type_error("{}", quoted_text(head));
       value = found->second;
     }
     for (std::size_t at = end; at < path.size();) {

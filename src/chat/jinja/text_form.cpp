@@ -57,7 +57,8 @@ Status append_repr(Runtime& rt, std::string& out, const Value& value) {
   DOPPLER_TRY(Runtime::check_text_size(out.size()));
   switch (value.kind()) {
     case Kind::kString:
-      out += value.as<StringObject>().markup ? "Markup(" + quoted(value.text()) + ")" : quoted(value.text());
+      out += value.as<StringObject>().markup ? "Markup(" + quoted_text(value.text()) + ")"
+                                             : quoted_text(value.text());
       return {};
     case Kind::kUndefined:
       out += "Undefined";
@@ -272,7 +273,7 @@ std::string float_text(double value) {
   return out + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_text(std::string_view text) {
   const bool doubled = text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
   const char quote = doubled ? '"' : '\'';
   std::string out(1, quote);

@@ -8,8 +8,8 @@
 namespace doppler::jinja {
 
 std::string integer_text(Integer value);
-std::string float_text(double value);       // repr: the shortest digits that read back the same
-std::string quoted(std::string_view text);  // repr of a string
+std::string float_text(double value);            // repr: the shortest digits that read back the same
+std::string quoted_text(std::string_view text);  // repr of a string
 
 // str(value). Errors: beyond the text bound.
 Result<std::string> to_text(Runtime& rt, const Value& value);
