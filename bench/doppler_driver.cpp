@@ -73,9 +73,7 @@ class DopplerRunner final : public bench::Runner {
 void add_target(const std::string& target, cli::SettingFlags& given) {
   constexpr std::string_view kPath = "runtime.cpu.target";
   if (target.empty()) return;
-  for (const cli::SettingInfo& setting : cli::all_settings()) {
-    if (setting.path == kPath) return given.sets.push_back(fmt::format("{}={}", kPath, target));
-  }
+  if (find_setting(kPath) != nullptr) return given.input.sets.push_back(fmt::format("{}={}", kPath, target));
   fmt::print(stderr, "doppler_driver: there is no setting {}; the target {} is not used\n", kPath, target);
 }
 

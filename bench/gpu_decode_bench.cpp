@@ -3,6 +3,7 @@
 // step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
@@ -10,7 +11,7 @@
 
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/decode_program.h"
-#include "backend/gpu/tap_copy.h"
+#include "backend/gpu/timing.h"
 #include "backend/gpu/tune.h"
 #include "model/family.h"
 #include "plan/fuse.h"
@@ -29,35 +30,57 @@ Status write_step(Context& context, std::uint32_t position) {
   return context.device->write(context.step, 0, std::as_bytes(std::span(words)));
 }
 
-// Stages that a step with taps copies, in each layer.
-constexpr Stage kLooked[] = {Stage::kQRope, Stage::kPostAttn, Stage::kFfnOut};
+// What the last part looks at, in each layer.
+class SomeStages final : public Tap {
+ public:
+  explicit SomeStages(std::vector<Stage> stages) : stages_(std::move(stages)) {}
+  bool wants(Stage stage, int) const override { return std::ranges::count(stages_, stage) > 0; }
+  void on_stage(const TapEvent& event) override { seen_ += event.data[0]; }
+
+ private:
+  std::vector<Stage> stages_;
+  double seen_ = 0;
+};
+
+// Stages that lie in memory anyway, that kernels store for a tap only, and a mixture.
+const std::vector<std::pair<std::string_view, std::vector<Stage>>> kLooks = {
+    {"post_attn ffn_out layer_out", {Stage::kPostAttn, Stage::kFfnOut, Stage::kLayerOut}},
+    {"q_rope", {Stage::kQRope}},
+    {"attn_normed attn_out ffn_act", {Stage::kAttnNormed, Stage::kAttnOut, Stage::kFfnAct}},
+    {"q_rope post_attn ffn_out", {Stage::kQRope, Stage::kPostAttn, Stage::kFfnOut}},
+};
 
 Result<double> time_steps(Context& context, const DecodeProgram& program, std::uint32_t per_submit,
-                          std::uint32_t depth, std::uint32_t tokens, TapCopy* looks = nullptr) {
+                          std::uint32_t depth, std::uint32_t tokens, Tap* tap = nullptr) {
   DOPPLER_TRY(write_step(context, depth));
+  const TapRing* taps = tap != nullptr ? program.taps() : nullptr;
+  const std::uint64_t bytes = taps != nullptr ? per_submit * taps->token_bytes() : 0;
+  Buffer back[2];
+  for (Buffer& buffer : back) {
+    if (taps == nullptr) break;
+    DOPPLER_ASSIGN(buffer, context.device->make_read_back("taps", bytes));
+  }
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::uint64_t> submissions;
+  const auto finish = [&](std::size_t index) -> Status {
+    if (taps == nullptr) return context.device->wait(submissions[index]);
+    return context.device->read(
+        back[index % 2], bytes, submissions[index], [&](std::span<const std::byte> from) {
+          const StepInput input;
+          for (std::uint32_t i = 0; i < per_submit; ++i)
+            taps->show(from.subspan(i * taps->token_bytes(), taps->token_bytes()), input, *tap);
+        });
+  };
   for (std::uint32_t done = 0; done < tokens; done += per_submit) {
     Recorder recorder(*context.device);
-    for (std::uint32_t i = 0; i < per_submit; ++i) {
-      program.record_greedy(recorder);
-      if (looks == nullptr) continue;
-      std::vector<TapCopy::Row> rows;
-      for (std::size_t layer = 0; layer < context.plan.kv_layers.size(); ++layer) {
-        for (const Stage stage : kLooked) {
-          const ValueView* view = program.look(stage, static_cast<int>(layer));
-          if (view != nullptr)
-            rows.push_back({*view, {stage, static_cast<int>(layer), {}, 1, view->width, 1, nullptr}});
-        }
-      }
-      DOPPLER_TRY(looks->copy_rows(recorder, rows));
-    }
+    for (std::uint32_t i = 0; i < per_submit; ++i) program.record_greedy(recorder);
+    if (taps != nullptr) taps->record_copy(recorder, done, per_submit, back[submissions.size() % 2]);
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     submissions.push_back(submission);
     // Two in flight, as the backend has them.
-    if (submissions.size() >= 2) DOPPLER_TRY(context.device->wait(submissions[submissions.size() - 2]));
+    if (submissions.size() >= 2) DOPPLER_TRY(finish(submissions.size() - 2));
   }
-  DOPPLER_TRY(context.device->wait(submissions.back()));
+  DOPPLER_TRY(finish(submissions.size() - 1));
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / tokens;
 }
 
@@ -84,8 +107,8 @@ Status print_kernels(Context& context, const DecodeProgram& program) {
     // A GPU at rest clocks low, and takes a while to come back.
     const auto start = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(200))
-      DOPPLER_TRY(time_dispatches(*context.device, kind.first, 20));
-    DOPPLER_ASSIGN(const double seconds, time_dispatches(*context.device, kind.first, 20));
+      DOPPLER_TRY(time_each(*context.device, kind.first));
+    DOPPLER_ASSIGN(const double seconds, time_each(*context.device, kind.first));
     sum += seconds * static_cast<double>(kind.first.size());
     fmt::print("{:<44} {:>4} x {:>7.2f} us  {:>8.1f} us  {:>6.0f} GB/s\n", name, kind.first.size(),
                seconds * 1e6, seconds * 1e6 * static_cast<double>(kind.first.size()),
@@ -118,7 +141,6 @@ Status run(int argc, char** argv) {
   };
   DOPPLER_TRY(context.allocate());
   DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
-  DOPPLER_TRY(program.prepare_greedy(context, -1));
   fmt::print("ready in {:.2f} s, {} kernels, {} dispatches a token\n", elapsed(), context.kernels.size(),
              program.dispatches());
   DOPPLER_TRY(write_step(context, depth));
@@ -150,16 +172,22 @@ Status run(int argc, char** argv) {
     DOPPLER_TRY(write_step(context, depth));
     DOPPLER_TRY(print_kernels(context, program));
   }
-  DOPPLER_ASSIGN(DecodeProgram looking, DecodeProgram::create(context, true));
-  DOPPLER_TRY(looking.prepare_greedy(context, -1));
-  for (int round = 0; round < 3; ++round) {
-    DOPPLER_ASSIGN(const double plain, time_steps(context, program, 8, 512, tokens));
-    DOPPLER_ASSIGN(const double stored, time_steps(context, looking, 8, 512, tokens));
-    TapCopy looks(*device);
-    DOPPLER_ASSIGN(const double copied, time_steps(context, looking, 8, 512, 64, &looks));
+  for (const auto& [names, stages] : kLooks) {
+    SomeStages tap(stages);
+    DOPPLER_ASSIGN(const DecodeProgram looking, DecodeProgram::create(context, looks_of(context.plan, tap)));
+    std::vector<double> looked, gathered;
+    for (int round = 0; round < 7; ++round) {
+      DOPPLER_ASSIGN(const double plain, time_steps(context, program, 8, 512, tokens));
+      DOPPLER_ASSIGN(const double with, time_steps(context, looking, 8, 512, tokens, &tap));
+      DOPPLER_ASSIGN(const double without, time_steps(context, looking, 8, 512, tokens));
+      looked.push_back(with / plain);
+      gathered.push_back(without / plain);
+    }
+    std::ranges::sort(looked);
+    std::ranges::sort(gathered);
     fmt::print(
-        "every stage stored: {:.3f} x a step's time; three stages of each layer copied, too: {:.3f} x\n",
-        stored / plain, copied / plain);
+        "looking at {} of every layer: {:.4f} ({:.4f} to {:.4f}) x a step's time; not read back: {:.4f} x\n",
+        names, looked[3], looked.front(), looked.back(), gathered[3]);
   }
   return {};
 }

@@ -39,3 +39,19 @@ find_program(DOPPLER_CCACHE ccache)
 if(DOPPLER_CCACHE)
   set(CMAKE_CXX_COMPILER_LAUNCHER ${DOPPLER_CCACHE})
 endif()
+
+# Precompiled headers take a third off clang's sanitized build from nothing (g++ gains 5%), and hide missing includes. A
+# compiler cache does better with plain files, so whoever works on the code has the cache, and CI has these.
+if(NOT DOPPLER_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  set(DOPPLER_PRECOMPILE_DEFAULT ON)
+else()
+  set(DOPPLER_PRECOMPILE_DEFAULT OFF)
+endif()
+option(DOPPLER_PRECOMPILE "Parse common headers once for each target" ${DOPPLER_PRECOMPILE_DEFAULT})
+function(doppler_precompile target header)
+  get_target_property(sources ${target} SOURCES)
+  list(LENGTH sources count)
+  if(DOPPLER_PRECOMPILE AND count GREATER 3)  # parsing them costs as much as it saves in two files
+    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled/${header}.h)
+  endif()
+endfunction()

@@ -6,6 +6,7 @@ import sys
 
 MAY_USE = {
     "base": [],
+    "config": ["base"],
     "quant": ["base"],
     "formats": ["base", "quant"],
     "tokenizer": ["base", "formats"],
@@ -17,7 +18,7 @@ MAY_USE = {
     "inspect": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine"],
     "convert": ["base", "quant", "formats", "tokenizer", "chat", "model"],
     "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect"],
-    "cli": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",
+    "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",
             "convert", "bench"],
 }
 

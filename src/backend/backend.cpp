@@ -8,6 +8,8 @@
 #include "backend/gpu/gpu_backend.h"
 #endif
 #include "backend/reference/reference_backend.h"
+#include "backend/step_trace.h"
+#include "base/log.h"
 #include "base/text.h"
 
 namespace doppler {
@@ -61,6 +63,10 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
           "The sequence in slot {} exceeds the context of {} tokens. Raise the context or shorten it.",
           input.slots[t], options.context);
     }
+  }
+  for (std::size_t slot = 0; slot < next.size() && trace_wanted(Category::kKv, -1, trace_step()); ++slot) {
+    if (next[slot] == lengths[slot]) continue;
+    trace_kv(plan, options, static_cast<std::uint32_t>(slot), lengths[slot], next[slot] - lengths[slot]);
   }
   return {};
 }

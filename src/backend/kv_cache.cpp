@@ -6,22 +6,17 @@
 #include "base/text.h"
 
 namespace doppler {
-namespace {
 
-// A step's tokens are all appended before any of them attends, so the ring must hold the window of the first
-// while the last is already there.
-std::uint64_t capacity_of(const KvLayer& layer, std::uint64_t context, std::uint32_t max_step_tokens) {
+std::uint64_t kv_capacity(const KvLayer& layer, std::uint64_t context, std::uint32_t max_step_tokens) {
   if (layer.window == 0) return context;
   return std::min<std::uint64_t>(context, std::uint64_t{layer.window} + max_step_tokens - 1);
 }
-
-}  // namespace
 
 Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
                                             std::uint32_t slots, std::uint32_t max_step_tokens, KvType type) {
   Checked half;  // keys or values
   for (const KvLayer& layer : layers) {
-    half = half + Checked(capacity_of(layer, context, max_step_tokens)) * Checked(layer.kv_heads) *
+    half = half + Checked(kv_capacity(layer, context, max_step_tokens)) * Checked(layer.kv_heads) *
                       Checked(kv_row_bytes(type, layer.head_dim)) * Checked(slots);
   }
   const auto bytes = (half * Checked(2)).get();
@@ -45,7 +40,7 @@ Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t c
   }
   std::uint64_t first = 0;
   for (const KvLayer& layer : layers) {
-    const std::uint64_t capacity = capacity_of(layer, context, max_step_tokens);
+    const std::uint64_t capacity = kv_capacity(layer, context, max_step_tokens);
     const std::uint64_t row_bytes = kv_row_bytes(type, layer.head_dim);
     const std::uint64_t slot_bytes = capacity * layer.kv_heads * row_bytes;
     cache.layers_.push_back({capacity, row_bytes, first, slot_bytes});

@@ -13,6 +13,10 @@
 
 namespace doppler {
 
+// Positions that a layer keeps. A step's tokens are all appended before any of them attends, so a ring holds
+// the window of the first while the last is already there.
+std::uint64_t kv_capacity(const KvLayer& layer, std::uint64_t context, std::uint32_t max_step_tokens);
+
 class KvCache {
  public:
   // Computes the size with checked arithmetic first. Errors: kLimit when it exceeds the machine's memory,

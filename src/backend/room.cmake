@@ -5,21 +5,23 @@ file(GLOB DOPPLER_CPU_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cp
 file(GLOB DOPPLER_KERNEL_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*_kernels.cpp
      ${CMAKE_SOURCE_DIR}/src/backend/cpu/panel/*.cpp)
 list(REMOVE_ITEM DOPPLER_CPU_FILES ${DOPPLER_KERNEL_FILES})
-set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "-ffp-contract=off")
+set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "-ffp-contract=off" SKIP_PRECOMPILE_HEADERS ON)
 # AddressSanitizer sees every wrong access; of UndefinedBehaviorSanitizer's checks those of each pointer are left out, which
 # make unrolled kernels so large that they take minutes to compile.
 set(DOPPLER_KERNEL_OPTIONS "-ffp-contract=off;$<$<CONFIG:Release>:-O3>")
 if(DOPPLER_SANITIZE)
   list(APPEND DOPPLER_KERNEL_OPTIONS -fno-sanitize=null,object-size,pointer-overflow)
 endif()
-set_source_files_properties(${DOPPLER_KERNEL_FILES} PROPERTIES COMPILE_OPTIONS "${DOPPLER_KERNEL_OPTIONS}")
+set_source_files_properties(${DOPPLER_KERNEL_FILES} PROPERTIES COMPILE_OPTIONS "${DOPPLER_KERNEL_OPTIONS}"
+                            SKIP_PRECOMPILE_HEADERS ON)
 
 # The GPU part: the WebGPU library stays behind it, DOPPLER_GPU=1 tells every room above that it is there.
 if(DOPPLER_GPU)
-  include(embed_shaders)
+  include(embed_texts)
   target_link_libraries(doppler_backend PRIVATE webgpu)
   target_compile_definitions(doppler_backend PUBLIC DOPPLER_GPU=1)
-  doppler_embed_shaders(doppler_backend ${CMAKE_SOURCE_DIR}/src/backend/gpu/shaders)
+  doppler_embed_texts(doppler_backend ${CMAKE_SOURCE_DIR}/src/backend/gpu/shaders wgsl backend/gpu/embedded_shaders.h EmbeddedShader
+                      doppler::gpu::embedded_shaders)
 else()
   get_target_property(DOPPLER_BACKEND_FILES doppler_backend SOURCES)
   list(FILTER DOPPLER_BACKEND_FILES EXCLUDE REGEX "/src/backend/gpu/")

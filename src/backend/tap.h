@@ -15,11 +15,21 @@ struct StepInput;
 struct TapEvent {
   Stage stage = Stage::kNone;
   int layer = -1;
-  std::span<const float> data;  // [rows, heads, width / heads], row-major, exactly the stage's shape
-  std::size_t rows = 0;         // tokens of the step, or only those that want logits
+  // [rows, heads, width / heads], row-major, exactly the stage's shape; where the tap asked for some columns
+  // only, a backend may show those alone: [rows, shown()], beginning at first_column.
+  std::span<const float> data;
+  std::size_t rows = 0;  // tokens of the step, or only those that want logits
   std::size_t width = 0;
   std::size_t heads = 1;
   const StepInput* input = nullptr;
+  std::size_t first_column = 0;
+  std::size_t shown() const { return rows == 0 ? 0 : data.size() / rows; }  // columns of a row
+};
+
+// Columns [first, first + count) of a stage's rows, as far as the stage has them.
+struct Columns {
+  std::size_t first = 0, count = SIZE_MAX;
+  bool operator==(const Columns&) const = default;
 };
 
 class Tap {
@@ -27,6 +37,8 @@ class Tap {
   virtual ~Tap() = default;
   // Asked before each op; stages that nobody wants cost nothing.
   virtual bool wants(Stage stage, int layer) const = 0;
+  // Of a stage that it wants: all that it needs to see. Bringing less from a GPU costs less.
+  virtual Columns columns(Stage /*stage*/, int /*layer*/) const { return {}; }
   virtual void on_stage(const TapEvent& event) = 0;
 };
 

@@ -142,7 +142,7 @@ Run add_bench(CLI::App& command, SettingFlags& given) {
       "measure the loss on this text instead: chunks of --context tokens from an empty cache, each with "
       "the BOS that the tokenizer adds; a BOS in the text begins a chunk");
   command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never");
-  add_setting_flags(command, given, false);
+  add_setting_flags(command, given, false, true);
   return [arguments, &given, &by_kernel]() -> Result<int> {
     if (by_kernel.parsed()) return kernels(*arguments, given);
     if (arguments->model.empty())

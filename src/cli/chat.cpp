@@ -5,12 +5,15 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/looking.h"
+#include "engine/generate.h"
 
 namespace doppler::cli {
 namespace {
 
 struct ChatArguments {
   std::string model, system;
+  LookFlags look;
 };
 
 constexpr const char* kHelp =
@@ -19,8 +22,13 @@ constexpr const char* kHelp =
 
 class Conversation {
  public:
-  Conversation(Engine& engine, GenerateOptions options, std::string system, bool json)
-      : engine_(engine), options_(std::move(options)), json_(json) {
+  Conversation(Loaded& loaded, Looking& looking, GenerateOptions options, std::string system, bool json)
+      : loaded_(loaded),
+        looking_(looking),
+        session_(*loaded.backend, 0),
+        options_(std::move(options)),
+        json_(json) {
+    session_.look(looking.tap());
     start(std::move(system));
   }
 
@@ -39,7 +47,7 @@ class Conversation {
       if (!json_) printed = print(piece);
       return printed.has_value();
     };
-    Result<Generation> answer = engine_.chat(messages_, options_, on_text, &cancel);
+    Result<Generation> answer = answer_to(on_text, cancel);
     if (!answer) {
       messages_.pop_back();
       return std::unexpected(std::move(answer).error());
@@ -50,7 +58,7 @@ class Conversation {
       fmt::print(
           stderr,
           "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.\n",
-          engine_.context());
+          loaded_.backend->options().context);
     }
     messages_.push_back({"assistant", answer->text});
     return {};
@@ -59,7 +67,17 @@ class Conversation {
   std::span<const Message> messages() const { return messages_; }
 
  private:
-  Engine& engine_;
+  Result<Generation> answer_to(const OnText& on_text, const CancelToken& cancel) {
+    DOPPLER_ASSIGN(const auto ids, tokenize_messages(loaded_, messages_));
+    // Turns differ in length: what a probe cannot see in this one it may see in the next.
+    (void)looking_.begin(ids.size(), false);
+    return run_generation(session_, loaded_.model->spec, &*loaded_.tokenizer, ids, options_, on_text,
+                          &cancel);
+  }
+
+  Loaded& loaded_;
+  Looking& looking_;
+  Session session_;
   const GenerateOptions options_;
   const bool json_;
   std::vector<Message> messages_;
@@ -80,14 +98,16 @@ bool obey(const std::string& line, Conversation& conversation, bool& done) {
 }
 
 Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, given.flags));
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, given.flags, 1));
   // Says at once what is missing, not after the first question.
-  DOPPLER_TRY(engine.render_chat(std::vector<Message>{{"user", "Hello"}}));
-  GenerateOptions options = engine.default_options();
+  DOPPLER_TRY(tokenize_messages(loaded, std::vector<Message>{{"user", "Hello"}}));
+  DOPPLER_ASSIGN(GenerateOptions options, default_options(loaded.model->files));
   DOPPLER_TRY(given.flags.apply(options));
   // An answer may be as long as the context allows unless told otherwise.
-  if (!given.flags.max_tokens) options.max_tokens = static_cast<std::uint32_t>(engine.context());
-  Conversation conversation(engine, options, arguments.system, given.json);
+  if (!given.flags.max_tokens)
+    options.max_tokens = static_cast<std::uint32_t>(loaded.backend->options().context);
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
+  Conversation conversation(loaded, *looking, options, arguments.system, given.json);
   const bool terminal = ::isatty(STDIN_FILENO) != 0 && !given.json;
   if (terminal) fmt::print(stderr, "{}", kHelp);
   bool done = false, failed = false;
@@ -110,6 +130,7 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
   } else if (terminal && !done) {
     DOPPLER_TRY(print("\n"));
   }
+  looking->end();
   return failed && !terminal ? kNotPossible : kDone;
 }
 
@@ -119,7 +140,8 @@ Run add_chat(CLI::App& command, SettingFlags& given) {
   auto arguments = std::make_shared<ChatArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file with a chat template")->required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
-  add_setting_flags(command, given, true);
+  add_look_flags(command, arguments->look);
+  add_setting_flags(command, given, true, true);
   return [arguments, &given] { return chat(*arguments, given); };
 }
 

@@ -1,8 +1,6 @@
 #include "cli/cli.h"
 
 #include <fmt/core.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <array>
@@ -14,17 +12,19 @@
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 11> kCommands = {{
+  static constexpr std::array<CommandInfo, 13> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
       {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},
       {"tokenize", "show a text's tokens, turn ids back into text, or render a conversation", add_tokenize},
       {"record", "write every stage of a run to a file", add_record},
       {"compare", "check a model against a recording, stage by stage", add_compare},
+      {"debug", "run a prompt with everything measured, and say what looks wrong", add_debug},
       {"doctor", "find out what is wrong with a model, and why", add_doctor},
       {"bench", "measure speed against the machine's limits, or the loss on a text", add_bench},
       {"convert", "write a model as a GGUF file, quantised to any type", add_convert},
       {"synth", "write a model file with random weights of a published shape, for measuring", add_synth},
+      {"config", "explain every setting and its source, print their JSON Schema, list presets", add_config},
       {"completion", "print a completion script for bash, zsh or fish", add_completion},
   }};
   return kCommands;
@@ -50,26 +50,13 @@ int report(const Error& error) {
   return status_of(error.code);
 }
 
-Status set_log_level(const std::string& name) {
-  // verbose lies between debug and info in Doppler's order.
-  struct Level {
-    const char* name;
-    spdlog::level::level_enum level;
-  };
-  static constexpr std::array<Level, 6> kLevels = {{{"debug", spdlog::level::trace},
-                                                    {"verbose", spdlog::level::debug},
-                                                    {"info", spdlog::level::info},
-                                                    {"warn", spdlog::level::warn},
-                                                    {"error", spdlog::level::err},
-                                                    {"silent", spdlog::level::off}}};
-  for (const Level& level : kLevels) {
-    if (name != level.name) continue;
-    spdlog::set_level(level.level);
-    return {};
-  }
-  return fail(ErrorCode::kUsage,
-              "There is no log level {}. Levels are debug, verbose, info, warn, error and silent.",
-              printable(name));
+// The command between the opening and the closing of the log, whose own failure counts if nothing else fails.
+int run_logged(const Settings& settings, const Run& run) {
+  if (const Status status = begin_log(settings); !status) return report(status.error());
+  const Result<int> result = run();
+  const Status logged = end_log(settings, !result);
+  if (!result) return report(result.error());
+  return logged ? *result : report(logged.error());
 }
 
 // A name that is no command: the nearest one is probably meant.
@@ -93,10 +80,6 @@ int report_parse_error(const CLI::ParseError& error, int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes a write error, reported as such
-  spdlog::set_default_logger(spdlog::stderr_color_mt("doppler"));
-  spdlog::set_pattern("[%o ms] %^%l%$ %v");
-  spdlog::set_level(spdlog::level::warn);
-
   CLI::App app("Doppler runs language models on this machine and lets you see inside.", "doppler");
   app.footer(kFooter);
   app.set_version_flag("--version", "doppler 0.1.0");
@@ -120,11 +103,7 @@ int main(int argc, char** argv) {
     const Result<Settings> settings = resolve_settings(*given[i]);
     if (!settings) return report(settings.error());
     given[i]->flags = *settings;  // from here on: what was decided
-    if (settings->log_level) {
-      if (const Status status = set_log_level(*settings->log_level); !status) return report(status.error());
-    }
-    const Result<int> status = runs[i].second();
-    return status ? *status : report(status.error());
+    return run_logged(*settings, runs[i].second);
   }
   return kWrongUsage;
 }

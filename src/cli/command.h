@@ -34,10 +34,12 @@ Run add_inspect(CLI::App& command, SettingFlags& given);
 Run add_tokenize(CLI::App& command, SettingFlags& given);
 Run add_record(CLI::App& command, SettingFlags& given);
 Run add_compare(CLI::App& command, SettingFlags& given);
+Run add_debug(CLI::App& command, SettingFlags& given);
 Run add_doctor(CLI::App& command, SettingFlags& given);
 Run add_bench(CLI::App& command, SettingFlags& given);
 Run add_convert(CLI::App& command, SettingFlags& given);
 Run add_synth(CLI::App& command, SettingFlags& given);
+Run add_config(CLI::App& command, SettingFlags& given);
 Run add_completion(CLI::App& command, SettingFlags& given);
 
 // Writes to stdout and notices when that fails. Errors: kIo (a full disk, a closed pipe).
@@ -84,6 +86,10 @@ struct PromptFlags {
 void add_prompt_flags(CLI::App& command, PromptFlags& prompt);
 // The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);
+// Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not
+// turn it off.
+Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
+                                        const std::string& text, bool raw);
 
 // "2,5,9" or "2 5 9"; no ids from an empty text. Errors: kUsage naming the piece that is no id.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);

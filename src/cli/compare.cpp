@@ -1,61 +1,40 @@
 // doppler compare: a model against a recording, stage by stage.
 #include <fmt/core.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
-#include <cmath>
+#include <cstdlib>
 
+#include "base/files.h"
+#include "base/text.h"
 #include "cli/command.h"
+#include "cli/looking.h"
 #include "inspect/compare.h"
 #include "inspect/compare_json.h"
+#include "inspect/report_html.h"
+#include "inspect/report_text.h"
+#include "inspect/tapped_backend.h"
 
 namespace doppler::cli {
 namespace {
 
 struct CompareArguments {
-  std::string model, reference;
+  std::string model, reference, html;
   CompareOptions options;
   bool all = false;
+  LookFlags look;
 };
 
-std::string_view phase_of(const StageComparison& c) {
-  return c.key == "decode_logits" ? "decode" : "prefill";
-}
-
-std::string describe(const StageComparison& c) {
-  if (c.stage == Stage::kNone) return fmt::format("{}: recorded, but this model does not compute it", c.key);
-  if (!std::isfinite(c.error)) {
-    return fmt::format("{}: NaN or Inf, where the recording's largest value is {:.4g}", c.key, c.largest);
-  }
-  return fmt::format("{}: error {:.1e} of the largest value {:.4g}, allowed {:.1e}", c.key, c.error,
-                     c.largest, c.tolerance);
-}
-
-std::string to_text(const Comparison& comparison, bool all) {
-  std::string text;
-  double worst = 0;
-  const StageComparison* worst_stage = nullptr;
-  for (const StageComparison& c : comparison.stages) {
-    if (all) text += fmt::format("{} {}\n", c.agrees() ? "  " : "✗ ", describe(c));
-    if (c.error >= worst) worst = c.error, worst_stage = &c;
-  }
-  if (const StageComparison* first = comparison.first_divergence()) {
-    text += fmt::format("DIVERGES first at {}\n", describe(*first));
-    if (first->first_bad_token) {
-      text += fmt::format("  {} {}, in {}\n", phase_of(*first) == "decode" ? "step" : "token",
-                          *first->first_bad_token, phase_of(*first));
-    }
-    const auto at = static_cast<std::size_t>(first - comparison.stages.data());
-    if (phase_of(*first) == "prefill" && at > 0)
-      text += fmt::format("  everything before it agrees, up to {}\n", comparison.stages[at - 1].key);
-  } else if (!comparison.agrees()) {
-    text += "DIVERGES in the chosen tokens, though every stage is within tolerance\n";
-  } else {
-    text += "agrees\n";
-  }
-  text += fmt::format("{} stages compared", comparison.stages.size());
-  if (worst_stage != nullptr) text += fmt::format(", worst {} with {:.1e}", worst_stage->key, worst);
-  if (comparison.decode_steps > 0)
-    text += fmt::format("; top-1 equal in {} of {} steps", comparison.top1_equal, comparison.decode_steps);
-  return text + "\n";
+// As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
+TableStyle table_style(bool all) {
+  TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
+  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
+  winsize size{};
+  if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    style.width = size.ws_col;
+  const char* refused = std::getenv("NO_COLOR");
+  style.colour = terminal && (refused == nullptr || *refused == '\0');
+  return style;
 }
 
 const TensorView* first_quantised(const Model& model) {
@@ -63,6 +42,28 @@ const TensorView* first_quantised(const Model& model) {
     if (is_quantised(tensor.dtype)) return &tensor;
   }
   return nullptr;
+}
+
+// The pieces of text that the ids stand for, if the model has a tokenizer.
+std::vector<std::string> pieces_of(const Model& model, const Recording& recording) {
+  std::vector<std::string> pieces;
+  const auto tokenizer = load_tokenizer_if_any(model.files);
+  if (!tokenizer || !*tokenizer) return pieces;
+  for (const std::int32_t id : recording.prompt_ids)
+    pieces.push_back(utf8_lossy((*tokenizer)->piece(static_cast<TokenId>(id)).value_or("")));
+  return pieces;
+}
+
+Status write_report(const CompareArguments& arguments, const Model& model, const Recording& recording,
+                    const Comparison& comparison) {
+  const ReportContext context = {.model = arguments.model,
+                                 .reference = arguments.reference,
+                                 .prompt_ids = recording.prompt_ids,
+                                 .pieces = pieces_of(model, recording),
+                                 .findings = nullptr};
+  DOPPLER_ASSIGN(OutputFile file, OutputFile::create(arguments.html));
+  DOPPLER_TRY(file.write(report_html(report_json(comparison, context))));
+  return file.commit();
 }
 
 Result<int> compare(const CompareArguments& arguments, const SettingFlags& given) {
@@ -79,12 +80,18 @@ Result<int> compare(const CompareArguments& arguments, const SettingFlags& given
   std::string choice;
   DOPPLER_ASSIGN(const auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
   tell_choice(choice);
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, model.spec, *backend, nullptr));
+  DOPPLER_TRY(looking->begin(recording.prompt_ids.size(), true));
+  TappedBackend tapped(*backend, looking->tap());
   DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_run(*backend, model.spec, recording, arguments.options, &model.weights));
+                 compare_run(tapped, model.spec, recording, arguments.options, &model.weights));
+  looking->end();
+  if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
   if (given.json)
     DOPPLER_TRY(print_json(comparison_json(comparison, backend->name())));
   else
-    DOPPLER_TRY(print(fmt::format("{}: {}", backend->name(), to_text(comparison, arguments.all))));
+    DOPPLER_TRY(print(
+        fmt::format("{}: {}", backend->name(), comparison_table(comparison, table_style(arguments.all)))));
   if (!given.json && !comparison.agrees()) {
     if (const TensorView* weight = first_quantised(model)) {
       fmt::print(
@@ -112,8 +119,11 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
   command.add_option("--piece", arguments->options.piece, "feed the prompt in pieces of so many tokens");
   command.add_flag("--companion", arguments->options.companion,
                    "run beside a second sequence that shares every step");
+  command.add_option("--html", arguments->html,
+                     "also write the report as an HTML page that needs no network");
   command.add_flag("--all", arguments->all, "print every stage");
-  add_setting_flags(command, given, false);
+  add_look_flags(command, arguments->look);
+  add_setting_flags(command, given, false, true);
   return [arguments, &given] { return compare(*arguments, given); };
 }
 

@@ -3,7 +3,9 @@
 
 #include "base/files.h"
 #include "cli/command.h"
+#include "cli/looking.h"
 #include "inspect/recording.h"
+#include "inspect/tapped_backend.h"
 
 namespace doppler::cli {
 namespace {
@@ -13,6 +15,7 @@ struct RecordArguments {
   PromptFlags prompt;
   std::uint32_t steps = 10;  // as the recordings of the fixtures: enough for a wrong KV cache to show
   bool scores = false, chat = false;
+  LookFlags look;
 };
 
 Result<std::vector<TokenId>> prompt_ids(const RecordArguments& arguments, const Loaded& loaded,
@@ -27,7 +30,11 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, given.flags, 1));
   RecordOptions options{.decode_steps = arguments.steps, .attention_scores = arguments.scores};
   DOPPLER_ASSIGN(options.prompt_ids, prompt_ids(arguments, loaded, text));
-  DOPPLER_TRY(record_run(*loaded.backend, options, arguments.output));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
+  DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));
+  TappedBackend backend(*loaded.backend, looking->tap());
+  DOPPLER_TRY(record_run(backend, options, arguments.output));
+  looking->end();
   if (given.json) {
     DOPPLER_TRY(print_json({{"file", arguments.output},
                             {"prompt_ids", options.prompt_ids},
@@ -51,7 +58,8 @@ Run add_record(CLI::App& command, SettingFlags& given) {
       ->capture_default_str();
   command.add_flag("--attn-scores", arguments->scores, "also the attention scores, which are large");
   command.add_flag("--chat", arguments->chat, "put the prompt through the model's chat template");
-  add_setting_flags(command, given, false);
+  add_look_flags(command, arguments->look);
+  add_setting_flags(command, given, false, true);
   return [arguments, &given] { return record(*arguments, given); };
 }
 

@@ -2,7 +2,11 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <chrono>
+
 #include "cli/command.h"
+#include "cli/looking.h"
+#include "engine/generate.h"
 
 namespace doppler::cli {
 namespace {
@@ -10,6 +14,7 @@ namespace {
 struct RunArguments {
   std::string model;
   PromptFlags prompt;
+  LookFlags look;
 };
 
 Json timings_json(const Timings& t) {
@@ -23,52 +28,47 @@ Json timings_json(const Timings& t) {
           {"decode_tokens_per_second", t.decode_tokens_per_second()}};
 }
 
-Result<Generation> generate(Engine& engine, const RunArguments& arguments, const std::string& text, bool raw,
-                            const GenerateOptions& options, const OnText& on_text,
-                            const CancelToken& cancel) {
-  if (!arguments.prompt.ids.empty()) return engine.generate(arguments.prompt.ids, options, on_text, &cancel);
-  if (raw || !engine.has_chat_template()) {
-    if (!arguments.prompt.system.empty()) {
-      return fail(ErrorCode::kUsage, "A --system text needs a chat template, but {}. Leave it out.",
-                  raw ? "--raw turns it off" : "the model has none");
-    }
-    return engine.generate(text, options, on_text, &cancel);
-  }
-  std::vector<Message> messages;
-  if (!arguments.prompt.system.empty()) messages.push_back({"system", arguments.prompt.system});
-  messages.push_back({"user", text});
-  return engine.chat(messages, options, on_text, &cancel);
-}
-
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
   DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
   const CancelToken cancel;
   const InterruptGuard guard(cancel);
-  DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
-  GenerateOptions options = engine.default_options();
+  const auto start = std::chrono::steady_clock::now();
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
+  const std::chrono::duration<double, std::milli> load_time = std::chrono::steady_clock::now() - start;
+  DOPPLER_ASSIGN(GenerateOptions options, default_options(loaded.model->files));
   DOPPLER_TRY(settings.apply(options));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
+  DOPPLER_ASSIGN(const auto ids, prompt_ids(loaded, arguments.prompt, text, settings.raw.value_or(false)));
+  DOPPLER_TRY(looking->begin(ids.size(), false));
+  Session session(*loaded.backend, 0);
+  session.look(looking->tap());
 
   Status printed;
   const OnText on_text = [&](std::string_view piece) {
     if (!given.json) printed = print(piece);
     return printed.has_value();
   };
-  DOPPLER_ASSIGN(const Generation result,
-                 generate(engine, arguments, text, settings.raw.value_or(false), options, on_text, cancel));
+  DOPPLER_ASSIGN(Generation result,
+                 run_generation(session, loaded.model->spec, loaded.tokenizer ? &*loaded.tokenizer : nullptr,
+                                ids, options, on_text, &cancel));
   DOPPLER_TRY(printed);
+  result.timings.load_ms = load_time.count();
   const std::string_view reason = stop_reason_name(result.stop_reason);
   if (given.json) {
-    DOPPLER_TRY(print_json({{"text", result.text},
-                            {"ids", result.ids},
-                            {"prompt_ids", result.prompt_ids},
-                            {"stop_reason", reason},
-                            {"backend", engine.backend_name()},
-                            {"backend_choice", engine.backend_choice()},
-                            {"timings", timings_json(result.timings)}}));
+    looking->end();
+    Json json = {{"text", result.text},
+                 {"ids", result.ids},
+                 {"prompt_ids", result.prompt_ids},
+                 {"stop_reason", reason},
+                 {"backend", loaded.backend->name()},
+                 {"backend_choice", loaded.choice},
+                 {"timings", timings_json(result.timings)}};
+    if (const Json probes = looking->probes(); !probes.is_null()) json["probes"] = probes;
+    DOPPLER_TRY(print_json(json));
     return kDone;
   }
-  if (!engine.has_tokenizer()) {
+  if (!loaded.tokenizer) {
     DOPPLER_TRY(print(fmt::format("{}", fmt::join(result.ids, ","))));
   }
   DOPPLER_TRY(print("\n"));
@@ -76,8 +76,9 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   fmt::print(
       stderr,
       "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
-      engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
+      loaded.backend->name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
       t.decode_tokens_per_second(), reason);
+  looking->end();
   return kDone;
 }
 
@@ -88,7 +89,8 @@ Run add_run(CLI::App& command, SettingFlags& given) {
   command.add_option("MODEL", arguments->model, "a model folder or file")->required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
-  add_setting_flags(command, given, true);
+  add_look_flags(command, arguments->look);
+  add_setting_flags(command, given, true, true);
   return [arguments, &given] { return run(*arguments, given); };
 }
 

@@ -1,184 +1,115 @@
 #include "cli/settings.h"
 
+#include <fmt/core.h>
+
 #include <array>
 #include <charconv>
+#include <variant>
 
-#include "base/files.h"
-#include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
+#include "config/conflicts.h"
 
 namespace doppler::cli {
 namespace {
 
 using S = Settings;
-constexpr auto kAll = SettingGroup::kEverywhere;
-constexpr auto kGen = SettingGroup::kGeneration;
 
-// Paths as the Doppler runtime configuration names them; backend and threads are ours.
-const std::array<SettingInfo, 25> kSettings = {{
-    {"runtime.backend", "--backend",
-     "what computes: auto (a real GPU, or else the cpu), gpu, cpu or reference", kAll, &S::backend},
-    {"runtime.threads", "--threads", "threads to use; 0: one per core", kAll, &S::threads},
-    {"runtime.inference.kvcache.maxSeqLen", "--context",
-     "longest sequence in tokens; 0: the model's own, at most 4096", kAll, &S::context},
-    {"runtime.inference.kvcache.kvDtype", "--kv-type",
-     "how keys and values are kept: f32, f16 or q8_0; f16 for quantised models unless given, else f32", kAll,
-     &S::kv_type},
-    {"runtime.cpu.exact", "--exact",
-     "multiply quantised weights with float activations instead of 8-bit ones: slower", kAll, &S::exact},
-    {"runtime.cpu.target", "--cpu-target", "kernels by instruction set, such as AVX2; the best unless given",
-     kAll, &S::cpu_target},
-    {"runtime.gpu.adapter", "--gpu-adapter",
-     "part of a GPU's name, or its number in doppler inspect --gpu; the best unless given", kAll,
-     &S::gpu_adapter},
-    {"runtime.gpu.submitTokens", "--submit-tokens",
-     "tokens that a GPU generates before the host looks at them, 1 to 64; 8 unless given", kAll,
-     &S::submit_tokens},
-    {"runtime.gpu.checked", "--gpu-checked", "GPU kernels check every access to memory: slower", kAll,
-     &S::gpu_checked},
-    {"runtime.gpu.poison", "--gpu-poison", "memory on the GPU begins as NaN, so that reading too early shows",
-     kAll, &S::gpu_poison},
-    {"runtime.shared.debug.logLevel.defaultLogLevel", "--log-level",
-     "debug, verbose, info, warn, error or silent", kAll, &S::log_level},
-    {"runtime.inference.batching.maxTokens", "--max-tokens", "tokens to generate at most", kGen,
-     &S::max_tokens},
-    {"runtime.inference.sampling.temperature", "--temperature",
-     "0 takes the likeliest token each time (greedy)", kGen, &S::temperature},
-    {"runtime.inference.sampling.topK", "--top-k", "sample among the k likeliest; 0: all", kGen, &S::top_k},
-    {"runtime.inference.sampling.topP", "--top-p",
-     "sample among the likeliest that together reach this probability", kGen, &S::top_p},
-    {"runtime.inference.sampling.minP", "--min-p",
-     "sample among those at least this share as likely as the likeliest", kGen, &S::min_p},
-    {"runtime.inference.sampling.repetitionPenalty", "--repeat-penalty",
-     "above 1: tokens seen before become less likely", kGen, &S::repeat_penalty},
-    {"runtime.inference.sampling.presencePenalty", "--presence-penalty",
-     "subtracted once from tokens seen before", kGen, &S::presence_penalty},
-    {"runtime.inference.sampling.frequencyPenalty", "--frequency-penalty",
-     "subtracted for each time they were seen", kGen, &S::frequency_penalty},
-    {"runtime.inference.sampling.repetitionPenaltyWindow", "--penalty-window",
-     "tokens back that count as seen; 0: all", kGen, &S::penalty_window},
-    {"runtime.inference.sampling.seed", "--seed", "the same seed gives the same text", kGen, &S::seed},
-    {"runtime.inference.sampling.logitBias", "--logit-bias",
-     "ID=NUMBER, added to a token's logit; may be repeated", kGen, &S::logit_bias},
-    {"runtime.inference.generation.stopSequences", "--stop", "end before this text; may be repeated", kGen,
-     &S::stop},
-    {"runtime.inference.generation.ignoreEos", "--ignore-eos", "go on past end-of-sequence tokens", kGen,
-     &S::ignore_eos},
-    {"runtime.inference.chatTemplate.disabled", "--raw",
-     "continue the prompt as it is, without the model's chat template", kGen, &S::raw},
-}};
-
-// Older spellings that users have in their files.
-struct Alias {
-  std::string_view old_path, path;
+// Which member shows which setting.
+struct View {
+  std::string_view path;
+  std::variant<std::optional<std::string> S::*, std::optional<std::uint64_t> S::*, std::optional<double> S::*,
+               std::optional<bool> S::*, std::optional<std::vector<std::string>> S::*>
+      member;
 };
-constexpr std::array<Alias, 2> kAliases = {{
-    {"runtime.debug.logLevel.defaultLogLevel", "runtime.shared.debug.logLevel.defaultLogLevel"},
-    {"runtime.inference.generation.maxTokens", "runtime.inference.batching.maxTokens"},
+const std::array<View, 24> kViews = {{
+    {"runtime.backend", &S::backend},
+    {"runtime.threads", &S::threads},
+    {"runtime.inference.kvcache.maxSeqLen", &S::context},
+    {"runtime.inference.kvcache.kvDtype", &S::kv_type},
+    {"runtime.cpu.exact", &S::exact},
+    {"runtime.cpu.target", &S::cpu_target},
+    {"runtime.gpu.adapter", &S::gpu_adapter},
+    {"runtime.gpu.submitTokens", &S::submit_tokens},
+    {"runtime.gpu.checked", &S::gpu_checked},
+    {"runtime.gpu.poison", &S::gpu_poison},
+    {"runtime.inference.batching.maxTokens", &S::max_tokens},
+    {"runtime.inference.sampling.temperature", &S::temperature},
+    {"runtime.inference.sampling.topK", &S::top_k},
+    {"runtime.inference.sampling.topP", &S::top_p},
+    {"runtime.inference.sampling.minP", &S::min_p},
+    {"runtime.inference.sampling.repetitionPenalty", &S::repeat_penalty},
+    {"runtime.inference.sampling.presencePenalty", &S::presence_penalty},
+    {"runtime.inference.sampling.frequencyPenalty", &S::frequency_penalty},
+    {"runtime.inference.sampling.repetitionPenaltyWindow", &S::penalty_window},
+    {"runtime.inference.sampling.seed", &S::seed},
+    {"runtime.inference.sampling.logitBias", &S::logit_bias},
+    {"runtime.inference.generation.stopSequences", &S::stop},
+    {"runtime.inference.generation.ignoreEos", &S::ignore_eos},
+    {"runtime.inference.chatTemplate.disabled", &S::raw},
 }};
 
-Result<std::string> text_of(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  return fail(ErrorCode::kUsage, "a text");
-}
-
-// Each assign_* gives, as its error's message, what the value should have been.
-Status assign(std::optional<std::string>& to, const Json& value) {
-  DOPPLER_ASSIGN(to, text_of(value));
-  return {};
-}
-Status assign(std::optional<std::uint64_t>& to, const Json& value) {
-  if (!value.is_number_unsigned()) return fail(ErrorCode::kUsage, "a whole number of 0 or more");
-  to = value.get<std::uint64_t>();
-  return {};
-}
-Status assign(std::optional<double>& to, const Json& value) {
-  if (!value.is_number()) return fail(ErrorCode::kUsage, "a number");
-  to = value.get<double>();
-  return {};
-}
-Status assign(std::optional<bool>& to, const Json& value) {
-  if (!value.is_boolean()) return fail(ErrorCode::kUsage, "true or false");
-  to = value.get<bool>();
-  return {};
-}
-Status assign(std::optional<std::vector<std::string>>& to, const Json& value) {
-  std::vector<std::string> list;
-  const auto add = [&](const Json& item) -> Status {
-    DOPPLER_ASSIGN(std::string text, text_of(item));
-    list.push_back(std::move(text));
-    return {};
-  };
-  if (value.is_object()) {  // {"12": -1.5}: the natural way to write biases
-    for (const auto& [key, number] : value.items()) list.push_back(key + "=" + number.dump());
-  } else if (value.is_array()) {
-    for (const Json& item : value) DOPPLER_TRY(add(item));
+// The values are canonical, so their kinds are right.
+void show(const Json& value, std::optional<std::vector<std::string>>& to) {
+  to.emplace();
+  if (value.is_object()) {
+    for (const auto& [id, bias] : value.items())
+      to->push_back(id + "=" + (bias.is_string() ? bias.get<std::string>() : bias.dump()));
   } else {
-    DOPPLER_TRY(add(value));
+    for (const Json& text : value) to->push_back(text.get<std::string>());
   }
-  to = std::move(list);
-  return {};
+}
+template <typename T>
+void show(const Json& value, std::optional<T>& to) {
+  to = value.get<T>();
 }
 
-Status set_path(Settings& settings, std::string_view path, const Json& value, std::string_view source) {
-  for (const Alias& alias : kAliases) {
-    if (alias.old_path == path) path = alias.path;
+std::string type_name(const SettingInfo& info) {
+  switch (info.type) {
+    case ValueType::kWhole:
+      return "UINT";
+    case ValueType::kNumber:
+      return "FLOAT";
+    case ValueType::kLayers:
+      return "LAYERS";
+    default:
+      return "TEXT";
   }
-  std::vector<std::string> known;
-  for (const SettingInfo& info : kSettings) {
-    known.emplace_back(info.path);
-    if (info.path != path) continue;
-    const Status status =
-        std::visit([&](auto member) { return assign(settings.*member, value); }, info.member);
-    if (status) return {};
-    return fail(ErrorCode::kUsage, "The {} sets {} to {}, but it must be {}.", source, path,
-                printable(value.dump(), 60), status.error().message);
-  }
-  const std::string nearest = nearest_name(path, known);
-  return fail(
-      ErrorCode::kUsage, "The {} sets {}, which does not exist.{}", source, printable(path, 100),
-      nearest.empty() ? " All settings begin with runtime." : fmt::format(" Did you mean {}?", nearest));
 }
 
-bool is_setting(std::string_view path) {
-  for (const SettingInfo& info : kSettings) {
-    if (info.path == path) return true;
-  }
-  return false;
+bool takes_group(SettingGroup group, bool generation, bool trace) {
+  return group == SettingGroup::kEverywhere || (group == SettingGroup::kGeneration && generation) ||
+         (group == SettingGroup::kTrace && trace);
 }
 
-// Depth is bounded by the JSON parser.
-Status apply_tree(Settings& settings, const Json& tree, const std::string& prefix, std::string_view source) {
-  for (const auto& [key, value] : tree.items()) {
-    const std::string path = prefix.empty() ? key : prefix + "." + key;
-    if (value.is_object() && !is_setting(path))
-      DOPPLER_TRY(apply_tree(settings, value, path, source));
-    else
-      DOPPLER_TRY(set_path(settings, path, value, source));
+const char* group_title(SettingGroup group) {
+  switch (group) {
+    case SettingGroup::kGeneration:
+      return "Generation";
+    case SettingGroup::kTrace:
+      return "Looking inside";
+    default:
+      return "Everywhere";
   }
-  return {};
 }
 
-Status apply_config(Settings& settings, const std::string& given) {
-  std::string text = given, source = "--config text";
-  if (!given.starts_with("{")) {
-    constexpr std::uint64_t kMaxConfig = 1 << 20;  // a thousand times what anyone writes
-    DOPPLER_ASSIGN(text, read_text_file(given, kMaxConfig));
-    source = "file " + given;
+void add_flag(CLI::App& command, SettingFlags& given, const SettingInfo& info) {
+  const std::string flag(info.flag), help(info.meaning);
+  const auto add = [&given, &info](Json value) { given.input.flags.push_back({&info, std::move(value)}); };
+  CLI::Option* option = nullptr;
+  if (info.type == ValueType::kBool) {
+    option = command.add_flag_callback(flag, [add] { add(true); }, help);
+  } else if (info.type == ValueType::kTexts || info.type == ValueType::kBiases) {
+    option = command
+                 .add_option_function<std::vector<std::string>>(
+                     flag, [add](const std::vector<std::string>& texts) { add(Json(texts)); }, help)
+                 ->allow_extra_args(false);
+  } else {
+    option =
+        command.add_option_function<std::string>(flag, [add](const std::string& text) { add(text); }, help);
   }
-  DOPPLER_ASSIGN(const Json tree, parse_json(text, "The " + source));
-  if (!tree.is_object()) return fail(ErrorCode::kUsage, "The {} is not a JSON object.", source);
-  return apply_tree(settings, tree, "", source);
-}
-
-Status apply_set(Settings& settings, const std::string& given) {
-  const std::size_t equals = given.find('=');
-  if (equals == std::string::npos)
-    return fail(ErrorCode::kUsage, "The --set {} has no '='. Write --set path=value.", printable(given));
-  const std::string_view text = std::string_view(given).substr(equals + 1);
-  Json value = Json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
-  if (value.is_discarded()) value = std::string(text);  // plain words need no quotes
-  return set_path(settings, given.substr(0, equals), value, "--set");
+  if (info.type != ValueType::kBool) option->type_name(type_name(info));
+  option->group(group_title(info.group));
 }
 
 // Values beyond 32 bits mean "as many as there are".
@@ -186,32 +117,16 @@ std::uint32_t narrow(std::uint64_t value) {
   return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, UINT32_MAX));
 }
 
-template <typename T>
-void overlay(Settings& onto, const Settings& flags, std::optional<T> Settings::* member) {
-  if (flags.*member) onto.*member = flags.*member;
-}
-
 }  // namespace
 
-std::span<const SettingInfo> all_settings() {
-  return kSettings;
-}
-
-void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation) {
-  for (const SettingInfo& info : kSettings) {
-    if (info.group == SettingGroup::kGeneration && !generation) continue;
-    const std::string flag(info.flag), help(info.help),
-        group = info.group == kAll ? "Everywhere" : "Generation";
-    if (const auto* member = std::get_if<std::optional<bool> Settings::*>(&info.member)) {
-      command.add_flag_callback(flag, [&given, m = *member] { given.flags.*m = true; }, help)->group(group);
-    } else {
-      std::visit([&](auto m) { command.add_option(flag, given.flags.*m, help)->group(group); }, info.member);
-    }
+void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation, bool trace) {
+  for (const SettingInfo& info : all_settings()) {
+    if (!info.flag.empty() && takes_group(info.group, generation, trace)) add_flag(command, given, info);
   }
-  command.add_option("--config", given.configs, "settings as a JSON file or text; may be repeated")
+  command.add_option("--config", given.input.configs, "a preset, a JSON file, or JSON text; may be repeated")
       ->group("Everywhere")
       ->allow_extra_args(false);
-  command.add_option("--set", given.sets, "one setting, path=value; may be repeated")
+  command.add_option("--set", given.input.sets, "one setting, path=value; may be repeated")
       ->group("Everywhere")
       ->allow_extra_args(false);
   command.add_flag("--json", given.json, "print one JSON object on stdout and nothing else there")
@@ -220,12 +135,58 @@ void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation) 
 
 Result<Settings> resolve_settings(const SettingFlags& given) {
   Settings settings;
-  for (const std::string& config : given.configs) DOPPLER_TRY(apply_config(settings, config));
-  for (const std::string& set : given.sets) DOPPLER_TRY(apply_set(settings, set));
-  for (const SettingInfo& info : kSettings) {
-    std::visit([&](auto member) { overlay(settings, given.flags, member); }, info.member);
+  DOPPLER_ASSIGN(settings.config, resolve_config(given.input));
+  for (const View& view : kViews) {
+    const ConfigValue* const value = settings.config.find(view.path);
+    if (value == nullptr)
+      return fail(ErrorCode::kInternal, "The setting {} is not in the table of settings.", view.path);
+    if (!value->given() || value->value.is_null()) continue;
+    std::visit([&](auto member) { show(value->value, settings.*member); }, view.member);
   }
   return settings;
+}
+
+namespace {
+
+std::vector<std::string> texts_at(const Json& tree, const char* group, const char* name) {
+  return tree[group][name].get<std::vector<std::string>>();
+}
+std::string text_at(const Json& tree, const char* group, const char* name) {
+  const Json& value = tree[group][name];
+  return value.is_string() ? value.get<std::string>() : "";
+}
+
+}  // namespace
+
+Status begin_log(const Settings& settings) {
+  const Json tree = settings.debug();
+  LogOptions options;
+  options.level = level_from_name(text_at(tree, "logLevel", "defaultLogLevel")).value_or(Level::kWarn);
+  options.modules = texts_at(tree, "logLevel", "modules");
+  options.screen = tree["logOutput"]["stdout"].get<bool>();
+  options.file = text_at(tree, "logOutput", "file");
+  options.append = tree["logOutput"]["append"].get<bool>();
+  options.history = tree["logHistory"]["maxLogHistoryEntries"].get<std::size_t>();
+  if (tree["trace"]["enabled"].get<bool>()) {
+    DOPPLER_ASSIGN(options.categories, parse_categories(texts_at(tree, "trace", "categories")));
+    options.trace_layers = tree["trace"]["layers"].get<std::vector<int>>();
+    options.trace_steps = tree["trace"]["maxDecodeSteps"].get<std::uint64_t>();
+    options.trace_file = text_at(tree, "trace", "file");
+  }
+  DOPPLER_TRY(configure_log(options));
+  for (const std::string& warning : settings.config.warnings()) log(Level::kWarn, "Config", warning);
+  if (!settings.config.chain().empty())
+    log(Level::kVerbose, "Config", "Config loaded: {}", join(settings.config.chain(), " -> "));
+  return {};
+}
+
+Status end_log(const Settings& settings, bool failed) {
+  constexpr std::size_t kShown = 20;  // a screenful with room for the error
+  const ConfigValue* const screen = settings.config.find("runtime.shared.debug.logOutput.stdout");
+  if (failed && screen != nullptr && screen->value == false) {
+    for (const LogRecord& record : log_history(kShown)) fmt::print(stderr, "{}\n", format_line(record));
+  }
+  return close_log();
 }
 
 LoadOptions Settings::load_options() const {
@@ -257,15 +218,11 @@ Status Settings::apply(GenerateOptions& options) const {
   if (ignore_eos) options.ignore_eos = *ignore_eos;
   if (stop) options.stop = *stop;
   for (const std::string& text : logit_bias.value_or(std::vector<std::string>{})) {
-    const std::size_t equals = text.find('=');
     TokenId id = 0;
     double bias = 0;
-    const char* const middle = text.data() + std::min(equals, text.size());
-    const char* const end = text.data() + text.size();
-    const bool good = equals != std::string::npos && std::from_chars(text.data(), middle, id).ptr == middle &&
-                      equals > 0 && middle + 1 < end && std::from_chars(middle + 1, end, bias).ptr == end;
-    if (!good)
-      return fail(ErrorCode::kUsage, "The logit bias {} is not of the form ID=NUMBER.", printable(text));
+    const std::size_t equals = text.find('=');  // the form was checked with the configuration
+    std::from_chars(text.data(), text.data() + equals, id);
+    std::from_chars(text.data() + equals + 1, text.data() + text.size(), bias);
     options.logit_bias[id] = bias;
   }
   return {};

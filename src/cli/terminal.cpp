@@ -9,6 +9,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -33,11 +34,13 @@ void ProgressBar::update(double share, std::string_view what) {
   for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
   fmt::print(stderr, "\r\033[K{} {:3.0f}% {}", bar, share * 100, what);
   std::fflush(stderr);
+  if (!shown_) set_log_over_bar(true);
   shown_ = true;
 }
 
 ProgressBar::~ProgressBar() {
   if (!shown_) return;
+  set_log_over_bar(false);
   fmt::print(stderr, "\r\033[K");
   std::fflush(stderr);
 }
@@ -147,6 +150,22 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   if (text.ends_with('\n')) text.pop_back();
   return text;
+}
+
+Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
+                                        const std::string& text, bool raw) {
+  if (!prompt.ids.empty()) return prompt.ids;
+  if (raw || !loaded.chat) {
+    if (!prompt.system.empty()) {
+      return fail(ErrorCode::kUsage, "A --system text needs a chat template, but {}. Leave it out.",
+                  raw ? "--raw turns it off" : "the model has none");
+    }
+    return tokenize_prompt(loaded, text);
+  }
+  std::vector<Message> messages;
+  if (!prompt.system.empty()) messages.push_back({"system", prompt.system});
+  messages.push_back({"user", text});
+  return tokenize_messages(loaded, messages);
 }
 
 }  // namespace doppler::cli

@@ -6,7 +6,6 @@
 #include "engine/generate.h"
 #include "engine/loaded.h"
 #include "engine/session.h"
-#include "formats/hf_config.h"
 
 namespace doppler {
 
@@ -16,31 +15,6 @@ struct Engine::State {
   GenerateOptions defaults;
   double load_ms = 0;
 };
-
-namespace {
-
-// generation_config.json's sampling values, which transformers uses when it says do_sample.
-Result<GenerateOptions> read_defaults(const ModelFiles& files) {
-  GenerateOptions options;
-  if (!files.generation_config) return options;
-  const ConfigReader reader(*files.generation_config, "generation_config.json");
-  DOPPLER_ASSIGN(const std::optional<bool> sample, reader.get_bool("do_sample"));
-  DOPPLER_ASSIGN(const std::optional<double> repeat, reader.get_number("repetition_penalty"));
-  options.repeat_penalty = repeat.value_or(1);
-  if (!sample.value_or(false)) return options;
-  DOPPLER_ASSIGN(const std::optional<double> temperature, reader.get_number("temperature"));
-  DOPPLER_ASSIGN(const std::optional<std::uint64_t> top_k, reader.get_uint("top_k"));
-  DOPPLER_ASSIGN(const std::optional<double> top_p, reader.get_number("top_p"));
-  DOPPLER_ASSIGN(const std::optional<double> min_p, reader.get_number("min_p"));
-  options.temperature = temperature.value_or(1);
-  options.top_k = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>(top_k.value_or(50), UINT32_MAX));  // 50: transformers' own default
-  options.top_p = top_p.value_or(1);
-  options.min_p = min_p.value_or(0);
-  return options;
-}
-
-}  // namespace
 
 std::string_view stop_reason_name(StopReason reason) {
   switch (reason) {
@@ -76,7 +50,7 @@ Result<Engine> Engine::load(const std::filesystem::path& path, const LoadOptions
   const auto start = std::chrono::steady_clock::now();
   auto state = std::make_unique<State>();
   DOPPLER_ASSIGN(state->loaded, load_all(path, options));
-  DOPPLER_ASSIGN(state->defaults, read_defaults(state->loaded.model->files));
+  DOPPLER_ASSIGN(state->defaults, doppler::default_options(state->loaded.model->files));
   state->session.emplace(*state->loaded.backend, 0);
   state->load_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();

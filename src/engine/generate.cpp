@@ -4,8 +4,10 @@
 #include <chrono>
 #include <optional>
 
+#include "base/log.h"
 #include "engine/sampler.h"
 #include "engine/stop_strings.h"
+#include "engine/trace.h"
 
 namespace doppler {
 namespace {
@@ -71,16 +73,21 @@ class TokenSource {
   Result<TokenId> next(std::span<const TokenId> history, std::size_t drawn) {
     if (continues_) return session_.next();
     if (drawn == 1 && session_.can_continue(options_)) {
-      DOPPLER_TRY(
-          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_));
-      continues_ = true;
-      return session_.next();
+      const Status begun =
+          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_);
+      // Where it cannot show on its own what a tap wants, it does so step by step.
+      if (!begun && begun.error().code != ErrorCode::kUnsupported) return std::unexpected(begun.error());
+      continues_ = begun.has_value();
+      if (continues_) return session_.next();
     }
     if (drawn > 0) {
       DOPPLER_ASSIGN(logits_, session_.append(history.back()));
     }
     return sampler_.sample(logits_, history, drawn);
   }
+
+  // What next() chose from, if it is known.
+  std::span<const float> logits() const { return continues_ ? session_.shown_logits() : logits_; }
 
   // After this the session's cache is what next() was told and gave, but for the last token.
   Status end() { return session_.end_continuation(); }
@@ -94,13 +101,12 @@ class TokenSource {
   bool continues_ = false;
 };
 
-// PAD that also ends sequences is a stop token, and may win as such.
+}  // namespace
+
 TokenId masked_pad(const ModelSpec& spec) {
   const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
   return ends ? -1 : spec.pad_id;
 }
-
-}  // namespace
 
 Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
                                   std::span<const TokenId> prompt, const GenerateOptions& options,
@@ -117,6 +123,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
     result.stop_reason = reason;
     result.timings.generated_tokens = result.ids.size();
   };
+  PerfTrace perf(session.backend());
   const Clock::time_point start = Clock::now();
   DOPPLER_ASSIGN(const std::span<const float> logits,
                  session.prompt(prompt, cancel, &result.timings.cached_tokens));
@@ -128,15 +135,24 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
   TokenSource source(session, options, masked_pad(spec), logits);
   TextStream stream(tokenizer, options, on_text);
   std::vector<TokenId> history(prompt.begin(), prompt.end());
-  Clock::time_point first_token = Clock::now();
+  Clock::time_point first_token = Clock::now(), last_token = first_token;
   StopReason reason = StopReason::kMaxTokens;
   while (result.ids.size() < options.max_tokens) {
     if (cancel != nullptr && cancel->cancelled()) {
       reason = StopReason::kCancelled;
       break;
     }
-    DOPPLER_ASSIGN(const TokenId id, source.next(history, result.ids.size()));
-    if (result.ids.empty()) first_token = Clock::now();
+    const std::size_t drawn = result.ids.size();
+    DOPPLER_ASSIGN(const TokenId id, source.next(history, drawn));
+    const auto step = static_cast<std::int64_t>(drawn);
+    if (trace_wanted(Category::kSample, -1, step))
+      trace_sample({.id = id, .logits = source.logits(), .step = step}, options, tokenizer);
+    const Clock::time_point now = Clock::now();
+    if (drawn == 0)
+      first_token = now;
+    else
+      perf.token(std::chrono::duration<double, std::milli>(now - last_token).count());
+    last_token = now;
     const bool eos = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
     if (eos && !options.ignore_eos) {
       reason = StopReason::kEos;
@@ -167,6 +183,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
   finish(reason);
   result.timings.prompt_ms = std::chrono::duration<double, std::milli>(first_token - start).count();
   result.timings.decode_ms = decode_ms;
+  perf.end(result.timings);
   return result;
 }
 

@@ -11,6 +11,10 @@
 
 namespace doppler {
 
+// The padding token, which sampling leaves out; -1 if there is none, or if it also ends sequences: then it is
+// a stop token and may win as such.
+TokenId masked_pad(const ModelSpec& spec);
+
 // `tokenizer` may be null: then no text is made, and stop strings are refused (kUsage).
 Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
                                   std::span<const TokenId> prompt, const GenerateOptions& options,

@@ -1,8 +1,12 @@
 #include "engine/loaded.h"
 
 #include <algorithm>
+#include <chrono>
+#include <utility>
 
 #include "base/text.h"
+#include "engine/trace.h"
+#include "formats/hf_config.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
@@ -70,6 +74,26 @@ Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& 
   return std::optional(std::move(*chat));
 }
 
+Result<GenerateOptions> default_options(const ModelFiles& files) {
+  GenerateOptions options;
+  if (!files.generation_config) return options;
+  const ConfigReader reader(*files.generation_config, "generation_config.json");
+  DOPPLER_ASSIGN(const std::optional<bool> sample, reader.get_bool("do_sample"));
+  DOPPLER_ASSIGN(const std::optional<double> repeat, reader.get_number("repetition_penalty"));
+  options.repeat_penalty = repeat.value_or(1);
+  if (!sample.value_or(false)) return options;
+  DOPPLER_ASSIGN(const std::optional<double> temperature, reader.get_number("temperature"));
+  DOPPLER_ASSIGN(const std::optional<std::uint64_t> top_k, reader.get_uint("top_k"));
+  DOPPLER_ASSIGN(const std::optional<double> top_p, reader.get_number("top_p"));
+  DOPPLER_ASSIGN(const std::optional<double> min_p, reader.get_number("min_p"));
+  options.temperature = temperature.value_or(1);
+  options.top_k = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>(top_k.value_or(50), UINT32_MAX));  // 50: transformers' own default
+  options.top_p = top_p.value_or(1);
+  options.min_p = min_p.value_or(0);
+  return options;
+}
+
 Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,
                                        std::uint32_t slots) {
   BackendOptions backend;
@@ -105,10 +129,18 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   const auto progress = [&](double share, std::string_view what) {
     if (options.on_progress) options.on_progress(share, what);
   };
+  using Clock = std::chrono::steady_clock;
+  auto last = Clock::now();
+  const auto lap = [&last] {
+    const auto before = std::exchange(last, Clock::now());
+    return std::chrono::duration<double>(last - before).count();
+  };
+  LoadSeconds seconds;
   Loaded loaded;
   progress(0, "weights");
   DOPPLER_ASSIGN(Model model, load_model(path));
   loaded.model = std::make_unique<Model>(std::move(model));
+  seconds.weights = lap();
   progress(0.3, "tokenizer");
   DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files));
   if (loaded.tokenizer && loaded.model->files.gguf) add_stop_tokens(*loaded.tokenizer, loaded.model->spec);
@@ -120,11 +152,14 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   }
   progress(0.7, "chat template");
   DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files));
+  seconds.texts = lap();
   progress(0.8, "memory");
   DOPPLER_ASSIGN(const BackendOptions backend, backend_options(options, loaded.model->spec, slots));
   DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights,
                                               backend, &loaded.choice));
+  seconds.backend = lap();
   progress(1, "ready");
+  trace_loaded(loaded, seconds);
   return loaded;
 }
 

@@ -25,6 +25,9 @@ struct Loaded {
 // cache costs more memory than most conversations need.
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec);
 
+// generation_config.json's sampling values if it says do_sample, as transformers has it; else greedy.
+Result<GenerateOptions> default_options(const ModelFiles& files);
+
 // The backend's options that follow from a user's. Errors: kUsage for an unknown kv_type, or submit_tokens
 // out of range.
 Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "backend/step_trace.h"
+#include "base/log.h"
+
 namespace doppler {
 
 Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool wants_logits) {
@@ -9,7 +12,7 @@ Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool 
   for (std::size_t i = 0; i < ids.size(); ++i) {
     input.add(ids[i], cached_.size() + i, slot_, wants_logits && i + 1 == ids.size());
   }
-  DOPPLER_ASSIGN(const auto logits, backend_.step(input, nullptr));
+  DOPPLER_ASSIGN(const auto logits, backend_.step(input, tap_));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
   return logits;
 }
@@ -32,6 +35,8 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
     cached_.clear();
   }
   if (reused != nullptr) *reused = cached_.size();
+  prompt_length_ = ids.size();
+  set_trace_step(0);
   std::span<const float> logits;
   while (cached_.size() < ids.size()) {
     if (cancel != nullptr && cancel->cancelled()) return std::span<const float>();
@@ -43,18 +48,45 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
 }
 
 Result<std::span<const float>> Session::append(TokenId id) {
+  begin_trace_step();
   return feed(std::span(&id, 1), true);
+}
+
+// The step that feeds the next token.
+void Session::begin_trace_step() const {
+  set_trace_step(static_cast<std::int64_t>(cached_.size() - prompt_length_) + 1);
+}
+
+std::span<const float> Session::shown_logits() const {
+  return logits_tap_ ? logits_tap_->newest() : std::span<const float>();
+}
+
+bool Session::can_continue(const GenerateOptions& sampling) const {
+  for (std::size_t layer = 0; tap_ != nullptr && layer < backend_.plan().kv_layers.size(); ++layer) {
+    // No backend shows these while it continues.
+    if (tap_->wants(Stage::kAttnScores, static_cast<int>(layer))) return false;
+  }
+  return backend_.can_continue(sampling);
 }
 
 Status Session::begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                                    const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id) {
+  held_.reset();
+  logits_tap_.reset();
+  if (trace_wanted(Category::kSample))
+    logits_tap_.emplace(backend_.plan().values[backend_.plan().logits].stage, tap_);
+  Tap* const tap = logits_tap_ ? &*logits_tap_ : tap_;
+  if (tap != nullptr) held_.emplace(*tap);
+  begin_trace_step();
+  first_of_continuation_ = true;
   DOPPLER_TRY(backend_.continue_sequence({.slot = slot_,
                                           .id = history.back(),
                                           .most = std::min(most, backend_.options().context - cached_.size()),
                                           .sampling = &sampling,
                                           .history = history,
                                           .draw = draw,
-                                          .pad_id = pad_id}));
+                                          .pad_id = pad_id,
+                                          .tap = held_ ? &*held_ : nullptr}));
   newest_ = history.back();
   coming_.clear();
   given_ = 0;
@@ -88,6 +120,11 @@ Result<TokenId> Session::next() {
     }
   }
   const TokenId id = coming_[given_++];
+  begin_trace_step();
+  if (!first_of_continuation_ && trace_wanted(Category::kKv, -1, trace_step()))
+    trace_kv(backend_.plan(), backend_.options(), slot_, cached_.size(), 1);
+  first_of_continuation_ = false;  // whose step the backend has checked, and traced
+  if (held_) held_->release(static_cast<std::int64_t>(cached_.size()));
   cached_.push_back(*newest_);
   newest_ = id;
   if (id >= 0) return id;
@@ -102,6 +139,8 @@ Status Session::end_continuation() {
   if (!newest_) return {};
   newest_.reset();
   Status ended = backend_.stop_sequence(cached_.size());
+  held_.reset();
+  logits_tap_.reset();
   if (!ended) forget();
   return ended;
 }

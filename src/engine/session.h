@@ -9,12 +9,18 @@
 #include "backend/backend.h"
 #include "base/result.h"
 #include "doppler/doppler.h"
+#include "engine/held_tap.h"
+#include "engine/logits_tap.h"
 
 namespace doppler {
 
 class Session {
  public:
   Session(Backend& backend, std::uint32_t slot) : backend_(backend), slot_(slot) {}
+
+  // From now on the tap (null: none) sees every token that is fed, and no other; it must outlive the session
+  // or be taken away. Tokens and logits are the same with and without.
+  void look(Tap* tap) { tap_ = tap; }
 
   // Makes the cache hold exactly `ids` and returns the last one's logits. What it already holds of
   // them from before is kept, if `ids` only continue it; else it starts over. `reused` (may be
@@ -27,19 +33,23 @@ class Session {
   Result<std::span<const float>> append(TokenId id);
 
   // Whether the backend can generate by itself with these options.
-  bool can_continue(const GenerateOptions& sampling) const { return backend_.can_continue(sampling); }
+  bool can_continue(const GenerateOptions& sampling) const;
   // Lets it generate `most` tokens, or fewer if the context ends, after `history`, whose last token is not in
   // the cache yet; `draw` and `pad_id` are the continuation's. Until end_continuation() nothing else may be
-  // fed.
+  // fed. Errors: kUnsupported where the backend cannot show what the tap wants while it continues.
   Status begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                             const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id);
   // The next of these tokens; the one before it is then in the cache. Errors: kMismatch for logits that hold
   // NaN or +Inf, or leave no token; the backend's own, after which the cache is empty.
   Result<TokenId> next();
+  // The logits that next() chose from, where the trace category sample is on; else, or where the backend does
+  // not show them, none.
+  std::span<const float> shown_logits() const;
   // Drops what the backend has computed beyond the last token that next() gave. Does nothing if nothing is
   // continued.
   Status end_continuation();
 
+  const Backend& backend() const { return backend_; }
   bool full() const { return cached_.size() >= backend_.options().context; }
   std::span<const TokenId> cached() const { return cached_; }
 
@@ -47,8 +57,14 @@ class Session {
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
   void forget();
+  void begin_trace_step() const;
   Backend& backend_;
   const std::uint32_t slot_;
+  Tap* tap_ = nullptr;
+  std::size_t prompt_length_ = 0;        // trace steps are counted from its end
+  std::optional<LogitsTap> logits_tap_;  // while the backend generates and samples are traced
+  bool first_of_continuation_ = false;
+  std::optional<HeldTap> held_;  // while the backend generates and a tap looks
   std::vector<TokenId> cached_;
   // While the backend generates: the newest token, which is not in cached_, and the ones to come.
   std::optional<TokenId> newest_;

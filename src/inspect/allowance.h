@@ -24,7 +24,7 @@ std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithme
 Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata);
 
 // The allowed difference of every value of the op's output, [tokens, width]. First-order bounds: products and
-// sums of float32, some six standard deviations where roundings are independent, hard where there are few.
+// sums of float32, eight standard deviations where many roundings are independent, hard where there are few.
 // Errors: those of run_setup().
 Result<std::vector<float>> allowance(const OpSetup& setup, const Arithmetic& arithmetic,
                                      reference::Threads& threads);

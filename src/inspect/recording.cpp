@@ -7,6 +7,8 @@
 #include "base/files.h"
 #include "base/text.h"
 #include "formats/safetensors.h"
+#include "inspect/allowance.h"
+#include "inspect/recording_writer.h"
 
 namespace doppler {
 namespace {
@@ -63,41 +65,13 @@ Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, s
   return {};
 }
 
-// Keeps every stage's rows, in step order.
-class Collector final : public Tap {
- public:
-  explicit Collector(bool scores) : scores_(scores) {}
-  struct Kept {
-    std::size_t rows = 0, width = 0, heads = 1;
-    std::vector<float> data;
-  };
-  bool wants(Stage stage, int) const override { return stage != Stage::kAttnScores || scores_; }
-  void on_stage(const TapEvent& event) override {
-    Kept& kept = stages_[stage_key(event.stage, event.layer)];
-    if (event.stage == Stage::kAttnScores) widen(kept, event);
-    kept.rows += event.rows;
-    kept.width = event.width, kept.heads = event.heads;
-    kept.data.insert(kept.data.end(), event.data.begin(), event.data.end());
-  }
-  std::map<std::string, Kept>& stages() { return stages_; }
-
- private:
-  // Later steps see more positions: earlier rows get masked columns for them.
-  static void widen(Kept& kept, const TapEvent& event) {
-    if (kept.rows == 0 || kept.width == event.width) return;
-    const std::size_t was = kept.width / kept.heads, now = event.width / event.heads;
-    std::vector<float> wider(kept.rows * event.width, -INFINITY);
-    for (std::size_t r = 0; r < kept.rows * kept.heads; ++r)
-      std::copy_n(&kept.data[r * was], was, &wider[r * now]);
-    kept.data = std::move(wider);
-  }
-  std::map<std::string, Kept> stages_;
-  bool scores_;
-};
-
-template <typename T>
-TensorView view_of(std::string name, DType dtype, Shape shape, const std::vector<T>& data) {
-  return {std::move(name), dtype, std::move(shape), std::as_bytes(std::span(data))};
+// How it was computed, for whoever compares it.
+std::map<std::string, std::string> run_metadata(const Backend& backend) {
+  std::map<std::string, std::string> metadata = arithmetic_metadata(arithmetic_of(backend));
+  metadata["producer"] = fmt::format("doppler {}", backend.name());
+  metadata["dtype"] = "float32";
+  if (const auto device = backend.device()) metadata["device"] = device->describe();
+  return metadata;
 }
 
 }  // namespace
@@ -163,14 +137,21 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
         "the recording.",
         options.prompt_ids.size(), options.decode_steps, backend.options().context);
   }
-  // Tried before the work, so that a place that cannot be written costs no run.
-  DOPPLER_TRY(OutputFile::create(file));
-  backend.clear(0);
-  Collector collector(options.attention_scores);
-  DOPPLER_ASSIGN(std::span<const float> logits, feed(backend, 0, options.prompt_ids, 0, true, &collector));
   const std::size_t vocab = backend.plan().vocab_size;
+  std::vector<SafetensorsWriter::Entry> after;
+  if (options.decode_steps > 0) {
+    after = {{"decode_logits", DType::kF32, {options.decode_steps, vocab}},
+             {"greedy_ids", DType::kI32, {options.decode_steps + std::uint64_t{1}}}};
+  }
+  std::map<std::string, std::string> metadata = options.metadata;
+  metadata.merge(run_metadata(backend));
+  // Made before the work, so that a place that cannot be written costs no run.
+  DOPPLER_ASSIGN(const auto writer, RecordingWriter::create(file, backend.plan(), options.prompt_ids,
+                                                            options.attention_scores, after, metadata));
+  backend.clear(0);
+  DOPPLER_ASSIGN(std::span<const float> logits, feed(backend, 0, options.prompt_ids, 0, true, writer.get()));
+  DOPPLER_TRY(writer->end_stages());
   std::vector<std::int32_t> greedy;
-  std::vector<float> decode_logits;
   const auto choose = [&]() -> Status {
     greedy.push_back(argmax(logits.last(vocab)));
     if (greedy.back() >= 0) return {};
@@ -180,27 +161,11 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
   if (options.decode_steps > 0) DOPPLER_TRY(choose());
   for (std::uint32_t step = 0; step < options.decode_steps; ++step) {
     DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr));
-    decode_logits.insert(decode_logits.end(), logits.begin(), logits.end());
+    DOPPLER_TRY(writer->write(std::as_bytes(logits)));
     DOPPLER_TRY(choose());
   }
-  std::vector<TensorView> tensors;
-  for (const auto& [name, kept] : collector.stages()) {
-    Shape shape = {kept.rows, kept.width};
-    // By heads, as transformers has them there; its projections and the heads' joined output are flat.
-    constexpr std::string_view kByHeads[] = {".q_norm", ".k_norm", ".q_rope", ".k_rope", ".attn_scores"};
-    if (std::any_of(std::begin(kByHeads), std::end(kByHeads),
-                    [&](auto end) { return name.ends_with(end); })) {
-      shape = {kept.rows, kept.heads, kept.width / kept.heads};
-    }
-    tensors.push_back(view_of(name, DType::kF32, std::move(shape), kept.data));
-  }
-  tensors.push_back(view_of("prompt_ids", DType::kI32, {options.prompt_ids.size()}, options.prompt_ids));
-  if (!greedy.empty()) {
-    tensors.push_back(view_of("greedy_ids", DType::kI32, {greedy.size()}, greedy));
-    tensors.push_back(view_of("decode_logits", DType::kF32, {greedy.size() - 1, vocab}, decode_logits));
-  }
-  return write_safetensors(file, tensors,
-                           {{"producer", fmt::format("doppler {}", backend.name())}, {"dtype", "float32"}});
+  DOPPLER_TRY(writer->write(std::as_bytes(std::span(greedy))));
+  return writer->finish();
 }
 
 }  // namespace doppler

@@ -28,7 +28,8 @@ Result<Recording> open_recording(const std::filesystem::path& file);
 struct RecordOptions {
   std::vector<std::int32_t> prompt_ids;
   std::uint32_t decode_steps = 0;
-  bool attention_scores = false;  // [tokens, heads, positions]: large
+  bool attention_scores = false;                // [tokens, heads, positions]: large
+  std::map<std::string, std::string> metadata;  // for the file's header, besides what the backend says
 };
 
 // Runs the prompt in slot 0 with every stage tapped, then decode_steps greedy steps, and writes the

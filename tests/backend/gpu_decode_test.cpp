@@ -152,6 +152,38 @@ TEST_P(GpuDecode, ShowsEveryTokenOfAContinuation) {
   EXPECT_EQ(tap.stages["logits"], steps.stages["logits"]);
 }
 
+// Columns 3 to 9 of some stages: those that lie in memory anyway and those that kernels store for a tap only.
+class KeepColumns final : public Tap {
+ public:
+  bool wants(Stage stage, int layer) const override {
+    return stage == Stage::kLogits || (layer == 1 && (stage == Stage::kQRope || stage == Stage::kFfnAct ||
+                                                      stage == Stage::kAttnOut || stage == Stage::kLayerOut));
+  }
+  Columns columns(Stage, int) const override { return {3, 7}; }
+  void on_stage(const TapEvent& event) override {
+    EXPECT_EQ(event.first_column, 3u);
+    std::vector<float>& kept = stages[stage_key(event.stage, event.layer)];
+    kept.insert(kept.end(), event.data.begin(), event.data.end());
+  }
+  std::map<std::string, std::vector<float>> stages;
+};
+
+TEST_P(GpuDecode, ShowsTheColumnsThatATapAsksFor) {
+  const auto all = make("gpu"), some = make("gpu");
+  ASSERT_TRUE(all && some);
+  KeepAll whole;
+  KeepColumns part;
+  const std::vector<TokenId> expected = continue_with(*all, {}, &whole);
+  EXPECT_EQ(continue_with(*some, {}, &part), expected);
+  EXPECT_EQ(part.stages.size(), 5u);
+  for (const auto& [name, values] : part.stages) {
+    ASSERT_EQ(values.size(), 25u * 7) << name;
+    const std::size_t width = whole.stages[name].size() / 25;
+    for (std::size_t i = 0; i < values.size(); ++i)
+      ASSERT_EQ(values[i], whole.stages[name][i / 7 * width + 3 + i % 7]) << name << " at " << i;
+  }
+}
+
 TEST_P(GpuDecode, GoesOnAfterAStopAsIfNothingHadFollowed) {
   const auto backend = make("gpu"), fresh = make("gpu");
   ASSERT_TRUE(backend && fresh);

@@ -268,11 +268,42 @@ TEST(SelfCheck, RemembersWhatPassed) {
   nowhere.remember();
 }
 
+TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
+  DOPPLER_NEEDS_ADAPTER();
+  const TempDir folder;
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
+  ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
+  const BackendOptions options{
+      .threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80, .disabled_passes = {}};
+  const auto why = [&]() -> Result<std::string> {
+    DOPPLER_ASSIGN(const auto backend,
+                   make_backend("gpu", fixture->model.spec, fixture->model.weights, options));
+    EXPECT_EQ(backend->can_continue({}),
+              backend->describe()->front().why.find("wrongly") == std::string::npos);
+    EXPECT_EQ(backend->length(0), 0u);
+    StepInput input;
+    input.add(1, 0, 0, true);
+    DOPPLER_TRY(backend->step(input, nullptr));
+    DOPPLER_ASSIGN(const auto rows, backend->describe());
+    return rows.front().variant == "as a batch" ? rows.front().why : std::string();
+  };
+  const auto expect_refused = [&](const char* file, const char* from, const char* to, const char* said) {
+    const Broken broken(file, from, to);
+    ASSERT_OK_AND_ASSIGN(const std::string reason, why());
+    EXPECT_NE(reason.find("computes single tokens wrongly"), std::string::npos) << file << ": " << reason;
+    EXPECT_NE(reason.find(said), std::string::npos) << file << ": " << reason;
+  };
+  expect_refused("splits.wgsl", "s.end = position + 1u;", "s.end = position;", "gives the token");
+  expect_refused("head.wgsl", "best_row = ${ROW0}u + row;", "best_row = ${ROW0}u + row + 1u;",
+                 "does not choose the likeliest token");
+  unsetenv("XDG_CACHE_HOME");
+}
+
 TEST(SelfCheck, ChecksAWholeModelOnce) {
   DOPPLER_NEEDS_ADAPTER();
   const TempDir folder;
   ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
-  EXPECT_EQ(self_check_folder(), folder / "doppler");
+  EXPECT_EQ(gpu::CacheFile::user_folder(), folder / "doppler");
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   const BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8, .disabled_passes = {}};
   // Kernels are made, and checked, for the first step that needs them.
@@ -283,6 +314,7 @@ TEST(SelfCheck, ChecksAWholeModelOnce) {
     input.add(1, 0, 0, false);
     input.add(2, 1, 0, true);
     DOPPLER_TRY(backend->step(input, nullptr));
+    EXPECT_TRUE(backend->can_continue({}));  // the program for single tokens passes, too
     return {};
   };
   ASSERT_OK(first_step());

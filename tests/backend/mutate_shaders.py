@@ -18,16 +18,27 @@ import time
 SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu" / "shaders"
 
 # The tests of each file; what others include is seen through the kernels that use it.
+DECODE = "Models/GpuDecode.*gemma3*:Models/GpuDecode.*llama_Q4_0*:Models/GpuDecode.*qwen2"
+BATCH = "Products.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
 TESTS = {
     "activation.wgsl": "CombineKernel.*",
     "attention.wgsl": "*AttentionLength*:Attention.*",
+    "attention_decode.wgsl": DECODE,
+    "attention_tiled.wgsl": "AttentionTiles.*",
+    "batch_norm.wgsl": BATCH,
+    "batch_quantise.wgsl": BATCH,
     "combine.wgsl": "CombineKernel.*",
     "combine_prologue.wgsl": "SelfCheck.PassesWhatIsFused",
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
+    "gemm.wgsl": "Products.*",
+    "gemm_float.wgsl": "Products.*",
+    "gemm_sum.wgsl": "Products.*",
     "gemv.wgsl": "*GemvOf*:Gemv.*:SelfCheck.PassesWhatIsFused",
+    "head.wgsl": DECODE,
     "kv.wgsl": "KvAppend.*:*AttentionLength*:Attention.*",
     "kv_append.wgsl": "KvAppend.*",
+    "next_token.wgsl": DECODE,
     "norm.wgsl": "Norm.*",
     "norm_prologue.wgsl": "SelfCheck.PassesWhatIsFused",
     "prologue_x.wgsl": "SelfCheck.PassesWhatIsFused",
@@ -36,7 +47,10 @@ TESTS = {
     "reduce.wgsl": "Reduce.*",
     "rope.wgsl": "Rope.*",
     "rope_angle.wgsl": "Rope.*",
+    "rope_append.wgsl": BATCH,
     "row_sum.wgsl": "Gemv.*",
+    "splits.wgsl": DECODE,
+    "tap_gather.wgsl": DECODE,
     "weights.wgsl": "*StoredType*:*GemvOf*:Gemv.*",
 }
 

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "backend/cpu/attention.h"
+#include "backend/cpu/describe.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
@@ -92,6 +93,9 @@ class CpuBackend final : public Backend {
            angles_->bytes() + weight_memory_.bytes();
   }
 
+  Result<std::vector<VariantRow>> describe() override {
+    return describe_ops(kernels_, plan_, weights_, options_);
+  }
   void observe(OpObserver* observer) override { observer_ = observer; }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {

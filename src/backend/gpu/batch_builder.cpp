@@ -4,16 +4,12 @@
 
 #include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/gemv_shape.h"
+#include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
 namespace {
 
 constexpr std::uint32_t kThreads = kElementThreads;
-
-void bind_weights_of(std::vector<Bound>& buffers, const GpuMatrix& matrix, const Shard& shard) {
-  buffers.push_back({"codes", shard.codes});
-  if (matrix.format.quantised()) buffers.push_back({"scales", shard.scales});
-}
 
 }  // namespace
 
@@ -24,12 +20,6 @@ std::uint32_t groups_for(std::uint64_t items) {
 void add_view(ShaderValues& values, const std::string& name, const ValueView& view) {
   values[name + "_STRIDE"] = view.stride;
   values[name + "_OFFSET"] = view.offset;
-}
-
-void add_format(ShaderValues& values, const GpuMatrix& matrix) {
-  values["FORM"] = static_cast<std::int64_t>(matrix.format.codes);
-  values["SCALES"] = static_cast<std::int64_t>(matrix.format.scales);
-  values["UNITS_K"] = matrix.units;
 }
 
 Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
@@ -137,13 +127,9 @@ Status BatchBuilder::embed(const Op& op, Dispatches& out) {
   DOPPLER_ASSIGN(const GpuMatrix* table, context_.matrix(op.weights));
   const ValueView& to = view(op.outputs[0]);
   for (const Shard& shard : table->shards) {
-    ShaderValues values = {
-        {"THREADS", kThreads}, {"IDS", context_.layout.ids()},
-        {"WIDTH", to.width},   {"ROW0", shard.first_row},
-        {"ROWS", shard.rows},  {"FACTOR_BITS", float_bits(std::get<EmbedParams>(op.params).scale)}};
-    add_format(values, *table);
-    std::vector<Bound> buffers = {{"step", context_.step}, {"out", to.buffer}};
-    bind_weights_of(buffers, *table, shard);
+    ShaderValues values;
+    std::vector<Bound> buffers = {{"out", to.buffer}};
+    add_embed(context_, op, *table, shard, kThreads, values, buffers);
     DOPPLER_ASSIGN(Dispatch made, make("embed.wgsl", values, buffers, groups_for((to.width + 3) / 4),
                                        Dispatch::Per::kToken));
     out.push_back(std::move(made));
@@ -157,7 +143,7 @@ Status BatchBuilder::norm(const Op& op, Dispatches& out) {
   ShaderValues values = {{"THREADS", kThreads}, {"DIM", v.width / v.heads}, {"EPS_BITS", float_bits(p.eps)}};
   add_view(values, "X", view(op.inputs[0]));
   add_view(values, "OUT", view(op.outputs[0]));
-  DOPPLER_ASSIGN(const Buffer weight, context_.norm_weight(op.weights[0], p.weight_offset));
+  DOPPLER_ASSIGN(const Buffer weight, context_.norm_weights(op));
   DOPPLER_ASSIGN(
       Dispatch made,
       make("norm.wgsl", values,
@@ -238,7 +224,7 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
                                 {"x8", program_.x8_},
                                 {"xs", program_.xs_},
                                 {"out", split ? program_.parts_ : y.buffer}};
-  bind_weights_of(buffers, matrix, shard);
+  bind_shard(buffers, matrix, shard);
   const Bound bias{"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0};
   if (part.bias && !split) buffers.push_back(bias);
   const Dispatch::Per rows_of = per(op.outputs[0]);
@@ -267,17 +253,17 @@ Status BatchBuilder::gemm_float(const Op& op, const PlacedMatrix& part, const Sh
   const ValueView &x = view(op.inputs[0]), &y = view(op.outputs[0]);
   const bool vecs = x.stride % 4 == 0 && x.offset % 4 == 0 && x.width % 4 == 0;
   ShaderValues values = {
-      {"TM", kFloatTileTokens},    {"TN", kFloatTileRows},
-      {"RM", kFloatTokensEach},    {"RN", kFloatRowsEach},
-      {"KV", kFloatVecs},          {"ROWS", shard.rows},
-      {"BIAS", part.bias ? 1 : 0}, {"COUNT", count_word(op.outputs[0])},
-      {"WIDTH", x.width},          {"X_VEC", vecs ? 1 : 0},
-      {"OUT_STRIDE", y.stride},    {"OUT_OFFSET", y.offset + part.first_row + shard.first_row}};
+      {"TM", kFloatTileTokens}, {"TN", kFloatTileRows},
+      {"RM", kFloatTokensEach}, {"RN", kFloatRowsEach},
+      {"KV", kFloatVecs},       {"ROWS", shard.rows},
+      {"WIDTH", x.width},       {"COUNT", count_word(op.outputs[0])},
+      {"OUT_STRIDE", y.stride}, {"OUT_OFFSET", y.offset + part.first_row + shard.first_row},
+      {"X_VEC", vecs ? 1 : 0}};
   add_format(values, matrix);
   add_view(values, "X", x);
   std::vector<Bound> buffers = {{"step", context_.step}, {"x", x.buffer}, {"out", y.buffer}};
-  bind_weights_of(buffers, matrix, shard);
-  if (part.bias) buffers.push_back({"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0});
+  bind_shard(buffers, matrix, shard);
+  bind_bias(part, shard, values, buffers);
   DOPPLER_ASSIGN(Dispatch made, make("gemm_float.wgsl", values, buffers,
                                      (shard.rows + kFloatTileRows - 1) / kFloatTileRows, per(op.outputs[0])));
   made.rows_each = kFloatTileTokens;
@@ -297,7 +283,6 @@ Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& s
                          {"PRO", 0},
                          {"EPI", 0},
                          {"ACT", eight_bits ? 1 : 0},
-                         {"BIAS", part.bias ? 1 : 0},
                          {"OUT_STRIDE", y.stride},
                          {"OUT_OFFSET", y.offset + part.first_row + shard.first_row},
                          {"QUANTISE_OUT", 0},
@@ -305,11 +290,8 @@ Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& s
                          {"EMIT_ACT", 0}};
   add_format(values, matrix);
   std::vector<Bound> buffers = {{"out", y.buffer}};
-  bind_weights_of(buffers, matrix, shard);
-  if (part.bias) {
-    // A shard's part of it; shards begin at multiples of 64 floats, as bindings must.
-    buffers.push_back({"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0});
-  }
+  bind_shard(buffers, matrix, shard);
+  bind_bias(part, shard, values, buffers);
   if (eight_bits) {
     buffers.push_back({"x8", program_.x8_});
     buffers.push_back({"xs", program_.xs_});
@@ -329,14 +311,11 @@ Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& s
 Status BatchBuilder::rope(const Op& op, Dispatches& out) {
   const auto& p = std::get<RopeParams>(op.params);
   const Value& v = info(op.outputs[0]);
-  ShaderValues values = {
-      {"THREADS", kThreads},
-      {"HEADS", v.heads},
-      {"DIM", v.width / v.heads},
-      {"PAIRS", static_cast<std::int64_t>(context_.plan.rope_tables[p.table].inverse_frequency.size())},
-      {"HIGH_ROWS", context_.high_rows()},
-      {"INTERLEAVED", p.layout == RopeLayout::kInterleaved ? 1 : 0},
-      {"POSITIONS", context_.layout.positions()}};
+  ShaderValues values = {{"THREADS", kThreads},
+                         {"HEADS", v.heads},
+                         {"DIM", v.width / v.heads},
+                         {"POSITIONS", context_.layout.positions()}};
+  add_rotation(context_, p, values);
   add_view(values, "X", view(op.inputs[0]));
   add_view(values, "OUT", view(op.outputs[0]));
   DOPPLER_ASSIGN(Dispatch made, make("rope.wgsl", values,
@@ -347,14 +326,6 @@ Status BatchBuilder::rope(const Op& op, Dispatches& out) {
                                      groups_for(v.width), Dispatch::Per::kToken));
   out.push_back(std::move(made));
   return {};
-}
-
-ShaderValues BatchBuilder::kv_values(const Op& op) const {
-  const auto& a = std::get<AttentionParams>(op.params);
-  return {{"KV_HALF", context_.options.kv_type == KvType::kF16 ? 1 : 0},
-          {"DIM", a.head_dim},
-          {"KV_HEADS", a.kv_heads},
-          {"CAPACITY", context_.kv[static_cast<std::size_t>(op.layer)].capacity}};
 }
 
 Status BatchBuilder::combine(const Op& op, Dispatches& out) {
@@ -388,10 +359,8 @@ Status BatchBuilder::combine(const Op& op, Dispatches& out) {
 Status BatchBuilder::append(const Op& op, Dispatches& out) {
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
-  ShaderValues values = kv_values(op);
-  values["THREADS"] = kThreads;
-  values["SLOTS"] = context_.layout.slots();
-  values["POSITIONS"] = context_.layout.positions();
+  ShaderValues values = {{"THREADS", kThreads}};
+  add_cache(context_, op, values);
   add_view(values, "K", view(op.inputs[1]));
   add_view(values, "V", view(op.inputs[2]));
   const std::uint32_t words = a.kv_heads * a.head_dim / (context_.options.kv_type == KvType::kF16 ? 2 : 1);

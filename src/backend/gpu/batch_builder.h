@@ -53,7 +53,6 @@ class BatchBuilder {
   Status rope(const Op& op, Dispatches& out);
   Status append(const Op& op, Dispatches& out);
   Status combine(const Op& op, Dispatches& out);
-  ShaderValues kv_values(const Op& op) const;
 
   Status fused_norm(const BatchGroup& group, bool emit, Dispatches& out);
   Status fused_gated(const BatchGroup& group, bool emit, Dispatches& out);
@@ -67,6 +66,5 @@ class BatchBuilder {
 inline constexpr std::uint32_t kElementThreads = 128;
 std::uint32_t groups_for(std::uint64_t items);
 void add_view(ShaderValues& values, const std::string& name, const ValueView& view);
-void add_format(ShaderValues& values, const GpuMatrix& matrix);
 
 }  // namespace doppler::gpu

@@ -3,6 +3,7 @@
 
 #include "backend/gpu/attention_shape.h"
 #include "backend/gpu/batch_builder.h"
+#include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
 
@@ -29,7 +30,7 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, bool emit, Dispatches& 
   }
   if (post != nullptr) {
     const auto& p = std::get<NormParams>(post->params);
-    DOPPLER_ASSIGN(const Buffer weight, context_.norm_weight(post->weights[0], p.weight_offset));
+    DOPPLER_ASSIGN(const Buffer weight, context_.norm_weights(*post));
     values["POST_EPS_BITS"] = float_bits(p.eps);
     values["EMIT"] = emit ? 1 : 0;
     buffers.push_back({"post_weight", weight});
@@ -40,7 +41,7 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, bool emit, Dispatches& 
   }
   if (norm != nullptr) {
     const auto& p = std::get<NormParams>(norm->params);
-    DOPPLER_ASSIGN(const Buffer weight, context_.norm_weight(norm->weights[0], p.weight_offset));
+    DOPPLER_ASSIGN(const Buffer weight, context_.norm_weights(*norm));
     const bool floats = group.floats || emit;
     values["EPS_BITS"] = float_bits(p.eps);
     values["FLOATS"] = floats ? 1 : 0;
@@ -97,17 +98,14 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
   const std::uint32_t head_threads = std::clamp<std::uint32_t>((a.head_dim / 2 + 31) / 32 * 32, 32, 128);
   // A norm sums over the workgroup, so that has one head then.
   const std::uint32_t heads_each = group.q_norm ? 1 : kElementThreads / head_threads;
-  ShaderValues values = kv_values(attention);
+  ShaderValues values;
+  add_cache(context_, attention, values);
+  add_rotation(context_, p, values);
   values["TPH"] = head_threads;
   values["HPW"] = heads_each;
   values["HEADS"] = a.heads;
   values["NORM"] = group.q_norm ? 1 : 0;
   values["EMIT"] = emit ? 1 : 0;
-  values["PAIRS"] = static_cast<std::int64_t>(context_.plan.rope_tables[p.table].inverse_frequency.size());
-  values["HIGH_ROWS"] = context_.high_rows();
-  values["INTERLEAVED"] = p.layout == RopeLayout::kInterleaved ? 1 : 0;
-  values["SLOTS"] = context_.layout.slots();
-  values["POSITIONS"] = context_.layout.positions();
   values["QKV_STRIDE"] = q.stride;
   values["Q_OFFSET"] = q.offset;
   values["K_OFFSET"] = k.offset;
@@ -125,9 +123,9 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
   }
   if (group.q_norm) {
     const Op &q_norm = op_at(*group.q_norm), &k_norm = op_at(*group.k_norm);
-    const auto &qn = std::get<NormParams>(q_norm.params), &kn = std::get<NormParams>(k_norm.params);
-    DOPPLER_ASSIGN(const Buffer q_weight, context_.norm_weight(q_norm.weights[0], qn.weight_offset));
-    DOPPLER_ASSIGN(const Buffer k_weight, context_.norm_weight(k_norm.weights[0], kn.weight_offset));
+    const auto& qn = std::get<NormParams>(q_norm.params);
+    DOPPLER_ASSIGN(const Buffer q_weight, context_.norm_weights(q_norm));
+    DOPPLER_ASSIGN(const Buffer k_weight, context_.norm_weights(k_norm));
     values["EPS_BITS"] = float_bits(qn.eps);
     buffers.push_back({"q_weight", q_weight});
     buffers.push_back({"k_weight", k_weight});
@@ -148,17 +146,12 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
 Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* scores) {
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
-  ShaderValues values = kv_values(op);
-  values["WINDOW"] = a.window;
-  values["HEADS"] = a.heads;
-  values["SCALE_BITS"] = float_bits(a.scale);
-  values["SOFTCAP"] = a.softcap > 0 ? 1 : 0;
-  if (a.softcap > 0) values["SOFTCAP_BITS"] = float_bits(a.softcap);
+  ShaderValues values;
+  add_cache(context_, op, values);
+  add_scores(op, values);
   values["EMIT_SCORES"] = scores != nullptr ? 1 : 0;
   add_view(values, "Q", view(op.inputs[0]));
   add_view(values, "OUT", view(op.outputs[0]));
-  values["SLOTS"] = context_.layout.slots();
-  values["POSITIONS"] = context_.layout.positions();
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"q", view(op.inputs[0]).buffer},
                                 {"keys", kv.keys},

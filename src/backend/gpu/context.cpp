@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "backend/kv_cache.h"
 #include "base/checked.h"
 #include "base/text.h"
 
@@ -33,12 +34,6 @@ Result<Buffer> upload_floats(Device& device, std::string_view label, std::span<c
   });
 }
 
-// As KvCache does: a step's tokens are all appended before any of them attends.
-std::uint64_t capacity_of(const KvLayer& layer, const BackendOptions& options) {
-  if (layer.window == 0) return options.context;
-  return std::min<std::uint64_t>(options.context, std::uint64_t{layer.window} + options.max_step_tokens - 1);
-}
-
 }  // namespace
 
 std::int64_t float_bits(double value) {
@@ -56,7 +51,7 @@ Status Context::allocate() {
   }
   DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [](std::span<std::byte>) {}));
   for (const KvLayer& layer : plan.kv_layers) {
-    const std::uint64_t capacity = capacity_of(layer, options);
+    const std::uint64_t capacity = kv_capacity(layer, options.context, options.max_step_tokens);
     const auto bytes = (Checked(capacity) * Checked(layer.kv_heads) * Checked(options.slots) *
                         Checked(kv_row_bytes(*options.kv_type, layer.head_dim)))
                            .get();
@@ -100,20 +95,7 @@ Result<std::vector<PlacedMatrix>> Context::place(const Op& op) {
     PlacedMatrix part;
     part.first_row = row;
     DOPPLER_ASSIGN(part.matrix, matrix(std::span(op.weights).subspan(begin, end - begin)));
-    std::vector<float> bias(part.matrix->rows, 0.0f);
-    bool any = false;
-    std::size_t at = 0;
-    for (std::size_t i = begin; i < end; ++i) {
-      const std::size_t rows = weights[op.weights[i]].rows();
-      if (!op.biases.empty() && op.biases[i] != kNoWeight) {
-        any = true;
-        DOPPLER_TRY(decode_f32(weights[op.biases[i]], 0, std::span(bias).subspan(at, rows)));
-      }
-      at += rows;
-    }
-    if (any) {
-      DOPPLER_ASSIGN(part.bias, upload_floats(*device, "bias", bias));
-    }
+    DOPPLER_ASSIGN(part.bias, bias(op, begin, end));
     row += part.matrix->rows;
     placed.push_back(std::move(part));
     begin = end;
@@ -121,27 +103,38 @@ Result<std::vector<PlacedMatrix>> Context::place(const Op& op) {
   return placed;
 }
 
-Result<Buffer> Context::norm_pair(WeightId first, WeightId second, double offset) {
-  std::vector<float> values(weights[first].cols());
-  DOPPLER_TRY(decode_f32(weights[first], 0, values));
-  if (second != kNoWeight) {
-    const std::size_t begin = values.size();
-    values.resize(begin + weights[second].cols());
-    DOPPLER_TRY(decode_f32(weights[second], 0, std::span(values).subspan(begin)));
+Result<Buffer> Context::bias(const Op& op, std::size_t begin, std::size_t end) {
+  if (op.biases.empty()) return Buffer();
+  const std::vector<WeightId> key(op.biases.begin() + static_cast<std::ptrdiff_t>(begin),
+                                  op.biases.begin() + static_cast<std::ptrdiff_t>(end));
+  if (std::ranges::count(key, kNoWeight) == std::ssize(key)) return Buffer();
+  if (const auto found = biases.find(key); found != biases.end()) return found->second;
+  std::vector<float> values;  // zero where a weight has none
+  for (std::size_t i = begin; i < end; ++i) {
+    const std::size_t first = values.size();
+    values.resize(first + weights[op.weights[i]].rows());
+    if (op.biases[i] != kNoWeight)
+      DOPPLER_TRY(decode_f32(weights[op.biases[i]], 0, std::span(values).subspan(first)));
   }
-  for (float& value : values) value = static_cast<float>(value + offset);
-  return upload_floats(*device, "norms", values);
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "bias", values));
+  return biases.emplace(key, std::move(made)).first->second;
 }
 
-Result<Buffer> Context::norm_weight(WeightId id, double offset) {
-  const auto found = vectors.find({id, offset});
-  if (found != vectors.end()) return found->second;
-  std::vector<float> values(weights[id].cols());
-  DOPPLER_TRY(decode_f32(weights[id], 0, values));
-  for (float& value : values) value = static_cast<float>(value + offset);
-  DOPPLER_ASSIGN(Buffer buffer, upload_floats(*device, "norm", values));
-  vectors.emplace(std::pair(id, offset), buffer);
-  return buffer;
+Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {
+  std::vector<std::pair<WeightId, double>> key;
+  for (const Op* op : {&first, second}) {
+    if (op != nullptr) key.emplace_back(op->weights[0], std::get<NormParams>(op->params).weight_offset);
+  }
+  if (const auto found = norms.find(key); found != norms.end()) return found->second;
+  std::vector<float> values;
+  for (const auto& [weight, offset] : key) {
+    const std::size_t begin = values.size();
+    values.resize(begin + weights[weight].cols());
+    DOPPLER_TRY(decode_f32(weights[weight], 0, std::span(values).subspan(begin)));
+    for (float& value : std::span(values).subspan(begin)) value = static_cast<float>(value + offset);
+  }
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "norms", values));
+  return norms.emplace(std::move(key), std::move(made)).first->second;
 }
 
 }  // namespace doppler::gpu

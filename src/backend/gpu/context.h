@@ -25,6 +25,8 @@ struct StepLayout {
   std::uint32_t tokens = 0;  // room for so many
   static constexpr std::uint32_t kHeader = 8;
   static constexpr std::uint32_t kCount = 0, kWantedCount = 1, kLongest = 2;
+  static constexpr std::uint32_t kCounted = 3;  // tokens that a continuation has given its ring
+  static constexpr std::uint32_t kPad = 4;      // the token that never wins; 0xffffffff: there is none
   std::uint32_t ids() const { return kHeader; }
   std::uint32_t positions() const { return kHeader + tokens; }
   std::uint32_t slots() const { return kHeader + 2 * tokens; }
@@ -66,8 +68,10 @@ struct Context {
   std::vector<KvBuffers> kv;
   std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
-  std::map<std::string, TunedShape> tuned;                // by GemvSite::key()
-  std::map<std::pair<WeightId, double>, Buffer> vectors;  // norm weights with their offsets
+  std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
+  // By the weights in them, and what was added to each.
+  std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
+  std::map<std::vector<WeightId>, Buffer> biases;
 
   Context(const Context&) = delete;  // the kernels know where it lives
   Context& operator=(const Context&) = delete;
@@ -82,7 +86,8 @@ struct Context {
     layout.tokens = o.max_step_tokens;
     if (!o.gpu.self_check) return;
     // What passes or fails with edited kernels says nothing about the real ones.
-    self_check.emplace(*device, o.gpu.shader_edits.empty() ? self_check_folder() : std::filesystem::path());
+    self_check.emplace(*device,
+                       o.gpu.shader_edits.empty() ? CacheFile::user_folder() : std::filesystem::path());
     kernels.check_with(
         [this](std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values) {
           return self_check->check(std::move(compiled), file, values);
@@ -101,9 +106,10 @@ struct Context {
   // Uploads what is not there yet.
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
   Result<std::vector<PlacedMatrix>> place(const Op& op);
-  Result<Buffer> norm_weight(WeightId id, double offset);
-  // Two norms' weights one behind the other; kNoWeight: the first alone.
-  Result<Buffer> norm_pair(WeightId first, WeightId second, double offset);
+  // One float for each row of the op's weights [begin, end); nothing if none of them has a bias.
+  Result<Buffer> bias(const Op& op, std::size_t begin, std::size_t end);
+  // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
+  Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
   std::uint64_t bytes() const { return device->allocated_bytes(); }
 };
 

@@ -11,7 +11,7 @@ struct EmbeddedShader {
   std::string_view text;  // before the template step
 };
 
-/// Every shader of the program, sorted by name. cmake/embed_shaders.cmake writes the table.
+/// Every shader of the program, sorted by name. cmake/embed_texts.cmake writes the table.
 std::span<const EmbeddedShader> embedded_shaders();
 
 /// Has the template step read another text under this name from now on: how tests see that they would notice

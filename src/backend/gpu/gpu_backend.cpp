@@ -1,6 +1,7 @@
 #include "backend/gpu/gpu_backend.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -9,11 +10,9 @@
 #include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
-#include "backend/gpu/decode_program.h"
 #include "backend/gpu/kernel_report.h"
-#include "backend/gpu/sampling.h"
 #include "backend/gpu/tap_copy.h"
-#include "backend/gpu/tune.h"
+#include "backend/gpu/token_runner.h"
 #include "backend/gpu_report.h"
 #include "base/text.h"
 #include "plan/fuse.h"
@@ -86,11 +85,11 @@ class GpuBackend final : public Backend {
   }
   Result<std::vector<VariantRow>> describe() override {
     std::vector<VariantRow> rows;
-    if (decode_) {
+    if (runner_) {
       DOPPLER_ASSIGN(const std::vector<Piece> pieces, decode_pieces());
       rows = variant_rows(context_.device->features(), pieces);
     } else {
-      rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_decode_});
+      rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_runner_});
     }
     DOPPLER_ASSIGN(const std::vector<Piece> pieces, batch_pieces(options().max_step_tokens));
     std::vector<VariantRow> batch = variant_rows(context_.device->features(), pieces);
@@ -103,10 +102,10 @@ class GpuBackend final : public Backend {
   }
   Result<std::vector<KernelTime>> time_kernels() override {
     const std::uint64_t tokens = lengths_[0];
-    if (tokens == 0 || flying_)
+    if (tokens == 0 || is_continuing())
       return fail(ErrorCode::kUsage, "Kernels are timed at the end of a sequence that rests in slot 0.");
     std::vector<Piece> pieces;
-    if (decode_) {
+    if (runner_) {
       DOPPLER_ASSIGN(pieces, decode_pieces());
     } else {
       DOPPLER_ASSIGN(pieces, batch_pieces(1));
@@ -129,16 +128,20 @@ class GpuBackend final : public Backend {
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
     }
-    if (flying_)
+    if (is_continuing())
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
     logits_.resize(wanted_.size() * plan().vocab_size);
     DOPPLER_TRY(write_step(input));
     input_ = &input;
     tap_ = tap;
     seen_ = input;
-    if (decode_ && input.size() == 1 && wanted_.size() == 1) {
-      DOPPLER_ASSIGN(const DecodeProgram* program, program_for(tap));
-      if (program != nullptr) return single_step(*program);
+    if (runner_ && input.size() == 1 && wanted_.size() == 1) {
+      DOPPLER_ASSIGN(const DecodeProgram* program, runner_->program_for(tap));
+      if (program != nullptr) {
+        DOPPLER_TRY(runner_->step(*program, input, tap, logits_back_, logits_));
+        ++lengths_[static_cast<std::size_t>(input.slots[0])];
+        return std::span<const float>(logits_);
+      }
     }
     DOPPLER_TRY(run(0, batch_->first_wanted_op(), 0));
     for (std::size_t done = 0; done < wanted_.size();) {
@@ -153,97 +156,43 @@ class GpuBackend final : public Backend {
   }
 
   bool can_continue(const GenerateOptions& sampling) const override {
-    // What Sampling takes; whatever fits a device stays far below.
-    constexpr std::uint32_t kMostVocab = 1 << 22, kMostWindow = 1 << 24;
-    return decode_ && (is_greedy(sampling) ||
-                       (plan().vocab_size < kMostVocab && sampling.penalty_window <= kMostWindow));
+    return runner_ && runner_->can_continue(sampling);
   }
 
   Status continue_sequence(const Continuation& continuation) override {
-    if (flying_) return fail(ErrorCode::kUsage, "A sequence is being continued already.");
-    const GenerateOptions& sampling = *continuation.sampling;
-    if (!can_continue(sampling))
+    if (is_continuing()) return fail(ErrorCode::kUsage, "A sequence is being continued already.");
+    if (!can_continue(*continuation.sampling))
       return fail(ErrorCode::kUnsupported, "The gpu backend does not sample with these options by itself.");
     StepInput input;
     input.add(continuation.id, 0, continuation.slot, true);
     if (continuation.slot < lengths_.size())
       input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
     DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
-    DOPPLER_ASSIGN(const DecodeProgram* chosen, program_for(continuation.tap));
-    if (chosen == nullptr) {
-      return fail(ErrorCode::kUnsupported,
-                  "The gpu backend does not show attn_scores, or binds too few buffers, while it continues a "
-                  "sequence. Look at single steps instead.");
-    }
-    DecodeProgram& program = chosen == &*decode_ ? *decode_ : *looking_;
-    std::optional<Sampling>& sampler = chosen == &*decode_ ? sampling_ : looking_sampling_;
-    const bool greedy = is_greedy(sampling);
-    if (greedy) {
-      DOPPLER_TRY(program.prepare_greedy(context_, continuation.pad_id));
-    } else {
-      if (!sampler) {
-        DOPPLER_ASSIGN(sampler, Sampling::create(*context_.device, context_.kernels, plan().vocab_size,
-                                                 program.logits(), program.chosen()));
-      }
-      DOPPLER_TRY(sampler->begin(sampling, continuation.pad_id, continuation.history, continuation.draw));
-    }
     wanted_.clear();
     DOPPLER_TRY(write_step(input));
-    const std::uint64_t length = lengths_[continuation.slot];
-    flying_.emplace(Flying{.program = &program,
-                           .sampling = greedy ? nullptr : &*sampler,
-                           .tap = continuation.tap,
-                           .slot = continuation.slot,
-                           .begin = length,
-                           .left = std::min(continuation.most, options().context - length),
-                           .fed = continuation.id});
-    return {};
+    return runner_->begin(continuation, lengths_[continuation.slot]);
   }
 
   Result<std::span<const TokenId>> next_tokens() override {
-    if (!flying_) return fail(ErrorCode::kUsage, "No sequence is being continued.");
-    // One submission runs while the results of the one before are looked at.
-    while (flying_->flights.size() < 2 && flying_->left > 0) DOPPLER_TRY(submit_tokens());
-    tokens_.clear();
-    if (flying_->flights.empty()) return std::span<const TokenId>();
-    Flight flight = std::move(flying_->flights.front());
-    flying_->flights.erase(flying_->flights.begin());
-    tokens_.resize(flight.tokens);
-    DOPPLER_TRY(context_.device->read(
-        flight.back, flight.tokens * 4, flight.submission,
-        [&](std::span<const std::byte> bytes) { std::memcpy(tokens_.data(), bytes.data(), bytes.size()); }));
-    spare_.push_back(flight.back);
-    if (flight.looks) DOPPLER_TRY(deliver_looks(flight));
-    flying_->given += flight.tokens;
-    return std::span<const TokenId>(tokens_);
+    if (!is_continuing()) return fail(ErrorCode::kUsage, "No sequence is being continued.");
+    return runner_->next_tokens();
   }
 
   Status stop_sequence(std::uint64_t length) override {
-    if (!flying_) return fail(ErrorCode::kUsage, "No sequence is being continued.");
-    const Flying flying = std::move(*flying_);
-    flying_.reset();
-    Status waited;
-    for (const Flight& flight : flying.flights) {
-      if (Status status = context_.device->wait(flight.submission); !status) waited = std::move(status);
-      spare_.push_back(flight.back);
-    }
-    if (length < flying.begin || length > flying.begin + flying.given) {
-      return fail(ErrorCode::kUsage, "The slot {} cannot keep {} tokens; it has {} to {}.", flying.slot,
-                  length, flying.begin, flying.begin + flying.given);
-    }
-    lengths_[flying.slot] = length;
-    return waited;
+    if (!is_continuing()) return fail(ErrorCode::kUsage, "No sequence is being continued.");
+    DOPPLER_ASSIGN(const TokenRunner::Ended ended, runner_->end(length));
+    lengths_[ended.slot] = ended.length;
+    return {};
   }
 
  private:
   // What a token takes that the backend generates by itself.
   Result<std::vector<Piece>> decode_pieces() {
-    DOPPLER_TRY(decode_->prepare_greedy(context_, -1));
-    std::vector<Recorded> list;
+    std::vector<FixedDispatch> list;
     Recorder recorder(*context_.device, list);
-    decode_->record_greedy(recorder);
+    runner_->program().record_greedy(recorder);
     std::vector<Piece> pieces;
-    for (Recorded& recorded : list) {
+    for (FixedDispatch& recorded : list) {
       std::string what = fused_title(recorded.kernel.kernel().label());
       pieces.push_back({std::move(what), std::move(recorded)});
     }
@@ -257,157 +206,17 @@ class GpuBackend final : public Backend {
     for (std::uint32_t i = 0; i < tokens; ++i) one_sequence.add(0, i, 0, false);
     const StepShape shape{tokens, 1, has_runs(one_sequence)};
     for (std::size_t i = 0; i < plan().ops.size(); ++i) {
-      std::vector<Recorded> list;
+      std::vector<FixedDispatch> list;
       Recorder recorder(*context_.device, list);
       DOPPLER_TRY(batch_->record(context_, recorder, i, i + 1, shape, nullptr));
-      for (Recorded& recorded : list)
+      for (FixedDispatch& recorded : list)
         pieces.push_back(
             {fmt::format("step of {}: {}", tokens, op_title(plan(), plan().ops[i])), std::move(recorded)});
     }
     return pieces;
   }
 
-  // The likeliest token of the logits as they are: found by the head itself.
-  static bool is_greedy(const GenerateOptions& sampling) {
-    return sampling.temperature == 0 && sampling.repeat_penalty == 1 && sampling.presence_penalty == 0 &&
-           sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
-  }
-
-  // Tokens that are being computed, in one submission.
-  struct Flight {
-    std::uint64_t submission = 0;
-    std::uint32_t tokens = 0;
-    Buffer back;
-    // What a tap looks at, token by token.
-    std::vector<std::unique_ptr<StepInput>> inputs;
-    std::unique_ptr<TapCopy> looks;
-  };
-  struct Flying {
-    const DecodeProgram* program = nullptr;
-    const Sampling* sampling = nullptr;  // null: the likeliest token, which the head finds itself
-    Tap* tap = nullptr;
-    std::uint32_t slot = 0;
-    std::uint64_t begin = 0;  // length of the cache before
-    std::uint64_t left = 0;   // tokens that are not submitted yet
-    std::uint64_t submitted = 0, given = 0;
-    TokenId fed = 0;  // to the first step of the next flight, as far as the host knows
-    std::vector<Flight> flights;
-  };
-
-  Status submit_tokens() {
-    const auto at = static_cast<std::uint32_t>(flying_->submitted % DecodeProgram::kRing);
-    const auto tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(
-        {std::max(1u, options().gpu.submit_tokens), flying_->left, DecodeProgram::kRing - at}));
-    Flight flight{.submission = 0, .tokens = tokens, .back = {}};
-    if (spare_.empty()) {
-      DOPPLER_ASSIGN(flight.back, context_.device->make_read_back("tokens", DecodeProgram::kRing * 4));
-    } else {
-      flight.back = spare_.back();
-      spare_.pop_back();
-    }
-    Recorder recorder(*context_.device);
-    for (std::uint32_t i = 0; i < tokens; ++i) {
-      if (flying_->sampling == nullptr) {
-        flying_->program->record_greedy(recorder);
-      } else {
-        flying_->program->record_logits(recorder);
-        flying_->sampling->record(recorder);
-        flying_->program->record_next(recorder);
-      }
-      if (flying_->tap != nullptr) DOPPLER_TRY(look(flight, recorder));
-    }
-    recorder.copy(flying_->program->ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
-    DOPPLER_ASSIGN(flight.submission, recorder.submit());
-    flying_->submitted += tokens;
-    flying_->left -= tokens;
-    flying_->flights.push_back(std::move(flight));
-    return {};
-  }
-
-  // The program for single tokens, or where a tap looks its twin that stores every stage. Null where the
-  // batch program must do: for scores, which only it stores, and on a device that cannot bind as many buffers
-  // as the twin needs.
-  Result<const DecodeProgram*> program_for(const Tap* tap) {
-    if (tap == nullptr) return &*decode_;
-    for (std::size_t layer = 0; layer < plan().kv_layers.size(); ++layer) {
-      if (tap->wants(Stage::kAttnScores, static_cast<int>(layer))) return nullptr;
-    }
-    if (!looking_ && why_no_looking_.empty()) {
-      auto made = DecodeProgram::create(context_, true);
-      if (made) {
-        looking_ = std::move(*made);
-      } else if (made.error().code == ErrorCode::kUnsupported) {
-        why_no_looking_ = made.error().message;
-      } else {
-        return std::unexpected(std::move(made).error());
-      }
-    }
-    return looking_ ? &*looking_ : nullptr;
-  }
-
-  // Records the copies of one token of a flight; which token it is, only the device knows yet.
-  Status look(Flight& flight, Recorder& recorder) {
-    if (!flight.looks && !spare_looks_.empty()) {
-      flight.looks = std::move(spare_looks_.back());
-      spare_looks_.pop_back();
-    }
-    if (!flight.looks) flight.looks = std::make_unique<TapCopy>(*context_.device);
-    auto input = std::make_unique<StepInput>();
-    input->add(0, flying_->begin + flying_->submitted + flight.inputs.size(), flying_->slot, true);
-    flight.inputs.push_back(std::move(input));
-    return copy_looks(*flying_->tap, *flight.inputs.back(), *flight.looks, recorder);
-  }
-
-  // The token that each step was fed is the one that the step before chose.
-  Status deliver_looks(Flight& flight) {
-    for (std::size_t i = 0; i < flight.inputs.size(); ++i) {
-      flight.inputs[i]->ids[0] = i == 0 ? flying_->fed : tokens_[i - 1];
-    }
-    flying_->fed = tokens_.back();
-    DOPPLER_TRY(flight.looks->deliver(flight.submission, *flying_->tap));
-    spare_looks_.push_back(std::move(flight.looks));
-    return {};
-  }
-
-  // Copies what the tap wants to see of a single token, stage by stage in the order of the plan.
-  Status copy_looks(const Tap& tap, const StepInput& input, TapCopy& to, Recorder& recorder) {
-    std::vector<TapCopy::Row> rows;
-    std::uint64_t floats = 0;
-    const auto add = [&](Stage stage, int layer, const Value& v) {
-      const ValueView* view = looking_->look(stage, layer);
-      if (view == nullptr || !tap.wants(stage, layer)) return;
-      rows.push_back({*view, {stage, layer, {}, 1, v.width, v.heads, &input}});
-      floats += v.width + 64;  // and what may lie between slices
-    };
-    for (const Op& op : plan().ops) {
-      for (const ValueId id : op.outputs) {
-        const Value& v = plan().values[id];
-        add(v.stage, v.layer, v);
-        const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-        if (feeds_layer) add(Stage::kAttnInput, v.layer + 1, v);
-      }
-    }
-    if (!to.has_room(floats)) {
-      return fail(ErrorCode::kLimit,
-                  "What the tap looks at in one submission exceeds 64 MiB. Lower --submit-tokens.");
-    }
-    return to.copy_rows(recorder, rows);
-  }
-
-  Result<std::span<const float>> single_step(const DecodeProgram& program) {
-    Recorder recorder(*context_.device);
-    program.record_logits(recorder);
-    const std::uint64_t bytes = std::uint64_t{plan().vocab_size} * 4;
-    if (tap_ != nullptr) DOPPLER_TRY(copy_looks(*tap_, *input_, taps_, recorder));
-    recorder.copy(program.logits(), 0, logits_back_, 0, bytes);
-    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
-    if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
-    DOPPLER_TRY(context_.device->read(logits_back_, bytes, submission, [&](std::span<const std::byte> from) {
-      std::memcpy(logits_.data(), from.data(), from.size());
-    }));
-    ++lengths_[static_cast<std::size_t>(input_->slots[0])];
-    return std::span<const float>(logits_);
-  }
+  bool is_continuing() const { return runner_ && runner_->is_continuing(); }
 
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
@@ -442,38 +251,94 @@ class GpuBackend final : public Backend {
         std::min(kMostLogitBytes, context_.device->limits().binding_bytes) / row_bytes, 1,
         context_.options.max_step_tokens);
     DOPPLER_ASSIGN(batch_, BatchProgram::create(context_, static_cast<std::uint32_t>(rows)));
-    if (context_.options.gpu.tune && !context_.device->adapter().software()) load_tuned(context_);
-    auto decode = options().fault == nullptr
-                      ? DecodeProgram::create(context_)
-                      : fail(ErrorCode::kUnsupported, "A fault is put in, which has to reach every stage.");
-    if (decode) {
-      decode_ = std::move(*decode);
-      DOPPLER_TRY(use_tuned());
-    } else if (decode.error().code == ErrorCode::kUnsupported) {
-      why_no_decode_ = decode.error().message;
-    } else {
-      return std::unexpected(std::move(decode).error());
-    }
     for (const auto& [ids, matrix] : context_.matrices) {
       weight_bytes_ += matrix.bytes;
       eight_bits_ = eight_bits_ || context_.eight_bits(matrix);
     }
     DOPPLER_ASSIGN(logits_back_, context_.device->make_read_back("logits", rows * row_bytes));
+    DOPPLER_TRY(prepare_runner());
     if (context_.self_check) context_.self_check->remember();
     return {};
   }
 
-  // The fastest shapes of the decode kernels: measured at the first load on an adapter, remembered for later
-  // ones. A software adapter is not measured: nobody waits for it.
-  Status use_tuned() {
-    constexpr double kSeconds = 1.2;  // of measuring, at the first load
-    constexpr std::size_t kCandidates =
-        5;  // for each kind of kernel; each takes the driver some tens of milliseconds
-    DOPPLER_TRY(decode_->prepare_greedy(context_, -1));
-    if (!context_.options.gpu.tune || context_.device->adapter().software() || decode_->is_tuned(context_))
+  // The program for single tokens, if it computes what the batch program does.
+  Status prepare_runner() {
+    auto runner = options().fault == nullptr
+                      ? TokenRunner::create(context_)
+                      : fail(ErrorCode::kUnsupported, "A fault is put in, which has to reach every stage.");
+    if (!runner && runner.error().code == ErrorCode::kUnsupported) {
+      why_no_runner_ = runner.error().message;
       return {};
-    DOPPLER_TRY(tune(context_, *decode_, kSeconds, kCandidates));
-    store_tuned(context_);
+    }
+    if (!runner) return std::unexpected(std::move(runner).error());
+    if (!context_.self_check || context_.self_check->has_passed(runner->program().name())) {
+      runner_.emplace(std::move(*runner));
+      return {};
+    }
+    const Device::Counters before = context_.device->counters;
+    const std::string name = runner->program().name();
+    DOPPLER_ASSIGN(const std::vector<float> expected, check_token(std::nullopt));
+    runner_.emplace(std::move(*runner));
+    DOPPLER_ASSIGN(const std::vector<float> got, check_token(std::nullopt));
+    why_no_runner_ = difference(expected, got);
+    if (why_no_runner_.empty()) {
+      const auto best = static_cast<TokenId>(std::ranges::max_element(got) - got.begin());
+      DOPPLER_ASSIGN(const std::vector<float> token, check_token(best));
+      if (token.empty()) why_no_runner_ = fmt::format("does not choose the likeliest token, {}", best);
+    }
+    if (!why_no_runner_.empty()) {
+      runner_.reset();
+      why_no_runner_ = fmt::format("The GPU {} computes single tokens wrongly: the program for them {}.",
+                                   context_.device->adapter().name, why_no_runner_);
+    }
+    context_.self_check->note(name, why_no_runner_);
+    context_.device->counters = before;  // not part of any program
+    return {};
+  }
+
+  // Logits of a token after a prompt that is longer than a split of attention and a chunk of positions. With
+  // `best`: nothing unless the token that follows by itself is that one.
+  Result<std::vector<float>> check_token(std::optional<TokenId> best) {
+    const std::uint64_t most = std::min<std::uint64_t>(options().max_step_tokens, options().context - 1);
+    const std::uint64_t length = std::min<std::uint64_t>(most, 70);
+    const auto id = [&](std::uint64_t i) {
+      return static_cast<TokenId>((i * 7919 + 13) % plan().vocab_size);  // any prime: ids from everywhere
+    };
+    StepInput prompt, token;
+    for (std::uint64_t i = 0; i < length; ++i) prompt.add(id(i), i, 0, false);
+    token.add(id(length), length, 0, true);
+    std::vector<float> logits;
+    if (length > 0) DOPPLER_TRY(step(prompt, nullptr));
+    if (!best) {
+      DOPPLER_ASSIGN(const auto row, step(token, nullptr));
+      logits.assign(row.begin(), row.end());
+    } else {
+      const GenerateOptions greedy;
+      const TokenId history[] = {token.ids[0]};
+      DOPPLER_TRY(continue_sequence(
+          {.slot = 0, .id = token.ids[0], .most = 1, .sampling = &greedy, .history = history}));
+      DOPPLER_ASSIGN(const auto tokens, next_tokens());
+      if (tokens.size() == 1 && tokens[0] == *best) logits = {1};
+      DOPPLER_TRY(stop_sequence(length + 1));
+    }
+    clear(0);
+    return logits;
+  }
+
+  // Empty where the two agree: another order of sums moves a value in its last places, and a key or an
+  // activation that falls on the other side of a step of its 16 or 8 bits moves a logit by about a thousandth
+  // or a hundredth of the largest.
+  std::string difference(std::span<const float> expected, std::span<const float> got) const {
+    double largest = 0;
+    for (const float x : expected) largest = std::max(largest, std::abs(static_cast<double>(x)));
+    const double share = rounding() == Rounding::kEightBits   ? 0.05
+                         : rounding() == Rounding::kHalfCache ? 0.01
+                                                              : 2e-3;
+    const double allowed = share * largest;
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      if (std::abs(static_cast<double>(got[i]) - expected[i]) <= allowed || expected[i] == got[i]) continue;
+      return fmt::format("gives the token {} the logit {} where it should be {}", i, got[i], expected[i]);
+    }
     return {};
   }
 
@@ -488,7 +353,7 @@ class GpuBackend final : public Backend {
     longest_ =
         1 + static_cast<std::uint32_t>(*std::max_element(input.positions.begin(), input.positions.end()));
     const std::uint32_t header[] = {static_cast<std::uint32_t>(input.size()),
-                                    static_cast<std::uint32_t>(wanted_.size()), longest_, 0};
+                                    static_cast<std::uint32_t>(wanted_.size()), longest_, 0, UINT32_MAX};
     DOPPLER_TRY(write_words(0, header));
     DOPPLER_TRY(write_words(context_.layout.ids(), as_words(input.ids)));
     DOPPLER_TRY(write_words(context_.layout.positions(), as_words(input.positions)));
@@ -635,16 +500,9 @@ class GpuBackend final : public Backend {
   Context context_;
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
-  std::optional<DecodeProgram> decode_;
+  std::optional<TokenRunner> runner_;
+  std::string why_no_runner_;
   std::optional<ReadBandwidth> bandwidth_;
-  std::string why_no_decode_;
-  std::optional<DecodeProgram> looking_;  // made when a tap first looks at a single token
-  std::string why_no_looking_;
-  std::optional<Sampling> sampling_, looking_sampling_;  // made when first needed
-  std::optional<Flying> flying_;
-  std::vector<Buffer> spare_;  // read-back buffers
-  std::vector<std::unique_ptr<TapCopy>> spare_looks_;
-  std::vector<TokenId> tokens_;
   Buffer logits_back_;
   std::vector<float> logits_;
   std::vector<std::uint64_t> lengths_;

@@ -120,7 +120,7 @@ std::string fused_title(std::string_view text) {
 std::vector<VariantRow> variant_rows(const Features& features, const std::vector<Piece>& pieces) {
   std::vector<VariantRow> rows;
   for (const Piece& piece : pieces) {
-    const KernelLabel label(piece.recorded.kernel.kernel().label());
+    const KernelLabel label(piece.dispatch.kernel.kernel().label());
     VariantRow row{.what = piece.what, .variant = label.variant(), .why = label.why(features)};
     const bool known = std::ranges::any_of(rows, [&](const VariantRow& r) {
       return r.what == row.what && r.variant == row.variant && r.why == row.why;
@@ -135,7 +135,7 @@ Result<std::vector<KernelTime>> time_pieces(Device& device, const std::vector<Pi
   std::vector<KernelTime> times;
   std::vector<std::vector<const Piece*>> groups;  // parallel to `times`
   for (const Piece& piece : pieces) {
-    const KernelLabel label(piece.recorded.kernel.kernel().label());
+    const KernelLabel label(piece.dispatch.kernel.kernel().label());
     std::size_t g = 0;
     while (g < times.size() && (times[g].what != piece.what || times[g].kernel != label.file)) ++g;
     if (g == times.size()) {
@@ -149,8 +149,7 @@ Result<std::vector<KernelTime>> time_pieces(Device& device, const std::vector<Pi
   // In order: next_token.wgsl, which changes what the others read, comes last.
   for (std::size_t g = 0; g < groups.size(); ++g) {
     DOPPLER_ASSIGN(times[g].seconds, time_on_device(device, groups[g].size(), [&](Recorder& recorder) {
-                     for (const Piece* piece : groups[g])
-                       recorder.dispatch(piece->recorded.kernel, piece->recorded.groups);
+                     for (const Piece* piece : groups[g]) recorder.dispatch(piece->dispatch);
                    }));
   }
   return times;

@@ -30,7 +30,7 @@ struct KernelLabel {
 // A dispatch with the name of what it computes.
 struct Piece {
   std::string what;
-  Recorded recorded;
+  FixedDispatch dispatch;
 };
 
 // What one of the fused kernels of single tokens computes: "decode: norm, q, k, v".

@@ -7,7 +7,7 @@ namespace doppler::gpu {
 Recorder::Recorder(Device& device)
     : device_(device), encoder_(wgpuDeviceCreateCommandEncoder(device.raw(), nullptr)) {}
 
-Recorder::Recorder(Device& device, std::vector<Recorded>& list) : Recorder(device) {
+Recorder::Recorder(Device& device, std::vector<FixedDispatch>& list) : Recorder(device) {
   list_ = &list;
 }
 

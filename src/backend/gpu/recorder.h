@@ -15,8 +15,8 @@ struct Workgroups {
   std::uint32_t x = 1, y = 1, z = 1;
 };
 
-// A dispatch as it was recorded.
-struct Recorded {
+// A kernel with its buffers and a number of workgroups that does not change.
+struct FixedDispatch {
   BoundKernel kernel;
   Workgroups groups;
 };
@@ -25,10 +25,11 @@ class Recorder {
  public:
   explicit Recorder(Device& device);
   // Also notes in `list` what is dispatched: to see what a program runs, without ever submitting it.
-  Recorder(Device& device, std::vector<Recorded>& list);
+  Recorder(Device& device, std::vector<FixedDispatch>& list);
 
   // Nothing is recorded if one of the counts is 0.
   void dispatch(const BoundKernel& kernel, Workgroups groups);
+  void dispatch(const FixedDispatch& fixed) { dispatch(fixed.kernel, fixed.groups); }
   // Offsets and sizes are multiples of 4.
   void copy(const Buffer& from, std::uint64_t from_offset, const Buffer& to, std::uint64_t to_offset,
             std::uint64_t bytes);
@@ -53,7 +54,7 @@ class Recorder {
   std::uint32_t dispatches_ = 0;
   std::optional<Error> mistake_;
   bool spent_ = false;
-  std::vector<Recorded>* list_ = nullptr;
+  std::vector<FixedDispatch>* list_ = nullptr;
 };
 
 }  // namespace doppler::gpu

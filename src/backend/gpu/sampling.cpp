@@ -38,6 +38,10 @@ Sampling::Words Sampling::words_of(double value) {
   return words_of(std::bit_cast<std::uint64_t>(value));
 }
 
+bool Sampling::takes(std::uint32_t vocab, const GenerateOptions& options) {
+  return vocab > 0 && vocab <= kMostVocab && options.penalty_window <= kMostWindow;
+}
+
 Result<Sampling> Sampling::create(Device& device, KernelCache& kernels, std::uint32_t vocab,
                                   const Buffer& logits, const Buffer& chosen) {
   if (vocab == 0 || vocab > kMostVocab) {

@@ -23,6 +23,8 @@ namespace doppler::gpu {
 
 class Sampling {
  public:
+  // Whether create() and begin() have room for such a model and such options.
+  static bool takes(std::uint32_t vocab, const GenerateOptions& options);
   // `logits` begins with `vocab` floats when a token is chosen, `chosen` takes the token in its first word.
   // Compiles every kernel that any options need. Errors: kUnsupported for vocabularies of 2^22 and more.
   static Result<Sampling> create(Device& device, KernelCache& kernels, std::uint32_t vocab,

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/gpu/cache_file.h"
 #include "backend/gpu/device.h"
 #include "backend/gpu/kernel.h"
 
@@ -28,14 +29,10 @@ struct Variant {
 Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
                                         const ShaderValues& values);
 
-// The folder of the file with what passed: $XDG_CACHE_HOME/doppler, or ~/.cache/doppler; empty without
-// either.
-std::filesystem::path self_check_folder();
-
 class SelfCheck {
  public:
   // An empty folder: nothing is remembered.
-  SelfCheck(Device& device, std::filesystem::path folder);
+  SelfCheck(Device& device, const std::filesystem::path& folder);
 
   // The kernel, or a slower one with the same bindings and workgroups if it computes something else; what was
   // refused is in refusals(). `compiled` may be null. Errors: kUnsupported, with the last refusal, if none is
@@ -45,6 +42,11 @@ class SelfCheck {
   // The same for candidates at hand, the preferred one, which `compiled` is, first.
   Result<std::shared_ptr<const Kernel>> choose(std::span<const Variant> candidates,
                                                std::shared_ptr<const Kernel> compiled = nullptr);
+
+  // For what is checked elsewhere, under a name: whether that has passed before, and what came of it now: a
+  // sentence that says what is wrong, or nothing.
+  bool has_passed(std::string_view name) const { return passed_.contains(name); }
+  void note(std::string name, std::string refusal);
 
   // Sentences, one for each variant that was refused.
   const std::vector<std::string>& refusals() const { return refusals_; }
@@ -56,7 +58,7 @@ class SelfCheck {
  private:
   void load();
   Device& device_;
-  std::filesystem::path path_;  // empty: none
+  CacheFile file_;
   std::set<std::string, std::less<>> passed_;
   std::set<std::string, std::less<>> refused_;
   std::vector<std::string> refusals_;

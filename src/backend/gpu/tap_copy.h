@@ -1,5 +1,5 @@
-// TapCopy: what a tap asked to see, copied in the submission that computed it and handed over when that is
-// done.
+// TapCopy: what a tap asked to see of a step of many tokens, copied in the submission that computed it and
+// handed over when that is done.
 #pragma once
 
 #include <functional>
@@ -20,12 +20,6 @@ class TapCopy {
   bool has_room(std::uint64_t floats) const { return (used_ + floats) * 4 <= kMostBytes; }
   // Records the copy of the view's first `rows` rows; `event` is handed over with them.
   Status copy(Recorder& recorder, const ValueView& view, const TapEvent& event);
-  // The same for single rows of many views: those that lie side by side in a buffer are one copy.
-  struct Row {
-    ValueView view;
-    TapEvent event;
-  };
-  Status copy_rows(Recorder& recorder, std::span<const Row> rows);
   // Reads what the submission copied and calls the tap in order.
   Status deliver(std::uint64_t submission, Tap& tap);
   bool empty() const { return events_.empty(); }

@@ -13,6 +13,7 @@ constexpr std::uint64_t kMostDispatches = 20000;
 Result<double> time_runs(Device& device, const std::function<void(Recorder&)>& record, std::uint64_t runs) {
   Recorder recorder(device);
   for (std::uint64_t i = 0; i < runs; ++i) record(recorder);
+  DOPPLER_TRY(recorder.finish());
   const auto start = std::chrono::steady_clock::now();
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
   DOPPLER_TRY(device.wait(submission));
@@ -37,6 +38,14 @@ Result<double> time_on_device(Device& device, std::uint64_t dispatches,
   }
   std::ranges::sort(measured);
   return std::max(measured[1], 1e-9);  // below what any clock here resolves
+}
+
+Result<double> time_each(Device& device, std::span<const FixedDispatch> dispatches, double seconds) {
+  const auto record = [&](Recorder& recorder) {
+    for (const FixedDispatch& dispatch : dispatches) recorder.dispatch(dispatch);
+  };
+  DOPPLER_ASSIGN(const double all, time_on_device(device, dispatches.size(), record, seconds));
+  return all / static_cast<double>(dispatches.size());
 }
 
 }  // namespace doppler::gpu

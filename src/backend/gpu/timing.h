@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <span>
 
 #include "backend/gpu/device.h"
 #include "backend/gpu/recorder.h"
@@ -13,5 +14,8 @@ namespace doppler::gpu {
 // submission with many runs and one with a single run. `dispatches` is how many one run has.
 Result<double> time_on_device(Device& device, std::uint64_t dispatches,
                               const std::function<void(Recorder&)>& record, double seconds = 0.02);
+
+// The mean of one of `dispatches`, which run one after the other.
+Result<double> time_each(Device& device, std::span<const FixedDispatch> dispatches, double seconds = 0.02);
 
 }  // namespace doppler::gpu

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <map>
 
+#include "backend/gpu/timing.h"
+
 namespace doppler::gpu {
 namespace {
 
@@ -61,34 +63,8 @@ bool agree(std::span<const float> a, std::span<const float> b) {
   return worst <= 0.03 * std::max(largest, 1e-6);
 }
 
-}  // namespace
-
-Result<double> time_dispatches(Device& device, std::span<const FixedDispatch> dispatches,
-                               std::uint32_t rounds) {
-  const auto run = [&](std::uint32_t count) -> Result<double> {
-    Recorder recorder(device);
-    for (std::uint32_t i = 0; i < count; ++i) {
-      for (const FixedDispatch& dispatch : dispatches) recorder.dispatch(dispatch.kernel, dispatch.groups);
-    }
-    DOPPLER_TRY(recorder.finish());
-    const auto start = Clock::now();
-    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
-    DOPPLER_TRY(device.wait(submission));
-    return seconds_since(start);
-  };
-  // The difference of a long and a short run, because submitting and waiting is in both; each the best of
-  // three, because what disturbs only ever adds.
-  double few = HUGE_VAL, many = HUGE_VAL;
-  for (int i = 0; i < 3; ++i) {
-    DOPPLER_ASSIGN(const double shorter, run(1));
-    DOPPLER_ASSIGN(const double longer, run(1 + rounds));
-    few = std::min(few, shorter);
-    many = std::min(many, longer);
-  }
-  return std::max(many - few, 1e-9) / (static_cast<double>(rounds) * static_cast<double>(dispatches.size()));
-}
-
-namespace {
+// Of measuring one candidate: some runs through all layers of a 1B model.
+constexpr double kSecondsEach = 0.006;
 
 // The candidates of one kind of site, made for all its layers.
 struct Trial {
@@ -105,7 +81,7 @@ Status wake(Device& device, std::span<const FixedDispatch> work, double most_sec
     const auto portion = Clock::now();
     double least = HUGE_VAL;
     while (seconds_since(portion) < kPortion) {
-      DOPPLER_ASSIGN(const double seconds, time_dispatches(device, work, 8));
+      DOPPLER_ASSIGN(const double seconds, time_each(device, work, kSecondsEach));
       least = std::min(least, seconds);
     }
     if (least > before * 0.97) break;
@@ -153,8 +129,7 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
     awake = true;
     for (Trial& trial : trials) {
       if (seconds_since(start) > budget) break;
-      const auto rounds = static_cast<std::uint32_t>(std::max<std::size_t>(2, 60 / trial.dispatches.size()));
-      DOPPLER_ASSIGN(trial.row.seconds, time_dispatches(*context.device, trial.dispatches, rounds));
+      DOPPLER_ASSIGN(trial.row.seconds, time_each(*context.device, trial.dispatches, kSecondsEach));
     }
     // What was not measured stays as it is, and is measured at the next load.
     if (!std::isfinite(trials.front().row.seconds)) continue;

@@ -8,11 +8,6 @@
 
 namespace doppler::gpu {
 
-// The mean seconds of each of `dispatches`, run one after the other and all `rounds` times, in one
-// submission.
-Result<double> time_dispatches(Device& device, std::span<const FixedDispatch> dispatches,
-                               std::uint32_t rounds);
-
 // One measured candidate.
 struct TuneRow {
   std::string key;

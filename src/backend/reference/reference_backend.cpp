@@ -58,6 +58,11 @@ class ReferenceBackend final : public Backend {
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
 
+  Result<std::vector<VariantRow>> describe() override {
+    return std::vector<VariantRow>{{.what = "every op",
+                                    .variant = "plain loops, sums in double",
+                                    .why = "what others are compared with must be simple"}};
+  }
   std::uint64_t memory_bytes() const override {
     std::uint64_t floats = 0;
     for (const auto& value : values_) floats += value.size();

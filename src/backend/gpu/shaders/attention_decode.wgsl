@@ -24,11 +24,8 @@
 #if QK_NORM
 @group(0) @binding(7) var<storage, read> qk_weights : array<vec4f>;
 #endif
-#if EMIT
+#if EMIT_ROPE || EMIT_NORM
 @group(0) @binding(8) var<storage, read_write> looked : array<vec4f>;  // q_rope, k_rope, q_norm, k_norm
-#endif
-#if EMIT_SCORES
-@group(0) @binding(9) var<storage, read_write> scores : array<f32>;
 #endif
 #define G HEADS / KV_HEADS
 #define QUADS DIM / 4
@@ -155,11 +152,13 @@ fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : b
     }
 #endfor
 #endif
-#if EMIT
+#if EMIT_ROPE || EMIT_NORM
     if (is_owner) {
       let to = select(0u, ${HEADS * QUADS}u, is_key) + head * ${QUADS}u + d${e};
+#if EMIT_ROPE
       looked[to] = turned;
-#if QK_NORM
+#endif
+#if EMIT_NORM
       looked[${(HEADS + KV_HEADS) * QUADS}u + to] = own;
 #endif
     }
@@ -284,11 +283,6 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #for h in 0..G
         ss[${h * CHUNK}u + p${i}] = select(-3.0e38, s${h}, p${i} < count);
-#if EMIT_SCORES
-        if (p${i} < count) {
-          scores[(kv_head * ${G}u + ${h}u) * step[2] + base + p${i}] = s${h};
-        }
-#endif
 #endfor
       }
     }

@@ -8,6 +8,7 @@
 #endif
 @group(0) @binding(3) var<storage, read_write> out : array<vec4f>;
 #include "weights.wgsl"
+#include "weight_at.wgsl"
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
@@ -18,21 +19,5 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     return;
   }
   let row = id - ${ROW0}u;
-  let unit = q >> 4u;
-  let j = q & 15u;
-  var v = unpack_piece(codes[code_index(row, unit) + piece_of(j) * 64u], j);
-#if QUANTISED
-  let at = scale_index(row, unit);
-  let scale = group_scale(
-#for s in 0..SCALE_WORDS
-    scales[at + ${s * 64}u],
-#endfor
-#if GROUPS_16
-    j >> 2u);
-#else
-    j >> 3u);
-#endif
-  v = v * scale.x + scale.y;
-#endif
-  out[token * ${WIDTH / 4}u + q] = v * bitcast<f32>(${FACTOR_BITS}u);
+  out[token * ${WIDTH / 4}u + q] = weight_at(row, q) * bitcast<f32>(${FACTOR_BITS}u);
 }

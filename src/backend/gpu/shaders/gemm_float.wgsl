@@ -28,27 +28,7 @@ var<workgroup> tile_w : array<vec4f, ${TN * KV}>;
 // A column more than there are tokens: neighbouring threads store into neighbouring banks.
 var<workgroup> tile_x : array<vec4f, ${(TM + 1) * KV}>;
 
-// Values 4q .. 4q+3 of a row of W.
-fn weight_at(row : u32, q : u32) -> vec4f {
-  let unit = q >> 4u;
-  let j = q & 15u;
-  let v = unpack_piece(codes[code_index(row, unit) + piece_of(j) * 64u], j);
-#if QUANTISED
-  let at = scale_index(row, unit);
-  let scale = group_scale(
-#for s in 0..SCALE_WORDS
-    scales[at + ${s * 64}u],
-#endfor
-#if GROUPS_16
-    j >> 2u);
-#else
-    j >> 3u);
-#endif
-  return v * scale.x + scale.y;
-#else
-  return v;
-#endif
-}
+#include "weight_at.wgsl"
 // The same of a token's activations, zero after the last one.
 fn x_at(token : u32, q : u32) -> vec4f {
 #if X_VEC

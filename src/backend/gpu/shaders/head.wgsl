@@ -1,11 +1,15 @@
-// The head: final norm, logits, softcap, and for each workgroup its likeliest token. A workgroup takes every GROUPS-th tile
-// of R rows; the next tile's weights are loaded while this one's are multiplied. candidates[workgroup]:
-// (bits of the logit, token); a logit that is NaN or +Inf gives the token 0xfffffffe with the largest value.
+// The head: final norm, logits, softcap, and (GREEDY) for each workgroup its likeliest token but the one that
+// step[PAD_WORD] rules out. A workgroup takes every GROUPS-th tile of R rows; the next tile's weights are loaded while this
+// one's are multiplied. candidates[workgroup]: (bits of the logit, token); a logit that is NaN or +Inf gives the token
+// 0xfffffffe with the largest value.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
 #endif
+#if GREEDY
 @group(0) @binding(2) var<storage, read_write> candidates : array<vec2u>;
+@group(0) @binding(5) var<storage, read> step : array<u32>;
+#endif
 #if STORE_LOGITS
 @group(0) @binding(3) var<storage, read_write> logits : array<f32>;
 #endif
@@ -19,8 +23,10 @@
 #include "norm_prologue.wgsl"
 #include "dot.wgsl"
 #include "row_sum.wgsl"
+#if GREEDY
 var<workgroup> best_values : array<f32, ${R}>;
 var<workgroup> best_rows : array<u32, ${R}>;
+#endif
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
@@ -43,8 +49,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endfor
   prologue(t, group.x == 0u);
+#if GREEDY
+  let pad = step[${PAD_WORD}];
   var best = -3.4e38;
   var best_row = 0xffffffffu;
+#endif
   for (var tile = group.x; tile < ${TILES}u; tile += ${GROUPS}u) {
     let row = tile * ${R}u + t % ${R}u;
     let next = min(tile + ${GROUPS}u, ${TILES - 1}u) * ${R}u + t % ${R}u;
@@ -95,8 +104,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if STORE_LOGITS
       logits[${ROW0}u + row] = logit;
 #endif
+#if GREEDY
       // Of equals the lower row, which comes first, stays.
-      if (logit > best && ${ROW0}u + row != step_pad()) {
+      if (logit > best && ${ROW0}u + row != pad) {
         best = logit;
         best_row = ${ROW0}u + row;
       }
@@ -104,9 +114,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         best = 3.4e38;
         best_row = 0xfffffffeu;
       }
+#endif
     }
     workgroupBarrier();
   }
+#if GREEDY
   if (t < ${R}u) {
     best_values[t] = best;
     best_rows[t] = best_row;
@@ -123,8 +135,5 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     }
     candidates[${CANDIDATE0}u + group.x] = vec2u(bitcast<u32>(best), best_row);
   }
-}
-
-fn step_pad() -> u32 {
-  return ${PAD}u;
+#endif
 }

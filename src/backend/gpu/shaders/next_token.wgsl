@@ -42,8 +42,8 @@ fn main(@builtin(local_invocation_index) t : u32) {
   let token = chosen[0];
 #endif
   if (t == 0u) {
-    ring[step[3] % ${RING}u] = token;
-    step[3] += 1u;
+    ring[step[${COUNTED}] % ${RING}u] = token;
+    step[${COUNTED}] += 1u;
     step[${IDS}u] = min(token, ${VOCAB - 1}u);
     step[${POSITIONS}u] += 1u;
   }

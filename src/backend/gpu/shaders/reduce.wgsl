@@ -20,21 +20,8 @@ fn subgroup_max(value : f32) -> f32 {
 #endfor
   return v;
 }
-// Every thread gets the sum over all. Begins and ends with memory that the next call may use.
-fn workgroup_sum(value : vec4f, t : u32) -> vec4f {
-  let mine = subgroup_sum(value);
-  if (t % ${SUBGROUP_SIZE}u == 0u) {
-    reduce_slots[t / ${SUBGROUP_SIZE}u] = mine;
-  }
-  workgroupBarrier();
-  var total = vec4f(0.0);
-#for s in 0..REDUCE_SLOTS
-  total += reduce_slots[${s}];
-#endfor
-  workgroupBarrier();
-  return total;
-}
-// The same for kernels that reduce once only: its memory must not be used again before another barrier.
+// Every thread gets the sum over all. For kernels that reduce once only: its memory must not be used again before another
+// barrier.
 fn workgroup_sum_once(value : vec4f, t : u32) -> vec4f {
   let mine = subgroup_sum(value);
   if (t % ${SUBGROUP_SIZE}u == 0u) {
@@ -45,6 +32,12 @@ fn workgroup_sum_once(value : vec4f, t : u32) -> vec4f {
 #for s in 0..REDUCE_SLOTS
   total += reduce_slots[${s}];
 #endfor
+  return total;
+}
+// The same; ends with memory that the next call may use.
+fn workgroup_sum(value : vec4f, t : u32) -> vec4f {
+  let total = workgroup_sum_once(value, t);
+  workgroupBarrier();
   return total;
 }
 fn workgroup_max(value : f32, t : u32) -> f32 {

@@ -2,12 +2,7 @@
 #include "sampling_parameters.wgsl"
 #include "sampling_weight.wgsl"
 #include "sampling_philox.wgsl"
-struct Partial {
-  largest : vec2u,
-  smallest : vec2u,
-  id : u32,
-  bad : u32,
-}
+#include "sampling_partial.wgsl"
 @group(0) @binding(0) var<storage, read> logits : array<vec4u>;
 @group(0) @binding(1) var<storage, read> parameters : Parameters;
 @group(0) @binding(2) var<storage, read> marks : array<vec2u>;

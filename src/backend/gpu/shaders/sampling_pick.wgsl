@@ -1,12 +1,7 @@
 // The likeliest token. One workgroup, a thread for each one of the scan.
 #include "sampling_parameters.wgsl"
 #include "sampling_u64.wgsl"
-struct Partial {
-  largest : vec2u,
-  smallest : vec2u,
-  id : u32,
-  bad : u32,
-}
+#include "sampling_partial.wgsl"
 @group(0) @binding(0) var<storage, read> parameters : Parameters;
 @group(0) @binding(1) var<storage, read> partials : array<Partial>;
 @group(0) @binding(2) var<storage, read_write> state : array<u32>;

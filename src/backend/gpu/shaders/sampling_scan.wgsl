@@ -2,12 +2,7 @@
 // smallest score. Also empties the histogram.
 #include "sampling_parameters.wgsl"
 #include "sampling_double.wgsl"
-struct Partial {
-  largest : vec2u,
-  smallest : vec2u,
-  id : u32,   // of the largest
-  bad : u32,  // a logit is NaN or +Inf
-}
+#include "sampling_partial.wgsl"
 @group(0) @binding(0) var<storage, read> logits : array<vec4u>;
 @group(0) @binding(1) var<storage, read> parameters : Parameters;
 @group(0) @binding(2) var<storage, read> marks : array<vec2u>;

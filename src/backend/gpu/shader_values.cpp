@@ -1,0 +1,64 @@
+#include "backend/gpu/shader_values.h"
+
+namespace doppler::gpu {
+
+std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
+  return (a + b - 1) / b;
+}
+
+void add_format(ShaderValues& values, const GpuMatrix& matrix) {
+  values["FORM"] = static_cast<std::int64_t>(matrix.format.codes);
+  values["SCALES"] = static_cast<std::int64_t>(matrix.format.scales);
+  values["UNITS_K"] = matrix.units;
+}
+
+void bind_shard(std::vector<Bound>& buffers, const GpuMatrix& matrix, const Shard& shard) {
+  buffers.push_back({"codes", shard.codes});
+  if (matrix.format.quantised()) buffers.push_back({"scales", shard.scales});
+}
+
+void bind_bias(const PlacedMatrix& part, const Shard& shard, ShaderValues& values,
+               std::vector<Bound>& buffers) {
+  values["BIAS"] = part.bias ? 1 : 0;
+  if (part.bias) buffers.push_back({"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0});
+}
+
+void add_embed(const Context& context, const Op& op, const GpuMatrix& table, const Shard& shard,
+               std::uint32_t threads, ShaderValues& values, std::vector<Bound>& buffers) {
+  values["THREADS"] = threads;
+  values["IDS"] = context.layout.ids();
+  values["WIDTH"] = context.plan.values[op.outputs[0]].width;
+  values["ROW0"] = shard.first_row;
+  values["ROWS"] = shard.rows;
+  values["FACTOR_BITS"] = float_bits(std::get<EmbedParams>(op.params).scale);
+  add_format(values, table);
+  buffers.push_back({"step", context.step});
+  bind_shard(buffers, table, shard);
+}
+
+void add_cache(const Context& context, const Op& attention, ShaderValues& values) {
+  const auto& a = std::get<AttentionParams>(attention.params);
+  values["KV_HALF"] = context.options.kv_type == KvType::kF16 ? 1 : 0;
+  values["DIM"] = a.head_dim;
+  values["KV_HEADS"] = a.kv_heads;
+  values["CAPACITY"] = context.kv[static_cast<std::size_t>(attention.layer)].capacity;
+  values["SLOTS"] = context.layout.slots();
+  values["POSITIONS"] = context.layout.positions();
+}
+
+void add_scores(const Op& attention, ShaderValues& values) {
+  const auto& a = std::get<AttentionParams>(attention.params);
+  values["HEADS"] = a.heads;
+  values["WINDOW"] = a.window;
+  values["SCALE_BITS"] = float_bits(a.scale);
+  values["SOFTCAP"] = a.softcap > 0 ? 1 : 0;
+  if (a.softcap > 0) values["SOFTCAP_BITS"] = float_bits(a.softcap);
+}
+
+void add_rotation(const Context& context, const RopeParams& rope, ShaderValues& values) {
+  values["PAIRS"] = static_cast<std::int64_t>(context.plan.rope_tables[rope.table].inverse_frequency.size());
+  values["HIGH_ROWS"] = context.high_rows();
+  values["INTERLEAVED"] = rope.layout == RopeLayout::kInterleaved ? 1 : 0;
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,21 @@
+// The four values at q, in fours, of a row of weights as weights.wgsl finds them in `codes` and `scales`.
+fn weight_at(row : u32, q : u32) -> vec4f {
+  let unit = q >> 4u;
+  let j = q & 15u;
+  let v = unpack_piece(codes[code_index(row, unit) + piece_of(j) * 64u], j);
+#if QUANTISED
+  let at = scale_index(row, unit);
+  let scale = group_scale(
+#for s in 0..SCALE_WORDS
+    scales[at + ${s * 64}u],
+#endfor
+#if GROUPS_16
+    j >> 2u);
+#else
+    j >> 3u);
+#endif
+  return v * scale.x + scale.y;
+#else
+  return v;
+#endif
+}

@@ -1,0 +1,212 @@
+#include "backend/gpu/token_runner.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "backend/gpu/tune.h"
+
+namespace doppler::gpu {
+namespace {
+
+// The fastest shapes of the kernels: measured at the first load on an adapter, remembered for later ones. A
+// software adapter is not measured: nobody waits for it.
+Status use_tuned(Context& context, DecodeProgram& program) {
+  constexpr double kSeconds = 1.2;  // of measuring, at the first load
+  constexpr std::size_t kCandidates =
+      5;  // for each kind of kernel; each takes the driver some tens of milliseconds
+  if (!context.options.gpu.tune || context.device->adapter().software() || program.is_tuned(context))
+    return {};
+  DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
+  store_tuned(context);
+  return {};
+}
+
+}  // namespace
+
+Result<TokenRunner> TokenRunner::create(Context& context) {
+  if (context.options.gpu.tune && !context.device->adapter().software()) load_tuned(context);
+  DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
+  DOPPLER_TRY(use_tuned(context, program));
+  return TokenRunner(context, std::move(program));
+}
+
+bool TokenRunner::is_greedy(const GenerateOptions& sampling) {
+  return sampling.temperature == 0 && sampling.repeat_penalty == 1 && sampling.presence_penalty == 0 &&
+         sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
+}
+
+bool TokenRunner::can_continue(const GenerateOptions& sampling) const {
+  return is_greedy(sampling) || Sampling::takes(context_->plan.vocab_size, sampling);
+}
+
+Result<const DecodeProgram*> TokenRunner::program_for(const Tap* tap) {
+  if (tap == nullptr) return &program_;
+  const Plan& plan = context_->plan;
+  for (std::size_t layer = 0; layer < plan.kv_layers.size(); ++layer) {
+    if (tap->wants(Stage::kAttnScores, static_cast<int>(layer))) return nullptr;
+  }
+  Looks looks = looks_of(plan, *tap);
+  if (looks.empty()) return &program_;
+  if (looks == looks_) return looking_.get();
+  looking_sampling_.reset();
+  spare_taps_.clear();
+  looking_.reset();
+  auto made = DecodeProgram::create(*context_, looks);
+  if (!made && made.error().code != ErrorCode::kUnsupported) return std::unexpected(std::move(made).error());
+  looks_ = std::move(looks);
+  if (made) looking_ = std::make_unique<DecodeProgram>(std::move(*made));
+  return looking_.get();
+}
+
+Status TokenRunner::step(const DecodeProgram& program, const StepInput& input, Tap* tap, const Buffer& back,
+                         std::span<float> logits) {
+  Device& device = *context_->device;
+  const TapRing* taps = program.taps();
+  Buffer taps_back;
+  if (taps != nullptr) {
+    DOPPLER_ASSIGN(taps_back, back_buffer(spare_taps_, "taps", taps->tokens() * taps->token_bytes()));
+  }
+  Recorder recorder(device);
+  program.record_logits(recorder);
+  if (taps != nullptr) taps->record_copy(recorder, 0, 1, taps_back);
+  recorder.copy(program.logits(), 0, back, 0, logits.size_bytes());
+  DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+  if (taps != nullptr) {
+    DOPPLER_TRY(device.read(taps_back, taps->token_bytes(), submission,
+                            [&](std::span<const std::byte> from) { taps->show(from, input, *tap); }));
+    spare_taps_.push_back(std::move(taps_back));
+  }
+  return device.read(back, logits.size_bytes(), submission, [&](std::span<const std::byte> from) {
+    std::memcpy(logits.data(), from.data(), from.size());
+  });
+}
+
+Result<Sampling*> TokenRunner::sampling_of(const DecodeProgram& program) {
+  std::optional<Sampling>& sampling = &program == &program_ ? sampling_ : looking_sampling_;
+  if (!sampling) {
+    DOPPLER_ASSIGN(sampling, Sampling::create(*context_->device, context_->kernels, context_->plan.vocab_size,
+                                              program.logits(), program.chosen()));
+  }
+  return &*sampling;
+}
+
+Status TokenRunner::begin(const Continuation& continuation, std::uint64_t length) {
+  const GenerateOptions& options = *continuation.sampling;
+  DOPPLER_ASSIGN(const DecodeProgram* program, program_for(continuation.tap));
+  if (program == nullptr) {
+    return fail(ErrorCode::kUnsupported,
+                "The gpu backend does not show attn_scores, or binds too few buffers, while it continues a "
+                "sequence. Look at single steps instead.");
+  }
+  Sampling* sampling = nullptr;
+  if (!is_greedy(options)) {
+    DOPPLER_ASSIGN(sampling, sampling_of(*program));
+    DOPPLER_TRY(sampling->begin(options, continuation.pad_id, continuation.history, continuation.draw));
+  }
+  const std::uint32_t words[] = {0, static_cast<std::uint32_t>(continuation.pad_id)};
+  static_assert(StepLayout::kPad == StepLayout::kCounted + 1);
+  DOPPLER_TRY(
+      context_->device->write(context_->step, StepLayout::kCounted * 4, std::as_bytes(std::span(words))));
+  flying_.emplace(Flying{.program = program,
+                         .sampling = sampling,
+                         .tap = program->taps() != nullptr ? continuation.tap : nullptr,
+                         .slot = continuation.slot,
+                         .begin = length,
+                         .left = std::min(continuation.most, context_->options.context - length),
+                         .fed = continuation.id});
+  return {};
+}
+
+Result<Buffer> TokenRunner::back_buffer(std::vector<Buffer>& spare, std::string_view label,
+                                        std::uint64_t bytes) {
+  if (spare.empty()) return context_->device->make_read_back(label, bytes);
+  Buffer buffer = std::move(spare.back());
+  spare.pop_back();
+  return buffer;
+}
+
+Status TokenRunner::submit_tokens() {
+  const DecodeProgram& program = *flying_->program;
+  const TapRing* taps = program.taps();
+  const auto at = static_cast<std::uint32_t>(flying_->submitted % DecodeProgram::kRing);
+  const auto tokens = static_cast<std::uint32_t>(
+      std::min<std::uint64_t>({std::max(1u, context_->options.gpu.submit_tokens), flying_->left,
+                               DecodeProgram::kRing - at, taps != nullptr ? taps->tokens() : UINT32_MAX}));
+  Flight flight{.submission = 0, .first = flying_->submitted, .tokens = tokens, .back = {}, .taps_back = {}};
+  DOPPLER_ASSIGN(flight.back, back_buffer(spare_, "tokens", DecodeProgram::kRing * 4));
+  Recorder recorder(*context_->device);
+  for (std::uint32_t i = 0; i < tokens; ++i) {
+    if (flying_->sampling == nullptr) {
+      program.record_greedy(recorder);
+    } else {
+      program.record_logits(recorder);
+      flying_->sampling->record(recorder);
+      program.record_next(recorder);
+    }
+  }
+  recorder.copy(program.ring(), std::uint64_t{at} * 4, flight.back, 0, std::uint64_t{tokens} * 4);
+  if (taps != nullptr) {
+    DOPPLER_ASSIGN(flight.taps_back, back_buffer(spare_taps_, "taps", taps->tokens() * taps->token_bytes()));
+    taps->record_copy(recorder, flight.first, tokens, flight.taps_back);
+  }
+  DOPPLER_ASSIGN(flight.submission, recorder.submit());
+  flying_->submitted += tokens;
+  flying_->left -= tokens;
+  flying_->flights.push_back(std::move(flight));
+  return {};
+}
+
+Result<std::span<const TokenId>> TokenRunner::next_tokens() {
+  // One submission runs while the results of the one before are looked at.
+  while (flying_->flights.size() < 2 && flying_->left > 0) DOPPLER_TRY(submit_tokens());
+  tokens_.clear();
+  if (flying_->flights.empty()) return std::span<const TokenId>();
+  Flight flight = std::move(flying_->flights.front());
+  flying_->flights.erase(flying_->flights.begin());
+  tokens_.resize(flight.tokens);
+  DOPPLER_TRY(context_->device->read(
+      flight.back, flight.tokens * 4, flight.submission,
+      [&](std::span<const std::byte> bytes) { std::memcpy(tokens_.data(), bytes.data(), bytes.size()); }));
+  if (flying_->tap != nullptr) DOPPLER_TRY(show(flight));
+  spare_.push_back(std::move(flight.back));
+  flying_->given += flight.tokens;
+  return std::span<const TokenId>(tokens_);
+}
+
+// The token that each step was fed is the one that the step before chose.
+Status TokenRunner::show(const Flight& flight) {
+  const TapRing& taps = *flying_->program->taps();
+  DOPPLER_TRY(context_->device->read(flight.taps_back, flight.tokens * taps.token_bytes(), flight.submission,
+                                     [&](std::span<const std::byte> bytes) {
+                                       for (std::size_t i = 0; i < flight.tokens; ++i) {
+                                         StepInput input;
+                                         input.add(i == 0 ? flying_->fed : tokens_[i - 1],
+                                                   flying_->begin + flight.first + i, flying_->slot, true);
+                                         taps.show(bytes.subspan(i * taps.token_bytes(), taps.token_bytes()),
+                                                   input, *flying_->tap);
+                                       }
+                                     }));
+  flying_->fed = tokens_.back();
+  spare_taps_.push_back(flight.taps_back);
+  return {};
+}
+
+Result<TokenRunner::Ended> TokenRunner::end(std::uint64_t length) {
+  const Flying flying = std::move(*flying_);
+  flying_.reset();
+  Status waited;
+  for (const Flight& flight : flying.flights) {
+    if (Status status = context_->device->wait(flight.submission); !status) waited = std::move(status);
+    spare_.push_back(flight.back);
+    if (flight.taps_back) spare_taps_.push_back(flight.taps_back);
+  }
+  if (length < flying.begin || length > flying.begin + flying.given) {
+    return fail(ErrorCode::kUsage, "The slot {} cannot keep {} tokens; it has {} to {}.", flying.slot, length,
+                flying.begin, flying.begin + flying.given);
+  }
+  DOPPLER_TRY(waited);
+  return Ended{flying.slot, length};
+}
+
+}  // namespace doppler::gpu

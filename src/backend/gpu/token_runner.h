@@ -1,0 +1,85 @@
+// TokenRunner: everything that computes single tokens: the program made for them, its twin for taps, sampling
+// on the device, and a sequence that continues by itself, some tokens to a submission.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "backend/gpu/decode_program.h"
+#include "backend/gpu/sampling.h"
+
+namespace doppler::gpu {
+
+class TokenRunner {
+ public:
+  // Makes the program, and finds the fastest shapes of its kernels where that was not done before. Errors:
+  // kUnsupported, with the reason, for plans and devices that the program is not made for.
+  static Result<TokenRunner> create(Context& context);
+
+  const DecodeProgram& program() const { return program_; }
+
+  // The likeliest token of the logits as they are: found by the head itself.
+  static bool is_greedy(const GenerateOptions& sampling);
+  // Whether sequences continue with these options.
+  bool can_continue(const GenerateOptions& sampling) const;
+
+  // The program for a step that this tap (may be null) looks at. Null where it cannot show what the tap
+  // wants: scores, and on devices that bind too few buffers.
+  Result<const DecodeProgram*> program_for(const Tap* tap);
+  // Runs the token that `step` describes; its logits go to `back` and then to `logits`.
+  Status step(const DecodeProgram& program, const StepInput& input, Tap* tap, const Buffer& back,
+              std::span<float> logits);
+
+  bool is_continuing() const { return flying_.has_value(); }
+  // `step` describes the continuation's first token; `length` is what the slot's cache holds before it.
+  Status begin(const Continuation& continuation, std::uint64_t length);
+  Result<std::span<const TokenId>> next_tokens();
+  struct Ended {
+    std::uint32_t slot = 0;
+    std::uint64_t length = 0;
+  };
+  // Waits for what is under way. Errors: kUsage for a length that the continuation did not reach.
+  Result<Ended> end(std::uint64_t length);
+
+ private:
+  explicit TokenRunner(Context& context, DecodeProgram program)
+      : context_(&context), program_(std::move(program)) {}
+  // Sampling over one program's logits.
+  Result<Sampling*> sampling_of(const DecodeProgram& program);
+
+  // Tokens that are being computed, in one submission.
+  struct Flight {
+    std::uint64_t submission = 0, first = 0;  // the number of its first token
+    std::uint32_t tokens = 0;
+    Buffer back, taps_back;
+  };
+  struct Flying {
+    const DecodeProgram* program = nullptr;
+    const Sampling* sampling = nullptr;  // null: the likeliest token, which the head finds itself
+    Tap* tap = nullptr;
+    std::uint32_t slot = 0;
+    std::uint64_t begin = 0;  // length of the cache before
+    std::uint64_t left = 0;   // tokens that are not submitted yet
+    std::uint64_t submitted = 0, given = 0;
+    TokenId fed = 0;  // to the first step of the next flight that is read
+    std::vector<Flight> flights;
+  };
+  Status submit_tokens();
+  Status show(const Flight& flight);
+  Result<Buffer> back_buffer(std::vector<Buffer>& spare, std::string_view label, std::uint64_t bytes);
+
+  Context* context_;
+  DecodeProgram program_;
+  // Made when a tap first looks, and again when one looks at something else.
+  std::unique_ptr<DecodeProgram> looking_;
+  Looks looks_;
+  std::optional<Sampling> sampling_, looking_sampling_;  // made when first needed
+  std::optional<Flying> flying_;
+  std::vector<Buffer> spare_, spare_taps_;  // read-back buffers
+  std::vector<TokenId> tokens_;
+};
+
+}  // namespace doppler::gpu

@@ -1,0 +1,171 @@
+// doppler debug: a prompt and some decode steps with everything measured, and what the triage makes of it.
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/debug_report.h"
+#include "cli/looking.h"
+#include "engine/generate.h"
+#include "engine/sampler.h"
+#include "inspect/debug_config.h"
+#include "inspect/triage.h"
+
+namespace doppler::cli {
+namespace {
+
+struct DebugArguments {
+  std::string model;
+  PromptFlags prompt;
+  LookFlags look;
+  std::string layers, tokens, logit_ids;
+  std::vector<std::string> attention;
+  CLI::Option* layers_option = nullptr;
+};
+
+// Doppler's shortest benchmark prompt, whose values people know.
+constexpr const char* kUsualPrompt = "The color of the sky is";
+
+// Ids for a model without tokenizer: BOS, then some that lie far apart.
+std::vector<TokenId> usual_ids(const ModelSpec& spec) {
+  std::vector<TokenId> ids;
+  if (spec.bos_id >= 0) ids.push_back(spec.bos_id);
+  for (std::uint32_t i = 1; i <= 12; ++i)
+    ids.push_back(static_cast<TokenId>(std::uint64_t{spec.vocab_size} * ((i * 5) % 13) / 13));
+  return ids;
+}
+
+Result<std::vector<int>> parse_layers(const std::string& text, std::size_t layers) {
+  std::vector<int> all;
+  if (text == "none") return std::vector<int>{-1};
+  if (text.empty() || text == "all") return all;
+  DOPPLER_ASSIGN(const std::vector<TokenId> numbers, parse_ids(text));
+  for (const TokenId layer : numbers) {
+    if (static_cast<std::size_t>(layer) >= layers)
+      return fail(ErrorCode::kUsage, "There is no layer {} for --debug-layers; layers are 0 to {}.", layer,
+                  layers - 1);
+    all.push_back(layer);
+  }
+  return all;
+}
+
+// Which tokens' checkpoints to show: "0,-1". Negative: from the end of the prompt.
+Result<std::vector<std::int64_t>> parse_tokens(const std::string& text, std::size_t prompt_tokens) {
+  std::vector<std::int64_t> tokens;
+  DOPPLER_ASSIGN(const Probe probe,
+                 parse_probe("stage=layer_out,dims=0,tokens=" + (text.empty() ? "-1" : text)));
+  const auto length = static_cast<std::int64_t>(prompt_tokens);
+  for (ProbeRange range : probe.all_tokens ? std::vector<ProbeRange>{{0, length - 1}} : probe.tokens) {
+    for (std::int64_t* end : {&range.first, &range.last}) {
+      if (*end < 0) *end += length;
+      if (*end < 0 || *end >= length) {
+        return fail(ErrorCode::kUsage,
+                    "There is no token {} for --tokens; the prompt's are 0 to {}, or -{} to -1.", *end,
+                    length - 1, length);
+      }
+    }
+    for (std::int64_t token = range.first; token <= range.last; ++token) tokens.push_back(token);
+  }
+  return tokens;
+}
+
+Result<std::vector<TokenId>> prompt_of(const DebugArguments& arguments, const Loaded& loaded,
+                                       const Settings& settings) {
+  const bool given = !arguments.prompt.ids.empty() || arguments.prompt.text_option->count() > 0;
+  if (given) {
+    DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
+    return prompt_ids(loaded, arguments.prompt, text, settings.raw.value_or(false));
+  }
+  if (!loaded.tokenizer) return usual_ids(loaded.model->spec);
+  return prompt_ids(loaded, arguments.prompt, kUsualPrompt, settings.raw.value_or(false));
+}
+
+Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
+  const Settings& settings = given.flags;
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
+  const ModelSpec& spec = loaded.model->spec;
+  DebugOptions options;
+  DOPPLER_ASSIGN(options.prompt_ids, prompt_of(arguments, loaded, settings));
+  DOPPLER_ASSIGN(options.watched_ids, parse_ids(arguments.logit_ids));
+  for (const std::string& text : arguments.attention) {
+    DOPPLER_ASSIGN(const AttentionQuery query, parse_attention_query(text));
+    options.attention.push_back(query);
+  }
+  DOPPLER_ASSIGN(GenerateOptions sampling, default_options(loaded.model->files));
+  sampling.max_tokens = 16;
+  DOPPLER_TRY(settings.apply(sampling));
+  if (!settings.temperature)
+    sampling.temperature = 0;  // the same tokens each time, so that runs can be compared
+  DOPPLER_TRY(check_generate_options(sampling, spec.vocab_size));
+  Sampler sampler(sampling, masked_pad(spec));
+  options.decode_steps = sampling.max_tokens;
+  options.choose = [&](auto logits, auto history, std::size_t drawn) {
+    return sampler.sample(logits, history, drawn);
+  };
+  if (loaded.tokenizer) options.known_ids = static_cast<std::uint32_t>(loaded.tokenizer->vocab_size());
+
+  DebugView view;
+  DOPPLER_ASSIGN(const DebugConfig config, read_debug_config(debug_settings(given)));
+  const std::size_t layers = spec.layers.size();
+  if (arguments.layers_option->count() > 0) {
+    DOPPLER_ASSIGN(view.layers, parse_layers(arguments.layers, layers));
+  } else {
+    view.layers = config.debug_layers.value_or(std::vector<int>{-1});
+  }
+  DOPPLER_ASSIGN(view.tokens, parse_tokens(arguments.tokens, options.prompt_ids.size()));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
+  DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));
+  options.besides = looking->tap();
+  DOPPLER_ASSIGN(const DebugRun run, debug_run(*loaded.backend, spec, loaded.model->weights, options));
+
+  TriageInput input{.run = run, .spec = spec, .model = arguments.model, .known_ids = options.known_ids};
+  if (loaded.tokenizer) {
+    DOPPLER_ASSIGN(input.text, loaded.tokenizer->decode(run.ids, true));
+    input.prompt_is_text = arguments.prompt.ids.empty();
+    view.piece = [&](TokenId id) { return loaded.tokenizer->piece(id).value_or(""); };
+  }
+  view.findings = triage(input);
+  view.model = arguments.model;
+  view.backend = loaded.backend->name();
+  view.text = input.text;
+  view.probes = looking->probes();
+  if (given.json)
+    DOPPLER_TRY(print_json(debug_json(run, view)));
+  else
+    DOPPLER_TRY(print(debug_text(run, view)));
+  looking->end();
+  const bool sick =
+      std::any_of(view.findings.begin(), view.findings.end(), [](const Symptom& f) { return f.sick; });
+  return sick ? kAnswerIsNo : kDone;
+}
+
+}  // namespace
+
+Run add_debug(CLI::App& command, SettingFlags& given) {
+  auto arguments = std::make_shared<DebugArguments>();
+  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  add_prompt_flags(command, arguments->prompt);
+  arguments->prompt.text_option->description("the text; left out: " + std::string(kUsualPrompt));
+  command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
+  arguments->layers_option =
+      command.add_option("--debug-layers", arguments->layers,
+                         "print every stage of these layers: 0,12,25, or all; none unless given");
+  command.add_option(
+      "--tokens", arguments->tokens,
+      "the prompt's tokens whose values --debug-layers prints: 0,-1, 2:5 or all; -1 unless given");
+  command.add_option("--logit-ids", arguments->logit_ids,
+                     "show the logit and rank of these tokens: 138,3730");
+  command
+      .add_option("--attention", arguments->attention,
+                  "show where heads look: LAYER, LAYER:HEAD or all; may be repeated")
+      ->take_all()
+      ->expected(1);
+  command.footer("\nExit status 1 if the triage finds something.");
+  add_look_flags(command, arguments->look);
+  add_setting_flags(command, given, true, true);
+  return [arguments, &given] { return debug(*arguments, given); };
+}
+
+}  // namespace doppler::cli

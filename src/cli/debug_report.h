@@ -1,0 +1,28 @@
+// What doppler debug prints: as text for people, as JSON for programs.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "inspect/debug_run.h"
+#include "inspect/triage.h"
+
+namespace doppler::cli {
+
+struct DebugView {
+  std::string model, backend;
+  std::vector<int> layers;                         // checkpoints; empty: all, -1: none
+  std::vector<std::int64_t> tokens;                // whose own values checkpoints show
+  std::function<std::string(std::int32_t)> piece;  // null without a tokenizer
+  std::optional<std::string> text;
+  std::vector<Symptom> findings;
+  Json probes;
+};
+
+std::string debug_text(const DebugRun& run, const DebugView& view);
+Json debug_json(const DebugRun& run, const DebugView& view);
+
+}  // namespace doppler::cli

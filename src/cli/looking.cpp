@@ -1,0 +1,94 @@
+#include "cli/looking.h"
+
+#include <fmt/core.h>
+
+#include <cmath>
+
+#include "inspect/debug_config.h"
+
+namespace doppler::cli {
+namespace {
+
+// JSON has no NaN and no infinity; as texts they are told apart.
+Json number(float value) {
+  return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
+}
+
+Json to_json(const ProbeHit& hit) {
+  Json values = Json::object();
+  for (const ProbeValue& v : hit.values) values[std::to_string(v.dim)] = number(v.value);
+  Json json = {{"id", hit.probe->id},
+               {"stage", stage_name(hit.stage)},
+               {"layer", hit.layer >= 0 ? Json(hit.layer) : Json(nullptr)},
+               {"token", hit.token},
+               {"step", hit.step},
+               {"values", std::move(values)}};
+  if (hit.head >= 0) json["head"] = hit.head;
+  return json;
+}
+
+}  // namespace
+
+void add_look_flags(CLI::App& command, LookFlags& flags) {
+  command
+      .add_option(
+          "--probe", flags.probes,
+          "print values while the model runs: stage=q_rope,layers=0:5,tokens=0,-1,dims=0:7; may be repeated")
+      ->take_all()
+      ->expected(1)
+      ->group("Looking inside");
+}
+
+Json debug_settings(const SettingFlags& given) {
+  return given.flags.debug();
+}
+
+Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const SettingFlags& given,
+                                                 const ModelSpec& spec, const Backend& backend,
+                                                 const Tokenizer* tokenizer) {
+  std::unique_ptr<Looking> looking(new Looking());
+  DOPPLER_ASSIGN(DebugConfig config, read_debug_config(debug_settings(given)));
+  for (const std::string& text : flags.probes) {
+    DOPPLER_ASSIGN(Probe probe, parse_probe(text));
+    config.probes.push_back(std::move(probe));
+  }
+  if (!config.probes.empty()) {
+    DOPPLER_ASSIGN(looking->probes_,
+                   ProbeTap::create(std::move(config.probes), backend.plan(), backend.options().context,
+                                    [to = looking.get()](const ProbeHit& hit) { to->print(hit); }));
+    looking->taps_.add(&*looking->probes_);
+  }
+  if (traces_taps()) {
+    looking->trace_.emplace(spec, backend.plan(), [tokenizer](std::int32_t id) {
+      const auto piece = tokenizer != nullptr ? tokenizer->piece(id) : std::string();
+      return piece ? *piece : std::string();
+    });
+    looking->taps_.add(&*looking->trace_);
+  }
+  return looking;
+}
+
+Status Looking::begin(std::size_t prompt_tokens, bool all_logits) {
+  if (trace_) trace_->begin(prompt_tokens);
+  return probes_ ? probes_->begin(prompt_tokens, all_logits) : Status();
+}
+
+// Whoever asks for a probe wants its lines, whatever is traced besides; where its category is, they are lines
+// of it.
+void Looking::print(const ProbeHit& hit) {
+  const Json json = to_json(hit);
+  const std::string line = probe_line(hit);
+  const Category category = category_of(hit.stage);
+  if (trace_wanted(category, hit.layer, hit.step))
+    trace(category, hit.layer, line, hit.step, json.dump());
+  else
+    fmt::print(stderr, "{}\n", line);
+  hits_.push_back(json);
+}
+
+void Looking::end() const {
+  if (!probes_) return;
+  for (const std::string& sentence : probes_->silent()) fmt::print(stderr, "{}\n", sentence);
+}
+
+}  // namespace doppler::cli

@@ -1,0 +1,60 @@
+// What the commands that run a model share for looking inside it while it runs: probes and traces, and what
+// is said about them at the end.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "cli/settings.h"
+#include "engine/loaded.h"
+#include "inspect/probe.h"
+#include "inspect/tap_list.h"
+#include "inspect/tap_trace.h"
+
+namespace doppler::cli {
+
+struct LookFlags {
+  std::vector<std::string> probes;  // as --probe was given
+};
+void add_look_flags(CLI::App& command, LookFlags& flags);
+
+// The subtree runtime.shared.debug of what was decided.
+Json debug_settings(const SettingFlags& given);
+
+class Looking {
+ public:
+  // Probes of the configuration first, then those of the flags. Spec, backend and tokenizer (null: none) must
+  // outlive this. Errors: kUsage for a probe that can never fire.
+  static Result<std::unique_ptr<Looking>> create(const LookFlags& flags, const SettingFlags& given,
+                                                 const ModelSpec& spec, const Backend& backend,
+                                                 const Tokenizer* tokenizer);
+  static Result<std::unique_ptr<Looking>> create(const LookFlags& flags, const SettingFlags& given,
+                                                 const Loaded& loaded) {
+    return create(flags, given, loaded.model->spec, *loaded.backend,
+                  loaded.tokenizer ? &*loaded.tokenizer : nullptr);
+  }
+
+  // What to hand to a session or a backend; null if nothing is looked at.
+  Tap* tap() { return taps_.get(); }
+  // The prompt that comes next. Errors: kUsage for a probe that cannot fire on it.
+  Status begin(std::size_t prompt_tokens, bool all_logits);
+  // The lines that were printed, for --json. Null if there are no probes.
+  Json probes() const { return probes_ ? hits_ : Json(nullptr); }
+  // Says on stderr which probes did not fire.
+  void end() const;
+
+ private:
+  Looking() = default;
+  void print(const ProbeHit& hit);
+  std::optional<ProbeTap> probes_;
+  std::optional<TraceTap> trace_;
+  TapList taps_;
+  Json hits_ = Json::array();
+};
+
+}  // namespace doppler::cli

@@ -1,0 +1,21 @@
+// Values of settings: from what a user wrote to the one form that the rest of the program reads.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "config/setting.h"
+
+namespace doppler {
+
+// The value in its canonical form: numbers as such, kTexts and kLayers as arrays, kBiases as an object.
+// `text` says that it comes from a command line, where lists are written "a,b" and numbers as text. Null
+// gives the value that switches the setting off. Errors: kUsage, whose message completes "but it must be …".
+Result<Json> canonical_value(const SettingInfo& info, const Json& value, bool text);
+
+// "a whole number between 1 and 64", "one of auto, gpu, cpu and reference".
+std::string describe_type(const SettingInfo& info);
+
+}  // namespace doppler

@@ -1,0 +1,281 @@
+#include "engine/trace.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "backend/kv_cache.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/memory.h"
+#include "base/text.h"
+#include "engine/loaded.h"
+#include "plan/fuse.h"
+
+namespace doppler {
+namespace {
+
+// The layer in a tensor's name, "model.layers.3.…" or "blk.3.…"; -1 if it has none.
+int layer_of(std::string_view name) {
+  for (const std::string_view mark : {"layers.", "blk.", "h."}) {
+    const std::size_t at = name.find(mark);
+    if (at == std::string_view::npos || (at > 0 && name[at - 1] != '.')) continue;
+    int layer = 0;
+    std::size_t i = at + mark.size();
+    const std::size_t first = i;
+    for (; i < name.size() && name[i] >= '0' && name[i] <= '9' && layer < 100000; ++i)
+      layer = layer * 10 + (name[i] - '0');
+    if (i > first) return layer;
+  }
+  return -1;
+}
+
+std::string rate(std::uint64_t bytes, double seconds) {
+  return seconds > 0 ? human_bytes(static_cast<std::uint64_t>(static_cast<double>(bytes) / seconds)) + "/s"
+                     : "-";
+}
+
+// --- loader
+
+void trace_tensors(const TensorStore& store) {
+  for (const auto& [name, tensor] : store.tensors()) {
+    const int layer = layer_of(name);
+    if (!trace_wanted(Category::kLoader, layer)) continue;
+    const Json data = {{"name", printable(name, 200)},
+                       {"dtype", dtype_name(tensor.dtype)},
+                       {"shape", tensor.shape},
+                       {"bytes", tensor.data.size()}};
+    trace(Category::kLoader, layer,
+          fmt::format("{} {} {} {}", printable(name, 200), dtype_name(tensor.dtype),
+                      describe_shape(tensor.shape), human_bytes(tensor.data.size())),
+          -1, data.dump());
+  }
+}
+
+void trace_loader(const Loaded& loaded, const LoadSeconds& seconds) {
+  const TensorStore& store = loaded.model->files.tensors;
+  const auto say = [](const std::string& text) { trace(Category::kLoader, -1, text); };
+  for (const MappedFile& file : store.files())
+    say(fmt::format("File: {} ({})", printable(file.path().string(), 200), human_bytes(file.bytes().size())));
+  trace_tensors(store);
+  struct Total {
+    std::size_t tensors = 0;
+    std::uint64_t bytes = 0;
+  };
+  std::map<std::string_view, Total> totals;
+  for (const auto& [name, tensor] : store.tensors()) {
+    Total& total = totals[dtype_name(tensor.dtype)];
+    ++total.tensors;
+    total.bytes += tensor.data.size();
+  }
+  for (const auto& [type, total] : totals)
+    say(fmt::format("Type {}: {} tensors, {}", type, total.tensors, human_bytes(total.bytes)));
+  say(fmt::format("Seconds: weights {:.3f}, tokenizer and template {:.3f}, backend {:.3f}", seconds.weights,
+                  seconds.texts, seconds.backend));
+  say(fmt::format("Complete: {} tensors, {} in {:.2f}s ({})", store.tensors().size(),
+                  human_bytes(store.total_bytes()), seconds.total(),
+                  rate(store.total_bytes(), seconds.total())));
+}
+
+void log_loaded(const Loaded& loaded, const LoadSeconds& seconds) {
+  const TensorStore& store = loaded.model->files.tensors;
+  for (const MappedFile& file : store.files())
+    log(Level::kVerbose, "Loader", "File: {} ({})", printable(file.path().string(), 200),
+        human_bytes(file.bytes().size()));
+  log(Level::kVerbose, "Loader", "Layers: 0-{}", loaded.model->spec.layers.size() - 1);
+  log(Level::kInfo, "Loader", "Complete: {} in {:.2f}s ({})", human_bytes(store.total_bytes()),
+      seconds.total(), rate(store.total_bytes(), seconds.total()));
+  if (!loaded.choice.empty()) log(Level::kVerbose, "Backend", loaded.choice);
+}
+
+// --- kernels
+
+void trace_kernels(const Loaded& loaded) {
+  const auto say = [](const std::string& text) { trace(Category::kKernels, -1, text); };
+  Backend& backend = *loaded.backend;
+  const Plan& plan = backend.plan();
+  say(fmt::format("backend {}{}", backend.name(), loaded.choice.empty() ? "" : ": " + loaded.choice));
+  const auto has = [](const auto& names, std::string_view name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
+  for (const FusionPass& pass : all_fusion_passes()) {
+    const std::string_view state = has(plan.passes, pass.name) ? "on"
+                                   : has(backend.options().disabled_passes, pass.name)
+                                       ? "off: switched off"
+                                       : "off: not for this backend";
+    say(fmt::format("pass {} ({}): {}", pass.name, pass.does, state));
+  }
+  auto rows = backend.describe();
+  if (!rows) return say(fmt::format("The kernels cannot be described: {}", rows.error().message));
+  for (const VariantRow& row : *rows) {
+    const Json data = {{"what", row.what}, {"variant", row.variant}, {"why", row.why}};
+    trace(
+        Category::kKernels, -1,
+        fmt::format("{}: {}{}", row.what, row.variant, row.why.empty() ? "" : fmt::format(" ({})", row.why)),
+        -1, data.dump());
+  }
+}
+
+// --- buffers
+
+void trace_cache(const Backend& backend) {
+  const BackendOptions& options = backend.options();
+  const KvType type = options.kv_type.value_or(KvType::kF32);
+  std::uint64_t all = 0;
+  const std::vector<KvLayer>& layers = backend.plan().kv_layers;
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const KvLayer& layer = layers[i];
+    const std::uint64_t positions = kv_capacity(layer, options.context, options.max_step_tokens);
+    const std::uint64_t bytes =
+        2 * positions * layer.kv_heads * kv_row_bytes(type, layer.head_dim) * options.slots;
+    all += bytes;
+    trace(Category::kBuffers, static_cast<int>(i),
+          fmt::format("KV cache: {} positions x {} heads x {} x keys and values in {}, {} slot(s): {}",
+                      positions, layer.kv_heads, layer.head_dim, kv_type_name(type), options.slots,
+                      human_bytes(bytes)));
+  }
+  trace(Category::kBuffers, -1,
+        fmt::format("KV cache: {} in {} layers, {}, context of {}", human_bytes(all), layers.size(),
+                    kv_type_name(type), options.context));
+}
+
+void trace_buffers(const Loaded& loaded) {
+  const auto say = [](const std::string& text) { trace(Category::kBuffers, -1, text); };
+  const TensorStore& store = loaded.model->files.tensors;
+  std::uint64_t mapped = 0;
+  for (const MappedFile& file : store.files()) mapped += file.bytes().size();
+  say(fmt::format("weights: {} mapped from {} file(s), {} copied at load", human_bytes(mapped),
+                  store.files().size(), human_bytes(store.copied_bytes())));
+  trace_cache(*loaded.backend);
+  const std::uint64_t bytes = loaded.backend->memory_bytes();
+  const Json data = {
+      {"backend_bytes", bytes}, {"mapped_bytes", mapped}, {"available_bytes", available_memory()}};
+  trace(Category::kBuffers, -1,
+        fmt::format(
+            "backend {}: {} allocated for cache, activations and re-laid weights; {} left on the machine",
+            loaded.backend->name(), human_bytes(bytes), human_bytes(available_memory())),
+        -1, data.dump());
+}
+
+// --- sample
+
+struct Likely {
+  TokenId id = -1;
+  float logit = 0;
+  double probability = 0;
+};
+
+// The likeliest at the temperature (1 for greedy), of equals the lower id.
+std::vector<Likely> likeliest(std::span<const float> logits, double temperature, std::size_t most) {
+  const auto better = [](const Likely& a, const Likely& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+  };
+  std::vector<Likely> best;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    if (std::isnan(logits[i])) continue;
+    const Likely one{static_cast<TokenId>(i), logits[i], 0};
+    if (best.size() == most && !better(one, best.back())) continue;
+    best.insert(std::upper_bound(best.begin(), best.end(), one, better), one);
+    if (best.size() > most) best.pop_back();
+  }
+  if (best.empty()) return best;
+  const double scale = temperature > 0 ? 1 / temperature : 1;
+  double sum = 0;
+  for (const float logit : logits)
+    if (!std::isnan(logit)) sum += std::exp((double{logit} - best[0].logit) * scale);
+  for (Likely& one : best) one.probability = std::exp((double{one.logit} - best[0].logit) * scale) / sum;
+  return best;
+}
+
+std::string text_of(TokenId id, const Tokenizer* tokenizer) {
+  const auto piece = tokenizer != nullptr ? tokenizer->piece(id) : Result<std::string>("");
+  return printable(piece.value_or(""));
+}
+
+bool adjusts_logits(const GenerateOptions& o) {
+  return o.repeat_penalty != 1 || o.presence_penalty != 0 || o.frequency_penalty != 0 ||
+         !o.logit_bias.empty();
+}
+
+// --- perf
+
+// Of sorted values; the nearest rank.
+double percentile(const std::vector<double>& sorted, double share) {
+  const auto rank = static_cast<std::size_t>(std::ceil(share * static_cast<double>(sorted.size())));
+  return sorted[std::clamp<std::size_t>(rank, 1, sorted.size()) - 1];
+}
+
+}  // namespace
+
+void trace_loaded(const Loaded& loaded, const LoadSeconds& seconds) {
+  log_loaded(loaded, seconds);
+  if (trace_wanted(Category::kLoader)) trace_loader(loaded, seconds);
+  if (trace_wanted(Category::kKernels)) trace_kernels(loaded);
+  if (trace_wanted(Category::kBuffers)) trace_buffers(loaded);
+}
+
+void trace_sample(const Sampled& sampled, const GenerateOptions& options, const Tokenizer* tokenizer) {
+  const std::string text = text_of(sampled.id, tokenizer);
+  Json data = {{"id", sampled.id}, {"text", text}};
+  const std::string_view how = options.temperature == 0 ? "Greedy" : "Sampled";
+  if (sampled.logits.empty()) {
+    return trace(Category::kSample, -1,
+                 fmt::format("{}: id={} \"{}\" chosen on the device", how, sampled.id, text), sampled.step,
+                 data.dump());
+  }
+  constexpr std::size_t kShown = 5;
+  const std::vector<Likely> best = likeliest(sampled.logits, options.temperature, kShown);
+  const auto at = static_cast<std::size_t>(sampled.id);
+  const double logit = at < sampled.logits.size() ? sampled.logits[at] : NAN;
+  data["logit"] = std::isfinite(logit) ? Json(logit) : Json(nullptr);
+  std::string line = fmt::format("{}: id={} \"{}\" logit={:.4f}", how, sampled.id, text, logit);
+  if (best.size() > 1) line += fmt::format(" margin={:.4f}", best[0].logit - best[1].logit);
+  if (adjusts_logits(options)) line += " (before penalties and biases)";
+  std::vector<std::string> shown;
+  for (const Likely& one : best) {
+    shown.push_back(fmt::format("{} \"{}\" {:.4f} {:.1f}%", one.id, text_of(one.id, tokenizer), one.logit,
+                                100 * one.probability));
+    data["top"].push_back({{"id", one.id}, {"logit", one.logit}, {"probability", one.probability}});
+  }
+  trace(Category::kSample, -1, line, sampled.step, data.dump(-1, ' ', false, Json::error_handler_t::replace));
+  trace(Category::kSample, -1,
+        fmt::format("Top-{} (temp={:g}, topK={}, topP={:g}): {}", best.size(), options.temperature,
+                    options.top_k, options.top_p, fmt::join(shown, ", ")),
+        sampled.step);
+}
+
+PerfTrace::PerfTrace(const Backend& backend)
+    : backend_(backend),
+      wanted_(trace_wanted(Category::kPerf)),
+      before_(wanted_ ? backend.counters() : std::nullopt) {}
+
+void PerfTrace::end(const Timings& timings) const {
+  const std::string prefill = fmt::format("Prefill: {} tokens in {:.1f}ms ({:.1f}/s), {} more from the cache",
+                                          timings.prompt_tokens - timings.cached_tokens, timings.prompt_ms,
+                                          timings.prompt_tokens_per_second(), timings.cached_tokens);
+  const std::string decode = fmt::format("Decode: {} tokens in {:.1f}ms ({:.1f}/s)", timings.generated_tokens,
+                                         timings.decode_ms, timings.decode_tokens_per_second());
+  log(Level::kInfo, "Engine", prefill);
+  log(Level::kInfo, "Engine", decode);
+  if (!wanted_) return;
+  const auto say = [](const std::string& text) { trace(Category::kPerf, -1, text); };
+  say(prefill);
+  std::vector<double> sorted = token_ms_;
+  std::sort(sorted.begin(), sorted.end());
+  say(sorted.empty()
+          ? decode
+          : fmt::format("{}, ms a token p50={:.2f} p90={:.2f} p99={:.2f}", decode, percentile(sorted, 0.5),
+                        percentile(sorted, 0.9), percentile(sorted, 0.99)));
+  const std::optional<DeviceCounters> after = backend_.counters();
+  if (!before_ || !after)
+    return say(fmt::format("Counters: the {} backend has no device that counts", backend_.name()));
+  say(fmt::format("Counters: submits={} dispatches={} readBacks={} ({}) written={}",
+                  after->submits - before_->submits, after->dispatches - before_->dispatches,
+                  after->read_backs - before_->read_backs,
+                  human_bytes(after->read_back_bytes - before_->read_back_bytes),
+                  human_bytes(after->written_bytes - before_->written_bytes)));
+}
+
+}  // namespace doppler
