@@ -101,6 +101,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
     options.on_check = [](const CheckResult& check) { fmt::print("{}\n", describe(check)); };
   }
   Subject subject = subject_of(*loaded, backend);
+  DOPPLER_ASSIGN(subject.options, backend_options(settings.load_options(), loaded->model->spec, 1));
   if (!arguments.inject.empty()) DOPPLER_TRY(inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject, options));
   return answer(diagnosis, given.json);

@@ -133,6 +133,7 @@ Subject subject_of(const Loaded& loaded, std::string backend_name) {
   subject.tokenizer = loaded.tokenizer ? &*loaded.tokenizer : nullptr;
   subject.chat = loaded.chat ? &*loaded.chat : nullptr;
   if (loaded.backend) subject.options = loaded.backend->options();
+  subject.options.kv_type.reset();  // each backend chooses its own
   const Loaded* parts = &loaded;
   subject.prompt_ids = [parts](std::string_view text) { return tokenize_prompt(*parts, text); };
   subject.chat_ids = [parts](std::span<const Message> messages) {
