@@ -14,8 +14,8 @@ DOPPLER_GPU ?= ON
 export DOPPLER_GPU
 
 run: build
-	@printf "The color of the sky is"
-	@build/release/doppler run demo "The color of the sky is" --raw --max-tokens 40
+	@answer=$$(build/release/doppler run demo "The color of the sky is" --raw --max-tokens 40) && \
+	  echo "The color of the sky is$$answer"
 
 deps:
 	@scripts/install_deps.sh

@@ -60,9 +60,9 @@ struct Found {
   AdapterInfo info;
 };
 
-std::vector<Found> find_adapters(WGPUInstance instance) {
+std::vector<Found> find_adapters() {
   std::vector<Found> found;
-  for (const WGPUAdapter raw : provider::list_adapters(instance)) {
+  for (const WGPUAdapter raw : provider::list_adapters()) {
     AdapterHandle handle(raw);
     WGPUAdapterInfo info = WGPU_ADAPTER_INFO_INIT;
     if (wgpuAdapterGetInfo(raw, &info) != WGPUStatus_Success) continue;
@@ -125,10 +125,8 @@ struct Answer {
 }  // namespace
 
 std::vector<AdapterInfo> list_adapters() {
-  const InstanceHandle instance(provider::create_instance());
   std::vector<AdapterInfo> infos;
-  if (!instance) return infos;
-  for (Found& found : find_adapters(instance.get())) infos.push_back(std::move(found.info));
+  for (Found& found : find_adapters()) infos.push_back(std::move(found.info));
   return infos;
 }
 
@@ -177,9 +175,9 @@ void Device::report(WGPUErrorType type, std::string_view message) {
 }
 
 Status Device::open_adapter() {
-  instance_ = InstanceHandle(provider::create_instance());
-  if (!instance_) return fail(ErrorCode::kNotFound, "WebGPU cannot be started. Use --backend cpu.");
-  DOPPLER_ASSIGN(Found found, choose(find_adapters(instance_.get()), options_));
+  if (provider::instance() == nullptr)
+    return fail(ErrorCode::kNotFound, "WebGPU cannot be started. Use --backend cpu.");
+  DOPPLER_ASSIGN(Found found, choose(find_adapters(), options_));
   adapter_ = std::move(found.handle);
   adapter_info_ = std::move(found.info);
 

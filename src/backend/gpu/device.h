@@ -122,7 +122,6 @@ class Device {
   AdapterInfo adapter_info_;
   Features features_;
   Limits limits_;
-  InstanceHandle instance_;
   AdapterHandle adapter_;
   DeviceHandle device_;
   QueueHandle queue_;

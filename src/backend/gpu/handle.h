@@ -30,7 +30,6 @@ class Handle {
   T raw_ = nullptr;
 };
 
-using InstanceHandle = Handle<WGPUInstance, wgpuInstanceAddRef, wgpuInstanceRelease>;
 using AdapterHandle = Handle<WGPUAdapter, wgpuAdapterAddRef, wgpuAdapterRelease>;
 using DeviceHandle = Handle<WGPUDevice, wgpuDeviceAddRef, wgpuDeviceRelease>;
 using QueueHandle = Handle<WGPUQueue, wgpuQueueAddRef, wgpuQueueRelease>;

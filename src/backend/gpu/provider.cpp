@@ -19,8 +19,6 @@ void leave_out_device_selection() {
 #endif
 }
 
-}  // namespace
-
 WGPUInstance create_instance() {
   leave_out_device_selection();
   WGPUInstanceExtras extras = {};
@@ -33,11 +31,19 @@ WGPUInstance create_instance() {
   return wgpuCreateInstance(&descriptor);
 }
 
-std::vector<WGPUAdapter> list_adapters(WGPUInstance instance) {
+}  // namespace
+
+WGPUInstance instance() {
+  static WGPUInstance const made = create_instance();
+  return made;
+}
+
+std::vector<WGPUAdapter> list_adapters() {
+  if (instance() == nullptr) return {};
   WGPUInstanceEnumerateAdapterOptions options = {};
   options.backends = WGPUInstanceBackend_Vulkan | WGPUInstanceBackend_Metal | WGPUInstanceBackend_DX12;
-  std::vector<WGPUAdapter> adapters(wgpuInstanceEnumerateAdapters(instance, &options, nullptr));
-  if (!adapters.empty()) wgpuInstanceEnumerateAdapters(instance, &options, adapters.data());
+  std::vector<WGPUAdapter> adapters(wgpuInstanceEnumerateAdapters(instance(), &options, nullptr));
+  if (!adapters.empty()) wgpuInstanceEnumerateAdapters(instance(), &options, adapters.data());
   return adapters;
 }
 

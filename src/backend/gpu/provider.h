@@ -11,12 +11,14 @@
 
 namespace doppler::gpu::provider {
 
-// An instance that looks for adapters through Vulkan, Metal and Direct3D 12 only: OpenGL's compute is another
-// world, and its probe prints warnings on machines without a display. Null if there is none.
-WGPUInstance create_instance();
+// The process's instance, which looks for adapters through Vulkan, Metal and Direct3D 12 only: OpenGL's
+// compute is another world, and its probe prints warnings on machines without a display. Null if there is
+// none. It is never released: a process that starts NVIDIA's Vulkan driver (580.159.04) for the thirtieth
+// time finds no adapter any more.
+WGPUInstance instance();
 
 // Every adapter of the machine; each handle is the caller's to release.
-std::vector<WGPUAdapter> list_adapters(WGPUInstance instance);
+std::vector<WGPUAdapter> list_adapters();
 
 // The feature that shaders with subgroup operations need, and the lines that such shaders begin with.
 WGPUFeatureName subgroup_feature();
