@@ -101,6 +101,25 @@ std::vector<CheckInfo> all_checks() {
   return infos;
 }
 
+namespace {
+
+// What a step meets first comes first; text comes before every step. Equals keep the order in which they were
+// found.
+void put_in_order(std::vector<Finding>& findings) {
+  const auto place = [&](const Finding& finding) {
+    const auto stage = stage_from_name(finding.stage);
+    if (!stage) return std::pair(-2, 0);
+    const bool begins = *stage == Stage::kEmbedOut;
+    return std::pair(begins ? -1 : finding.layer >= 0 ? finding.layer : INT32_MAX, static_cast<int>(*stage));
+  };
+  for (std::size_t end = 1; end < findings.size(); ++end) {  // there are few
+    for (std::size_t i = end; i > 0 && place(findings[i]) < place(findings[i - 1]); --i)
+      std::swap(findings[i], findings[i - 1]);
+  }
+}
+
+}  // namespace
+
 Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options) {
   DOPPLER_TRY(doctor::check_names(options.only));
   Diagnosis diagnosis;
@@ -115,13 +134,7 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
     diagnosis.checks.push_back(doctor::run_check(check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
-  // What a step meets first comes first; text comes before every step.
-  std::ranges::stable_sort(diagnosis.findings, {}, [&](const Finding& finding) {
-    const auto stage = stage_from_name(finding.stage);
-    if (!stage) return std::pair(-2, 0);
-    const bool begins = *stage == Stage::kEmbedOut;
-    return std::pair(begins ? -1 : finding.layer >= 0 ? finding.layer : INT32_MAX, static_cast<int>(*stage));
-  });
+  put_in_order(diagnosis.findings);
   return diagnosis;
 }
 

@@ -36,8 +36,9 @@ struct Trial {
 std::vector<TokenId> sorted(const std::vector<float>& logits) {
   std::vector<TokenId> order(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::ranges::greater(),
-                           [&](TokenId id) { return logits[static_cast<std::size_t>(id)]; });
+  std::ranges::sort(order, {}, [&](TokenId id) {  // of equals the lower id is likelier
+    return std::pair(-logits[static_cast<std::size_t>(id)], id);
+  });
   return order;
 }
 

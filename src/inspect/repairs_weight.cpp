@@ -158,7 +158,8 @@ std::vector<std::size_t> alike(const OpCase& c) {
       ops.push_back(i);
   }
   // Nearest layers first: neighbours are confused more often than ends.
-  std::ranges::stable_sort(ops, {}, [&](std::size_t i) { return std::abs(plan.ops[i].layer - c.layer()); });
+  std::ranges::sort(ops, {},
+                    [&](std::size_t i) { return std::pair(std::abs(plan.ops[i].layer - c.layer()), i); });
   return ops;
 }
 
