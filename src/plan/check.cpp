@@ -184,7 +184,8 @@ class Checker {
 }  // namespace
 
 std::string_view op_name(OpKind kind) {
-  return kShapes[static_cast<std::size_t>(kind)].name;
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kShapes.size() ? kShapes[index].name : "unknown op";
 }
 
 std::string op_title(const Plan& plan, const Op& op) {

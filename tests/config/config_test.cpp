@@ -126,8 +126,10 @@ TEST_F(ConfigTest, WhatIsNoSettingNamesTheNearest) {
   EXPECT_ERROR(resolve(), "runtime.shared to 5", "object or null");
   input_.configs = {"[1]"};
   EXPECT_ERROR(resolve(), "[1]", "neither a preset nor a file");
+  input_.configs = {"nothing-like-it"};
+  EXPECT_ERROR(resolve(), "nothing-like-it", "Presets are bench, ");
   input_.configs = {"debgu"};
-  EXPECT_ERROR(resolve(), "debgu", "Presets are bench, ");
+  EXPECT_ERROR(resolve(), "debgu", "Did you mean the preset debug?");
   input_.configs = {"gemma-debug"};
   EXPECT_ERROR(resolve(), "Did you mean the preset gemma2-debug?");
 }
