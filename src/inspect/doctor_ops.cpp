@@ -276,9 +276,12 @@ std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp>
   for (const WrongOp& w : wrong) {
     const std::string& cause = w.explanation.attempt.cause;
     std::string key = cause;
-    if (!spreads(cause))
-      key += fmt::format(
-          " {}", w.weight.empty() ? std::string(stage_name(w.stage)) : std::string(stage_name(w.stage)));
+    // Slices of a fused tensor, "…weight[0:64]", are one tensor.
+    const std::size_t slice = w.weight.find('[');
+    if (!spreads(cause)) {
+      key += slice == std::string::npos ? fmt::format(" {}", stage_name(w.stage))
+                                        : " " + w.weight.substr(0, slice);
+    }
     // A tied head shares its weight with the embedding.
     if (!spreads(cause) && w.stage == Stage::kLogits && spec.tied_head)
       key = fmt::format("{} {}", cause, stage_name(Stage::kEmbedOut));

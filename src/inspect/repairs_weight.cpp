@@ -328,7 +328,11 @@ void weight_bias(OpCase& c) {
     c.attempt("stale_weight", fmt::format("the bias is {}", other.name), {},
               [&](OpSetup& s) { s.biases[0] = other; });
   }
-  c.consider("weight_wrong", fmt::format("{} holds other values", bias.name), {}, out, 0.8);
+  std::vector<float> stored(c.width());
+  const bool zero =
+      decode_f32(bias, 0, stored) && std::ranges::all_of(stored, [](float x) { return x == 0; });
+  c.consider(zero ? "bias_missing" : "weight_wrong",
+             fmt::format("{} {}", bias.name, zero ? "is not zero" : "holds other values"), {}, out, 0.8);
 }
 
 void weight_rows(OpCase& c) {
