@@ -35,8 +35,9 @@ constexpr std::size_t kBlock = 32;
 // Below this, float32 has no full precision, and GPUs may round to zero.
 constexpr double kSmallest = 1.2e-38;
 
-// On normally distributed weights, and rounded up: real weights have longer tails, and simpler encoders exist.
-// Q4_0, Q5_1, Q8_0 and the mix Q4_K_M are held against fixtures; the others are estimates from their bits.
+// On normally distributed weights, and rounded up: real weights have longer tails, and simpler encoders
+// exist. Q4_0, Q5_1, Q8_0 and the mix Q4_K_M are held against fixtures; the others are estimates from their
+// bits.
 struct FormatError {
   DType type;
   double share;
