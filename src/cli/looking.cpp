@@ -81,10 +81,15 @@ void Looking::print(const ProbeHit& hit) {
   const Category category = category_of(hit.stage);
   const bool traced = trace_wanted(category, hit.layer, hit.step);
   if (!traced) fmt::print(stderr, "{}\n", line);
-  if (!traced && !keep_) return;
-  const Json json = to_json(hit);
-  if (traced) trace(category, hit.layer, line, hit.step, json.dump());
-  if (keep_) hits_.push_back(json);
+  if (traced) trace(category, hit.layer, line, hit.step, to_json(hit).dump());
+  if (keep_) hits_.push_back(hit);
+}
+
+Json Looking::probes() const {
+  if (!probes_) return nullptr;
+  Json list = Json::array();
+  for (const ProbeHit& hit : hits_) list.push_back(to_json(hit));
+  return list;
 }
 
 void Looking::end() const {

@@ -44,7 +44,7 @@ class Looking {
   // The prompt that comes next. Errors: kUsage for a probe that cannot fire on it.
   Status begin(std::size_t prompt_tokens, bool all_logits);
   // What was printed, if --json was given. Null if there are no probes.
-  Json probes() const { return probes_ ? hits_ : Json(nullptr); }
+  Json probes() const;
   // Says on stderr which probes did not fire.
   void end() const;
 
@@ -55,7 +55,8 @@ class Looking {
   std::optional<TraceTap> trace_;
   TapList taps_;
   bool keep_ = false;
-  Json hits_ = Json::array();
+  std::vector<ProbeHit>
+      hits_;  // JSON objects are made at the end: making one takes as long as printing ten lines
 };
 
 }  // namespace doppler::cli

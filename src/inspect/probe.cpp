@@ -1,5 +1,6 @@
 #include "inspect/probe.h"
 
+#include <fmt/compile.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -81,16 +82,22 @@ Category category_of(Stage stage) {
 }
 
 std::string probe_line(const ProbeHit& hit) {
-  std::string line = "PROBE";
-  if (!hit.probe->id.empty()) line += " " + hit.probe->id;
-  line += fmt::format(" stage={}", stage_name(hit.stage));
-  if (hit.layer >= 0) line += fmt::format(" layer={}", hit.layer);
-  line += fmt::format(" token={}", hit.token);
-  if (hit.head >= 0) line += fmt::format(" head={}", hit.head);
-  line += " values=[";
-  for (const ProbeValue& v : hit.values)
-    line += fmt::format("{}{}={:.4f}", &v == hit.values.data() ? "" : ", ", v.dim, v.value);
-  return line + "]";
+  // Compiled formats into one buffer: hundreds of lines a token are printed between two steps.
+  fmt::memory_buffer line;
+  const auto out = std::back_inserter(line);
+  fmt::format_to(out, FMT_COMPILE("PROBE"));
+  if (!hit.probe->id.empty()) fmt::format_to(out, FMT_COMPILE(" {}"), hit.probe->id);
+  fmt::format_to(out, FMT_COMPILE(" stage={}"), stage_name(hit.stage));
+  if (hit.layer >= 0) fmt::format_to(out, FMT_COMPILE(" layer={}"), hit.layer);
+  fmt::format_to(out, FMT_COMPILE(" token={}"), hit.token);
+  if (hit.head >= 0) fmt::format_to(out, FMT_COMPILE(" head={}"), hit.head);
+  fmt::format_to(out, FMT_COMPILE(" values=["));
+  for (const ProbeValue& v : hit.values) {
+    if (&v != hit.values.data()) fmt::format_to(out, FMT_COMPILE(", "));
+    fmt::format_to(out, FMT_COMPILE("{}={:.4f}"), v.dim, v.value);
+  }
+  fmt::format_to(out, FMT_COMPILE("]"));
+  return fmt::to_string(line);
 }
 
 Result<ProbeTap::Watch> ProbeTap::watch(const Probe& probe, const Plan& plan, std::uint64_t context) {
