@@ -55,8 +55,7 @@ class Looking {
   std::optional<TraceTap> trace_;
   TapList taps_;
   bool keep_ = false;
-  std::vector<ProbeHit>
-      hits_;  // JSON objects are made at the end: making one takes as long as printing ten lines
+  std::vector<ProbeHit> hits_;  // JSON is made of them at the end: during the run it would cost too much
 };
 
 }  // namespace doppler::cli

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "backend/gpu/device.h"
-#include "backend/gpu/embedded_shaders.h"
 #include "backend/gpu/kernel.h"
 #include "backend/gpu/recorder.h"
+#include "changed_shaders.h"
 #include "testing.h"
 
 namespace doppler::gpu::testing {
@@ -23,16 +23,6 @@ namespace doppler::gpu::testing {
 // Checked kernels clamp what lies outside a buffer, unchecked ones run as users run them: each shows
 // mistakes that the other hides.
 enum class Mode { kChecked, kUnchecked, kNoSubgroups };
-
-// Files of this folder stand in for the embedded shaders, so that mutate_shaders.py can break them.
-inline void use_shaders_of_the_environment() {
-  const char* folder = std::getenv("DOPPLER_TEST_SHADERS");
-  if (folder == nullptr) return;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".wgsl")
-      replace_shader(entry.path().filename().string(), doppler::testing::read_file(entry.path()));
-  }
-}
 
 inline bool has_adapter() {
   // Mesa's layer that picks a device by display complains on machines without one.

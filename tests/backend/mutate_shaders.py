@@ -1,12 +1,13 @@
 """Breaks the GPU backend's shaders one line at a time and asks whether a test notices.
 
-    tests/backend/mutate_shaders.py BUILD/tests/backend_tests [shader.wgsl ...] [--every N] [--list]
+    tests/backend/mutate_shaders.py BUILD/tests [shader.wgsl ...] [--every N] [--jobs N] [--list]
 
 Each mutant is a copy of src/backend/gpu/shaders with one change. The tests that run this kernel get it through
 DOPPLER_TEST_SHADERS. A mutant that passes them all has survived: a test is missing, or the change makes no difference
 (EQUIVALENT below, each with its reason)."""
 
 import argparse
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -17,7 +18,8 @@ import time
 
 SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu" / "shaders"
 
-# The tests of each file; what others include is seen through the kernels that use it.
+# The tests of each file, those of the backend unless a program is named; what others include is seen through the kernels that
+# use it.
 DECODE = "Models/GpuDecode.*gemma3*:Models/GpuDecode.*llama_Q4_0*:Models/GpuDecode.*qwen2"
 BATCH = "Products.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
 TESTS = {
@@ -45,12 +47,17 @@ TESTS = {
     "quantise.wgsl": "Quantise.*",
     "quantise_block.wgsl": "Quantise.*",
     "reduce.wgsl": "Reduce.*",
+    "quantise_vec.wgsl": BATCH,
     "rope.wgsl": "Rope.*",
     "rope_angle.wgsl": "Rope.*",
     "rope_append.wgsl": BATCH,
     "row_sum.wgsl": "Gemv.*",
+    **{f"sampling_{part}.wgsl": "engine_tests GpuSampling.*"
+       for part in ("accept", "buckets", "clear", "collect", "count", "double", "draw", "histogram", "parameters", "partial",
+                    "philox", "pick", "scan", "score", "u64", "weight")},
     "splits.wgsl": DECODE,
     "tap_gather.wgsl": DECODE,
+    "weight_at.wgsl": "*StoredType*:UploadMatrix.*",
     "weights.wgsl": "*StoredType*:*GemvOf*:Gemv.*",
 }
 
@@ -123,8 +130,10 @@ def mutants(name):
                 yield number, code, changed, "\n".join(lines[:number] + [changed] + lines[number + 1:])
 
 
-def outcome(program, folder, tests, limit):
+def outcome(programs, folder, tests, limit):
     """passes, fails, or dies (which is noticed as well); the quickest tests first would not help: one run has all."""
+    room, _, tests = f"backend_tests {tests}".rpartition(" ")
+    program = pathlib.Path(programs, room.split()[-1]).resolve()
     try:
         run = subprocess.run([program, f"--gtest_filter={tests}", "--gtest_brief=1", "--gtest_fail_fast"],
                              env={**os.environ, "DOPPLER_TEST_SHADERS": str(folder)}, capture_output=True, text=True,
@@ -138,32 +147,40 @@ def outcome(program, folder, tests, limit):
     return "fails" if run.returncode == 1 else f"dies ({run.returncode})"
 
 
+def tried(programs, name, text, limit):
+    with tempfile.TemporaryDirectory() as folder:
+        pathlib.Path(folder, name).write_text(text)
+        return outcome(programs, folder, TESTS[name], limit)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("program")
+    parser.add_argument("programs")
     parser.add_argument("shaders", nargs="*", default=[], help="only these files")
     parser.add_argument("--every", type=int, default=1, help="every N-th mutant only")
+    parser.add_argument("--jobs", type=int, default=1, help="mutants tried at the same time")
+    parser.add_argument("--limit", type=float, default=120, help="seconds after which a mutant counts as hanging")
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     arguments = parser.parse_args()
-    survivors, counts, start = [], {}, time.time()
-    for name in arguments.shaders or sorted(TESTS):
-        for index, (number, before, after, text) in enumerate(mutants(name)):
-            if index % arguments.every:
+    chosen = [(name, *mutant) for name in arguments.shaders or sorted(TESTS)
+              for mutant in list(mutants(name))[::arguments.every]]
+    if arguments.list:
+        for name, number, _, after, _ in chosen:
+            print(f"{name}:{number + 1}: {after.strip()}")
+        return 0
+    survivors, counts, start = 0, {}, time.time()
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        results = pool.map(lambda m: tried(arguments.programs, m[0], m[4], arguments.limit), chosen)
+        for (name, number, before, after, _), result in zip(chosen, results):
+            counts.setdefault(name, {}).setdefault(result, 0)
+            counts[name][result] += 1
+            if result != "passes" or any(file == name and part in after for file, part, _ in EQUIVALENT):
                 continue
-            if arguments.list:
-                print(f"{name}:{number + 1}: {after.strip()}")
-                continue
-            with tempfile.TemporaryDirectory() as folder:
-                pathlib.Path(folder, name).write_text(text)
-                result = outcome(arguments.program, folder, TESTS[name], 120)
-            counts[result] = counts.get(result, 0) + 1
-            if result != "passes":
-                continue
-            reason = next((why for file, part, why in EQUIVALENT if file == name and part in after), None)
-            if reason is None:
-                survivors.append((name, number))
-                print(f"SURVIVES {name}:{number + 1}\n  - {before.strip()}\n  + {after.strip()}", flush=True)
-    print(f"{counts} in {time.time() - start:.0f} s; {len(survivors)} survive")
+            survivors += 1
+            print(f"SURVIVES {name}:{number + 1}\n  - {before.strip()}\n  + {after.strip()}", flush=True)
+    for name, outcomes in counts.items():
+        print(f"{name}: {outcomes}")
+    print(f"{len(chosen)} mutants in {time.time() - start:.0f} s; {survivors} survive")
     return 1 if survivors else 0
 
 
