@@ -1,4 +1,5 @@
-// Shaders that stand in for the program's own, so that backend/mutate_shaders.py can break them.
+// Shaders that stand in for the program's own in every test of a program that includes this, so that
+// backend/mutate_shaders.py can break them.
 #pragma once
 
 #include <cstdlib>
@@ -9,14 +10,19 @@
 
 namespace doppler::gpu::testing {
 
-// Every .wgsl file of the folder named by DOPPLER_TEST_SHADERS, if that is set.
-inline void use_shaders_of_the_environment() {
-  const char* folder = std::getenv("DOPPLER_TEST_SHADERS");
-  if (folder == nullptr) return;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (entry.path().extension() == ".wgsl")
-      replace_shader(entry.path().filename().string(), doppler::testing::read_file(entry.path()));
+// Takes every .wgsl file of the folder named by DOPPLER_TEST_SHADERS, if that is set, before the first test.
+class ChangedShaders : public ::testing::Environment {
+ public:
+  void SetUp() override {
+    const char* folder = std::getenv("DOPPLER_TEST_SHADERS");
+    if (folder == nullptr) return;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      if (entry.path().extension() == ".wgsl")
+        replace_shader(entry.path().filename().string(), doppler::testing::read_file(entry.path()));
+    }
   }
-}
+};
+inline const ::testing::Environment* const kChangedShaders =
+    ::testing::AddGlobalTestEnvironment(new ChangedShaders);
 
 }  // namespace doppler::gpu::testing

@@ -8,6 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/text.h"
+#include "plan/residual.h"
 
 namespace doppler {
 namespace {
@@ -25,17 +26,12 @@ struct Planned {
 
 std::map<Stage, Planned> planned_stages(const Plan& plan) {
   std::map<Stage, Planned> stages;
-  const auto add = [&](Stage stage, int layer, std::uint32_t width) {
-    Planned& planned = stages[stage];
-    planned.layers.push_back(layer);
-    planned.width = std::max(planned.width, width);
-  };
   for (const Value& value : plan.values) {
-    if (value.stage == Stage::kNone) continue;
-    add(value.stage, value.layer, value.width);
-    const bool feeds_layer = value.stage == Stage::kEmbedOut || value.stage == Stage::kLayerOut;
-    if (feeds_layer && static_cast<std::size_t>(value.layer + 1) < plan.kv_layers.size())
-      add(Stage::kAttnInput, value.layer + 1, value.width);
+    for_each_name(plan, value, [&](Stage stage, int layer) {
+      Planned& planned = stages[stage];
+      planned.layers.push_back(layer);
+      planned.width = std::max(planned.width, value.width);
+    });
   }
   return stages;
 }

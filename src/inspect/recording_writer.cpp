@@ -9,6 +9,8 @@
 #include <limits>
 #include <system_error>
 
+#include "plan/residual.h"
+
 namespace doppler {
 namespace {
 
@@ -37,7 +39,7 @@ Result<std::unique_ptr<RecordingWriter>> RecordingWriter::create(
   std::vector<Tensor> tensors;
   std::map<std::pair<Stage, int>, std::size_t> by_stage;
   const auto add = [&](Stage stage, int layer, std::size_t width, std::size_t heads) {
-    if (stage == Stage::kNone || (stage == Stage::kAttnScores && !attention_scores)) return;
+    if (stage == Stage::kAttnScores && !attention_scores) return;
     if (stage == Stage::kAttnScores) width = heads * tokens;
     const std::string name = stage_key(stage, layer);
     by_stage[{stage, layer}] = tensors.size();
@@ -50,10 +52,7 @@ Result<std::unique_ptr<RecordingWriter>> RecordingWriter::create(
     for (const auto* list : {&op.emits, &op.outputs}) {
       for (const ValueId id : *list) {
         const Value& v = plan.values[id];
-        add(v.stage, v.layer, v.width, v.heads);
-        const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-        if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan.kv_layers.size())
-          add(Stage::kAttnInput, v.layer + 1, v.width, v.heads);
+        for_each_name(plan, v, [&](Stage stage, int layer) { add(stage, layer, v.width, v.heads); });
       }
     }
   }

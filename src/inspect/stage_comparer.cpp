@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "inspect/stage_rows.h"
+#include "plan/residual.h"
 
 namespace doppler {
 namespace {
@@ -52,12 +53,8 @@ void keep_worst(std::vector<WrongValue>& worst, const WrongValue& value, double 
 StageWidths planned_stages(const Plan& plan) {
   StageWidths stages;
   for (const Value& value : plan.values) {
-    if (value.stage == Stage::kNone || value.stage == Stage::kAttnScores) continue;
-    stages[{value.stage, value.layer}] = value.width;
-    const bool feeds_layer = value.stage == Stage::kEmbedOut || value.stage == Stage::kLayerOut;
-    if (feeds_layer && static_cast<std::size_t>(value.layer + 1) < plan.kv_layers.size()) {
-      stages[{Stage::kAttnInput, value.layer + 1}] = value.width;
-    }
+    if (value.stage == Stage::kAttnScores) continue;
+    for_each_name(plan, value, [&](Stage stage, int layer) { stages[{stage, layer}] = value.width; });
   }
   return stages;
 }

@@ -57,7 +57,6 @@ class GpuModel : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     DOPPLER_NEEDS_ADAPTER();
-    gpu::testing::use_shaders_of_the_environment();
     ASSERT_OK_AND_ASSIGN(fixture_, load_fixture(GetParam()));
     sequence_ = fixture_->prompt;
     sequence_.insert(sequence_.end(), fixture_->greedy.begin(), fixture_->greedy.end() - 1);
@@ -195,7 +194,6 @@ class GpuQuantised : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     DOPPLER_NEEDS_ADAPTER();
-    gpu::testing::use_shaders_of_the_environment();
     const std::string path = std::string("gguf/") + GetParam();
     ASSERT_OK_AND_ASSIGN(recording_, open_safetensors(data_path(path + ".llamacpp.safetensors")));
     ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(path + ".gguf")));

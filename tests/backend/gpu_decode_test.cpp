@@ -32,7 +32,6 @@ class GpuDecode : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     DOPPLER_NEEDS_ADAPTER();
-    gpu::testing::use_shaders_of_the_environment();
     ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(GetParam())));
     // Longer than a chunk of attention, so that sequences have several splits and windows have moved on.
     for (std::int32_t i = 0; i < 37; ++i) prompt_.push_back((i * 31 + 7) % 200);

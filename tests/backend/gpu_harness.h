@@ -47,7 +47,6 @@ inline std::shared_ptr<Device> device(Mode mode = Mode::kChecked) {
   std::map<Mode, std::shared_ptr<Device>>& opened = open_devices();
   const auto found = opened.find(mode);
   if (found != opened.end()) return found->second;
-  if (opened.empty()) use_shaders_of_the_environment();
   std::shared_ptr<Device> made;
   if (has_adapter()) {
     auto result = Device::open({.adapter = {},

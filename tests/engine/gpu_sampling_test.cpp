@@ -146,7 +146,6 @@ class GpuSampling : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     // Every buffer begins as NaN, and no access may leave its buffer.
-    testing::use_shaders_of_the_environment();
     auto opened = Device::open({.adapter = {}, .software = true, .checked = true, .poison = true});
     if (!opened) {
       message_ = opened.error().message;

@@ -20,6 +20,7 @@
 #include "base/thread_pool.h"
 #include "plan/buffers.h"
 #include "plan/fuse.h"
+#include "plan/residual.h"
 
 namespace doppler {
 namespace {
@@ -259,17 +260,11 @@ class CpuBackend final : public Backend {
   }
 
   void report(const Value& v, const float* data, std::size_t width) {
-    if (tap_ == nullptr || v.stage == Stage::kNone) return;
-    const auto send = [&](Stage stage, int layer) {
-      if (!tap_->wants(stage, layer)) return;
-      tap_->on_stage(
-          {stage, layer, std::span<const float>(data, rows(v) * width), rows(v), width, v.heads, step_});
-    };
-    send(v.stage, v.layer);
-    // The residual stream that enters a layer is what the embedding or the layer before has left.
-    const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-    if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan_.kv_layers.size())
-      send(Stage::kAttnInput, v.layer + 1);
+    if (tap_ == nullptr) return;
+    const std::span<const float> all(data, rows(v) * width);
+    for_each_name(plan_, v, [&](Stage stage, int layer) {
+      if (tap_->wants(stage, layer)) tap_->on_stage({stage, layer, all, rows(v), width, v.heads, step_});
+    });
   }
 
   bool wants(ValueId id) const {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "backend/gpu/shader_values.h"
+#include "plan/residual.h"
 
 namespace doppler::gpu {
 namespace {
@@ -21,18 +22,10 @@ std::uint32_t groups_of(const GemvSite& site, const GemvShape& shape, std::uint3
 Looks looks_of(const Plan& plan, const Tap& tap) {
   Looks looks;
   const auto add = [&](Stage stage, int layer) {
-    if (stage != Stage::kNone && tap.wants(stage, layer))
-      looks.push_back({stage, layer, tap.columns(stage, layer)});
+    if (tap.wants(stage, layer)) looks.push_back({stage, layer, tap.columns(stage, layer)});
   };
   for (const Op& op : plan.ops) {
-    for (const ValueId id : op.outputs) {
-      const Value& v = plan.values[id];
-      add(v.stage, v.layer);
-      // The residual stream that enters a layer is what the embedding or the layer before has left.
-      const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-      if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan.kv_layers.size())
-        add(Stage::kAttnInput, v.layer + 1);
-    }
+    for (const ValueId id : op.outputs) for_each_name(plan, plan.values[id], add);
   }
   return looks;
 }

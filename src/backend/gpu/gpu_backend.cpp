@@ -16,6 +16,7 @@
 #include "backend/gpu_report.h"
 #include "base/text.h"
 #include "plan/fuse.h"
+#include "plan/residual.h"
 
 namespace doppler {
 namespace {
@@ -465,19 +466,16 @@ class GpuBackend final : public Backend {
 
   Status report(ValueId id, std::size_t wanted, std::optional<Recorder>& recorder) {
     const Value& v = plan().values[id];
-    if (v.stage == Stage::kNone) return {};
     const std::size_t rows = v.rows == Rows::kAll ? input_->size() : wanted;
     const auto send = [&](Stage stage, int layer) -> Status {
-      if (!tap_->wants(stage, layer)) return {};
       DOPPLER_TRY(make_room(std::uint64_t{rows} * v.width, recorder));
       return taps_.copy(*recorder, batch_->value(id), {stage, layer, {}, rows, v.width, v.heads, input_});
     };
-    DOPPLER_TRY(send(v.stage, v.layer));
-    // The residual stream that enters a layer is what the embedding or the layer before has left.
-    const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-    if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan().kv_layers.size())
-      return send(Stage::kAttnInput, v.layer + 1);
-    return {};
+    Status status;
+    for_each_name(plan(), v, [&](Stage stage, int layer) {
+      if (status && tap_->wants(stage, layer)) status = send(stage, layer);
+    });
+    return status;
   }
 
   // Runs the attention once more with its scores stored: the same arithmetic over the same cache.

@@ -6,6 +6,7 @@
 #include "backend/fault.h"
 #include "backend/kv_cache.h"
 #include "backend/reference/ops.h"
+#include "plan/residual.h"
 
 namespace doppler {
 namespace {
@@ -108,16 +109,11 @@ class ReferenceBackend final : public Backend {
 
   void report(ValueId id) {
     const Value& v = info(id);
-    if (tap_ == nullptr || v.stage == Stage::kNone) return;
-    const auto send = [&](Stage stage, int layer) {
-      if (!tap_->wants(stage, layer)) return;
-      tap_->on_stage({stage, layer, values_[id], rows(id), v.width, v.heads, step_});
-    };
-    send(v.stage, v.layer);
-    // The residual stream that enters a layer is what the embedding or the layer before has left.
-    const bool feeds_layer = v.stage == Stage::kEmbedOut || v.stage == Stage::kLayerOut;
-    if (feeds_layer && static_cast<std::size_t>(v.layer + 1) < plan_.kv_layers.size())
-      send(Stage::kAttnInput, v.layer + 1);
+    if (tap_ == nullptr) return;
+    for_each_name(plan_, v, [&](Stage stage, int layer) {
+      if (tap_->wants(stage, layer))
+        tap_->on_stage({stage, layer, values_[id], rows(id), v.width, v.heads, step_});
+    });
   }
 
   Status execute(const Op& op) {

@@ -1,0 +1,27 @@
+// The residual stream between layers has two names: what the embedding or a layer leaves is what the next
+// layer's attention takes in.
+#pragma once
+
+#include <optional>
+
+#include "plan/plan.h"
+
+namespace doppler {
+
+// The layer that takes this value in as its attn_input, if one does.
+inline std::optional<int> layer_fed_by(const Plan& plan, const Value& value) {
+  if (value.stage != Stage::kEmbedOut && value.stage != Stage::kLayerOut) return std::nullopt;
+  const int next = value.layer + 1;  // the embedding's layer is -1
+  if (static_cast<std::size_t>(next) >= plan.kv_layers.size()) return std::nullopt;
+  return next;
+}
+
+// Every name that a value is looked at by, as called with (stage, layer); none if it has no stage.
+template <typename Look>
+void for_each_name(const Plan& plan, const Value& value, const Look& look) {
+  if (value.stage == Stage::kNone) return;
+  look(value.stage, value.layer);
+  if (const auto layer = layer_fed_by(plan, value)) look(Stage::kAttnInput, *layer);
+}
+
+}  // namespace doppler
