@@ -2,11 +2,6 @@
 
 namespace doppler {
 
-std::span<const std::string_view> passes_off_with_fault() {
-  static constexpr std::string_view kPasses[] = {"gated_ffn", "batch_norm", "batch_gated", "batch_rope"};
-  return kPasses;
-}
-
 Result<const StepInput*> as_seen(Fault& fault, const Op& op, Fault::Moment moment, const StepInput& step,
                                  const Plan& plan, const BackendOptions& options) {
   const StepInput& seen = fault.seen_by(op, moment, step);

@@ -40,9 +40,6 @@ class Fault {
   virtual bool after(const Computed& /*computed*/) { return false; }
 };
 
-// Passes that must be off while a fault is in, so that it reaches every stage.
-std::span<const std::string_view> passes_off_with_fault();
-
 // What the fault makes of the step for this op. Errors: kInternal for tokens that do not exist.
 Result<const StepInput*> as_seen(Fault& fault, const Op& op, Fault::Moment moment, const StepInput& step,
                                  const Plan& plan, const BackendOptions& options);

@@ -5,6 +5,7 @@
 
 #include "inspect/faults_table.h"
 #include "inspect/faulty_attention.h"
+#include "model/activation.h"
 
 namespace doppler::faults {
 namespace {
@@ -125,18 +126,6 @@ void overflow(Site& site) {
   })(site);
 }
 
-double activation_of(Activation activation, double x) {
-  switch (activation) {
-    case Activation::kSilu:
-      return x / (1 + std::exp(-x));
-    case Activation::kGeluTanh:
-      return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));  // sqrt(2 / pi)
-    case Activation::kGeluErf:
-      return 0.5 * x * (1 + std::erf(x * 0.7071067811865476));  // 1 / sqrt(2)
-  }
-  return x;
-}
-
 void activate_both(Site& site) {
   const Activation activation = site.spec().layers.front().ffn.activation;
   hook([activation](HookFault& fault, const BackendOptions&) {
@@ -149,8 +138,7 @@ void activate_both(Site& site) {
       if (stage == Stage::kFfnUp) up.assign(computed.data.begin(), computed.data.end());
       if (stage != Stage::kFfnAct) return false;
       for (std::size_t i = 0; i < computed.data.size(); ++i)
-        computed.data[i] =
-            static_cast<float>(activation_of(activation, gate[i]) * activation_of(activation, up[i]));
+        computed.data[i] = static_cast<float>(activate(activation, gate[i]) * activate(activation, up[i]));
       return true;
     };
   })(site);

@@ -5,6 +5,7 @@
 
 #include "base/float16.h"
 #include "inspect/repairs.h"
+#include "model/activation.h"
 
 namespace doppler::repairs {
 namespace {
@@ -20,10 +21,9 @@ struct ActivationRow {
   Scalar function;
 };
 constexpr ActivationRow kActivations[] = {
-    {"silu", "silu", [](double x) { return x / (1 + std::exp(-x)); }},
-    {"gelu (tanh)", "gelu_pytorch_tanh",
-     [](double x) { return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))); }},
-    {"gelu (erf)", "gelu", [](double x) { return 0.5 * x * (1 + std::erf(x * 0.7071067811865476)); }},
+    {"silu", "silu", [](double x) { return activate(Activation::kSilu, x); }},
+    {"gelu (tanh)", "gelu_pytorch_tanh", [](double x) { return activate(Activation::kGeluTanh, x); }},
+    {"gelu (erf)", "gelu", [](double x) { return activate(Activation::kGeluErf, x); }},
     {"relu", "relu", [](double x) { return std::max(x, 0.0); }},
     {"quick gelu", "quick_gelu", [](double x) { return x / (1 + std::exp(-1.702 * x)); }},
     {"squared relu", "relu2", [](double x) { return x > 0 ? x * x : 0; }},

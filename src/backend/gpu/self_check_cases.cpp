@@ -12,6 +12,7 @@
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
 #include "base/float16.h"
+#include "model/activation.h"
 
 namespace doppler::gpu {
 namespace {
@@ -331,12 +332,6 @@ Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   return left_by_prologue(v, std::move(x));
 }
 
-double activated(std::uint64_t activation, double x) {
-  if (activation == 0) return x / (1 + std::exp(-x));
-  if (activation == 1) return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
-  return 0.5 * x * (1 + std::erf(x / 1.4142135623730951));
-}
-
 Case gemv_case(const Values& v) {
   const std::size_t r = v["R"], padded = v["UNITS_K"] * 64, all = v["ROWS"], sets = 1 + (v["EPI"] == 1);
   const std::size_t groups =
@@ -377,7 +372,7 @@ Case gemv_case(const Values& v) {
     Case::Expected expected{offset + row, sum, error, quantised ? "out8" : "out"};
     if (sets == 2) {
       const auto [up, up_error] = sum_of(all + row);
-      const double gate = activated(v["ACTIVATION"], sum);
+      const double gate = activate(static_cast<Activation>(v["ACTIVATION"]), sum);
       expected.value = gate * up;
       // No activation is steeper than 1.2.
       expected.allowed =

@@ -7,6 +7,8 @@
 #include <mutex>
 #include <optional>
 
+#include "model/activation.h"
+
 namespace doppler::reference {
 namespace {
 
@@ -16,18 +18,6 @@ constexpr std::uint64_t kWorthThreads = 1 << 17;
 // Tokens that one pass over a weight row serves, and rows that one pass over the tokens serves: 16 sums in
 // double fill half the vector registers of the smallest machine (SSE2), the factors the rest.
 constexpr std::size_t kTokens = 8, kRows = 2;
-
-double activate(Activation activation, double x) {
-  switch (activation) {
-    case Activation::kSilu:
-      return x / (1 + std::exp(-x));
-    case Activation::kGeluTanh:
-      return 0.5 * x * (1 + std::tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));  // sqrt(2 / pi)
-    case Activation::kGeluErf:
-      return 0.5 * x * (1 + std::erf(x * 0.7071067811865476));  // 1 / sqrt(2)
-  }
-  return x;
-}
 
 // The first error of several threads.
 class FirstError {

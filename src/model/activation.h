@@ -1,0 +1,26 @@
+// What stands on the gate of a feed-forward block, in double: the formula that every kernel is compared with.
+// Sources: Elfwing et al. 2017 (SiLU), Hendrycks and Gimpel 2016 (GELU and its approximation by tanh).
+#pragma once
+
+#include <cmath>
+#include <numbers>
+
+#include "model/spec.h"
+
+namespace doppler {
+
+inline double activate(Activation activation, double x) {
+  switch (activation) {
+    case Activation::kSilu:
+      return x / (1 + std::exp(-x));
+    case Activation::kGeluTanh: {
+      constexpr double kRoot = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // sqrt(2 / pi)
+      return 0.5 * x * (1 + std::tanh(kRoot * (x + 0.044715 * x * x * x)));
+    }
+    case Activation::kGeluErf:
+      return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+  }
+  return x;
+}
+
+}  // namespace doppler
