@@ -1,6 +1,6 @@
-// How many faults the doctor finds: every fault of inspect/faults.h that applies, put into small models of
-// three families on three backends, one diagnosis each; and diagnoses of healthy models, which must find
-// nothing.
+// How many faults the doctor finds: every fault of inspect/faults/faults.h that applies, put into small
+// models of three families on three backends, one diagnosis each; and diagnoses of healthy models, which must
+// find nothing.
 //
 // Located: the first finding names the stage and layer where the fault first shows. Named: it names the cause
 // that the fault's row gives. The doctor sees the model, the recording, and nothing of the fault.
@@ -17,9 +17,9 @@
 #include "convert/convert.h"
 #include "convert/mix.h"
 #include "engine/loaded.h"
-#include "inspect/doctor.h"
-#include "inspect/faults.h"
-#include "inspect/recording.h"
+#include "inspect/compare/recording.h"
+#include "inspect/doctor/doctor.h"
+#include "inspect/faults/faults.h"
 
 namespace doppler {
 namespace {

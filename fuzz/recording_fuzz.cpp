@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "formats/safetensors.h"
-#include "inspect/compare_json.h"
-#include "inspect/compare_recordings.h"
+#include "inspect/compare/compare_json.h"
+#include "inspect/compare/compare_recordings.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   doppler::TensorStore store;

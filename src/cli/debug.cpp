@@ -10,9 +10,9 @@
 #include "cli/looking.h"
 #include "engine/generate.h"
 #include "engine/sampler.h"
-#include "inspect/debug_config.h"
-#include "inspect/faults.h"
-#include "inspect/triage.h"
+#include "inspect/faults/faults.h"
+#include "inspect/look/debug_config.h"
+#include "inspect/look/triage.h"
 
 namespace doppler::cli {
 namespace {

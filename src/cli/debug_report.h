@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "inspect/debug_run.h"
-#include "inspect/triage.h"
+#include "inspect/look/debug_run.h"
+#include "inspect/look/triage.h"
 
 namespace doppler::cli {
 

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "inspect/debug_config.h"
+#include "inspect/look/debug_config.h"
 
 namespace doppler::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "base/result.h"
 #include "cli/settings.h"
 #include "engine/loaded.h"
-#include "inspect/probe.h"
-#include "inspect/tap_list.h"
-#include "inspect/tap_trace.h"
+#include "inspect/look/probe.h"
+#include "inspect/look/tap_list.h"
+#include "inspect/look/tap_trace.h"
 
 namespace doppler::cli {
 

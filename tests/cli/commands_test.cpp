@@ -3,7 +3,7 @@
 
 #include "cli/program.h"
 #include "formats/safetensors.h"
-#include "inspect/recording.h"
+#include "inspect/compare/recording.h"
 
 namespace doppler {
 namespace {

@@ -7,8 +7,8 @@
 #include "engine/generate.h"
 #include "engine/loaded.h"
 #include "formats/safetensors.h"
-#include "inspect/probe.h"
-#include "inspect/recording.h"
+#include "inspect/compare/recording.h"
+#include "inspect/look/probe.h"
 
 namespace doppler {
 namespace {

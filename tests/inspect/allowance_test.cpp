@@ -1,10 +1,10 @@
 // The error budget: healthy runs stay inside it with room to spare, and faults stand far outside.
-#include "inspect/allowance.h"
+#include "inspect/compare/allowance.h"
 
 #include <cmath>
 
-#include "inspect/compare_recordings.h"
-#include "inspect/op_errors.h"
+#include "inspect/compare/compare_recordings.h"
+#include "inspect/compare/op_errors.h"
 #include "inspect/patient.h"
 
 namespace doppler {

@@ -1,9 +1,9 @@
 // Comparison of any two runs, and what it says of where a difference comes from.
 #include <cmath>
 
-#include "inspect/compare_json.h"
-#include "inspect/compare_recordings.h"
-#include "inspect/logits_agreement.h"
+#include "inspect/compare/compare_json.h"
+#include "inspect/compare/compare_recordings.h"
+#include "inspect/compare/logits_agreement.h"
 #include "inspect/patient.h"
 
 namespace doppler {

@@ -10,7 +10,7 @@
 #include "base/float16.h"
 #include "base/json.h"
 #include "formats/safetensors.h"
-#include "inspect/doctor.h"
+#include "inspect/doctor/doctor.h"
 #include "testing.h"
 
 namespace doppler::testing {

@@ -1,6 +1,6 @@
 // Every dense fixture on every backend agrees with what transformers computed: prompt and decoding, in
 // pieces, and beside a second sequence.
-#include "inspect/compare.h"
+#include "inspect/compare/compare.h"
 #include "model/family.h"
 #include "testing.h"
 

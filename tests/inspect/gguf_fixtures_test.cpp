@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "formats/safetensors.h"
-#include "inspect/compare.h"
+#include "inspect/compare/compare.h"
 #include "model/family.h"
 #include "testing.h"
 

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <map>
 
-#include "inspect/faults.h"
-#include "inspect/recording.h"
+#include "inspect/compare/recording.h"
+#include "inspect/faults/faults.h"
 #include "testing.h"
 
 namespace doppler {

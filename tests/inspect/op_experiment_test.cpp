@@ -1,5 +1,5 @@
 // One op run again on the oracle, from what a run or a recording has left of its inputs.
-#include "inspect/op_experiment.h"
+#include "inspect/compare/op_experiment.h"
 
 #include <cmath>
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "backend/reference/reference_backend.h"
-#include "inspect/compare.h"
+#include "inspect/compare/compare.h"
 #include "model/family.h"
 #include "testing.h"
 

@@ -1,13 +1,13 @@
 // Probes: what they are asked, what can never fire, and that what they show is what a recording holds.
-#include "inspect/probe.h"
+#include "inspect/look/probe.h"
 
 #include <map>
 #include <set>
 
 #include "backend/reference/reference_backend.h"
-#include "inspect/debug_config.h"
-#include "inspect/recording.h"
-#include "inspect/tapped_backend.h"
+#include "inspect/compare/recording.h"
+#include "inspect/look/debug_config.h"
+#include "inspect/look/tapped_backend.h"
 #include "model/family.h"
 #include "testing.h"
 

@@ -5,8 +5,8 @@
 #include <csignal>
 
 #include "backend/reference/reference_backend.h"
-#include "inspect/allowance.h"
-#include "inspect/compare.h"
+#include "inspect/compare/allowance.h"
+#include "inspect/compare/compare.h"
 #include "model_fixture.h"
 
 namespace doppler {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "inspect/patient.h"
-#include "inspect/report_html.h"
-#include "inspect/report_text.h"
+#include "inspect/report/report_html.h"
+#include "inspect/report/report_text.h"
 
 namespace doppler {
 namespace {

@@ -1,5 +1,5 @@
 // Statistics look at every value, and at nothing else.
-#include "inspect/statistics.h"
+#include "inspect/look/statistics.h"
 
 #include <cmath>
 #include <vector>

@@ -1,5 +1,5 @@
 // Triage: models that are sick in every way of its table, and healthy ones that it leaves alone.
-#include "inspect/triage.h"
+#include "inspect/look/triage.h"
 
 #include <cmath>
 #include <set>
