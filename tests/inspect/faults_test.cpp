@@ -1,48 +1,45 @@
 // Every known way in which a model ran and spoke garbage, put in on purpose, and seen by compare at the right
 // stage.
 //
-// The postmortems of reference/doppler.md 12.1 and 11.4, row by row, and where each is covered:
+// What went wrong in earlier engines, by the day that a log tells it or by its number, and where it is put
+// in:
 //
-// | postmortem                                   | here |
-// |----------------------------------------------|----------------------------------------------------------------|
-// | 12-16 encoder with another min convention    | Quantised blocks come with GGUF; the same symptom, a
-// weight    | |                                              | with wrong values: Data.StaleWeights | | 12-17
-// softmax with inner and outer swapped   | Run.WrongHeadMap (axes of heads), Run.NoCausalMask             |
-// | 12-17, 12-18 "positive bias", sampled stats  | No bug of a model; compare reads every value of a stage |
-// |                                              | (reference_test.cpp: TapsShowExactlyTheirShape) | | 12-18
-// rows of 1152 read as a stream of 256s  | Data.RowsReadWithAnotherStride, Data.TailColumnsDropped        |
-// | 12-18, 12-25 q/k norm without their 1 +      | Description.NormOffsetMissingForQueriesAndKeys | | 12-18
-// harness always applied the template    | Data.DoubleBos: a recording fixes the ids                      |
-// | 12-19 fault before a norm hidden behind it   | Description.PostFeedForwardNormOff; ffn_out is a stage of
-// its  | |                                              | own: Data.DownProjectionStale | | 12-20 zero
-// embeddings for ids above 8191     | Data.EmbeddingRowsBeyond8191AreZero                            | |
-// 12-21 op returned before it was done         | Run.PartOfABufferIsStale | | 12-22 op that silently does
-// nothing          | Run.OpWritesNothing                                            | | 12-30 padding read
-// beyond the shape          | reference_test.cpp: TapsShowExactlyTheirShape                  | | 12-30 weight
-// handed over in another type     | Data.Bf16ReadAsF16                                             | | 12-31
-// decode broken on odd layers            | Run.OddLayersBreakInDecode                                     |
-// | 01-03 batch decode repeats (buffers, flags)  | Run.DecodeDoesNotAppend; pieces and companions:
-// fixtures_test  | | 01-03 slower than others                     | Speed, not correctness | | 01-04, 01-05
-// f16 where f32 was expected      | Data.Bf16ReadAsF16; activations have one type here, float32    | | 01-19
-// post_feedforward_layernorm off though  | Description.PostFeedForwardNormOff, and refused at load:       |
-// |       the tensors exist                      | weights_test.cpp | | 01-19 merges given as arrays dropped
-// | Tokenizer tests; a recording fixes the ids                     | | 01-21 cache not reset between runs |
-// Run.CacheSurvivesClear, Run.PositionsSurviveClear              | | 12-14 quantised router | There are no
-// experts yet                                       | | 03-12 head of the last row only, wrong row   |
-// Run.LogitsOfTheWrongRow                                        | | 03-13 norm offset forced on, rope
-// interleaved| Description.NormOffsetWhereNoneBelongs, .RopeInterleaved       | | 03-15 argmax of a large
-// vocabulary           | engine/sampler_test.cpp; Data.HeadRowsBeyond65535AreZero       | | 07-13 silu(gate)
-// * silu(up)                  | Run.ActivationOnBothHalves                                     | | 03
-// recycled weight buffers                   | Data.StaleWeights, Data.ShiftedShard | | 11.4: 1 cache counter
-// adds 1 per token       | Run.CacheCounterAddsOne                                        | | 11.4: 2 whole
-// cache attended                 | Run.WholeCacheAttended                                         | | 11.4: 3
-// first token generated twice          | Run.FirstTokenTwice                                            |
-// | 11.4: 4 one position for the whole prompt    | Description.ConstantPosition | | 11.4: 5 rotary pairs |
-// Description.RopeInterleaved, Data.QueryRowsPermuted            | | 11.4: 6 matrices read with axes swapped
-// | Data.EmbeddingTransposed, .ProjectionTransposed, .HeadTransposed | | 11.4: 7 block sizes and indexing |
-// Comes with GGUF                                                | | 11.4: 8 offset added twice |
-// Data.ShiftedShard                                              | | 6.1 llama3 scaling as linear, yarn's
-// factor  | Description.Llama3Scaling*, model/rope_test.cpp                |
+// clang-format off
+//   12-16 encoder with another min convention      inspect/faults: scale_min_swapped, nibble_order; the same symptom: Data.StaleWeights
+//   12-17 softmax with inner and outer swapped     Run.WrongHeadMap (axes of heads), Run.NoCausalMask
+//   12-17, 12-18 "positive bias", sampled stats    No bug of a model; compare reads every value of a stage: reference_test.cpp
+//   12-18 rows of 1152 read as a stream of 256s    Data.RowsReadWithAnotherStride, Data.TailColumnsDropped
+//   12-18, 12-25 q/k norm without their 1 +        Description.NormOffsetMissingForQueriesAndKeys
+//   12-18 harness always applied the template      Data.DoubleBos: a recording fixes the ids
+//   12-19 fault before a norm hidden behind it     Description.PostFeedForwardNormOff; ffn_out is a stage: Data.DownProjectionStale
+//   12-20 zero embeddings for ids above 8191       Data.EmbeddingRowsBeyond8191AreZero
+//   12-21 op returned before it was done           Run.PartOfABufferIsStale
+//   12-22 op that silently does nothing            Run.OpWritesNothing
+//   12-30 padding read beyond the shape            reference_test.cpp: TapsShowExactlyTheirShape
+//   12-30 weight handed over in another type       Data.Bf16ReadAsF16
+//   12-31 decode broken on odd layers              Run.OddLayersBreakInDecode
+//   01-03 batch decode repeats (buffers, flags)    Run.DecodeDoesNotAppend; pieces and companions: fixtures_test.cpp
+//   01-03 slower than others                       Speed, not correctness
+//   01-04, 01-05 f16 where f32 was expected        Data.Bf16ReadAsF16; activations have one type here, float32
+//   01-19 post_feedforward_layernorm off           Description.PostFeedForwardNormOff; refused at load: weights_test.cpp
+//   01-19 merges given as arrays dropped           Tokenizer tests; inspect/faults: merges_dropped
+//   01-21 cache not reset between runs             Run.CacheSurvivesClear, Run.PositionsSurviveClear
+//   12-14 quantised router                         There are no experts yet
+//   03-12 head of the last row only, wrong row     Run.LogitsOfTheWrongRow
+//   03-13 norm offset forced on, rope interleaved  Description.NormOffsetWhereNoneBelongs, .RopeInterleaved
+//   03-15 argmax of a large vocabulary             engine/sampler_test.cpp; Data.HeadRowsBeyond65535AreZero
+//   07-13 silu(gate) * silu(up)                    Run.ActivationOnBothHalves
+//   03 recycled weight buffers                     Data.StaleWeights, Data.ShiftedShard
+//   11.4: 1 cache counter adds 1 per token         Run.CacheCounterAddsOne
+//   11.4: 2 whole cache attended                   Run.WholeCacheAttended
+//   11.4: 3 first token generated twice            Run.FirstTokenTwice
+//   11.4: 4 one position for the whole prompt      Description.ConstantPosition
+//   11.4: 5 rotary pairs                           Description.RopeInterleaved, Data.QueryRowsPermuted
+//   11.4: 6 matrices read with axes swapped        Data.EmbeddingTransposed, .ProjectionTransposed, .HeadTransposed
+//   11.4: 7 block sizes and indexing               inspect/faults: row_blocks_misaligned; quant and formats tests
+//   11.4: 8 offset added twice                     Data.ShiftedShard
+//   6.1 llama3 scaling as linear, yarn's factor    Description.Llama3Scaling*, model/rope_test.cpp
+// clang-format on
 #include <cmath>
 
 #include "inspect/patient.h"
