@@ -2,7 +2,9 @@
 #include "inspect/compare/allowance.h"
 
 #include <cmath>
+#include <cstring>
 
+#include "base/float16.h"
 #include "inspect/compare/compare_recordings.h"
 #include "inspect/compare/op_errors.h"
 #include "inspect/patient.h"
@@ -76,6 +78,35 @@ TEST(Allowance, HealthyQuantisedModelsStayWithinIt) {
                            compare_run(*backend, model.spec, recording, {}, &model.weights));
       expect_healthy(comparison, fmt::format("{} {}", file, kv_type_name(kv)));
     }
+  }
+}
+
+// Values so small that float16 keeps few of their digits: as some of a large model's always are.
+TEST(Allowance, HalvesLoseTheDigitsOfTinyValues) {
+  Patient patient("llama");
+  for (std::uint32_t layer = 0; layer < patient.spec.layers.size(); ++layer) {
+    patient.alter(WeightRole::kV, static_cast<int>(layer),
+                  [](TensorView& tensor, std::vector<std::byte>& bytes) {
+                    ASSERT_EQ(tensor.dtype, DType::kBF16);
+                    for (std::size_t at = 0; at < bytes.size(); at += 2) {
+                      std::uint16_t value = 0;
+                      std::memcpy(&value, &bytes[at], 2);
+                      value = f32_to_bf16(bf16_to_f32(value) * 0x1p-17f);
+                      std::memcpy(&bytes[at], &value, 2);
+                    }
+                  });
+  }
+  ASSERT_OK_AND_ASSIGN(const auto oracle,
+                       make_backend("reference", patient.spec, patient.weights, options()));
+  const CaptureOptions capture{.prompt_ids = {2, 5, 9, 33, 77, 101, 12, 8, 200, 150, 3, 99}};
+  ASSERT_OK_AND_ASSIGN(const Recording recording, capture_run(*oracle, capture));
+  for (const KvType kv : {KvType::kF16, KvType::kQ8_0}) {
+    BackendOptions with = options();
+    with.kv_type = kv;
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("cpu", patient.spec, patient.weights, with));
+    ASSERT_OK_AND_ASSIGN(const Comparison comparison,
+                         compare_run(*backend, patient.spec, recording, {}, &patient.weights));
+    expect_healthy(comparison, std::string(kv_type_name(kv)));
   }
 }
 

@@ -14,6 +14,8 @@ namespace {
 constexpr double kEps = 5.9604644775390625e-8;  // 2^-24
 // The same for float16.
 constexpr double kHalfEps = 4.8828125e-4;  // 2^-11
+// Below this, float16 loses digits one by one, and GPUs may round to zero.
+constexpr double kHalfSmallest = 6.103515625e-5;  // 2^-14
 // Some roundings in a row: conversions, products, the result itself, a function of a few units; twice what
 // was measured (8, in transformers' norms and softcapped attention).
 constexpr double kFew = 16;
@@ -84,6 +86,11 @@ std::vector<double> squared_steps(std::span<const float> x) {
   return steps;
 }
 
+// What rounding to float16 may do to a value of that size.
+double half_error(double size) {
+  return size < kHalfSmallest ? size : kHalfEps * size;
+}
+
 // What the backend does to the keys and values of a cache, for one of them.
 struct CacheRounding {
   KvType type;
@@ -92,13 +99,16 @@ struct CacheRounding {
     if (type == KvType::kF32) return 0;
     double sum = 0;
     if (type == KvType::kF16) {
-      for (std::size_t i = 0; i < k.size(); ++i) sum += std::pow(static_cast<double>(q[i]) * k[i], 2);
-      return kOfBound * kHalfEps * std::sqrt(sum);
+      for (std::size_t i = 0; i < k.size(); ++i) sum += std::pow(q[i] * half_error(std::abs(k[i])), 2);
+      return kOfBound * std::sqrt(sum);
     }
     const std::vector<double> steps = squared_steps(k);
     for (std::size_t i = 0; i < k.size(); ++i) sum += static_cast<double>(q[i]) * q[i] * steps[i / kBlock];
-    // The scale is a float16: another share of the code's value, which is at most 127 steps.
-    return kOfStep * std::sqrt(sum) + kHalfEps * norm(q) * norm(k);
+    // The scale is a float16: another error in each step of the code.
+    double scales = 0;
+    for (std::size_t i = 0; i < k.size(); ++i)
+      scales += std::abs(q[i]) * of_scale(std::abs(k[i]), std::sqrt(steps[i / kBlock]));
+    return kOfStep * std::sqrt(sum) + scales;
   }
   // Of every value in v: at most this.
   void value(std::span<const float> v, std::span<double> bounds) const {
@@ -108,12 +118,14 @@ struct CacheRounding {
       for (std::size_t i = 0; i < block.size(); ++i) {
         const double size = std::abs(static_cast<double>(block[i]));
         const double bound = type == KvType::kF32   ? 0
-                             : type == KvType::kF16 ? kHalfEps * size
-                                                    : step / 2 + kHalfEps * size;
+                             : type == KvType::kF16 ? half_error(size)
+                                                    : step / 2 + of_scale(size, step);
         bounds[b + i] = kHeadroom * bound;
       }
     }
   }
+  // Of a value in 8-bit codes, by its scale's rounding.
+  static double of_scale(double size, double step) { return step > 0 ? size / step * half_error(step) : 0; }
 };
 
 class Bounds {
