@@ -86,6 +86,10 @@ Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
 
 Result<Dispatch> BatchBuilder::make(std::string_view file, const ShaderValues& values,
                                     const std::vector<Bound>& buffers, std::uint32_t x, Dispatch::Per per) {
+  if (only_sources_ != nullptr) {
+    only_sources_->push_back({file, values});
+    return Dispatch{};
+  }
   DOPPLER_ASSIGN(auto kernel, context_.kernels.get(file, values));
   DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(device(), std::move(kernel), buffers));
   return Dispatch{std::move(bound), x, per};

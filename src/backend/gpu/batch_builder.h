@@ -15,7 +15,9 @@ class BatchBuilder {
   using Dispatches = std::vector<Dispatch>;
   using Variant = BatchProgram::Variant;
 
-  BatchBuilder(Context& context, BatchProgram& program) : context_(context), program_(program) {}
+  // With `only_sources`, what is made cannot run: the kernels that it would take are listed there.
+  BatchBuilder(Context& context, BatchProgram& program, std::vector<KernelSource>* only_sources = nullptr)
+      : context_(context), program_(program), only_sources_(only_sources) {}
 
   Status prepare(std::uint32_t wanted_rows);
   Result<Dispatches> make(const Variant& variant);
@@ -60,6 +62,7 @@ class BatchBuilder {
 
   Context& context_;
   BatchProgram& program_;
+  std::vector<KernelSource>* only_sources_;
 };
 
 // Threads of the kernels that touch each value once.

@@ -73,11 +73,28 @@ Result<const std::vector<Dispatch>*> BatchProgram::dispatches(Context& context, 
 
 Status BatchProgram::record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                             const StepShape& step, const Tap* tap) {
+  bool compiled = false;
   for (std::size_t i = begin; i < end; ++i) {
-    DOPPLER_ASSIGN(const auto* list, dispatches(context, variant_of(context, i, step, tap)));
+    const Variant variant = variant_of(context, i, step, tap);
+    if (!compiled && !made_.contains(variant)) {
+      DOPPLER_TRY(compile(context, i, end, step, tap));
+      compiled = true;
+    }
+    DOPPLER_ASSIGN(const auto* list, dispatches(context, variant));
     record_all(recorder, *list, step);
   }
   return {};
+}
+
+Status BatchProgram::compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step,
+                             const Tap* tap) {
+  std::vector<KernelSource> sources;
+  BatchBuilder builder(context, *this, &sources);
+  for (std::size_t i = begin; i < end; ++i) {
+    const Variant variant = variant_of(context, i, step, tap);
+    if (!made_.contains(variant)) DOPPLER_TRY(builder.make(variant));
+  }
+  return context.kernels.prepare(sources, context.pool);
 }
 
 Status BatchProgram::record_attention(Context& context, Recorder& recorder, std::size_t op,

@@ -69,6 +69,8 @@ class BatchProgram {
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
   Variant variant_of(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
+  // Compiles at once, on all threads, what ops [begin, end) lack.
+  Status compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step, const Tap* tap);
 
   ValueBuffers values_;
   BatchGroups groups_;
