@@ -169,13 +169,13 @@ double OpCase::judge_columns(std::span<const std::size_t> columns, std::span<con
   return worst;
 }
 
-double OpCase::ratio_with(const OpChange& change) {
+double OpCase::ratio_with(const OpChange& change, bool rough) {
   OpSetup changed = setup_;
   change(changed);
   const auto output = context_.experiment.run(changed);
   if (!output) return INFINITY;  // a change that does not fit the op is no explanation
   const double ratio = judge(*output, lenient_).ratio;
-  if (ratio <= 1 || ratio > kNear) return ratio;
+  if (rough || ratio <= 1 || ratio > kNear) return ratio;
   // Perhaps only its rounding is another.
   const auto allowed = allowance(changed, context_.arithmetic, context_.threads);
   return allowed ? judge(*output, *allowed).ratio : ratio;

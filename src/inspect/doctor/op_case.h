@@ -84,8 +84,9 @@ class OpCase {
   bool consider(std::string cause, std::string says, std::string repair, std::span<const float> output,
                 double weight = 1);
   bool keep(Attempt attempt);
-  // For searches: only the ratio.
-  double ratio_with(const OpChange& change);
+  // For searches: only the ratio; `rough` without asking whether the change's own rounding explains it, which
+  // takes three times as long.
+  double ratio_with(const OpChange& change, bool rough = false);
 
   const std::vector<Attempt>& attempts() const { return attempts_; }
   bool explained() const;
