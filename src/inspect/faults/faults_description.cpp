@@ -55,12 +55,13 @@ void flip_offset(NormParams& p) {
 
 std::vector<FaultRow> norm_faults() {
   return {
-      {{"norm_offset_missing", FaultKind::kDescription, "norm_weight_offset", "Gemma",
+      {{"norm_offset_missing", FaultKind::kDescription, "norm_weight_offset",
+        "Gemma folders (GGUF files add the 1 to the weights)",
         "norms multiply by w where the model means 1 + w"},
        [](const Subject& s) { return s.spec.norm.weight_offset == 1; },
        at(Stage::kAttnNormed, 0),
        [](Site& site) { site.spec().norm.weight_offset = 0; }},
-      {{"norm_offset_forced", FaultKind::kDescription, "norm_weight_offset", "all but Gemma",
+      {{"norm_offset_forced", FaultKind::kDescription, "norm_weight_offset", "all but Gemma folders",
         "norms multiply by 1 + w where the model means w"},
        [](const Subject& s) { return s.spec.norm.weight_offset == 0 && !is_gemma(s); },
        at(Stage::kAttnNormed, 0),
