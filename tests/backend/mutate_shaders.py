@@ -21,7 +21,7 @@ SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu
 # The tests of each file, those of the backend unless a program is named; what others include is seen through the kernels that
 # use it.
 DECODE = "Models/GpuDecode.*gemma3*:Models/GpuDecode.*llama_Q4_0*:Models/GpuDecode.*qwen2"
-BATCH = "Products.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
+BATCH = "Products.*:FloatProducts.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
 TESTS = {
     "activation.wgsl": "CombineKernel.*",
     "attention.wgsl": "*AttentionLength*:Attention.*",
@@ -34,7 +34,7 @@ TESTS = {
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
     "gemm.wgsl": "Products.*",
-    "gemm_float.wgsl": "Products.*",
+    "gemm_float.wgsl": "FloatProducts.*",
     "gemm_sum.wgsl": "Products.*",
     "gemv.wgsl": "*GemvOf*:Gemv.*:SelfCheck.PassesWhatIsFused",
     "head.wgsl": DECODE,
