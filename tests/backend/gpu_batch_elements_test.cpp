@@ -47,6 +47,28 @@ class Elements : public BatchKernels {
       }
     }
   }
+  // Rows of `width` in wider ones, where all else is no number.
+  static std::vector<float> in_rows(const std::vector<float>& x, std::size_t width, std::size_t stride,
+                                    std::size_t offset) {
+    std::vector<float> out(x.size() / width * stride, NAN);
+    for (std::size_t i = 0; i < x.size(); ++i) out[i / width * stride + offset + i % width] = x[i];
+    return out;
+  }
+  // A cache of floats or halves; nothing has been written where `expected` is no number.
+  static void expect_cache(const Buffer& buffer, bool half, const std::vector<double>& expected,
+                           double allowed) {
+    const std::size_t each = half ? 2 : 1;  // values in a word
+    const std::vector<float> got = read(buffer, expected.size() / each);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const auto word = std::bit_cast<std::uint32_t>(got[i / each]);
+      if (std::isnan(expected[i])) {
+        EXPECT_EQ(word, kGuard) << i;
+        continue;
+      }
+      const float value = half ? f16_to_f32(static_cast<std::uint16_t>(word >> (i % 2 * 16))) : got[i];
+      EXPECT_NEAR(value, expected[i], allowed + (half ? 5e-4 * std::abs(expected[i]) : 0)) << i;
+    }
+  }
   static std::vector<double> norm(const std::vector<double>& x, std::size_t width,
                                   const std::vector<float>& weight, double eps) {
     std::vector<double> out;
@@ -74,7 +96,7 @@ TEST_F(Elements, SumsNormsAndBlocksInOne) {
   const Buffer x8 = guarded(kTokens * kPadded / 4), xs = guarded(kTokens * kPadded / 16);
   const std::int64_t wide = stride, at = offset;
   run("batch_norm.wgsl",
-      {{"THREADS", 16},
+      {{"THREADS", 24},  // does not divide the row
        {"WIDTH", kWidth},
        {"ADD", 1},
        {"POST", 1},
@@ -83,10 +105,10 @@ TEST_F(Elements, SumsNormsAndBlocksInOne) {
        {"FLOATS", 1},
        {"EMIT", 1},
        {"UNITS_K", 2},
-       {"RESIDUAL_STRIDE", kWidth},
-       {"RESIDUAL_OFFSET", 0},
-       {"BRANCH_STRIDE", kWidth},
-       {"BRANCH_OFFSET", 0},
+       {"RESIDUAL_STRIDE", 108},
+       {"RESIDUAL_OFFSET", 4},
+       {"BRANCH_STRIDE", 116},
+       {"BRANCH_OFFSET", 12},
        {"H_STRIDE", wide},
        {"H_OFFSET", at},
        {"POST_STRIDE", wide},
@@ -95,8 +117,8 @@ TEST_F(Elements, SumsNormsAndBlocksInOne) {
        {"X_OFFSET", at},
        {"EPS_BITS", float_bits(1e-5)},
        {"POST_EPS_BITS", float_bits(1e-3)}},
-      {{"residual", upload(residual)},
-       {"branch", upload(branch)},
+      {{"residual", upload(in_rows(residual, kWidth, 108, 4))},
+       {"branch", upload(in_rows(branch, kWidth, 116, 12))},
        within("h_out", h_out, floats),
        {"post_weight", upload(post_weight)},
        within("post_out", post_out, floats),
@@ -112,6 +134,7 @@ TEST_F(Elements, SumsNormsAndBlocksInOne) {
 }
 
 TEST_F(Elements, GatesAndBlocksInOne) {
+  constexpr std::size_t kStride = 2 * kWidth + 12, kOutStride = kWidth + 12;
   const std::vector<float> both = random_floats(kTokens * 2 * kWidth, 2);
   std::vector<double> act;
   for (std::size_t t = 0; t < kTokens; ++t) {
@@ -120,35 +143,37 @@ TEST_F(Elements, GatesAndBlocksInOne) {
       act.push_back(gate / (1 + std::exp(-gate)) * both[(t * 2 + 1) * kWidth + i]);
     }
   }
-  const Buffer in = upload(both), out = guarded(kTokens * kWidth);
+  const Buffer in = upload(in_rows(both, 2 * kWidth, kStride, 4)), out = guarded(kTokens * kOutStride);
   const Buffer x8 = guarded(kTokens * kPadded / 4), xs = guarded(kTokens * kPadded / 16);
   run("batch_quantise.wgsl",
-      {{"THREADS", 16},
+      {{"THREADS", 24},
        {"WIDTH", kWidth},
        {"UNITS_K", 2},
        {"GATED", 1},
        {"EMIT", 1},
        {"ACTIVATION", 0},
-       {"A_STRIDE", 2 * kWidth},
-       {"A_OFFSET", 0},
-       {"B_STRIDE", 2 * kWidth},
-       {"B_OFFSET", kWidth},
-       {"OUT_STRIDE", kWidth},
-       {"OUT_OFFSET", 0}},
+       {"A_STRIDE", kStride},
+       {"A_OFFSET", 4},
+       {"B_STRIDE", kStride},
+       {"B_OFFSET", 4 + kWidth},
+       {"OUT_STRIDE", kOutStride},
+       {"OUT_OFFSET", 8}},
       {{"a", in},
        {"b", in},
-       within("out", out, kTokens * kWidth),
+       within("out", out, kTokens * kOutStride),
        within("x8", x8, kTokens * kPadded / 4),
        within("xs", xs, kTokens * kPadded / 16)},
       {2, kTokens, 1});
-  expect_floats(out, kWidth, 0, kWidth, act);
+  expect_floats(out, kOutStride, 8, kWidth, act);
   expect_blocks(x8, xs, act);
 }
 
 // Norms, turns and the cache's rows, for one head a workgroup and for several.
 TEST_F(Elements, HeadsGoIntoTheCacheInOne) {
-  constexpr std::size_t kDim = 10, kPairs = 4, kHeads = 3, kKvHeads = 2, kCapacity = 5, kSlots = 2;
-  constexpr std::size_t kRow = (kHeads + 2 * kKvHeads) * kDim;
+  constexpr std::size_t kDim = 10, kPairs = 4, kHeads = 4, kKvHeads = 3, kCapacity = 5, kSlots = 2;
+  constexpr std::size_t kRow = (kHeads + 2 * kKvHeads) * kDim, kAt = 5;
+  // Of what the kernel stores for a tap or for attention: in the middle of wider rows.
+  constexpr std::size_t kQ = kHeads * kDim, kK = kKvHeads * kDim, kQStride = kQ + 7, kKStride = kK + 9;
   const std::vector<float> qkv = random_floats(kTokens * kRow, 1);
   const std::vector<float> q_weight = random_floats(kDim, 1, 3), k_weight = random_floats(kDim, 1, 4);
   const std::vector<std::uint32_t> slots = {1, 1, 0}, positions = {6, 7, 300};
@@ -165,7 +190,8 @@ TEST_F(Elements, HeadsGoIntoTheCacheInOne) {
   }
   for (const bool normed : {false, true}) {
     for (const bool interleaved : {false, true}) {
-      SCOPED_TRACE(fmt::format("{} {}", normed, interleaved));
+      const bool half = normed != interleaved;
+      SCOPED_TRACE(fmt::format("{} {} {}", normed, interleaved, half));
       std::vector<double> q_normed, k_normed, q_turned, k_turned, v;
       for (std::size_t t = 0; t < kTokens; ++t) {
         for (std::size_t head = 0; head < kHeads + 2 * kKvHeads; ++head) {
@@ -191,12 +217,13 @@ TEST_F(Elements, HeadsGoIntoTheCacheInOne) {
       std::vector<std::uint32_t> words(4);
       words.insert(words.end(), slots.begin(), slots.end());
       words.insert(words.end(), positions.begin(), positions.end());
-      const std::size_t q_floats = kTokens * kHeads * kDim, k_floats = kTokens * kKvHeads * kDim + 0;
+      const std::size_t q_floats = kTokens * kQStride, k_floats = kTokens * kKStride;
       const std::size_t cache_floats = kSlots * kKvHeads * kCapacity * kDim;
       const Buffer q_out = guarded(q_floats), k_out = guarded(k_floats), qn = guarded(q_floats),
                    kn = guarded(k_floats);
-      const Buffer keys = guarded(cache_floats), values_buffer = guarded(cache_floats);
-      ShaderValues values = {{"KV_HALF", 0},
+      const std::size_t cache_words = half ? cache_floats / 2 : cache_floats;
+      const Buffer keys = guarded(cache_words), values_buffer = guarded(cache_words);
+      ShaderValues values = {{"KV_HALF", half ? 1 : 0},
                              {"DIM", kDim},
                              {"HEADS", kHeads},
                              {"KV_HEADS", kKvHeads},
@@ -210,38 +237,36 @@ TEST_F(Elements, HeadsGoIntoTheCacheInOne) {
                              {"INTERLEAVED", interleaved ? 1 : 0},
                              {"SLOTS", 4},
                              {"POSITIONS", 4 + kTokens},
-                             {"QKV_STRIDE", kRow},
-                             {"Q_OFFSET", 0},
-                             {"K_OFFSET", kHeads * kDim},
-                             {"V_OFFSET", (kHeads + kKvHeads) * kDim},
-                             {"Q_OUT_STRIDE", kHeads * kDim},
-                             {"Q_OUT_OFFSET", 0},
-                             {"K_OUT_STRIDE", kKvHeads * kDim},
-                             {"K_OUT_OFFSET", 0}};
-      std::vector<Bound> buffers = {{"step", upload(words)},
-                                    {"qkv", upload(qkv)},
-                                    {"angles", upload(angles)},
-                                    within("q_out", q_out, q_floats),
-                                    within("keys", keys, cache_floats),
-                                    within("values", values_buffer, cache_floats),
-                                    within("k_out", k_out, k_floats)};
+                             {"QKV_STRIDE", kRow + 2 * kAt},
+                             {"Q_OFFSET", kAt},
+                             {"K_OFFSET", kAt + kQ},
+                             {"V_OFFSET", kAt + kQ + kK},
+                             {"Q_OUT_STRIDE", kQStride},
+                             {"Q_OUT_OFFSET", 1},
+                             {"K_OUT_STRIDE", kKStride},
+                             {"K_OUT_OFFSET", 2}};
+      std::vector<Bound> buffers = {
+          {"step", upload(words)},           {"qkv", upload(in_rows(qkv, kRow, kRow + 2 * kAt, kAt))},
+          {"angles", upload(angles)},        within("q_out", q_out, q_floats),
+          within("keys", keys, cache_words), within("values", values_buffer, cache_words),
+          within("k_out", k_out, k_floats)};
       if (normed) {
         values.insert({{"EPS_BITS", float_bits(1e-5)},
-                       {"QN_STRIDE", kHeads * kDim},
-                       {"QN_OFFSET", 0},
-                       {"KN_STRIDE", kKvHeads * kDim},
-                       {"KN_OFFSET", 0}});
+                       {"QN_STRIDE", kQStride},
+                       {"QN_OFFSET", 3},
+                       {"KN_STRIDE", kKStride},
+                       {"KN_OFFSET", 4}});
         buffers.push_back({"q_weight", upload(q_weight)});
         buffers.push_back({"k_weight", upload(k_weight)});
         buffers.push_back(within("q_normed", qn, q_floats));
         buffers.push_back(within("k_normed", kn, k_floats));
       }
-      run("rope_append.wgsl", values, buffers, {normed ? 7u : 2u, kTokens, 1});
-      expect_floats(q_out, kHeads * kDim, 0, kHeads * kDim, q_turned);
-      expect_floats(k_out, kKvHeads * kDim, 0, kKvHeads * kDim, k_turned);
+      run("rope_append.wgsl", values, buffers, {normed ? 10u : 3u, kTokens, 1});
+      expect_floats(q_out, kQStride, 1, kQ, q_turned);
+      expect_floats(k_out, kKStride, 2, kK, k_turned);
       if (normed) {
-        expect_floats(qn, kHeads * kDim, 0, kHeads * kDim, q_normed);
-        expect_floats(kn, kKvHeads * kDim, 0, kKvHeads * kDim, k_normed);
+        expect_floats(qn, kQStride, 3, kQ, q_normed);
+        expect_floats(kn, kKStride, 4, kK, k_normed);
       }
       std::vector<double> expected_k(cache_floats, NAN), expected_v(cache_floats, NAN);
       for (std::size_t t = 0; t < kTokens; ++t) {
@@ -252,16 +277,8 @@ TEST_F(Elements, HeadsGoIntoTheCacheInOne) {
           std::copy_n(&v[from], kDim, &expected_v[to]);
         }
       }
-      const std::vector<float> got_k = read(keys, cache_floats), got_v = read(values_buffer, cache_floats);
-      for (std::size_t i = 0; i < cache_floats; ++i) {
-        if (std::isnan(expected_k[i])) {
-          EXPECT_EQ(std::bit_cast<std::uint32_t>(got_k[i]), kGuard);
-          EXPECT_EQ(std::bit_cast<std::uint32_t>(got_v[i]), kGuard);
-        } else {
-          EXPECT_NEAR(got_k[i], expected_k[i], 1e-5);
-          EXPECT_NEAR(got_v[i], expected_v[i], 1e-6);
-        }
-      }
+      expect_cache(keys, half, expected_k, 1e-5);
+      expect_cache(values_buffer, half, expected_v, 1e-6);
     }
   }
 }

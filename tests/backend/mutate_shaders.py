@@ -1,6 +1,6 @@
 """Breaks the GPU backend's shaders one line at a time and asks whether a test notices.
 
-    tests/backend/mutate_shaders.py BUILD/tests [shader.wgsl ...] [--every N] [--jobs N] [--list]
+    tests/backend/mutate_shaders.py BUILD/tests [shader.wgsl ...] [--every N] [--lines A,B] [--jobs N] [--list]
 
 Each mutant is a copy of src/backend/gpu/shaders with one change. The tests that run this kernel get it through
 DOPPLER_TEST_SHADERS. A mutant that passes them all has survived: a test is missing, or the change makes no difference
@@ -21,29 +21,30 @@ SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu
 # The tests of each file, those of the backend unless a program is named; what others include is seen through the kernels that
 # use it.
 DECODE = "Models/GpuDecode.*gemma3*:Models/GpuDecode.*llama_Q4_0*:Models/GpuDecode.*qwen2"
+FUSED = f"NormPrologue.*:Prologue.*:CombinePrologue.*:GatedGemv.*:SelfCheck.PassesWhatIsFused:{DECODE}"
 BATCH = "Products.*:FloatProducts.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
 TESTS = {
     "activation.wgsl": "CombineKernel.*",
     "attention.wgsl": "*AttentionLength*:Attention.*",
-    "attention_decode.wgsl": DECODE,
+    "attention_decode.wgsl": f"{DECODE}:GpuDecodeOfLong*",
     "attention_tiled.wgsl": "AttentionTiles.*",
     "batch_norm.wgsl": BATCH,
     "batch_quantise.wgsl": BATCH,
     "combine.wgsl": "CombineKernel.*",
-    "combine_prologue.wgsl": "SelfCheck.PassesWhatIsFused",
+    "combine_prologue.wgsl": FUSED,
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
     "gemm.wgsl": "Products.*",
     "gemm_float.wgsl": "FloatProducts.*",
     "gemm_sum.wgsl": "Products.*",
-    "gemv.wgsl": "*GemvOf*:Gemv.*:SelfCheck.PassesWhatIsFused",
+    "gemv.wgsl": f"*GemvOf*:Gemv.*:{FUSED}",
     "head.wgsl": DECODE,
     "kv.wgsl": "KvAppend.*:*AttentionLength*:Attention.*",
     "kv_append.wgsl": "KvAppend.*",
-    "next_token.wgsl": DECODE,
+    "next_token.wgsl": f"NextToken.*:{DECODE}",
     "norm.wgsl": "Norm.*",
-    "norm_prologue.wgsl": "SelfCheck.PassesWhatIsFused",
-    "prologue_x.wgsl": "SelfCheck.PassesWhatIsFused",
+    "norm_prologue.wgsl": FUSED,
+    "prologue_x.wgsl": FUSED,
     "quantise.wgsl": "Quantise.*",
     "quantise_block.wgsl": "Quantise.*",
     "reduce.wgsl": "Reduce.*",
@@ -55,7 +56,7 @@ TESTS = {
     **{f"sampling_{part}.wgsl": "engine_tests GpuSampling.*"
        for part in ("accept", "buckets", "clear", "collect", "count", "double", "draw", "histogram", "parameters", "partial",
                     "philox", "pick", "scan", "score", "u64", "weight")},
-    "splits.wgsl": DECODE,
+    "splits.wgsl": f"{DECODE}:GpuDecodeOfLong*",
     "tap_gather.wgsl": DECODE,
     "weight_at.wgsl": "*StoredType*:UploadMatrix.*",
     "weights.wgsl": "*StoredType*:*GemvOf*:Gemv.*",
@@ -158,12 +159,14 @@ def main():
     parser.add_argument("programs")
     parser.add_argument("shaders", nargs="*", default=[], help="only these files")
     parser.add_argument("--every", type=int, default=1, help="every N-th mutant only")
+    parser.add_argument("--lines", default="", help="those of these lines only, as in 12,30")
     parser.add_argument("--jobs", type=int, default=1, help="mutants tried at the same time")
     parser.add_argument("--limit", type=float, default=120, help="seconds after which a mutant counts as hanging")
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     arguments = parser.parse_args()
+    lines = [int(line) for line in arguments.lines.split(",") if line]
     chosen = [(name, *mutant) for name in arguments.shaders or sorted(TESTS)
-              for mutant in list(mutants(name))[::arguments.every]]
+              for mutant in list(mutants(name))[::arguments.every] if not lines or mutant[0] + 1 in lines]
     if arguments.list:
         for name, number, _, after, _ in chosen:
             print(f"{name}:{number + 1}: {after.strip()}")
