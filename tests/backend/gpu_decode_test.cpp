@@ -235,6 +235,8 @@ TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
   model.spec.layers.resize(2);  // enough, and prompts take their time on software adapters
   model.spec.layers[1].attention.kind = AttentionKind::kSliding;
   model.spec.layers[1].attention.window = 1040;
+  // Scores of a split so far apart that only their true maximum keeps an exponential finite.
+  model.spec.layers[0].attention.scale *= 100;
   BackendOptions options = usual();
   options.context = 1130;
   options.max_step_tokens = 560;
@@ -254,6 +256,21 @@ TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
     const auto row = [&](const std::vector<float>& all) { return std::span(all).subspan(i * vocab, vocab); };
     EXPECT_LE(relative_error(row(logits[0]), row(logits[1])), 1e-3) << "position " << i;
   }
+}
+
+// Pairs of neighbours, and pairs that are no whole quads, which no fixture has.
+TEST(GpuDecodeOfOtherTurns, IsThatOfTheReference) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/qwen3")));
+  model.spec.layers.resize(2);
+  model.spec.layers[0].attention.rope.layout = RopeLayout::kInterleaved;
+  model.spec.layers[1].attention.rope.rotary_dim = 20;
+  std::vector<float> logits[2];
+  for (const char* name : {"gpu", "reference"}) {
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend(name, model.spec, model.weights, usual()));
+    logits[name[0] == 'r'] = run_in_pieces(*backend, {7, 38, 69, 100, 131}, {1});
+  }
+  EXPECT_LE(relative_error(logits[0], logits[1]), 2e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuDecode,
