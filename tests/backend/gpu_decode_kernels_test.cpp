@@ -248,6 +248,65 @@ TEST(GatedGemv, QuantisesWhatItMade) {
   }
 }
 
+// More tiles of rows than workgroups, in units that fill the lanes (4) or leave some over (3).
+TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
+  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  constexpr std::size_t kRows = 90, kGroups = 3, kR = 8;  // 12 tiles
+  for (const std::size_t units : {4, 3}) {
+    SCOPED_TRACE(units);
+    const std::size_t width = units * 64;
+    const RandomTensor weight(DType::kQ4_0, kRows, width, 7);
+    const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+    Random random;
+    const std::vector<float> residual = random.floats(width), weights = random.floats(width);
+    const double f = inverse_root(std::vector<double>(residual.begin(), residual.end()), 1e-6);
+    std::vector<double> logits(kRows, 0);
+    for (std::size_t i = 0; i < kRows * width; ++i)
+      logits[i / width] += weight.values[i] * residual[i % width] * f * weights[i % width];
+    const std::size_t pad = std::ranges::max_element(logits) - logits.begin();
+    ShaderValues values = format_values(matrix);
+    values.merge(ShaderValues{{"R", kR},
+                              {"LANES", 2},
+                              {"UNITS", 2},
+                              {"ROWS", kRows},
+                              {"ROW0", 5},
+                              {"GROUPS", kGroups},
+                              {"ACT", 0},
+                              {"WIDTH", i64(width)},
+                              {"STORE_LOGITS", 1},
+                              {"GREEDY", 1},
+                              {"EMIT_RAW", 0},
+                              {"SOFTCAP", 0},
+                              {"CANDIDATE0", 2},
+                              {"PAD_WORD", 1},
+                              {"ADD", 0},
+                              {"POST", 0},
+                              {"EMIT_NORMED", 0},
+                              {"EMIT_POST", 0},
+                              {"EPS_BITS", bits_of(1e-6)}});
+    Launch launch(Mode::kUnchecked, "head.wgsl", values);
+    launch.bound("codes", matrix.shards[0].codes).bound("scales", matrix.shards[0].scales);
+    launch.in("residual", residual).in("norm_weights", weights);
+    launch.in("step", std::vector<std::uint32_t>{0, static_cast<std::uint32_t>(pad + 5), 0});
+    launch.out("logits", kRows + 5).out("candidates", 2 * (kGroups + 2));
+    ASSERT_TRUE(launch.run({kGroups, 1, 1}));
+    const std::vector<float> got = launch.get("logits");
+    double most = 0;
+    for (const double logit : logits) most = std::max(most, std::abs(logit));
+    expect_near({got.begin() + 5, got.end()}, logits, 1e-5 * most, "the logits");
+    const auto candidates = launch.get<std::uint32_t>("candidates");
+    for (std::size_t group = 0; group < kGroups; ++group) {
+      std::size_t best = SIZE_MAX;
+      for (std::size_t row = 0; row < kRows; ++row) {
+        if (row / kR % kGroups == group && row != pad && (best == SIZE_MAX || got[row + 5] > got[best + 5]))
+          best = row;
+      }
+      EXPECT_EQ(candidates[2 * (group + 2) + 1], best + 5) << group;
+      EXPECT_EQ(candidates[2 * (group + 2)], std::bit_cast<std::uint32_t>(got[best + 5])) << group;
+    }
+  }
+}
+
 class NextToken : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kVocab = 1000, kRing = 8, kCandidates = 70;

@@ -234,7 +234,7 @@ TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
   ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/llama")));
   model.spec.layers.resize(2);  // enough, and prompts take their time on software adapters
   model.spec.layers[1].attention.kind = AttentionKind::kSliding;
-  model.spec.layers[1].attention.window = 1040;
+  model.spec.layers[1].attention.window = 1120;
   // Scores of a split so far apart that only their true maximum keeps an exponential finite.
   model.spec.layers[0].attention.scale *= 100;
   BackendOptions options = usual();
@@ -246,7 +246,7 @@ TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
   std::vector<float> logits[2];
   for (const char* name : {"gpu", "cpu"}) {
     ASSERT_OK_AND_ASSIGN(const auto backend, make_backend(name, model.spec, model.weights, options));
-    // 1120 positions are 32 splits of 35; with one more they have 36.
+    // 1120 positions are 32 full splits of 35; with one more they have 36.
     logits[name[0] == 'c'] = run_in_pieces(*backend, ids, {559, 560, 1});
   }
   // The first ones passed many at a time.
@@ -254,7 +254,7 @@ TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
   ASSERT_EQ(logits[0].size(), logits[1].size());
   for (std::ptrdiff_t i = 1119; i < 1122; ++i) {
     const auto row = [&](const std::vector<float>& all) { return std::span(all).subspan(i * vocab, vocab); };
-    EXPECT_LE(relative_error(row(logits[0]), row(logits[1])), 1e-3) << "position " << i;
+    EXPECT_LE(relative_error(row(logits[0]), row(logits[1])), 2e-4) << "position " << i;
   }
 }
 
