@@ -67,14 +67,14 @@ double inverse_root(const std::vector<double>& x, double eps) {
 
 class NormPrologue : public ::testing::Test {
  protected:
-  static constexpr std::size_t kWidth = 740, kRows = 8;  // one workgroup
+  static constexpr std::size_t kWidth = 244, kRows = 8;  // one workgroup
   static constexpr double kEps = 1e-6;
 
   // Of a branch whose mean square is near the epsilon, and a residual that leaves `rest` of it (0: is no
   // larger than the branch).
   static void check(bool post, double rest, double allowed) {
     SCOPED_TRACE(fmt::format("post {}, rest {}", post, rest));
-    const RandomTensor weight(DType::kF32, kRows, kWidth, 3);
+    const RandomTensor weight(DType::kBF16, kRows, kWidth, 3);
     const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
     Random random;
     const std::vector<float> branch = random.floats(kWidth, 2e-3f), weights = random.floats(2 * kWidth);
@@ -153,8 +153,8 @@ TEST(Prologue, QuantisesAsTheKernelForManyTokensDoes) {
 // loaded together; what lies behind the last split is no number.
 TEST(CombinePrologue, OfScoresFarApart) {
   DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
-  constexpr std::size_t kDim = 60, kHeads = 12, kWidth = kDim * kHeads, kMost = 16, kCount = 11, kRows = 8;
-  const RandomTensor weight(DType::kF32, kRows, kWidth, 3);
+  constexpr std::size_t kDim = 20, kHeads = 12, kWidth = kDim * kHeads, kMost = 16, kCount = 11, kRows = 8;
+  const RandomTensor weight(DType::kBF16, kRows, kWidth, 3);
   const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
   Random random;
   std::vector<float> parts = random.floats(kHeads * kMost * kDim), marks;

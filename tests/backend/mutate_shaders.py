@@ -183,6 +183,8 @@ EQUIVALENT = [
     ("gemv.wgsl", "if ((t & 1u) != 0u)", "the two threads of a block swap their halves"),
     ("gemv.wgsl", "if ((t & 1u) == 1u)", "the two threads of a block swap their halves"),
     ("splits.wgsl", "${MOST_SPLITS + 1}u", "another split of the same sum"),
+    ("gemm.wgsl", "${TM + 1}u", "what is loaded beyond the tile is not stored"),
+    ("gemm.wgsl", "${UNITS_K * 4 + 1}u", "what lies after the last unit meets scales of zero"),
     ("gemm.wgsl", "#if SPLITS >= 1", "one part of one is the whole"),
     ("gemm.wgsl", "(STEPS + SPLITS - 1) * SPLITS", "one part instead of many; the others add nothing"),
     ("row_sum.wgsl", "#define SHUFFLES", "chooses between two ways to the same sums"),
