@@ -1,5 +1,6 @@
 // The fused program for single tokens: the same stages as the reference backend's, the same tokens for any
 // number to a submission, and looking at it changes no bit.
+#include <algorithm>
 #include <cmath>
 
 #include "gpu_harness.h"
@@ -149,6 +150,30 @@ TEST_P(GpuDecode, ShowsEveryTokenOfAContinuation) {
   run_in_pieces(*stepped, fed, {1}, &steps, 0, prompt_.size());
   EXPECT_EQ(tap.stages["layers.1.ffn_out"], steps.stages["layers.1.ffn_out"]);
   EXPECT_EQ(tap.stages["logits"], steps.stages["logits"]);
+  // And each token is the likeliest of its logits.
+  const std::vector<float>& logits = steps.stages["logits"];
+  ASSERT_EQ(logits.size(), expected.size() * model_.spec.vocab_size);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const auto row = logits.begin() + static_cast<std::ptrdiff_t>(i * model_.spec.vocab_size);
+    EXPECT_EQ(std::max_element(row, row + model_.spec.vocab_size) - row, expected[i]) << i;
+  }
+}
+
+// Through the first positions, the edge of a window, and the end of attention's first split.
+TEST_P(GpuDecode, BeginsASequenceAsTheReferenceDoes) {
+  const auto gpu = make("gpu"), reference = make("reference");
+  ASSERT_TRUE(gpu && reference);
+  if (gpu->rounding() == Rounding::kEightBits) GTEST_SKIP() << "too coarse to miss one position of many";
+  const std::vector<float> got = run_in_pieces(*gpu, prompt_, {1}),
+                           expected = run_in_pieces(*reference, prompt_, {1});
+  const std::size_t vocab = model_.spec.vocab_size;
+  ASSERT_EQ(got.size(), prompt_.size() * vocab);
+  for (std::size_t i = 0; i < prompt_.size(); ++i) {
+    EXPECT_LE(relative_error(std::span(got).subspan(i * vocab, vocab),
+                             std::span(expected).subspan(i * vocab, vocab)),
+              1e-3)
+        << "position " << i;
+  }
 }
 
 // Columns 3 to 9 of some stages: those that lie in memory anyway and those that kernels store for a tap only.
@@ -200,6 +225,52 @@ TEST_P(GpuDecode, GoesOnAfterAStopAsIfNothingHadFollowed) {
   ASSERT_TRUE(got && expected);
   EXPECT_EQ(std::vector<float>(got->begin(), got->end()),
             std::vector<float>(expected->begin(), expected->end()));
+}
+
+// More positions than attention's splits have at least, in layers that see all of them, nearly all, and a
+// few.
+TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/llama")));
+  model.spec.layers.resize(2);  // enough, and prompts take their time on software adapters
+  model.spec.layers[1].attention.kind = AttentionKind::kSliding;
+  model.spec.layers[1].attention.window = 1120;
+  // Scores of a split so far apart that only their true maximum keeps an exponential finite.
+  model.spec.layers[0].attention.scale *= 100;
+  BackendOptions options = usual();
+  options.context = 1130;
+  options.max_step_tokens = 560;
+  options.exact = true;
+  std::vector<std::int32_t> ids;
+  for (std::int32_t i = 0; i < 1122; ++i) ids.push_back((i * i % 211 + 3 * i) % 250);
+  std::vector<float> logits[2];
+  for (const char* name : {"gpu", "cpu"}) {
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend(name, model.spec, model.weights, options));
+    // 1120 positions are 32 full splits of 35; with one more they have 36.
+    logits[name[0] == 'c'] = run_in_pieces(*backend, ids, {559, 560, 1});
+  }
+  // The first ones passed many at a time.
+  const std::ptrdiff_t vocab = model.spec.vocab_size;
+  ASSERT_EQ(logits[0].size(), logits[1].size());
+  for (std::ptrdiff_t i = 1119; i < 1122; ++i) {
+    const auto row = [&](const std::vector<float>& all) { return std::span(all).subspan(i * vocab, vocab); };
+    EXPECT_LE(relative_error(row(logits[0]), row(logits[1])), 2e-4) << "position " << i;
+  }
+}
+
+// Pairs of neighbours, and pairs that are no whole quads, which no fixture has.
+TEST(GpuDecodeOfOtherTurns, IsThatOfTheReference) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/qwen3")));
+  model.spec.layers.resize(2);
+  model.spec.layers[0].attention.rope.layout = RopeLayout::kInterleaved;
+  model.spec.layers[1].attention.rope.rotary_dim = 20;
+  std::vector<float> logits[2];
+  for (const char* name : {"gpu", "reference"}) {
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend(name, model.spec, model.weights, usual()));
+    logits[name[0] == 'r'] = run_in_pieces(*backend, {7, 38, 69, 100, 131}, {1});
+  }
+  EXPECT_LE(relative_error(logits[0], logits[1]), 2e-4);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuDecode,

@@ -1,6 +1,6 @@
 """Breaks the GPU backend's shaders one line at a time and asks whether a test notices.
 
-    tests/backend/mutate_shaders.py BUILD/tests [shader.wgsl ...] [--every N] [--jobs N] [--list]
+    tests/backend/mutate_shaders.py BUILD/tests [shader.wgsl ...] [--every N] [--lines A,B] [--jobs N] [--list]
 
 Each mutant is a copy of src/backend/gpu/shaders with one change. The tests that run this kernel get it through
 DOPPLER_TEST_SHADERS. A mutant that passes them all has survived: a test is missing, or the change makes no difference
@@ -21,29 +21,30 @@ SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu
 # The tests of each file, those of the backend unless a program is named; what others include is seen through the kernels that
 # use it.
 DECODE = "Models/GpuDecode.*gemma3*:Models/GpuDecode.*llama_Q4_0*:Models/GpuDecode.*qwen2"
-BATCH = "Products.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
+FUSED = f"NormPrologue.*:Prologue.*:CombinePrologue.*:GatedGemv.*:SelfCheck.PassesWhatIsFused:{DECODE}"
+BATCH = "Products.*:FloatProducts.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
 TESTS = {
     "activation.wgsl": "CombineKernel.*",
     "attention.wgsl": "*AttentionLength*:Attention.*",
-    "attention_decode.wgsl": DECODE,
+    "attention_decode.wgsl": f"{DECODE}:GpuDecodeOf*",
     "attention_tiled.wgsl": "AttentionTiles.*",
     "batch_norm.wgsl": BATCH,
     "batch_quantise.wgsl": BATCH,
     "combine.wgsl": "CombineKernel.*",
-    "combine_prologue.wgsl": "SelfCheck.PassesWhatIsFused",
+    "combine_prologue.wgsl": FUSED,
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
     "gemm.wgsl": "Products.*",
-    "gemm_float.wgsl": "Products.*",
+    "gemm_float.wgsl": "FloatProducts.*",
     "gemm_sum.wgsl": "Products.*",
-    "gemv.wgsl": "*GemvOf*:Gemv.*:SelfCheck.PassesWhatIsFused",
-    "head.wgsl": DECODE,
+    "gemv.wgsl": f"*GemvOf*:Gemv.*:{FUSED}",
+    "head.wgsl": f"Head.*:{DECODE}",
     "kv.wgsl": "KvAppend.*:*AttentionLength*:Attention.*",
     "kv_append.wgsl": "KvAppend.*",
-    "next_token.wgsl": DECODE,
+    "next_token.wgsl": f"NextToken.*:{DECODE}",
     "norm.wgsl": "Norm.*",
-    "norm_prologue.wgsl": "SelfCheck.PassesWhatIsFused",
-    "prologue_x.wgsl": "SelfCheck.PassesWhatIsFused",
+    "norm_prologue.wgsl": FUSED,
+    "prologue_x.wgsl": FUSED,
     "quantise.wgsl": "Quantise.*",
     "quantise_block.wgsl": "Quantise.*",
     "reduce.wgsl": "Reduce.*",
@@ -55,7 +56,7 @@ TESTS = {
     **{f"sampling_{part}.wgsl": "engine_tests GpuSampling.*"
        for part in ("accept", "buckets", "clear", "collect", "count", "double", "draw", "histogram", "parameters", "partial",
                     "philox", "pick", "scan", "score", "u64", "weight")},
-    "splits.wgsl": DECODE,
+    "splits.wgsl": f"GpuDecodeOfLong*:{DECODE}",
     "tap_gather.wgsl": DECODE,
     "weight_at.wgsl": "*StoredType*:UploadMatrix.*",
     "weights.wgsl": "*StoredType*:*GemvOf*:Gemv.*",
@@ -109,6 +110,83 @@ EQUIVALENT = [
     ("row_sum.wgsl", "if (t <= ${R}u) {", "one sum too many, which nobody reads"),
     ("row_sum.wgsl", "u <= ${R}u) {", "llvmpipe runs the subgroup that writes the right value later; a GPU may not"),
     ("attention.wgsl", "var total =", "the first tile multiplies it with 0"),
+    # Unrolled once too often, behind a guard.
+    ("batch_norm.wgsl", "THREADS + 1) / THREADS", "vectors beyond the row are guarded"),
+    ("batch_norm.wgsl", "#define VECS (WIDTH * 4", "vectors beyond the row are guarded"),
+    ("norm_prologue.wgsl", "THREADS + 1) / THREADS", "vectors beyond the row are guarded"),
+    ("combine_prologue.wgsl", "THREADS + 1) / THREADS", "vectors beyond the row are guarded"),
+    ("rope_append.wgsl", "#define EACH (DIM + TPH + 1)", "lanes beyond the head are guarded"),
+    ("gemm.wgsl", "THREADS + 1) / THREADS", "loads beyond the tile are guarded"),
+    ("dot.wgsl", "#for g in 0..2 + 2 + (GROUPS_16)", "two scales more, which nobody reads"),
+    # Sums and maxima of a vector of which one component counts.
+    ("batch_norm.wgsl", "vec4f(squares, ", "only the first of the four sums is used"),
+    ("batch_norm.wgsl", "vec4f(own, ", "only the first of the four sums is used"),
+    ("rope_append.wgsl", "vec4f(squares, ", "only the first of the four sums is used"),
+    ("norm_prologue.wgsl", "vec4f(own, (0.0", "only the first of the four sums is used"),
+    ("norm_prologue.wgsl", "vec4f(own, 0.0, (0.0", "only the first of the four sums is used"),
+    ("norm_prologue.wgsl", "vec4f(own, 0.0, 0.0, (0.0", "only the first of the four sums is used"),
+    ("gemv.wgsl", "row_sum(vec2f(sum0, (0.0", "only the first of the two sums is used"),
+    # What several threads know alike, another one stores.
+    ("batch_quantise.wgsl", "& 7u) != 0u", "the eight threads of a block have the same scale and sum"),
+    ("batch_quantise.wgsl", "& 7u) == 1u", "the eight threads of a block have the same scale and sum"),
+    ("batch_norm.wgsl", "& 7u) != 0u", "the eight threads of a block have the same scale and sum"),
+    ("batch_norm.wgsl", "& 7u) == 1u", "the eight threads of a block have the same scale and sum"),
+    ("prologue_x.wgsl", "& 7u) != 0u", "the eight threads of a block have the same scale and sum"),
+    ("next_token.wgsl", "if (t == 1u)", "every thread knows the token"),
+    ("next_token.wgsl", "row <= best_rows[t]", "equals of the same row are the same"),
+    ("attention_decode.wgsl", "if (lane == 1u)", "every lane of a subgroup has the maximum and the sum"),
+    ("prologue_x.wgsl", "subgroupShuffleXor(most, 3u)", "the same four, in another order"),
+    ("prologue_x.wgsl", "subgroupShuffleXor(most, 5u)", "the same eight, in another order"),
+    ("prologue_x.wgsl", "subgroupShuffleXor(sum, 3u)", "the same four, in another order"),
+    ("prologue_x.wgsl", "subgroupShuffleXor(sum, 5u)", "the same eight, in another order"),
+    ("rope_append.wgsl", "(head + ${HEADS}u) % ${KV_HEADS}u", "another workgroup takes the same head"),
+    # t + n * THREADS modulo or divided by what divides THREADS.
+    ("gemm_float.wgsl", "(t - ${n * THREADS}u) % ${", "THREADS is a multiple of the divisor"),
+    ("gemm_float.wgsl", "let v = (t + ${n + THREADS}u) % ${KV}u", "neighbours exchange their loads"),
+    ("gemm.wgsl", "= (t - ${n * THREADS}u) % ${", "THREADS is a multiple of the divisor"),
+    ("gemm.wgsl", "min(row0 + (t - ${n * THREADS}u) % ${TN}u", "THREADS is a multiple of the divisor"),
+    ("gemm.wgsl", "(t - ${n * THREADS}u) % ${TN}u;", "THREADS is a multiple of the divisor"),
+    # Beyond the end: what is read there meets a zero, or nobody stores what comes of it.
+    ("gemm_float.wgsl", "#define LAST_ROW", "tiles of 64 rows end where the weights' own tiles of 64 do"),
+    ("gemm_float.wgsl", "at <= ${UNITS_K * 16}u", "a step more, whose activations are zero"),
+    ("gemm_float.wgsl", "tokens + 1u), at + v)", "what tokens beyond the last one get is not stored"),
+    ("gemm.wgsl", "if (at <= end)", "loads of a step more, which nobody multiplies"),
+    ("gemm.wgsl", "var w${n} = vec4u(1u)", "loaded in the first round, before any is stored"),
+    ("gemm.wgsl", "var x${n} = vec4u(1u)", "loaded in the first round, before any is stored"),
+    ("rope_append.wgsl", "head <= ${TOTAL}u", "what the heads beyond the last one get is not stored"),
+    ("norm_prologue.wgsl", "var w${i} = vec4f((0.0", "used within the row only, where it has been loaded"),
+    ("combine_prologue.wgsl", "s <= count", "a round more, whose splits all weigh nothing"),
+    ("combine_prologue.wgsl", "var total = (0.0", "the first round multiplies it with 0"),
+    ("combine_prologue.wgsl", "var sum = vec4f((0.0", "the first round multiplies it with 0"),
+    ("combine_prologue.wgsl", "var x = vec4f((0.0", "beyond the row, where the weights are zero"),
+    ("gemv.wgsl", "return vec4f((0.0", "beyond the row, where the weights are zero"),
+    ("gemv.wgsl", "var v = vec4f((0.0", "beyond the row, where the weights are zero"),
+    ("prologue_x.wgsl", "select((0.0", "codes of a block of zeros are zero at any scale"),
+    ("gemv.wgsl", "select((0.0", "codes of a block of zeros are zero at any scale"),
+    # Two ways to the same result.
+    ("norm_prologue.wgsl", "if (square <= 0.0625", "moves the threshold between two ways to the same sum"),
+    ("norm_prologue.wgsl", "if (square < (0.0625", "moves the threshold between two ways to the same sum"),
+    ("norm_prologue.wgsl", "if (square < 0.0625 +", "always takes the more exact of two ways to the same sum"),
+    ("norm_prologue.wgsl", "(sums.y + f + f * sums.w)", "moves the threshold between two ways to the same sum"),
+    ("norm_prologue.wgsl", "(sums.y + f * f + sums.w)", "moves the threshold between two ways to the same sum"),
+    ("norm_prologue.wgsl", "(sums.x + f * f * sums.w)", "moves the threshold between two ways to the same sum"),
+    ("splits.wgsl", "position + 1u >= ${WINDOW}u", "a window that just fits begins at 0 either way"),
+    ("splits.wgsl", "position + 2u > ${WINDOW}u", "a window that just fits begins at 0 either way"),
+    ("splits.wgsl", "max(33u", "another split of the same sum"),
+    ("splits.wgsl", "* ${MOST_SPLITS}u)", "one split instead of many"),
+    ("splits.wgsl", "s.end + s.begin", "splits beyond the end, which weigh nothing"),
+    ("attention_tiled.wgsl", "#if DIM / 4 == 0", "the other branch serves every width"),
+    ("attention_tiled.wgsl", "= Vec((0.0", "the first tile multiplies it with 0"),
+    ("head.wgsl", "${TILES + 1}u", "loads of a tile more, which nobody multiplies"),
+    ("gemv.wgsl", "#if WIDTH / 64 == 0", "the other branch serves every width"),
+    ("gemv.wgsl", "${UNITS_K + 1}u)", "what lanes beyond the last unit load is not added"),
+    ("gemv.wgsl", "if ((t & 1u) != 0u)", "the two threads of a block swap their halves"),
+    ("gemv.wgsl", "if ((t & 1u) == 1u)", "the two threads of a block swap their halves"),
+    ("splits.wgsl", "${MOST_SPLITS + 1}u", "another split of the same sum"),
+    ("gemm.wgsl", "${TM + 1}u", "what is loaded beyond the tile is not stored"),
+    ("gemm.wgsl", "${UNITS_K * 4 + 1}u", "what lies after the last unit meets scales of zero"),
+    ("gemm.wgsl", "#if SPLITS >= 1", "one part of one is the whole"),
+    ("gemm.wgsl", "(STEPS + SPLITS - 1) * SPLITS", "one part instead of many; the others add nothing"),
     ("row_sum.wgsl", "#define SHUFFLES", "chooses between two ways to the same sums"),
 ]
 
@@ -158,12 +236,14 @@ def main():
     parser.add_argument("programs")
     parser.add_argument("shaders", nargs="*", default=[], help="only these files")
     parser.add_argument("--every", type=int, default=1, help="every N-th mutant only")
+    parser.add_argument("--lines", default="", help="those of these lines only, as in 12,30")
     parser.add_argument("--jobs", type=int, default=1, help="mutants tried at the same time")
     parser.add_argument("--limit", type=float, default=120, help="seconds after which a mutant counts as hanging")
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     arguments = parser.parse_args()
+    lines = [int(line) for line in arguments.lines.split(",") if line]
     chosen = [(name, *mutant) for name in arguments.shaders or sorted(TESTS)
-              for mutant in list(mutants(name))[::arguments.every]]
+              for mutant in list(mutants(name))[::arguments.every] if not lines or mutant[0] + 1 in lines]
     if arguments.list:
         for name, number, _, after, _ in chosen:
             print(f"{name}:{number + 1}: {after.strip()}")

@@ -1,0 +1,201 @@
+// Attention of many tokens at once, over a cache that holds them already.
+#include "backend/gpu/attention_shape.h"
+#include "backend/gpu/context.h"
+#include "gpu_batch_harness.h"
+
+namespace doppler::gpu {
+namespace {
+
+using namespace testing;
+
+struct AttentionCase {
+  std::uint32_t dim, heads, kv_heads, window, capacity;
+  bool half, softcap;
+  std::vector<std::uint32_t> slots, positions;  // by token
+  float q_size = 2;                             // how far scores lie apart
+};
+
+class AttentionTiles : public BatchKernels {
+ protected:
+  static void check(const AttentionCase& c, AttentionShape shape) {
+    shape.unrolled = c.dim == 34;  // written out, kernels take a software adapter's compiler long
+    SCOPED_TRACE(fmt::format("head size {}, {} tokens, window {}, {}, {}", c.dim, c.slots.size(), c.window,
+                             c.half ? "f16" : "f32", shape.name()));
+    const auto cut = cut_attention(device_->limits(), shape, c.dim);
+    if (!cut) return;
+    const std::size_t tokens = c.slots.size(), slots = 1 + *std::max_element(c.slots.begin(), c.slots.end());
+    const std::uint32_t longest = 1 + *std::max_element(c.positions.begin(), c.positions.end());
+    const double scale = 1 / std::sqrt(c.dim), cap = 3;
+    const std::size_t q_stride = c.heads * c.dim + 6, q_offset = 2, out_stride = c.heads * c.dim + 3,
+                      out_offset = 1;
+    const std::vector<float> q = random_floats(tokens * q_stride, c.q_size, 1);
+    const std::size_t cached = slots * c.kv_heads * c.capacity * c.dim;
+    std::vector<float> k = random_floats(cached, 1, 2), v = random_floats(cached, 1, 3);
+    // What no token has filled is no number.
+    std::vector<bool> filled(slots * c.capacity, false);
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const std::uint32_t last = c.positions[t];
+      for (std::uint32_t p = last + 1 > c.capacity ? last + 1 - c.capacity : 0; p <= last; ++p)
+        filled[c.slots[t] * c.capacity + p % c.capacity] = true;
+    }
+    const auto row = [&](std::size_t slot, std::size_t head, std::size_t position) {
+      return ((slot * c.kv_heads + head) * c.capacity + position % c.capacity) * c.dim;
+    };
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      for (std::size_t p = 0; p < c.capacity; ++p) {
+        for (std::size_t h = 0; h < c.kv_heads && !filled[slot * c.capacity + p]; ++h) {
+          std::fill_n(&k[row(slot, h, p)], c.dim, NAN);
+          std::fill_n(&v[row(slot, h, p)], c.dim, NAN);
+        }
+      }
+    }
+    const auto cache = [&](std::vector<float>& floats) {
+      if (!c.half) return upload(floats);
+      std::vector<std::uint16_t> halves;
+      for (float& value : floats) {
+        halves.push_back(f32_to_f16(value));
+        value = f16_to_f32(halves.back());
+      }
+      return upload(halves);
+    };
+    const Buffer keys = cache(k), values_buffer = cache(v), q_buffer = upload(q);
+    std::vector<std::uint32_t> words = {static_cast<std::uint32_t>(tokens), 0, longest, 0};
+    words.insert(words.end(), c.slots.begin(), c.slots.end());
+    words.insert(words.end(), c.positions.begin(), c.positions.end());
+    const Buffer step = upload(words);
+    const std::size_t floats = tokens * out_stride, score_floats = tokens * c.heads * longest;
+    const Buffer out = guarded(floats), scores = guarded(score_floats);
+    ShaderValues values = {{"KV_HALF", c.half ? 1 : 0},
+                           {"DIM", c.dim},
+                           {"HEADS", c.heads},
+                           {"KV_HEADS", c.kv_heads},
+                           {"CAPACITY", c.capacity},
+                           {"WINDOW", c.window},
+                           {"SCALE_BITS", float_bits(scale)},
+                           {"SOFTCAP", c.softcap ? 1 : 0},
+                           {"EMIT_SCORES", 1},
+                           {"Q_STRIDE", static_cast<std::int64_t>(q_stride)},
+                           {"Q_OFFSET", static_cast<std::int64_t>(q_offset)},
+                           {"OUT_STRIDE", static_cast<std::int64_t>(out_stride)},
+                           {"OUT_OFFSET", static_cast<std::int64_t>(out_offset)},
+                           {"COUNT", 0},
+                           {"SLOTS", 4},
+                           {"POSITIONS", static_cast<std::int64_t>(4 + tokens)}};
+    if (c.softcap) values["SOFTCAP_BITS"] = float_bits(cap);
+    add_attention_cut(values, shape, *cut);
+    const auto tiles = static_cast<std::uint32_t>((tokens + shape.tokens - 1) / shape.tokens);
+    run("attention_tiled.wgsl", values,
+        {{"step", step},
+         {"q", q_buffer},
+         {"keys", keys},
+         {"values", values_buffer},
+         within("out", out, floats),
+         within("scores", scores, score_floats)},
+        {c.heads, tiles, 1});
+    const std::vector<float> got = read(out, floats), got_scores = read(scores, score_floats);
+    double worst = 0, worst_score = 0;
+    std::size_t strays = 0;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      const std::uint32_t last = c.positions[t],
+                          first = c.window != 0 && last + 1 > c.window ? last + 1 - c.window : 0;
+      for (std::size_t h = 0; h < c.heads; ++h) {
+        const std::size_t kv_head = h / (c.heads / c.kv_heads);
+        std::vector<double> shares;
+        double total = 0;
+        for (std::uint32_t p = first; p <= last; ++p) {
+          double score = 0;
+          for (std::size_t d = 0; d < c.dim; ++d)
+            score += static_cast<double>(q[t * q_stride + q_offset + h * c.dim + d]) *
+                     k[row(c.slots[t], kv_head, p) + d];
+          score *= scale;
+          if (c.softcap) score = cap * std::tanh(score / cap);
+          worst_score = std::max(worst_score, std::abs(got_scores[(t * c.heads + h) * longest + p] - score));
+          shares.push_back(std::exp(score));
+          total += shares.back();
+        }
+        for (std::uint32_t p = 0; p < longest; ++p) {
+          const bool seen = p >= first && p <= last;
+          strays +=
+              !seen && std::bit_cast<std::uint32_t>(got_scores[(t * c.heads + h) * longest + p]) != kGuard;
+        }
+        for (std::size_t d = 0; d < c.dim; ++d) {
+          double sum = 0;
+          for (std::uint32_t p = first; p <= last; ++p)
+            sum += shares[p - first] * v[row(c.slots[t], kv_head, p) + d];
+          const double error = std::abs(got[t * out_stride + out_offset + h * c.dim + d] - sum / total);
+          worst = std::isfinite(error) ? std::max(worst, error) : HUGE_VAL;
+        }
+      }
+      for (std::size_t i = 0; i < out_stride; ++i) {
+        const bool outside = i < out_offset || i >= out_offset + c.heads * c.dim;
+        strays += outside && std::bit_cast<std::uint32_t>(got[t * out_stride + i]) != kGuard;
+      }
+    }
+    EXPECT_LT(worst, 5e-6 * c.q_size);
+    EXPECT_LT(worst_score, 1e-5 * c.q_size);
+    EXPECT_EQ(strays, 0u);
+  }
+
+  // A prompt of `count` tokens after `before` others.
+  static void add(AttentionCase& c, std::uint32_t slot, std::uint32_t before, std::uint32_t count) {
+    for (std::uint32_t i = 0; i < count; ++i) {
+      c.slots.push_back(slot);
+      c.positions.push_back(before + i);
+    }
+  }
+};
+
+TEST_F(AttentionTiles, OfAnyHeadSize) {
+  for (const std::uint32_t dim : {16u, 34u, 80u, 256u}) {
+    const auto shape = choose_attention_shape(device_->limits(), dim);
+    ASSERT_TRUE(shape.has_value());
+    AttentionCase c{dim, 2, 1, 0, 64, dim % 3 != 0, false, {}, {}};
+    add(c, 0, 0, 37);
+    check(c, *shape);
+  }
+}
+
+TEST_F(AttentionTiles, OfAnyCut) {
+  for (const AttentionShape& shape : attention_shapes()) {
+    AttentionCase c{64, 4, 2, 0, 160, true, false, {}, {}};
+    add(c, 0, 80, 70);
+    check(c, shape);
+  }
+}
+
+TEST_F(AttentionTiles, OfSeveralSequencesInAStep) {
+  for (const bool half : {false, true}) {
+    AttentionCase c{32, 2, 2, 0, 96, half, true, {}, {}};
+    add(c, 2, 50, 3);
+    add(c, 0, 0, 40);
+    add(c, 1, 95, 1);
+    add(c, 2, 53, 20);
+    add(c, 0, 40, 2);
+    check(c, {32, 16, 4});
+    check(c, {8, 16, 2});
+  }
+}
+
+TEST_F(AttentionTiles, OfWindowsInARing) {
+  AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
+  add(c, 0, 111, 40);
+  check(c, {16, 16, 2});
+  AttentionCase begin{32, 4, 1, 20, 20 + 50 - 1, false, false, {}, {}};
+  add(begin, 1, 0, 50);
+  check(begin, {32, 16, 4});
+  // A tile's second sequence, at another place.
+  AttentionCase both{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}};
+  add(both, 0, 130, 19);
+  add(both, 1, 40, 21);
+  check(both, {16, 16, 2});
+}
+
+// Further than an exponential reaches: only a row's own maximum will do.
+TEST_F(AttentionTiles, OfScoresFarApart) {
+  AttentionCase c{32, 4, 1, 20, 20 + 40 - 1, true, false, {}, {}, 100};
+  add(c, 0, 111, 40);
+  check(c, {16, 16, 2});
+}
+
+}  // namespace
+}  // namespace doppler::gpu

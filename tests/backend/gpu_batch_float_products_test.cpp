@@ -1,0 +1,90 @@
+// Matrix products for many tokens with float activations, and with weights of any kind.
+#include "backend/gpu/gemm_shape.h"
+#include "gpu_batch_harness.h"
+
+namespace doppler::gpu {
+namespace {
+
+using namespace testing;
+
+class FloatProducts : public BatchKernels {
+ protected:
+  // A product whose activations lie from column `x_offset` on in wider rows, where all else is no number, and
+  // whose results lie in the middle of wider rows as well.
+  static void check(const Matrix& w, const GpuMatrix& matrix, std::size_t tokens, std::size_t x_offset,
+                    bool with_bias) {
+    const std::size_t rows = w.view.shape[0], width = w.view.shape[1], x_stride = width + 8;
+    const std::vector<float> numbers = random_floats(tokens * width, 1), bias = random_floats(rows, 1, 3);
+    std::vector<float> x(tokens * x_stride, NAN);
+    for (std::size_t i = 0; i < numbers.size(); ++i)
+      x[i / width * x_stride + x_offset + i % width] = numbers[i];
+    const std::size_t stride = rows + 6, offset = 3, floats = tokens * stride;
+    const Buffer out = guarded(floats), x_buffer = upload(x), bias_buffer = upload(bias),
+                 step = upload(std::vector<std::uint32_t>{static_cast<std::uint32_t>(tokens)});
+    const ShaderValues values = {{"TM", kFloatTileTokens},
+                                 {"TN", kFloatTileRows},
+                                 {"RM", kFloatTokensEach},
+                                 {"RN", kFloatRowsEach},
+                                 {"KV", kFloatVecs},
+                                 {"ROWS", static_cast<std::int64_t>(rows)},
+                                 {"BIAS", with_bias ? 1 : 0},
+                                 {"COUNT", 0},
+                                 {"WIDTH", static_cast<std::int64_t>(width)},
+                                 {"X_VEC", x_offset % 4 == 0 ? 1 : 0},
+                                 {"X_STRIDE", static_cast<std::int64_t>(x_stride)},
+                                 {"X_OFFSET", static_cast<std::int64_t>(x_offset)},
+                                 {"OUT_STRIDE", static_cast<std::int64_t>(stride)},
+                                 {"OUT_OFFSET", static_cast<std::int64_t>(offset)},
+                                 {"FORM", static_cast<std::int64_t>(matrix.format.codes)},
+                                 {"SCALES", static_cast<std::int64_t>(matrix.format.scales)},
+                                 {"UNITS_K", matrix.units}};
+    std::vector<Bound> buffers = {
+        {"step", step}, {"codes", matrix.shards[0].codes}, {"x", x_buffer}, within("out", out, floats)};
+    if (matrix.format.quantised()) buffers.push_back({"scales", matrix.shards[0].scales});
+    if (with_bias) buffers.push_back({"bias", bias_buffer});
+    run("gemm_float.wgsl", values, buffers, {2, tokens > 64 ? 2u : 1u, 1});
+    const std::vector<float> got = read(out, floats);
+    const std::vector<Expected> expected =
+        multiply(std::vector<double>(numbers.begin(), numbers.end()), w.values, tokens, rows, width);
+    std::size_t wrong = 0;
+    for (std::size_t i = 0; i < floats; ++i) {
+      const std::size_t token = i / stride, row = i % stride - offset;  // wraps around before the first
+      if (row >= rows) {
+        wrong += std::bit_cast<std::uint32_t>(got[i]) == kGuard ? 0 : 1;
+        continue;
+      }
+      const Expected& e = expected[token * rows + row];
+      const double sum = e.sum + (with_bias ? bias[row] : 0);
+      wrong += std::abs(got[i] - sum) <= 3e-6 * e.magnitude + 1e-6 ? 0 : 1;
+    }
+    EXPECT_EQ(wrong, 0u) << tokens << " tokens at " << x_offset;
+  }
+};
+
+TEST_F(FloatProducts, OfEveryFormat) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ4_0, DType::kQ4_K, DType::kQ6_K,
+                            DType::kQ2_K, DType::kQ8_0}) {
+    SCOPED_TRACE(dtype_info(dtype).name);
+    // Activations aligned for loads of four, or not, and then in rows of any width.
+    for (const std::size_t x_offset : {4, 3}) {
+      const std::size_t block = dtype_info(dtype).block_values;
+      Matrix w(dtype, 70, block == 256 ? 512 : block == 32 ? 96 : x_offset == 4 ? 88 : 90);
+      if (dtype == DType::kF16) {
+        for (std::size_t i = 0; i < w.values.size(); ++i) {
+          w.values[i] = static_cast<float>(i % 97) / 64.0f - 0.7f;
+          const std::uint16_t half = f32_to_f16(w.values[i]);
+          w.values[i] = f16_to_f32(half);
+          std::memcpy(&w.file[2 * i], &half, 2);
+        }
+      }
+      ThreadPool pool(1);
+      const TensorView* const views[] = {&w.view};
+      ASSERT_OK_AND_ASSIGN(const GpuMatrix matrix,
+                           upload_matrix(*device_, pool, views, device_->limits().binding_bytes));
+      for (const std::size_t tokens : {3, 65}) check(w, matrix, tokens, x_offset, x_offset == 4);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace doppler::gpu

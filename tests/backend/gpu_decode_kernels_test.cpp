@@ -1,0 +1,374 @@
+// What gemv.wgsl does before and after the product for a single token (norm_prologue.wgsl,
+// combine_prologue.wgsl, prologue_x.wgsl), and next_token.wgsl, with what other tests of whole models cannot
+// provoke.
+#include "gpu_weights.h"
+
+namespace doppler::gpu {
+namespace {
+
+using namespace testing;
+
+std::int64_t i64(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
+#define DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT()                    \
+  DOPPLER_NEEDS_ADAPTER();                                    \
+  if (device(Mode::kUnchecked)->features().subgroup_size < 8) \
+  GTEST_SKIP() << "the fused kernels need subgroups of eight"
+
+// A product with the matrix, whatever comes before and after it.
+Launch gemv(const GpuMatrix& matrix, std::size_t rows, std::uint32_t r, std::uint32_t lanes, bool eight_bits,
+            ShaderValues more) {
+  ShaderValues values = format_values(matrix);
+  values.merge(ShaderValues{{"R", r},
+                            {"LANES", lanes},
+                            {"UNITS", (matrix.units + lanes - 1) / lanes},
+                            {"ROWS", i64(rows)},
+                            {"PRO", 0},
+                            {"EPI", 0},
+                            {"ACT", eight_bits ? 1 : 0},
+                            {"BIAS", 0},
+                            {"QUANTISE_OUT", 0},
+                            {"EMIT_PARTS", 0},
+                            {"EMIT_ACT", 0}});
+  for (const auto& [name, value] : more) values[name] = value;
+  if (values["QUANTISE_OUT"] == 0) values.merge(ShaderValues{{"OUT_STRIDE", i64(rows)}, {"OUT_OFFSET", 0}});
+  Launch launch(Mode::kUnchecked, "gemv.wgsl", values);
+  launch.bound("codes", matrix.shards[0].codes);
+  if (matrix.format.quantised()) launch.bound("scales", matrix.shards[0].scales);
+  return launch;
+}
+
+// Codes and scales of x in rows of `width`, as quantise.wgsl makes them.
+struct Quantised {
+  std::vector<std::uint32_t> codes;
+  std::vector<float> scales;
+  Quantised(const std::vector<float>& x, std::size_t width) {
+    const std::size_t units = (width + 63) / 64, rows = x.size() / width;
+    Launch launch(Mode::kUnchecked, "quantise.wgsl",
+                  {{"THREADS", 64},
+                   {"UNITS_K", i64(units)},
+                   {"WIDTH", i64(width)},
+                   {"X_STRIDE", i64(width)},
+                   {"X_OFFSET", 0}});
+    launch.in("x", x).out("x8", rows * units * 16).out("xs", rows * units * 4);
+    EXPECT_TRUE(launch.run({1, static_cast<std::uint32_t>(rows), 1}));
+    codes = launch.get<std::uint32_t>("x8");
+    scales = launch.get("xs");
+  }
+};
+
+double inverse_root(const std::vector<double>& x, double eps) {
+  double squares = 0;
+  for (const double value : x) squares += value * value;
+  return 1 / std::sqrt(squares / static_cast<double>(x.size()) + eps);
+}
+
+class NormPrologue : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kWidth = 244, kRows = 8;  // one workgroup
+  static constexpr double kEps = 1e-6;
+
+  // Of a branch whose mean square is near the epsilon, and a residual that leaves `rest` of it (0: is no
+  // larger than the branch).
+  static void check(bool post, double rest, double allowed) {
+    SCOPED_TRACE(fmt::format("post {}, rest {}", post, rest));
+    const RandomTensor weight(DType::kBF16, kRows, kWidth, 3);
+    const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+    Random random;
+    const std::vector<float> branch = random.floats(kWidth, 2e-3f), weights = random.floats(2 * kWidth);
+    std::vector<double> p(branch.begin(), branch.end()), h, x;
+    const double f = inverse_root(p, kEps);
+    for (std::size_t i = 0; i < kWidth && post; ++i) p[i] *= f * weights[kWidth + i];
+    std::vector<float> residual = random.floats(kWidth, rest == 0 ? 2e-3f : static_cast<float>(rest));
+    for (std::size_t i = 0; i < kWidth; ++i) {
+      if (rest != 0) residual[i] -= static_cast<float>(p[i]);
+      h.push_back(residual[i] + p[i]);
+    }
+    const double g = inverse_root(h, kEps);
+    for (std::size_t i = 0; i < kWidth; ++i) x.push_back(h[i] * g * weights[i]);
+    Launch launch = gemv(matrix, kRows, 8, 4, false,
+                         {{"PRO", 1},
+                          {"WIDTH", kWidth},
+                          {"EPS_BITS", bits_of(kEps)},
+                          {"ADD", 1},
+                          {"POST", post ? 1 : 0},
+                          {"EMIT_NORMED", 1},
+                          {"EMIT_POST", post ? 1 : 0}});
+    launch.in("residual", residual).in("branch", branch).in("norm_weights", weights);
+    launch.out("carried", kWidth).out("normed_out", kWidth).out("out", kRows);
+    if (post) launch.out("post_out", kWidth);
+    ASSERT_TRUE(launch.run({1, 1, 1}));
+    expect_near(launch.get("carried"), h, 2e-6 * (post ? 1 : 2e-3), "the sum");
+    if (post) expect_near(launch.get("post_out"), p, 5e-6, "the normed branch");
+    expect_near(launch.get("normed_out"), x, allowed, "the normed sum");
+    std::vector<double> out(kRows, 0);
+    for (std::size_t i = 0; i < kRows * kWidth; ++i) out[i / kWidth] += weight.values[i] * x[i % kWidth];
+    expect_near(launch.get("out"), out, allowed * 3e3, "the product");
+  }
+};
+
+TEST_F(NormPrologue, OfSmallNumbers) {
+  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  check(false, 0, 1e-5);
+  check(true, 0, 1e-5);
+}
+
+// The residual stream may be all but the opposite of what the layer adds.
+TEST_F(NormPrologue, OfABranchThatTheResidualCancels) {
+  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  check(true, 3e-3, 2e-3);
+}
+
+// The same codes as those of the kernel for many tokens.
+TEST(Prologue, QuantisesAsTheKernelForManyTokensDoes) {
+  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  constexpr std::size_t kWidth = 736, kRows = 40;
+  const RandomTensor weight(DType::kQ4_1, kRows, kWidth, 5);
+  const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+  Random random;
+  std::vector<float> weights = random.floats(kWidth);
+  std::fill_n(&weights[64], 32, 0.0f);                         // a block of zeros
+  for (std::size_t i = 96; i < 160; ++i) weights[i] *= 1e-3f;  // and small ones
+  Launch fused = gemv(matrix, kRows, 8, 4, true,
+                      {{"PRO", 1},
+                       {"WIDTH", kWidth},
+                       {"EPS_BITS", bits_of(1e-6)},
+                       {"ADD", 0},
+                       {"POST", 0},
+                       {"EMIT_NORMED", 1},
+                       {"EMIT_POST", 0}});
+  fused.in("residual", random.floats(kWidth)).in("norm_weights", weights);
+  fused.out("normed_out", kWidth).out("out", kRows);
+  ASSERT_TRUE(fused.run({kRows / 8, 1, 1}));
+  const Quantised x(fused.get("normed_out"), kWidth);
+  Launch plain = gemv(matrix, kRows, 8, 4, true, {});
+  plain.in("x8", x.codes).in("xs", x.scales).out("out", kRows);
+  ASSERT_TRUE(plain.run({kRows / 8, 1, 1}));
+  EXPECT_EQ(fused.get("out"), plain.get("out"));
+}
+
+// Splits whose largest scores differ by more than an exponential can hold, in each of the places that are
+// loaded together; what lies behind the last split is no number.
+TEST(CombinePrologue, OfScoresFarApart) {
+  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  constexpr std::size_t kDim = 20, kHeads = 12, kWidth = kDim * kHeads, kMost = 16, kCount = 11, kRows = 8;
+  const RandomTensor weight(DType::kBF16, kRows, kWidth, 3);
+  const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+  Random random;
+  std::vector<float> parts = random.floats(kHeads * kMost * kDim), marks;
+  std::vector<double> expected;
+  for (std::size_t head = 0; head < kHeads; ++head) {
+    std::vector<double> sums(kDim, 0);
+    double total = 0;
+    for (std::size_t split = 0; split < kMost; ++split) {
+      float* part = &parts[(head * kMost + split) * kDim];
+      if (split >= kCount) {
+        std::fill_n(part, kDim, NAN);
+        marks.insert(marks.end(), {1e4f, NAN});
+        continue;
+      }
+      const float largest = random.floats(1)[0] + (split == head % kCount ? 150.0f : 0.0f);
+      marks.insert(marks.end(), {largest, 1.0f + static_cast<float>(split) / 8});
+      total += marks.back() * std::exp(static_cast<double>(largest));
+      for (std::size_t d = 0; d < kDim; ++d) sums[d] += part[d] * std::exp(static_cast<double>(largest));
+    }
+    for (const double sum : sums) expected.push_back(sum / total);
+  }
+  Launch launch = gemv(matrix, kRows, 8, 4, false,
+                       {{"PRO", 2},
+                        {"WIDTH", kWidth},
+                        {"DIM", kDim},
+                        {"MOST_SPLITS", kMost},
+                        {"POSITIONS", 2},
+                        {"WINDOW", 0},
+                        {"EMIT_ATTN", 1}});
+  launch.in("step", std::vector<std::uint32_t>{7, 7, kCount * 32 - 5}).in("parts", parts).in("marks", marks);
+  launch.out("attn_out", kWidth).out("out", kRows);
+  ASSERT_TRUE(launch.run({1, 1, 1}));
+  expect_near(launch.get("attn_out"), expected, 1e-5, "the attention");
+}
+
+// Gate and up of two tokens, gated and, but for floats, quantised by the workgroups that made them.
+TEST(GatedGemv, QuantisesWhatItMade) {
+  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  constexpr std::size_t kWidth = 96, kRows = 160, kTokens = 2;
+  const RandomTensor weight(DType::kQ8_0, 2 * kRows, kWidth, 5);
+  const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+  float most = 0;
+  for (const float value : weight.values) most = std::max(most, std::abs(value));
+  const Quantised x(Random().floats(kTokens * kWidth, 0.02f / most), kWidth);
+  std::vector<float> first;
+  for (const bool quantises : {true, false}) {
+    SCOPED_TRACE(quantises);
+    Launch launch = gemv(matrix, kRows, 64, 2, true,
+                         {{"EPI", 1},
+                          {"ACTIVATION", 0},
+                          {"QUANTISE_OUT", quantises ? 1 : 0},
+                          {"EMIT_PARTS", 1},
+                          {"EMIT_ACT", 1}});
+    launch.in("x8", x.codes).in("xs", x.scales);
+    launch.out("gate_out", kTokens * kRows).out("up_out", kTokens * kRows).out("act_out", kTokens * kRows);
+    if (quantises) {
+      launch.value("OUT_UNITS", 3).out("out8", kTokens * 3 * 16).out("outs", kTokens * 3 * 4);
+    } else {
+      launch.out("out", kTokens * kRows);
+    }
+    ASSERT_TRUE(launch.run({3, kTokens, 1}));
+    std::vector<double> gates, ups, acts;
+    for (std::size_t t = 0; t < kTokens; ++t) {
+      for (std::size_t row = 0; row < 2 * kRows; ++row) {
+        double sum = 0;
+        for (std::size_t k = 0; k < kWidth; ++k) {
+          const std::size_t at = t * 128 + k;
+          const auto code = static_cast<std::int8_t>(x.codes[at / 4] >> (at % 4 * 8));
+          sum += static_cast<double>(x.scales[at / 32 * 2]) * code * weight.values[row * kWidth + k];
+        }
+        (row < kRows ? gates : ups).push_back(sum);
+      }
+    }
+    double largest = 0;
+    for (std::size_t i = 0; i < gates.size(); ++i) {
+      acts.push_back(gates[i] / (1 + std::exp(-gates[i])) * ups[i]);
+      largest = std::max(largest, std::abs(acts.back()));
+    }
+    EXPECT_LT(largest, 0.01) << "too large to see that small blocks have codes";
+    expect_near(launch.get("gate_out"), gates, 1e-5, "gate");
+    expect_near(launch.get("up_out"), ups, 1e-5, "up");
+    const std::vector<float> act = launch.get("act_out");
+    expect_near(act, acts, 1e-6, "act");
+    if (!quantises) {
+      EXPECT_EQ(launch.get("out"), act);
+      continue;
+    }
+    const Quantised expected(act, kRows);
+    EXPECT_EQ(launch.get<std::uint32_t>("out8"), expected.codes);
+    EXPECT_EQ(launch.get("outs"), expected.scales);
+  }
+}
+
+// More tiles of rows than workgroups, in units that fill the lanes (4) or leave some over (3).
+TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
+  DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
+  constexpr std::size_t kRows = 90, kGroups = 3, kR = 8;  // 12 tiles
+  for (const std::size_t units : {4, 3}) {
+    SCOPED_TRACE(units);
+    const std::size_t width = units * 64;
+    const RandomTensor weight(DType::kQ4_0, kRows, width, 7);
+    const GpuMatrix matrix = upload(Mode::kUnchecked, {&weight.view});
+    Random random;
+    const std::vector<float> residual = random.floats(width), weights = random.floats(width);
+    const double f = inverse_root(std::vector<double>(residual.begin(), residual.end()), 1e-6);
+    std::vector<double> logits(kRows, 0);
+    for (std::size_t i = 0; i < kRows * width; ++i)
+      logits[i / width] += weight.values[i] * residual[i % width] * f * weights[i % width];
+    const std::size_t pad = std::ranges::max_element(logits) - logits.begin();
+    ShaderValues values = format_values(matrix);
+    values.merge(ShaderValues{{"R", kR},
+                              {"LANES", 2},
+                              {"UNITS", 2},
+                              {"ROWS", kRows},
+                              {"ROW0", 5},
+                              {"GROUPS", kGroups},
+                              {"ACT", 0},
+                              {"WIDTH", i64(width)},
+                              {"STORE_LOGITS", 1},
+                              {"GREEDY", 1},
+                              {"EMIT_RAW", 0},
+                              {"SOFTCAP", 0},
+                              {"CANDIDATE0", 2},
+                              {"PAD_WORD", 1},
+                              {"ADD", 0},
+                              {"POST", 0},
+                              {"EMIT_NORMED", 0},
+                              {"EMIT_POST", 0},
+                              {"EPS_BITS", bits_of(1e-6)}});
+    Launch launch(Mode::kUnchecked, "head.wgsl", values);
+    launch.bound("codes", matrix.shards[0].codes).bound("scales", matrix.shards[0].scales);
+    launch.in("residual", residual).in("norm_weights", weights);
+    launch.in("step", std::vector<std::uint32_t>{0, static_cast<std::uint32_t>(pad + 5), 0});
+    launch.out("logits", kRows + 5).out("candidates", 2 * (kGroups + 2));
+    ASSERT_TRUE(launch.run({kGroups, 1, 1}));
+    const std::vector<float> got = launch.get("logits");
+    double most = 0;
+    for (const double logit : logits) most = std::max(most, std::abs(logit));
+    expect_near({got.begin() + 5, got.end()}, logits, 1e-5 * most, "the logits");
+    const auto candidates = launch.get<std::uint32_t>("candidates");
+    for (std::size_t group = 0; group < kGroups; ++group) {
+      std::size_t best = SIZE_MAX;
+      for (std::size_t row = 0; row < kRows; ++row) {
+        if (row / kR % kGroups == group && row != pad && (best == SIZE_MAX || got[row + 5] > got[best + 5]))
+          best = row;
+      }
+      EXPECT_EQ(candidates[2 * (group + 2) + 1], best + 5) << group;
+      EXPECT_EQ(candidates[2 * (group + 2)], std::bit_cast<std::uint32_t>(got[best + 5])) << group;
+    }
+  }
+}
+
+class NextToken : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kVocab = 1000, kRing = 8, kCandidates = 70;
+  struct Candidate {
+    float value;
+    std::uint32_t row;
+  };
+
+  // Candidates by place; elsewhere lie small values of rows in any order. The token that comes out.
+  static std::uint32_t choose(const std::map<std::size_t, Candidate>& special) {
+    std::vector<std::uint32_t> candidates;
+    for (std::uint32_t i = 0; i < kCandidates; ++i) {
+      const auto found = special.find(i);
+      const Candidate c = found != special.end()
+                              ? found->second
+                              : Candidate{-static_cast<float>(i * 37 % 101), i * 31 % 97 + 200};
+      candidates.insert(candidates.end(), {std::bit_cast<std::uint32_t>(c.value), c.row});
+    }
+    // Counted, position, id; words between them stay as they are.
+    const std::vector<std::uint32_t> step = {1, 13, 2, 300, 3, 5, 4};
+    Launch launch(Mode::kUnchecked, "next_token.wgsl",
+                  {{"THREADS", 32},
+                   {"RING", kRing},
+                   {"VOCAB", kVocab},
+                   {"IDS", 5},
+                   {"POSITIONS", 3},
+                   {"COUNTED", 1},
+                   {"GREEDY", 1},
+                   {"CANDIDATES", kCandidates}});
+    launch.in("step", step).in("candidates", candidates).out("ring", kRing);
+    EXPECT_TRUE(launch.run({1, 1, 1}));
+    const auto ring = launch.get<std::uint32_t>("ring"), after = launch.get<std::uint32_t>("step");
+    for (std::size_t i = 0; i < kRing; ++i)
+      EXPECT_EQ(ring[i] == 0xffffffff, i != 13 % kRing || ring[i] >= kVocab);
+    const std::uint32_t token = ring[13 % kRing];
+    EXPECT_EQ(after, (std::vector<std::uint32_t>{1, 14, 2, 301, 3, std::min(token, kVocab - 1), 4}));
+    return token;
+  }
+};
+
+TEST_F(NextToken, IsTheLikeliest) {
+  DOPPLER_NEEDS_ADAPTER();
+  for (const std::size_t at : {0, 1, 31, 32, 64, 69}) EXPECT_EQ(choose({{at, {3, 17}}}), 17u) << at;
+  EXPECT_EQ(choose({{5, {3, kVocab - 1}}, {40, {2, 8}}}), kVocab - 1);
+}
+
+TEST_F(NextToken, IsTheFirstOfEquals) {
+  DOPPLER_NEEDS_ADAPTER();
+  EXPECT_EQ(choose({{3, {3, 17}}, {35, {3, 16}}, {67, {3, 18}}}), 16u) << "which one thread sees";
+  EXPECT_EQ(choose({{3, {3, 16}}, {35, {3, 17}}}), 16u) << "which one thread sees";
+  for (const std::size_t apart : {1, 2, 4, 8, 16}) {
+    EXPECT_EQ(choose({{4, {3, 17}}, {4 ^ apart, {3, 18}}}), 17u) << apart;
+    EXPECT_EQ(choose({{4, {3, 18}}, {4 ^ apart, {3, 17}}}), 17u) << apart;
+  }
+}
+
+// The head marks what is no number with a row that no vocabulary has.
+TEST_F(NextToken, IsNoneWhereLogitsAreNoNumbers) {
+  DOPPLER_NEEDS_ADAPTER();
+  EXPECT_GE(choose({{9, {3.4e38f, 0xfffffffe}}, {10, {3, 17}}}), kVocab);
+  EXPECT_GE(choose({{9, {3, kVocab}}}), kVocab);
+}
+
+}  // namespace
+}  // namespace doppler::gpu
