@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/float16.h"
+#include "inspect/relayouts.h"
 #include "inspect/repairs.h"
 
 namespace doppler::repairs {
@@ -50,7 +51,7 @@ void embed_scale(OpCase& c) {
         fmt::format("Set the embedding scale to {} (it is {}).", number(scale), number(own)),
         [&](OpSetup& s) { std::get<EmbedParams>(s.params).scale = scale; }, weight);
   };
-  attempt(1, "", 1);
+  if (own != 1) attempt(1, "", 1);
   attempt(root, ", sqrt(hidden_size)", 1);
   attempt(bf16_to_f32(f32_to_bf16(static_cast<float>(root))), ", sqrt(hidden_size) rounded to bfloat16", 1);
   // Any other number shows as one ratio of all values.
@@ -69,14 +70,21 @@ void embed_rows(OpCase& c) {
   const double scale = std::get<EmbedParams>(c.setup().params).scale;
   const std::uint64_t rows = table.rows(), cols = table.cols();
   const auto attempt_rows = [&](const char* cause, std::string says, double weight,
-                                const std::function<Status(std::uint64_t id, std::span<float> row)>& read) {
+                                const std::function<Status(std::uint64_t id, std::span<float> row)>& read,
+                                std::string repair = {}) {
     std::vector<float> out(c.target().size());
+    std::size_t lost = 0;
     for (std::size_t t = 0; t < c.tokens(); ++t) {
       const auto row = std::span(out).subspan(t * cols, cols);
-      if (!read(static_cast<std::uint64_t>(c.setup().ids[t]), row)) return false;
+      const Status status = read(static_cast<std::uint64_t>(c.setup().ids[t]), row);
+      if (!status && (status.error().code != ErrorCode::kNotFound || ++lost * 2 > c.tokens())) return false;
+      if (!status) {  // nobody knows this row any more
+        std::copy_n(c.target().begin() + static_cast<std::ptrdiff_t>(t * cols), cols, row.begin());
+        continue;
+      }
       for (float& x : row) x = static_cast<float>(x * scale);
     }
-    return c.consider(cause, std::move(says), {}, out, weight);
+    return c.consider(cause, std::move(says), std::move(repair), out, weight);
   };
   for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64}) {
     attempt_rows(
@@ -87,33 +95,17 @@ void embed_rows(OpCase& c) {
           return decode_f32(table, from * cols, row);
         });
   }
-  if (!is_quantised(table.dtype)) {
-    attempt_rows("weight_transposed", fmt::format("{} is stored as [hidden, vocabulary]", table.name), 1,
-                 [&](std::uint64_t id, std::span<float> row) -> Status {
-                   for (std::uint64_t i = 0; i < cols; ++i)
-                     DOPPLER_TRY(decode_f32(table, i * rows + id, row.subspan(i, 1)));
-                   return {};
-                 });
-    if (rows * cols <= (1u << 22)) {  // the other way round: what was transposed should not have been
-      attempt_rows("weight_transposed", fmt::format("{} is stored as [vocabulary, hidden]", table.name), 1,
-                   [&](std::uint64_t id, std::span<float> row) -> Status {
-                     for (std::uint64_t i = 0; i < cols; ++i) {
-                       const std::uint64_t flat = id * cols + i;
-                       DOPPLER_TRY(decode_f32(table, (flat % rows) * cols + flat / rows, row.subspan(i, 1)));
-                     }
-                     return {};
-                   });
-    }
-    for (const std::int64_t by : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32}) {
-      attempt_rows(
-          "weight_shifted",
-          fmt::format("{} begins {} values {}", table.name, std::abs(by), by > 0 ? "later" : "earlier"), 1,
-          [&](std::uint64_t id, std::span<float> row) -> Status {
-            const std::int64_t from = static_cast<std::int64_t>(id * cols) + by;
-            if (from < 0 || static_cast<std::uint64_t>(from) + cols > rows * cols) return {};
-            return decode_f32(table, static_cast<std::uint64_t>(from), row);
-          });
-    }
+  for (const Relayout& layout : relayouts(table, 0)) {
+    if (layout.search && c.explained()) break;
+    attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair);
+  }
+  const WeightId head = c.context().weights.find(WeightRole::kHead);
+  if (head != kNoWeight && c.context().weights[head].shape == table.shape) {
+    const TensorView& other = c.context().weights[head];
+    attempt_rows(
+        "tensor_swapped", fmt::format("the table is {}", other.name), 1,
+        [&](std::uint64_t id, std::span<float> row) { return decode_f32(other, id * cols, row); },
+        fmt::format("Exchange {} and {}.", table.name, other.name));
   }
   // Which tokens are wrong at all?
   const BadPlaces places = find_bad_places(c);
