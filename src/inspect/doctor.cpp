@@ -97,7 +97,8 @@ void Examination::find(Finding finding) const {
     // What two checks see is one finding, and the one that knows more places counts.
     const bool same_place = other.stage == finding.stage && other.layer == finding.layer;
     if (same_place && other.check == "weights" && other.cause != finding.cause && names_damage(finding)) {
-      other = std::move(finding);  // what the weights showed was its symptom
+      finding.check = other.check;  // what the weights showed was its symptom
+      other = std::move(finding);
       return;
     }
     if (other.cause != finding.cause || (!same_place && other.check != "recording")) continue;

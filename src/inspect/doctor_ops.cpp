@@ -139,7 +139,7 @@ class KindRefiner {
           a.cause = "layer_types";
         }
       }
-      if (a.cause == "rope_theta" && !any_sliding() && !says_types && some_of_kind(w.layer)) {
+      if (a.cause == "rope_theta" && !lost && !any_sliding() && !says_types && some_of_kind(w.layer)) {
         a.cause = "layer_types";
         a.repair = fmt::format(
             "Set sliding_window and layer_types: no layer has a window, but layer {} rotates as a local one.",
@@ -301,6 +301,13 @@ Status OpJudge::explain_wrong() {
     if (!who.empty() && explain_execution(c, hints, wrong.explanation)) continue;
     wrong.explanation = explain(c);
     if (who.empty()) DOPPLER_TRY(explain_as_coarse(wrong));
+    // Inputs are the truth's, and so is the op: what is left is the weight.
+    if (Attempt& attempt = wrong.explanation.attempt;
+        who.empty() && attempt.cause == "unknown" && c.op().kind == OpKind::kMatmul) {
+      attempt.cause = "weight_wrong";
+      attempt.says = fmt::format("{} holds other values", wrong.weight);
+      wrong.explanation.confidence = 0.5;
+    }
     if (!who.empty()) explain_by_place(c, hints, wrong.explanation);
   }
   const auto only_coarse = [](const WrongOp& w) { return w.only_coarse; };

@@ -14,6 +14,15 @@ struct Refusal {
 };
 constexpr auto kRefusals = std::to_array<Refusal>({
     {"layer_count", {"is in the weights", "num_hidden_layers"}},
+    {"layer_count", {"layer_types for num_hidden_layers"}},
+    {"head_grouping", {"has the shape", "num_key_value_heads"}},
+    {"head_grouping", {"must be a multiple of the second"}},
+    {"tensor_shape", {"has the shape", "q_norm"}},
+    {"tensor_shape", {"has the shape", "k_norm"}},
+    {"rope_theta", {"contradicts", "rope_theta"}},
+    {"attention_scale", {"query_pre_attn_scalar"}},
+    {"activation", {"names the activation"}},
+    {"special_tokens", {"_token_id", "outside the vocabulary"}},
     {"layer_count", {"has no", ".block_count"}},
     {"norm_eps", {"layer_norm_rms_epsilon"}},
     {"norm_eps", {"rms_norm_eps"}},
@@ -38,7 +47,6 @@ constexpr auto kRefusals = std::to_array<Refusal>({
     {"vocabulary_mismatch", {"The tokenizer has ids up to"}},
     {"vocabulary_mismatch", {"vocab_size", "has the shape"}},
     {"vocabulary_mismatch", {"The vocabulary has"}},
-    {"head_grouping", {"has the shape", "num_key_value_heads"}},
     {"tensor_shape", {"has the shape"}},
     {"truncated_weight", {"but the file holds"}},
     {"truncated_weight", {"beyond the end"}},
@@ -117,6 +125,12 @@ bool same_rows(std::string_view sentence) {
   return rows != 0 && rows == number_after("asks for ");
 }
 
+// Where the loader tells what to do.
+std::string_view last_sentence(std::string_view text) {
+  const std::size_t at = text.rfind(". ");
+  return at == std::string_view::npos ? text : text.substr(at + 2);
+}
+
 }  // namespace
 
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error) {
@@ -130,11 +144,12 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
   }
   if (id == "vocabulary_mismatch" && same_rows(error.message)) id = "tensor_shape";
   const Cause& cause = *find_cause(id);
-  Finding finding{.cause = std::string(id),
-                  .explanation = error.message,
-                  .repair = std::string(cause.repair),
-                  .confidence = id == "unreadable_model" ? 0.5 : 0.9,
-                  .check = "load"};
+  Finding finding{
+      .cause = std::string(id),
+      .explanation = error.message,
+      .repair = std::string(id == "unreadable_model" ? last_sentence(error.message) : cause.repair),
+      .confidence = id == "unreadable_model" ? 0.5 : 0.9,
+      .check = "load"};
   for (const NamedStage& named : kStages) {
     if (error.message.find(named.part) == std::string::npos) continue;
     finding.stage = std::string(stage_name(named.stage));

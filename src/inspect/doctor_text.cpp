@@ -302,6 +302,15 @@ Result<Outcome> check_special_tokens(const Examination& e) {
   for (const std::int32_t id : e.subject.spec.eos_ids) {
     const bool is_there =
         static_cast<std::size_t>(id) < tokenizer.vocab_size() && tokenizer.piece(id).has_value();
+    if (is_there) {
+      const std::string name(*tokenizer.piece(id));
+      const auto& added = tokenizer.spec().added;
+      const bool has_task = added.empty() || std::ranges::any_of(added, [&](const AddedToken& token) {
+                              return token.id == id;
+                            });
+      if (!has_task || is_one_of(kBosNames, name) || is_one_of(kFillNames, name))
+        wrong(fmt::format("Generation stops at the token {}, {}, which is no end.", id, printable(name)));
+    }
     if (!is_there)
       wrong(fmt::format("Generation stops at the token {}, which the tokenizer does not have.", id));
   }

@@ -41,6 +41,44 @@ std::vector<float> each(const OpCase& c, Function function) {
   return out;
 }
 
+// The rows that tokens were given, wherever they lie: one shift for all is a table that begins elsewhere.
+void find_rows(OpCase& c, const TensorView& table, double scale) {
+  const std::uint64_t rows = table.rows(), cols = table.cols();
+  const std::vector<std::size_t> tokens = find_bad_places(c).tokens;
+  constexpr std::uint64_t kBlock = 256;  // tells rows apart, and is whole blocks in every type
+  const std::uint64_t first = cols % kBlock == 0 ? kBlock : cols;
+  std::vector<float> row(cols);
+  std::set<std::int64_t> shifts;
+  std::size_t found = 0;
+  const auto same = [&](std::size_t t, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (!(std::abs(row[i] * scale - c.target()[t * cols + i]) <= c.allowed_at(t, i))) return false;
+    }
+    return true;
+  };
+  std::vector<bool> done(c.tokens(), false);
+  for (std::uint64_t r = 0; r < rows; ++r) {
+    if (!decode_f32(table, r * cols, std::span(row).first(first))) return;
+    for (const std::size_t t : tokens) {
+      if (done[t] || !same(t, first)) continue;
+      if (!decode_f32(table, r * cols, row) || !same(t, cols)) continue;
+      done[t] = true, ++found;
+      const auto id = static_cast<std::uint64_t>(c.setup().ids[t]);
+      shifts.insert(static_cast<std::int64_t>((r + rows - id) % rows));
+    }
+  }
+  if (tokens.size() < 2 || found * 10 < tokens.size() * 9) return;
+  if (shifts.size() == 1) {
+    c.keep({"weight_shifted",
+            fmt::format("the row of token i is row i + {} of {}", *shifts.begin(), table.name),
+            {},
+            0.3,
+            1});
+  } else {
+    c.keep({"weight_permuted", fmt::format("the rows of {} change places", table.name), {}, 0.3, 0.95});
+  }
+}
+
 }  // namespace
 
 void embed_scale(OpCase& c) {
@@ -107,6 +145,7 @@ void embed_rows(OpCase& c) {
         [&](std::uint64_t id, std::span<float> row) { return decode_f32(other, id * cols, row); },
         fmt::format("Exchange {} and {}.", table.name, other.name));
   }
+  if (!c.explained()) find_rows(c, table, scale);
   // Which tokens are wrong at all?
   const BadPlaces places = find_bad_places(c);
   std::vector<float> row(cols);
