@@ -138,7 +138,7 @@ void embed_rows(OpCase& c) {
     attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair);
   }
   const WeightId head = c.context().weights.find(WeightRole::kHead);
-  if (head != kNoWeight && c.context().weights[head].shape == table.shape) {
+  if (head != kNoWeight && !c.context().spec.tied_head && c.context().weights[head].shape == table.shape) {
     const TensorView& other = c.context().weights[head];
     attempt_rows(
         "tensor_swapped", fmt::format("the table is {}", other.name), 1,
