@@ -110,6 +110,24 @@ const std::vector<Case>& cases() {
          p.change_json("tokenizer.json", [](Json& t) { t["post_processor"] = nullptr; });
          p.change_json("tokenizer_config.json", [](Json& t) { t["add_bos_token"] = false; });
        }},
+      {"merges_in_reverse", "demo", "merges_dropped", "", -1, [](PatientFolder& p) {
+         p.change_json("tokenizer.json", [](Json& t) {
+           auto& merges = t["model"]["merges"];
+           std::reverse(merges.begin(), merges.end());
+         });
+       }},
+      {"stops_at_a_word", "demo", "special_tokens", "", -1, [](PatientFolder& p) {
+         p.change_json("generation_config.json", [](Json& g) { g["eos_token_id"] = 900; });
+       }},
+      {"template_forgets", "demo", "chat_template", "", -1, [](PatientFolder& p) {
+         testing::write_file(p.path() / "chat_template.jinja", "{{ bos_token }}{{ messages[-1]['content'] }}");
+       }},
+      {"markers_as_text", "demo", "special_tokens", "", -1, [](PatientFolder& p) {
+         p.change_json("tokenizer.json", [](Json& t) { t["added_tokens"] = Json::array(); });
+       }},
+      {"heads_of_another_size", "demo", "tensor_shape", "q_norm", 0, config([](Json& c) {
+         c["num_attention_heads"] = 8, c["num_key_value_heads"] = 4, c["head_dim"] = 32;
+       })},
       {"two_bos", "demo", "double_bos", "", -1, [](PatientFolder& p) {
          const std::string text = testing::read_file(p.path() / "chat_template.jinja");
          testing::write_file(p.path() / "chat_template.jinja", "{{- bos_token -}}" + text);

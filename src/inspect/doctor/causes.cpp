@@ -70,6 +70,8 @@ constexpr auto kCauses = std::to_array<Cause>({
      "Set tie_word_embeddings."},
     {"layer_count", kDescription, "The model has more layers than this description, or fewer.",
      "Set num_hidden_layers."},
+    {"unsupported_value", kDescription, "The description holds a value that Doppler does not compute with.",
+     "Take the value from the model's source again; if it is right, use another model."},
     // ---- Data ----
     {"unreadable_model", kData, "The model's files cannot be read.",
      "Download them again, or convert them again."},

@@ -76,6 +76,17 @@ CheckResult run_check(const Check& check, const Examination& examination) {
 
 }  // namespace
 
+namespace {
+
+// The truth tells what happened to a weight, not only how it looks.
+bool names_damage(const Finding& finding) {
+  const Cause* cause = find_cause(finding.cause);
+  return finding.check == "truth" && cause != nullptr && cause->kind == CauseKind::kData &&
+         cause->id != "weight_wrong";
+}
+
+}  // namespace
+
 void Examination::find(Finding finding) const {
   if (const Cause* cause = find_cause(finding.cause)) {
     if (finding.explanation.empty()) finding.explanation = cause->explanation;
@@ -85,6 +96,11 @@ void Examination::find(Finding finding) const {
   for (Finding& other : findings) {
     // What two checks see is one finding, and the one that knows more places counts.
     const bool same_place = other.stage == finding.stage && other.layer == finding.layer;
+    if (same_place && other.check == "weights" && other.cause != finding.cause && names_damage(finding)) {
+      finding.check = other.check;  // what the weights showed was its symptom
+      other = std::move(finding);
+      return;
+    }
     if (other.cause != finding.cause || (!same_place && other.check != "recording")) continue;
     other.places = std::max(other.places, finding.places);
     other.confidence = std::max(other.confidence, finding.confidence);

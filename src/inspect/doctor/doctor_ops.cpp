@@ -122,6 +122,8 @@ class KindRefiner {
     for (const SpecSource& s : spec_.sources)
       says_types |= s.path.find("attention.kind") != std::string::npos &&
                     s.source.find("layer_types") != std::string::npos;
+    // No layer has a window, and nobody says which layers should: the number is missing, not the list.
+    const bool lost = !any_sliding() && !says_types && some_need;
     const bool any_moved = std::ranges::any_of(bases_, [&](const auto& base) { return moved(base.first); });
     for (WrongOp& w : wrong_) {
       Attempt& a = w.explanation.attempt;
@@ -131,9 +133,23 @@ class KindRefiner {
         const bool types =
             both || (windows_[w.layer] != 0 ? full && (says_types || any_sliding())
                                             : (full ? any_sliding() : windows_.size() < sliding_layers()));
-        if (types || bases_.contains(w.layer)) a.cause = "layer_types";
+        if (lost) {
+          a.repair = window_repair(windows_[w.layer]);
+        } else if (types || bases_.contains(w.layer)) {
+          a.cause = "layer_types";
+        }
       }
-      if (a.cause == "rope_theta" && any_moved && other_kind_has_base(w.layer)) a.cause = "layer_types";
+      if (a.cause == "rope_theta" && !lost && !any_sliding() && !says_types && some_of_kind(w.layer)) {
+        a.cause = "layer_types";
+        a.repair = fmt::format(
+            "Set sliding_window and layer_types: no layer has a window, but layer {} rotates as a local one.",
+            w.layer);
+        continue;
+      }
+      if (a.cause == "rope_theta" && any_moved && other_kind_has_base(w.layer)) {
+        a.cause = lost ? "sliding_window" : "layer_types";
+        if (lost) a.repair = window_repair(windows_[w.layer]);
+      }
       if (a.cause == "layer_types")
         a.repair = fmt::format(
             "Set layer_types (or sliding_window_pattern): layer {} should be of the other kind.", w.layer);
@@ -143,6 +159,9 @@ class KindRefiner {
  private:
   const AttentionSpec& ours(int layer) const {
     return spec_.layers[static_cast<std::size_t>(layer)].attention;
+  }
+  static std::string window_repair(double window) {
+    return fmt::format("Set sliding_window to {} (it is none).", window);
   }
   bool any_sliding() const { return sliding_layers() > 0; }
   std::size_t sliding_layers() const {
@@ -164,6 +183,9 @@ class KindRefiner {
   // Either the window says so, too; or only some layers of a kind want the base that the other kind has.
   bool moved(int layer) const {
     if (changes_kind(layer) || !other_kind_has_base(layer)) return changes_kind(layer);
+    return some_of_kind(layer);
+  }
+  bool some_of_kind(int layer) const {
     std::size_t of_kind = 0, wrong_of_kind = 0;
     for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) {
       if (ours(i).kind != ours(layer).kind) continue;
@@ -205,6 +227,10 @@ Status OpJudge::judge(std::size_t op) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
     return {};
   }
+  // Where float32 itself has no room left, a backend is not to blame.
+  constexpr float kNoRoom = 1e30f;
+  const auto no_room = [](float x) { return !std::isfinite(x) || std::abs(x) > kNoRoom; };
+  if (!who.empty() && std::ranges::any_of(c.output(), no_room)) return {};
   WrongOp wrong{
       .op = op, .stage = c.stage(), .layer = c.layer(), .ratio = c.misfit().ratio, .where = where_of(c)};
   if (!c.setup().weights.empty()) wrong.weight = c.setup().weights[0].name;
@@ -242,6 +268,26 @@ Status OpJudge::measure() {
   return {};
 }
 
+// Where the truth may be of finer weights, and everything is wrong, so that this cannot be told from the ops
+// that are right: once more with the room that storing the weight so explains.
+Status OpJudge::explain_as_coarse(WrongOp& wrong) {
+  const Op& made = experiment_.plan().ops[wrong.op];
+  if (noisy_weights_ || !finer_weights || made.weights.empty() ||
+      wrong.explanation.attempt.cause != "unknown")
+    return {};
+  if (storage_noise(e_.subject.weights[made.weights[0]].dtype) == 0) return {};
+  DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
+  DOPPLER_ASSIGN(OpCase c,
+                 OpCase::open(context_for(wrong.op, true), wrong.op, std::move(target), wrong.rows));
+  wrong.only_coarse = c.misfit().agrees();
+  if (wrong.only_coarse) return {};
+  Explanation explanation = explain(c);
+  if (explanation.attempt.cause == "unknown") return {};
+  explanation.confidence *= 0.8;
+  wrong.explanation = std::move(explanation);
+  return {};
+}
+
 Status OpJudge::explain_wrong() {
   for (WrongOp& wrong : wrong_) {
     if (e_.seconds_left() < 0) {
@@ -254,8 +300,18 @@ Status OpJudge::explain_wrong() {
                                           wrong.rows));
     if (!who.empty() && explain_execution(c, hints, wrong.explanation)) continue;
     wrong.explanation = explain(c);
+    if (who.empty()) DOPPLER_TRY(explain_as_coarse(wrong));
+    // Inputs are the truth's, and so is the op: what is left is the weight.
+    if (Attempt& attempt = wrong.explanation.attempt;
+        who.empty() && attempt.cause == "unknown" && c.op().kind == OpKind::kMatmul) {
+      attempt.cause = "weight_wrong";
+      attempt.says = fmt::format("{} holds other values", wrong.weight);
+      wrong.explanation.confidence = 0.5;
+    }
     if (!who.empty()) explain_by_place(c, hints, wrong.explanation);
   }
+  const auto only_coarse = [](const WrongOp& w) { return w.only_coarse; };
+  if (!std::ranges::all_of(wrong_, only_coarse)) std::erase_if(wrong_, only_coarse);
   std::vector<Finding> findings = gather_findings(e_.subject.spec, wrong_);
   findings.resize(std::min(findings.size(), most));
   for (Finding& finding : findings) e_.find(std::move(finding));

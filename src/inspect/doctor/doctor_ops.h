@@ -23,6 +23,7 @@ struct WrongOp {
   std::string who;                // the backend that computed it; empty: the truth
   std::vector<std::size_t> rows;  // by which it is explained; empty: any
   Explanation explanation;
+  bool only_coarse = false;  // right, if the truth is of finer weights
 };
 
 class OpJudge {
@@ -50,6 +51,7 @@ class OpJudge {
  private:
   OpCase::Context context_for(std::size_t op, bool noisy) const;
   Status judge(std::size_t op);
+  Status explain_as_coarse(WrongOp& wrong);
 
   const Examination& e_;
   OpExperiment& experiment_;

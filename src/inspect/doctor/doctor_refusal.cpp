@@ -13,6 +13,27 @@ struct Refusal {
   std::array<std::string_view, 2> parts;
 };
 constexpr auto kRefusals = std::to_array<Refusal>({
+    {"layer_count", {"is in the weights", "num_hidden_layers"}},
+    {"layer_count", {"layer_types for num_hidden_layers"}},
+    {"head_grouping", {"has the shape", "num_key_value_heads"}},
+    {"head_grouping", {"must be a multiple of the second"}},
+    {"tensor_shape", {"has the shape", "q_norm"}},
+    {"tensor_shape", {"has the shape", "k_norm"}},
+    {"rope_theta", {"contradicts", "rope_theta"}},
+    {"attention_scale", {"query_pre_attn_scalar"}},
+    {"activation", {"names the activation"}},
+    {"special_tokens", {"_token_id", "outside the vocabulary"}},
+    {"layer_count", {"has no", ".block_count"}},
+    {"norm_eps", {"layer_norm_rms_epsilon"}},
+    {"norm_eps", {"rms_norm_eps"}},
+    {"rope_dims", {"rope.dimension_count"}},
+    {"rope_scaling", {"scales rotary embedding"}},
+    {"rope_scaling", {"rope.scaling"}},
+    {"rope_scaling", {"rope_scaling"}},
+    {"embedding_scale", {"embedding_scale ="}},
+    {"unsupported_value", {"does not run"}},
+    {"unsupported_value", {"does not compute with"}},
+    {"unsupported_value", {"does not do"}},
     {"qk_norm_missing", {"attention.qk_norm"}},
     {"qk_norm_missing", {"q_norm"}},
     {"qk_norm_missing", {"k_norm"}},
@@ -25,8 +46,7 @@ constexpr auto kRefusals = std::to_array<Refusal>({
     {"tied_head", {"tie_word_embeddings"}},
     {"vocabulary_mismatch", {"The tokenizer has ids up to"}},
     {"vocabulary_mismatch", {"vocab_size", "has the shape"}},
-    {"layer_count", {"is in the weights", "num_hidden_layers"}},
-    {"head_grouping", {"has the shape", "num_key_value_heads"}},
+    {"vocabulary_mismatch", {"The vocabulary has"}},
     {"tensor_shape", {"has the shape"}},
     {"truncated_weight", {"but the file holds"}},
     {"truncated_weight", {"beyond the end"}},
@@ -68,6 +88,11 @@ constexpr auto kStages = std::to_array<NamedStage>({
     {"pre_feedforward_layernorm", Stage::kFfnNormed},
     {"post_attention_norm", Stage::kPostAttnNorm},
     {"input_layernorm", Stage::kAttnNormed},
+    {"ffn_norm", Stage::kFfnNormed},
+    {"attn_norm.", Stage::kAttnNormed},
+    {"output_norm", Stage::kFinalNorm},
+    {"model.norm.", Stage::kFinalNorm},
+    {"attn_qkv", Stage::kQProj},
     {"lm_head", Stage::kLogits},
     {"output.weight", Stage::kLogits},
     {"embed_tokens", Stage::kEmbedOut},
@@ -87,6 +112,25 @@ int named_layer(std::string_view sentence) {
   return -1;
 }
 
+// "has the shape 256 x 96, but the spec (...) asks for 256 x 192": the rows agree.
+bool same_rows(std::string_view sentence) {
+  const auto number_after = [&](std::string_view words) {
+    const std::size_t at = sentence.find(words);
+    std::uint64_t number = 0;
+    if (at != std::string_view::npos)
+      std::from_chars(sentence.data() + at + words.size(), sentence.data() + sentence.size(), number);
+    return number;
+  };
+  const std::uint64_t rows = number_after("has the shape ");
+  return rows != 0 && rows == number_after("asks for ");
+}
+
+// Where the loader tells what to do.
+std::string_view last_sentence(std::string_view text) {
+  const std::size_t at = text.rfind(". ");
+  return at == std::string_view::npos ? text : text.substr(at + 2);
+}
+
 }  // namespace
 
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error) {
@@ -98,12 +142,14 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
     id = refusal.cause;
     break;
   }
+  if (id == "vocabulary_mismatch" && same_rows(error.message)) id = "tensor_shape";
   const Cause& cause = *find_cause(id);
-  Finding finding{.cause = std::string(id),
-                  .explanation = error.message,
-                  .repair = std::string(cause.repair),
-                  .confidence = id == "unreadable_model" ? 0.5 : 0.9,
-                  .check = "load"};
+  Finding finding{
+      .cause = std::string(id),
+      .explanation = error.message,
+      .repair = std::string(id == "unreadable_model" ? last_sentence(error.message) : cause.repair),
+      .confidence = id == "unreadable_model" ? 0.5 : 0.9,
+      .check = "load"};
   for (const NamedStage& named : kStages) {
     if (error.message.find(named.part) == std::string::npos) continue;
     finding.stage = std::string(stage_name(named.stage));

@@ -37,7 +37,8 @@ const Outcome kExplained = Outcome::skip("what is wrong already explains other v
 // Whether the backend was found to compute wrongly: what follows from that need not be found again.
 bool ops_are_wrong(const Examination& e) {
   return std::ranges::any_of(e.findings, [](const Finding& f) {
-    return f.check == "ops" || f.check == "again" || f.cause == "weight_nan";
+    const bool absurd = f.check == "weights" && f.cause != "truncated_weight";  // NaN, whatever its cause
+    return f.check == "ops" || f.check == "again" || absurd;
   });
 }
 

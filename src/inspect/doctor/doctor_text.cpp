@@ -1,5 +1,6 @@
 // What happens to text: tokenizer, special tokens, chat template.
 #include <algorithm>
+#include <array>
 
 #include "base/text.h"
 #include "inspect/doctor/doctor_checks.h"
@@ -98,11 +99,76 @@ bool family_wants_bos(std::string_view family) {
   return family.starts_with("gemma") || family == "llama" || family == "mistral";
 }
 
+// Names that published tokenizers give to tokens with a task; a token with such a name has no other task.
+constexpr auto kBosNames =
+    std::to_array<std::string_view>({"<bos>", "<s>", "<|begin_of_text|>", "<|startoftext|>",
+                                     "<\xef\xbd\x9c"
+                                     "begin\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"});
+constexpr auto kEndNames =
+    std::to_array<std::string_view>({"<eos>", "</s>", "<|end_of_text|>", "<|eot_id|>", "<end_of_turn>"});
+constexpr auto kFillNames = std::to_array<std::string_view>({"<pad>", "<unk>", "[PAD]", "[UNK]"});
+
+bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
+  return std::ranges::find(names, name) != names.end();
+}
+
+// Pieces are joined before what is made of them; converters that list every way to make a piece break that
+// for a few. A list in another order breaks it for most.
+double share_before_their_parts(const TokenizerSpec& spec) {
+  std::vector<std::size_t> first(spec.vocabulary.size(), SIZE_MAX);
+  const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::size_t>(id) < first.size(); };
+  for (std::size_t i = 0; i < spec.merges.size(); ++i) {
+    const TokenId made = spec.merges[i].result;
+    if (known(made))
+      first[static_cast<std::size_t>(made)] = std::min(first[static_cast<std::size_t>(made)], i);
+  }
+  std::size_t parts = 0, late = 0;
+  for (std::size_t i = 0; i < spec.merges.size(); ++i) {
+    for (const TokenId part : {spec.merges[i].left, spec.merges[i].right}) {
+      if (!known(part) || first[static_cast<std::size_t>(part)] == SIZE_MAX) continue;
+      ++parts;
+      late += first[static_cast<std::size_t>(part)] > i;
+    }
+  }
+  return parts < 50 ? 0 : static_cast<double>(late) / static_cast<double>(parts);
+}
+
 struct ChatLook {
   bool rendered = false;
   std::size_t bos = 0;
   std::string problem;
+  std::string split;  // a marker of the template that is read as plain text
 };
+
+// What earlier turns said must come through as well. Templates may refuse such a conversation.
+std::string lost_turn(const Examination& e) {
+  const std::vector<Message> messages = {
+      {"user", "Name a color."}, {"assistant", "Purple is one."}, {"user", "And another?"}};
+  const auto ids = e.subject.chat_ids(messages);
+  if (!ids || has_unknown(*e.subject.tokenizer, *ids)) return {};
+  const auto text = e.subject.tokenizer->decode(*ids);
+  if (!text) return {};
+  for (const Message& message : messages) {
+    if (bare(*text).find(bare(message.content)) != std::string::npos) continue;
+    return fmt::format("The chat template drops what the {} said before: it gives {}.", message.role,
+                       printable(*text));
+  }
+  return {};
+}
+
+// A marker such as <start_of_turn> that is a token of its own, but was read as plain text; empty: none.
+std::string split_marker(const Tokenizer& tokenizer, std::span<const TokenId> ids, std::string_view text) {
+  for (std::size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at + 1)) {
+    const std::size_t end = text.find('>', at);
+    if (end == std::string_view::npos) break;
+    const std::string marker(text.substr(at, end - at + 1));
+    const auto id = marker.size() >= 5 ? tokenizer.find(marker) : std::nullopt;
+    if (id && std::ranges::find(ids, *id) == ids.end())
+      return fmt::format("The chat template writes {}, which is read as plain text and not as the token {}.",
+                         marker, *id);
+  }
+  return {};
+}
 
 Result<ChatLook> look_at_chat(const Examination& e, TokenId bos) {
   ChatLook look;
@@ -120,6 +186,8 @@ Result<ChatLook> look_at_chat(const Examination& e, TokenId bos) {
   if (bare(text).find(bare(said)) == std::string::npos && !has_unknown(*e.subject.tokenizer, *ids))
     look.problem =
         fmt::format("The chat template does not pass on what was said: it gives {}.", printable(text));
+  if (look.problem.empty()) look.problem = lost_turn(e);
+  look.split = split_marker(*e.subject.tokenizer, *ids, text);
   return look;
 }
 
@@ -186,6 +254,14 @@ Result<Outcome> check_merges(const Examination& e) {
                 found.unreached, found.pieces, printable(found.example), spec.merges.size()),
             .confidence = std::min(1.0, 0.7 + share)});
   }
+  if (const double late = share_before_their_parts(spec); late > 0.5) {
+    e.find({.cause = "merges_dropped",
+            .stage = "embed_out",
+            .explanation = fmt::format("The merges are out of order: {:.0f} % of the pieces that they join "
+                                       "are made by later ones.",
+                                       100 * late),
+            .confidence = 0.9});
+  }
   return Outcome::ok(fmt::format("{} merges make {:.1f} % of the {} pieces of several characters",
                                  spec.merges.size(), 100 * (1 - share), found.pieces));
 }
@@ -212,9 +288,29 @@ Result<Outcome> check_special_tokens(const Examination& e) {
       wrong(fmt::format("The text {} is not read as the token {} ({}).", printable(token.text), *token.id,
                         name));
   }
+  const auto piece_of = [&](const SpecialToken& token) -> std::string {
+    if (!token.id || static_cast<std::size_t>(*token.id) >= tokenizer.vocab_size()) return {};
+    const auto piece = tokenizer.piece(*token.id);
+    return piece ? std::string(*piece) : std::string();
+  };
+  if (const std::string name = piece_of(tokenizer.bos());
+      is_one_of(kEndNames, name) || is_one_of(kFillNames, name))
+    wrong(fmt::format("BOS is the token {}, whose name {} says otherwise.", *tokenizer.bos().id, name));
+  if (const std::string name = piece_of(tokenizer.eos());
+      is_one_of(kBosNames, name) || is_one_of(kFillNames, name))
+    wrong(fmt::format("EOS is the token {}, whose name {} says otherwise.", *tokenizer.eos().id, name));
   for (const std::int32_t id : e.subject.spec.eos_ids) {
     const bool is_there =
         static_cast<std::size_t>(id) < tokenizer.vocab_size() && tokenizer.piece(id).has_value();
+    if (is_there) {
+      const std::string name(*tokenizer.piece(id));
+      const auto& added = tokenizer.spec().added;
+      const bool has_task = added.empty() || std::ranges::any_of(added, [&](const AddedToken& token) {
+                              return token.id == id;
+                            });
+      if (!has_task || is_one_of(kBosNames, name) || is_one_of(kFillNames, name))
+        wrong(fmt::format("Generation stops at the token {}, {}, which is no end.", id, printable(name)));
+    }
     if (!is_there)
       wrong(fmt::format("Generation stops at the token {}, which the tokenizer does not have.", id));
   }
@@ -227,7 +323,29 @@ Result<Outcome> check_chat(const Examination& e) {
   DOPPLER_ASSIGN(const auto plain, e.subject.prompt_ids("The color of the sky is"));
   DOPPLER_ASSIGN(const ChatLook chat, look_at_chat(e, bos));
   if (!chat.problem.empty()) e.find({.cause = "chat_template", .explanation = chat.problem});
-  if (bos < 0) return Outcome::ok("the model has no BOS");
+  if (!chat.split.empty()) e.find({.cause = "special_tokens", .explanation = chat.split, .confidence = 0.9});
+  if (const auto eos = e.subject.tokenizer->eos().id; eos && plain.size() > 1 && plain.back() == *eos) {
+    e.find({.cause = "special_tokens",
+            .stage = "embed_out",
+            .explanation =
+                fmt::format("A prompt ends with the EOS token {}, so that nothing is left to say.", *eos),
+            .repair = "Turn add_eos_token off.",
+            .confidence = 0.8});
+  }
+  if (bos < 0) {
+    for (const std::string_view name : kBosNames) {
+      const auto id = e.subject.tokenizer->find(name);
+      if (!id || !family_wants_bos(e.subject.spec.family)) continue;
+      e.find({.cause = "bos_missing",
+              .stage = "embed_out",
+              .explanation = fmt::format("A prompt begins without BOS: the files name none, though the "
+                                         "vocabulary has {} ({}).",
+                                         name, *id),
+              .repair = fmt::format("Set bos_token_id to {}.", *id),
+              .confidence = 0.8});
+    }
+    return Outcome::ok("the model has no BOS");
+  }
   const std::size_t begins = count_leading(plain, bos);
   for (const auto& [count, what] : {std::pair{begins, "A prompt"}, std::pair{chat.bos, "A conversation"}}) {
     if (count < 2) continue;

@@ -39,6 +39,21 @@ std::vector<float> take_rows(const std::vector<float>& from, std::size_t width,
   return taken;
 }
 
+// Where a weight is absurd, so is what it allows, and every repair would fit. Rounding of a sound one stays
+// far below the largest value; what lies beyond is put to such a share of it.
+constexpr float kSoundShare = 1e-4f;
+
+void limit_allowance(std::span<const float> target, std::span<float> allowed) {
+  float largest = 0;
+  for (const float x : target) {
+    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+  }
+  if (largest == 0) return;
+  for (float& a : allowed) {
+    if (!(a <= largest)) a = kSoundShare * largest;
+  }
+}
+
 template <typename T>
 void keep_rows(std::vector<T>& values, std::span<const std::size_t> rows) {
   std::vector<T> kept;
@@ -71,6 +86,7 @@ Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<
   made.target_ = std::move(target);
   DOPPLER_ASSIGN(made.output_, context.experiment.run(setup));
   DOPPLER_ASSIGN(made.allowed_, allowance(setup, context.arithmetic, context.threads));
+  if (setup.kind == OpKind::kMatmul) limit_allowance(made.target_, made.allowed_);
   if (context.noise > 0) {
     // Six deviations of the noise, which is as likely as one value in 500 million.
     for (std::size_t t = 0; t < setup.tokens(); ++t) {

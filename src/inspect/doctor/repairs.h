@@ -57,9 +57,9 @@ void softcap(OpCase& c);
 void weight_values(OpCase& c);
 void weight_bias(OpCase& c);
 void weight_rows(OpCase& c);
+void weight_scale(OpCase& c);
 void weight_others(OpCase& c);
 void weight_layout(OpCase& c);
-void weight_blocks(OpCase& c);
 void weight_one_value(OpCase& c);
 void matmul_input(OpCase& c);
 }  // namespace repairs

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/float16.h"
+#include "inspect/doctor/relayouts.h"
 #include "inspect/doctor/repairs.h"
 #include "model/activation.h"
 
@@ -40,6 +41,44 @@ std::vector<float> each(const OpCase& c, Function function) {
   return out;
 }
 
+// The rows that tokens were given, wherever they lie: one shift for all is a table that begins elsewhere.
+void find_rows(OpCase& c, const TensorView& table, double scale) {
+  const std::uint64_t rows = table.rows(), cols = table.cols();
+  const std::vector<std::size_t> tokens = find_bad_places(c).tokens;
+  constexpr std::uint64_t kBlock = 256;  // tells rows apart, and is whole blocks in every type
+  const std::uint64_t first = cols % kBlock == 0 ? kBlock : cols;
+  std::vector<float> row(cols);
+  std::set<std::int64_t> shifts;
+  std::size_t found = 0;
+  const auto same = [&](std::size_t t, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      if (!(std::abs(row[i] * scale - c.target()[t * cols + i]) <= c.allowed_at(t, i))) return false;
+    }
+    return true;
+  };
+  std::vector<bool> done(c.tokens(), false);
+  for (std::uint64_t r = 0; r < rows; ++r) {
+    if (!decode_f32(table, r * cols, std::span(row).first(first))) return;
+    for (const std::size_t t : tokens) {
+      if (done[t] || !same(t, first)) continue;
+      if (!decode_f32(table, r * cols, row) || !same(t, cols)) continue;
+      done[t] = true, ++found;
+      const auto id = static_cast<std::uint64_t>(c.setup().ids[t]);
+      shifts.insert(static_cast<std::int64_t>((r + rows - id) % rows));
+    }
+  }
+  if (tokens.size() < 2 || found * 10 < tokens.size() * 9) return;
+  if (shifts.size() == 1) {
+    c.keep({"weight_shifted",
+            fmt::format("the row of token i is row i + {} of {}", *shifts.begin(), table.name),
+            {},
+            0.3,
+            1});
+  } else {
+    c.keep({"weight_permuted", fmt::format("the rows of {} change places", table.name), {}, 0.3, 0.95});
+  }
+}
+
 }  // namespace
 
 void embed_scale(OpCase& c) {
@@ -50,7 +89,7 @@ void embed_scale(OpCase& c) {
         fmt::format("Set the embedding scale to {} (it is {}).", number(scale), number(own)),
         [&](OpSetup& s) { std::get<EmbedParams>(s.params).scale = scale; }, weight);
   };
-  attempt(1, "", 1);
+  if (own != 1) attempt(1, "", 1);
   attempt(root, ", sqrt(hidden_size)", 1);
   attempt(bf16_to_f32(f32_to_bf16(static_cast<float>(root))), ", sqrt(hidden_size) rounded to bfloat16", 1);
   // Any other number shows as one ratio of all values.
@@ -69,14 +108,21 @@ void embed_rows(OpCase& c) {
   const double scale = std::get<EmbedParams>(c.setup().params).scale;
   const std::uint64_t rows = table.rows(), cols = table.cols();
   const auto attempt_rows = [&](const char* cause, std::string says, double weight,
-                                const std::function<Status(std::uint64_t id, std::span<float> row)>& read) {
+                                const std::function<Status(std::uint64_t id, std::span<float> row)>& read,
+                                std::string repair = {}) {
     std::vector<float> out(c.target().size());
+    std::size_t lost = 0;
     for (std::size_t t = 0; t < c.tokens(); ++t) {
       const auto row = std::span(out).subspan(t * cols, cols);
-      if (!read(static_cast<std::uint64_t>(c.setup().ids[t]), row)) return false;
+      const Status status = read(static_cast<std::uint64_t>(c.setup().ids[t]), row);
+      if (!status && (status.error().code != ErrorCode::kNotFound || ++lost * 2 > c.tokens())) return false;
+      if (!status) {  // nobody knows this row any more
+        std::copy_n(c.target().begin() + static_cast<std::ptrdiff_t>(t * cols), cols, row.begin());
+        continue;
+      }
       for (float& x : row) x = static_cast<float>(x * scale);
     }
-    return c.consider(cause, std::move(says), {}, out, weight);
+    return c.consider(cause, std::move(says), std::move(repair), out, weight);
   };
   for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64}) {
     attempt_rows(
@@ -87,34 +133,19 @@ void embed_rows(OpCase& c) {
           return decode_f32(table, from * cols, row);
         });
   }
-  if (!is_quantised(table.dtype)) {
-    attempt_rows("weight_transposed", fmt::format("{} is stored as [hidden, vocabulary]", table.name), 1,
-                 [&](std::uint64_t id, std::span<float> row) -> Status {
-                   for (std::uint64_t i = 0; i < cols; ++i)
-                     DOPPLER_TRY(decode_f32(table, i * rows + id, row.subspan(i, 1)));
-                   return {};
-                 });
-    if (rows * cols <= (1u << 22)) {  // the other way round: what was transposed should not have been
-      attempt_rows("weight_transposed", fmt::format("{} is stored as [vocabulary, hidden]", table.name), 1,
-                   [&](std::uint64_t id, std::span<float> row) -> Status {
-                     for (std::uint64_t i = 0; i < cols; ++i) {
-                       const std::uint64_t flat = id * cols + i;
-                       DOPPLER_TRY(decode_f32(table, (flat % rows) * cols + flat / rows, row.subspan(i, 1)));
-                     }
-                     return {};
-                   });
-    }
-    for (const std::int64_t by : {1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32}) {
-      attempt_rows(
-          "weight_shifted",
-          fmt::format("{} begins {} values {}", table.name, std::abs(by), by > 0 ? "later" : "earlier"), 1,
-          [&](std::uint64_t id, std::span<float> row) -> Status {
-            const std::int64_t from = static_cast<std::int64_t>(id * cols) + by;
-            if (from < 0 || static_cast<std::uint64_t>(from) + cols > rows * cols) return {};
-            return decode_f32(table, static_cast<std::uint64_t>(from), row);
-          });
-    }
+  for (const Relayout& layout : relayouts(table, 0)) {
+    if (layout.search && c.explained()) break;
+    attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair);
   }
+  const WeightId head = c.context().weights.find(WeightRole::kHead);
+  if (head != kNoWeight && !c.context().spec.tied_head && c.context().weights[head].shape == table.shape) {
+    const TensorView& other = c.context().weights[head];
+    attempt_rows(
+        "tensor_swapped", fmt::format("the table is {}", other.name), 1,
+        [&](std::uint64_t id, std::span<float> row) { return decode_f32(other, id * cols, row); },
+        fmt::format("Exchange {} and {}.", table.name, other.name));
+  }
+  if (!c.explained()) find_rows(c, table, scale);
   // Which tokens are wrong at all?
   const BadPlaces places = find_bad_places(c);
   std::vector<float> row(cols);

@@ -1,142 +1,56 @@
 // Repairs of products: what may have happened to a weight between training and here. Rows that changed places
-// are found by their outputs; other layouts are read anew, for a sample of the rows.
+// are found by their outputs; repairs_layout.cpp reads the bytes anew.
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <numeric>
+#include <map>
 #include <set>
 
+#include "inspect/doctor/head_rows.h"
 #include "inspect/doctor/repairs.h"
 #include "inspect/doctor/weight_probe.h"
 
 namespace doppler::repairs {
 namespace {
 
-// A head's rows when the two of each rotary pair lie side by side, as GGUF has them, and back.
-std::size_t paired(std::size_t row, std::size_t dim) {
-  const std::size_t i = row % dim;
-  return row / dim * dim + (i % 2) * dim / 2 + i / 2;
-}
-std::size_t unpaired(std::size_t row, std::size_t dim) {
-  const std::size_t i = row % dim;
-  return row / dim * dim + (i % (dim / 2)) * 2 + i / (dim / 2);
-}
+// Of so many wrong rows the sources are looked for, which bounds the time for a whole vocabulary.
+constexpr std::size_t kMostSources = 512;
 
-std::size_t head_dim(const OpCase& c) {
-  const auto& layers = c.context().spec.layers;
-  return c.layer() < 0 || layers.empty() ? 0 : layers[static_cast<std::size_t>(c.layer())].attention.head_dim;
-}
+struct Source {
+  std::size_t row,
+      from;  // from: the row of the weight whose output it should be; width() where there is none
+};
 
-// For each wrong output the row of the weight whose output it should be; rows() where there is none.
-std::vector<std::size_t> find_sources(const OpCase& c, const WeightProbe& probe) {
-  std::vector<std::size_t> order(c.width());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::ranges::sort(order, {}, [&](std::size_t r) { return probe.output(0, r); });
-  std::vector<std::size_t> sources;
-  for (const std::size_t bad : probe.bad()) {
-    const double wanted = probe.target(0, bad), allowed = c.allowed_at(0, bad);
-    auto at = std::ranges::lower_bound(order, wanted - allowed, {},
-                                       [&](std::size_t r) { return probe.output(0, r); });
-    std::size_t found = c.width();
-    for (; at != order.end() && probe.output(0, *at) <= wanted + allowed && found == c.width(); ++at) {
-      bool same = true;
-      for (std::size_t t = 1; t < c.tokens() && same; ++t)
-        same = std::abs(probe.output(t, *at) - probe.target(t, bad)) <= c.allowed_at(t, bad);
-      if (same) found = *at;
+// The sources of wrong rows, evenly chosen. With `biases` each row takes its bias along.
+std::vector<Source> find_sources(const OpCase& c, const WeightProbe& probe, bool biases) {
+  const auto output = [&](std::size_t t, std::size_t r) {
+    return probe.output(t, r) + (biases ? probe.bias(r) : 0);
+  };
+  const auto target = [&](std::size_t t, std::size_t r) {
+    return probe.target(t, r) + (biases ? probe.bias(r) : 0);
+  };
+  std::vector<std::size_t> order;
+  for (std::size_t r = 0; r < c.width(); ++r) {
+    if (std::isfinite(output(0, r))) order.push_back(r);
+  }
+  std::ranges::sort(order, {}, [&](std::size_t r) { return output(0, r); });
+  std::vector<Source> sources;
+  const std::size_t count = std::min(kMostSources, probe.bad().size());
+  for (std::size_t i = 0; i < count; ++i) {
+    const std::size_t bad = probe.bad()[i * probe.bad().size() / count];
+    const double wanted = target(0, bad), allowed = c.allowed_at(0, bad);
+    auto at =
+        std::ranges::lower_bound(order, wanted - allowed, {}, [&](std::size_t r) { return output(0, r); });
+    Source source{bad, c.width()};
+    double nearest = 1;  // in allowed errors: where much is allowed, several fit
+    for (; at != order.end() && output(0, *at) <= wanted + allowed; ++at) {
+      double worst = 0;
+      for (std::size_t t = 0; t < c.tokens() && worst <= nearest; ++t)
+        worst = std::max(worst, std::abs(output(t, *at) - target(t, bad)) / c.allowed_at(t, bad));
+      if (worst <= nearest) nearest = worst, source.from = *at;
     }
-    sources.push_back(found);
+    sources.push_back(source);
   }
   return sources;
-}
-
-struct BlockLayout {
-  DType type;
-  std::size_t bytes, d, m;  // m: where the minimum lies; 0: none
-  std::size_t nibbles, nibble_bytes;
-};
-constexpr BlockLayout kBlocks[] = {
-    {DType::kQ4_0, 18, 0, 0, 2, 16},    {DType::kQ4_1, 20, 0, 2, 4, 16},
-    {DType::kQ5_0, 22, 0, 0, 6, 16},    {DType::kQ5_1, 24, 0, 2, 8, 16},
-    {DType::kQ2_K, 84, 80, 82, 0, 16},  {DType::kQ4_K, 144, 0, 2, 16, 128},
-    {DType::kQ5_K, 176, 0, 2, 48, 128}, {DType::kQ6_K, 210, 208, 0, 0, 128},
-    {DType::kIQ4_NL, 18, 0, 0, 2, 16},  {DType::kIQ4_XS, 136, 0, 0, 8, 128},
-    {DType::kMXFP4, 17, 0, 0, 1, 16},
-};
-
-using ChangeBlock = void (*)(const BlockLayout& layout, std::byte* block);
-void swap_nibbles(const BlockLayout& layout, std::byte* block) {
-  for (std::size_t i = 0; i < layout.nibble_bytes; ++i) {
-    std::byte& b = block[layout.nibbles + i];
-    b = (b << 4) | (b >> 4);
-  }
-}
-void swap_scale_and_min(const BlockLayout& layout, std::byte* block) {
-  for (std::size_t i = 0; i < 2; ++i) std::swap(block[layout.d + i], block[layout.m + i]);
-}
-// Nibbles of neighbours in one byte, (2i, 2i + 1), read as (i, i + 16): the codes of a block in another
-// order.
-void spread_nibbles(const BlockLayout& layout, std::byte* block, bool apart) {
-  const std::size_t half = 16;
-  for (std::size_t group = 0; group + half <= layout.nibble_bytes; group += half) {
-    std::byte codes[2 * half], *q = block + layout.nibbles + group;
-    for (std::size_t i = 0; i < half; ++i) {
-      const std::byte low = q[i] & std::byte{15}, high = q[i] >> 4;
-      codes[apart ? 2 * i : i] = low;
-      codes[apart ? 2 * i + 1 : i + half] = high;
-    }
-    for (std::size_t i = 0; i < half; ++i) {
-      q[i] = apart ? codes[i] | codes[i + half] << 4 : codes[2 * i] | codes[2 * i + 1] << 4;
-    }
-  }
-}
-void spread_apart(const BlockLayout& layout, std::byte* block) {
-  spread_nibbles(layout, block, true);
-}
-void spread_together(const BlockLayout& layout, std::byte* block) {
-  spread_nibbles(layout, block, false);
-}
-
-// A row of a quantised weight, its blocks changed first.
-WeightProbe::ReadRow changed_blocks(const TensorView& weight, const BlockLayout& layout, ChangeBlock change) {
-  return [&weight, layout, change](std::uint64_t row, std::span<float> values) -> Status {
-    const std::size_t row_bytes = weight.data.size() / weight.rows();
-    std::vector<std::byte> bytes(weight.data.begin() + static_cast<std::ptrdiff_t>(row * row_bytes),
-                                 weight.data.begin() + static_cast<std::ptrdiff_t>((row + 1) * row_bytes));
-    for (std::size_t at = 0; at + layout.bytes <= bytes.size(); at += layout.bytes)
-      change(layout, &bytes[at]);
-    return decode_f32({weight.name, weight.dtype, {1, weight.cols()}, bytes}, 0, values);
-  };
-}
-
-// Elements one by one from another place of the flat tensor; beyond its ends nothing is known, so such rows
-// are left out by failing only where every element is.
-WeightProbe::ReadRow from_places(
-    const TensorView& weight,
-    const std::function<std::int64_t(std::uint64_t row, std::uint64_t col)>& place) {
-  return [&weight, place](std::uint64_t row, std::span<float> values) -> Status {
-    const auto size = static_cast<std::int64_t>(weight.rows() * weight.cols());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const std::int64_t at = ((place(row, i) % size) + size) % size;
-      DOPPLER_TRY(decode_f32(weight, static_cast<std::uint64_t>(at), values.subspan(i, 1)));
-    }
-    return {};
-  };
-}
-
-// As from_places, whole rows at once where places follow each other.
-WeightProbe::ReadRow shifted_by(const TensorView& weight, std::int64_t by) {
-  return [&weight, by](std::uint64_t row, std::span<float> values) -> Status {
-    const std::int64_t from = static_cast<std::int64_t>(row * weight.cols()) + by;
-    const auto size = static_cast<std::int64_t>(weight.rows() * weight.cols()),
-               n = static_cast<std::int64_t>(values.size());
-    if (from >= 0 && from + n <= size) return decode_f32(weight, static_cast<std::uint64_t>(from), values);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t at = ((from + i) % size + size) % size;
-      DOPPLER_TRY(
-          decode_f32(weight, static_cast<std::uint64_t>(at), values.subspan(static_cast<std::size_t>(i), 1)));
-    }
-    return {};
-  };
 }
 
 std::string list_rows(const std::vector<std::size_t>& rows) {
@@ -163,13 +77,40 @@ std::vector<std::size_t> alike(const OpCase& c) {
   return ops;
 }
 
+// Rows as they are; and where loading may have put them into another order, as it would have put those of the
+// tensor that belongs there, and as they were before.
+using RowOrder = std::size_t (*)(std::size_t row, std::size_t dim);
+constexpr RowOrder kRowOrders[] = {nullptr, paired, unpaired};
+
+double ratio_of(const OpCase& c, const WeightProbe& probe, const TensorView& weight, RowOrder order) {
+  if (order == nullptr) return probe.ratio(weight);
+  const std::size_t dim = head_dim(c);
+  if (!rows_may_be_paired(c) || weight.shape != probe.weight().shape) return INFINITY;
+  return probe.ratio([&](std::uint64_t row, std::span<float> values) {
+    return decode_f32(weight, order(row, dim) * weight.cols(), values);
+  });
+}
+
 // Does the other op's recorded output follow from our weight?
 bool fits_there(const OpCase& c, std::size_t other) {
   const auto recorded = c.context().experiment.recorded(other);
   if (!recorded) return false;
   auto there = OpCase::open(c.context(), other, *recorded);
   if (!there || there->misfit().agrees()) return false;
-  return WeightProbe(*there).ratio(c.setup().weights[0]) <= 1;
+  const WeightProbe probe(*there);
+  return std::ranges::any_of(
+      kRowOrders, [&](RowOrder order) { return ratio_of(*there, probe, c.setup().weights[0], order) <= 1; });
+}
+
+bool embeds_rightly(const OpCase& c) {
+  for (std::size_t i = 0; i < c.plan().ops.size(); ++i) {
+    if (c.plan().ops[i].kind != OpKind::kEmbed) continue;
+    const auto recorded = c.context().experiment.recorded(i);
+    if (!recorded) return true;
+    const auto there = OpCase::open(c.context(), i, *recorded);
+    return !there || there->misfit().agrees();
+  }
+  return true;
 }
 
 // A few outputs that differ by a multiple of one input: one value of each row.
@@ -209,36 +150,6 @@ bool one_value_each(OpCase& c, const WeightProbe& probe) {
   return true;
 }
 
-// Rows of a stream that is cut every `stride` values, of which `cols` were kept: what lies between is lost,
-// and rows with it are left out.
-WeightProbe::ReadRow cut_every(const TensorView& weight, std::uint64_t stride) {
-  return [&weight, stride](std::uint64_t row, std::span<float> values) -> Status {
-    const std::uint64_t cols = weight.cols();
-    for (std::uint64_t i = 0; i < cols; ++i) {
-      const std::uint64_t flat = row * cols + i, r = flat / stride, offset = flat % stride;
-      if (offset >= cols || r >= weight.rows()) return fail(ErrorCode::kNotFound, "The values are lost.");
-      DOPPLER_TRY(decode_f32(weight, r * cols + offset, values.subspan(i, 1)));
-    }
-    return {};
-  };
-}
-
-void attempt_cuts(OpCase& c, const WeightProbe& probe) {
-  const TensorView& w = probe.weight();
-  const std::uint64_t block = dtype_info(w.dtype).block_values;
-  std::set<std::uint64_t> strides = {w.cols() + block, w.cols() + 2 * block};
-  if (w.cols() > block) strides.insert(w.cols() - block);
-  for (const std::uint64_t unit : {64, 128, 256, 512}) strides.insert((w.cols() + unit - 1) / unit * unit);
-  strides.erase(w.cols());
-  for (const std::uint64_t stride : strides) {
-    c.keep({"row_blocks_misaligned",
-            fmt::format("{} is cut into rows every {} values, not every {}", w.name, w.cols(), stride),
-            {},
-            probe.ratio(cut_every(w, stride)),
-            0.95});
-  }
-}
-
 }  // namespace
 
 void weight_values(OpCase& c) {
@@ -250,6 +161,8 @@ void weight_values(OpCase& c) {
     if (!decode_f32(w, r * w.cols(), row)) return;
     if (const auto bad = std::ranges::find_if(row, [](float x) { return !std::isfinite(x); });
         bad != row.end()) {
+      weight_layout(c);  // numbers of another type, or from elsewhere
+      if (c.explained()) return;
       c.keep(
           {"weight_nan",
            fmt::format("{} holds a number, not {}, in row {}, column {}", w.name, *bad, r, bad - row.begin()),
@@ -278,7 +191,8 @@ void weight_values(OpCase& c) {
   const bool only_zero = zero_rows == probe.bad().size(), ends = probe.bad().back() + 1 == w.rows();
   if (only_zero || (zero_rows > 0 && ends && zero_rows + 1 >= probe.bad().size())) {
     c.keep({"truncated_weight",
-            fmt::format("{} of {} are not zero", list_rows(probe.bad()), w.name),
+            fmt::format("{} of {} {} not zero", list_rows(probe.bad()), w.name,
+                        probe.bad().size() == 1 ? "is" : "are"),
             {},
             0.4,
             1});
@@ -295,25 +209,8 @@ void weight_bias(OpCase& c) {
   if (c.tokens() < 3) return;
   std::vector<double> offset(c.width());
   std::vector<float> out = c.output();
-  const WeightProbe probe(c);
-  double products = 0, squares = 0;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::size_t t = i / c.width(), r = i % c.width();
-    offset[r] += (static_cast<double>(c.target()[i]) - out[i]) / static_cast<double>(c.tokens());
-    products += probe.output(t, r) * probe.target(t, r);
-    squares += probe.output(t, r) * probe.output(t, r);
-  }
-  const double scale = squares > 0 ? products / squares : 0;
-  std::vector<float> scaled = out;
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::size_t r = i % c.width();
-    scaled[i] = static_cast<float>(probe.output(i / c.width(), r) * scale + probe.bias(r));
-  }
-  // A scale of 0 is no scale.
-  if (std::abs(scale) > 1e-4) {
-    c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale),
-               {}, scaled, 0.95);
-  }
+  for (std::size_t i = 0; i < out.size(); ++i)
+    offset[i % c.width()] += (static_cast<double>(c.target()[i]) - out[i]) / static_cast<double>(c.tokens());
   for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(out[i] + offset[i % c.width()]);
   const bool has_bias = !c.setup().biases.empty() && c.setup().biases[0];
   if (!has_bias) {
@@ -335,24 +232,53 @@ void weight_bias(OpCase& c) {
              fmt::format("{} {}", bias.name, zero ? "is not zero" : "holds other values"), {}, out, 0.8);
 }
 
+void weight_scale(OpCase& c) {
+  if (c.explained()) return;
+  const WeightProbe probe(c);
+  std::vector<float> scaled = c.output();
+  double products = 0, squares = 0;
+  for (std::size_t i = 0; i < scaled.size(); ++i) {
+    const std::size_t t = i / c.width(), r = i % c.width();
+    products += probe.output(t, r) * probe.target(t, r);
+    squares += probe.output(t, r) * probe.output(t, r);
+  }
+  const double scale = squares > 0 ? products / squares : 0;
+  if (!(std::abs(scale) > 1e-4)) return;  // a scale of 0 is no scale
+  for (std::size_t i = 0; i < scaled.size(); ++i) {
+    const std::size_t r = i % c.width();
+    scaled[i] = static_cast<float>(probe.output(i / c.width(), r) * scale + probe.bias(r));
+  }
+  c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale), {},
+             scaled, 0.95);
+}
+
 void weight_rows(OpCase& c) {
   const WeightProbe probe(c);
   if (c.explained() || c.tokens() < 2) return;  // one token is no fingerprint
-  const std::vector<std::size_t> sources = find_sources(c, probe);
-  std::size_t found = 0, shifted = 0, to_pairs = 0, from_pairs = 0, proportional = 0;
+  std::vector<Source> sources = find_sources(c, probe, false);
   const std::size_t rows = c.width(), dim = head_dim(c);
-  std::size_t shift = 0;
-  for (std::size_t i = 0; i < sources.size(); ++i) {
-    const std::size_t r = probe.bad()[i], s = sources[i];
-    if (s == rows) continue;
-    if (found++ == 0) shift = (s + rows - r) % rows;
-    shifted += (s + rows - r) % rows == shift;
+  if (const bool has_bias = !c.setup().biases.empty() && c.setup().biases[0];
+      has_bias && std::ranges::all_of(sources, [&](const Source& s) { return s.from == rows; }))
+    sources = find_sources(c, probe, true);
+  std::size_t found = 0, to_pairs = 0, from_pairs = 0, earlier = 0;
+  std::map<std::size_t, std::size_t> shifts;
+  std::set<std::size_t> different;
+  const Source* first = nullptr;
+  for (const Source& s : sources) {
+    if (s.from == rows) continue;
+    if (first == nullptr) first = &s;
+    ++found;
+    different.insert(s.from);
+    ++shifts[(s.from + rows - s.row) % rows];
     if (dim > 1 && dim % 2 == 0) {
-      to_pairs += s == paired(r, dim);
-      from_pairs += s == unpaired(r, dim);
+      to_pairs += s.from == paired(s.row, dim);
+      from_pairs += s.from == unpaired(s.row, dim);
     }
-    proportional += s < r;
+    earlier += s.from < s.row;
   }
+  const auto commonest = std::ranges::max_element(shifts, {}, [](const auto& entry) { return entry.second; });
+  const std::size_t shift = shifts.empty() ? 0 : commonest->first,
+                    shifted = shifts.empty() ? 0 : commonest->second;
   const auto most = [&](std::size_t count) { return count > 0 && count * 10 >= sources.size() * 9; };
   const std::string name = probe.weight().name;
   const std::string where = list_rows(probe.bad());
@@ -376,140 +302,15 @@ void weight_rows(OpCase& c) {
             {},
             kMatched,
             1});
-  } else if (most(found)) {
+  } else if (most(different.size())) {
     c.keep({"weight_permuted", fmt::format("{} of {} change places", where, name), {}, kMatched, 0.95});
-  } else if (found >= 2 && found * 20 >= sources.size() && proportional == found) {
-    c.keep(
-        {"row_blocks_misaligned",
-         fmt::format("{} is cut into rows at other places: row {} lies where row {} should", name,
-                     probe.bad()[static_cast<std::size_t>(
-                         std::ranges::find_if(sources, [&](auto s) { return s != rows; }) - sources.begin())],
-                     *std::ranges::find_if(sources, [&](auto s) { return s != rows; })),
-         {},
-         0.9,
-         0.7});
-  }
-}
-
-void weight_layout(OpCase& c) {
-  if (c.explained()) return;
-  const WeightProbe probe(c);
-  const TensorView& w = probe.weight();
-  const auto rows = w.rows(), cols = w.cols();
-  const auto attempt = [&](const char* cause, std::string says, const WeightProbe::ReadRow& read,
-                           double weight = 1) {
-    return c.keep({cause, std::move(says), {}, probe.ratio(read), weight});
-  };
-  if (is_quantised(w.dtype)) return;
-  attempt("weight_transposed", fmt::format("{} is read with rows and columns exchanged", w.name),
-          from_places(
-              w, [&](std::uint64_t r, std::uint64_t i) { return static_cast<std::int64_t>(i * rows + r); }));
-  attempt("weight_transposed", fmt::format("{} is not transposed", w.name),
-          from_places(w, [&](std::uint64_t r, std::uint64_t i) {
-            const std::uint64_t flat = r * cols + i;
-            return static_cast<std::int64_t>((flat % rows) * cols + flat / rows);
-          }));
-  for (const DType type : {DType::kF16, DType::kBF16}) {
-    if (type == w.dtype || (w.dtype != DType::kF16 && w.dtype != DType::kBF16)) continue;
-    TensorView other = w;
-    other.dtype = type;
-    c.keep({"wrong_dtype",
-            fmt::format("the bytes of {} are read as {}", w.name, dtype_name(type)),
+  } else if (found >= 2 && found * 20 >= sources.size() && earlier == found) {
+    c.keep({"row_blocks_misaligned",
+            fmt::format("{} is cut into rows at other places: row {} lies where row {} should", name,
+                        first->row, first->from),
             {},
-            probe.ratio(other),
-            1});
-  }
-  const std::size_t dim = head_dim(c);
-  for (const bool pairs : {true, false}) {
-    if (dim < 2 || cols % dim != 0) break;
-    attempt("weight_permuted",
-            fmt::format("the columns of {} are put in the order of {}", w.name,
-                        pairs ? "halves of a head" : "pairs"),
-            from_places(w, [&](std::uint64_t r, std::uint64_t i) {
-              return static_cast<std::int64_t>(r * cols + (pairs ? paired(i, dim) : unpaired(i, dim)));
-            }));
-  }
-  for (const std::int64_t by : {1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64, 96, 128, 256}) {
-    for (const std::int64_t sign : {1, -1}) {
-      if (c.explained()) return;
-      attempt("weight_shifted",
-              fmt::format("{} begins {} values {}", w.name, by, sign > 0 ? "later" : "earlier"),
-              shifted_by(w, sign * by));
-      attempt("weight_shifted",
-              fmt::format("the columns of {} lie {} {}", w.name, by, sign > 0 ? "further" : "earlier"),
-              from_places(w, [&](std::uint64_t r, std::uint64_t i) {
-                const auto n = static_cast<std::int64_t>(cols);
-                return static_cast<std::int64_t>(r * cols) +
-                       ((static_cast<std::int64_t>(i) + sign * by) % n + n) % n;
-              }));
-    }
-  }
-  attempt_cuts(c, probe);
-  for (const std::uint64_t block :
-       {std::uint64_t{32}, std::uint64_t{64}, std::uint64_t{128}, std::uint64_t{256}}) {
-    const std::uint64_t stride = (cols + block - 1) / block * block;
-    if (stride == cols || c.explained()) continue;
-    attempt("row_blocks_misaligned", fmt::format("rows of {} are read {} values apart", w.name, stride),
-            from_places(w, [&](std::uint64_t r, std::uint64_t i) {
-              return static_cast<std::int64_t>(r * stride + i);
-            }));
-  }
-}
-
-void weight_blocks(OpCase& c) {
-  const WeightProbe probe(c);
-  const TensorView& w = probe.weight();
-  if (c.explained() || !is_quantised(w.dtype)) return;
-  const auto layout = std::ranges::find(kBlocks, w.dtype, &BlockLayout::type);
-  if (layout != std::end(kBlocks)) {
-    const std::string in = fmt::format("in the blocks of {} ({})", w.name, dtype_name(w.dtype));
-    if (layout->nibbles != 0 || w.dtype == DType::kQ6_K) {
-      c.keep({"nibble_order",
-              "low and high nibbles change places " + in,
-              {},
-              probe.ratio(changed_blocks(w, *layout, swap_nibbles)),
-              1});
-    }
-    if (layout->nibble_bytes == 16) {
-      c.keep({"nibble_order",
-              "neighbours share a byte " + in,
-              {},
-              probe.ratio(changed_blocks(w, *layout, spread_apart)),
-              1});
-      c.keep({"nibble_order",
-              "values 16 apart share a byte " + in,
-              {},
-              probe.ratio(changed_blocks(w, *layout, spread_together)),
-              1});
-    }
-    if (layout->m != 0)
-      c.keep({"scale_min_swapped",
-              "scale and minimum change places " + in,
-              {},
-              probe.ratio(changed_blocks(w, *layout, swap_scale_and_min)),
-              1});
-  }
-  const auto values = static_cast<std::int64_t>(dtype_info(w.dtype).block_values);
-  for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4, 8, -8}) {
-    c.keep({std::abs(by) * values % static_cast<std::int64_t>(w.cols()) == 0 ? "weight_shifted"
-                                                                             : "row_blocks_misaligned",
-            fmt::format("{} begins {} blocks {}", w.name, std::abs(by), by > 0 ? "later" : "earlier"),
-            {},
-            probe.ratio(shifted_by(w, by * values)),
-            1});
-  }
-  attempt_cuts(c, probe);
-  // Rows that were padded to super-blocks, or cut from a stream that was.
-  for (const std::uint64_t block : {std::uint64_t{256}, std::uint64_t{512}}) {
-    const std::uint64_t stride = (w.cols() + block - 1) / block * block;
-    if (stride == w.cols()) continue;
-    c.keep(
-        {"row_blocks_misaligned",
-         fmt::format("rows of {} are read {} values apart", w.name, stride),
-         {},
-         probe.ratio(from_places(
-             w, [&](std::uint64_t r, std::uint64_t i) { return static_cast<std::int64_t>(r * stride + i); })),
-         1});
+            0.9,
+            0.7});
   }
 }
 
@@ -522,25 +323,35 @@ void weight_others(OpCase& c) {
     embedding = &c.context().weights[id];
   if (c.stage() == Stage::kLogits && embedding != nullptr &&
       embedding->data.data() != probe.weight().data.data()) {
+    const double ratio = probe.ratio(*embedding);
+    if (ratio <= 1 && !embeds_rightly(c)) {
+      c.keep({"tensor_swapped", fmt::format("the weight is {}, which has this one's place", embedding->name),
+              fmt::format("Exchange {} and {}.", embedding->name, name), ratio, 1});
+      return;
+    }
     c.keep({"tied_head", fmt::format("the head is {}", embedding->name), "Set tie_word_embeddings to true.",
-            probe.ratio(*embedding), 1});
+            ratio, 1});
   }
-  for (const std::size_t other : alike(c)) {
-    const Op& op = c.plan().ops[other];
-    const TensorView& weight = c.context().weights[op.weights[0]];
-    if (weight.data.data() == probe.weight().data.data()) continue;
-    const double ratio = probe.ratio(weight);
-    if (ratio > 1) continue;
-    const Stage stage = c.plan().values[op.outputs[0]].stage;
-    const bool gate_up = op.layer == c.layer() && ((stage == Stage::kFfnUp && c.stage() == Stage::kFfnGate) ||
-                                                   (stage == Stage::kFfnGate && c.stage() == Stage::kFfnUp));
-    const bool both = fits_there(c, other);
-    c.keep({gate_up ? "gate_up_swapped"
-            : both  ? "tensor_swapped"
-                    : "stale_weight",
-            fmt::format("the weight is {}{}", weight.name, both ? ", which has this one's place" : ""),
-            both ? fmt::format("Exchange {} and {}.", name, weight.name) : std::string(), ratio, 1});
-    return;
+  const std::vector<std::size_t> others = alike(c);
+  for (const RowOrder order : kRowOrders) {
+    for (const std::size_t other : others) {
+      const Op& op = c.plan().ops[other];
+      const TensorView& weight = c.context().weights[op.weights[0]];
+      if (weight.data.data() == probe.weight().data.data()) continue;
+      const double ratio = ratio_of(c, probe, weight, order);
+      if (ratio > 1) continue;
+      const Stage stage = c.plan().values[op.outputs[0]].stage;
+      const bool gate_up =
+          op.layer == c.layer() && ((stage == Stage::kFfnUp && c.stage() == Stage::kFfnGate) ||
+                                    (stage == Stage::kFfnGate && c.stage() == Stage::kFfnUp));
+      const bool both = fits_there(c, other);
+      c.keep({gate_up ? "gate_up_swapped"
+              : both  ? "tensor_swapped"
+                      : "stale_weight",
+              fmt::format("the weight is {}{}", weight.name, both ? ", which has this one's place" : ""),
+              both ? fmt::format("Exchange {} and {}.", name, weight.name) : std::string(), ratio, 1});
+      return;
+    }
   }
 }
 
