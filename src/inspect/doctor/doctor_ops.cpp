@@ -289,11 +289,17 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
 }
 
 Status OpJudge::explain_wrong() {
-  for (WrongOp& wrong : wrong_) {
+  for (std::size_t i = 0; i < wrong_.size(); ++i) {
+    WrongOp& wrong = wrong_[i];
     if (e_.seconds_left() < 0) {
+      // What nobody had the time to look at is no finding of its own beside those that are explained.
+      const std::size_t kept = std::max<std::size_t>(i, 1);
+      unexamined_ = wrong_.size() - kept;
+      wrong_.erase(wrong_.begin() + static_cast<std::ptrdiff_t>(kept), wrong_.end());
+      if (i > 0) break;
       wrong.explanation.attempt.cause = "unknown";
       wrong.explanation.ruled_out = "nothing, for lack of time: raise --seconds";
-      continue;
+      break;
     }
     DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
     DOPPLER_ASSIGN(OpCase c, OpCase::open(context_for(wrong.op, noisy_weights_), wrong.op, std::move(target),
@@ -320,8 +326,11 @@ Status OpJudge::explain_wrong() {
 
 std::string OpJudge::summary() const {
   return fmt::format(
-      "{} ops judged, {} wrong; the worst of the others, {}, uses {:.0f} % of what is allowed{}", judged_,
-      wrong_.size(), worst_at_.empty() ? "none" : worst_at_, 100 * worst_,
+      "{} ops judged, {} wrong{}; the worst of the others, {}, uses {:.0f} % of what is allowed{}", judged_,
+      wrong_.size() + unexamined_,
+      unexamined_ == 0 ? ""
+                       : fmt::format(" ({} not looked into for lack of time: raise --seconds)", unexamined_),
+      worst_at_.empty() ? "none" : worst_at_, 100 * worst_,
       noisy_weights_ ? " (the recording is of finer weights)" : "");
 }
 

@@ -56,6 +56,7 @@ class OpJudge {
   const Examination& e_;
   OpExperiment& experiment_;
   std::size_t judged_ = 0;
+  std::size_t unexamined_ = 0;  // wrong ops beyond those in wrong_, for lack of time
   bool noisy_weights_ = false;  // the truth is of finer weights than these
   mutable reference::Threads threads_{0};
   double worst_ = 0;
