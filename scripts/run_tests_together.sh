@@ -18,6 +18,7 @@ run_shard() {
 }
 export -f run_shard
 export shards
+export LSAN_OPTIONS="suppressions=$PWD/tests/leaks.supp:print_suppressions=0"  # as tests/CMakeLists.txt sets it for ctest
 
 programs=("$build"/tests/*_tests)
 [ -x "${programs[0]}" ] || { echo "There are no tests in $build/tests. Build them first: cmake --build $build" >&2; exit 2; }

@@ -2,7 +2,9 @@
 // number to a submission, and looking at it changes no bit.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
+#include "base/float16.h"
 #include "gpu_harness.h"
 #include "harness.h"
 
@@ -98,6 +100,53 @@ TEST_P(GpuDecode, HasTheStagesOfTheReference) {
   for (const auto& [name, values] : expected.stages) {
     ASSERT_TRUE(got.stages.contains(name)) << name;
     EXPECT_LE(relative_error(got.stages[name], values), allowed) << name;
+  }
+}
+
+// Matrices of several types take several dispatches, each of which sums and norms for itself: what is shown
+// of them comes from one.
+TEST(GpuDecodeOfMixedTypes, ShowsNormsOfTheSumsThatItShows) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/gemma3")));
+  std::vector<std::vector<std::byte>> halves;
+  for (std::size_t layer = 0; layer < model.spec.layers.size(); ++layer) {
+    TensorView k = model.weights[model.weights.find(WeightRole::kK, static_cast<int>(layer))];
+    ASSERT_EQ(k.dtype, DType::kBF16);
+    std::vector<std::byte>& bytes = halves.emplace_back(k.data.begin(), k.data.end());
+    for (std::size_t at = 0; at < bytes.size(); at += 2) {
+      std::uint16_t bits = 0;
+      std::memcpy(&bits, &bytes[at], 2);
+      bits = f32_to_f16(bf16_to_f32(bits));
+      std::memcpy(&bytes[at], &bits, 2);
+    }
+    k.dtype = DType::kF16;
+    k.data = bytes;
+    model.weights.add(WeightRole::kK, static_cast<int>(layer), std::move(k));
+  }
+  ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, usual()));
+  KeepAll tap;
+  run_in_pieces(*backend, {2, 5, 9, 33, 77, 101, 12, 8, 200, 150, 3, 99, 40, 41, 42, 43}, {1}, &tap);
+  const std::size_t width = model.spec.hidden;
+  for (const Op& op : backend->plan().ops) {
+    const Value& out = backend->plan().values[op.outputs[0]];
+    if (out.stage != Stage::kAttnNormed) continue;
+    const auto& norm = std::get<NormParams>(op.params);
+    std::vector<float> weight(width);
+    ASSERT_OK(decode_f32(model.weights[op.weights[0]], 0, weight));
+    const std::vector<float>&h = tap.stages[stage_key(Stage::kAttnInput, out.layer)],
+          &x = tap.stages[stage_key(Stage::kAttnNormed, out.layer)];
+    ASSERT_EQ(h.size(), x.size());
+    for (std::size_t row = 0; row < h.size(); row += width) {
+      double squares = 0;
+      for (std::size_t i = 0; i < width; ++i) squares += static_cast<double>(h[row + i]) * h[row + i];
+      const double factor = 1 / std::sqrt(squares / static_cast<double>(width) + norm.eps);
+      for (std::size_t i = 0; i < width; ++i) {
+        const double expected = h[row + i] * factor * (weight[i] + norm.weight_offset);
+        // Some roundings, each of half a unit in the last place.
+        EXPECT_LE(std::abs(x[row + i] - expected), 20 * 0x1p-24 * std::abs(expected))
+            << "layer " << out.layer << " token " << row / width << " dim " << i;
+      }
+    }
   }
 }
 

@@ -50,6 +50,7 @@ Variant fused_variant(DType type, int prologue, bool gated, bool eight_bits, boo
   if (prologue == 1) {
     v.merge(ShaderValues{{"EPS_BITS", bits_of(1e-6)},
                          {"ADD", 1},
+                         {"CARRY", 1},
                          {"POST", quantises ? 0 : 1},
                          {"EMIT_NORMED", 0},
                          {"EMIT_POST", 0}});

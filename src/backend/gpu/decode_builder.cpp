@@ -175,16 +175,18 @@ class DecodeBuilder {
   }
 
   // Values and buffers of norm_prologue.wgsl, which adds the branch to the residual stream.
-  // `emits`: of several dispatches with the same prologue the first stores what is looked at.
-  Status add_norm_prologue(const Op& norm, bool emits, ShaderValues& values, std::vector<Bound>& buffers) {
+  // `stores`: of several dispatches with the same prologue the first stores the sum and what is looked at, so
+  // that they belong together: the others may be of another shape, and so round otherwise.
+  Status add_norm_prologue(const Op& norm, bool stores, ShaderValues& values, std::vector<Bound>& buffers) {
     const auto& p = std::get<NormParams>(norm.params);
     const bool add = static_cast<bool>(branch_.buffer), post = add && post_ != nullptr;
     values["WIDTH"] = hidden();
     values["EPS_BITS"] = float_bits(p.eps);
     values["ADD"] = add ? 1 : 0;
     values["POST"] = post ? 1 : 0;
-    const bool emits_normed = emits && wants(norm.outputs[0]);
-    const bool emits_post = emits && post && wants(post_->outputs[0]);
+    values["CARRY"] = add && stores ? 1 : 0;
+    const bool emits_normed = stores && wants(norm.outputs[0]);
+    const bool emits_post = stores && post && wants(post_->outputs[0]);
     values["EMIT_NORMED"] = emits_normed ? 1 : 0;
     values["EMIT_POST"] = emits_post ? 1 : 0;
     buffers.push_back(stream("residual", stream_at_));
@@ -192,7 +194,7 @@ class DecodeBuilder {
     buffers.push_back({"norm_weights", weights});
     if (add) {
       buffers.push_back(branch_);
-      buffers.push_back(stream("carried", stream_at_ + 1));
+      if (stores) buffers.push_back(stream("carried", stream_at_ + 1));
       keep_sum(norm);
     }
     const std::string_view stage = stage_name(info(norm.outputs[0]).stage);

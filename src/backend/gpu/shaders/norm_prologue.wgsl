@@ -1,9 +1,12 @@
 // h = residual + [norm of] branch (ADD, POST), x = norm of h: computed by every workgroup for itself, because a
-// dispatch of its own would cost more than the arithmetic. The first workgroup stores h in `carried`, and what taps ask for.
+// dispatch of its own would cost more than the arithmetic. The first workgroup stores h in `carried` (CARRY), and what taps ask
+// for.
 // norm_weights: the weight of x's norm, then (POST) of the branch's.
 @group(0) @binding(10) var<storage, read> residual : array<vec4f>;
 #if ADD
 @group(0) @binding(11) var<storage, read> branch : array<vec4f>;
+#endif
+#if CARRY
 @group(0) @binding(12) var<storage, read_write> carried : array<vec4f>;
 #endif
 @group(0) @binding(13) var<storage, read> norm_weights : array<vec4f>;
@@ -80,7 +83,7 @@ fn prologue(t : u32, is_first : bool) {
   if (has${i}) {
     x${i} = h${i} * g * w${i};
     if (is_first) {
-#if ADD
+#if CARRY
       carried[v${i}] = h${i};
 #endif
 #if EMIT_NORMED
