@@ -5,7 +5,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${1:?"usage: scripts/run_tests_together.sh BUILD"}
-shards=8  # of a program: small enough to keep all cores busy at the end
+shards=2  # of a program: each opens its devices and compiles its kernels anew, and two keep two cores busy
 
 run_shard() {
   local program=$1 shard=$2 log
@@ -21,9 +21,11 @@ export shards
 export LSAN_OPTIONS="suppressions=$PWD/tests/leaks.supp:print_suppressions=0"  # as tests/CMakeLists.txt sets it for ctest
 
 programs=("$build"/tests/*_tests)
+rm -f "$build"/tests/*_tests.*.log
 [ -x "${programs[0]}" ] || { echo "There are no tests in $build/tests. Build them first: cmake --build $build" >&2; exit 2; }
 status=0
-for program in "${programs[@]}"; do
+# The largest programs first, so that no long one is left for the end.
+for program in $(ls -S "${programs[@]}"); do
   for ((shard = 0; shard < shards; ++shard)); do echo "$program $shard"; done
 done | xargs -P "$(nproc)" -L 1 bash -c 'run_shard "$@"' run_shard || status=1
 ran=$(cat "$build"/tests/*_tests.*.log | grep -oE '^\[  PASSED  \] [0-9]+' | awk '{sum += $4} END {print sum + 0}')
