@@ -79,6 +79,24 @@ INSTANTIATE_TEST_SUITE_P(Doctor, Healthy,
                            return name;
                          });
 
+// A machine that lacks a GPU says nothing of a model; a backend that fails by itself is no sign of health.
+TEST(Doctor, TellsABackendThatFailsFromOneThatTheMachineLacks) {
+  LoadOptions load;
+  load.backend = "reference";
+  ASSERT_OK_AND_ASSIGN(const auto loaded, load_all(data_path("models/llama"), load));
+  for (const ErrorCode code : {ErrorCode::kNotFound, ErrorCode::kInternal}) {
+    Subject subject = subject_of(loaded, "cpu");
+    subject.backend = [code](const Subject&, const BackendOptions&) -> Result<std::unique_ptr<Backend>> {
+      return fail(code, "This backend does not start.");
+    };
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, diagnose(subject, {}));
+    EXPECT_EQ(diagnosis.healthy(), code == ErrorCode::kNotFound);
+    if (code != ErrorCode::kInternal || diagnosis.findings.empty()) continue;
+    EXPECT_EQ(diagnosis.findings[0].cause, "unknown");
+    EXPECT_NE(diagnosis.findings[0].explanation.find("does not start"), std::string::npos);
+  }
+}
+
 // A list of causes is a promise to scripts: ids are unique, and every one has sentences.
 TEST(Causes, HaveUniqueIdsAndSentences) {
   std::set<std::string_view> seen;

@@ -32,6 +32,12 @@ std::vector<std::int32_t> choose_ids(const Examination& e, std::size_t count) {
   return ids;
 }
 
+// A machine that lacks what a backend needs says nothing of the model; a backend that fails by itself does.
+Result<Outcome> without_backend(const Error& error) {
+  if (error.code == ErrorCode::kInternal) return std::unexpected(error);
+  return Outcome::skip(error.message);
+}
+
 const Outcome kExplained = Outcome::skip("what is wrong already explains other values");
 
 // Whether the backend was found to compute wrongly: what follows from that need not be found again.
@@ -98,7 +104,7 @@ Result<Outcome> check_ops(const Examination& e) {
   if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
   const std::vector<std::int32_t> ids = choose_ids(e, kPrompt + kDecode);
   auto made = e.subject.make(options_for(e, ids.size(), 1));
-  if (!made) return Outcome::skip(made.error().message);
+  if (!made) return without_backend(made.error());
   Backend& backend = **made;
   CapturedRows rows;
   DOPPLER_TRY(run(backend, ids, kPrompt, &rows));
@@ -125,7 +131,7 @@ Result<Outcome> check_again(const Examination& e) {
   if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
   std::vector<std::int32_t> ids = choose_ids(e, 8);
   auto made = e.subject.make(options_for(e, ids.size(), 1));
-  if (!made) return Outcome::skip(made.error().message);
+  if (!made) return without_backend(made.error());
   Backend& backend = **made;
   DOPPLER_TRY(run(backend, ids, ids.size(), nullptr));
   std::ranges::reverse(ids);
@@ -162,7 +168,7 @@ Result<Outcome> check_decode(const Examination& e) {
   if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
   const std::vector<std::int32_t> ids = choose_ids(e, kPrompt);
   auto made = e.subject.make(options_for(e, ids.size(), 1));
-  if (!made) return Outcome::skip(made.error().message);
+  if (!made) return without_backend(made.error());
   DOPPLER_ASSIGN(const auto together, run(**made, ids, ids.size(), nullptr));
   DOPPLER_ASSIGN(const auto apart, run(**made, ids, 1, nullptr));
   const Distance d = distance(together, apart, e.subject.spec.vocab_size);
@@ -184,7 +190,7 @@ Result<Outcome> check_batch(const Examination& e) {
   if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
   const std::vector<std::int32_t> ids = choose_ids(e, 8);
   auto made = e.subject.make(options_for(e, ids.size(), 2));
-  if (!made) return Outcome::skip(made.error().message);
+  if (!made) return without_backend(made.error());
   Backend& backend = **made;
   const std::vector<std::int32_t> others(ids.rbegin(), ids.rend());
   const std::size_t vocab = e.subject.spec.vocab_size;
@@ -302,7 +308,7 @@ Result<Outcome> check_submit(const Examination& e) {
     BackendOptions options = options_for(e, ids.size() + kTokens, 1);
     options.gpu.submit_tokens = submit;
     auto made = e.subject.make(options);
-    if (!made) return Outcome::skip(made.error().message);
+    if (!made) return without_backend(made.error());
     if (!(*made)->can_continue(greedy))
       return Outcome::skip(fmt::format("the backend {} takes one token a step", (*made)->name()));
     if (one_by_one.tokens.empty()) {
@@ -335,7 +341,7 @@ Result<Outcome> check_determinism(const Examination& e) {
   if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
   const std::vector<std::int32_t> ids = choose_ids(e, 8);
   auto made = e.subject.make(options_for(e, ids.size(), 1));
-  if (!made) return Outcome::skip(made.error().message);
+  if (!made) return without_backend(made.error());
   Backend& backend = **made;
   DOPPLER_ASSIGN(const auto first, run(backend, ids, 6, nullptr));
   bool same = true;

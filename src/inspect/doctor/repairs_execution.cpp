@@ -68,6 +68,17 @@ bool explain_overflow(const OpCase& c, Explanation& explanation) {
   return true;
 }
 
+// What ails an op whose wrong columns are the last ones; null if they are not. A tail is the rest of a block;
+// a limit loses a good part of the rows.
+const char* cause_of_wrong_end(const OpCase& c, const BadPlaces& places) {
+  const auto& columns = places.columns;
+  if (columns.empty() || !together(columns) || columns.back() + 1 != c.width() || columns.front() == 0)
+    return nullptr;
+  const bool vocabulary = c.stage() == Stage::kLogits || c.stage() == Stage::kLogitsFinal;
+  const bool limit = vocabulary || columns.size() >= 256 || columns.size() * 4 >= c.width();
+  return limit ? "rows_beyond_limit" : "tail_missing";
+}
+
 bool explain_zeros(const OpCase& c, const BadPlaces& places, Explanation& explanation) {
   if (!all_bad(c, [&](std::size_t i) { return c.target()[i] == 0; })) return false;
   const auto& columns = places.columns;
@@ -79,13 +90,9 @@ bool explain_zeros(const OpCase& c, const BadPlaces& places, Explanation& explan
     explanation = found("rows_beyond_limit", "rows of the table beyond a limit are not read", 0.9);
     return true;
   }
-  const bool end = columns.back() + 1 == c.width();
-  if (!end || !together(columns)) return false;
-  const bool vocabulary = c.stage() == Stage::kLogits || c.stage() == Stage::kLogitsFinal;
-  // A tail is the rest of a block; a limit loses a good part of the rows.
-  const bool limit = vocabulary || columns.size() >= 256 || columns.size() * 4 >= c.width();
-  explanation = found(limit ? "rows_beyond_limit" : "tail_missing",
-                      fmt::format("columns from {} on stay zero", columns.front()), 0.95);
+  const char* cause = cause_of_wrong_end(c, places);
+  if (cause == nullptr) return false;
+  explanation = found(cause, fmt::format("columns from {} on stay zero", columns.front()), 0.95);
   return true;
 }
 
@@ -196,6 +203,14 @@ bool explain_race(const OpCase& c, const ExecutionHints& hints, Explanation& exp
     if (!same(c.plan().values[id].stage, c.plan().values[id].layer)) return false;
   }
   if (same(c.stage(), c.layer())) return false;
+  const BadPlaces places = find_bad_places(c);
+  if (const char* cause = cause_of_wrong_end(c, places); cause != nullptr) {
+    explanation = found(cause,
+                        fmt::format("columns from {} on are never written, and hold other values at each run",
+                                    places.columns.front()),
+                        0.9);
+    return true;
+  }
   explanation = found("missing_barrier", "it is other values at each run, from the same inputs", 0.95);
   return true;
 }
@@ -233,12 +248,10 @@ void explain_by_place(const OpCase& c, const ExecutionHints& hints, Explanation&
     explanation.confidence = 0.7;
     return;
   }
-  const auto& columns = places.columns;
-  if (columns.empty() || !together(columns) || columns.back() + 1 != c.width() || columns.front() == 0)
-    return;
-  const bool limit = columns.size() >= 256 || columns.size() * 4 >= c.width() || c.stage() == Stage::kLogits;
-  explanation.attempt = {.cause = limit ? "rows_beyond_limit" : "tail_missing",
-                         .says = fmt::format("columns from {} on are wrong", columns.front()),
+  const char* cause = cause_of_wrong_end(c, places);
+  if (cause == nullptr) return;
+  explanation.attempt = {.cause = cause,
+                         .says = fmt::format("columns from {} on are wrong", places.columns.front()),
                          .ratio = 0.9};
   explanation.confidence = 0.6;
 }

@@ -88,7 +88,7 @@ std::vector<FaultRow> shader_faults() {
         "next_token.wgsl leaves the position to the host"},
        on_gpu,
        at(Stage::kLogitsFinal, -1, When::kSubmit),
-       edit({{"next_token.wgsl", "step[${POSITIONS}u] += 1u;", ""}})},
+       edit({{"next_token.wgsl", "step[${POSITIONS}u] += 1u;", "step[${POSITIONS}u] += 0u;"}})},
   };
 }
 
