@@ -26,7 +26,7 @@ build: deps
 
 test: deps
 	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=ON >/dev/null
-	cmake --build build/release -j $(JOBS)
+	cmake --build build/release --target doppler_tests -j $(JOBS)
 	ctest --preset release -j $(JOBS)
 
 sanitize: deps

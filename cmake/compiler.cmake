@@ -32,6 +32,8 @@ endfunction()
 function(doppler_compile_fast target)
   if(DOPPLER_SANITIZE)
     target_compile_options(${target} PRIVATE -O0)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O1)
   endif()
 endfunction()
 
