@@ -10,14 +10,9 @@ struct RowCopy {
 
   // Rows are whole blocks in every type, so they move as bytes.
   void operator()(std::span<const std::byte> from, std::span<std::byte> to) const {
-    const std::uint64_t row = from.size() / (heads * head_dim), pairs = head_dim / 2;
-    for (std::uint64_t head = 0; head < heads; ++head) {
-      const std::uint64_t first = head * head_dim;
-      for (std::uint64_t i = 0; i < head_dim; ++i) {
-        const std::uint64_t half = i % 2, pair = i / 2;
-        std::memcpy(&to[(first + half * pairs + pair) * row], &from[(first + i) * row], row);
-      }
-    }
+    const std::uint64_t rows = heads * head_dim, bytes = from.size() / rows;
+    for (std::uint64_t row = 0; row < rows; ++row)
+      std::memcpy(&to[paired(row, head_dim) * bytes], &from[row * bytes], bytes);
   }
 };
 

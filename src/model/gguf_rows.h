@@ -1,6 +1,7 @@
 // The order of Q's and K's rows in GGUF files of the llama architecture.
 #pragma once
 
+#include <cstddef>
 #include <span>
 
 #include "base/result.h"
@@ -10,10 +11,21 @@
 
 namespace doppler {
 
-// llama.cpp's converter puts the two rows of a rotary pair side by side: row 2i + half of a head is Hugging
-// Face's row half * head_dim / 2 + i. This puts the rows (and biases) of every layer's Q and K back, into
-// memory of the store, so that nothing after loading knows of the other order. Tensors of another shape than
-// the spec asks for stay as they are; binding refuses them. Errors: kLimit when memory is short.
+// Heads of `dim` rows each, an even number. llama.cpp's converter puts the two rows of a rotary pair side by
+// side: where such a file's row lies in Hugging Face's order, which has halves of a head apart.
+inline std::size_t paired(std::size_t row, std::size_t dim) {
+  const std::size_t i = row % dim;
+  return row / dim * dim + (i % 2) * dim / 2 + i / 2;
+}
+// And back.
+inline std::size_t unpaired(std::size_t row, std::size_t dim) {
+  const std::size_t i = row % dim;
+  return row / dim * dim + (i % (dim / 2)) * 2 + i / (dim / 2);
+}
+
+// Puts the rows (and biases) of every layer's Q and K into Hugging Face's order, into memory of the store, so
+// that nothing after loading knows of the other order. Tensors of another shape than the spec asks for stay
+// as they are; binding refuses them. Errors: kLimit when memory is short.
 Status restore_row_order(const ModelSpec& spec, std::span<const WeightName> names, TensorStore& store);
 
 }  // namespace doppler

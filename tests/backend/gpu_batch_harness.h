@@ -8,28 +8,23 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <random>
 #include <vector>
 
 #include "backend/gpu/kernel.h"
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/weights.h"
 #include "base/float16.h"
+#include "random_blocks.h"
 #include "testing.h"
 
 namespace doppler::gpu::testing {
 
+using doppler::testing::random_blocks;
+using doppler::testing::random_floats;
+
 // What a kernel must not touch.
 inline constexpr std::uint32_t kGuard = 0x7fc0dead;  // a NaN, too
 inline constexpr std::size_t kGuardFloats = 64;      // as far as bindings are aligned
-
-inline std::vector<float> random_floats(std::size_t count, float scale, unsigned seed = 7) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> out(count);
-  for (float& value : out) value = normal(random);
-  return out;
-}
 
 class BatchKernels : public ::testing::Test {
  protected:
@@ -100,55 +95,10 @@ struct Matrix {
   std::vector<float> values;
 
   Matrix(DType dtype, std::size_t rows, std::size_t cols, unsigned seed = 1) {
-    const DTypeInfo& info = dtype_info(dtype);
-    const std::size_t block_bytes = info.block_bits / 8, blocks = rows * cols / info.block_values;
-    file.resize(blocks * block_bytes);
-    std::mt19937 random(seed);
-    for (std::byte& byte : file) byte = static_cast<std::byte>(random());
-    for (std::size_t b = 0; b < blocks; ++b) set_scales(dtype, &file[b * block_bytes], random);
+    file = random_blocks(dtype, rows * cols, seed);
     view = {"w", dtype, {rows, cols}, file};
     values.resize(rows * cols);
     EXPECT_TRUE(decode_f32(view, 0, values).has_value());
-  }
-
-  // Where ggml's block structs have their halves.
-  static void set_scales(DType dtype, std::byte* block, std::mt19937& random) {
-    std::vector<std::size_t> halves;
-    switch (dtype) {
-      case DType::kF32: {
-        const float value = (static_cast<float>(random() % 2000) - 1000.0f) / 1e4f;
-        std::memcpy(block, &value, 4);
-        break;
-      }
-      case DType::kBF16:
-        block[1] = static_cast<std::byte>((std::to_integer<unsigned>(block[1]) & 0x80) | 0x3d);
-        break;
-      case DType::kQ4_1:
-      case DType::kQ5_1:
-      case DType::kQ4_K:
-      case DType::kQ5_K:
-        halves = {0, 2};
-        break;
-      case DType::kQ2_K:
-        halves = {80, 82};
-        break;
-      case DType::kQ3_K:
-        halves = {108};
-        break;
-      case DType::kQ6_K:
-        halves = {208};
-        break;
-      case DType::kMXFP4:
-        block[0] = static_cast<std::byte>(120 + random() % 8);
-        break;
-      default:
-        halves = {0};
-    }
-    for (const std::size_t at : halves) {
-      const float scale = (static_cast<float>(random() % 2000) - 1000.0f) / 5e4f;
-      const std::uint16_t half = f32_to_f16(scale);
-      std::memcpy(block + at, &half, 2);
-    }
   }
 };
 

@@ -12,10 +12,15 @@
 #include "backend/cpu/kernels.h"
 #include "base/float16.h"
 #include "quant/tensor.h"
+#include "random_blocks.h"
 #include "testing.h"
 
 namespace doppler::cpu {
 namespace {
+
+using testing::random_blocks;
+using testing::random_floats;
+using testing::set_scales;
 
 // A matrix of random blocks: any codes, scales small enough for sums of any of them.
 struct Matrix {
@@ -26,12 +31,7 @@ struct Matrix {
   std::vector<float> values;
 
   Matrix(DType dtype, std::size_t rows, std::size_t cols, unsigned seed = 1) {
-    const DTypeInfo& info = dtype_info(dtype);
-    const std::size_t block_bytes = info.block_bits / 8, blocks = rows * cols / info.block_values;
-    file.resize(blocks * block_bytes);
-    std::mt19937 random(seed);
-    for (std::byte& byte : file) byte = static_cast<std::byte>(random());
-    for (std::size_t b = 0; b < blocks; ++b) set_scales(dtype, &file[b * block_bytes], random);
+    file = random_blocks(dtype, rows * cols, seed);
     view = {"w", dtype, {rows, cols}, file};
     values.resize(rows * cols);
     EXPECT_TRUE(decode_f32(view, 0, values).has_value());
@@ -41,47 +41,7 @@ struct Matrix {
                 panels.data());
     matrix.data = panels.data();
   }
-
-  // Random bytes make wild halves: the places where scales lie get sane ones. Offsets: ggml's block structs.
-  static void set_scales(DType dtype, std::byte* block, std::mt19937& random) {
-    std::vector<std::size_t> halves;
-    switch (dtype) {
-      case DType::kQ4_1:
-      case DType::kQ5_1:
-      case DType::kQ4_K:
-      case DType::kQ5_K:
-        halves = {0, 2};
-        break;
-      case DType::kQ2_K:
-        halves = {80, 82};
-        break;
-      case DType::kQ3_K:
-        halves = {108};
-        break;
-      case DType::kQ6_K:
-        halves = {208};
-        break;
-      case DType::kMXFP4:
-        block[0] = static_cast<std::byte>(120 + random() % 8);
-        break;
-      default:
-        halves = {0};
-    }
-    for (const std::size_t at : halves) {
-      const float scale = (static_cast<float>(random() % 2000) - 1000.0f) / 5e4f;
-      const std::uint16_t half = f32_to_f16(scale);
-      std::memcpy(block + at, &half, 2);
-    }
-  }
 };
-
-std::vector<float> random_floats(std::size_t count, float scale, unsigned seed = 7) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> out(count);
-  for (float& value : out) value = normal(random);
-  return out;
-}
 
 class Panels : public ::testing::TestWithParam<std::size_t> {
  protected:
@@ -166,8 +126,7 @@ TEST_P(Panels, LargeActivationsAndExtremeCodesDoNotSaturate) {
       for (std::byte& byte : m.file) byte = static_cast<std::byte>(fill);
       std::mt19937 random(3);
       const std::size_t block = dtype_info(format.dtype).block_bits / 8;
-      for (std::size_t at = 0; at < m.file.size(); at += block)
-        Matrix::set_scales(format.dtype, &m.file[at], random);
+      for (std::size_t at = 0; at < m.file.size(); at += block) set_scales(format.dtype, &m.file[at], random);
       ASSERT_OK(decode_f32(m.view, 0, m.values));
       pack_panels(m.matrix, reinterpret_cast<const std::uint8_t*>(m.file.data()), 0, 1, m.panels.data());
       for (const float sign : {1.0f, -1.0f}) {

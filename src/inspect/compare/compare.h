@@ -22,10 +22,9 @@ struct WrongValue {
 
 // The op that computes a stage, alone: its output beside what the oracle computes from the same inputs.
 struct OpError {
-  double error = 0;  // largest difference, as a share of the stage's largest value
-  double allowed =
-      0;  // what rounding explains where the op is worst, as such a share (inspect/compare/allowance.h)
-  double excess = 0;  // the worst difference over the allowed one there; above 1 the op is wrong
+  double error = 0;    // largest difference, as a share of the stage's largest value
+  double allowed = 0;  // what rounding explains where the op is worst, as such a share (compare/allowance.h)
+  double excess = 0;   // the worst difference over the allowed one there; above 1 the op is wrong
   std::size_t token = 0, index = 0;            // where `excess` is
   std::vector<float> token_errors;             // like `error`, of each token
   std::vector<WrongValue> worst;               // the values of greatest excess; `expected` is the oracle's

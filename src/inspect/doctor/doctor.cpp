@@ -74,10 +74,6 @@ CheckResult run_check(const Check& check, const Examination& examination) {
   return result;
 }
 
-}  // namespace
-
-namespace {
-
 // The truth tells what happened to a weight, not only how it looks.
 bool names_damage(const Finding& finding) {
   const Cause* cause = find_cause(finding.cause);

@@ -1,23 +1,12 @@
-// The two orders in which a head's rows may lie: halves of rotary pairs apart, as Hugging Face has them, or
-// the two of each pair side by side, as GGUF files of some families have them.
+// Which products' rows may have come in the other order of rotary pairs: model/gguf_rows.h.
 #pragma once
 
 #include <cstddef>
 
 #include "inspect/doctor/op_case.h"
+#include "model/gguf_rows.h"
 
 namespace doppler {
-
-// Where row `row` of a file that has pairs side by side lies once halves are apart; `dim` is even.
-inline std::size_t paired(std::size_t row, std::size_t dim) {
-  const std::size_t i = row % dim;
-  return row / dim * dim + (i % 2) * dim / 2 + i / 2;
-}
-// And back.
-inline std::size_t unpaired(std::size_t row, std::size_t dim) {
-  const std::size_t i = row % dim;
-  return row / dim * dim + (i % (dim / 2)) * 2 + i / (dim / 2);
-}
 
 inline std::size_t head_dim(const OpCase& c) {
   const auto& layers = c.context().spec.layers;
