@@ -1,4 +1,4 @@
-// How many faults the doctor finds: every fault of inspect/faults/faults.h that applies, put into small
+// How many faults the doctor finds: every fault of diagnosis/faults/faults.h that applies, put into small
 // models of three families on three backends, one diagnosis each; and diagnoses of healthy models, which must
 // find nothing.
 //
@@ -16,10 +16,10 @@
 #include "base/files.h"
 #include "convert/convert.h"
 #include "convert/mix.h"
+#include "diagnosis/compare/recording.h"
+#include "diagnosis/doctor/doctor.h"
+#include "diagnosis/faults/faults.h"
 #include "engine/loaded.h"
-#include "inspect/compare/recording.h"
-#include "inspect/doctor/doctor.h"
-#include "inspect/faults/faults.h"
 
 namespace doppler {
 namespace {

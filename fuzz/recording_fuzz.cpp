@@ -2,9 +2,9 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "diagnosis/compare/compare_json.h"
+#include "diagnosis/compare/compare_recordings.h"
 #include "formats/safetensors.h"
-#include "inspect/compare/compare_json.h"
-#include "inspect/compare/compare_recordings.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   doppler::TensorStore store;

@@ -15,10 +15,10 @@ MAY_USE = {
     "plan": ["base", "quant", "model"],
     "backend": ["base", "quant", "model", "plan"],
     "engine": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend"],
-    "inspect": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine"],
+    "diagnosis": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine"],
     "convert": ["base", "quant", "formats", "tokenizer", "chat", "model"],
-    "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect"],
-    "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "inspect",
+    "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "diagnosis"],
+    "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "diagnosis",
             "convert", "bench"],
 }
 

@@ -50,7 +50,7 @@ struct GpuOptions {
   bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
   std::uint64_t most_shard_bytes =
       UINT64_MAX;                        // of one buffer of weights, for tests: the adapter's limit is kept
-  std::vector<ShaderEdit> shader_edits;  // only where faults are put in (inspect/faults/faults.h)
+  std::vector<ShaderEdit> shader_edits;  // only where faults are put in (diagnosis/faults/faults.h)
 };
 
 class Fault;  // backend/fault.h
@@ -69,7 +69,7 @@ struct BackendOptions {
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
   GpuOptions gpu;
-  // Only where faults are put in on purpose (inspect/faults/faults.h). What rewrites the plan as soon as it
+  // Only where faults are put in on purpose (diagnosis/faults/faults.h). What rewrites the plan as soon as it
   // is built, and what goes wrong while it runs; the latter outlives the backend.
   std::function<void(Plan&)> change_plan;
   Fault* fault = nullptr;

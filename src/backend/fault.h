@@ -1,6 +1,6 @@
 // Fault: something wrong in a backend's execution, put in on purpose, so that whoever looks for faults can be
 // measured by what it finds. Every backend asks it around each op: as which tokens does the op see the step,
-// and what becomes of the values it has computed. The table of faults is inspect/faults/faults.h; nothing
+// and what becomes of the values it has computed. The table of faults is diagnosis/faults/faults.h; nothing
 // else makes any.
 //
 // A backend with a fault computes every stage as a value of its own (passes that keep one to themselves stay

@@ -10,12 +10,12 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/looking.h"
-#include "inspect/compare/compare.h"
-#include "inspect/compare/compare_json.h"
-#include "inspect/compare/compare_recordings.h"
-#include "inspect/look/tapped_backend.h"
-#include "inspect/report/report_html.h"
-#include "inspect/report/report_text.h"
+#include "diagnosis/compare/compare.h"
+#include "diagnosis/compare/compare_json.h"
+#include "diagnosis/compare/compare_recordings.h"
+#include "diagnosis/look/tapped_backend.h"
+#include "diagnosis/report/report_html.h"
+#include "diagnosis/report/report_text.h"
 
 namespace doppler::cli {
 namespace {

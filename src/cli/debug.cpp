@@ -8,11 +8,11 @@
 #include "cli/command.h"
 #include "cli/debug_report.h"
 #include "cli/looking.h"
+#include "diagnosis/faults/faults.h"
+#include "diagnosis/look/debug_config.h"
+#include "diagnosis/look/triage.h"
 #include "engine/generate.h"
 #include "engine/sampler.h"
-#include "inspect/faults/faults.h"
-#include "inspect/look/debug_config.h"
-#include "inspect/look/triage.h"
 
 namespace doppler::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "inspect/look/debug_run.h"
-#include "inspect/look/triage.h"
+#include "diagnosis/look/debug_run.h"
+#include "diagnosis/look/triage.h"
 
 namespace doppler::cli {
 

@@ -2,8 +2,8 @@
 #include <fmt/core.h>
 
 #include "cli/command.h"
-#include "inspect/doctor/doctor.h"
-#include "inspect/faults/faults.h"
+#include "diagnosis/doctor/doctor.h"
+#include "diagnosis/faults/faults.h"
 
 namespace doppler::cli {
 namespace {

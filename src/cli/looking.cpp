@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "inspect/look/debug_config.h"
+#include "diagnosis/look/debug_config.h"
 
 namespace doppler::cli {
 namespace {

@@ -11,10 +11,10 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "cli/settings.h"
+#include "diagnosis/look/probe.h"
+#include "diagnosis/look/tap_list.h"
+#include "diagnosis/look/tap_trace.h"
 #include "engine/loaded.h"
-#include "inspect/look/probe.h"
-#include "inspect/look/tap_list.h"
-#include "inspect/look/tap_trace.h"
 
 namespace doppler::cli {
 

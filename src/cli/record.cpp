@@ -4,8 +4,8 @@
 #include "base/files.h"
 #include "cli/command.h"
 #include "cli/looking.h"
-#include "inspect/compare/recording.h"
-#include "inspect/look/tapped_backend.h"
+#include "diagnosis/compare/recording.h"
+#include "diagnosis/look/tapped_backend.h"
 
 namespace doppler::cli {
 namespace {

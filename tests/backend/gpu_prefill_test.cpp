@@ -59,7 +59,7 @@ TEST_P(Prompts, PassTheReferencesStagesInPiecesOfAnySize) {
   }
 }
 
-// One family for each kind of op between the products; tests/inspect runs all of them.
+// One family for each kind of op between the products; tests/diagnosis runs all of them.
 INSTANTIATE_TEST_SUITE_P(Fixtures, Prompts, ::testing::Values("qwen2", "gemma2", "gemma3"),
                          [](const auto& family) { return std::string(family.param); });
 

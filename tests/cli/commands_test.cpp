@@ -2,8 +2,8 @@
 #include <filesystem>
 
 #include "cli/program.h"
+#include "diagnosis/compare/recording.h"
 #include "formats/safetensors.h"
-#include "inspect/compare/recording.h"
 
 namespace doppler {
 namespace {

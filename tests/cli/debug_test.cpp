@@ -4,11 +4,11 @@
 #include <sstream>
 
 #include "cli/program.h"
+#include "diagnosis/compare/recording.h"
+#include "diagnosis/look/probe.h"
 #include "engine/generate.h"
 #include "engine/loaded.h"
 #include "formats/safetensors.h"
-#include "inspect/compare/recording.h"
-#include "inspect/look/probe.h"
 
 namespace doppler {
 namespace {

@@ -1,0 +1,449 @@
+#include "diagnosis/compare/allowance.h"
+
+#include <algorithm>
+#include <cmath>
+#include <mutex>
+#include <numeric>
+
+#include "base/text.h"
+
+namespace doppler {
+namespace {
+
+// Half a unit in the last place of float32, as a share of the value: what one operation may lose.
+constexpr double kEps = 5.9604644775390625e-8;  // 2^-24
+// The same for float16.
+constexpr double kHalfEps = 4.8828125e-4;  // 2^-11
+// Below this, float16 loses digits one by one, and GPUs may round to zero.
+constexpr double kHalfSmallest = 6.103515625e-5;  // 2^-14
+// Some roundings in a row: conversions, products, the result itself, a function of a few units; twice what
+// was measured (8, in transformers' norms and softcapped attention).
+constexpr double kFew = 16;
+// tanh and exp of the vector kernels and of GPUs: absolute error as a share of the largest value, measured at
+// up to 6 kEps on the cpu backend and on llvmpipe.
+constexpr double kFunction = 32;
+// Of the hundred million values of a long prompt, healthy ones reach six deviations.
+constexpr double kDeviations = 8;
+// Eight deviations of rounding to the nearest of equal steps, each step's error being uniform: 8 / sqrt(12).
+constexpr double kOfStep = 2.309401076758503;
+// Eight deviations of an error that is uniform within +- its bound: 8 / sqrt(3).
+constexpr double kOfBound = 4.618802153517006;
+// Where there is one rounding, its bound is hard and is reached: some headroom for what comes after.
+constexpr double kHeadroom = 1.5;
+// Steps of 8-bit codes on either side of zero.
+constexpr double kCodes = 127;
+// Values that share the scale of their 8-bit codes, in activations and in the cache alike.
+constexpr std::size_t kBlock = 32;
+// Below this, float32 has no full precision, and GPUs may round to zero.
+constexpr double kSmallest = 1.2e-38;
+
+// On normally distributed weights, and rounded up: real weights have longer tails, and simpler encoders
+// exist. Q4_0, Q5_1, Q8_0 and the mix Q4_K_M are held against fixtures; the others are estimates from their
+// bits.
+struct FormatError {
+  DType type;
+  double share;
+};
+constexpr FormatError kFormatErrors[] = {
+    {DType::kF16, 3e-4},   {DType::kBF16, 2.5e-3}, {DType::kQ8_0, 8e-3},  {DType::kQ6_K, 0.03},
+    {DType::kQ5_0, 0.06},  {DType::kQ5_1, 0.05},   {DType::kQ5_K, 0.05},  {DType::kQ4_0, 0.12},
+    {DType::kQ4_1, 0.1},   {DType::kQ4_K, 0.1},    {DType::kIQ4_NL, 0.1}, {DType::kIQ4_XS, 0.1},
+    {DType::kMXFP4, 0.15}, {DType::kQ3_K, 0.2},    {DType::kIQ3_S, 0.2},  {DType::kIQ3_XXS, 0.25},
+    {DType::kQ2_K, 0.35},  {DType::kIQ2_S, 0.35},  {DType::kIQ2_XS, 0.4}, {DType::kIQ2_XXS, 0.45},
+    {DType::kTQ1_0, 0.6},  {DType::kTQ2_0, 0.6},   {DType::kIQ1_S, 0.6},  {DType::kIQ1_M, 0.6},
+};
+
+// A sum of n products in float32, as a share of the factors' norms. Kernels sum in 16 strands or more, so
+// that an error carries on for n / 16 additions, each half a unit of a partial sum that is at most the norms'
+// product (Cauchy-Schwarz): sqrt(n) / 4 if all signs agree. kFew is for the strands' own sum.
+double sum_rounding(std::size_t n) {
+  return kEps * (kFew + std::sqrt(static_cast<double>(n)) / 4);
+}
+
+double norm(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * v;
+  return std::sqrt(sum);
+}
+
+double largest_magnitude(std::span<const float> x) {
+  double largest = 0;
+  for (const float v : x) largest = std::max(largest, std::abs(static_cast<double>(v)));
+  return largest;
+}
+
+std::span<const float> row(const OpSetup::Rows& rows, std::size_t t) {
+  return std::span(rows.data).subspan(t * rows.width, rows.width);
+}
+
+// The squared step of each block of 8-bit codes.
+std::vector<double> squared_steps(std::span<const float> x) {
+  std::vector<double> steps;
+  for (std::size_t b = 0; b < x.size(); b += kBlock) {
+    const double step = largest_magnitude(x.subspan(b, std::min(kBlock, x.size() - b))) / kCodes;
+    steps.push_back(step * step);
+  }
+  return steps;
+}
+
+// What rounding to float16 may do to a value of that size.
+double half_error(double size) {
+  return size < kHalfSmallest ? size : kHalfEps * size;
+}
+
+// What the backend does to the keys and values of a cache, for one of them.
+struct CacheRounding {
+  KvType type;
+  // Of q . k.
+  double score(std::span<const float> q, std::span<const float> k) const {
+    if (type == KvType::kF32) return 0;
+    double sum = 0;
+    if (type == KvType::kF16) {
+      for (std::size_t i = 0; i < k.size(); ++i) sum += std::pow(q[i] * half_error(std::abs(k[i])), 2);
+      return kOfBound * std::sqrt(sum);
+    }
+    const std::vector<double> steps = squared_steps(k);
+    for (std::size_t i = 0; i < k.size(); ++i) sum += static_cast<double>(q[i]) * q[i] * steps[i / kBlock];
+    // The scale is a float16: another error in each step of the code.
+    double scales = 0;
+    for (std::size_t i = 0; i < k.size(); ++i)
+      scales += std::abs(q[i]) * of_scale(std::abs(k[i]), std::sqrt(steps[i / kBlock]));
+    return kOfStep * std::sqrt(sum) + scales;
+  }
+  // Of every value in v: at most this.
+  void value(std::span<const float> v, std::span<double> bounds) const {
+    for (std::size_t b = 0; b < v.size(); b += kBlock) {
+      const auto block = v.subspan(b, std::min(kBlock, v.size() - b));
+      const double step = largest_magnitude(block) / kCodes;
+      for (std::size_t i = 0; i < block.size(); ++i) {
+        const double size = std::abs(static_cast<double>(block[i]));
+        const double bound = type == KvType::kF32   ? 0
+                             : type == KvType::kF16 ? half_error(size)
+                                                    : step / 2 + of_scale(size, step);
+        bounds[b + i] = kHeadroom * bound;
+      }
+    }
+  }
+  // Of a value in 8-bit codes, by its scale's rounding.
+  static double of_scale(double size, double step) { return step > 0 ? size / step * half_error(step) : 0; }
+};
+
+class Bounds {
+ public:
+  Bounds(const OpSetup& setup, const Arithmetic& arithmetic, reference::Threads& threads)
+      : s_(setup), arithmetic_(arithmetic), threads_(threads), out_(setup.tokens() * setup.width) {}
+
+  Result<std::vector<float>> compute() {
+    switch (s_.kind) {
+      case OpKind::kEmbed:
+        DOPPLER_TRY(embed());
+        break;
+      case OpKind::kRmsNorm:
+        DOPPLER_TRY(rms_norm());
+        break;
+      case OpKind::kMatmul:
+        DOPPLER_TRY(matmul());
+        break;
+      case OpKind::kRope:
+        rope();
+        break;
+      case OpKind::kAttention:
+        attention();
+        break;
+      case OpKind::kAdd:
+        // The sum's rounding; a term that a fused kernel adds before it rounds it; and that rounding itself.
+        each([](double a, double b) { return 3 * kEps * (std::abs(a) + std::abs(b)); });
+        break;
+      case OpKind::kGated:
+        gated();
+        break;
+      case OpKind::kSoftcap:
+        softcap();
+        break;
+      default:  // kSelect copies; fused ops have no setups
+        break;
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void set(std::size_t i, double bound) { out_[i] = static_cast<float>(bound + kSmallest); }
+
+  // Of this op's weights beside those of the run that is judged.
+  double weight_error() const {
+    if (!arithmetic_.other_weights) return 0;
+    return std::hypot(format_error(s_.weights[0].dtype), arithmetic_.other_error);
+  }
+
+  template <typename Function>
+  void each(Function function) {
+    for (std::size_t i = 0; i < out_.size(); ++i)
+      set(i, function(s_.inputs[0].data[i], s_.inputs[1].data[i]));
+  }
+
+  // Decoding scale * code + minimum in another order loses some units of the block's largest value.
+  Status embed() {
+    const double scale = std::abs(std::get<EmbedParams>(s_.params).scale);
+    std::vector<float> row(s_.width);
+    for (std::size_t t = 0; t < s_.tokens(); ++t) {
+      DOPPLER_TRY(decode_f32(s_.weights[0], static_cast<std::uint64_t>(s_.ids[t]) * s_.width, row));
+      const double decoding =
+          (is_quantised(s_.weights[0].dtype) ? 2 * kEps * largest_magnitude(row) : 0) +
+          kDeviations * weight_error() * norm(row) / std::sqrt(static_cast<double>(s_.width));
+      for (std::size_t i = 0; i < s_.width; ++i) {
+        set(t * s_.width + i, scale * (kFew * kEps * std::abs(static_cast<double>(row[i])) + decoding));
+      }
+    }
+    return {};
+  }
+
+  // Every factor is rounded, and the mean of squares by half its sum's error (the root halves it).
+  Status rms_norm() {
+    const auto& p = std::get<NormParams>(s_.params);
+    const std::size_t dim = s_.width / s_.heads;
+    std::vector<float> weight(dim);
+    DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
+    const std::span<const float> in = s_.inputs[0].data;
+    for (std::size_t begin = 0; begin < in.size(); begin += dim) {
+      const double length = norm(in.subspan(begin, dim));
+      const double inverse = 1 / std::sqrt(length * length / static_cast<double>(dim) + p.eps);
+      for (std::size_t i = 0; i < dim; ++i) {
+        const double factor = std::abs(static_cast<double>(weight[i])) + std::abs(p.weight_offset);
+        set(begin + i, sum_rounding(dim) * std::abs(static_cast<double>(in[begin + i])) * inverse * factor);
+      }
+    }
+    return {};
+  }
+
+  // Float sums; where activations become 8-bit codes, an error of a step's share in each, times its weight.
+  Status matmul() {
+    const std::size_t cols = s_.inputs[0].width, blocks = (cols + kBlock - 1) / kBlock, tokens = s_.tokens();
+    const bool eight_bits = arithmetic_.eight_bit_products && is_quantised(s_.weights[0].dtype);
+    const double format = weight_error();
+    std::vector<double> lengths, steps;
+    for (std::size_t t = 0; t < tokens; ++t) {
+      lengths.push_back(norm(row(s_.inputs[0], t)));
+      std::vector<double> of_token = squared_steps(row(s_.inputs[0], t));
+      for (std::size_t b = 0; b < blocks; ++b) {
+        const double activations = eight_bits ? kOfStep * kOfStep * of_token[b] : 0;
+        // An error of that share in each weight of a block, independent of each other.
+        const auto x = row(s_.inputs[0], t).subspan(b * kBlock, std::min(kBlock, cols - b * kBlock));
+        const double weights = std::pow(kDeviations * format * norm(x), 2) / static_cast<double>(x.size());
+        of_token[b] = activations + weights;
+      }
+      steps.insert(steps.end(), of_token.begin(), of_token.end());
+    }
+    std::vector<float> bias(s_.width);
+    if (!s_.biases.empty() && s_.biases[0]) DOPPLER_TRY(decode_f32(*s_.biases[0], 0, bias));
+    std::mutex mutex;
+    Status first;
+    threads_.run(s_.width, 1, std::uint64_t{s_.width} * cols, [&](std::size_t begin, std::size_t end) {
+      std::vector<float> weights(cols);
+      std::vector<double> squares(blocks);
+      for (std::size_t r = begin; r < end; ++r) {
+        if (const Status decoded = decode_f32(s_.weights[0], r * cols, weights); !decoded) {
+          const std::lock_guard lock(mutex);
+          first = decoded;
+          return;
+        }
+        for (std::size_t b = 0; b < blocks; ++b) {
+          double sum = 0;
+          for (std::size_t i = b * kBlock; i < std::min(cols, (b + 1) * kBlock); ++i)
+            sum += static_cast<double>(weights[i]) * weights[i];
+          squares[b] = sum;
+        }
+        const double length = std::sqrt(std::accumulate(squares.begin(), squares.end(), 0.0));
+        for (std::size_t t = 0; t < tokens; ++t) {
+          double bound =
+              sum_rounding(cols) * length * lengths[t] + 2 * kEps * std::abs(static_cast<double>(bias[r]));
+          if (eight_bits || format > 0) {
+            double sum = 0;
+            for (std::size_t b = 0; b < blocks; ++b) sum += squares[b] * steps[t * blocks + b];
+            bound += std::sqrt(sum);
+          }
+          set(t * s_.width + r, bound);
+        }
+      }
+    });
+    return first;
+  }
+
+  // The angle is a float32 product, so its error grows with it; the frequency's logarithm costs some more.
+  void rope() {
+    const auto layout = std::get<RopeParams>(s_.params).layout;
+    const std::size_t dim = s_.width / s_.heads, pairs = s_.rope.inverse_frequency.size();
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const std::size_t d = i % dim, head = i - d, token = i / s_.width;
+      if (d >= 2 * pairs) {
+        set(i, 0);  // passes through
+        continue;
+      }
+      const std::size_t pair = layout == RopeLayout::kHalf ? d % pairs : d / 2;
+      const std::size_t other = layout == RopeLayout::kHalf ? (d + pairs) % (2 * pairs) : d ^ 1;
+      const double angle = std::abs(s_.positions[token] * s_.rope.inverse_frequency[pair]);
+      const double length = std::hypot(s_.inputs[0].data[head + d], s_.inputs[0].data[head + other]) *
+                            std::abs(s_.rope.magnitude);
+      set(i, kFew * kEps * (1 + angle) * length);
+    }
+  }
+
+  void gated() {
+    const Activation activation = std::get<GatedParams>(s_.params).activation;
+    each([activation](double gate, double up) {
+      // exp loses units with its argument's size; silu stays proportional to it. The tail of gelu is a
+      // difference from 1, whose error is a share of 1.
+      if (activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
+      const double silu = gate / (1 + std::exp(-gate));
+      return kEps * (kFunction + 4 * std::abs(gate)) * std::abs(silu * up);
+    });
+  }
+
+  // A tanh made of exponentials loses a share of 1, whatever its argument: GPUs have such.
+  static double softcap_error(double cap, double x) {
+    return cap > 0 ? kFunction * kEps * std::abs(x) + kFew * kEps * cap : 0;
+  }
+
+  void softcap() {
+    const double cap = std::get<SoftcapParams>(s_.params).cap;
+    for (std::size_t i = 0; i < out_.size(); ++i) set(i, softcap_error(cap, s_.inputs[0].data[i]));
+  }
+
+  void attention() {
+    const auto& a = std::get<AttentionParams>(s_.params);
+    threads_.run(s_.tokens() * a.heads, 1, out_.size() * s_.tokens(),
+                 [&](std::size_t begin, std::size_t end) {
+                   for (std::size_t i = begin; i < end; ++i)
+                     attend(a, i / a.heads, static_cast<std::uint32_t>(i % a.heads));
+                 });
+  }
+
+  bool sees(const AttentionParams& a, std::size_t t, std::size_t p) const {
+    if (s_.sees) return s_.sees(t, p);
+    const auto position = static_cast<std::size_t>(s_.positions[t]);
+    return p <= position && (a.window == 0 || p + a.window > position);
+  }
+
+  // An error of a score moves its share of the output by that share of the way between its value and the
+  // output: d out = sum p (v - out) ds. The values' own errors come in by their shares.
+  void attend(const AttentionParams& a, std::size_t t, std::uint32_t h) {
+    const std::uint32_t kv_head = s_.head_map.empty() ? h / (a.heads / a.kv_heads) : s_.head_map[h];
+    const auto head = [&](const OpSetup::Rows& rows, std::size_t r, std::size_t index) {
+      return std::span(rows.data).subspan(r * rows.width + index * a.head_dim, a.head_dim);
+    };
+    const CacheRounding cache{arithmetic_.kv};
+    const std::span<const float> q = head(s_.inputs[0], t, h);
+    struct Seen {
+      double score, error;
+      std::size_t position;
+    };
+    std::vector<Seen> seen;
+    double largest = -HUGE_VAL;
+    for (std::size_t p = 0; p < s_.inputs[1].data.size() / s_.inputs[1].width; ++p) {
+      if (!sees(a, t, p)) continue;
+      const std::span<const float> k = head(s_.inputs[1], p, kv_head);
+      double score = 0;
+      for (std::size_t d = 0; d < a.head_dim; ++d) score += static_cast<double>(q[d]) * k[d];
+      score *= a.scale;
+      double error = std::abs(a.scale) * (sum_rounding(a.head_dim) * norm(q) * norm(k) + cache.score(q, k));
+      if (a.softcap > 0) {
+        error += softcap_error(a.softcap, score);
+        score = a.softcap * std::tanh(score / a.softcap);
+      }
+      seen.push_back({score, error, p});
+      largest = std::max(largest, score);
+    }
+    double total = 0, worst = 0;
+    for (Seen& one : seen) {
+      one.error += kEps * (kFew + 4 * std::abs(one.score - largest));  // exp, of what float32 leaves of it
+      one.score = std::exp(one.score - largest);
+      total += one.score;
+      worst = std::max(worst, one.error);
+    }
+    std::vector<double> out(a.head_dim), sizes(a.head_dim), moved(a.head_dim), bounds(a.head_dim);
+    for (const Seen& one : seen) {
+      const std::span<const float> v = head(s_.inputs[2], one.position, kv_head);
+      cache.value(v, bounds);
+      for (std::size_t d = 0; d < a.head_dim; ++d) {
+        out[d] += one.score / total * v[d];
+        sizes[d] += one.score / total * std::abs(static_cast<double>(v[d]));
+        moved[d] += one.score / total * bounds[d];
+      }
+    }
+    // Beyond first order: an error of a score changes the shares by its exponential.
+    const double stretch = std::exp(std::min(2 * worst, 4.0));
+    for (const Seen& one : seen) {
+      const std::span<const float> v = head(s_.inputs[2], one.position, kv_head);
+      for (std::size_t d = 0; d < a.head_dim; ++d) {
+        moved[d] += stretch * one.score / total * one.error * std::abs(v[d] - out[d]);
+      }
+    }
+    for (std::size_t d = 0; d < a.head_dim; ++d) {
+      set(t * s_.width + h * a.head_dim + d, moved[d] + sum_rounding(seen.size()) * sizes[d]);
+    }
+  }
+
+  const OpSetup& s_;
+  const Arithmetic& arithmetic_;
+  reference::Threads& threads_;
+  std::vector<float> out_;
+};
+
+}  // namespace
+
+std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithmetic) {
+  return {{"activations", arithmetic.eight_bit_products ? "8 bits beside quantised weights" : "float32"},
+          {"kv_type", std::string(kv_type_name(arithmetic.kv))}};
+}
+
+Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
+  Arithmetic arithmetic;
+  if (const auto found = metadata.find("activations"); found != metadata.end())
+    arithmetic.eight_bit_products = found->second.starts_with("8 bits");
+  if (const auto found = metadata.find("kv_type"); found != metadata.end()) {
+    for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {
+      if (found->second == kv_type_name(type)) arithmetic.kv = type;
+    }
+  }
+  return arithmetic;
+}
+
+std::string describe_weights(const Weights& weights) {
+  std::map<std::string_view, std::size_t> counts;
+  for (const TensorView& tensor : weights.tensors()) ++counts[dtype_name(tensor.dtype)];
+  std::vector<std::string> types;
+  for (const auto& [type, count] : counts) types.push_back(fmt::format("{} x {}", type, count));
+  return join(types, ", ");
+}
+
+double format_error(DType type) {
+  for (const FormatError& row : kFormatErrors) {
+    if (row.type == type) return row.share;
+  }
+  return 0;
+}
+
+Arithmetic arithmetic_of(const Recording& recording, const Weights& weights) {
+  const auto& metadata = recording.tensors.metadata();
+  Arithmetic arithmetic = arithmetic_from(metadata);
+  const auto found = metadata.find("weights");
+  const std::string ours = describe_weights(weights), theirs = found == metadata.end() ? "" : found->second;
+  if (theirs == ours) return arithmetic;
+  // Of floats in 16 bits the recording's model had the same: they are what was trained.
+  const bool quantised =
+      std::ranges::any_of(weights.tensors(), [](const TensorView& w) { return is_quantised(w.dtype); });
+  for (const FormatError& row : kFormatErrors) {
+    const std::string name = fmt::format(", {} ", dtype_name(row.type));
+    if (is_quantised(row.type) && fmt::format(", {} ", theirs).contains(name))
+      arithmetic.other_error = std::max(arithmetic.other_error, row.share);
+  }
+  arithmetic.other_weights = quantised || arithmetic.other_error > 0;
+  return arithmetic;
+}
+
+Result<std::vector<float>> allowance(const OpSetup& setup, const Arithmetic& arithmetic,
+                                     reference::Threads& threads) {
+  DOPPLER_TRY(check_setup(setup));
+  return Bounds(setup, arithmetic, threads).compute();
+}
+
+}  // namespace doppler

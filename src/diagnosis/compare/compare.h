@@ -1,0 +1,119 @@
+// Comparison of a run with a recording: every stage of the prompt,
+// then decoding forced along the recorded ids.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/result.h"
+#include "diagnosis/compare/recording.h"
+#include "model/spec.h"
+
+namespace doppler {
+
+// A value that is farther off than others; `index` counts in the token's row.
+struct WrongValue {
+  std::size_t token = 0, index = 0;
+  float expected = 0, found = 0;
+};
+
+// The op that computes a stage, alone: its output beside what the oracle computes from the same inputs.
+struct OpError {
+  double error = 0;    // largest difference, as a share of the stage's largest value
+  double allowed = 0;  // what rounding explains where the op is worst, as such a share (compare/allowance.h)
+  double excess = 0;   // the worst difference over the allowed one there; above 1 the op is wrong
+  std::size_t token = 0, index = 0;            // where `excess` is
+  std::vector<float> token_errors;             // like `error`, of each token
+  std::vector<WrongValue> worst;               // the values of greatest excess; `expected` is the oracle's
+  std::optional<std::size_t> first_bad_token;  // first with an excess above 1
+  bool agrees() const { return !first_bad_token; }
+};
+
+// Why a stage does not agree.
+enum class Disagreement : std::uint8_t {
+  kNone,
+  kNotComputed,  // the recording has it, the model does not
+  kExecution,    // the op computed something else than its plan says from its inputs: a fault of the backend
+  kDescription,  // the recording's own inputs lead elsewhere by this plan and these weights: a fault of those
+  kTotal,        // the values differ too much; whether this op or one before is at fault cannot be told
+};
+
+// One stage of one layer against the recording.
+struct StageComparison {
+  std::string key;             // "layers.3.q_rope"; decode steps: "decode_logits"
+  Stage stage = Stage::kNone;  // kNone: the recording has a stage that the model does not compute
+  int layer = -1;
+  std::size_t tokens = 0;
+  double largest = 0;  // the recording's largest magnitude in this stage
+  double error = 0;    // largest difference, as a share of `largest`
+  double tolerance = 0;
+  std::size_t worst_token = 0;
+  std::optional<std::size_t> first_bad_token;  // first whose difference exceeds the tolerance
+
+  std::vector<float> token_errors;  // like `error`, of each token
+  // How many values lie by how much over what is allowed: counted by the binary exponent of that share, from
+  // 2^-127 (which stands for 0 as well) to 2^128 (NaN and infinity). Empty for decode steps.
+  std::vector<std::uint64_t> spread;
+  std::vector<WrongValue> worst;  // the largest differences, largest first; at most kMostWorst
+  // The difference in three parts, where the stages around the op are there to tell (else `untold` says why
+  // not): what this run's op added, what the recording's op had otherwise, and what came in with the inputs.
+  std::optional<OpError> execution;    // this run's output, the oracle on this run's inputs
+  std::optional<OpError> description;  // the recording's output, the oracle on the recording's inputs
+  std::optional<double> inherited;     // both inputs' results on the oracle, as a share of `largest`
+  std::string untold;
+
+  // The whole difference is within the tolerance, and no op is wrong by itself.
+  bool agrees() const { return disagreement() == Disagreement::kNone; }
+  Disagreement disagreement() const;
+  // This stage's op and all before it are right by themselves: what differs is rounding that has added up,
+  // and is no disagreement however much it is.
+  bool explained = false;
+};
+inline constexpr std::size_t kMostWorst = 8;  // wrong values kept of a stage: enough to see a pattern
+
+// What the logits of some rows say as distributions: one row per token of the prompt, or per decode step.
+struct LogitsAgreement {
+  std::size_t rows = 0, top1_equal = 0;  // the same likeliest token
+  double mean_kl = 0, largest_kl = 0;    // of the run's distribution from the recording's, in nats
+  std::size_t largest_kl_row = 0;
+  double smallest_margin = 0;  // between the recording's likeliest two logits, over all rows
+  // The first row where the two likeliest logits of the recording lie closer than the logits differ: from
+  // there on a greedy choice may differ without anything being wrong.
+  std::optional<std::size_t> first_unsure;
+};
+
+struct Comparison {
+  std::vector<StageComparison> stages;  // in the order in which a step computes them
+  // Where a backend rounds on purpose, a choice within its tolerance of the likeliest counts as equal.
+  std::size_t decode_steps = 0, top1_equal = 0;
+  std::optional<StageComparison> decode;  // the logits of all decode steps
+  std::optional<LogitsAgreement> prompt_logits, decode_logits;
+  std::vector<std::string> not_shared;  // stages that only `expected` has, of two recordings
+  std::string found, expected;          // what was compared: "cpu", "a recording by transformers 5.17.0"
+  // The first op that is wrong by itself, where that can be told, else the first stage outside its tolerance.
+  // Null if everything agrees.
+  const StageComparison* first_divergence() const;
+  bool agrees() const { return first_divergence() == nullptr && top1_equal == decode_steps; }
+};
+
+struct CompareOptions {
+  double tolerance = 0;     // 0: from the table
+  std::uint32_t piece = 0;  // feed the prompt in pieces of so many tokens; 0: as large as a step takes
+  bool local = true;        // judge each op by itself, which runs it twice on the oracle
+  bool companion = false;  // run beside a second sequence in slot 1 (the prompt reversed), sharing every step
+};
+
+// Allowed error of a stage, as a share of its largest value, for a backend and a model.
+double stage_tolerance(const Backend& backend, const ModelSpec& spec);
+double stage_tolerance(std::string_view backend, Rounding rounding, bool softcapped);
+
+// The backend needs two slots for a companion. Ops are judged by themselves if the weights are given and
+// options.local is set. Errors: kMismatch for a recording of another model (ids
+// outside the vocabulary, widths that differ, unknown stages), kLimit for one longer than the context.
+Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording,
+                               const CompareOptions& options, const Weights* weights = nullptr);
+
+}  // namespace doppler

@@ -1,0 +1,29 @@
+#include "diagnosis/compare/filled_rows.h"
+
+namespace doppler {
+
+Status FilledRows::fill(const Plan& plan, const Weights& weights) {
+  OpExperiment experiment(plan, weights, *this);
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    const Value& out = plan.values[plan.ops[i].outputs[0]];
+    if (out.stage == Stage::kNone || locate(plan, out.stage, out.layer) || !experiment.missing(i).empty())
+      continue;
+    DOPPLER_ASSIGN(std::vector<float> data, experiment.run(i));
+    Kept& kept = filled_[stage_key(out.stage, out.layer)];
+    kept.data = std::move(data);
+    kept.view = {stage_key(out.stage, out.layer),
+                 DType::kF32,
+                 {ids().size(), out.width},
+                 std::as_bytes(std::span(kept.data))};
+    ops_.insert(i);
+  }
+  return {};
+}
+
+const TensorView* FilledRows::find(const std::string& key) const {
+  if (const TensorView* recorded = rows_.find(key)) return recorded;
+  const auto found = filled_.find(key);
+  return found == filled_.end() ? nullptr : &found->second.view;
+}
+
+}  // namespace doppler

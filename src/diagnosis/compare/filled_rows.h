@@ -1,0 +1,35 @@
+// Rows of a run, completed: a stage that nobody recorded is what the oracle computes from those that were.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+
+#include "diagnosis/compare/op_experiment.h"
+#include "diagnosis/compare/stage_rows.h"
+
+namespace doppler {
+
+class FilledRows final : public StageRows {
+ public:
+  explicit FilledRows(const StageRows& rows) : rows_(rows) {}
+
+  // Computes what is missing and can be computed, op by op. Errors: those of the ops.
+  Status fill(const Plan& plan, const Weights& weights);
+  // Whether the op's output was computed here.
+  bool filled(std::size_t op) const { return ops_.contains(op); }
+
+  std::span<const std::int32_t> ids() const override { return rows_.ids(); }
+  const TensorView* find(const std::string& key) const override;
+
+ private:
+  struct Kept {
+    std::vector<float> data;
+    TensorView view;
+  };
+  const StageRows& rows_;
+  std::map<std::string, Kept> filled_;
+  std::set<std::size_t> ops_;
+};
+
+}  // namespace doppler

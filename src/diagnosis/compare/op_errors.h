@@ -1,0 +1,29 @@
+// Where a difference comes from: every op of a comparison judged by itself, on the oracle.
+#pragma once
+
+#include "diagnosis/compare/allowance.h"
+#include "diagnosis/compare/compare.h"
+#include "diagnosis/compare/op_experiment.h"
+
+namespace doppler {
+
+// One side of a comparison.
+struct RunRows {
+  const StageRows& rows;
+  Arithmetic arithmetic;
+};
+
+// `found` beside what the oracle computed, with the allowance of each value; errors are shares of `largest`.
+OpError judge_values(std::span<const float> oracle, std::span<const float> found,
+                     std::span<const float> allowed, std::size_t width, double largest);
+
+// Whether the rows of so long a prompt are kept for judging ops one by one: up to 500 tokens of a model of a
+// billion parameters, which fit into the memory of a machine that holds the model.
+bool can_keep(const Plan& plan, std::size_t tokens);
+
+// Fills execution, description, inherited, untold and explained of every stage. `plan` is an unfused one.
+// Errors: those of decoding weights.
+Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const Weights& weights,
+                 const RunRows& found, const RunRows& expected, std::size_t threads);
+
+}  // namespace doppler

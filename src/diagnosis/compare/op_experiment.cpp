@@ -1,0 +1,211 @@
+#include "diagnosis/compare/op_experiment.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace doppler {
+namespace {
+
+// The rows of k and v, as if the cache held the prompt.
+class RowsAsCache final : public reference::KeyValues {
+ public:
+  RowsAsCache(const OpSetup::Rows& keys, const OpSetup::Rows& values, std::size_t head_dim)
+      : keys_(keys), values_(values), head_dim_(head_dim) {}
+  const float* key(std::size_t, std::uint32_t kv_head, std::uint64_t position) const override {
+    return &keys_.data[position * keys_.width + kv_head * head_dim_];
+  }
+  const float* value(std::size_t, std::uint32_t kv_head, std::uint64_t position) const override {
+    return &values_.data[position * values_.width + kv_head * head_dim_];
+  }
+
+ private:
+  const OpSetup::Rows &keys_, &values_;
+  const std::size_t head_dim_;
+};
+
+std::unexpected<Error> unfit(const OpSetup& setup, std::string_view what) {
+  return fail(ErrorCode::kMismatch, "The op {} of layer {} cannot run with this change: {}.",
+              op_name(setup.kind), setup.layer, what);
+}
+
+Status check_weights(const OpSetup& s) {
+  const auto shape_is = [](const TensorView& tensor, const Shape& shape) { return tensor.shape == shape; };
+  for (const TensorView& weight : s.weights) {
+    if (byte_size(weight.dtype, weight.shape) != weight.data.size())
+      return unfit(s, "a weight's bytes do not fill its shape");
+  }
+  const bool has_weight = s.kind == OpKind::kEmbed || s.kind == OpKind::kRmsNorm || s.kind == OpKind::kMatmul;
+  if (s.weights.size() != (has_weight ? 1u : 0u)) return unfit(s, "the number of weights is wrong");
+  if (!s.biases.empty() && (s.kind != OpKind::kMatmul || s.biases.size() != 1 ||
+                            (s.biases[0] && !shape_is(*s.biases[0], {s.width})))) {
+    return unfit(s, "the bias is not as wide as the output");
+  }
+  if (s.kind == OpKind::kMatmul && !shape_is(s.weights[0], {s.width, s.inputs[0].width}))
+    return unfit(s, "the weight's shape is not output x input");
+  if (s.kind == OpKind::kRmsNorm && !shape_is(s.weights[0], {s.width / s.heads}))
+    return unfit(s, "the weight is not as wide as a head");
+  if (s.kind != OpKind::kEmbed) return {};
+  if (s.weights[0].shape.size() != 2 || s.weights[0].cols() != s.width)
+    return unfit(s, "the weight is not as wide as the output");
+  for (const std::int32_t id : s.ids) {
+    if (id < 0 || static_cast<std::uint64_t>(id) >= s.weights[0].rows())
+      return unfit(s, fmt::format("the id {} has no row", id));
+  }
+  return {};
+}
+
+Status check_attention(const OpSetup& s) {
+  const auto& a = std::get<AttentionParams>(s.params);
+  const std::size_t q = std::size_t{a.heads} * a.head_dim, kv = std::size_t{a.kv_heads} * a.head_dim;
+  if (q == 0 || kv == 0 || s.width != q || s.inputs[0].width != q || s.inputs[1].width != kv ||
+      s.inputs[2].width != kv)
+    return unfit(s, "the heads do not match the inputs");
+  if (s.head_map.empty() ? a.heads % a.kv_heads != 0 : s.head_map.size() != a.heads)
+    return unfit(s, "the heads have no heads of keys");
+  for (const std::uint32_t head : s.head_map) {
+    if (head >= a.kv_heads) return unfit(s, "a head of keys does not exist");
+  }
+  const std::size_t keys = s.inputs[1].data.size() / kv;
+  if (s.inputs[2].data.size() != s.inputs[1].data.size()) return unfit(s, "keys and values differ in number");
+  for (const std::int32_t position : s.positions) {
+    if (position < 0 || (!s.sees && static_cast<std::size_t>(position) >= keys))
+      return unfit(s, fmt::format("the position {} has no key", position));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status check_setup(const OpSetup& s) {
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1};  // by OpKind, as plan/check.cpp has them
+  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 0, 6, 6, 0, 7};
+  const auto kind = static_cast<std::size_t>(s.kind);
+  if (kind >= std::size(kInputs) || s.inputs.size() != kInputs[kind])
+    return unfit(s, "the number of inputs is wrong");
+  if (s.params.index() != kParams[kind]) return unfit(s, "the parameters are of another kind");
+  if (s.positions.size() != s.tokens()) return unfit(s, "ids and positions differ in number");
+  if (s.width == 0 || s.heads == 0 || s.width % s.heads != 0)
+    return unfit(s, "the heads do not divide the width");
+  for (std::size_t i = 0; i < s.inputs.size(); ++i) {
+    const OpSetup::Rows& in = s.inputs[i];
+    const bool keys = s.kind == OpKind::kAttention && i > 0;
+    if (in.width == 0 || in.data.size() % in.width != 0 || (!keys && in.data.size() != s.tokens() * in.width))
+      return unfit(s, "an input has not one row per token");
+    const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention;
+    if (same_width && in.width != s.width) return unfit(s, "an input is not as wide as the output");
+  }
+  if (s.kind == OpKind::kRope && s.rope.inverse_frequency.size() * 2 > s.width / s.heads)
+    return unfit(s, "more dims rotate than a head has");
+  if (s.kind == OpKind::kAttention) DOPPLER_TRY(check_attention(s));
+  return check_weights(s);
+}
+
+std::span<const std::byte> OpSetup::own(const std::vector<float>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  owned.push_back(std::make_shared<const std::vector<std::byte>>(bytes.begin(), bytes.end()));
+  return *owned.back();
+}
+
+void OpSetup::set_weight(Shape shape, const std::vector<float>& values) {
+  weights.resize(1);
+  weights[0] = {weights[0].name, DType::kF32, std::move(shape), own(values)};
+}
+
+void OpSetup::set_bias(const std::vector<float>& values) {
+  biases.clear();
+  if (!values.empty()) biases.push_back(TensorView{"bias", DType::kF32, {values.size()}, own(values)});
+}
+
+Result<std::vector<float>> OpSetup::read_weight() const {
+  if (weights.empty()) return unfit(*this, "it has no weight");
+  std::vector<float> values(element_count(weights[0].shape).value_or(0));
+  DOPPLER_TRY(decode_f32(weights[0], 0, values));
+  return values;
+}
+
+Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& threads) {
+  DOPPLER_TRY(check_setup(setup));
+  std::vector<float> out(setup.tokens() * setup.width);
+  reference::OpCall call{.kind = setup.kind, .params = setup.params};
+  for (const OpSetup::Rows& input : setup.inputs) call.inputs.push_back({input.data, input.width});
+  call.outputs = {{out, setup.width, setup.heads}};
+  for (const TensorView& weight : setup.weights) call.weights.push_back(&weight);
+  for (const auto& bias : setup.biases) call.biases.push_back(bias ? &*bias : nullptr);
+  call.rope = &setup.rope;
+  call.ids = setup.ids;
+  call.positions = setup.positions;
+  std::vector<std::size_t> all(setup.tokens());
+  for (std::size_t t = 0; t < all.size(); ++t) all[t] = t;
+  call.wanted = all;
+  if (setup.kind != OpKind::kAttention) {
+    DOPPLER_TRY(reference::run_op(call, threads));
+    return out;
+  }
+  const RowsAsCache cache(setup.inputs[1], setup.inputs[2], std::get<AttentionParams>(setup.params).head_dim);
+  call.cache = &cache;
+  call.head_map = setup.head_map;
+  call.sees = setup.sees;
+  call.keys = setup.inputs[1].data.size() / setup.inputs[1].width;
+  DOPPLER_TRY(reference::run_op(call, threads));
+  return out;
+}
+
+std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
+  if (stage == Stage::kAttnInput) {
+    if (layer < 0) return std::nullopt;
+    return layer == 0 ? find(Stage::kEmbedOut, -1) : find(Stage::kLayerOut, layer - 1);
+  }
+  for (std::size_t op = 0; op < plan_.ops.size(); ++op) {
+    if (output(op).stage == stage && output(op).layer == layer) return op;
+  }
+  return std::nullopt;
+}
+
+std::vector<std::string> OpExperiment::missing(std::size_t op) const {
+  std::vector<std::string> names;
+  for (const ValueId id : plan_.ops[op].inputs) {
+    const Value& value = plan_.values[id];
+    if (!rows_.locate(plan_, value.stage, value.layer)) names.push_back(value_name(plan_, id));
+  }
+  return names;
+}
+
+Result<std::vector<float>> OpExperiment::recorded(std::size_t op) const {
+  return rows_.read(plan_, stage_of(op), layer_of(op));
+}
+
+Result<OpSetup> OpExperiment::setup(std::size_t index) const {
+  const Op& op = plan_.ops[index];
+  if (const std::vector<std::string> names = missing(index); !names.empty()) {
+    return fail(ErrorCode::kNotFound,
+                "The op {} of layer {} cannot be run again: its input {} is not recorded.",
+                op_title(plan_, op), op.layer, fmt::join(names, ", "));
+  }
+  OpSetup setup{.kind = op.kind, .layer = op.layer, .params = op.params};
+  setup.width = output(index).width, setup.heads = output(index).heads;
+  for (const ValueId id : op.inputs) {
+    const Value& value = plan_.values[id];
+    DOPPLER_ASSIGN(std::vector<float> data, rows_.read(plan_, value.stage, value.layer));
+    setup.inputs.push_back({value.width, value.heads, std::move(data)});
+  }
+  for (const WeightId id : op.weights) setup.weights.push_back(weights_[id]);
+  for (const WeightId id : op.biases) {
+    setup.biases.push_back(id == kNoWeight ? std::nullopt : std::optional(weights_[id]));
+  }
+  if (const auto* rope = std::get_if<RopeParams>(&op.params)) setup.rope = plan_.rope_tables[rope->table];
+  setup.ids.assign(rows_.ids().begin(), rows_.ids().end());
+  for (std::size_t t = 0; t < setup.ids.size(); ++t) setup.positions.push_back(static_cast<std::int32_t>(t));
+  return setup;
+}
+
+Result<std::vector<float>> OpExperiment::run(std::size_t op, const OpChange& change) {
+  DOPPLER_ASSIGN(OpSetup made, setup(op));
+  if (change) change(made);
+  return run_setup(made, threads_);
+}
+
+}  // namespace doppler

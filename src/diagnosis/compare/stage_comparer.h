@@ -1,0 +1,65 @@
+// Stage after stage of a run against a recording, as a tap.
+#pragma once
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "diagnosis/compare/compare.h"
+#include "diagnosis/compare/logits_agreement.h"
+
+namespace doppler {
+
+// Widths of the stages that a run computes.
+using StageWidths = std::map<std::pair<Stage, int>, std::size_t>;
+StageWidths planned_stages(const Plan& plan);
+
+// NaN is as far as infinity.
+double distance(float found, float expected);
+
+// Keeps the largest differences, the largest first.
+void keep_worst(std::vector<WrongValue>& worst, const WrongValue& value, double difference);
+
+// Compares the rows of slot 0's tokens.
+class StageComparer final : public Tap {
+ public:
+  StageComparer(StageWidths computed, const Recording& recording, double tolerance)
+      : recording_(recording), tolerance_(tolerance), computed_(std::move(computed)) {}
+
+  // Matches the recording's tensors with the run's stages. Errors: kMismatch for tensors that are no stages,
+  // of another width than the run's, or that come twice.
+  Status prepare();
+
+  bool wants(Stage stage, int layer) const override { return targets_.contains({stage, layer}); }
+  void on_stage(const TapEvent& event) override;
+
+  // Every stage's result, once the prompt has run. Errors: kInternal for a backend that has not shown every
+  // token of every stage, which would otherwise pass for agreement.
+  Result<std::vector<StageComparison>> take_stages();
+  // The results of stages that were shown; the names of the others, which the recording alone has, go to
+  // `not_shared`. Stages that the run cannot have at all are results if `lacking`.
+  std::vector<StageComparison> take_shown_stages(bool lacking, std::vector<std::string>& not_shared);
+  std::optional<LogitsAgreement> prompt_logits() const { return logits_.result(); }
+
+ private:
+  // Where a stage's values lie in the recording.
+  struct Target {
+    std::size_t comparison = 0;  // index into stages_
+    const TensorView* tensor = nullptr;
+    std::size_t column = 0, width = 0, row_width = 0;
+  };
+  Status match(const TensorView& tensor);
+  void order();
+  void compare_row(const Target& target, std::size_t token, std::span<const float> ours);
+
+  const Recording& recording_;
+  const double tolerance_;
+  const StageWidths computed_;
+  std::map<std::pair<Stage, int>, Target> targets_;
+  std::vector<StageComparison> stages_, missing_;
+  std::vector<float> row_;
+  LogitsMeter logits_;
+};
+
+}  // namespace doppler

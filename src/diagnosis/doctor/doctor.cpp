@@ -1,0 +1,230 @@
+#include "diagnosis/doctor/doctor.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "diagnosis/doctor/doctor_checks.h"
+#include "engine/sampler.h"
+
+namespace doppler {
+namespace doctor {
+namespace {
+
+struct Check {
+  std::string_view name, asks;
+  CheckFunction run;
+};
+
+// In the order in which a person would ask: what is cheap and explains much comes first, and the recording
+// before the backend, because a wrong description shows in both.
+constexpr auto kChecks = std::to_array<Check>({
+    {"files", "are the files whole?", check_files},
+    {"spec", "does the description make sense?", check_spec},
+    {"memory", "does it fit?", check_memory},
+    {"vocabulary", "do tokenizer and embedding agree?", check_vocabulary},
+    {"round_trips", "does text come back from the tokenizer?", check_round_trips},
+    {"merges", "does the tokenizer join pieces?", check_merges},
+    {"special_tokens", "are BOS, EOS and their like known?", check_special_tokens},
+    {"chat", "does a prompt begin with one BOS, and the template keep what was said?", check_chat},
+    {"weights", "are weights finite and whole?", check_weights},
+    {"layers", "is every layer's weight its own, and of the others' scale?", check_layers_alike},
+    {"tied_head", "does the head find a token by its own embedding?", check_tied_head},
+    {"neighbours", "are related tokens' embeddings alike?", check_neighbours},
+    {"quantisation", "has quantising lost no more than the type explains?", check_quantisation},
+    {"recording", "does the recording belong to the model?", check_recording},
+    {"truth", "does every op compute what was recorded?", check_truth},
+    {"ops", "does the backend compute every op as the oracle does?", check_ops},
+    {"again", "is a second sequence as right as the first?", check_again},
+    {"decode", "do tokens one at a time give what the prompt gave?", check_decode},
+    {"batch", "is a sequence the same beside another?", check_batch},
+    {"submit", "do several tokens a submission equal one?", check_submit},
+    {"determinism", "does the same input give the same bits?", check_determinism},
+    {"sampler", "does the sampler choose as a plain one does?", check_sampler},
+    {"choices", "are the recorded tokens chosen?", check_choices},
+});
+
+Status check_names(const std::vector<std::string>& names) {
+  std::vector<std::string> known;
+  for (const Check& check : kChecks) known.emplace_back(check.name);
+  for (const std::string& name : names) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return fail(ErrorCode::kUsage, "There is no check {}. Checks are {}.", printable(name),
+                join(known, ", "));
+  }
+  return {};
+}
+
+CheckResult run_check(const Check& check, const Examination& examination) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::size_t before = examination.findings.size();
+  CheckResult result{check.name, check.asks, CheckState::kOk, {}, 0};
+  const Result<Outcome> outcome = check.run(examination);
+  if (outcome) {
+    result.state = outcome->state;
+    result.text = outcome->text;
+  } else {  // something that the check asked for gave an error: that is a symptom, too
+    examination.find({.cause = "unknown", .explanation = outcome.error().message});
+  }
+  if (examination.findings.size() > before) {
+    result.state = CheckState::kFinding;
+    if (result.text.empty()) result.text = describe(examination.findings[before]);
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+// The truth tells what happened to a weight, not only how it looks.
+bool names_damage(const Finding& finding) {
+  const Cause* cause = find_cause(finding.cause);
+  return finding.check == "truth" && cause != nullptr && cause->kind == CauseKind::kData &&
+         cause->id != "weight_wrong";
+}
+
+}  // namespace
+
+void Examination::find(Finding finding) const {
+  if (const Cause* cause = find_cause(finding.cause)) {
+    if (finding.explanation.empty()) finding.explanation = cause->explanation;
+    if (finding.repair.empty()) finding.repair = cause->repair;
+  }
+  finding.check = check;
+  for (Finding& other : findings) {
+    // What two checks see is one finding, and the one that knows more places counts.
+    const bool same_place = other.stage == finding.stage && other.layer == finding.layer;
+    if (same_place && other.check == "weights" && other.cause != finding.cause && names_damage(finding)) {
+      finding.check = other.check;  // what the weights showed was its symptom
+      other = std::move(finding);
+      return;
+    }
+    if (other.cause != finding.cause || (!same_place && other.check != "recording")) continue;
+    other.places = std::max(other.places, finding.places);
+    other.confidence = std::max(other.confidence, finding.confidence);
+    return;
+  }
+  findings.push_back(std::move(finding));
+}
+
+}  // namespace doctor
+
+std::vector<CheckInfo> all_checks() {
+  std::vector<CheckInfo> infos;
+  for (const auto& check : doctor::kChecks) infos.push_back({check.name, check.asks});
+  return infos;
+}
+
+namespace {
+
+// What a step meets first comes first; text comes before every step. Equals keep the order in which they were
+// found.
+void put_in_order(std::vector<Finding>& findings) {
+  const auto place = [&](const Finding& finding) {
+    const auto stage = stage_from_name(finding.stage);
+    if (!stage) return std::pair(-2, 0);
+    const bool begins = *stage == Stage::kEmbedOut;
+    return std::pair(begins ? -1 : finding.layer >= 0 ? finding.layer : INT32_MAX, static_cast<int>(*stage));
+  };
+  for (std::size_t end = 1; end < findings.size(); ++end) {  // there are few
+    for (std::size_t i = end; i > 0 && place(findings[i]) < place(findings[i - 1]); --i)
+      std::swap(findings[i], findings[i - 1]);
+  }
+}
+
+}  // namespace
+
+Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options) {
+  DOPPLER_TRY(doctor::check_names(options.only));
+  Diagnosis diagnosis;
+  const auto deadline =
+      std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                             std::chrono::duration<double>(options.seconds));
+  for (const auto& check : doctor::kChecks) {
+    const bool wanted =
+        options.only.empty() || std::ranges::find(options.only, check.name) != options.only.end();
+    if (!wanted) continue;
+    const doctor::Examination examination{subject, options, diagnosis.findings, check.name, deadline};
+    diagnosis.checks.push_back(doctor::run_check(check, examination));
+    if (options.on_check) options.on_check(diagnosis.checks.back());
+  }
+  put_in_order(diagnosis.findings);
+  return diagnosis;
+}
+
+Subject subject_of(const Loaded& loaded, std::string backend_name) {
+  Subject subject;
+  subject.model = loaded.model.get();
+  subject.spec = loaded.model->spec;
+  subject.weights = loaded.model->weights;
+  subject.tokenizer = loaded.tokenizer ? &*loaded.tokenizer : nullptr;
+  subject.chat = loaded.chat ? &*loaded.chat : nullptr;
+  if (loaded.backend) subject.options = loaded.backend->options();
+  subject.options.kv_type.reset();  // each backend chooses its own
+  const Loaded* parts = &loaded;
+  subject.prompt_ids = [parts](std::string_view text) { return tokenize_prompt(*parts, text); };
+  subject.chat_ids = [parts](std::span<const Message> messages) {
+    return tokenize_messages(*parts, messages);
+  };
+  subject.backend_name = std::move(backend_name);
+  subject.sample = [](const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
+                      std::span<const TokenId> history,
+                      std::uint64_t draw) { return Sampler(options, pad_id).sample(logits, history, draw); };
+  return subject;
+}
+
+Result<Plan> Subject::make_plan(std::uint64_t context) const {
+  DOPPLER_ASSIGN(Plan made, build_plan(spec, weights, context));
+  if (alter_plan) alter_plan(made);
+  return made;
+}
+
+Result<std::unique_ptr<Backend>> Subject::make(const BackendOptions& with) const {
+  if (backend) return backend(*this, with);
+  return make_backend(backend_name, spec, weights, with);
+}
+
+namespace {
+
+Json to_json(const Finding& finding) {
+  return {{"stage", finding.stage.empty() ? Json(nullptr) : Json(finding.stage)},
+          {"layer", finding.layer >= 0 ? Json(finding.layer) : Json(nullptr)},
+          {"cause", finding.cause},
+          {"explanation", finding.explanation},
+          {"repair", finding.repair},
+          {"confidence", finding.confidence},
+          {"places", finding.places},
+          {"ruled_out", finding.ruled_out},
+          {"check", finding.check}};
+}
+
+constexpr std::array<std::string_view, 3> kStates = {"ok", "finding", "skipped"};
+
+}  // namespace
+
+Json to_json(const Diagnosis& diagnosis) {
+  Json findings = Json::array(), checks = Json::array();
+  for (const Finding& finding : diagnosis.findings) findings.push_back(to_json(finding));
+  for (const CheckResult& check : diagnosis.checks) {
+    checks.push_back({{"name", check.name},
+                      {"asks", check.asks},
+                      {"state", kStates[static_cast<std::size_t>(check.state)]},
+                      {"text", check.text},
+                      {"seconds", check.seconds}});
+  }
+  return {{"healthy", diagnosis.healthy()}, {"findings", std::move(findings)}, {"checks", std::move(checks)}};
+}
+
+std::string describe(const Finding& finding) {
+  std::string text = fmt::format("{}: {}", finding.cause, finding.explanation);
+  if (finding.places > 1) text += fmt::format(" ({} places show it.)", finding.places);
+  text += fmt::format("\n    repair: {}", finding.repair);
+  text += fmt::format("\n    confidence {:.0f} %", finding.confidence * 100);
+  if (!finding.ruled_out.empty()) text += fmt::format("; ruled out: {}", finding.ruled_out);
+  return text;
+}
+
+std::string describe(const CheckResult& check) {
+  return fmt::format("{:8} {:15} {:7.3f} s  {}", kStates[static_cast<std::size_t>(check.state)], check.name,
+                     check.seconds, check.text);
+}
+
+}  // namespace doppler

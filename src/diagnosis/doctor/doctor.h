@@ -1,0 +1,109 @@
+// The doctor: looks at a model from its files to its chosen tokens, and names what is wrong. Without a
+// recording it compares the parts with each other; with one it re-runs every op from the recorded inputs, and
+// where an op is wrong it tries repairs on that op alone until one restores agreement.
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/json.h"
+#include "base/result.h"
+#include "diagnosis/compare/recording.h"
+#include "diagnosis/doctor/causes.h"
+#include "engine/loaded.h"
+
+namespace doppler {
+
+// One thing that is wrong. Several layers with the same cause are one finding, which names the first.
+struct Finding {
+  std::string cause;       // an id of all_causes()
+  std::string stage;       // "k_norm"; empty for what is no stage's: files, tokenizer
+  int layer = -1;          // -1: the model's own stages
+  std::size_t places = 1;  // how many ops (mostly layers) show it
+  std::string
+      explanation;     // what is wrong, with values: "k_norm of layer 0 agrees when the weight offset is 1."
+  std::string repair;  // what to do: "Set rms_norm_weight_offset."
+  double confidence = 1;  // 0 to 1; below 1 where other causes would explain it as well, or nearly
+  std::string ruled_out;  // what was tried and did not help; may be empty
+  std::string check;      // the check that found it
+};
+
+enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };
+
+struct CheckResult {
+  std::string_view name, asks;
+  CheckState state = CheckState::kOk;
+  std::string text;  // what was seen, or why it was skipped
+  double seconds = 0;
+};
+
+struct Diagnosis {
+  std::vector<Finding> findings;  // what a step meets first comes first
+  std::vector<CheckResult> checks;
+  bool healthy() const { return findings.empty(); }
+};
+
+// What is examined: a loaded model, with the parts exchangeable, so that a fault can be put into any one.
+struct Subject {
+  const Model* model = nullptr;  // never null: files, and what they say
+  ModelSpec spec;
+  Weights weights;
+  const Tokenizer* tokenizer = nullptr;  // null: there is none
+  const ChatTemplate* chat = nullptr;
+  // Changes the unfused plan, as a fault would; mostly empty.
+  std::function<void(Plan&)> alter_plan;
+  // Makes the backend under examination; empty: the one called backend_name, from spec and weights.
+  std::function<Result<std::unique_ptr<Backend>>(const Subject& subject, const BackendOptions& options)>
+      backend;
+  std::string backend_name = "cpu";
+  BackendOptions options;
+  // A prompt's ids, as run would feed them; a conversation's likewise.
+  std::function<Result<std::vector<TokenId>>(std::string_view text)> prompt_ids;
+  std::function<Result<std::vector<TokenId>>(std::span<const Message> messages)> chat_ids;
+  // What stands for the engine's Sampler.
+  std::function<Result<TokenId>(const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
+                                std::span<const TokenId> history, std::uint64_t draw)>
+      sample;
+
+  Result<Plan> make_plan(std::uint64_t context) const;
+  Result<std::unique_ptr<Backend>> make(const BackendOptions& with) const;
+};
+
+// The model as it was loaded; `loaded` must outlive the subject. Backends are made anew by `backend_name`.
+Subject subject_of(const Loaded& loaded, std::string backend_name);
+
+struct DoctorOptions {
+  const Recording* reference = nullptr;  // the truth; null: none
+  const Model* source = nullptr;         // the float model that this one was quantised from; null: unknown
+  bool hashes = false;                   // SHA-256 of every file, however long it takes
+  double seconds = 30;                   // what all checks together may take, roughly
+  std::vector<std::string> only;         // names of checks; empty: all
+  std::function<void(const CheckResult&)> on_check;  // called as each ends
+};
+
+// Errors: kUsage for a check that does not exist. Whatever is wrong with the model is a finding.
+Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options);
+
+// A model that the loader refuses: the cause that its sentence tells of.
+Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error);
+
+struct CheckInfo {
+  std::string_view name, asks;
+};
+std::vector<CheckInfo> all_checks();
+
+// {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}],
+// "checks": [...]}
+Json to_json(const Diagnosis& diagnosis);
+// One line: "FINDING k_norm of layer 0 ...".
+std::string describe(const Finding& finding);
+std::string describe(const CheckResult& check);
+
+}  // namespace doppler

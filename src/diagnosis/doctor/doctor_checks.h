@@ -1,0 +1,65 @@
+// The doctor's checks, one function each; doctor.cpp has the table.
+#pragma once
+
+#include <chrono>
+#include <string>
+
+#include "diagnosis/doctor/doctor.h"
+
+namespace doppler::doctor {
+
+// What all checks share; each adds its findings.
+struct Examination {
+  const Subject& subject;
+  const DoctorOptions& options;
+  std::vector<Finding>& findings;
+  std::string_view check;  // the one that runs
+  std::chrono::steady_clock::time_point deadline;
+
+  double seconds_left() const {
+    return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
+  }
+  // A finding with the texts of its cause where none are given.
+  void find(Finding finding) const;
+};
+
+struct Outcome {
+  CheckState state = CheckState::kOk;
+  std::string text;
+  static Outcome ok(std::string text) { return {CheckState::kOk, std::move(text)}; }
+  static Outcome skip(std::string why) { return {CheckState::kSkipped, std::move(why)}; }
+  static Outcome found(std::string text) { return {CheckState::kFinding, std::move(text)}; }
+};
+
+using CheckFunction = Result<Outcome> (*)(const Examination& examination);
+
+// doctor_files.cpp
+Result<Outcome> check_files(const Examination& examination);
+Result<Outcome> check_spec(const Examination& examination);
+Result<Outcome> check_memory(const Examination& examination);
+// doctor_text.cpp
+Result<Outcome> check_vocabulary(const Examination& examination);
+Result<Outcome> check_round_trips(const Examination& examination);
+Result<Outcome> check_merges(const Examination& examination);
+Result<Outcome> check_special_tokens(const Examination& examination);
+Result<Outcome> check_chat(const Examination& examination);
+Result<Outcome> check_sampler(const Examination& examination);
+// doctor_weights.cpp
+Result<Outcome> check_weights(const Examination& examination);
+Result<Outcome> check_layers_alike(const Examination& examination);
+Result<Outcome> check_tied_head(const Examination& examination);
+Result<Outcome> check_neighbours(const Examination& examination);
+Result<Outcome> check_quantisation(const Examination& examination);
+// doctor_runs.cpp
+Result<Outcome> check_ops(const Examination& examination);
+Result<Outcome> check_again(const Examination& examination);
+Result<Outcome> check_decode(const Examination& examination);
+Result<Outcome> check_submit(const Examination& examination);
+Result<Outcome> check_batch(const Examination& examination);
+Result<Outcome> check_determinism(const Examination& examination);
+// doctor_truth.cpp
+Result<Outcome> check_recording(const Examination& examination);
+Result<Outcome> check_truth(const Examination& examination);
+Result<Outcome> check_choices(const Examination& examination);
+
+}  // namespace doppler::doctor

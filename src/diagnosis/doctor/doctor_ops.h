@@ -1,0 +1,77 @@
+// Every op of a plan judged by itself, from rows that a recording or a backend has left, and findings of the
+// wrong ones.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "diagnosis/compare/op_experiment.h"
+#include "diagnosis/doctor/doctor_checks.h"
+#include "diagnosis/doctor/repairs_execution.h"
+
+namespace doppler::doctor {
+
+// A wrong op with its explanation, before those of several layers become one finding.
+struct WrongOp {
+  std::size_t op = 0;
+  Stage stage = Stage::kNone;
+  int layer = -1;
+  double ratio = 0;               // of the op as the plan says, in multiples of the allowed error
+  std::string where;              // "rows 64 to 127", "token 3"
+  std::string weight;             // name of its weight, if it has one
+  std::string who;                // the backend that computed it; empty: the truth
+  std::vector<std::size_t> rows;  // by which it is explained; empty: any
+  Explanation explanation;
+  bool only_coarse = false;  // right, if the truth is of finer weights
+};
+
+class OpJudge {
+ public:
+  OpJudge(const Examination& examination, OpExperiment& experiment)
+      : e_(examination), experiment_(experiment) {}
+
+  std::function<bool(std::size_t op)> skip;
+  ExecutionHints hints;       // of a backend's rows
+  std::string who;            // the backend whose rows they are; empty: the truth
+  Arithmetic arithmetic;      // what computed the rows
+  bool finer_weights = true;  // the rows may be of weights that were stored more finely
+  // Reports no more than so many findings.
+  std::size_t most = SIZE_MAX;
+
+  // Runs every op from its rows and keeps the wrong ones.
+  Status measure();
+  // Tries repairs on them and reports findings.
+  Status explain_wrong();
+
+  std::size_t judged() const { return judged_; }
+  const std::vector<WrongOp>& wrong() const { return wrong_; }
+  std::string summary() const;
+
+ private:
+  OpCase::Context context_for(std::size_t op, bool noisy) const;
+  Status judge(std::size_t op);
+  Status explain_as_coarse(WrongOp& wrong);
+
+  const Examination& e_;
+  OpExperiment& experiment_;
+  std::size_t judged_ = 0;
+  std::size_t unexamined_ = 0;  // wrong ops beyond those in wrong_, for lack of time
+  bool noisy_weights_ = false;  // the truth is of finer weights than these
+  mutable reference::Threads threads_{0};
+  double worst_ = 0;
+  std::string worst_at_;
+  std::vector<WrongOp> wrong_;
+};
+
+// The relative error that storing a weight so explains, root mean square.
+double storage_noise(DType type);
+
+// Puts what belongs together together: layers' kinds, weights that are used twice. Then one finding for each
+// cause.
+std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong);
+
+// Differences that only show in decoding: a window or a context that the prompt does not fill.
+Result<Outcome> check_late_choices(const Examination& e);
+
+}  // namespace doppler::doctor

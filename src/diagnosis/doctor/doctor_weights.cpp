@@ -1,0 +1,433 @@
+// What can be said of weights without running them.
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <mutex>
+#include <string_view>
+
+#include "base/text.h"
+#include "base/thread_pool.h"
+#include "diagnosis/doctor/doctor_checks.h"
+#include "diagnosis/doctor/doctor_ops.h"
+#include "plan/stage.h"
+#include "quant/error.h"
+
+namespace doppler::doctor {
+namespace {
+
+struct RoleStage {
+  WeightRole role;
+  Stage stage;
+};
+constexpr auto kStages = std::to_array<RoleStage>({{WeightRole::kTokenEmbedding, Stage::kEmbedOut},
+                                                   {WeightRole::kAttnNorm, Stage::kAttnNormed},
+                                                   {WeightRole::kQ, Stage::kQProj},
+                                                   {WeightRole::kK, Stage::kKProj},
+                                                   {WeightRole::kV, Stage::kVProj},
+                                                   {WeightRole::kQBias, Stage::kQProj},
+                                                   {WeightRole::kKBias, Stage::kKProj},
+                                                   {WeightRole::kVBias, Stage::kVProj},
+                                                   {WeightRole::kQNorm, Stage::kQNorm},
+                                                   {WeightRole::kKNorm, Stage::kKNorm},
+                                                   {WeightRole::kO, Stage::kOProj},
+                                                   {WeightRole::kOBias, Stage::kOProj},
+                                                   {WeightRole::kPostAttnNorm, Stage::kPostAttnNorm},
+                                                   {WeightRole::kFfnNorm, Stage::kFfnNormed},
+                                                   {WeightRole::kGate, Stage::kFfnGate},
+                                                   {WeightRole::kUp, Stage::kFfnUp},
+                                                   {WeightRole::kDown, Stage::kFfnOut},
+                                                   {WeightRole::kPostFfnNorm, Stage::kPostFfnNorm},
+                                                   {WeightRole::kFinalNorm, Stage::kFinalNorm},
+                                                   {WeightRole::kHead, Stage::kLogits}});
+
+struct Bound {
+  WeightRole role;
+  Stage stage;
+  int layer;
+  const TensorView* tensor;
+};
+
+// Every weight that is used, once.
+std::vector<Bound> bound_weights(const Subject& subject) {
+  std::vector<Bound> bound;
+  for (int layer = -1; layer < static_cast<int>(subject.spec.layers.size()); ++layer) {
+    for (const RoleStage& row : kStages) {
+      const WeightId id = subject.weights.find(row.role, layer);
+      if (id == kNoWeight || (row.role == WeightRole::kHead && subject.spec.tied_head)) continue;
+      bound.push_back({row.role, row.stage, layer, &subject.weights[id]});
+    }
+  }
+  return bound;
+}
+
+struct TensorLook {
+  std::uint64_t elements = 0, bad = 0, zeros_at_end = 0, zero_columns = 0, zero_rows_at_end = 0;
+  double squares = 0;
+  std::uint64_t first_bad = 0;
+  bool looked = false;
+};
+
+TensorLook look_at(const TensorView& tensor) {
+  TensorLook look;
+  look.looked = true;
+  const std::uint64_t rows = tensor.rows(), cols = tensor.cols();
+  std::vector<float> row(cols);
+  std::vector<bool> used(cols, false);
+  std::uint64_t unused_tail = cols;  // columns at the end that are zero in every row so far
+  for (std::uint64_t r = 0; r < rows; ++r) {
+    if (!decode_f32(tensor, r * cols, row)) break;
+    double squares = 0;
+    std::uint64_t tail = 0;
+    for (std::uint64_t i = 0; i < cols; ++i) {
+      const float x = row[i];
+      if (!std::isfinite(x)) {
+        if (look.bad++ == 0) look.first_bad = r * cols + i;
+        continue;
+      }
+      squares += static_cast<double>(x) * x;
+      tail = x == 0 ? tail + 1 : 0;
+    }
+    look.squares += squares;
+    look.zeros_at_end = tail == cols ? look.zeros_at_end + cols : tail;
+    look.zero_rows_at_end = tail == cols ? look.zero_rows_at_end + 1 : 0;
+    if (tail < cols) unused_tail = std::min(unused_tail, tail);
+  }
+  look.elements = rows * cols;
+  look.zero_columns = unused_tail == cols ? 0 : unused_tail;
+  return look;
+}
+
+std::string place_of(const Bound& b) {
+  return b.layer < 0 ? std::string(b.tensor->name) : fmt::format("{} (layer {})", b.tensor->name, b.layer);
+}
+
+// Ends that are exactly zero where weights never are. Vocabularies are padded: zero rows at the end of an
+// embedding are nothing unless the tokenizer has tokens there.
+void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
+  const bool vocabulary = b.role == WeightRole::kTokenEmbedding || b.role == WeightRole::kHead;
+  const std::uint64_t cols = b.tensor->cols(), rows = b.tensor->rows();
+  const bool matrix = b.tensor->shape.size() == 2;
+  std::uint64_t zeros = look.zeros_at_end;
+  if (look.squares == 0 && look.bad == 0) {
+    const bool bias = !matrix && b.role != WeightRole::kFinalNorm && b.stage != Stage::kAttnNormed;
+    if (bias || e.subject.spec.norm.weight_offset != 0) {
+      if (!matrix) return;  // a bias of zeros, or a norm of 1 + 0
+    }
+    e.find({.cause = "truncated_weight",
+            .stage = std::string(stage_name(b.stage)),
+            .layer = b.layer,
+            .explanation = fmt::format("{} is zero throughout.", place_of(b)),
+            .confidence = 0.9});
+    return;
+  }
+  if (vocabulary) {
+    const std::uint64_t known = e.subject.tokenizer != nullptr ? e.subject.tokenizer->vocab_size() : rows;
+    const std::uint64_t padding = rows > known ? (rows - known) * cols : 0;
+    if (zeros <= padding) return;
+    zeros -= padding;
+    // Tokens that were never seen in training may have zero rows; a lost end is longer than a few of them.
+    if (zeros < 16 * cols) return;
+  }
+  // Half a row of zeros, or a block of the coarsest types, does not happen.
+  const std::uint64_t suspicious =
+      matrix ? std::max<std::uint64_t>(cols / 2, 64) : std::max<std::uint64_t>(cols / 16, 4);
+  const bool end = zeros >= suspicious;
+  if (!end && !(matrix && look.zero_columns >= 8)) return;
+  e.find({.cause = "truncated_weight",
+          .stage = std::string(stage_name(b.stage)),
+          .layer = b.layer,
+          .explanation = end ? fmt::format("The last {} of the {} values of {} are zero.", zeros,
+                                           look.elements, place_of(b))
+                             : fmt::format("The last {} of the {} columns of {} are zero in every row.",
+                                           look.zero_columns, cols, place_of(b)),
+          .confidence = 0.9});
+}
+
+}  // namespace
+
+Result<Outcome> check_weights(const Examination& e) {
+  const std::vector<Bound> bound = bound_weights(e.subject);
+  std::vector<TensorLook> looks(bound.size());
+  ThreadPool pool(e.subject.options.threads);
+  pool.parallel_for(bound.size(), 1, [&](std::size_t begin, std::size_t end) {
+    for (std::size_t i = begin; i < end; ++i) {
+      if (e.seconds_left() > 0.6 * e.options.seconds) looks[i] = look_at(*bound[i].tensor);
+    }
+  });
+  std::uint64_t values = 0, unseen = 0;
+  for (std::size_t i = 0; i < bound.size(); ++i) {
+    if (!looks[i].looked) {
+      ++unseen;
+      continue;
+    }
+    values += looks[i].elements;
+    if (looks[i].bad > 0) {
+      const std::uint64_t cols = bound[i].tensor->cols();
+      e.find(
+          {.cause = "weight_nan",
+           .stage = std::string(stage_name(bound[i].stage)),
+           .layer = bound[i].layer,
+           .explanation = fmt::format(
+               "{} of the {} values of {} are NaN or infinite, the first in row {}, column {}.", looks[i].bad,
+               looks[i].elements, place_of(bound[i]), looks[i].first_bad / cols, looks[i].first_bad % cols)});
+    } else {
+      judge_zeros(e, bound[i], looks[i]);
+    }
+  }
+  return Outcome::ok(
+      fmt::format("{} tensors, {} values, all finite and whole{}", bound.size() - unseen, values,
+                  unseen > 0 ? fmt::format("; {} not looked at for lack of time", unseen) : ""));
+}
+
+Result<Outcome> check_layers_alike(const Examination& e) {
+  // Bytes of matrices of different layers are never equal in a trained model. Names are views of the bytes.
+  std::map<std::string_view, const Bound*> seen;
+  const std::vector<Bound> bound = bound_weights(e.subject);
+  std::size_t compared = 0;
+  for (const Bound& b : bound) {
+    const std::string_view bytes(reinterpret_cast<const char*>(b.tensor->data.data()), b.tensor->data.size());
+    // A norm may be all ones in every layer; biases all zero.
+    const bool plain =
+        bytes.size() < 64 || bytes.find_first_not_of(bytes.substr(0, 4)) == std::string_view::npos;
+    if (plain || b.tensor->shape.size() < 2) continue;
+    ++compared;
+    const auto [first, fresh] = seen.emplace(bytes, &b);
+    if (fresh || e.options.reference != nullptr) continue;  // the truth tells which of the two is wrong
+    const Bound& other = *first->second;
+    const bool swap = other.layer == b.layer;
+    if (b.layer < 0 || other.layer < 0) continue;  // a head that is stored twice
+    e.find({.cause = "stale_weight",
+            .stage = std::string(stage_name(b.stage)),
+            .layer = b.layer,
+            .explanation = fmt::format("{} equals {} byte for byte{}.", place_of(b), place_of(other),
+                                       swap ? "" : ", so one of the layers has the other's"),
+            .confidence = 0.8});
+  }
+  // Scales of the same weight through the layers.
+  std::string odd;
+  for (const RoleStage& row : kStages) {
+    std::vector<std::pair<double, const Bound*>> scales;
+    for (const Bound& b : bound) {
+      if (b.role != row.role || b.layer < 0 || b.tensor->shape.size() < 2) continue;
+      std::vector<float> values(std::min<std::uint64_t>(b.tensor->cols(), 4096));
+      double squares = 0;
+      for (std::uint64_t i = 0; i < 8; ++i) {  // some rows tell a tensor's scale
+        if (!decode_f32(*b.tensor, i * (b.tensor->rows() - 1) / 7 * b.tensor->cols(), values)) continue;
+        for (const float x : values) squares += static_cast<double>(x) * x;
+      }
+      scales.emplace_back(std::sqrt(squares / static_cast<double>(8 * values.size())), &b);
+    }
+    if (scales.size() < 3) continue;
+    std::ranges::sort(scales);
+    const double middle = scales[scales.size() / 2].first;
+    for (const auto& [scale, b] : {scales.front(), scales.back()}) {
+      if (middle == 0 || (scale < 30 * middle && scale * 30 > middle) || e.options.reference != nullptr)
+        continue;
+      e.find(
+          {.cause = "weight_scaled",
+           .stage = std::string(stage_name(b->stage)),
+           .layer = b->layer,
+           .explanation = fmt::format("The values of {} have the size {:.3g}, those of other layers {:.3g}.",
+                                      place_of(*b), scale, middle),
+           .confidence = 0.6});
+    }
+  }
+  return Outcome::ok(fmt::format("{} matrices, none equal to another, all of their layers' scale", compared));
+}
+
+namespace {
+
+// The head applied to an embedding, for a sample of tokens: at which rank the token itself comes.
+std::size_t rank_of_itself(std::span<const float> scores, std::size_t own) {
+  return static_cast<std::size_t>(std::ranges::count_if(scores, [&](float s) { return s > scores[own]; }));
+}
+
+}  // namespace
+
+Result<Outcome> check_tied_head(const Examination& e) {
+  if (e.options.reference != nullptr) return Outcome::skip("the recording tells more");
+  if (!e.subject.spec.tied_head) return Outcome::skip("the head is not tied to the embedding");
+  const TensorView& table = e.subject.weights[e.subject.weights.find(WeightRole::kTokenEmbedding)];
+  const TensorView& head = e.subject.weights[e.subject.weights.find(WeightRole::kHead)];
+  constexpr std::size_t kTokens = 8;
+  const std::uint64_t rows = table.rows(), cols = table.cols();
+  std::vector<std::size_t> ids;
+  std::vector<float> x(kTokens * cols);
+  for (std::size_t i = 0; i < kTokens; ++i) {
+    ids.push_back((2 * i + 1) * rows / (2 * kTokens));
+    DOPPLER_TRY(decode_f32(table, ids[i] * cols, std::span(x).subspan(i * cols, cols)));
+  }
+  std::vector<std::vector<float>> scores(kTokens, std::vector<float>(rows));
+  ThreadPool pool(e.subject.options.threads);
+  pool.parallel_for(rows, 64, [&](std::size_t begin, std::size_t end) {
+    std::vector<float> row(cols);
+    for (std::size_t r = begin; r < end; ++r) {
+      if (!decode_f32(head, r * cols, row)) return;
+      for (std::size_t t = 0; t < kTokens; ++t) {
+        float sum = 0, squares = 0;
+        for (std::size_t i = 0; i < cols; ++i) sum += row[i] * x[t * cols + i], squares += row[i] * row[i];
+        scores[t][r] = squares > 0 ? sum / std::sqrt(squares) : 0;  // long rows do not win by their length
+      }
+    }
+  });
+  std::size_t first = 0;
+  for (std::size_t t = 0; t < kTokens; ++t) first += rank_of_itself(scores[t], ids[t]) == 0;
+  if (first * 2 < kTokens) {
+    e.find({.cause = "tied_head",
+            .stage = "logits",
+            .explanation = fmt::format(
+                "The head finds only {} of {} tokens by their own embeddings, though they share a tensor.",
+                first, kTokens),
+            .confidence = 0.8});
+  }
+  return Outcome::ok(fmt::format("{} of {} tokens come first", first, kTokens));
+}
+
+namespace {
+
+// Pairs of tokens that mean nearly the same: with and without a space before, or a capital.
+std::vector<std::pair<TokenId, TokenId>> related_pairs(const Tokenizer& tokenizer, std::size_t most) {
+  std::vector<std::pair<TokenId, TokenId>> pairs;
+  const std::size_t size = tokenizer.vocab_size();
+  for (std::size_t id = 0; id < size && pairs.size() < most; ++id) {
+    const auto piece = tokenizer.spec().vocabulary.piece(static_cast<TokenId>(id));
+    if (!piece || piece->size() < 3) continue;
+    const bool letters = std::ranges::all_of(*piece, [](char c) { return (c >= 'a' && c <= 'z'); });
+    if (!letters) continue;
+    for (const std::string_view space : {"\xe2\x96\x81", "\xc4\xa0"}) {
+      if (const auto other = tokenizer.find(std::string(space) + std::string(*piece)))
+        pairs.emplace_back(static_cast<TokenId>(id), *other);
+    }
+    std::string capital(*piece);
+    capital[0] = static_cast<char>(capital[0] - 'a' + 'A');
+    if (const auto other = tokenizer.find(capital)) pairs.emplace_back(static_cast<TokenId>(id), *other);
+  }
+  return pairs;
+}
+
+using ReadToken = std::function<Status(std::uint64_t id, std::span<float> row)>;
+
+Result<double> mean_cosine(std::span<const std::pair<TokenId, TokenId>> pairs, std::uint64_t cols,
+                           const ReadToken& read) {
+  std::vector<float> a(cols), b(cols);
+  double sum = 0;
+  for (const auto& [first, second] : pairs) {
+    DOPPLER_TRY(read(static_cast<std::uint64_t>(first), a));
+    DOPPLER_TRY(read(static_cast<std::uint64_t>(second), b));
+    double ab = 0, aa = 0, bb = 0;
+    for (std::size_t i = 0; i < cols; ++i) ab += a[i] * b[i], aa += a[i] * a[i], bb += b[i] * b[i];
+    if (aa > 0 && bb > 0) sum += ab / std::sqrt(aa * bb);
+  }
+  return sum / static_cast<double>(pairs.size());
+}
+
+}  // namespace
+
+Result<Outcome> check_neighbours(const Examination& e) {
+  if (e.options.reference != nullptr) return Outcome::skip("the recording tells more");
+  if (e.subject.tokenizer == nullptr) return Outcome::skip("the model has no tokenizer");
+  const TensorView& table = e.subject.weights[e.subject.weights.find(WeightRole::kTokenEmbedding)];
+  const std::uint64_t rows = table.rows(), cols = table.cols();
+  auto related = related_pairs(*e.subject.tokenizer, 200);
+  std::erase_if(related, [&](const auto& p) {
+    return static_cast<std::uint64_t>(std::max(p.first, p.second)) >= rows;
+  });
+  if (related.size() < 20) return Outcome::skip("the vocabulary has too few pairs of related words");
+  // The same first halves with each other's second halves.
+  auto unrelated = related;
+  for (std::size_t i = 0; i < unrelated.size(); ++i)
+    unrelated[i].second = related[(i + related.size() / 2 + 1) % related.size()].second;
+  const auto margin = [&](const ReadToken& read) -> Result<double> {
+    DOPPLER_ASSIGN(const double near, mean_cosine(related, cols, read));
+    DOPPLER_ASSIGN(const double far, mean_cosine(unrelated, cols, read));
+    return near - far;
+  };
+  // Cosines of unrelated rows spread by 1 / sqrt(width); their mean over the pairs by as much less.
+  const double chance = 4 / std::sqrt(static_cast<double>(cols * related.size()));
+  const ReadToken as_is = [&](std::uint64_t id, std::span<float> row) {
+    return decode_f32(table, id * cols, row);
+  };
+  DOPPLER_ASSIGN(const double own, margin(as_is));
+  const std::string text =
+      fmt::format("{} pairs of related tokens lie {:.3f} nearer than others (chance: {:.3f})", related.size(),
+                  own, chance);
+  if (own > chance) return Outcome::ok(text);
+  if (is_quantised(table.dtype)) return Outcome::ok(text + "; too little to tell");
+  struct Reading {
+    const char* cause;
+    std::string says;
+    ReadToken read;
+  };
+  std::vector<Reading> readings = {
+      {"weight_transposed", "is read with rows and columns exchanged",
+       [&](std::uint64_t id, std::span<float> row) -> Status {
+         for (std::uint64_t i = 0; i < cols; ++i)
+           DOPPLER_TRY(decode_f32(table, i * rows + id, row.subspan(i, 1)));
+         return {};
+       }},
+      {"weight_transposed", "is not transposed", [&](std::uint64_t id, std::span<float> row) -> Status {
+         for (std::uint64_t i = 0; i < cols; ++i) {
+           const std::uint64_t flat = id * cols + i;
+           DOPPLER_TRY(decode_f32(table, (flat % rows) * cols + flat / rows, row.subspan(i, 1)));
+         }
+         return {};
+       }}};
+  for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4}) {
+    readings.push_back(
+        {"weight_shifted", fmt::format("is read {} rows {}", std::abs(by), by > 0 ? "later" : "earlier"),
+         [&, by](std::uint64_t id, std::span<float> row) {
+           const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(id + rows) + by) % rows;
+           return decode_f32(table, from * cols, row);
+         }});
+  }
+  for (const Reading& reading : readings) {
+    DOPPLER_ASSIGN(const double other, margin(reading.read));
+    if (other < 2 * chance || other < 4 * std::abs(own)) continue;
+    e.find({.cause = reading.cause,
+            .stage = "embed_out",
+            .explanation =
+                fmt::format("Related tokens lie {:.3f} nearer than others when {} {}; as it is, {:.3f}.",
+                            other, table.name, reading.says, own),
+            .confidence = 0.85});
+    return Outcome::found(text);
+  }
+  return Outcome::ok(text + "; too little to tell");
+}
+
+Result<Outcome> check_quantisation(const Examination& e) {
+  if (e.options.source == nullptr) return Outcome::skip("no --source is given");
+  const Model& source = *e.options.source;
+  double worst = 0;
+  std::string worst_name;
+  std::size_t compared = 0;
+  for (const Bound& b : bound_weights(e.subject)) {
+    const WeightId id = source.weights.find(b.role, b.layer);
+    if (id == kNoWeight) continue;
+    const TensorView& original = source.weights[id];
+    if (element_count(original.shape) != element_count(b.tensor->shape) || b.tensor->shape.size() < 2)
+      continue;
+    EncodingErrorSum sum;
+    std::vector<float> was(original.cols()), is(original.cols());
+    for (std::uint64_t r = 0; r < original.rows(); ++r) {
+      DOPPLER_TRY(decode_f32(original, r * was.size(), was));
+      DOPPLER_TRY(decode_f32(*b.tensor, r * is.size(), is));
+      sum.add_row(r, was, is);
+    }
+    const EncodingError error = sum.get();
+    const double allowed = std::max(2 * storage_noise(b.tensor->dtype), 1e-6);
+    ++compared;
+    if (error.relative_rms / allowed > worst)
+      worst = error.relative_rms / allowed, worst_name = b.tensor->name;
+    if (error.relative_rms <= allowed) continue;
+    e.find({.cause = "quantisation_error",
+            .stage = std::string(stage_name(b.stage)),
+            .layer = b.layer,
+            .explanation =
+                fmt::format("{} ({}) has lost {:.3g} of its source, where the type explains {:.3g}.",
+                            place_of(b), dtype_name(b.tensor->dtype), error.relative_rms, allowed / 2)});
+  }
+  return Outcome::ok(fmt::format("{} tensors; the worst, {}, lost {:.0f} % of what its type may", compared,
+                                 worst_name, 50 * worst));
+}
+
+}  // namespace doppler::doctor

@@ -1,0 +1,25 @@
+// Which products' rows may have come in the other order of rotary pairs: model/gguf_rows.h.
+#pragma once
+
+#include <cstddef>
+
+#include "diagnosis/doctor/op_case.h"
+#include "model/gguf_rows.h"
+
+namespace doppler {
+
+inline std::size_t head_dim(const OpCase& c) {
+  const auto& layers = c.context().spec.layers;
+  return c.layer() < 0 || layers.empty() ? 0 : layers[static_cast<std::size_t>(c.layer())].attention.head_dim;
+}
+
+// Whether loading may have put the rows into another order than the file has, or those of a tensor that lies
+// in their place.
+inline bool rows_may_be_paired(const OpCase& c) {
+  const Stage stage = c.stage();
+  const std::size_t dim = head_dim(c);
+  return (stage == Stage::kQProj || stage == Stage::kKProj || stage == Stage::kVProj) && dim > 1 &&
+         dim % 2 == 0 && c.width() % dim == 0;
+}
+
+}  // namespace doppler

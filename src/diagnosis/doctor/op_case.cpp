@@ -1,0 +1,227 @@
+#include "diagnosis/doctor/op_case.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace doppler {
+namespace {
+
+// What an attempt may always differ by, as a share of the largest value of a token's row: some roundings of
+// float32; faults leave a thousand times as much.
+constexpr float kLenient = 2e-6f;
+// Attempts farther off than this are not saved by their own rounding.
+constexpr double kNear = 1e4;
+
+// Products beyond this many multiplications are judged on a few tokens: about a second of the oracle's time.
+constexpr std::uint64_t kMostWork = 1'000'000'000;
+constexpr std::size_t kFewTokens = 8;  // as many as the oracle computes in one pass over a weight
+
+std::vector<std::size_t> choose_tokens(const OpSetup& setup) {
+  const std::size_t count = setup.tokens();
+  std::size_t most = count;
+  if (setup.kind == OpKind::kMatmul && setup.inputs[0].width * setup.width > kMostWork / 1000)
+    most = kFewTokens;
+  std::vector<std::size_t> rows;
+  for (std::size_t i = 0; i < std::min(most, count); ++i) {
+    rows.push_back(most >= count ? i : i * (count - 1) / (most - 1));  // evenly, with the first and the last
+  }
+  return rows;
+}
+
+std::vector<float> take_rows(const std::vector<float>& from, std::size_t width,
+                             std::span<const std::size_t> rows) {
+  std::vector<float> taken;
+  taken.reserve(rows.size() * width);
+  for (const std::size_t r : rows) {
+    taken.insert(taken.end(), from.begin() + static_cast<std::ptrdiff_t>(r * width),
+                 from.begin() + static_cast<std::ptrdiff_t>((r + 1) * width));
+  }
+  return taken;
+}
+
+// Where a weight is absurd, so is what it allows, and every repair would fit. Rounding of a sound one stays
+// far below the largest value; what lies beyond is put to such a share of it.
+constexpr float kSoundShare = 1e-4f;
+
+void limit_allowance(std::span<const float> target, std::span<float> allowed) {
+  float largest = 0;
+  for (const float x : target) {
+    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+  }
+  if (largest == 0) return;
+  for (float& a : allowed) {
+    if (!(a <= largest)) a = kSoundShare * largest;
+  }
+}
+
+template <typename T>
+void keep_rows(std::vector<T>& values, std::span<const std::size_t> rows) {
+  std::vector<T> kept;
+  for (const std::size_t r : rows) kept.push_back(values[r]);
+  values = std::move(kept);
+}
+
+}  // namespace
+
+Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<float> target,
+                            std::span<const std::size_t> only) {
+  OpCase made(context);
+  made.index_ = op;
+  DOPPLER_ASSIGN(made.setup_, context.experiment.setup(op));
+  OpSetup& setup = made.setup_;
+  made.rows_.assign(only.begin(), only.end());
+  if (only.empty()) made.rows_ = choose_tokens(setup);
+  if (made.rows_.size() < setup.tokens()) {
+    for (std::size_t i = 0; i < setup.inputs.size(); ++i) {
+      if (setup.kind == OpKind::kAttention && i > 0) {  // those that the last token may see
+        if (!only.empty()) setup.inputs[i].data.resize((only.back() + 1) * setup.inputs[i].width);
+        continue;
+      }
+      setup.inputs[i].data = take_rows(setup.inputs[i].data, setup.inputs[i].width, made.rows_);
+    }
+    keep_rows(setup.ids, made.rows_);
+    keep_rows(setup.positions, made.rows_);
+    target = take_rows(target, setup.width, made.rows_);
+  }
+  made.target_ = std::move(target);
+  DOPPLER_ASSIGN(made.output_, context.experiment.run(setup));
+  DOPPLER_ASSIGN(made.allowed_, allowance(setup, context.arithmetic, context.threads));
+  if (setup.kind == OpKind::kMatmul) limit_allowance(made.target_, made.allowed_);
+  if (context.noise > 0) {
+    // Six deviations of the noise, which is as likely as one value in 500 million.
+    for (std::size_t t = 0; t < setup.tokens(); ++t) {
+      double squares = 0;
+      for (std::size_t i = 0; i < setup.width; ++i) squares += std::pow(made.target_[t * setup.width + i], 2);
+      const double noise = 6 * context.noise * std::sqrt(squares / static_cast<double>(setup.width));
+      for (std::size_t i = 0; i < setup.width; ++i)
+        made.allowed_[t * setup.width + i] += static_cast<float>(noise);
+    }
+  }
+  made.misfit_ = made.judge(made.output_);
+  made.lenient_ = made.allowed_;
+  for (std::size_t t = 0; t < setup.tokens(); ++t) {
+    float largest = 0;
+    for (std::size_t i = 0; i < setup.width; ++i) {
+      const float x = std::abs(made.target_[t * setup.width + i]);
+      if (std::isfinite(x)) largest = std::max(largest, x);
+    }
+    for (std::size_t i = 0; i < setup.width; ++i) {
+      float& allowed = made.lenient_[t * setup.width + i];
+      allowed = std::max(allowed, kLenient * largest);
+    }
+  }
+  return made;
+}
+
+Misfit OpCase::judge(std::span<const float> output, std::span<const float> allowed) const {
+  Misfit worst;
+  if (output.size() != target_.size()) return {INFINITY, 0, 0};
+  for (std::size_t i = 0; i < output.size(); ++i) {
+    if (output[i] == target_[i] || (std::isnan(output[i]) && std::isnan(target_[i]))) continue;
+    const double difference = std::abs(static_cast<double>(output[i]) - target_[i]);
+    double ratio = difference / (allowed.empty() ? allowed_[i] : std::max(allowed[i], lenient_[i]));
+    if (std::isnan(ratio)) ratio = INFINITY;
+    if (ratio > worst.ratio) worst = {ratio, i / setup_.width, i % setup_.width};
+  }
+  return worst;
+}
+
+std::optional<std::vector<float>> OpCase::other(Stage stage, int layer) const {
+  const StageRows& rows = context_.experiment.rows();
+  if (const auto read = rows.read(plan(), stage, layer); read && !read->empty())
+    return take_rows(*read, read->size() / rows.ids().size(), rows_);
+  // Also what the plan does not compute, if it was recorded.
+  const TensorView* tensor = rows.find(stage_key(stage, layer));
+  if (tensor == nullptr || tensor->shape.size() < 2 || tensor->shape[0] != rows.ids().size())
+    return std::nullopt;
+  std::vector<float> all(element_count(tensor->shape).value_or(0));
+  if (all.empty() || !decode_f32(*tensor, 0, all)) return std::nullopt;
+  return take_rows(all, all.size() / rows.ids().size(), rows_);
+}
+
+std::vector<OpCase::Other> OpCase::others(std::size_t width) const {
+  std::vector<Other> found;
+  const auto look = [&](Stage stage, int layer) {
+    if (stage == this->stage() && layer == this->layer()) return;
+    if (auto rows = other(stage, layer); rows && rows->size() == width * tokens())
+      found.push_back({stage, layer, std::move(*rows)});
+  };
+  look(Stage::kEmbedOut, -1);
+  for (const int layer : {this->layer(), this->layer() - 1}) {
+    for (const StageInfo& info : all_stages()) {
+      if (info.per_layer ? layer >= 0 : layer == -1 && info.stage != Stage::kEmbedOut)
+        look(info.stage, layer);
+    }
+  }
+  return found;
+}
+
+bool OpCase::attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
+                     double weight, double value) {
+  return keep({std::move(cause), std::move(says), std::move(repair), ratio_with(change), weight, value});
+}
+
+bool OpCase::consider(std::string cause, std::string says, std::string repair, std::span<const float> output,
+                      double weight) {
+  return keep({std::move(cause), std::move(says), std::move(repair), judge(output, lenient_).ratio, weight});
+}
+
+bool OpCase::keep(Attempt attempt) {
+  attempts_.push_back(std::move(attempt));
+  return attempts_.back().ratio <= 1;
+}
+
+double OpCase::judge_columns(std::span<const std::size_t> columns, std::span<const float> output) const {
+  double worst = 0;
+  for (std::size_t t = 0; t < tokens(); ++t) {
+    for (std::size_t i = 0; i < columns.size(); ++i) {
+      const double difference =
+          std::abs(static_cast<double>(output[t * columns.size() + i]) - target_[t * width() + columns[i]]);
+      if (difference == 0) continue;
+      const double ratio = difference / lenient_[t * width() + columns[i]];
+      worst = std::isnan(ratio) ? INFINITY : std::max(worst, ratio);
+    }
+  }
+  return worst;
+}
+
+double OpCase::ratio_with(const OpChange& change, bool rough) {
+  OpSetup changed = setup_;
+  change(changed);
+  const auto output = context_.experiment.run(changed);
+  if (!output) return INFINITY;  // a change that does not fit the op is no explanation
+  const double ratio = judge(*output, lenient_).ratio;
+  if (rough || ratio <= 1 || ratio > kNear) return ratio;
+  // Perhaps only its rounding is another.
+  const auto allowed = allowance(changed, context_.arithmetic, context_.threads);
+  return allowed ? judge(*output, *allowed).ratio : ratio;
+}
+
+bool OpCase::explained() const {
+  return std::ranges::any_of(attempts_, [](const Attempt& a) { return a.ratio <= 1; });
+}
+
+BadPlaces find_bad_places(const OpCase& c) {
+  BadPlaces places;
+  std::vector<bool> column(c.width(), false), token(c.tokens(), false);
+  for (std::size_t t = 0; t < c.tokens(); ++t) {
+    for (std::size_t i = 0; i < c.width(); ++i) {
+      const std::size_t at = t * c.width() + i;
+      const double difference = std::abs(static_cast<double>(c.output()[at]) - c.target()[at]);
+      ++places.all;
+      const bool both_nan = std::isnan(c.output()[at]) && std::isnan(c.target()[at]);
+      if (difference <= c.allowed_at(t, i) || both_nan || c.output()[at] == c.target()[at]) continue;
+      ++places.bad;
+      column[i] = token[t] = true;
+    }
+  }
+  for (std::size_t i = 0; i < column.size(); ++i) {
+    if (column[i]) places.columns.push_back(i);
+  }
+  for (std::size_t t = 0; t < token.size(); ++t) {
+    if (token[t]) places.tokens.push_back(t);
+  }
+  return places;
+}
+
+}  // namespace doppler

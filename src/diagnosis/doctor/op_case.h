@@ -1,0 +1,117 @@
+// One op that computes something else than it should: its inputs, the output to be explained, and every
+// attempt to explain it. The output is the truth's (a recording), or what a backend under examination made of
+// its own inputs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "diagnosis/compare/allowance.h"
+#include "diagnosis/compare/op_experiment.h"
+#include "model/spec.h"
+
+namespace doppler {
+
+// How far rows lie from others, as a multiple of what is allowed: at most 1 agrees.
+struct Misfit {
+  double ratio = 0;
+  std::size_t token = 0, place = 0;  // of the worst value
+  bool agrees() const { return ratio <= 1; }
+};
+
+// A way to compute the op otherwise, and what came of it.
+struct Attempt {
+  std::string cause;   // an id of all_causes()
+  std::string says;    // "the weight offset is 1": completes "agrees when"
+  std::string repair;  // empty: that of the cause
+  double ratio = 0;
+  double weight = 1;  // how far the attempt is to be believed where it fits: searches have more freedom
+  double value = 0;   // of a window or a base: what it should be
+};
+
+class OpCase {
+ public:
+  struct Context {
+    const ModelSpec& spec;
+    OpExperiment& experiment;
+    const Weights& weights;
+    reference::Threads& threads;
+    Arithmetic arithmetic;  // what computed the target
+    double noise = 0;       // relative error that a weight's storage explains
+  };
+
+  // `target`: rows of all tokens. `only`: the tokens to judge by, ascending; empty: all, or of a large
+  // product a few. Attention then sees no keys beyond the last of them.
+  static Result<OpCase> open(const Context& context, std::size_t op, std::vector<float> target,
+                             std::span<const std::size_t> only = {});
+
+  const Context& context() const { return context_; }
+  const Plan& plan() const { return context_.experiment.plan(); }
+  const Op& op() const { return plan().ops[index_]; }
+  std::size_t index() const { return index_; }
+  int layer() const { return op().layer; }
+  Stage stage() const { return context_.experiment.stage_of(index_); }
+  const OpSetup& setup() const { return setup_; }
+  std::size_t tokens() const { return setup_.tokens(); }
+  std::size_t width() const { return setup_.width; }
+  const std::vector<float>& target() const { return target_; }
+  const std::vector<float>& output() const { return output_; }  // as the plan says
+  const Misfit& misfit() const { return misfit_; }
+  // Which of the recording's tokens ours are.
+  const std::vector<std::size_t>& rows() const { return rows_; }
+
+  double allowed_at(std::size_t token, std::size_t place) const {
+    return allowed_[token * setup_.width + place];
+  }
+  // The same for some columns of every token only: output is [tokens, columns].
+  double judge_columns(std::span<const std::size_t> columns, std::span<const float> output) const;
+  // As the op's own allowance has it; `allowed` (may be empty) where that is more.
+  Misfit judge(std::span<const float> output, std::span<const float> allowed = {}) const;
+  // Another stage's rows, of our tokens; nothing if it is not recorded or of another width.
+  std::optional<std::vector<float>> other(Stage stage, int layer) const;
+
+  // Every stage of this layer and the one before that is as wide, but this one.
+  struct Other {
+    Stage stage;
+    int layer;
+    std::vector<float> rows;
+  };
+  std::vector<Other> others(std::size_t width) const;
+
+  // Computes it with a change and keeps how that fits. True if it agrees.
+  bool attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
+               double weight = 1, double value = 0);
+  bool consider(std::string cause, std::string says, std::string repair, std::span<const float> output,
+                double weight = 1);
+  bool keep(Attempt attempt);
+  // For searches: only the ratio; `rough` without asking whether the change's own rounding explains it, which
+  // takes three times as long.
+  double ratio_with(const OpChange& change, bool rough = false);
+
+  const std::vector<Attempt>& attempts() const { return attempts_; }
+  bool explained() const;
+
+ private:
+  explicit OpCase(const Context& context) : context_(context) {}
+
+  Context context_;
+  std::size_t index_ = 0;
+  OpSetup setup_;
+  std::vector<std::size_t> rows_;
+  std::vector<float> target_, output_;
+  std::vector<float> allowed_;  // like target_
+  // What attempts may differ by: an op that is computed otherwise rounds otherwise, too.
+  std::vector<float> lenient_;
+  Misfit misfit_;
+  std::vector<Attempt> attempts_;
+};
+
+// Where in a target the misfit lies, for reports and for patterns.
+struct BadPlaces {
+  std::size_t bad = 0, all = 0;
+  std::vector<std::size_t> columns;  // those with any bad value, ascending
+  std::vector<std::size_t> tokens;   // likewise, as indices of the case's rows
+};
+BadPlaces find_bad_places(const OpCase& opcase);
+
+}  // namespace doppler

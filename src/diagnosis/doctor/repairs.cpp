@@ -1,0 +1,121 @@
+#include "diagnosis/doctor/repairs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "base/text.h"
+
+namespace doppler {
+namespace {
+
+constexpr auto kRepairs = std::to_array<Repair>({
+    {OpKind::kEmbed, "embedding scales", repairs::embed_scale},
+    {OpKind::kEmbed, "transposed, shifted and missing rows", repairs::embed_rows},
+    {OpKind::kRmsNorm, "weight offsets", repairs::norm_offset},
+    {OpKind::kRmsNorm, "epsilons", repairs::norm_eps},
+    {OpKind::kRmsNorm, "no norm, other inputs", repairs::norm_input},
+    {OpKind::kRmsNorm, "other norms' weights, damaged weights", repairs::norm_weight},
+    {OpKind::kMatmul, "NaN and zeros in the weight", repairs::weight_values},
+    {OpKind::kMatmul, "biases", repairs::weight_bias},
+    {OpKind::kMatmul, "permuted and shifted rows", repairs::weight_rows},
+    {OpKind::kMatmul, "transposed, shifted and otherwise read weights, types, block layouts",
+     repairs::weight_layout},
+    {OpKind::kMatmul, "scales", repairs::weight_scale},
+    {OpKind::kMatmul, "other tensors", repairs::weight_others},
+    {OpKind::kMatmul, "other inputs", repairs::matmul_input},
+    {OpKind::kMatmul, "single values", repairs::weight_one_value},
+    {OpKind::kRope, "layouts", repairs::rope_layout},
+    {OpKind::kRope, "bases", repairs::rope_theta},
+    {OpKind::kRope, "scalings", repairs::rope_scaling},
+    {OpKind::kRope, "positions", repairs::rope_position},
+    {OpKind::kRope, "rotating dims", repairs::rope_dims},
+    {OpKind::kRope, "other inputs", repairs::rope_input},
+    {OpKind::kRope, "the angles that were measured", repairs::rope_measured},
+    {OpKind::kAttention, "score scales", repairs::attention_scale},
+    {OpKind::kAttention, "softcaps", repairs::attention_softcap},
+    {OpKind::kAttention, "windows and masks", repairs::attention_window},
+    {OpKind::kAttention, "head maps", repairs::attention_heads},
+    {OpKind::kAttention, "cache positions", repairs::attention_cache},
+    {OpKind::kAttention, "a search over scales and softcaps", repairs::attention_search},
+    {OpKind::kAdd, "missing and other terms", repairs::residual},
+    {OpKind::kGated, "activations", repairs::activation},
+    {OpKind::kSoftcap, "caps", repairs::softcap},
+});
+
+// A repair that leaves so small a share of the error is the cause, though something else was rounded on the
+// way: a tensor that was stored again, for example.
+constexpr double kNearly = 300;
+// What rounding to bfloat16 leaves of float32's allowed error; more is no rounding.
+constexpr double kMostLeft = 5000;
+
+// The first attempt that fits, unless a later one fits far better.
+const Attempt* best_of(const std::vector<Attempt>& attempts) {
+  const Attempt* best = nullptr;
+  for (const Attempt& attempt : attempts) {
+    if (attempt.ratio > 1) continue;
+    if (best == nullptr || attempt.ratio < 0.1 * best->ratio) best = &attempt;
+  }
+  return best;
+}
+
+double confidence_in(const OpCase& c, const Attempt& best) {
+  // What the repair gains: from `misfit` times the allowed error to `ratio`.
+  const double gain = c.misfit().ratio / std::max(best.ratio, 0.02);
+  double confidence = best.weight * (1 - 1 / (1 + gain / 4));
+  std::map<std::string, int> others;
+  for (const Attempt& attempt : c.attempts()) {
+    if (attempt.ratio <= 1 && attempt.cause != best.cause) ++others[attempt.cause];
+  }
+  return confidence / (1 + 0.5 * static_cast<double>(others.size()));
+}
+
+}  // namespace
+
+std::span<const Repair> all_repairs() {
+  return kRepairs;
+}
+
+Explanation explain(OpCase& c) {
+  std::vector<std::string> tried;
+  for (const Repair& repair : kRepairs) {
+    if (repair.kind != c.op().kind) continue;
+    const bool found_before = c.explained();
+    repair.attempt(c);
+    if (found_before || !c.explained()) tried.emplace_back(repair.tries);
+    // A good explanation needs no searches with more freedom than it has.
+    const Attempt* best = best_of(c.attempts());
+    if (best != nullptr && best->ratio < 0.5 && best->weight >= 1 && &repair != &kRepairs.back()) {
+      bool more_of_kind = false;
+      for (const Repair* next = &repair + 1; next != kRepairs.data() + kRepairs.size(); ++next)
+        more_of_kind |= next->kind == c.op().kind;
+      if (!more_of_kind) break;
+    }
+  }
+  Explanation explanation;
+  const Attempt* best = best_of(c.attempts());
+  const auto nearest_of_all = std::ranges::min_element(c.attempts(), {}, &Attempt::ratio);
+  if (best == nullptr && nearest_of_all != c.attempts().end() &&
+      nearest_of_all->ratio * kNearly < c.misfit().ratio && nearest_of_all->ratio < kMostLeft) {
+    explanation.attempt = *nearest_of_all;
+    explanation.attempt.says += fmt::format(
+        ", nearly (what is left is {:.2g} times the allowed error, as if something was rounded again)",
+        nearest_of_all->ratio);
+    explanation.confidence = 0.7 * nearest_of_all->weight;
+  } else if (best != nullptr) {
+    explanation.attempt = *best;
+    explanation.confidence = confidence_in(c, *best);
+  } else {
+    explanation.attempt = {.cause = "unknown", .ratio = c.misfit().ratio};
+    explanation.confidence = 0;
+    const auto nearest = std::ranges::min_element(c.attempts(), {}, &Attempt::ratio);
+    if (nearest != c.attempts().end() && nearest->ratio < 0.5 * c.misfit().ratio)
+      tried.push_back(
+          fmt::format("nearest: {} leaves {:.2g} times the allowed error", nearest->says, nearest->ratio));
+  }
+  explanation.ruled_out = join(tried, ", ");
+  return explanation;
+}
+
+}  // namespace doppler

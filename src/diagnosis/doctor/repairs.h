@@ -1,0 +1,67 @@
+// The catalogue of repairs: for each kind of op, every way in which models have been known to compute it
+// wrongly. At a wrong op each is tried on that op alone; what restores agreement names the cause.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "diagnosis/doctor/op_case.h"
+
+namespace doppler {
+
+struct Repair {
+  OpKind kind;
+  std::string_view tries;  // for people: "epsilons", "other layers' windows"
+  void (*attempt)(OpCase& opcase);
+};
+
+// In the order of plausibility: of several that fit equally well the first is believed.
+std::span<const Repair> all_repairs();
+
+// What explains a case.
+struct Explanation {
+  Attempt attempt;  // cause "unknown" if nothing fits
+  double confidence = 0;
+  std::string ruled_out;  // what was tried and does not fit, and how near the nearest came
+};
+Explanation explain(OpCase& opcase);
+
+namespace repairs {
+// repairs_norm.cpp
+void norm_offset(OpCase& c);
+void norm_eps(OpCase& c);
+void norm_input(OpCase& c);
+void norm_weight(OpCase& c);
+// repairs_rope.cpp
+void rope_theta(OpCase& c);
+void rope_layout(OpCase& c);
+void rope_scaling(OpCase& c);
+void rope_position(OpCase& c);
+void rope_dims(OpCase& c);
+void rope_input(OpCase& c);
+void rope_measured(OpCase& c);
+// repairs_attention.cpp
+void attention_scale(OpCase& c);
+void attention_softcap(OpCase& c);
+void attention_window(OpCase& c);
+void attention_heads(OpCase& c);
+void attention_cache(OpCase& c);
+void attention_search(OpCase& c);
+// repairs_elements.cpp
+void embed_scale(OpCase& c);
+void embed_rows(OpCase& c);
+void activation(OpCase& c);
+void residual(OpCase& c);
+void softcap(OpCase& c);
+// repairs_weight.cpp
+void weight_values(OpCase& c);
+void weight_bias(OpCase& c);
+void weight_rows(OpCase& c);
+void weight_scale(OpCase& c);
+void weight_others(OpCase& c);
+void weight_layout(OpCase& c);
+void weight_one_value(OpCase& c);
+void matmul_input(OpCase& c);
+}  // namespace repairs
+
+}  // namespace doppler

@@ -1,0 +1,47 @@
+// Repairs of products whose weight is whole, but read in another way than it was written.
+#include <cstring>
+
+#include "diagnosis/doctor/head_rows.h"
+#include "diagnosis/doctor/relayouts.h"
+#include "diagnosis/doctor/repairs.h"
+#include "diagnosis/doctor/weight_probe.h"
+
+namespace doppler::repairs {
+namespace {
+
+void attempt_all(OpCase& c, const WeightProbe& probe, const TensorView& weight, std::uint64_t dim,
+                 bool through_file) {
+  for (const Relayout& layout : relayouts(weight, dim)) {
+    if (layout.search && c.explained()) return;
+    const auto read = [&](std::uint64_t row, std::span<float> values) {
+      return layout.read(through_file ? unpaired(row, dim) : row, values);
+    };
+    c.keep({layout.cause, layout.says, layout.repair, probe.ratio(read), layout.weight});
+  }
+}
+
+// The bytes as they lay in a file that has the rows of rotary pairs side by side.
+std::vector<std::byte> in_file_order(const TensorView& weight, std::uint64_t dim) {
+  const std::size_t row = weight.data.size() / weight.rows();
+  std::vector<std::byte> bytes(weight.data.size());
+  for (std::size_t r = 0; r < weight.rows(); ++r)
+    std::memcpy(&bytes[unpaired(r, dim) * row], &weight.data[r * row], row);
+  return bytes;
+}
+
+}  // namespace
+
+void weight_layout(OpCase& c) {
+  if (c.explained()) return;
+  const WeightProbe probe(c);
+  const std::uint64_t dim = head_dim(c);
+  attempt_all(c, probe, probe.weight(), dim, false);
+  if (c.explained() || !rows_may_be_paired(c)) return;
+  // What harmed the file came before its rows were put back.
+  TensorView file = probe.weight();
+  const std::vector<std::byte> bytes = in_file_order(file, dim);
+  file.data = bytes;
+  attempt_all(c, probe, file, dim, true);
+}
+
+}  // namespace doppler::repairs

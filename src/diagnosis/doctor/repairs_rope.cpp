@@ -1,0 +1,288 @@
+// Repairs of rotary embeddings. Angles can be read off what a rotation did, so bases and scalings need no
+// search.
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "diagnosis/doctor/repairs.h"
+#include "model/rope.h"
+
+namespace doppler::repairs {
+namespace {
+
+RopeSpec spec_of(const OpCase& c) {
+  const auto& layers = c.context().spec.layers;
+  const auto layer = static_cast<std::size_t>(std::max(c.layer(), 0));
+  return layer < layers.size() ? layers[layer].attention.rope : RopeSpec{};
+}
+
+std::size_t head_dim(const OpCase& c) {
+  return c.setup().width / c.setup().heads;
+}
+
+// Longrope chooses by the context; the longest position recorded is all that counts here.
+std::uint64_t context_of(const OpCase& c) {
+  return c.context().experiment.rows().ids().size();
+}
+
+bool attempt_spec(OpCase& c, const char* cause, std::string says, std::string repair, const RopeSpec& spec,
+                  double weight = 1, double value = 0) {
+  if (spec.rotary_dim == 0 || spec.rotary_dim > head_dim(c)) return false;
+  const RopeTable table = make_rope_table(spec, context_of(c));
+  return c.attempt(
+      cause, std::move(says), std::move(repair), [&](OpSetup& s) { s.rope = table; }, weight, value);
+}
+
+std::string number(double x) {
+  return fmt::format("{:.6g}", x);
+}
+
+// Inverse frequencies and magnitude that the target was rotated with: for each pair the angle at the smallest
+// position that is not 0, whose multiples are then no riddle, summed over heads.
+struct Measured {
+  std::vector<double> frequency;
+  double magnitude = 1;
+};
+std::optional<Measured> measure_angles(const OpCase& c, RopeLayout layout, std::size_t rotary_dim) {
+  const OpSetup& s = c.setup();
+  std::size_t at = s.tokens();
+  for (std::size_t t = 0; t < s.tokens(); ++t) {
+    if (s.positions[t] > 0 && (at == s.tokens() || s.positions[t] < s.positions[at])) at = t;
+  }
+  if (at == s.tokens()) return std::nullopt;
+  const std::size_t dim = head_dim(c), pairs = rotary_dim / 2;
+  Measured found;
+  double before = 0, after = 0;
+  for (std::size_t i = 0; i < pairs; ++i) {
+    double cos = 0, sin = 0;
+    for (std::size_t h = 0; h < s.heads; ++h) {
+      const std::size_t base = at * s.width + h * dim;
+      const std::size_t first = base + (layout == RopeLayout::kHalf ? i : 2 * i);
+      const std::size_t second = base + (layout == RopeLayout::kHalf ? i + pairs : 2 * i + 1);
+      const double x = s.inputs[0].data[first], y = s.inputs[0].data[second];
+      const double u = c.target()[first], v = c.target()[second];
+      cos += x * u + y * v, sin += x * v - y * u;
+      before += x * x + y * y, after += u * u + v * v;
+    }
+    found.frequency.push_back(std::atan2(sin, cos) / s.positions[at]);
+  }
+  found.magnitude = before > 0 ? std::sqrt(after / before) : 1;
+  return found;
+}
+
+// The base that explains the measured angles best, by their logarithms; the first pair turns by 1 whatever
+// the base.
+std::optional<double> fit_theta(const Measured& measured, std::size_t rotary_dim) {
+  double products = 0, squares = 0;
+  for (std::size_t i = 1; i < measured.frequency.size(); ++i) {
+    if (measured.frequency[i] <= 1e-6) continue;  // beyond what float32 rows tell
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
+    // Small angles are known less well: their error is that of the rows, whatever the angle.
+    const double weight = measured.frequency[i] * measured.frequency[i];
+    products += weight * exponent * std::log(measured.frequency[i]);
+    squares += weight * exponent * exponent;
+  }
+  if (squares == 0) return std::nullopt;
+  return std::exp(products / squares);
+}
+
+// Bases are round numbers.
+double rounded(double theta) {
+  const double scale = std::pow(10, std::floor(std::log10(theta)) - 1);
+  return std::round(theta / scale) * scale;
+}
+
+}  // namespace
+
+void rope_layout(OpCase& c) {
+  const auto& own = c.setup().rope.inverse_frequency;
+  if (std::ranges::all_of(own, [](double f) { return f == 0; }))
+    attempt_spec(c, "rope_missing", "queries and keys rotate at all", {}, spec_of(c));
+  const bool half = std::get<RopeParams>(c.setup().params).layout == RopeLayout::kHalf;
+  c.attempt("rope_layout",
+            half ? "pairs are neighbours, (2i, 2i + 1)" : "pairs lie half a head apart, (i, i + d/2)",
+            fmt::format("Set the rope layout to {}, or undo the permutation of the query and key rows.",
+                        half ? "interleaved" : "half"),
+            [&](OpSetup& s) {
+              std::get<RopeParams>(s.params).layout = half ? RopeLayout::kInterleaved : RopeLayout::kHalf;
+            });
+}
+
+void rope_theta(OpCase& c) {
+  RopeSpec spec = spec_of(c);
+  const double own = spec.theta;
+  const auto attempt = [&](double theta, double weight) {
+    spec.theta = theta;
+    return attempt_spec(
+        c, "rope_theta", fmt::format("the base is {}", number(theta)),
+        fmt::format("Set rope_theta of {} to {} (it is {}).",
+                    c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention.kind ==
+                            AttentionKind::kSliding
+                        ? "the local layers"
+                        : "the layer",
+                    number(theta), number(own)),
+        spec, weight, theta);
+  };
+  attempt(own, 1);  // the plan's table may not be the description's
+  for (const LayerSpec& layer : c.context().spec.layers) {
+    if (layer.attention.rope.theta != own && !c.explained()) attempt(layer.attention.rope.theta, 1);
+  }
+  for (const double theta :
+       {10000.0, 500000.0, 1e6, 1e5, 1e7, 150000.0, 50000.0, 160000.0, 5e6, 8e6, 25000.0, 1000.0, 100.0}) {
+    if (theta != own) attempt(theta, 1);
+  }
+  if (c.explained()) return;
+  const auto measured = measure_angles(c, std::get<RopeParams>(c.setup().params).layout, spec.rotary_dim);
+  const auto theta = measured ? fit_theta(*measured, spec.rotary_dim) : std::nullopt;
+  if (!theta || !std::isfinite(*theta) || *theta < 1) return;
+  if (!attempt(rounded(*theta), 0.97)) attempt(*theta, 0.9);
+}
+
+void rope_scaling(OpCase& c) {
+  const RopeSpec own = spec_of(c);
+  const auto attempt = [&](std::string says, const RopeSpec& spec) {
+    attempt_spec(c, "rope_scaling", says, fmt::format("Set rope_scaling so that {}.", says), spec, 1);
+  };
+  // Scalings of the model's other layers, then published ones.
+  for (const LayerSpec& layer : c.context().spec.layers) {
+    if (layer.attention.rope.scaling == own.scaling) continue;
+    RopeSpec spec = own;
+    spec.scaling = layer.attention.rope.scaling;
+    attempt(fmt::format("it is scaled as other layers are: {}", name_of(spec.scaling.kind)), spec);
+  }
+  RopeSpec spec = own;
+  spec.scaling = {};
+  attempt("nothing is scaled", spec);
+  for (const double factor : {2.0, 4.0, 8.0, 16.0, 32.0, own.scaling.factor}) {
+    if (factor == 1) continue;
+    spec.scaling = {.kind = RopeScalingKind::kLinear, .factor = factor};
+    attempt(fmt::format("positions are divided by {} (linear)", number(factor)), spec);
+    for (const double original : {own.scaling.original_context, 8192.0, 4096.0, 32768.0, 64.0}) {
+      if (original == 0) continue;
+      spec.scaling = {.kind = RopeScalingKind::kLlama3, .factor = factor, .original_context = original};
+      attempt(fmt::format("it is llama3's with the factor {} from {}", number(factor), number(original)),
+              spec);
+      spec.scaling.kind = RopeScalingKind::kYarn;
+      spec.scaling.attention_factor = 0.1 * std::log(factor) + 1;
+      attempt(fmt::format("it is yarn's with the factor {} from {}", number(factor), number(original)), spec);
+      spec.scaling.attention_factor = 1;
+      attempt(fmt::format("it is yarn's with the factor {} from {}, without its attention factor",
+                          number(factor), number(original)),
+              spec);
+    }
+  }
+  spec = own;
+  for (const double change : {1.0, 0.1 * std::log(std::max(own.scaling.factor, 1.0)) + 1}) {
+    spec.scaling.attention_factor = change;
+    if (change != own.scaling.attention_factor)
+      attempt(fmt::format("the attention factor is {}", number(change)), spec);
+  }
+  spec = own;
+  spec.scaling.truncate = !own.scaling.truncate;
+  if (own.scaling.kind == RopeScalingKind::kYarn) attempt("yarn's range is rounded otherwise", spec);
+  if (own.scaling.kind == RopeScalingKind::kLlama3) {  // its two other numbers
+    for (const double low : {1.0, 2.0, 4.0}) {
+      for (const double high : {4.0, 8.0, 2.0}) {
+        if (low >= high) continue;
+        spec = own;
+        spec.scaling.low_freq_factor = low, spec.scaling.high_freq_factor = high;
+        attempt(fmt::format("low_freq_factor is {} and high_freq_factor {}", low, high), spec);
+      }
+    }
+  }
+}
+
+void rope_position(OpCase& c) {
+  const auto attempt = [&](std::string says, const std::function<std::int32_t(std::int32_t)>& position) {
+    c.attempt("rope_position", std::move(says), {}, [&](OpSetup& s) {
+      for (std::int32_t& p : s.positions) p = position(p);
+    });
+  };
+  const std::int32_t last = *std::ranges::max_element(c.setup().positions);
+  const auto count = static_cast<std::int32_t>(context_of(c));
+  attempt("positions begin at 1", [](std::int32_t p) { return p + 1; });
+  attempt("positions begin one earlier", [](std::int32_t p) { return p - 1; });
+  attempt("every token stands at position 0", [](std::int32_t) { return 0; });
+  attempt("every token stands at the last position", [&](std::int32_t) { return last; });
+  attempt("every token stands at position 1", [](std::int32_t) { return 1; });
+  attempt("positions count backwards", [&](std::int32_t p) { return last - p; });
+  attempt("positions turn the other way", [](std::int32_t p) { return -p; });
+  for (std::int32_t by = 2; by <= 2 * count && by <= 64 && !c.explained(); ++by)
+    attempt(fmt::format("positions begin at {}", by), [&](std::int32_t p) { return p + by; });
+  attempt("positions count double", [](std::int32_t p) { return 2 * p; });
+}
+
+void rope_dims(OpCase& c) {
+  RopeSpec spec = spec_of(c);
+  const auto dim = static_cast<std::uint32_t>(head_dim(c));
+  const std::uint32_t own = spec.rotary_dim;
+  for (const std::uint32_t rotary : {dim, dim / 2, dim / 4, dim * 3 / 4, dim * 2 / 5, dim / 8}) {
+    if (rotary % 2 != 0 || rotary == own || rotary == 0) continue;
+    spec.rotary_dim = rotary;
+    attempt_spec(c, "rope_dims", fmt::format("{} of the {} dims of a head rotate", rotary, dim),
+                 fmt::format("Set partial_rotary_factor to {} (rotary dims are {}).",
+                             static_cast<double>(rotary) / dim, own),
+                 spec);
+  }
+}
+
+void rope_input(OpCase& c) {
+  c.consider("rope_missing", "nothing is rotated", {}, c.setup().inputs[0].data);
+  const bool query = c.stage() == Stage::kQRope || c.stage() == Stage::kQNorm;
+  const WeightId norm_weight =
+      c.context().weights.find(query ? WeightRole::kQNorm : WeightRole::kKNorm, c.layer());
+  const bool has_norm = norm_weight != kNoWeight;
+  for (const OpCase::Other& other : c.others(c.width())) {
+    if (other.rows == c.setup().inputs[0].data || other.layer != c.layer()) continue;
+    const bool norm = other.stage == Stage::kQNorm || other.stage == Stage::kKNorm;
+    const bool projection = other.stage == (query ? Stage::kQProj : Stage::kKProj);
+    c.attempt(norm && !has_norm      ? "qk_norm_missing"
+              : (norm || projection) ? "qk_norm_misplaced"
+                                     : "uniform_fields_swapped",
+              fmt::format("it reads {}", stage_name(other.stage)), {},
+              [&](OpSetup& s) { s.inputs[0].data = other.rows; });
+  }
+  if ((c.stage() != Stage::kQNorm && c.stage() != Stage::kKNorm) || !has_norm) return;
+  // A rotation where the norm should be.
+  c.attempt("qk_norm_misplaced", "it is normalised here, and rotated afterwards",
+            "Normalise queries and keys before the rotary embedding.", [&](OpSetup& s) {
+              s.kind = OpKind::kRmsNorm;
+              s.params = NormParams{c.context().spec.norm.eps, c.context().spec.norm.weight_offset};
+              s.weights = {c.context().weights[norm_weight]};
+            });
+}
+
+// Whatever the angles are: if they are multiples of the positions, the description can be told what they
+// should be.
+void rope_measured(OpCase& c) {
+  if (c.explained()) return;
+  const RopeSpec own = spec_of(c);
+  for (const RopeLayout layout : {RopeLayout::kHalf, RopeLayout::kInterleaved}) {
+    const auto measured = measure_angles(c, layout, own.rotary_dim);
+    if (!measured) return;
+    const RopeTable mine = c.setup().rope;
+    std::size_t first = 0;
+    const auto differs = [&](std::size_t i) {
+      return std::abs(measured->frequency[i] - mine.inverse_frequency[i]) >
+             1e-4 * mine.inverse_frequency[i] + 1e-7;
+    };
+    while (first + 1 < measured->frequency.size() && !differs(first)) ++first;
+    const double times = measured->frequency[first] / mine.inverse_frequency[first];
+    // A turn too many leaves the same rows; angles beyond half a turn come out small.
+    c.attempt(
+        "rope_scaling",
+        fmt::format(
+            "the angles are those that were measured: pair {} turns {:.4g} times as far, and lengths are "
+            "multiplied by {:.4g}",
+            first, times, measured->magnitude),
+        {},
+        [&](OpSetup& s) {
+          std::get<RopeParams>(s.params).layout = layout;
+          s.rope.inverse_frequency = measured->frequency;
+          s.rope.magnitude = measured->magnitude;
+        },
+        0.7);
+  }
+}
+
+}  // namespace doppler::repairs

@@ -1,0 +1,105 @@
+// What the files of the fault table share.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "diagnosis/faults/faults.h"
+
+namespace doppler::faults {
+
+// Weights with some replaced by altered copies of themselves.
+class AlteredWeights {
+ public:
+  using Change = std::function<void(TensorView& tensor, std::vector<std::byte>& bytes)>;
+  // `change` sees the tensor as it is (its data included) and a copy of its bytes to alter.
+  void alter(Weights& weights, WeightRole role, int layer, const Change& change);
+  // Row r becomes what row source(r) was.
+  void permute_rows(Weights& weights, WeightRole role, int layer,
+                    const std::function<std::size_t(std::size_t)>& source);
+
+ private:
+  std::deque<std::vector<std::byte>> bytes_;
+};
+
+// A fault made of two functions, either of which may be empty.
+class HookFault final : public Fault {
+ public:
+  // Alters the tokens as the op sees them; false if it leaves them as they are.
+  std::function<bool(const Op& op, Moment moment, StepInput& seen)> tokens;
+  std::function<bool(Stage stage, int layer)> watches;
+  std::function<bool(const Computed& computed, Stage stage, int layer)> change;
+
+  const StepInput& seen_by(const Op& op, Moment moment, const StepInput& step) override;
+  bool wants(const Plan& plan, ValueId value) const override;
+  bool after(const Computed& computed) override;
+
+ private:
+  StepInput seen_;
+};
+
+// The place where a fault is put in.
+class Site {
+ public:
+  explicit Site(Subject& subject);
+  ModelSpec& spec() { return subject_.spec; }
+  Weights& weights() { return subject_.weights; }
+  Subject& subject() { return subject_; }
+  int layers() const { return static_cast<int>(subject_.spec.layers.size()); }
+
+  void change_plan(std::function<void(Plan&)> change);
+  // Every backend that is made runs with a fault of its own.
+  void run_with(std::function<std::unique_ptr<Fault>(const BackendOptions& options)> make);
+  void edit_shader(std::string file, std::string from, std::string to);
+  void keep_self_check() { kept_->self_check = true; }
+
+  void alter(WeightRole role, int layer, const AlteredWeights::Change& change);
+  void permute_rows(WeightRole role, int layer, const std::function<std::size_t(std::size_t)>& source);
+  void swap(WeightRole a, WeightRole b, int layer);
+
+ private:
+  // Lives as long as any copy of the subject.
+  struct Kept {
+    AlteredWeights altered;
+    std::function<std::unique_ptr<Fault>(const BackendOptions&)> make;
+    std::vector<std::unique_ptr<Fault>> faults;
+    std::vector<ShaderEdit> edits;
+    bool self_check = false;
+  };
+  Subject& subject_;
+  std::shared_ptr<Kept> kept_;
+};
+
+struct FaultRow {
+  FaultInfo info;
+  std::function<bool(const Subject& subject)> applies;  // empty: to all
+  std::function<FaultPlace(const Subject& subject)> place;
+  std::function<void(Site& site)> put;
+};
+
+std::vector<FaultRow> description_faults();
+std::vector<FaultRow> data_faults();
+std::vector<FaultRow> execution_faults();
+std::vector<FaultRow> shader_faults();  // execution faults of the gpu backend's kernels
+
+// Places and conditions that many rows share.
+inline auto at(Stage stage, int layer, FaultPlace::When when = FaultPlace::When::kPrompt) {
+  return [=](const Subject&) { return FaultPlace{stage, layer, when}; };
+}
+inline int last_layer(const Subject& subject) {
+  return static_cast<int>(subject.spec.layers.size()) - 1;
+}
+// The first layer of that kind, or -1.
+int first_layer(const ModelSpec& spec, AttentionKind kind);
+bool has_layers(const Subject& subject, int count);
+bool is_gemma(const Subject& subject);  // norms store w - 1, or did
+// The op that computes a stage of a layer; null: none.
+Op* op_of(Plan& plan, Stage stage, int layer);
+ValueId value_of(const Plan& plan, Stage stage, int layer);
+
+}  // namespace doppler::faults

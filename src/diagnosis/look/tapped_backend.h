@@ -1,0 +1,36 @@
+// A backend whose every step is looked at by one tap more: so that what drives a backend with a tap of its
+// own (record, compare) needs to know nothing of probes and traces.
+#pragma once
+
+#include "backend/backend.h"
+#include "diagnosis/look/tap_list.h"
+
+namespace doppler {
+
+class TappedBackend final : public Backend {
+ public:
+  // Both must outlive this; `besides` may be null.
+  TappedBackend(Backend& inner, Tap* besides) : inner_(inner), besides_(besides) {}
+
+  std::string_view name() const override { return inner_.name(); }
+  const Plan& plan() const override { return inner_.plan(); }
+  const BackendOptions& options() const override { return inner_.options(); }
+  Rounding rounding() const override { return inner_.rounding(); }
+  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
+    TapList taps;
+    return inner_.step(input, taps.add(tap).add(besides_).get());
+  }
+  std::optional<DeviceInfo> device() const override { return inner_.device(); }
+  std::optional<DeviceCounters> counters() const override { return inner_.counters(); }
+  Result<std::vector<VariantRow>> describe() override { return inner_.describe(); }
+  void observe(OpObserver* observer) override { inner_.observe(observer); }
+  std::uint64_t length(std::uint32_t slot) const override { return inner_.length(slot); }
+  void clear(std::uint32_t slot) override { inner_.clear(slot); }
+  std::uint64_t memory_bytes() const override { return inner_.memory_bytes(); }
+
+ private:
+  Backend& inner_;
+  Tap* const besides_;
+};
+
+}  // namespace doppler

@@ -1,0 +1,17 @@
+// The files of src/diagnosis/report as they lay there when the program was built.
+#pragma once
+
+#include <span>
+#include <string_view>
+
+namespace doppler {
+
+struct ReportFile {
+  std::string_view name;  // with its ending, e.g. "report.css"
+  std::string_view text;
+};
+
+// Sorted by name. cmake/embed_texts.cmake writes the table.
+std::span<const ReportFile> report_files();
+
+}  // namespace doppler

@@ -1,0 +1,35 @@
+// A comparison in words: the verdict in plain sentences, and the table that compare prints.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "diagnosis/compare/compare.h"
+
+namespace doppler {
+
+// "q_rope of layer 5"; "final_norm"; "the logits of the decode steps".
+std::string describe_place(const StageComparison& stage);
+
+// How far beyond what is allowed the stage lies: the greatest of the whole difference and of those of its op
+// alone, each over what is allowed there. Up to 1 it agrees; infinite for NaN and for what is not computed.
+double excess_of(const StageComparison& stage);
+
+// "×3.2", "×40", "×12k"; "NaN" for infinity.
+std::string describe_excess(double excess);
+
+// What came out, in sentences for a person who did not ask for numbers. Never empty.
+std::vector<std::string> verdict_of(const Comparison& comparison);
+
+struct TableStyle {
+  std::size_t width = 100;  // columns to fill; lines are cut there, but never below 40
+  bool colour = false;
+  bool all = false;  // a line for every stage, nothing folded
+};
+
+// Runs of stages that agree are one line; so are runs that do not, but for the first divergence and what
+// follows it at once. Ends with the verdict.
+std::string comparison_table(const Comparison& comparison, const TableStyle& style);
+
+}  // namespace doppler

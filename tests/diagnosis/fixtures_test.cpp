@@ -1,0 +1,62 @@
+// Every dense fixture on every backend agrees with what transformers computed: prompt and decoding, in
+// pieces, and beside a second sequence.
+#include "diagnosis/compare/compare.h"
+#include "model/family.h"
+#include "testing.h"
+
+namespace doppler {
+namespace {
+
+const std::vector<std::string> kFamilies = {"llama", "llama3", "mistral", "qwen2",      "qwen3",
+                                            "phi3",  "gemma2", "gemma3",  "gemma3_k288"};
+
+struct Feeding {
+  const char* name;
+  CompareOptions options;
+};
+constexpr Feeding kFeedings[] = {{"whole", {}},
+                                 {"ones", {.piece = 1}},
+                                 {"threes", {.piece = 3}},
+                                 {"sevens", {.piece = 7}},
+                                 {"companion", {.companion = true}},
+                                 {"companion_threes", {.piece = 3, .companion = true}}};
+
+class Fixtures : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+
+TEST_P(Fixtures, AgreeWithTransformers) {
+  const auto& [backend_name, family] = GetParam();
+  ASSERT_OK_AND_ASSIGN(const Model model, load_model(testing::data_path("models") / family));
+  ASSERT_OK_AND_ASSIGN(const Recording recording,
+                       open_recording(testing::data_path("models") / family / "reference.safetensors"));
+  // A step of 9 tokens is shorter than the prompts, so that windows wrap around their rings in "whole" too.
+  const BackendOptions options{
+      .threads = 2, .context = 64, .slots = 2, .max_step_tokens = 9, .disabled_passes = {}};
+  auto backend = make_backend(backend_name, model.spec, model.weights, options);
+  ASSERT_OK(backend);
+  for (const Feeding& feeding : kFeedings) {
+    SCOPED_TRACE(feeding.name);
+    ASSERT_OK_AND_ASSIGN(const Comparison comparison,
+                         compare_run(**backend, model.spec, recording, feeding.options));
+    const StageComparison* first = comparison.first_divergence();
+    EXPECT_EQ(first, nullptr) << first->key << " token " << first->first_bad_token.value_or(0) << " error "
+                              << first->error << " tolerance " << first->tolerance;
+    EXPECT_GT(comparison.stages.size(), 12 * model.spec.layers.size());
+    EXPECT_EQ(comparison.decode_steps, recording.greedy_ids.size());
+    EXPECT_EQ(comparison.top1_equal, comparison.decode_steps);
+    ASSERT_TRUE(comparison.decode.has_value());
+    EXPECT_EQ(comparison.decode->tokens, recording.greedy_ids.size() - 1);
+  }
+}
+
+std::vector<std::string> backend_names() {
+  std::vector<std::string> names;
+  for (const BackendInfo& info : all_backends()) names.emplace_back(info.name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Dense, Fixtures, ::testing::Combine(::testing::ValuesIn(backend_names()), ::testing::ValuesIn(kFamilies)),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+}  // namespace
+}  // namespace doppler
