@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 
@@ -79,7 +79,7 @@ int report_parse_error(const CLI::ParseError& error, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes a write error, reported as such
+  system::prepare_streams();
   CLI::App app("Doppler runs language models on this machine and lets you see inside.", "doppler");
   app.footer(kFooter);
   app.set_version_flag("--version", "doppler 0.1.0");

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "convert/pre_name.h"
+#include "system/files.h"
 #include "tokenizer/tokenizer.h"
 
 namespace doppler {
@@ -345,9 +346,8 @@ Result<GgufVocabulary> gguf_vocabulary(const TokenizerSpec& spec, const Vocabula
 }
 
 Result<std::optional<TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const bool has_json = std::filesystem::exists(folder / "tokenizer.json", ignored);
-  const bool has_model = std::filesystem::exists(folder / "tokenizer.model", ignored);
+  const bool has_json = system::exists(folder / "tokenizer.json");
+  const bool has_model = system::exists(folder / "tokenizer.model");
   if (!has_json && !has_model) return std::nullopt;
   DOPPLER_ASSIGN(const Tokenizer first, Tokenizer::load(folder));
   TokenizerSpec spec = first.spec();

@@ -7,15 +7,11 @@
 #include "base/text.h"
 #include "engine/trace.h"
 #include "formats/hf_config.h"
+#include "system/files.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
 namespace {
-
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
 
 // Of a GGUF file: what ends an answer, which model files name less completely than their vocabularies do.
 void add_stop_tokens(const Tokenizer& tokenizer, ModelSpec& spec) {
@@ -50,7 +46,7 @@ std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
 
 Result<std::optional<Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
   if (files.gguf && has_gguf_tokenizer(*files.gguf)) return load_gguf_tokenizer(*files.gguf, "The GGUF file");
-  if (!is_there(files.folder / "tokenizer.json") && !is_there(files.folder / "tokenizer.model"))
+  if (!system::exists(files.folder / "tokenizer.json") && !system::exists(files.folder / "tokenizer.model"))
     return std::nullopt;
   DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(files.folder));
   return std::optional(std::move(tokenizer));

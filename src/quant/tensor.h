@@ -30,7 +30,7 @@ struct TensorView {
   DType dtype = DType::kF32;
   Shape shape;
   std::span<const std::byte> data;
-  bool mapped = false;  // data are pages of a file: release_pages() may let go of them
+  bool mapped = false;  // data are pages of a file: system::release_pages() may let go of them
 
   std::uint64_t rows() const { return shape.empty() ? 1 : shape.size() == 1 ? 1 : shape[0]; }
   std::uint64_t cols() const { return shape.empty() ? 1 : shape.back(); }
