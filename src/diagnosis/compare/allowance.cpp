@@ -177,8 +177,11 @@ class Bounds {
 
   template <typename Function>
   void each(Function function) {
-    for (std::size_t i = 0; i < out_.size(); ++i)
-      set(i, function(s_.inputs[0].data[i], s_.inputs[1].data[i]));
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      // A gate alone is multiplied with nothing.
+      const double b = s_.inputs.size() > 1 ? s_.inputs[1].data[i] : 1;
+      set(i, function(s_.inputs[0].data[i], b));
+    }
   }
 
   // Decoding scale * code + minimum in another order loses some units of the block's largest value.
