@@ -4,7 +4,7 @@
 #include "tokenizer/model.h"
 #include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Whether a word character touches text[range].
@@ -82,4 +82,4 @@ std::vector<Section> AddedTokens::split(std::string_view text, bool normalized, 
   return sections;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -8,7 +8,7 @@
 #include "tokenizer/decoder.h"
 #include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // kLimit beyond what a decoded text may hold: a tokenizer file that replaces characters by books.
 Status check_text_length(std::size_t bytes);
@@ -265,4 +265,4 @@ class JoinStage : public ChainedStage {
   bool space_ = false;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -3,7 +3,7 @@
 #include "tokenizer/byte_level.h"
 #include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 template <typename... Functions>
@@ -174,4 +174,4 @@ Result<std::string> Normalizer::run_precompiled(const Precompiled& step, std::st
   return to_valid_utf8(std::move(out));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -5,7 +5,7 @@
 #include "tokenizer/byte_level.h"
 #include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 template <typename... Functions>
@@ -290,4 +290,4 @@ Status PreTokenizer::run(const Words&, Pieces& pieces) {
   return {};
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

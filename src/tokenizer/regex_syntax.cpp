@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // White_Space of Unicode, for use inside brackets. PCRE2's \s also holds U+180E.
@@ -340,4 +340,4 @@ Result<std::string> translate_regex(std::string_view pattern) {
   return Translator(pattern).run();
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

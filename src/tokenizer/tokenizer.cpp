@@ -5,7 +5,7 @@
 #include "tokenizer/tokenizer_parts.h"
 #include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Positions within a piece are 32 bits wide.
@@ -205,4 +205,4 @@ const TokenizerSpec& Tokenizer::spec() const {
   return parts_->spec;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 utf8proc_category_t category(char32_t c) {
@@ -227,4 +227,4 @@ Result<std::string> normalize_unicode(std::string_view text, UnicodeForm form) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 struct CodePoint {
   char32_t value = 0;
@@ -44,4 +44,4 @@ enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 // O(n log n) also for long runs of combining marks. `text` is valid UTF-8.
 Result<std::string> normalize_unicode(std::string_view text, UnicodeForm form);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

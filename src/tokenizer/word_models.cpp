@@ -2,7 +2,7 @@
 #include "tokenizer/model.h"
 #include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 class WordModel : public Model {
@@ -60,4 +60,4 @@ Result<std::unique_ptr<Model>> make_word_model(const TokenizerSpec& spec) {
   return std::make_unique<WordModel>(spec);
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

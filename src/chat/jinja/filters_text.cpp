@@ -8,7 +8,7 @@
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<Value> filter_string(Call& call) {
@@ -263,4 +263,4 @@ std::span<const Builtin> text_filters() {
   return kFilters;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -10,7 +10,7 @@
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Wider fields or more digits than any template asks for.
@@ -495,4 +495,4 @@ Result<std::string> format_braces(Runtime& rt, std::string_view format, const Ar
   return BraceFormatter(rt, format, arguments, escape).run();
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -8,7 +8,7 @@
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<std::string_view> string_argument(const Call& call, std::size_t i, std::string_view method) {
@@ -253,4 +253,4 @@ std::span<const Builtin> text_methods() {
   return kMethods;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

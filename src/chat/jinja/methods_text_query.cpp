@@ -5,7 +5,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // The part of the string that `start` and `end` leave, and its first character's index. Nothing if start is
@@ -172,4 +172,4 @@ std::span<const Builtin> text_query_methods() {
   return kMethods;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -6,7 +6,7 @@
 
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 Result<Value> replace_text(Runtime& rt, std::string_view text, std::string_view from, std::string_view to,
                            std::int64_t count) {
@@ -133,4 +133,4 @@ std::optional<double> parse_real(std::string_view text) {
   return value;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

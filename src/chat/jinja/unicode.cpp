@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 bool continuation(char c) {
@@ -274,4 +274,4 @@ std::string_view strip(std::string_view text, const std::string_view* set, bool 
   return text.substr(begin, end - begin);
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 std::size_t count_characters(std::string_view text);
 
@@ -41,4 +41,4 @@ std::string swap_case(std::string_view text);
 // What remains without the characters of `set` (whitespace if null) at the chosen ends.
 std::string_view strip(std::string_view text, const std::string_view* set, bool left, bool right);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -4,7 +4,7 @@
 
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Scanning a handful of keys is faster than hashing one.
@@ -49,4 +49,4 @@ const Value* DictObject::find(std::string_view key) const {
   return nullptr;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja
