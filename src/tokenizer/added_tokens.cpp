@@ -1,8 +1,9 @@
 #include "tokenizer/added_tokens.h"
 
 #include "base/text.h"
+#include "base/unicode.h"
+#include "tokenizer/character_classes.h"
 #include "tokenizer/model.h"
-#include "tokenizer/unicode.h"
 
 namespace doppler::tokenizer {
 namespace {

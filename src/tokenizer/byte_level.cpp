@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 
 namespace doppler::tokenizer {
 namespace {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unicode.h"
 #include "tokenizer/model.h"
-#include "tokenizer/unicode.h"
 
 namespace doppler::tokenizer {
 

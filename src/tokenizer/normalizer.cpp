@@ -1,7 +1,8 @@
 #include "tokenizer/normalizer.h"
 
+#include "base/unicode.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/character_classes.h"
 
 namespace doppler::tokenizer {
 namespace {

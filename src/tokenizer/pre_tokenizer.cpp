@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "base/unicode.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/character_classes.h"
 
 namespace doppler::tokenizer {
 namespace {

@@ -7,8 +7,8 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/regex_syntax.h"
-#include "tokenizer/unicode.h"
 
 namespace doppler::tokenizer {
 namespace {

@@ -1,8 +1,8 @@
 #include "tokenizer/sentencepiece_text.h"
 
+#include "base/unicode.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/normalizer.h"
-#include "tokenizer/unicode.h"
 
 namespace doppler::tokenizer {
 namespace {

@@ -9,7 +9,7 @@
 #include <variant>
 #include <vector>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 #include "tokenizer/vocabulary.h"
 
 namespace doppler::tokenizer {

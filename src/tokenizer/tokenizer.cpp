@@ -1,9 +1,9 @@
 #include "tokenizer/tokenizer.h"
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "tokenizer/unicode.h"
 
 namespace doppler::tokenizer {
 namespace {

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/model.h"
 #include "tokenizer/trie.h"
-#include "tokenizer/unicode.h"
 
 namespace doppler::tokenizer {
 namespace {

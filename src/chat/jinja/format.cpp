@@ -65,7 +65,7 @@ void group_digits(std::string& digits, char separator) {
 
 // Sign, digits and filling put together; numbers go right unless told otherwise.
 Result<std::string> laid_out(const Spec& spec, std::string sign, const std::string& body, bool number) {
-  const auto size = static_cast<std::int64_t>(sign.size() + count_characters(body));
+  const auto size = static_cast<std::int64_t>(sign.size() + count_code_points(body));
   if (spec.width > kMaxFieldWidth) {
     return fail(ErrorCode::kLimit, "a format's width of {} is too large", spec.width);
   }

@@ -183,7 +183,7 @@ Result<Value> padded(Call& call) {
   std::string_view fill = " ";
   if (call[1] != nullptr) {
     DOPPLER_ASSIGN(fill, string_argument(call, 1, "center"));
-    if (count_characters(fill) != 1)
+    if (count_code_points(fill) != 1)
       return type_error("The fill character must be exactly one character long");
   }
   return pad_text(call.rt, call.self.text(), width, fill, kAlignment);

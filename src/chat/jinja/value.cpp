@@ -21,7 +21,7 @@ int deepest(const Values& values) {
 StringObject::StringObject(Heap& owner, std::string s)
     : Object(owner, sizeof(StringObject) + s.size()),
       text(std::move(s)),
-      characters(count_characters(text)) {}
+      characters(count_code_points(text)) {}
 
 ListObject::ListObject(Heap& owner, Values values)
     : Object(owner, sizeof(ListObject) + values.size() * sizeof(Value)), items(std::move(values)) {

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "diagnosis/doctor/doctor_checks.h"
 
 namespace doppler::doctor {
@@ -38,13 +39,6 @@ std::string bare(std::string_view text) {
   return kept;
 }
 
-// How many characters a piece has.
-std::size_t characters(std::string_view piece) {
-  std::size_t count = 0;
-  for (const char c : piece) count += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  return count;
-}
-
 bool is_byte_piece(std::string_view piece) {
   return piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with(">");
 }
@@ -74,7 +68,7 @@ Unreached count_unreached(const tokenizer::TokenizerSpec& spec) {
       text.remove_suffix(spec.word_suffix.size());
     if (!spec.subword_prefix.empty() && text.starts_with(spec.subword_prefix))
       text.remove_prefix(spec.subword_prefix.size());
-    if (characters(text) < 2) continue;
+    if (count_code_points(text) < 2) continue;
     ++result.pieces;
     if (made[id]) continue;
     ++result.unreached;
