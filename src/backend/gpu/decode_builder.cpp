@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "backend/gpu/batch_groups.h"
 #include "backend/gpu/shader_values.h"
@@ -267,15 +266,9 @@ Status DecodeBuilder::choose_likeliest() {
   return {};
 }
 
-// None of which is likelier than any token.
 Status DecodeBuilder::make_candidates(std::uint32_t count) {
   candidate_count_ = count;
-  DOPPLER_ASSIGN(candidates_,
-                 device().make_filled("candidates", std::uint64_t{count} * 8, [](std::span<std::byte> out) {
-                   const float least = -3.4e38f;
-                   std::memset(out.data(), 0xff, out.size());
-                   for (std::size_t c = 0; c + 8 <= out.size(); c += 8) std::memcpy(&out[c], &least, 4);
-                 }));
+  DOPPLER_ASSIGN(candidates_, device().make_buffer("candidates", std::uint64_t{count} * 8));
   return {};
 }
 

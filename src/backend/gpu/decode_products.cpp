@@ -229,8 +229,8 @@ Status DecodeBuilder::head(const OpGroup& group) {
   return head(group, matrix, GemvSite::Where::kGreedyHead);
 }
 
-// One dispatch per shard of the head. Each has DecodeProgram::kMostHeadGroups places for candidates, most of
-// which stay empty.
+// One dispatch per shard of the head. Each has DecodeProgram::kMostHeadGroups places for candidates, and
+// empties those that its workgroups do not use.
 Status DecodeBuilder::head(const OpGroup& group, const GpuMatrix& matrix, GemvSite::Where where) {
   const Op &product = *group.op(plan(), Part::kProduct), &softcap = *group.op(plan(), Part::kSoftcap);
   const bool is_logits = where == GemvSite::Where::kLogitsHead;
@@ -258,6 +258,7 @@ Status DecodeBuilder::head(const OpGroup& group, const GpuMatrix& matrix, GemvSi
     DOPPLER_TRY(add_norm(group, i == 0, values, buffers));
     if (!is_logits) {
       values["CANDIDATE0"] = static_cast<std::int64_t>(i * DecodeProgram::kMostHeadGroups);
+      values["PLACES"] = DecodeProgram::kMostHeadGroups;
       values["PAD_WORD"] = StepLayout::kPad;
       buffers.push_back({"candidates", candidates_});
       buffers.push_back({"step", context_.step});
