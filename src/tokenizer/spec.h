@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 #include "tokenizer/vocabulary.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // A string to find, or a regular expression in Oniguruma's Ruby syntax.
 struct Pattern {
@@ -196,4 +196,4 @@ struct TokenizerSpec {
   SpecialToken bos, eos, unk, pad;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer
