@@ -17,16 +17,6 @@ bool is_there(const std::filesystem::path& path) {
   return std::filesystem::exists(path, ignored);
 }
 
-// Of a GGUF file: what ends an answer, which model files name less completely than their vocabularies do.
-void add_stop_tokens(const tokenizer::Tokenizer& tokenizer, ModelSpec& spec) {
-  std::vector<TokenId> ids = tokenizer.spec().stop_ids;
-  if (tokenizer.eos().id && spec.eos_ids.empty()) ids.push_back(*tokenizer.eos().id);
-  for (const TokenId id : ids) {
-    const bool known = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
-    if (!known && static_cast<std::uint32_t>(id) < spec.vocab_size) spec.eos_ids.push_back(id);
-  }
-}
-
 }  // namespace
 
 Error no_tokenizer(const ModelFiles& files) {
@@ -55,6 +45,17 @@ Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFil
     return std::nullopt;
   DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(files.folder));
   return std::optional(std::move(tokenizer));
+}
+
+void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Model& model) {
+  ModelSpec& spec = model.spec;
+  if (!model.files.gguf || !spec.eos_ids.empty() || !tokenizer || !tokenizer->eos().id) return;
+  const TokenId id = *tokenizer->eos().id;
+  if (static_cast<std::uint32_t>(id) >= spec.vocab_size) return;
+  spec.eos_ids.push_back(id);
+  spec.sources.push_back({"eos_token_id", fmt::format("{}", id),
+                          fmt::format("the tokenizer in {}: {}", model.files.folder.string(),
+                                      printable(tokenizer->eos().text))});
 }
 
 Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files, const chat::TemplateChoice& choice) {
@@ -144,7 +145,7 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
   seconds.weights = lap();
   progress(0.3, "tokenizer");
   DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files));
-  if (loaded.tokenizer && loaded.model->files.gguf) add_stop_tokens(*loaded.tokenizer, loaded.model->spec);
+  add_tokenizer_eos(loaded.tokenizer, *loaded.model);
   if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model->spec.vocab_size) {
     return fail(ErrorCode::kMismatch,
                 "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they "

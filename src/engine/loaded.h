@@ -44,6 +44,10 @@ Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files,
                                               const chat::TemplateChoice& choice = {});
 Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelFiles& files);
 
+// A GGUF file that names no end of text may lie beside a tokenizer that does: then the spec takes it, and
+// says from where. Does nothing for any other model.
+void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Model& model);
+
 // kNotFound, saying what was looked for and what to add.
 Error no_tokenizer(const ModelFiles& files);
 // That error, if there is no tokenizer.

@@ -10,8 +10,8 @@
 #include "base/result.h"
 #include "model/rope.h"
 #include "model/spec.h"
+#include "model/stage.h"
 #include "model/weights.h"
-#include "plan/stage.h"
 
 namespace doppler {
 
