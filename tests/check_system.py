@@ -17,13 +17,16 @@ FORBIDDEN = [
      r"|popen|fork|dlopen|getauxval)\s*\(|\bstd::(signal|system)\s*\(", "a call of one system"),
 ]
 
+# Which symbols a library shows is a matter of the linker's format, not of anything that the system does.
+EXEMPT = {"export.h"}
+
 
 def main() -> int:
     wrong = []
     checked = 0
     for folder in (pathlib.Path(argument) for argument in sys.argv[1:]):
         for path in sorted(folder.rglob("*")):
-            if path.suffix not in {".h", ".cpp", ".c"} or path.relative_to(folder).parts[0] == "system":
+            if path.suffix not in {".h", ".cpp", ".c"} or path.relative_to(folder).parts[0] == "system" or path.name in EXEMPT:
                 continue
             checked += 1
             for number, line in enumerate(path.read_text().splitlines(), 1):

@@ -8,7 +8,7 @@
 #include "chat/chat_template.h"
 #include "system/files.h"
 
-namespace doppler {
+namespace doppler::chat {
 namespace {
 
 namespace fs = std::filesystem;
@@ -190,4 +190,4 @@ Result<ChatTemplate> load_chat_template(const GgufMetadata& metadata, const Temp
   return choose(templates, choice, "The GGUF file");
 }
 
-}  // namespace doppler
+}  // namespace doppler::chat

@@ -23,11 +23,8 @@ namespace {
 
 using namespace gpu;
 
-constexpr std::string_view kPasses[] = {"group_matmuls"};
-
-// Passes of the programs that keep stages to themselves: off while a fault is in, which must reach every
-// stage.
-constexpr std::string_view kHidingPasses[] = {"batch_norm", "batch_gated", "batch_rope"};
+// Passes whose kernels keep stages to themselves: off while a fault is in, which must reach every stage.
+constexpr std::string_view kHidingPasses[] = {kPassBatchNorm, kPassBatchGated, kPassBatchRope};
 
 // Tokens of a step where nobody asked for another number than every backend's: a large GPU is idle for most
 // of a smaller step.
@@ -47,14 +44,11 @@ class GpuBackend final : public Backend {
                                                                  .no_subgroups = options.gpu.no_subgroups,
                                                                  .shader_edits = options.gpu.shader_edits}));
     DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
-    // Passes of the plan; the others are the programs' own.
-    std::vector<std::string> disabled = options.disabled_passes;
-    std::erase_if(disabled, is_batch_pass);
-    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
     if (options.fault != nullptr) {
       for (const std::string_view pass : kHidingPasses) chosen.disabled_passes.emplace_back(pass);
     }
+    DOPPLER_TRY(fuse_plan(plan, weights, kGpuPasses, chosen.disabled_passes));
     if (!options.gpu.shader_edits.empty()) chosen.gpu.tune = false;  // its results are kept
     if (chosen.max_step_tokens == BackendOptions{}.max_step_tokens) chosen.max_step_tokens = kStepTokens;
     chosen.kv_type = choose_kv_type(options, plan, weights);
@@ -93,6 +87,10 @@ class GpuBackend final : public Backend {
     if (runner_) {
       DOPPLER_ASSIGN(const std::vector<Piece> pieces, decode_pieces());
       rows = variant_rows(context_.device->features(), pieces);
+      for (const auto& [group, why] : runner_->program().declined())
+        rows.push_back({.what = fmt::format("decode: {}", op_title(plan(), plan().ops[group.first])),
+                        .variant = fmt::format("without {}", group.pass),
+                        .why = why});
     } else {
       rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_runner_});
     }
@@ -289,7 +287,13 @@ class GpuBackend final : public Backend {
     if (why_no_runner_.empty()) {
       const auto best = static_cast<TokenId>(std::ranges::max_element(got) - got.begin());
       DOPPLER_ASSIGN(const std::vector<float> token, check_token(best));
-      if (token.empty()) why_no_runner_ = fmt::format("does not choose the likeliest token, {}", best);
+      if (!token.empty()) {
+        const auto chosen = static_cast<std::size_t>(token[0]);
+        why_no_runner_ = fmt::format(
+            "does not choose the likeliest token, {}, but {}; logits {} and {}, as a batch {} and {}", best,
+            chosen, got[static_cast<std::size_t>(best)], chosen < got.size() ? got[chosen] : NAN,
+            expected[static_cast<std::size_t>(best)], chosen < got.size() ? expected[chosen] : NAN);
+      }
     }
     if (!why_no_runner_.empty()) {
       runner_.reset();
@@ -323,7 +327,8 @@ class GpuBackend final : public Backend {
       DOPPLER_TRY(continue_sequence(
           {.slot = 0, .id = token.ids[0], .most = 1, .sampling = &greedy, .history = history}));
       DOPPLER_ASSIGN(const auto tokens, next_tokens());
-      if (tokens.size() == 1 && tokens[0] == *best) logits = {1};
+      if (tokens.size() != 1 || tokens[0] != *best)
+        logits = {tokens.empty() ? -1.0f : static_cast<float>(tokens[0])};
       DOPPLER_TRY(stop_sequence(length + 1));
     }
     clear(0);

@@ -6,7 +6,7 @@
 #include "chat/jinja/text_form.h"
 #include "system/clock.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Takes a named argument out of the list, if it is there.
@@ -133,4 +133,4 @@ std::tm Evaluator::now() const {
   return now_ ? *now_ : system::local_time();
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja
