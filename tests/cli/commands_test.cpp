@@ -1,6 +1,7 @@
 // The commands as a user meets them: what they print, their JSON, their exit statuses.
 #include <filesystem>
 
+#include "base/json.h"
 #include "cli/program.h"
 #include "diagnosis/compare/recording.h"
 #include "formats/safetensors.h"
