@@ -18,6 +18,7 @@
 #include <string_view>
 #include <vector>
 
+#include "doppler/export.h"
 #include "doppler/result.h"
 
 namespace doppler {
@@ -65,10 +66,10 @@ enum class StopReason {
   kContextEnd,  // the sequence fills the context
   kCancelled,   // the callback returned false, or the cancel token was used
 };
-std::string_view stop_reason_name(
+DOPPLER_API std::string_view stop_reason_name(
     StopReason reason);  // "eos", "stop_string", "max_tokens", "context_end", "cancelled"
 
-struct Timings {
+struct DOPPLER_API Timings {
   double load_ms = 0;
   double prompt_ms = 0;  // until the first token is known
   double decode_ms = 0;  // from there to the last
@@ -108,7 +109,7 @@ struct Message {
 };
 
 // A loaded model with its tokenizer and one conversation's cache. One call at a time.
-class Engine {
+class DOPPLER_API Engine {
  public:
   // A Hugging Face folder, or a .safetensors file beside its config.json.
   static Result<Engine> load(const std::filesystem::path& model, const LoadOptions& options = {});
@@ -145,7 +146,7 @@ class Engine {
                           const OnText& on_text = {}, const CancelToken* cancel = nullptr);
 
  private:
-  struct State;
+  struct DOPPLER_HIDDEN State;
   explicit Engine(std::unique_ptr<State> state);
   std::unique_ptr<State> state_;
 };

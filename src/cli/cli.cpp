@@ -81,7 +81,7 @@ int report_parse_error(const Error& error, int argc, char** argv) {
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes a write error, reported as such
   CommandLine line("doppler", "Doppler runs language models on this machine and lets you see inside.",
-                   "doppler 0.1.0", kFooter);
+                   "doppler " DOPPLER_VERSION, kFooter);
   std::vector<std::unique_ptr<SettingFlags>> given;
   std::vector<std::pair<Command, Run>> runs;
   for (const CommandInfo& info : all_commands()) {

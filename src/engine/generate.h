@@ -16,8 +16,9 @@ namespace doppler {
 TokenId masked_pad(const ModelSpec& spec);
 
 // `tokenizer` may be null: then no text is made, and stop strings are refused (kUsage).
-Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
-                                  std::span<const TokenId> prompt, const GenerateOptions& options,
-                                  const OnText& on_text, const CancelToken* cancel);
+Result<Generation> run_generation(Session& session, const ModelSpec& spec,
+                                  const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
+                                  const GenerateOptions& options, const OnText& on_text,
+                                  const CancelToken* cancel);
 
 }  // namespace doppler

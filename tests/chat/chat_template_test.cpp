@@ -6,7 +6,7 @@
 #include "formats/gguf_writer.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::chat {
 namespace {
 
 using testing::data_path;
@@ -157,4 +157,4 @@ TEST(ChatTemplateFiles, AreKeysOfGgufFiles) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::chat
