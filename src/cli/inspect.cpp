@@ -207,7 +207,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
 
 }  // namespace
 
-Run add_inspect(CLI::App& command, SettingFlags& given) {
+Run add_inspect(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file");
   command.add_flag("--gpu", arguments->gpu,

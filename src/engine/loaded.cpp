@@ -4,6 +4,7 @@
 #include <chrono>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "engine/trace.h"
 #include "formats/hf_config.h"
@@ -79,7 +80,7 @@ Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelF
 Result<GenerateOptions> default_options(const ModelFiles& files) {
   GenerateOptions options;
   if (!files.generation_config) return options;
-  const ConfigReader reader(*files.generation_config, "generation_config.json");
+  const ConfigReader reader(**files.generation_config, "generation_config.json");
   DOPPLER_ASSIGN(const std::optional<bool> sample, reader.get_bool("do_sample"));
   DOPPLER_ASSIGN(const std::optional<double> repeat, reader.get_number("repetition_penalty"));
   options.repeat_penalty = repeat.value_or(1);
