@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler {
+#include "doppler/types.h"
 
-using TokenId = std::int32_t;
+namespace doppler {
 
 // The largest published vocabularies have about a million pieces; a table by id of this length costs 32 MB,
 // so a small file that claims a huge id cannot make us allocate more.

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_checks.h"
+#include "engine/messages.h"
 #include "engine/sampler.h"
 
 namespace doppler {
