@@ -14,7 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const auto file = doppler::parse_gguf(std::as_bytes(std::span(data, size)), "The input");
   if (!file) return 0;
-  const auto tokenizer = doppler::load_gguf_tokenizer(file->metadata, "The input");
+  const auto tokenizer = doppler::tokenizer::load_gguf_tokenizer(file->metadata, "The input");
   if (!tokenizer && (tokenizer.error().message.empty() || tokenizer.error().message.size() > 4000))
     std::abort();
   if (tokenizer && *tokenizer) {

@@ -18,7 +18,7 @@ set_source_files_properties(${DOPPLER_KERNEL_FILES} PROPERTIES COMPILE_OPTIONS "
 # The GPU part: the WebGPU library stays behind it, DOPPLER_GPU=1 tells every room above that it is there.
 if(DOPPLER_GPU)
   include(embed_texts)
-  target_link_libraries(doppler_backend PRIVATE webgpu)
+  target_link_libraries(doppler_backend PRIVATE Doppler::webgpu)
   target_compile_definitions(doppler_backend PUBLIC DOPPLER_GPU=1)
   doppler_embed_texts(doppler_backend ${PROJECT_SOURCE_DIR}/src/backend/gpu/shaders wgsl backend/gpu/embedded_shaders.h EmbeddedShader
                       doppler::gpu::embedded_shaders)

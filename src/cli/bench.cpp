@@ -47,7 +47,7 @@ Result<int> speed(const BenchArguments& arguments, const SettingFlags& given) {
 }
 
 // The id that the tokenizer puts in front of a text by itself, or -1.
-Result<TokenId> added_bos(const Tokenizer& tokenizer) {
+Result<TokenId> added_bos(const tokenizer::Tokenizer& tokenizer) {
   DOPPLER_ASSIGN(const std::vector<TokenId> with, tokenizer.encode("a"));
   DOPPLER_ASSIGN(const std::vector<TokenId> without, tokenizer.encode("a", {.add_special = false}));
   const bool added =

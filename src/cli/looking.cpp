@@ -45,7 +45,7 @@ Json debug_settings(const SettingFlags& given) {
 
 Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const SettingFlags& given,
                                                  const ModelSpec& spec, const Backend& backend,
-                                                 const Tokenizer* tokenizer) {
+                                                 const tokenizer::Tokenizer* tokenizer) {
   std::unique_ptr<Looking> looking(new Looking());
   looking->keep_ = given.json;
   DOPPLER_ASSIGN(DebugConfig config, read_debug_config(debug_settings(given)));

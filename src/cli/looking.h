@@ -32,7 +32,7 @@ class Looking {
   // outlive this. Errors: kUsage for a probe that can never fire.
   static Result<std::unique_ptr<Looking>> create(const LookFlags& flags, const SettingFlags& given,
                                                  const ModelSpec& spec, const Backend& backend,
-                                                 const Tokenizer* tokenizer);
+                                                 const tokenizer::Tokenizer* tokenizer);
   static Result<std::unique_ptr<Looking>> create(const LookFlags& flags, const SettingFlags& given,
                                                  const Loaded& loaded) {
     return create(flags, given, loaded.model->spec, *loaded.backend,

@@ -136,7 +136,7 @@ std::string name_of_folder(const std::filesystem::path& folder) {
 }
 
 Status add_templates(const std::filesystem::path& folder, ConversionSource& out) {
-  DOPPLER_ASSIGN(const auto templates, read_chat_templates(folder));
+  DOPPLER_ASSIGN(const auto templates, chat::read_chat_templates(folder));
   std::vector<std::string> others;
   for (const auto& [name, text] : templates) {
     const bool main = name == "default";
@@ -150,7 +150,7 @@ Status add_templates(const std::filesystem::path& folder, ConversionSource& out)
 
 // Without a tokenizer the file still says so: readers do not guess.
 Status add_tokenizer(const SourceOptions& options, ConversionSource& out) {
-  std::optional<TokenizerSpec> tokenizer;
+  std::optional<tokenizer::TokenizerSpec> tokenizer;
   if (options.with_tokenizer) {
     DOPPLER_ASSIGN(tokenizer, read_folder_tokenizer(out.files.folder));
   }

@@ -24,7 +24,7 @@ struct EngineCore {
   std::mutex slots_mutex;
   std::vector<std::uint32_t> free_slots;
 
-  const Tokenizer* tokenizer() const { return loaded.tokenizer ? &*loaded.tokenizer : nullptr; }
+  const tokenizer::Tokenizer* tokenizer() const { return loaded.tokenizer ? &*loaded.tokenizer : nullptr; }
   Backend& backend() const { return *loaded.backend; }
 };
 

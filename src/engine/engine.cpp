@@ -142,7 +142,7 @@ Result<std::string> Engine::render_chat(std::span<const Message> messages, const
 
 Result<std::string> Engine::render_chat_json(std::string_view conversation) const {
   if (!own_) return std::unexpected(no_engine());
-  DOPPLER_ASSIGN(const OrderedJson read, read_conversation(conversation));
+  DOPPLER_ASSIGN(const chat::OrderedJson read, read_conversation(conversation));
   return render_conversation(own_->core->loaded, read);
 }
 

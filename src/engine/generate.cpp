@@ -22,7 +22,7 @@ double milliseconds_since(Clock::time_point start) {
 // Text on its way out: whole characters, stop strings held back, the callback's wish to end remembered.
 class TextStream {
  public:
-  TextStream(const Tokenizer* tokenizer, const GenerateOptions& options, const OnText& on_text)
+  TextStream(const tokenizer::Tokenizer* tokenizer, const GenerateOptions& options, const OnText& on_text)
       : stops_(options.stop), on_text_(on_text) {
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
   }
@@ -53,7 +53,7 @@ class TextStream {
     if (on_text_ && !declined_ && !on_text_(text)) declined_ = true;
   }
 
-  std::optional<StreamDecoder> decoder_;
+  std::optional<tokenizer::StreamDecoder> decoder_;
   StopStrings stops_;
   const OnText& on_text_;
   std::string text_;
@@ -109,17 +109,18 @@ TokenId masked_pad(const ModelSpec& spec) {
   return ends ? -1 : spec.pad_id;
 }
 
-Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
-                                  std::span<const TokenId> prompt, const GenerateOptions& options,
-                                  const OnText& on_text, const CancelToken* cancel) {
+Result<Generation> run_generation(Session& session, const ModelSpec& spec,
+                                  const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
+                                  const GenerateOptions& options, const OnText& on_text,
+                                  const CancelToken* cancel) {
   Callbacks callbacks{.on_text = on_text};
   if (cancel != nullptr) callbacks.cancel = *cancel;
   return run_generation(session, spec, tokenizer, prompt, options, callbacks);
 }
 
-Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
-                                  std::span<const TokenId> prompt, const GenerateOptions& options,
-                                  const Callbacks& callbacks) {
+Result<Generation> run_generation(Session& session, const ModelSpec& spec,
+                                  const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
+                                  const GenerateOptions& options, const Callbacks& callbacks) {
   const CancelToken* const cancel = callbacks.cancel ? &*callbacks.cancel : nullptr;
   DOPPLER_TRY(check_generate_options(options, spec.vocab_size));
   if (tokenizer == nullptr && !options.stop.empty()) {

@@ -19,7 +19,7 @@ bool is_there(const std::filesystem::path& path) {
 }
 
 // Of a GGUF file: what ends an answer, which model files name less completely than their vocabularies do.
-void add_stop_tokens(const Tokenizer& tokenizer, ModelSpec& spec) {
+void add_stop_tokens(const tokenizer::Tokenizer& tokenizer, ModelSpec& spec) {
   std::vector<TokenId> ids = tokenizer.spec().stop_ids;
   if (tokenizer.eos().id && spec.eos_ids.empty()) ids.push_back(*tokenizer.eos().id);
   for (const TokenId id : ids) {
@@ -49,26 +49,27 @@ std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
   return asked != 0 ? asked : std::min<std::uint64_t>(4096, spec.context_length);
 }
 
-Result<std::optional<Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
-  if (files.gguf && has_gguf_tokenizer(*files.gguf)) return load_gguf_tokenizer(*files.gguf, "The GGUF file");
+Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
+  if (files.gguf && tokenizer::has_gguf_tokenizer(*files.gguf))
+    return tokenizer::load_gguf_tokenizer(*files.gguf, "The GGUF file");
   if (!is_there(files.folder / "tokenizer.json") && !is_there(files.folder / "tokenizer.model"))
     return std::nullopt;
-  DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(files.folder));
+  DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(files.folder));
   return std::optional(std::move(tokenizer));
 }
 
-Result<ChatTemplate> load_chat_template(const ModelFiles& files, const TemplateChoice& choice) {
+Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files, const chat::TemplateChoice& choice) {
   if (files.gguf) {
-    auto own = load_chat_template(*files.gguf, choice);
+    auto own = chat::load_chat_template(*files.gguf, choice);
     if (own || own.error().code != ErrorCode::kNotFound) return own;
-    auto beside = load_chat_template(files.folder, choice);
+    auto beside = chat::load_chat_template(files.folder, choice);
     const bool absent = !beside && beside.error().code == ErrorCode::kNotFound;
     return absent ? std::move(own) : std::move(beside);
   }
-  return load_chat_template(files.folder, choice);
+  return chat::load_chat_template(files.folder, choice);
 }
 
-Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& files) {
+Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelFiles& files) {
   auto chat = load_chat_template(files);
   if (!chat && chat.error().code == ErrorCode::kNotFound) return std::nullopt;
   if (!chat) return std::unexpected(std::move(chat).error());
@@ -213,19 +214,21 @@ Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_v
   return ids;
 }
 
-Result<OrderedJson> template_variables(const ModelFiles& files, const std::optional<Tokenizer>& tokenizer) {
-  OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
+Result<chat::OrderedJson> template_variables(const ModelFiles& files,
+                                             const std::optional<tokenizer::Tokenizer>& tokenizer) {
+  chat::OrderedJson variables = {
+      {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
   if (tokenizer) {  // what a SentencePiece model or a GGUF file itself says
-    const std::pair<const char*, const SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
-                                                                  {"eos_token", tokenizer->eos()},
-                                                                  {"unk_token", tokenizer->unk()},
-                                                                  {"pad_token", tokenizer->pad()}};
+    const std::pair<const char*, const tokenizer::SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
+                                                                             {"eos_token", tokenizer->eos()},
+                                                                             {"unk_token", tokenizer->unk()},
+                                                                             {"pad_token", tokenizer->pad()}};
     for (const auto& [name, token] : tokens) {
       if (!token.text.empty()) variables[name] = token.text;
     }
   }
-  if (files.gguf && has_gguf_tokenizer(*files.gguf)) return variables;
-  DOPPLER_ASSIGN(const OrderedJson named, read_special_tokens(files.folder));
+  if (files.gguf && tokenizer::has_gguf_tokenizer(*files.gguf)) return variables;
+  DOPPLER_ASSIGN(const chat::OrderedJson named, chat::read_special_tokens(files.folder));
   for (const auto& [name, text] : named.items()) variables[name] = text;
   return variables;
 }

@@ -14,9 +14,9 @@
 namespace doppler {
 
 struct Loaded {
-  std::shared_ptr<Model> model;        // never moves: backends read its weights in place
-  std::optional<Tokenizer> tokenizer;  // nothing if the model has none
-  std::optional<ChatTemplate> chat;
+  std::shared_ptr<Model> model;                   // never moves: backends read its weights in place
+  std::optional<tokenizer::Tokenizer> tokenizer;  // nothing if the model has none
+  std::optional<chat::ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
   std::string choice;                     // of the backend: see make_backend
   std::shared_ptr<SharedWeights> shared;  // with other backends of the model
@@ -42,9 +42,10 @@ Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& op
 Result<Loaded> load_another(const Loaded& loaded, const LoadOptions& options, std::uint32_t slots);
 
 // These look into a GGUF file's metadata first; what it lacks is looked for in the folder.
-Result<std::optional<Tokenizer>> load_tokenizer_if_any(const ModelFiles& files);
-Result<ChatTemplate> load_chat_template(const ModelFiles& files, const TemplateChoice& choice = {});
-Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& files);
+Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files);
+Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files,
+                                              const chat::TemplateChoice& choice = {});
+Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelFiles& files);
 
 // kNotFound, saying what was looked for and what to add.
 Error no_tokenizer(const ModelFiles& files);
@@ -54,6 +55,7 @@ Status need_tokenizer(const Loaded& loaded);
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text);
 // What transformers hands every template besides the messages: no tools, no documents, no generation prompt,
 // and the special tokens' texts.
-Result<OrderedJson> template_variables(const ModelFiles& files, const std::optional<Tokenizer>& tokenizer);
+Result<chat::OrderedJson> template_variables(const ModelFiles& files,
+                                             const std::optional<tokenizer::Tokenizer>& tokenizer);
 
 }  // namespace doppler

@@ -16,15 +16,15 @@ namespace doppler {
 // {"messages": [...], "tools": [...], ...}: content as a text or a list of parts, tool calls and tools as
 // functions. Errors: kUsage for a message without a role and arguments, parameters or variables that are no
 // JSON objects; kUnsupported for parts that are no text.
-Result<OrderedJson> conversation_of(std::span<const Message> messages, const ChatOptions& options);
+Result<chat::OrderedJson> conversation_of(std::span<const Message> messages, const ChatOptions& options);
 
 // The conversation of a JSON text: see Engine::render_chat_json. Arguments of tool calls that are texts, as
 // services send them, become the objects that templates read. Errors: kUsage.
-Result<OrderedJson> read_conversation(std::string_view json);
+Result<chat::OrderedJson> read_conversation(std::string_view json);
 
 // Through the model's template, which writes its own special tokens; the one for tools if there are tools and
 // the model has one. Errors: kNotFound without a template; the template's own.
-Result<std::string> render_conversation(const Loaded& loaded, const OrderedJson& conversation);
+Result<std::string> render_conversation(const Loaded& loaded, const chat::OrderedJson& conversation);
 
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages,
                                     const ChatOptions& options = {});

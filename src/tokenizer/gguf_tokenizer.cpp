@@ -8,7 +8,7 @@
 #include "tokenizer/byte_level.h"
 #include "tokenizer/gguf_pre_tokenizers.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
@@ -491,4 +491,4 @@ Result<std::optional<Tokenizer>> load_gguf_tokenizer(const GgufMetadata& metadat
   return std::optional(std::move(tokenizer));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

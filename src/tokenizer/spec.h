@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 #include "tokenizer/vocabulary.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // A string to find, or a regular expression in Oniguruma's Ruby syntax.
 struct Pattern {
@@ -198,4 +198,4 @@ struct TokenizerSpec {
   std::vector<TokenId> stop_ids;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

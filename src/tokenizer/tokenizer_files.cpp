@@ -5,7 +5,7 @@
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 namespace fs = std::filesystem;
@@ -49,4 +49,4 @@ Result<Tokenizer> Tokenizer::from_sentencepiece(std::span<const std::byte> model
   return from_spec(std::move(spec));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

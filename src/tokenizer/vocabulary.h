@@ -11,6 +11,10 @@
 
 namespace doppler {
 
+}  // namespace doppler
+
+namespace doppler::tokenizer {
+
 // The largest published vocabularies have about a million pieces; a table by id of this length costs 32 MB,
 // so a small file that claims a huge id cannot make us allocate more.
 inline constexpr TokenId kMaxTokenId = (1 << 22) - 1;
@@ -48,4 +52,4 @@ class Vocabulary {
   std::size_t count_ = 0, longest_ = 0;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -5,7 +5,7 @@
 #include "formats/gguf_writer.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::chat {
 namespace {
 
 using testing::data_path;
@@ -156,4 +156,4 @@ TEST(ChatTemplateFiles, AreKeysOfGgufFiles) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::chat

@@ -8,7 +8,7 @@
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/pre_tokenizer.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -326,4 +326,4 @@ TEST(GgufPreTokenizers, CutWhereTheirTokenizersDo) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::tokenizer

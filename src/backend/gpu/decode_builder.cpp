@@ -1,6 +1,5 @@
 // Makes a DecodeProgram from a plan: buffers, kernels and bindings, op by op in the order of a token.
 #include <algorithm>
-#include <cstring>
 #include <map>
 #include <set>
 
@@ -470,8 +469,8 @@ class DecodeBuilder {
     return {};
   }
 
-  // One dispatch per shard of the head. Each has DecodeProgram::kMostHeadGroups places for candidates, most
-  // of which stay empty.
+  // One dispatch per shard of the head. Each has DecodeProgram::kMostHeadGroups places for candidates, and
+  // empties those that its workgroups do not use.
   Status head(const DecoderOps& ops, GemvSite::Where where) {
     const bool is_logits = where == GemvSite::Where::kLogitsHead;
     const bool stores = is_logits || wants(ops.softcap->outputs[0]);
@@ -503,6 +502,7 @@ class DecodeBuilder {
       DOPPLER_TRY(add_norm_prologue(*ops.final_norm, i == 0, values, buffers));
       if (!is_logits) {
         values["CANDIDATE0"] = static_cast<std::int64_t>(i * DecodeProgram::kMostHeadGroups);
+        values["PLACES"] = DecodeProgram::kMostHeadGroups;
         values["PAD_WORD"] = StepLayout::kPad;
         buffers.push_back({"candidates", candidates_});
         buffers.push_back({"step", context_.step});
@@ -520,12 +520,7 @@ class DecodeBuilder {
 
   Status make_candidates(std::uint32_t shards) {
     candidate_count_ = shards * DecodeProgram::kMostHeadGroups;
-    DOPPLER_ASSIGN(candidates_,
-                   device().make_filled("candidates", candidate_count_ * 8, [](std::span<std::byte> out) {
-                     const float least = -3.4e38f;
-                     std::memset(out.data(), 0xff, out.size());
-                     for (std::size_t c = 0; c + 8 <= out.size(); c += 8) std::memcpy(&out[c], &least, 4);
-                   }));
+    DOPPLER_ASSIGN(candidates_, device().make_buffer("candidates", candidate_count_ * 8));
     return {};
   }
 

@@ -292,7 +292,13 @@ class GpuBackend final : public Backend {
     if (why_no_runner_.empty()) {
       const auto best = static_cast<TokenId>(std::ranges::max_element(got) - got.begin());
       DOPPLER_ASSIGN(const std::vector<float> token, check_token(best));
-      if (token.empty()) why_no_runner_ = fmt::format("does not choose the likeliest token, {}", best);
+      if (!token.empty()) {
+        const auto chosen = static_cast<std::size_t>(token[0]);
+        why_no_runner_ = fmt::format(
+            "does not choose the likeliest token, {}, but {}; logits {} and {}, as a batch {} and {}", best,
+            chosen, got[static_cast<std::size_t>(best)], chosen < got.size() ? got[chosen] : NAN,
+            expected[static_cast<std::size_t>(best)], chosen < got.size() ? expected[chosen] : NAN);
+      }
     }
     if (!why_no_runner_.empty()) {
       runner_.reset();
@@ -326,7 +332,8 @@ class GpuBackend final : public Backend {
       DOPPLER_TRY(continue_sequence(
           {.slot = 0, .id = token.ids[0], .most = 1, .sampling = &greedy, .history = history}));
       DOPPLER_ASSIGN(const auto tokens, next_tokens());
-      if (tokens.size() == 1 && tokens[0] == *best) logits = {1};
+      if (tokens.size() != 1 || tokens[0] != *best)
+        logits = {tokens.empty() ? -1.0f : static_cast<float>(tokens[0])};
       DOPPLER_TRY(stop_sequence(length + 1));
     }
     clear(0);

@@ -4,7 +4,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 using Answer = Result<Value>;
@@ -154,4 +154,4 @@ const Builtin* find_test(std::string_view name) {
   return find_builtin(kTests, name);
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler::jinja {
+#include "base/unicode.h"
 
-std::size_t count_characters(std::string_view text);
+namespace doppler::chat::jinja {
 
 // The byte offset of the character with this index (the text's size if there are fewer).
 std::size_t byte_offset(std::string_view text, std::size_t character);
@@ -21,10 +21,8 @@ std::vector<std::uint32_t> code_points(std::string_view text);
 
 bool is_space(std::uint32_t code);       // str.isspace
 bool is_line_break(std::uint32_t code);  // where str.splitlines splits
-bool is_alphabetic(std::uint32_t code);
 bool is_decimal(std::uint32_t code);
 bool is_digit(std::uint32_t code);
-bool is_numeric(std::uint32_t code);
 bool is_upper(std::uint32_t code);
 bool is_lower(std::uint32_t code);
 bool is_title(std::uint32_t code);
@@ -41,4 +39,4 @@ std::string swap_case(std::string_view text);
 // What remains without the characters of `set` (whitespace if null) at the chosen ends.
 std::string_view strip(std::string_view text, const std::string_view* set, bool left, bool right);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -286,7 +286,8 @@ Result<Outcome> check_tied_head(const Examination& e) {
 namespace {
 
 // Pairs of tokens that mean nearly the same: with and without a space before, or a capital.
-std::vector<std::pair<TokenId, TokenId>> related_pairs(const Tokenizer& tokenizer, std::size_t most) {
+std::vector<std::pair<TokenId, TokenId>> related_pairs(const tokenizer::Tokenizer& tokenizer,
+                                                       std::size_t most) {
   std::vector<std::pair<TokenId, TokenId>> pairs;
   const std::size_t size = tokenizer.vocab_size();
   for (std::size_t id = 0; id < size && pairs.size() < most; ++id) {

@@ -1,4 +1,4 @@
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 
 #include <utf8proc.h>
 
@@ -10,10 +10,6 @@
 
 namespace doppler {
 namespace {
-
-utf8proc_category_t category(char32_t c) {
-  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
-}
 
 int combining_class(utf8proc_int32_t c) {
   return utf8proc_get_property(c)->combining_class;
@@ -109,6 +105,11 @@ void append_utf8(std::string& out, char32_t c) {
   }
 }
 
+std::size_t count_code_points(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char byte) { return !is_utf8_continuation(byte); }));
+}
+
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
@@ -130,53 +131,46 @@ std::string to_valid_utf8(std::string&& bytes) {
   return is_valid_utf8(bytes) ? std::move(bytes) : utf8_lossy(bytes);
 }
 
+static_assert(static_cast<int>(UnicodeCategory::kLu) == UTF8PROC_CATEGORY_LU &&
+              static_cast<int>(UnicodeCategory::kMn) == UTF8PROC_CATEGORY_MN &&
+              static_cast<int>(UnicodeCategory::kNd) == UTF8PROC_CATEGORY_ND &&
+              static_cast<int>(UnicodeCategory::kPc) == UTF8PROC_CATEGORY_PC &&
+              static_cast<int>(UnicodeCategory::kSm) == UTF8PROC_CATEGORY_SM &&
+              static_cast<int>(UnicodeCategory::kZs) == UTF8PROC_CATEGORY_ZS &&
+              static_cast<int>(UnicodeCategory::kCc) == UTF8PROC_CATEGORY_CC &&
+              static_cast<int>(UnicodeCategory::kCo) == UTF8PROC_CATEGORY_CO);
+
+UnicodeCategory category_of(char32_t c) {
+  return static_cast<UnicodeCategory>(utf8proc_category(static_cast<utf8proc_int32_t>(c)));
+}
+
+bool is_letter(char32_t c) {
+  const UnicodeCategory category = category_of(c);
+  return category >= UnicodeCategory::kLu && category <= UnicodeCategory::kLo;
+}
+
+bool is_mark(char32_t c) {
+  const UnicodeCategory category = category_of(c);
+  return category >= UnicodeCategory::kMn && category <= UnicodeCategory::kMe;
+}
+
+bool is_numeric(char32_t c) {
+  const UnicodeCategory category = category_of(c);
+  return category >= UnicodeCategory::kNd && category <= UnicodeCategory::kNo;
+}
+
 bool is_white_space(char32_t c) {
   return (c >= 0x9 && c <= 0xd) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 ||
          (c >= 0x2000 && c <= 0x200a) || c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f ||
          c == 0x3000;
 }
 
-bool is_mark(char32_t c) {
-  const auto k = category(c);
-  return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+char32_t to_upper(char32_t c) {
+  return static_cast<char32_t>(utf8proc_toupper(static_cast<utf8proc_int32_t>(c)));
 }
 
-bool is_nonspacing_mark(char32_t c) {
-  return category(c) == UTF8PROC_CATEGORY_MN;
-}
-
-bool is_numeric(char32_t c) {
-  const auto k = category(c);
-  return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
-}
-
-bool is_punctuation(char32_t c) {
-  if (c < 0x80)
-    return (c >= 33 && c <= 47) || (c >= 58 && c <= 64) || (c >= 91 && c <= 96) || (c >= 123 && c <= 126);
-  const auto k = category(c);
-  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
-}
-
-bool is_other(char32_t c) {
-  const auto k = category(c);
-  return k == UTF8PROC_CATEGORY_CC || k == UTF8PROC_CATEGORY_CF || k == UTF8PROC_CATEGORY_CO;
-}
-
-bool is_word(char32_t c) {
-  if (c < 0x80) return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_';
-  // Circled and squared letters are Alphabetic although they are symbols; ZWNJ and ZWJ are Join_Control.
-  if (c == 0x200c || c == 0x200d || (c >= 0x24b6 && c <= 0x24e9) || (c >= 0x1f130 && c <= 0x1f149) ||
-      (c >= 0x1f150 && c <= 0x1f169) || (c >= 0x1f170 && c <= 0x1f189)) {
-    return true;
-  }
-  const auto k = category(c);
-  return (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) || k == UTF8PROC_CATEGORY_PC;
-}
-
-bool is_chinese(char32_t c) {
-  return (c >= 0x4e00 && c <= 0x9fff) || (c >= 0x3400 && c <= 0x4dbf) || (c >= 0x20000 && c <= 0x2a6df) ||
-         (c >= 0x2a700 && c <= 0x2b73f) || (c >= 0x2b740 && c <= 0x2b81f) || (c >= 0x2b920 && c <= 0x2ceaf) ||
-         (c >= 0xf900 && c <= 0xfaff) || (c >= 0x2f800 && c <= 0x2fa1f);
+char32_t to_title(char32_t c) {
+  return static_cast<char32_t>(utf8proc_totitle(static_cast<utf8proc_int32_t>(c)));
 }
 
 void append_lowercase(std::string& out, char32_t c) {

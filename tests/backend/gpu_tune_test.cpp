@@ -1,0 +1,99 @@
+// Kernels change their shapes while the fastest are looked for: what one shape has left in a buffer never
+// becomes a result of another.
+#include "backend/gpu/tune.h"
+
+#include "backend/gpu/decode_program.h"
+#include "gpu_harness.h"
+#include "harness.h"
+#include "model_fixture.h"
+#include "plan/fuse.h"
+
+namespace doppler::gpu {
+namespace {
+
+using namespace testing;
+using doppler::testing::TinyModel;
+
+// A model whose head has more tiles of rows than a head has workgroups.
+class Tune : public ::testing::Test {
+ protected:
+  static constexpr std::uint32_t kVocab = 6000;
+
+  void SetUp() override {
+    DOPPLER_NEEDS_ADAPTER();
+    if (const auto& features = device(Mode::kUnchecked)->features();
+        !features.subgroups || features.subgroup_size < 8)
+      GTEST_SKIP() << "the adapter has no subgroups of 8";
+    Json config = doppler::testing::tiny_config("llama");
+    config["vocab_size"] = kVocab;
+    model_ = std::make_unique<TinyModel>("llama", config);
+    ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());
+    ASSERT_OK_AND_ASSIGN(Plan plan, build_plan(spec, weights_, 64));
+    constexpr std::string_view kPasses[] = {"group_matmuls"};
+    ASSERT_OK(fuse_plan(plan, weights_, kPasses, {}));
+    BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8};
+    options.kv_type = KvType::kF32;
+    options.gpu.self_check = false;
+    context_ = std::make_unique<Context>(device(Mode::kUnchecked), std::move(plan), weights_, options);
+    ASSERT_OK(context_->allocate());
+    ASSERT_OK_AND_ASSIGN(auto program, DecodeProgram::create(*context_));
+    program_ = std::make_unique<DecodeProgram>(std::move(program));
+  }
+
+  Status write_token(std::uint32_t id) {
+    std::vector<std::uint32_t> words = context_->first_step();
+    words[context_->layout.ids()] = id;
+    words[StepLayout::kPad] = UINT32_MAX;
+    return context_->device->write(context_->step, 0, std::as_bytes(std::span(words)));
+  }
+  // The likeliest token after this one, by the logits.
+  Result<std::uint32_t> likeliest_after(std::uint32_t id) {
+    DOPPLER_TRY(write_token(id));
+    Recorder recorder(*context_->device);
+    program_->record_logits(recorder);
+    DOPPLER_TRY(recorder.submit());
+    DOPPLER_ASSIGN(const auto bytes, context_->device->download(program_->logits()));
+    std::vector<float> logits(kVocab);
+    std::memcpy(logits.data(), bytes.data(), kVocab * sizeof(float));
+    return static_cast<std::uint32_t>(std::ranges::max_element(logits) - logits.begin());
+  }
+  // And as the device chooses it.
+  Result<std::uint32_t> chosen_after(std::uint32_t id) {
+    DOPPLER_TRY(write_token(id));
+    Recorder recorder(*context_->device);
+    program_->record_greedy(recorder);
+    DOPPLER_TRY(recorder.submit());
+    DOPPLER_ASSIGN(const auto bytes, context_->device->download(program_->ring()));
+    std::uint32_t token = 0;
+    std::memcpy(&token, bytes.data(), 4);
+    return token;
+  }
+  Status reshape_heads(std::uint32_t groups) {
+    for (std::size_t i = 0; i < program_->sites().size(); ++i) {
+      const GemvSite& site = program_->sites()[i];
+      if (site.where != GemvSite::Where::kBody)
+        DOPPLER_TRY(program_->reshape(*context_, i, site.shape, groups));
+    }
+    return {};
+  }
+
+  std::unique_ptr<TinyModel> model_;
+  Weights weights_;
+  std::unique_ptr<Context> context_;
+  std::unique_ptr<DecodeProgram> program_;
+};
+
+TEST_F(Tune, ForgetsTheCandidatesOfAHeadWithMoreWorkgroups) {
+  for (std::uint32_t id = 0; id < 40; ++id) {
+    ASSERT_OK(reshape_heads(500));
+    ASSERT_OK(chosen_after((id * 977 + 5) % kVocab));
+    ASSERT_OK(reshape_heads(7));
+    ASSERT_OK_AND_ASSIGN(const std::uint32_t expected, likeliest_after(id));
+    ASSERT_OK_AND_ASSIGN(const std::uint32_t chosen, chosen_after(id));
+    EXPECT_EQ(chosen, expected) << "after token " << id;
+  }
+}
+
+}  // namespace
+}  // namespace doppler::gpu
