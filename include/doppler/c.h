@@ -1,5 +1,5 @@
-/* Doppler for C and for every language that calls C. The C++ interface, doppler/doppler.h, with opaque handles in place
- * of classes, and the same words.
+/* Doppler for C and for every language that calls C. The C++ interface, doppler/doppler.h, with opaque
+ * handles in place of classes, and the same words.
  *
  *   doppler_engine* engine = NULL;
  *   if (doppler_load("models/gemma-3-1b-it", NULL, &engine) != DOPPLER_OK) {
@@ -9,32 +9,34 @@
  *   doppler_sequence* sequence = NULL;
  *   doppler_generation* answer = NULL;
  *   doppler_engine_sequence(engine, &sequence);
- *   if (doppler_generate_text(sequence, "The color of the sky is", DOPPLER_TEXT, NULL, NULL, &answer) == DOPPLER_OK)
- *     printf("%s\n", doppler_generation_text(answer, NULL));
- *   doppler_generation_free(answer);
+ *   if (doppler_generate_text(sequence, "The color of the sky is", DOPPLER_TEXT, NULL, NULL, &answer) ==
+ * DOPPLER_OK) printf("%s\n", doppler_generation_text(answer, NULL)); doppler_generation_free(answer);
  *   doppler_sequence_free(sequence);
  *   doppler_engine_free(engine);
  *
- * Errors. Every function that can fail returns a doppler_status; doppler_last_error() is then a sentence for a person.
- * A function that fails writes nothing to its results, unless it says so. A null handle is DOPPLER_USAGE, and nothing is
- * done by freeing NULL.
+ * Errors. Every function that can fail returns a doppler_status; doppler_last_error() is then a sentence for
+ * a person. A function that fails writes nothing to its results, unless it says so. A null handle is
+ * DOPPLER_USAGE, and nothing is done by freeing NULL.
  *
- * Ownership. What a function hands out through a `**` is the caller's, who frees it with the function of its name.
- * Handles are independent: a sequence keeps what it needs of its engine, whichever is freed first. Pointers that an
- * accessor returns belong to the handle and live as long as it. Texts and arrays that are passed in are only read during
- * the call. Texts are UTF-8; a length of DOPPLER_TEXT means "up to the terminating zero".
+ * Ownership. What a function hands out through a `**` is the caller's, who frees it with the function of its
+ * name. Handles are independent: a sequence keeps what it needs of its engine, whichever is freed first.
+ * Pointers that an accessor returns belong to the handle and live as long as it. Texts and arrays that are
+ * passed in are only read during the call. Texts are UTF-8; a length of DOPPLER_TEXT means "up to the
+ * terminating zero".
  *
- * Buffers. A function with (buffer, capacity, size) sets *size to the size of the whole result, without the zero that it
- * adds to texts, and copies the result if it fits. If it does not: a capacity of 0 asks for the size and is DOPPLER_OK,
- * any other is DOPPLER_LIMIT.
+ * Buffers. A function with (buffer, capacity, size) sets *size to the size of the whole result, without the
+ * zero that it adds to texts, and copies the result if it fits. If it does not: a capacity of 0 asks for the
+ * size and is DOPPLER_OK, any other is DOPPLER_LIMIT.
  *
- * Threads. Everything may be called from any thread, on one handle from several at a time, except freeing a handle while
- * another thread uses it. Calls that compute take turns on their engine; a handle may be freed inside its own callback.
- * Callbacks run on the thread of the call and must not call what computes on the same engine (DOPPLER_USAGE), must not
- * throw and must not jump out. doppler_cancel_now() may also be called from a signal handler.
+ * Threads. Everything may be called from any thread, on one handle from several at a time, except freeing a
+ * handle while another thread uses it. Calls that compute take turns on their engine; a handle may be freed
+ * inside its own callback. Callbacks run on the thread of the call and must not call what computes on the
+ * same engine (DOPPLER_USAGE), must not throw and must not jump out. doppler_cancel_now() may also be called
+ * from a signal handler.
  *
- * Versions. Structs begin with their own size, which the _init functions set, so that a program that was compiled
- * against an older header goes on working; new members are appended. Numbers of enums do not change.
+ * Versions. Structs that are passed in begin with their own size, and their _init functions take sizeof of
+ * the caller's, so that a program that was compiled against an older header goes on working; new members are
+ * appended. Numbers of enums do not change.
  */
 #ifndef DOPPLER_C_H
 #define DOPPLER_C_H
@@ -63,7 +65,8 @@ typedef enum doppler_status {
   DOPPLER_INTERNAL = 8     /* a bug in Doppler; please report it */
 } doppler_status;
 
-/* The sentence of this thread's last call that failed; "" before any. Lives until this thread's next failing call. */
+/* The sentence of this thread's last call that failed; "" before any. Lives until this thread's next failing
+ * call. */
 DOPPLER_API const char* doppler_last_error(void);
 
 typedef int32_t doppler_token;
@@ -92,13 +95,16 @@ typedef struct doppler_load_options {
   void (*on_progress)(void* user, double share, const char* what);
   void* user;
 } doppler_load_options;
-DOPPLER_API void doppler_load_options_init(doppler_load_options* options);
+DOPPLER_API void doppler_load_options_init(doppler_load_options* options, size_t struct_size);
 
-/* A .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json. NULL options are the defaults. */
+/* A .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json. NULL options are the
+ * defaults. */
 DOPPLER_API doppler_status doppler_load(const char* model, const doppler_load_options* options,
                                         doppler_engine** engine);
-/* A second engine on the same model, which runs beside the first: see Engine::another in doppler/doppler.h. */
-DOPPLER_API doppler_status doppler_engine_another(const doppler_engine* engine, const doppler_load_options* options,
+/* A second engine on the same model, which runs beside the first: see Engine::another in doppler/doppler.h.
+ */
+DOPPLER_API doppler_status doppler_engine_another(const doppler_engine* engine,
+                                                  const doppler_load_options* options,
                                                   doppler_engine** another);
 DOPPLER_API void doppler_engine_free(doppler_engine* engine);
 
@@ -108,12 +114,14 @@ DOPPLER_API void doppler_engine_free(doppler_engine* engine);
 DOPPLER_API doppler_status doppler_tokenize(const doppler_engine* engine, const char* text, size_t length,
                                             bool special, doppler_token* ids, size_t capacity, size_t* count);
 /* Special tokens leave no text. */
-DOPPLER_API doppler_status doppler_detokenize(const doppler_engine* engine, const doppler_token* ids, size_t count,
-                                              char* text, size_t capacity, size_t* length);
-/* A conversation in the model's own chat format, ready for its answer. It is JSON as chat services use it: a list of
- * messages, or {"messages": [...], "tools": [...]} whose other keys become variables of the template. */
-DOPPLER_API doppler_status doppler_render_chat(const doppler_engine* engine, const char* conversation, size_t length,
-                                               char* text, size_t capacity, size_t* text_length);
+DOPPLER_API doppler_status doppler_detokenize(const doppler_engine* engine, const doppler_token* ids,
+                                              size_t count, char* text, size_t capacity, size_t* length);
+/* A conversation in the model's own chat format, ready for its answer. It is JSON as chat services use it: a
+ * list of messages, or {"messages": [...], "tools": [...]} whose other keys become variables of the template.
+ */
+DOPPLER_API doppler_status doppler_render_chat(const doppler_engine* engine, const char* conversation,
+                                               size_t length, char* text, size_t capacity,
+                                               size_t* text_length);
 
 /* --- cancelling */
 
@@ -132,15 +140,15 @@ typedef struct doppler_look_request {
   size_t stage_count;        /* at least one */
   const int32_t* layers;     /* of stages inside layers; NULL: all */
   size_t layer_count;
-  const int64_t* tokens;     /* positions in the sequence, negative ones from the prompt's end; NULL: all */
+  const int64_t* tokens; /* positions in the sequence, negative ones from the prompt's end; NULL: all */
   size_t token_count;
-  const uint32_t* dims;      /* columns of a row; NULL: all */
+  const uint32_t* dims; /* columns of a row; NULL: all */
   size_t dim_count;
-  bool values;               /* keep the values themselves; true after _init */
-  bool statistics;           /* and measure them */
-  uint64_t most_bytes;       /* that doppler_look_at may keep; a request beyond it is DOPPLER_LIMIT */
+  bool values;         /* keep the values themselves; true after _init */
+  bool statistics;     /* and measure them */
+  uint64_t most_bytes; /* that doppler_look_at may keep; a request beyond it is DOPPLER_LIMIT */
 } doppler_look_request;
-DOPPLER_API void doppler_look_request_init(doppler_look_request* request);
+DOPPLER_API void doppler_look_request_init(doppler_look_request* request, size_t struct_size);
 
 /* Smallest, largest, mean and rms are those of the finite values. */
 typedef struct doppler_statistics {
@@ -157,13 +165,13 @@ typedef struct doppler_values {
   const int64_t* tokens; /* the position of each row */
   size_t token_count;
   size_t width, heads, columns;
-  const uint32_t* dims;  /* the columns that are here; NULL: all */
-  const float* values;   /* NULL if they were not asked for */
+  const uint32_t* dims; /* the columns that are here; NULL: all */
+  const float* values;  /* NULL if they were not asked for */
   doppler_statistics statistics;
 } doppler_values;
 
-/* The values of stages for a prompt, which is computed anew as a whole in the engine's own sequence. `cancel` may be
- * NULL. */
+/* The values of stages for a prompt, which is computed anew as a whole in the engine's own sequence. `cancel`
+ * may be NULL. */
 DOPPLER_API doppler_status doppler_look_at(doppler_engine* engine, const doppler_token* prompt, size_t count,
                                            const doppler_look_request* request, const doppler_cancel* cancel,
                                            doppler_look** look);
@@ -185,9 +193,10 @@ typedef struct doppler_logprobs {
   size_t top_count;
 } doppler_logprobs;
 
-/* Each token of a text after those before it; the first one is left out. In the engine's own sequence, anew. */
-DOPPLER_API doppler_status doppler_score(doppler_engine* engine, const doppler_token* ids, size_t count, uint32_t top,
-                                         const doppler_cancel* cancel, doppler_scores** scores);
+/* Each token of a text after those before it; the first one is left out. In the engine's own sequence, anew.
+ */
+DOPPLER_API doppler_status doppler_score(doppler_engine* engine, const doppler_token* ids, size_t count,
+                                         uint32_t top, const doppler_cancel* cancel, doppler_scores** scores);
 DOPPLER_API size_t doppler_scores_count(const doppler_scores* scores);
 /* NULL beyond the end. */
 DOPPLER_API const doppler_logprobs* doppler_scores_get(const doppler_scores* scores, size_t index);
@@ -218,7 +227,8 @@ typedef struct doppler_generate_options {
   int32_t logprobs; /* so many likeliest tokens beside each generated one; -1: none */
 } doppler_generate_options;
 /* What the model recommends; NULL: Doppler's own defaults. */
-DOPPLER_API void doppler_generate_options_init(doppler_generate_options* options, const doppler_engine* engine);
+DOPPLER_API void doppler_generate_options_init(doppler_generate_options* options, size_t struct_size,
+                                               const doppler_engine* engine);
 
 /* Any member may be NULL. Callbacks that return false end the generation. */
 typedef struct doppler_callbacks {
@@ -233,24 +243,27 @@ typedef struct doppler_callbacks {
   void (*on_values)(void* user, const doppler_values* values);
   const doppler_cancel* cancel;
 } doppler_callbacks;
-DOPPLER_API void doppler_callbacks_init(doppler_callbacks* callbacks);
+DOPPLER_API void doppler_callbacks_init(doppler_callbacks* callbacks, size_t struct_size);
 
-/* The prompt is the whole sequence; what of it the cache holds is not computed again. NULL options: the model's own.
- * NULL callbacks: none. */
-DOPPLER_API doppler_status doppler_generate_text(doppler_sequence* sequence, const char* prompt, size_t length,
-                                                 const doppler_generate_options* options,
-                                                 const doppler_callbacks* callbacks, doppler_generation** generation);
+/* The prompt is the whole sequence; what of it the cache holds is not computed again. NULL options: the
+ * model's own. NULL callbacks: none. */
+DOPPLER_API doppler_status doppler_generate_text(doppler_sequence* sequence, const char* prompt,
+                                                 size_t length, const doppler_generate_options* options,
+                                                 const doppler_callbacks* callbacks,
+                                                 doppler_generation** generation);
 DOPPLER_API doppler_status doppler_generate_tokens(doppler_sequence* sequence, const doppler_token* prompt,
                                                    size_t count, const doppler_generate_options* options,
                                                    const doppler_callbacks* callbacks,
                                                    doppler_generation** generation);
 /* The answer to a conversation: see doppler_render_chat. */
-DOPPLER_API doppler_status doppler_generate_chat(doppler_sequence* sequence, const char* conversation, size_t length,
-                                                 const doppler_generate_options* options,
-                                                 const doppler_callbacks* callbacks, doppler_generation** generation);
+DOPPLER_API doppler_status doppler_generate_chat(doppler_sequence* sequence, const char* conversation,
+                                                 size_t length, const doppler_generate_options* options,
+                                                 const doppler_callbacks* callbacks,
+                                                 doppler_generation** generation);
 /* Goes on from what the sequence holds. */
 DOPPLER_API doppler_status doppler_resume(doppler_sequence* sequence, const doppler_generate_options* options,
-                                          const doppler_callbacks* callbacks, doppler_generation** generation);
+                                          const doppler_callbacks* callbacks,
+                                          doppler_generation** generation);
 
 typedef enum doppler_stop_reason {
   DOPPLER_STOP_EOS = 0,
@@ -267,9 +280,11 @@ typedef struct doppler_timings {
 /* `length` may be NULL; the text ends with a zero that it does not count. */
 DOPPLER_API const char* doppler_generation_text(const doppler_generation* generation, size_t* length);
 DOPPLER_API const doppler_token* doppler_generation_ids(const doppler_generation* generation, size_t* count);
-DOPPLER_API const doppler_token* doppler_generation_prompt_ids(const doppler_generation* generation, size_t* count);
+DOPPLER_API const doppler_token* doppler_generation_prompt_ids(const doppler_generation* generation,
+                                                               size_t* count);
 /* Of the generated token `index`; NULL beyond the end, and if the options did not ask for them. */
-DOPPLER_API const doppler_logprobs* doppler_generation_logprobs(const doppler_generation* generation, size_t index);
+DOPPLER_API const doppler_logprobs* doppler_generation_logprobs(const doppler_generation* generation,
+                                                                size_t index);
 DOPPLER_API doppler_stop_reason doppler_generation_stop_reason(const doppler_generation* generation);
 DOPPLER_API doppler_timings doppler_generation_timings(const doppler_generation* generation);
 DOPPLER_API void doppler_generation_free(doppler_generation* generation);
@@ -285,11 +300,12 @@ DOPPLER_API void doppler_sequence_free(doppler_sequence* sequence);
 DOPPLER_API doppler_status doppler_sequence_tokens(const doppler_sequence* sequence, doppler_token* ids,
                                                    size_t capacity, size_t* count);
 /* Adds tokens to the end and computes all but the last one. `cancel` may be NULL. */
-DOPPLER_API doppler_status doppler_sequence_append(doppler_sequence* sequence, const doppler_token* ids, size_t count,
-                                                   const doppler_cancel* cancel);
-/* Keeps the first `length` tokens; `recomputed` (may be NULL): how many of them the next call computes again, because
- * sliding windows have overwritten what they saw. */
-DOPPLER_API doppler_status doppler_sequence_cut(doppler_sequence* sequence, size_t length, size_t* recomputed);
+DOPPLER_API doppler_status doppler_sequence_append(doppler_sequence* sequence, const doppler_token* ids,
+                                                   size_t count, const doppler_cancel* cancel);
+/* Keeps the first `length` tokens; `recomputed` (may be NULL): how many of them the next call computes again,
+ * because sliding windows have overwritten what they saw. */
+DOPPLER_API doppler_status doppler_sequence_cut(doppler_sequence* sequence, size_t length,
+                                                size_t* recomputed);
 DOPPLER_API doppler_status doppler_sequence_fork(const doppler_sequence* sequence, doppler_sequence** fork);
 /* Tokens, keys and values to a file and back: see Sequence::load in doppler/doppler.h for what is refused. */
 DOPPLER_API doppler_status doppler_sequence_save(const doppler_sequence* sequence, const char* file);
@@ -298,7 +314,7 @@ DOPPLER_API doppler_status doppler_sequence_load(doppler_sequence* sequence, con
 /* --- what it is */
 
 typedef struct doppler_memory {
-  uint64_t context;     /* tokens */
+  uint64_t context; /* tokens */
   uint32_t sequences;
   uint64_t weights, cache, activations; /* bytes */
   const char* kv_type;

@@ -145,6 +145,9 @@ class DOPPLER_API Sequence {
                           const OnText& on_text = {}, const CancelToken* cancel = nullptr);
   Result<Generation> chat(std::span<const Message> messages, const ChatOptions& chat,
                           const GenerateOptions& options, const Callbacks& callbacks);
+  // Of a conversation as Engine::render_chat_json takes it.
+  Result<Generation> chat_json(std::string_view conversation, const GenerateOptions& options,
+                               const Callbacks& callbacks = {});
 
   // Adds tokens to the end and computes all but the last one, which waits for what comes after it. Errors:
   // kMismatch for ids outside the vocabulary, kLimit beyond the context.

@@ -221,6 +221,17 @@ Result<Generation> Sequence::chat(std::span<const Message> messages, const ChatO
   return generate(ids, options, callbacks);
 }
 
+Result<Generation> Sequence::chat_json(std::string_view conversation, const GenerateOptions& options,
+                                       const Callbacks& callbacks) {
+  if (!state_) return std::unexpected(moved_from("sequence"));
+  const Loaded& loaded = state_->core->loaded;
+  DOPPLER_ASSIGN(const chat::OrderedJson read, read_conversation(conversation));
+  DOPPLER_ASSIGN(const std::string text, render_conversation(loaded, read));
+  DOPPLER_TRY(need_tokenizer(loaded));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, loaded.tokenizer->encode(text, {.add_special = false}));
+  return generate(ids, options, callbacks);
+}
+
 Result<Generation> Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                                       const OnText& on_text, const CancelToken* cancel) {
   return generate(prompt, options, callbacks_of(on_text, cancel));

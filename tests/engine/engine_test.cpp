@@ -100,13 +100,14 @@ TEST(Engine, ATokenOutlivesItsCallAndStaysCancelled) {
   Engine engine = demo();
   auto token = std::make_unique<CancelToken>();
   const CancelToken copy = *token;
-  ASSERT_OK_AND_ASSIGN(const Generation result, engine.generate(kPrompt, tokens(20),
-                                                                [&](std::string_view) {
-                                                                  token.reset();  // the call has a copy
-                                                                  copy.cancel();
-                                                                  return true;
-                                                                },
-                                                                token.get()));
+  ASSERT_OK_AND_ASSIGN(const Generation result, engine.generate(
+                                                    kPrompt, tokens(20),
+                                                    [&](std::string_view) {
+                                                      token.reset();  // the call has a copy
+                                                      copy.cancel();
+                                                      return true;
+                                                    },
+                                                    token.get()));
   EXPECT_EQ(result.stop_reason, StopReason::kCancelled);
   EXPECT_EQ(result.ids.size(), 1u);
   ASSERT_OK_AND_ASSIGN(const Generation again, engine.generate(kPrompt, tokens(20), {}, &copy));
@@ -267,7 +268,8 @@ TEST(Engine, ALookPutsThePromptsStepsTogether) {
   Engine engine = load(testing::data_path("models/llama"), {.backend = "cpu", .context = 400});
   Ids prompt(300);
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 7 % 60);
-  ASSERT_OK_AND_ASSIGN(const auto seen, engine.look(prompt, {.stages = {"attn_scores", "layer_out"}, .layers = {0}}));
+  ASSERT_OK_AND_ASSIGN(const auto seen,
+                       engine.look(prompt, {.stages = {"attn_scores", "layer_out"}, .layers = {0}}));
   ASSERT_EQ(seen.size(), 2u);
   EXPECT_EQ(seen[1].tokens.size(), 300u);
   EXPECT_EQ(seen[1].tokens.back(), 299);
@@ -327,15 +329,19 @@ TEST(Engine, MessagesHaveTheirParts) {
   Engine engine = demo();
   const std::vector<Message> plain = {{"user", "Hello"}};
   ASSERT_OK_AND_ASSIGN(const std::string text, engine.render_chat(plain));
-  ASSERT_OK_AND_ASSIGN(const std::string same, engine.render_chat_json(R"([{"role": "user", "content": "Hello"}])"));
+  ASSERT_OK_AND_ASSIGN(const std::string same,
+                       engine.render_chat_json(R"([{"role": "user", "content": "Hello"}])"));
   EXPECT_EQ(text, same);
   ASSERT_OK_AND_ASSIGN(const std::string open, engine.render_chat(plain, {.add_generation_prompt = false}));
   EXPECT_TRUE(text.starts_with(open) && open.size() < text.size());
   EXPECT_ERROR(engine.render_chat(std::vector<Message>{{"", "x"}}), "no role");
-  EXPECT_ERROR(engine.render_chat(std::vector<Message>{{.role = "user", .parts = {{"image", ""}}}}), "type image");
-  EXPECT_ERROR(engine.render_chat(std::vector<Message>{{.role = "user", .content = "a", .parts = {{"text", "b"}}}}),
-               "both content and parts");
-  EXPECT_ERROR(engine.render_chat(plain, {.tools = {{.name = "f", .parameters = "[]"}}}), "tool f", "no JSON object");
+  EXPECT_ERROR(engine.render_chat(std::vector<Message>{{.role = "user", .parts = {{"image", ""}}}}),
+               "type image");
+  EXPECT_ERROR(
+      engine.render_chat(std::vector<Message>{{.role = "user", .content = "a", .parts = {{"text", "b"}}}}),
+      "both content and parts");
+  EXPECT_ERROR(engine.render_chat(plain, {.tools = {{.name = "f", .parameters = "[]"}}}), "tool f",
+               "no JSON object");
   EXPECT_ERROR(engine.render_chat(plain, {.variables = "{"}), "variables");
   EXPECT_ERROR(engine.render_chat_json("{}"), "no conversation");
   EXPECT_ERROR(engine.render_chat_json("nonsense"), "The conversation");
@@ -352,25 +358,30 @@ std::filesystem::path model_with_template(const testing::TempDir& folder, const 
 
 TEST(Engine, TemplatesGetToolsCallsResultsAndParts) {
   const testing::TempDir folder;
-  Engine engine = load(model_with_template(folder, "{{ messages | tojson }}|{{ tools | tojson }}|{{ mood }}"));
+  Engine engine =
+      load(model_with_template(folder, "{{ messages | tojson }}|{{ tools | tojson }}|{{ mood }}"));
   const std::vector<Message> messages = {
       {.role = "user", .parts = {{"text", "What is"}, {"text", " the weather?"}}},
       {.role = "assistant", .tool_calls = {{"call_1", "weather", R"({"city": "Bonn"})"}}},
       {.role = "tool", .content = "rain", .tool_call_id = "call_1", .name = "weather"}};
-  const ChatOptions chat{.tools = {{"weather", "looks out", R"({"type": "object"})"}}, .variables = R"({"mood": "dry"})"};
+  const ChatOptions chat{.tools = {{"weather", "looks out", R"({"type": "object"})"}},
+                         .variables = R"({"mood": "dry"})"};
   ASSERT_OK_AND_ASSIGN(const std::string text, engine.render_chat(messages, chat));
-  EXPECT_EQ(text,
-            R"([{"role": "user", "content": [{"type": "text", "text": "What is"}, {"type": "text", "text": " the weather?"}]}, )"
-            R"({"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": )"
-            R"({"name": "weather", "arguments": {"city": "Bonn"}}}]}, )"
-            R"({"role": "tool", "content": "rain", "name": "weather", "tool_call_id": "call_1"}]|)"
-            R"([{"type": "function", "function": {"name": "weather", "description": "looks out", "parameters": {"type": "object"}}}]|dry)");
+  EXPECT_EQ(
+      text,
+      R"([{"role": "user", "content": [{"type": "text", "text": "What is"}, {"type": "text", "text": " the weather?"}]}, )"
+      R"({"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": )"
+      R"({"name": "weather", "arguments": {"city": "Bonn"}}}]}, )"
+      R"({"role": "tool", "content": "rain", "name": "weather", "tool_call_id": "call_1"}]|)"
+      R"([{"type": "function", "function": {"name": "weather", "description": "looks out", "parameters": {"type": "object"}}}]|dry)");
   // As services send them: arguments are a text.
-  ASSERT_OK_AND_ASSIGN(
-      const std::string json,
-      engine.render_chat_json(R"({"messages": [{"role": "assistant", "tool_calls": [{"function": )"
-                              R"({"name": "f", "arguments": "{\"a\": 1}"}}]}], "tools": [], "mood": "wet"})"));
-  EXPECT_EQ(json, R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}]|[]|wet)");
+  ASSERT_OK_AND_ASSIGN(const std::string json,
+                       engine.render_chat_json(
+                           R"({"messages": [{"role": "assistant", "tool_calls": [{"function": )"
+                           R"({"name": "f", "arguments": "{\"a\": 1}"}}]}], "tools": [], "mood": "wet"})"));
+  EXPECT_EQ(
+      json,
+      R"([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]}]|[]|wet)");
 }
 
 }  // namespace

@@ -61,7 +61,9 @@ TEST_P(Sequences, DoNotDisturbEachOther) {
   EXPECT_EQ(generated, alone.ids);
   EXPECT_EQ(one.length(), 21u);
   EXPECT_EQ(two.length(), 13u);
-  { const Sequence gone = std::move(two); }
+  {
+    const Sequence gone = std::move(two);
+  }
   ASSERT_OK_AND_ASSIGN(Sequence again, engine.new_sequence()) << "the place is free";
   EXPECT_EQ(again.length(), 0u);
   EXPECT_ERROR(again.resume(tokens(1)), "empty");
@@ -113,12 +115,14 @@ TEST_P(Sequences, AreKeptInFiles) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Sequences,
-                         ::testing::Values(Case{"cpu", "models/llama", "f32"}, Case{"cpu", "models/gemma3", "f16"},
+                         ::testing::Values(Case{"cpu", "models/llama", "f32"},
+                                           Case{"cpu", "models/gemma3", "f16"},
                                            Case{"cpu", "models/gemma3", "q8_0"},
                                            Case{"reference", "models/gemma3", "f32"}),
                          [](const auto& parameter) {
                            return std::string(parameter.param.backend) + "_" +
-                                  (std::string(parameter.param.model).substr(7)) + "_" + parameter.param.kv_type;
+                                  (std::string(parameter.param.model).substr(7)) + "_" +
+                                  parameter.param.kv_type;
                          });
 
 TEST(Sequence, AFileGoesFromOneBackendToAnother) {
@@ -195,14 +199,16 @@ TEST_F(SavedSequence, IsRefusedWhereAnythingChanged) {
     const Status status = load_changed(changed);
     EXPECT_FALSE(status.has_value()) << "byte " << at;
   }
-  for (std::size_t length : {std::size_t{0}, std::size_t{7}, std::size_t{47}, std::size_t{111}, bytes_.size() - 1})
+  for (std::size_t length :
+       {std::size_t{0}, std::size_t{7}, std::size_t{47}, std::size_t{111}, bytes_.size() - 1})
     EXPECT_ERROR(load_changed(bytes_.substr(0, length)), "no sequence that Doppler has saved");
   EXPECT_ERROR(load_changed(bytes_ + "x"), "sizes do not fit");
 }
 
 TEST_F(SavedSequence, SizesThatOverflowAreRefused) {
   for (const std::size_t at : {24, 32, 40}) {  // tokens, cached, bytes of the cache
-    for (const std::uint64_t value : {UINT64_MAX, UINT64_MAX / 4, std::uint64_t{1} << 40, std::uint64_t{21}}) {
+    for (const std::uint64_t value :
+         {UINT64_MAX, UINT64_MAX / 4, std::uint64_t{1} << 40, std::uint64_t{21}}) {
       std::string changed = bytes_;
       std::memcpy(changed.data() + at, &value, sizeof(value));
       EXPECT_ERROR(load_changed(changed), "no sequence that Doppler has saved");

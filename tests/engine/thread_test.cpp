@@ -1,5 +1,5 @@
-// What the header promises about threads. Run under ThreadSanitizer by scripts/check_threads.sh, and as it is with
-// the other tests.
+// What the header promises about threads. Run under ThreadSanitizer by scripts/check_threads.sh, and as it is
+// with the other tests.
 #include <atomic>
 #include <thread>
 
@@ -12,8 +12,9 @@ namespace {
 using Ids = std::vector<TokenId>;
 
 Engine load(std::uint32_t sequences, std::string backend = "cpu", const char* model = "models/gemma3") {
-  auto engine = Engine::load(testing::data_path(model),
-                             {.backend = std::move(backend), .threads = 2, .context = 128, .sequences = sequences});
+  auto engine =
+      Engine::load(testing::data_path(model),
+                   {.backend = std::move(backend), .threads = 2, .context = 128, .sequences = sequences});
   EXPECT_TRUE(engine.has_value()) << engine.error().message;
   return std::move(*engine);
 }
@@ -93,7 +94,9 @@ TEST(Threads, LoadAndDieWhileOthersCompute) {
     ASSERT_TRUE(result.has_value());
     EXPECT_EQ(result->ids, expected);
   });
-  { const Sequence short_lived = engine->new_sequence().value(); }
+  {
+    const Sequence short_lived = engine->new_sequence().value();
+  }
   engine.reset();
   computes.join();
 }
@@ -111,7 +114,8 @@ TEST(Threads, CancelFromAnyOfThem) {
                                         Callbacks{.on_token =
                                                       [&](TokenId, const TokenLogprobs*) {
                                                         began = true;
-                                                        // The context would end it before the other thread runs.
+                                                        // The context would end it before the other thread
+                                                        // runs.
                                                         while (!cancel.cancelled()) std::this_thread::yield();
                                                         return true;
                                                       },
