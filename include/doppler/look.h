@@ -25,12 +25,13 @@ struct StageDescription {
 
 // What to look at. Empty lists mean all there is, but for `stages`, which need a name at least.
 struct LookRequest {
-  std::vector<std::string> stages;   // "q_rope", "logits"; {"all"}: every stage but attn_scores
-  std::vector<int> layers;           // of stages inside layers
-  std::vector<std::int64_t> tokens;  // positions in the sequence; negative ones count from the prompt's end
-  std::vector<std::uint32_t> dims;   // columns of a row; attn_scores, whose rows grow, are always whole
-  bool values = true;                // keep the values themselves
-  bool statistics = false;           // and measure them
+  std::vector<std::string> stages = {};  // "q_rope", "logits"; {"all"}: every stage but attn_scores
+  std::vector<int> layers = {};          // of stages inside layers
+  std::vector<std::int64_t> tokens =
+      {};  // positions in the sequence; negative ones count from the prompt's end
+  std::vector<std::uint32_t> dims = {};  // columns of a row; attn_scores, whose rows grow, are always whole
+  bool values = true;                    // keep the values themselves
+  bool statistics = false;               // and measure them
   // Bounds what look() keeps: a request beyond it is refused (kLimit) before anything runs.
   std::uint64_t most_bytes = std::uint64_t{1} << 30;
 };
@@ -50,8 +51,8 @@ struct StageValues {
 // A look at a generation while it runs: called after each step for each stage that was asked for, with the
 // step's tokens. `what.tokens` that are negative count from the prompt's end, so that -1 is its last token.
 struct Watch {
-  LookRequest what;
-  std::function<void(const StageValues& values)> on_values;
+  LookRequest what = {};
+  std::function<void(const StageValues& values)> on_values = {};
 };
 
 }  // namespace doppler

@@ -82,7 +82,7 @@ int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes a write error, reported as such
   CLI::App app("Doppler runs language models on this machine and lets you see inside.", "doppler");
   app.footer(kFooter);
-  app.set_version_flag("--version", "doppler 0.1.0");
+  app.set_version_flag("--version", "doppler " DOPPLER_VERSION);
   app.require_subcommand(1);
   std::vector<std::unique_ptr<SettingFlags>> given;
   std::vector<std::pair<CLI::App*, Run>> runs;

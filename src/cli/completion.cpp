@@ -44,6 +44,26 @@ complete -o filenames -F _doppler doppler
                      names, cases);
 }
 
+// For a folder of $fpath, from where it is loaded as the function itself, or to be sourced.
+std::string zsh_script(const Words& words) {
+  std::string names, cases;
+  for (const auto& [command, flags] : words) {
+    names += (names.empty() ? "" : " ") + command;
+    cases += fmt::format("    {}) flags=({}) ;;\n", command, join(flags, " "));
+  }
+  return fmt::format(R"(#compdef doppler
+_doppler() {{
+  local -a flags
+  if (( CURRENT == 2 )); then compadd -- {} --help --version; return; fi
+  case $words[2] in
+{}  esac
+  if [[ $PREFIX == -* ]]; then compadd -- $flags; else _files; fi
+}}
+if [[ $funcstack[1] == _doppler ]]; then _doppler "$@"; else compdef _doppler doppler; fi
+)",
+                     names, cases);
+}
+
 std::string fish_script(const Words& words) {
   std::string text = "complete -c doppler -n __fish_use_subcommand -f\n";
   for (const auto& [command, flags] : words) {
@@ -68,7 +88,7 @@ Run add_completion(CLI::App& command, SettingFlags&) {
     if (*shell == "bash")
       DOPPLER_TRY(print(bash_script(words)));
     else if (*shell == "zsh")
-      DOPPLER_TRY(print("autoload -U +X bashcompinit && bashcompinit\n" + bash_script(words)));
+      DOPPLER_TRY(print(zsh_script(words)));
     else if (*shell == "fish")
       DOPPLER_TRY(print(fish_script(words)));
     else

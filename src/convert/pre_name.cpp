@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/pre_tokenizer.h"
 
 namespace doppler {
@@ -63,7 +64,7 @@ std::size_t rank(const tokenizer::GgufPreTokenizer& row, bool nfc) {
 bool normalises_to_nfc(const tokenizer::TokenizerSpec& spec) {
   if (spec.normalizer.size() != 1) return false;
   const auto* form = std::get_if<tokenizer::normalizers::Form>(&spec.normalizer[0]);
-  return form != nullptr && form->form == tokenizer::UnicodeForm::kNfc;
+  return form != nullptr && form->form == UnicodeForm::kNfc;
 }
 
 Result<const tokenizer::GgufPreTokenizer*> name_pre_tokenizer(const tokenizer::TokenizerSpec& spec) {

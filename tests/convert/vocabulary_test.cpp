@@ -177,7 +177,7 @@ TEST(PreName, FindsEveryRowOfTheTable) {
   for (const tokenizer::GgufPreTokenizer& row : tokenizer::gguf_pre_tokenizers()) {
     tokenizer::TokenizerSpec spec;
     spec.ignore_merges = row.ignore_merges;
-    if (row.nfc) spec.normalizer.emplace_back(tokenizer::normalizers::Form{tokenizer::UnicodeForm::kNfc});
+    if (row.nfc) spec.normalizer.emplace_back(tokenizer::normalizers::Form{UnicodeForm::kNfc});
     for (const std::string_view pattern : row.patterns) {
       if (!pattern.empty())
         spec.pre_tokenizer.emplace_back(tokenizer::pre_tokenizers::Split{{std::string(pattern), true}});

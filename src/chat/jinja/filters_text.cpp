@@ -38,7 +38,7 @@ std::string title_words(std::string_view text) {
   };
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
-    const std::uint32_t code = next_code_point(text, at);
+    const char32_t code = next_code_point(text, at);
     const bool separator =
         is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<';
     if (separator && !begins) flush();

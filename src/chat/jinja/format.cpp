@@ -248,7 +248,7 @@ class PercentFormatter {
       if (value.is_string() && value.as<StringObject>().characters == 1)
         text = value.text();
       else if (value.is_integral())
-        append_code_point(text, static_cast<std::uint32_t>(value.as_integer()));
+        append_code_point(text, static_cast<char32_t>(value.as_integer()));
       else
         return type_error("%c requires int or char");
       if (spec.align == '\0') spec.align = '>';

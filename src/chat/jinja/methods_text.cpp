@@ -206,7 +206,7 @@ Result<Value> expandtabs(Call& call) {
   const std::string& text = call.self.text();
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
-    const std::uint32_t code = next_code_point(text, at);
+    const char32_t code = next_code_point(text, at);
     if (code == '\t') {
       const std::int64_t spaces = size > 0 ? size - column % size : 0;
       DOPPLER_TRY(Runtime::check_text_size(out.size() + static_cast<std::uint64_t>(spaces)));

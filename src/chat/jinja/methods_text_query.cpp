@@ -95,23 +95,23 @@ Result<Value> has_affix(Call& call) {
 }
 
 // True if there is a character and all of them pass.
-template <bool (*Passes)(std::uint32_t)>
+template <bool (*Passes)(char32_t)>
 Result<Value> all_are(Call& call) {
   const auto codes = code_points(call.self.text());
   return Value::boolean(!codes.empty() && std::all_of(codes.begin(), codes.end(), Passes));
 }
 
-bool alphanumeric(std::uint32_t code) {
+bool alphanumeric(char32_t code) {
   return is_letter(code) || is_numeric(code);
 }
-bool not_lower(std::uint32_t code) {
+bool not_lower(char32_t code) {
   return !is_lower(code) && !is_title(code);
 }
-bool not_upper(std::uint32_t code) {
+bool not_upper(char32_t code) {
   return !is_upper(code) && !is_title(code);
 }
 
-template <bool (*Wanted)(std::uint32_t), bool (*Allowed)(std::uint32_t)>
+template <bool (*Wanted)(char32_t), bool (*Allowed)(char32_t)>
 Result<Value> cased(Call& call) {
   const auto codes = code_points(call.self.text());
   return Value::boolean(std::any_of(codes.begin(), codes.end(), Wanted) &&
@@ -120,7 +120,7 @@ Result<Value> cased(Call& call) {
 
 Result<Value> is_titled(Call& call) {
   bool any = false, after_cased = false;
-  for (const std::uint32_t code : code_points(call.self.text())) {
+  for (const char32_t code : code_points(call.self.text())) {
     const bool upper = is_upper(code) || is_title(code), lower = is_lower(code);
     if ((upper && after_cased) || (lower && !after_cased)) return Value::boolean(false);
     any |= upper || lower;

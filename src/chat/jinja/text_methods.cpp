@@ -42,7 +42,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = at;
-    const std::uint32_t code = next_code_point(text, at);
+    const char32_t code = next_code_point(text, at);
     if (!is_line_break(code)) continue;
     if (code == '\r' && at < text.size() && text[at] == '\n') ++at;
     lines.push_back(text.substr(begin, (keep_ends ? at : end) - begin));

@@ -8,7 +8,7 @@ namespace {
 // Upper and lower case of one character can be several (ß is SS); to_upper and to_title map one to one, so
 // the unconditional entries of Unicode's SpecialCasing that occur in running text are listed here.
 struct SpecialCase {
-  std::uint32_t code;
+  char32_t code;
   const char* upper;
   const char* title;
 };
@@ -28,36 +28,36 @@ constexpr SpecialCase kSpecialCases[] = {
     {0x0587, "\u0535\u0552", "\u0535\u0582"},
 };
 
-const SpecialCase* special_case(std::uint32_t code) {
+const SpecialCase* special_case(char32_t code) {
   for (const SpecialCase& entry : kSpecialCases) {
     if (entry.code == code) return &entry;
   }
   return nullptr;
 }
 
-void append_upper(std::string& out, std::uint32_t code) {
+void append_upper(std::string& out, char32_t code) {
   if (const SpecialCase* entry = special_case(code))
     out += entry->upper;
   else
     append_code_point(out, doppler::to_upper(code));
 }
 
-void append_title(std::string& out, std::uint32_t code) {
+void append_title(std::string& out, char32_t code) {
   if (const SpecialCase* entry = special_case(code))
     out += entry->title;
   else
     append_code_point(out, doppler::to_title(code));
 }
 
-bool is_cased(std::uint32_t code) {
+bool is_cased(char32_t code) {
   return is_upper(code) || is_lower(code) || is_title(code);
 }
 
 // Capital sigma is ς at the end of a word (Unicode's Final_Sigma), else σ.
-void append_lower(std::string& out, const std::vector<std::uint32_t>& codes, std::size_t i) {
-  const std::uint32_t code = codes[i];
+void append_lower(std::string& out, const std::vector<char32_t>& codes, std::size_t i) {
+  const char32_t code = codes[i];
   if (code == 0x03a3) {
-    const auto ignorable = [](std::uint32_t c) {
+    const auto ignorable = [](char32_t c) {
       const UnicodeCategory kind = category_of(c);
       return kind == UnicodeCategory::kMn || kind == UnicodeCategory::kMe || kind == UnicodeCategory::kCf ||
              kind == UnicodeCategory::kLm || kind == UnicodeCategory::kSk || c == '\'' || c == '.' ||
@@ -87,40 +87,40 @@ std::size_t byte_offset(std::string_view text, std::size_t character) {
   return at;
 }
 
-std::uint32_t next_code_point(std::string_view text, std::size_t& at) {
+char32_t next_code_point(std::string_view text, std::size_t& at) {
   const CodePoint c = first_code_point(text.substr(at));
   at += c.length;
   return c.value;
 }
 
-void append_code_point(std::string& out, std::uint32_t code) {
+void append_code_point(std::string& out, char32_t code) {
   // A surrogate is not a character of UTF-8.
   if (code > 0x10ffff || (code >= 0xd800 && code <= 0xdfff)) code = 0xfffd;
   append_utf8(out, code);
 }
 
-std::vector<std::uint32_t> code_points(std::string_view text) {
-  std::vector<std::uint32_t> codes;
+std::vector<char32_t> code_points(std::string_view text) {
+  std::vector<char32_t> codes;
   codes.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) codes.push_back(next_code_point(text, at));
   return codes;
 }
 
-bool is_space(std::uint32_t code) {
+bool is_space(char32_t code) {
   // Bidirectional types WS, B and S: white space, and the four separators of ASCII.
   return is_white_space(code) || (code >= 28 && code <= 31);
 }
 
-bool is_line_break(std::uint32_t code) {
+bool is_line_break(char32_t code) {
   return (code >= 10 && code <= 13) || (code >= 28 && code <= 30) || code == 0x85 || code == 0x2028 ||
          code == 0x2029;
 }
 
-bool is_decimal(std::uint32_t code) {
+bool is_decimal(char32_t code) {
   return category_of(code) == UnicodeCategory::kNd;
 }
 
-bool is_digit(std::uint32_t code) {
+bool is_digit(char32_t code) {
   // Beyond decimals: superscripts, subscripts and circled digits.
   return is_decimal(code) || code == 0xb2 || code == 0xb3 || code == 0xb9 || code == 0x2070 ||
          (code >= 0x2074 && code <= 0x2079) || (code >= 0x2080 && code <= 0x2089) ||
@@ -128,17 +128,17 @@ bool is_digit(std::uint32_t code) {
          (code >= 0x2488 && code <= 0x2490);
 }
 
-bool is_upper(std::uint32_t code) {
+bool is_upper(char32_t code) {
   return category_of(code) == UnicodeCategory::kLu;
 }
-bool is_lower(std::uint32_t code) {
+bool is_lower(char32_t code) {
   return category_of(code) == UnicodeCategory::kLl || code == 0xaa || code == 0xba;
 }
-bool is_title(std::uint32_t code) {
+bool is_title(char32_t code) {
   return category_of(code) == UnicodeCategory::kLt;
 }
 
-bool is_printable(std::uint32_t code) {
+bool is_printable(char32_t code) {
   if (code == ' ') return true;
   switch (category_of(code)) {
     case UnicodeCategory::kCc:
@@ -155,7 +155,7 @@ bool is_printable(std::uint32_t code) {
   }
 }
 
-bool is_word(std::uint32_t code) {
+bool is_word(char32_t code) {
   return code == '_' || is_letter(code) || is_numeric(code);
 }
 
@@ -213,12 +213,12 @@ std::string swap_case(std::string_view text) {
 }
 
 std::string_view strip(std::string_view text, const std::string_view* set, bool left, bool right) {
-  std::vector<std::uint32_t> chosen;
+  std::vector<char32_t> chosen;
   if (set != nullptr) {
     chosen = code_points(*set);
     std::sort(chosen.begin(), chosen.end());
   }
-  const auto goes = [&](std::uint32_t code) {
+  const auto goes = [&](char32_t code) {
     return set == nullptr ? is_space(code) : std::binary_search(chosen.begin(), chosen.end(), code);
   };
   std::size_t begin = 0, end = text.size();
