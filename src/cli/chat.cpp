@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "engine/generate.h"
+#include "engine/messages.h"
 
 namespace doppler::cli {
 namespace {

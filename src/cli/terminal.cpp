@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "config/conflicts.h"
+#include "engine/messages.h"
 
 namespace doppler::cli {
 
