@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json.h"
 #include "formats/model_files.h"
 #include "formats/safetensors.h"
 #include "testing.h"
