@@ -87,27 +87,11 @@ std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
 }
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
-<<<<<<< HEAD
-  DOPPLER_ASSIGN(Model model, load_model(arguments.model));
-  // A tokenizer that is broken is an error of the commands that need it.
-  if (model.files.gguf && model.spec.eos_ids.empty())
-    add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
-  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights,
-                                             choose_context(given.flags.context.value_or(0), model.spec)));
-  DOPPLER_ASSIGN(const MemoryPlan memory, plan_memory(model, plan, given.flags));
-  std::map<std::string, TypeTotal> types;
-  for (const auto& [name, tensor] : model.files.tensors.tensors()) {
-    TypeTotal& total = types[std::string(dtype_name(tensor.dtype))];
-    ++total.count;
-    total.bytes += tensor.data.size();
-  }
-=======
-  DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
+  DOPPLER_ASSIGN(const Model model, load_model_for_description(arguments.model));
   DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load_options(), model.spec, 1));
   DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, options.context));
   options.kv_type = choose_kv_type(options, plan, model.weights);
   DOPPLER_ASSIGN(const ModelInfo info, describe(model, plan, options));
->>>>>>> engine
   if (given.json)
     DOPPLER_TRY(print_json(to_json(model, plan, info, arguments)));
   else

@@ -7,12 +7,8 @@
 #include <string>
 #include <vector>
 
-<<<<<<< HEAD
-#include "base/json_fwd.h"
-=======
 #include "backend/tap_list.h"
-#include "base/json.h"
->>>>>>> engine
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "cli/flags.h"
 #include "cli/settings.h"

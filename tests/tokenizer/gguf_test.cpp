@@ -2,6 +2,7 @@
 // themselves.
 #include "formats/gguf.h"
 #include "base/json.h"
+#include "formats/gguf_stop_tokens.h"
 #include "formats/gguf_writer.h"
 #include "testing.h"
 #include "tokenizer/byte_level.h"
