@@ -138,15 +138,15 @@ constexpr std::array kRoles = {
     RoleName{"ffn_down_exps.weight", kDown},
 };
 
-struct Place {
+struct TensorPlace {
   TensorRole role = kOther;
   std::uint64_t layer = 0;
 };
 
-Place place_of(std::string_view name, bool tied_head) {
+TensorPlace place_of(std::string_view name, bool tied_head) {
   if (name == "output.weight") return {kHead, 0};
   if (name == "token_embd.weight") return {tied_head ? kHead : kEmbedding, 0};
-  Place place;
+  TensorPlace place;
   if (!name.starts_with("blk.")) return place;
   const std::string_view rest = name.substr(4);
   const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), place.layer);
@@ -198,7 +198,7 @@ std::optional<MixChoice> kept(std::string_view name, const Shape& shape) {
 }
 
 MixChoice mixed(const Mix& mix, const MixModel& model, std::string_view name) {
-  const Place place = place_of(name, model.tied_head);
+  const TensorPlace place = place_of(name, model.tied_head);
   if (model.experts == 8 && (place.role == kValue || place.role == kKey)) {
     return {DType::kQ8_0, kExpertsReason};
   }

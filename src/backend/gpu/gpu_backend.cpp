@@ -23,7 +23,7 @@ namespace {
 
 using namespace gpu;
 
-constexpr std::string_view kPasses[] = {"group_matmuls"};
+constexpr std::string_view kPlanPasses[] = {"group_matmuls"};
 
 // Passes of the programs that keep stages to themselves: off while a fault is in, which must reach every
 // stage.
@@ -50,7 +50,7 @@ class GpuBackend final : public Backend {
     // Passes of the plan; the others are the programs' own.
     std::vector<std::string> disabled = options.disabled_passes;
     std::erase_if(disabled, is_batch_pass);
-    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
+    DOPPLER_TRY(fuse_plan(plan, weights, kPlanPasses, disabled));
     BackendOptions chosen = options;
     if (options.fault != nullptr) {
       for (const std::string_view pass : kHidingPasses) chosen.disabled_passes.emplace_back(pass);

@@ -66,7 +66,7 @@ struct NamedStage {
   std::string_view part;
   Stage stage;
 };
-constexpr auto kStages = std::to_array<NamedStage>({
+constexpr auto kNamedStages = std::to_array<NamedStage>({
     {"q_norm", Stage::kQNorm},
     {"k_norm", Stage::kKNorm},
     {"q_proj", Stage::kQProj},
@@ -150,7 +150,7 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
       .repair = std::string(id == "unreadable_model" ? last_sentence(error.message) : cause.repair),
       .confidence = id == "unreadable_model" ? 0.5 : 0.9,
       .check = "load"};
-  for (const NamedStage& named : kStages) {
+  for (const NamedStage& named : kNamedStages) {
     if (error.message.find(named.part) == std::string::npos) continue;
     finding.stage = std::string(stage_name(named.stage));
     finding.layer = named_layer(error.message);

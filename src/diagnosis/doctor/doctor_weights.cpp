@@ -19,26 +19,26 @@ struct RoleStage {
   WeightRole role;
   Stage stage;
 };
-constexpr auto kStages = std::to_array<RoleStage>({{WeightRole::kTokenEmbedding, Stage::kEmbedOut},
-                                                   {WeightRole::kAttnNorm, Stage::kAttnNormed},
-                                                   {WeightRole::kQ, Stage::kQProj},
-                                                   {WeightRole::kK, Stage::kKProj},
-                                                   {WeightRole::kV, Stage::kVProj},
-                                                   {WeightRole::kQBias, Stage::kQProj},
-                                                   {WeightRole::kKBias, Stage::kKProj},
-                                                   {WeightRole::kVBias, Stage::kVProj},
-                                                   {WeightRole::kQNorm, Stage::kQNorm},
-                                                   {WeightRole::kKNorm, Stage::kKNorm},
-                                                   {WeightRole::kO, Stage::kOProj},
-                                                   {WeightRole::kOBias, Stage::kOProj},
-                                                   {WeightRole::kPostAttnNorm, Stage::kPostAttnNorm},
-                                                   {WeightRole::kFfnNorm, Stage::kFfnNormed},
-                                                   {WeightRole::kGate, Stage::kFfnGate},
-                                                   {WeightRole::kUp, Stage::kFfnUp},
-                                                   {WeightRole::kDown, Stage::kFfnOut},
-                                                   {WeightRole::kPostFfnNorm, Stage::kPostFfnNorm},
-                                                   {WeightRole::kFinalNorm, Stage::kFinalNorm},
-                                                   {WeightRole::kHead, Stage::kLogits}});
+constexpr auto kRoleStages = std::to_array<RoleStage>({{WeightRole::kTokenEmbedding, Stage::kEmbedOut},
+                                                       {WeightRole::kAttnNorm, Stage::kAttnNormed},
+                                                       {WeightRole::kQ, Stage::kQProj},
+                                                       {WeightRole::kK, Stage::kKProj},
+                                                       {WeightRole::kV, Stage::kVProj},
+                                                       {WeightRole::kQBias, Stage::kQProj},
+                                                       {WeightRole::kKBias, Stage::kKProj},
+                                                       {WeightRole::kVBias, Stage::kVProj},
+                                                       {WeightRole::kQNorm, Stage::kQNorm},
+                                                       {WeightRole::kKNorm, Stage::kKNorm},
+                                                       {WeightRole::kO, Stage::kOProj},
+                                                       {WeightRole::kOBias, Stage::kOProj},
+                                                       {WeightRole::kPostAttnNorm, Stage::kPostAttnNorm},
+                                                       {WeightRole::kFfnNorm, Stage::kFfnNormed},
+                                                       {WeightRole::kGate, Stage::kFfnGate},
+                                                       {WeightRole::kUp, Stage::kFfnUp},
+                                                       {WeightRole::kDown, Stage::kFfnOut},
+                                                       {WeightRole::kPostFfnNorm, Stage::kPostFfnNorm},
+                                                       {WeightRole::kFinalNorm, Stage::kFinalNorm},
+                                                       {WeightRole::kHead, Stage::kLogits}});
 
 struct Bound {
   WeightRole role;
@@ -51,7 +51,7 @@ struct Bound {
 std::vector<Bound> bound_weights(const Subject& subject) {
   std::vector<Bound> bound;
   for (int layer = -1; layer < static_cast<int>(subject.spec.layers.size()); ++layer) {
-    for (const RoleStage& row : kStages) {
+    for (const RoleStage& row : kRoleStages) {
       const WeightId id = subject.weights.find(row.role, layer);
       if (id == kNoWeight || (row.role == WeightRole::kHead && subject.spec.tied_head)) continue;
       bound.push_back({row.role, row.stage, layer, &subject.weights[id]});
@@ -205,7 +205,7 @@ Result<Outcome> check_layers_alike(const Examination& e) {
   }
   // Scales of the same weight through the layers.
   std::string odd;
-  for (const RoleStage& row : kStages) {
+  for (const RoleStage& row : kRoleStages) {
     std::vector<std::pair<double, const Bound*>> scales;
     for (const Bound& b : bound) {
       if (b.role != row.role || b.layer < 0 || b.tensor->shape.size() < 2) continue;
