@@ -3,6 +3,7 @@
 #   make test     every test
 #   make build    the program, at build/release/doppler
 #   make sanitize every test under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make threads  what the interface promises about threads, under ThreadSanitizer
 #   make fuzz     a minute of fuzzing for each parser
 #   make install  program, libraries, headers and man page, to PREFIX (/usr/local)
 #   make package  a Debian package with the same, in build/release
@@ -10,7 +11,7 @@
 #   make format   clang-format over everything
 #   make cost     what compiling costs, by room, from nothing
 # DOPPLER_GPU=OFF leaves the GPU backend out, and the library and drivers that only it needs.
-.PHONY: run build test sanitize fuzz installable install package bench format cost clean deps
+.PHONY: run build test sanitize threads fuzz installable install package bench format cost clean deps
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
@@ -37,6 +38,9 @@ sanitize: deps
 	@cmake --preset debug -DDOPPLER_GPU=$(DOPPLER_GPU) >/dev/null
 	cmake --build build/debug -j $(JOBS)
 	ctest --preset debug -j $(JOBS)
+
+threads: deps
+	scripts/check_threads.sh
 
 fuzz: deps
 	scripts/run_fuzz.sh $(FUZZ_SECONDS)

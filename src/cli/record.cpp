@@ -6,6 +6,7 @@
 #include "cli/looking.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/look/tapped_backend.h"
+#include "engine/messages.h"
 
 namespace doppler::cli {
 namespace {

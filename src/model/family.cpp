@@ -51,8 +51,7 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
   ModelSpec spec;
   SpecBuilder builder(reader, spec, std::string(family->name));
   DOPPLER_TRY(family->fill(builder));
-  // What generates text decides over what describes the model; a
-  // multimodal file may hold them outside text_config.
+  // generation_config.json goes before config.json; a multimodal config may hold the ids outside text_config.
   std::vector<ConfigReader> readers;
   if (generation_config != nullptr) readers.emplace_back(*generation_config, "generation_config.json");
   readers.push_back(reader);

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler {
+#include "doppler/types.h"
 
-using TokenId = std::int32_t;
+namespace doppler {
 
 }  // namespace doppler
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_checks.h"
+#include "engine/messages.h"
 #include "engine/sampler.h"
 
 namespace doppler {

@@ -19,7 +19,7 @@
 #include "base/json_fwd.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "diagnosis/look/tap_list.h"
+#include "backend/row_tokens.h"
 #include "plan/plan.h"
 
 namespace doppler {
