@@ -113,9 +113,10 @@ std::unexpected<Error> unsupported(std::string_view reason) {
               reason);
 }
 
-class Writer {
+class VocabularyWriter {
  public:
-  Writer(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) : spec_(spec), facts_(facts) {}
+  VocabularyWriter(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts)
+      : spec_(spec), facts_(facts) {}
 
   Result<GgufVocabulary> run() {
     DOPPLER_TRY(find_kind());
@@ -348,7 +349,7 @@ void take_added(const tokenizer::TokenizerSpec& from, tokenizer::TokenizerSpec& 
 }  // namespace
 
 Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) {
-  return Writer(spec, facts).run();
+  return VocabularyWriter(spec, facts).run();
 }
 
 Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder) {
