@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "backend/tap_list.h"
 #include "base/json.h"
 #include "base/result.h"
 #include "cli/settings.h"
 #include "diagnosis/look/probe.h"
-#include "diagnosis/look/tap_list.h"
 #include "diagnosis/look/tap_trace.h"
 #include "engine/loaded.h"
 

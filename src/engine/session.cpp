@@ -74,9 +74,10 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
   held_.reset();
   logits_tap_.reset();
   if (trace_wanted(Category::kSample))
-    logits_tap_.emplace(backend_.plan().values[backend_.plan().logits].stage, tap_);
-  Tap* const tap = logits_tap_ ? &*logits_tap_ : tap_;
-  if (tap != nullptr) held_.emplace(*tap);
+    logits_tap_.emplace(backend_.plan().values[backend_.plan().logits].stage);
+  taps_ = TapList();
+  taps_.add(logits_tap_ ? &*logits_tap_ : nullptr).add(tap_);
+  if (Tap* const tap = taps_.get(); tap != nullptr) held_.emplace(*tap);
   begin_trace_step();
   first_of_continuation_ = true;
   DOPPLER_TRY(backend_.continue_sequence({.slot = slot_,

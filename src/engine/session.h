@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "backend/tap_list.h"
 #include "base/result.h"
 #include "doppler/doppler.h"
 #include "engine/held_tap.h"
@@ -63,6 +64,7 @@ class Session {
   Tap* tap_ = nullptr;
   std::size_t prompt_length_ = 0;        // trace steps are counted from its end
   std::optional<LogitsTap> logits_tap_;  // while the backend generates and samples are traced
+  TapList taps_;                         // that one and tap_
   bool first_of_continuation_ = false;
   std::optional<HeldTap> held_;  // while the backend generates and a tap looks
   std::vector<TokenId> cached_;

@@ -19,7 +19,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "diagnosis/look/tap_list.h"
+#include "diagnosis/look/row_tokens.h"
 #include "plan/plan.h"
 
 namespace doppler {

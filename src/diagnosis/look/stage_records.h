@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "diagnosis/look/row_tokens.h"
 #include "diagnosis/look/statistics.h"
-#include "diagnosis/look/tap_list.h"
 
 namespace doppler {
 
