@@ -93,7 +93,7 @@ Result<Loaded> load_with_bar(const std::string& model, const Settings& settings,
     return load_all(model, options, slots);
   }();
   if (!loaded) return loaded;
-  DOPPLER_TRY(check_config_layers(settings.config, loaded->model->spec.layers.size()));
+  DOPPLER_TRY(config::check_config_layers(settings.config, loaded->model->spec.layers.size()));
   tell_choice(loaded->choice);
   return loaded;
 }

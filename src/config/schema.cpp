@@ -4,7 +4,7 @@
 
 #include "config/setting.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 Json integers(bool negative) {
@@ -148,4 +148,4 @@ Json config_schema() {
   return root;
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // The numbers of the published config.json files.
@@ -169,4 +169,4 @@ std::vector<float> llama3_rope_factors(const ModelShape& shape) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -12,7 +12,7 @@
 #include "convert/mix.h"
 #include "quant/tensor.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 struct ModelShape {
   std::string_view name;
@@ -45,4 +45,4 @@ std::vector<ShapeTensor> shape_tensors(const ModelShape& shape);
 // The divisors of the rotary frequencies that Llama 3.1 and later use: head_dim / 2 of them.
 std::vector<float> llama3_rope_factors(const ModelShape& shape);
 
-}  // namespace doppler
+}  // namespace doppler::convert

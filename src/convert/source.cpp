@@ -1,6 +1,6 @@
 #include "convert/source.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 std::uint64_t SourceTensor::rows() const {
   std::uint64_t rows = 1;
@@ -14,4 +14,4 @@ Result<ConversionSource> open_source(const std::filesystem::path& model, const S
   return open_hf_source(std::move(files), model, options);
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

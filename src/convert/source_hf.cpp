@@ -7,7 +7,7 @@
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // What a family's tensor of that role consists of, if the checkpoint's own is fused.
@@ -195,4 +195,4 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -10,7 +10,7 @@
 #include "model_fixture.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 using testing::data_path;
@@ -266,4 +266,4 @@ TEST(Convert, WithoutATokenizerTheFileSaysSo) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::convert

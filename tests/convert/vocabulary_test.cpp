@@ -9,7 +9,7 @@
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 using nlohmann::json;
@@ -190,4 +190,4 @@ TEST(PreName, FindsEveryRowOfTheTable) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::convert
