@@ -29,22 +29,24 @@ endif()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/doppler.pc.in ${output}/doppler.pc @ONLY)
 install(FILES ${output}/doppler.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-# What the program says of itself: completions and a man page.
-set(texts ${output}/doppler.bash ${output}/_doppler ${output}/doppler.fish ${output}/doppler.1)
-add_custom_command(OUTPUT ${texts}
-  COMMAND doppler completion bash > ${output}/doppler.bash
-  COMMAND doppler completion zsh > ${output}/_doppler
-  COMMAND doppler completion fish > ${output}/doppler.fish
-  COMMAND ${PROJECT_SOURCE_DIR}/scripts/man_page.sh $<TARGET_FILE:doppler> > ${output}/doppler.1
-  DEPENDS doppler ${PROJECT_SOURCE_DIR}/scripts/man_page.sh VERBATIM COMMENT "Writing completions and the man page")
-add_custom_target(doppler_texts ALL DEPENDS ${texts})
-install(FILES ${output}/doppler.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME doppler)
-install(FILES ${output}/_doppler DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
-install(FILES ${output}/doppler.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
-install(FILES ${output}/doppler.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+# What the program says of itself: completions and a man page. A program for another machine does not run here.
+if(NOT CMAKE_CROSSCOMPILING)
+  set(texts ${output}/doppler.bash ${output}/_doppler ${output}/doppler.fish ${output}/doppler.1)
+  add_custom_command(OUTPUT ${texts}
+    COMMAND doppler completion bash > ${output}/doppler.bash
+    COMMAND doppler completion zsh > ${output}/_doppler
+    COMMAND doppler completion fish > ${output}/doppler.fish
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/man_page.sh $<TARGET_FILE:doppler> > ${output}/doppler.1
+    DEPENDS doppler ${PROJECT_SOURCE_DIR}/scripts/man_page.sh VERBATIM COMMENT "Writing completions and the man page")
+  install(FILES ${output}/doppler.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME doppler)
+  install(FILES ${output}/_doppler DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${output}/doppler.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+  install(FILES ${output}/doppler.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+endif()
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
-# What has to be built before anything can be installed.
-add_custom_target(doppler_installable DEPENDS doppler doppler_static doppler_shared doppler_texts)
+# What has to be built before it can be installed; measuring programs and examples need not be.
+add_custom_target(doppler_installable ALL DEPENDS doppler doppler_static doppler_shared ${texts})
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY ON)
 
 include(package)

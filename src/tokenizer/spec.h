@@ -194,8 +194,6 @@ struct TokenizerSpec {
   SentencePieceRules sentencepiece;
 
   SpecialToken bos, eos, unk, pad;
-  // Tokens besides eos that end an answer (end of turn, of message); only where the file says so.
-  std::vector<TokenId> stop_ids;
 };
 
 }  // namespace doppler::tokenizer

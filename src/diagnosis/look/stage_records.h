@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "diagnosis/look/row_tokens.h"
-#include "diagnosis/look/statistics.h"
+#include "base/statistics.h"
+#include "backend/row_tokens.h"
 
 namespace doppler {
 

@@ -1,4 +1,4 @@
-// Which token a row of a tap's event is.
+// RowTokens: which token a row of a tap's event is.
 #pragma once
 
 #include <array>

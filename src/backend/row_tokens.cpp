@@ -1,4 +1,4 @@
-#include "diagnosis/look/row_tokens.h"
+#include "backend/row_tokens.h"
 
 #include "backend/backend.h"
 
