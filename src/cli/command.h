@@ -74,6 +74,8 @@ class InterruptGuard {
 void tell_choice(std::string_view choice);
 
 // Loads with a progress bar, and tells the choice.
+Result<Engine> load_engine(const std::string& model, const Settings& settings);
+// The same for commands that drive a backend themselves.
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
 
 // The prompt options that run and record share.
@@ -89,8 +91,11 @@ void add_prompt_ids_flag(Command& command, PromptFlags& prompt);
 Result<std::string> prompt_text(const PromptFlags& prompt);
 // Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not
 // turn it off.
-Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
+Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
                                         const std::string& text, bool raw);
+
+// A conversation's tokens through the model's chat template, ready for the answer.
+Result<std::vector<TokenId>> chat_ids(const Engine& engine, std::span<const Message> messages);
 
 // "2,5,9" or "2 5 9"; no ids from an empty text. Errors: kUsage naming the piece that is no id.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);

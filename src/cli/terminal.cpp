@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "config/conflicts.h"
-#include "engine/messages.h"
+#include "engine/access.h"
 
 namespace doppler::cli {
 
@@ -86,16 +86,38 @@ void tell_choice(std::string_view choice) {
   if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
 }
 
+namespace {
+
+// What `load` makes of the options, with a progress bar while it does.
+template <typename Load>
+auto with_bar(const Settings& settings, const Load& load) {
+  ProgressBar bar;
+  LoadOptions options = settings.load_options();
+  options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
+  return load(options);
+}
+
+Status check_loaded(const Loaded& loaded, const Settings& settings) {
+  DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
+  tell_choice(loaded.choice);
+  return {};
+}
+
+}  // namespace
+
+Result<Engine> load_engine(const std::string& model, const Settings& settings) {
+  DOPPLER_ASSIGN(Engine engine, with_bar(settings, [&](const LoadOptions& options) {
+                   return Engine::load(model, options);
+                 }));
+  DOPPLER_TRY(check_loaded(EngineAccess::loaded(engine), settings));
+  return engine;
+}
+
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots) {
-  Result<Loaded> loaded = [&] {
-    ProgressBar bar;
-    LoadOptions options = settings.load_options();
-    options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
-    return load_all(model, options, slots);
-  }();
-  if (!loaded) return loaded;
-  DOPPLER_TRY(config::check_config_layers(settings.config, loaded->model->spec.layers.size()));
-  tell_choice(loaded->choice);
+  DOPPLER_ASSIGN(Loaded loaded, with_bar(settings, [&](const LoadOptions& options) {
+                   return load_all(model, options, slots);
+                 }));
+  DOPPLER_TRY(check_loaded(loaded, settings));
   return loaded;
 }
 
@@ -148,20 +170,25 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
   return text;
 }
 
-Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
+Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
                                         const std::string& text, bool raw) {
   if (!prompt.ids.empty()) return prompt.ids;
-  if (raw || !loaded.chat) {
+  if (raw || !engine.has_chat_template()) {
     if (!prompt.system.empty()) {
       return fail(ErrorCode::kUsage, "A --system text needs a chat template, but {}. Leave it out.",
                   raw ? "--raw turns it off" : "the model has none");
     }
-    return tokenize_prompt(loaded, text);
+    return engine.tokenize(text);
   }
   std::vector<Message> messages;
   if (!prompt.system.empty()) messages.push_back({"system", prompt.system});
   messages.push_back({"user", text});
-  return tokenize_messages(loaded, messages);
+  return chat_ids(engine, messages);
+}
+
+Result<std::vector<TokenId>> chat_ids(const Engine& engine, std::span<const Message> messages) {
+  DOPPLER_ASSIGN(const std::string text, engine.render_chat(messages));
+  return engine.tokenize(text, false);
 }
 
 }  // namespace doppler::cli

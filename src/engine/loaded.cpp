@@ -60,6 +60,13 @@ void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Mod
                                       printable(tokenizer->eos().text))});
 }
 
+Result<Model> load_model_for_description(const std::filesystem::path& path) {
+  DOPPLER_ASSIGN(Model model, load_model(path));
+  if (model.files.gguf && model.spec.eos_ids.empty())
+    add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
+  return model;
+}
+
 Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files, const chat::TemplateChoice& choice) {
   if (files.gguf) {
     auto own = chat::load_chat_template(*files.gguf, choice);

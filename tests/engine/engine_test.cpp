@@ -1,6 +1,7 @@
 // The public Engine: what its header promises about threads, sequences, looks and messages.
 #include "doppler/doppler.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -84,7 +85,7 @@ TEST(Engine, ACallFromItsOwnCallbackIsAnError) {
   }));
   EXPECT_NE(error.find("callback"), std::string::npos) << error;
   EXPECT_EQ(tokenised, "sky") << "what does not compute needs no turn";
-  ASSERT_OK(engine.generate(kPrompt, tokens(2))) << "and the turn is given back";
+  ASSERT_OK(engine.generate(kPrompt, tokens(2)));  // the turn is given back
 }
 
 TEST(Engine, AHandleMayDieInItsOwnCallback) {

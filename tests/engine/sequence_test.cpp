@@ -64,7 +64,7 @@ TEST_P(Sequences, DoNotDisturbEachOther) {
   {
     const Sequence gone = std::move(two);
   }
-  ASSERT_OK_AND_ASSIGN(Sequence again, engine.new_sequence()) << "the place is free";
+  ASSERT_OK_AND_ASSIGN(Sequence again, engine.new_sequence());  // the place is free
   EXPECT_EQ(again.length(), 0u);
   EXPECT_ERROR(again.resume(tokens(1)), "empty");
 }
@@ -150,7 +150,8 @@ TEST(Sequence, ACutThatARingHasOverwrittenIsComputedAgain) {
   EXPECT_EQ(near, 0u);
   ASSERT_OK_AND_ASSIGN(const std::size_t far, sequence.cut(100));
   EXPECT_EQ(far, 100u);
-  ASSERT_OK(sequence.append(Ids(some(600).begin() + 100, some(600).end())));
+  const Ids all = some(600);
+  ASSERT_OK(sequence.append(std::span(all).subspan(100)));
   ASSERT_OK_AND_ASSIGN(const Generation again, sequence.resume(tokens(3)));
   EXPECT_EQ(again.ids, straight.ids);
 }

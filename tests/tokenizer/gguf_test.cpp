@@ -1,6 +1,8 @@
 // Tokenizers of GGUF files: what the published fixtures leave out, and vocabularies that contradict
 // themselves.
 #include "formats/gguf.h"
+#include "base/json.h"
+#include "formats/gguf_stop_tokens.h"
 #include "formats/gguf_writer.h"
 #include "testing.h"
 #include "tokenizer/byte_level.h"
