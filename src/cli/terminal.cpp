@@ -98,7 +98,7 @@ auto with_bar(const Settings& settings, const Load& load) {
 }
 
 Status check_loaded(const Loaded& loaded, const Settings& settings) {
-  DOPPLER_TRY(check_config_layers(settings.config, loaded.model->spec.layers.size()));
+  DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
   tell_choice(loaded.choice);
   return {};
 }
