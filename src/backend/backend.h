@@ -11,11 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/cache_access.h"
 #include "backend/kv_type.h"
 #include "backend/shader_edit.h"
 #include "backend/tap.h"
 #include "base/result.h"
-#include "doppler/doppler.h"
+#include "doppler/types.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "plan/plan.h"
@@ -53,7 +54,8 @@ struct GpuOptions {
   std::vector<ShaderEdit> shader_edits;  // only where faults are put in (diagnosis/faults/faults.h)
 };
 
-class Fault;  // backend/fault.h
+class Fault;          // backend/fault.h
+class SharedWeights;  // backend/shared_weights.h
 
 struct BackendOptions {
   std::size_t threads = 0;       // 0: one per core
@@ -69,6 +71,8 @@ struct BackendOptions {
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
   GpuOptions gpu;
+  // What several backends of one model share in a process; null: nothing.
+  std::shared_ptr<SharedWeights> shared;
   // Only where faults are put in on purpose (diagnosis/faults/faults.h). What rewrites the plan as soon as it
   // is built, and what goes wrong while it runs; the latter outlives the backend.
   std::function<void(Plan&)> change_plan;
@@ -190,6 +194,8 @@ class Backend {
   virtual std::uint64_t length(std::uint32_t slot) const = 0;
   // Forgets a slot's sequence.
   virtual void clear(std::uint32_t slot) = 0;
+  // Null for backends whose cache cannot be reached.
+  virtual CacheAccess* cache() { return nullptr; }
   // Bytes of KV cache and activations that are allocated.
   virtual std::uint64_t memory_bytes() const = 0;
 };

@@ -5,6 +5,8 @@
 #include "system/files.h"
 #include "system/process.h"
 
+#include "base/text.h"
+
 namespace doppler {
 namespace {
 
@@ -50,6 +52,10 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (!data) return system_failure("mapped", path, data.error());
   mapped.data_ = std::move(*data);
   return mapped;
+}
+
+std::string printable_path(const std::filesystem::path& path) {
+  return printable(path.string(), 200);  // a line or two
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "formats/gguf.h"
@@ -16,7 +17,7 @@ namespace {
 
 struct TokenizeArguments {
   std::string model, text, messages;
-  CLI::Option* text_option = nullptr;
+  Option text_option;
   bool no_special = false, decode = false;
 };
 
@@ -121,9 +122,9 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
   DOPPLER_ASSIGN(const std::optional<tokenizer::Tokenizer> tokenizer, open_tokenizer(arguments.model, files));
   if (!arguments.messages.empty()) return render(arguments, given.json, files, tokenizer);
   std::string text = arguments.text;
-  if (arguments.text_option->count() == 0 && !system::is_terminal(system::Stream::kInput)) {
+  if (!arguments.text_option.given() && !system::is_terminal(system::Stream::kInput)) {
     text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  } else if (arguments.text_option->count() == 0) {
+  } else if (!arguments.text_option.given()) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
   }
   if (!tokenizer) return std::unexpected(no_tokenizer(files));
@@ -147,9 +148,9 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
 
 }  // namespace
 
-Run add_tokenize(CLI::App& command, SettingFlags& given) {
+Run add_tokenize(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone").required();
   arguments->text_option = command.add_option("TEXT", arguments->text,
                                               "the text, or with --decode the ids; left out, standard input");
   command.add_flag("--no-special", arguments->no_special,

@@ -7,7 +7,7 @@
 #include "config/value.h"
 #include "system/files.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 constexpr std::string_view kRoot = "runtime.", kShared = "runtime.shared.";
@@ -240,4 +240,4 @@ Result<Config> resolve_config(const ConfigInput& input) {
   return config;
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -9,7 +9,7 @@
 #include "system/files.h"
 #include "system/process.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 // Values follow the presets of these names that Doppler's users know.
@@ -244,4 +244,4 @@ Result<std::vector<ConfigText>> extends_chain(ConfigText of, const PresetFolders
   return chain;
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

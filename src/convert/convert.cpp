@@ -9,7 +9,7 @@
 #include "formats/gguf.h"
 #include "system/files.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -137,4 +137,4 @@ Result<ConvertReport> convert_model(const fs::path& model, const Mix& mix, const
   return report;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -1,6 +1,8 @@
 // Threads, and what they wait for. A system without threads refuses to start any; its locks are free.
 #pragma once
 
+#include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -28,6 +30,8 @@ class Condition {
   ~Condition();
   // Lets go of the mutex, which the caller holds, until notified (or for no reason), then takes it again.
   void wait(Mutex& held);
+  // The same, for at most this long.
+  void wait_for(Mutex& held, std::chrono::milliseconds most);
   void notify_all();
 
  private:
@@ -49,6 +53,8 @@ class Thread {
   std::unique_ptr<Inner> inner_;
 };
 
+// A number that no other running thread has.
+std::uintptr_t this_thread();
 // How many threads the machine runs at once; at least 1.
 unsigned hardware_threads();
 // Lets another thread run.

@@ -14,7 +14,9 @@
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
 #include "backend/fault.h"
+#include "backend/host_cache.h"
 #include "backend/kv_cache.h"
+#include "backend/shared_weights.h"
 #include "base/checked.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
@@ -82,17 +84,18 @@ class CpuBackend final : public Backend {
   const Plan& plan() const override { return plan_; }
   const BackendOptions& options() const override { return options_; }
   Rounding rounding() const override {
-    if (weight_memory_.bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
+    if (weight_memory_->bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
     return cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
   }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
-  void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
+  void clear(std::uint32_t slot) override { lengths_.clear(slot); }
+  CacheAccess* cache() override { return &cache_access_; }
 
   std::uint64_t memory_bytes() const override {
     const std::uint64_t floats =
         arena_.size() + wanted_arena_.size() + emitted_ffn_.size() + emitted_scores_.size() + constants_;
     return cache_.bytes() + floats * sizeof(float) + matmul_->bytes() + attention_->bytes() +
-           angles_->bytes() + weight_memory_.bytes();
+           angles_->bytes() + weight_memory_->bytes();
   }
 
   Result<std::vector<VariantRow>> describe() override {
@@ -101,7 +104,7 @@ class CpuBackend final : public Backend {
   void observe(OpObserver* observer) override { observer_ = observer; }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    DOPPLER_TRY(check_step(input, plan_, options_, lengths_));
+    DOPPLER_TRY(check_step(input, plan_, options_, lengths_.all()));
     wanted_.clear();
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(t);
@@ -122,7 +125,7 @@ class CpuBackend final : public Backend {
       observer_->on_op(i, std::chrono::duration<double>(now - last).count());
       last = now;
     }
-    for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
+    for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
     return std::span<const float>(value(plan_.logits), wanted_.size() * plan_.vocab_size);
   }
 
@@ -136,7 +139,7 @@ class CpuBackend final : public Backend {
         cache_(std::move(cache)),
         pool_(options_.threads),
         buffers_(plan_buffers(plan_)),
-        lengths_(options_.slots) {}
+        lengths_(plan_.kv_layers, options_.context, options_.slots, options_.max_step_tokens) {}
 
   // --- creation
 
@@ -175,14 +178,35 @@ class CpuBackend final : public Backend {
         DOPPLER_TRY(prepare_products(op, prepared));
       prepared_.push_back(std::move(prepared));
     }
-    DOPPLER_TRY(weight_memory_.fill(pool_));
+    DOPPLER_TRY(lay_out_weights());
     for (Prepared& prepared : prepared_) {
       for (std::size_t i = 0; i < prepared.products.size(); ++i) {
         Product& product = prepared.products[i];
         if (product.form == WeightForm::kPanels)
-          product.panels = weight_memory_.panels(weights_[prepared.op->weights[i]]);
+          product.panels = weight_memory_->panels(weights_[prepared.op->weights[i]]);
       }
     }
+    return {};
+  }
+
+  // Laid out already if another backend of the model did it.
+  Status lay_out_weights() {
+    const auto make = [this]() -> Result<std::shared_ptr<const WeightMemory>> {
+      const auto memory = std::make_shared<WeightMemory>();
+      for (const Prepared& prepared : prepared_) {
+        for (const Product& product : prepared.products) {
+          if (product.form == WeightForm::kPanels) DOPPLER_TRY(memory->plan(*product.blocks));
+        }
+      }
+      DOPPLER_TRY(memory->fill(pool_));
+      return memory;
+    };
+    if (options_.shared == nullptr || options_.exact) {
+      DOPPLER_ASSIGN(weight_memory_, make());
+    } else {
+      DOPPLER_ASSIGN(weight_memory_, options_.shared->get<WeightMemory>("cpu panels", make));
+    }
+    options_.shared.reset();  // whoever takes these options for other weights must not find these
     return {};
   }
 
@@ -201,7 +225,6 @@ class CpuBackend final : public Backend {
     for (std::size_t i = 0; i < op.weights.size(); ++i) {
       const TensorView& weight = weights_[op.weights[i]];
       DOPPLER_ASSIGN(const WeightForm form, form_of(weight, options_.exact));
-      if (form == WeightForm::kPanels) DOPPLER_TRY(weight_memory_.plan(weight));
       std::vector<float>& bias = prepared.biases[i];
       if (!op.biases.empty() && op.biases[i] != kNoWeight) {
         bias.resize(weights_[op.biases[i]].cols());
@@ -473,7 +496,7 @@ class CpuBackend final : public Backend {
   BackendOptions options_;
   KvCache cache_;
   ThreadPool pool_;
-  WeightMemory weight_memory_;
+  std::shared_ptr<const WeightMemory> weight_memory_;
   BufferPlan buffers_;
   LazyFloats arena_, wanted_arena_;
   std::size_t wanted_rows_ = 0;  // that wanted_arena_ has room for
@@ -483,7 +506,8 @@ class CpuBackend final : public Backend {
   std::optional<Attention> attention_;
   std::optional<RopeAngles> angles_;
   std::vector<Prepared> prepared_;
-  std::vector<std::uint64_t> lengths_;
+  SlotLengths lengths_;
+  HostCache cache_access_{plan_, options_, cache_, lengths_};
   std::vector<std::size_t> wanted_;
   const StepInput* step_ = nullptr;   // as it was given
   const StepInput* input_ = nullptr;  // as the op sees it: the same, but for a fault

@@ -10,6 +10,7 @@
 #include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
+#include "backend/gpu/gpu_cache.h"
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/tap_copy.h"
 #include "backend/gpu/token_runner.h"
@@ -45,6 +46,7 @@ class GpuBackend final : public Backend {
                                                                  .shader_edits = options.gpu.shader_edits}));
     DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
     BackendOptions chosen = options;
+    chosen.shared.reset();  // its weights lie on the device
     if (options.fault != nullptr) {
       for (const std::string_view pass : kHidingPasses) chosen.disabled_passes.emplace_back(pass);
     }
@@ -122,11 +124,12 @@ class GpuBackend final : public Backend {
     return time_pieces(*context_.device, pieces, tokens);
   }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
-  void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
+  void clear(std::uint32_t slot) override { lengths_.clear(slot); }
+  CacheAccess* cache() override { return &cache_; }
   std::uint64_t memory_bytes() const override { return context_.bytes() - weight_bytes_; }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
     wanted_.clear();
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
@@ -142,7 +145,7 @@ class GpuBackend final : public Backend {
       DOPPLER_ASSIGN(const DecodeProgram* program, runner_->program_for(tap));
       if (program != nullptr) {
         DOPPLER_TRY(runner_->step(*program, input, tap, logits_back_, logits_));
-        ++lengths_[static_cast<std::size_t>(input.slots[0])];
+        lengths_.grow(static_cast<std::size_t>(input.slots[0]));
         return std::span<const float>(logits_);
       }
     }
@@ -154,7 +157,7 @@ class GpuBackend final : public Backend {
       DOPPLER_TRY(run(batch_->first_wanted_op(), plan().ops.size(), rows));
       done += rows;
     }
-    for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
+    for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
     return std::span<const float>(logits_);
   }
 
@@ -170,7 +173,7 @@ class GpuBackend final : public Backend {
     input.add(continuation.id, 0, continuation.slot, true);
     if (continuation.slot < lengths_.size())
       input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
-    DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
     wanted_.clear();
     DOPPLER_TRY(write_step(input));
     return runner_->begin(continuation, lengths_[continuation.slot]);
@@ -184,7 +187,7 @@ class GpuBackend final : public Backend {
   Status stop_sequence(std::uint64_t length) override {
     if (!is_continuing()) return fail(ErrorCode::kUsage, "No sequence is being continued.");
     DOPPLER_ASSIGN(const TokenRunner::Ended ended, runner_->end(length));
-    lengths_[ended.slot] = ended.length;
+    lengths_.keep(ended.slot, ended.length, ended.written);
     return {};
   }
 
@@ -224,7 +227,7 @@ class GpuBackend final : public Backend {
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
         taps_(*context_.device),
-        lengths_(options.slots) {}
+        lengths_(context_.plan.kv_layers, options.context, options.slots, options.max_step_tokens) {}
 
   static Status check_kv(const Plan& plan, const BackendOptions& options) {
     if (options.kv_type == KvType::kQ8_0) {
@@ -512,7 +515,8 @@ class GpuBackend final : public Backend {
   std::optional<ReadBandwidth> bandwidth_;
   Buffer logits_back_;
   std::vector<float> logits_;
-  std::vector<std::uint64_t> lengths_;
+  SlotLengths lengths_;
+  GpuCache cache_{context_, lengths_};
   std::vector<std::uint32_t> wanted_;
   std::size_t first_wanted_ = 0;
   std::uint32_t longest_ = 0;

@@ -206,7 +206,7 @@ Result<TokenRunner::Ended> TokenRunner::end(std::uint64_t length) {
                 flying.begin, flying.begin + flying.given);
   }
   DOPPLER_TRY(waited);
-  return Ended{flying.slot, length};
+  return Ended{flying.slot, length, flying.begin + flying.submitted};
 }
 
 }  // namespace doppler::gpu

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "backend/fault.h"
+#include "backend/host_cache.h"
 #include "backend/kv_cache.h"
 #include "backend/reference/ops.h"
 #include "plan/residual.h"
@@ -49,7 +50,7 @@ class ReferenceBackend final : public Backend {
         weights_(weights),
         options_(std::move(options)),
         cache_(std::move(cache)),
-        lengths_(options_.slots),
+        lengths_(plan_.kv_layers, options_.context, options_.slots, options_.max_step_tokens),
         values_(plan_.values.size()),
         threads_(options_.threads) {}
 
@@ -57,7 +58,8 @@ class ReferenceBackend final : public Backend {
   const Plan& plan() const override { return plan_; }
   const BackendOptions& options() const override { return options_; }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
-  void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
+  void clear(std::uint32_t slot) override { lengths_.clear(slot); }
+  CacheAccess* cache() override { return &cache_access_; }
 
   Result<std::vector<VariantRow>> describe() override {
     return std::vector<VariantRow>{{.what = "every op",
@@ -71,7 +73,7 @@ class ReferenceBackend final : public Backend {
   }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    DOPPLER_TRY(check_step(input, plan_, options_, lengths_));
+    DOPPLER_TRY(check_step(input, plan_, options_, lengths_.all()));
     step_ = input_ = &input;
     tap_ = tap;
     wanted_.clear();
@@ -86,7 +88,7 @@ class ReferenceBackend final : public Backend {
         report(id);
       }
     }
-    for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
+    for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
     return std::span<const float>(values_[plan_.logits]);
   }
 
@@ -159,7 +161,8 @@ class ReferenceBackend final : public Backend {
   const Weights& weights_;
   BackendOptions options_;
   KvCache cache_;
-  std::vector<std::uint64_t> lengths_;
+  SlotLengths lengths_;
+  HostCache cache_access_{plan_, options_, cache_, lengths_};
   std::vector<std::vector<float>> values_;
   reference::Threads threads_;
   std::vector<std::size_t> wanted_;
@@ -184,6 +187,7 @@ Result<std::unique_ptr<Backend>> make_reference_backend_for_plan(Plan plan, cons
                  KvCache::create(plan.kv_layers, options.context, options.slots, options.max_step_tokens));
   BackendOptions chosen = options;
   chosen.kv_type = cache.type();
+  chosen.shared.reset();  // it reads weights in place
   return std::make_unique<ReferenceBackend>(std::move(plan), weights, std::move(chosen), std::move(cache));
 }
 

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_checks.h"
+#include "engine/messages.h"
 #include "engine/sampler.h"
 
 namespace doppler {

@@ -29,6 +29,11 @@ void Condition::wait(Mutex& held) {
   inner_->condition.wait(lock);
   lock.release();  // the caller holds it again
 }
+void Condition::wait_for(Mutex& held, std::chrono::milliseconds most) {
+  std::unique_lock lock(held.inner_->mutex, std::adopt_lock);
+  inner_->condition.wait_for(lock, most);
+  lock.release();
+}
 void Condition::notify_all() {
   inner_->condition.notify_all();
 }
@@ -48,6 +53,11 @@ std::optional<Thread> Thread::start(std::function<void()> body) {
   } catch (const std::system_error&) {
     return std::nullopt;
   }
+}
+
+std::uintptr_t this_thread() {
+  thread_local char own;  // each thread has one, at an address of its own
+  return reinterpret_cast<std::uintptr_t>(&own);
 }
 
 unsigned hardware_threads() {

@@ -1,4 +1,4 @@
-#include "diagnosis/look/statistics.h"
+#include "base/statistics.h"
 
 #include <algorithm>
 #include <array>

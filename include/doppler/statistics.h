@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstddef>
-#include <span>
+
+#include "doppler/export.h"
 
 namespace doppler {
 
 // Smallest, largest, mean and rms are those of the finite values; NaN and infinity are counted beside them,
 // so that one bad value does not hide what the others are. All zero for an empty span.
-struct Statistics {
+struct DOPPLER_API Statistics {
   std::size_t count = 0;  // of all values
   float min = 0, max = 0;
   float max_abs = 0;
@@ -22,8 +23,5 @@ struct Statistics {
   void append(const Statistics& more);
   double deviation() const;  // from the mean, root mean square
 };
-
-// Exact counts; sums in double, in one order, so that the same values give the same statistics everywhere.
-Statistics measure(std::span<const float> values);
 
 }  // namespace doppler

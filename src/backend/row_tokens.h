@@ -1,4 +1,4 @@
-// Several taps where a backend takes one, and what all of them need: which token a row of an event is.
+// RowTokens: which token a row of a tap's event is.
 #pragma once
 
 #include <array>
@@ -8,22 +8,6 @@
 #include "backend/tap.h"
 
 namespace doppler {
-
-class TapList final : public Tap {
- public:
-  // Null is left out. The taps must outlive the list.
-  TapList& add(Tap* tap);
-  // What to hand to a backend: null if the list is empty, so that nothing is looked at.
-  Tap* get();
-
-  bool wants(Stage stage, int layer) const override;
-  // All that any of them needs, as one stretch.
-  Columns columns(Stage stage, int layer) const override;
-  void on_stage(const TapEvent& event) override;
-
- private:
-  std::vector<Tap*> taps_;
-};
 
 // Rows of an event to tokens of its step. Stages up to the last layer have a row for each token; the ones
 // after it have rows for the tokens whose logits are wanted, and a backend may show those in portions, one
