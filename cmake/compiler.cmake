@@ -16,8 +16,8 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 add_library(doppler_options INTERFACE)
 # Designated initialisers that leave out members with defaults are how options are written here.
-target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
-                       $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
+                       $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-missing-field-initializers)
 if(DOPPLER_WERROR)
   target_compile_options(doppler_options INTERFACE -Werror)
 endif()
