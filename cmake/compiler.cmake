@@ -46,14 +46,22 @@ function(doppler_compile_fast target)
   endif()
 endfunction()
 
-find_program(DOPPLER_CCACHE ccache)
-if(DOPPLER_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${DOPPLER_CCACHE})
+# Whoever works on the code has a compiler cache, which does best with each file by itself. Without one a build is mostly the
+# first and only: then common headers are read once for each target, and files of a folder are compiled together.
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(DOPPLER_CCACHE ccache)
+  if(DOPPLER_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${DOPPLER_CCACHE})
+  endif()
+endif()
+if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+  set(DOPPLER_FROM_NOTHING OFF)
+else()
+  set(DOPPLER_FROM_NOTHING ON)
 endif()
 
-# Precompiled headers take a third off clang's sanitized build from nothing (g++ gains 5%), and hide missing includes. A
-# compiler cache does better with plain files, so whoever works on the code has the cache, and CI has these.
-if(NOT DOPPLER_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+# Precompiled headers take a third off clang's sanitized build (g++ gains 5%), and hide missing includes.
+if(DOPPLER_FROM_NOTHING AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   set(DOPPLER_PRECOMPILE_DEFAULT ON)
 else()
   set(DOPPLER_PRECOMPILE_DEFAULT OFF)
@@ -65,4 +73,33 @@ function(doppler_precompile target header)
   if(DOPPLER_PRECOMPILE AND count GREATER 3)  # parsing them costs as much as it saves in two files
     target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled/${header}.h)
   endif()
+endfunction()
+
+# More than half of compiling a file is its headers, and what they instantiate. Sixteen files together leave enough pieces for
+# many cores. It asks that names in unnamed namespaces differ within a folder. CMake leaves out files with options of their own.
+option(DOPPLER_UNITY "Compile the files of a folder together" ${DOPPLER_FROM_NOTHING})
+set(DOPPLER_UNITY_FILES 16)
+# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours; the oracle; and families,
+# which all call their tables the same.
+set(DOPPLER_COMPILED_ALONE quant reference families)
+function(doppler_unite target)
+  if(NOT DOPPLER_UNITY)
+    return()
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -Wno-shadow)  # a local name may well be a neighbour's
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    if(NOT source MATCHES "^${PROJECT_SOURCE_DIR}/.*\\.cpp$" OR source MATCHES "^${PROJECT_BINARY_DIR}/")
+      continue()
+    endif()
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME folder)
+    if(folder IN_LIST DOPPLER_COMPILED_ALONE)
+      continue()
+    endif()
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+    math(EXPR part "(${count_${folder}} - 1) / ${DOPPLER_UNITY_FILES}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
+  endforeach()
 endfunction()

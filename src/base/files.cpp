@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/text.h"
+
 namespace doppler {
 namespace {
 
@@ -55,6 +57,10 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
       static_cast<const std::byte*>(address),
       [size](const std::byte* p) { ::munmap(const_cast<std::byte*>(p), size); });
   return mapped;
+}
+
+std::string printable_path(const std::filesystem::path& path) {
+  return printable(path.string(), 200);  // a line or two
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {

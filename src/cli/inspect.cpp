@@ -87,7 +87,7 @@ std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
 }
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
+  DOPPLER_ASSIGN(const Model model, load_model_for_description(arguments.model));
   DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load_options(), model.spec, 1));
   DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, options.context));
   options.kv_type = choose_kv_type(options, plan, model.weights);
@@ -177,7 +177,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
 
 }  // namespace
 
-Run add_inspect(CLI::App& command, SettingFlags& given) {
+Run add_inspect(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file");
   command.add_flag("--gpu", arguments->gpu,

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "formats/gguf.h"
@@ -15,7 +16,7 @@ namespace {
 
 struct TokenizeArguments {
   std::string model, text, messages;
-  CLI::Option* text_option = nullptr;
+  Option text_option;
   bool no_special = false, decode = false;
 };
 
@@ -123,9 +124,9 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
   DOPPLER_ASSIGN(const std::optional<tokenizer::Tokenizer> tokenizer, open_tokenizer(arguments.model, files));
   if (!arguments.messages.empty()) return render(arguments, given.json, files, tokenizer);
   std::string text = arguments.text;
-  if (arguments.text_option->count() == 0 && ::isatty(STDIN_FILENO) == 0) {
+  if (!arguments.text_option.given() && ::isatty(STDIN_FILENO) == 0) {
     text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  } else if (arguments.text_option->count() == 0) {
+  } else if (!arguments.text_option.given()) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
   }
   if (!tokenizer) return std::unexpected(no_tokenizer(files));
@@ -149,9 +150,9 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
 
 }  // namespace
 
-Run add_tokenize(CLI::App& command, SettingFlags& given) {
+Run add_tokenize(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone").required();
   arguments->text_option = command.add_option("TEXT", arguments->text,
                                               "the text, or with --decode the ids; left out, standard input");
   command.add_flag("--no-special", arguments->no_special,

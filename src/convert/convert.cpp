@@ -8,7 +8,7 @@
 #include "convert/tensor_writer.h"
 #include "formats/gguf.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -45,14 +45,6 @@ Status check_space(const fs::path& output, std::uint64_t bytes) {
 
 bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
-}
-
-MixModel mix_model(const ModelSpec& spec) {
-  const AttentionSpec& attention = spec.layers[0].attention;
-  return {.layers = spec.layers.size(),
-          .heads_per_kv_head = attention.heads / std::max(1u, attention.kv_heads),
-          .experts = 0,
-          .tied_head = spec.tied_head};
 }
 
 MixChoice choose(const Mix& mix, const MixModel& model, const SourceTensor& tensor) {
@@ -148,4 +140,4 @@ Result<ConvertReport> convert_model(const fs::path& model, const Mix& mix, const
   return report;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

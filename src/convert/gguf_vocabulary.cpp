@@ -10,7 +10,7 @@
 #include "convert/pre_name.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
@@ -113,9 +113,10 @@ std::unexpected<Error> unsupported(std::string_view reason) {
               reason);
 }
 
-class Writer {
+class VocabularyWriter {
  public:
-  Writer(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) : spec_(spec), facts_(facts) {}
+  VocabularyWriter(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts)
+      : spec_(spec), facts_(facts) {}
 
   Result<GgufVocabulary> run() {
     DOPPLER_TRY(find_kind());
@@ -348,7 +349,7 @@ void take_added(const tokenizer::TokenizerSpec& from, tokenizer::TokenizerSpec& 
 }  // namespace
 
 Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) {
-  return Writer(spec, facts).run();
+  return VocabularyWriter(spec, facts).run();
 }
 
 Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder) {
@@ -365,4 +366,4 @@ Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std:
   return std::optional(std::move(exact));
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -10,10 +10,11 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/spec.h"
 #include "quant/dtype.h"
 #include "quant/tensor.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 // What a tensor does in the model, as far as the mixes care.
 enum class TensorRole {
@@ -63,6 +64,8 @@ struct MixModel {
   bool tied_head = false;  // the embedding is the head, too
 };
 
+MixModel mix_model(const ModelSpec& spec);
+
 struct MixChoice {
   DType type;
   std::string_view reason;
@@ -79,4 +82,4 @@ Result<const Mix*> find_mix(std::string_view name);
 // that hold no whole number of blocks get the nearest type that fits them.
 MixChoice choose_type(const Mix& mix, const MixModel& model, std::string_view name, const Shape& shape);
 
-}  // namespace doppler
+}  // namespace doppler::convert

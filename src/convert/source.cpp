@@ -1,12 +1,6 @@
 #include "convert/source.h"
 
-namespace doppler {
-
-std::uint64_t SourceTensor::rows() const {
-  std::uint64_t rows = 1;
-  for (std::size_t i = 0; i + 1 < shape.size(); ++i) rows *= shape[i];
-  return rows;
-}
+namespace doppler::convert {
 
 Result<ConversionSource> open_source(const std::filesystem::path& model, const SourceOptions& options) {
   DOPPLER_ASSIGN(ModelFiles files, open_model_files(model));
@@ -14,4 +8,4 @@ Result<ConversionSource> open_source(const std::filesystem::path& model, const S
   return open_hf_source(std::move(files), model, options);
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

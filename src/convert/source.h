@@ -14,7 +14,7 @@
 #include "model/family.h"
 #include "quant/tensor.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 // One tensor of the output, and where its values come from.
 struct SourceTensor {
@@ -29,7 +29,7 @@ struct SourceTensor {
   bool keep_float = false;  // the model's own configuration says not to quantise it
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape.back(); }
-  std::uint64_t rows() const;
+  std::uint64_t rows() const { return row_count(shape); }
   DType source_type() const { return parts.empty() ? DType::kF32 : parts[0].dtype; }
 };
 
@@ -59,4 +59,4 @@ Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions&
 // One sentence per thing that the two specs say differently, as "attention.window of layer 3 (512, not 0)".
 std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSpec& got);
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "backend/shared_weights.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "engine/trace.h"
 #include "formats/hf_config.h"
@@ -16,16 +17,6 @@ namespace {
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
-}
-
-// Of a GGUF file: what ends an answer, which model files name less completely than their vocabularies do.
-void add_stop_tokens(const tokenizer::Tokenizer& tokenizer, ModelSpec& spec) {
-  std::vector<TokenId> ids = tokenizer.spec().stop_ids;
-  if (tokenizer.eos().id && spec.eos_ids.empty()) ids.push_back(*tokenizer.eos().id);
-  for (const TokenId id : ids) {
-    const bool known = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
-    if (!known && static_cast<std::uint32_t>(id) < spec.vocab_size) spec.eos_ids.push_back(id);
-  }
 }
 
 }  // namespace
@@ -58,6 +49,24 @@ Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFil
   return std::optional(std::move(tokenizer));
 }
 
+void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Model& model) {
+  ModelSpec& spec = model.spec;
+  if (!model.files.gguf || !spec.eos_ids.empty() || !tokenizer || !tokenizer->eos().id) return;
+  const TokenId id = *tokenizer->eos().id;
+  if (static_cast<std::uint32_t>(id) >= spec.vocab_size) return;
+  spec.eos_ids.push_back(id);
+  spec.sources.push_back({"eos_token_id", fmt::format("{}", id),
+                          fmt::format("the tokenizer in {}: {}", model.files.folder.string(),
+                                      printable(tokenizer->eos().text))});
+}
+
+Result<Model> load_model_for_description(const std::filesystem::path& path) {
+  DOPPLER_ASSIGN(Model model, load_model(path));
+  if (model.files.gguf && model.spec.eos_ids.empty())
+    add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
+  return model;
+}
+
 Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files, const chat::TemplateChoice& choice) {
   if (files.gguf) {
     auto own = chat::load_chat_template(*files.gguf, choice);
@@ -79,7 +88,7 @@ Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelF
 Result<GenerateOptions> default_options(const ModelFiles& files) {
   GenerateOptions options;
   if (!files.generation_config) return options;
-  const ConfigReader reader(*files.generation_config, "generation_config.json");
+  const ConfigReader reader(**files.generation_config, "generation_config.json");
   DOPPLER_ASSIGN(const std::optional<bool> sample, reader.get_bool("do_sample"));
   DOPPLER_ASSIGN(const std::optional<double> repeat, reader.get_number("repetition_penalty"));
   options.repeat_penalty = repeat.value_or(1);
@@ -158,7 +167,7 @@ Status load_texts(const std::filesystem::path& path, const LoadOptions& options,
   seconds.weights = laps.next();
   tell_progress(options, 0.3, "tokenizer");
   DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(owned->files));
-  if (loaded.tokenizer && owned->files.gguf) add_stop_tokens(*loaded.tokenizer, owned->spec);
+  add_tokenizer_eos(loaded.tokenizer, *owned);
   if (loaded.tokenizer && loaded.tokenizer->vocab_size() > owned->spec.vocab_size) {
     return fail(ErrorCode::kMismatch,
                 "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they "

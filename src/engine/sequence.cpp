@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "engine/cache_file.h"
 #include "engine/core.h"

@@ -1,5 +1,6 @@
 // Finding and reading a tokenizer's files.
 #include "base/files.h"
+#include "base/json.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"

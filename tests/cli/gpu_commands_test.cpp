@@ -1,4 +1,5 @@
 // The commands on a GPU, or on a software adapter where there is none.
+#include "base/json.h"
 #include "cli/program.h"
 
 namespace doppler::testing {

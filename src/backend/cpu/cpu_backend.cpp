@@ -446,7 +446,8 @@ class CpuBackend final : public Backend {
   void combine(const Op& op) {
     const Value& v = info(op.outputs[0]);
     const std::size_t width = v.width;
-    const float *a = value(op.inputs[0]), *b = value(op.inputs[1]);
+    const float* a = value(op.inputs[0]);
+    const float* b = op.inputs.size() > 1 ? value(op.inputs[1]) : nullptr;
     float* out = value(op.outputs[0]);
     for_rows(rows(v), width, [&](std::size_t begin, std::size_t end) {
       // Row by row, so that an element's place among the vectors does not depend on the step.
@@ -455,7 +456,8 @@ class CpuBackend final : public Backend {
         if (op.kind == OpKind::kAdd) {
           element_.add(a + at, b + at, width, out + at);
         } else {
-          element_.gated(std::get<GatedParams>(op.params).activation, a + at, b + at, width, out + at);
+          element_.gated(std::get<GatedParams>(op.params).activation, a + at, b != nullptr ? b + at : nullptr,
+                         width, out + at);
         }
       }
     });

@@ -8,12 +8,13 @@
 #include "backend/gpu/embedded_shaders.h"
 #include "backend/gpu/provider.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace doppler::gpu {
 namespace {
 
 // Some hundred names of kernels; more is somebody else's.
-constexpr std::uint64_t kMostBytes = 4 << 20;
+constexpr std::uint64_t kMostFileBytes = 4 << 20;
 
 // FNV-1a (Fowler, Noll, Vo) of 64 bits: to tell versions apart, not to keep anybody out.
 struct Hash {
@@ -52,7 +53,7 @@ CacheFile::CacheFile(const Device& device, const std::filesystem::path& folder, 
 
 std::optional<Json> CacheFile::read() const {
   if (path_.empty()) return std::nullopt;
-  const auto text = read_text_file(path_, kMostBytes);
+  const auto text = read_text_file(path_, kMostFileBytes);
   if (!text) return std::nullopt;
   auto json = parse_json(*text, path_.string());
   if (!json || !json->is_object()) return std::nullopt;

@@ -9,7 +9,7 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr GemmShape kShapes[] = {
+constexpr GemmShape kGemmShapes[] = {
     {64, 128, 16, 4, 1, 1},                                                              // wide matrices
     {64, 128, 16, 4, 2, 1},                                                              // long k
     {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1, false}, {64, 64, 8, 4, 1, 1},  //
@@ -40,7 +40,7 @@ constexpr double kProcessors = 132, kProductsPerSecond = 0.32e12;
 constexpr double kBusyWarps = 8;
 // Memory's speed, for the sums of split products, and what the dispatch that adds them costs.
 constexpr double kBytesPerSecond = 3e12, kDispatchSeconds = 4e-6;
-constexpr std::uint32_t kMostSplits = 4;
+constexpr std::uint32_t kMostColumnSplits = 4;
 
 double ceil_div(double a, double b) {
   return static_cast<double>(static_cast<std::uint64_t>((a + b - 1) / b));
@@ -70,7 +70,7 @@ std::string GemmShape::name() const {
 }
 
 std::span<const GemmShape> gemm_shapes() {
-  return kShapes;
+  return kGemmShapes;
 }
 
 std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format) {
@@ -115,9 +115,9 @@ std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFor
   }
   std::optional<GemmShape> best;
   double least = std::numeric_limits<double>::infinity();
-  for (GemmShape shape : kShapes) {
+  for (GemmShape shape : kGemmShapes) {
     if (!gemm_fits(limits, shape, format)) continue;
-    for (shape.splits = 1; shape.splits <= kMostSplits; ++shape.splits) {
+    for (shape.splits = 1; shape.splits <= kMostColumnSplits; ++shape.splits) {
       if (shape.splits * shape.units * 4 > units && shape.splits > 1) break;  // parts of four steps at least
       const double seconds = estimate(shape, tokens, rows, units);
       if (seconds < least) {

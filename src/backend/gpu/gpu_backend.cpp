@@ -24,11 +24,8 @@ namespace {
 
 using namespace gpu;
 
-constexpr std::string_view kPasses[] = {"group_matmuls"};
-
-// Passes of the programs that keep stages to themselves: off while a fault is in, which must reach every
-// stage.
-constexpr std::string_view kHidingPasses[] = {"batch_norm", "batch_gated", "batch_rope"};
+// Passes whose kernels keep stages to themselves: off while a fault is in, which must reach every stage.
+constexpr std::string_view kHidingPasses[] = {kPassBatchNorm, kPassBatchGated, kPassBatchRope};
 
 // Tokens of a step where nobody asked for another number than every backend's: a large GPU is idle for most
 // of a smaller step.
@@ -48,15 +45,12 @@ class GpuBackend final : public Backend {
                                                                  .no_subgroups = options.gpu.no_subgroups,
                                                                  .shader_edits = options.gpu.shader_edits}));
     DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
-    // Passes of the plan; the others are the programs' own.
-    std::vector<std::string> disabled = options.disabled_passes;
-    std::erase_if(disabled, is_batch_pass);
-    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
     chosen.shared.reset();  // its weights lie on the device
     if (options.fault != nullptr) {
       for (const std::string_view pass : kHidingPasses) chosen.disabled_passes.emplace_back(pass);
     }
+    DOPPLER_TRY(fuse_plan(plan, weights, kGpuPasses, chosen.disabled_passes));
     if (!options.gpu.shader_edits.empty()) chosen.gpu.tune = false;  // its results are kept
     if (chosen.max_step_tokens == BackendOptions{}.max_step_tokens) chosen.max_step_tokens = kStepTokens;
     chosen.kv_type = choose_kv_type(options, plan, weights);
@@ -95,6 +89,10 @@ class GpuBackend final : public Backend {
     if (runner_) {
       DOPPLER_ASSIGN(const std::vector<Piece> pieces, decode_pieces());
       rows = variant_rows(context_.device->features(), pieces);
+      for (const auto& [group, why] : runner_->program().declined())
+        rows.push_back({.what = fmt::format("decode: {}", op_title(plan(), plan().ops[group.first])),
+                        .variant = fmt::format("without {}", group.pass),
+                        .why = why});
     } else {
       rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_runner_});
     }

@@ -52,7 +52,7 @@ Result<const DecodeProgram*> TokenRunner::program_for(const Tap* tap) {
   looking_sampling_.reset();
   spare_taps_.clear();
   looking_.reset();
-  auto made = DecodeProgram::create(*context_, looks);
+  auto made = DecodeProgram::create(*context_, looks, &program_);
   if (!made && made.error().code != ErrorCode::kUnsupported) return std::unexpected(std::move(made).error());
   looks_ = std::move(looks);
   if (made) looking_ = std::make_unique<DecodeProgram>(std::move(*made));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "engine/messages.h"

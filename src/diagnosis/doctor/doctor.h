@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/doctor/causes.h"

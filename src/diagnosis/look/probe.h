@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "backend/tap.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/log.h"
 #include "base/result.h"
 #include "backend/row_tokens.h"

@@ -1,4 +1,4 @@
-#include "plan/stage.h"
+#include "model/stage.h"
 
 #include <fmt/format.h>
 
