@@ -7,9 +7,6 @@
 namespace doppler::system {
 namespace {
 
-// BCrypt takes 32-bit counts of bytes.
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
-
 bool add(BCRYPT_HASH_HANDLE hash, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const auto piece = bytes.first(bytes.size() < kMostAtOnce ? bytes.size() : kMostAtOnce);
