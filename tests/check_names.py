@@ -1,77 +1,79 @@
-#!/usr/bin/env python3
-"""Names in unnamed namespaces must differ within a folder, because a build without a compiler cache compiles the files of a
-folder together (doppler_unite in cmake/compiler.cmake), where two definitions of one name are an error.
+"""Names below src/ (ARCHITECTURE.md, "Namespaces"): every file declares its room's namespace, and no type stands twice in one
+namespace, which compiles and links and is undefined behaviour."""
 
-usage: check_names.py FOLDER...   checks every folder below these; folders that are compiled file by file are left out
-"""
-import collections
-import os
+import pathlib
 import re
 import sys
 
-TYPE = re.compile(r"(?:template <.*?> )?(?:struct|class|enum class|enum|union) (\w+)[^;]*$")
-ALIAS = re.compile(r"(using \w+ = .*|namespace \w+ = .*);")
-VALUE = re.compile(r"(?:static |inline |constexpr |constinit |const )*[\w:<>,&*\[\] ]+?[ &*](\w+)(?:\[\w*\])*(?: = |\{|;| =$)")
-FUNCTION = re.compile(r"(?:template <.*?> ?)?(?:static |inline |constexpr |const )*[\w:<>,&*\[\] ]+?[ &*](\w+)\((.*)")
-NO_NAMES = {"return", "if", "for", "else", "switch", "case", "while", "do", "namespace", "public", "private", "friend"}
+# Rooms that others use through a few names have a namespace of their own; all others share doppler.
+OWN = ["chat", "cli", "config", "convert", "tokenizer"]
+
+IGNORED = re.compile(r'//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n\\]|\\.)*|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'',
+                     re.MULTILINE | re.DOTALL)
+NAMESPACE = re.compile(r"namespace\s*([\w:]*)$")
+TYPE = re.compile(r"(?:^|[;>}\s])(?:class|struct|union|enum(?:\s+class|\s+struct)?)\s+(?:\[\[\w+\]\]\s*)?(\w+)\s*(?:final\s*)?(?::[^:].*)?$",
+                  re.DOTALL)
+ALIAS = re.compile(r"using\s+(\w+)\s*=[^;]*$")
 
 
-def parameters(text):
-    """The parameters' types of a declaration that begins here, as one text without names and default values."""
-    depth, end = 1, 0
-    while end < len(text) and depth > 0:
-        depth += {"(": 1, ")": -1}.get(text[end], 0)
-        end += 1
-    inside = " ".join(text[: end - 1].split())
-    return ",".join(re.sub(r"(?<=[\w>&*]) ?\b\w+( = .*)?$", "", part.strip()) for part in inside.split(","))
-
-
-def definitions(path):
-    """What the file's unnamed namespaces define: (name, what must differ between two definitions), by enclosing namespace."""
-    with open(path, encoding="utf-8") as file:
-        lines = file.read().splitlines()
-    inside, around = False, ""
-    for number, line in enumerate(lines):
-        if named := re.match(r"namespace ([\w:]+) \{", line):
-            around = named.group(1)
-        if line == "namespace {":
-            inside = True
-        elif line == "}  // namespace":
-            inside = False
-        if not inside or not line or not (line[0].isalpha() or line[0] == "_") or line.split()[0] in NO_NAMES:
+def names_of(text: str):
+    """The namespaces that a file opens at its top, and (namespace, name, line) of each type that it defines there."""
+    text = IGNORED.sub(lambda m: re.sub(r"[^\n]", " ", m.group(0)) or " ", text)
+    opened, types, scopes = [], [], []  # a scope: a namespace's name, "" for an unnamed one, None for anything else
+    begin = 0
+    for match in re.finditer(r"[{};]", text):
+        head = text[begin:match.start()].strip()
+        begin = match.end()
+        line = text.count("\n", 0, match.start()) + 1
+        visible = scopes and all(scopes)  # all scopes around are namespaces with names; -inl.h files have none of their own
+        if match.group(0) == "}":
+            if scopes:
+                scopes.pop()
             continue
-        if ALIAS.match(line) or line.startswith("using "):
-            continue  # the same alias twice is none too many, and another is an error that the compiler names well
-        if found := TYPE.match(line):
-            yield found.group(1), around
-        elif found := FUNCTION.match(line):
-            text = "\n".join([found.group(2), *lines[number + 1 : number + 12]])
-            yield found.group(1), f"{around}: {parameters(text)}"
-        elif found := VALUE.match(line):
-            yield found.group(1), around
+        inside = "::".join(scopes) if visible else ""
+        if match.group(0) == ";":
+            alias = ALIAS.match(head)
+            if alias and visible:
+                types.append((inside, alias.group(1), line))
+            continue
+        namespace = NAMESPACE.search(head)
+        if namespace:
+            if not scopes:
+                opened.append((namespace.group(1), line))
+            scopes.append(namespace.group(1))
+            continue
+        defined = TYPE.search(head)
+        if defined and visible and "(" not in head.split(defined.group(1))[0]:
+            types.append((inside, defined.group(1), line))
+        scopes.append(None)
+    return opened, types
 
 
-def clashes(folder):
-    places = collections.defaultdict(set)
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".cpp"):
-            for key in definitions(os.path.join(folder, name)):
-                places[key].add(name)
-    return [(name, sorted(files)) for (name, _), files in sorted(places.items()) if len(files) > 1]
+def belongs(namespace: str, room: str) -> bool:
+    wanted = f"doppler::{room}" if room in OWN else "doppler"
+    if namespace != wanted and not namespace.startswith(wanted + "::"):
+        return False
+    return room in OWN or namespace.split("::")[1:2] not in [[own] for own in OWN]
 
 
-def main():
-    alone = {"quant", "reference", "families", "cpu", "panel"}  # DOPPLER_COMPILED_ALONE, and what has options of its own
-    found = 0
-    for root in sys.argv[1:]:
-        for folder, _, _ in os.walk(root):
-            if os.path.basename(folder) in alone and "tests" not in folder.split(os.sep):
-                continue
-            for name, files in clashes(folder):
-                print(f"{folder}: {name} is defined in {', '.join(files)}. Give each a name of its own, or share one.")
-                found += 1
-    sys.exit(1 if found else 0)
+def main() -> int:
+    src = pathlib.Path(sys.argv[1])
+    wrong, places = [], {}
+    for path in sorted(src.rglob("*")):
+        if path.suffix not in {".h", ".cpp"} or path.parent == src:
+            continue
+        room = path.relative_to(src).parts[0]
+        opened, types = names_of(path.read_text())
+        for namespace, line in opened:
+            if not belongs(namespace, room):
+                wrong.append(f"{path.relative_to(src)}:{line}: the room {room} may not declare the namespace {namespace}")
+        for namespace, name, line in types:
+            places.setdefault((namespace, name), []).append(f"{path.relative_to(src)}:{line}")
+    for (namespace, name), found in sorted(places.items()):
+        if len(found) > 1:
+            wrong.append(f"{namespace}::{name} is defined in {' and '.join(found)}")
+    print("\n".join(wrong) or f"{len(places)} types have one definition each, in their rooms' namespaces")
+    return 1 if wrong or not places else 0
 
 
-if __name__ == "__main__":
-    main()
+sys.exit(main())

@@ -93,6 +93,9 @@ Result<std::string> prompt_text(const PromptFlags& prompt);
 // turn it off.
 Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
                                         const std::string& text, bool raw);
+// The same for the commands that drive a model's parts themselves.
+Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
+                                        const std::string& text, bool raw);
 
 // A conversation's tokens through the model's chat template, ready for the answer.
 Result<std::vector<TokenId>> chat_ids(const Engine& engine, std::span<const Message> messages);

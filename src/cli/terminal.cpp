@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "config/conflicts.h"
 #include "engine/access.h"
+#include "engine/messages.h"
 
 namespace doppler::cli {
 
@@ -98,7 +99,7 @@ auto with_bar(const Settings& settings, const Load& load) {
 }
 
 Status check_loaded(const Loaded& loaded, const Settings& settings) {
-  DOPPLER_TRY(check_config_layers(settings.config, loaded.model->spec.layers.size()));
+  DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
   tell_choice(loaded.choice);
   return {};
 }
@@ -170,20 +171,25 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
   return text;
 }
 
-Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
+Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
                                         const std::string& text, bool raw) {
   if (!prompt.ids.empty()) return prompt.ids;
-  if (raw || !engine.has_chat_template()) {
+  if (raw || !loaded.chat) {
     if (!prompt.system.empty()) {
       return fail(ErrorCode::kUsage, "A --system text needs a chat template, but {}. Leave it out.",
                   raw ? "--raw turns it off" : "the model has none");
     }
-    return engine.tokenize(text);
+    return tokenize_prompt(loaded, text);
   }
   std::vector<Message> messages;
   if (!prompt.system.empty()) messages.push_back({"system", prompt.system});
   messages.push_back({"user", text});
-  return chat_ids(engine, messages);
+  return tokenize_messages(loaded, messages);
+}
+
+Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
+                                        const std::string& text, bool raw) {
+  return prompt_ids(EngineAccess::loaded(engine), prompt, text, raw);
 }
 
 Result<std::vector<TokenId>> chat_ids(const Engine& engine, std::span<const Message> messages) {

@@ -6,7 +6,7 @@
 #include "config/conflicts.h"
 #include "config/value.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 constexpr std::string_view kRoot = "runtime.", kShared = "runtime.shared.";
@@ -240,4 +240,4 @@ Result<Config> resolve_config(const ConfigInput& input) {
   return config;
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

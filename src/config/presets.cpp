@@ -8,7 +8,7 @@
 #include "base/files.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 // Values follow the presets of these names that Doppler's users know.
@@ -256,4 +256,4 @@ Result<std::vector<ConfigText>> extends_chain(ConfigText of, const PresetFolders
   return chain;
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

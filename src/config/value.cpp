@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 // No model has more layers; it bounds what "0-4000000000" makes.
@@ -278,4 +278,4 @@ Result<Json> canonical_value(const SettingInfo& info, const Json& given, bool te
   }
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -8,7 +8,7 @@
 #include "convert/tensor_writer.h"
 #include "formats/gguf.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 namespace fs = std::filesystem;
@@ -140,4 +140,4 @@ Result<ConvertReport> convert_model(const fs::path& model, const Mix& mix, const
   return report;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -10,7 +10,7 @@
 #include "convert/pre_name.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
@@ -366,4 +366,4 @@ Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std:
   return std::optional(std::move(exact));
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // What the converter does for some architectures only, and what readers take when a key is absent.
@@ -193,4 +193,4 @@ std::vector<float> llama3_divisors(const RopeSpec& rope) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -8,7 +8,7 @@
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // Lists of modules in quantization_config that stay as they are; each quantiser has its own word.
@@ -167,4 +167,4 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -12,7 +12,7 @@
 #include "formats/gguf_writer.h"
 #include "quant/encode.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // Encoded bytes that are made before they are written: enough rows that both cores work most of the time.
@@ -175,4 +175,4 @@ Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
   return report;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

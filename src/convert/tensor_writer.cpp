@@ -7,7 +7,7 @@
 #include "base/memory.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // Values that are encoded before they are written: 8 MB as floats. The best search of scales takes some tens
@@ -156,4 +156,4 @@ Status TensorWriter::make_row(const SourceTensor& tensor, DType type, std::uint6
   return {};
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "backend/step_trace.h"
+#include "backend/tap_list.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/recording.h"
 
