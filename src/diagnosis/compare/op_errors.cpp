@@ -111,7 +111,7 @@ class Judge {
       if (names.empty() || !c.untold.empty()) continue;
       c.untold = fmt::format("{} {} {}, so that this op cannot be judged by itself",
                              experiment == &found_ops_ ? "the run has no" : "the recording has no",
-                             names.size() == 1 ? "stage" : "stages", fmt::join_setups(names, ", "));
+                             names.size() == 1 ? "stage" : "stages", fmt::join(names, ", "));
     }
   }
 
