@@ -70,8 +70,8 @@ class InterruptGuard {
   CancelToken token_;
 };
 
-// Says on stderr what make_backend chose, if that needs saying.
-void tell_choice(std::string_view choice);
+// Says on stderr what make_backend chose, if that needs saying, and what makes it slower than it could be.
+void tell_backend(std::string_view choice, const Backend& backend);
 
 // Loads with a progress bar, and tells the choice.
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);

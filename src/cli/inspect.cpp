@@ -7,6 +7,7 @@
 #include "backend/kv_cache.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -34,7 +35,7 @@ Result<MemoryPlan> plan_memory(const Model& model, const Plan& plan, const Setti
   DOPPLER_ASSIGN(const BackendOptions options, backend_options(settings.load_options(), model.spec, 1));
   memory.kv_type = choose_kv_type(options, plan, model.weights);
   DOPPLER_ASSIGN(memory.kv_bytes, KvCache::bytes_needed(plan.kv_layers, memory.context, 1,
-                                                        options.max_step_tokens, memory.kv_type));
+                                                        step_tokens(options), memory.kv_type));
   return memory;
 }
 
@@ -196,6 +197,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
       variants.push_back({{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
     object["model"] = arguments.model;
     object["variants"] = std::move(variants);
+    object["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
     text += "\n" + to_text(rows);
   }
   DOPPLER_TRY(given.json ? print_json(object) : print(text));

@@ -6,6 +6,7 @@
 
 #include "cli/command.h"
 #include "cli/looking.h"
+#include "engine/fallbacks.h"
 #include "engine/generate.h"
 
 namespace doppler::cli {
@@ -63,6 +64,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
                  {"stop_reason", reason},
                  {"backend", loaded.backend->name()},
                  {"backend_choice", loaded.choice},
+                 {"fallbacks", fallbacks_json(loaded.backend->fallbacks())},
                  {"timings", timings_json(result.timings)}};
     if (const Json probes = looking->probes(); !probes.is_null()) json["probes"] = probes;
     DOPPLER_TRY(print_json(json));

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "config/conflicts.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 
@@ -81,8 +82,9 @@ InterruptGuard::~InterruptGuard() {
   g_interrupted = nullptr;
 }
 
-void tell_choice(std::string_view choice) {
+void tell_backend(std::string_view choice, const Backend& backend) {
   if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
+  tell_fallbacks(backend.fallbacks(), choice);
 }
 
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots) {
@@ -94,7 +96,7 @@ Result<Loaded> load_with_bar(const std::string& model, const Settings& settings,
   }();
   if (!loaded) return loaded;
   DOPPLER_TRY(check_config_layers(settings.config, loaded->model->spec.layers.size()));
-  tell_choice(loaded->choice);
+  tell_backend(loaded->choice, *loaded->backend);
   return loaded;
 }
 

@@ -469,8 +469,7 @@ class DecodeBuilder {
     return {};
   }
 
-  // One dispatch per shard of the head. Each has DecodeProgram::kMostHeadGroups places for candidates, and
-  // empties those that its workgroups do not use.
+  // One dispatch per shard of the head.
   Status head(const DecoderOps& ops, GemvSite::Where where) {
     const bool is_logits = where == GemvSite::Where::kLogitsHead;
     const bool stores = is_logits || wants(ops.softcap->outputs[0]);
@@ -478,7 +477,11 @@ class DecodeBuilder {
     DOPPLER_ASSIGN(const std::vector<PlacedMatrix> placed, context_.place(*ops.head));
     const GpuMatrix& matrix = *placed[0].matrix;
     if (placed[0].bias) return fail(ErrorCode::kUnsupported, "the head has a bias");
-    if (!candidates_) DOPPLER_TRY(make_candidates(static_cast<std::uint32_t>(matrix.shards.size())));
+    if (!candidates_) {
+      DOPPLER_ASSIGN(candidates_,
+                     device().make_buffer("candidates", std::uint64_t{DecodeProgram::kMostHeadGroups} * 8 *
+                                                            matrix.shards.size()));
+    }
     std::vector<FixedDispatch>& dispatches = is_logits ? program_.head_logits_ : program_.head_greedy_;
     for (std::size_t i = 0; i < matrix.shards.size(); ++i) {
       const Shard& shard = matrix.shards[i];
@@ -501,8 +504,7 @@ class DecodeBuilder {
       bind_shard(buffers, matrix, shard);
       DOPPLER_TRY(add_norm_prologue(*ops.final_norm, i == 0, values, buffers));
       if (!is_logits) {
-        values["CANDIDATE0"] = static_cast<std::int64_t>(i * DecodeProgram::kMostHeadGroups);
-        values["PLACES"] = DecodeProgram::kMostHeadGroups;
+        values["CANDIDATE0"] = 0;  // until connect_heads()
         values["PAD_WORD"] = StepLayout::kPad;
         buffers.push_back({"candidates", candidates_});
         buffers.push_back({"step", context_.step});
@@ -518,12 +520,6 @@ class DecodeBuilder {
     return {};
   }
 
-  Status make_candidates(std::uint32_t shards) {
-    candidate_count_ = shards * DecodeProgram::kMostHeadGroups;
-    DOPPLER_ASSIGN(candidates_, device().make_buffer("candidates", candidate_count_ * 8));
-    return {};
-  }
-
   Status next_tokens() {
     ShaderValues values = {{"THREADS", 256},
                            {"RING", DecodeProgram::kRing},
@@ -536,10 +532,10 @@ class DecodeBuilder {
         {"step", context_.step}, {"ring", program_.ring_}, {"chosen", program_.chosen_}};
     DOPPLER_ASSIGN(program_.next_chosen_, make("next_token.wgsl", values, buffers, {}));
     values["GREEDY"] = 1;
-    values["CANDIDATES"] = candidate_count_;
     buffers.back() = {"candidates", candidates_};
-    DOPPLER_ASSIGN(program_.next_greedy_, make("next_token.wgsl", values, buffers, {}));
-    return {};
+    program_.next_values_ = std::move(values);
+    program_.next_buffers_ = std::move(buffers);
+    return program_.connect_heads(context_);
   }
 
   static GemvSite site_of(std::string_view kind, const GpuMatrix& matrix, const Shard& shard,
@@ -571,10 +567,11 @@ class DecodeBuilder {
   }
 
   Result<GemvShape> shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated) {
-    const GemvShape shape = choose_fused_shape(device(), matrix.format, rows, matrix.units, gated);
-    if (shape.rows == 0)
+    const auto shapes =
+        best_fused_shapes(device(), matrix.format, rows, matrix.units, gated, false, context_.shape_rank + 1);
+    if (shapes.empty())
       return fail(ErrorCode::kUnsupported, "{} x {} weights fit no workgroup", rows, matrix.cols);
-    return shape;
+    return shapes.back();
   }
 
   // Gathers what was asked for from where the kernels leave it.
@@ -611,7 +608,6 @@ class DecodeBuilder {
   Slices stream_[2], qkv_, o_, down_;
   std::map<std::string, Slices> emitted_;  // what only taps want: a buffer for each stage, a slice a layer
   Buffer parts_, marks_, act_, act8_, acts_, candidates_;
-  std::uint32_t candidate_count_ = 0;
   bool act_is_quantised_ = false;
 };
 
