@@ -3,13 +3,17 @@
 #   make test     every test
 #   make build    the program, at build/release/doppler
 #   make sanitize every test under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make threads  what the interface promises about threads, under ThreadSanitizer
 #   make fuzz     a minute of fuzzing for each parser
+#   make install  program, libraries, headers and man page, to PREFIX (/usr/local)
+#   make package  a Debian package with the same, in build/release
 #   make bench    speed and memory of 1B models against the limits of this machine
 #   make format   clang-format over everything
 # DOPPLER_GPU=OFF leaves the GPU backend out, and the library and drivers that only it needs.
-.PHONY: run build test sanitize fuzz bench format clean deps
+.PHONY: run build test sanitize threads fuzz installable install package bench format clean deps
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
+PREFIX ?= /usr/local
 DOPPLER_GPU ?= ON
 export DOPPLER_GPU
 
@@ -34,8 +38,22 @@ sanitize: deps
 	cmake --build build/debug -j $(JOBS)
 	ctest --preset debug -j $(JOBS)
 
+threads: deps
+	scripts/check_threads.sh
+
 fuzz: deps
 	scripts/run_fuzz.sh $(FUZZ_SECONDS)
+
+# What is built is what is installed; the tests' part of the build folder stays as it is.
+installable: deps
+	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) >/dev/null
+	cmake --build build/release --target doppler_installable -j $(JOBS)
+
+install: installable
+	cmake --install build/release --prefix $(PREFIX)
+
+package: installable
+	cd build/release && cpack
 
 bench: build
 	bench/run.sh

@@ -1,6 +1,8 @@
 // doppler_driver MODEL [--target T] [settings]: Doppler behind the requests of driver.h.
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+
 #include <array>
 
 #include "cli/settings.h"
@@ -84,7 +86,8 @@ int run(int argc, char** argv) {
   cli::SettingFlags given;
   app.add_option("MODEL", model)->required();
   app.add_option("--target", target, "the CPU instructions to use");
-  cli::add_setting_flags(app, given, false);
+  cli::Command command(&app);
+  cli::add_setting_flags(command, given, false);
   CLI11_PARSE(app, argc, argv);
   add_target(target, given);
   const auto settings = cli::resolve_settings(given);

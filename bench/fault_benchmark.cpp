@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "convert/convert.h"
 #include "convert/mix.h"
 #include "diagnosis/compare/recording.h"

@@ -5,7 +5,8 @@
 // weights. Two figures each: the relative root mean square error, and the same weighted as ggml weights the
 // type when it has no importance matrix (blocks of 32: all alike, IQ4_NL and the types with scales alone:
 // x^2; Q2_K: |x|; Q4_K and Q5_K: |x| plus the root mean square of the 32 values). With --ggml, the figures of
-// the libggml-base in that folder beside ours, and the ratio ours / ggml.
+// the libggml-base in that folder beside ours, and the ratio ours / ggml; and those of the types that Doppler
+// does not write. The table of storage_error() (src/quant/error.cpp) was made with it.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -32,10 +33,13 @@ enum class Weighting { kAlike, kMagnitude, kMagnitudeAndRms, kSquare };
 struct BenchType {
   DType dtype;
   Weighting weighting;
-  int ggml_type;  // of enum ggml_type
+  int ggml_type;                  // of enum ggml_type
+  bool needs_importance = false;  // ggml refuses to encode it without a weight for each column
 };
 
 constexpr BenchType kTypes[] = {
+    {DType::kF16, Weighting::kAlike, 1},
+    {DType::kBF16, Weighting::kAlike, 30},
     {DType::kQ4_0, Weighting::kAlike, 2},
     {DType::kQ4_1, Weighting::kAlike, 3},
     {DType::kQ5_0, Weighting::kAlike, 6},
@@ -49,6 +53,15 @@ constexpr BenchType kTypes[] = {
     {DType::kIQ4_NL, Weighting::kSquare, 20},
     {DType::kIQ4_XS, Weighting::kSquare, 23},
     {DType::kMXFP4, Weighting::kAlike, 39},
+    {DType::kIQ3_S, Weighting::kAlike, 21},
+    {DType::kIQ3_XXS, Weighting::kAlike, 18},
+    {DType::kIQ2_S, Weighting::kAlike, 22},
+    {DType::kIQ2_XS, Weighting::kAlike, 17, true},
+    {DType::kIQ2_XXS, Weighting::kAlike, 16, true},
+    {DType::kIQ1_M, Weighting::kAlike, 29, true},
+    {DType::kIQ1_S, Weighting::kAlike, 19, true},
+    {DType::kTQ2_0, Weighting::kAlike, 35},
+    {DType::kTQ1_0, Weighting::kAlike, 34},
 };
 
 // The entry points of ggml that are needed, by their C declarations.
@@ -130,24 +143,32 @@ Result<double> seconds_of(Work work) {
 Status measure(const BenchType& type, const char* name, const std::vector<float>& values, const Ggml& ggml) {
   std::vector<std::byte> blocks(*byte_size(type.dtype, {kRows, kRow}));
   Figures figures[2];
+  const bool ours = can_encode(type.dtype);
+  if (!ours && ggml.quantize_chunk == nullptr) return {};
   for (const EncodeSearch search : {EncodeSearch::kBest, EncodeSearch::kNearest}) {
+    if (!ours) break;
     DOPPLER_ASSIGN(const double seconds,
                    seconds_of([&] { return encode(type.dtype, values, blocks, search); }));
     DOPPLER_ASSIGN(figures[search == EncodeSearch::kNearest], judge(type, values, blocks, seconds));
   }
   const auto [best, nearest] = figures;
-  fmt::print("{:<8}{:<9}{:>9.5f}{:>9.5f}{:>8.1f} |{:>9.5f}{:>9.5f}{:>8.1f}", dtype_name(type.dtype), name,
-             best.rms, best.weighted, best.speed, nearest.rms, nearest.weighted, nearest.speed);
+  fmt::print("{:<8}{:<9}", dtype_name(type.dtype), name);
+  if (ours)
+    fmt::print("{:>9.5f}{:>9.5f}{:>8.1f} |{:>9.5f}{:>9.5f}{:>8.1f}", best.rms, best.weighted, best.speed,
+               nearest.rms, nearest.weighted, nearest.speed);
+  else
+    fmt::print("{:>26} |{:>26}", "not written", "");
   if (ggml.quantize_chunk != nullptr) {
+    const std::vector<float> alike(kRow, 1);
     DOPPLER_ASSIGN(const double seconds, seconds_of([&]() -> Status {
                      ggml.quantize_chunk(type.ggml_type, values.data(), blocks.data(), 0,
                                          static_cast<std::int64_t>(kRows), static_cast<std::int64_t>(kRow),
-                                         nullptr);
+                                         type.needs_importance ? alike.data() : nullptr);
                      return {};
                    }));
     DOPPLER_ASSIGN(const Figures other, judge(type, values, blocks, seconds));
-    fmt::print(" |{:>9.5f}{:>9.5f}{:>8.1f} |{:>7.4f}{:>8.4f}", other.rms, other.weighted, other.speed,
-               best.rms / other.rms, best.weighted / other.weighted);
+    fmt::print(" |{:>9.5f}{:>9.5f}{:>8.1f}", other.rms, other.weighted, other.speed);
+    if (ours) fmt::print(" |{:>7.4f}{:>8.4f}", best.rms / other.rms, best.weighted / other.weighted);
   }
   fmt::print("\n");
   return {};

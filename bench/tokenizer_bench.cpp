@@ -12,7 +12,7 @@
 
 namespace {
 
-using doppler::Tokenizer;
+using doppler::tokenizer::Tokenizer;
 
 double seconds_of(auto&& work) {
   const auto start = std::chrono::steady_clock::now();

@@ -2,6 +2,11 @@
 set(CMAKE_CXX_STANDARD 23)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
+# Every source is compiled once, for the program, the archive and the shared library, which shows DOPPLER_API only. g++ of
+# Debian and Ubuntu makes position-independent programs anyway, so this costs nothing there.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
@@ -11,8 +16,8 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 add_library(doppler_options INTERFACE)
 # Designated initialisers that leave out members with defaults are how options are written here.
-target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-                       -Wno-missing-field-initializers)
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
+                       $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
 if(DOPPLER_WERROR)
   target_compile_options(doppler_options INTERFACE -Werror)
 endif()
@@ -20,6 +25,10 @@ if(DOPPLER_SANITIZE)
   target_compile_options(doppler_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
   target_link_options(doppler_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(DOPPLER_SANITIZE_THREADS)
+  target_compile_options(doppler_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(doppler_options INTERFACE -fsanitize=thread)
 endif()
 # What makes compiling the sanitized build cheaper, as an option of a target's own: measured with clang 19, code that no
 # fuzz target runs needs no coverage counters (a fifth of the time), and the front ends' and tests' code, which computes

@@ -8,7 +8,7 @@ if(NOT CMAKE_SCRIPT_MODE_FILE)
     file(GLOB files CONFIGURE_DEPENDS ${patterns})
     string(REPLACE ";" "," endings "${endings}")
     get_filename_component(name ${header} NAME_WE)
-    set(output ${CMAKE_BINARY_DIR}/generated/${name}.cpp)
+    set(output ${PROJECT_BINARY_DIR}/generated/${name}.cpp)
     add_custom_command(OUTPUT ${output}
       COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DENDINGS=${endings} -DHEADER=${header} -DTYPE=${type} -DFUNCTION=${function}
               -DOUTPUT=${output} -P ${DOPPLER_EMBED_SCRIPT}

@@ -1,6 +1,6 @@
-# The imported target webgpu: wgpu-native, or a library of the user's own in a folder of the same shape.
+# The imported target Doppler::webgpu: wgpu-native, or a library of the user's own in a folder of the same shape.
 # Both <webgpu/webgpu.h> (the header's own advice) and "webgpu.h" find the header.
-set(DOPPLER_WEBGPU_ROOT ${CMAKE_SOURCE_DIR}/.deps/wgpu-native-29.0.1.1 CACHE PATH
+set(DOPPLER_WEBGPU_ROOT ${PROJECT_SOURCE_DIR}/.deps/wgpu-native-29.0.1.1 CACHE PATH
     "Folder with lib/libwgpu_native.so, include/webgpu/webgpu.h and include/webgpu/wgpu.h")
 foreach(file lib/libwgpu_native.so include/webgpu/webgpu.h include/webgpu/wgpu.h)
   if(NOT EXISTS ${DOPPLER_WEBGPU_ROOT}/${file})
@@ -8,12 +8,12 @@ foreach(file lib/libwgpu_native.so include/webgpu/webgpu.h include/webgpu/wgpu.h
             "scripts/install_webgpu.sh, set DOPPLER_WEBGPU_ROOT, or build without GPU (-DDOPPLER_GPU=OFF).")
   endif()
 endforeach()
-add_library(webgpu SHARED IMPORTED)
-set_target_properties(webgpu PROPERTIES
+add_library(Doppler::webgpu SHARED IMPORTED GLOBAL)
+set_target_properties(Doppler::webgpu PROPERTIES
   IMPORTED_LOCATION ${DOPPLER_WEBGPU_ROOT}/lib/libwgpu_native.so
   IMPORTED_NO_SONAME TRUE
   INTERFACE_INCLUDE_DIRECTORIES "${DOPPLER_WEBGPU_ROOT}/include;${DOPPLER_WEBGPU_ROOT}/include/webgpu")
 
 # A copy lies beside the program, one folder above tests and examples, so that a build folder that was moved still runs.
-configure_file(${DOPPLER_WEBGPU_ROOT}/lib/libwgpu_native.so ${CMAKE_BINARY_DIR}/libwgpu_native.so COPYONLY)
+configure_file(${DOPPLER_WEBGPU_ROOT}/lib/libwgpu_native.so ${PROJECT_BINARY_DIR}/libwgpu_native.so COPYONLY)
 list(APPEND CMAKE_BUILD_RPATH $ORIGIN $ORIGIN/..)

@@ -10,7 +10,7 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   const auto tokenizer =
-      doppler::Tokenizer::from_sentencepiece(std::as_bytes(std::span(data, size)), "The input");
+      doppler::tokenizer::Tokenizer::from_sentencepiece(std::as_bytes(std::span(data, size)), "The input");
   if (tokenizer) doppler::drive_tokenizer(*tokenizer, bytes);
   return 0;
 }

@@ -10,12 +10,12 @@ namespace doppler {
 
 // Encodes some texts, the file itself among them (it has all the pieces in it), and decodes them whole and
 // streamed, which must give the same.
-inline void drive_tokenizer(const Tokenizer& tokenizer, std::string_view file) {
+inline void drive_tokenizer(const tokenizer::Tokenizer& tokenizer, std::string_view file) {
   for (const std::string_view text : {std::string_view(" Hello, wörld 12 <s>\n"), file.substr(0, 300)}) {
     const auto ids = tokenizer.encode(text);
     if (!ids) continue;
     const auto whole = tokenizer.decode(*ids);
-    StreamDecoder decoder(tokenizer, /*skip_special=*/false);
+    tokenizer::StreamDecoder decoder(tokenizer, /*skip_special=*/false);
     std::string streamed;
     bool failed = !whole;
     for (const TokenId id : *ids) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "formats/safetensors.h"
 #include "model/family.h"
 #include "testing.h"
@@ -65,60 +66,6 @@ inline Json tiny_config(const std::string& family) {
   return config;
 }
 
-// The shape the spec gives to a role, or empty if the model has no such weight.
-inline Shape shape_of(const ModelSpec& spec, WeightRole role, int layer) {
-  const std::uint64_t hidden = spec.hidden;
-  if (role == WeightRole::kTokenEmbedding) return {spec.vocab_size, hidden};
-  if (role == WeightRole::kFinalNorm) return {hidden};
-  if (role == WeightRole::kHead) return spec.tied_head ? Shape{} : Shape{spec.vocab_size, hidden};
-  const LayerSpec& l = spec.layers[static_cast<std::size_t>(layer)];
-  const AttentionSpec& a = l.attention;
-  const std::uint64_t q = a.q_width(), kv = a.kv_width(), width = l.ffn.width;
-  const auto only_if = [](bool there, Shape shape) { return there ? shape : Shape{}; };
-  switch (role) {
-    case WeightRole::kAttnNorm:
-    case WeightRole::kFfnNorm:
-      return {hidden};
-    case WeightRole::kQ:
-      return only_if(!spec.fused_qkv, {q, hidden});
-    case WeightRole::kK:
-    case WeightRole::kV:
-      return only_if(!spec.fused_qkv, {kv, hidden});
-    case WeightRole::kQkv:
-      return only_if(spec.fused_qkv, {q + 2 * kv, hidden});
-    case WeightRole::kO:
-      return {hidden, q};
-    case WeightRole::kQBias:
-      return only_if(a.qkv_bias, {q});
-    case WeightRole::kKBias:
-    case WeightRole::kVBias:
-      return only_if(a.qkv_bias, {kv});
-    case WeightRole::kOBias:
-      return only_if(a.o_bias, {hidden});
-    case WeightRole::kQNorm:
-    case WeightRole::kKNorm:
-      return only_if(a.qk_norm, {a.head_dim});
-    case WeightRole::kPostAttnNorm:
-      return only_if(l.post_attn_norm, {hidden});
-    case WeightRole::kPostFfnNorm:
-      return only_if(l.post_ffn_norm, {hidden});
-    case WeightRole::kGate:
-    case WeightRole::kUp:
-      return only_if(!spec.fused_gate_up, {width, hidden});
-    case WeightRole::kGateUp:
-      return only_if(spec.fused_gate_up, {2 * width, hidden});
-    case WeightRole::kDown:
-      return {hidden, width};
-    case WeightRole::kGateBias:
-    case WeightRole::kUpBias:
-      return only_if(l.ffn.bias, {width});
-    case WeightRole::kDownBias:
-      return only_if(l.ffn.bias, {hidden});
-    default:
-      return {};
-  }
-}
-
 inline const FamilyRule& rule_of(const std::string& family) {
   for (const FamilyRule* rule : all_families()) {
     if (rule->name == family) return *rule;
@@ -140,19 +87,10 @@ struct TinyModel {
       ADD_FAILURE() << spec.error().message;
       return;
     }
-    for (const WeightName& entry : rule_of(family).weight_names) {
-      const std::string pattern(entry.name);
-      const std::size_t braces = pattern.find("{}");
-      const int layers = braces == std::string::npos ? 1 : static_cast<int>(spec->layers.size());
-      for (int i = 0; i < layers; ++i) {
-        const Shape shape = shape_of(*spec, entry.role, i);
-        if (shape.empty()) continue;
-        std::string tensor = pattern;
-        if (braces != std::string::npos) tensor.replace(braces, 2, std::to_string(i));
-        const bool norm = tensor.find("norm") != std::string::npos;
-        const float mean = norm && spec->norm.weight_offset == 0 ? 1.0f : 0.0f;
-        tensors[tensor] = random_tensor(tensor, shape, mean, 0.2f);
-      }
+    for (const WeightTensor& tensor : weight_tensors(*spec, rule_of(family).weight_names)) {
+      const bool norm = tensor.info->kind == WeightKind::kNorm;
+      const float mean = norm && spec->norm.weight_offset == 0 ? 1.0f : 0.0f;
+      tensors[tensor.name] = random_tensor(tensor.name, tensor.shape, mean, 0.2f);
     }
   }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/cache_access.h"
 #include "backend/continuer.h"
 #include "backend/device_view.h"
 #include "backend/options.h"
@@ -74,6 +75,8 @@ class Backend {
   virtual std::uint64_t length(std::uint32_t slot) const = 0;
   // Forgets a slot's sequence.
   virtual void clear(std::uint32_t slot) = 0;
+  // Null for backends whose cache cannot be reached.
+  virtual CacheAccess* cache() { return nullptr; }
 
   virtual MemoryUse memory() const = 0;
   // What runs for each kind of op, in the plan's order. Empty where there is no choice to tell of.

@@ -7,7 +7,7 @@
 
 #include "backend/tap.h"
 #include "base/result.h"
-#include "doppler/doppler.h"
+#include "doppler/types.h"
 
 namespace doppler {
 

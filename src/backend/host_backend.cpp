@@ -15,12 +15,13 @@ HostBackend::HostBackend(Plan plan, const Weights& weights, BackendOptions optio
       weights_(weights),
       options_(std::move(options)),
       cache_(std::move(cache)),
-      lengths_(options_.slots) {}
+      lengths_(plan_.kv_layers, options_.context, options_.slots, step_tokens(options_)),
+      cache_access_(plan_, options_, cache_, lengths_) {}
 
 Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* tap) {
   using Clock = std::chrono::steady_clock;
-  DOPPLER_TRY(check_step(input, plan_, options_, lengths_));
-  trace_kv(plan_, options_, input, lengths_);
+  DOPPLER_TRY(check_step(input, plan_, options_, lengths_.all()));
+  trace_kv(plan_, options_, input, lengths_.all());
   wanted_.clear();
   for (std::size_t t = 0; t < input.size(); ++t) {
     if (input.wants_logits[t]) wanted_.push_back(t);
@@ -42,7 +43,7 @@ Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* ta
     observer()->on_op(i, std::chrono::duration<double>(now - last).count());
     last = now;
   }
-  for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
+  for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
   return value_of(plan_.logits);
 }
 

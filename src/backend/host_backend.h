@@ -8,7 +8,9 @@
 
 #include "backend/backend.h"
 #include "backend/fault.h"
+#include "backend/host_cache.h"
 #include "backend/kv_cache.h"
+#include "backend/slot_lengths.h"
 #include "base/memory.h"
 
 namespace doppler {
@@ -18,7 +20,8 @@ class HostBackend : public Backend {
   const Plan& plan() const override { return plan_; }
   const BackendOptions& options() const override { return options_; }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
-  void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
+  void clear(std::uint32_t slot) override { lengths_.clear(slot); }
+  CacheAccess* cache() override { return &cache_access_; }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override;
 
  protected:
@@ -61,7 +64,8 @@ class HostBackend : public Backend {
 
  private:
   void spoil(ValueId id);
-  std::vector<std::uint64_t> lengths_;
+  SlotLengths lengths_;
+  HostCache cache_access_;
   std::vector<std::size_t> wanted_;
   LazyFloats scores_;
   const StepInput* step_ = nullptr;  // as it was given

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,8 @@ struct GpuOptions {
   std::vector<ShaderEdit> shader_edits;  // only where faults are put in (diagnosis/faults/faults.h)
 };
 
-class Fault;  // backend/fault.h
+class Fault;          // backend/fault.h
+class SharedWeights;  // backend/shared_weights.h
 
 struct BackendOptions {
   std::size_t threads = 0;       // 0: one per core
@@ -49,6 +51,8 @@ struct BackendOptions {
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
   GpuOptions gpu;
+  // What several backends of one model share in a process; null: nothing.
+  std::shared_ptr<SharedWeights> shared;
   // Only where faults are put in on purpose (diagnosis/faults/faults.h). What rewrites the plan as soon as it
   // is built, and what goes wrong while it runs; the latter outlives the backend.
   std::function<void(Plan&)> change_plan;

@@ -1,9 +1,9 @@
 target_link_libraries(doppler_backend PRIVATE PkgConfig::HWY)
 # Multiplications and additions are joined only where the source says so, so that a value's result does not depend on how
 # the compiler arranged the loop around it. Kernels get -O3, because arrays of vectors must become registers.
-file(GLOB DOPPLER_CPU_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*.cpp)
-file(GLOB DOPPLER_KERNEL_FILES CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/backend/cpu/*_kernels.cpp
-     ${CMAKE_SOURCE_DIR}/src/backend/cpu/panel/*.cpp)
+file(GLOB DOPPLER_CPU_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*.cpp)
+file(GLOB DOPPLER_KERNEL_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*_kernels.cpp
+     ${PROJECT_SOURCE_DIR}/src/backend/cpu/panel/*.cpp)
 list(REMOVE_ITEM DOPPLER_CPU_FILES ${DOPPLER_KERNEL_FILES})
 set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "-ffp-contract=off" SKIP_PRECOMPILE_HEADERS ON)
 # AddressSanitizer sees every wrong access; of UndefinedBehaviorSanitizer's checks those of each pointer are left out, which
@@ -18,9 +18,9 @@ set_source_files_properties(${DOPPLER_KERNEL_FILES} PROPERTIES COMPILE_OPTIONS "
 # The GPU part: the WebGPU library stays behind it, DOPPLER_GPU=1 tells every room above that it is there.
 if(DOPPLER_GPU)
   include(embed_texts)
-  target_link_libraries(doppler_backend PRIVATE webgpu)
+  target_link_libraries(doppler_backend PRIVATE Doppler::webgpu)
   target_compile_definitions(doppler_backend PUBLIC DOPPLER_GPU=1)
-  doppler_embed_texts(doppler_backend ${CMAKE_SOURCE_DIR}/src/backend/gpu/shaders wgsl backend/gpu/embedded_shaders.h EmbeddedShader
+  doppler_embed_texts(doppler_backend ${PROJECT_SOURCE_DIR}/src/backend/gpu/shaders wgsl backend/gpu/embedded_shaders.h EmbeddedShader
                       doppler::gpu::embedded_shaders)
 else()
   get_target_property(DOPPLER_BACKEND_FILES doppler_backend SOURCES)

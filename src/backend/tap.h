@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "plan/stage.h"
+#include "model/stage.h"
 
 namespace doppler {
 

@@ -6,7 +6,7 @@
 //   [12.3ms][TRACE:attn] L3: q_proj max 4.2
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <atomic>
 #include <cstddef>

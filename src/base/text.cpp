@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/unicode.h"
+
 namespace doppler {
 namespace {
 
@@ -57,8 +59,7 @@ std::size_t utf8_sequence_length(std::string_view text) {
 std::size_t incomplete_utf8_suffix(std::string_view text) {
   for (std::size_t back = 1; back <= 3 && back <= text.size(); ++back) {
     const std::string_view tail = text.substr(text.size() - back);
-    if ((static_cast<unsigned char>(tail[0]) & 0xc0) == 0x80)
-      continue;  // a continuation byte: look further back
+    if (is_utf8_continuation(tail[0])) continue;  // look further back
     std::size_t wanted = 0;
     const std::size_t valid = valid_prefix(tail, wanted);
     return wanted > back && valid == back ? back : 0;

@@ -7,7 +7,7 @@
 #include "chat/jinja/evaluator.h"
 #include "chat/jinja/parser.h"
 
-namespace doppler {
+namespace doppler::chat {
 namespace {
 
 using jinja::Kind;
@@ -138,4 +138,4 @@ Result<std::string> ChatTemplate::render(const OrderedJson& variables, const Ren
   return text;
 }
 
-}  // namespace doppler
+}  // namespace doppler::chat

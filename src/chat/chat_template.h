@@ -9,12 +9,12 @@
 #include <string>
 #include <string_view>
 
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 
 #include "base/result.h"
 #include "formats/gguf_metadata.h"
 
-namespace doppler {
+namespace doppler::chat {
 
 namespace jinja {
 struct Ast;
@@ -83,4 +83,4 @@ Result<std::map<std::string, std::string>> read_chat_templates(const std::filesy
 // kIo.
 Result<OrderedJson> read_special_tokens(const std::filesystem::path& folder);
 
-}  // namespace doppler
+}  // namespace doppler::chat

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "chat/chat_template.h"
 
-namespace doppler {
+namespace doppler::chat {
 namespace {
 
 namespace fs = std::filesystem;
@@ -197,4 +197,4 @@ Result<ChatTemplate> load_chat_template(const GgufMetadata& metadata, const Temp
   return choose(templates, choice, "The GGUF file");
 }
 
-}  // namespace doppler
+}  // namespace doppler::chat

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "engine/generate.h"
+#include "engine/messages.h"
 
 namespace doppler::cli {
 namespace {
@@ -136,9 +137,9 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_chat(CLI::App& command, SettingFlags& given) {
+Run add_chat(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ChatArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template").required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);
   add_setting_flags(command, given, true, true);

@@ -1,15 +1,15 @@
 // What every command shares: how it reports errors, progress and results.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
+#include "cli/flags.h"
 #include "cli/settings.h"
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
@@ -24,23 +24,23 @@ using Run = std::function<Result<int>()>;
 struct CommandInfo {
   std::string_view name;
   std::string_view what;
-  Run (*add)(CLI::App& command, SettingFlags& given);
+  Run (*add)(Command& command, SettingFlags& given);
 };
 std::span<const CommandInfo> all_commands();
 
-Run add_run(CLI::App& command, SettingFlags& given);
-Run add_chat(CLI::App& command, SettingFlags& given);
-Run add_inspect(CLI::App& command, SettingFlags& given);
-Run add_tokenize(CLI::App& command, SettingFlags& given);
-Run add_record(CLI::App& command, SettingFlags& given);
-Run add_compare(CLI::App& command, SettingFlags& given);
-Run add_debug(CLI::App& command, SettingFlags& given);
-Run add_doctor(CLI::App& command, SettingFlags& given);
-Run add_bench(CLI::App& command, SettingFlags& given);
-Run add_convert(CLI::App& command, SettingFlags& given);
-Run add_synth(CLI::App& command, SettingFlags& given);
-Run add_config(CLI::App& command, SettingFlags& given);
-Run add_completion(CLI::App& command, SettingFlags& given);
+Run add_run(Command& command, SettingFlags& given);
+Run add_chat(Command& command, SettingFlags& given);
+Run add_inspect(Command& command, SettingFlags& given);
+Run add_tokenize(Command& command, SettingFlags& given);
+Run add_record(Command& command, SettingFlags& given);
+Run add_compare(Command& command, SettingFlags& given);
+Run add_debug(Command& command, SettingFlags& given);
+Run add_doctor(Command& command, SettingFlags& given);
+Run add_bench(Command& command, SettingFlags& given);
+Run add_convert(Command& command, SettingFlags& given);
+Run add_synth(Command& command, SettingFlags& given);
+Run add_config(Command& command, SettingFlags& given);
+Run add_completion(Command& command, SettingFlags& given);
 
 // Writes to stdout and notices when that fails. Errors: kIo (a full disk, a closed pipe).
 Status print(std::string_view text);
@@ -80,11 +80,11 @@ Result<Loaded> load_with_bar(const std::string& model, const Settings& settings,
 struct PromptFlags {
   std::string text, system;
   std::vector<TokenId> ids;
-  CLI::Option* text_option = nullptr;
+  Option text_option;
 };
-void add_prompt_flags(CLI::App& command, PromptFlags& prompt);
+void add_prompt_flags(Command& command, PromptFlags& prompt);
 // Its --prompt-ids alone.
-void add_prompt_ids_flag(CLI::App& command, PromptFlags& prompt);
+void add_prompt_ids_flag(Command& command, PromptFlags& prompt);
 // The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);
 // Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not

@@ -231,9 +231,9 @@ Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_compare(CLI::App& command, SettingFlags& given) {
+Run add_compare(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a recording")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file, or a recording").required();
   arguments->prompt.text_option = command.add_option(
       "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
   command.add_option("--reference", arguments->reference,
@@ -243,14 +243,14 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
                      "another model, such as another quantisation, fed the same tokens");
   add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
-      ->capture_default_str();
+      .show_default();
   command.add_flag("--quick", arguments->quick,
                    "compare values only; without running each op again on the reference backend");
   command
       .add_option("--tolerance", arguments->options.tolerance,
                   "the only yardstick: allowed share of a stage's largest value; 0: what each op's rounding "
                   "explains, or else the backend's own")
-      ->check(CLI::NonNegativeNumber);
+      .not_negative();
   command.add_option("--piece", arguments->options.piece, "feed the prompt in pieces of so many tokens");
   command.add_flag("--companion", arguments->options.companion,
                    "run beside a second sequence that shares every step");

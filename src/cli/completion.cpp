@@ -11,15 +11,9 @@ namespace {
 
 using Words = std::map<std::string, std::vector<std::string>>;  // command: its flags
 
-Words collect(const CLI::App& root) {
+Words collect(const Command& completion) {
   Words words;
-  for (const CLI::App* command : root.get_subcommands({})) {
-    auto& flags = words[command->get_name()];
-    for (const CLI::Option* option : command->get_options()) {
-      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-      for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
-    }
-  }
+  for (Command::Words& each : completion.all_words()) words[each.command] = std::move(each.flags);
   return words;
 }
 
@@ -44,6 +38,26 @@ complete -o filenames -F _doppler doppler
                      names, cases);
 }
 
+// For a folder of $fpath, from where it is loaded as the function itself, or to be sourced.
+std::string zsh_script(const Words& words) {
+  std::string names, cases;
+  for (const auto& [command, flags] : words) {
+    names += (names.empty() ? "" : " ") + command;
+    cases += fmt::format("    {}) flags=({}) ;;\n", command, join(flags, " "));
+  }
+  return fmt::format(R"(#compdef doppler
+_doppler() {{
+  local -a flags
+  if (( CURRENT == 2 )); then compadd -- {} --help --version; return; fi
+  case $words[2] in
+{}  esac
+  if [[ $PREFIX == -* ]]; then compadd -- $flags; else _files; fi
+}}
+if [[ $funcstack[1] == _doppler ]]; then _doppler "$@"; else compdef _doppler doppler; fi
+)",
+                     names, cases);
+}
+
 std::string fish_script(const Words& words) {
   std::string text = "complete -c doppler -n __fish_use_subcommand -f\n";
   for (const auto& [command, flags] : words) {
@@ -59,16 +73,16 @@ std::string fish_script(const Words& words) {
 
 }  // namespace
 
-Run add_completion(CLI::App& command, SettingFlags&) {
+Run add_completion(Command& command, SettingFlags&) {
   auto shell = std::make_shared<std::string>();
-  command.add_option("SHELL", *shell, "bash, zsh or fish")->required();
+  command.add_option("SHELL", *shell, "bash, zsh or fish").required();
   command.footer("\n  doppler completion bash > ~/.local/share/bash-completion/completions/doppler");
-  return [shell, &command]() -> Result<int> {
-    const Words words = collect(*command.get_parent());
+  return [shell, command]() -> Result<int> {
+    const Words words = collect(command);
     if (*shell == "bash")
       DOPPLER_TRY(print(bash_script(words)));
     else if (*shell == "zsh")
-      DOPPLER_TRY(print("autoload -U +X bashcompinit && bashcompinit\n" + bash_script(words)));
+      DOPPLER_TRY(print(zsh_script(words)));
     else if (*shell == "fish")
       DOPPLER_TRY(print(fish_script(words)));
     else

@@ -96,20 +96,19 @@ Result<int> presets(const SettingFlags& given) {
 
 }  // namespace
 
-Run add_config(CLI::App& command, SettingFlags& given) {
+Run add_config(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ConfigArguments>();
-  CLI::App& explained =
-      *command.add_subcommand("explain", "print every setting with its value, its source and its meaning");
+  Command explained =
+      command.add_part("explain", "print every setting with its value, its source and its meaning");
   explained.add_option("PATH", arguments->path, "only this setting, or those below it");
-  CLI::App& schema = *command.add_subcommand("schema", "print a JSON Schema of configurations");
-  CLI::App& listed = *command.add_subcommand("presets", "list the presets that --config takes by name");
-  for (CLI::App* sub : {&explained, &schema, &listed}) sub->fallthrough();
-  command.require_subcommand(1);
+  const Command schema = command.add_part("schema", "print a JSON Schema of configurations");
+  command.add_part("presets", "list the presets that --config takes by name");
+  command.require_part();
   add_setting_flags(command, given, true, true);
   command.footer("\n  doppler config explain runtime.shared.debug --config debug --trace attn,ffn");
-  return [arguments, &given, &explained, &schema]() -> Result<int> {
-    if (explained.parsed()) return explain(*arguments, given);
-    if (!schema.parsed()) return presets(given);
+  return [arguments, &given, explained, schema]() -> Result<int> {
+    if (explained.chosen()) return explain(*arguments, given);
+    if (!schema.chosen()) return presets(given);
     DOPPLER_TRY(print(config_schema().dump(2) + "\n"));
     return kDone;
   };

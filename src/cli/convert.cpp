@@ -158,11 +158,11 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
 
 }  // namespace
 
-Run add_convert(CLI::App& command, SettingFlags& given) {
+Run add_convert(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ConvertArguments>();
   command.add_option("MODEL", arguments->model, "the model to convert, of any kind");
   command.add_option("-o,--output", arguments->output, "the .gguf file to write");
-  command.add_option("--type", arguments->type, "a type or mix of types; see --list")->capture_default_str();
+  command.add_option("--type", arguments->type, "a type or mix of types; see --list").show_default();
   command.add_flag("--list", arguments->list, "print the types, a line each");
   command.add_flag("--no-tokenizer", arguments->no_tokenizer,
                    "leave the tokenizer out: the file then runs on token ids only");

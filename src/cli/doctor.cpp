@@ -111,7 +111,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
 
 }  // namespace
 
-Run add_doctor(CLI::App& command, SettingFlags& given) {
+Run add_doctor(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DoctorArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file");
   command.add_option("--reference", arguments->reference,
@@ -119,8 +119,8 @@ Run add_doctor(CLI::App& command, SettingFlags& given) {
   command.add_option("--source", arguments->source, "the float model that MODEL was quantised from");
   command.add_option("--check", arguments->only, "only these checks; --list names them");
   command.add_option("--seconds", arguments->seconds, "what all checks may take together")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      .positive()
+      .show_default();
   command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
   command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
   command.add_option("--inject", arguments->inject,

@@ -110,7 +110,10 @@ std::string to_text(const Model& model, const Plan& plan, const MemoryPlan& memo
 }
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
+  DOPPLER_ASSIGN(Model model, load_model(arguments.model));
+  // A tokenizer that is broken is an error of the commands that need it.
+  if (model.files.gguf && model.spec.eos_ids.empty())
+    add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
   DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights,
                                              choose_context(given.flags.context.value_or(0), model.spec)));
   DOPPLER_ASSIGN(const MemoryPlan memory, plan_memory(model, plan, given.flags));
@@ -206,7 +209,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
 
 }  // namespace
 
-Run add_inspect(CLI::App& command, SettingFlags& given) {
+Run add_inspect(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file");
   command.add_flag("--gpu", arguments->gpu,

@@ -86,9 +86,9 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_run(CLI::App& command, SettingFlags& given) {
+Run add_run(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RunArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);

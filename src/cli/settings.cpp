@@ -93,23 +93,25 @@ const char* group_title(SettingGroup group) {
   }
 }
 
-void add_flag(CLI::App& command, SettingFlags& given, const SettingInfo& info) {
+void add_flag(Command& command, SettingFlags& given, const SettingInfo& info) {
   const std::string flag(info.flag), help(info.meaning);
-  const auto add = [&given, &info](Json value) { given.input.flags.push_back({&info, std::move(value)}); };
-  CLI::Option* option = nullptr;
+  const auto add = [&given, &info](Json value) {
+    given.input.flags.push_back({&info, std::move(value)});
+    return Status();
+  };
+  Option option;
   if (info.type == ValueType::kBool) {
-    option = command.add_flag_callback(flag, [add] { add(true); }, help);
+    option = command.call_flag(flag, [add] { static_cast<void>(add(true)); }, help);
   } else if (info.type == ValueType::kTexts || info.type == ValueType::kBiases) {
     option = command
-                 .add_option_function<std::vector<std::string>>(
-                     flag, [add](const std::vector<std::string>& texts) { add(Json(texts)); }, help)
-                 ->allow_extra_args(false);
+                 .call_list_option(
+                     flag, [add](const std::vector<std::string>& texts) { return add(Json(texts)); }, help)
+                 .one_value_each();
   } else {
-    option =
-        command.add_option_function<std::string>(flag, [add](const std::string& text) { add(text); }, help);
+    option = command.call_option(flag, [add](const std::string& text) { return add(text); }, help);
   }
-  if (info.type != ValueType::kBool) option->type_name(type_name(info));
-  option->group(group_title(info.group));
+  if (info.type != ValueType::kBool) option.value_name(type_name(info));
+  option.group(group_title(info.group));
 }
 
 // Values beyond 32 bits mean "as many as there are".
@@ -119,18 +121,18 @@ std::uint32_t narrow(std::uint64_t value) {
 
 }  // namespace
 
-void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation, bool trace) {
+void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace) {
   for (const SettingInfo& info : all_settings()) {
     if (!info.flag.empty() && takes_group(info.group, generation, trace)) add_flag(command, given, info);
   }
   command.add_option("--config", given.input.configs, "a preset, a JSON file, or JSON text; may be repeated")
-      ->group("Everywhere")
-      ->allow_extra_args(false);
+      .group("Everywhere")
+      .one_value_each();
   command.add_option("--set", given.input.sets, "one setting, path=value; may be repeated")
-      ->group("Everywhere")
-      ->allow_extra_args(false);
+      .group("Everywhere")
+      .one_value_each();
   command.add_flag("--json", given.json, "print one JSON object on stdout and nothing else there")
-      ->group("Everywhere");
+      .group("Everywhere");
 }
 
 Result<Settings> resolve_settings(const SettingFlags& given) {

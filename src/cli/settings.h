@@ -2,7 +2,6 @@
 // config/setting.h.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cli/flags.h"
 #include "config/config.h"
 #include "doppler/doppler.h"
 
@@ -43,7 +43,7 @@ struct SettingFlags {
 
 // Adds --config, --set, --json and the flags of the groups: those of kTrace for commands that run a model so
 // that there is something to trace.
-void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation, bool trace = false);
+void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace = false);
 
 // Applies the order of decision. Errors: those of resolve_config().
 Result<Settings> resolve_settings(const SettingFlags& given);

@@ -49,19 +49,19 @@ Result<int> synth(const SynthArguments& arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_synth(CLI::App& command, SettingFlags& given) {
+Run add_synth(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<SynthArguments>();
   std::vector<std::string> shapes, mixes;
   for (const ModelShape& shape : all_shapes()) shapes.emplace_back(shape.name);
   for (const Mix& mix : all_mixes()) mixes.emplace_back(mix.name);
-  command.add_option("SHAPE", arguments->shape, "one of " + join(shapes, ", "))->required();
-  command.add_option("OUTPUT", arguments->output, "the .gguf file to write")->required();
-  command.add_option("--type", arguments->type, "one of " + join(mixes, ", "))->capture_default_str();
-  command.add_option("--seed", arguments->seed, "the same seed gives the same file")->capture_default_str();
+  command.add_option("SHAPE", arguments->shape, "one of " + join(shapes, ", ")).required();
+  command.add_option("OUTPUT", arguments->output, "the .gguf file to write").required();
+  command.add_option("--type", arguments->type, "one of " + join(mixes, ", ")).show_default();
+  command.add_option("--seed", arguments->seed, "the same seed gives the same file").show_default();
   command.add_option("--layers", arguments->layers, "this many layers instead of the published number")
-      ->check(CLI::Range(1, 1000));
+      .between(1, 1000);
   command.add_option("--vocab", arguments->vocab, "a vocabulary of this size instead of the published one")
-      ->check(CLI::Range(2, 1 << 24));
+      .between(2, 1 << 24);
   add_setting_flags(command, given, false);
   return [arguments, &given] { return synth(*arguments, given); };
 }

@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "config/conflicts.h"
 #include "engine/fallbacks.h"
+#include "engine/messages.h"
 
 namespace doppler::cli {
 
@@ -119,30 +120,29 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
   return ids;
 }
 
-void add_prompt_flags(CLI::App& command, PromptFlags& prompt) {
+void add_prompt_flags(Command& command, PromptFlags& prompt) {
   prompt.text_option =
       command.add_option("PROMPT", prompt.text, "the text; left out, it is read from standard input");
   add_prompt_ids_flag(command, prompt);
 }
 
-void add_prompt_ids_flag(CLI::App& command, PromptFlags& prompt) {
-  command.add_option_function<std::string>(
+void add_prompt_ids_flag(Command& command, PromptFlags& prompt) {
+  command.call_option(
       "--prompt-ids",
-      [&prompt](const std::string& text) {
-        auto ids = parse_ids(text);
-        if (!ids) throw CLI::ValidationError("--prompt-ids", ids.error().message);
-        if (ids->empty())
-          throw CLI::ValidationError("--prompt-ids", "There are no token ids. Write them as 2,5,9.");
-        prompt.ids = std::move(*ids);
+      [&prompt](const std::string& text) -> Status {
+        DOPPLER_ASSIGN(prompt.ids, parse_ids(text));
+        if (prompt.ids.empty())
+          return fail(ErrorCode::kUsage, "There are no token ids. Write them as 2,5,9.");
+        return {};
       },
       "token ids instead of a text: 2,5,9");
 }
 
 Result<std::string> prompt_text(const PromptFlags& prompt) {
-  if (!prompt.ids.empty() && prompt.text_option->count() > 0) {
+  if (!prompt.ids.empty() && prompt.text_option.given()) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
   }
-  if (!prompt.ids.empty() || prompt.text_option->count() > 0) return prompt.text;
+  if (!prompt.ids.empty() || prompt.text_option.given()) return prompt.text;
   if (::isatty(STDIN_FILENO) != 0)
     return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};

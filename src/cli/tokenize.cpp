@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "formats/gguf.h"
@@ -15,7 +16,7 @@ namespace {
 
 struct TokenizeArguments {
   std::string model, text, messages;
-  CLI::Option* text_option = nullptr;
+  Option text_option;
   bool no_special = false, decode = false;
 };
 
@@ -42,45 +43,46 @@ Result<ModelFiles> open_texts(const std::filesystem::path& model) {
 }
 
 // A folder, a GGUF file, a tokenizer file, or a model file with its tokenizer beside it.
-Result<std::optional<Tokenizer>> open_tokenizer(const std::filesystem::path& model, const ModelFiles& files) {
+Result<std::optional<tokenizer::Tokenizer>> open_tokenizer(const std::filesystem::path& model,
+                                                           const ModelFiles& files) {
   const std::string extension = model.extension().string();
   if (extension == ".jinja") return std::nullopt;
   std::error_code ignored;
   const bool file = std::filesystem::is_regular_file(model, ignored);
   if (file && extension != ".safetensors" && extension != ".gguf") {
-    DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(model));
+    DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(model));
     return std::optional(std::move(tokenizer));
   }
   return load_tokenizer_if_any(files);
 }
 
-std::string table(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+std::string table(const tokenizer::Tokenizer& tokenizer, std::span<const TokenId> ids) {
   std::string text;
   for (const TokenId id : ids)
     text += fmt::format("{:8}  {}\n", id, printable(tokenizer.piece(id).value_or("?")));
   return text;
 }
 
-Json pieces_of(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+Json pieces_of(const tokenizer::Tokenizer& tokenizer, std::span<const TokenId> ids) {
   Json pieces = Json::array();
   for (const TokenId id : ids) pieces.push_back(utf8_lossy(tokenizer.piece(id).value_or("")));
   return pieces;
 }
 
 // The template's source: a .jinja file itself, or what the model holds.
-Result<ChatTemplate> open_template(const std::filesystem::path& model, const ModelFiles& files,
-                                   bool with_tools) {
+Result<chat::ChatTemplate> open_template(const std::filesystem::path& model, const ModelFiles& files,
+                                         bool with_tools) {
   if (model.extension() != ".jinja") return load_chat_template(files, {.name = "", .with_tools = with_tools});
   constexpr std::uint64_t kMaxTemplate = 4 << 20;
   DOPPLER_ASSIGN(std::string source, read_text_file(model, kMaxTemplate));
-  return ChatTemplate::compile(std::move(source), model.filename().string());
+  return chat::ChatTemplate::compile(std::move(source), model.filename().string());
 }
 
 // Reads the conversation: an object handed to the template as it is, or a bare list of messages.
-Result<OrderedJson> read_conversation(const std::string& file) {
+Result<chat::OrderedJson> read_conversation(const std::string& file) {
   DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMaxMessages));
-  DOPPLER_ASSIGN(OrderedJson given, parse_ordered_json(text, "The file " + file));
-  if (given.is_array()) given = OrderedJson{{"messages", given}};
+  DOPPLER_ASSIGN(chat::OrderedJson given, chat::parse_ordered_json(text, "The file " + file));
+  if (given.is_array()) given = chat::OrderedJson{{"messages", given}};
   if (!given.is_object() || !given.contains("messages")) {
     return fail(ErrorCode::kUsage,
                 "The file {} holds no conversation. Write {{\"messages\": [{{\"role\": \"user\", "
@@ -91,11 +93,11 @@ Result<OrderedJson> read_conversation(const std::string& file) {
 }
 
 Result<int> render(const TokenizeArguments& arguments, bool json, const ModelFiles& files,
-                   const std::optional<Tokenizer>& tokenizer) {
-  DOPPLER_ASSIGN(OrderedJson conversation, read_conversation(arguments.messages));
+                   const std::optional<tokenizer::Tokenizer>& tokenizer) {
+  DOPPLER_ASSIGN(chat::OrderedJson conversation, read_conversation(arguments.messages));
   const bool with_tools = conversation.contains("tools") && !conversation["tools"].empty();
-  DOPPLER_ASSIGN(const ChatTemplate chat, open_template(arguments.model, files, with_tools));
-  DOPPLER_ASSIGN(OrderedJson variables, template_variables(files, tokenizer));
+  DOPPLER_ASSIGN(const chat::ChatTemplate chat, open_template(arguments.model, files, with_tools));
+  DOPPLER_ASSIGN(chat::OrderedJson variables, template_variables(files, tokenizer));
   for (const auto& [key, value] : conversation.items()) variables[key] = value;
   DOPPLER_ASSIGN(const std::string text, chat.render(variables));
   std::vector<TokenId> ids;
@@ -119,12 +121,12 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
     return fail(ErrorCode::kNotFound, "There is no file or folder {}. Check the path.", arguments.model);
   }
   DOPPLER_ASSIGN(const ModelFiles files, open_texts(arguments.model));
-  DOPPLER_ASSIGN(const std::optional<Tokenizer> tokenizer, open_tokenizer(arguments.model, files));
+  DOPPLER_ASSIGN(const std::optional<tokenizer::Tokenizer> tokenizer, open_tokenizer(arguments.model, files));
   if (!arguments.messages.empty()) return render(arguments, given.json, files, tokenizer);
   std::string text = arguments.text;
-  if (arguments.text_option->count() == 0 && ::isatty(STDIN_FILENO) == 0) {
+  if (!arguments.text_option.given() && ::isatty(STDIN_FILENO) == 0) {
     text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
-  } else if (arguments.text_option->count() == 0) {
+  } else if (!arguments.text_option.given()) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
   }
   if (!tokenizer) return std::unexpected(no_tokenizer(files));
@@ -148,9 +150,9 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
 
 }  // namespace
 
-Run add_tokenize(CLI::App& command, SettingFlags& given) {
+Run add_tokenize(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone").required();
   arguments->text_option = command.add_option("TEXT", arguments->text,
                                               "the text, or with --decode the ids; left out, standard input");
   command.add_flag("--no-special", arguments->no_special,

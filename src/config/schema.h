@@ -1,7 +1,7 @@
 // A JSON Schema (2020-12) of configurations, made from the table of settings, for editors and other programs.
 #pragma once
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace doppler {
 

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 

@@ -47,14 +47,6 @@ bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 
-MixModel mix_model(const ModelSpec& spec) {
-  const AttentionSpec& attention = spec.layers[0].attention;
-  return {.layers = spec.layers.size(),
-          .heads_per_kv_head = attention.heads / std::max(1u, attention.kv_heads),
-          .experts = 0,
-          .tied_head = spec.tied_head};
-}
-
 MixChoice choose(const Mix& mix, const MixModel& model, const SourceTensor& tensor) {
   const MixChoice choice = choose_type(mix, model, tensor.name, tensor.shape);
   if (!tensor.keep_float || choice.type == DType::kF32 || !is_quantised(mix.base)) return choice;

@@ -25,24 +25,25 @@ std::string replace_all(std::string text, std::string_view from, std::string_vie
   return text;
 }
 
-bool is_sentencepiece(const TokenizerSpec& spec) {
-  return spec.kind == ModelKind::kSentencePieceBpe || spec.kind == ModelKind::kSentencePieceUnigram;
+bool is_sentencepiece(const tokenizer::TokenizerSpec& spec) {
+  return spec.kind == tokenizer::ModelKind::kSentencePieceBpe ||
+         spec.kind == tokenizer::ModelKind::kSentencePieceUnigram;
 }
 
-bool is_byte_level(const TokenizerSpec& spec) {
-  return spec.kind == ModelKind::kBpe &&
-         std::ranges::any_of(spec.pre_tokenizer, [](const PreTokenizerStep& step) {
-           return std::holds_alternative<pre_tokenizers::ByteLevel>(step);
+bool is_byte_level(const tokenizer::TokenizerSpec& spec) {
+  return spec.kind == tokenizer::ModelKind::kBpe &&
+         std::ranges::any_of(spec.pre_tokenizer, [](const tokenizer::PreTokenizerStep& step) {
+           return std::holds_alternative<tokenizer::pre_tokenizers::ByteLevel>(step);
          });
 }
 
 // SentencePiece's BPE merges whatever two pieces make a piece, the best score first. A list of merges says
 // the same if it has every such pair and all merges into one piece stand together.
-bool merges_are_scores(const TokenizerSpec& spec) {
+bool merges_are_scores(const tokenizer::TokenizerSpec& spec) {
   std::unordered_set<std::uint64_t> pairs;
   std::vector<bool> closed(spec.vocabulary.size());
   TokenId last = -1;
-  for (const Merge& merge : spec.merges) {
+  for (const tokenizer::Merge& merge : spec.merges) {
     pairs.insert(static_cast<std::uint64_t>(merge.left) << 32 | static_cast<std::uint32_t>(merge.right));
     if (merge.result == last) continue;
     if (last >= 0) closed[static_cast<std::size_t>(last)] = true;
@@ -63,38 +64,38 @@ bool merges_are_scores(const TokenizerSpec& spec) {
 }
 
 // Spaces become marks, and nothing else happens to the text.
-bool has_plain_normalizer(const TokenizerSpec& spec) {
-  for (const NormalizerStep& step : spec.normalizer) {
-    if (const auto* prepend = std::get_if<normalizers::Prepend>(&step); prepend != nullptr) {
+bool has_plain_normalizer(const tokenizer::TokenizerSpec& spec) {
+  for (const tokenizer::NormalizerStep& step : spec.normalizer) {
+    if (const auto* prepend = std::get_if<tokenizer::normalizers::Prepend>(&step); prepend != nullptr) {
       if (prepend->content != kSpaceMark) return false;
       continue;
     }
-    const auto* replace = std::get_if<normalizers::Replace>(&step);
+    const auto* replace = std::get_if<tokenizer::normalizers::Replace>(&step);
     if (replace == nullptr || replace->pattern.is_regex || replace->pattern.text != " " ||
         replace->content != kSpaceMark)
       return false;
   }
   // Splitting at spaces cuts nothing once there are none; Metaspace is the other way to say all this.
-  for (const PreTokenizerStep& step : spec.pre_tokenizer) {
-    if (const auto* meta = std::get_if<pre_tokenizers::Metaspace>(&step); meta != nullptr) {
+  for (const tokenizer::PreTokenizerStep& step : spec.pre_tokenizer) {
+    if (const auto* meta = std::get_if<tokenizer::pre_tokenizers::Metaspace>(&step); meta != nullptr) {
       if (meta->split || meta->replacement != kSpaceMark) return false;
       continue;
     }
-    const auto* split = std::get_if<pre_tokenizers::Split>(&step);
+    const auto* split = std::get_if<tokenizer::pre_tokenizers::Split>(&step);
     if (split == nullptr || split->pattern.is_regex || split->pattern.text != " " || spec.normalizer.empty())
       return false;
   }
   return !spec.normalizer.empty() || !spec.pre_tokenizer.empty();
 }
 
-bool prepends_space(const TokenizerSpec& spec) {
+bool prepends_space(const tokenizer::TokenizerSpec& spec) {
   if (is_sentencepiece(spec)) return spec.sentencepiece.add_dummy_prefix;
-  const bool prepend = std::ranges::any_of(spec.normalizer, [](const NormalizerStep& step) {
-    return std::holds_alternative<normalizers::Prepend>(step);
+  const bool prepend = std::ranges::any_of(spec.normalizer, [](const tokenizer::NormalizerStep& step) {
+    return std::holds_alternative<tokenizer::normalizers::Prepend>(step);
   });
-  return prepend || std::ranges::any_of(spec.pre_tokenizer, [](const PreTokenizerStep& step) {
-           const auto* meta = std::get_if<pre_tokenizers::Metaspace>(&step);
-           return meta != nullptr && meta->prepend != PrependScheme::kNever;
+  return prepend || std::ranges::any_of(spec.pre_tokenizer, [](const tokenizer::PreTokenizerStep& step) {
+           const auto* meta = std::get_if<tokenizer::pre_tokenizers::Metaspace>(&step);
+           return meta != nullptr && meta->prepend != tokenizer::PrependScheme::kNever;
          });
 }
 
@@ -114,7 +115,7 @@ std::unexpected<Error> unsupported(std::string_view reason) {
 
 class Writer {
  public:
-  Writer(const TokenizerSpec& spec, const VocabularyFacts& facts) : spec_(spec), facts_(facts) {}
+  Writer(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) : spec_(spec), facts_(facts) {}
 
   Result<GgufVocabulary> run() {
     DOPPLER_TRY(find_kind());
@@ -144,12 +145,13 @@ class Writer {
 
   Status find_kind() {
     if (is_sentencepiece(spec_)) {
-      kind_ = spec_.kind == ModelKind::kSentencePieceBpe ? Kind::kLlama : Kind::kT5;
+      kind_ = spec_.kind == tokenizer::ModelKind::kSentencePieceBpe ? Kind::kLlama : Kind::kT5;
       if (spec_.sentencepiece.treat_whitespace_as_suffix || !spec_.sentencepiece.escape_whitespaces)
         return unsupported("The SentencePiece model treats spaces in a way that GGUF has no words for.");
       return {};
     }
-    if (spec_.kind != ModelKind::kBpe || !spec_.subword_prefix.empty() || !spec_.word_suffix.empty())
+    if (spec_.kind != tokenizer::ModelKind::kBpe || !spec_.subword_prefix.empty() ||
+        !spec_.word_suffix.empty())
       return unsupported("The tokenizer is of a kind that GGUF has no words for.");
     if (is_byte_level(spec_)) {
       kind_ = Kind::kGpt2;
@@ -180,7 +182,7 @@ class Writer {
     }
     size_ = size;
     tokens_.resize(size);
-    types_.assign(size, static_cast<std::int32_t>(PieceType::kUnused));
+    types_.assign(size, static_cast<std::int32_t>(tokenizer::PieceType::kUnused));
     scores_.assign(size, kAddedScore);
     for (std::size_t i = 0; i < size; ++i) {
       const auto id = static_cast<TokenId>(i);
@@ -190,7 +192,7 @@ class Writer {
         scores_[i] = is_sentencepiece(spec_) ? static_cast<float>(spec_.scores[i]) : 0;
       } else if (const auto extra = spec_.extra.piece(id)) {
         tokens_[i] = *extra;
-        types_[i] = static_cast<std::int32_t>(PieceType::kControl);
+        types_[i] = static_cast<std::int32_t>(tokenizer::PieceType::kControl);
       } else {
         tokens_[i] = fmt::format("[PAD{}]", i);
       }
@@ -203,33 +205,36 @@ class Writer {
     }
   }
 
-  PieceType piece_type(TokenId id, std::string_view piece) const {
+  tokenizer::PieceType piece_type(TokenId id, std::string_view piece) const {
     if (is_sentencepiece(spec_)) {
-      const PieceType type = spec_.types[index(id)];
+      const tokenizer::PieceType type = spec_.types[index(id)];
       // SentencePiece never finds a user's piece with plain spaces, because it has made them marks before.
-      if (type == PieceType::kUserDefined && piece.find(' ') != std::string_view::npos)
-        return PieceType::kNormal;
+      if (type == tokenizer::PieceType::kUserDefined && piece.find(' ') != std::string_view::npos)
+        return tokenizer::PieceType::kNormal;
       return type;
     }
-    if (kind_ == Kind::kGpt2) return PieceType::kNormal;
-    if (spec_.unknown == id) return PieceType::kUnknown;
+    if (kind_ == Kind::kGpt2) return tokenizer::PieceType::kNormal;
+    if (spec_.unknown == id) return tokenizer::PieceType::kUnknown;
     const bool byte = piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with('>');
-    return byte ? PieceType::kByte : PieceType::kNormal;
+    return byte ? tokenizer::PieceType::kByte : tokenizer::PieceType::kNormal;
   }
 
   void mark_added() {
-    for (const AddedToken& token : spec_.added) {
+    for (const tokenizer::AddedToken& token : spec_.added) {
       const std::size_t id = index(token.id);
       if (id >= types_.size()) continue;
-      const auto old = static_cast<PieceType>(types_[id]);
-      if (old == PieceType::kByte || (old == PieceType::kUnknown && kind_ != Kind::kGemma4)) continue;
+      const auto old = static_cast<tokenizer::PieceType>(types_[id]);
+      if (old == tokenizer::PieceType::kByte ||
+          (old == tokenizer::PieceType::kUnknown && kind_ != Kind::kGemma4))
+        continue;
       const bool special = token.special || looks_special(token.content);
-      types_[id] = static_cast<std::int32_t>(special ? PieceType::kControl : PieceType::kUserDefined);
+      types_[id] = static_cast<std::int32_t>(special ? tokenizer::PieceType::kControl
+                                                     : tokenizer::PieceType::kUserDefined);
       scores_[id] = kAddedScore;
     }
     // Users' pieces are spelled as the text they stand for.
     for (std::size_t id = 0; id < types_.size(); ++id) {
-      if (types_[id] == static_cast<std::int32_t>(PieceType::kUserDefined) && kind_ != Kind::kGpt2)
+      if (types_[id] == static_cast<std::int32_t>(tokenizer::PieceType::kUserDefined) && kind_ != Kind::kGpt2)
         tokens_[id] = replace_all(std::move(tokens_[id]), kSpaceMark, " ");
     }
   }
@@ -237,7 +242,7 @@ class Writer {
   void add_merges() {
     std::vector<std::string> merges;
     merges.reserve(spec_.merges.size());
-    for (const Merge& merge : spec_.merges) {
+    for (const tokenizer::Merge& merge : spec_.merges) {
       merges.push_back(fmt::format("{} {}", spec_.vocabulary.piece(merge.left).value_or(""),
                                    spec_.vocabulary.piece(merge.right).value_or("")));
     }
@@ -253,8 +258,8 @@ class Writer {
   // The single token that stands before (or behind) every text, in tokenizers that name no roles.
   std::optional<std::int32_t> wrapping_token(bool behind) const {
     if (spec_.post_processor.size() != 1) return std::nullopt;
-    const PostProcessorStep& step = spec_.post_processor[0];
-    const auto text = std::ranges::find(step, TemplateItem());
+    const tokenizer::PostProcessorStep& step = spec_.post_processor[0];
+    const auto text = std::ranges::find(step, tokenizer::TemplateItem());
     const auto before = static_cast<std::size_t>(text - step.begin());
     if (!behind) return before == 1 ? step.front() : std::nullopt;
     return before + 2 == step.size() ? step.back() : std::nullopt;
@@ -288,9 +293,9 @@ class Writer {
   // Which tokens stand before and behind a text.
   void add_wrapping() {
     bool add_bos = false, add_eos = false;
-    for (const PostProcessorStep& step : spec_.post_processor) {
+    for (const tokenizer::PostProcessorStep& step : spec_.post_processor) {
       bool behind = false;
-      for (const TemplateItem& item : step) {
+      for (const tokenizer::TemplateItem& item : step) {
         if (!item)
           behind = true;
         else if (!behind && item == bos_)
@@ -308,7 +313,7 @@ class Writer {
 
   void add_sentencepiece_rules() {
     if (!is_sentencepiece(spec_)) return;
-    const SentencePieceRules& rules = spec_.sentencepiece;
+    const tokenizer::SentencePieceRules& rules = spec_.sentencepiece;
     if (kind_ == Kind::kT5 || rules.remove_extra_whitespaces)
       out_.entries.push_back({"tokenizer.ggml.remove_extra_whitespaces", rules.remove_extra_whitespaces});
     if (rules.charsmap.empty()) return;
@@ -316,7 +321,7 @@ class Writer {
                             std::vector<std::uint8_t>(rules.charsmap.begin(), rules.charsmap.end())});
   }
 
-  const TokenizerSpec& spec_;
+  const tokenizer::TokenizerSpec& spec_;
   const VocabularyFacts& facts_;
   Kind kind_ = Kind::kLlama;
   std::string pre_ = "default";
@@ -329,31 +334,33 @@ class Writer {
 };
 
 // Tokens that tokenizer.json adds and a SentencePiece model does not have.
-void take_added(const TokenizerSpec& from, TokenizerSpec& into) {
-  for (const AddedToken& token : from.added) {
-    const bool known = std::ranges::any_of(into.added, [&](const AddedToken& t) { return t.id == token.id; });
+void take_added(const tokenizer::TokenizerSpec& from, tokenizer::TokenizerSpec& into) {
+  for (const tokenizer::AddedToken& token : from.added) {
+    const bool known =
+        std::ranges::any_of(into.added, [&](const tokenizer::AddedToken& t) { return t.id == token.id; });
     if (known || into.vocabulary.piece(token.id) || into.extra.piece(token.id)) continue;
     if (into.vocabulary.find(token.content)) continue;
-    if (into.extra.add(token.content, token.id) == Vocabulary::Added::kYes) into.added.push_back(token);
+    if (into.extra.add(token.content, token.id) == tokenizer::Vocabulary::Added::kYes)
+      into.added.push_back(token);
   }
 }
 
 }  // namespace
 
-Result<GgufVocabulary> gguf_vocabulary(const TokenizerSpec& spec, const VocabularyFacts& facts) {
+Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) {
   return Writer(spec, facts).run();
 }
 
-Result<std::optional<TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder) {
+Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder) {
   std::error_code ignored;
   const bool has_json = std::filesystem::exists(folder / "tokenizer.json", ignored);
   const bool has_model = std::filesystem::exists(folder / "tokenizer.model", ignored);
   if (!has_json && !has_model) return std::nullopt;
-  DOPPLER_ASSIGN(const Tokenizer first, Tokenizer::load(folder));
-  TokenizerSpec spec = first.spec();
+  DOPPLER_ASSIGN(const tokenizer::Tokenizer first, tokenizer::Tokenizer::load(folder));
+  tokenizer::TokenizerSpec spec = first.spec();
   if (!has_json || !has_model || is_byte_level(spec)) return std::optional(std::move(spec));
-  DOPPLER_ASSIGN(const Tokenizer model, Tokenizer::load(folder / "tokenizer.model"));
-  TokenizerSpec exact = model.spec();
+  DOPPLER_ASSIGN(const tokenizer::Tokenizer model, tokenizer::Tokenizer::load(folder / "tokenizer.model"));
+  tokenizer::TokenizerSpec exact = model.spec();
   take_added(spec, exact);
   return std::optional(std::move(exact));
 }

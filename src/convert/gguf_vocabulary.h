@@ -29,11 +29,11 @@ struct GgufVocabulary {
 // Kinds: "llama" (SentencePiece BPE, and merges that say the same), "t5" (SentencePiece unigram), "gpt2"
 // (byte-level BPE), "gemma4" (BPE over characters with byte fallback). Ids without a token become [PADn].
 // Errors: kUnsupported for tokenizers that GGUF has no words for; the message names --no-tokenizer.
-Result<GgufVocabulary> gguf_vocabulary(const TokenizerSpec& spec, const VocabularyFacts& facts);
+Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts);
 
 // The tokenizer of a model folder: tokenizer.json; but where that is the translation of a SentencePiece model
 // which is there too, the model itself, whose scores GGUF wants, with the tokens that only tokenizer.json
 // adds. Nothing if the folder has no tokenizer. Errors: those of Tokenizer::load.
-Result<std::optional<TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder);
+Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder);
 
 }  // namespace doppler

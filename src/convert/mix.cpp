@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <charconv>
 #include <optional>
 #include <vector>
 
 #include "base/text.h"
+#include "model/weight_table.h"
 
 namespace doppler {
 namespace {
@@ -124,38 +124,40 @@ constexpr std::array kFallbacks = {
     Fallback{DType::kQ5_K, DType::kQ5_1},     Fallback{DType::kQ6_K, DType::kQ8_0},
 };
 
-struct RoleName {
-  std::string_view part;  // of the name after "blk.N."
+// The roles of weights that rules speak of.
+struct RoleOfWeight {
+  WeightRole weight;
   TensorRole role;
 };
 constexpr std::array kRoles = {
-    RoleName{"attn_q.weight", kQuery},
-    RoleName{"attn_k.weight", kKey},
-    RoleName{"attn_v.weight", kValue},
-    RoleName{"attn_qkv.weight", kQkv},
-    RoleName{"attn_output.weight", kAttentionOut},
-    RoleName{"ffn_down.weight", kDown},
-    RoleName{"ffn_down_exps.weight", kDown},
+    RoleOfWeight{WeightRole::kTokenEmbedding, kEmbedding},
+    RoleOfWeight{WeightRole::kHead, kHead},
+    RoleOfWeight{WeightRole::kQ, kQuery},
+    RoleOfWeight{WeightRole::kK, kKey},
+    RoleOfWeight{WeightRole::kV, kValue},
+    RoleOfWeight{WeightRole::kQkv, kQkv},
+    RoleOfWeight{WeightRole::kO, kAttentionOut},
+    RoleOfWeight{WeightRole::kDown, kDown},
+    RoleOfWeight{WeightRole::kDownExperts, kDown},
 };
 
+// What the table of weights says of a tensor's name; of names that it does not know, nothing.
 struct Place {
+  std::optional<WeightKind> kind;
   TensorRole role = kOther;
   std::uint64_t layer = 0;
 };
 
 Place place_of(std::string_view name, bool tied_head) {
-  if (name == "output.weight") return {kHead, 0};
-  if (name == "token_embd.weight") return {tied_head ? kHead : kEmbedding, 0};
   Place place;
-  if (!name.starts_with("blk.")) return place;
-  const std::string_view rest = name.substr(4);
-  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), place.layer);
-  if (error != std::errc()) return place;
-  const std::string_view part =
-      rest.substr(std::min(static_cast<std::size_t>(end - rest.data()) + 1, rest.size()));
-  for (const RoleName& known : kRoles) {
-    if (part == known.part) place.role = known.role;
-  }
+  const std::vector<NamedWeight> found = find_weights(NameStyle::kGguf, name);
+  if (found.empty()) return place;
+  const WeightInfo& info = *found[0].info;
+  place.kind = info.kind;
+  place.layer = static_cast<std::uint64_t>(std::max(found[0].layer, 0));
+  const auto known = std::ranges::find(kRoles, info.role, &RoleOfWeight::weight);
+  if (known != kRoles.end()) place.role = known->role;
+  if (place.role == kEmbedding && tied_head) place.role = kHead;
   return place;
 }
 
@@ -182,29 +184,24 @@ bool holds(MixWhen when, std::uint64_t layer, const MixModel& model) {
   return false;
 }
 
-bool is_expert(std::string_view name) {
-  return name.ends_with("_exps.weight");
-}
-
 // What needs every bit and has few of them, or nothing if the tensor may be quantised.
-std::optional<MixChoice> kept(std::string_view name, const Shape& shape) {
+std::optional<MixChoice> kept(const Place& place, std::string_view name, const Shape& shape) {
   if (shape.size() < 2) return MixChoice{DType::kF32, "a vector: too few bytes to save any"};
+  if (place.kind == WeightKind::kRouter)
+    return MixChoice{DType::kF32, "a router: small errors choose other experts"};
+  // Names that the table does not know: GGUF's matrices end in .weight, and biases of experts are matrices.
   if (!name.ends_with(".weight")) return MixChoice{DType::kF32, "a bias: too few bytes to save any"};
   if (name.ends_with("_norm.weight")) return MixChoice{DType::kF32, "a norm: scales whole activations"};
-  if (name.ends_with("ffn_gate_inp.weight")) {
-    return MixChoice{DType::kF32, "a router: small errors choose other experts"};
-  }
   return std::nullopt;
 }
 
-MixChoice mixed(const Mix& mix, const MixModel& model, std::string_view name) {
-  const Place place = place_of(name, model.tied_head);
+MixChoice mixed(const Mix& mix, const MixModel& model, const Place& place) {
   if (model.experts == 8 && (place.role == kValue || place.role == kKey)) {
     return {DType::kQ8_0, kExpertsReason};
   }
   MixChoice choice{mix.base, "what the mix is named for"};
   for (const MixRule& rule : mix.rules) {
-    const bool matches = rule.role == kExpert ? is_expert(name) : rule.role == place.role;
+    const bool matches = rule.role == kExpert ? place.kind == WeightKind::kExperts : rule.role == place.role;
     if (!matches || !holds(rule.when, place.layer, model)) continue;
     choice = {rule.type, rule.reason};
     break;
@@ -224,6 +221,14 @@ std::string_view role_name(TensorRole role) {
                                                        "values",   "qkv",       "attention output", "experts",
                                                        "ffn down", "other"};
   return kNames[static_cast<std::size_t>(role)];
+}
+
+MixModel mix_model(const ModelSpec& spec) {
+  const LayerSpec& layer = spec.layers[0];
+  return {.layers = spec.layers.size(),
+          .heads_per_kv_head = layer.attention.heads / std::max(1u, layer.attention.kv_heads),
+          .experts = layer.ffn.experts,
+          .tied_head = spec.tied_head};
 }
 
 std::span<const Mix> all_mixes() {
@@ -246,9 +251,10 @@ Result<const Mix*> find_mix(std::string_view name) {
 }
 
 MixChoice choose_type(const Mix& mix, const MixModel& model, std::string_view name, const Shape& shape) {
-  if (const auto choice = kept(name, shape)) return *choice;
+  const Place place = place_of(name, model.tied_head);
+  if (const auto choice = kept(place, name, shape)) return *choice;
   if (!is_quantised(mix.base)) return {mix.base, "what the mix is named for"};
-  const MixChoice choice = mixed(mix, model, name);
+  const MixChoice choice = mixed(mix, model, place);
   const std::uint64_t columns = shape.back();
   if (columns % dtype_info(choice.type).block_values == 0) return choice;
   for (const Fallback& fallback : kFallbacks) {

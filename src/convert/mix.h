@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "model/spec.h"
 #include "quant/dtype.h"
 #include "quant/tensor.h"
 
@@ -62,6 +63,8 @@ struct MixModel {
   std::uint64_t experts = 0;
   bool tied_head = false;  // the embedding is the head, too
 };
+
+MixModel mix_model(const ModelSpec& spec);
 
 struct MixChoice {
   DType type;

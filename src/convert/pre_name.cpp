@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/pre_tokenizer.h"
 
 namespace doppler {
@@ -21,18 +22,18 @@ constexpr std::string_view kDigit = R"(\p{N})", kDigits = R"(\p{N}+)";
 
 // A step as the pattern whose matches it isolates; "" for a step that cuts nothing, nothing for others.
 struct AsPattern {
-  std::optional<std::string_view> operator()(const pre_tokenizers::Split& step) const {
+  std::optional<std::string_view> operator()(const tokenizer::pre_tokenizers::Split& step) const {
     // Removing what lies between matches is isolating them, for patterns that match everything.
-    const bool isolates = (step.behavior == SplitBehavior::kIsolated && !step.invert) ||
-                          (step.behavior == SplitBehavior::kRemoved && step.invert);
+    const bool isolates = (step.behavior == tokenizer::SplitBehavior::kIsolated && !step.invert) ||
+                          (step.behavior == tokenizer::SplitBehavior::kRemoved && step.invert);
     if (!isolates || !step.pattern.is_regex) return std::nullopt;
     return step.pattern.text;
   }
-  std::optional<std::string_view> operator()(const pre_tokenizers::ByteLevel& step) const {
+  std::optional<std::string_view> operator()(const tokenizer::pre_tokenizers::ByteLevel& step) const {
     if (step.add_prefix_space) return std::nullopt;
-    return step.use_regex ? kGpt2Pattern : std::string_view();
+    return step.use_regex ? tokenizer::kGpt2Pattern : std::string_view();
   }
-  std::optional<std::string_view> operator()(const pre_tokenizers::Digits& step) const {
+  std::optional<std::string_view> operator()(const tokenizer::pre_tokenizers::Digits& step) const {
     return step.individual ? kDigit : kDigits;
   }
   template <typename Other>
@@ -41,18 +42,18 @@ struct AsPattern {
   }
 };
 
-std::size_t count_patterns(const GgufPreTokenizer& row) {
+std::size_t count_patterns(const tokenizer::GgufPreTokenizer& row) {
   return static_cast<std::size_t>(
       std::ranges::count_if(row.patterns, [](std::string_view pattern) { return !pattern.empty(); }));
 }
 
-bool same_patterns(const GgufPreTokenizer& row, const std::vector<std::string_view>& patterns) {
+bool same_patterns(const tokenizer::GgufPreTokenizer& row, const std::vector<std::string_view>& patterns) {
   return count_patterns(row) == patterns.size() &&
          std::equal(patterns.begin(), patterns.end(), row.patterns.begin());
 }
 
 // Smaller is better.
-std::size_t rank(const GgufPreTokenizer& row, bool nfc) {
+std::size_t rank(const tokenizer::GgufPreTokenizer& row, bool nfc) {
   const auto known = std::ranges::find(kBestKnown, row.name);
   const auto place = static_cast<std::size_t>(known - kBestKnown.begin());
   return place + (row.nfc == nfc ? 0 : kBestKnown.size() + 1);
@@ -60,13 +61,13 @@ std::size_t rank(const GgufPreTokenizer& row, bool nfc) {
 
 }  // namespace
 
-bool normalises_to_nfc(const TokenizerSpec& spec) {
+bool normalises_to_nfc(const tokenizer::TokenizerSpec& spec) {
   if (spec.normalizer.size() != 1) return false;
-  const auto* form = std::get_if<normalizers::Form>(&spec.normalizer[0]);
+  const auto* form = std::get_if<tokenizer::normalizers::Form>(&spec.normalizer[0]);
   return form != nullptr && form->form == UnicodeForm::kNfc;
 }
 
-Result<const GgufPreTokenizer*> name_pre_tokenizer(const TokenizerSpec& spec) {
+Result<const tokenizer::GgufPreTokenizer*> name_pre_tokenizer(const tokenizer::TokenizerSpec& spec) {
   const bool nfc = normalises_to_nfc(spec);
   if (!spec.normalizer.empty() && !nfc) {
     return fail(ErrorCode::kUnsupported,
@@ -82,8 +83,8 @@ Result<const GgufPreTokenizer*> name_pre_tokenizer(const TokenizerSpec& spec) {
     }
     if (!pattern->empty()) patterns.push_back(*pattern);
   }
-  const GgufPreTokenizer* best = nullptr;
-  for (const GgufPreTokenizer& row : gguf_pre_tokenizers()) {
+  const tokenizer::GgufPreTokenizer* best = nullptr;
+  for (const tokenizer::GgufPreTokenizer& row : tokenizer::gguf_pre_tokenizers()) {
     if (row.ignore_merges != spec.ignore_merges || !same_patterns(row, patterns)) continue;
     if (best == nullptr || rank(row, nfc) < rank(*best, nfc)) best = &row;
   }

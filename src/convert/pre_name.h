@@ -10,9 +10,9 @@ namespace doppler {
 // The row of gguf_pre_tokenizers.h whose steps a byte-level tokenizer has. Several names stand for the same
 // steps; the best known one is taken. A row that differs only in normalising (NFC) will do: see `nfc` of the
 // row. Errors: kUnsupported, naming the step or pattern that no name stands for.
-Result<const GgufPreTokenizer*> name_pre_tokenizer(const TokenizerSpec& spec);
+Result<const tokenizer::GgufPreTokenizer*> name_pre_tokenizer(const tokenizer::TokenizerSpec& spec);
 
 // True if the tokenizer normalises its text to NFC and does nothing else to it.
-bool normalises_to_nfc(const TokenizerSpec& spec);
+bool normalises_to_nfc(const tokenizer::TokenizerSpec& spec);
 
 }  // namespace doppler

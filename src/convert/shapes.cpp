@@ -5,7 +5,9 @@
 #include <cmath>
 #include <numbers>
 
+#include "base/json.h"
 #include "base/text.h"
+#include "model/family.h"
 
 namespace doppler {
 namespace {
@@ -28,20 +30,22 @@ constexpr std::array kShapes = {
 };
 // clang-format on
 
-// What differs between the families' files.
+// What the families' files say that others leave out.
 struct FamilyFacts {
   std::string_view architecture;
-  bool head_norms;      // norms of every query and key head
-  bool sandwich_norms;  // norms after attention and feed-forward, too
-  bool fused;           // Q, K and V in one matrix, gate and up in one
+  bool original_context;  // writes rope.scaling.original_context_length
   bool writes_head_dim, writes_rope_dimension;
 };
 constexpr std::array kFamilies = {
-    FamilyFacts{"gemma3", true, true, false, true, false},
-    FamilyFacts{"llama", false, false, false, true, true},
-    FamilyFacts{"qwen3", true, false, false, true, false},
-    FamilyFacts{"phi3", false, false, true, false, true},
+    FamilyFacts{"gemma3", false, true, false},
+    FamilyFacts{"llama", false, true, true},
+    FamilyFacts{"qwen3", false, true, false},
+    FamilyFacts{"phi3", true, false, true},
 };
+
+// Published with Llama 3.1: wavelengths above the old context are stretched, those below a quarter of it are
+// not, between them the two are mixed.
+constexpr double kLlama3OldContext = 8192, kLlama3Low = 1, kLlama3High = 4;
 
 const FamilyFacts& facts_of(const ModelShape& shape) {
   for (const FamilyFacts& facts : kFamilies) {
@@ -68,11 +72,31 @@ Result<const ModelShape*> find_shape(std::string_view name) {
   return fail(ErrorCode::kUsage, "There is no shape {}. Shapes are {}.", printable(name), join(names, ", "));
 }
 
-MixModel mix_model(const ModelShape& shape) {
-  return {.layers = shape.layers,
-          .heads_per_kv_head = shape.heads / shape.kv_heads,
-          .experts = 0,
-          .tied_head = shape.tied_head};
+Result<ModelSpec> shape_spec(const ModelShape& s) {
+  const FamilyRule* family = family_named(s.architecture);
+  if (family == nullptr)
+    return fail(ErrorCode::kUnsupported, "Doppler knows no family {}. Use another shape.", s.architecture);
+  Json config = {{"model_type", family->model_types[0]},
+                 {"vocab_size", s.vocab},
+                 {"hidden_size", s.hidden},
+                 {"intermediate_size", s.ffn},
+                 {"num_hidden_layers", s.layers},
+                 {"num_attention_heads", s.heads},
+                 {"num_key_value_heads", s.kv_heads},
+                 {"head_dim", s.head_dim},
+                 {"max_position_embeddings", s.context},
+                 {"rms_norm_eps", s.norm_epsilon},
+                 {"rope_theta", s.rope_base},
+                 {"tie_word_embeddings", s.tied_head}};
+  if (s.window > 0) config["sliding_window"] = s.window;
+  if (s.window_rope_base > 0) config["rope_local_base_freq"] = s.window_rope_base;
+  if (s.llama3_rope_factor > 0)
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", s.llama3_rope_factor},
+                              {"low_freq_factor", kLlama3Low},
+                              {"high_freq_factor", kLlama3High},
+                              {"original_max_position_embeddings", kLlama3OldContext}};
+  return read_spec(config, nullptr);
 }
 
 std::vector<MetadataEntry> shape_metadata(const ModelShape& s, const Mix& mix) {
@@ -104,7 +128,7 @@ std::vector<MetadataEntry> shape_metadata(const ModelShape& s, const Mix& mix) {
     count("attention.value_length", s.head_dim);
   }
   if (facts.writes_rope_dimension) count("rope.dimension_count", s.head_dim);
-  if (facts.fused) count("rope.scaling.original_context_length", s.context);
+  if (facts.original_context) count("rope.scaling.original_context_length", s.context);
   if (s.window > 0) count("attention.sliding_window", s.window);
   count("vocab_size", s.vocab);
   text("tokenizer.ggml.model", "none");
@@ -113,57 +137,19 @@ std::vector<MetadataEntry> shape_metadata(const ModelShape& s, const Mix& mix) {
   return out;
 }
 
-std::vector<ShapeTensor> shape_tensors(const ModelShape& s) {
-  const FamilyFacts& facts = facts_of(s);
-  std::vector<ShapeTensor> out;
-  const auto matrix = [&](std::string name, std::uint64_t rows, std::uint64_t columns) {
-    out.push_back({std::move(name), {rows, columns}, ShapeTensor::Kind::kMatrix});
-  };
-  const auto norm = [&](std::string name, std::uint64_t width) {
-    out.push_back({std::move(name), {width}, ShapeTensor::Kind::kNorm});
-  };
-  const std::uint64_t queries = s.heads * s.head_dim, keys = s.kv_heads * s.head_dim;
-
-  if (s.llama3_rope_factor > 0)
-    out.push_back({"rope_freqs.weight", {s.head_dim / 2}, ShapeTensor::Kind::kRopeFactors});
-  matrix("token_embd.weight", s.vocab, s.hidden);
-  for (std::uint64_t i = 0; i < s.layers; ++i) {
-    const std::string at = fmt::format("blk.{}.", i);
-    norm(at + "attn_norm.weight", s.hidden);
-    if (facts.fused) {
-      matrix(at + "attn_qkv.weight", queries + 2 * keys, s.hidden);
-    } else {
-      matrix(at + "attn_q.weight", queries, s.hidden);
-      matrix(at + "attn_k.weight", keys, s.hidden);
-      matrix(at + "attn_v.weight", keys, s.hidden);
-    }
-    if (facts.head_norms) {
-      norm(at + "attn_q_norm.weight", s.head_dim);
-      norm(at + "attn_k_norm.weight", s.head_dim);
-    }
-    matrix(at + "attn_output.weight", s.hidden, queries);
-    if (facts.sandwich_norms) norm(at + "post_attention_norm.weight", s.hidden);
-    norm(at + "ffn_norm.weight", s.hidden);
-    if (!facts.fused) matrix(at + "ffn_gate.weight", s.ffn, s.hidden);
-    matrix(at + "ffn_up.weight", facts.fused ? 2 * s.ffn : s.ffn, s.hidden);
-    matrix(at + "ffn_down.weight", s.hidden, s.ffn);
-    if (facts.sandwich_norms) norm(at + "post_ffw_norm.weight", s.hidden);
-  }
-  norm("output_norm.weight", s.hidden);
-  if (!s.tied_head) matrix("output.weight", s.vocab, s.hidden);
-  return out;
+Result<std::vector<WeightTensor>> shape_tensors(const ModelShape& s) {
+  DOPPLER_ASSIGN(const ModelSpec spec, shape_spec(s));
+  return weight_tensors(spec, family_named(s.architecture)->gguf.weight_names);
 }
 
 std::vector<float> llama3_rope_factors(const ModelShape& shape) {
-  // Published with Llama 3.1: wavelengths above the old context are stretched, those below a quarter of it
-  // are not, between them the two are mixed.
-  constexpr double kOldContext = 8192, kLow = 1, kHigh = 4;
   std::vector<float> out;
   for (std::uint64_t i = 0; i < shape.head_dim / 2; ++i) {
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(shape.head_dim);
     const double wavelength = 2 * std::numbers::pi * std::pow(static_cast<double>(shape.rope_base), exponent);
     const double factor = shape.llama3_rope_factor;
-    const double share = std::clamp((kOldContext / wavelength - kLow) / (kHigh - kLow), 0.0, 1.0);
+    const double share =
+        std::clamp((kLlama3OldContext / wavelength - kLlama3Low) / (kLlama3High - kLlama3Low), 0.0, 1.0);
     out.push_back(static_cast<float>(1 / ((1 - share) / factor + share)));
   }
   return out;

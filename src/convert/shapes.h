@@ -1,4 +1,4 @@
-// The dimensions of published models, as a table, and what a GGUF file of each holds: metadata and tensors.
+// The dimensions of published models, as a table, and the metadata and tensors of a GGUF file of each.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,8 @@
 #include "base/result.h"
 #include "convert/metadata.h"
 #include "convert/mix.h"
-#include "quant/tensor.h"
+#include "model/spec.h"
+#include "model/weight_table.h"
 
 namespace doppler {
 
@@ -29,18 +30,15 @@ std::span<const ModelShape> all_shapes();
 // Errors: kUsage, naming the nearest or listing all.
 Result<const ModelShape*> find_shape(std::string_view name);
 
-MixModel mix_model(const ModelShape& shape);
+// The shape as its family reads it from a config.json. Errors: those of read_spec, for shapes that fit no
+// model.
+Result<ModelSpec> shape_spec(const ModelShape& shape);
 
 // Everything a reader needs to run the model, without a vocabulary: tokenizer.ggml.model is "none".
 std::vector<MetadataEntry> shape_metadata(const ModelShape& shape, const Mix& mix);
 
-struct ShapeTensor {
-  enum class Kind { kMatrix, kNorm, kRopeFactors };
-  std::string name;
-  Shape shape;
-  Kind kind;
-};
-std::vector<ShapeTensor> shape_tensors(const ModelShape& shape);
+// The tensors of a GGUF file of that shape. Errors: those of shape_spec.
+Result<std::vector<WeightTensor>> shape_tensors(const ModelShape& shape);
 
 // The divisors of the rotary frequencies that Llama 3.1 and later use: head_dim / 2 of them.
 std::vector<float> llama3_rope_factors(const ModelShape& shape);

@@ -29,7 +29,7 @@ struct SourceTensor {
   bool keep_float = false;  // the model's own configuration says not to quantise it
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape.back(); }
-  std::uint64_t rows() const;
+  std::uint64_t rows() const { return row_count(shape); }
   DType source_type() const { return parts.empty() ? DType::kF32 : parts[0].dtype; }
 };
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "chat/chat_template.h"
 #include "convert/gguf_vocabulary.h"
 #include "convert/hf_metadata.h"
@@ -9,24 +10,6 @@
 
 namespace doppler {
 namespace {
-
-// What a family's tensor of that role consists of, if the checkpoint's own is fused.
-struct Fused {
-  WeightRole whole;
-  std::array<WeightRole, 3> parts;
-  std::size_t count;
-};
-constexpr std::array kFused = {
-    Fused{WeightRole::kQkv, {WeightRole::kQ, WeightRole::kK, WeightRole::kV}, 3},
-    Fused{WeightRole::kGateUp, {WeightRole::kGate, WeightRole::kUp, WeightRole::kUp}, 2},
-};
-
-bool is_norm(WeightRole role) {
-  constexpr std::array kNorms = {WeightRole::kFinalNorm,    WeightRole::kAttnNorm,    WeightRole::kFfnNorm,
-                                 WeightRole::kPostAttnNorm, WeightRole::kPostFfnNorm, WeightRole::kQNorm,
-                                 WeightRole::kKNorm};
-  return std::ranges::find(kNorms, role) != kNorms.end();
-}
 
 // Lists of modules in quantization_config that stay as they are; each quantiser has its own word.
 constexpr std::array<std::string_view, 3> kKeepKeys = {"modules_to_not_convert", "llm_int8_skip_modules",
@@ -60,67 +43,56 @@ bool names_module(std::string_view tensor, std::string_view module) {
 class Source {
  public:
   Source(ConversionSource& out, const Weights& weights, const FamilyRule& rule)
-      : out_(out), weights_(weights), rule_(rule), modules_(modules_to_keep(out.files.config)) {}
+      : out_(out), weights_(weights), rule_(rule), modules_(modules_to_keep(*out.files.config)) {}
 
-  void add_tensors() {
-    add_rope_factors();
-    add(WeightRole::kTokenEmbedding, -1);
-    const int layers = static_cast<int>(out_.spec.layers.size());
-    for (int layer = 0; layer < layers; ++layer) {
-      for (const WeightName& name : rule_.gguf.weight_names) {
-        if (name.name.find("{}") != std::string_view::npos) add(name.role, layer);
-      }
+  // As GGUF files have them. A model whose own files fuse tensors has their parts in its weights.
+  Status add_tensors() {
+    for (const WeightTensor& wanted : weight_tensors(out_.spec, rule_.gguf.weight_names)) {
+      if (wanted.info->kind == WeightKind::kRopeFactors)
+        out_.tensors.push_back(
+            {.name = wanted.name, .shape = wanted.shape, .values = rope_factors(wanted.info->role)});
+      else
+        DOPPLER_TRY(add(wanted));
     }
-    add(WeightRole::kFinalNorm, -1);
-    if (!out_.spec.tied_head) add(WeightRole::kHead, -1);
+    return {};
   }
 
  private:
-  void add_rope_factors() {
+  std::vector<float> rope_factors(WeightRole role) const {
     const RopeSpec& rope = out_.spec.layers[0].attention.rope;
-    const auto add_values = [&](WeightRole role, std::vector<float> values) {
-      const std::string name = weight_name(rule_.gguf.weight_names, role);
-      if (!name.empty() && !values.empty())
-        out_.tensors.push_back({.name = name, .shape = {values.size()}, .values = values});
-    };
-    if (rope.scaling.kind == RopeScalingKind::kLlama3)
-      add_values(WeightRole::kRopeDivisors, llama3_divisors(rope));
-    if (rope.scaling.kind != RopeScalingKind::kLongRope) return;
-    const auto floats = [](const std::vector<double>& values) {
-      return std::vector<float>(values.begin(), values.end());
-    };
-    add_values(WeightRole::kRopeLongFactors, floats(rope.scaling.long_factor));
-    add_values(WeightRole::kRopeShortFactors, floats(rope.scaling.short_factor));
+    if (role == WeightRole::kRopeDivisors) return llama3_divisors(rope);
+    const std::vector<double>& factors =
+        role == WeightRole::kRopeLongFactors ? rope.scaling.long_factor : rope.scaling.short_factor;
+    return {factors.begin(), factors.end()};
   }
 
-  void add(WeightRole role, int layer) {
-    SourceTensor tensor{.name = weight_name(rule_.gguf.weight_names, role, layer)};
-    const auto fused = std::ranges::find(kFused, role, &Fused::whole);
-    if (fused == kFused.end()) {
-      const WeightId id = weights_.find(role, layer);
-      if (id == kNoWeight) return;
-      tensor.parts = {weights_[id]};
-    } else {
-      for (std::size_t i = 0; i < fused->count; ++i) {
-        const WeightId id = weights_.find(fused->parts[i], layer);
-        if (id == kNoWeight) return;
-        tensor.parts.push_back(weights_[id]);
-      }
+  // Parts are joined row by row; those of a vector, which is one row, as values.
+  Status join_values(SourceTensor& tensor) const {
+    for (const TensorView& part : tensor.parts) {
+      const std::size_t begin = tensor.values.size();
+      tensor.values.resize(begin + part.cols());
+      DOPPLER_TRY(decode_f32(part, 0, std::span(tensor.values).subspan(begin)));
     }
-    tensor.shape = tensor.parts[0].shape;
-    for (std::size_t i = 1; i < tensor.parts.size(); ++i) tensor.shape[0] += tensor.parts[i].shape[0];
-    if (is_norm(role)) tensor.added = static_cast<float>(out_.spec.norm.weight_offset);
-    if (rule_.gguf.paired_rows && layer >= 0) tensor.paired_heads = paired_heads(role, layer);
-    tensor.keep_float = std::ranges::any_of(
-        modules_, [&](const std::string& module) { return names_module(tensor.parts[0].name, module); });
-    out_.tensors.push_back(std::move(tensor));
+    tensor.parts.clear();
+    return {};
   }
 
-  std::uint64_t paired_heads(WeightRole role, int layer) const {
-    const AttentionSpec& attention = out_.spec.layers[static_cast<std::size_t>(layer)].attention;
-    if (role == WeightRole::kQ || role == WeightRole::kQBias) return attention.heads;
-    if (role == WeightRole::kK || role == WeightRole::kKBias) return attention.kv_heads;
-    return 0;
+  Status add(const WeightTensor& wanted) {
+    const WeightRole role = wanted.info->role;
+    SourceTensor tensor{.name = wanted.name, .shape = wanted.shape};
+    const std::span<const WeightRole> parts = wanted.info->fused_parts();
+    for (const WeightRole part : parts.empty() ? std::span(&role, 1) : parts)
+      tensor.parts.push_back(weights_[weights_.find(part, wanted.layer)]);  // binding has found them all
+    if (tensor.parts.size() > 1 && tensor.shape.size() < 2) DOPPLER_TRY(join_values(tensor));
+    if (wanted.info->kind == WeightKind::kNorm)
+      tensor.added = static_cast<float>(out_.spec.norm.weight_offset);
+    if (rule_.gguf.paired_rows) tensor.paired_heads = rotated_heads(out_.spec, role, wanted.layer);
+    tensor.keep_float =
+        !tensor.parts.empty() && std::ranges::any_of(modules_, [&](const std::string& module) {
+          return names_module(tensor.parts[0].name, module);
+        });
+    out_.tensors.push_back(std::move(tensor));
+    return {};
   }
 
   ConversionSource& out_;
@@ -136,7 +108,7 @@ std::string name_of_folder(const std::filesystem::path& folder) {
 }
 
 Status add_templates(const std::filesystem::path& folder, ConversionSource& out) {
-  DOPPLER_ASSIGN(const auto templates, read_chat_templates(folder));
+  DOPPLER_ASSIGN(const auto templates, chat::read_chat_templates(folder));
   std::vector<std::string> others;
   for (const auto& [name, text] : templates) {
     const bool main = name == "default";
@@ -150,7 +122,7 @@ Status add_templates(const std::filesystem::path& folder, ConversionSource& out)
 
 // Without a tokenizer the file still says so: readers do not guess.
 Status add_tokenizer(const SourceOptions& options, ConversionSource& out) {
-  std::optional<TokenizerSpec> tokenizer;
+  std::optional<tokenizer::TokenizerSpec> tokenizer;
   if (options.with_tokenizer) {
     DOPPLER_ASSIGN(tokenizer, read_folder_tokenizer(out.files.folder));
   }
@@ -175,14 +147,14 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
                                         const SourceOptions& options) {
   ConversionSource out;
   out.files = std::move(files);
-  const Json* generation = out.files.generation_config ? &*out.files.generation_config : nullptr;
-  DOPPLER_ASSIGN(out.spec, read_spec(out.files.config, generation));
+  const Json* generation = out.files.generation_config ? &**out.files.generation_config : nullptr;
+  DOPPLER_ASSIGN(out.spec, read_spec(*out.files.config, generation));
   const FamilyRule* rule = family_named(out.spec.family);
   DOPPLER_ASSIGN(const Weights weights, bind_weights(out.spec, rule->weight_names, out.files.tensors));
   out.architecture = rule->gguf.architecture;
-  Source(out, weights, *rule).add_tensors();
+  DOPPLER_TRY(Source(out, weights, *rule).add_tensors());
 
-  const Json& config = out.files.config;
+  const Json& config = *out.files.config;
   const auto text = config.find("text_config");
   const Json& own = text != config.end() && text->is_object() ? *text : config;
   const auto head_dim = own.find("head_dim");

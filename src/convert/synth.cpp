@@ -35,10 +35,10 @@ constexpr std::uint64_t hash_name(std::string_view name) {  // FNV-1a
 }
 
 struct Stored {
-  ShapeTensor tensor;
+  WeightTensor tensor;
   DType type;
   std::uint64_t columns() const { return tensor.shape.back(); }
-  std::uint64_t rows() const { return tensor.shape.size() < 2 ? 1 : tensor.shape.front(); }
+  std::uint64_t rows() const { return row_count(tensor.shape); }
   std::uint64_t row_bytes() const {
     const DTypeInfo& info = dtype_info(type);
     return columns() / info.block_values * info.block_bits / 8;
@@ -46,10 +46,12 @@ struct Stored {
   std::uint64_t bytes() const { return rows() * row_bytes(); }
 };
 
-std::vector<Stored> stored_tensors(const ModelShape& shape, const Mix& mix) {
+Result<std::vector<Stored>> stored_tensors(const ModelShape& shape, const Mix& mix) {
   std::vector<Stored> out;
-  const MixModel model = mix_model(shape);
-  for (ShapeTensor& tensor : shape_tensors(shape)) {
+  DOPPLER_ASSIGN(const ModelSpec spec, shape_spec(shape));
+  DOPPLER_ASSIGN(std::vector<WeightTensor> tensors, shape_tensors(shape));
+  const MixModel model = mix_model(spec);
+  for (WeightTensor& tensor : tensors) {
     const DType type = choose_type(mix, model, tensor.name, tensor.shape).type;
     out.push_back({std::move(tensor), type});
   }
@@ -62,7 +64,7 @@ SynthReport report_of(const ModelShape& shape, std::span<const Stored> tensors) 
     report.parameters += stored.rows() * stored.columns();
     report.tensor_bytes += stored.bytes();
     // Of an embedding that is not the head, a token reads one row.
-    const bool looked_up = stored.tensor.name == "token_embd.weight" && !shape.tied_head;
+    const bool looked_up = stored.tensor.info->kind == WeightKind::kEmbedding && !shape.tied_head;
     report.token_bytes += looked_up ? stored.row_bytes() : stored.bytes();
   }
   return report;
@@ -70,19 +72,16 @@ SynthReport report_of(const ModelShape& shape, std::span<const Stored> tensors) 
 
 void fill_row(const ModelShape& shape, const Stored& stored, std::uint64_t seed, std::uint64_t row,
               std::span<float> out) {
-  switch (stored.tensor.kind) {
-    case ShapeTensor::Kind::kRopeFactors: {
-      const std::vector<float> factors = llama3_rope_factors(shape);
-      std::copy(factors.begin(), factors.end(), out.begin());
-      return;
-    }
-    case ShapeTensor::Kind::kNorm:
-      return random_row(seed, stored.tensor.name, row, kNormMean, kNormDeviation, out);
-    case ShapeTensor::Kind::kMatrix: {
-      // Products with inputs of variance 1 have variance 1.
-      const double deviation = 1 / std::sqrt(static_cast<double>(stored.columns()));
-      return random_row(seed, stored.tensor.name, row, 0, static_cast<float>(deviation), out);
-    }
+  const WeightTensor& tensor = stored.tensor;
+  if (tensor.info->kind == WeightKind::kRopeFactors) {
+    const std::vector<float> factors = llama3_rope_factors(shape);
+    std::copy(factors.begin(), factors.end(), out.begin());
+  } else if (tensor.info->kind == WeightKind::kNorm) {
+    random_row(seed, tensor.name, row, kNormMean, kNormDeviation, out);
+  } else {
+    // Products with inputs of variance 1 have variance 1; a bias is as small as a row's values.
+    const double deviation = 1 / std::sqrt(static_cast<double>(stored.columns()));
+    random_row(seed, tensor.name, row, 0, static_cast<float>(deviation), out);
   }
 }
 
@@ -151,13 +150,14 @@ void random_row(std::uint64_t seed, std::string_view name, std::uint64_t row, fl
   }
 }
 
-SynthReport measure_synthetic(const ModelShape& shape, const Mix& mix) {
-  return report_of(shape, stored_tensors(shape, mix));
+Result<SynthReport> measure_synthetic(const ModelShape& shape, const Mix& mix) {
+  DOPPLER_ASSIGN(const std::vector<Stored> tensors, stored_tensors(shape, mix));
+  return report_of(shape, tensors);
 }
 
 Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
                                     const std::filesystem::path& path, const SynthOptions& options) {
-  const std::vector<Stored> tensors = stored_tensors(shape, mix);
+  DOPPLER_ASSIGN(const std::vector<Stored> tensors, stored_tensors(shape, mix));
   for (const Stored& stored : tensors) {
     if (!can_encode(stored.type))
       return fail(ErrorCode::kUnsupported, "Doppler does not write {} yet. Choose another type.",

@@ -26,12 +26,12 @@ struct SynthReport {
 };
 
 // Writes a GGUF file. Memory stays at a few tens of MB whatever the model's size. Errors: kIo; nothing half
-// written is left behind.
+// written is left behind. Those of shape_spec.
 Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
                                     const std::filesystem::path& path, const SynthOptions& options);
 
-// What the file would hold, without writing it.
-SynthReport measure_synthetic(const ModelShape& shape, const Mix& mix);
+// What the file would hold, without writing it. Errors: those of shape_spec.
+Result<SynthReport> measure_synthetic(const ModelShape& shape, const Mix& mix);
 
 // Values of a row of the tensor `name`: a pure function of its arguments, on every machine. Near enough to a
 // Gaussian of that mean and deviation (a sum of four uniform numbers: nothing beyond 3.5 deviations).

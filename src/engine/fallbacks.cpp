@@ -1,5 +1,6 @@
 #include "engine/fallbacks.h"
 
+#include "base/json.h"
 #include "base/log.h"
 
 namespace doppler {

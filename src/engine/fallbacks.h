@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "backend/backend.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace doppler {
 

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "engine/stop_strings.h"
 #include "engine/trace.h"
@@ -21,7 +22,7 @@ double milliseconds_since(Clock::time_point start) {
 // Text on its way out: whole characters, stop strings held back, the callback's wish to end remembered.
 class TextStream {
  public:
-  TextStream(const Tokenizer* tokenizer, const GenerateOptions& options, const OnText& on_text)
+  TextStream(const tokenizer::Tokenizer* tokenizer, const GenerateOptions& options, const OnText& on_text)
       : stops_(options.stop), on_text_(on_text) {
     if (tokenizer != nullptr) decoder_.emplace(*tokenizer);
   }
@@ -52,7 +53,7 @@ class TextStream {
     if (on_text_ && !declined_ && !on_text_(text)) declined_ = true;
   }
 
-  std::optional<StreamDecoder> decoder_;
+  std::optional<tokenizer::StreamDecoder> decoder_;
   StopStrings stops_;
   const OnText& on_text_;
   std::string text_;
@@ -108,9 +109,19 @@ TokenId masked_pad(const ModelSpec& spec) {
   return ends ? -1 : spec.pad_id;
 }
 
-Result<Generation> run_generation(Session& session, const ModelSpec& spec, const Tokenizer* tokenizer,
-                                  std::span<const TokenId> prompt, const GenerateOptions& options,
-                                  const OnText& on_text, const CancelToken* cancel) {
+Result<Generation> run_generation(Session& session, const ModelSpec& spec,
+                                  const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
+                                  const GenerateOptions& options, const OnText& on_text,
+                                  const CancelToken* cancel) {
+  Callbacks callbacks{.on_text = on_text};
+  if (cancel != nullptr) callbacks.cancel = *cancel;
+  return run_generation(session, spec, tokenizer, prompt, options, callbacks);
+}
+
+Result<Generation> run_generation(Session& session, const ModelSpec& spec,
+                                  const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
+                                  const GenerateOptions& options, const Callbacks& callbacks) {
+  const CancelToken* const cancel = callbacks.cancel ? &*callbacks.cancel : nullptr;
   DOPPLER_TRY(check_generate_options(options, spec.vocab_size));
   if (tokenizer == nullptr && !options.stop.empty()) {
     return fail(ErrorCode::kUsage,
@@ -123,6 +134,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
     result.stop_reason = reason;
     result.timings.generated_tokens = result.ids.size();
   };
+  session.show_logits(options.logprobs >= 0);
   PerfTrace perf(session.backend());
   const Clock::time_point start = Clock::now();
   DOPPLER_ASSIGN(const std::span<const float> logits,
@@ -133,7 +145,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
     return result;
   }
   TokenSource source(session, options, masked_pad(spec), logits);
-  TextStream stream(tokenizer, options, on_text);
+  TextStream stream(tokenizer, options, callbacks.on_text);
   std::vector<TokenId> history(prompt.begin(), prompt.end());
   Clock::time_point first_token = Clock::now(), last_token = first_token;
   StopReason reason = StopReason::kMaxTokens;
@@ -160,12 +172,16 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec, const
     }
     result.ids.push_back(id);
     history.push_back(id);
+    if (options.logprobs >= 0)
+      result.logprobs.push_back(logprobs_of(source.logits(), id, static_cast<std::size_t>(options.logprobs)));
     DOPPLER_TRY(stream.feed(id));
+    const bool declined = callbacks.on_token &&
+                          !callbacks.on_token(id, options.logprobs >= 0 ? &result.logprobs.back() : nullptr);
     if (stream.stop_found()) {
       reason = StopReason::kStopString;
       break;
     }
-    if (stream.declined()) {
+    if (stream.declined() || declined) {
       reason = StopReason::kCancelled;
       break;
     }

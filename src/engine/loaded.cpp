@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "backend/shared_weights.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "engine/trace.h"
 #include "formats/hf_config.h"
@@ -15,16 +17,6 @@ namespace {
 bool is_there(const std::filesystem::path& path) {
   std::error_code ignored;
   return std::filesystem::exists(path, ignored);
-}
-
-// Of a GGUF file: what ends an answer, which model files name less completely than their vocabularies do.
-void add_stop_tokens(const Tokenizer& tokenizer, ModelSpec& spec) {
-  std::vector<TokenId> ids = tokenizer.spec().stop_ids;
-  if (tokenizer.eos().id && spec.eos_ids.empty()) ids.push_back(*tokenizer.eos().id);
-  for (const TokenId id : ids) {
-    const bool known = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
-    if (!known && static_cast<std::uint32_t>(id) < spec.vocab_size) spec.eos_ids.push_back(id);
-  }
 }
 
 }  // namespace
@@ -48,26 +40,38 @@ std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
   return asked != 0 ? asked : std::min<std::uint64_t>(4096, spec.context_length);
 }
 
-Result<std::optional<Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
-  if (files.gguf && has_gguf_tokenizer(*files.gguf)) return load_gguf_tokenizer(*files.gguf, "The GGUF file");
+Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
+  if (files.gguf && tokenizer::has_gguf_tokenizer(*files.gguf))
+    return tokenizer::load_gguf_tokenizer(*files.gguf, "The GGUF file");
   if (!is_there(files.folder / "tokenizer.json") && !is_there(files.folder / "tokenizer.model"))
     return std::nullopt;
-  DOPPLER_ASSIGN(Tokenizer tokenizer, Tokenizer::load(files.folder));
+  DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(files.folder));
   return std::optional(std::move(tokenizer));
 }
 
-Result<ChatTemplate> load_chat_template(const ModelFiles& files, const TemplateChoice& choice) {
+void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Model& model) {
+  ModelSpec& spec = model.spec;
+  if (!model.files.gguf || !spec.eos_ids.empty() || !tokenizer || !tokenizer->eos().id) return;
+  const TokenId id = *tokenizer->eos().id;
+  if (static_cast<std::uint32_t>(id) >= spec.vocab_size) return;
+  spec.eos_ids.push_back(id);
+  spec.sources.push_back({"eos_token_id", fmt::format("{}", id),
+                          fmt::format("the tokenizer in {}: {}", model.files.folder.string(),
+                                      printable(tokenizer->eos().text))});
+}
+
+Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files, const chat::TemplateChoice& choice) {
   if (files.gguf) {
-    auto own = load_chat_template(*files.gguf, choice);
+    auto own = chat::load_chat_template(*files.gguf, choice);
     if (own || own.error().code != ErrorCode::kNotFound) return own;
-    auto beside = load_chat_template(files.folder, choice);
+    auto beside = chat::load_chat_template(files.folder, choice);
     const bool absent = !beside && beside.error().code == ErrorCode::kNotFound;
     return absent ? std::move(own) : std::move(beside);
   }
-  return load_chat_template(files.folder, choice);
+  return chat::load_chat_template(files.folder, choice);
 }
 
-Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& files) {
+Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelFiles& files) {
   auto chat = load_chat_template(files);
   if (!chat && chat.error().code == ErrorCode::kNotFound) return std::nullopt;
   if (!chat) return std::unexpected(std::move(chat).error());
@@ -77,7 +81,7 @@ Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& 
 Result<GenerateOptions> default_options(const ModelFiles& files) {
   GenerateOptions options;
   if (!files.generation_config) return options;
-  const ConfigReader reader(*files.generation_config, "generation_config.json");
+  const ConfigReader reader(**files.generation_config, "generation_config.json");
   DOPPLER_ASSIGN(const std::optional<bool> sample, reader.get_bool("do_sample"));
   DOPPLER_ASSIGN(const std::optional<double> repeat, reader.get_number("repetition_penalty"));
   options.repeat_penalty = repeat.value_or(1);
@@ -125,42 +129,83 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
   return backend;
 }
 
-Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
-  const auto progress = [&](double share, std::string_view what) {
-    if (options.on_progress) options.on_progress(share, what);
-  };
-  using Clock = std::chrono::steady_clock;
-  auto last = Clock::now();
-  const auto lap = [&last] {
-    const auto before = std::exchange(last, Clock::now());
-    return std::chrono::duration<double>(last - before).count();
-  };
-  LoadSeconds seconds;
-  Loaded loaded;
-  progress(0, "weights");
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Seconds between calls.
+class Laps {
+ public:
+  double next() {
+    const auto before = std::exchange(last_, Clock::now());
+    return std::chrono::duration<double>(last_ - before).count();
+  }
+
+ private:
+  Clock::time_point last_ = Clock::now();
+};
+
+void tell_progress(const LoadOptions& options, double share, std::string_view what) {
+  if (options.on_progress) options.on_progress(share, what);
+}
+
+// Files, tokenizer and template.
+Status load_texts(const std::filesystem::path& path, const LoadOptions& options, Loaded& loaded,
+                  LoadSeconds& seconds) {
+  Laps laps;
+  tell_progress(options, 0, "weights");
   DOPPLER_ASSIGN(Model model, load_model(path));
-  loaded.model = std::make_unique<Model>(std::move(model));
-  seconds.weights = lap();
-  progress(0.3, "tokenizer");
-  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files));
-  if (loaded.tokenizer && loaded.model->files.gguf) add_stop_tokens(*loaded.tokenizer, loaded.model->spec);
-  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model->spec.vocab_size) {
+  const auto owned = std::make_shared<Model>(std::move(model));
+  loaded.model = owned;
+  seconds.weights = laps.next();
+  tell_progress(options, 0.3, "tokenizer");
+  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(owned->files));
+  add_tokenizer_eos(loaded.tokenizer, *owned);
+  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > owned->spec.vocab_size) {
     return fail(ErrorCode::kMismatch,
                 "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they "
                 "belong together.",
-                loaded.tokenizer->vocab_size() - 1, loaded.model->spec.vocab_size);
+                loaded.tokenizer->vocab_size() - 1, owned->spec.vocab_size);
   }
-  progress(0.7, "chat template");
-  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files));
-  seconds.texts = lap();
-  progress(0.8, "memory");
-  DOPPLER_ASSIGN(const BackendOptions backend, backend_options(options, loaded.model->spec, slots));
+  tell_progress(options, 0.7, "chat template");
+  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(owned->files));
+  seconds.texts = laps.next();
+  return {};
+}
+
+Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loaded, LoadSeconds& seconds) {
+  Laps laps;
+  tell_progress(options, 0.8, "memory");
+  DOPPLER_ASSIGN(BackendOptions backend, backend_options(options, loaded.model->spec, slots));
+  backend.shared = loaded.shared;
   DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights,
                                               backend, &loaded.choice));
-  seconds.backend = lap();
-  progress(1, "ready");
+  seconds.backend = laps.next();
+  tell_progress(options, 1, "ready");
   trace_loaded(loaded, seconds);
+  return {};
+}
+
+}  // namespace
+
+Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
+  LoadSeconds seconds;
+  Loaded loaded;
+  loaded.shared = std::make_shared<SharedWeights>();
+  DOPPLER_TRY(load_texts(path, options, loaded, seconds));
+  DOPPLER_TRY(load_backend(options, slots, loaded, seconds));
   return loaded;
+}
+
+Result<Loaded> load_another(const Loaded& loaded, const LoadOptions& options, std::uint32_t slots) {
+  LoadSeconds seconds;
+  Loaded another;
+  another.model = loaded.model;
+  another.tokenizer = loaded.tokenizer;
+  another.chat = loaded.chat;
+  another.shared = loaded.shared;
+  DOPPLER_TRY(load_backend(options, slots, another, seconds));
+  return another;
 }
 
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text) {
@@ -171,44 +216,23 @@ Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_v
   return ids;
 }
 
-Result<OrderedJson> template_variables(const ModelFiles& files, const std::optional<Tokenizer>& tokenizer) {
-  OrderedJson variables = {{"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
+Result<chat::OrderedJson> template_variables(const ModelFiles& files,
+                                             const std::optional<tokenizer::Tokenizer>& tokenizer) {
+  chat::OrderedJson variables = {
+      {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
   if (tokenizer) {  // what a SentencePiece model or a GGUF file itself says
-    const std::pair<const char*, const SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
-                                                                  {"eos_token", tokenizer->eos()},
-                                                                  {"unk_token", tokenizer->unk()},
-                                                                  {"pad_token", tokenizer->pad()}};
+    const std::pair<const char*, const tokenizer::SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
+                                                                             {"eos_token", tokenizer->eos()},
+                                                                             {"unk_token", tokenizer->unk()},
+                                                                             {"pad_token", tokenizer->pad()}};
     for (const auto& [name, token] : tokens) {
       if (!token.text.empty()) variables[name] = token.text;
     }
   }
-  if (files.gguf && has_gguf_tokenizer(*files.gguf)) return variables;
-  DOPPLER_ASSIGN(const OrderedJson named, read_special_tokens(files.folder));
+  if (files.gguf && tokenizer::has_gguf_tokenizer(*files.gguf)) return variables;
+  DOPPLER_ASSIGN(const chat::OrderedJson named, chat::read_special_tokens(files.folder));
   for (const auto& [name, text] : named.items()) variables[name] = text;
   return variables;
-}
-
-Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages) {
-  if (!loaded.chat) {
-    return fail(
-        ErrorCode::kNotFound,
-        "The model in {} has no chat template. Use a model made for chat, or continue plain text with "
-        "run --raw.",
-        loaded.model->files.folder.string());
-  }
-  OrderedJson list = OrderedJson::array();
-  for (const Message& message : messages)
-    list.push_back({{"role", message.role}, {"content", message.content}});
-  DOPPLER_ASSIGN(OrderedJson variables, template_variables(loaded.model->files, loaded.tokenizer));
-  variables["messages"] = std::move(list);
-  variables["add_generation_prompt"] = true;
-  return loaded.chat->render(variables);
-}
-
-Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages) {
-  DOPPLER_ASSIGN(const std::string text, render_messages(loaded, messages));
-  DOPPLER_TRY(need_tokenizer(loaded));
-  return loaded.tokenizer->encode(text, {.add_special = false});
 }
 
 }  // namespace doppler

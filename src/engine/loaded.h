@@ -14,11 +14,12 @@
 namespace doppler {
 
 struct Loaded {
-  std::unique_ptr<Model> model;        // never moves: the backend reads its weights in place
-  std::optional<Tokenizer> tokenizer;  // nothing if the model has none
-  std::optional<ChatTemplate> chat;
+  std::shared_ptr<Model> model;                   // never moves: backends read its weights in place
+  std::optional<tokenizer::Tokenizer> tokenizer;  // nothing if the model has none
+  std::optional<chat::ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
-  std::string choice;  // of the backend: see make_backend
+  std::string choice;                     // of the backend: see make_backend
+  std::shared_ptr<SharedWeights> shared;  // with other backends of the model
 };
 
 // The context taken when nobody asks for one: the model's own, but no more than 4096, because beyond it the
@@ -37,11 +38,18 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
 // an absence.
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options,
                         std::uint32_t slots = 1);
+// The same model once more with a backend of its own.
+Result<Loaded> load_another(const Loaded& loaded, const LoadOptions& options, std::uint32_t slots);
 
 // These look into a GGUF file's metadata first; what it lacks is looked for in the folder.
-Result<std::optional<Tokenizer>> load_tokenizer_if_any(const ModelFiles& files);
-Result<ChatTemplate> load_chat_template(const ModelFiles& files, const TemplateChoice& choice = {});
-Result<std::optional<ChatTemplate>> load_chat_template_if_any(const ModelFiles& files);
+Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files);
+Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files,
+                                              const chat::TemplateChoice& choice = {});
+Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelFiles& files);
+
+// A GGUF file that names no end of text may lie beside a tokenizer that does: then the spec takes it, and
+// says from where. Does nothing for any other model.
+void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Model& model);
 
 // kNotFound, saying what was looked for and what to add.
 Error no_tokenizer(const ModelFiles& files);
@@ -51,9 +59,7 @@ Status need_tokenizer(const Loaded& loaded);
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text);
 // What transformers hands every template besides the messages: no tools, no documents, no generation prompt,
 // and the special tokens' texts.
-Result<OrderedJson> template_variables(const ModelFiles& files, const std::optional<Tokenizer>& tokenizer);
-// The conversation through the model's template, which writes its own special tokens.
-Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages);
-Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages);
+Result<chat::OrderedJson> template_variables(const ModelFiles& files,
+                                             const std::optional<tokenizer::Tokenizer>& tokenizer);
 
 }  // namespace doppler

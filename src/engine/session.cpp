@@ -20,8 +20,7 @@ Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool 
   return logits;
 }
 
-Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, const CancelToken* cancel,
-                                               std::size_t* reused) {
+Status Session::begin(std::span<const TokenId> ids) {
   if (ids.empty()) return fail(ErrorCode::kUsage, "The prompt has no tokens. Give at least one.");
   const std::uint64_t context = backend_.options().context;
   if (ids.size() > context) {
@@ -29,17 +28,20 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
                 "The prompt has {} tokens, but the context holds {}. Shorten it or raise --context.",
                 ids.size(), context);
   }
-  // A cache cannot be cut back (rings have overwritten what lies behind), so
-  // it helps only if the prompt continues it.
+  // What is cached helps only if the prompt continues it: where it was cut back and went on differently, a
+  // GPU would sum in another order than for the whole prompt.
   const bool continues =
       cached_.size() < ids.size() && std::equal(cached_.begin(), cached_.end(), ids.begin());
-  if (!continues) {
-    backend_.clear(slot_);
-    cached_.clear();
-  }
-  if (reused != nullptr) *reused = cached_.size();
+  if (!continues) clear();
   prompt_length_ = ids.size();
   trace_step_ = 0;
+  return {};
+}
+
+Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, const CancelToken* cancel,
+                                               std::size_t* reused) {
+  DOPPLER_TRY(begin(ids));
+  if (reused != nullptr) *reused = cached_.size();
   std::span<const float> logits;
   while (cached_.size() < ids.size()) {
     if (cancel != nullptr && cancel->cancelled()) return std::span<const float>();
@@ -48,6 +50,33 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
     DOPPLER_ASSIGN(logits, feed(ids.subspan(cached_.size(), count), cached_.size() + count == ids.size()));
   }
   return logits;
+}
+
+Status Session::extend(std::span<const TokenId> ids, const CancelToken* cancel) {
+  if (ids.size() <= cached_.size() && std::equal(ids.begin(), ids.end(), cached_.begin())) return {};
+  DOPPLER_TRY(begin(ids));
+  while (cached_.size() < ids.size() && (cancel == nullptr || !cancel->cancelled())) {
+    const std::size_t count =
+        std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());
+    DOPPLER_TRY(feed(ids.subspan(cached_.size(), count), false));
+  }
+  return {};
+}
+
+bool Session::cut(std::size_t length) {
+  if (length >= cached_.size()) return true;
+  CacheAccess* const cache = backend_.cache();
+  if (length == 0 || cache == nullptr || !cache->can_cut(slot_, length) || !cache->cut(slot_, length)) {
+    clear();
+    return length == 0;
+  }
+  cached_.resize(length);
+  return true;
+}
+
+void Session::clear() {
+  backend_.clear(slot_);
+  cached_.clear();
 }
 
 Result<std::span<const float>> Session::append(TokenId id) {
@@ -84,10 +113,11 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
                                    const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id) {
   held_.reset();
   logits_tap_.reset();
-  if (trace_wanted(Category::kSample))
-    logits_tap_.emplace(backend_.plan().values[backend_.plan().logits].stage, tap_);
-  Tap* const tap = logits_tap_ ? &*logits_tap_ : tap_;
-  if (tap != nullptr) held_.emplace(*tap);
+  if (shows_logits_ || trace_wanted(Category::kSample))
+    logits_tap_.emplace(backend_.plan().values[backend_.plan().logits].stage);
+  taps_ = TapList();
+  taps_.add(logits_tap_ ? &*logits_tap_ : nullptr).add(tap_);
+  if (Tap* const tap = taps_.get(); tap != nullptr) held_.emplace(*tap);
   DOPPLER_TRY(backend_.continuer()->continue_sequence(
       {.slot = slot_,
        .id = history.back(),
@@ -104,10 +134,9 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
 }
 
 // What a failed continuation leaves in the cache is anyone's guess.
-void Session::forget() {
+void Session::forget_continuation() {
   newest_.reset();
-  backend_.clear(slot_);
-  cached_.clear();
+  clear();
 }
 
 Status Session::fetch() {
@@ -125,7 +154,7 @@ Result<TokenId> Session::next() {
   if (given_ == coming_.size()) {
     if (Status fetched = fetch(); !fetched) {
       (void)backend_.continuer()->stop_sequence(cached_.size() + 1);
-      forget();
+      forget_continuation();
       return std::unexpected(std::move(fetched).error());
     }
   }
@@ -150,7 +179,7 @@ Status Session::end_continuation() {
   Status ended = backend_.continuer()->stop_sequence(cached_.size());
   held_.reset();
   logits_tap_.reset();
-  if (!ended) forget();
+  if (!ended) forget_continuation();
   return ended;
 }
 

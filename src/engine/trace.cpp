@@ -190,7 +190,7 @@ std::vector<Likely> likeliest(std::span<const float> logits, double temperature,
   return best;
 }
 
-std::string text_of(TokenId id, const Tokenizer* tokenizer) {
+std::string text_of(TokenId id, const tokenizer::Tokenizer* tokenizer) {
   const auto piece = tokenizer != nullptr ? tokenizer->piece(id) : Result<std::string>("");
   return printable(piece.value_or(""));
 }
@@ -222,7 +222,8 @@ void trace_loaded(const Loaded& loaded, const LoadSeconds& seconds) {
   if (trace_wanted(Category::kBuffers)) trace_buffers(loaded);
 }
 
-void trace_sample(const Sampled& sampled, const GenerateOptions& options, const Tokenizer* tokenizer) {
+void trace_sample(const Sampled& sampled, const GenerateOptions& options,
+                  const tokenizer::Tokenizer* tokenizer) {
   const std::string text = text_of(sampled.id, tokenizer);
   Json data = {{"id", sampled.id}, {"text", text}};
   const std::string_view how = options.temperature == 0 ? "Greedy" : "Sampled";

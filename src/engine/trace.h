@@ -30,7 +30,8 @@ struct Sampled {
   std::span<const float> logits;
   std::int64_t step = 0;
 };
-void trace_sample(const Sampled& sampled, const GenerateOptions& options, const Tokenizer* tokenizer);
+void trace_sample(const Sampled& sampled, const GenerateOptions& options,
+                  const tokenizer::Tokenizer* tokenizer);
 
 // A generation's times and what its device counted.
 class PerfTrace {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"

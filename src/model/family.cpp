@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "model/families/rules.h"
 #include "model/gguf_rows.h"
@@ -50,8 +51,7 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
   ModelSpec spec;
   SpecBuilder builder(reader, spec, std::string(family->name));
   DOPPLER_TRY(family->fill(builder));
-  // What generates text decides over what describes the model; a
-  // multimodal file may hold them outside text_config.
+  // generation_config.json goes before config.json; a multimodal config may hold the ids outside text_config.
   std::vector<ConfigReader> readers;
   if (generation_config != nullptr) readers.emplace_back(*generation_config, "generation_config.json");
   readers.push_back(reader);
@@ -78,8 +78,8 @@ Result<Model> load_model(const std::filesystem::path& path) {
   Model model;
   DOPPLER_ASSIGN(model.files, open_model_files(path));
   if (model.files.gguf) return load_gguf(std::move(model.files));
-  const Json* generation = model.files.generation_config ? &*model.files.generation_config : nullptr;
-  DOPPLER_ASSIGN(model.spec, read_spec(model.files.config, generation));
+  const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
+  DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation));
   const FamilyRule* rule = family_named(model.spec.family);
   DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule->weight_names, model.files.tensors));
   return model;

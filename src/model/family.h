@@ -13,11 +13,11 @@
 
 namespace doppler {
 
-// How GGUF files spell a family: llama.cpp's converter decides. Their keys are the same for every family and
-// become config.json's (gguf_config.cpp); what remains is here.
+// How GGUF files of a family differ, as llama.cpp's converter writes them. Keys are the same for every family
+// and are translated in gguf_config.cpp.
 struct GgufRule {
   std::string_view architecture;  // general.architecture
-  std::span<const WeightName> weight_names;
+  WeightNames weight_names = {.style = NameStyle::kGguf};
   // Two families share an architecture: this one has the key (after "ARCHITECTURE.") with a value above 0.
   std::string_view distinguishing_key = {};
   // The converter puts the two rows of each rotary pair of Q and K side by side; loading puts them back.
@@ -29,8 +29,8 @@ struct FamilyRule {
   std::string_view name;
   std::span<const std::string_view> model_types;  // config.json: model_type
   Status (*fill)(SpecBuilder& builder);           // reads everything but the special ids
-  std::span<const WeightName> weight_names;
   GgufRule gguf;
+  WeightNames weight_names = {.style = NameStyle::kHuggingFace};
 };
 
 std::span<const FamilyRule* const> all_families();

@@ -4,13 +4,15 @@
 #include <array>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/text.h"
+#include "formats/gguf_stop_tokens.h"
 
 namespace doppler {
 namespace {
 
-// Keys that say in other words what config.json says, copied as they are. What holds when one is absent is
-// llama.cpp's rule.
+// Keys with the same meaning and values as keys of config.json, copied unchanged. An absent key means
+// what it means to llama.cpp.
 struct PlainKey {
   std::string_view path, suffix;
   bool whole, required;
@@ -51,6 +53,14 @@ std::string as_source(std::string_view key) {
 
 }  // namespace
 
+GgufConfig::GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors,
+                       std::string_view architecture, const WeightNames& names)
+    : metadata_(metadata),
+      tensors_(tensors),
+      architecture_(architecture),
+      names_(names),
+      json_(Json::object()) {}
+
 std::string GgufConfig::key(std::string_view suffix) const {
   return fmt::format("{}.{}", architecture_, suffix);
 }
@@ -75,14 +85,14 @@ Result<std::optional<double>> GgufConfig::get_number(std::string_view suffix) co
 }
 
 const TensorView* GgufConfig::tensor(WeightRole role, int layer) const {
-  const std::string name = weight_name(names_, role, layer);
+  const std::string name = tensor_name(role, layer);
   return name.empty() ? nullptr : tensors_.find(name);
 }
 
 void GgufConfig::set(std::string_view path, Json value, KeyOrigin origin) {
   origins_.insert_or_assign(std::string(path), std::move(origin));
   const std::size_t dot = path.find('.');
-  Json& object = dot == std::string_view::npos ? json_ : json_[std::string(path.substr(0, dot))];
+  Json& object = dot == std::string_view::npos ? *json_ : (*json_)[std::string(path.substr(0, dot))];
   object[std::string(path.substr(dot == std::string_view::npos ? 0 : dot + 1))] = std::move(value);
 }
 
@@ -146,16 +156,16 @@ Status GgufConfig::read_sizes() {
       DOPPLER_ASSIGN(const auto value, get_number(plain.suffix));
       if (value) set_from_key(plain.path, *value, plain.suffix);
     }
-    if (plain.required && !json_.contains(std::string(plain.path))) {
+    if (plain.required && !json_->contains(std::string(plain.path))) {
       return fail(ErrorCode::kCorrupt,
                   "The GGUF metadata has no {}, which every model has. Download the file again.",
                   key(plain.suffix));
     }
   }
-  layers_ = json_["num_hidden_layers"].get<std::uint64_t>();
-  hidden_ = json_["hidden_size"].get<std::uint64_t>();
-  heads_ = json_["num_attention_heads"].get<std::uint64_t>();
-  if (!json_.contains("num_key_value_heads"))
+  layers_ = (*json_)["num_hidden_layers"].get<std::uint64_t>();
+  hidden_ = (*json_)["hidden_size"].get<std::uint64_t>();
+  heads_ = (*json_)["num_attention_heads"].get<std::uint64_t>();
+  if (!json_->contains("num_key_value_heads"))
     derive("num_key_value_heads", heads_, key("attention.head_count"));
   // Lists of one entry per layer are made from here on, so the file must have room for the layers.
   if (layers_ <= tensors_.tensors().size()) return {};
@@ -222,7 +232,7 @@ Status GgufConfig::read_vocabulary() {
       ErrorCode::kCorrupt,
       "The GGUF metadata has neither {} nor tokenizer.ggml.tokens, and there is no tensor {}. Download the "
       "file again.",
-      key("vocab_size"), weight_name(names_, WeightRole::kTokenEmbedding));
+      key("vocab_size"), tensor_name(WeightRole::kTokenEmbedding));
 }
 
 Status GgufConfig::read_windows() {
@@ -322,7 +332,7 @@ Status GgufConfig::read_rope_factors() {
   if (factors[0] == nullptr && factors[1] == nullptr) return {};
   DOPPLER_ASSIGN(const auto attention, get_number("rope.scaling.attn_factor"));
   DOPPLER_ASSIGN(const auto context, get_number("rope.scaling.original_context_length"));
-  json_.erase("rope_scaling");
+  json_->erase("rope_scaling");
   for (std::size_t i = 0; i < 2; ++i) {
     const TensorView* tensor = factors[i];
     // Partly rotating heads have fewer pairs; their exact number is checked with the spec.
@@ -330,8 +340,8 @@ Status GgufConfig::read_rope_factors() {
       return fail(ErrorCode::kMismatch,
                   "The tensors {} and {} must both be there, in F32, with at most {} values. Download the "
                   "file again.",
-                  weight_name(names_, WeightRole::kRopeShortFactors),
-                  weight_name(names_, WeightRole::kRopeLongFactors), head_dim_ / 2);
+                  tensor_name(WeightRole::kRopeShortFactors), tensor_name(WeightRole::kRopeLongFactors),
+                  head_dim_ / 2);
     }
     std::vector<float> values(tensor->data.size() / 4);
     DOPPLER_TRY(decode_f32(*tensor, 0, values));
@@ -357,37 +367,11 @@ void GgufConfig::read_flags() {
                              {"attention_bias", WeightRole::kQBias, 0, true},
                              {"mlp_bias", WeightRole::kGateBias, 0, true}};
   for (const Flag& flag : kFlags) {
-    const std::string name = weight_name(names_, flag.role, flag.layer);
+    const std::string name = tensor_name(flag.role, flag.layer);
     if (name.empty()) continue;
     const bool there = tensors_.find(name) != nullptr;
     set(flag.path, there == flag.when_there,
         {std::string(flag.path), as_source((there ? "tensor " : "no tensor ") + name)});
-  }
-}
-
-namespace {
-
-// Texts of tokens that end a turn or a text in the families' published vocabularies; files made before the
-// converter wrote eot_token_id name only one of them.
-constexpr std::array<std::string_view, 8> kEndTexts = {"<|eot_id|>",      "<|im_end|>",    "<|end|>",
-                                                       "<end_of_turn>",   "<|endoftext|>", "<|eom_id|>",
-                                                       "<|end_of_text|>", "<EOT>"};
-constexpr std::int64_t kControlToken = 3;  // tokenizer.ggml.token_type
-
-}  // namespace
-
-// The vocabulary's control tokens whose text says that they end a turn.
-void GgufConfig::name_token_ids(std::span<const std::string_view> tokens, Json& ids,
-                                std::string& source) const {
-  const auto types = metadata_.get_array("tokenizer.ggml.token_type");
-  if (!types || !*types) return;
-  const auto kinds = (*types)->ints();
-  if (!kinds || kinds->size() != tokens.size()) return;
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    if ((*kinds)[i] != kControlToken || std::ranges::find(kEndTexts, tokens[i]) == kEndTexts.end()) continue;
-    if (std::ranges::find(ids, Json(i)) != ids.end()) continue;
-    ids.push_back(i);
-    source += fmt::format("{}text {}", source.empty() ? "gguf: " : ", ", tokens[i]);
   }
 }
 
@@ -406,20 +390,15 @@ Status GgufConfig::read_special_ids() {
     const std::string full = fmt::format("{}{}", kPrefix, name);
     if (id) set(path, *id, {full, as_source(full)});
   }
-  Json ends = Json::array();
-  std::string source;
-  for (const std::string_view name : {"eos_token_id", "eot_token_id", "eom_token_id"}) {
-    DOPPLER_ASSIGN(const auto id, read(name));
-    if (!id || std::ranges::find(ends, Json(*id)) != ends.end()) continue;
-    ends.push_back(*id);
-    source += fmt::format("{}{}{}", source.empty() ? "gguf: " : ", ", kPrefix, name);
+  DOPPLER_ASSIGN(const std::vector<GgufStopToken> ends, gguf_stop_tokens(metadata_));
+  if (ends.empty()) return {};
+  Json ids = Json::array();
+  std::string source = "gguf: ";
+  for (const GgufStopToken& end : ends) {
+    source += fmt::format("{}{}", ids.empty() ? "" : ", ", printable(end.source));
+    ids.push_back(end.id);
   }
-  DOPPLER_ASSIGN(const auto tokens, metadata_.get_array("tokenizer.ggml.tokens"));
-  if (tokens) {
-    DOPPLER_ASSIGN(const auto texts, tokens->strings());
-    name_token_ids(texts, ends, source);
-  }
-  if (!ends.empty()) set("eos_token_id", std::move(ends), {"tokenizer.ggml.eos_token_id", source});
+  set("eos_token_id", std::move(ids), {"tokenizer.ggml.eos_token_id", source});
   return {};
 }
 

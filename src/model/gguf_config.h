@@ -1,5 +1,5 @@
-// GgufConfig: what a GGUF file says about its model, in the words of config.json, so that one family file
-// reads both. Every value keeps the name of its GGUF key (or tensor, or rule) for messages and `doppler
+// GgufConfig: a GGUF file's description of its model, translated to config.json's keys, so that one family
+// file reads both. Every value keeps the name of its GGUF key (or tensor, or rule) for messages and `doppler
 // inspect`.
 #pragma once
 
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "formats/gguf_metadata.h"
 #include "formats/hf_config.h"
@@ -20,10 +20,10 @@ namespace doppler {
 
 class GgufConfig {
  public:
-  // Everything given must outlive this. `names` are the family's tensors, for what their presence says.
+  // Everything given must outlive this. `names` are the family's names of tensors: some values
+  // follow from a tensor's presence.
   GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors, std::string_view architecture,
-             std::span<const WeightName> names)
-      : metadata_(metadata), tensors_(tensors), architecture_(architecture), names_(names) {}
+             const WeightNames& names);
 
   // Fills the configuration from keys and tensors. Errors: kCorrupt for missing or contradictory keys,
   // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for what Doppler does not run.
@@ -33,6 +33,7 @@ class GgufConfig {
   std::string key(std::string_view suffix) const;
   Result<std::optional<std::uint64_t>> get_uint(std::string_view suffix) const;
   Result<std::optional<double>> get_number(std::string_view suffix) const;
+  std::string tensor_name(WeightRole role, int layer = -1) const { return weight_name(names_, role, layer); }
   // Null if the model has none.
   const TensorView* tensor(WeightRole role, int layer = -1) const;
 
@@ -42,7 +43,7 @@ class GgufConfig {
   void derive(std::string_view path, Json value, std::string_view rule);
 
   std::uint64_t layers() const { return layers_; }
-  const Json& json() const { return json_; }
+  const Json& json() const { return *json_; }
   // Of every key that config.json could have, also of absent ones.
   const KeyOrigins& origins() const { return origins_; }
 
@@ -58,13 +59,12 @@ class GgufConfig {
   Status read_rope_factors();
   void read_flags();
   Status read_special_ids();
-  void name_token_ids(std::span<const std::string_view> tokens, Json& ids, std::string& source) const;
 
   const GgufMetadata& metadata_;
   const TensorStore& tensors_;
   std::string architecture_;
-  std::span<const WeightName> names_;
-  Json json_ = Json::object();
+  const WeightNames& names_;
+  JsonMember json_;  // an object
   KeyOrigins origins_;
   std::uint64_t layers_ = 0, hidden_ = 0, heads_ = 0, head_dim_ = 0;
 };

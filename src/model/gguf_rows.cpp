@@ -18,18 +18,16 @@ struct RowCopy {
 
 }  // namespace
 
-Status restore_row_order(const ModelSpec& spec, std::span<const WeightName> names, TensorStore& store) {
-  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
-    const AttentionSpec& a = spec.layers[i].attention;
-    const std::pair<WeightRole, std::uint64_t> roles[] = {{WeightRole::kQ, a.heads},
-                                                          {WeightRole::kQBias, a.heads},
-                                                          {WeightRole::kK, a.kv_heads},
-                                                          {WeightRole::kKBias, a.kv_heads}};
-    for (const auto& [role, heads] : roles) {
-      const std::string name = weight_name(names, role, static_cast<int>(i));
-      const TensorView* tensor = name.empty() ? nullptr : store.find(name);
-      if (tensor == nullptr || tensor->shape.empty() || tensor->shape[0] != heads * a.head_dim) continue;
-      DOPPLER_TRY(store.rewrite(name, RowCopy{heads, a.head_dim}));
+Status restore_row_order(const ModelSpec& spec, const WeightNames& names, TensorStore& store) {
+  for (int layer = 0; layer < static_cast<int>(spec.layers.size()); ++layer) {
+    const std::uint64_t head_dim = spec.layers[static_cast<std::size_t>(layer)].attention.head_dim;
+    for (const WeightInfo& info : weight_table()) {
+      const std::uint64_t heads = rotated_heads(spec, info.role, layer);
+      if (heads == 0) continue;
+      const std::string name = weight_name(names, info.role, layer);
+      const TensorView* tensor = store.find(name);
+      if (tensor == nullptr || tensor->shape.empty() || tensor->shape[0] != heads * head_dim) continue;
+      DOPPLER_TRY(store.rewrite(name, RowCopy{heads, head_dim}));
     }
   }
   return {};

@@ -26,6 +26,6 @@ inline std::size_t unpaired(std::size_t row, std::size_t dim) {
 // Puts the rows (and biases) of every layer's Q and K into Hugging Face's order, into memory of the store, so
 // that nothing after loading knows of the other order. Tensors of another shape than the spec asks for stay
 // as they are; binding refuses them. Errors: kLimit when memory is short.
-Status restore_row_order(const ModelSpec& spec, std::span<const WeightName> names, TensorStore& store);
+Status restore_row_order(const ModelSpec& spec, const WeightNames& names, TensorStore& store);
 
 }  // namespace doppler

@@ -1,5 +1,6 @@
-// From a GGUF file's metadata to a ModelSpec: its keys become config.json's, the family fills the spec as
-// ever, and what the converter changed about the weights is set right.
+// From a GGUF file's metadata to a ModelSpec: its keys are translated to config.json's, the family fills the
+// spec from these as for a folder, and then values that the converter's changes to the weights make wrong are
+// corrected.
 #include <algorithm>
 #include <cmath>
 
@@ -42,7 +43,8 @@ void renote(SpecBuilder& builder, std::string path, std::string value, std::stri
   builder.note(std::move(path), std::move(value), std::move(source));
 }
 
-// What the converter changed, and what GGUF says beside config.json's words.
+// Corrects values for what the converter changed about the weights, and reads keys that config.json has no
+// counterpart for.
 Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
   ModelSpec& spec = builder.spec();
   if (spec.norm.weight_offset != 0) {
@@ -52,7 +54,8 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
   // config.json has one switch for all four biases.
   if (spec.layers[0].attention.o_bias && config.tensor(WeightRole::kOBias, 0) == nullptr) {
     for (LayerSpec& layer : spec.layers) layer.attention.o_bias = false;
-    renote(builder, "attention.o_bias", "false", "gguf: no tensor blk.0.attn_output.bias");
+    renote(builder, "attention.o_bias", "false",
+           "gguf: no tensor " + config.tensor_name(WeightRole::kOBias, 0));
   }
   DOPPLER_ASSIGN(const auto scale, config.get_number("attention.scale"));
   if (!scale || *scale == 0) return {};

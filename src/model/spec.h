@@ -64,8 +64,9 @@ enum class Activation { kSilu, kGeluTanh, kGeluErf };
 
 struct FfnSpec {
   Activation activation = Activation::kSilu;
-  std::uint32_t width = 0;
+  std::uint32_t width = 0;  // of each expert, where there are any
   bool bias = false;
+  std::uint32_t experts = 0;  // 0: one feed-forward for every token
 };
 
 struct LayerSpec {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "model/rope.h"
 
@@ -430,7 +431,7 @@ Status read_rope(SpecBuilder& builder, double default_theta, std::optional<doubl
       parameters && (parameters->has("full_attention") || parameters->has("sliding_attention"));
   ConfigReader full_values = parameters ? *parameters : scaling ? *scaling : nothing;
   // Sliding layers share the rope of the others, unless the family gives them a theta of their own: that one
-  // is never scaled by what stands for all.
+  // is not scaled by parameters that are given for all layers.
   ConfigReader sliding_values = local_theta ? nothing : full_values;
   if (by_type) {
     DOPPLER_ASSIGN(const std::optional<ConfigReader> of_full, parameters->get_object("full_attention"));

@@ -1,67 +1,22 @@
-// Weights: the tensors a ModelSpec needs, found in a TensorStore by the
-// names its family uses, with checked shapes.
+// Weights: the tensors that a ModelSpec needs, found in a TensorStore by the names that its family uses, with
+// checked shapes. Which tensors these are stands in weight_table.h.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/tensor_store.h"
 #include "model/spec.h"
+#include "model/weight_table.h"
 #include "quant/tensor.h"
 
 namespace doppler {
 
-// What a weight is for. Fused tensors are roles of their own; binding splits them into row slices.
-enum class WeightRole : std::uint8_t {
-  kTokenEmbedding,
-  kFinalNorm,
-  kHead,
-  kAttnNorm,
-  kQ,
-  kK,
-  kV,
-  kQkv,
-  kO,
-  kQBias,
-  kKBias,
-  kVBias,
-  kQkvBias,
-  kOBias,
-  kQNorm,
-  kKNorm,
-  kPostAttnNorm,
-  kFfnNorm,
-  kGate,
-  kUp,
-  kGateUp,
-  kDown,
-  kGateBias,
-  kUpBias,
-  kDownBias,
-  kPostFfnNorm,
-  // GGUF's tensors of rope divisors: read into the spec, not bound.
-  kRopeDivisors,
-  kRopeShortFactors,
-  kRopeLongFactors,
-  kCount,
-};
-
 using WeightId = std::uint32_t;
 inline constexpr WeightId kNoWeight = ~WeightId{0};
-
-// One family's name of a role; layer names hold one {} for the layer's index.
-struct WeightName {
-  WeightRole role;
-  std::string_view name;
-};
-
-// The name of a role in a family's table, with the layer's index in it; empty if the table has none.
-std::string weight_name(std::span<const WeightName> names, WeightRole role, int layer = -1);
 
 class Weights {
  public:
@@ -85,7 +40,6 @@ class Weights {
 // kMismatch for a missing tensor, a wrong shape, a tensor that nothing uses, or one that contradicts a flag
 // (q/k norms without qk_norm, a head beside a tie that differs from the embedding, ...); kUnsupported for a
 // weight dtype that cannot be computed with.
-Result<Weights> bind_weights(const ModelSpec& spec, std::span<const WeightName> names,
-                             const TensorStore& store);
+Result<Weights> bind_weights(const ModelSpec& spec, const WeightNames& names, const TensorStore& store);
 
 }  // namespace doppler

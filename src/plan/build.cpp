@@ -20,9 +20,8 @@ class Builder {
     rows_ = Rows::kWanted;
     const ValueId selected = value(spec_.hidden, Stage::kPreFinalNorm);
     op(OpKind::kSelect, {x}, {selected}, {}, {});
-    const ValueId normed = norm(selected, WeightRole::kFinalNorm, Stage::kFinalNorm);
-    const ValueId logits =
-        matmul(normed, spec_.vocab_size, WeightRole::kHead, WeightRole::kCount, Stage::kLogits);
+    const ValueId normed = norm(selected, WeightRole::kFinalNorm);
+    const ValueId logits = matmul(normed, WeightRole::kHead);
     // Without a softcap the two stages are the same values; the op stays so that both names can be asked for.
     plan_.logits = value(spec_.vocab_size, Stage::kLogitsFinal);
     op(OpKind::kSoftcap, {logits}, {plan_.logits}, {}, SoftcapParams{spec_.final_softcap});
@@ -51,15 +50,15 @@ class Builder {
     return plan_.ops.back();
   }
 
-  ValueId norm(ValueId x, WeightRole role, Stage stage) {
-    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+  ValueId norm(ValueId x, WeightRole role) {
+    const ValueId y = value(plan_.values[x].width, weight_info(role).stage, plan_.values[x].heads);
     op(OpKind::kRmsNorm, {x}, {y}, {role}, NormParams{spec_.norm.eps, spec_.norm.weight_offset});
     return y;
   }
 
-  ValueId matmul(ValueId x, std::uint32_t width, WeightRole role, WeightRole bias, Stage stage,
-                 std::uint32_t heads = 1) {
-    const ValueId y = value(width, stage, heads);
+  ValueId matmul(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount, std::uint32_t heads = 1) {
+    const auto width = static_cast<std::uint32_t>(weight_shape(spec_, role, layer_)[0]);
+    const ValueId y = value(width, weight_info(role).stage, heads);
     Op& made = op(OpKind::kMatmul, {x}, {y}, {role}, MatmulParams{});
     const WeightId id = bias == WeightRole::kCount ? kNoWeight : weights_.find(bias, layer_);
     if (id != kNoWeight) made.biases = {id};
@@ -89,13 +88,12 @@ class Builder {
   }
 
   ValueId attention(ValueId normed, const AttentionSpec& a) {
-    ValueId q = matmul(normed, a.q_width(), WeightRole::kQ, WeightRole::kQBias, Stage::kQProj, a.heads);
-    ValueId k = matmul(normed, a.kv_width(), WeightRole::kK, WeightRole::kKBias, Stage::kKProj, a.kv_heads);
-    const ValueId v =
-        matmul(normed, a.kv_width(), WeightRole::kV, WeightRole::kVBias, Stage::kVProj, a.kv_heads);
+    ValueId q = matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads);
+    ValueId k = matmul(normed, WeightRole::kK, WeightRole::kKBias, a.kv_heads);
+    const ValueId v = matmul(normed, WeightRole::kV, WeightRole::kVBias, a.kv_heads);
     if (a.qk_norm) {
-      q = norm(q, WeightRole::kQNorm, Stage::kQNorm);
-      k = norm(k, WeightRole::kKNorm, Stage::kKNorm);
+      q = norm(q, WeightRole::kQNorm);
+      k = norm(k, WeightRole::kKNorm);
     }
     q = rope(q, a.rope, Stage::kQRope);
     k = rope(k, a.rope, Stage::kKRope);
@@ -105,24 +103,24 @@ class Builder {
                   AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap});
     made.emits = {scores};
     plan_.kv_layers.push_back({a.kv_heads, a.head_dim, a.window});
-    return matmul(out, spec_.hidden, WeightRole::kO, WeightRole::kOBias, Stage::kOProj);
+    return matmul(out, WeightRole::kO, WeightRole::kOBias);
   }
 
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
-    const ValueId gate = matmul(normed, f.width, WeightRole::kGate, WeightRole::kGateBias, Stage::kFfnGate);
-    const ValueId up = matmul(normed, f.width, WeightRole::kUp, WeightRole::kUpBias, Stage::kFfnUp);
+    const ValueId gate = matmul(normed, WeightRole::kGate, WeightRole::kGateBias);
+    const ValueId up = matmul(normed, WeightRole::kUp, WeightRole::kUpBias);
     const ValueId act = value(f.width, Stage::kFfnAct);
     op(OpKind::kGated, {gate, up}, {act}, {}, GatedParams{f.activation});
-    return matmul(act, spec_.hidden, WeightRole::kDown, WeightRole::kDownBias, Stage::kFfnOut);
+    return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
   }
 
   ValueId layer(ValueId x) {
     const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
-    ValueId branch = attention(norm(x, WeightRole::kAttnNorm, Stage::kAttnNormed), l.attention);
-    if (l.post_attn_norm) branch = norm(branch, WeightRole::kPostAttnNorm, Stage::kPostAttnNorm);
+    ValueId branch = attention(norm(x, WeightRole::kAttnNorm), l.attention);
+    if (l.post_attn_norm) branch = norm(branch, WeightRole::kPostAttnNorm);
     x = add(x, branch, Stage::kPostAttn);
-    branch = feed_forward(norm(x, WeightRole::kFfnNorm, Stage::kFfnNormed), l.ffn);
-    if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm, Stage::kPostFfnNorm);
+    branch = feed_forward(norm(x, WeightRole::kFfnNorm), l.ffn);
+    if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm);
     return add(x, branch, Stage::kLayerOut);
   }
 

@@ -1,5 +1,5 @@
-// The residual stream between layers has two names: what the embedding or a layer leaves is what the next
-// layer's attention takes in.
+// The residual stream between two layers has two names: the output of the embedding or of a layer is the
+// input of the next layer's attention.
 #pragma once
 
 #include <optional>

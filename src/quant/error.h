@@ -1,10 +1,17 @@
-// How far encoded rows lie from what they were encoded from: for reports of conversions.
+// How far stored values lie from those that they stand for: measured for a tensor, known for a type.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "quant/dtype.h"
+
 namespace doppler {
+
+// How far weights of that type lie from the floats that were stored, as a share of their root mean square; an
+// upper estimate for trained weights, 0 for F32 and types that weights do not have. Comparisons allow for it,
+// and the doctor looks for a cause beyond it.
+double storage_error(DType type);
 
 struct EncodingError {
   double relative_rms = 0;  // root of (sum of squared errors / sum of squared values)

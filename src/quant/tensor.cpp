@@ -20,6 +20,23 @@ std::optional<std::uint64_t> element_count(const Shape& shape) {
   return count.get();
 }
 
+namespace {
+
+std::uint64_t count_outer(const Shape& shape, std::size_t inner) {
+  const auto outer = static_cast<std::ptrdiff_t>(shape.size() < inner ? 0 : shape.size() - inner);
+  return element_count(Shape(shape.begin(), shape.begin() + outer)).value_or(0);
+}
+
+}  // namespace
+
+std::uint64_t row_count(const Shape& shape) {
+  return count_outer(shape, 1);
+}
+
+std::uint64_t matrix_count(const Shape& shape) {
+  return count_outer(shape, 2);
+}
+
 std::optional<std::uint64_t> byte_size(DType dtype, const Shape& shape) {
   const auto count = element_count(shape);
   if (!count) return std::nullopt;
@@ -60,6 +77,16 @@ Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std
   }
   slice.data = matrix.data.subspan(*offset, *size);
   return slice;
+}
+
+Result<TensorView> take_matrix(const TensorView& tensor, std::uint64_t index) {
+  if (tensor.shape.size() < 3 && index == 0) return tensor;
+  TensorView flat = tensor;  // all but the last two dimensions joined
+  if (tensor.shape.size() > 3)
+    flat.shape = {tensor.matrices(), tensor.shape[tensor.shape.size() - 2], tensor.shape.back()};
+  DOPPLER_ASSIGN(TensorView matrix, slice_rows(flat, index, 1, fmt::format("{}[{}]", tensor.name, index)));
+  matrix.shape.erase(matrix.shape.begin());
+  return matrix;
 }
 
 }  // namespace doppler

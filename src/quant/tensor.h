@@ -18,6 +18,10 @@ using Shape = std::vector<std::uint64_t>;
 
 std::string describe_shape(const Shape& shape);                  // "1152 x 1024", "scalar"
 std::optional<std::uint64_t> element_count(const Shape& shape);  // nothing if it overflows
+// The product of all dimensions but the last, and but the last two; 0 if it overflows, which only shapes
+// without elements can.
+std::uint64_t row_count(const Shape& shape);
+std::uint64_t matrix_count(const Shape& shape);
 std::optional<std::uint64_t> byte_size(
     DType dtype,
     const Shape& shape);  // nothing if it overflows, ends inside a byte, or rows end inside a block
@@ -32,8 +36,11 @@ struct TensorView {
   std::span<const std::byte> data;
   bool mapped = false;  // data are pages of a file: release_pages() may let go of them
 
-  std::uint64_t rows() const { return shape.empty() ? 1 : shape.size() == 1 ? 1 : shape[0]; }
+  // A vector is one row; a tensor of three dimensions has the rows of all its matrices.
+  std::uint64_t rows() const { return row_count(shape); }
   std::uint64_t cols() const { return shape.empty() ? 1 : shape.back(); }
+  // The matrices side by side in a tensor of three dimensions or more, as of experts; 1 for any other.
+  std::uint64_t matrices() const { return matrix_count(shape); }
 };
 
 // True when the data starts at a multiple of its type's alignment, so that it may be read as an array of that
@@ -45,6 +52,11 @@ bool aligned(const TensorView& tensor);
 // bytes.
 Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std::uint64_t count,
                               std::string name);
+
+// Matrix `index` of a tensor of three dimensions or more, [rows, columns], sharing the bytes; a tensor of
+// fewer is its own and only one. It is named after the tensor: "blk.0.ffn_up_exps.weight[3]". Errors: those
+// of slice_rows.
+Result<TensorView> take_matrix(const TensorView& tensor, std::uint64_t index);
 
 // Decodes elements [begin, begin + out.size()) of the flattened tensor to float32.
 // Integers and F64 round to the nearest float; NaN and Inf pass through. Needs no alignment. A range may

@@ -1,10 +1,11 @@
 #include "tokenizer/added_tokens.h"
 
 #include "base/text.h"
+#include "base/unicode.h"
+#include "tokenizer/character_classes.h"
 #include "tokenizer/model.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Whether a word character touches text[range].
@@ -82,4 +83,4 @@ std::vector<Section> AddedTokens::split(std::string_view text, bool normalized, 
   return sections;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -11,7 +11,7 @@
 #include "tokenizer/spec.h"
 #include "tokenizer/trie.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // A stretch of text: an added token, or text between them.
 struct Section {
@@ -37,4 +37,4 @@ class AddedTokens {
   Trie plain_, normalized_;  // values are indices into tokens_
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

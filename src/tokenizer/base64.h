@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // Nothing for text that is not base64; padding may be missing.
 inline std::optional<std::string> decode_base64(std::string_view text) {
@@ -28,4 +28,4 @@ inline std::optional<std::string> decode_base64(std::string_view text) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

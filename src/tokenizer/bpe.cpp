@@ -5,7 +5,7 @@
 #include "tokenizer/merge_loop.h"
 #include "tokenizer/model.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Pairs of ids and their merges: open addressing, 16 bytes a slot, at most half full.
@@ -172,4 +172,4 @@ Result<std::unique_ptr<Model>> make_bpe(const TokenizerSpec& spec) {
   return std::make_unique<Bpe>(spec);
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -2,9 +2,9 @@
 
 #include <fmt/format.h>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 constexpr bool stands_for_itself(unsigned byte) {
@@ -79,4 +79,4 @@ std::string piece_of_byte(unsigned char byte) {
   return fmt::format("<0x{:02X}>", byte);
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

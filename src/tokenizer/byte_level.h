@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // The character that stands for a byte: itself if it is printable in Latin-1, else U+0100 and on in byte
 // order.
@@ -24,4 +24,4 @@ void append_byte_level_decoded(std::string& out, std::string_view piece);
 std::optional<unsigned char> byte_of_piece(std::string_view piece);
 std::string piece_of_byte(unsigned char byte);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // A unit of the double array (darts-clone): bit 8 says that the node has a value; the low byte and the top
@@ -70,4 +70,4 @@ std::optional<Charsmap::Match> Charsmap::find(std::string_view text, bool first)
   return best;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

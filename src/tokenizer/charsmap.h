@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 class Charsmap {
  public:
@@ -34,4 +34,4 @@ class Charsmap {
   std::string replacements_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

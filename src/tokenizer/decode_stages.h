@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
+#include "base/unicode.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/decoder.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // kLimit beyond what a decoded text may hold: a tokenizer file that replaces characters by books.
 Status check_text_length(std::size_t bytes);
@@ -132,7 +132,7 @@ class ReplaceStage : public ChainedStage {
       done = match.end;
     }
     std::size_t end = std::max(done, item.size() - std::min(keep, item.size()));
-    while (end > done && end < item.size() && (static_cast<unsigned char>(item[end]) & 0xc0) == 0x80) --end;
+    while (end > done && end < item.size() && is_utf8_continuation(item[end])) --end;
     DOPPLER_TRY(next_.put(item.substr(done, end - done)));
     item_.erase(0, end);
     return {};
@@ -265,4 +265,4 @@ class JoinStage : public ChainedStage {
   bool space_ = false;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

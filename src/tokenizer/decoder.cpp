@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "tokenizer/decode_stages.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 void replace_all(std::string& text, std::string_view from, std::string_view to) {
@@ -152,4 +152,4 @@ std::vector<std::unique_ptr<DecodeStage>> DecodePlan::start(DecodeStage& sink) c
   return stages;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -14,7 +14,7 @@
 #include "tokenizer/finder.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // Bytes to text as they come: never half a character, U+FFFD for what is invalid.
 class LossyUtf8 {
@@ -84,4 +84,4 @@ class DecodePlan {
   std::vector<Step> steps_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -1,6 +1,6 @@
 #include "tokenizer/finder.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // The longest published pattern has some 500 bytes. The bound keeps string search linear in the text.
@@ -37,4 +37,4 @@ Result<std::vector<Range>> Finder::find_all(std::string_view text) const {
   return matches;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -10,7 +10,7 @@
 #include "tokenizer/regex.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 class Finder {
  public:
@@ -29,4 +29,4 @@ class Finder {
   std::optional<Regex> regex_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "tokenizer/pre_tokenizer.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // The patterns are those of the tokenizer.json files that llama.cpp's converter recognises under these names,
@@ -227,4 +227,4 @@ Result<const GgufPreTokenizer*> find_gguf_pre_tokenizer(std::string_view name) {
       printable(name), join(known, ", "));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

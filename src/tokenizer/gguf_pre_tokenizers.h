@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 struct GgufPreTokenizer {
   std::string_view name;
@@ -26,4 +26,4 @@ std::span<const GgufPreTokenizer> gguf_pre_tokenizers();
 // Errors: kUnsupported for a name that the table lacks; the message lists those it has.
 Result<const GgufPreTokenizer*> find_gguf_pre_tokenizer(std::string_view name);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

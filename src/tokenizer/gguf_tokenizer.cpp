@@ -5,10 +5,11 @@
 #include <utility>
 
 #include "base/text.h"
+#include "formats/gguf_stop_tokens.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/gguf_pre_tokenizers.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
@@ -18,27 +19,18 @@ constexpr std::uint64_t kMostMerges = std::uint64_t{1} << 24;
 // What converters write for "none" besides leaving the key out: -1, read as 32 bits.
 constexpr std::int64_t kNoId = UINT32_MAX;
 
-// Tokens that end an answer in published chat models. Files name only some of them, by id; the rest is known
-// by text.
-constexpr auto kStopTexts = std::to_array<std::string_view>(
-    {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<|endoftext|>", "<|end_of_text|>", "<|return|>",
-     "<|call|>", "<end_of_turn>", "<turn|>", "<end_of_utterance>", "<EOT>", "<｜end▁of▁sentence｜>"});
-// In the harmony format <|end|> ends a message, not the answer; <|return|> tells the format.
-constexpr std::string_view kHarmonyReturn = "<|return|>", kMessageEnd = "<|end|>";
-
 // Phi 3's special tokens take the white space behind them, but for these three.
 constexpr auto kPhi3Plain = std::to_array<std::string_view>({"<unk>", "<s>", "<|endoftext|>"});
 
 struct Role {
   const char* key;
   SpecialToken TokenizerSpec::* token;
-  TokenId usual;  // in files of the kind llama that do not say; -1: none
 };
 constexpr auto kRoles = std::to_array<Role>({
-    {"tokenizer.ggml.bos_token_id", &TokenizerSpec::bos, 1},
-    {"tokenizer.ggml.eos_token_id", &TokenizerSpec::eos, 2},
-    {"tokenizer.ggml.unknown_token_id", &TokenizerSpec::unk, -1},
-    {"tokenizer.ggml.padding_token_id", &TokenizerSpec::pad, -1},
+    {"tokenizer.ggml.bos_token_id", &TokenizerSpec::bos},
+    {"tokenizer.ggml.eos_token_id", &TokenizerSpec::eos},
+    {"tokenizer.ggml.unknown_token_id", &TokenizerSpec::unk},
+    {"tokenizer.ggml.padding_token_id", &TokenizerSpec::pad},
 });
 
 class Reader {
@@ -65,7 +57,6 @@ class Reader {
           what_, printable(*kind));
     }
     DOPPLER_TRY((this->*found->read)());
-    find_stop_tokens();
     return std::optional(std::move(spec_));
   }
 
@@ -160,12 +151,11 @@ class Reader {
     return static_cast<TokenId>(*id);
   }
 
-  Status read_roles(bool usual_ids) {
+  Status read_roles() {
     for (const Role& role : kRoles) {
       DOPPLER_ASSIGN(std::optional<TokenId> id, read_id(role.key));
-      const bool usual = usual_ids && role.usual >= 0 && index(role.usual) < pieces_.size() &&
-                         types_[index(role.usual)] == PieceType::kControl;
-      if (!id && usual && !metadata_.has(role.key)) id = role.usual;
+      if (const auto usual = usual_gguf_token(metadata_, role.key); usual && *usual < pieces_.size())
+        id = static_cast<TokenId>(*usual);
       if (id) spec_.*role.token = {*id, std::string(pieces_[index(*id)])};
     }
     return {};
@@ -204,27 +194,6 @@ class Reader {
     }
   }
 
-  void find_stop_tokens() {
-    std::vector<TokenId> ids;
-    for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
-      if (const auto id = read_id(key); id && *id) ids.push_back(**id);
-    }
-    const auto find = [&](std::string_view text) {
-      const auto own = spec_.vocabulary.find(text);
-      return own ? own : spec_.extra.find(text);
-    };
-    const bool harmony = find(kHarmonyReturn).has_value();
-    for (const std::string_view text : kStopTexts) {
-      const auto id = find(text);
-      if (!id || (harmony && text == kMessageEnd)) continue;
-      const PieceType type = types_[index(*id)];
-      if (type == PieceType::kControl || type == PieceType::kUserDefined) ids.push_back(*id);
-    }
-    std::ranges::sort(ids);
-    ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-    spec_.stop_ids = std::move(ids);
-  }
-
   // ---- SentencePiece.
 
   Status read_llama() { return read_sentencepiece(ModelKind::kSentencePieceBpe); }
@@ -236,7 +205,7 @@ class Reader {
     DOPPLER_TRY(read_pieces());
     DOPPLER_TRY(read_types(/*required=*/true));
     DOPPLER_TRY(read_scores());
-    DOPPLER_TRY(read_roles(/*usual_ids=*/!t5));
+    DOPPLER_TRY(read_roles());
     DOPPLER_TRY(find_unknown());
     DOPPLER_TRY(add_sentencepiece_vocabulary());
     DOPPLER_TRY(check_byte_pieces());
@@ -417,7 +386,7 @@ class Reader {
       if (control || types_[i] == PieceType::kUserDefined || types_[i] == PieceType::kUnknown)
         add_token(id, types_[i] != PieceType::kUserDefined);
     }
-    DOPPLER_TRY(read_roles(/*usual_ids=*/false));
+    DOPPLER_TRY(read_roles());
     mark_roles_special();
     return read_merges();
   }
@@ -491,4 +460,4 @@ Result<std::optional<Tokenizer>> load_gguf_tokenizer(const GgufMetadata& metadat
   return std::optional(std::move(tokenizer));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

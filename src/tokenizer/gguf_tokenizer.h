@@ -9,7 +9,7 @@
 #include "tokenizer/spec.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // The spec, or nothing for a file without a tokenizer (tokenizer.ggml.model absent, "none" or "no_vocab").
 // Kinds: "llama" (SentencePiece BPE), "t5" (SentencePiece unigram), "gpt2" (byte-level BPE with a
@@ -29,4 +29,4 @@ bool has_gguf_tokenizer(const GgufMetadata& metadata);
 // The same as read_gguf_tokenizer, ready to use.
 Result<std::optional<Tokenizer>> load_gguf_tokenizer(const GgufMetadata& metadata, std::string_view what);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // One JSON object with a name for messages ("The normalizer Replace of tokenizer.json").
 // A member that is absent or null gives the fallback; one of another type is an error that names it
@@ -67,4 +67,4 @@ class JsonFields {
   std::string what_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -8,7 +8,7 @@
 #include "tokenizer/base64.h"
 #include "tokenizer/json_fields.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 template <typename Step>
@@ -367,4 +367,4 @@ Result<std::optional<std::vector<DecoderStep>>> read_decoder(const Json& value, 
   return std::optional(std::move(steps));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -9,10 +9,10 @@
 #include <string_view>
 #include <vector>
 
+#include "base/unicode.h"
 #include "tokenizer/model.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 inline constexpr std::uint32_t kNoMerge = UINT32_MAX;
 
@@ -166,4 +166,4 @@ class MergeLoop {
   std::vector<std::uint64_t> heap_;  // kept between segments for its memory
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "tokenizer/byte_level.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 Result<std::unique_ptr<Model>> make_model(const TokenizerSpec& spec) {
   switch (spec.kind) {
@@ -70,4 +70,4 @@ std::unexpected<Error> missing_unknown_token(std::string_view text) {
               printable(text));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

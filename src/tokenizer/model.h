@@ -9,7 +9,7 @@
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // How much work encoding was, so that tests can tell linear from quadratic without a clock.
 struct EncodeWork {
@@ -51,4 +51,4 @@ Status check_sentencepiece_tables(const TokenizerSpec& spec);
 
 std::unexpected<Error> missing_unknown_token(std::string_view text);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

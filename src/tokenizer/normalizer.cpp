@@ -1,9 +1,10 @@
 #include "tokenizer/normalizer.h"
 
+#include "base/unicode.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/character_classes.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 template <typename... Functions>
@@ -174,4 +175,4 @@ Result<std::string> Normalizer::run_precompiled(const Precompiled& step, std::st
   return to_valid_utf8(std::move(out));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -11,7 +11,7 @@
 #include "tokenizer/finder.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 class Normalizer {
  public:
@@ -49,4 +49,4 @@ constexpr std::size_t growth_limit(std::size_t bytes) {
 }
 std::unexpected<Error> growth_failure(std::size_t limit);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -2,10 +2,11 @@
 
 #include <algorithm>
 
+#include "base/unicode.h"
 #include "tokenizer/byte_level.h"
-#include "tokenizer/unicode.h"
+#include "tokenizer/character_classes.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 template <typename... Functions>
@@ -290,4 +291,4 @@ Status PreTokenizer::run(const Words&, Pieces& pieces) {
   return {};
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

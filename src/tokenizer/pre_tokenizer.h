@@ -11,7 +11,7 @@
 #include "tokenizer/finder.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // The pattern that ByteLevel brings along: GPT-2's.
 inline constexpr std::string_view kGpt2Pattern =
@@ -70,4 +70,4 @@ class PreTokenizer {
   std::vector<Step> steps_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 struct ProtoField {
   std::uint32_t number = 0;
@@ -86,4 +86,4 @@ class ProtoReader {
   bool failed_ = false;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

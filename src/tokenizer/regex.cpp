@@ -7,10 +7,10 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/regex_syntax.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // The patterns of published models known to need a bounded number of steps a character. They run as machine
@@ -159,4 +159,4 @@ Result<std::vector<Range>> Regex::find_all(std::string_view text) const {
   return matches;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

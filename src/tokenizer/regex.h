@@ -8,7 +8,7 @@
 
 #include "base/result.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 struct Range {
   std::size_t begin = 0, end = 0;
@@ -34,4 +34,4 @@ class Regex {
   bool fast_ = false;                 // compiled to machine code
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -4,7 +4,9 @@
 #include <utility>
 #include <vector>
 
-namespace doppler {
+#include "base/unicode.h"
+
+namespace doppler::tokenizer {
 namespace {
 
 // White_Space of Unicode, for use inside brackets. PCRE2's \s also holds U+180E.
@@ -147,7 +149,7 @@ class Translator {
     }
     // A whole character moves at once, so that an atom never starts inside one.
     do out_.push_back(in_[at_++]);
-    while (at_ < in_.size() && (static_cast<unsigned char>(in_[at_]) & 0xc0) == 0x80);
+    while (at_ < in_.size() && is_utf8_continuation(in_[at_]));
     return {};
   }
 
@@ -267,8 +269,7 @@ class Translator {
     out_ += in_.substr(at_, 2);
     at_ += 2;
     // The rest of a character of several bytes follows as it is.
-    while (at_ < in_.size() && (static_cast<unsigned char>(in_[at_]) & 0xc0) == 0x80)
-      out_.push_back(in_[at_++]);
+    while (at_ < in_.size() && is_utf8_continuation(in_[at_])) out_.push_back(in_[at_++]);
     return {};
   }
 
@@ -340,4 +341,4 @@ Result<std::string> translate_regex(std::string_view pattern) {
   return Translator(pattern).run();
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

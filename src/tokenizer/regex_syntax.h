@@ -6,7 +6,7 @@
 
 #include "base/result.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // The same pattern for PCRE2 with PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE. What differs and is rewritten:
 // \s and \w (other members in PCRE2), \p{Letter} and \p{Han} (long names; scripts without their extensions),
@@ -15,4 +15,4 @@ namespace doppler {
 // in classes.
 Result<std::string> translate_regex(std::string_view pattern);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -1,1 +1,1 @@
-target_link_libraries(doppler_tokenizer PRIVATE PkgConfig::PCRE2 PkgConfig::UTF8PROC)
+target_link_libraries(doppler_tokenizer PRIVATE PkgConfig::PCRE2)

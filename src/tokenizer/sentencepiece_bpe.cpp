@@ -7,7 +7,7 @@
 #include "tokenizer/model.h"
 #include "tokenizer/trie.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 class SentencePieceBpe : public Model {
@@ -157,4 +157,4 @@ Result<std::unique_ptr<Model>> make_sentencepiece_bpe(const TokenizerSpec& spec)
   return std::make_unique<SentencePieceBpe>(spec);
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -4,7 +4,7 @@
 #include "tokenizer/byte_level.h"
 #include "tokenizer/protobuf.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Field numbers of sentencepiece_model.proto.
@@ -219,4 +219,4 @@ Result<TokenizerSpec> parse_sentencepiece_model(std::span<const std::byte> bytes
   return Parser({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, what).run();
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

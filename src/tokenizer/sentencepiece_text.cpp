@@ -1,10 +1,10 @@
 #include "tokenizer/sentencepiece_text.h"
 
+#include "base/unicode.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/normalizer.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
@@ -117,4 +117,4 @@ Status SentencePieceDecoder::finish() {
   return next_.finish();
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

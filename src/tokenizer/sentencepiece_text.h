@@ -10,7 +10,7 @@
 #include "tokenizer/spec.h"
 #include "tokenizer/trie.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 class SentencePieceNormalizer {
  public:
@@ -57,4 +57,4 @@ class SentencePieceDecoder {
   bool any_text_ = false;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -9,10 +9,10 @@
 #include <variant>
 #include <vector>
 
-#include "tokenizer/unicode.h"
+#include "base/unicode.h"
 #include "tokenizer/vocabulary.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // A string to find, or a regular expression in Oniguruma's Ruby syntax.
 struct Pattern {
@@ -194,8 +194,6 @@ struct TokenizerSpec {
   SentencePieceRules sentencepiece;
 
   SpecialToken bos, eos, unk, pad;
-  // Tokens besides eos that end an answer (end of turn, of message); only where the file says so.
-  std::vector<TokenId> stop_ids;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

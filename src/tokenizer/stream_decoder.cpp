@@ -1,6 +1,6 @@
 #include "tokenizer/tokenizer_parts.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 DecodeRun::DecodeRun(const Tokenizer::Parts& parts, bool skip_special)
     : parts_(parts), skip_special_(skip_special) {
@@ -56,4 +56,4 @@ Result<std::string> StreamDecoder::flush() {
   return run_->decode.take();
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

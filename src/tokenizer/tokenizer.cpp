@@ -1,11 +1,11 @@
 #include "tokenizer/tokenizer.h"
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/tokenizer_json.h"
 #include "tokenizer/tokenizer_parts.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Positions within a piece are 32 bits wide.
@@ -205,4 +205,4 @@ const TokenizerSpec& Tokenizer::spec() const {
   return parts_->spec;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

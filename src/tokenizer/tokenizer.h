@@ -12,7 +12,7 @@
 #include "base/result.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 struct EncodeOptions {
   bool add_special = true;    // what the post-processor puts around a text: BOS, EOS
@@ -85,4 +85,4 @@ class StreamDecoder {
   std::unique_ptr<Run> run_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

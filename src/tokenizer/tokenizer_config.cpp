@@ -6,7 +6,7 @@
 #include "base/files.h"
 #include "tokenizer/json_fields.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // The largest published one, with six thousand added tokens, has 1.2 MB.
@@ -134,4 +134,4 @@ Status refine_with_config(const std::filesystem::path& folder, TokenizerSpec& sp
   return refine_with_config(config, map, spec);
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

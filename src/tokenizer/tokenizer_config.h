@@ -3,11 +3,11 @@
 
 #include <filesystem>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // Applies both files of `folder`, where there are any, to `spec`: the texts and ids of bos, eos, unk and pad
 // (marked special where the tokenizer's file does not say so), tokens of added_tokens_decoder that the file
@@ -20,4 +20,4 @@ Status refine_with_config(const std::filesystem::path& folder, TokenizerSpec& sp
 // The same from parsed files; either may be null.
 Status refine_with_config(const Json& config, const Json& special_tokens_map, TokenizerSpec& spec);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

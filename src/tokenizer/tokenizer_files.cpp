@@ -1,11 +1,12 @@
 // Finding and reading a tokenizer's files.
 #include "base/files.h"
+#include "base/json.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
 #include "tokenizer/tokenizer_json.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 namespace fs = std::filesystem;
@@ -49,4 +50,4 @@ Result<Tokenizer> Tokenizer::from_sentencepiece(std::span<const std::byte> model
   return from_spec(std::move(spec));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

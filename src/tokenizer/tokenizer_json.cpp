@@ -7,7 +7,7 @@
 #include "tokenizer/json_fields.h"
 #include "tokenizer/json_steps.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Strings in one block: half a million small std::strings would cost ten times as much.
@@ -411,4 +411,4 @@ Result<TokenizerSpec> parse_tokenizer_json(std::string_view text, std::string_vi
   return spec;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

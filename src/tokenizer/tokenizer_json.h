@@ -6,7 +6,7 @@
 #include "base/result.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 // The largest published file has 35 MB.
 inline constexpr std::uint64_t kMaxTokenizerJsonBytes = 256u << 20;
@@ -16,4 +16,4 @@ inline constexpr std::uint64_t kMaxTokenizerJsonBytes = 256u << 20;
 // kUnsupported (types of models or steps that Doppler lacks), kLimit (absurd ids, nesting, sizes).
 Result<TokenizerSpec> parse_tokenizer_json(std::string_view text, std::string_view what);
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

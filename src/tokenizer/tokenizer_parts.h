@@ -13,7 +13,7 @@
 #include "tokenizer/sentencepiece_text.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 struct Tokenizer::Parts {
   TokenizerSpec spec;
@@ -64,4 +64,4 @@ class DecodeRun {
   std::optional<SentencePieceDecoder> sentencepiece_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 Trie::Trie(std::vector<Key> keys) {
   std::erase_if(keys, [](const Key& key) { return key.text.empty(); });
@@ -41,4 +41,4 @@ Trie::Trie(std::vector<Key> keys) {
   first_child_.push_back(static_cast<std::uint32_t>(labels_.size()));
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 class Trie {
  public:
@@ -64,4 +64,4 @@ class Trie {
   std::vector<std::int32_t> values_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

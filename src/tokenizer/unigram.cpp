@@ -3,11 +3,11 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "tokenizer/model.h"
 #include "tokenizer/trie.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // How much worse than the worst piece unknown text is; both libraries have the same constant.
@@ -139,4 +139,4 @@ Result<std::unique_ptr<Model>> make_unigram(const TokenizerSpec& spec) {
   return std::make_unique<Unigram>(spec);
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-namespace doppler {
+namespace doppler::tokenizer {
 
 std::optional<std::string_view> Vocabulary::piece(TokenId id) const {
   if (id < 0 || static_cast<std::size_t>(id) >= entries_.size()) return std::nullopt;
@@ -60,4 +60,4 @@ Vocabulary::Added Vocabulary::add(std::string_view piece, TokenId id) {
   return Added::kYes;
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

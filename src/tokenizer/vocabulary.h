@@ -7,9 +7,13 @@
 #include <string_view>
 #include <vector>
 
+#include "doppler/types.h"
+
 namespace doppler {
 
-using TokenId = std::int32_t;
+}  // namespace doppler
+
+namespace doppler::tokenizer {
 
 // The largest published vocabularies have about a million pieces; a table by id of this length costs 32 MB,
 // so a small file that claims a huge id cannot make us allocate more.
@@ -48,4 +52,4 @@ class Vocabulary {
   std::size_t count_ = 0, longest_ = 0;
 };
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

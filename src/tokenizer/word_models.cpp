@@ -1,8 +1,8 @@
 // WordLevel and WordPiece: whole words, and the longest known beginnings of words.
+#include "base/unicode.h"
 #include "tokenizer/model.h"
-#include "tokenizer/unicode.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 class WordModel : public Model {
@@ -31,9 +31,7 @@ class WordModel : public Model {
   }
 
   bool add_parts(std::string_view word, std::vector<TokenId>& out, EncodeWork& work) const {
-    std::size_t characters = 0;
-    for (const char c : word) characters += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-    if (characters > spec_.max_word_chars) return false;
+    if (count_code_points(word) > spec_.max_word_chars) return false;
     for (std::size_t begin = 0; begin < word.size();) {
       std::size_t end = word.size();
       for (;; end -= last_code_point(word.substr(begin, end - begin)).length) {
@@ -60,4 +58,4 @@ Result<std::unique_ptr<Model>> make_word_model(const TokenizerSpec& spec) {
   return std::make_unique<WordModel>(spec);
 }
 
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -296,6 +296,41 @@ TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
   }
 }
 
+// The first of each workgroup's largest logits, but for one token; what is no number comes before all.
+TEST(Likeliest, IsFoundByEachWorkgroup) {
+  DOPPLER_NEEDS_ADAPTER();
+  constexpr std::uint32_t kThreads = 32, kGroups = 3;
+  for (const std::uint32_t vocab : {1u, 31u, 33u, 97u, 300u}) {
+    for (const std::uint32_t wrong : {UINT32_MAX, vocab / 2}) {
+      std::vector<float> logits;
+      for (std::uint32_t row = 0; row < vocab; ++row) logits.push_back(static_cast<float>(row * 37 % 23));
+      if (wrong != UINT32_MAX) logits[wrong] = wrong % 2 == 0 ? NAN : HUGE_VALF;
+      const std::uint32_t pad = vocab > 40 ? 14 : UINT32_MAX;  // of the first workgroup, and its largest
+      if (pad != UINT32_MAX) logits[pad] = 50;
+      Launch launch(Mode::kUnchecked, "likeliest.wgsl",
+                    {{"THREADS", kThreads}, {"GROUPS", kGroups}, {"VOCAB", vocab}, {"PAD_WORD", 1}});
+      launch.in("step", std::vector<std::uint32_t>{7, pad, 9}).in("logits", logits);
+      launch.out("candidates", 2 * kGroups);
+      ASSERT_TRUE(launch.run({kGroups, 1, 1}));
+      const auto candidates = launch.get<std::uint32_t>("candidates");
+      for (std::uint32_t group = 0; group < kGroups; ++group) {
+        std::uint32_t best = UINT32_MAX;
+        bool is_wrong = false;
+        for (std::uint32_t row = 0; row < vocab; ++row) {
+          if (row / kThreads % kGroups != group) continue;
+          is_wrong = is_wrong || row == wrong;
+          if (row != pad && (best == UINT32_MAX || logits[row] > logits[best])) best = row;
+        }
+        const std::uint32_t expected = is_wrong ? 0xfffffffe : best;
+        EXPECT_EQ(candidates[2 * group + 1], expected) << vocab << " " << wrong << " " << group;
+        const float value = is_wrong ? 3.4e38f : best == UINT32_MAX ? -3.4e38f : logits[best];
+        EXPECT_EQ(std::bit_cast<float>(candidates[2 * group]), value)
+            << vocab << " " << wrong << " " << group;
+      }
+    }
+  }
+}
+
 class NextToken : public ::testing::Test {
  protected:
   static constexpr std::uint32_t kVocab = 1000, kRing = 8, kCandidates = 70;

@@ -13,7 +13,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "formats/safetensors.h"
 #include "model/family.h"
-#include "plan/stage.h"
+#include "model/stage.h"
 #include "testing.h"
 
 namespace doppler::testing {

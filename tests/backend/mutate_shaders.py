@@ -41,6 +41,7 @@ TESTS = {
     "head.wgsl": f"Head.*:{DECODE}",
     "kv.wgsl": "KvAppend.*:*AttentionLength*:Attention.*",
     "kv_append.wgsl": "KvAppend.*",
+    "likeliest.wgsl": "Likeliest.*",
     "next_token.wgsl": f"NextToken.*:{DECODE}",
     "norm.wgsl": "Norm.*",
     "norm_prologue.wgsl": FUSED,

@@ -1,11 +1,12 @@
 // Chat templates: equal to python jinja2 byte for byte, and bounded whatever they try.
 #include "chat/chat_template.h"
 
+#include "base/json.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::chat {
 namespace {
 
 using testing::data_path;
@@ -156,4 +157,4 @@ TEST(ChatTemplateFiles, AreKeysOfGgufFiles) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::chat

@@ -1,6 +1,10 @@
 // The commands as a user meets them: what they print, their JSON, their exit statuses.
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <filesystem>
 
+#include "base/json.h"
 #include "cli/program.h"
 #include "diagnosis/compare/recording.h"
 #include "formats/safetensors.h"
@@ -174,6 +178,29 @@ TEST(Inspect, EveryValueHasASource) {
   EXPECT_FALSE(json["plan"].empty());
   const Outcome text = doppler({"inspect", model_path("gemma3")});
   EXPECT_NE(text.out.find("generation_config.json: eos_token_id"), std::string::npos) << text.out;
+}
+
+// A multimodal checkpoint holds tensors of any number of dimensions beside the language model's.
+TEST(Inspect, ListsTensorsOfThreeDimensions) {
+  const TempDir dir;
+  const std::filesystem::path from = testing::data_path("models/llama");
+  std::filesystem::copy(from / "config.json", dir / "config.json");
+  ASSERT_OK_AND_ASSIGN(const TensorStore store, open_safetensors(from / "model.safetensors"));
+  std::vector<TensorView> tensors;
+  for (const auto& [name, tensor] : store.tensors()) tensors.push_back(tensor);
+  const std::vector<float> values(4 * 3 * 5, 0.5f);
+  tensors.push_back({"vision_tower.patches", DType::kF32, {4, 3, 5}, std::as_bytes(std::span(values))});
+  ASSERT_OK(write_safetensors(dir / "model.safetensors", tensors));
+  const Outcome text = doppler({"inspect", dir.path().string(), "--tensors"});
+  EXPECT_EQ(text.status, 0) << text.err;
+  EXPECT_NE(text.out.find(fmt::format("{:60} F32   4 x 3 x 5\n", "vision_tower.patches")), std::string::npos)
+      << text.out;
+  const Json json = doppler({"inspect", dir.path().string(), "--tensors", "--json"}).json();
+  const auto row = std::ranges::find_if(
+      json["tensors"], [](const Json& tensor) { return tensor["name"] == "vision_tower.patches"; });
+  ASSERT_NE(row, json["tensors"].end());
+  EXPECT_EQ((*row)["shape"], Json({4, 3, 5}));
+  EXPECT_EQ((*row)["bytes"], 4 * 3 * 5 * 4);
 }
 
 TEST(Compare, AgreesWithTransformersAndSaysSoInJson) {

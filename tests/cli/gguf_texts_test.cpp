@@ -1,4 +1,5 @@
 // GGUF files as the source of a tokenizer and of chat templates, on the command line.
+#include "base/json.h"
 #include "cli/program.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"

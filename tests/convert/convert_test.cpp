@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "convert/source.h"
+#include "convert/tensor_writer.h"
 #include "formats/gguf.h"
 #include "model_fixture.h"
 #include "testing.h"
@@ -133,6 +134,40 @@ TEST(Convert, ReadsBackAsTheSameModel) {
     const TensorView& expected = original[original.find(WeightRole::kQ, 1)];
     ASSERT_EQ(q.data.size(), expected.data.size());
     EXPECT_EQ(std::memcmp(q.data.data(), expected.data.data(), q.data.size()), 0);
+  }
+}
+
+// Experts: [experts, rows, columns], quantised row by row.
+TEST(Convert, TensorsOfThreeDimensionsAreEncodedWhole) {
+  const TempDir dir;
+  const testing::TinyTensor source = testing::random_tensor("experts", {3, 5, 64}, 0, 1);
+  const SourceTensor tensor{
+      .name = "blk.0.ffn_up_exps.weight", .shape = source.shape, .parts = {source.view("experts")}};
+  for (const DType type : {DType::kF16, DType::kQ4_0, DType::kQ8_0, DType::kMXFP4}) {
+    ASSERT_OK_AND_ASSIGN(GgufWriter file, GgufWriter::create(dir / "x.gguf"));
+    ASSERT_OK(file.declare_tensor(tensor.name, type, tensor.shape));
+    ASSERT_OK(file.write_header());
+    TensorWriter writer(2, EncodeSearch::kBest, [](std::uint64_t, std::string_view) { return true; });
+    ASSERT_OK_AND_ASSIGN(const std::optional<EncodingError> error, writer.write(tensor, type, file));
+    ASSERT_OK(file.finish());
+    ASSERT_TRUE(error.has_value());
+    EXPECT_LT(error->relative_rms, storage_error(type)) << dtype_name(type);
+    EXPECT_LT(error->worst_row, 15u);
+
+    ASSERT_OK_AND_ASSIGN(const GgufFile read, open_gguf(dir / "x.gguf"));
+    const TensorView& stored = *read.tensors.find(tensor.name);
+    EXPECT_EQ(stored.shape, source.shape);
+    EXPECT_EQ(stored.dtype, type);
+    std::vector<float> was(5 * 64), is(5 * 64);
+    EncodingErrorSum sum;
+    for (std::uint64_t i = 0; i < stored.matrices(); ++i) {
+      ASSERT_OK_AND_ASSIGN(const TensorView before, take_matrix(source.view("experts"), i));
+      ASSERT_OK_AND_ASSIGN(const TensorView after, take_matrix(stored, i));
+      ASSERT_OK(decode_f32(before, 0, was));
+      ASSERT_OK(decode_f32(after, 0, is));
+      sum.add_row(i, was, is);
+    }
+    EXPECT_NEAR(sum.get().relative_rms, error->relative_rms, 1e-9) << dtype_name(type);
   }
 }
 

@@ -17,13 +17,13 @@ using testing::data_path;
 using testing::read_file;
 using testing::TempDir;
 
-TokenizerSpec folder_tokenizer(const std::filesystem::path& folder) {
+tokenizer::TokenizerSpec folder_tokenizer(const std::filesystem::path& folder) {
   const auto spec = read_folder_tokenizer(folder);
   EXPECT_TRUE(spec.has_value() && spec->has_value()) << folder;
-  return spec && *spec ? **spec : TokenizerSpec();
+  return spec && *spec ? **spec : tokenizer::TokenizerSpec();
 }
 
-TokenizerSpec published(const std::string& name) {
+tokenizer::TokenizerSpec published(const std::string& name) {
   return folder_tokenizer(data_path("tokenizers/" + name));
 }
 
@@ -38,7 +38,7 @@ std::string text_of(const GgufVocabulary& vocabulary, std::string_view key) {
 }
 
 // Writes the vocabulary and reads it back.
-Result<Tokenizer> through_gguf(const GgufVocabulary& vocabulary) {
+Result<tokenizer::Tokenizer> through_gguf(const GgufVocabulary& vocabulary) {
   const TempDir dir;
   DOPPLER_ASSIGN(GgufWriter writer, GgufWriter::create(dir / "vocab.gguf"));
   DOPPLER_TRY(writer.add<std::string_view>("general.architecture", "llama"));
@@ -46,7 +46,7 @@ Result<Tokenizer> through_gguf(const GgufVocabulary& vocabulary) {
   DOPPLER_TRY(writer.write_header());
   DOPPLER_TRY(writer.finish());
   DOPPLER_ASSIGN(const GgufFile file, open_gguf(dir / "vocab.gguf"));
-  DOPPLER_ASSIGN(auto tokenizer, load_gguf_tokenizer(file.metadata, "The file vocab.gguf"));
+  DOPPLER_ASSIGN(auto tokenizer, tokenizer::load_gguf_tokenizer(file.metadata, "The file vocab.gguf"));
   if (!tokenizer) return fail(ErrorCode::kNotFound, "There is no tokenizer.");
   return std::move(*tokenizer);
 }
@@ -64,7 +64,7 @@ TEST_P(RoundTrip, GivesTheSameIds) {
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary, gguf_vocabulary(published(tokenizer.name), {}));
   EXPECT_EQ(text_of(vocabulary, "tokenizer.ggml.model"), tokenizer.kind);
   EXPECT_EQ(text_of(vocabulary, "tokenizer.ggml.pre"), tokenizer.pre);
-  ASSERT_OK_AND_ASSIGN(const Tokenizer read, through_gguf(vocabulary));
+  ASSERT_OK_AND_ASSIGN(const tokenizer::Tokenizer read, through_gguf(vocabulary));
   const json cases = json::parse(read_file(data_path("tokenizers") / tokenizer.name / "cases.json"));
   ASSERT_GT(cases.size(), 20u);
   for (const json& c : cases) {
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.name); });
 
 // llama.cpp's own writing of the same tokenizers: pieces and merges to the letter, roles and flags.
-TEST(Vocabulary, IsWhatLlamaCppWrites) {
+TEST(tokenizer::Vocabulary, IsWhatLlamaCppWrites) {
   for (const char* name : {"gpt2", "llama3", "qwen2", "o200k", "gemma_json", "spm_gemma", "spm_llama"}) {
     SCOPED_TRACE(name);
     ASSERT_OK_AND_ASSIGN(const GgufVocabulary ours, gguf_vocabulary(published(name), {}));
@@ -115,10 +115,11 @@ TEST(Vocabulary, IsWhatLlamaCppWrites) {
 
 // A vocabulary whose merges are all there, in the order of their results' scores: SentencePiece's scores say
 // the same.
-TEST(Vocabulary, TranslatedSentencePieceModelsGetTheirScoresBack) {
+TEST(tokenizer::Vocabulary, TranslatedSentencePieceModelsGetTheirScoresBack) {
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary, gguf_vocabulary(published("llama2_json"), {}));
-  ASSERT_OK_AND_ASSIGN(const Tokenizer read, through_gguf(vocabulary));
-  ASSERT_OK_AND_ASSIGN(const Tokenizer original, Tokenizer::load(data_path("tokenizers/llama2_json")));
+  ASSERT_OK_AND_ASSIGN(const tokenizer::Tokenizer read, through_gguf(vocabulary));
+  ASSERT_OK_AND_ASSIGN(const tokenizer::Tokenizer original,
+                       tokenizer::Tokenizer::load(data_path("tokenizers/llama2_json")));
   for (const char* text : {"Hello world", "  two  spaces", "naïve café — 12,345.67 €", "a\nb", ""}) {
     ASSERT_OK_AND_ASSIGN(const auto ids, read.encode(text));
     ASSERT_OK_AND_ASSIGN(const auto expected, original.encode(text));
@@ -126,8 +127,8 @@ TEST(Vocabulary, TranslatedSentencePieceModelsGetTheirScoresBack) {
   }
 }
 
-TEST(Vocabulary, PadsToTheEmbeddingAndLeavesOutWhatIsBeyondIt) {
-  const TokenizerSpec spec = published("llama3");  // 1505 tokens
+TEST(tokenizer::Vocabulary, PadsToTheEmbeddingAndLeavesOutWhatIsBeyondIt) {
+  const tokenizer::TokenizerSpec spec = published("llama3");  // 1505 tokens
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary longer, gguf_vocabulary(spec, {.vocab_size = 1600}));
   const auto& tokens = std::get<std::vector<std::string>>(find(longer, "tokenizer.ggml.tokens")->value);
   ASSERT_EQ(tokens.size(), 1600u);
@@ -138,7 +139,7 @@ TEST(Vocabulary, PadsToTheEmbeddingAndLeavesOutWhatIsBeyondIt) {
   EXPECT_NE(shorter.warnings[0].find("1505 tokens but the embedding 1504 rows"), std::string::npos);
 }
 
-TEST(Vocabulary, NamesTheIdsThatEndAnswers) {
+TEST(tokenizer::Vocabulary, NamesTheIdsThatEndAnswers) {
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary,
                        gguf_vocabulary(published("spm_llama"), {.eos_ids = {2, 300, 301, 302}}));
   const auto id = [&](const char* key) { return std::get<std::uint32_t>(find(vocabulary, key)->value); };
@@ -149,7 +150,7 @@ TEST(Vocabulary, NamesTheIdsThatEndAnswers) {
   EXPECT_NE(vocabulary.warnings[0].find("302"), std::string::npos);
 }
 
-TEST(Vocabulary, KeepsTheRolesThatTheTokenizerNames) {
+TEST(tokenizer::Vocabulary, KeepsTheRolesThatTheTokenizerNames) {
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary,
                        gguf_vocabulary(folder_tokenizer(testing::source_path("demo")), {}));
   for (const auto& [key, id] : {std::pair{"bos", 2u}, {"eos", 1u}, {"unknown", 3u}, {"padding", 0u}}) {
@@ -160,28 +161,28 @@ TEST(Vocabulary, KeepsTheRolesThatTheTokenizerNames) {
 }
 
 TEST(PreName, OfUnknownStepsIsAnErrorThatSaysHowToGoOn) {
-  TokenizerSpec spec = published("llama3");
-  for (PreTokenizerStep& step : spec.pre_tokenizer) {
-    if (auto* split = std::get_if<pre_tokenizers::Split>(&step)) split->pattern.text = "[a-z]+";
+  tokenizer::TokenizerSpec spec = published("llama3");
+  for (tokenizer::PreTokenizerStep& step : spec.pre_tokenizer) {
+    if (auto* split = std::get_if<tokenizer::pre_tokenizers::Split>(&step)) split->pattern.text = "[a-z]+";
   }
   EXPECT_ERROR(gguf_vocabulary(spec, {}), "No GGUF pre-tokenizer", "[a-z]+", "--no-tokenizer");
   spec = published("gpt2");
-  spec.pre_tokenizer.emplace_back(pre_tokenizers::Bert{});
+  spec.pre_tokenizer.emplace_back(tokenizer::pre_tokenizers::Bert{});
   EXPECT_ERROR(gguf_vocabulary(spec, {}), "Step 3", "--no-tokenizer");
   EXPECT_ERROR(gguf_vocabulary(published("bert_json"), {}), "GGUF has no words for", "--no-tokenizer");
 }
 
 // Each row of the table is found again, or another that cuts and merges the same way.
 TEST(PreName, FindsEveryRowOfTheTable) {
-  for (const GgufPreTokenizer& row : gguf_pre_tokenizers()) {
-    TokenizerSpec spec;
+  for (const tokenizer::GgufPreTokenizer& row : tokenizer::gguf_pre_tokenizers()) {
+    tokenizer::TokenizerSpec spec;
     spec.ignore_merges = row.ignore_merges;
-    if (row.nfc) spec.normalizer.emplace_back(normalizers::Form{UnicodeForm::kNfc});
+    if (row.nfc) spec.normalizer.emplace_back(tokenizer::normalizers::Form{UnicodeForm::kNfc});
     for (const std::string_view pattern : row.patterns) {
       if (!pattern.empty())
-        spec.pre_tokenizer.emplace_back(pre_tokenizers::Split{{std::string(pattern), true}});
+        spec.pre_tokenizer.emplace_back(tokenizer::pre_tokenizers::Split{{std::string(pattern), true}});
     }
-    ASSERT_OK_AND_ASSIGN(const GgufPreTokenizer* found, name_pre_tokenizer(spec));
+    ASSERT_OK_AND_ASSIGN(const tokenizer::GgufPreTokenizer* found, name_pre_tokenizer(spec));
     EXPECT_EQ(found->patterns, row.patterns) << row.name << " " << found->name;
     EXPECT_EQ(found->ignore_merges, row.ignore_merges) << row.name;
     EXPECT_EQ(found->nfc, row.nfc) << row.name << " " << found->name;

@@ -248,7 +248,7 @@ TEST(Allowance, OtherWeightsAreToldByTheirTypes) {
   recording.tensors.add_metadata("weights", describe_weights(model.weights));
   EXPECT_FALSE(arithmetic_of(recording, model.weights).other_weights);
   EXPECT_TRUE(arithmetic_of(recording, floats.weights).other_weights);
-  EXPECT_EQ(arithmetic_of(recording, floats.weights).other_error, format_error(DType::kQ4_0));
+  EXPECT_EQ(arithmetic_of(recording, floats.weights).other_error, storage_error(DType::kQ4_0));
   EXPECT_TRUE(arithmetic_of({}, model.weights).other_weights);
   EXPECT_EQ(arithmetic_of({}, model.weights).other_error, 0);
   EXPECT_FALSE(arithmetic_of({}, floats.weights).other_weights);

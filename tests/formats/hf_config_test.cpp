@@ -2,6 +2,7 @@
 
 #include <limits>
 
+#include "base/json.h"
 #include "testing.h"
 
 namespace doppler {

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/json.h"
 #include "formats/safetensors.h"
 #include "testing.h"
 

@@ -343,6 +343,30 @@ TEST(GgufSpec, SpecialIdsComeFromKeysAndTexts) {
   EXPECT_ERROR(tiny.load(), "tokenizer.ggml.padding_token_id = 10", "vocabulary of 10");
 }
 
+// Every token that ends an answer is in the spec, with what it was told by; nothing adds any later.
+TEST(GgufSpec, StopTokensSayWhereTheyComeFrom) {
+  TinyGguf tiny("llama");
+  tiny.strings = {{"tokenizer.ggml.model", "llama"}};
+  tiny.uints.emplace_back("tokenizer.ggml.eot_token_id", 5);
+  tiny.tokens = {"<unk>", "<s>", "</s>", "a", "<EOT>", "x", "<end_of_turn>", "h", "i", "j"};
+  tiny.token_types = {2, 3, 3, 1, 4, 1, 3, 1, 1, 1};
+  ASSERT_OK_AND_ASSIGN(const Model usual, tiny.load());
+  EXPECT_EQ(usual.spec.eos_ids, (std::vector<std::int32_t>{5, 2, 4, 6}));
+  EXPECT_EQ(
+      source_of(usual.spec, "eos_token_id"),
+      "5, 2, 4, 6 from gguf: tokenizer.ggml.eot_token_id, no tokenizer.ggml.eos_token_id, so the usual 2, "
+      "text <EOT>, text <end_of_turn>");
+  // A key that says "none" is no key that is missing; other kinds of vocabularies have no usual ids.
+  tiny.uints.emplace_back("tokenizer.ggml.eos_token_id", UINT32_MAX);
+  ASSERT_OK_AND_ASSIGN(const Model none, tiny.load());
+  EXPECT_EQ(none.spec.eos_ids, (std::vector<std::int32_t>{5, 4, 6}));
+  tiny.uints.pop_back();
+  tiny.strings = {{"tokenizer.ggml.model", "gpt2"}};
+  tiny.tokens[3] = "<|return|>", tiny.tokens[6] = "<|end|>";  // here it only ends a message
+  ASSERT_OK_AND_ASSIGN(const Model harmony, tiny.load());
+  EXPECT_EQ(harmony.spec.eos_ids, (std::vector<std::int32_t>{5, 4}));
+}
+
 TEST(GgufSpec, MissingAndUnusedTensorsAreNamed) {
   EXPECT_ERROR(TinyGguf("llama").without_tensor("blk.1.attn_v.weight").load(), "blk.1.attn_v.weight",
                "missing", "GGUF metadata");
@@ -408,7 +432,8 @@ TEST(GgufRows, EveryBlockTypesRowsGoBackToTheirPlaces) {
   ModelSpec spec;
   spec.layers.resize(1);
   spec.layers[0].attention = {.heads = 2, .kv_heads = 1, .head_dim = 4};
-  constexpr WeightName kNames[] = {{WeightRole::kQ, "q{}"}, {WeightRole::kK, "k{}"}};
+  static constexpr WeightName kOwn[] = {{WeightRole::kQ, "q{}"}, {WeightRole::kK, "k{}"}};
+  constexpr WeightNames kNames = {.style = NameStyle::kGguf, .own = kOwn};
   const std::string rows = "aabbccddAABBCCDD";
   TensorStore store;
   const auto bytes = std::as_bytes(std::span(rows));

@@ -6,7 +6,7 @@
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 using nlohmann::json;
@@ -98,4 +98,4 @@ INSTANTIATE_TEST_SUITE_P(Extra, Fixture,
                          kParamName);
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -8,7 +8,7 @@
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/pre_tokenizer.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 using Strings = std::vector<std::string>;
@@ -80,6 +80,18 @@ Result<Tokenizer> load(const Vocab& vocab) {
   DOPPLER_ASSIGN(auto tokenizer, load_gguf_tokenizer(file.metadata, "The file x.gguf"));
   if (!tokenizer) return fail(ErrorCode::kNotFound, "There is no tokenizer.");
   return std::move(*tokenizer);
+}
+
+// Of all tokens that end an answer, in the order of ids.
+std::vector<TokenId> stop_ids(const Vocab& vocab) {
+  const TempDir dir;
+  const auto file = write(vocab, dir / "vocab.gguf");
+  EXPECT_TRUE(file.has_value());
+  std::vector<TokenId> ids;
+  for (const GgufStopToken& token : *gguf_stop_tokens(file->metadata))
+    ids.push_back(static_cast<TokenId>(token.id));
+  std::ranges::sort(ids);
+  return ids;
 }
 
 Strings pieces_of(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options = {}) {
@@ -245,14 +257,11 @@ TEST(GgufTokenizer, KnowsWhatEndsAnAnswer) {
   Vocab vocab = byte_level("gpt-4o", {"<|end|>", "<|endoftext|>", "<turn-over>"});
   vocab.types[256] = vocab.types[257] = vocab.types[258] = 3;
   vocab.ids = {{"eot", 258}};
-  ASSERT_OK_AND_ASSIGN(const Tokenizer chat, load(vocab));
-  EXPECT_EQ(chat.spec().stop_ids, (std::vector<TokenId>{256, 257, 258}));
+  EXPECT_EQ(stop_ids(vocab), (std::vector<TokenId>{256, 257, 258}));
   vocab.tokens[257] = "<|return|>";  // in this format <|end|> only ends a message
-  ASSERT_OK_AND_ASSIGN(const Tokenizer harmony, load(vocab));
-  EXPECT_EQ(harmony.spec().stop_ids, (std::vector<TokenId>{257, 258}));
+  EXPECT_EQ(stop_ids(vocab), (std::vector<TokenId>{257, 258}));
   vocab.types[257] = 1;  // text that only looks like it
-  ASSERT_OK_AND_ASSIGN(const Tokenizer text, load(vocab));
-  EXPECT_EQ(text.spec().stop_ids, std::vector<TokenId>{258});
+  EXPECT_EQ(stop_ids(vocab), std::vector<TokenId>{258});
 }
 
 TEST(GgufTokenizer, FallsBackToBytesInGemma4) {
@@ -326,4 +335,4 @@ TEST(GgufPreTokenizers, CutWhereTheirTokenizersDo) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::tokenizer

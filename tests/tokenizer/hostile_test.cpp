@@ -4,7 +4,7 @@
 #include "tokenizer/regex.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 using testing::data_path;
@@ -139,4 +139,4 @@ TEST(TokenizerFolder, ConfigNamesTheRoles) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::tokenizer

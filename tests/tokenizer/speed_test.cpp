@@ -2,7 +2,7 @@
 #include "testing.h"
 #include "tokenizer/model.h"
 
-namespace doppler {
+namespace doppler::tokenizer {
 namespace {
 
 // Runs of one letter, doubling: the longest chain of merges over a text that never falls apart.
@@ -56,4 +56,4 @@ INSTANTIATE_TEST_SUITE_P(Models, Linear,
                                            ModelKind::kSentencePieceUnigram));
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::tokenizer

@@ -12,6 +12,7 @@
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
 #include "backend/host_backend.h"
+#include "backend/shared_weights.h"
 #include "base/checked.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
@@ -75,7 +76,7 @@ class CpuBackend final : public HostBackend {
 
   std::string_view name() const override { return "cpu"; }
   Rounding rounding() const override {
-    if (weight_memory_.bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
+    if (weight_memory_->bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
     return cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
   }
 
@@ -84,7 +85,7 @@ class CpuBackend final : public HostBackend {
     return {.cache = cache_.bytes(),
             .activations = floats * sizeof(float) + score_bytes() + matmul_->bytes() + attention_->bytes() +
                            angles_->bytes(),
-            .weights = weight_memory_.bytes() + constants_ * sizeof(float)};
+            .weights = weight_memory_->bytes() + constants_ * sizeof(float)};
   }
 
   Result<std::vector<VariantRow>> describe() override {
@@ -136,14 +137,35 @@ class CpuBackend final : public HostBackend {
         DOPPLER_TRY(prepare_products(op, prepared));
       prepared_.push_back(std::move(prepared));
     }
-    DOPPLER_TRY(weight_memory_.fill(pool_));
+    DOPPLER_TRY(lay_out_weights());
     for (Prepared& prepared : prepared_) {
       for (std::size_t i = 0; i < prepared.products.size(); ++i) {
         Product& product = prepared.products[i];
         if (product.form == WeightForm::kPanels)
-          product.panels = weight_memory_.panels(weights_[prepared.op->weights[i]]);
+          product.panels = weight_memory_->panels(weights_[prepared.op->weights[i]]);
       }
     }
+    return {};
+  }
+
+  // Laid out already if another backend of the model did it.
+  Status lay_out_weights() {
+    const auto make = [this]() -> Result<std::shared_ptr<const WeightMemory>> {
+      const auto memory = std::make_shared<WeightMemory>();
+      for (const Prepared& prepared : prepared_) {
+        for (const Product& product : prepared.products) {
+          if (product.form == WeightForm::kPanels) DOPPLER_TRY(memory->plan(*product.blocks));
+        }
+      }
+      DOPPLER_TRY(memory->fill(pool_));
+      return memory;
+    };
+    if (options_.shared == nullptr || options_.exact) {
+      DOPPLER_ASSIGN(weight_memory_, make());
+    } else {
+      DOPPLER_ASSIGN(weight_memory_, options_.shared->get<WeightMemory>("cpu panels", make));
+    }
+    options_.shared.reset();  // whoever takes these options for other weights must not find these
     return {};
   }
 
@@ -162,7 +184,6 @@ class CpuBackend final : public HostBackend {
     for (std::size_t i = 0; i < op.weights.size(); ++i) {
       const TensorView& weight = weights_[op.weights[i]];
       DOPPLER_ASSIGN(const WeightForm form, form_of(weight, options_.exact));
-      if (form == WeightForm::kPanels) DOPPLER_TRY(weight_memory_.plan(weight));
       std::vector<float>& bias = prepared.biases[i];
       if (!op.biases.empty() && op.biases[i] != kNoWeight) {
         bias.resize(weights_[op.biases[i]].cols());
@@ -356,7 +377,8 @@ class CpuBackend final : public HostBackend {
   void combine(const Op& op) {
     const Value& v = info(op.outputs[0]);
     const std::size_t width = v.width;
-    const float *a = value(op.inputs[0]), *b = value(op.inputs[1]);
+    const float* a = value(op.inputs[0]);
+    const float* b = op.inputs.size() > 1 ? value(op.inputs[1]) : nullptr;
     float* out = value(op.outputs[0]);
     for_rows(rows(v), width, [&](std::size_t begin, std::size_t end) {
       // Row by row, so that an element's place among the vectors does not depend on the step.
@@ -365,7 +387,8 @@ class CpuBackend final : public HostBackend {
         if (op.kind == OpKind::kAdd) {
           element_.add(a + at, b + at, width, out + at);
         } else {
-          element_.gated(std::get<GatedParams>(op.params).activation, a + at, b + at, width, out + at);
+          element_.gated(std::get<GatedParams>(op.params).activation, a + at, b != nullptr ? b + at : nullptr,
+                         width, out + at);
         }
       }
     });
@@ -399,7 +422,7 @@ class CpuBackend final : public HostBackend {
   const Kernels& kernels_;
   const ElementKernels& element_;
   ThreadPool pool_;
-  WeightMemory weight_memory_;
+  std::shared_ptr<const WeightMemory> weight_memory_;
   BufferPlan buffers_;
   LazyFloats arena_, wanted_arena_;
   std::size_t wanted_rows_ = 0;  // that wanted_arena_ has room for

@@ -8,6 +8,7 @@
 #include "backend/gpu/embedded_shaders.h"
 #include "backend/gpu/provider.h"
 #include "base/files.h"
+#include "base/json.h"
 
 namespace doppler::gpu {
 namespace {

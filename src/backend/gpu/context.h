@@ -15,9 +15,14 @@
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
 #include "base/thread_pool.h"
-#include "plan/plan.h"
+#include "plan/fuse.h"
 
 namespace doppler::gpu {
+
+// The passes of plan/fuse.h that the programs have kernels for.
+inline constexpr std::string_view kGpuPasses[] = {kPassGroupMatmuls,    kPassBatchGemm,  kPassBatchNorm,
+                                                  kPassBatchGated,      kPassBatchRope,  kPassBatchAttention,
+                                                  kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct};
 
 // The buffer `step`: what a step's tokens are. Words 0 to 7 are counts, then come four lists of
 // max_step_tokens words.

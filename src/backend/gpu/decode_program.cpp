@@ -21,19 +21,26 @@ std::uint32_t groups_of(const GemvSite& site, const GemvShape& shape, std::uint3
 
 Looks looks_of(const Plan& plan, const Tap& tap) {
   Looks looks;
-  const auto add = [&](Stage stage, int layer) {
-    if (tap.wants(stage, layer)) looks.push_back({stage, layer, tap.columns(stage, layer)});
-  };
   for (const Op& op : plan.ops) {
-    for (const ValueId id : op.outputs) for_each_name(plan, plan.values[id], add);
+    for (const ValueId id : op.outputs) {
+      for_each_name(plan, plan.values[id], [&](Stage stage, int layer) {
+        if (tap.wants(stage, layer)) looks.push_back({stage, layer, tap.columns(stage, layer), id});
+      });
+    }
   }
   return looks;
 }
 
-Result<DecodeProgram> DecodeProgram::create(Context& context, const Looks& looks) {
+Result<DecodeProgram> DecodeProgram::create(Context& context, const Looks& looks, const DecodeProgram* like) {
   DecodeProgram program;
-  DOPPLER_TRY(build_decode_program(context, program, looks));
+  DOPPLER_TRY(build_decode_program(context, program, looks, like));
   return program;
+}
+
+bool DecodeProgram::has_declined(const OpGroup& group) const {
+  return std::ranges::any_of(declined_, [&](const Declined& declined) {
+    return declined.group.first == group.first && declined.group.pass == group.pass;
+  });
 }
 
 std::string GemvSite::key() const {
@@ -88,7 +95,7 @@ Status DecodeProgram::connect_heads(Context& context) {
     DOPPLER_ASSIGN(head_greedy_[site.index], shaped(context, site, site.shape, site.head_groups));
     candidates += site.groups();
   }
-  next_values_["CANDIDATES"] = candidates;
+  if (candidates > 0) next_values_["CANDIDATES"] = candidates;  // else likeliest.wgsl leaves them
   DOPPLER_ASSIGN(auto kernel, context.kernels.get("next_token.wgsl", next_values_));
   DOPPLER_ASSIGN(next_greedy_.kernel, BoundKernel::create(*context.device, std::move(kernel), next_buffers_));
   return {};

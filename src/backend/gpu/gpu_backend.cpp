@@ -9,6 +9,7 @@
 #include "backend/gpu/bandwidth.h"
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/context.h"
+#include "backend/gpu/gpu_cache.h"
 #include "backend/gpu/kernel_report.h"
 #include "backend/gpu/tap_copy.h"
 #include "backend/gpu/token_check.h"
@@ -24,11 +25,8 @@ namespace {
 
 using namespace gpu;
 
-constexpr std::string_view kPasses[] = {"group_matmuls"};
-
-// Passes of the programs that keep stages to themselves: off while a fault is in, which must reach every
-// stage.
-constexpr std::string_view kHidingPasses[] = {"batch_norm", "batch_gated", "batch_rope"};
+// Passes whose kernels keep stages to themselves: off while a fault is in, which must reach every stage.
+constexpr std::string_view kHidingPasses[] = {kPassBatchNorm, kPassBatchGated, kPassBatchRope};
 
 // Tokens of a step where nobody asks for a number: a large GPU is idle for most of a smaller step.
 constexpr std::uint32_t kStepTokens = 512;
@@ -47,14 +45,12 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
                                                                  .no_subgroups = options.gpu.no_subgroups,
                                                                  .shader_edits = options.gpu.shader_edits}));
     DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
-    // Passes of the plan; the others are the programs' own.
-    std::vector<std::string> disabled = options.disabled_passes;
-    std::erase_if(disabled, is_batch_pass);
-    DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
+    chosen.shared.reset();  // its weights lie on the device
     if (options.fault != nullptr) {
       for (const std::string_view pass : kHidingPasses) chosen.disabled_passes.emplace_back(pass);
     }
+    DOPPLER_TRY(fuse_plan(plan, weights, kGpuPasses, chosen.disabled_passes));
     if (!options.gpu.shader_edits.empty()) chosen.gpu.tune = false;  // its results are kept
     chosen.max_step_tokens = options.max_step_tokens.value_or(kStepTokens);
     chosen.kv_type = choose_kv_type(options, plan, weights);
@@ -84,6 +80,10 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     if (runner_) {
       DOPPLER_ASSIGN(const std::vector<Piece> pieces, decode_pieces());
       rows = variant_rows(context_.device->features(), pieces);
+      for (const auto& [group, why] : runner_->program().declined())
+        rows.push_back({.what = fmt::format("decode: {}", op_title(plan(), plan().ops[group.first])),
+                        .variant = fmt::format("without {}", group.pass),
+                        .why = why});
     } else {
       rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_runner_});
     }
@@ -97,13 +97,14 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return rows;
   }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
-  void clear(std::uint32_t slot) override { lengths_[slot] = 0; }
+  void clear(std::uint32_t slot) override { lengths_.clear(slot); }
+  CacheAccess* cache() override { return &cache_; }
 
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
     if (is_continuing())
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
-    trace_kv(plan(), options(), input, lengths_);
+    trace_kv(plan(), options(), input, lengths_.all());
     wanted_.clear();
     for (std::size_t t = 0; t < input.size(); ++t) {
       if (input.wants_logits[t]) wanted_.push_back(static_cast<std::uint32_t>(t));
@@ -117,7 +118,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       DOPPLER_ASSIGN(const DecodeProgram* program, runner_->program_for(tap));
       if (program != nullptr) {
         DOPPLER_TRY(runner_->step(*program, input, tap, logits_back_, logits_));
-        ++lengths_[static_cast<std::size_t>(input.slots[0])];
+        lengths_.grow(static_cast<std::size_t>(input.slots[0]));
         return std::span<const float>(logits_);
       }
       note({"While something looks at every token, each is computed as a batch of one, which is slower.",
@@ -131,7 +132,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       DOPPLER_TRY(run(batch_->first_wanted_op(), plan().ops.size(), rows));
       done += rows;
     }
-    for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];
+    for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
     return std::span<const float>(logits_);
   }
 
@@ -139,9 +140,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   // --- Continuer
 
   bool can_continue(const GenerateOptions& sampling) override {
-    const std::string why = runner_ ? runner_->why_not(sampling) : why_no_runner_;
-    if (runner_ && !why.empty())
-      note({"Every token is chosen on the CPU, which is slower than on the device.", why});
+    const std::string why = runner_->why_not(sampling);
+    if (!why.empty()) note({"Every token is chosen on the CPU, which is slower than on the device.", why});
     return why.empty();
   }
 
@@ -153,7 +153,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     input.add(continuation.id, 0, continuation.slot, true);
     if (continuation.slot < lengths_.size())
       input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
-    DOPPLER_TRY(check_step(input, plan(), options(), lengths_));
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
     wanted_.clear();
     DOPPLER_TRY(write_step(input));
     return runner_->begin(continuation, lengths_[continuation.slot]);
@@ -167,7 +167,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Status stop_sequence(std::uint64_t length) override {
     if (!is_continuing()) return fail(ErrorCode::kUsage, "No sequence is being continued.");
     DOPPLER_ASSIGN(const TokenRunner::Ended ended, runner_->end(length));
-    lengths_[ended.slot] = ended.length;
+    lengths_.keep(ended.slot, ended.length, ended.written);
     return {};
   }
 
@@ -244,7 +244,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
         taps_(*context_.device),
-        lengths_(options.slots) {}
+        lengths_(context_.plan.kv_layers, options.context, options.slots, step_tokens(options)) {}
 
   static Status check_kv(const Plan& plan, const BackendOptions& options) {
     if (options.kv_type == KvType::kQ8_0) {
@@ -315,6 +315,10 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
         if (!why_no_runner_.empty())
           note({"The kernels for single tokens have other shapes than the fastest.", why_no_runner_});
         why_no_runner_.clear();
+        for (const auto& [group, why] : runner_->program().declined()) {
+          note({"Ops of single tokens that have a kernel together run one by one, which is slower.",
+                fmt::format("The GPU {} does not take it: {}.", context_.device->adapter().name, why)});
+        }
         return {};
       }
       why_no_runner_ = fmt::format("The GPU {} computes single tokens wrongly: the program for them {}.",
@@ -506,7 +510,8 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::optional<ReadBandwidth> bandwidth_;
   Buffer logits_back_;
   std::vector<float> logits_;
-  std::vector<std::uint64_t> lengths_;
+  SlotLengths lengths_;
+  GpuCache cache_{context_, lengths_};
   std::vector<std::uint32_t> wanted_;
   std::size_t first_wanted_ = 0;
   std::uint32_t longest_ = 0;

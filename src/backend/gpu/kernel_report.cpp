@@ -33,6 +33,13 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"gemv.wgsl", 1, 1, "norm, gate, up, activation"},
     {"quantise.wgsl", -1, -1, "activations to 8 bits"},
     {"gemv.wgsl", 0, 0, "down"},
+    {"gemv.wgsl", 0, 1, "gate, up, activation"},
+    {"norm.wgsl", -1, -1, "norm"},
+    {"rope.wgsl", -1, -1, "rope"},
+    {"kv_append.wgsl", -1, -1, "append"},
+    {"attention.wgsl", -1, -1, "attention"},
+    {"combine.wgsl", -1, -1, "sums and activations by themselves"},
+    {"likeliest.wgsl", -1, -1, "likeliest token"},
     {"head.wgsl", -1, -1, "norm, head"},
     {"next_token.wgsl", -1, -1, "next token"},
 });

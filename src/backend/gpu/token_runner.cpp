@@ -73,7 +73,7 @@ Result<const DecodeProgram*> TokenRunner::program_for(const Tap* tap) {
   looking_sampling_.reset();
   spare_taps_.clear();
   looking_.reset();
-  auto made = DecodeProgram::create(*context_, looks);
+  auto made = DecodeProgram::create(*context_, looks, &program_);
   if (!made && made.error().code != ErrorCode::kUnsupported) return std::unexpected(std::move(made).error());
   looks_ = std::move(looks);
   if (made) looking_ = std::make_unique<DecodeProgram>(std::move(*made));
@@ -227,7 +227,7 @@ Result<TokenRunner::Ended> TokenRunner::end(std::uint64_t length) {
                 flying.begin, flying.begin + flying.given);
   }
   DOPPLER_TRY(waited);
-  return Ended{flying.slot, length};
+  return Ended{flying.slot, length, flying.begin + flying.submitted};
 }
 
 }  // namespace doppler::gpu

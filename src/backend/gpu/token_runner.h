@@ -53,6 +53,7 @@ class TokenRunner {
   struct Ended {
     std::uint32_t slot = 0;
     std::uint64_t length = 0;
+    std::uint64_t written = 0;  // tokens in the slot's cache, with those that were not kept
   };
   // Waits for what is under way. Errors: kUsage for a length that the continuation did not reach.
   Result<Ended> end(std::uint64_t length);

@@ -233,9 +233,13 @@ Status attention(const OpCall& call, Threads& threads) {
 
 template <typename Function>
 Status each(const OpCall& call, Function function) {
-  const std::span<const float> a = call.inputs[0].data, b = call.inputs[1].data;
+  const std::span<const float> a = call.inputs[0].data;
   const std::span<float> out = call.outputs[0].data;
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(function(a[i], b[i]));
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    // A gate alone is multiplied with nothing.
+    const double b = call.inputs.size() > 1 ? call.inputs[1].data[i] : 1;
+    out[i] = static_cast<float>(function(a[i], b));
+  }
   return {};
 }
 

@@ -9,7 +9,7 @@
 #include "chat/jinja/text_form.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Methods that would change their object; the sandbox hands them out as unsafe.
@@ -297,4 +297,4 @@ Result<Value> make_dict(Runtime& rt, std::vector<DictObject::Entry> entries) {
   return rt.dict(std::move(unique));
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

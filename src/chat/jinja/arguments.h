@@ -6,7 +6,7 @@
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_form.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // The argument, or `otherwise` when it is left out.
 inline Value argument_or(const Call& call, std::size_t i, Value otherwise) {
@@ -28,4 +28,4 @@ inline Result<std::string> text_argument(const Call& call, std::size_t i, std::s
   return to_text(call.rt, *call[i]);
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -11,7 +11,7 @@
 #include "chat/jinja/builtin.h"
 #include "chat/jinja/value.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 using NameId = std::uint32_t;
 
@@ -161,4 +161,4 @@ struct Ast {
   }
 };
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

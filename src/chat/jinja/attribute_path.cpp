@@ -8,7 +8,7 @@
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<Value> walk(Runtime& rt, Value value, std::string_view path, const Value* otherwise) {
@@ -69,4 +69,4 @@ Result<Values> sorted(Runtime& rt, const Values& items, const Values& keys, bool
   return out;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -5,7 +5,7 @@
 
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // The value at the path; `otherwise` (if not null) where a step is undefined. A null path is the value
 // itself.
@@ -19,4 +19,4 @@ Result<Value> sort_key(Runtime& rt, const Value& value, const Value* path, bool 
 // Sorts stably by the keys. Errors: keys without order.
 Result<Values> sorted(Runtime& rt, const Values& items, const Values& keys, bool descending);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -3,7 +3,7 @@
 #include "chat/jinja/markup.h"
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // The next name of a parameter list, without its mark.
@@ -86,4 +86,4 @@ const Builtin* find_filter(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

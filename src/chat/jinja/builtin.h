@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "chat/jinja/value.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 class Runtime;
 
@@ -55,4 +55,4 @@ std::span<const Builtin> selection_filters();
 std::span<const Builtin> text_methods();
 std::span<const Builtin> text_query_methods();
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -5,7 +5,7 @@
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_form.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // In the order of ExpressionKind.
 const Evaluator::Evaluate Evaluator::kEvaluate[] = {
@@ -212,4 +212,4 @@ Result<Value> Evaluator::evaluate_conditional(const Expression& expression) {
   return undefined("the inline if-expression evaluated to false and no else section was defined.");
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

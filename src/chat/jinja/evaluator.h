@@ -11,7 +11,7 @@
 #include "chat/jinja/operators.h"
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // Nested evaluations (expressions, statements, macro calls together): about 300 bytes of stack each, several
 // times that under a sanitizer, so that a render fits a thread's usual stack.
@@ -137,4 +137,4 @@ class Evaluator : public Runtime {
   const Value* filter_input_ = nullptr;  // of a filter block's innermost filter
 };
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -4,7 +4,7 @@
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_form.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // In the order of StatementKind.
 const Evaluator::Execute Evaluator::kExecute[] = {
@@ -248,4 +248,4 @@ Result<Evaluator::Flow> Evaluator::execute_continue(const Statement&) {
   return Flow::kContinue;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

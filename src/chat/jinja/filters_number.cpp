@@ -6,7 +6,7 @@
 #include "chat/jinja/format.h"
 #include "chat/jinja/text_methods.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Doubles beyond this have no 128-bit integer.
@@ -104,4 +104,4 @@ std::span<const Builtin> number_filters() {
   return kFilters;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -5,7 +5,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/attribute_path.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // The arguments behind the first `count`.
@@ -121,4 +121,4 @@ std::span<const Builtin> selection_filters() {
   return kFilters;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -4,7 +4,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/attribute_path.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<Value> filter_default(Call& call) {
@@ -256,4 +256,4 @@ std::span<const Builtin> sequence_filters() {
   return kFilters;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

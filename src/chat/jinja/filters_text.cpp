@@ -8,7 +8,7 @@
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<Value> filter_string(Call& call) {
@@ -38,7 +38,7 @@ std::string title_words(std::string_view text) {
   };
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
-    const std::uint32_t code = next_code_point(text, at);
+    const char32_t code = next_code_point(text, at);
     const bool separator =
         is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' || code == '<';
     if (separator && !begins) flush();
@@ -131,7 +131,7 @@ Result<Value> filter_truncate(Call& call) {
   DOPPLER_ASSIGN(const std::int64_t length, index_argument(call, 0, 255));
   DOPPLER_ASSIGN(const std::string end, text_argument(call, 2, "..."));
   DOPPLER_ASSIGN(const std::int64_t leeway, index_argument(call, 3, 5));
-  const auto end_length = static_cast<std::int64_t>(count_characters(end));
+  const auto end_length = static_cast<std::int64_t>(count_code_points(end));
   if (length < end_length) return type_error("expected length >= {}, got {}", end_length, length);
   if (leeway < 0) return type_error("expected leeway >= 0, got {}", leeway);
   if (static_cast<std::int64_t>(*size) <= length + leeway) return call.self;
@@ -263,4 +263,4 @@ std::span<const Builtin> text_filters() {
   return kFilters;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

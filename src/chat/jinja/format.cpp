@@ -10,7 +10,7 @@
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Wider fields or more digits than any template asks for.
@@ -65,7 +65,7 @@ void group_digits(std::string& digits, char separator) {
 
 // Sign, digits and filling put together; numbers go right unless told otherwise.
 Result<std::string> laid_out(const Spec& spec, std::string sign, const std::string& body, bool number) {
-  const auto size = static_cast<std::int64_t>(sign.size() + count_characters(body));
+  const auto size = static_cast<std::int64_t>(sign.size() + count_code_points(body));
   if (spec.width > kMaxFieldWidth) {
     return fail(ErrorCode::kLimit, "a format's width of {} is too large", spec.width);
   }
@@ -248,7 +248,7 @@ class PercentFormatter {
       if (value.is_string() && value.as<StringObject>().characters == 1)
         text = value.text();
       else if (value.is_integral())
-        append_code_point(text, static_cast<std::uint32_t>(value.as_integer()));
+        append_code_point(text, static_cast<char32_t>(value.as_integer()));
       else
         return type_error("%c requires int or char");
       if (spec.align == '\0') spec.align = '>';
@@ -495,4 +495,4 @@ Result<std::string> format_braces(Runtime& rt, std::string_view format, const Ar
   return BraceFormatter(rt, format, arguments, escape).run();
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -6,7 +6,7 @@
 
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // `values` is one value, a tuple of them, or a dict for %(name)s.
 // `escape` is the way of markup: what is put in is escaped.
@@ -18,4 +18,4 @@ Result<std::string> format_braces(Runtime& rt, std::string_view format, const Ar
 // f"{value:.{precision}f}", correctly rounded.
 std::string fixed_text(double value, int precision);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -4,7 +4,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/strftime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // The sandbox's bound on range().
@@ -105,4 +105,4 @@ const Builtin* find_global(std::string_view name) {
   return find_builtin(kGlobals, name);
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

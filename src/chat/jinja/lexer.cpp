@@ -5,7 +5,7 @@
 
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 bool digit(char c) {
@@ -394,4 +394,4 @@ std::expected<std::vector<Token>, SyntaxError> tokenize_template(std::string_vie
   return Lexer(source).run();
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "chat/jinja/value.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 enum class TokenKind : std::uint8_t {
   kData,
@@ -47,4 +47,4 @@ struct SyntaxError {
 // `source` must be valid UTF-8. Newlines of any kind become \n, and one at the very end is dropped.
 std::expected<std::vector<Token>, SyntaxError> tokenize_template(std::string_view source);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

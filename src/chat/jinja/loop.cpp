@@ -2,7 +2,7 @@
 
 #include "chat/jinja/operators.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<Value> loop_cycle(Call& call) {
@@ -73,4 +73,4 @@ void finish_loop(LoopObject& loop) {
   loop.changed.clear();
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -5,7 +5,7 @@
 
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 struct LoopObject : Object {
   LoopObject(Heap& owner, std::shared_ptr<const Values> values, std::size_t nesting)
@@ -23,4 +23,4 @@ Value loop_attribute(Runtime& rt, const Value& loop, std::string_view name);
 void finish_loop(LoopObject& loop);
 std::span<const Builtin> loop_methods();
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

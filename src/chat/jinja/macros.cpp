@@ -5,7 +5,7 @@
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_form.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Takes a named argument out of the list, if it is there.
@@ -136,4 +136,4 @@ std::tm Evaluator::now() const {
   return local;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

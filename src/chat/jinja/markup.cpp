@@ -2,7 +2,7 @@
 
 #include "chat/jinja/text_form.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 std::string escape_html(std::string_view text) {
   std::string out;
@@ -45,4 +45,4 @@ Result<std::string> escaped_text(Runtime& rt, const Value& value) {
   return is_markup(value) ? text : escape_html(text);
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

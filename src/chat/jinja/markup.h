@@ -7,7 +7,7 @@
 
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 std::string escape_html(std::string_view text);
 
@@ -21,4 +21,4 @@ Value as_markup(Runtime& rt, const Value& value);
 // str(value), escaped unless it is markup already.
 Result<std::string> escaped_text(Runtime& rt, const Value& value);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

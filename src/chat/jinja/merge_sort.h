@@ -9,7 +9,7 @@
 
 #include "base/result.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // `less(a, b)` returns Result<bool>.
 template <typename T, typename Less>
@@ -32,4 +32,4 @@ Status merge_sort(std::vector<T>& items, Less less) {
   return {};
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -4,7 +4,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/loop.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<Value> dict_items(Call& call) {
@@ -105,4 +105,4 @@ const Builtin* find_method(const Value& object, std::string_view name) {
   return nullptr;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -8,7 +8,7 @@
 #include "chat/jinja/text_methods.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Result<std::string_view> string_argument(const Call& call, std::size_t i, std::string_view method) {
@@ -183,7 +183,7 @@ Result<Value> padded(Call& call) {
   std::string_view fill = " ";
   if (call[1] != nullptr) {
     DOPPLER_ASSIGN(fill, string_argument(call, 1, "center"));
-    if (count_characters(fill) != 1)
+    if (count_code_points(fill) != 1)
       return type_error("The fill character must be exactly one character long");
   }
   return pad_text(call.rt, call.self.text(), width, fill, kAlignment);
@@ -206,7 +206,7 @@ Result<Value> expandtabs(Call& call) {
   const std::string& text = call.self.text();
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t begin = at;
-    const std::uint32_t code = next_code_point(text, at);
+    const char32_t code = next_code_point(text, at);
     if (code == '\t') {
       const std::int64_t spaces = size > 0 ? size - column % size : 0;
       DOPPLER_TRY(Runtime::check_text_size(out.size() + static_cast<std::uint64_t>(spaces)));
@@ -253,4 +253,4 @@ std::span<const Builtin> text_methods() {
   return kMethods;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

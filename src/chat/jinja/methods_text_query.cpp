@@ -5,7 +5,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // The part of the string that `start` and `end` leave, and its first character's index. Nothing if start is
@@ -43,7 +43,7 @@ Result<std::int64_t> position_of(Call& call, bool from_right) {
   const std::string& wanted = call[0]->text();
   const std::size_t found = from_right ? window.text.rfind(wanted) : window.text.find(wanted);
   if (found == std::string_view::npos) return -1;
-  return window.offset + static_cast<std::int64_t>(count_characters(window.text.substr(0, found)));
+  return window.offset + static_cast<std::int64_t>(count_code_points(window.text.substr(0, found)));
 }
 
 template <bool kFromRight>
@@ -65,7 +65,7 @@ Result<Value> count(Call& call) {
   DOPPLER_TRY(call.rt.spend(call.self.text().size() / 16));
   if (!window.possible) return Value::integer(0);
   const std::string& wanted = call[0]->text();
-  if (wanted.empty()) return Value::integer(static_cast<Integer>(count_characters(window.text)) + 1);
+  if (wanted.empty()) return Value::integer(static_cast<Integer>(count_code_points(window.text)) + 1);
   Integer times = 0;
   for (std::size_t at = window.text.find(wanted); at != std::string_view::npos;
        at = window.text.find(wanted, at + wanted.size())) {
@@ -95,23 +95,23 @@ Result<Value> has_affix(Call& call) {
 }
 
 // True if there is a character and all of them pass.
-template <bool (*Passes)(std::uint32_t)>
+template <bool (*Passes)(char32_t)>
 Result<Value> all_are(Call& call) {
   const auto codes = code_points(call.self.text());
   return Value::boolean(!codes.empty() && std::all_of(codes.begin(), codes.end(), Passes));
 }
 
-bool alphanumeric(std::uint32_t code) {
-  return is_alphabetic(code) || is_numeric(code);
+bool alphanumeric(char32_t code) {
+  return is_letter(code) || is_numeric(code);
 }
-bool not_lower(std::uint32_t code) {
+bool not_lower(char32_t code) {
   return !is_lower(code) && !is_title(code);
 }
-bool not_upper(std::uint32_t code) {
+bool not_upper(char32_t code) {
   return !is_upper(code) && !is_title(code);
 }
 
-template <bool (*Wanted)(std::uint32_t), bool (*Allowed)(std::uint32_t)>
+template <bool (*Wanted)(char32_t), bool (*Allowed)(char32_t)>
 Result<Value> cased(Call& call) {
   const auto codes = code_points(call.self.text());
   return Value::boolean(std::any_of(codes.begin(), codes.end(), Wanted) &&
@@ -120,7 +120,7 @@ Result<Value> cased(Call& call) {
 
 Result<Value> is_titled(Call& call) {
   bool any = false, after_cased = false;
-  for (const std::uint32_t code : code_points(call.self.text())) {
+  for (const char32_t code : code_points(call.self.text())) {
     const bool upper = is_upper(code) || is_title(code), lower = is_lower(code);
     if ((upper && after_cased) || (lower && !after_cased)) return Value::boolean(false);
     any |= upper || lower;
@@ -140,7 +140,7 @@ Result<Value> is_all_printable(Call& call) {
 
 Result<Value> is_identifier(Call& call) {
   const auto codes = code_points(call.self.text());
-  const bool starts = !codes.empty() && (is_alphabetic(codes[0]) || codes[0] == '_');
+  const bool starts = !codes.empty() && (is_letter(codes[0]) || codes[0] == '_');
   return Value::boolean(starts && std::all_of(codes.begin(), codes.end(), is_word));
 }
 
@@ -155,7 +155,7 @@ constexpr Builtin kMethods[] = {
     {"isdigit", "", all_are<is_digit>},
     {"isdecimal", "", all_are<is_decimal>},
     {"isnumeric", "", all_are<is_numeric>},
-    {"isalpha", "", all_are<is_alphabetic>},
+    {"isalpha", "", all_are<is_letter>},
     {"isalnum", "", all_are<alphanumeric>},
     {"isspace", "", all_are<is_space>},
     {"isupper", "", cased<is_upper, not_lower>},
@@ -172,4 +172,4 @@ std::span<const Builtin> text_query_methods() {
   return kMethods;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

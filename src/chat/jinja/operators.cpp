@@ -8,7 +8,7 @@
 #include "chat/jinja/markup.h"
 #include "chat/jinja/text_form.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 constexpr std::string_view kOperatorTexts[] = {
@@ -392,4 +392,4 @@ Result<std::int64_t> to_index(const Value& value) {
   return static_cast<std::int64_t>(std::clamp(value.as_integer(), -kMost, kMost));
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -8,7 +8,7 @@
 #include "chat/jinja/ast.h"
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 std::string_view type_name(const Value& value);  // as type(value).__name__
 bool truth(const Value& value);
@@ -44,4 +44,4 @@ Result<Value> make_dict(Runtime& rt, std::vector<DictObject::Entry> entries);
 // An index or count from a value; numbers beyond 64 bits are cut to them. Errors: not an integer.
 Result<std::int64_t> to_index(const Value& value);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -2,7 +2,7 @@
 
 #include "chat/jinja/parser_core.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 struct OperatorText {
@@ -434,4 +434,4 @@ Expression* Parser::parse_test(Expression* subject) {
   return no;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -4,7 +4,7 @@
 
 #include "chat/jinja/parser_core.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 std::string describe(const Token& token) {
@@ -407,4 +407,4 @@ std::expected<std::shared_ptr<const Ast>, SyntaxError> parse_template(std::strin
   return ast;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -7,11 +7,11 @@
 #include "chat/jinja/ast.h"
 #include "chat/jinja/lexer.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // Deeper nesting of expressions and statements than templates have; bounds the parser's recursion.
 inline constexpr int kMaxParseDepth = 100;
 
 std::expected<std::shared_ptr<const Ast>, SyntaxError> parse_template(std::string_view source);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -10,7 +10,7 @@
 #include "chat/jinja/ast.h"
 #include "chat/jinja/lexer.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // The first error wins: it is stored, every parse function then returns null at once.
 class Parser {
@@ -118,4 +118,4 @@ class Parser {
   SyntaxError error_;
 };
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -4,7 +4,7 @@
 #include "chat/jinja/arguments.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 using Answer = Result<Value>;
@@ -71,11 +71,11 @@ Answer is_divisible(Call& call) {
 }
 
 // str.islower and str.isupper of str(value).
-Answer has_case(Call& call, bool (*wanted)(std::uint32_t), bool (*other)(std::uint32_t)) {
+Answer has_case(Call& call, bool (*wanted)(char32_t), bool (*other)(char32_t)) {
   DOPPLER_ASSIGN(const std::string text, to_text(call.rt, call.self));
   bool any = false;
   for (std::size_t at = 0; at < text.size();) {
-    const std::uint32_t code = next_code_point(text, at);
+    const char32_t code = next_code_point(text, at);
     if (other(code) || is_title(code)) return yes(false);
     any |= wanted(code);
   }
@@ -154,4 +154,4 @@ const Builtin* find_test(std::string_view name) {
   return find_builtin(kTests, name);
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

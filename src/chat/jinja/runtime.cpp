@@ -1,6 +1,6 @@
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 Value Runtime::markup(std::string s) {
   Value value = text(std::move(s));
@@ -51,4 +51,4 @@ Status Runtime::check_list_size(std::uint64_t items) {
   return {};
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -10,7 +10,7 @@
 #include "chat/jinja/builtin.h"
 #include "chat/jinja/value.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // A Python exception's sentence; the evaluator adds the template's name and the line.
 template <typename... Args>
@@ -92,4 +92,4 @@ class Runtime {
   std::vector<std::shared_ptr<NamespaceObject>> namespaces_;
 };
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 constexpr std::array<std::string_view, 7> kDays = {"Sunday",   "Monday", "Tuesday", "Wednesday",
@@ -149,4 +149,4 @@ std::string format_time(std::string_view format, const std::tm& time) {
   return out;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

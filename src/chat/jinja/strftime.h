@@ -5,10 +5,10 @@
 #include <string>
 #include <string_view>
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // `format` with the codes of Python's strftime (glibc's flags - _ 0 ^ included); unknown codes stay as they
 // are.
 std::string format_time(std::string_view format, const std::tm& time);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

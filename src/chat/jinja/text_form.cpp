@@ -8,7 +8,7 @@
 #include "chat/jinja/operators.h"
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 Status append_repr(Runtime& rt, std::string& out, const Value& value);
@@ -355,4 +355,4 @@ Result<std::string> to_json(Runtime& rt, const Value& value, const JsonStyle& st
   return writer.take();
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -5,7 +5,7 @@
 
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 std::string integer_text(Integer value);
 std::string float_text(double value);            // repr: the shortest digits that read back the same
@@ -27,4 +27,4 @@ struct JsonStyle {
 // json.dumps. Errors: values JSON has no form for.
 Result<std::string> to_json(Runtime& rt, const Value& value, const JsonStyle& style);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

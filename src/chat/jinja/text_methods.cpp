@@ -6,7 +6,7 @@
 
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 Result<Value> replace_text(Runtime& rt, std::string_view text, std::string_view from, std::string_view to,
                            std::int64_t count) {
@@ -42,7 +42,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
   std::size_t begin = 0;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = at;
-    const std::uint32_t code = next_code_point(text, at);
+    const char32_t code = next_code_point(text, at);
     if (!is_line_break(code)) continue;
     if (code == '\r' && at < text.size() && text[at] == '\n') ++at;
     lines.push_back(text.substr(begin, (keep_ends ? at : end) - begin));
@@ -54,7 +54,7 @@ std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends)
 
 Result<Value> pad_text(Runtime& rt, std::string_view text, std::int64_t width, std::string_view fill,
                        Alignment alignment) {
-  const auto size = static_cast<std::int64_t>(count_characters(text));
+  const auto size = static_cast<std::int64_t>(count_code_points(text));
   if (width <= size) return rt.text(std::string(text));
   const std::int64_t missing = width - size;
   DOPPLER_TRY(Runtime::check_text_size(static_cast<std::uint64_t>(missing) * fill.size() + text.size()));
@@ -133,4 +133,4 @@ std::optional<double> parse_real(std::string_view text) {
   return value;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -8,7 +8,7 @@
 
 #include "chat/jinja/runtime.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // str.replace; a negative count replaces all. An empty `from` stands between all characters.
 Result<Value> replace_text(Runtime& rt, std::string_view text, std::string_view from, std::string_view to,
@@ -27,4 +27,4 @@ std::optional<Integer> parse_integer(std::string_view text, int base);
 // float(text), "inf" and "nan" included.
 std::optional<double> parse_real(std::string_view text);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

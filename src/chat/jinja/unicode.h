@@ -7,29 +7,27 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler::jinja {
+#include "base/unicode.h"
 
-std::size_t count_characters(std::string_view text);
+namespace doppler::chat::jinja {
 
 // The byte offset of the character with this index (the text's size if there are fewer).
 std::size_t byte_offset(std::string_view text, std::size_t character);
 
 // The code point at byte offset `at`, which moves behind it.
-std::uint32_t next_code_point(std::string_view text, std::size_t& at);
-void append_code_point(std::string& out, std::uint32_t code);
-std::vector<std::uint32_t> code_points(std::string_view text);
+char32_t next_code_point(std::string_view text, std::size_t& at);
+void append_code_point(std::string& out, char32_t code);
+std::vector<char32_t> code_points(std::string_view text);
 
-bool is_space(std::uint32_t code);       // str.isspace
-bool is_line_break(std::uint32_t code);  // where str.splitlines splits
-bool is_alphabetic(std::uint32_t code);
-bool is_decimal(std::uint32_t code);
-bool is_digit(std::uint32_t code);
-bool is_numeric(std::uint32_t code);
-bool is_upper(std::uint32_t code);
-bool is_lower(std::uint32_t code);
-bool is_title(std::uint32_t code);
-bool is_printable(std::uint32_t code);
-bool is_word(std::uint32_t code);  // \w of Python's re
+bool is_space(char32_t code);       // str.isspace
+bool is_line_break(char32_t code);  // where str.splitlines splits
+bool is_decimal(char32_t code);
+bool is_digit(char32_t code);
+bool is_upper(char32_t code);
+bool is_lower(char32_t code);
+bool is_title(char32_t code);
+bool is_printable(char32_t code);
+bool is_word(char32_t code);  // \w of Python's re
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
@@ -41,4 +39,4 @@ std::string swap_case(std::string_view text);
 // What remains without the characters of `set` (whitespace if null) at the chosen ends.
 std::string_view strip(std::string_view text, const std::string_view* set, bool left, bool right);
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

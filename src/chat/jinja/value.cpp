@@ -4,7 +4,7 @@
 
 #include "chat/jinja/unicode.h"
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 namespace {
 
 // Scanning a handful of keys is faster than hashing one.
@@ -21,7 +21,7 @@ int deepest(const Values& values) {
 StringObject::StringObject(Heap& owner, std::string s)
     : Object(owner, sizeof(StringObject) + s.size()),
       text(std::move(s)),
-      characters(count_characters(text)) {}
+      characters(count_code_points(text)) {}
 
 ListObject::ListObject(Heap& owner, Values values)
     : Object(owner, sizeof(ListObject) + values.size() * sizeof(Value)), items(std::move(values)) {
@@ -49,4 +49,4 @@ const Value* DictObject::find(std::string_view key) const {
   return nullptr;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace doppler::jinja {
+namespace doppler::chat::jinja {
 
 // 128 bits hold every JSON integer and leave room for arithmetic on them; Python's are unbounded.
 __extension__ typedef __int128 Integer;
@@ -204,4 +204,4 @@ inline const std::string& Value::text() const {
   return as<StringObject>().text;
 }
 
-}  // namespace doppler::jinja
+}  // namespace doppler::chat::jinja

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "quant/error.h"
 
 namespace doppler {
 namespace {
@@ -36,22 +37,6 @@ constexpr double kCodes = 127;
 constexpr std::size_t kBlock = 32;
 // Below this, float32 has no full precision, and GPUs may round to zero.
 constexpr double kSmallest = 1.2e-38;
-
-// On normally distributed weights, and rounded up: real weights have longer tails, and simpler encoders
-// exist. Q4_0, Q5_1, Q8_0 and the mix Q4_K_M are held against fixtures; the others are estimates from their
-// bits.
-struct FormatError {
-  DType type;
-  double share;
-};
-constexpr FormatError kFormatErrors[] = {
-    {DType::kF16, 3e-4},   {DType::kBF16, 2.5e-3}, {DType::kQ8_0, 8e-3},  {DType::kQ6_K, 0.03},
-    {DType::kQ5_0, 0.06},  {DType::kQ5_1, 0.05},   {DType::kQ5_K, 0.05},  {DType::kQ4_0, 0.12},
-    {DType::kQ4_1, 0.1},   {DType::kQ4_K, 0.1},    {DType::kIQ4_NL, 0.1}, {DType::kIQ4_XS, 0.1},
-    {DType::kMXFP4, 0.15}, {DType::kQ3_K, 0.2},    {DType::kIQ3_S, 0.2},  {DType::kIQ3_XXS, 0.25},
-    {DType::kQ2_K, 0.35},  {DType::kIQ2_S, 0.35},  {DType::kIQ2_XS, 0.4}, {DType::kIQ2_XXS, 0.45},
-    {DType::kTQ1_0, 0.6},  {DType::kTQ2_0, 0.6},   {DType::kIQ1_S, 0.6},  {DType::kIQ1_M, 0.6},
-};
 
 // A sum of n products in float32, as a share of the factors' norms. Kernels sum in 16 strands or more, so
 // that an error carries on for n / 16 additions, each half a unit of a partial sum that is at most the norms'
@@ -172,13 +157,16 @@ class Bounds {
   // Of this op's weights beside those of the run that is judged.
   double weight_error() const {
     if (!arithmetic_.other_weights) return 0;
-    return std::hypot(format_error(s_.weights[0].dtype), arithmetic_.other_error);
+    return std::hypot(storage_error(s_.weights[0].dtype), arithmetic_.other_error);
   }
 
   template <typename Function>
   void each(Function function) {
-    for (std::size_t i = 0; i < out_.size(); ++i)
-      set(i, function(s_.inputs[0].data[i], s_.inputs[1].data[i]));
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      // A gate alone is multiplied with nothing.
+      const double b = s_.inputs.size() > 1 ? s_.inputs[1].data[i] : 1;
+      set(i, function(s_.inputs[0].data[i], b));
+    }
   }
 
   // Decoding scale * code + minimum in another order loses some units of the block's largest value.
@@ -415,13 +403,6 @@ std::string describe_weights(const Weights& weights) {
   return join(types, ", ");
 }
 
-double format_error(DType type) {
-  for (const FormatError& row : kFormatErrors) {
-    if (row.type == type) return row.share;
-  }
-  return 0;
-}
-
 Arithmetic arithmetic_of(const Recording& recording, const Weights& weights) {
   const auto& metadata = recording.tensors.metadata();
   Arithmetic arithmetic = arithmetic_from(metadata);
@@ -431,10 +412,9 @@ Arithmetic arithmetic_of(const Recording& recording, const Weights& weights) {
   // Of floats in 16 bits the recording's model had the same: they are what was trained.
   const bool quantised =
       std::ranges::any_of(weights.tensors(), [](const TensorView& w) { return is_quantised(w.dtype); });
-  for (const FormatError& row : kFormatErrors) {
-    const std::string name = fmt::format(", {} ", dtype_name(row.type));
-    if (is_quantised(row.type) && fmt::format(", {} ", theirs).contains(name))
-      arithmetic.other_error = std::max(arithmetic.other_error, row.share);
+  for (const DTypeInfo& info : all_dtypes()) {
+    if (is_quantised(info.type) && fmt::format(", {} ", theirs).contains(fmt::format(", {} ", info.name)))
+      arithmetic.other_error = std::max(arithmetic.other_error, storage_error(info.type));
   }
   arithmetic.other_weights = quantised || arithmetic.other_error > 0;
   return arithmetic;

@@ -33,9 +33,6 @@ Arithmetic arithmetic_of(const Recording& recording, const Weights& weights);
 
 // "F32 x 105, Q4_0 x 183": the types of a model's weights, for a recording's header ("weights").
 std::string describe_weights(const Weights& weights);
-// How far a type's values lie from the floats they stand for, as a share of their root mean square.
-double format_error(DType type);
-
 // The allowed difference of every value of the op's output, [tokens, width]. First-order bounds: products and
 // sums of float32, eight standard deviations where many roundings are independent, hard where there are few.
 // Errors: those of run_setup().

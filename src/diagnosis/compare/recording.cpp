@@ -9,29 +9,16 @@
 #include "diagnosis/compare/allowance.h"
 #include "diagnosis/compare/recording_writer.h"
 #include "formats/safetensors.h"
+#include "model/fingerprint.h"
 
 namespace doppler {
 std::map<std::string, std::string> model_metadata(const std::filesystem::path& model,
                                                   const Weights& weights) {
-  // FNV-1a: quick, and nobody forges recordings to deceive himself.
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&hash](std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
-  };
-  // Of each tensor so many bytes at as many places, so that a file of gigabytes takes no time.
-  constexpr std::size_t kPlaces = 16, kBytes = 64;
-  for (const TensorView& tensor : weights.tensors()) {
-    mix(std::as_bytes(std::span(tensor.name)));
-    mix(std::as_bytes(std::span(tensor.shape)));
-    const std::size_t most = std::min(kBytes, tensor.data.size());
-    for (std::size_t i = 0; i < kPlaces; ++i)
-      mix(tensor.data.subspan((tensor.data.size() - most) / (kPlaces - 1) * i, most));
-  }
   std::filesystem::path name = model.lexically_normal();
   if (!name.has_filename()) name = name.parent_path();
   return {{"model", name.filename().string()},
           {"weights", describe_weights(weights)},
-          {"fingerprint", fmt::format("{:016x}", hash)},
+          {"fingerprint", fmt::format("{:016x}", fingerprint_of(weights).value())},
           {"version", "0.1.0"}};
 }
 

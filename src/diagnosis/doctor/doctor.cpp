@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "engine/fallbacks.h"
+#include "engine/messages.h"
 #include "engine/sampler.h"
 
 namespace doppler {

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/doctor/causes.h"
@@ -56,8 +56,8 @@ struct Subject {
   const Model* model = nullptr;  // never null: files, and what they say
   ModelSpec spec;
   Weights weights;
-  const Tokenizer* tokenizer = nullptr;  // null: there is none
-  const ChatTemplate* chat = nullptr;
+  const tokenizer::Tokenizer* tokenizer = nullptr;  // null: there is none
+  const chat::ChatTemplate* chat = nullptr;
   // Changes the unfused plan, as a fault would; mostly empty.
   std::function<void(Plan&)> alter_plan;
   // Makes the backend under examination; empty: the one called backend_name, from spec and weights.

@@ -7,36 +7,10 @@
 #include <set>
 
 #include "base/text.h"
+#include "quant/error.h"
 
 namespace doppler::doctor {
 namespace {
-
-struct NoiseRow {
-  DType type;
-  double noise;
-};
-// Measured by encoding normally distributed rows; mixes and outliers make it a little more.
-constexpr auto kNoise = std::to_array<NoiseRow>({
-    {DType::kF32, 0},
-    {DType::kF16, 3e-4},
-    {DType::kBF16, 2e-3},
-    {DType::kQ8_0, 0.008},
-    {DType::kQ6_K, 0.025},
-    {DType::kQ5_K, 0.05},
-    {DType::kQ5_0, 0.06},
-    {DType::kQ5_1, 0.05},
-    {DType::kQ4_K, 0.1},
-    {DType::kQ4_0, 0.12},
-    {DType::kQ4_1, 0.1},
-    {DType::kIQ4_NL, 0.1},
-    {DType::kIQ4_XS, 0.1},
-    {DType::kMXFP4, 0.15},
-    {DType::kQ3_K, 0.2},
-    {DType::kIQ3_S, 0.2},
-    {DType::kIQ3_XXS, 0.25},
-    {DType::kQ2_K, 0.35},
-});
-constexpr double kCoarsestNoise = 0.5;  // IQ2 and below
 
 std::string where_of(const OpCase& c) {
   const BadPlaces places = find_bad_places(c);
@@ -202,16 +176,11 @@ class KindRefiner {
 
 }  // namespace
 
-double storage_noise(DType type) {
-  const auto row = std::ranges::find(kNoise, type, &NoiseRow::type);
-  return row == kNoise.end() ? kCoarsestNoise : row->noise;
-}
-
 OpCase::Context OpJudge::context_for(std::size_t op, bool noisy) const {
   OpCase::Context context{e_.subject.spec, experiment_, e_.subject.weights, threads_, arithmetic};
   const Op& made = experiment_.plan().ops[op];
   if (noisy && !made.weights.empty())
-    context.noise = storage_noise(e_.subject.weights[made.weights[0]].dtype);
+    context.noise = storage_error(e_.subject.weights[made.weights[0]].dtype);
   return context;
 }
 
@@ -253,7 +222,7 @@ Status OpJudge::measure() {
   // If most products with coarser weights than float32 differ, the truth was made with finer ones.
   const auto coarse = [&](std::size_t op) {
     const Op& made = plan.ops[op];
-    return made.kind == OpKind::kMatmul && storage_noise(e_.subject.weights[made.weights[0]].dtype) > 0;
+    return made.kind == OpKind::kMatmul && storage_error(e_.subject.weights[made.weights[0]].dtype) > 0;
   };
   const auto all = static_cast<std::size_t>(std::ranges::count_if(ops, coarse));
   const auto bad =
@@ -275,7 +244,7 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
   if (noisy_weights_ || !finer_weights || made.weights.empty() ||
       wrong.explanation.attempt.cause != "unknown")
     return {};
-  if (storage_noise(e_.subject.weights[made.weights[0]].dtype) == 0) return {};
+  if (storage_error(e_.subject.weights[made.weights[0]].dtype) == 0) return {};
   DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
   DOPPLER_ASSIGN(OpCase c,
                  OpCase::open(context_for(wrong.op, true), wrong.op, std::move(target), wrong.rows));

@@ -64,9 +64,6 @@ class OpJudge {
   std::vector<WrongOp> wrong_;
 };
 
-// The relative error that storing a weight so explains, root mean square.
-double storage_noise(DType type);
-
 // Puts what belongs together together: layers' kinds, weights that are used twice. Then one finding for each
 // cause.
 std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong);

@@ -1,4 +1,5 @@
 // What a loader's refusal tells about the cause.
+#include <algorithm>
 #include <array>
 #include <charconv>
 
@@ -61,55 +62,26 @@ constexpr auto kRefusals = std::to_array<Refusal>({
     {"tokenizer_round_trip", {"okenizer"}},
 });
 
-// The stage that a tensor's name in the sentence belongs to, as folders and as GGUF files spell it.
-struct NamedStage {
-  std::string_view part;
-  Stage stage;
+// The weight whose tensor the sentence names first. Names that are different weights' in different families
+// tell nothing.
+struct Named {
+  Stage stage = Stage::kNone;
+  int layer = -1;
 };
-constexpr auto kStages = std::to_array<NamedStage>({
-    {"q_norm", Stage::kQNorm},
-    {"k_norm", Stage::kKNorm},
-    {"q_proj", Stage::kQProj},
-    {"attn_q.", Stage::kQProj},
-    {"k_proj", Stage::kKProj},
-    {"attn_k.", Stage::kKProj},
-    {"v_proj", Stage::kVProj},
-    {"attn_v.", Stage::kVProj},
-    {"o_proj", Stage::kOProj},
-    {"attn_output", Stage::kOProj},
-    {"gate_proj", Stage::kFfnGate},
-    {"ffn_gate", Stage::kFfnGate},
-    {"up_proj", Stage::kFfnUp},
-    {"ffn_up", Stage::kFfnUp},
-    {"down_proj", Stage::kFfnOut},
-    {"ffn_down", Stage::kFfnOut},
-    {"post_feedforward_layernorm", Stage::kPostFfnNorm},
-    {"post_ffw_norm", Stage::kPostFfnNorm},
-    {"pre_feedforward_layernorm", Stage::kFfnNormed},
-    {"post_attention_norm", Stage::kPostAttnNorm},
-    {"input_layernorm", Stage::kAttnNormed},
-    {"ffn_norm", Stage::kFfnNormed},
-    {"attn_norm.", Stage::kAttnNormed},
-    {"output_norm", Stage::kFinalNorm},
-    {"model.norm.", Stage::kFinalNorm},
-    {"attn_qkv", Stage::kQProj},
-    {"lm_head", Stage::kLogits},
-    {"output.weight", Stage::kLogits},
-    {"embed_tokens", Stage::kEmbedOut},
-    {"token_embd", Stage::kEmbedOut},
-});
-
-// "layers.3." or "blk.3." of the sentence; -1 if it names none.
-int named_layer(std::string_view sentence) {
-  for (const std::string_view prefix : {"layers.", "blk."}) {
-    const std::size_t at = sentence.find(prefix);
-    if (at == std::string_view::npos) continue;
-    int layer = -1;
-    const char* begin = sentence.data() + at + prefix.size();
-    std::from_chars(begin, sentence.data() + sentence.size(), layer);
-    return layer;
+Named named_weight(std::string_view sentence) {
+  while (!sentence.empty()) {
+    const std::size_t end = std::min(sentence.find(' '), sentence.size());
+    std::string_view word = sentence.substr(0, end);
+    sentence.remove_prefix(std::min(end + 1, sentence.size()));
+    while (!word.empty() && std::string_view(".,;:()").contains(word.back())) word.remove_suffix(1);
+    std::vector<NamedWeight> found = find_weights(NameStyle::kHuggingFace, word);
+    if (found.empty()) found = find_weights(NameStyle::kGguf, word);
+    if (found.empty()) continue;
+    const Stage stage = found[0].info->stage;
+    const bool alike = std::ranges::all_of(found, [&](const auto& n) { return n.info->stage == stage; });
+    return alike ? Named{stage, found[0].layer} : Named{};
   }
-  return -1;
+  return {};
 }
 
 // "has the shape 256 x 96, but the spec (...) asks for 256 x 192": the rows agree.
@@ -150,11 +122,9 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
       .repair = std::string(id == "unreadable_model" ? last_sentence(error.message) : cause.repair),
       .confidence = id == "unreadable_model" ? 0.5 : 0.9,
       .check = "load"};
-  for (const NamedStage& named : kStages) {
-    if (error.message.find(named.part) == std::string::npos) continue;
+  if (const Named named = named_weight(error.message); named.stage != Stage::kNone) {
     finding.stage = std::string(stage_name(named.stage));
-    finding.layer = named_layer(error.message);
-    break;
+    finding.layer = named.layer;
   }
   Diagnosis diagnosis;
   diagnosis.checks.push_back({"load", "does the model load?", CheckState::kFinding,

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "base/unicode.h"
 #include "diagnosis/doctor/doctor_checks.h"
 
 namespace doppler::doctor {
@@ -24,7 +25,7 @@ constexpr std::string_view kTexts[] = {
     "\xf0\x9f\x99\x82",
 };
 
-bool has_unknown(const Tokenizer& tokenizer, std::span<const TokenId> ids) {
+bool has_unknown(const tokenizer::Tokenizer& tokenizer, std::span<const TokenId> ids) {
   const auto unknown = tokenizer.spec().unknown;
   return unknown && std::ranges::find(ids, *unknown) != ids.end();
 }
@@ -38,13 +39,6 @@ std::string bare(std::string_view text) {
   return kept;
 }
 
-// How many characters a piece has.
-std::size_t characters(std::string_view piece) {
-  std::size_t count = 0;
-  for (const char c : piece) count += (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  return count;
-}
-
 bool is_byte_piece(std::string_view piece) {
   return piece.size() == 6 && piece.starts_with("<0x") && piece.ends_with(">");
 }
@@ -55,13 +49,13 @@ struct Unreached {
   std::string example;
 };
 
-Unreached count_unreached(const TokenizerSpec& spec) {
+Unreached count_unreached(const tokenizer::TokenizerSpec& spec) {
   std::vector<bool> made(spec.vocabulary.size(), false);
-  for (const Merge& merge : spec.merges) {
+  for (const tokenizer::Merge& merge : spec.merges) {
     if (merge.result >= 0 && static_cast<std::size_t>(merge.result) < made.size())
       made[static_cast<std::size_t>(merge.result)] = true;
   }
-  for (const AddedToken& added : spec.added) {  // found as they are, without merges
+  for (const tokenizer::AddedToken& added : spec.added) {  // found as they are, without merges
     if (added.id >= 0 && static_cast<std::size_t>(added.id) < made.size())
       made[static_cast<std::size_t>(added.id)] = true;
   }
@@ -74,7 +68,7 @@ Unreached count_unreached(const TokenizerSpec& spec) {
       text.remove_suffix(spec.word_suffix.size());
     if (!spec.subword_prefix.empty() && text.starts_with(spec.subword_prefix))
       text.remove_prefix(spec.subword_prefix.size());
-    if (characters(text) < 2) continue;
+    if (count_code_points(text) < 2) continue;
     ++result.pieces;
     if (made[id]) continue;
     ++result.unreached;
@@ -114,7 +108,7 @@ bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
 
 // Pieces are joined before what is made of them; converters that list every way to make a piece break that
 // for a few. A list in another order breaks it for most.
-double share_before_their_parts(const TokenizerSpec& spec) {
+double share_before_their_parts(const tokenizer::TokenizerSpec& spec) {
   std::vector<std::size_t> first(spec.vocabulary.size(), SIZE_MAX);
   const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::size_t>(id) < first.size(); };
   for (std::size_t i = 0; i < spec.merges.size(); ++i) {
@@ -157,7 +151,8 @@ std::string lost_turn(const Examination& e) {
 }
 
 // A marker such as <start_of_turn> that is a token of its own, but was read as plain text; empty: none.
-std::string split_marker(const Tokenizer& tokenizer, std::span<const TokenId> ids, std::string_view text) {
+std::string split_marker(const tokenizer::Tokenizer& tokenizer, std::span<const TokenId> ids,
+                         std::string_view text) {
   for (std::size_t at = text.find('<'); at != std::string_view::npos; at = text.find('<', at + 1)) {
     const std::size_t end = text.find('>', at);
     if (end == std::string_view::npos) break;
@@ -207,7 +202,7 @@ Result<Outcome> check_vocabulary(const Examination& e) {
 
 Result<Outcome> check_round_trips(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
-  const Tokenizer& tokenizer = *e.subject.tokenizer;
+  const tokenizer::Tokenizer& tokenizer = *e.subject.tokenizer;
   std::size_t good = 0, uncovered = 0;
   for (const std::string_view text : kTexts) {
     DOPPLER_ASSIGN(const auto ids, tokenizer.encode(text, {.add_special = false}));
@@ -239,8 +234,8 @@ Result<Outcome> check_round_trips(const Examination& e) {
 
 Result<Outcome> check_merges(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
-  const TokenizerSpec& spec = e.subject.tokenizer->spec();
-  if (spec.kind != ModelKind::kBpe) return Outcome::skip("the tokenizer does not work by merges");
+  const tokenizer::TokenizerSpec& spec = e.subject.tokenizer->spec();
+  if (spec.kind != tokenizer::ModelKind::kBpe) return Outcome::skip("the tokenizer does not work by merges");
   const Unreached found = count_unreached(spec);
   if (found.pieces == 0) return Outcome::skip("the vocabulary has only single characters");
   const double share = static_cast<double>(found.unreached) / static_cast<double>(found.pieces);
@@ -268,7 +263,7 @@ Result<Outcome> check_merges(const Examination& e) {
 
 Result<Outcome> check_special_tokens(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
-  const Tokenizer& tokenizer = *e.subject.tokenizer;
+  const tokenizer::Tokenizer& tokenizer = *e.subject.tokenizer;
   const auto wrong = [&](std::string text) {
     e.find({.cause = "special_tokens", .explanation = std::move(text), .confidence = 0.8});
   };
@@ -276,9 +271,10 @@ Result<Outcome> check_special_tokens(const Examination& e) {
   if (bos >= 0 && tokenizer.bos().id && *tokenizer.bos().id != bos)
     wrong(fmt::format("The tokenizer's BOS is {}, but the model's is {}.", *tokenizer.bos().id, bos));
   std::vector<std::string> known;
-  for (const auto& [name, token] : {std::pair<const char*, const SpecialToken&>{"BOS", tokenizer.bos()},
-                                    {"EOS", tokenizer.eos()},
-                                    {"PAD", tokenizer.pad()}}) {
+  for (const auto& [name, token] :
+       {std::pair<const char*, const tokenizer::SpecialToken&>{"BOS", tokenizer.bos()},
+        {"EOS", tokenizer.eos()},
+        {"PAD", tokenizer.pad()}}) {
     if (!token.id) continue;
     known.push_back(fmt::format("{} {}", name, *token.id));
     if (static_cast<std::uint32_t>(*token.id) >= e.subject.spec.vocab_size)
@@ -288,7 +284,7 @@ Result<Outcome> check_special_tokens(const Examination& e) {
       wrong(fmt::format("The text {} is not read as the token {} ({}).", printable(token.text), *token.id,
                         name));
   }
-  const auto piece_of = [&](const SpecialToken& token) -> std::string {
+  const auto piece_of = [&](const tokenizer::SpecialToken& token) -> std::string {
     if (!token.id || static_cast<std::size_t>(*token.id) >= tokenizer.vocab_size()) return {};
     const auto piece = tokenizer.piece(*token.id);
     return piece ? std::string(*piece) : std::string();
@@ -305,9 +301,9 @@ Result<Outcome> check_special_tokens(const Examination& e) {
     if (is_there) {
       const std::string name(*tokenizer.piece(id));
       const auto& added = tokenizer.spec().added;
-      const bool has_task = added.empty() || std::ranges::any_of(added, [&](const AddedToken& token) {
-                              return token.id == id;
-                            });
+      const bool has_task =
+          added.empty() ||
+          std::ranges::any_of(added, [&](const tokenizer::AddedToken& token) { return token.id == id; });
       if (!has_task || is_one_of(kBosNames, name) || is_one_of(kFillNames, name))
         wrong(fmt::format("Generation stops at the token {}, {}, which is no end.", id, printable(name)));
     }

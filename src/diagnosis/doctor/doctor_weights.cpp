@@ -9,55 +9,41 @@
 #include "base/thread_pool.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/doctor_ops.h"
-#include "plan/stage.h"
 #include "quant/error.h"
 
 namespace doppler::doctor {
 namespace {
 
-struct RoleStage {
-  WeightRole role;
-  Stage stage;
-};
-constexpr auto kStages = std::to_array<RoleStage>({{WeightRole::kTokenEmbedding, Stage::kEmbedOut},
-                                                   {WeightRole::kAttnNorm, Stage::kAttnNormed},
-                                                   {WeightRole::kQ, Stage::kQProj},
-                                                   {WeightRole::kK, Stage::kKProj},
-                                                   {WeightRole::kV, Stage::kVProj},
-                                                   {WeightRole::kQBias, Stage::kQProj},
-                                                   {WeightRole::kKBias, Stage::kKProj},
-                                                   {WeightRole::kVBias, Stage::kVProj},
-                                                   {WeightRole::kQNorm, Stage::kQNorm},
-                                                   {WeightRole::kKNorm, Stage::kKNorm},
-                                                   {WeightRole::kO, Stage::kOProj},
-                                                   {WeightRole::kOBias, Stage::kOProj},
-                                                   {WeightRole::kPostAttnNorm, Stage::kPostAttnNorm},
-                                                   {WeightRole::kFfnNorm, Stage::kFfnNormed},
-                                                   {WeightRole::kGate, Stage::kFfnGate},
-                                                   {WeightRole::kUp, Stage::kFfnUp},
-                                                   {WeightRole::kDown, Stage::kFfnOut},
-                                                   {WeightRole::kPostFfnNorm, Stage::kPostFfnNorm},
-                                                   {WeightRole::kFinalNorm, Stage::kFinalNorm},
-                                                   {WeightRole::kHead, Stage::kLogits}});
-
+// A weight that is used; of weights of three dimensions, each matrix (an expert's) by itself.
 struct Bound {
-  WeightRole role;
-  Stage stage;
+  const WeightInfo* info;
   int layer;
-  const TensorView* tensor;
+  TensorView tensor;
+  std::string stage() const { return std::string(stage_name(info->stage)); }
 };
 
 // Every weight that is used, once.
 std::vector<Bound> bound_weights(const Subject& subject) {
   std::vector<Bound> bound;
   for (int layer = -1; layer < static_cast<int>(subject.spec.layers.size()); ++layer) {
-    for (const RoleStage& row : kStages) {
-      const WeightId id = subject.weights.find(row.role, layer);
-      if (id == kNoWeight || (row.role == WeightRole::kHead && subject.spec.tied_head)) continue;
-      bound.push_back({row.role, row.stage, layer, &subject.weights[id]});
+    for (const WeightInfo& info : weight_table()) {
+      const WeightId id = subject.weights.find(info.role, layer);
+      if (id == kNoWeight || (info.role == WeightRole::kHead && subject.spec.tied_head)) continue;
+      bound.push_back({&info, layer, subject.weights[id]});
     }
   }
   return bound;
+}
+
+Result<std::vector<Bound>> bound_matrices(const Subject& subject) {
+  std::vector<Bound> matrices;
+  for (const Bound& b : bound_weights(subject)) {
+    for (std::uint64_t i = 0; i < b.tensor.matrices(); ++i) {
+      DOPPLER_ASSIGN(TensorView matrix, take_matrix(b.tensor, i));
+      matrices.push_back({b.info, b.layer, std::move(matrix)});
+    }
+  }
+  return matrices;
 }
 
 struct TensorLook {
@@ -98,23 +84,22 @@ TensorLook look_at(const TensorView& tensor) {
 }
 
 std::string place_of(const Bound& b) {
-  return b.layer < 0 ? std::string(b.tensor->name) : fmt::format("{} (layer {})", b.tensor->name, b.layer);
+  return b.layer < 0 ? b.tensor.name : fmt::format("{} (layer {})", b.tensor.name, b.layer);
 }
 
 // Ends that are exactly zero where weights never are. Vocabularies are padded: zero rows at the end of an
 // embedding are nothing unless the tokenizer has tokens there.
 void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
-  const bool vocabulary = b.role == WeightRole::kTokenEmbedding || b.role == WeightRole::kHead;
-  const std::uint64_t cols = b.tensor->cols(), rows = b.tensor->rows();
-  const bool matrix = b.tensor->shape.size() == 2;
+  const WeightKind kind = b.info->kind;
+  const bool vocabulary = kind == WeightKind::kEmbedding || kind == WeightKind::kHead;
+  const std::uint64_t cols = b.tensor.cols(), rows = b.tensor.rows();
+  const bool matrix = b.tensor.shape.size() == 2;
   std::uint64_t zeros = look.zeros_at_end;
   if (look.squares == 0 && look.bad == 0) {
-    const bool bias = !matrix && b.role != WeightRole::kFinalNorm && b.stage != Stage::kAttnNormed;
-    if (bias || e.subject.spec.norm.weight_offset != 0) {
-      if (!matrix) return;  // a bias of zeros, or a norm of 1 + 0
-    }
+    const bool norm = kind == WeightKind::kNorm;
+    if (kind == WeightKind::kBias || (norm && e.subject.spec.norm.weight_offset != 0)) return;  // 1 + 0
     e.find({.cause = "truncated_weight",
-            .stage = std::string(stage_name(b.stage)),
+            .stage = b.stage(),
             .layer = b.layer,
             .explanation = fmt::format("{} is zero throughout.", place_of(b)),
             .confidence = 0.9});
@@ -134,7 +119,7 @@ void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
   const bool end = zeros >= suspicious;
   if (!end && !(matrix && look.zero_columns >= 8)) return;
   e.find({.cause = "truncated_weight",
-          .stage = std::string(stage_name(b.stage)),
+          .stage = b.stage(),
           .layer = b.layer,
           .explanation = end ? fmt::format("The last {} of the {} values of {} are zero.", zeros,
                                            look.elements, place_of(b))
@@ -146,12 +131,12 @@ void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
 }  // namespace
 
 Result<Outcome> check_weights(const Examination& e) {
-  const std::vector<Bound> bound = bound_weights(e.subject);
+  DOPPLER_ASSIGN(const std::vector<Bound> bound, bound_matrices(e.subject));
   std::vector<TensorLook> looks(bound.size());
   ThreadPool pool(e.subject.options.threads);
   pool.parallel_for(bound.size(), 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i) {
-      if (e.seconds_left() > 0.6 * e.options.seconds) looks[i] = look_at(*bound[i].tensor);
+      if (e.seconds_left() > 0.6 * e.options.seconds) looks[i] = look_at(bound[i].tensor);
     }
   });
   std::uint64_t values = 0, unseen = 0;
@@ -162,10 +147,10 @@ Result<Outcome> check_weights(const Examination& e) {
     }
     values += looks[i].elements;
     if (looks[i].bad > 0) {
-      const std::uint64_t cols = bound[i].tensor->cols();
+      const std::uint64_t cols = bound[i].tensor.cols();
       e.find(
           {.cause = "weight_nan",
-           .stage = std::string(stage_name(bound[i].stage)),
+           .stage = bound[i].stage(),
            .layer = bound[i].layer,
            .explanation = fmt::format(
                "{} of the {} values of {} are NaN or infinite, the first in row {}, column {}.", looks[i].bad,
@@ -182,14 +167,14 @@ Result<Outcome> check_weights(const Examination& e) {
 Result<Outcome> check_layers_alike(const Examination& e) {
   // Bytes of matrices of different layers are never equal in a trained model. Names are views of the bytes.
   std::map<std::string_view, const Bound*> seen;
-  const std::vector<Bound> bound = bound_weights(e.subject);
+  DOPPLER_ASSIGN(const std::vector<Bound> bound, bound_matrices(e.subject));
   std::size_t compared = 0;
   for (const Bound& b : bound) {
-    const std::string_view bytes(reinterpret_cast<const char*>(b.tensor->data.data()), b.tensor->data.size());
+    const std::string_view bytes(reinterpret_cast<const char*>(b.tensor.data.data()), b.tensor.data.size());
     // A norm may be all ones in every layer; biases all zero.
     const bool plain =
         bytes.size() < 64 || bytes.find_first_not_of(bytes.substr(0, 4)) == std::string_view::npos;
-    if (plain || b.tensor->shape.size() < 2) continue;
+    if (plain || b.tensor.shape.size() < 2) continue;
     ++compared;
     const auto [first, fresh] = seen.emplace(bytes, &b);
     if (fresh || e.options.reference != nullptr) continue;  // the truth tells which of the two is wrong
@@ -197,7 +182,7 @@ Result<Outcome> check_layers_alike(const Examination& e) {
     const bool swap = other.layer == b.layer;
     if (b.layer < 0 || other.layer < 0) continue;  // a head that is stored twice
     e.find({.cause = "stale_weight",
-            .stage = std::string(stage_name(b.stage)),
+            .stage = b.stage(),
             .layer = b.layer,
             .explanation = fmt::format("{} equals {} byte for byte{}.", place_of(b), place_of(other),
                                        swap ? "" : ", so one of the layers has the other's"),
@@ -205,14 +190,14 @@ Result<Outcome> check_layers_alike(const Examination& e) {
   }
   // Scales of the same weight through the layers.
   std::string odd;
-  for (const RoleStage& row : kStages) {
+  for (const WeightInfo& info : weight_table()) {
     std::vector<std::pair<double, const Bound*>> scales;
     for (const Bound& b : bound) {
-      if (b.role != row.role || b.layer < 0 || b.tensor->shape.size() < 2) continue;
-      std::vector<float> values(std::min<std::uint64_t>(b.tensor->cols(), 4096));
+      if (b.info != &info || b.layer < 0 || b.tensor.shape.size() < 2) continue;
+      std::vector<float> values(std::min<std::uint64_t>(b.tensor.cols(), 4096));
       double squares = 0;
       for (std::uint64_t i = 0; i < 8; ++i) {  // some rows tell a tensor's scale
-        if (!decode_f32(*b.tensor, i * (b.tensor->rows() - 1) / 7 * b.tensor->cols(), values)) continue;
+        if (!decode_f32(b.tensor, i * (b.tensor.rows() - 1) / 7 * b.tensor.cols(), values)) continue;
         for (const float x : values) squares += static_cast<double>(x) * x;
       }
       scales.emplace_back(std::sqrt(squares / static_cast<double>(8 * values.size())), &b);
@@ -225,7 +210,7 @@ Result<Outcome> check_layers_alike(const Examination& e) {
         continue;
       e.find(
           {.cause = "weight_scaled",
-           .stage = std::string(stage_name(b->stage)),
+           .stage = b->stage(),
            .layer = b->layer,
            .explanation = fmt::format("The values of {} have the size {:.3g}, those of other layers {:.3g}.",
                                       place_of(*b), scale, middle),
@@ -286,7 +271,8 @@ Result<Outcome> check_tied_head(const Examination& e) {
 namespace {
 
 // Pairs of tokens that mean nearly the same: with and without a space before, or a capital.
-std::vector<std::pair<TokenId, TokenId>> related_pairs(const Tokenizer& tokenizer, std::size_t most) {
+std::vector<std::pair<TokenId, TokenId>> related_pairs(const tokenizer::Tokenizer& tokenizer,
+                                                       std::size_t most) {
   std::vector<std::pair<TokenId, TokenId>> pairs;
   const std::size_t size = tokenizer.vocab_size();
   for (std::size_t id = 0; id < size && pairs.size() < most; ++id) {
@@ -401,30 +387,29 @@ Result<Outcome> check_quantisation(const Examination& e) {
   std::string worst_name;
   std::size_t compared = 0;
   for (const Bound& b : bound_weights(e.subject)) {
-    const WeightId id = source.weights.find(b.role, b.layer);
+    const WeightId id = source.weights.find(b.info->role, b.layer);
     if (id == kNoWeight) continue;
     const TensorView& original = source.weights[id];
-    if (element_count(original.shape) != element_count(b.tensor->shape) || b.tensor->shape.size() < 2)
-      continue;
+    if (element_count(original.shape) != element_count(b.tensor.shape) || b.tensor.shape.size() < 2) continue;
     EncodingErrorSum sum;
     std::vector<float> was(original.cols()), is(original.cols());
     for (std::uint64_t r = 0; r < original.rows(); ++r) {
       DOPPLER_TRY(decode_f32(original, r * was.size(), was));
-      DOPPLER_TRY(decode_f32(*b.tensor, r * is.size(), is));
+      DOPPLER_TRY(decode_f32(b.tensor, r * is.size(), is));
       sum.add_row(r, was, is);
     }
     const EncodingError error = sum.get();
-    const double allowed = std::max(2 * storage_noise(b.tensor->dtype), 1e-6);
+    const double allowed = std::max(2 * storage_error(b.tensor.dtype), 1e-6);
     ++compared;
     if (error.relative_rms / allowed > worst)
-      worst = error.relative_rms / allowed, worst_name = b.tensor->name;
+      worst = error.relative_rms / allowed, worst_name = b.tensor.name;
     if (error.relative_rms <= allowed) continue;
     e.find({.cause = "quantisation_error",
-            .stage = std::string(stage_name(b.stage)),
+            .stage = b.stage(),
             .layer = b.layer,
             .explanation =
                 fmt::format("{} ({}) has lost {:.3g} of its source, where the type explains {:.3g}.",
-                            place_of(b), dtype_name(b.tensor->dtype), error.relative_rms, allowed / 2)});
+                            place_of(b), dtype_name(b.tensor.dtype), error.relative_rms, allowed / 2)});
   }
   return Outcome::ok(fmt::format("{} tensors; the worst, {}, lost {:.0f} % of what its type may", compared,
                                  worst_name, 50 * worst));

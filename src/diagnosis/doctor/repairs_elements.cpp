@@ -35,9 +35,13 @@ constexpr ActivationRow kActivations[] = {
 
 template <typename Function>
 std::vector<float> each(const OpCase& c, Function function) {
-  const auto &a = c.setup().inputs[0].data, &b = c.setup().inputs[1].data;
+  const auto& inputs = c.setup().inputs;
+  const std::vector<float>& a = inputs[0].data;
   std::vector<float> out(a.size());
-  for (std::size_t i = 0; i < a.size(); ++i) out[i] = static_cast<float>(function(a[i], b[i]));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    // A gate alone is multiplied with nothing.
+    out[i] = static_cast<float>(function(a[i], inputs.size() > 1 ? inputs[1].data[i] : 1.0f));
+  }
   return out;
 }
 
@@ -192,6 +196,7 @@ void activation(OpCase& c) {
                                      : std::string("Apply no activation."),
                each(c, [&](double gate, double up) { return row.function(gate) * up; }));
   }
+  if (c.setup().inputs.size() == 1) return;
   for (const ActivationRow& row : kActivations) {
     c.consider("gate_up_swapped", fmt::format("the activation ({}) stands on up", row.name), swap_repair,
                each(c, [&](double gate, double up) { return gate * row.function(up); }));

@@ -308,12 +308,12 @@ std::vector<FaultRow> text_faults() {
        [](const Subject& s) { return s.tokenizer != nullptr && !s.tokenizer->spec().merges.empty(); },
        text,
        [](Site& site) {
-         TokenizerSpec spec = site.subject().tokenizer->spec();
+         tokenizer::TokenizerSpec spec = site.subject().tokenizer->spec();
          spec.merges.clear();
-         auto made = Tokenizer::from_spec(std::move(spec));
+         auto made = tokenizer::Tokenizer::from_spec(std::move(spec));
          if (!made) return;
          Subject& s = site.subject();
-         const auto tokenizer = std::make_shared<const Tokenizer>(std::move(*made));
+         const auto tokenizer = std::make_shared<const tokenizer::Tokenizer>(std::move(*made));
          s.tokenizer = tokenizer.get();
          s.prompt_ids = [tokenizer](std::string_view prompt) { return tokenizer->encode(prompt); };
        }},

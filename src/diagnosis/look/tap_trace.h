@@ -7,7 +7,7 @@
 
 #include "backend/tap.h"
 #include "base/log.h"
-#include "diagnosis/look/tap_list.h"
+#include "backend/tap_list.h"
 #include "model/spec.h"
 #include "plan/plan.h"
 

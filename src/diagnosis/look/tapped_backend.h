@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "diagnosis/look/tap_list.h"
+#include "backend/tap_list.h"
 
 namespace doppler {
 

@@ -3,19 +3,12 @@
 // embeddings scaled by sqrt(hidden). Sources: transformers' Gemma2Config, Gemma3TextConfig and Gemma3RMSNorm.
 #include <cmath>
 
-#include "model/families/names.h"
+#include "base/json.h"
 #include "model/families/rules.h"
 
 namespace doppler {
 namespace {
 
-constexpr auto kGemma2Names = names::concat(names::kCommon, names::kSplit, names::kSandwichNorms);
-constexpr auto kGemma3Names =
-    names::concat(names::kCommon, names::kSplit, names::kSandwichNorms, names::kQkNorms);
-constexpr auto kGemma2GgufNames =
-    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kSandwichNorms);
-constexpr auto kGemma3GgufNames = gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit,
-                                                     gguf_names::kSandwichNorms, gguf_names::kQkNorms);
 constexpr std::string_view kGemma2Types[] = {"gemma2"};
 constexpr std::string_view kGemma3Types[] = {"gemma3_text", "gemma3"};
 
@@ -144,17 +137,15 @@ Status adjust_gemma3(GgufConfig& config) {
 
 }  // namespace
 
-const FamilyRule kGemma2Rule = {
-    "gemma2",
-    kGemma2Types,
-    fill_gemma2,
-    kGemma2Names,
-    {.architecture = "gemma2", .weight_names = kGemma2GgufNames, .adjust = adjust_gemma2}};
-const FamilyRule kGemma3Rule = {
-    "gemma3",
-    kGemma3Types,
-    fill_gemma3,
-    kGemma3Names,
-    {.architecture = "gemma3", .weight_names = kGemma3GgufNames, .adjust = adjust_gemma3}};
+const FamilyRule kGemma2Rule = {"gemma2",
+                                kGemma2Types,
+                                fill_gemma2,
+                                {.architecture = "gemma2", .adjust = adjust_gemma2},
+                                {.own = kSandwichNames}};
+const FamilyRule kGemma3Rule = {"gemma3",
+                                kGemma3Types,
+                                fill_gemma3,
+                                {.architecture = "gemma3", .adjust = adjust_gemma3},
+                                {.own = kSandwichNames}};
 
 }  // namespace doppler

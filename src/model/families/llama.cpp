@@ -1,14 +1,12 @@
 // Llama 2, 3, 3.1, 3.2 and everything that calls itself llama. Source: transformers' LlamaConfig.
-#include "model/families/names.h"
 #include "model/families/rules.h"
 
 namespace doppler {
 namespace {
 
-constexpr auto kNames = names::concat(names::kCommon, names::kSplit, names::kBiases, names::kTwoNorms);
-constexpr auto kGgufNames = gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kBiases,
-                                               gguf_names::kRopeDivisors);
 constexpr std::string_view kTypes[] = {"llama"};
+constexpr WeightRole kRopeFactors[] = {WeightRole::kRopeDivisors};
+constexpr WeightNames kGgufNames = {.style = NameStyle::kGguf, .rope_factors = kRopeFactors};
 
 Status fill(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {}));
@@ -24,10 +22,7 @@ Status fill(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kLlamaRule = {"llama",
-                               kTypes,
-                               fill,
-                               kNames,
-                               {.architecture = "llama", .weight_names = kGgufNames, .paired_rows = true}};
+const FamilyRule kLlamaRule = {
+    "llama", kTypes, fill, {.architecture = "llama", .weight_names = kGgufNames, .paired_rows = true}};
 
 }  // namespace doppler

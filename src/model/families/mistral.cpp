@@ -1,14 +1,12 @@
 // Mistral 7B and its successors: llama with a window on every layer. Source: transformers' MistralConfig.
-#include "model/families/names.h"
 #include "model/families/rules.h"
 
 namespace doppler {
 namespace {
 
-constexpr auto kNames = names::concat(names::kCommon, names::kSplit, names::kTwoNorms);
-constexpr auto kGgufNames =
-    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kRopeDivisors);
 constexpr std::string_view kTypes[] = {"mistral"};
+constexpr WeightRole kRopeFactors[] = {WeightRole::kRopeDivisors};
+constexpr WeightNames kGgufNames = {.style = NameStyle::kGguf, .rope_factors = kRopeFactors};
 
 Status fill(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.num_key_value_heads = 8, .max_position_embeddings = 4096 * 32}));
@@ -30,7 +28,6 @@ const FamilyRule kMistralRule = {
     "mistral",
     kTypes,
     fill,
-    kNames,
     // llama.cpp's converter leaves the window out; then the model is a llama and attends to everything.
     {.architecture = "llama",
      .weight_names = kGgufNames,

@@ -1,14 +1,12 @@
 // Phi 3, 3.5 and Phi 4: q, k, v in one tensor, gate and up in another. Source: transformers' Phi3Config.
-#include "model/families/names.h"
 #include "model/families/rules.h"
 
 namespace doppler {
 namespace {
 
-constexpr auto kNames = names::concat(names::kCommon, names::kFused, names::kTwoNorms);
-constexpr auto kGgufNames =
-    gguf_names::concat(gguf_names::kCommon, gguf_names::kFused, gguf_names::kRopeFactors);
 constexpr std::string_view kTypes[] = {"phi3"};
+constexpr WeightRole kRopeFactors[] = {WeightRole::kRopeLongFactors, WeightRole::kRopeShortFactors};
+constexpr WeightNames kGgufNames = {.style = NameStyle::kGguf, .rope_factors = kRopeFactors};
 
 Status fill(SpecBuilder& builder) {
   builder.spec().fused_qkv = builder.spec().fused_gate_up = true;
@@ -25,7 +23,6 @@ Status fill(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kPhi3Rule = {
-    "phi3", kTypes, fill, kNames, {.architecture = "phi3", .weight_names = kGgufNames}};
+const FamilyRule kPhi3Rule = {"phi3", kTypes, fill, {.architecture = "phi3", .weight_names = kGgufNames}};
 
 }  // namespace doppler

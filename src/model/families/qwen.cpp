@@ -1,18 +1,10 @@
 // Qwen 2 and 2.5 (biases on q, k and v) and Qwen 3 (norms on q and k instead). Sources: transformers'
 // Qwen2Config, Qwen3Config.
-#include "model/families/names.h"
 #include "model/families/rules.h"
 
 namespace doppler {
 namespace {
 
-constexpr auto kQwen2Names = names::concat(names::kCommon, names::kSplit, names::kBiases, names::kTwoNorms);
-constexpr auto kQwen3Names =
-    names::concat(names::kCommon, names::kSplit, names::kBiases, names::kQkNorms, names::kTwoNorms);
-constexpr auto kQwen2GgufNames =
-    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kBiases);
-constexpr auto kQwen3GgufNames =
-    gguf_names::concat(gguf_names::kCommon, gguf_names::kSplit, gguf_names::kBiases, gguf_names::kQkNorms);
 constexpr std::string_view kQwen2Types[] = {"qwen2"};
 constexpr std::string_view kQwen3Types[] = {"qwen3"};
 
@@ -56,15 +48,7 @@ Status fill_qwen3(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kQwen2Rule = {"qwen2",
-                               kQwen2Types,
-                               fill_qwen2,
-                               kQwen2Names,
-                               {.architecture = "qwen2", .weight_names = kQwen2GgufNames}};
-const FamilyRule kQwen3Rule = {"qwen3",
-                               kQwen3Types,
-                               fill_qwen3,
-                               kQwen3Names,
-                               {.architecture = "qwen3", .weight_names = kQwen3GgufNames}};
+const FamilyRule kQwen2Rule = {"qwen2", kQwen2Types, fill_qwen2, {.architecture = "qwen2"}};
+const FamilyRule kQwen3Rule = {"qwen3", kQwen3Types, fill_qwen3, {.architecture = "qwen3"}};
 
 }  // namespace doppler

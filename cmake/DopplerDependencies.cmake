@@ -1,0 +1,8 @@
+# What programs with Doppler's archive link besides. The build includes this, and so does find_package(Doppler COMPONENTS static).
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
+pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET GLOBAL libhwy)

@@ -1,0 +1,51 @@
+# What other projects link: Doppler::static, one archive, and Doppler::shared, which shows include/doppler only. Both are made
+# of the objects of the room engine and of those below it, which are compiled once. Doppler::doppler is the archive, or
+# the shared library where BUILD_SHARED_LIBS says so.
+
+# The rooms that TARGET needs, itself included, and the packages that those link.
+function(doppler_link_closure target rooms_variable packages_variable)
+  set(rooms ${target})
+  set(packages "")
+  set(queue ${target})
+  while(queue)
+    list(POP_FRONT queue room)
+    get_target_property(links ${room} LINK_LIBRARIES)
+    list(REMOVE_ITEM links doppler_options nlohmann_json::nlohmann_json)  # flags, and headers that no program needs
+    foreach(link IN LISTS links)
+      if(NOT link MATCHES "^doppler_")
+        list(APPEND packages ${link})
+      elseif(NOT link IN_LIST rooms)
+        list(APPEND rooms ${link})
+        list(APPEND queue ${link})
+      endif()
+    endforeach()
+  endwhile()
+  list(REMOVE_DUPLICATES packages)
+  set(${rooms_variable} ${rooms} PARENT_SCOPE)
+  set(${packages_variable} ${packages} PARENT_SCOPE)
+endfunction()
+
+doppler_link_closure(doppler_engine DOPPLER_LIBRARY_ROOMS DOPPLER_LIBRARY_PACKAGES)
+list(TRANSFORM DOPPLER_LIBRARY_ROOMS REPLACE "(.+)" "$<TARGET_OBJECTS:\\1>" OUTPUT_VARIABLE objects)
+foreach(kind static shared)
+  string(TOUPPER ${kind} KIND)
+  add_library(doppler_${kind} ${KIND} ${objects})
+  add_library(Doppler::${kind} ALIAS doppler_${kind})
+  set_target_properties(doppler_${kind} PROPERTIES OUTPUT_NAME doppler LINKER_LANGUAGE CXX)
+  target_include_directories(doppler_${kind} INTERFACE ${PROJECT_SOURCE_DIR}/include)
+  target_compile_features(doppler_${kind} INTERFACE cxx_std_23)
+  target_link_libraries(doppler_${kind} PRIVATE ${DOPPLER_LIBRARY_PACKAGES})
+endforeach()
+if(BUILD_SHARED_LIBS)
+  add_library(Doppler::doppler ALIAS doppler_shared)
+else()
+  add_library(Doppler::doppler ALIAS doppler_static)
+endif()
+
+set_target_properties(doppler_shared PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR})
+if(UNIX AND NOT APPLE)
+  # Hidden visibility does not reach the standard library's templates; the script keeps their instances inside.
+  set(script ${CMAKE_CURRENT_LIST_DIR}/libdoppler.map)
+  target_link_options(doppler_shared PRIVATE -Wl,--version-script=${script} -Wl,--no-undefined)
+  set_target_properties(doppler_shared PROPERTIES LINK_DEPENDS ${script})
+endif()

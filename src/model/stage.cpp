@@ -1,0 +1,67 @@
+#include "model/stage.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+namespace doppler {
+namespace {
+
+constexpr std::array<StageInfo, static_cast<std::size_t>(Stage::kCount)> kStages = {{
+    {Stage::kNone, "", false, ""},
+    {Stage::kEmbedOut, "embed_out", false, "token embeddings, scaled"},
+    {Stage::kAttnInput, "attn_input", true, "residual stream entering the layer"},
+    {Stage::kAttnNormed, "attn_normed", true, "after the norm before attention"},
+    {Stage::kQProj, "q_proj", true, "query projection, with bias"},
+    {Stage::kKProj, "k_proj", true, "key projection, with bias"},
+    {Stage::kVProj, "v_proj", true, "value projection, with bias"},
+    {Stage::kQNorm, "q_norm", true, "queries after their norm"},
+    {Stage::kKNorm, "k_norm", true, "keys after their norm"},
+    {Stage::kQRope, "q_rope", true, "queries after rotary embedding"},
+    {Stage::kKRope, "k_rope", true, "keys after rotary embedding"},
+    {Stage::kAttnScores, "attn_scores", true,
+     "scaled and softcapped scores before the softmax, -inf where masked"},
+    {Stage::kAttnOut, "attn_out", true, "the heads' output before the output projection"},
+    {Stage::kOProj, "o_proj", true, "output projection"},
+    {Stage::kPostAttnNorm, "post_attn_norm", true, "norm of the attention result"},
+    {Stage::kPostAttn, "post_attn", true, "residual stream after attention"},
+    {Stage::kFfnNormed, "ffn_normed", true, "after the norm before the feed-forward"},
+    {Stage::kRouterLogits, "router_logits", true, "expert scores"},
+    {Stage::kRouterWeights, "router_weights", true, "weights of the chosen experts"},
+    {Stage::kRouterIds, "router_ids", true, "chosen experts"},
+    {Stage::kFfnGate, "ffn_gate", true, "gate projection before its activation"},
+    {Stage::kFfnUp, "ffn_up", true, "up projection"},
+    {Stage::kFfnAct, "ffn_act", true, "activation(gate) * up"},
+    {Stage::kFfnOut, "ffn_out", true, "feed-forward result before any norm"},
+    {Stage::kPostFfnNorm, "post_ffn_norm", true, "norm of the feed-forward result"},
+    {Stage::kLayerOut, "layer_out", true, "residual stream leaving the layer"},
+    {Stage::kPreFinalNorm, "pre_final_norm", false, "residual stream before the final norm"},
+    {Stage::kFinalNorm, "final_norm", false, "after the final norm"},
+    {Stage::kLogits, "logits", false, "head output before the final softcap"},
+    {Stage::kLogitsFinal, "logits_final", false, "logits that are sampled from"},
+}};
+
+}  // namespace
+
+const StageInfo& stage_info(Stage stage) {
+  return kStages[static_cast<std::size_t>(stage)];
+}
+
+std::span<const StageInfo> all_stages() {
+  return std::span(kStages).subspan(1);
+}
+
+std::optional<Stage> stage_from_name(std::string_view name) {
+  if (name == "ffn_in") return Stage::kFfnNormed;
+  for (const StageInfo& info : all_stages()) {
+    if (info.name == name) return info.stage;
+  }
+  return std::nullopt;
+}
+
+std::string stage_key(Stage stage, int layer) {
+  const StageInfo& info = stage_info(stage);
+  return info.per_layer ? fmt::format("layers.{}.{}", layer, info.name) : std::string(info.name);
+}
+
+}  // namespace doppler

@@ -1,0 +1,347 @@
+#include "model/weight_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+namespace doppler {
+namespace {
+
+using enum WeightRole;
+using Kind = WeightKind;
+using When = WeightCondition;
+constexpr std::string_view kBraces = "{}";
+
+using S = Size;
+constexpr std::array<Size, 3> kFromParts = {};
+
+// Experts have no Hugging Face name: there each expert's matrix is a tensor of its own, and binding does not
+// join these yet.
+// clang-format off
+constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
+    {kRopeDivisors, "rope divisors", Kind::kRopeFactors, Stage::kNone, {S::kRotaryPairs}, When::kDivisors,
+     "", "rope_freqs.weight"},
+    {kRopeLongFactors, "rope factors of long contexts", Kind::kRopeFactors, Stage::kNone, {S::kRotaryPairs},
+     When::kLongRope, "", "rope_factors_long.weight"},
+    {kRopeShortFactors, "rope factors of short contexts", Kind::kRopeFactors, Stage::kNone, {S::kRotaryPairs},
+     When::kLongRope, "", "rope_factors_short.weight"},
+    {kTokenEmbedding, "embedding", Kind::kEmbedding, Stage::kEmbedOut, {S::kVocab, S::kHidden}, When::kAlways,
+     "model.embed_tokens.weight", "token_embd.weight"},
+
+    {kAttnNorm, "norm before attention", Kind::kNorm, Stage::kAttnNormed, {S::kHidden}, When::kAlways,
+     "model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
+    {kQkv, "queries, keys and values", Kind::kProjection, Stage::kQProj, kFromParts, When::kFusedQkv,
+     "model.layers.{}.self_attn.qkv_proj.weight", "blk.{}.attn_qkv.weight", {}, {kQ, kK, kV}},
+    {kQ, "queries", Kind::kProjection, Stage::kQProj, {S::kQueries, S::kHidden}, When::kAlways,
+     "model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", RotatedHeads::kQuery},
+    {kK, "keys", Kind::kProjection, Stage::kKProj, {S::kKeys, S::kHidden}, When::kAlways,
+     "model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", RotatedHeads::kKey},
+    {kV, "values", Kind::kProjection, Stage::kVProj, {S::kKeys, S::kHidden}, When::kAlways,
+     "model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
+    {kQkvBias, "bias of queries, keys and values", Kind::kBias, Stage::kQProj, kFromParts, When::kFusedQkvBias,
+     "model.layers.{}.self_attn.qkv_proj.bias", "blk.{}.attn_qkv.bias", {}, {kQBias, kKBias, kVBias}},
+    {kQBias, "bias of queries", Kind::kBias, Stage::kQProj, {S::kQueries}, When::kQkvBias,
+     "model.layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias", RotatedHeads::kQuery},
+    {kKBias, "bias of keys", Kind::kBias, Stage::kKProj, {S::kKeys}, When::kQkvBias,
+     "model.layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", RotatedHeads::kKey},
+    {kVBias, "bias of values", Kind::kBias, Stage::kVProj, {S::kKeys}, When::kQkvBias,
+     "model.layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias"},
+    {kQNorm, "norm of queries", Kind::kNorm, Stage::kQNorm, {S::kHeadDim}, When::kQkNorm,
+     "model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight"},
+    {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kHeadDim}, When::kQkNorm,
+     "model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight"},
+    {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kQueries}, When::kAlways,
+     "model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
+    {kOBias, "bias of attention output", Kind::kBias, Stage::kOProj, {S::kHidden}, When::kOBias,
+     "model.layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias"},
+    {kPostAttnNorm, "norm after attention", Kind::kNorm, Stage::kPostAttnNorm, {S::kHidden},
+     When::kPostAttnNorm, "", "blk.{}.post_attention_norm.weight"},
+
+    {kFfnNorm, "norm before the feed-forward", Kind::kNorm, Stage::kFfnNormed, {S::kHidden}, When::kAlways,
+     "model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight"},
+    {kRouter, "router", Kind::kRouter, Stage::kRouterLogits, {S::kExperts, S::kHidden}, When::kExperts,
+     "model.layers.{}.mlp.gate.weight", "blk.{}.ffn_gate_inp.weight"},
+    // In GGUF files ffn_up holds the gate's rows, too, where the two are fused.
+    {kGateUp, "gate and up", Kind::kProjection, Stage::kFfnUp, kFromParts, When::kFusedGateUp,
+     "model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", {}, {kGate, kUp, kCount}},
+    {kGate, "gate", Kind::kProjection, Stage::kFfnGate, {S::kFfn, S::kHidden}, When::kDense,
+     "model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight"},
+    {kUp, "up", Kind::kProjection, Stage::kFfnUp, {S::kFfn, S::kHidden}, When::kDense,
+     "model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight"},
+    {kGateBias, "bias of gate", Kind::kBias, Stage::kFfnGate, {S::kFfn}, When::kDenseBias,
+     "model.layers.{}.mlp.gate_proj.bias", "blk.{}.ffn_gate.bias"},
+    {kUpBias, "bias of up", Kind::kBias, Stage::kFfnUp, {S::kFfn}, When::kDenseBias,
+     "model.layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias"},
+    {kGateExperts, "gates of experts", Kind::kExperts, Stage::kFfnGate, {S::kExperts, S::kFfn, S::kHidden},
+     When::kExperts, "", "blk.{}.ffn_gate_exps.weight"},
+    {kUpExperts, "ups of experts", Kind::kExperts, Stage::kFfnUp, {S::kExperts, S::kFfn, S::kHidden},
+     When::kExperts, "", "blk.{}.ffn_up_exps.weight"},
+    {kDown, "down", Kind::kProjection, Stage::kFfnOut, {S::kHidden, S::kFfn}, When::kDense,
+     "model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
+    {kDownBias, "bias of down", Kind::kBias, Stage::kFfnOut, {S::kHidden}, When::kDenseBias,
+     "model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias"},
+    {kDownExperts, "downs of experts", Kind::kExperts, Stage::kFfnOut, {S::kExperts, S::kHidden, S::kFfn},
+     When::kExperts, "", "blk.{}.ffn_down_exps.weight"},
+    {kPostFfnNorm, "norm after the feed-forward", Kind::kNorm, Stage::kPostFfnNorm, {S::kHidden},
+     When::kPostFfnNorm, "model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight"},
+
+    {kFinalNorm, "final norm", Kind::kNorm, Stage::kFinalNorm, {S::kHidden}, When::kAlways,
+     "model.norm.weight", "output_norm.weight"},
+    {kHead, "head", Kind::kHead, Stage::kLogits, {S::kVocab, S::kHidden}, When::kUntiedHead,
+     "lm_head.weight", "output.weight"},
+}};
+// clang-format on
+
+constexpr bool in_order_of_roles() {
+  for (std::size_t i = 0; i < kTable.size(); ++i) {
+    if (static_cast<std::size_t>(kTable[i].role) != i) return false;
+  }
+  return true;
+}
+static_assert(in_order_of_roles(), "weight_info() finds a role's row by its number.");
+
+struct SizeInfo {
+  Size size;
+  std::string_view text;  // in config.json's words
+  std::uint64_t (*of)(const ModelSpec& spec, const LayerSpec& layer);
+};
+using Spec = const ModelSpec&;
+using Layer = const LayerSpec&;
+constexpr std::array kSizes = {
+    SizeInfo{S::kVocab, "vocab_size", [](Spec s, Layer) -> std::uint64_t { return s.vocab_size; }},
+    SizeInfo{S::kHidden, "hidden_size", [](Spec s, Layer) -> std::uint64_t { return s.hidden; }},
+    SizeInfo{S::kQueries, "num_attention_heads x head_dim",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.q_width(); }},
+    SizeInfo{S::kKeys, "num_key_value_heads x head_dim",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.kv_width(); }},
+    SizeInfo{S::kHeadDim, "head_dim", [](Spec, Layer l) -> std::uint64_t { return l.attention.head_dim; }},
+    SizeInfo{S::kFfn, "intermediate_size", [](Spec, Layer l) -> std::uint64_t { return l.ffn.width; }},
+    SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
+    SizeInfo{S::kRotaryPairs, "half the rotary dims",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.rope.rotary_dim / 2; }},
+};
+
+struct ConditionInfo {
+  WeightCondition condition;
+  std::string_view met, unmet;  // as messages say that a spec meets it, or does not; empty: no flag says it
+  bool (*holds)(const ModelSpec& spec, const LayerSpec& layer);
+};
+constexpr std::array kConditions = {
+    ConditionInfo{When::kAlways, "", "", [](Spec, Layer) { return true; }},
+    ConditionInfo{When::kUntiedHead, "tie_word_embeddings = false", "tie_word_embeddings = true",
+                  [](Spec s, Layer) { return !s.tied_head; }},
+    ConditionInfo{When::kQkNorm, "attention.qk_norm = true", "attention.qk_norm = false",
+                  [](Spec, Layer l) { return l.attention.qk_norm; }},
+    ConditionInfo{When::kQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
+                  [](Spec, Layer l) { return l.attention.qkv_bias; }},
+    ConditionInfo{When::kOBias, "attention.o_bias = true", "attention.o_bias = false",
+                  [](Spec, Layer l) { return l.attention.o_bias; }},
+    ConditionInfo{When::kPostAttnNorm, "post_attn_norm = true", "post_attn_norm = false",
+                  [](Spec, Layer l) { return l.post_attn_norm; }},
+    ConditionInfo{When::kPostFfnNorm, "post_ffn_norm = true", "post_ffn_norm = false",
+                  [](Spec, Layer l) { return l.post_ffn_norm; }},
+    ConditionInfo{When::kFusedQkv, "", "", [](Spec s, Layer) { return s.fused_qkv; }},
+    ConditionInfo{When::kFusedQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
+                  [](Spec s, Layer l) { return s.fused_qkv && l.attention.qkv_bias; }},
+    ConditionInfo{When::kFusedGateUp, "", "",
+                  [](Spec s, Layer l) { return s.fused_gate_up && l.ffn.experts == 0; }},
+    ConditionInfo{When::kDense, "", "ffn.experts > 0", [](Spec, Layer l) { return l.ffn.experts == 0; }},
+    ConditionInfo{When::kDenseBias, "ffn.bias = true", "ffn.bias = false",
+                  [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.bias; }},
+    ConditionInfo{When::kExperts, "ffn.experts > 0", "ffn.experts = 0",
+                  [](Spec, Layer l) { return l.ffn.experts > 0; }},
+    // GGUF files store llama3's rule as the divisors that follow from it.
+    ConditionInfo{When::kDivisors, "", "",
+                  [](Spec, Layer l) {
+                    const RopeScalingKind kind = l.attention.rope.scaling.kind;
+                    return kind == RopeScalingKind::kDivisors || kind == RopeScalingKind::kLlama3;
+                  }},
+    ConditionInfo{When::kLongRope, "", "",
+                  [](Spec, Layer l) { return l.attention.rope.scaling.kind == RopeScalingKind::kLongRope; }},
+};
+
+const ConditionInfo& condition_info(WeightCondition condition) {
+  return *std::ranges::find(kConditions, condition, &ConditionInfo::condition);
+}
+
+const SizeInfo& size_info(Size size) {
+  return *std::ranges::find(kSizes, size, &SizeInfo::size);
+}
+
+// Model-wide roles look at the first layer where they look at one: rope divisors.
+const LayerSpec& layer_of(const ModelSpec& spec, int layer) {
+  static const LayerSpec kNone;
+  const auto index = static_cast<std::size_t>(std::max(layer, 0));
+  return index < spec.layers.size() ? spec.layers[index] : kNone;
+}
+
+bool is_part_of(WeightRole part, const WeightInfo& whole) {
+  return std::ranges::find(whole.fused_parts(), part) != whole.fused_parts().end();
+}
+
+std::string_view pattern_of(const WeightInfo& info, NameStyle style) {
+  return style == NameStyle::kGguf ? info.gguf : info.hugging_face;
+}
+
+// The layer in a name of that pattern; -1 for patterns without one. Nothing if the name is of another
+// pattern.
+std::optional<int> match(std::string_view pattern, std::string_view name) {
+  const std::size_t braces = pattern.find(kBraces);
+  if (braces == std::string_view::npos) {
+    if (name == pattern) return -1;
+    return std::nullopt;
+  }
+  const std::string_view before = pattern.substr(0, braces), after = pattern.substr(braces + kBraces.size());
+  if (!name.starts_with(before) || !name.ends_with(after)) return std::nullopt;
+  if (name.size() <= before.size() + after.size()) return std::nullopt;
+  const std::string_view number = name.substr(before.size(), name.size() - before.size() - after.size());
+  int layer = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layer);
+  if (error != std::errc() || end != number.data() + number.size() || layer < 0) return std::nullopt;
+  return layer;
+}
+
+}  // namespace
+
+bool WeightInfo::per_layer() const {
+  return gguf.contains(kBraces) || hugging_face.contains(kBraces);
+}
+
+std::span<const WeightRole> WeightInfo::fused_parts() const {
+  return {parts.begin(), std::ranges::find(parts, kCount)};
+}
+
+std::span<const WeightInfo> weight_table() {
+  return kTable;
+}
+
+const WeightInfo& weight_info(WeightRole role) {
+  return kTable[static_cast<std::size_t>(role)];
+}
+
+std::string weight_name(const WeightNames& names, WeightRole role, int layer) {
+  const WeightInfo& info = weight_info(role);
+  if (info.kind == Kind::kRopeFactors &&
+      std::ranges::find(names.rope_factors, role) == names.rope_factors.end())
+    return {};
+  const auto own = std::ranges::find(names.own, role, &WeightName::role);
+  std::string name(own == names.own.end() ? pattern_of(info, names.style) : own->name);
+  if (const auto braces = name.find(kBraces); braces != std::string::npos)
+    name.replace(braces, kBraces.size(), std::to_string(layer));
+  return name;
+}
+
+bool meets(const ModelSpec& spec, WeightCondition condition, int layer) {
+  return condition_info(condition).holds(spec, layer_of(spec, layer));
+}
+
+Shape weight_shape(const ModelSpec& spec, WeightRole role, int layer) {
+  const WeightInfo& info = weight_info(role);
+  if (!info.fused_parts().empty()) {
+    Shape shape;
+    for (const WeightRole part : info.fused_parts()) {
+      const Shape of_part = weight_shape(spec, part, layer);
+      if (shape.empty())
+        shape = of_part;
+      else
+        shape[0] += of_part[0];
+    }
+    return shape;
+  }
+  Shape shape;
+  for (const Size size : info.shape) {
+    if (size != Size::kNone) shape.push_back(size_info(size).of(spec, layer_of(spec, layer)));
+  }
+  return shape;
+}
+
+std::string weight_reason(WeightRole role) {
+  const WeightInfo& info = weight_info(role);
+  std::vector<std::string_view> reasons;
+  const auto add = [&](std::string_view text) {
+    if (!text.empty() && std::ranges::find(reasons, text) == reasons.end()) reasons.push_back(text);
+  };
+  const auto add_sizes = [&](const WeightInfo& of) {
+    for (const Size size : of.shape) {
+      if (size != Size::kNone) add(size_info(size).text);
+    }
+  };
+  add(condition_info(info.when).met);
+  for (const WeightRole part : info.fused_parts()) add_sizes(weight_info(part));
+  add_sizes(info);
+  std::string text;
+  for (std::size_t i = 0; i < reasons.size(); ++i) {
+    const std::string_view joint = i == 0 ? "" : i + 1 == reasons.size() ? " and " : ", ";
+    text += fmt::format("{}{}", joint, reasons[i]);
+  }
+  return text;
+}
+
+std::string_view unmet_condition(WeightCondition condition) {
+  return condition_info(condition).unmet;
+}
+
+std::uint32_t rotated_heads(const ModelSpec& spec, WeightRole role, int layer) {
+  const AttentionSpec& attention = layer_of(spec, layer).attention;
+  switch (weight_info(role).rotated) {
+    case RotatedHeads::kQuery:
+      return attention.heads;
+    case RotatedHeads::kKey:
+      return attention.kv_heads;
+    case RotatedHeads::kNone:
+      break;
+  }
+  return 0;
+}
+
+std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightNames& names) {
+  std::vector<WeightTensor> out;
+  const auto add = [&](const WeightInfo& info, int layer) {
+    if (!meets(spec, info.when, layer)) return;
+    const bool inside_another = std::ranges::any_of(kTable, [&](const WeightInfo& whole) {
+      return is_part_of(info.role, whole) && meets(spec, whole.when, layer);
+    });
+    std::string name = weight_name(names, info.role, layer);
+    if (inside_another || (info.kind == Kind::kRopeFactors && name.empty())) return;
+    out.push_back({&info, layer, std::move(name), weight_shape(spec, info.role, layer)});
+  };
+  const auto first = std::ranges::find_if(kTable, &WeightInfo::per_layer);
+  const auto last = std::ranges::find_if_not(first, kTable.end(), &WeightInfo::per_layer);
+  std::for_each(kTable.begin(), first, [&](const WeightInfo& info) { add(info, -1); });
+  for (int layer = 0; layer < static_cast<int>(spec.layers.size()); ++layer)
+    std::for_each(first, last, [&](const WeightInfo& info) { add(info, layer); });
+  std::for_each(last, kTable.end(), [&](const WeightInfo& info) { add(info, -1); });
+  return out;
+}
+
+std::string nested_name(const Nesting& nesting, std::string_view name) {
+  const auto& [model, head] = kNestings[0];
+  if (name.starts_with(model)) return fmt::format("{}{}", nesting.model, name.substr(model.size()));
+  if (name.starts_with(head)) return fmt::format("{}{}", nesting.head, name.substr(head.size()));
+  return std::string(name);
+}
+
+std::vector<NamedWeight> find_weights(NameStyle style, std::string_view name) {
+  if (style == NameStyle::kHuggingFace) {
+    for (const Nesting& nesting : std::span(kNestings).subspan(1)) {
+      if (name.starts_with(nesting.model))
+        return find_weights(style, fmt::format("model.{}", name.substr(nesting.model.size())));
+      if (nesting.head != kNestings[0].head && name.starts_with(nesting.head))
+        return find_weights(style, fmt::format("lm_head.{}", name.substr(nesting.head.size())));
+    }
+  }
+  std::vector<NamedWeight> found;
+  const auto consider = [&](const WeightInfo& info, std::string_view pattern, WeightCondition when) {
+    if (pattern.empty()) return;
+    if (const auto layer = match(pattern, name)) found.push_back({&info, *layer, when});
+  };
+  for (const WeightInfo& info : kTable) consider(info, pattern_of(info, style), info.when);
+  if (style == NameStyle::kGguf) return found;
+  for (const WeightName& other : kSandwichNames)
+    consider(weight_info(other.role), other.name, other.goes_with);
+  return found;
+}
+
+}  // namespace doppler

@@ -1,0 +1,205 @@
+// The table of weights: for each role its shape, when a model has it, what it computes and how files name it.
+// Binding, random weights, mixes of types, the doctor and the tests' fixtures read it; nothing else knows
+// these facts. A new kind of weight is a row here and an op in the plan that uses it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/spec.h"
+#include "model/stage.h"
+#include "quant/tensor.h"
+
+namespace doppler {
+
+// What a weight is for, in the order in which a step uses them. Fused tensors are roles of their own; binding
+// splits them into row slices.
+enum class WeightRole : std::uint8_t {
+  // GGUF's tensors of rope divisors: read into the spec, not bound.
+  kRopeDivisors,
+  kRopeLongFactors,
+  kRopeShortFactors,
+  kTokenEmbedding,
+  kAttnNorm,
+  kQkv,
+  kQ,
+  kK,
+  kV,
+  kQkvBias,
+  kQBias,
+  kKBias,
+  kVBias,
+  kQNorm,
+  kKNorm,
+  kO,
+  kOBias,
+  kPostAttnNorm,
+  kFfnNorm,
+  kRouter,
+  kGateUp,
+  kGate,
+  kUp,
+  kGateBias,
+  kUpBias,
+  kGateExperts,
+  kUpExperts,
+  kDown,
+  kDownBias,
+  kDownExperts,
+  kPostFfnNorm,
+  kFinalNorm,
+  kHead,
+  kCount,
+};
+
+// How a weight is used, whatever its role: decides how it is initialised, stored and judged.
+enum class WeightKind : std::uint8_t {
+  kEmbedding,    // rows are looked up
+  kHead,         // its products are the logits
+  kNorm,         // scales a normed vector
+  kProjection,   // matrix of a product
+  kBias,         // added to a product
+  kRouter,       // scores experts
+  kExperts,      // [experts, rows, columns]: a projection for each expert
+  kRopeFactors,  // divisors of rotary frequencies
+};
+
+// The numbers of a spec that shapes are made of.
+enum class Size : std::uint8_t {
+  kNone,
+  kVocab,
+  kHidden,
+  kQueries,  // heads x head_dim
+  kKeys,     // kv_heads x head_dim
+  kHeadDim,
+  kFfn,
+  kExperts,
+  kRotaryPairs,  // half the dims of a head that rotate
+};
+
+// When a model has a weight.
+enum class WeightCondition : std::uint8_t {
+  kAlways,
+  kUntiedHead,
+  kQkNorm,
+  kQkvBias,
+  kOBias,
+  kPostAttnNorm,
+  kPostFfnNorm,
+  kFusedQkv,
+  kFusedQkvBias,
+  kFusedGateUp,
+  kDense,  // one feed-forward for every token
+  kDenseBias,
+  kExperts,
+  kDivisors,
+  kLongRope,
+};
+
+// Whose heads the rows (of a vector: the values) belong to, for weights whose outputs are rotated:
+// llama.cpp's converter changes the order of their rows.
+enum class RotatedHeads : std::uint8_t { kNone, kQuery, kKey };
+
+struct WeightInfo {
+  WeightRole role;
+  std::string_view label;  // in messages: "attention output"
+  WeightKind kind;
+  Stage stage;                // the first stage that it helps compute; kNone for what is read into the spec
+  std::array<Size, 3> shape;  // outermost first, up to the first kNone; of fused roles the parts say it
+  WeightCondition when;
+  // {} stands for the layer's index. Empty: such files have no tensor of this role.
+  std::string_view hugging_face, gguf;
+  RotatedHeads rotated = RotatedHeads::kNone;
+  std::array<WeightRole, 3> parts = {WeightRole::kCount, WeightRole::kCount, WeightRole::kCount};
+
+  bool per_layer() const;
+  // The roles whose rows a fused tensor holds, one after the other; empty for all other roles.
+  std::span<const WeightRole> fused_parts() const;
+};
+
+// In the order of WeightRole: model-wide roles before the layers', the layers', then the rest.
+std::span<const WeightInfo> weight_table();
+const WeightInfo& weight_info(WeightRole role);
+
+enum class NameStyle : std::uint8_t { kHuggingFace, kGguf };
+
+// A family's name of a role instead of the table's.
+struct WeightName {
+  WeightRole role;
+  std::string_view name;
+  // The flag of models that use this name, for the message when it turns up in another.
+  WeightCondition goes_with = WeightCondition::kAlways;
+};
+
+// Families with a norm before and after each half (Gemma). Elsewhere post_attention_layernorm is the norm
+// before the feed-forward.
+inline constexpr std::array<WeightName, 2> kSandwichNames = {{
+    {WeightRole::kPostAttnNorm, "model.layers.{}.post_attention_layernorm.weight",
+     WeightCondition::kPostAttnNorm},
+    {WeightRole::kFfnNorm, "model.layers.{}.pre_feedforward_layernorm.weight",
+     WeightCondition::kPostAttnNorm},
+}};
+
+// How the files of a family name its weights: as the table does, with these exceptions.
+struct WeightNames {
+  NameStyle style = NameStyle::kHuggingFace;
+  std::span<const WeightName> own = {};
+  // The roles of kind kRopeFactors that the family's files may hold; other families' files must not.
+  std::span<const WeightRole> rope_factors = {};
+};
+
+// The name of a role's tensor, with the layer's index in it; empty if such files have none.
+std::string weight_name(const WeightNames& names, WeightRole role, int layer = -1);
+
+bool meets(const ModelSpec& spec, WeightCondition condition, int layer = -1);
+
+// The shape that the spec gives the role, whether or not the model has it. `layer` is -1 for model-wide
+// roles.
+Shape weight_shape(const ModelSpec& spec, WeightRole role, int layer = -1);
+
+// The spec's values that ask for the role and fix its shape: "attention.qk_norm = true and head_dim".
+std::string weight_reason(WeightRole role);
+
+// "attention.qk_norm = false", or nothing for conditions that no flag of a spec stands for.
+std::string_view unmet_condition(WeightCondition condition);
+
+// The heads that rotate in the order of the role's rows; 0 for roles whose outputs are not rotated.
+std::uint32_t rotated_heads(const ModelSpec& spec, WeightRole role, int layer);
+
+// One tensor of a model's files.
+struct WeightTensor {
+  const WeightInfo* info;
+  int layer;         // -1: model-wide
+  std::string name;  // empty if the names have none for the role
+  Shape shape;
+};
+
+// Every tensor that files of this model hold, each once, in the order of the table: fused tensors instead of
+// their parts, and no head that is tied.
+std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightNames& names);
+
+// Where a checkpoint keeps its language model: what stands for "model." and "lm_head." of the table's names.
+struct Nesting {
+  std::string_view model, head;
+};
+inline constexpr std::array<Nesting, 3> kNestings = {{{"model.", "lm_head."},
+                                                      {"language_model.model.", "language_model.lm_head."},
+                                                      {"model.language_model.", "lm_head."}}};
+std::string nested_name(const Nesting& nesting, std::string_view name);
+
+// A role that a name may stand for.
+struct NamedWeight {
+  const WeightInfo* info;
+  int layer;             // not checked against any model
+  WeightCondition when;  // the role's condition, or the one that goes with a family's own name
+};
+
+// The roles that some family gives that name, in any nesting: mostly one; empty for names that no family
+// uses.
+std::vector<NamedWeight> find_weights(NameStyle style, std::string_view name);
+
+}  // namespace doppler
