@@ -9,8 +9,9 @@
 #   make package  a Debian package with the same, in build/release
 #   make bench    speed and memory of 1B models against the limits of this machine
 #   make format   clang-format over everything
+#   make cost     what compiling costs, by room, from nothing
 # DOPPLER_GPU=OFF leaves the GPU backend out, and the library and drivers that only it needs.
-.PHONY: run build test sanitize threads fuzz installable install package bench format clean deps
+.PHONY: run build test sanitize threads fuzz installable install package bench format cost clean deps
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
@@ -26,7 +27,7 @@ deps:
 
 build: deps
 	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=OFF >/dev/null
-	cmake --build build/release -j $(JOBS)
+	cmake --build build/release --target doppler -j $(JOBS)
 
 test: deps
 	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=ON >/dev/null
@@ -60,6 +61,9 @@ bench: build
 
 format: deps
 	@scripts/format.sh
+
+cost:
+	@scripts/build_cost --tests
 
 clean:
 	rm -rf build

@@ -76,7 +76,8 @@ class DopplerRunner final : public bench::Runner {
 void add_target(const std::string& target, cli::SettingFlags& given) {
   constexpr std::string_view kPath = "runtime.cpu.target";
   if (target.empty()) return;
-  if (find_setting(kPath) != nullptr) return given.input.sets.push_back(fmt::format("{}={}", kPath, target));
+  if (config::find_setting(kPath) != nullptr)
+    return given.input.sets.push_back(fmt::format("{}={}", kPath, target));
   fmt::print(stderr, "doppler_driver: there is no setting {}; the target {} is not used\n", kPath, target);
 }
 

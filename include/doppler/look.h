@@ -27,8 +27,7 @@ struct StageDescription {
 struct LookRequest {
   std::vector<std::string> stages = {};  // "q_rope", "logits"; {"all"}: every stage but attn_scores
   std::vector<int> layers = {};          // of stages inside layers
-  std::vector<std::int64_t> tokens =
-      {};  // positions in the sequence; negative ones count from the prompt's end
+  std::vector<std::int64_t> tokens = {};  // positions in the sequence; negative: from the prompt's end
   std::vector<std::uint32_t> dims = {};  // columns of a row; attn_scores, whose rows grow, are always whole
   bool values = true;                    // keep the values themselves
   bool statistics = false;               // and measure them

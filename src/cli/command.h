@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/settings.h"
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
+#include "system/process.h"
 
 namespace doppler::cli {
 
@@ -68,12 +70,15 @@ class InterruptGuard {
 
  private:
   CancelToken token_;
+  std::optional<system::EndingHandler> handler_;
 };
 
 // Says on stderr what make_backend chose, if that needs saying, and what makes it slower than it could be.
 void tell_backend(std::string_view choice, const Backend& backend);
 
 // Loads with a progress bar, and tells the choice.
+Result<Engine> load_engine(const std::string& model, const Settings& settings);
+// The same for commands that drive a backend themselves.
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
 
 // The prompt options that run and record share.
@@ -89,8 +94,14 @@ void add_prompt_ids_flag(Command& command, PromptFlags& prompt);
 Result<std::string> prompt_text(const PromptFlags& prompt);
 // Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not
 // turn it off.
+Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
+                                        const std::string& text, bool raw);
+// The same for the commands that drive a model's parts themselves.
 Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
                                         const std::string& text, bool raw);
+
+// A conversation's tokens through the model's chat template, ready for the answer.
+Result<std::vector<TokenId>> chat_ids(const Engine& engine, std::span<const Message> messages);
 
 // "2,5,9" or "2 5 9"; no ids from an empty text. Errors: kUsage naming the piece that is no id.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "backend/tap_list.h"
 #include "base/json_fwd.h"
 #include "base/result.h"
 #include "cli/flags.h"
 #include "cli/settings.h"
 #include "diagnosis/look/probe.h"
-#include "backend/tap_list.h"
 #include "diagnosis/look/tap_trace.h"
 #include "engine/loaded.h"
 

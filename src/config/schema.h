@@ -3,9 +3,9 @@
 
 #include "base/json_fwd.h"
 
-namespace doppler {
+namespace doppler::config {
 
 // Older names are part of it, marked as deprecated.
 Json config_schema();
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -1,6 +1,7 @@
 // The public Engine: every call to what does it.
 #include <chrono>
 
+#include "base/json.h"
 #include "doppler/doppler.h"
 #include "engine/access.h"
 #include "engine/core.h"

@@ -57,7 +57,7 @@ Result<ModelInfo> describe(const Model& model, const Plan& plan, const BackendOp
 }
 
 Result<ModelInfo> describe_model(const std::filesystem::path& path, const LoadOptions& options) {
-  DOPPLER_ASSIGN(const Model model, load_model(path));
+  DOPPLER_ASSIGN(const Model model, load_model_for_description(path));
   DOPPLER_ASSIGN(BackendOptions backend, backend_options(options, model.spec, 1 + options.sequences));
   DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, backend.context));
   backend.kv_type = choose_kv_type(backend, plan, model.weights);

@@ -51,6 +51,10 @@ Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelF
 // says from where. Does nothing for any other model.
 void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Model& model);
 
+// A model for describing, not for running: its end of text is completed as load_all does it, but a tokenizer
+// that is broken is an error only of the calls that need it.
+Result<Model> load_model_for_description(const std::filesystem::path& path);
+
 // kNotFound, saying what was looked for and what to add.
 Error no_tokenizer(const ModelFiles& files);
 // That error, if there is no tokenizer.

@@ -1,5 +1,6 @@
 #include "engine/messages.h"
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace doppler {

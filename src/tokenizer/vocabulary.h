@@ -9,10 +9,6 @@
 
 #include "doppler/types.h"
 
-namespace doppler {
-
-}  // namespace doppler
-
 namespace doppler::tokenizer {
 
 // The largest published vocabularies have about a million pieces; a table by id of this length costs 32 MB,

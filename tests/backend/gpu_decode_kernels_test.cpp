@@ -8,10 +8,6 @@ namespace {
 
 using namespace testing;
 
-std::int64_t i64(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
-
 #define DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT()                    \
   DOPPLER_NEEDS_ADAPTER();                                    \
   if (device(Mode::kUnchecked)->features().subgroup_size < 8) \

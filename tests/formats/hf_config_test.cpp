@@ -8,7 +8,7 @@
 namespace doppler {
 namespace {
 
-Json parsed(std::string_view text) {
+Json parsed_config(std::string_view text) {
   auto json = parse_json(text, "The test's text");
   EXPECT_TRUE(json.has_value());
   return json ? *json : Json::object();
@@ -40,7 +40,7 @@ TEST(ConfigReader, ReadsEveryKindOfValue) {
 }
 
 TEST(ConfigReader, AbsentAndNullAreNothing) {
-  const Json json = parsed(R"({"head_dim": null, "rope_scaling": {"factor": null}})");
+  const Json json = parsed_config(R"({"head_dim": null, "rope_scaling": {"factor": null}})");
   const ConfigReader config(json, "config.json");
   for (const char* key :
        {"head_dim", "missing", "rope_scaling.factor", "rope_scaling.none", "head_dim.deeper", ""}) {
@@ -71,7 +71,7 @@ TEST(ConfigReader, WrongTypesNameFileKeyAndValue) {
 
 TEST(ConfigReader, PathsReachIntoNestedObjectsAndKeepTheirSource) {
   const Json json =
-      parsed(R"({"text_config": {"rope_parameters": {"full": {"rope_theta": 1e6}, "bad": true}}, "a.b": 5})");
+      parsed_config(R"({"text_config": {"rope_parameters": {"full": {"rope_theta": 1e6}, "bad": true}}, "a.b": 5})");
   const ConfigReader config(json, "config.json");
   EXPECT_EQ(value_of(config.get_number("text_config.rope_parameters.full.rope_theta")), std::optional(1e6));
   EXPECT_EQ(value_of(config.get_uint("a.b")), std::optional(std::uint64_t{5}));
@@ -97,7 +97,7 @@ TEST(ConfigReader, InfinityIsNoNumber) {
 }
 
 TEST(ConfigReader, ARootThatIsNoObjectIsAnError) {
-  const Json json = parsed("[1]");
+  const Json json = parsed_config("[1]");
   const ConfigReader config(json, "config.json");
   EXPECT_ERROR(config.get_uint("layers"), "config.json", "[1]", "an object");
   EXPECT_FALSE(config.has("layers"));

@@ -18,6 +18,7 @@
 #include "base/thread_pool.h"
 #include "plan/buffers.h"
 #include "plan/fuse.h"
+#include "system/memory.h"
 
 namespace doppler {
 namespace {
@@ -107,7 +108,7 @@ class CpuBackend final : public HostBackend {
     const auto floats = (Checked(buffers_.extent(Rows::kAll)) * Checked(rows)).get();
     const auto bytes =
         (Checked(floats.value_or(UINT64_MAX)) * Checked(sizeof(float)) + Checked(cache_.bytes())).get();
-    if (const std::uint64_t available = available_memory(); !floats || !bytes || *bytes > available) {
+    if (const std::uint64_t available = system::available_memory(); !floats || !bytes || *bytes > available) {
       return fail(ErrorCode::kLimit,
                   "The KV cache and the activations of {} tokens need {}, but the machine has {} left. Lower "
                   "the context or the step size.",

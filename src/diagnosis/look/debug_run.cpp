@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/tap_list.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/recording.h"
 
