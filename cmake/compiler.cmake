@@ -64,9 +64,8 @@ endif()
 # many cores. It asks that names in unnamed namespaces differ within a folder. CMake leaves out files with options of their own.
 option(DOPPLER_UNITY "Compile the files of a folder together" ${DOPPLER_UNITY_DEFAULT})
 set(DOPPLER_UNITY_FILES 16)
-# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours; the oracle; and families,
-# which all call their tables the same.
-set(DOPPLER_COMPILED_ALONE quant reference families)
+# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours, and the oracle.
+set(DOPPLER_COMPILED_ALONE quant reference)
 function(doppler_unite target)
   if(NOT DOPPLER_UNITY)
     return()

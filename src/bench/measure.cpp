@@ -4,11 +4,12 @@
 #include <array>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <limits>
-#include <thread>
 
-#include "base/memory.h"
+#include "system/clock.h"
+#include "system/memory.h"
+#include "system/processor.h"
+#include "system/threads.h"
 
 namespace doppler {
 namespace {
@@ -106,7 +107,7 @@ class Yardstick {
     made.bytes_ = bytes;
     if (backend.device()) {
       made.backend_ = &backend;
-      made.threads_ = threads != 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
+      made.threads_ = threads != 0 ? threads : system::hardware_threads();
     } else {
       DOPPLER_ASSIGN(made.loop_, ReadLoop::create(threads, bytes));
       made.threads_ = made.loop_->threads();
@@ -211,26 +212,15 @@ class Bench {
     result_.device = loaded_->backend->device();
     result_.choice = loaded_->choice;
     result_.kv_type = kv_type_name(kv_type_);
-    result_.cpu = cpu_name();
+    result_.cpu = system::processor_name();
     result_.prefill = options_.prefill;
     result_.kv_and_activation_bytes = loaded_->backend->memory_bytes();
     for (const MappedFile& file : loaded_->model->files.tensors.files())
       result_.file_bytes += file.bytes().size();
-    const std::time_t now = std::time(nullptr);
     std::array<char, 32> text{};
-    std::tm parts{};
-    gmtime_r(&now, &parts);
+    const std::tm parts = system::utc_time();
     std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
     result_.date = text.data();
-  }
-
-  static std::string cpu_name() {
-    std::ifstream info("/proc/cpuinfo");
-    for (std::string line; std::getline(info, line);) {
-      const std::size_t colon = line.find(": ");
-      if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
-    }
-    return "unknown";
   }
 
   // The peak is what one conversation needs: untouched parts of the cache take no memory, and the other
@@ -238,7 +228,7 @@ class Bench {
   Status fill_depths(Feeder& feeder) {
     feeder.clear(0);
     DOPPLER_TRY(feeder.prompt(0, options_.prefill));
-    result_.peak_bytes = peak_resident_bytes();
+    result_.peak_bytes = system::peak_resident_bytes();
     for (const Decode& d : decodes_) {
       tell(0.2, "filling the cache");
       if (d.depth > 0) DOPPLER_TRY(feeder.prompt(d.slot, d.depth));

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/settings.h"
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
+#include "system/process.h"
 
 namespace doppler::cli {
 
@@ -68,6 +70,7 @@ class InterruptGuard {
 
  private:
   CancelToken token_;
+  std::optional<system::EndingHandler> handler_;
 };
 
 // Says on stderr what make_backend chose, if that needs saying.

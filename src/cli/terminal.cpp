@@ -1,10 +1,9 @@
 // Reporting: standard output, the progress bar, Ctrl-C, and reading prompts.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
-#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <iterator>
@@ -15,6 +14,7 @@
 #include "config/conflicts.h"
 #include "engine/access.h"
 #include "engine/messages.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 
@@ -27,7 +27,7 @@ Status print_json(const Json& object) {
   return print(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-ProgressBar::ProgressBar() : terminal_(::isatty(STDERR_FILENO) != 0) {}
+ProgressBar::ProgressBar() : terminal_(system::is_terminal(system::Stream::kError)) {}
 
 void ProgressBar::update(double share, std::string_view what) {
   if (!terminal_) return;
@@ -50,12 +50,10 @@ ProgressBar::~ProgressBar() {
 
 namespace {
 
-constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
-
-// What the signal handler may touch: a pointer that is set before the handler is.
+// What the handler may touch: a pointer that is set before the handler is.
 std::atomic<CancelToken*> g_interrupted{nullptr};
 
-void on_interrupt(int) {
+void on_interrupt() {
   if (CancelToken* token = g_interrupted.load()) token->cancel();
 }
 
@@ -63,23 +61,11 @@ void on_interrupt(int) {
 
 InterruptGuard::InterruptGuard(CancelToken token) : token_(std::move(token)) {
   g_interrupted = &token_;
-  struct sigaction action{};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second Ctrl-C is the system's
-  for (const int signal : kEndingSignals) {
-    // What the caller has switched off stays off, as nohup does with SIGHUP.
-    struct sigaction old{};
-    ::sigaction(signal, nullptr, &old);
-    if (old.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
-  }
+  handler_.emplace(on_interrupt);
 }
 
 InterruptGuard::~InterruptGuard() {
-  for (const int signal : kEndingSignals) {
-    struct sigaction now{};
-    ::sigaction(signal, nullptr, &now);
-    if (now.sa_handler == on_interrupt) std::signal(signal, SIG_DFL);
-  }
+  handler_.reset();
   g_interrupted = nullptr;
 }
 
@@ -164,7 +150,7 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
   }
   if (!prompt.ids.empty() || prompt.text_option.given()) return prompt.text;
-  if (::isatty(STDIN_FILENO) != 0)
+  if (system::is_terminal(system::Stream::kInput))
     return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   if (text.ends_with('\n')) text.pop_back();

@@ -21,7 +21,7 @@ Error moved_from(std::string_view what) {
 Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared_ptr<EngineCore>& core) {
   std::uint32_t slot = 0;
   {
-    const std::lock_guard lock(core->slots_mutex);
+    const system::Lock lock(core->slots_mutex);
     if (core->free_slots.empty()) {
       return fail(
           ErrorCode::kLimit,
@@ -37,7 +37,7 @@ Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared
 }
 
 Sequence::State::~State() {
-  const std::lock_guard lock(core->slots_mutex);
+  const system::Lock lock(core->slots_mutex);
   core->free_slots.push_back(session.slot());
 }
 

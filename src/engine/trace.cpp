@@ -9,10 +9,10 @@
 #include "backend/kv_cache.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include "engine/loaded.h"
 #include "plan/fuse.h"
+#include "system/memory.h"
 
 namespace doppler {
 namespace {
@@ -151,11 +151,11 @@ void trace_buffers(const Loaded& loaded) {
   trace_cache(*loaded.backend);
   const std::uint64_t bytes = loaded.backend->memory_bytes();
   const Json data = {
-      {"backend_bytes", bytes}, {"mapped_bytes", mapped}, {"available_bytes", available_memory()}};
+      {"backend_bytes", bytes}, {"mapped_bytes", mapped}, {"available_bytes", system::available_memory()}};
   trace(Category::kBuffers, -1,
         fmt::format(
             "backend {}: {} allocated for cache, activations and re-laid weights; {} left on the machine",
-            loaded.backend->name(), human_bytes(bytes), human_bytes(available_memory())),
+            loaded.backend->name(), human_bytes(bytes), human_bytes(system::available_memory())),
         -1, data.dump());
 }
 

@@ -181,7 +181,7 @@ TEST(SelfCheck, NoticesWhatIsWrongInFusedKernels) {
                "carried[v${i}] = r${i}");
   expect_wrong(fused_variant(DType::kQ4_0, 1, false, true), "prologue_x.wgsl", "word2, word3)",
                "word2, word2)");
-  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combine_prologue.wgsl", "exp(m${i}.x - most)",
+  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combined.wgsl", "exp(m${i}.x - most)",
                "1.0");
   expect_wrong(fused_variant(DType::kQ4_K, 1, true, true, true), "gemv.wgsl", "activate(gate) * up",
                "activate(up) * gate");

@@ -23,6 +23,7 @@
 #include "plan/buffers.h"
 #include "plan/fuse.h"
 #include "plan/residual.h"
+#include "system/memory.h"
 
 namespace doppler {
 namespace {
@@ -147,7 +148,7 @@ class CpuBackend final : public Backend {
     const auto floats = (Checked(buffers_.extent(Rows::kAll)) * Checked(rows)).get();
     const auto bytes =
         (Checked(floats.value_or(UINT64_MAX)) * Checked(sizeof(float)) + Checked(cache_.bytes())).get();
-    if (const std::uint64_t available = available_memory(); !floats || !bytes || *bytes > available) {
+    if (const std::uint64_t available = system::available_memory(); !floats || !bytes || *bytes > available) {
       return fail(ErrorCode::kLimit,
                   "The KV cache and the activations of {} tokens need {}, but the machine has {} left. Lower "
                   "the context or the step size.",

@@ -131,13 +131,8 @@ Status DecodeBuilder::add_norm(const OpGroup& group, bool stores, ShaderValues& 
 Status DecodeBuilder::add_combine(const OpGroup& group, bool stores, ShaderValues& values,
                                   std::vector<Bound>& buffers) {
   const Op& attention = *group.op(plan(), Part::kAttention);
-  const auto& a = std::get<AttentionParams>(attention.params);
   const bool emits = stores && is_stored(attention.outputs[0], group);
-  values["WIDTH"] = a.heads * a.head_dim;
-  values["DIM"] = a.head_dim;
-  values["WINDOW"] = a.window;
-  values["MOST_SPLITS"] = splits_of(a);
-  values["POSITIONS"] = context_.layout.positions();
+  add_splits(attention, values);
   values["EMIT_ATTN"] = emits ? 1 : 0;
   buffers.push_back({"step", context_.step});
   buffers.push_back({"parts", parts_});

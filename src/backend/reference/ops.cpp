@@ -4,10 +4,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <optional>
 
 #include "model/activation.h"
+#include "system/threads.h"
 
 namespace doppler::reference {
 namespace {
@@ -24,7 +24,7 @@ class FirstError {
  public:
   void keep(const Status& status) {
     if (status) return;
-    const std::lock_guard lock(mutex_);
+    const system::Lock lock(mutex_);
     if (!error_) error_ = status.error();
   }
   Status take() {
@@ -33,7 +33,7 @@ class FirstError {
   }
 
  private:
-  std::mutex mutex_;
+  system::Mutex mutex_;
   std::optional<Error> error_;
 };
 
