@@ -1,6 +1,9 @@
 // Tokenizers of GGUF files: what the published fixtures leave out, and vocabularies that contradict
 // themselves.
+#include <algorithm>
+
 #include "formats/gguf.h"
+#include "formats/gguf_stop_tokens.h"
 #include "formats/gguf_writer.h"
 #include "testing.h"
 #include "tokenizer/byte_level.h"
