@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "base/memory.h"
 #include "base/text.h"
+#include "system/memory.h"
 
 namespace doppler {
 
@@ -19,7 +19,7 @@ std::uint8_t* HostCache::bytes_of(const CacheRun& run, std::uint32_t slot) {
 
 Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
   const auto total = cache_bytes(plan_.kv_layers, cache_.type(), lengths_[slot]);
-  if (const std::uint64_t available = available_memory(); !total || *total > available) {
+  if (const std::uint64_t available = system::available_memory(); !total || *total > available) {
     return fail(ErrorCode::kLimit, "A copy of the sequence's cache needs {}, but the machine has {} left.",
                 human_bytes(total.value_or(UINT64_MAX)), human_bytes(available));
   }
