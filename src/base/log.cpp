@@ -83,7 +83,6 @@ State& state() {
   return *state;
 }
 
-thread_local std::int64_t t_step = -1;
 
 const auto g_start = std::chrono::steady_clock::now();
 
@@ -264,13 +263,6 @@ std::vector<LogRecord> log_history(std::size_t most, Level level) {
   }
   std::reverse(newest.begin(), newest.end());
   return newest;
-}
-
-void set_trace_step(std::int64_t step) {
-  t_step = step;
-}
-std::int64_t trace_step() {
-  return t_step;
 }
 
 void set_log_over_bar(bool over) {

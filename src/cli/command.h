@@ -73,8 +73,8 @@ class InterruptGuard {
   std::optional<system::EndingHandler> handler_;
 };
 
-// Says on stderr what make_backend chose, if that needs saying.
-void tell_choice(std::string_view choice);
+// Says on stderr what make_backend chose, if that needs saying, and what makes it slower than it could be.
+void tell_backend(std::string_view choice, const Backend& backend);
 
 // Loads with a progress bar, and tells the choice.
 Result<Engine> load_engine(const std::string& model, const Settings& settings);

@@ -112,7 +112,7 @@ Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions loa
   DOPPLER_ASSIGN(const BackendOptions options, backend_options(load, model.spec, slots));
   std::string choice;
   DOPPLER_ASSIGN(auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
-  tell_choice(choice);
+  tell_backend(choice, *backend);
   return backend;
 }
 

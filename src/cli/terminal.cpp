@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "config/conflicts.h"
 #include "engine/access.h"
+#include "engine/fallbacks.h"
 #include "engine/messages.h"
 #include "system/terminal.h"
 
@@ -69,8 +70,9 @@ InterruptGuard::~InterruptGuard() {
   g_interrupted = nullptr;
 }
 
-void tell_choice(std::string_view choice) {
+void tell_backend(std::string_view choice, const Backend& backend) {
   if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
+  tell_fallbacks(backend.fallbacks(), choice);
 }
 
 namespace {
@@ -86,7 +88,7 @@ auto with_bar(const Settings& settings, const Load& load) {
 
 Status check_loaded(const Loaded& loaded, const Settings& settings) {
   DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
-  tell_choice(loaded.choice);
+  tell_backend(loaded.choice, *loaded.backend);
   return {};
 }
 

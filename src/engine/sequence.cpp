@@ -89,9 +89,8 @@ Status Sequence::State::run_all(
   // Logits are wide, so tokens that want them come in smaller steps: 32 rows of 262144 are 32 MB.
   constexpr std::size_t kLogitTokens = 32;
   const BackendOptions& options = core->backend().options();
-  const std::size_t most = wants_logits.empty()
-                               ? options.max_step_tokens
-                               : std::min<std::size_t>(kLogitTokens, options.max_step_tokens);
+  const std::size_t fits = step_tokens(options);
+  const std::size_t most = wants_logits.empty() ? fits : std::min(kLogitTokens, fits);
   session.clear();
   hold({});
   std::vector<TokenId> fed;

@@ -318,15 +318,15 @@ std::vector<TokenId> continued(Backend& backend, Tap* tap) {
   EXPECT_TRUE(backend.can_continue(greedy));
   Continuation continuation{.slot = 0, .id = 11, .most = kTokens, .sampling = &greedy, .history = history};
   continuation.tap = tap;
-  const Status begun = backend.continue_sequence(continuation);
+  const Status begun = backend.continuer()->continue_sequence(continuation);
   EXPECT_TRUE(begun.has_value()) << (begun ? "" : begun.error().message);
   while (begun) {
-    const auto some = backend.next_tokens();
+    const auto some = backend.continuer()->next_tokens();
     EXPECT_TRUE(some.has_value()) << (some ? "" : some.error().message);
     if (!some || some->empty()) break;
     tokens.insert(tokens.end(), some->begin(), some->end());
   }
-  EXPECT_TRUE(backend.stop_sequence(kPrompt.size() + kTokens).has_value());
+  EXPECT_TRUE(backend.continuer()->stop_sequence(kPrompt.size() + kTokens).has_value());
   return tokens;
 }
 

@@ -224,8 +224,7 @@ Status DecodeBuilder::head(const OpGroup& group) {
   return head(group, matrix, GemvSite::Where::kGreedyHead);
 }
 
-// One dispatch per shard of the head. Each has DecodeProgram::kMostHeadGroups places for candidates, and
-// empties those that its workgroups do not use.
+// One dispatch per shard of the head.
 Status DecodeBuilder::head(const OpGroup& group, const GpuMatrix& matrix, GemvSite::Where where) {
   const Op &product = *group.op(plan(), Part::kProduct), &softcap = *group.op(plan(), Part::kSoftcap);
   const bool is_logits = where == GemvSite::Where::kLogitsHead;
@@ -252,8 +251,7 @@ Status DecodeBuilder::head(const OpGroup& group, const GpuMatrix& matrix, GemvSi
     bind_shard(buffers, matrix, shard);
     DOPPLER_TRY(add_norm(group, i == 0, values, buffers));
     if (!is_logits) {
-      values["CANDIDATE0"] = static_cast<std::int64_t>(i * DecodeProgram::kMostHeadGroups);
-      values["PLACES"] = DecodeProgram::kMostHeadGroups;
+      values["CANDIDATE0"] = 0;  // until DecodeProgram::connect_heads()
       values["PAD_WORD"] = StepLayout::kPad;
       buffers.push_back({"candidates", candidates_});
       buffers.push_back({"step", context_.step});
@@ -280,7 +278,9 @@ ShaderValues DecodeBuilder::gemv_values(const GpuMatrix& matrix, std::uint32_t r
 
 Result<GemvShape> DecodeBuilder::shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated,
                                           Prologue prologue) {
-  const GemvShape shape = choose_fused_shape(device(), matrix.format, rows, matrix.units, gated);
+  const auto shapes =
+      best_fused_shapes(device(), matrix.format, rows, matrix.units, gated, false, context_.shape_rank + 1);
+  const GemvShape shape = shapes.empty() ? GemvShape() : shapes.back();
   if (shape.rows != 0) return shape;
   // Without a prologue workgroups need not be whole subgroups.
   if (prologue == Prologue::kNone && !gated)
