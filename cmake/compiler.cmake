@@ -16,8 +16,10 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 add_library(doppler_options INTERFACE)
 # Designated initialisers that leave out members with defaults are how options are written here.
-target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wno-missing-field-initializers
-                       $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor>)
+# Files that are compiled together may shadow each other's names: nothing that -Wshadow should warn of.
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic
+                       $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>
+                       $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-missing-field-initializers)
 if(DOPPLER_WERROR)
   target_compile_options(doppler_options INTERFACE -Werror)
 endif()
@@ -46,8 +48,8 @@ function(doppler_compile_fast target)
   endif()
 endfunction()
 
-# Whoever works on the code has a compiler cache, which does best with each file by itself. Without one a build is mostly the
-# first and only: then common headers are read once for each target, and files of a folder are compiled together.
+# A compiler cache, which does best with each file by itself, is for those who work on the code. Without one a build is mostly
+# the first and only, and it counts what that costs: scripts/build_cost.
 if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   find_program(DOPPLER_CCACHE ccache)
   if(DOPPLER_CCACHE)
@@ -55,39 +57,22 @@ if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
   endif()
 endif()
 if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
-  set(DOPPLER_FROM_NOTHING OFF)
+  set(DOPPLER_UNITY_DEFAULT OFF)
 else()
-  set(DOPPLER_FROM_NOTHING ON)
+  set(DOPPLER_UNITY_DEFAULT ON)
 endif()
-
-# Precompiled headers take a third off clang's sanitized build (g++ gains 5%), and hide missing includes.
-if(DOPPLER_FROM_NOTHING AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  set(DOPPLER_PRECOMPILE_DEFAULT ON)
-else()
-  set(DOPPLER_PRECOMPILE_DEFAULT OFF)
-endif()
-option(DOPPLER_PRECOMPILE "Parse common headers once for each target" ${DOPPLER_PRECOMPILE_DEFAULT})
-function(doppler_precompile target header)
-  get_target_property(sources ${target} SOURCES)
-  list(LENGTH sources count)
-  if(DOPPLER_PRECOMPILE AND count GREATER 3)  # parsing them costs as much as it saves in two files
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled/${header}.h)
-  endif()
-endfunction()
 
 # More than half of compiling a file is its headers, and what they instantiate. Sixteen files together leave enough pieces for
 # many cores. It asks that names in unnamed namespaces differ within a folder. CMake leaves out files with options of their own.
-option(DOPPLER_UNITY "Compile the files of a folder together" ${DOPPLER_FROM_NOTHING})
+option(DOPPLER_UNITY "Compile the files of a folder together" ${DOPPLER_UNITY_DEFAULT})
 set(DOPPLER_UNITY_FILES 16)
-# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours; the oracle; and families,
-# which all call their tables the same.
-set(DOPPLER_COMPILED_ALONE quant reference families)
+# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours, and the oracle.
+set(DOPPLER_COMPILED_ALONE quant reference)
 function(doppler_unite target)
   if(NOT DOPPLER_UNITY)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  target_compile_options(${target} PRIVATE -Wno-shadow)  # a local name may well be a neighbour's
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     if(NOT source MATCHES "^${PROJECT_SOURCE_DIR}/.*\\.cpp$" OR source MATCHES "^${PROJECT_BINARY_DIR}/")

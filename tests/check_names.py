@@ -65,7 +65,8 @@ def main() -> int:
         room = path.relative_to(src).parts[0]
         opened, types = names_of(path.read_text())
         for namespace, line in opened:
-            if not belongs(namespace, room):
+            # A file of C functions has an unnamed one at its top; libraries' namespaces are there for declarations alone.
+            if namespace.startswith("doppler") and not belongs(namespace, room):
                 wrong.append(f"{path.relative_to(src)}:{line}: the room {room} may not declare the namespace {namespace}")
         for namespace, name, line in types:
             places.setdefault((namespace, name), []).append(f"{path.relative_to(src)}:{line}")

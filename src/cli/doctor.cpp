@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -104,6 +105,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(subject.options, backend_options(settings.load_options(), loaded->model->spec, 1));
   if (!arguments.inject.empty()) DOPPLER_TRY(inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject, options));
+  if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   return answer(diagnosis, given.json);
 }
 

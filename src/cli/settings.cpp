@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "config/conflicts.h"
+#include "system/numbers.h"
 
 namespace doppler::cli {
 namespace {
@@ -225,7 +226,7 @@ Status Settings::apply(GenerateOptions& options) const {
     double bias = 0;
     const std::size_t equals = text.find('=');  // the form was checked with the configuration
     std::from_chars(text.data(), text.data() + equals, id);
-    std::from_chars(text.data() + equals + 1, text.data() + text.size(), bias);
+    system::read_double(text.data() + equals + 1, text.data() + text.size(), bias);
     options.logit_bias[id] = bias;
   }
   return {};

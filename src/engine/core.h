@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
 #include "engine/session.h"
 #include "engine/turns.h"
+#include "system/threads.h"
 
 namespace doppler {
 
@@ -21,7 +21,7 @@ struct EngineCore {
 
   // Slots without a sequence; the engine's own takes 0. They are given back from any thread, while another
   // computes.
-  std::mutex slots_mutex;
+  system::Mutex slots_mutex;
   std::vector<std::uint32_t> free_slots;
 
   const tokenizer::Tokenizer* tokenizer() const { return loaded.tokenizer ? &*loaded.tokenizer : nullptr; }
@@ -54,18 +54,18 @@ struct Sequence::State {
                                            const CancelToken* cancel);
 
   std::vector<TokenId> held() const {
-    const std::lock_guard lock(tokens_mutex);
+    const system::Lock lock(tokens_mutex);
     return tokens;
   }
   void hold(std::vector<TokenId> ids) {
-    const std::lock_guard lock(tokens_mutex);
+    const system::Lock lock(tokens_mutex);
     tokens = std::move(ids);
   }
 
   const std::shared_ptr<EngineCore> core;
   Session session;
   // What the sequence holds; the cache holds a beginning of it. Read from any thread.
-  mutable std::mutex tokens_mutex;
+  mutable system::Mutex tokens_mutex;
   std::vector<TokenId> tokens;
 };
 

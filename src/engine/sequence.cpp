@@ -21,7 +21,7 @@ Error moved_from(std::string_view what) {
 Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared_ptr<EngineCore>& core) {
   std::uint32_t slot = 0;
   {
-    const std::lock_guard lock(core->slots_mutex);
+    const system::Lock lock(core->slots_mutex);
     if (core->free_slots.empty()) {
       return fail(
           ErrorCode::kLimit,
@@ -37,7 +37,7 @@ Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared
 }
 
 Sequence::State::~State() {
-  const std::lock_guard lock(core->slots_mutex);
+  const system::Lock lock(core->slots_mutex);
   core->free_slots.push_back(session.slot());
 }
 
@@ -89,9 +89,8 @@ Status Sequence::State::run_all(
   // Logits are wide, so tokens that want them come in smaller steps: 32 rows of 262144 are 32 MB.
   constexpr std::size_t kLogitTokens = 32;
   const BackendOptions& options = core->backend().options();
-  const std::size_t most = wants_logits.empty()
-                               ? options.max_step_tokens
-                               : std::min<std::size_t>(kLogitTokens, options.max_step_tokens);
+  const std::size_t fits = step_tokens(options);
+  const std::size_t most = wants_logits.empty() ? fits : std::min(kLogitTokens, fits);
   session.clear();
   hold({});
   std::vector<TokenId> fed;

@@ -100,7 +100,6 @@ struct Oddity {
   const char* name;
   const char* model;
   Change (*make)(MoreWeights& more);
-  bool in_splits = true;  // attention keeps its fast kernel
 };
 
 void make_parallel(Edit& e) {
@@ -250,8 +249,7 @@ const Oddity kOddities[] = {
          e.plan().values[normed].heads = 1;
          e.op(Stage::kOProj, 0).inputs = {normed};
        };
-     },
-     false},
+     }},
     {"AHeadWithABias", "models/llama",
      [](MoreWeights& more) -> Change {
        const WeightId bias = more.add({more.model().spec.vocab_size}, 0, 1);
@@ -261,7 +259,7 @@ const Oddity kOddities[] = {
      [](MoreWeights&) -> Change { return [](Edit& e) { e.remove(Stage::kFinalNorm, -1); }; }},
 };
 
-BackendOptions usual() {
+BackendOptions odd_options() {
   BackendOptions options{
       .threads = 2, .context = 64, .slots = 1, .max_step_tokens = 16, .disabled_passes = {}};
   options.gpu.self_check = false;  // gpu_self_check_test.cpp has it
@@ -271,7 +269,7 @@ BackendOptions usual() {
 }
 
 // Everything but scores, which are not shown of single tokens.
-class KeepAll : public KeepStages {
+class KeepOdd : public KeepStages {
  public:
   bool wants(Stage stage, int) const override { return stage != Stage::kAttnScores; }
 };
@@ -320,21 +318,21 @@ std::vector<TokenId> continued(Backend& backend, Tap* tap) {
   EXPECT_TRUE(backend.can_continue(greedy));
   Continuation continuation{.slot = 0, .id = 11, .most = kTokens, .sampling = &greedy, .history = history};
   continuation.tap = tap;
-  const Status begun = backend.continue_sequence(continuation);
+  const Status begun = backend.continuer()->continue_sequence(continuation);
   EXPECT_TRUE(begun.has_value()) << (begun ? "" : begun.error().message);
   while (begun) {
-    const auto some = backend.next_tokens();
+    const auto some = backend.continuer()->next_tokens();
     EXPECT_TRUE(some.has_value()) << (some ? "" : some.error().message);
     if (!some || some->empty()) break;
     tokens.insert(tokens.end(), some->begin(), some->end());
   }
-  EXPECT_TRUE(backend.stop_sequence(kPrompt.size() + kTokens).has_value());
+  EXPECT_TRUE(backend.continuer()->stop_sequence(kPrompt.size() + kTokens).has_value());
   return tokens;
 }
 
 // The reference's tokens after those that the GPU chose: what it would say at each place.
 void expect_like_reference(Backend& gpu, Backend& reference, double allowed) {
-  KeepAll got, expected;
+  KeepOdd got, expected;
   const auto [tokens, logits] = step_by_step(gpu, nullptr);
   ASSERT_EQ(tokens.size(), kTokens);
   EXPECT_EQ(step_by_step(gpu, &got), std::pair(tokens, logits)) << "looking changes no bit";
@@ -348,7 +346,7 @@ void expect_like_reference(Backend& gpu, Backend& reference, double allowed) {
     EXPECT_LE(relative_error(got.stages[name], values), allowed) << name;
   }
   EXPECT_EQ(continued(gpu, nullptr), tokens);
-  KeepAll looked;
+  KeepOdd looked;
   EXPECT_EQ(continued(gpu, &looked), tokens);
   EXPECT_EQ(looked.stages, got.stages);
 }
@@ -362,7 +360,7 @@ TEST_P(OddPlans, RunInTheDecodeProgram) {
   model.spec.layers.resize(kLayers);
   MoreWeights more(model);
   const Change change = oddity.make(more);
-  BackendOptions options = usual();
+  BackendOptions options = odd_options();
   std::size_t changes = 0;
   options.change_plan = [&](Plan& plan) {
     Edit edit(plan);
@@ -374,7 +372,8 @@ TEST_P(OddPlans, RunInTheDecodeProgram) {
   EXPECT_EQ(changes, 2u);
   const std::vector<std::string> kernels = decode_kernels(*gpu);
   EXPECT_EQ(std::ranges::count(kernels, "next_token.wgsl"), 1);
-  EXPECT_EQ(std::ranges::count(kernels, "attention.wgsl"), oddity.in_splits ? 0 : 1);
+  // Attention keeps its fast kernel.
+  EXPECT_EQ(std::ranges::count(kernels, "attention.wgsl"), 0);
   EXPECT_GE(std::ranges::count(kernels, "attention_decode.wgsl"), 1);
   expect_like_reference(*gpu, *reference, gpu->rounding() == Rounding::kEightBits ? 0.1 : 2e-4);
 }
@@ -394,10 +393,11 @@ TEST_P(GroupsSwitchedOff, RunOpByOp) {
     if (pass.name.starts_with("decode_")) lists.push_back({std::string(pass.name)});
   }
   lists.push_back({"decode_attention", "decode_head", "decode_product", "group_matmuls"});
-  ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", model.spec, model.weights, usual()));
+  ASSERT_OK_AND_ASSIGN(const auto reference,
+                       make_backend("reference", model.spec, model.weights, odd_options()));
   for (const std::vector<std::string>& list : lists) {
     SCOPED_TRACE(list.front() + (list.size() > 1 ? " and all others" : ""));
-    BackendOptions options = usual();
+    BackendOptions options = odd_options();
     options.disabled_passes = list;
     ASSERT_OK_AND_ASSIGN(const auto gpu, make_backend("gpu", model.spec, model.weights, options));
     reference->clear(0);
@@ -421,7 +421,7 @@ TEST(DeviceWithoutSubgroups, RunsOpByOpAndSaysWhy) {
   DOPPLER_NEEDS_ADAPTER();
   ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/llama")));
   model.spec.layers.resize(kLayers);
-  BackendOptions options = usual();
+  BackendOptions options = odd_options();
   options.gpu.no_subgroups = true;
   ASSERT_OK_AND_ASSIGN(const auto gpu, make_backend("gpu", model.spec, model.weights, options));
   ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", model.spec, model.weights, options));

@@ -6,27 +6,19 @@
 #include <limits>
 #include <set>
 
-#include "testing.h"
+#include "engines.h"
 
 namespace doppler {
 namespace {
 
-using Ids = std::vector<TokenId>;
+const std::filesystem::path kDemoModel = testing::source_path("demo");
+constexpr std::string_view kDemoPrompt = "The color of the sky is";
 
-const std::filesystem::path kDemo = testing::source_path("demo");
-constexpr std::string_view kPrompt = "The color of the sky is";
-
-Engine load(const std::filesystem::path& model, LoadOptions options = {.backend = "cpu"}) {
-  options.threads = 2;
-  auto engine = Engine::load(model, options);
-  EXPECT_TRUE(engine.has_value()) << engine.error().message;
-  return std::move(*engine);
-}
 Engine demo(std::uint32_t sequences = 0, const std::string& backend = "cpu") {
-  return load(kDemo, {.backend = backend, .context = 256, .sequences = sequences});
+  return load_engine(kDemoModel, {.backend = backend, .context = 256, .sequences = sequences});
 }
 
-GenerateOptions tokens(std::uint32_t most) {
+GenerateOptions at_most(std::uint32_t most) {
   return {.max_tokens = most};
 }
 
@@ -34,8 +26,8 @@ TEST(Engine, AMovedFromOneAnswersWithErrors) {
   Engine engine = demo();
   Sequence sequence = engine.sequence().value();
   const Engine moved = std::move(engine);
-  EXPECT_ERROR(engine.generate(kPrompt, tokens(4)), "moved from");
-  EXPECT_ERROR(engine.chat(std::vector<Message>{{"user", "Hi"}}, tokens(4)), "moved from");
+  EXPECT_ERROR(engine.generate(kDemoPrompt, at_most(4)), "moved from");
+  EXPECT_ERROR(engine.chat(std::vector<Message>{{"user", "Hi"}}, at_most(4)), "moved from");
   EXPECT_ERROR(engine.tokenize("a"), "moved from");
   EXPECT_ERROR(engine.detokenize(Ids{5}), "moved from");
   EXPECT_ERROR(engine.render_chat(std::vector<Message>{}), "moved from");
@@ -54,9 +46,9 @@ TEST(Engine, AMovedFromOneAnswersWithErrors) {
   EXPECT_TRUE(moved.has_tokenizer());
 
   const Sequence kept = std::move(sequence);
-  EXPECT_ERROR(sequence.generate(kPrompt, tokens(4)), "moved from");
+  EXPECT_ERROR(sequence.generate(kDemoPrompt, at_most(4)), "moved from");
   EXPECT_ERROR(sequence.append(Ids{5}), "moved from");
-  EXPECT_ERROR(sequence.resume(tokens(1)), "moved from");
+  EXPECT_ERROR(sequence.resume(at_most(1)), "moved from");
   EXPECT_ERROR(sequence.cut(0), "moved from");
   EXPECT_ERROR(sequence.clear(), "moved from");
   EXPECT_ERROR(sequence.fork(), "moved from");
@@ -68,32 +60,33 @@ TEST(Engine, AMovedFromOneAnswersWithErrors) {
 TEST(Engine, ASequenceOutlivesItsEngine) {
   std::optional<Engine> engine = demo();
   Sequence sequence = engine->sequence().value();
-  ASSERT_OK_AND_ASSIGN(const Generation before, engine->generate(kPrompt, tokens(4)));
+  ASSERT_OK_AND_ASSIGN(const Generation before, engine->generate(kDemoPrompt, at_most(4)));
   engine.reset();
-  ASSERT_OK_AND_ASSIGN(const Generation after, sequence.generate(kPrompt, tokens(4)));
+  ASSERT_OK_AND_ASSIGN(const Generation after, sequence.generate(kDemoPrompt, at_most(4)));
   EXPECT_EQ(after.ids, before.ids);
 }
 
 TEST(Engine, ACallFromItsOwnCallbackIsAnError) {
   Engine engine = demo();
   std::string error, tokenised;
-  ASSERT_OK(engine.generate(kPrompt, tokens(2), [&](std::string_view) {
-    const auto inner = engine.generate(kPrompt, tokens(1));
+  ASSERT_OK(engine.generate(kDemoPrompt, at_most(2), [&](std::string_view) {
+    const auto inner = engine.generate(kDemoPrompt, at_most(1));
     error = inner ? "" : inner.error().message;
     tokenised = engine.detokenize(engine.tokenize("sky", false).value_or(Ids{})).value_or("");
     return true;
   }));
   EXPECT_NE(error.find("callback"), std::string::npos) << error;
   EXPECT_EQ(tokenised, "sky") << "what does not compute needs no turn";
-  ASSERT_OK(engine.generate(kPrompt, tokens(2)));  // the turn is given back
+  ASSERT_OK(engine.generate(kDemoPrompt, at_most(2)));  // the turn is given back
 }
 
 TEST(Engine, AHandleMayDieInItsOwnCallback) {
   std::optional<Engine> engine = demo();
-  ASSERT_OK_AND_ASSIGN(const Generation result, engine->generate(kPrompt, tokens(3), [&](std::string_view) {
-    engine.reset();
-    return true;
-  }));
+  ASSERT_OK_AND_ASSIGN(const Generation result,
+                       engine->generate(kDemoPrompt, at_most(3), [&](std::string_view) {
+                         engine.reset();
+                         return true;
+                       }));
   EXPECT_EQ(result.ids.size(), 3u);
 }
 
@@ -102,7 +95,7 @@ TEST(Engine, ATokenOutlivesItsCallAndStaysCancelled) {
   auto token = std::make_unique<CancelToken>();
   const CancelToken copy = *token;
   ASSERT_OK_AND_ASSIGN(const Generation result, engine.generate(
-                                                    kPrompt, tokens(20),
+                                                    kDemoPrompt, at_most(20),
                                                     [&](std::string_view) {
                                                       token.reset();  // the call has a copy
                                                       copy.cancel();
@@ -111,10 +104,10 @@ TEST(Engine, ATokenOutlivesItsCallAndStaysCancelled) {
                                                     token.get()));
   EXPECT_EQ(result.stop_reason, StopReason::kCancelled);
   EXPECT_EQ(result.ids.size(), 1u);
-  ASSERT_OK_AND_ASSIGN(const Generation again, engine.generate(kPrompt, tokens(20), {}, &copy));
+  ASSERT_OK_AND_ASSIGN(const Generation again, engine.generate(kDemoPrompt, at_most(20), {}, &copy));
   EXPECT_TRUE(again.ids.empty());
   copy.reset();
-  ASSERT_OK_AND_ASSIGN(const Generation whole, engine.generate(kPrompt, tokens(20), {}, &copy));
+  ASSERT_OK_AND_ASSIGN(const Generation whole, engine.generate(kDemoPrompt, at_most(20), {}, &copy));
   EXPECT_GT(whole.ids.size(), 1u);
 }
 
@@ -122,7 +115,7 @@ TEST(Engine, TokensAreToldOneByOneAndCanEndIt) {
   Engine engine = demo();
   Ids seen;
   ASSERT_OK_AND_ASSIGN(const Generation result,
-                       engine.generate(kPrompt, tokens(20),
+                       engine.generate(kDemoPrompt, at_most(20),
                                        Callbacks{.on_token = [&](TokenId id, const TokenLogprobs* logprobs) {
                                          EXPECT_EQ(logprobs, nullptr);
                                          seen.push_back(id);
@@ -134,18 +127,18 @@ TEST(Engine, TokensAreToldOneByOneAndCanEndIt) {
 }
 
 TEST(Engine, AnotherHasACacheOfItsOwn) {
-  Engine engine = load(testing::data_path("gguf/llama_k256.Q4_K_M.gguf"));
+  Engine engine = load_engine(testing::data_path("gguf/llama_k256.Q4_K_M.gguf"));
   ASSERT_OK_AND_ASSIGN(Engine other, engine.another({.backend = "cpu", .threads = 1, .context = 64}));
   EXPECT_EQ(other.context(), 64u);
   const Ids prompt = {5, 9, 20};
-  ASSERT_OK_AND_ASSIGN(const Generation one, engine.generate(prompt, tokens(8)));
-  ASSERT_OK_AND_ASSIGN(const Generation two, other.generate(prompt, tokens(8)));
+  ASSERT_OK_AND_ASSIGN(const Generation one, engine.generate(prompt, at_most(8)));
+  ASSERT_OK_AND_ASSIGN(const Generation two, other.generate(prompt, at_most(8)));
   EXPECT_EQ(one.ids, two.ids);
   EXPECT_EQ(two.timings.cached_tokens, 0u);
   {
     const Engine gone = std::move(engine);
   }
-  ASSERT_OK_AND_ASSIGN(const Generation three, other.generate(Ids{7, 9, 20}, tokens(8)));
+  ASSERT_OK_AND_ASSIGN(const Generation three, other.generate(Ids{7, 9, 20}, at_most(8)));
   EXPECT_FALSE(three.ids.empty()) << "files and weights live as long as anyone uses them";
 }
 
@@ -160,7 +153,7 @@ TEST(Engine, SaysWhatTheModelIsAndTakes) {
   EXPECT_EQ(info.memory.sequences, 3u);
   EXPECT_GT(info.memory.weights, 11'000'000u);
   EXPECT_GT(info.memory.activations, 0u);
-  ASSERT_OK_AND_ASSIGN(const ModelInfo alone, describe_model(kDemo, {.context = 256}));
+  ASSERT_OK_AND_ASSIGN(const ModelInfo alone, describe_model(kDemoModel, {.context = 256}));
   EXPECT_EQ(alone.memory.cache * 3, info.memory.cache);
   EXPECT_EQ(alone.facts.size(), info.facts.size());
   EXPECT_ERROR(describe_model("/nowhere"), "/nowhere");
@@ -176,11 +169,11 @@ double sum_of(const std::vector<LikelyToken>& top) {
 
 TEST(Engine, LogprobsAreThoseOfTheModel) {
   Engine engine = demo();
-  GenerateOptions options = tokens(6);
+  GenerateOptions options = at_most(6);
   options.temperature = 0.7;  // does not change them
   const auto vocab = static_cast<std::int32_t>(engine.info().vocab_size);
   options.logprobs = vocab;
-  ASSERT_OK_AND_ASSIGN(const Generation result, engine.generate(kPrompt, options));
+  ASSERT_OK_AND_ASSIGN(const Generation result, engine.generate(kDemoPrompt, options));
   ASSERT_EQ(result.logprobs.size(), result.ids.size());
   Ids all = result.prompt_ids;
   all.insert(all.end(), result.ids.begin(), result.ids.end());
@@ -199,7 +192,7 @@ TEST(Engine, LogprobsAreThoseOfTheModel) {
     EXPECT_EQ(scored.top[0].id, of.top[0].id);
   }
   options.logprobs = vocab + 1;
-  EXPECT_ERROR(engine.generate(kPrompt, options), "out of range");
+  EXPECT_ERROR(engine.generate(kDemoPrompt, options), "out of range");
   EXPECT_ERROR(engine.score(Ids{vocab}), "outside the vocabulary");
 }
 
@@ -207,7 +200,7 @@ TEST(Engine, LogprobsAreThoseOfTheModel) {
 
 TEST(Engine, LooksAtAnyStage) {
   Engine engine = demo();
-  ASSERT_OK_AND_ASSIGN(const Ids prompt, engine.tokenize(kPrompt));
+  ASSERT_OK_AND_ASSIGN(const Ids prompt, engine.tokenize(kDemoPrompt));
   std::set<std::string> names;
   for (const StageDescription& stage : engine.stages()) {
     names.insert(stage.name);
@@ -227,18 +220,18 @@ TEST(Engine, LooksAtAnyStage) {
 
 TEST(Engine, ALookSeesWhatTheRunComputes) {
   Engine engine = demo();
-  ASSERT_OK_AND_ASSIGN(const Ids prompt, engine.tokenize(kPrompt));
+  ASSERT_OK_AND_ASSIGN(const Ids prompt, engine.tokenize(kDemoPrompt));
   ASSERT_OK_AND_ASSIGN(const auto seen, engine.look(prompt, {.stages = {"logits"}, .tokens = {-1}}));
   ASSERT_EQ(seen.size(), 1u);
   ASSERT_EQ(seen[0].tokens, (std::vector<std::int64_t>{static_cast<std::int64_t>(prompt.size()) - 1}));
   const auto best = std::ranges::max_element(seen[0].values) - seen[0].values.begin();
-  ASSERT_OK_AND_ASSIGN(const Generation next, engine.generate(prompt, tokens(1)));
+  ASSERT_OK_AND_ASSIGN(const Generation next, engine.generate(prompt, at_most(1)));
   EXPECT_EQ(next.ids, Ids{static_cast<TokenId>(best)});
 }
 
 TEST(Engine, ALookTakesLayersTokensDimsAndStatistics) {
   Engine engine = demo();
-  ASSERT_OK_AND_ASSIGN(const Ids prompt, engine.tokenize(kPrompt));
+  ASSERT_OK_AND_ASSIGN(const Ids prompt, engine.tokenize(kDemoPrompt));
   ASSERT_OK_AND_ASSIGN(const auto whole, engine.look(prompt, {.stages = {"layer_out"}, .layers = {1}}));
   ASSERT_OK_AND_ASSIGN(const auto part, engine.look(prompt, {.stages = {"layer_out"},
                                                              .layers = {1},
@@ -266,7 +259,7 @@ TEST(Engine, ALookTakesLayersTokensDimsAndStatistics) {
 }
 
 TEST(Engine, ALookPutsThePromptsStepsTogether) {
-  Engine engine = load(testing::data_path("models/llama"), {.backend = "cpu", .context = 400});
+  Engine engine = load_engine(testing::data_path("models/llama"), {.backend = "cpu", .context = 400});
   Ids prompt(300);
   for (std::size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<TokenId>(i * 7 % 60);
   ASSERT_OK_AND_ASSIGN(const auto seen,
@@ -312,16 +305,17 @@ TEST(Engine, AWatchSeesEveryTokenOfAGeneration) {
                        }},
                   {.what = {.stages = {"logits"}},
                    .on_values = [&](const StageValues& values) { last_logits = values.values; }}}};
-  ASSERT_OK_AND_ASSIGN(const Generation result, engine.generate(kPrompt, tokens(5), callbacks));
+  ASSERT_OK_AND_ASSIGN(const Generation result, engine.generate(kDemoPrompt, at_most(5), callbacks));
   ASSERT_EQ(result.ids.size(), 5u);
   std::vector<std::int64_t> expected(result.prompt_ids.size() + 4);  // the last token is not fed
   for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = static_cast<std::int64_t>(i);
   EXPECT_EQ(positions, expected);
   EXPECT_EQ(std::ranges::max_element(last_logits) - last_logits.begin(), result.ids.back());
-  ASSERT_OK_AND_ASSIGN(const Generation unseen, engine.generate(kPrompt, tokens(5)));
+  ASSERT_OK_AND_ASSIGN(const Generation unseen, engine.generate(kDemoPrompt, at_most(5)));
   EXPECT_EQ(unseen.ids, result.ids);
-  EXPECT_ERROR(engine.generate(kPrompt, tokens(1), Callbacks{.watches = {{.what = {.stages = {"logits"}}}}}),
-               "nothing to call");
+  EXPECT_ERROR(
+      engine.generate(kDemoPrompt, at_most(1), Callbacks{.watches = {{.what = {.stages = {"logits"}}}}}),
+      "nothing to call");
 }
 
 // --- messages
@@ -352,7 +346,7 @@ TEST(Engine, MessagesHaveTheirParts) {
 std::filesystem::path model_with_template(const testing::TempDir& folder, const std::string& source) {
   for (const char* file : {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json",
                            "special_tokens_map.json", "generation_config.json"})
-    std::filesystem::copy_file(kDemo / file, folder / file);
+    std::filesystem::copy_file(kDemoModel / file, folder / file);
   testing::write_file(folder / "chat_template.jinja", source);
   return folder.path();
 }
@@ -360,7 +354,7 @@ std::filesystem::path model_with_template(const testing::TempDir& folder, const 
 TEST(Engine, TemplatesGetToolsCallsResultsAndParts) {
   const testing::TempDir folder;
   Engine engine =
-      load(model_with_template(folder, "{{ messages | tojson }}|{{ tools | tojson }}|{{ mood }}"));
+      load_engine(model_with_template(folder, "{{ messages | tojson }}|{{ tools | tojson }}|{{ mood }}"));
   const std::vector<Message> messages = {
       {.role = "user", .parts = {{"text", "What is"}, {"text", " the weather?"}}},
       {.role = "assistant", .tool_calls = {{"call_1", "weather", R"({"city": "Bonn"})"}}},

@@ -3,23 +3,10 @@
 
 #include "backend/host_cache.h"
 #include "doppler/doppler.h"
-#include "testing.h"
+#include "engines.h"
 
 namespace doppler {
 namespace {
-
-using Ids = std::vector<TokenId>;
-
-GenerateOptions tokens(std::uint32_t most) {
-  return {.max_tokens = most, .ignore_eos = true};
-}
-
-Engine load(const std::filesystem::path& model, LoadOptions options) {
-  options.threads = 2;
-  auto engine = Engine::load(model, options);
-  EXPECT_TRUE(engine.has_value()) << engine.error().message;
-  return std::move(*engine);
-}
 
 // Gemma's windows are 4 to 8 tokens here, so that rings turn; llama has none.
 struct Case {
@@ -30,10 +17,10 @@ struct Case {
 class Sequences : public ::testing::TestWithParam<Case> {
  protected:
   Engine engine(std::uint32_t sequences = 2, std::uint64_t context = 128) const {
-    return load(testing::data_path(GetParam().model), {.backend = GetParam().backend,
-                                                       .context = context,
-                                                       .sequences = sequences,
-                                                       .kv_type = GetParam().kv_type});
+    return load_engine(testing::data_path(GetParam().model), {.backend = GetParam().backend,
+                                                              .context = context,
+                                                              .sequences = sequences,
+                                                              .kv_type = GetParam().kv_type});
   }
 };
 
@@ -45,7 +32,7 @@ Ids some(std::size_t count, TokenId first = 3) {
 
 TEST_P(Sequences, DoNotDisturbEachOther) {
   Engine engine = this->engine();
-  ASSERT_OK_AND_ASSIGN(const Generation alone, engine.generate(some(9), tokens(12)));
+  ASSERT_OK_AND_ASSIGN(const Generation alone, engine.generate(some(9), just(12)));
   ASSERT_OK_AND_ASSIGN(Sequence one, engine.new_sequence());
   ASSERT_OK_AND_ASSIGN(Sequence two, engine.new_sequence());
   EXPECT_ERROR(engine.new_sequence(), "All 2 sequences");
@@ -53,10 +40,10 @@ TEST_P(Sequences, DoNotDisturbEachOther) {
   ASSERT_OK(two.append(some(5, 11)));
   Ids generated;
   for (int i = 0; i < 4; ++i) {
-    ASSERT_OK_AND_ASSIGN(const Generation part, one.resume(tokens(3)));
+    ASSERT_OK_AND_ASSIGN(const Generation part, one.resume(just(3)));
     EXPECT_EQ(part.timings.cached_tokens + 1, part.prompt_ids.size()) << "only the newest token is computed";
     generated.insert(generated.end(), part.ids.begin(), part.ids.end());
-    ASSERT_OK(two.resume(tokens(2)));
+    ASSERT_OK(two.resume(just(2)));
   }
   EXPECT_EQ(generated, alone.ids);
   EXPECT_EQ(one.length(), 21u);
@@ -66,25 +53,25 @@ TEST_P(Sequences, DoNotDisturbEachOther) {
   }
   ASSERT_OK_AND_ASSIGN(Sequence again, engine.new_sequence());  // the place is free
   EXPECT_EQ(again.length(), 0u);
-  EXPECT_ERROR(again.resume(tokens(1)), "empty");
+  EXPECT_ERROR(again.resume(just(1)), "empty");
 }
 
 TEST_P(Sequences, ForkAndCutGoOnAsOneThatWasNeverCut) {
   Engine engine = this->engine();
   ASSERT_OK_AND_ASSIGN(Sequence trunk, engine.new_sequence());
   ASSERT_OK(trunk.append(some(30)));
-  ASSERT_OK_AND_ASSIGN(const Generation straight, trunk.resume(tokens(10)));
+  ASSERT_OK_AND_ASSIGN(const Generation straight, trunk.resume(just(10)));
   ASSERT_OK_AND_ASSIGN(Sequence branch, trunk.fork());
   EXPECT_EQ(branch.tokens(), trunk.tokens());
-  ASSERT_OK_AND_ASSIGN(const Generation on, trunk.resume(tokens(5)));
-  ASSERT_OK_AND_ASSIGN(const Generation off, branch.resume(tokens(5)));
+  ASSERT_OK_AND_ASSIGN(const Generation on, trunk.resume(just(5)));
+  ASSERT_OK_AND_ASSIGN(const Generation off, branch.resume(just(5)));
   EXPECT_EQ(on.ids, off.ids);
   EXPECT_GT(off.timings.cached_tokens, 30u);
 
   ASSERT_OK_AND_ASSIGN(const std::size_t again, trunk.cut(30));
   EXPECT_EQ(again, 0u) << "a ring has room for a step besides its window";
   EXPECT_EQ(trunk.tokens(), some(30));
-  ASSERT_OK_AND_ASSIGN(const Generation repeated, trunk.resume(tokens(10)));
+  ASSERT_OK_AND_ASSIGN(const Generation repeated, trunk.resume(just(10)));
   EXPECT_EQ(repeated.ids, straight.ids);
   EXPECT_GE(repeated.timings.cached_tokens, 29u);
   EXPECT_ERROR(trunk.cut(1000), "cut to 1000", "it has 40");
@@ -100,16 +87,16 @@ TEST_P(Sequences, AreKeptInFiles) {
     Engine engine = this->engine();
     ASSERT_OK_AND_ASSIGN(Sequence sequence, engine.sequence());
     ASSERT_OK(sequence.append(some(40)));
-    ASSERT_OK(sequence.resume(tokens(6)));
+    ASSERT_OK(sequence.resume(just(6)));
     ASSERT_OK(sequence.save(file));
-    ASSERT_OK_AND_ASSIGN(const Generation next, sequence.resume(tokens(6)));
+    ASSERT_OK_AND_ASSIGN(const Generation next, sequence.resume(just(6)));
     expected = next.ids;
   }
   Engine engine = this->engine(0);
   ASSERT_OK_AND_ASSIGN(Sequence sequence, engine.sequence());
   ASSERT_OK(sequence.load(file));
   EXPECT_EQ(sequence.length(), 46u);
-  ASSERT_OK_AND_ASSIGN(const Generation next, sequence.resume(tokens(6)));
+  ASSERT_OK_AND_ASSIGN(const Generation next, sequence.resume(just(6)));
   EXPECT_EQ(next.ids, expected);
   EXPECT_EQ(next.timings.cached_tokens, 45u);
 }
@@ -128,43 +115,43 @@ INSTANTIATE_TEST_SUITE_P(Backends, Sequences,
 TEST(Sequence, AFileGoesFromOneBackendToAnother) {
   const testing::TempDir folder;
   const auto model = testing::data_path("models/gemma3");
-  Engine cpu = load(model, {.backend = "cpu", .kv_type = "f32"});
-  Engine reference = load(model, {.backend = "reference", .kv_type = "f32"});
+  Engine cpu = load_engine(model, {.backend = "cpu", .kv_type = "f32"});
+  Engine reference = load_engine(model, {.backend = "reference", .kv_type = "f32"});
   Sequence from = cpu.sequence().value(), to = reference.sequence().value();
   ASSERT_OK(from.append(some(20)));
   ASSERT_OK(from.save(folder / "s"));
   ASSERT_OK(to.load(folder / "s"));
   EXPECT_EQ(to.tokens(), some(20));
-  ASSERT_OK_AND_ASSIGN(const Generation a, from.resume(tokens(5)));
-  ASSERT_OK_AND_ASSIGN(const Generation b, to.resume(tokens(5)));
+  ASSERT_OK_AND_ASSIGN(const Generation a, from.resume(just(5)));
+  ASSERT_OK_AND_ASSIGN(const Generation b, to.resume(just(5)));
   EXPECT_EQ(a.ids, b.ids);
   EXPECT_EQ(b.timings.cached_tokens, 19u);
 }
 
 TEST(Sequence, ACutThatARingHasOverwrittenIsComputedAgain) {
-  Engine engine = load(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 1000});
+  Engine engine = load_engine(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 1000});
   Sequence sequence = engine.sequence().value();
   ASSERT_OK(sequence.append(some(600)));
-  ASSERT_OK_AND_ASSIGN(const Generation straight, sequence.resume(tokens(3)));
+  ASSERT_OK_AND_ASSIGN(const Generation straight, sequence.resume(just(3)));
   ASSERT_OK_AND_ASSIGN(const std::size_t near, sequence.cut(600));
   EXPECT_EQ(near, 0u);
   ASSERT_OK_AND_ASSIGN(const std::size_t far, sequence.cut(100));
   EXPECT_EQ(far, 100u);
   const Ids all = some(600);
   ASSERT_OK(sequence.append(std::span(all).subspan(100)));
-  ASSERT_OK_AND_ASSIGN(const Generation again, sequence.resume(tokens(3)));
+  ASSERT_OK_AND_ASSIGN(const Generation again, sequence.resume(just(3)));
   EXPECT_EQ(again.ids, straight.ids);
 }
 
 TEST(Sequence, ARefusedAppendChangesNothing) {
-  Engine engine = load(testing::data_path("models/llama"), {.backend = "cpu", .context = 16});
+  Engine engine = load_engine(testing::data_path("models/llama"), {.backend = "cpu", .context = 16});
   Sequence sequence = engine.sequence().value();
   ASSERT_OK(sequence.append(some(10)));
   EXPECT_ERROR(sequence.append(Ids{5, 100000}), "100000");
   EXPECT_ERROR(sequence.append(some(7)), "17 tokens", "context holds 16");
   EXPECT_EQ(sequence.tokens(), some(10));
   ASSERT_OK(sequence.append(some(6)));
-  ASSERT_OK_AND_ASSIGN(const Generation last, sequence.resume(tokens(9)));
+  ASSERT_OK_AND_ASSIGN(const Generation last, sequence.resume(just(9)));
   EXPECT_EQ(last.ids.size(), 1u);
   EXPECT_EQ(last.stop_reason, StopReason::kContextEnd);
 }
@@ -173,7 +160,8 @@ TEST(Sequence, ARefusedAppendChangesNothing) {
 
 class SavedSequence : public ::testing::Test {
  protected:
-  SavedSequence() : engine_(load(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 64})) {
+  SavedSequence()
+      : engine_(load_engine(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 64})) {
     Sequence sequence = engine_.sequence().value();
     EXPECT_TRUE(sequence.append(some(20)).has_value());
     EXPECT_TRUE(sequence.save(file_).has_value());
@@ -220,7 +208,7 @@ TEST_F(SavedSequence, SizesThatOverflowAreRefused) {
 TEST_F(SavedSequence, AnotherModelsAndAnotherTypesAreRefused) {
   const auto refuses = [&](const char* model, LoadOptions options, const char* why) {
     options.backend = "cpu";
-    Engine other = load(testing::data_path(model), options);
+    Engine other = load_engine(testing::data_path(model), options);
     EXPECT_ERROR(other.sequence().value().load(file_), why);
   };
   refuses("models/llama", {.context = 64}, "another model");

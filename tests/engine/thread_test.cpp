@@ -4,23 +4,14 @@
 #include <thread>
 
 #include "doppler/doppler.h"
-#include "testing.h"
+#include "engines.h"
 
 namespace doppler {
 namespace {
 
-using Ids = std::vector<TokenId>;
-
 Engine load(std::uint32_t sequences, std::string backend = "cpu", const char* model = "models/gemma3") {
-  auto engine =
-      Engine::load(testing::data_path(model),
-                   {.backend = std::move(backend), .threads = 2, .context = 128, .sequences = sequences});
-  EXPECT_TRUE(engine.has_value()) << engine.error().message;
-  return std::move(*engine);
-}
-
-GenerateOptions tokens(std::uint32_t most) {
-  return {.max_tokens = most, .ignore_eos = true};
+  return load_engine(testing::data_path(model),
+                     {.backend = std::move(backend), .context = 128, .sequences = sequences});
 }
 
 // body(thread) on so many threads.
@@ -35,11 +26,11 @@ TEST(Threads, ShareOneEngine) {
   Engine engine = load(0);
   const Ids prompts[] = {{5, 9, 11}, {7, 20, 3, 1}, {30, 31}, {2, 2, 8, 50, 6}};
   std::vector<Ids> expected;
-  for (const Ids& prompt : prompts) expected.push_back(engine.generate(prompt, tokens(6)).value().ids);
+  for (const Ids& prompt : prompts) expected.push_back(engine.generate(prompt, just(6)).value().ids);
   on_threads(4, [&](int thread) {
     for (int i = 0; i < 6; ++i) {
       const auto which = static_cast<std::size_t>((thread + i) % 4);
-      const auto result = engine.generate(prompts[which], tokens(6));
+      const auto result = engine.generate(prompts[which], just(6));
       ASSERT_TRUE(result.has_value()) << result.error().message;
       EXPECT_EQ(result->ids, expected[which]);
       EXPECT_EQ(engine.context(), 128u);
@@ -51,7 +42,7 @@ TEST(Threads, ShareOneEngine) {
 TEST(Threads, HaveSequencesOfTheirOwn) {
   Engine engine = load(4);
   const Ids prompt = {5, 9, 11, 40};
-  const Ids expected = engine.generate(prompt, tokens(8)).value().ids;
+  const Ids expected = engine.generate(prompt, just(8)).value().ids;
   on_threads(4, [&](int) {
     for (int round = 0; round < 3; ++round) {
       auto sequence = engine.new_sequence();
@@ -59,7 +50,7 @@ TEST(Threads, HaveSequencesOfTheirOwn) {
       ASSERT_TRUE(sequence->append(prompt).has_value());
       Ids generated;
       for (int i = 0; i < 4; ++i) {
-        const auto part = sequence->resume(tokens(2));
+        const auto part = sequence->resume(just(2));
         ASSERT_TRUE(part.has_value()) << part.error().message;
         generated.insert(generated.end(), part->ids.begin(), part->ids.end());
         EXPECT_EQ(sequence->length(), prompt.size() + generated.size());
@@ -73,12 +64,12 @@ TEST(Threads, HaveSequencesOfTheirOwn) {
 TEST(Threads, HaveEnginesOfTheirOwnOnTheSameWeights) {
   Engine engine = load(0, "cpu", "gguf/gemma3_k288.Q4_0.gguf");
   const Ids prompt = {5, 9, 11, 40};
-  const Ids expected = engine.generate(prompt, tokens(6)).value().ids;
+  const Ids expected = engine.generate(prompt, just(6)).value().ids;
   on_threads(3, [&](int) {
     auto own = engine.another({.backend = "cpu", .threads = 2, .context = 64});
     ASSERT_TRUE(own.has_value()) << own.error().message;
     for (int i = 0; i < 3; ++i) {
-      const auto result = own->generate(prompt, tokens(6));
+      const auto result = own->generate(prompt, just(6));
       ASSERT_TRUE(result.has_value()) << result.error().message;
       EXPECT_EQ(result->ids, expected);
     }
@@ -88,9 +79,9 @@ TEST(Threads, HaveEnginesOfTheirOwnOnTheSameWeights) {
 TEST(Threads, LoadAndDieWhileOthersCompute) {
   std::optional<Engine> engine = load(2);
   Sequence sequence = engine->new_sequence().value();
-  const Ids expected = sequence.generate(Ids{5, 9}, tokens(30)).value().ids;
+  const Ids expected = sequence.generate(Ids{5, 9}, just(30)).value().ids;
   std::thread computes([&] {
-    const auto result = sequence.generate(Ids{5, 9}, tokens(30));
+    const auto result = sequence.generate(Ids{5, 9}, just(30));
     ASSERT_TRUE(result.has_value());
     EXPECT_EQ(result->ids, expected);
   });
@@ -131,7 +122,7 @@ TEST(Threads, ACallThatWaitsForItsTurnCanBeCancelled) {
   const CancelToken first, second;
   std::atomic<bool> began = false;
   std::thread computes([&] {
-    const auto result = engine.generate(Ids{5, 9}, tokens(100),
+    const auto result = engine.generate(Ids{5, 9}, just(100),
                                         Callbacks{.on_token =
                                                       [&](TokenId, const TokenLogprobs*) {
                                                         began = true;
@@ -143,7 +134,7 @@ TEST(Threads, ACallThatWaitsForItsTurnCanBeCancelled) {
   });
   while (!began) std::this_thread::yield();
   std::thread waits([&] {
-    const auto result = engine.generate(Ids{7, 8, 9}, tokens(100), {}, &second);
+    const auto result = engine.generate(Ids{7, 8, 9}, just(100), {}, &second);
     EXPECT_EQ(result.value().stop_reason, StopReason::kCancelled);
     EXPECT_TRUE(result.value().ids.empty());
   });

@@ -6,7 +6,7 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr std::array<std::string_view, 3> kPasses = {kPassBatchNorm, kPassBatchGated, kPassBatchRope};
+constexpr std::array<std::string_view, 3> kBatchPasses = {kPassBatchNorm, kPassBatchGated, kPassBatchRope};
 
 // Bindings of rope_append.wgsl with everything emitted.
 constexpr std::uint32_t kRopeBindings = 11;
@@ -65,7 +65,7 @@ std::vector<std::size_t> BatchGroups::times() const {
 
 Result<BatchGroups> make_batch_groups(const Context& context) {
   DOPPLER_ASSIGN(const std::vector<OpGroup> found,
-                 group_ops(context.plan, kPasses, [&](const OpGroup& group) -> Result<bool> {
+                 group_ops(context.plan, kBatchPasses, [&](const OpGroup& group) -> Result<bool> {
                    return group.pass.empty() || pays(context, group);
                  }));
   BatchGroups made;

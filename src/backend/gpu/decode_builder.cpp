@@ -9,8 +9,8 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr std::array<std::string_view, 3> kPasses = {kPassDecodeAttention, kPassDecodeHead,
-                                                     kPassDecodeProduct};
+constexpr std::array<std::string_view, 3> kDecodePasses = {kPassDecodeAttention, kPassDecodeHead,
+                                                           kPassDecodeProduct};
 
 // Threads of the smallest kernels, which have few values to work on.
 constexpr std::uint32_t kFewThreads = 64;
@@ -34,7 +34,7 @@ DecodeBuilder::DecodeBuilder(Context& context, DecodeProgram& program, const Loo
 
 Status DecodeBuilder::build() {
   DOPPLER_TRY(make_buffers());
-  DOPPLER_TRY(group_ops(plan(), kPasses, [&](const OpGroup& group) { return take(group); }));
+  DOPPLER_TRY(group_ops(plan(), kDecodePasses, [&](const OpGroup& group) { return take(group); }));
   if (program_.head_greedy_.empty()) DOPPLER_TRY(choose_likeliest());
   DOPPLER_TRY(next_tokens());
   return make_taps();
@@ -286,8 +286,9 @@ Status DecodeBuilder::next_tokens() {
   values["GREEDY"] = 1;
   values["CANDIDATES"] = candidate_count_;
   buffers.back() = {"candidates", candidates_};
-  DOPPLER_ASSIGN(program_.next_greedy_, make("next_token.wgsl", values, buffers, {}));
-  return {};
+  program_.next_values_ = std::move(values);
+  program_.next_buffers_ = std::move(buffers);
+  return program_.connect_heads(context_);
 }
 
 // Gathers what was asked for from where the kernels leave it.
