@@ -8,6 +8,7 @@
 #include "diagnosis/compare/compare_recordings.h"
 #include "diagnosis/compare/op_errors.h"
 #include "diagnosis/patient.h"
+#include "quant/error.h"
 
 namespace doppler {
 namespace {

@@ -210,6 +210,21 @@ TEST_P(ContinuationOf, AStoryThatFillsTheContext) {
   expect_same_conversation(GetParam(), {.max_tokens = 100, .ignore_eos = true}, StopReason::kContextEnd, 30);
 }
 
+TEST_P(ContinuationOf, LogprobsOfItsTokens) {
+  Talker plain = Talker::with(0), talker = Talker::with(GetParam());
+  const GenerateOptions options{
+      .max_tokens = 12, .temperature = 0.8, .seed = 3, .ignore_eos = true, .logprobs = 2};
+  ASSERT_OK_AND_ASSIGN(const Generation wanted, plain.say(plain.tokens(kPrompt), options));
+  ASSERT_OK_AND_ASSIGN(const Generation got, talker.say(plain.tokens(kPrompt), options));
+  expect_same(got, wanted);
+  ASSERT_EQ(got.logprobs.size(), got.ids.size());
+  for (std::size_t i = 0; i < got.ids.size(); ++i) {
+    EXPECT_EQ(got.logprobs[i].id, got.ids[i]);
+    EXPECT_EQ(got.logprobs[i].logprob, wanted.logprobs[i].logprob) << i;
+    EXPECT_EQ(got.logprobs[i].top[0].id, wanted.logprobs[i].top[0].id);
+  }
+}
+
 TEST_P(ContinuationOf, AStoryThatTheListenerEnds) {
   for (const std::size_t pieces : {1u, 2u, 7u}) {
     Talker plain = Talker::with(0), talker = Talker::with(GetParam());
