@@ -91,8 +91,9 @@ std::vector<TokenId> stop_ids(const Vocab& vocab) {
   const auto file = write(vocab, dir / "vocab.gguf");
   EXPECT_TRUE(file.has_value());
   std::vector<TokenId> ids;
-  for (const GgufStopToken& token : *gguf_stop_tokens(file->metadata))
-    ids.push_back(static_cast<TokenId>(token.id));
+  const auto tokens = gguf_stop_tokens(file->metadata);
+  EXPECT_TRUE(tokens.has_value());
+  for (const GgufStopToken& token : *tokens) ids.push_back(static_cast<TokenId>(token.id));
   std::ranges::sort(ids);
   return ids;
 }
