@@ -3,13 +3,15 @@
 #   make test     every test
 #   make build    the program, at build/release/doppler
 #   make sanitize every test under AddressSanitizer and UndefinedBehaviorSanitizer
+#   make threads  what the interface promises about threads, under ThreadSanitizer
 #   make fuzz     a minute of fuzzing for each parser
 #   make install  program, libraries, headers and man page, to PREFIX (/usr/local)
 #   make package  a Debian package with the same, in build/release
 #   make bench    speed and memory of 1B models against the limits of this machine
 #   make format   clang-format over everything
+#   make cost     what compiling costs, by room, from nothing
 # DOPPLER_GPU=OFF leaves the GPU backend out, and the library and drivers that only it needs.
-.PHONY: run build test sanitize fuzz installable install package bench format clean deps
+.PHONY: run build test sanitize threads fuzz installable install package bench format cost clean deps
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
@@ -25,7 +27,7 @@ deps:
 
 build: deps
 	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=OFF >/dev/null
-	cmake --build build/release -j $(JOBS)
+	cmake --build build/release --target doppler -j $(JOBS)
 
 test: deps
 	@cmake --preset release -DDOPPLER_GPU=$(DOPPLER_GPU) -DDOPPLER_TESTS=ON >/dev/null
@@ -36,6 +38,9 @@ sanitize: deps
 	@cmake --preset debug -DDOPPLER_GPU=$(DOPPLER_GPU) >/dev/null
 	cmake --build build/debug -j $(JOBS)
 	ctest --preset debug -j $(JOBS)
+
+threads: deps
+	scripts/check_threads.sh
 
 fuzz: deps
 	scripts/run_fuzz.sh $(FUZZ_SECONDS)
@@ -56,6 +61,9 @@ bench: build
 
 format: deps
 	@scripts/format.sh
+
+cost:
+	@scripts/build_cost --tests
 
 clean:
 	rm -rf build

@@ -1,6 +1,8 @@
 // doppler_driver MODEL [--target T] [settings]: Doppler behind the requests of driver.h.
 #include <fmt/core.h>
 
+#include <CLI/CLI.hpp>
+
 #include <array>
 
 #include "cli/settings.h"
@@ -22,7 +24,7 @@ class DopplerRunner final : public bench::Runner {
   }
   std::string feed(int sequence, const std::vector<std::int32_t>& tokens) override {
     const auto slot = static_cast<std::uint32_t>(sequence);
-    const std::size_t most = loaded_.backend->options().max_step_tokens;
+    const std::size_t most = step_tokens(loaded_.backend->options());
     for (std::size_t begin = 0; begin < tokens.size(); begin += most) {
       const std::size_t end = std::min(begin + most, tokens.size());
       const std::uint64_t first = loaded_.backend->length(slot);
@@ -45,12 +47,13 @@ class DopplerRunner final : public bench::Runner {
     const std::uint64_t before = loaded_.backend->length(slot);
     std::vector<TokenId>& history = history_[sequence];
     history.push_back(tokens.front());
-    const Status begun = loaded_.backend->continue_sequence(
+    Continuer& continuer = *loaded_.backend->continuer();
+    const Status begun = continuer.continue_sequence(
         {.slot = slot, .id = tokens.front(), .most = tokens.size(), .sampling = &greedy, .history = history});
     if (!begun) return begun.error().message;
     std::vector<TokenId> generated;
     while (true) {
-      const auto some = loaded_.backend->next_tokens();
+      const auto some = continuer.next_tokens();
       if (!some) return some.error().message;
       if (some->empty()) break;
       generated.insert(generated.end(), some->begin(), some->end());
@@ -58,7 +61,7 @@ class DopplerRunner final : public bench::Runner {
     if (generated.size() != tokens.size())
       return fmt::format("the backend generated {} of {} tokens", generated.size(), tokens.size());
     history.insert(history.end(), generated.begin(), generated.end() - 1);
-    const Status stopped = loaded_.backend->stop_sequence(before + tokens.size());
+    const Status stopped = continuer.stop_sequence(before + tokens.size());
     return stopped ? std::string() : stopped.error().message;
   }
   const float* logits() const override { return logits_; }
@@ -73,7 +76,8 @@ class DopplerRunner final : public bench::Runner {
 void add_target(const std::string& target, cli::SettingFlags& given) {
   constexpr std::string_view kPath = "runtime.cpu.target";
   if (target.empty()) return;
-  if (find_setting(kPath) != nullptr) return given.input.sets.push_back(fmt::format("{}={}", kPath, target));
+  if (config::find_setting(kPath) != nullptr)
+    return given.input.sets.push_back(fmt::format("{}={}", kPath, target));
   fmt::print(stderr, "doppler_driver: there is no setting {}; the target {} is not used\n", kPath, target);
 }
 
@@ -83,7 +87,8 @@ int run(int argc, char** argv) {
   cli::SettingFlags given;
   app.add_option("MODEL", model)->required();
   app.add_option("--target", target, "the CPU instructions to use");
-  cli::add_setting_flags(app, given, false);
+  cli::Command command(&app);
+  cli::add_setting_flags(command, given, false);
   CLI11_PARSE(app, argc, argv);
   add_target(target, given);
   const auto settings = cli::resolve_settings(given);

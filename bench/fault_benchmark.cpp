@@ -14,6 +14,7 @@
 #include <set>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "convert/convert.h"
 #include "convert/mix.h"
 #include "diagnosis/compare/recording.h"
@@ -78,8 +79,8 @@ Result<Patient> open_patient(const std::filesystem::path& model, const std::file
 Result<Patient> quantised(const Options& options, const std::string& family, const std::string& type) {
   const auto file = options.scratch / fmt::format("{}.{}.gguf", family, type);
   const auto truth = options.scratch / fmt::format("{}.{}.safetensors", family, type);
-  DOPPLER_ASSIGN(const Mix* mix, find_mix(type));
-  DOPPLER_TRY(convert_model(options.models / family, *mix, file, {.with_tokenizer = false}));
+  DOPPLER_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
+  DOPPLER_TRY(convert::convert_model(options.models / family, *mix, file, {.with_tokenizer = false}));
   DOPPLER_ASSIGN(Loaded loaded, load_all(file, load_options()));
   DOPPLER_ASSIGN(const Recording right, open_recording(options.models / family / "reference.safetensors"));
   DOPPLER_TRY(record_run(*loaded.backend, {.prompt_ids = right.prompt_ids, .decode_steps = 8}, truth));

@@ -21,8 +21,6 @@ using namespace doppler::gpu;
 
 namespace {
 
-constexpr std::string_view kPasses[] = {"group_matmuls"};
-
 Status write_step(Context& context, std::uint32_t position) {
   std::vector<std::uint32_t> words(context.layout.bytes() / 4, 0);
   words[context.layout.ids()] = 7;
@@ -132,7 +130,7 @@ Status run(int argc, char** argv) {
              device->features().subgroup_size);
   BackendOptions options{.context = 4096};
   DOPPLER_ASSIGN(Plan plan, build_plan(model.spec, model.weights, options.context));
-  DOPPLER_TRY(fuse_plan(plan, model.weights, kPasses, {}));
+  DOPPLER_TRY(fuse_plan(plan, model.weights, kGpuPasses, {}));
   options.kv_type = choose_kv_type(options, plan, model.weights);
   Context context(device, std::move(plan), model.weights, options);
   const auto start = std::chrono::steady_clock::now();

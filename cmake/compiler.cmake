@@ -16,8 +16,10 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 add_library(doppler_options INTERFACE)
 # Designated initialisers that leave out members with defaults are how options are written here.
-target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor
-                       -Wno-missing-field-initializers)
+# Files that are compiled together may shadow each other's names: nothing that -Wshadow should warn of.
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic
+                       $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>
+                       $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-missing-field-initializers)
 if(DOPPLER_WERROR)
   target_compile_options(doppler_options INTERFACE -Werror)
 endif()
@@ -25,6 +27,10 @@ if(DOPPLER_SANITIZE)
   target_compile_options(doppler_options INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=all
                          -fno-omit-frame-pointer)
   target_link_options(doppler_options INTERFACE -fsanitize=address,undefined)
+endif()
+if(DOPPLER_SANITIZE_THREADS)
+  target_compile_options(doppler_options INTERFACE -fsanitize=thread -fno-omit-frame-pointer)
+  target_link_options(doppler_options INTERFACE -fsanitize=thread)
 endif()
 # What makes compiling the sanitized build cheaper, as an option of a target's own: measured with clang 19, code that no
 # fuzz target runs needs no coverage counters (a fifth of the time), and the front ends' and tests' code, which computes
@@ -42,23 +48,43 @@ function(doppler_compile_fast target)
   endif()
 endfunction()
 
-find_program(DOPPLER_CCACHE ccache)
-if(DOPPLER_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${DOPPLER_CCACHE})
+# A compiler cache, which does best with each file by itself, is for those who work on the code. Without one a build is mostly
+# the first and only, and it counts what that costs: scripts/build_cost.
+if(NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  find_program(DOPPLER_CCACHE ccache)
+  if(DOPPLER_CCACHE)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${DOPPLER_CCACHE})
+  endif()
+endif()
+if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+  set(DOPPLER_UNITY_DEFAULT OFF)
+else()
+  set(DOPPLER_UNITY_DEFAULT ON)
 endif()
 
-# Precompiled headers take a third off clang's sanitized build from nothing (g++ gains 5%), and hide missing includes. A
-# compiler cache does better with plain files, so whoever works on the code has the cache, and CI has these.
-if(NOT DOPPLER_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-  set(DOPPLER_PRECOMPILE_DEFAULT ON)
-else()
-  set(DOPPLER_PRECOMPILE_DEFAULT OFF)
-endif()
-option(DOPPLER_PRECOMPILE "Parse common headers once for each target" ${DOPPLER_PRECOMPILE_DEFAULT})
-function(doppler_precompile target header)
-  get_target_property(sources ${target} SOURCES)
-  list(LENGTH sources count)
-  if(DOPPLER_PRECOMPILE AND count GREATER 3)  # parsing them costs as much as it saves in two files
-    target_precompile_headers(${target} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/precompiled/${header}.h)
+# More than half of compiling a file is its headers, and what they instantiate. Sixteen files together leave enough pieces for
+# many cores. It asks that names in unnamed namespaces differ within a folder. CMake leaves out files with options of their own.
+option(DOPPLER_UNITY "Compile the files of a folder together" ${DOPPLER_UNITY_DEFAULT})
+set(DOPPLER_UNITY_FILES 16)
+# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours, and the oracle.
+set(DOPPLER_COMPILED_ALONE quant reference)
+function(doppler_unite target)
+  if(NOT DOPPLER_UNITY)
+    return()
   endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source IN LISTS sources)
+    if(NOT source MATCHES "^${PROJECT_SOURCE_DIR}/.*\\.cpp$" OR source MATCHES "^${PROJECT_BINARY_DIR}/")
+      continue()
+    endif()
+    cmake_path(GET source PARENT_PATH folder)
+    cmake_path(GET folder FILENAME folder)
+    if(folder IN_LIST DOPPLER_COMPILED_ALONE)
+      continue()
+    endif()
+    math(EXPR count_${folder} "0${count_${folder}} + 1")
+    math(EXPR part "(${count_${folder}} - 1) / ${DOPPLER_UNITY_FILES}")
+    set_source_files_properties(${source} PROPERTIES UNITY_GROUP ${folder}_${part})
+  endforeach()
 endfunction()

@@ -16,19 +16,20 @@ void check_error(const doppler::Error& error) {
   if (error.message.empty() || error.message.size() > 4000) std::abort();
 }
 
-doppler::Result<doppler::Config> resolve(const doppler::ConfigInput& input) {
-  auto config = doppler::resolve_config(input);
+doppler::Result<doppler::config::Config> resolve(const doppler::config::ConfigInput& input) {
+  auto config = doppler::config::resolve_config(input);
   if (!config) {
     check_error(config.error());
     return config;
   }
-  if (const auto status = doppler::check_config_layers(*config, 4); !status) check_error(status.error());
+  if (const auto status = doppler::config::check_config_layers(*config, 4); !status)
+    check_error(status.error());
   return config;
 }
 
-void check_canonical(const doppler::Config& config) {
-  doppler::Config again;
-  for (const doppler::ConfigValue& value : config.values()) {
+void check_canonical(const doppler::config::Config& config) {
+  doppler::config::Config again;
+  for (const doppler::config::ConfigValue& value : config.values()) {
     if (value.value.is_null()) continue;
     if (!again.set(value.info->path, value.value, "again", false)) std::abort();
     if (again.find(value.info->path)->value != value.value) std::abort();
@@ -40,21 +41,21 @@ void check_canonical(const doppler::Config& config) {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string text(reinterpret_cast<const char*>(data), size);
-  const doppler::PresetFolders nowhere;
+  const doppler::config::PresetFolders nowhere;
   // Not as a --config that may name a file of the machine.
-  doppler::ConfigInput as_text{.configs = {"{" + text}, .sets = {}, .flags = {}, .folders = nowhere};
+  doppler::config::ConfigInput as_text{.configs = {"{" + text}, .sets = {}, .flags = {}, .folders = nowhere};
   if (text.starts_with('{')) as_text.configs = {text};
   if (const auto config = resolve(as_text)) check_canonical(*config);
 
-  doppler::ConfigInput as_set{.configs = {}, .sets = {text}, .flags = {}, .folders = nowhere};
+  doppler::config::ConfigInput as_set{.configs = {}, .sets = {text}, .flags = {}, .folders = nowhere};
   if (const auto config = resolve(as_set)) check_canonical(*config);
 
   // The first byte chooses a flag.
   if (size == 0) return 0;
   std::size_t count = 0;
-  for (const doppler::SettingInfo& info : doppler::all_settings()) {
+  for (const doppler::config::SettingInfo& info : doppler::config::all_settings()) {
     if (info.flag.empty() || count++ != data[0]) continue;
-    doppler::ConfigInput as_flag{.configs = {}, .sets = {}, .flags = {}, .folders = nowhere};
+    doppler::config::ConfigInput as_flag{.configs = {}, .sets = {}, .flags = {}, .folders = nowhere};
     as_flag.flags.push_back({&info, text.substr(1)});
     if (const auto config = resolve(as_flag)) check_canonical(*config);
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "formats/safetensors.h"
 #include "model/family.h"
 #include "testing.h"

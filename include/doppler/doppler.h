@@ -1,62 +1,56 @@
 // Doppler's public interface: load a model, turn text into tokens and back, generate with a streaming
-// callback, cancel. Values and handles only; every failure is an Error with a sentence that says what to do.
+// callback, cancel, and look at any value inside. Values and handles only; every failure is an Error with a
+// sentence that says what to do.
 //
 //   auto engine = doppler::Engine::load("models/gemma-3-1b-it");
 //   if (!engine) { std::cerr << engine.error().message << "\n"; return 1; }
 //   auto result = engine->generate("The color of the sky is", engine->default_options(),
 //                                  [](std::string_view text) { std::cout << text; return true; });
+//
+// Threads. Everything here may be called from any thread, on one handle from several at a time, except moving
+// and destroying it, as with any object. Calls that compute take turns, whole calls in the order in which
+// they get hold of the engine: engines of their own (Engine::another) run side by side. Such a call from
+// inside a callback of the same engine, which could never begin, is an Error (kUsage). Callbacks run on the
+// thread of the call. A handle that was moved from answers with an Error (kUsage), or where it returns no
+// Result with nothing.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "doppler/chat.h"
 #include "doppler/export.h"
+#include "doppler/info.h"
+#include "doppler/look.h"
 #include "doppler/result.h"
+#include "doppler/types.h"
 
 namespace doppler {
-
-using TokenId = std::int32_t;
 
 struct LoadOptions {
   std::string backend = "auto";  // "auto": a real GPU or else the cpu; "gpu", "cpu" or "reference"
   std::size_t threads = 0;       // 0: one per core
   std::uint64_t context = 0;     // longest sequence; 0: the model's own, at most 4096
-  std::string kv_type;           // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
-  bool exact = false;            // float activations also where weights are quantised (slower)
-  std::string cpu_target;        // kernels of an instruction set, as "AVX2"; empty: the best
+  // That Engine::new_sequence may open at a time, besides the engine's own; each takes a cache of its own.
+  std::uint32_t sequences = 0;
+  std::string kv_type = {};     // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
+  bool exact = false;           // float activations also where weights are quantised (slower)
+  std::string cpu_target = {};  // kernels of an instruction set, as "AVX2"; empty: the best
   // Part of a GPU adapter's name, or its number as doppler inspect --gpu counts; empty: the best.
-  std::string gpu_adapter;
+  std::string gpu_adapter = {};
   std::uint32_t submit_tokens = 8;  // that a GPU generates before the host looks at them, 1 to 64
   bool gpu_checked = false;         // GPU kernels check every access to memory (slower)
   bool gpu_poison = false;          // memory on the GPU begins as NaN, so that reading too early shows
   // Told about loading as it goes: a share from 0 to 1 and what is being done.
-  std::function<void(double share, std::string_view what)> on_progress;
-};
-
-// How the next token is chosen. Order: penalties and biases on the logits, then temperature, then the
-// filters.
-struct GenerateOptions {
-  std::uint32_t max_tokens = 256;
-  double temperature = 0;            // 0: always the likeliest token
-  std::uint32_t top_k = 0;           // keep the k likeliest; 0: all
-  double top_p = 1;                  // keep the likeliest that together reach this probability
-  double min_p = 0;                  // keep those at least this share as likely as the likeliest
-  double repeat_penalty = 1;         // divides positive and multiplies negative logits of tokens seen before
-  double presence_penalty = 0;       // subtracted once from tokens seen before
-  double frequency_penalty = 0;      // subtracted for each time they were seen
-  std::uint32_t penalty_window = 0;  // how many tokens back "before" reaches; 0: the whole sequence
-  std::map<TokenId, double> logit_bias;  // added to the logits of single tokens
-  std::uint64_t seed = 0;         // the same seed gives the same text on every backend and thread count
-  std::vector<std::string> stop;  // generation ends before the first of these appears
-  bool ignore_eos = false;        // go on past the end-of-sequence tokens
+  std::function<void(double share, std::string_view what)> on_progress = {};
 };
 
 enum class StopReason {
@@ -80,10 +74,23 @@ struct DOPPLER_API Timings {
   double decode_tokens_per_second() const;
 };
 
+// Log probabilities are natural logarithms of the model's own distribution: at temperature 1, before
+// penalties and biases.
+struct LikelyToken {
+  TokenId id = -1;
+  float logprob = 0;
+};
+struct TokenLogprobs {
+  TokenId id = -1;
+  float logprob = 0;
+  std::vector<LikelyToken> top = {};  // the likeliest in its place, best first; of equals the lower id
+};
+
 struct Generation {
   std::string text;          // without stop string and special tokens
   std::vector<TokenId> ids;  // generated, without the end-of-sequence token
   std::vector<TokenId> prompt_ids;
+  std::vector<TokenLogprobs> logprobs;  // of `ids`, if GenerateOptions::logprobs asks for them
   StopReason stop_reason = StopReason::kMaxTokens;
   Timings timings;
 };
@@ -91,28 +98,96 @@ struct Generation {
 // Called with each piece of text as it becomes certain: whole characters, nothing that a stop string may
 // still take back. Returning false ends the generation.
 using OnText = std::function<bool(std::string_view text)>;
+// Called with each token. `logprobs` is null unless GenerateOptions::logprobs asks for it. Returning false
+// ends the generation.
+using OnToken = std::function<bool(TokenId id, const TokenLogprobs* logprobs)>;
 
-// Ends a generation from another thread or a signal handler. Copies share one flag.
+// Ends a call from any thread or a signal handler. Copies share one flag, which lives as long as any of them:
+// a token may be used before, during and after the call that it is given to. It stays cancelled, so that a
+// later call with it ends at once, until reset().
 class CancelToken {
  public:
-  void cancel() { flag_->store(true); }
-  void reset() { flag_->store(false); }
+  void cancel() const { flag_->store(true); }
+  void reset() const { flag_->store(false); }
   bool cancelled() const { return flag_->load(); }
 
  private:
   std::shared_ptr<std::atomic<bool>> flag_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-struct Message {
-  std::string role;  // "system", "user", "assistant", ...
-  std::string content;
+// Everything that a generation can be told to call, where text alone is not enough.
+struct Callbacks {
+  OnText on_text = {};
+  OnToken on_token = {};
+  std::vector<Watch> watches = {};
+  std::optional<CancelToken> cancel = {};
 };
 
-// A loaded model with its tokenizer and one conversation's cache. One call at a time.
+// A sequence of tokens with its keys and values in an engine's cache: a prompt, its answer, the next prompt.
+// Copies are handles of the same sequence; its place in the cache is free again when the last one dies. A
+// sequence keeps what it needs of its engine alive.
+class DOPPLER_API Sequence {
+ public:
+  // What it holds: prompts and generated tokens, in order.
+  std::vector<TokenId> tokens() const;
+  std::size_t length() const { return tokens().size(); }
+
+  // As Engine's: the prompt is the whole sequence, and what of it the cache holds is not computed again.
+  Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
+                              const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
+                              const Callbacks& callbacks);
+  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                              const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                              const Callbacks& callbacks);
+  Result<Generation> chat(std::span<const Message> messages, const GenerateOptions& options,
+                          const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> chat(std::span<const Message> messages, const ChatOptions& chat,
+                          const GenerateOptions& options, const Callbacks& callbacks);
+  // Of a conversation as Engine::render_chat_json takes it.
+  Result<Generation> chat_json(std::string_view conversation, const GenerateOptions& options,
+                               const Callbacks& callbacks = {});
+
+  // Adds tokens to the end and computes all but the last one, which waits for what comes after it. Errors:
+  // kMismatch for ids outside the vocabulary, kLimit beyond the context.
+  Status append(std::span<const TokenId> ids, const CancelToken* cancel = nullptr);
+  // Goes on from what it holds. Errors: kUsage for an empty sequence.
+  Result<Generation> resume(const GenerateOptions& options, const Callbacks& callbacks = {});
+
+  // Keeps the first `length` tokens. Returns how many of these the next call computes again: none, unless
+  // sliding windows have overwritten what they saw; then all. Errors: kUsage for more than there are.
+  Result<std::size_t> cut(std::size_t length);
+  Status clear();
+  // Another sequence that holds the same. Errors: kLimit if all of LoadOptions::sequences are open.
+  Result<Sequence> fork() const;
+
+  // Writes tokens, keys and values to a file, which appears only when complete.
+  Status save(const std::filesystem::path& file) const;
+  // Takes over what save() wrote, from an engine of the same model and kv_type, whatever its backend. Errors:
+  // kMismatch for another model's or another type's file, kLimit for more than the context, kCorrupt for
+  // anything that save() did not write; the sequence then holds what it held.
+  Status load(const std::filesystem::path& file);
+
+ private:
+  friend class Engine;
+  friend struct EngineAccess;
+  struct DOPPLER_HIDDEN State;
+  explicit Sequence(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+// A loaded model with its tokenizer, what computes it, and its cache, which has a place for the engine's own
+// sequence and for those that new_sequence() opens.
 class DOPPLER_API Engine {
  public:
-  // A Hugging Face folder, or a .safetensors file beside its config.json.
+  // A .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json. Two loads of one
+  // model share the pages of its files and nothing else; see another().
   static Result<Engine> load(const std::filesystem::path& model, const LoadOptions& options = {});
+  // A second engine on the same model, with a cache, threads and a backend of its own, which runs beside this
+  // one. They share files, tokenizer, template and, where both compute on the cpu, the weights laid out for
+  // it; a GPU holds its weights once for each engine. Sequences of one engine share everything.
+  Result<Engine> another(const LoadOptions& options = {}) const;
   Engine(Engine&&) noexcept;
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
@@ -124,9 +199,14 @@ class DOPPLER_API Engine {
   // What computes and why, in a line: "gpu: NVIDIA H200 (Vulkan, driver ...)" or "cpu: there is no GPU".
   // Empty where LoadOptions named a backend that has no device of its own.
   std::string_view backend_choice() const;
+  // What makes this engine slower or other than asked, a sentence each; empty where nothing does.
+  std::vector<std::string> notes() const;
   std::uint64_t context() const;
   bool has_tokenizer() const;
   bool has_chat_template() const;
+  ModelInfo info() const;
+  // In the order in which they are computed.
+  std::vector<StageDescription> stages() const;
 
   // `special`: with the BOS and EOS that the tokenizer adds by itself.
   Result<std::vector<TokenId>> tokenize(std::string_view text, bool special = true) const;
@@ -134,21 +214,49 @@ class DOPPLER_API Engine {
   Result<std::string> detokenize(std::span<const TokenId> ids) const;
 
   // The conversation in the model's own chat format, ready for its answer.
-  Result<std::string> render_chat(std::span<const Message> messages) const;
+  Result<std::string> render_chat(std::span<const Message> messages, const ChatOptions& chat = {}) const;
+  // The same of a conversation as JSON text, in the form that chat services use: a list of messages, or an
+  // object {"messages": [...], "tools": [...]} whose other keys become variables of the template.
+  Result<std::string> render_chat_json(std::string_view conversation) const;
 
   // Continues a text, a token sequence, or a conversation. Tokens of the prompt that the call before left in
   // the cache are not computed again.
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
                               const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
+                              const Callbacks& callbacks);
   Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                              const Callbacks& callbacks);
   Result<Generation> chat(std::span<const Message> messages, const GenerateOptions& options,
                           const OnText& on_text = {}, const CancelToken* cancel = nullptr);
+  Result<Generation> chat(std::span<const Message> messages, const ChatOptions& chat,
+                          const GenerateOptions& options, const Callbacks& callbacks);
+
+  // The values of stages for a prompt, which is computed anew as a whole in the engine's own sequence. In the
+  // order in which a step computes them. Errors: kUsage for stages, layers, tokens or dims that are not
+  // there, with those that are; kLimit for more than LookRequest::most_bytes; NaN is no error here.
+  Result<std::vector<StageValues>> look(std::span<const TokenId> prompt, const LookRequest& request,
+                                        const CancelToken* cancel = nullptr);
+  // How likely each token of a text is after those before it, and the `top` likeliest in its place; the first
+  // one, which has none before it, is left out. Computed anew in the engine's own sequence.
+  Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids, std::uint32_t top = 0,
+                                           const CancelToken* cancel = nullptr);
+
+  // The one that the calls above use.
+  Result<Sequence> sequence() const;
+  // An empty one. Errors: kLimit if all of LoadOptions::sequences are open.
+  Result<Sequence> new_sequence() const;
 
  private:
-  struct DOPPLER_HIDDEN State;
-  explicit Engine(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  friend struct EngineAccess;
+  explicit Engine(std::shared_ptr<Sequence::State> own);
+  std::shared_ptr<Sequence::State> own_;
 };
+
+// What a model is and what an engine of these options would take, without making one.
+DOPPLER_API Result<ModelInfo> describe_model(const std::filesystem::path& model,
+                                             const LoadOptions& options = {});
 
 }  // namespace doppler

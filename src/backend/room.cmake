@@ -5,15 +5,18 @@ file(GLOB DOPPLER_CPU_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/
 file(GLOB DOPPLER_KERNEL_FILES CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/backend/cpu/*_kernels.cpp
      ${PROJECT_SOURCE_DIR}/src/backend/cpu/panel/*.cpp)
 list(REMOVE_ITEM DOPPLER_CPU_FILES ${DOPPLER_KERNEL_FILES})
-set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "-ffp-contract=off" SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${DOPPLER_CPU_FILES} PROPERTIES COMPILE_OPTIONS "-ffp-contract=off")
 # AddressSanitizer sees every wrong access; of UndefinedBehaviorSanitizer's checks those of each pointer are left out, which
 # make unrolled kernels so large that they take minutes to compile.
 set(DOPPLER_KERNEL_OPTIONS "-ffp-contract=off;$<$<CONFIG:Release>:-O3>")
 if(DOPPLER_SANITIZE)
   list(APPEND DOPPLER_KERNEL_OPTIONS -fno-sanitize=null,object-size,pointer-overflow)
 endif()
-set_source_files_properties(${DOPPLER_KERNEL_FILES} PROPERTIES COMPILE_OPTIONS "${DOPPLER_KERNEL_OPTIONS}"
-                            SKIP_PRECOMPILE_HEADERS ON)
+set_source_files_properties(${DOPPLER_KERNEL_FILES} PROPERTIES COMPILE_OPTIONS "${DOPPLER_KERNEL_OPTIONS}")
+# The portable ones, the most to compile, say themselves what is unrolled: with -O2 as fast, to the bit the same.
+string(REPLACE "$<$<CONFIG:Release>:-O3>" "" DOPPLER_PORTABLE_OPTIONS "${DOPPLER_KERNEL_OPTIONS}")
+set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cpu/panel/kernels_portable.cpp PROPERTIES
+                            COMPILE_OPTIONS "${DOPPLER_PORTABLE_OPTIONS}")
 
 # The GPU part: the WebGPU library stays behind it, DOPPLER_GPU=1 tells every room above that it is there.
 if(DOPPLER_GPU)

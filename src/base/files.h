@@ -29,6 +29,9 @@ class MappedFile {
   std::filesystem::path path_;
 };
 
+// A path as messages show it: untrusted names made fit to print, long ones cut.
+std::string printable_path(const std::filesystem::path& path);
+
 // A whole file as text, refused above max_bytes (kLimit) before anything is read.
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes);
 

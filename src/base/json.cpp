@@ -24,6 +24,17 @@ class PositionedParser : public nlohmann::detail::json_sax_dom_parser<Json> {
 
 }  // namespace
 
+JsonMember::JsonMember() : value_(std::make_unique<Json>()) {}
+JsonMember::JsonMember(Json value) : value_(std::make_unique<Json>(std::move(value))) {}
+JsonMember::JsonMember(const JsonMember& other)
+    : value_(other.value_ == nullptr ? nullptr : std::make_unique<Json>(*other)) {}
+JsonMember::JsonMember(JsonMember&& other) noexcept = default;
+JsonMember& JsonMember::operator=(JsonMember other) noexcept {
+  value_.swap(other.value_);
+  return *this;
+}
+JsonMember::~JsonMember() = default;
+
 std::string describe_position(std::string_view text, std::size_t offset) {
   offset = std::min(offset, text.size());
   const std::string_view before = text.substr(0, offset);

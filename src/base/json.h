@@ -5,11 +5,10 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace doppler {
-
-using Json = nlohmann::json;
 
 // Deeper nesting than any model file has; recursion over a parsed value stays harmless below it.
 inline constexpr int kMaxJsonDepth = 64;

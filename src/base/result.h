@@ -1,7 +1,7 @@
 // The core's side of Result<T>: making errors and passing them on.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <utility>
 
@@ -9,13 +9,16 @@
 
 namespace doppler {
 
+// fail() below with its arguments' types erased, so that no place that fails compiles a formatter of its own.
+[[nodiscard]] std::unexpected<Error> fail_with(ErrorCode code, fmt::string_view format,
+                                               fmt::format_args args);
+
 // An unexpected Error with a formatted sentence: return fail(ErrorCode::kCorrupt, "The file {} ...", path);
 template <typename... Args>
 [[nodiscard]] std::unexpected<Error> fail(ErrorCode code, fmt::format_string<Args...> format,
                                           Args&&... args) {
-  return std::unexpected(Error{code, fmt::format(format, std::forward<Args>(args)...)});
+  return fail_with(code, format, fmt::make_format_args(args...));
 }
-
 }  // namespace doppler
 
 #define DOPPLER_CONCAT_INNER_(a, b) a##b

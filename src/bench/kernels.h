@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "bench/measure.h"
 
 namespace doppler {

@@ -8,7 +8,7 @@
 
 #include "backend/backend.h"
 #include "base/result.h"
-#include "doppler/doppler.h"
+#include "doppler/types.h"
 
 namespace doppler {
 

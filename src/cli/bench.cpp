@@ -7,6 +7,7 @@
 #include "bench/perplexity.h"
 #include "bench/report.h"
 #include "cli/command.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -35,6 +36,7 @@ Result<int> speed(const BenchArguments& arguments, const SettingFlags& given) {
     return run_bench(arguments.model, given.flags.load_options(), arguments.options,
                      [&](double share, std::string_view what) { bar.update(share, what); });
   }());
+  tell_fallbacks(result.fallbacks);
   const Json now = to_json(result);
   DOPPLER_TRY(given.json ? print_json(now) : print(to_text(result)));
   if (arguments.compare.empty()) return kDone;
@@ -72,6 +74,7 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
     DOPPLER_TRY(print_json({{"model", arguments.model},
                             {"text", arguments.text},
                             {"backend", loaded.backend->name()},
+                            {"fallbacks", fallbacks_json(loaded.backend->fallbacks())},
                             {"context", loaded.backend->options().context},
                             {"bos", bos},
                             {"chunks", result.chunks},
@@ -101,39 +104,32 @@ Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) 
 }
 
 // `doppler bench kernels MODEL`.
-CLI::App& add_kernels(CLI::App& command, BenchArguments& arguments) {
-  CLI::App& sub = *command.add_subcommand("kernels", "time every kernel of a decode step on the GPU");
-  sub.add_option("MODEL", arguments.model, "a model folder or file")->required();
-  sub.add_option("--depth", arguments.depth, "tokens in the cache before")->capture_default_str();
-  sub.fallthrough();  // the settings are those of bench
-  return sub;
+Command add_kernels(Command& command, BenchArguments& arguments) {
+  Command part = command.add_part("kernels", "time every kernel of a decode step on the GPU");
+  part.add_option("MODEL", arguments.model, "a model folder or file").required();
+  part.add_option("--depth", arguments.depth, "tokens in the cache before").show_default();
+  return part;
 }
 
 }  // namespace
 
-Run add_bench(CLI::App& command, SettingFlags& given) {
+Run add_bench(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
   BenchOptions& o = arguments->options;
   command.add_option("MODEL", arguments->model, "a model folder or file");
-  const CLI::App& by_kernel = add_kernels(command, *arguments);
-  command.add_option("--prefill", o.prefill, "tokens of the prompt")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
-  command.add_option("--decode", o.decode, "tokens generated in each repetition")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+  const Command by_kernel = add_kernels(command, *arguments);
+  command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive();
+  command.add_option("--decode", o.decode, "tokens generated in each repetition").show_default().positive();
   command.add_option("--depths", o.depths, "tokens in the cache before, such as 0,2000")
-      ->delimiter(',')
-      ->capture_default_str();
+      .separator(',')
+      .show_default();
   command.add_option("--sequences", o.sequences, "sequences that share each step, such as 1,2,4,8")
-      ->delimiter(',')
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
-  command.add_option("--repetitions", o.repetitions)->capture_default_str()->check(CLI::PositiveNumber);
-  command.add_option("--warm-up", o.warm_up, "repetitions before those that count")->capture_default_str();
-  command.add_option("--loads", o.loads, "times that the model is loaded")
-      ->capture_default_str()
-      ->check(CLI::PositiveNumber);
+      .separator(',')
+      .positive()
+      .show_default();
+  command.add_option("--repetitions", o.repetitions).show_default().positive();
+  command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default();
+  command.add_option("--loads", o.loads, "times that the model is loaded").show_default().positive();
   command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out");
   command.add_option("--compare", arguments->compare,
                      "print ratios to an older measurement, made with --json");
@@ -143,8 +139,8 @@ Run add_bench(CLI::App& command, SettingFlags& given) {
       "the BOS that the tokenizer adds; a BOS in the text begins a chunk");
   command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never");
   add_setting_flags(command, given, false, true);
-  return [arguments, &given, &by_kernel]() -> Result<int> {
-    if (by_kernel.parsed()) return kernels(*arguments, given);
+  return [arguments, &given, by_kernel]() -> Result<int> {
+    if (by_kernel.chosen()) return kernels(*arguments, given);
     if (arguments->model.empty())
       return fail(ErrorCode::kUsage, "No MODEL is given. Run doppler bench --help.");
     return arguments->text.empty() ? speed(*arguments, given) : perplexity(*arguments, given);

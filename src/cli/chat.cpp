@@ -1,12 +1,12 @@
 // doppler chat: a conversation in the terminal.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <iostream>
 
 #include "cli/command.h"
 #include "cli/looking.h"
-#include "engine/generate.h"
+#include "engine/access.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
@@ -22,13 +22,9 @@ constexpr const char* kHelp =
 
 class Conversation {
  public:
-  Conversation(Loaded& loaded, Looking& looking, GenerateOptions options, std::string system, bool json)
-      : loaded_(loaded),
-        looking_(looking),
-        session_(*loaded.backend, 0),
-        options_(std::move(options)),
-        json_(json) {
-    session_.look(looking.tap());
+  Conversation(Engine& engine, Looking& looking, GenerateOptions options, std::string system, bool json)
+      : engine_(engine), looking_(looking), options_(std::move(options)), json_(json) {
+    EngineAccess::look(engine, looking.tap());
     start(std::move(system));
   }
 
@@ -58,7 +54,7 @@ class Conversation {
       fmt::print(
           stderr,
           "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.\n",
-          loaded_.backend->options().context);
+          engine_.context());
     }
     messages_.push_back({"assistant", answer->text});
     return {};
@@ -68,16 +64,14 @@ class Conversation {
 
  private:
   Result<Generation> answer_to(const OnText& on_text, const CancelToken& cancel) {
-    DOPPLER_ASSIGN(const auto ids, tokenize_messages(loaded_, messages_));
+    DOPPLER_ASSIGN(const auto ids, chat_ids(engine_, messages_));
     // Turns differ in length: what a probe cannot see in this one it may see in the next.
     (void)looking_.begin(ids.size(), false);
-    return run_generation(session_, loaded_.model->spec, &*loaded_.tokenizer, ids, options_, on_text,
-                          &cancel);
+    return engine_.generate(ids, options_, on_text, &cancel);
   }
 
-  Loaded& loaded_;
+  Engine& engine_;
   Looking& looking_;
-  Session session_;
   const GenerateOptions options_;
   const bool json_;
   std::vector<Message> messages_;
@@ -98,17 +92,16 @@ bool obey(const std::string& line, Conversation& conversation, bool& done) {
 }
 
 Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, given.flags, 1));
+  DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, given.flags));
   // Says at once what is missing, not after the first question.
-  DOPPLER_TRY(tokenize_messages(loaded, std::vector<Message>{{"user", "Hello"}}));
-  DOPPLER_ASSIGN(GenerateOptions options, default_options(loaded.model->files));
+  DOPPLER_TRY(chat_ids(engine, std::vector<Message>{{"user", "Hello"}}));
+  GenerateOptions options = engine.default_options();
   DOPPLER_TRY(given.flags.apply(options));
   // An answer may be as long as the context allows unless told otherwise.
-  if (!given.flags.max_tokens)
-    options.max_tokens = static_cast<std::uint32_t>(loaded.backend->options().context);
-  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
-  Conversation conversation(loaded, *looking, options, arguments.system, given.json);
-  const bool terminal = ::isatty(STDIN_FILENO) != 0 && !given.json;
+  if (!given.flags.max_tokens) options.max_tokens = static_cast<std::uint32_t>(engine.context());
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
+  Conversation conversation(engine, *looking, options, arguments.system, given.json);
+  const bool terminal = system::is_terminal(system::Stream::kInput) && !given.json;
   if (terminal) fmt::print(stderr, "{}", kHelp);
   bool done = false, failed = false;
   std::string line;
@@ -136,9 +129,9 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_chat(CLI::App& command, SettingFlags& given) {
+Run add_chat(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ChatArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template").required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);
   add_setting_flags(command, given, true, true);

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 
@@ -60,7 +60,7 @@ int run_logged(const Settings& settings, const Run& run) {
 }
 
 // A name that is no command: the nearest one is probably meant.
-int report_parse_error(const CLI::ParseError& error, int argc, char** argv) {
+int report_parse_error(const Error& error, int argc, char** argv) {
   std::vector<std::string> names;
   for (const CommandInfo& command : all_commands()) names.emplace_back(command.name);
   std::string hint = "Run doppler --help.";
@@ -72,34 +72,28 @@ int report_parse_error(const CLI::ParseError& error, int argc, char** argv) {
     else if (!nearest.empty())
       hint = fmt::format("Did you mean {}?", nearest);
   }
-  fmt::print(stderr, "doppler: {}. {}\n", error.what(), hint);
+  fmt::print(stderr, "doppler: {}. {}\n", error.message, hint);
   return kWrongUsage;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes a write error, reported as such
-  CLI::App app("Doppler runs language models on this machine and lets you see inside.", "doppler");
-  app.footer(kFooter);
-  app.set_version_flag("--version", "doppler " DOPPLER_VERSION);
-  app.require_subcommand(1);
+  system::prepare_streams();
+  CommandLine line("doppler", "Doppler runs language models on this machine and lets you see inside.",
+                   "doppler " DOPPLER_VERSION, kFooter);
   std::vector<std::unique_ptr<SettingFlags>> given;
-  std::vector<std::pair<CLI::App*, Run>> runs;
+  std::vector<std::pair<Command, Run>> runs;
   for (const CommandInfo& info : all_commands()) {
-    CLI::App* command = app.add_subcommand(std::string(info.name), std::string(info.what));
+    Command command = line.add_command(info.name, info.what);
     given.push_back(std::make_unique<SettingFlags>());
-    runs.emplace_back(command, info.add(*command, *given.back()));
+    runs.emplace_back(command, info.add(command, *given.back()));
   }
-  try {  // CLI11 speaks in exceptions; they end here
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {
-    return app.exit(success);
-  } catch (const CLI::ParseError& error) {
-    return report_parse_error(error, argc, argv);
-  }
+  const Result<bool> parsed = line.parse(argc, argv);
+  if (!parsed) return report_parse_error(parsed.error(), argc, argv);
+  if (!*parsed) return kDone;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (!runs[i].first->parsed()) continue;
+    if (!runs[i].first.chosen()) continue;
     const Result<Settings> settings = resolve_settings(*given[i]);
     if (!settings) return report(settings.error());
     given[i]->flags = *settings;  // from here on: what was decided

@@ -1,18 +1,20 @@
 // What every command shares: how it reports errors, progress and results.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
+#include "cli/flags.h"
 #include "cli/settings.h"
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
+#include "system/process.h"
 
 namespace doppler::cli {
 
@@ -24,23 +26,23 @@ using Run = std::function<Result<int>()>;
 struct CommandInfo {
   std::string_view name;
   std::string_view what;
-  Run (*add)(CLI::App& command, SettingFlags& given);
+  Run (*add)(Command& command, SettingFlags& given);
 };
 std::span<const CommandInfo> all_commands();
 
-Run add_run(CLI::App& command, SettingFlags& given);
-Run add_chat(CLI::App& command, SettingFlags& given);
-Run add_inspect(CLI::App& command, SettingFlags& given);
-Run add_tokenize(CLI::App& command, SettingFlags& given);
-Run add_record(CLI::App& command, SettingFlags& given);
-Run add_compare(CLI::App& command, SettingFlags& given);
-Run add_debug(CLI::App& command, SettingFlags& given);
-Run add_doctor(CLI::App& command, SettingFlags& given);
-Run add_bench(CLI::App& command, SettingFlags& given);
-Run add_convert(CLI::App& command, SettingFlags& given);
-Run add_synth(CLI::App& command, SettingFlags& given);
-Run add_config(CLI::App& command, SettingFlags& given);
-Run add_completion(CLI::App& command, SettingFlags& given);
+Run add_run(Command& command, SettingFlags& given);
+Run add_chat(Command& command, SettingFlags& given);
+Run add_inspect(Command& command, SettingFlags& given);
+Run add_tokenize(Command& command, SettingFlags& given);
+Run add_record(Command& command, SettingFlags& given);
+Run add_compare(Command& command, SettingFlags& given);
+Run add_debug(Command& command, SettingFlags& given);
+Run add_doctor(Command& command, SettingFlags& given);
+Run add_bench(Command& command, SettingFlags& given);
+Run add_convert(Command& command, SettingFlags& given);
+Run add_synth(Command& command, SettingFlags& given);
+Run add_config(Command& command, SettingFlags& given);
+Run add_completion(Command& command, SettingFlags& given);
 
 // Writes to stdout and notices when that fails. Errors: kIo (a full disk, a closed pipe).
 Status print(std::string_view text);
@@ -68,29 +70,38 @@ class InterruptGuard {
 
  private:
   CancelToken token_;
+  std::optional<system::EndingHandler> handler_;
 };
 
-// Says on stderr what make_backend chose, if that needs saying.
-void tell_choice(std::string_view choice);
+// Says on stderr what make_backend chose, if that needs saying, and what makes it slower than it could be.
+void tell_backend(std::string_view choice, const Backend& backend);
 
 // Loads with a progress bar, and tells the choice.
+Result<Engine> load_engine(const std::string& model, const Settings& settings);
+// The same for commands that drive a backend themselves.
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
 
 // The prompt options that run and record share.
 struct PromptFlags {
   std::string text, system;
   std::vector<TokenId> ids;
-  CLI::Option* text_option = nullptr;
+  Option text_option;
 };
-void add_prompt_flags(CLI::App& command, PromptFlags& prompt);
+void add_prompt_flags(Command& command, PromptFlags& prompt);
 // Its --prompt-ids alone.
-void add_prompt_ids_flag(CLI::App& command, PromptFlags& prompt);
+void add_prompt_ids_flag(Command& command, PromptFlags& prompt);
 // The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);
 // Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not
 // turn it off.
+Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
+                                        const std::string& text, bool raw);
+// The same for the commands that drive a model's parts themselves.
 Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
                                         const std::string& text, bool raw);
+
+// A conversation's tokens through the model's chat template, ready for the answer.
+Result<std::vector<TokenId>> chat_ids(const Engine& engine, std::span<const Message> messages);
 
 // "2,5,9" or "2 5 9"; no ids from an empty text. Errors: kUsage naming the piece that is no id.
 Result<std::vector<TokenId>> parse_ids(std::string_view text);

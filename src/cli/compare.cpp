@@ -1,10 +1,6 @@
 // doppler compare: a model against a recording, another backend or another model, or two recordings, stage by
 // stage.
 #include <fmt/core.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-#include <cstdlib>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -16,6 +12,8 @@
 #include "diagnosis/look/tapped_backend.h"
 #include "diagnosis/report/report_html.h"
 #include "diagnosis/report/report_text.h"
+#include "system/process.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
@@ -32,12 +30,9 @@ struct CompareArguments {
 // As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
 TableStyle table_style(bool all) {
   TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
-  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-  winsize size{};
-  if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    style.width = size.ws_col;
-  const char* refused = std::getenv("NO_COLOR");
-  style.colour = terminal && (refused == nullptr || *refused == '\0');
+  style.width = system::terminal_columns(system::Stream::kOutput).value_or(style.width);
+  style.colour = system::is_terminal(system::Stream::kOutput) &&
+                 system::environment_variable("NO_COLOR").value_or("").empty();
   return style;
 }
 
@@ -117,7 +112,7 @@ Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions loa
   DOPPLER_ASSIGN(const BackendOptions options, backend_options(load, model.spec, slots));
   std::string choice;
   DOPPLER_ASSIGN(auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
-  tell_choice(choice);
+  tell_backend(choice, *backend);
   return backend;
 }
 
@@ -231,9 +226,9 @@ Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_compare(CLI::App& command, SettingFlags& given) {
+Run add_compare(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a recording")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file, or a recording").required();
   arguments->prompt.text_option = command.add_option(
       "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
   command.add_option("--reference", arguments->reference,
@@ -243,14 +238,14 @@ Run add_compare(CLI::App& command, SettingFlags& given) {
                      "another model, such as another quantisation, fed the same tokens");
   add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
-      ->capture_default_str();
+      .show_default();
   command.add_flag("--quick", arguments->quick,
                    "compare values only; without running each op again on the reference backend");
   command
       .add_option("--tolerance", arguments->options.tolerance,
                   "the only yardstick: allowed share of a stage's largest value; 0: what each op's rounding "
                   "explains, or else the backend's own")
-      ->check(CLI::NonNegativeNumber);
+      .not_negative();
   command.add_option("--piece", arguments->options.piece, "feed the prompt in pieces of so many tokens");
   command.add_flag("--companion", arguments->options.companion,
                    "run beside a second sequence that shares every step");

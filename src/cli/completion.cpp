@@ -11,15 +11,9 @@ namespace {
 
 using Words = std::map<std::string, std::vector<std::string>>;  // command: its flags
 
-Words collect(const CLI::App& root) {
+Words collect(const Command& completion) {
   Words words;
-  for (const CLI::App* command : root.get_subcommands({})) {
-    auto& flags = words[command->get_name()];
-    for (const CLI::Option* option : command->get_options()) {
-      for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
-      for (const std::string& name : option->get_snames()) flags.push_back("-" + name);
-    }
-  }
+  for (Command::Words& each : completion.all_words()) words[each.command] = std::move(each.flags);
   return words;
 }
 
@@ -79,12 +73,12 @@ std::string fish_script(const Words& words) {
 
 }  // namespace
 
-Run add_completion(CLI::App& command, SettingFlags&) {
+Run add_completion(Command& command, SettingFlags&) {
   auto shell = std::make_shared<std::string>();
-  command.add_option("SHELL", *shell, "bash, zsh or fish")->required();
+  command.add_option("SHELL", *shell, "bash, zsh or fish").required();
   command.footer("\n  doppler completion bash > ~/.local/share/bash-completion/completions/doppler");
-  return [shell, &command]() -> Result<int> {
-    const Words words = collect(*command.get_parent());
+  return [shell, command]() -> Result<int> {
+    const Words words = collect(command);
     if (*shell == "bash")
       DOPPLER_TRY(print(bash_script(words)));
     else if (*shell == "zsh")

@@ -20,11 +20,11 @@ struct ConvertArguments {
 };
 
 // What a mix is made of, in a line: the base type and its exceptions, role by role.
-std::string describe_mix(const Mix& mix) {
-  std::vector<TensorRole> roles;
+std::string describe_mix(const convert::Mix& mix) {
+  std::vector<convert::TensorRole> roles;
   std::vector<std::string> exceptions;
-  for (const MixRule& rule : mix.rules) {
-    if (rule.when == MixWhen::kEightExperts) continue;  // of one model, Mixtral
+  for (const convert::MixRule& rule : mix.rules) {
+    if (rule.when == convert::MixWhen::kEightExperts) continue;  // of one model, Mixtral
     const auto known = std::ranges::find(roles, rule.role);
     if (known != roles.end()) {
       exceptions[static_cast<std::size_t>(known - roles.begin())] +=
@@ -32,7 +32,7 @@ std::string describe_mix(const Mix& mix) {
       continue;
     }
     roles.push_back(rule.role);
-    exceptions.push_back(fmt::format("{} {}", role_name(rule.role), dtype_name(rule.type)));
+    exceptions.push_back(fmt::format("{} {}", convert::role_name(rule.role), dtype_name(rule.type)));
   }
   const DTypeInfo& base = dtype_info(mix.base);
   const double bits = static_cast<double>(base.block_bits) / base.block_values;
@@ -40,15 +40,15 @@ std::string describe_mix(const Mix& mix) {
   return exceptions.empty() ? most : fmt::format("{}; {}", most, join(exceptions, ", "));
 }
 
-bool can_write(const Mix& mix) {
+bool can_write(const convert::Mix& mix) {
   return can_encode(mix.base) &&
-         std::ranges::all_of(mix.rules, [](const MixRule& rule) { return can_encode(rule.type); });
+         std::ranges::all_of(mix.rules, [](const convert::MixRule& rule) { return can_encode(rule.type); });
 }
 
 Result<int> list_mixes(bool json) {
   Json all = Json::array();
   std::string text;
-  for (const Mix& mix : all_mixes()) {
+  for (const convert::Mix& mix : convert::all_mixes()) {
     if (!can_write(mix)) continue;
     all.push_back({{"name", mix.name},
                    {"type", dtype_name(mix.base)},
@@ -67,7 +67,7 @@ Result<int> list_mixes(bool json) {
   return kDone;
 }
 
-Json tensor_json(const TensorReport& tensor) {
+Json tensor_json(const convert::TensorReport& tensor) {
   Json object = {{"name", tensor.name},
                  {"shape", tensor.shape},
                  {"from", dtype_name(tensor.from)},
@@ -84,10 +84,10 @@ Json tensor_json(const TensorReport& tensor) {
   return object;
 }
 
-Status print_report(const ConvertArguments& arguments, const Mix& mix, const ConvertReport& report,
-                    double seconds) {
+Status print_report(const ConvertArguments& arguments, const convert::Mix& mix,
+                    const convert::ConvertReport& report, double seconds) {
   Json tensors = Json::array();
-  for (const TensorReport& tensor : report.tensors) tensors.push_back(tensor_json(tensor));
+  for (const convert::TensorReport& tensor : report.tensors) tensors.push_back(tensor_json(tensor));
   return print_json({{"file", arguments.output},
                      {"model", arguments.model},
                      {"type", mix.name},
@@ -101,12 +101,13 @@ Status print_report(const ConvertArguments& arguments, const Mix& mix, const Con
                      {"tensors", std::move(tensors)}});
 }
 
-Status print_table(const ConvertReport& report) {
+Status print_table(const convert::ConvertReport& report) {
   std::size_t width = 6;
-  for (const TensorReport& tensor : report.tensors) width = std::max(width, printable(tensor.name).size());
+  for (const convert::TensorReport& tensor : report.tensors)
+    width = std::max(width, printable(tensor.name).size());
   std::string text = fmt::format("{:{}}  {:>14}  {:>5} > {:6}  {:>9}  {:>8}  {:>9}  {}\n", "tensor", width,
                                  "shape", "from", "type", "size", "error", "worst row", "because");
-  for (const TensorReport& tensor : report.tensors) {
+  for (const convert::TensorReport& tensor : report.tensors) {
     const bool changed = tensor.error && tensor.error->relative_rms > 0;
     text += fmt::format("{:{}}  {:>14}  {:>5} > {:6}  {:>9}  {:>8}  {:>9}  {}\n", printable(tensor.name),
                         width, describe_shape(tensor.shape), dtype_name(tensor.from), dtype_name(tensor.type),
@@ -124,13 +125,13 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
                 arguments.model.empty() ? "There is no model to convert." : "There is no output to write.",
                 arguments.type);
   }
-  DOPPLER_ASSIGN(const Mix* mix, find_mix(arguments.type));
+  DOPPLER_ASSIGN(const convert::Mix* mix, convert::find_mix(arguments.type));
   const CancelToken token;
   const InterruptGuard guard(token);
   const auto start = std::chrono::steady_clock::now();
-  Result<ConvertReport> report = [&] {
+  Result<convert::ConvertReport> report = [&] {
     ProgressBar bar;
-    return convert_model(
+    return convert::convert_model(
         arguments.model, *mix, arguments.output,
         {.with_tokenizer = !arguments.no_tokenizer,
          .search = arguments.nearest ? EncodeSearch::kNearest : EncodeSearch::kBest,
@@ -158,11 +159,11 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
 
 }  // namespace
 
-Run add_convert(CLI::App& command, SettingFlags& given) {
+Run add_convert(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ConvertArguments>();
   command.add_option("MODEL", arguments->model, "the model to convert, of any kind");
   command.add_option("-o,--output", arguments->output, "the .gguf file to write");
-  command.add_option("--type", arguments->type, "a type or mix of types; see --list")->capture_default_str();
+  command.add_option("--type", arguments->type, "a type or mix of types; see --list").show_default();
   command.add_flag("--list", arguments->list, "print the types, a line each");
   command.add_flag("--no-tokenizer", arguments->no_tokenizer,
                    "leave the tokenizer out: the file then runs on token ids only");

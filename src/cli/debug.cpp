@@ -23,7 +23,7 @@ struct DebugArguments {
   LookFlags look;
   std::string layers, tokens, logit_ids, inject;
   std::vector<std::string> attention;
-  CLI::Option* layers_option = nullptr;
+  Option layers_option;
 };
 
 // What runs: the model as it is, or with a fault put in on purpose.
@@ -95,7 +95,7 @@ Result<std::vector<std::int64_t>> parse_tokens(const std::string& text, std::siz
 Result<std::vector<TokenId>> prompt_of(const DebugArguments& arguments, const Patient& patient,
                                        const Settings& settings) {
   const Loaded& loaded = patient.loaded;
-  const bool given = !arguments.prompt.ids.empty() || arguments.prompt.text_option->count() > 0;
+  const bool given = !arguments.prompt.ids.empty() || arguments.prompt.text_option.given();
   if (!given && !loaded.tokenizer) return usual_ids(loaded.model->spec);
   std::string text = kUsualPrompt;
   if (given) {
@@ -137,7 +137,7 @@ Result<DebugView> read_view(const DebugArguments& arguments, const Patient& pati
                             const SettingFlags& given, std::size_t prompt_tokens) {
   DebugView view{.model = arguments.model, .backend = std::string(patient.backend().name())};
   DOPPLER_ASSIGN(const DebugConfig config, read_debug_config(debug_settings(given)));
-  if (arguments.layers_option->count() > 0) {
+  if (arguments.layers_option.given()) {
     DOPPLER_ASSIGN(view.layers, parse_layers(arguments.layers, patient.subject.spec.layers.size()));
   } else {
     view.layers = config.debug_layers.value_or(std::vector<int>{-1});
@@ -184,11 +184,11 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_debug(CLI::App& command, SettingFlags& given) {
+Run add_debug(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DebugArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
-  arguments->prompt.text_option->description("the text; left out: " + std::string(kUsualPrompt));
+  arguments->prompt.text_option.describe("the text; left out: " + std::string(kUsualPrompt));
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   arguments->layers_option =
       command.add_option("--debug-layers", arguments->layers,
@@ -201,8 +201,7 @@ Run add_debug(CLI::App& command, SettingFlags& given) {
   command
       .add_option("--attention", arguments->attention,
                   "show where heads look: LAYER, LAYER:HEAD or all; may be repeated")
-      ->take_all()
-      ->expected(1);
+      .repeated();
   command.add_option("--inject", arguments->inject,
                      "put a fault in on purpose, to see what it looks like (doctor lists them)");
   command.footer("\nExit status 1 if the triage finds something.");

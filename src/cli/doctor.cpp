@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -104,12 +105,13 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(subject.options, backend_options(settings.load_options(), loaded->model->spec, 1));
   if (!arguments.inject.empty()) DOPPLER_TRY(inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject, options));
+  if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   return answer(diagnosis, given.json);
 }
 
 }  // namespace
 
-Run add_doctor(CLI::App& command, SettingFlags& given) {
+Run add_doctor(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DoctorArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file");
   command.add_option("--reference", arguments->reference,
@@ -117,8 +119,8 @@ Run add_doctor(CLI::App& command, SettingFlags& given) {
   command.add_option("--source", arguments->source, "the float model that MODEL was quantised from");
   command.add_option("--check", arguments->only, "only these checks; --list names them");
   command.add_option("--seconds", arguments->seconds, "what all checks may take together")
-      ->check(CLI::PositiveNumber)
-      ->capture_default_str();
+      .positive()
+      .show_default();
   command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
   command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
   command.add_option("--inject", arguments->inject,

@@ -1,12 +1,11 @@
 // doppler inspect: what a model is.
 #include <fmt/core.h>
 
-#include <map>
-
 #include "backend/gpu_report.h"
-#include "backend/kv_cache.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "engine/fallbacks.h"
+#include "engine/info.h"
 
 namespace doppler::cli {
 namespace {
@@ -15,28 +14,6 @@ struct InspectArguments {
   std::string model;
   bool tensors = false, plan = false, gpu = false;
 };
-
-struct TypeTotal {
-  std::size_t count = 0;
-  std::uint64_t bytes = 0;
-};
-
-// What the model takes in memory at a context.
-struct MemoryPlan {
-  std::uint64_t context = 0, weight_bytes = 0, kv_bytes = 0;
-  KvType kv_type = KvType::kF32;
-};
-
-Result<MemoryPlan> plan_memory(const Model& model, const Plan& plan, const Settings& settings) {
-  MemoryPlan memory;
-  memory.context = choose_context(settings.context.value_or(0), model.spec);
-  memory.weight_bytes = model.files.tensors.total_bytes();
-  DOPPLER_ASSIGN(const BackendOptions options, backend_options(settings.load_options(), model.spec, 1));
-  memory.kv_type = choose_kv_type(options, plan, model.weights);
-  DOPPLER_ASSIGN(memory.kv_bytes, KvCache::bytes_needed(plan.kv_layers, memory.context, 1,
-                                                        options.max_step_tokens, memory.kv_type));
-  return memory;
-}
 
 std::string describe_op(const Plan& plan, const Weights& weights, const Op& op) {
   std::vector<std::string> inputs, outputs, names;
@@ -47,12 +24,12 @@ std::string describe_op(const Plan& plan, const Weights& weights, const Op& op) 
                      names.empty() ? "" : "  with ", join(names, ", "));
 }
 
-Json to_json(const Model& model, const Plan& plan, const MemoryPlan& memory,
-             const std::map<std::string, TypeTotal>& types, const InspectArguments& arguments) {
+Json to_json(const Model& model, const Plan& plan, const ModelInfo& info, const InspectArguments& arguments) {
   Json spec = Json::array(), by_type = Json::object(), tensors = Json::array(), ops = Json::array();
-  for (const SpecSource& s : model.spec.sources)
-    spec.push_back({{"path", s.path}, {"value", s.value}, {"source", s.source}});
-  for (const auto& [name, total] : types) by_type[name] = {{"tensors", total.count}, {"bytes", total.bytes}};
+  for (const Fact& fact : info.facts)
+    spec.push_back({{"path", fact.name}, {"value", fact.value}, {"source", fact.because}});
+  for (const TensorTypeTotal& total : info.types)
+    by_type[total.type] = {{"tensors", total.tensors}, {"bytes", total.bytes}};
   for (const auto& [name, tensor] : model.files.tensors.tensors()) {
     if (arguments.tensors)
       tensors.push_back({{"name", name},
@@ -63,37 +40,39 @@ Json to_json(const Model& model, const Plan& plan, const MemoryPlan& memory,
   for (const Op& op : plan.ops) {
     if (arguments.plan) ops.push_back(describe_op(plan, model.weights, op));
   }
-  Json object = {{"family", model.spec.family},
+  Json object = {{"family", info.family},
                  {"spec", spec},
                  {"types", by_type},
                  {"memory",
-                  {{"context", memory.context},
-                   {"weight_bytes", memory.weight_bytes},
-                   {"kv_cache_bytes", memory.kv_bytes},
-                   {"kv_type", kv_type_name(memory.kv_type)}}}};
+                  {{"context", info.memory.context},
+                   {"weight_bytes", info.memory.weights},
+                   {"kv_cache_bytes", info.memory.cache},
+                   {"activation_bytes", info.memory.activations},
+                   {"kv_type", info.memory.kv_type}}}};
   if (arguments.tensors) object["tensors"] = tensors;
   if (arguments.plan) object["plan"] = ops;
   return object;
 }
 
-std::string to_text(const Model& model, const Plan& plan, const MemoryPlan& memory,
-                    const std::map<std::string, TypeTotal>& types, const InspectArguments& arguments) {
+std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
+                    const InspectArguments& arguments) {
   std::size_t path_width = 0, value_width = 0;
-  for (const SpecSource& s : model.spec.sources) {
-    path_width = std::max(path_width, s.path.size());
-    value_width = std::max(value_width, s.value.size());
+  for (const Fact& fact : info.facts) {
+    path_width = std::max(path_width, fact.name.size());
+    value_width = std::max(value_width, fact.value.size());
   }
   std::string text =
       fmt::format("{:{}}  {:{}}  {}\n", "value of", path_width, "is", value_width, "because of");
-  for (const SpecSource& s : model.spec.sources) {
-    text += fmt::format("{:{}}  {:{}}  {}\n", s.path, path_width, printable(s.value), value_width, s.source);
+  for (const Fact& fact : info.facts) {
+    text += fmt::format("{:{}}  {:{}}  {}\n", fact.name, path_width, printable(fact.value), value_width,
+                        fact.because);
   }
   text += "\n";
-  for (const auto& [name, total] : types)
-    text += fmt::format("{:5} tensors of {:8} {:>10}\n", total.count, name, human_bytes(total.bytes));
-  text += fmt::format("\nmemory at a context of {} tokens: weights {}, KV cache {} ({})\n", memory.context,
-                      human_bytes(memory.weight_bytes), human_bytes(memory.kv_bytes),
-                      kv_type_name(memory.kv_type));
+  for (const TensorTypeTotal& total : info.types)
+    text += fmt::format("{:5} tensors of {:8} {:>10}\n", total.tensors, total.type, human_bytes(total.bytes));
+  text += fmt::format("\nmemory at a context of {} tokens: weights {}, KV cache {} ({}), activations {}\n",
+                      info.memory.context, human_bytes(info.memory.weights), human_bytes(info.memory.cache),
+                      info.memory.kv_type, human_bytes(info.memory.activations));
   if (arguments.tensors) {
     text += "\n";
     for (const auto& [name, tensor] : model.files.tensors.tensors()) {
@@ -109,23 +88,15 @@ std::string to_text(const Model& model, const Plan& plan, const MemoryPlan& memo
 }
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(Model model, load_model(arguments.model));
-  // A tokenizer that is broken is an error of the commands that need it.
-  if (model.files.gguf && model.spec.eos_ids.empty())
-    add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
-  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights,
-                                             choose_context(given.flags.context.value_or(0), model.spec)));
-  DOPPLER_ASSIGN(const MemoryPlan memory, plan_memory(model, plan, given.flags));
-  std::map<std::string, TypeTotal> types;
-  for (const auto& [name, tensor] : model.files.tensors.tensors()) {
-    TypeTotal& total = types[std::string(dtype_name(tensor.dtype))];
-    ++total.count;
-    total.bytes += tensor.data.size();
-  }
+  DOPPLER_ASSIGN(const Model model, load_model_for_description(arguments.model));
+  DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load_options(), model.spec, 1));
+  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, options.context));
+  options.kv_type = choose_kv_type(options, plan, model.weights);
+  DOPPLER_ASSIGN(const ModelInfo info, describe(model, plan, options));
   if (given.json)
-    DOPPLER_TRY(print_json(to_json(model, plan, memory, types, arguments)));
+    DOPPLER_TRY(print_json(to_json(model, plan, info, arguments)));
   else
-    DOPPLER_TRY(print(to_text(model, plan, memory, types, arguments)));
+    DOPPLER_TRY(print(to_text(model, plan, info, arguments)));
   return kDone;
 }
 
@@ -199,6 +170,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
       variants.push_back({{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
     object["model"] = arguments.model;
     object["variants"] = std::move(variants);
+    object["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
     text += "\n" + to_text(rows);
   }
   DOPPLER_TRY(given.json ? print_json(object) : print(text));
@@ -207,7 +179,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
 
 }  // namespace
 
-Run add_inspect(CLI::App& command, SettingFlags& given) {
+Run add_inspect(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file");
   command.add_flag("--gpu", arguments->gpu,

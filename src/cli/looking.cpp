@@ -29,14 +29,13 @@ Json to_json(const ProbeHit& hit) {
 
 }  // namespace
 
-void add_look_flags(CLI::App& command, LookFlags& flags) {
+void add_look_flags(Command& command, LookFlags& flags) {
   command
       .add_option(
           "--probe", flags.probes,
           "print values while the model runs: stage=q_rope,layers=0:5,tokens=0,-1,dims=0:7; may be repeated")
-      ->take_all()
-      ->expected(1)
-      ->group("Looking inside");
+      .repeated()
+      .group("Looking inside");
 }
 
 Json debug_settings(const SettingFlags& given) {

@@ -2,17 +2,17 @@
 // is said about them at the end.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "backend/tap_list.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
+#include "cli/flags.h"
 #include "cli/settings.h"
 #include "diagnosis/look/probe.h"
-#include "diagnosis/look/tap_list.h"
 #include "diagnosis/look/tap_trace.h"
 #include "engine/loaded.h"
 
@@ -21,7 +21,7 @@ namespace doppler::cli {
 struct LookFlags {
   std::vector<std::string> probes;  // as --probe was given
 };
-void add_look_flags(CLI::App& command, LookFlags& flags);
+void add_look_flags(Command& command, LookFlags& flags);
 
 // The subtree runtime.shared.debug of what was decided.
 Json debug_settings(const SettingFlags& given);

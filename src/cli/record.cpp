@@ -6,6 +6,7 @@
 #include "cli/looking.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/look/tapped_backend.h"
+#include "engine/messages.h"
 
 namespace doppler::cli {
 namespace {
@@ -50,13 +51,12 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
 
 }  // namespace
 
-Run add_record(CLI::App& command, SettingFlags& given) {
+Run add_record(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RecordArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
-  command.add_option("-o,--output", arguments->output, "the recording to write")->required();
-  command.add_option("--steps", arguments->steps, "greedy steps to record after the prompt")
-      ->capture_default_str();
+  command.add_option("-o,--output", arguments->output, "the recording to write").required();
+  command.add_option("--steps", arguments->steps, "greedy steps to record after the prompt").show_default();
   command.add_flag("--attn-scores", arguments->scores, "also the attention scores, which are large");
   command.add_flag("--chat", arguments->chat, "put the prompt through the model's chat template");
   add_look_flags(command, arguments->look);

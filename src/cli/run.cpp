@@ -2,11 +2,10 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
-#include <chrono>
-
 #include "cli/command.h"
 #include "cli/looking.h"
-#include "engine/generate.h"
+#include "engine/access.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -33,27 +32,21 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
   const CancelToken cancel;
   const InterruptGuard guard(cancel);
-  const auto start = std::chrono::steady_clock::now();
-  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
-  const std::chrono::duration<double, std::milli> load_time = std::chrono::steady_clock::now() - start;
-  DOPPLER_ASSIGN(GenerateOptions options, default_options(loaded.model->files));
+  DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
+  GenerateOptions options = engine.default_options();
   DOPPLER_TRY(settings.apply(options));
-  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
-  DOPPLER_ASSIGN(const auto ids, prompt_ids(loaded, arguments.prompt, text, settings.raw.value_or(false)));
+  DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
+  DOPPLER_ASSIGN(const auto ids, prompt_ids(engine, arguments.prompt, text, settings.raw.value_or(false)));
   DOPPLER_TRY(looking->begin(ids.size(), false));
-  Session session(*loaded.backend, 0);
-  session.look(looking->tap());
+  EngineAccess::look(engine, looking->tap());
 
   Status printed;
   const OnText on_text = [&](std::string_view piece) {
     if (!given.json) printed = print(piece);
     return printed.has_value();
   };
-  DOPPLER_ASSIGN(Generation result,
-                 run_generation(session, loaded.model->spec, loaded.tokenizer ? &*loaded.tokenizer : nullptr,
-                                ids, options, on_text, &cancel));
+  DOPPLER_ASSIGN(const Generation result, engine.generate(ids, options, on_text, &cancel));
   DOPPLER_TRY(printed);
-  result.timings.load_ms = load_time.count();
   const std::string_view reason = stop_reason_name(result.stop_reason);
   if (given.json) {
     looking->end();
@@ -61,14 +54,15 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
                  {"ids", result.ids},
                  {"prompt_ids", result.prompt_ids},
                  {"stop_reason", reason},
-                 {"backend", loaded.backend->name()},
-                 {"backend_choice", loaded.choice},
+                 {"backend", engine.backend_name()},
+                 {"backend_choice", engine.backend_choice()},
+                 {"fallbacks", fallbacks_json(EngineAccess::loaded(engine).backend->fallbacks())},
                  {"timings", timings_json(result.timings)}};
     if (const Json probes = looking->probes(); !probes.is_null()) json["probes"] = probes;
     DOPPLER_TRY(print_json(json));
     return kDone;
   }
-  if (!loaded.tokenizer) {
+  if (!engine.has_tokenizer()) {
     DOPPLER_TRY(print(fmt::format("{}", fmt::join(result.ids, ","))));
   }
   DOPPLER_TRY(print("\n"));
@@ -76,7 +70,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   fmt::print(
       stderr,
       "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
-      loaded.backend->name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
+      engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
       t.decode_tokens_per_second(), reason);
   looking->end();
   return kDone;
@@ -84,9 +78,9 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_run(CLI::App& command, SettingFlags& given) {
+Run add_run(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RunArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file")->required();
+  command.add_option("MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "config/conflicts.h"
+#include "system/numbers.h"
 
 namespace doppler::cli {
 namespace {
@@ -64,52 +65,55 @@ void show(const Json& value, std::optional<T>& to) {
   to = value.get<T>();
 }
 
-std::string type_name(const SettingInfo& info) {
+std::string type_name(const config::SettingInfo& info) {
   switch (info.type) {
-    case ValueType::kWhole:
+    case config::ValueType::kWhole:
       return "UINT";
-    case ValueType::kNumber:
+    case config::ValueType::kNumber:
       return "FLOAT";
-    case ValueType::kLayers:
+    case config::ValueType::kLayers:
       return "LAYERS";
     default:
       return "TEXT";
   }
 }
 
-bool takes_group(SettingGroup group, bool generation, bool trace) {
-  return group == SettingGroup::kEverywhere || (group == SettingGroup::kGeneration && generation) ||
-         (group == SettingGroup::kTrace && trace);
+bool takes_group(config::SettingGroup group, bool generation, bool trace) {
+  return group == config::SettingGroup::kEverywhere ||
+         (group == config::SettingGroup::kGeneration && generation) ||
+         (group == config::SettingGroup::kTrace && trace);
 }
 
-const char* group_title(SettingGroup group) {
+const char* group_title(config::SettingGroup group) {
   switch (group) {
-    case SettingGroup::kGeneration:
+    case config::SettingGroup::kGeneration:
       return "Generation";
-    case SettingGroup::kTrace:
+    case config::SettingGroup::kTrace:
       return "Looking inside";
     default:
       return "Everywhere";
   }
 }
 
-void add_flag(CLI::App& command, SettingFlags& given, const SettingInfo& info) {
+void add_flag(Command& command, SettingFlags& given, const config::SettingInfo& info) {
   const std::string flag(info.flag), help(info.meaning);
-  const auto add = [&given, &info](Json value) { given.input.flags.push_back({&info, std::move(value)}); };
-  CLI::Option* option = nullptr;
-  if (info.type == ValueType::kBool) {
-    option = command.add_flag_callback(flag, [add] { add(true); }, help);
-  } else if (info.type == ValueType::kTexts || info.type == ValueType::kBiases) {
+  const auto add = [&given, &info](Json value) {
+    given.input.flags.push_back({&info, std::move(value)});
+    return Status();
+  };
+  Option option;
+  if (info.type == config::ValueType::kBool) {
+    option = command.call_flag(flag, [add] { static_cast<void>(add(true)); }, help);
+  } else if (info.type == config::ValueType::kTexts || info.type == config::ValueType::kBiases) {
     option = command
-                 .add_option_function<std::vector<std::string>>(
-                     flag, [add](const std::vector<std::string>& texts) { add(Json(texts)); }, help)
-                 ->allow_extra_args(false);
+                 .call_list_option(
+                     flag, [add](const std::vector<std::string>& texts) { return add(Json(texts)); }, help)
+                 .one_value_each();
   } else {
-    option =
-        command.add_option_function<std::string>(flag, [add](const std::string& text) { add(text); }, help);
+    option = command.call_option(flag, [add](const std::string& text) { return add(text); }, help);
   }
-  if (info.type != ValueType::kBool) option->type_name(type_name(info));
-  option->group(group_title(info.group));
+  if (info.type != config::ValueType::kBool) option.value_name(type_name(info));
+  option.group(group_title(info.group));
 }
 
 // Values beyond 32 bits mean "as many as there are".
@@ -119,25 +123,25 @@ std::uint32_t narrow(std::uint64_t value) {
 
 }  // namespace
 
-void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation, bool trace) {
-  for (const SettingInfo& info : all_settings()) {
+void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace) {
+  for (const config::SettingInfo& info : config::all_settings()) {
     if (!info.flag.empty() && takes_group(info.group, generation, trace)) add_flag(command, given, info);
   }
   command.add_option("--config", given.input.configs, "a preset, a JSON file, or JSON text; may be repeated")
-      ->group("Everywhere")
-      ->allow_extra_args(false);
+      .group("Everywhere")
+      .one_value_each();
   command.add_option("--set", given.input.sets, "one setting, path=value; may be repeated")
-      ->group("Everywhere")
-      ->allow_extra_args(false);
+      .group("Everywhere")
+      .one_value_each();
   command.add_flag("--json", given.json, "print one JSON object on stdout and nothing else there")
-      ->group("Everywhere");
+      .group("Everywhere");
 }
 
 Result<Settings> resolve_settings(const SettingFlags& given) {
   Settings settings;
-  DOPPLER_ASSIGN(settings.config, resolve_config(given.input));
+  DOPPLER_ASSIGN(settings.config, config::resolve_config(given.input));
   for (const View& view : kViews) {
-    const ConfigValue* const value = settings.config.find(view.path);
+    const config::ConfigValue* const value = settings.config.find(view.path);
     if (value == nullptr)
       return fail(ErrorCode::kInternal, "The setting {} is not in the table of settings.", view.path);
     if (!value->given() || value->value.is_null()) continue;
@@ -182,7 +186,7 @@ Status begin_log(const Settings& settings) {
 
 Status end_log(const Settings& settings, bool failed) {
   constexpr std::size_t kShown = 20;  // a screenful with room for the error
-  const ConfigValue* const screen = settings.config.find("runtime.shared.debug.logOutput.stdout");
+  const config::ConfigValue* const screen = settings.config.find("runtime.shared.debug.logOutput.stdout");
   if (failed && screen != nullptr && screen->value == false) {
     for (const LogRecord& record : log_history(kShown)) fmt::print(stderr, "{}\n", format_line(record));
   }
@@ -222,7 +226,7 @@ Status Settings::apply(GenerateOptions& options) const {
     double bias = 0;
     const std::size_t equals = text.find('=');  // the form was checked with the configuration
     std::from_chars(text.data(), text.data() + equals, id);
-    std::from_chars(text.data() + equals + 1, text.data() + text.size(), bias);
+    system::read_double(text.data() + equals + 1, text.data() + text.size(), bias);
     options.logit_bias[id] = bias;
   }
   return {};

@@ -2,7 +2,6 @@
 // config/setting.h.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cli/flags.h"
 #include "config/config.h"
 #include "doppler/doppler.h"
 
@@ -25,7 +25,7 @@ struct Settings {
   std::optional<bool> raw, ignore_eos, exact, gpu_checked, gpu_poison;
 
   // Everything, with defaults and sources.
-  Config config;
+  config::Config config;
   // runtime.shared.debug, complete, as `inspect` reads it.
   Json debug() const { return config.subtree("runtime.shared.debug"); }
 
@@ -37,15 +37,15 @@ struct Settings {
 // What a command was given; filled while the command line is parsed.
 struct SettingFlags {
   Settings flags;  // once resolved
-  ConfigInput input;
+  config::ConfigInput input;
   bool json = false;
 };
 
 // Adds --config, --set, --json and the flags of the groups: those of kTrace for commands that run a model so
 // that there is something to trace.
-void add_setting_flags(CLI::App& command, SettingFlags& given, bool generation, bool trace = false);
+void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace = false);
 
-// Applies the order of decision. Errors: those of resolve_config().
+// Applies the order of decision. Errors: those of config::resolve_config().
 Result<Settings> resolve_settings(const SettingFlags& given);
 
 // Directs the log as the settings say, and says what was loaded and which names are older ones. Errors: kIo

@@ -17,18 +17,19 @@ struct SynthArguments {
 };
 
 Result<int> synth(const SynthArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const ModelShape* published, find_shape(arguments.shape));
-  DOPPLER_ASSIGN(const Mix* mix, find_mix(arguments.type));
-  ModelShape shape = *published;
+  DOPPLER_ASSIGN(const convert::ModelShape* published, convert::find_shape(arguments.shape));
+  DOPPLER_ASSIGN(const convert::Mix* mix, convert::find_mix(arguments.type));
+  convert::ModelShape shape = *published;
   if (arguments.layers > 0) shape.layers = arguments.layers;
   if (arguments.vocab > 0) shape.vocab = arguments.vocab;
   ProgressBar bar;
-  const SynthOptions options{
+  const convert::SynthOptions options{
       .seed = arguments.seed,
       .threads = given.flags.threads.value_or(0),
       .on_progress = [&](double share, std::string_view what) { bar.update(share, what); }};
   const auto start = std::chrono::steady_clock::now();
-  DOPPLER_ASSIGN(const SynthReport report, write_synthetic(shape, *mix, arguments.output, options));
+  DOPPLER_ASSIGN(const convert::SynthReport report,
+                 convert::write_synthetic(shape, *mix, arguments.output, options));
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (given.json) {
     DOPPLER_TRY(print_json({{"file", arguments.output},
@@ -49,19 +50,19 @@ Result<int> synth(const SynthArguments& arguments, const SettingFlags& given) {
 
 }  // namespace
 
-Run add_synth(CLI::App& command, SettingFlags& given) {
+Run add_synth(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<SynthArguments>();
   std::vector<std::string> shapes, mixes;
-  for (const ModelShape& shape : all_shapes()) shapes.emplace_back(shape.name);
-  for (const Mix& mix : all_mixes()) mixes.emplace_back(mix.name);
-  command.add_option("SHAPE", arguments->shape, "one of " + join(shapes, ", "))->required();
-  command.add_option("OUTPUT", arguments->output, "the .gguf file to write")->required();
-  command.add_option("--type", arguments->type, "one of " + join(mixes, ", "))->capture_default_str();
-  command.add_option("--seed", arguments->seed, "the same seed gives the same file")->capture_default_str();
+  for (const convert::ModelShape& shape : convert::all_shapes()) shapes.emplace_back(shape.name);
+  for (const convert::Mix& mix : convert::all_mixes()) mixes.emplace_back(mix.name);
+  command.add_option("SHAPE", arguments->shape, "one of " + join(shapes, ", ")).required();
+  command.add_option("OUTPUT", arguments->output, "the .gguf file to write").required();
+  command.add_option("--type", arguments->type, "one of " + join(mixes, ", ")).show_default();
+  command.add_option("--seed", arguments->seed, "the same seed gives the same file").show_default();
   command.add_option("--layers", arguments->layers, "this many layers instead of the published number")
-      ->check(CLI::Range(1, 1000));
+      .between(1, 1000);
   command.add_option("--vocab", arguments->vocab, "a vocabulary of this size instead of the published one")
-      ->check(CLI::Range(2, 1 << 24));
+      .between(2, 1 << 24);
   add_setting_flags(command, given, false);
   return [arguments, &given] { return synth(*arguments, given); };
 }

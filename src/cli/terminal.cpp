@@ -1,10 +1,9 @@
 // Reporting: standard output, the progress bar, Ctrl-C, and reading prompts.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
-#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <iterator>
@@ -13,6 +12,10 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "config/conflicts.h"
+#include "engine/access.h"
+#include "engine/fallbacks.h"
+#include "engine/messages.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 
@@ -25,7 +28,7 @@ Status print_json(const Json& object) {
   return print(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-ProgressBar::ProgressBar() : terminal_(::isatty(STDERR_FILENO) != 0) {}
+ProgressBar::ProgressBar() : terminal_(system::is_terminal(system::Stream::kError)) {}
 
 void ProgressBar::update(double share, std::string_view what) {
   if (!terminal_) return;
@@ -48,12 +51,10 @@ ProgressBar::~ProgressBar() {
 
 namespace {
 
-constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
-
-// What the signal handler may touch: a pointer that is set before the handler is.
+// What the handler may touch: a pointer that is set before the handler is.
 std::atomic<CancelToken*> g_interrupted{nullptr};
 
-void on_interrupt(int) {
+void on_interrupt() {
   if (CancelToken* token = g_interrupted.load()) token->cancel();
 }
 
@@ -61,40 +62,51 @@ void on_interrupt(int) {
 
 InterruptGuard::InterruptGuard(CancelToken token) : token_(std::move(token)) {
   g_interrupted = &token_;
-  struct sigaction action{};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second Ctrl-C is the system's
-  for (const int signal : kEndingSignals) {
-    // What the caller has switched off stays off, as nohup does with SIGHUP.
-    struct sigaction old{};
-    ::sigaction(signal, nullptr, &old);
-    if (old.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
-  }
+  handler_.emplace(on_interrupt);
 }
 
 InterruptGuard::~InterruptGuard() {
-  for (const int signal : kEndingSignals) {
-    struct sigaction now{};
-    ::sigaction(signal, nullptr, &now);
-    if (now.sa_handler == on_interrupt) std::signal(signal, SIG_DFL);
-  }
+  handler_.reset();
   g_interrupted = nullptr;
 }
 
-void tell_choice(std::string_view choice) {
+void tell_backend(std::string_view choice, const Backend& backend) {
   if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
+  tell_fallbacks(backend.fallbacks(), choice);
+}
+
+namespace {
+
+// What `load` makes of the options, with a progress bar while it does.
+template <typename Load>
+auto with_bar(const Settings& settings, const Load& load) {
+  ProgressBar bar;
+  LoadOptions options = settings.load_options();
+  options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
+  return load(options);
+}
+
+Status check_loaded(const Loaded& loaded, const Settings& settings) {
+  DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
+  tell_backend(loaded.choice, *loaded.backend);
+  return {};
+}
+
+}  // namespace
+
+Result<Engine> load_engine(const std::string& model, const Settings& settings) {
+  DOPPLER_ASSIGN(Engine engine, with_bar(settings, [&](const LoadOptions& options) {
+                   return Engine::load(model, options);
+                 }));
+  DOPPLER_TRY(check_loaded(EngineAccess::loaded(engine), settings));
+  return engine;
 }
 
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots) {
-  Result<Loaded> loaded = [&] {
-    ProgressBar bar;
-    LoadOptions options = settings.load_options();
-    options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
-    return load_all(model, options, slots);
-  }();
-  if (!loaded) return loaded;
-  DOPPLER_TRY(check_config_layers(settings.config, loaded->model->spec.layers.size()));
-  tell_choice(loaded->choice);
+  DOPPLER_ASSIGN(Loaded loaded, with_bar(settings, [&](const LoadOptions& options) {
+                   return load_all(model, options, slots);
+                 }));
+  DOPPLER_TRY(check_loaded(loaded, settings));
   return loaded;
 }
 
@@ -117,31 +129,30 @@ Result<std::vector<TokenId>> parse_ids(std::string_view text) {
   return ids;
 }
 
-void add_prompt_flags(CLI::App& command, PromptFlags& prompt) {
+void add_prompt_flags(Command& command, PromptFlags& prompt) {
   prompt.text_option =
       command.add_option("PROMPT", prompt.text, "the text; left out, it is read from standard input");
   add_prompt_ids_flag(command, prompt);
 }
 
-void add_prompt_ids_flag(CLI::App& command, PromptFlags& prompt) {
-  command.add_option_function<std::string>(
+void add_prompt_ids_flag(Command& command, PromptFlags& prompt) {
+  command.call_option(
       "--prompt-ids",
-      [&prompt](const std::string& text) {
-        auto ids = parse_ids(text);
-        if (!ids) throw CLI::ValidationError("--prompt-ids", ids.error().message);
-        if (ids->empty())
-          throw CLI::ValidationError("--prompt-ids", "There are no token ids. Write them as 2,5,9.");
-        prompt.ids = std::move(*ids);
+      [&prompt](const std::string& text) -> Status {
+        DOPPLER_ASSIGN(prompt.ids, parse_ids(text));
+        if (prompt.ids.empty())
+          return fail(ErrorCode::kUsage, "There are no token ids. Write them as 2,5,9.");
+        return {};
       },
       "token ids instead of a text: 2,5,9");
 }
 
 Result<std::string> prompt_text(const PromptFlags& prompt) {
-  if (!prompt.ids.empty() && prompt.text_option->count() > 0) {
+  if (!prompt.ids.empty() && prompt.text_option.given()) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
   }
-  if (!prompt.ids.empty() || prompt.text_option->count() > 0) return prompt.text;
-  if (::isatty(STDIN_FILENO) != 0)
+  if (!prompt.ids.empty() || prompt.text_option.given()) return prompt.text;
+  if (system::is_terminal(system::Stream::kInput))
     return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   if (text.ends_with('\n')) text.pop_back();
@@ -162,6 +173,16 @@ Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags&
   if (!prompt.system.empty()) messages.push_back({"system", prompt.system});
   messages.push_back({"user", text});
   return tokenize_messages(loaded, messages);
+}
+
+Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
+                                        const std::string& text, bool raw) {
+  return prompt_ids(EngineAccess::loaded(engine), prompt, text, raw);
+}
+
+Result<std::vector<TokenId>> chat_ids(const Engine& engine, std::span<const Message> messages) {
+  DOPPLER_ASSIGN(const std::string text, engine.render_chat(messages));
+  return engine.tokenize(text, false);
 }
 
 }  // namespace doppler::cli

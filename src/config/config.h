@@ -14,7 +14,7 @@
 #include "config/presets.h"
 #include "config/setting.h"
 
-namespace doppler {
+namespace doppler::config {
 
 // Where a value comes from, and how late it was decided: of two sources the one with the higher rank counts.
 struct ConfigSource {
@@ -83,4 +83,4 @@ struct ConfigInput {
 // kNotFound, kIo, kCorrupt for files.
 Result<Config> resolve_config(const ConfigInput& input);
 
-}  // namespace doppler
+}  // namespace doppler::config

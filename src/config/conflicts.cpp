@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 constexpr std::string_view kDebug = "runtime.shared.debug.";
@@ -145,4 +145,4 @@ Status check_config_layers(const Config& config, std::size_t layers) {
   return {};
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

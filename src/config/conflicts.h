@@ -4,7 +4,7 @@
 #include "base/result.h"
 #include "config/config.h"
 
-namespace doppler {
+namespace doppler::config {
 
 // A value that another one makes useless, if it was not overruled on purpose: what is decided later wins, but
 // what is decided later and can have no effect is a mistake. Errors: kUsage, naming both values, their
@@ -15,4 +15,4 @@ Status check_conflicts(const Config& config);
 // the setting, its source, and the layers there are.
 Status check_config_layers(const Config& config, std::size_t layers);
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -12,7 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 
-namespace doppler {
+namespace doppler::config {
 
 struct BuiltinPreset {
   std::string_view name;
@@ -56,4 +56,4 @@ inline constexpr std::size_t kMostExtends = 10;
 // comes back to itself or is deeper than kMostExtends.
 Result<std::vector<ConfigText>> extends_chain(ConfigText of, const PresetFolders& folders);
 
-}  // namespace doppler
+}  // namespace doppler::config

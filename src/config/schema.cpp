@@ -2,9 +2,10 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "config/setting.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 Json integers(bool negative) {
@@ -148,4 +149,4 @@ Json config_schema() {
   return root;
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -1,11 +1,11 @@
 // A JSON Schema (2020-12) of configurations, made from the table of settings, for editors and other programs.
 #pragma once
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 
-namespace doppler {
+namespace doppler::config {
 
 // Older names are part of it, marked as deprecated.
 Json config_schema();
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 using enum ValueType;
@@ -323,4 +323,4 @@ std::span<const ProbeField> all_probe_fields() {
   return kProbeFields;
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-namespace doppler {
+namespace doppler::config {
 
 enum class ValueType : std::uint8_t {
   kBool,
@@ -59,4 +59,4 @@ struct ProbeField {
 };
 std::span<const ProbeField> all_probe_fields();
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -4,10 +4,12 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "system/numbers.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 // No model has more layers; it bounds what "0-4000000000" makes.
@@ -33,7 +35,11 @@ std::vector<std::string_view> split(std::string_view text) {
 template <typename T>
 bool parse(std::string_view text, T& value) {
   const auto end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
+  std::from_chars_result parsed;
+  if constexpr (std::is_same_v<T, double>)
+    parsed = system::read_double(text.data(), end, value);
+  else
+    parsed = std::from_chars(text.data(), end, value);
   return !text.empty() && parsed.ptr == end && parsed.ec == std::errc();
 }
 
@@ -277,4 +283,4 @@ Result<Json> canonical_value(const SettingInfo& info, const Json& given, bool te
   }
 }
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -4,11 +4,11 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "config/setting.h"
 
-namespace doppler {
+namespace doppler::config {
 
 // The value in its canonical form: numbers as such, kTexts and kLayers as arrays, kBiases as an object.
 // `text` says that it comes from a command line, where lists are written "a,b" and numbers as text. Null
@@ -18,4 +18,4 @@ Result<Json> canonical_value(const SettingInfo& info, const Json& value, bool te
 // "a whole number between 1 and 64", "one of auto, gpu, cpu and reference".
 std::string describe_type(const SettingInfo& info);
 
-}  // namespace doppler
+}  // namespace doppler::config

@@ -15,7 +15,7 @@
 #include "quant/error.h"
 #include "quant/tensor.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 struct ConvertOptions {
   bool with_tokenizer = true;
@@ -51,4 +51,4 @@ struct ConvertReport {
 Result<ConvertReport> convert_model(const std::filesystem::path& model, const Mix& mix,
                                     const std::filesystem::path& output, const ConvertOptions& options);
 
-}  // namespace doppler
+}  // namespace doppler::convert

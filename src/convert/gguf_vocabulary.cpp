@@ -8,9 +8,10 @@
 
 #include "base/text.h"
 #include "convert/pre_name.h"
+#include "system/files.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
@@ -113,9 +114,10 @@ std::unexpected<Error> unsupported(std::string_view reason) {
               reason);
 }
 
-class Writer {
+class VocabularyWriter {
  public:
-  Writer(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) : spec_(spec), facts_(facts) {}
+  VocabularyWriter(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts)
+      : spec_(spec), facts_(facts) {}
 
   Result<GgufVocabulary> run() {
     DOPPLER_TRY(find_kind());
@@ -348,13 +350,12 @@ void take_added(const tokenizer::TokenizerSpec& from, tokenizer::TokenizerSpec& 
 }  // namespace
 
 Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts) {
-  return Writer(spec, facts).run();
+  return VocabularyWriter(spec, facts).run();
 }
 
 Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const bool has_json = std::filesystem::exists(folder / "tokenizer.json", ignored);
-  const bool has_model = std::filesystem::exists(folder / "tokenizer.model", ignored);
+  const bool has_json = system::exists(folder / "tokenizer.json");
+  const bool has_model = system::exists(folder / "tokenizer.model");
   if (!has_json && !has_model) return std::nullopt;
   DOPPLER_ASSIGN(const tokenizer::Tokenizer first, tokenizer::Tokenizer::load(folder));
   tokenizer::TokenizerSpec spec = first.spec();
@@ -365,4 +366,4 @@ Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std:
   return std::optional(std::move(exact));
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

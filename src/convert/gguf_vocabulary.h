@@ -12,7 +12,7 @@
 #include "convert/metadata.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 // What the model's own files say beside the tokenizer's.
 struct VocabularyFacts {
@@ -36,4 +36,4 @@ Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, con
 // adds. Nothing if the folder has no tokenizer. Errors: those of Tokenizer::load.
 Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder);
 
-}  // namespace doppler
+}  // namespace doppler::convert

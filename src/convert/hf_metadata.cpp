@@ -7,7 +7,7 @@
 #include <cmath>
 #include <numbers>
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // What the converter does for some architectures only, and what readers take when a key is absent.
@@ -39,9 +39,9 @@ bool slides(const LayerSpec& layer) {
   return layer.attention.kind == AttentionKind::kSliding;
 }
 
-class Writer {
+class MetadataWriter {
  public:
-  Writer(const ModelSpec& spec, const HfFacts& facts)
+  MetadataWriter(const ModelSpec& spec, const HfFacts& facts)
       : spec_(spec), facts_(facts), habits_(habits_of(spec.family)), attention_(spec.layers[0].attention) {}
 
   std::vector<MetadataEntry> run() {
@@ -154,7 +154,7 @@ class Writer {
 }  // namespace
 
 std::vector<MetadataEntry> hf_metadata(const ModelSpec& spec, const HfFacts& facts) {
-  return Writer(spec, facts).run();
+  return MetadataWriter(spec, facts).run();
 }
 
 std::string size_label(std::uint64_t parameters) {
@@ -193,4 +193,4 @@ std::vector<float> llama3_divisors(const RopeSpec& rope) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

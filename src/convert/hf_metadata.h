@@ -9,7 +9,7 @@
 #include "convert/metadata.h"
 #include "model/spec.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 struct HfFacts {
   std::string name;               // of the model, for people
@@ -27,4 +27,4 @@ std::string size_label(std::uint64_t parameters);
 // What rope_freqs.weight holds for llama3 scaling: by what each rotary pair's frequency is divided.
 std::vector<float> llama3_divisors(const RopeSpec& rope);
 
-}  // namespace doppler
+}  // namespace doppler::convert

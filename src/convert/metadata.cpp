@@ -1,6 +1,6 @@
 #include "convert/metadata.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 struct Adder {
@@ -25,4 +25,4 @@ Status add_entry(GgufWriter& writer, const MetadataEntry& entry) {
   return std::visit(Adder{writer, entry.key}, entry.value);
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

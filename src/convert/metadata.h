@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "formats/gguf_writer.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 struct MetadataEntry {
   std::string key;
@@ -21,4 +21,4 @@ struct MetadataEntry {
 // Errors: those of GgufWriter::add.
 Status add_entry(GgufWriter& writer, const MetadataEntry& entry);
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "model/weight_table.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 using enum TensorRole;
@@ -264,4 +264,4 @@ MixChoice choose_type(const Mix& mix, const MixModel& model, std::string_view na
   return {DType::kF16, "rows are no multiple of 32: no block type fits"};
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -14,7 +14,7 @@
 #include "quant/dtype.h"
 #include "quant/tensor.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 // What a tensor does in the model, as far as the mixes care.
 enum class TensorRole {
@@ -82,4 +82,4 @@ Result<const Mix*> find_mix(std::string_view name);
 // that hold no whole number of blocks get the nearest type that fits them.
 MixChoice choose_type(const Mix& mix, const MixModel& model, std::string_view name, const Shape& shape);
 
-}  // namespace doppler
+}  // namespace doppler::convert

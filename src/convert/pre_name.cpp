@@ -10,7 +10,7 @@
 #include "base/unicode.h"
 #include "tokenizer/pre_tokenizer.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // Where several names stand for the same steps: those of widely used models, so that old programs know them.
@@ -95,4 +95,4 @@ Result<const tokenizer::GgufPreTokenizer*> name_pre_tokenizer(const tokenizer::T
               join(quoted, " then "), spec.ignore_merges ? " with ignore_merges" : "");
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -5,7 +5,7 @@
 #include "tokenizer/gguf_pre_tokenizers.h"
 #include "tokenizer/spec.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 // The row of gguf_pre_tokenizers.h whose steps a byte-level tokenizer has. Several names stand for the same
 // steps; the best known one is taken. A row that differs only in normalising (NFC) will do: see `nfc` of the
@@ -15,4 +15,4 @@ Result<const tokenizer::GgufPreTokenizer*> name_pre_tokenizer(const tokenizer::T
 // True if the tokenizer normalises its text to NFC and does nothing else to it.
 bool normalises_to_nfc(const tokenizer::TokenizerSpec& spec);
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "model/family.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // The numbers of the published config.json files.
@@ -155,4 +155,4 @@ std::vector<float> llama3_rope_factors(const ModelShape& shape) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

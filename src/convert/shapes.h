@@ -13,7 +13,7 @@
 #include "model/spec.h"
 #include "model/weight_table.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 struct ModelShape {
   std::string_view name;
@@ -43,4 +43,4 @@ Result<std::vector<WeightTensor>> shape_tensors(const ModelShape& shape);
 // The divisors of the rotary frequencies that Llama 3.1 and later use: head_dim / 2 of them.
 std::vector<float> llama3_rope_factors(const ModelShape& shape);
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -1,6 +1,6 @@
 #include "convert/source.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 Result<ConversionSource> open_source(const std::filesystem::path& model, const SourceOptions& options) {
   DOPPLER_ASSIGN(ModelFiles files, open_model_files(model));
@@ -8,4 +8,4 @@ Result<ConversionSource> open_source(const std::filesystem::path& model, const S
   return open_hf_source(std::move(files), model, options);
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -14,7 +14,7 @@
 #include "model/family.h"
 #include "quant/tensor.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 // One tensor of the output, and where its values come from.
 struct SourceTensor {
@@ -59,4 +59,4 @@ Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions&
 // One sentence per thing that the two specs say differently, as "attention.window of layer 3 (512, not 0)".
 std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSpec& got);
 
-}  // namespace doppler
+}  // namespace doppler::convert

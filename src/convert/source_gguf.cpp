@@ -5,7 +5,7 @@
 #include "convert/source.h"
 #include "tokenizer/gguf_tokenizer.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // What describes the old file rather than the model.
@@ -45,4 +45,4 @@ Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions&
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -2,12 +2,14 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "chat/chat_template.h"
 #include "convert/gguf_vocabulary.h"
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
+#include "system/files.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // Lists of modules in quantization_config that stay as they are; each quantiser has its own word.
@@ -42,7 +44,7 @@ bool names_module(std::string_view tensor, std::string_view module) {
 class Source {
  public:
   Source(ConversionSource& out, const Weights& weights, const FamilyRule& rule)
-      : out_(out), weights_(weights), rule_(rule), modules_(modules_to_keep(out.files.config)) {}
+      : out_(out), weights_(weights), rule_(rule), modules_(modules_to_keep(*out.files.config)) {}
 
   // As GGUF files have them. A model whose own files fuse tensors has their parts in its weights.
   Status add_tensors() {
@@ -101,8 +103,7 @@ class Source {
 };
 
 std::string name_of_folder(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const std::filesystem::path whole = std::filesystem::weakly_canonical(folder, ignored);
+  const std::filesystem::path whole = system::without_links(folder);
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
@@ -146,18 +147,18 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
                                         const SourceOptions& options) {
   ConversionSource out;
   out.files = std::move(files);
-  const Json* generation = out.files.generation_config ? &*out.files.generation_config : nullptr;
-  DOPPLER_ASSIGN(out.spec, read_spec(out.files.config, generation));
+  const Json* generation = out.files.generation_config ? &**out.files.generation_config : nullptr;
+  DOPPLER_ASSIGN(out.spec, read_spec(*out.files.config, generation));
   const FamilyRule* rule = family_named(out.spec.family);
   DOPPLER_ASSIGN(const Weights weights, bind_weights(out.spec, rule->weight_names, out.files.tensors));
   out.architecture = rule->gguf.architecture;
   DOPPLER_TRY(Source(out, weights, *rule).add_tensors());
 
-  const Json& config = out.files.config;
+  const Json& config = *out.files.config;
   const auto text = config.find("text_config");
   const Json& own = text != config.end() && text->is_object() ? *text : config;
   const auto head_dim = own.find("head_dim");
-  HfFacts facts{.name = name_of_folder(std::filesystem::is_directory(model) ? model : out.files.folder),
+  HfFacts facts{.name = name_of_folder(system::is_folder(model) ? model : out.files.folder),
                 .architecture = rule->gguf.architecture,
                 .says_head_dim = head_dim != own.end() && head_dim->is_number()};
   for (const SourceTensor& tensor : out.tensors) facts.parameters += tensor.rows() * tensor.columns();
@@ -166,4 +167,4 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

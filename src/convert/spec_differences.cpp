@@ -5,7 +5,7 @@
 #include "convert/source.h"
 #include "model/rope.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // Floats of GGUF metadata have 24 bits.
@@ -93,4 +93,4 @@ std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSp
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

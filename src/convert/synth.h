@@ -11,7 +11,7 @@
 #include "convert/mix.h"
 #include "convert/shapes.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 struct SynthOptions {
   std::uint64_t seed = 1;
@@ -38,4 +38,4 @@ Result<SynthReport> measure_synthetic(const ModelShape& shape, const Mix& mix);
 void random_row(std::uint64_t seed, std::string_view name, std::uint64_t row, float mean, float deviation,
                 std::span<float> out);
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
-#include "base/memory.h"
 #include "base/text.h"
+#include "system/memory.h"
+#include "system/threads.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 // Values that are encoded before they are written: 8 MB as floats. The best search of scales takes some tens
@@ -22,12 +22,12 @@ std::uint64_t paired_source(std::uint64_t row, std::uint64_t head_rows) {
   return head * head_rows + within % 2 * (head_rows / 2) + within / 2;
 }
 
-struct Place {
+struct PartRow {
   const TensorView* part;
   std::uint64_t row;
 };
 
-Place find_row(const SourceTensor& tensor, std::uint64_t row) {
+PartRow find_row(const SourceTensor& tensor, std::uint64_t row) {
   const std::uint64_t columns = tensor.columns();
   for (const TensorView& part : tensor.parts) {
     const std::uint64_t rows = element_count(part.shape).value_or(0) / columns;
@@ -60,7 +60,7 @@ void release_rows(const SourceTensor& tensor, std::uint64_t first, std::uint64_t
     const std::uint64_t from = std::clamp(first, begin, begin + rows) - begin;
     const std::uint64_t to = std::clamp(first + count, begin, begin + rows) - begin;
     const std::uint64_t bytes = row_bytes(part.dtype, columns);
-    if (part.mapped && from < to) release_pages(part.data.subspan(from * bytes, (to - from) * bytes));
+    if (part.mapped && from < to) system::release_pages(part.data.subspan(from * bytes, (to - from) * bytes));
     begin += rows;
   }
 }
@@ -109,7 +109,7 @@ Result<std::optional<EncodingError>> TensorWriter::write(const SourceTensor& ten
 
 Status TensorWriter::make_rows(const SourceTensor& tensor, DType type, std::uint64_t first,
                                std::uint64_t count) {
-  std::mutex mutex;
+  system::Mutex mutex;
   std::optional<Error> error;
   const std::uint64_t bytes = row_bytes(type, tensor.columns());
   const std::uint64_t grain = std::max<std::uint64_t>(kGrainValues / tensor.columns(), 1);
@@ -118,7 +118,7 @@ Status TensorWriter::make_rows(const SourceTensor& tensor, DType type, std::uint
       const std::span<std::byte> out = std::span(bytes_).subspan(i * bytes, bytes);
       const Status status = make_row(tensor, type, first + i, out, thread);
       if (status) continue;
-      const std::lock_guard lock(mutex);
+      const system::Lock lock(mutex);
       if (!error) error = status.error();
       return;
     }
@@ -131,7 +131,7 @@ Status TensorWriter::make_rows(const SourceTensor& tensor, DType type, std::uint
 Status TensorWriter::make_row(const SourceTensor& tensor, DType type, std::uint64_t row,
                               std::span<std::byte> out, std::size_t thread) {
   const std::uint64_t columns = tensor.columns();
-  const Place place = find_row(tensor, source_row(tensor, row));
+  const PartRow place = find_row(tensor, source_row(tensor, row));
   if (is_plain_copy(tensor, type)) {
     std::memcpy(out.data(), place.part->data.data() + place.row * out.size(), out.size());
     return {};
@@ -156,4 +156,4 @@ Status TensorWriter::make_row(const SourceTensor& tensor, DType type, std::uint6
   return {};
 }
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -15,7 +15,7 @@
 #include "quant/encode.h"
 #include "quant/error.h"
 
-namespace doppler {
+namespace doppler::convert {
 
 class TensorWriter {
  public:
@@ -47,4 +47,4 @@ class TensorWriter {
 // The bytes of a tensor of that type. Nothing if rows end inside a block.
 std::optional<std::uint64_t> stored_bytes(const SourceTensor& tensor, DType type);
 
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -1,20 +1,43 @@
-#include <algorithm>
+// The public Engine: every call to what does it.
 #include <chrono>
-#include <optional>
 
+#include "base/json.h"
 #include "doppler/doppler.h"
-#include "engine/generate.h"
-#include "engine/loaded.h"
-#include "engine/session.h"
+#include "engine/access.h"
+#include "engine/core.h"
+#include "engine/info.h"
+#include "engine/look.h"
+#include "engine/messages.h"
 
 namespace doppler {
+namespace {
 
-struct Engine::State {
-  Loaded loaded;
-  std::optional<Session> session;
-  GenerateOptions defaults;
-  double load_ms = 0;
-};
+using Clock = std::chrono::steady_clock;
+
+Error no_engine() {
+  return moved_from("engine");
+}
+
+// A slot for each sequence and one for the engine's own.
+Result<std::uint32_t> slots_for(const LoadOptions& options) {
+  constexpr std::uint32_t kMost = 1 << 16;  // beyond any use; the cache's own check has the last word
+  if (options.sequences < kMost) return options.sequences + 1;
+  return fail(ErrorCode::kUsage,
+              "The {} sequences of an engine are out of range; there must be fewer than {}.",
+              options.sequences, kMost);
+}
+
+std::shared_ptr<EngineCore> make_core(Loaded loaded, GenerateOptions defaults, Clock::time_point start) {
+  auto core = std::make_shared<EngineCore>();
+  core->loaded = std::move(loaded);
+  core->defaults = std::move(defaults);
+  for (std::uint32_t slot = core->backend().options().slots; slot > 1; --slot)
+    core->free_slots.push_back(slot - 1);
+  core->load_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+  return core;
+}
+
+}  // namespace
 
 std::string_view stop_reason_name(StopReason reason) {
   switch (reason) {
@@ -41,76 +64,161 @@ double Timings::decode_tokens_per_second() const {
                                                : 0;
 }
 
-Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Engine::Engine(std::shared_ptr<Sequence::State> own) : own_(std::move(own)) {}
 Engine::Engine(Engine&&) noexcept = default;
 Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 Result<Engine> Engine::load(const std::filesystem::path& path, const LoadOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
-  auto state = std::make_unique<State>();
-  DOPPLER_ASSIGN(state->loaded, load_all(path, options));
-  DOPPLER_ASSIGN(state->defaults, doppler::default_options(state->loaded.model->files));
-  state->session.emplace(*state->loaded.backend, 0);
-  state->load_ms =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
-  return Engine(std::move(state));
+  const Clock::time_point start = Clock::now();
+  DOPPLER_ASSIGN(const std::uint32_t slots, slots_for(options));
+  DOPPLER_ASSIGN(Loaded loaded, load_all(path, options, slots));
+  DOPPLER_ASSIGN(GenerateOptions defaults, doppler::default_options(loaded.model->files));
+  return Engine(
+      std::make_shared<Sequence::State>(make_core(std::move(loaded), std::move(defaults), start), 0));
 }
+
+Result<Engine> Engine::another(const LoadOptions& options) const {
+  if (!own_) return std::unexpected(no_engine());
+  const Clock::time_point start = Clock::now();
+  DOPPLER_ASSIGN(const std::uint32_t slots, slots_for(options));
+  DOPPLER_ASSIGN(Loaded loaded, load_another(own_->core->loaded, options, slots));
+  return Engine(
+      std::make_shared<Sequence::State>(make_core(std::move(loaded), own_->core->defaults, start), 0));
+}
+
+// --- what it is
 
 GenerateOptions Engine::default_options() const {
-  return state_->defaults;
+  return own_ ? own_->core->defaults : GenerateOptions();
 }
 std::string_view Engine::backend_name() const {
-  return state_->loaded.backend->name();
+  return own_ ? own_->core->backend().name() : std::string_view();
 }
 std::string_view Engine::backend_choice() const {
-  return state_->loaded.choice;
+  return own_ ? std::string_view(own_->core->loaded.choice) : std::string_view();
+}
+std::vector<std::string> Engine::notes() const {
+  return {};
 }
 std::uint64_t Engine::context() const {
-  return state_->loaded.backend->options().context;
+  return own_ ? own_->core->backend().options().context : 0;
 }
 bool Engine::has_tokenizer() const {
-  return state_->loaded.tokenizer.has_value();
+  return own_ && own_->core->loaded.tokenizer.has_value();
 }
 bool Engine::has_chat_template() const {
-  return state_->loaded.chat.has_value();
+  return own_ && own_->core->loaded.chat.has_value();
+}
+ModelInfo Engine::info() const {
+  if (!own_) return {};
+  const Backend& backend = own_->core->backend();
+  // Sizes overflow for no engine that could be made.
+  return describe(*own_->core->loaded.model, backend.plan(), backend.options()).value_or(ModelInfo());
+}
+std::vector<StageDescription> Engine::stages() const {
+  return own_ ? describe_stages_of(own_->core->backend().plan()) : std::vector<StageDescription>();
 }
 
+// --- texts, which need no turn: tokenizer and template never change
+
 Result<std::vector<TokenId>> Engine::tokenize(std::string_view text, bool special) const {
-  if (special) return tokenize_prompt(state_->loaded, text);
-  DOPPLER_TRY(need_tokenizer(state_->loaded));
-  return state_->loaded.tokenizer->encode(text, {.add_special = false});
+  if (!own_) return std::unexpected(no_engine());
+  const Loaded& loaded = own_->core->loaded;
+  if (special) return tokenize_prompt(loaded, text);
+  DOPPLER_TRY(need_tokenizer(loaded));
+  return loaded.tokenizer->encode(text, {.add_special = false});
 }
 
 Result<std::string> Engine::detokenize(std::span<const TokenId> ids) const {
-  DOPPLER_TRY(need_tokenizer(state_->loaded));
-  return state_->loaded.tokenizer->decode(ids, true);
+  if (!own_) return std::unexpected(no_engine());
+  DOPPLER_TRY(need_tokenizer(own_->core->loaded));
+  return own_->core->loaded.tokenizer->decode(ids, true);
 }
 
-Result<std::string> Engine::render_chat(std::span<const Message> messages) const {
-  return render_messages(state_->loaded, messages);
+Result<std::string> Engine::render_chat(std::span<const Message> messages, const ChatOptions& chat) const {
+  if (!own_) return std::unexpected(no_engine());
+  return render_messages(own_->core->loaded, messages, chat);
 }
 
-Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
-                                    const OnText& on_text, const CancelToken* cancel) {
-  const Loaded& loaded = state_->loaded;
-  DOPPLER_ASSIGN(Generation result, run_generation(*state_->session, loaded.model->spec,
-                                                   loaded.tokenizer ? &*loaded.tokenizer : nullptr, prompt,
-                                                   options, on_text, cancel));
-  result.timings.load_ms = state_->load_ms;
-  return result;
+Result<std::string> Engine::render_chat_json(std::string_view conversation) const {
+  if (!own_) return std::unexpected(no_engine());
+  DOPPLER_ASSIGN(const chat::OrderedJson read, read_conversation(conversation));
+  return render_conversation(own_->core->loaded, read);
+}
+
+// --- the engine's own sequence
+
+Result<Sequence> Engine::sequence() const {
+  if (!own_) return std::unexpected(no_engine());
+  return Sequence(own_);
+}
+
+Result<Sequence> Engine::new_sequence() const {
+  if (!own_) return std::unexpected(no_engine());
+  const std::shared_ptr<Sequence::State> own = own_;
+  DOPPLER_ASSIGN(const Turns::Turn turn, own->core->turns.take());
+  DOPPLER_ASSIGN(std::shared_ptr<Sequence::State> state, Sequence::State::open(own->core));
+  return Sequence(std::move(state));
 }
 
 Result<Generation> Engine::generate(std::string_view prompt, const GenerateOptions& options,
                                     const OnText& on_text, const CancelToken* cancel) {
-  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_prompt(state_->loaded, prompt));
-  return generate(ids, options, on_text, cancel);
+  DOPPLER_ASSIGN(Sequence own, sequence());
+  return own.generate(prompt, options, on_text, cancel);
 }
-
+Result<Generation> Engine::generate(std::string_view prompt, const GenerateOptions& options,
+                                    const Callbacks& callbacks) {
+  DOPPLER_ASSIGN(Sequence own, sequence());
+  return own.generate(prompt, options, callbacks);
+}
+Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                    const OnText& on_text, const CancelToken* cancel) {
+  DOPPLER_ASSIGN(Sequence own, sequence());
+  return own.generate(prompt, options, on_text, cancel);
+}
+Result<Generation> Engine::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                    const Callbacks& callbacks) {
+  DOPPLER_ASSIGN(Sequence own, sequence());
+  return own.generate(prompt, options, callbacks);
+}
 Result<Generation> Engine::chat(std::span<const Message> messages, const GenerateOptions& options,
                                 const OnText& on_text, const CancelToken* cancel) {
-  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_messages(state_->loaded, messages));
-  return generate(ids, options, on_text, cancel);
+  DOPPLER_ASSIGN(Sequence own, sequence());
+  return own.chat(messages, options, on_text, cancel);
+}
+Result<Generation> Engine::chat(std::span<const Message> messages, const ChatOptions& chat,
+                                const GenerateOptions& options, const Callbacks& callbacks) {
+  DOPPLER_ASSIGN(Sequence own, sequence());
+  return own.chat(messages, chat, options, callbacks);
+}
+
+Result<std::vector<StageValues>> Engine::look(std::span<const TokenId> prompt, const LookRequest& request,
+                                              const CancelToken* cancel) {
+  const std::shared_ptr<Sequence::State> own = own_;
+  if (!own) return std::unexpected(no_engine());
+  DOPPLER_ASSIGN(const Turns::Turn turn, own->core->turns.take(cancel));
+  if (!turn) return std::vector<StageValues>();
+  return own->look(prompt, request, cancel);
+}
+
+Result<std::vector<TokenLogprobs>> Engine::score(std::span<const TokenId> ids, std::uint32_t top,
+                                                 const CancelToken* cancel) {
+  const std::shared_ptr<Sequence::State> own = own_;
+  if (!own) return std::unexpected(no_engine());
+  DOPPLER_ASSIGN(const Turns::Turn turn, own->core->turns.take(cancel));
+  if (!turn) return std::vector<TokenLogprobs>();
+  return own->score(ids, top, cancel);
+}
+
+// --- for commands
+
+const Loaded& EngineAccess::loaded(const Engine& engine) {
+  return engine.own_->core->loaded;
+}
+
+void EngineAccess::look(Engine& engine, Tap* tap) {
+  engine.own_->core->besides = tap;
 }
 
 }  // namespace doppler

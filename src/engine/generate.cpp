@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/log.h"
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "engine/stop_strings.h"
 #include "engine/trace.h"
@@ -112,6 +113,15 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec,
                                   const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
                                   const GenerateOptions& options, const OnText& on_text,
                                   const CancelToken* cancel) {
+  Callbacks callbacks{.on_text = on_text};
+  if (cancel != nullptr) callbacks.cancel = *cancel;
+  return run_generation(session, spec, tokenizer, prompt, options, callbacks);
+}
+
+Result<Generation> run_generation(Session& session, const ModelSpec& spec,
+                                  const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
+                                  const GenerateOptions& options, const Callbacks& callbacks) {
+  const CancelToken* const cancel = callbacks.cancel ? &*callbacks.cancel : nullptr;
   DOPPLER_TRY(check_generate_options(options, spec.vocab_size));
   if (tokenizer == nullptr && !options.stop.empty()) {
     return fail(ErrorCode::kUsage,
@@ -124,6 +134,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec,
     result.stop_reason = reason;
     result.timings.generated_tokens = result.ids.size();
   };
+  session.show_logits(options.logprobs >= 0);
   PerfTrace perf(session.backend());
   const Clock::time_point start = Clock::now();
   DOPPLER_ASSIGN(const std::span<const float> logits,
@@ -134,7 +145,7 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec,
     return result;
   }
   TokenSource source(session, options, masked_pad(spec), logits);
-  TextStream stream(tokenizer, options, on_text);
+  TextStream stream(tokenizer, options, callbacks.on_text);
   std::vector<TokenId> history(prompt.begin(), prompt.end());
   Clock::time_point first_token = Clock::now(), last_token = first_token;
   StopReason reason = StopReason::kMaxTokens;
@@ -161,12 +172,16 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec,
     }
     result.ids.push_back(id);
     history.push_back(id);
+    if (options.logprobs >= 0)
+      result.logprobs.push_back(logprobs_of(source.logits(), id, static_cast<std::size_t>(options.logprobs)));
     DOPPLER_TRY(stream.feed(id));
+    const bool declined = callbacks.on_token &&
+                          !callbacks.on_token(id, options.logprobs >= 0 ? &result.logprobs.back() : nullptr);
     if (stream.stop_found()) {
       reason = StopReason::kStopString;
       break;
     }
-    if (stream.declined()) {
+    if (stream.declined() || declined) {
       reason = StopReason::kCancelled;
       break;
     }

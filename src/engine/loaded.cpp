@@ -4,21 +4,15 @@
 #include <chrono>
 #include <utility>
 
+#include "backend/shared_weights.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "engine/trace.h"
 #include "formats/hf_config.h"
+#include "system/files.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
-namespace {
-
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
-}  // namespace
-
 Error no_tokenizer(const ModelFiles& files) {
   constexpr std::string_view kFiles = "tokenizer.json nor tokenizer.model";
   constexpr std::string_view kAdvice = "so text cannot become tokens. Add one, or give --prompt-ids.";
@@ -41,7 +35,7 @@ std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
 Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
   if (files.gguf && tokenizer::has_gguf_tokenizer(*files.gguf))
     return tokenizer::load_gguf_tokenizer(*files.gguf, "The GGUF file");
-  if (!is_there(files.folder / "tokenizer.json") && !is_there(files.folder / "tokenizer.model"))
+  if (!system::exists(files.folder / "tokenizer.json") && !system::exists(files.folder / "tokenizer.model"))
     return std::nullopt;
   DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(files.folder));
   return std::optional(std::move(tokenizer));
@@ -56,6 +50,13 @@ void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Mod
   spec.sources.push_back({"eos_token_id", fmt::format("{}", id),
                           fmt::format("the tokenizer in {}: {}", model.files.folder.string(),
                                       printable(tokenizer->eos().text))});
+}
+
+Result<Model> load_model_for_description(const std::filesystem::path& path) {
+  DOPPLER_ASSIGN(Model model, load_model(path));
+  if (model.files.gguf && model.spec.eos_ids.empty())
+    add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
+  return model;
 }
 
 Result<chat::ChatTemplate> load_chat_template(const ModelFiles& files, const chat::TemplateChoice& choice) {
@@ -79,7 +80,7 @@ Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelF
 Result<GenerateOptions> default_options(const ModelFiles& files) {
   GenerateOptions options;
   if (!files.generation_config) return options;
-  const ConfigReader reader(*files.generation_config, "generation_config.json");
+  const ConfigReader reader(**files.generation_config, "generation_config.json");
   DOPPLER_ASSIGN(const std::optional<bool> sample, reader.get_bool("do_sample"));
   DOPPLER_ASSIGN(const std::optional<double> repeat, reader.get_number("repetition_penalty"));
   options.repeat_penalty = repeat.value_or(1);
@@ -127,42 +128,83 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
   return backend;
 }
 
-Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
-  const auto progress = [&](double share, std::string_view what) {
-    if (options.on_progress) options.on_progress(share, what);
-  };
-  using Clock = std::chrono::steady_clock;
-  auto last = Clock::now();
-  const auto lap = [&last] {
-    const auto before = std::exchange(last, Clock::now());
-    return std::chrono::duration<double>(last - before).count();
-  };
-  LoadSeconds seconds;
-  Loaded loaded;
-  progress(0, "weights");
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Seconds between calls.
+class Laps {
+ public:
+  double next() {
+    const auto before = std::exchange(last_, Clock::now());
+    return std::chrono::duration<double>(last_ - before).count();
+  }
+
+ private:
+  Clock::time_point last_ = Clock::now();
+};
+
+void tell_progress(const LoadOptions& options, double share, std::string_view what) {
+  if (options.on_progress) options.on_progress(share, what);
+}
+
+// Files, tokenizer and template.
+Status load_texts(const std::filesystem::path& path, const LoadOptions& options, Loaded& loaded,
+                  LoadSeconds& seconds) {
+  Laps laps;
+  tell_progress(options, 0, "weights");
   DOPPLER_ASSIGN(Model model, load_model(path));
-  loaded.model = std::make_unique<Model>(std::move(model));
-  seconds.weights = lap();
-  progress(0.3, "tokenizer");
-  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(loaded.model->files));
-  add_tokenizer_eos(loaded.tokenizer, *loaded.model);
-  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > loaded.model->spec.vocab_size) {
+  const auto owned = std::make_shared<Model>(std::move(model));
+  loaded.model = owned;
+  seconds.weights = laps.next();
+  tell_progress(options, 0.3, "tokenizer");
+  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(owned->files));
+  add_tokenizer_eos(loaded.tokenizer, *owned);
+  if (loaded.tokenizer && loaded.tokenizer->vocab_size() > owned->spec.vocab_size) {
     return fail(ErrorCode::kMismatch,
                 "The tokenizer has ids up to {}, but the model's vocabulary has {} tokens. Check that they "
                 "belong together.",
-                loaded.tokenizer->vocab_size() - 1, loaded.model->spec.vocab_size);
+                loaded.tokenizer->vocab_size() - 1, owned->spec.vocab_size);
   }
-  progress(0.7, "chat template");
-  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(loaded.model->files));
-  seconds.texts = lap();
-  progress(0.8, "memory");
-  DOPPLER_ASSIGN(const BackendOptions backend, backend_options(options, loaded.model->spec, slots));
+  tell_progress(options, 0.7, "chat template");
+  DOPPLER_ASSIGN(loaded.chat, load_chat_template_if_any(owned->files));
+  seconds.texts = laps.next();
+  return {};
+}
+
+Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loaded, LoadSeconds& seconds) {
+  Laps laps;
+  tell_progress(options, 0.8, "memory");
+  DOPPLER_ASSIGN(BackendOptions backend, backend_options(options, loaded.model->spec, slots));
+  backend.shared = loaded.shared;
   DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights,
                                               backend, &loaded.choice));
-  seconds.backend = lap();
-  progress(1, "ready");
+  seconds.backend = laps.next();
+  tell_progress(options, 1, "ready");
   trace_loaded(loaded, seconds);
+  return {};
+}
+
+}  // namespace
+
+Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
+  LoadSeconds seconds;
+  Loaded loaded;
+  loaded.shared = std::make_shared<SharedWeights>();
+  DOPPLER_TRY(load_texts(path, options, loaded, seconds));
+  DOPPLER_TRY(load_backend(options, slots, loaded, seconds));
   return loaded;
+}
+
+Result<Loaded> load_another(const Loaded& loaded, const LoadOptions& options, std::uint32_t slots) {
+  LoadSeconds seconds;
+  Loaded another;
+  another.model = loaded.model;
+  another.tokenizer = loaded.tokenizer;
+  another.chat = loaded.chat;
+  another.shared = loaded.shared;
+  DOPPLER_TRY(load_backend(options, slots, another, seconds));
+  return another;
 }
 
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text) {
@@ -190,29 +232,6 @@ Result<chat::OrderedJson> template_variables(const ModelFiles& files,
   DOPPLER_ASSIGN(const chat::OrderedJson named, chat::read_special_tokens(files.folder));
   for (const auto& [name, text] : named.items()) variables[name] = text;
   return variables;
-}
-
-Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages) {
-  if (!loaded.chat) {
-    return fail(
-        ErrorCode::kNotFound,
-        "The model in {} has no chat template. Use a model made for chat, or continue plain text with "
-        "run --raw.",
-        loaded.model->files.folder.string());
-  }
-  chat::OrderedJson list = chat::OrderedJson::array();
-  for (const Message& message : messages)
-    list.push_back({{"role", message.role}, {"content", message.content}});
-  DOPPLER_ASSIGN(chat::OrderedJson variables, template_variables(loaded.model->files, loaded.tokenizer));
-  variables["messages"] = std::move(list);
-  variables["add_generation_prompt"] = true;
-  return loaded.chat->render(variables);
-}
-
-Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages) {
-  DOPPLER_ASSIGN(const std::string text, render_messages(loaded, messages));
-  DOPPLER_TRY(need_tokenizer(loaded));
-  return loaded.tokenizer->encode(text, {.add_special = false});
 }
 
 }  // namespace doppler

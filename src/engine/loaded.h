@@ -14,11 +14,12 @@
 namespace doppler {
 
 struct Loaded {
-  std::unique_ptr<Model> model;                   // never moves: the backend reads its weights in place
+  std::shared_ptr<Model> model;                   // never moves: backends read its weights in place
   std::optional<tokenizer::Tokenizer> tokenizer;  // nothing if the model has none
   std::optional<chat::ChatTemplate> chat;
   std::unique_ptr<Backend> backend;
-  std::string choice;  // of the backend: see make_backend
+  std::string choice;                     // of the backend: see make_backend
+  std::shared_ptr<SharedWeights> shared;  // with other backends of the model
 };
 
 // The context taken when nobody asks for one: the model's own, but no more than 4096, because beyond it the
@@ -37,6 +38,8 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
 // an absence.
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options,
                         std::uint32_t slots = 1);
+// The same model once more with a backend of its own.
+Result<Loaded> load_another(const Loaded& loaded, const LoadOptions& options, std::uint32_t slots);
 
 // These look into a GGUF file's metadata first; what it lacks is looked for in the folder.
 Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files);
@@ -48,6 +51,10 @@ Result<std::optional<chat::ChatTemplate>> load_chat_template_if_any(const ModelF
 // says from where. Does nothing for any other model.
 void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Model& model);
 
+// A model for describing, not for running: its end of text is completed as load_all does it, but a tokenizer
+// that is broken is an error only of the calls that need it.
+Result<Model> load_model_for_description(const std::filesystem::path& path);
+
 // kNotFound, saying what was looked for and what to add.
 Error no_tokenizer(const ModelFiles& files);
 // That error, if there is no tokenizer.
@@ -58,8 +65,5 @@ Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_v
 // and the special tokens' texts.
 Result<chat::OrderedJson> template_variables(const ModelFiles& files,
                                              const std::optional<tokenizer::Tokenizer>& tokenizer);
-// The conversation through the model's template, which writes its own special tokens.
-Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages);
-Result<std::vector<TokenId>> tokenize_messages(const Loaded& loaded, std::span<const Message> messages);
 
 }  // namespace doppler

@@ -11,23 +11,19 @@ namespace doppler {
 
 class LogitsTap final : public Tap {
  public:
-  // `stage` is the one that is sampled from; `besides` (may be null) sees what it wants, too.
-  LogitsTap(Stage stage, Tap* besides) : stage_(stage), besides_(besides) {}
+  // `stage` is the one that is sampled from.
+  explicit LogitsTap(Stage stage) : stage_(stage) {}
 
-  bool wants(Stage stage, int layer) const override {
-    return stage == stage_ || (besides_ != nullptr && besides_->wants(stage, layer));
-  }
+  bool wants(Stage stage, int /*layer*/) const override { return stage == stage_; }
   void on_stage(const TapEvent& event) override {
-    if (event.stage == stage_ && event.rows > 0)
+    if (event.rows > 0)
       newest_.assign(event.data.end() - static_cast<std::ptrdiff_t>(event.width), event.data.end());
-    if (besides_ != nullptr && besides_->wants(event.stage, event.layer)) besides_->on_stage(event);
   }
 
   std::span<const float> newest() const { return newest_; }
 
  private:
   const Stage stage_;
-  Tap* const besides_;
   std::vector<float> newest_;
 };
 

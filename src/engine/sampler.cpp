@@ -44,6 +44,13 @@ Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size
                   id, bias);
     }
   }
+  if (o.logprobs < -1 || o.logprobs > static_cast<std::int64_t>(vocab_size)) {
+    return fail(
+        ErrorCode::kUsage,
+        "The {} log probabilities of each token are out of range; there must be between 0 and {}, or -1 "
+        "for none.",
+        o.logprobs, vocab_size);
+  }
   for (const std::string& stop : o.stop) {
     if (stop.empty())
       return fail(ErrorCode::kUsage, "A stop string is empty, which would stop at once. Leave it out.");

@@ -4,21 +4,23 @@
 
 #include "backend/step_trace.h"
 #include "base/log.h"
+#include "engine/fallbacks.h"
 
 namespace doppler {
 
 Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool wants_logits) {
   StepInput input;
+  input.trace_step = trace_step_;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     input.add(ids[i], cached_.size() + i, slot_, wants_logits && i + 1 == ids.size());
   }
   DOPPLER_ASSIGN(const auto logits, backend_.step(input, tap_));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
+  tell_new_fallbacks();
   return logits;
 }
 
-Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, const CancelToken* cancel,
-                                               std::size_t* reused) {
+Status Session::begin(std::span<const TokenId> ids) {
   if (ids.empty()) return fail(ErrorCode::kUsage, "The prompt has no tokens. Give at least one.");
   const std::uint64_t context = backend_.options().context;
   if (ids.size() > context) {
@@ -26,25 +28,55 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
                 "The prompt has {} tokens, but the context holds {}. Shorten it or raise --context.",
                 ids.size(), context);
   }
-  // A cache cannot be cut back (rings have overwritten what lies behind), so
-  // it helps only if the prompt continues it.
+  // What is cached helps only if the prompt continues it: where it was cut back and went on differently, a
+  // GPU would sum in another order than for the whole prompt.
   const bool continues =
       cached_.size() < ids.size() && std::equal(cached_.begin(), cached_.end(), ids.begin());
-  if (!continues) {
-    backend_.clear(slot_);
-    cached_.clear();
-  }
-  if (reused != nullptr) *reused = cached_.size();
+  if (!continues) clear();
   prompt_length_ = ids.size();
-  set_trace_step(0);
+  trace_step_ = 0;
+  return {};
+}
+
+Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, const CancelToken* cancel,
+                                               std::size_t* reused) {
+  DOPPLER_TRY(begin(ids));
+  if (reused != nullptr) *reused = cached_.size();
   std::span<const float> logits;
   while (cached_.size() < ids.size()) {
     if (cancel != nullptr && cancel->cancelled()) return std::span<const float>();
     const std::size_t count =
-        std::min<std::size_t>(backend_.options().max_step_tokens, ids.size() - cached_.size());
+        std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());
     DOPPLER_ASSIGN(logits, feed(ids.subspan(cached_.size(), count), cached_.size() + count == ids.size()));
   }
   return logits;
+}
+
+Status Session::extend(std::span<const TokenId> ids, const CancelToken* cancel) {
+  if (ids.size() <= cached_.size() && std::equal(ids.begin(), ids.end(), cached_.begin())) return {};
+  DOPPLER_TRY(begin(ids));
+  while (cached_.size() < ids.size() && (cancel == nullptr || !cancel->cancelled())) {
+    const std::size_t count =
+        std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());
+    DOPPLER_TRY(feed(ids.subspan(cached_.size(), count), false));
+  }
+  return {};
+}
+
+bool Session::cut(std::size_t length) {
+  if (length >= cached_.size()) return true;
+  CacheAccess* const cache = backend_.cache();
+  if (length == 0 || cache == nullptr || !cache->can_cut(slot_, length) || !cache->cut(slot_, length)) {
+    clear();
+    return length == 0;
+  }
+  cached_.resize(length);
+  return true;
+}
+
+void Session::clear() {
+  backend_.clear(slot_);
+  cached_.clear();
 }
 
 Result<std::span<const float>> Session::append(TokenId id) {
@@ -52,41 +84,49 @@ Result<std::span<const float>> Session::append(TokenId id) {
   return feed(std::span(&id, 1), true);
 }
 
+void Session::tell_new_fallbacks() {
+  const std::vector<Fallback>& all = backend_.fallbacks();
+  tell_fallbacks(std::span(all).subspan(told_));
+  told_ = all.size();
+}
+
 // The step that feeds the next token.
-void Session::begin_trace_step() const {
-  set_trace_step(static_cast<std::int64_t>(cached_.size() - prompt_length_) + 1);
+void Session::begin_trace_step() {
+  trace_step_ = static_cast<std::int64_t>(cached_.size() - prompt_length_) + 1;
 }
 
 std::span<const float> Session::shown_logits() const {
   return logits_tap_ ? logits_tap_->newest() : std::span<const float>();
 }
 
-bool Session::can_continue(const GenerateOptions& sampling) const {
+bool Session::can_continue(const GenerateOptions& sampling) {
   for (std::size_t layer = 0; tap_ != nullptr && layer < backend_.plan().kv_layers.size(); ++layer) {
     // No backend shows these while it continues.
     if (tap_->wants(Stage::kAttnScores, static_cast<int>(layer))) return false;
   }
-  return backend_.can_continue(sampling);
+  const bool can = backend_.can_continue(sampling);
+  tell_new_fallbacks();
+  return can;
 }
 
 Status Session::begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                                    const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id) {
   held_.reset();
   logits_tap_.reset();
-  if (trace_wanted(Category::kSample))
-    logits_tap_.emplace(backend_.plan().values[backend_.plan().logits].stage, tap_);
-  Tap* const tap = logits_tap_ ? &*logits_tap_ : tap_;
-  if (tap != nullptr) held_.emplace(*tap);
-  begin_trace_step();
-  first_of_continuation_ = true;
-  DOPPLER_TRY(backend_.continue_sequence({.slot = slot_,
-                                          .id = history.back(),
-                                          .most = std::min(most, backend_.options().context - cached_.size()),
-                                          .sampling = &sampling,
-                                          .history = history,
-                                          .draw = draw,
-                                          .pad_id = pad_id,
-                                          .tap = held_ ? &*held_ : nullptr}));
+  if (shows_logits_ || trace_wanted(Category::kSample))
+    logits_tap_.emplace(backend_.plan().values[backend_.plan().logits].stage);
+  taps_ = TapList();
+  taps_.add(logits_tap_ ? &*logits_tap_ : nullptr).add(tap_);
+  if (Tap* const tap = taps_.get(); tap != nullptr) held_.emplace(*tap);
+  DOPPLER_TRY(backend_.continuer()->continue_sequence(
+      {.slot = slot_,
+       .id = history.back(),
+       .most = std::min(most, backend_.options().context - cached_.size()),
+       .sampling = &sampling,
+       .history = history,
+       .draw = draw,
+       .pad_id = pad_id,
+       .tap = held_ ? &*held_ : nullptr}));
   newest_ = history.back();
   coming_.clear();
   given_ = 0;
@@ -94,14 +134,13 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
 }
 
 // What a failed continuation leaves in the cache is anyone's guess.
-void Session::forget() {
+void Session::forget_continuation() {
   newest_.reset();
-  backend_.clear(slot_);
-  cached_.clear();
+  clear();
 }
 
 Status Session::fetch() {
-  DOPPLER_ASSIGN(const auto more, backend_.next_tokens());
+  DOPPLER_ASSIGN(const auto more, backend_.continuer()->next_tokens());
   if (more.empty()) {
     return fail(ErrorCode::kInternal, "The {} backend stops after {} tokens, though the context holds {}.",
                 backend_.name(), cached_.size(), backend_.options().context);
@@ -114,16 +153,15 @@ Status Session::fetch() {
 Result<TokenId> Session::next() {
   if (given_ == coming_.size()) {
     if (Status fetched = fetch(); !fetched) {
-      (void)backend_.stop_sequence(cached_.size() + 1);
-      forget();
+      (void)backend_.continuer()->stop_sequence(cached_.size() + 1);
+      forget_continuation();
       return std::unexpected(std::move(fetched).error());
     }
   }
   const TokenId id = coming_[given_++];
   begin_trace_step();
-  if (!first_of_continuation_ && trace_wanted(Category::kKv, -1, trace_step()))
-    trace_kv(backend_.plan(), backend_.options(), slot_, cached_.size(), 1);
-  first_of_continuation_ = false;  // whose step the backend has checked, and traced
+  if (trace_wanted(Category::kKv, -1, trace_step_))
+    trace_kv(backend_.plan(), backend_.options(), {slot_, cached_.size(), 1, trace_step_});
   if (held_) held_->release(static_cast<std::int64_t>(cached_.size()));
   cached_.push_back(*newest_);
   newest_ = id;
@@ -138,10 +176,10 @@ Result<TokenId> Session::next() {
 Status Session::end_continuation() {
   if (!newest_) return {};
   newest_.reset();
-  Status ended = backend_.stop_sequence(cached_.size());
+  Status ended = backend_.continuer()->stop_sequence(cached_.size());
   held_.reset();
   logits_tap_.reset();
-  if (!ended) forget();
+  if (!ended) forget_continuation();
   return ended;
 }
 

@@ -10,11 +10,6 @@
 namespace doppler {
 namespace {
 
-constexpr std::string_view kAlignmentKey = "general.alignment";
-// ggml's GGML_MAX_DIMS.
-constexpr std::uint32_t kMaxDims = 4;
-// The specification's bound of a key's length.
-constexpr std::uint64_t kMaxKeyBytes = 65535;
 // The largest page of any machine; a larger alignment cannot serve anything.
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 // Lists of lists: no published file has any, the specification allows them.
@@ -160,9 +155,9 @@ Result<GgufMetadata> read_pairs(Reader& reader, std::uint64_t count, std::string
   entries.reserve(count);
   for (std::uint64_t i = 0; i < count; ++i) {
     DOPPLER_ASSIGN(const std::string_view key, reader.string("a key"));
-    if (key.empty() || key.size() > kMaxKeyBytes) {
+    if (key.empty() || key.size() > kGgufMaxKeyBytes) {
       return fail(ErrorCode::kCorrupt, "{} has a key of {} bytes, but keys have 1 to {}. Download it again.",
-                  what, key.size(), kMaxKeyBytes);
+                  what, key.size(), kGgufMaxKeyBytes);
     }
     const std::string named = "the key " + printable(key);
     DOPPLER_ASSIGN(const GgufType type, reader.type(named));
@@ -175,12 +170,12 @@ Result<GgufMetadata> read_pairs(Reader& reader, std::uint64_t count, std::string
 }
 
 Result<std::uint64_t> read_alignment(const GgufMetadata& metadata, std::string_view what) {
-  DOPPLER_ASSIGN(const auto given, metadata.get_uint(kAlignmentKey));
+  DOPPLER_ASSIGN(const auto given, metadata.get_uint(kGgufAlignmentKey));
   const std::uint64_t alignment = given.value_or(kGgufDefaultAlignment);
   if (std::has_single_bit(alignment) && alignment <= kMaxAlignment) return alignment;
   return fail(ErrorCode::kCorrupt,
               "{} says {} = {}, but it must be a power of two up to {}. Download it again.", what,
-              kAlignmentKey, alignment, kMaxAlignment);
+              kGgufAlignmentKey, alignment, kMaxAlignment);
 }
 
 Result<TensorInfo> read_info(Reader& reader, std::uint64_t alignment, std::string_view what) {
@@ -191,9 +186,9 @@ Result<TensorInfo> read_info(Reader& reader, std::uint64_t alignment, std::strin
   }
   const std::string named = "the tensor " + printable(info.name);
   DOPPLER_ASSIGN(const auto dims, reader.number<std::uint32_t>(named));
-  if (dims > kMaxDims) {
+  if (dims > kGgufMaxDims) {
     return fail(ErrorCode::kCorrupt, "{} gives {} {} dimensions, but GGUF has at most {}. Download it again.",
-                what, named, dims, kMaxDims);
+                what, named, dims, kGgufMaxDims);
   }
   info.shape.resize(dims);
   for (std::uint32_t i = dims; i-- > 0;) {  // the file gives the innermost first

@@ -2,6 +2,7 @@
 // holds split.no (from 0), split.count and split.tensors.count; only the first holds the model's metadata.
 #include <limits>
 
+#include "base/files.h"
 #include "base/text.h"
 #include "formats/gguf.h"
 
@@ -14,13 +15,9 @@ struct SplitPlace {
   std::uint64_t no = 0, count = 1;
 };
 
-std::string shown(const fs::path& path) {
-  return printable(path.string(), 200);
-}
-
 Result<GgufFile> open_one(const fs::path& path) {
   DOPPLER_ASSIGN(MappedFile mapped, MappedFile::open(path));
-  DOPPLER_ASSIGN(GgufFile file, parse_gguf(mapped.bytes(), fmt::format("The file {}", shown(path))));
+  DOPPLER_ASSIGN(GgufFile file, parse_gguf(mapped.bytes(), fmt::format("The file {}", printable_path(path))));
   file.metadata.keep(mapped);
   file.tensors.keep(std::move(mapped));
   DOPPLER_TRY(file.tensors.align());
@@ -35,7 +32,7 @@ Result<SplitPlace> place_of(const GgufMetadata& metadata, const fs::path& path) 
   // split.count has 16 bits in every writer, and file names five digits.
   if (place.no < place.count && place.count <= std::numeric_limits<std::uint16_t>::max()) return place;
   return fail(ErrorCode::kCorrupt, "The file {} says split.no = {} and split.count = {}. Download it again.",
-              shown(path), place.no, place.count);
+              printable_path(path), place.no, place.count);
 }
 
 // "-00001-of-00003.gguf", counted from 1 as in names.
@@ -50,14 +47,14 @@ Status add_sibling(GgufFile& set, const fs::path& path, SplitPlace expected) {
         ErrorCode::kNotFound,
         "The file {} is missing, which is number {} of the {} that hold the model. Download it next to the "
         "others.",
-        shown(path), expected.no + 1, expected.count);
+        printable_path(path), expected.no + 1, expected.count);
   }
   if (!sibling) return std::unexpected(std::move(sibling).error());
   DOPPLER_ASSIGN(const SplitPlace place, place_of(sibling->metadata, path));
   if (place.no != expected.no || place.count != expected.count) {
     return fail(ErrorCode::kMismatch,
                 "The file {} says that it is number {} of {}, but its name says {} of {}. Download it again.",
-                shown(path), place.no + 1, place.count, expected.no + 1, expected.count);
+                printable_path(path), place.no + 1, place.count, expected.no + 1, expected.count);
   }
   return set.tensors.merge(std::move(sibling->tensors));
 }
@@ -75,13 +72,14 @@ Result<GgufFile> open_gguf(const fs::path& path) {
         ErrorCode::kMismatch,
         "The file {} is number {} of the {} that hold the model, so its name must end with {}. Rename it as "
         "it was.",
-        shown(path), place.no + 1, place.count, ending);
+        printable_path(path), place.no + 1, place.count, ending);
   }
   const std::string stem = name.substr(0, name.size() - ending.size());
   if (place.no != 0) {
     return fail(ErrorCode::kUsage,
-                "The file {} is number {} of the {} that hold the model. Give the first, {}.", shown(path),
-                place.no + 1, place.count, shown(path.parent_path() / (stem + split_ending(0, place.count))));
+                "The file {} is number {} of the {} that hold the model. Give the first, {}.",
+                printable_path(path), place.no + 1, place.count,
+                printable_path(path.parent_path() / (stem + split_ending(0, place.count))));
   }
   for (std::uint64_t no = 1; no < place.count; ++no) {
     DOPPLER_TRY(
@@ -92,7 +90,7 @@ Result<GgufFile> open_gguf(const fs::path& path) {
   return fail(ErrorCode::kMismatch,
               "The {} files that begin with {} hold {} tensors, but split.tensors.count says {}. Download "
               "them again.",
-              place.count, shown(path), file.tensors.tensors().size(), *promised);
+              place.count, printable_path(path), file.tensors.tensors().size(), *promised);
 }
 
 }  // namespace doppler

@@ -31,6 +31,10 @@ inline constexpr std::uint32_t kGgufTypes = 13;
 
 // Where tensors begin if the file has no general.alignment: at multiples of this many bytes.
 inline constexpr std::uint64_t kGgufDefaultAlignment = 32;
+inline constexpr std::string_view kGgufAlignmentKey = "general.alignment";
+// The specification's bound of a key's length, and ggml's GGML_MAX_DIMS.
+inline constexpr std::uint64_t kGgufMaxKeyBytes = 65535;
+inline constexpr std::uint32_t kGgufMaxDims = 4;
 
 std::string_view gguf_type_name(GgufType type);  // "u8", "string", "array"
 // Bytes of one value; 0 for strings and arrays, whose sizes stand in the file.

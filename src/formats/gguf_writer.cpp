@@ -10,10 +10,6 @@ namespace doppler {
 namespace {
 
 constexpr std::uint32_t kVersion = 3;
-constexpr std::uint64_t kMaxKeyBytes = 65535;  // the specification's
-constexpr std::size_t kMaxDims = 4;            // ggml's GGML_MAX_DIMS
-constexpr std::string_view kAlignmentKey = "general.alignment";
-
 template <typename T>
 void append(std::string& out, T value) {
   out.append(reinterpret_cast<const char*>(&value), sizeof(T));
@@ -40,7 +36,7 @@ Result<GgufWriter> GgufWriter::create(const std::filesystem::path& path, std::ui
   GgufWriter writer(std::move(output), alignment);
   if (alignment != kGgufDefaultAlignment) {
     const auto value = static_cast<std::uint32_t>(alignment);
-    DOPPLER_TRY(writer.add<std::uint32_t>(kAlignmentKey, value));
+    DOPPLER_TRY(writer.add<std::uint32_t>(kGgufAlignmentKey, value));
   }
   return writer;
 }
@@ -53,14 +49,14 @@ Status GgufWriter::check_open(std::string_view name) const {
 
 Status GgufWriter::add_value(std::string_view key, GgufType type, std::span<const std::byte> value) {
   DOPPLER_TRY(check_open(key));
-  if (key.empty() || key.size() > kMaxKeyBytes) {
+  if (key.empty() || key.size() > kGgufMaxKeyBytes) {
     return fail(ErrorCode::kUsage, "The key {} has {} bytes, but GGUF allows 1 to {}. Choose another.",
-                printable(key), key.size(), kMaxKeyBytes);
+                printable(key), key.size(), kGgufMaxKeyBytes);
   }
   // Copied from another file it would lie about this one.
   const auto alignment = static_cast<std::uint32_t>(alignment_);
   const auto expected = std::as_bytes(std::span(&alignment, 1));
-  if (key == kAlignmentKey && (type != GgufType::kU32 || !std::ranges::equal(value, expected))) {
+  if (key == kGgufAlignmentKey && (type != GgufType::kU32 || !std::ranges::equal(value, expected))) {
     return fail(ErrorCode::kUsage, "The key {} contradicts the alignment {} given to create(). Leave it out.",
                 key, alignment_);
   }
@@ -114,12 +110,12 @@ Status GgufWriter::declare_tensor(std::string_view name, DType dtype, const Shap
   DOPPLER_TRY(check_open(name));
   const auto id = gguf_id(dtype);
   const auto bytes = byte_size(dtype, shape);
-  if (!id || !bytes || *bytes == 0 || name.empty() || shape.size() > kMaxDims) {
+  if (!id || !bytes || *bytes == 0 || name.empty() || shape.size() > kGgufMaxDims) {
     return fail(
         ErrorCode::kUsage,
         "The tensor {} ({}, {}) has no place in a GGUF file: it needs a name, a type that GGUF has, at most "
         "{} dimensions, and rows of whole blocks. Choose another type or shape.",
-        printable(name), dtype_name(dtype), describe_shape(shape), kMaxDims);
+        printable(name), dtype_name(dtype), describe_shape(shape), kGgufMaxDims);
   }
   const Checked end = Checked(data_bytes_) + *bytes + (-*bytes % alignment_);
   if (!end.valid()) {

@@ -5,9 +5,11 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "system/files.h"
 
 namespace doppler {
 namespace {
@@ -43,21 +45,17 @@ const OtherFormat* other_format(std::string_view name) {
   return found == kOtherFormats.end() ? nullptr : &*found;
 }
 
-std::string shown(const fs::path& path) {
-  return printable(path.string(), 200);
-}
-
 // The names of the folder's entries, sorted, hidden ones left out.
 Result<std::vector<std::string>> list_folder(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (!name.starts_with('.')) names.push_back(std::move(name));
+  const auto entries = system::list_folder(folder);
+  if (!entries) {
+    return fail(ErrorCode::kIo, "The folder {} cannot be read: {}. Check its permissions.", printable_path(folder),
+                entries.error().message());
   }
-  if (error) {
-    return fail(ErrorCode::kIo, "The folder {} cannot be read: {}. Check its permissions.", shown(folder),
-                error.message());
+  std::vector<std::string> names;
+  for (const fs::path& entry : *entries) {
+    std::string name = entry.filename().string();
+    if (!name.starts_with('.')) names.push_back(std::move(name));
   }
   std::ranges::sort(names);
   return names;
@@ -105,25 +103,25 @@ Result<fs::path> find_weights(const fs::path& folder) {
                 "The folder {} holds {} .safetensors files ({}) but no model.safetensors.index.json that "
                 "says what is where. "
                 "Download the index, or name one of the files.",
-                shown(folder), candidates.size(), printable(join(candidates, ", "), 120));
+                printable_path(folder), candidates.size(), printable(join(candidates, ", "), 120));
   }
   const std::vector<std::string> ggufs = gguf_models(names);
   if (ggufs.size() == 1) return folder / ggufs[0];
   if (ggufs.size() > 1) {
     return fail(ErrorCode::kUsage, "The folder {} holds {} GGUF models ({}). Name one of the files.",
-                shown(folder), ggufs.size(), printable(join(ggufs, ", "), 120));
+                printable_path(folder), ggufs.size(), printable(join(ggufs, ", "), 120));
   }
   if (other != nullptr) {
     return fail(
         ErrorCode::kUnsupported,
         "The folder {} holds {} ({}) but neither .safetensors nor .gguf files. {}. Convert the model.",
-        shown(folder), printable(other_name), other->what, kReads);
+        printable_path(folder), printable(other_name), other->what, kReads);
   }
   return fail(ErrorCode::kNotFound,
               "The folder {} holds no weights: neither model.safetensors nor model.safetensors.index.json "
               "nor any other "
               ".safetensors file is there. Download them.",
-              shown(folder));
+              printable_path(folder));
 }
 
 Result<TensorStore> open_weights(const fs::path& weights) {
@@ -133,7 +131,7 @@ Result<TensorStore> open_weights(const fs::path& weights) {
 
 Result<Json> read_json_object(const fs::path& file) {
   DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMaxConfigBytes));
-  const std::string what = fmt::format("The file {}", shown(file));
+  const std::string what = fmt::format("The file {}", printable_path(file));
   DOPPLER_ASSIGN(Json value, parse_json(text, what));
   if (!value.is_object()) {
     return fail(ErrorCode::kCorrupt, "{} holds JSON of the kind {} instead of an object. Download it again.",
@@ -148,21 +146,19 @@ Status check_whole_model(const fs::path& file) {
   if (!shards || shards->size() < 2 || !std::ranges::binary_search(*shards, file.filename().string()))
     return {};
   return fail(ErrorCode::kUsage, "The file {} is one of {} shards of a model. Give the folder instead.",
-              shown(file), shards->size());
+              printable_path(file), shards->size());
 }
 
 // The weights' file of a path the user gave, with everything wrong about the path said.
 Result<fs::path> resolve_weights(const fs::path& model) {
-  std::error_code error;
-  const fs::file_status status = fs::status(model, error);
-  if (!fs::exists(status)) {
-    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
-      return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.", shown(model),
-                  error.message());
-    }
-    return fail(ErrorCode::kNotFound, "The model {} does not exist. Check the path.", shown(model));
+  const auto kind = system::kind_of(model);
+  if (!kind) {
+    return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.", printable_path(model),
+                kind.error().message());
   }
-  if (fs::is_directory(status)) return find_weights(model);
+  if (*kind == system::PathKind::kMissing)
+    return fail(ErrorCode::kNotFound, "The model {} does not exist. Check the path.", printable_path(model));
+  if (*kind == system::PathKind::kFolder) return find_weights(model);
   const std::string name = model.filename().string();
   if (name.ends_with(kIndexSuffix) || name.ends_with(kGgufEnding)) return model;
   if (name.ends_with(".safetensors")) {
@@ -170,7 +166,7 @@ Result<fs::path> resolve_weights(const fs::path& model) {
     return model;
   }
   const OtherFormat* other = other_format(name);
-  return fail(ErrorCode::kUnsupported, "The file {} is {}. {}. Give one of those.", shown(model),
+  return fail(ErrorCode::kUnsupported, "The file {} is {}. {}. Give one of those.", printable_path(model),
               other != nullptr ? other->what : "of a kind that Doppler does not know", kReads);
 }
 
@@ -183,7 +179,7 @@ Result<Json> read_config(const fs::path& folder) {
     return fail(
         ErrorCode::kNotFound,
         "The folder {} holds no config.json, which says what the model is. Download it next to the weights.",
-        shown(folder));
+        printable_path(folder));
   }
   return config;
 }

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "formats/gguf_metadata.h"
 #include "formats/tensor_store.h"
@@ -15,9 +15,9 @@ namespace doppler {
 struct ModelFiles {
   std::filesystem::path folder;  // where config and tokenizer files are looked for
   TensorStore tensors;
-  Json config;                            // config.json, an object; null for GGUF
-  std::optional<Json> generation_config;  // generation_config.json, if there
-  std::optional<GgufMetadata> gguf;       // what a GGUF file says about its model and tokenizer
+  JsonMember config;                            // config.json, an object; null for GGUF
+  std::optional<JsonMember> generation_config;  // generation_config.json, if there
+  std::optional<GgufMetadata> gguf;             // what a GGUF file says about its model and tokenizer
 };
 
 // Opens a .gguf file (the first of a split set, or a whole one); a Hugging Face folder (model.safetensors, or

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "model/families/rules.h"
 #include "model/gguf_rows.h"
@@ -77,8 +78,8 @@ Result<Model> load_model(const std::filesystem::path& path) {
   Model model;
   DOPPLER_ASSIGN(model.files, open_model_files(path));
   if (model.files.gguf) return load_gguf(std::move(model.files));
-  const Json* generation = model.files.generation_config ? &*model.files.generation_config : nullptr;
-  DOPPLER_ASSIGN(model.spec, read_spec(model.files.config, generation));
+  const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
+  DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation));
   const FamilyRule* rule = family_named(model.spec.family);
   DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule->weight_names, model.files.tensors));
   return model;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "formats/gguf_stop_tokens.h"
 
@@ -52,6 +53,14 @@ std::string as_source(std::string_view key) {
 
 }  // namespace
 
+GgufConfig::GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors,
+                       std::string_view architecture, const WeightNames& names)
+    : metadata_(metadata),
+      tensors_(tensors),
+      architecture_(architecture),
+      names_(names),
+      json_(Json::object()) {}
+
 std::string GgufConfig::key(std::string_view suffix) const {
   return fmt::format("{}.{}", architecture_, suffix);
 }
@@ -83,7 +92,7 @@ const TensorView* GgufConfig::tensor(WeightRole role, int layer) const {
 void GgufConfig::set(std::string_view path, Json value, KeyOrigin origin) {
   origins_.insert_or_assign(std::string(path), std::move(origin));
   const std::size_t dot = path.find('.');
-  Json& object = dot == std::string_view::npos ? json_ : json_[std::string(path.substr(0, dot))];
+  Json& object = dot == std::string_view::npos ? *json_ : (*json_)[std::string(path.substr(0, dot))];
   object[std::string(path.substr(dot == std::string_view::npos ? 0 : dot + 1))] = std::move(value);
 }
 
@@ -147,16 +156,16 @@ Status GgufConfig::read_sizes() {
       DOPPLER_ASSIGN(const auto value, get_number(plain.suffix));
       if (value) set_from_key(plain.path, *value, plain.suffix);
     }
-    if (plain.required && !json_.contains(std::string(plain.path))) {
+    if (plain.required && !json_->contains(std::string(plain.path))) {
       return fail(ErrorCode::kCorrupt,
                   "The GGUF metadata has no {}, which every model has. Download the file again.",
                   key(plain.suffix));
     }
   }
-  layers_ = json_["num_hidden_layers"].get<std::uint64_t>();
-  hidden_ = json_["hidden_size"].get<std::uint64_t>();
-  heads_ = json_["num_attention_heads"].get<std::uint64_t>();
-  if (!json_.contains("num_key_value_heads"))
+  layers_ = (*json_)["num_hidden_layers"].get<std::uint64_t>();
+  hidden_ = (*json_)["hidden_size"].get<std::uint64_t>();
+  heads_ = (*json_)["num_attention_heads"].get<std::uint64_t>();
+  if (!json_->contains("num_key_value_heads"))
     derive("num_key_value_heads", heads_, key("attention.head_count"));
   // Lists of one entry per layer are made from here on, so the file must have room for the layers.
   if (layers_ <= tensors_.tensors().size()) return {};
@@ -323,7 +332,7 @@ Status GgufConfig::read_rope_factors() {
   if (factors[0] == nullptr && factors[1] == nullptr) return {};
   DOPPLER_ASSIGN(const auto attention, get_number("rope.scaling.attn_factor"));
   DOPPLER_ASSIGN(const auto context, get_number("rope.scaling.original_context_length"));
-  json_.erase("rope_scaling");
+  json_->erase("rope_scaling");
   for (std::size_t i = 0; i < 2; ++i) {
     const TensorView* tensor = factors[i];
     // Partly rotating heads have fewer pairs; their exact number is checked with the spec.

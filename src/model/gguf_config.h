@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "formats/gguf_metadata.h"
 #include "formats/hf_config.h"
@@ -23,8 +23,7 @@ class GgufConfig {
   // Everything given must outlive this. `names` are the family's names of tensors: some values
   // follow from a tensor's presence.
   GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors, std::string_view architecture,
-             const WeightNames& names)
-      : metadata_(metadata), tensors_(tensors), architecture_(architecture), names_(names) {}
+             const WeightNames& names);
 
   // Fills the configuration from keys and tensors. Errors: kCorrupt for missing or contradictory keys,
   // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for what Doppler does not run.
@@ -44,7 +43,7 @@ class GgufConfig {
   void derive(std::string_view path, Json value, std::string_view rule);
 
   std::uint64_t layers() const { return layers_; }
-  const Json& json() const { return json_; }
+  const Json& json() const { return *json_; }
   // Of every key that config.json could have, also of absent ones.
   const KeyOrigins& origins() const { return origins_; }
 
@@ -65,7 +64,7 @@ class GgufConfig {
   const TensorStore& tensors_;
   std::string architecture_;
   const WeightNames& names_;
-  Json json_ = Json::object();
+  JsonMember json_;  // an object
   KeyOrigins origins_;
   std::uint64_t layers_ = 0, hidden_ = 0, heads_ = 0, head_dim_ = 0;
 };

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "model/rope.h"
 

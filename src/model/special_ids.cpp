@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include "base/json.h"
+
 namespace doppler {
 namespace {
 

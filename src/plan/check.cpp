@@ -6,7 +6,8 @@
 namespace doppler {
 namespace {
 
-// What an op kind must look like. Counts of kAny are checked by the kind's own rule.
+// What an op kind must look like. Any number of weights is checked by the kind's own rule; any of inputs is
+// one or two.
 struct OpShape {
   OpKind kind;
   std::string_view name;
@@ -21,7 +22,7 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kRope, "rope", 1, 0, 4},
     {OpKind::kAttention, "attention", 3, 0, 5},
     {OpKind::kAdd, "add", 2, 0, 0},
-    {OpKind::kGated, "gated", 2, 0, 6},
+    {OpKind::kGated, "gated", kAny, 0, 6},
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
     {OpKind::kSelect, "select", 1, 0, 0},
     {OpKind::kSoftcap, "softcap", 1, 0, 7},
@@ -57,7 +58,9 @@ class Checker {
 
   Status check_form(const Op& op) {
     const OpShape& shape = kShapes[static_cast<std::size_t>(op.kind)];
-    if (shape.inputs != static_cast<int>(op.inputs.size())) return wrong("has the wrong number of inputs");
+    const bool counted = shape.inputs == kAny ? op.inputs.size() == 1 || op.inputs.size() == 2
+                                              : shape.inputs == static_cast<int>(op.inputs.size());
+    if (!counted) return wrong("has the wrong number of inputs");
     if (shape.weights != kAny && shape.weights != static_cast<int>(op.weights.size()))
       return wrong("has the wrong number of weights");
     if (shape.params != op.params.index()) return wrong("has the parameters of another kind");

@@ -3,9 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/text.h"
+#include "plan/groups.h"
 
 namespace doppler {
 namespace {
@@ -30,26 +30,20 @@ void group_matmuls(Plan& plan) {
   plan.ops = std::move(ops);
 }
 
-std::size_t count_readers(const Plan& plan, ValueId id) {
-  std::size_t readers = 0;
-  for (const Op& op : plan.ops)
-    readers += static_cast<std::size_t>(std::count(op.inputs.begin(), op.inputs.end(), id));
-  return readers;
-}
-
 // matmul gate, matmul up, gated -> one op that never writes gate and up to memory.
 void fuse_gated_ffn(Plan& plan) {
+  const Readers readers(plan);
   std::vector<Op> ops;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const auto is_part = [&](std::size_t at, ValueId out) {
       const Op& op = plan.ops[at];
-      return op.kind == OpKind::kMatmul && op.outputs.size() == 1 && op.outputs[0] == out;
+      return op.kind == OpKind::kMatmul && op.outputs.size() == 1 && op.outputs[0] == out &&
+             readers.of(out).size() == 1;
     };
     Op& op = plan.ops[i];
-    const bool fits = op.kind == OpKind::kGated && i >= 2 && ops.size() >= 2 &&
+    const bool fits = op.kind == OpKind::kGated && op.inputs.size() == 2 && i >= 2 && ops.size() >= 2 &&
                       is_part(i - 2, op.inputs[0]) && is_part(i - 1, op.inputs[1]) &&
-                      plan.ops[i - 2].inputs == plan.ops[i - 1].inputs &&
-                      count_readers(plan, op.inputs[0]) == 1 && count_readers(plan, op.inputs[1]) == 1;
+                      plan.ops[i - 2].inputs == plan.ops[i - 1].inputs;
     if (!fits) {
       ops.push_back(op);
       continue;
@@ -70,18 +64,22 @@ void fuse_gated_ffn(Plan& plan) {
   plan.ops = std::move(ops);
 }
 
-constexpr std::array<FusionPass, 2> kPasses = {{
-    {"gated_ffn", "gate, up and activation in one op", fuse_gated_ffn},
-    {"group_matmuls", "matmuls of one input in one op", group_matmuls},
-}};
-
-}  // namespace
-
-std::span<const FusionPass> all_fusion_passes() {
-  return kPasses;
-}
-
-namespace {
+constexpr auto kPasses = std::to_array<FusionPass>({
+    // On the plan itself.
+    {kPassGatedFfn, "gate, up and activation in one op", fuse_gated_ffn, nullptr},
+    {kPassGroupMatmuls, "matmuls of one input in one op", group_matmuls, nullptr},
+    // A GPU's kernels for many tokens.
+    {kPassBatchGemm, "products of many tokens in tiles", nullptr, nullptr},
+    {kPassBatchNorm, "sums, norms and 8-bit blocks in one kernel", nullptr, match_sum},
+    {kPassBatchGated, "gate, up and 8-bit blocks in one kernel", nullptr, match_gated},
+    {kPassBatchRope, "norms, turns and the cache's new rows in one kernel", nullptr, match_turns},
+    {kPassBatchAttention, "attention of many tokens in tiles", nullptr, nullptr},
+    // A GPU's kernels for one token.
+    {kPassDecodeAttention, "norms, turns, append and attention in splits, put together by its product",
+     nullptr, match_attention},
+    {kPassDecodeHead, "sum, norm, logits and the likeliest token in one kernel", nullptr, match_head},
+    {kPassDecodeProduct, "sum, norm, products and activation in one kernel", nullptr, match_product},
+});
 
 Result<const FusionPass*> find_pass(std::string_view name) {
   std::vector<std::string_view> known;
@@ -95,16 +93,64 @@ Result<const FusionPass*> find_pass(std::string_view name) {
 
 }  // namespace
 
+Readers::Readers(const Plan& plan) : readers_(plan.values.size()) {
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    for (const ValueId id : plan.ops[i].inputs) readers_[id].push_back(i);
+  }
+}
+
+bool Readers::are_within(ValueId id, const OpGroup& group) const {
+  return std::ranges::all_of(readers_[id], [&](std::size_t op) { return group.contains(op); });
+}
+
+std::span<const FusionPass> all_fusion_passes() {
+  return kPasses;
+}
+
 Status fuse_plan(Plan& plan, const Weights& weights, std::span<const std::string_view> passes,
                  std::span<const std::string> disabled) {
   for (const std::string& name : disabled) DOPPLER_TRY(find_pass(name));
   for (const std::string_view name : passes) {
     DOPPLER_ASSIGN(const FusionPass* pass, find_pass(name));
     if (std::find(disabled.begin(), disabled.end(), name) != disabled.end()) continue;
-    pass->apply(plan);
+    if (pass->rewrite != nullptr) pass->rewrite(plan);
     plan.passes.emplace_back(name);
   }
   return check_plan(plan, weights);
+}
+
+bool has_pass(const Plan& plan, std::string_view name) {
+  return std::ranges::find(plan.passes, name) != plan.passes.end();
+}
+
+Result<std::vector<OpGroup>> group_ops(const Plan& plan, std::span<const std::string_view> passes,
+                                       const TakesGroup& takes) {
+  const Readers readers(plan);
+  std::vector<const FusionPass*> matching;
+  for (const std::string_view name : passes) {
+    DOPPLER_ASSIGN(const FusionPass* pass, find_pass(name));
+    if (pass->match != nullptr && has_pass(plan, name)) matching.push_back(pass);
+  }
+  std::vector<OpGroup> groups;
+  for (std::size_t i = 0; i < plan.ops.size(); i += groups.back().count) {
+    std::optional<OpGroup> taken;
+    for (const FusionPass* pass : matching) {
+      std::optional<OpGroup> group = pass->match(plan, readers, i);
+      if (!group) continue;
+      group->pass = pass->name;
+      DOPPLER_ASSIGN(const bool takes_it, takes(*group));
+      if (!takes_it) continue;
+      taken = std::move(group);
+      break;
+    }
+    if (!taken) {
+      taken.emplace();
+      taken->first = i;
+      DOPPLER_TRY(takes(*taken));
+    }
+    groups.push_back(std::move(*taken));
+  }
+  return groups;
 }
 
 }  // namespace doppler

@@ -36,7 +36,7 @@ enum class OpKind : std::uint8_t {
   kRope,         // x -> y: pairs of each head turned by the token's position
   kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence
   kAdd,          // a, b -> a + b
-  kGated,        // gate, up -> activation(gate) * up
+  kGated,        // gate, up -> activation(gate) * up; or gate alone -> activation(gate)
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(x / cap)
@@ -96,7 +96,7 @@ struct Plan {
   std::vector<KvLayer> kv_layers;  // one per layer, in order
   ValueId logits = 0;              // the value that is sampled from
   std::uint32_t vocab_size = 0;
-  std::vector<std::string> passes;  // fusions applied, by name
+  std::vector<std::string> passes;  // of fuse.h that are on, by name
 };
 
 // The unfused plan: every stage a value of its own. `context` is the longest sequence that will run.

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "tokenizer/decode_stages.h"
+#include "tokenizer/overloaded.h"
 
 namespace doppler::tokenizer {
 namespace {
@@ -35,11 +36,6 @@ constexpr auto kCleanups = std::to_array<std::pair<std::string_view, std::string
     {" 've", "'ve"},
     {" 're", "'re"},
 });
-
-template <typename... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
 
 }  // namespace
 

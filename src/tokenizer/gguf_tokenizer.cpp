@@ -8,11 +8,11 @@
 #include "formats/gguf_stop_tokens.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/gguf_pre_tokenizers.h"
+#include "tokenizer/spec.h"
 
 namespace doppler::tokenizer {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
 // Published vocabularies have up to 4 MB of pieces and half a million merges.
 constexpr std::uint64_t kMostPieceBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMostMerges = std::uint64_t{1} << 24;
@@ -33,21 +33,21 @@ constexpr auto kRoles = std::to_array<Role>({
     {"tokenizer.ggml.padding_token_id", &TokenizerSpec::pad},
 });
 
-class Reader {
+class GgufReader {
  public:
-  Reader(const GgufMetadata& metadata, std::string_view what) : metadata_(metadata), what_(what) {}
+  GgufReader(const GgufMetadata& metadata, std::string_view what) : metadata_(metadata), what_(what) {}
 
   Result<std::optional<TokenizerSpec>> run() {
     if (!has_gguf_tokenizer(metadata_)) return std::nullopt;
     DOPPLER_ASSIGN(const auto kind, metadata_.get_string("tokenizer.ggml.model"));
     struct Kind {
       std::string_view name;
-      Status (Reader::*read)();
+      Status (GgufReader::*read)();
     };
-    static constexpr auto kKinds = std::to_array<Kind>({{"gemma4", &Reader::read_gemma4},
-                                                        {"gpt2", &Reader::read_byte_level},
-                                                        {"llama", &Reader::read_llama},
-                                                        {"t5", &Reader::read_t5}});
+    static constexpr auto kKinds = std::to_array<Kind>({{"gemma4", &GgufReader::read_gemma4},
+                                                        {"gpt2", &GgufReader::read_byte_level},
+                                                        {"llama", &GgufReader::read_llama},
+                                                        {"t5", &GgufReader::read_t5}});
     const auto found = std::ranges::find(kKinds, *kind, &Kind::name);
     if (found == kKinds.end()) {
       return fail(
@@ -444,7 +444,7 @@ class Reader {
 
 Result<std::optional<TokenizerSpec>> read_gguf_tokenizer(const GgufMetadata& metadata,
                                                          std::string_view what) {
-  return Reader(metadata, what).run();
+  return GgufReader(metadata, what).run();
 }
 
 bool has_gguf_tokenizer(const GgufMetadata& metadata) {

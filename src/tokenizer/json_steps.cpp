@@ -12,7 +12,7 @@ namespace doppler::tokenizer {
 namespace {
 
 template <typename Step>
-struct Reader {
+struct StepReader {
   std::string_view type;
   Status (*read)(const JsonFields&, std::vector<Step>&);
 };
@@ -21,7 +21,7 @@ struct Reader {
 // parse_json and the SAX reader bound the nesting, and with it this recursion.
 template <typename Step>
 Status read_steps(const Json& value, std::string_view part, const char* list, std::string_view what,
-                  std::span<const Reader<Step>> readers, std::vector<Step>& out) {
+                  std::span<const StepReader<Step>> readers, std::vector<Step>& out) {
   if (value.is_null()) return {};
   const JsonFields part_fields(value, fmt::format("The {} of {}", part, inside_sentence(what)));
   DOPPLER_ASSIGN(const std::string type, part_fields.required_text("type"));
@@ -40,7 +40,7 @@ Status read_steps(const Json& value, std::string_view part, const char* list, st
       std::find_if(readers.begin(), readers.end(), [&](const auto& r) { return r.type == type; });
   if (reader != readers.end()) return reader->read(fields, out);
   std::string known = "Sequence";
-  for (const Reader<Step>& r : readers) known += ", " + std::string(r.type);
+  for (const StepReader<Step>& r : readers) known += ", " + std::string(r.type);
   return fail(ErrorCode::kUnsupported, "The {} {} of {} is not supported. Doppler knows {}.", part,
               printable(type), inside_sentence(what), known);
 }
@@ -133,7 +133,7 @@ Status add_bert_normalizer(const JsonFields& fields, NormalizerSteps& out) {
   return out.emplace_back(step), Status();
 }
 
-constexpr auto kNormalizers = std::to_array<Reader<NormalizerStep>>({
+constexpr auto kNormalizers = std::to_array<StepReader<NormalizerStep>>({
     {"NFC", add_form<UnicodeForm::kNfc>},
     {"NFD", add_form<UnicodeForm::kNfd>},
     {"NFKC", add_form<UnicodeForm::kNfkc>},
@@ -195,7 +195,7 @@ Status add_delimiter(const JsonFields& fields, PreTokenizerSteps& out) {
   return out.emplace_back(step), Status();
 }
 
-constexpr auto kPreTokenizers = std::to_array<Reader<PreTokenizerStep>>({
+constexpr auto kPreTokenizers = std::to_array<StepReader<PreTokenizerStep>>({
     {"Split", add_split},
     {"ByteLevel", add_byte_level},
     {"Metaspace", add_metaspace},
@@ -270,7 +270,7 @@ Status add_cls_sep(const JsonFields& fields, PostProcessorSteps& out) {
   return out.push_back({ids[0], std::nullopt, ids[1]}), Status();
 }
 
-constexpr auto kPostProcessors = std::to_array<Reader<PostProcessorStep>>({
+constexpr auto kPostProcessors = std::to_array<StepReader<PostProcessorStep>>({
     {"TemplateProcessing", add_template},
     {"BertProcessing", add_cls_sep},
     {"RobertaProcessing", add_cls_sep},
@@ -321,7 +321,7 @@ Status add_bpe_decoder(const JsonFields& fields, DecoderSteps& out) {
   return out.emplace_back(std::move(step)), Status();
 }
 
-constexpr auto kDecoders = std::to_array<Reader<DecoderStep>>({
+constexpr auto kDecoders = std::to_array<StepReader<DecoderStep>>({
     {"ByteLevel", add_plain_decoder<decoders::ByteLevel>},
     {"ByteFallback", add_plain_decoder<decoders::ByteFallback>},
     {"Fuse", add_plain_decoder<decoders::Fuse>},
@@ -337,7 +337,7 @@ constexpr std::size_t kMostSteps = 64;
 
 template <typename Step>
 Result<std::vector<Step>> read_chain(const Json& value, std::string_view part, const char* list,
-                                     std::string_view what, std::span<const Reader<Step>> readers) {
+                                     std::string_view what, std::span<const StepReader<Step>> readers) {
   std::vector<Step> steps;
   DOPPLER_TRY(read_steps<Step>(value, part, list, what, readers, steps));
   if (steps.size() > kMostSteps) {

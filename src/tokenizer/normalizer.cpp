@@ -3,14 +3,10 @@
 #include "base/unicode.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/character_classes.h"
+#include "tokenizer/overloaded.h"
 
 namespace doppler::tokenizer {
 namespace {
-
-template <typename... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
 
 // Calls each(out, code_point) for every character of `text`.
 template <typename Each>

@@ -5,14 +5,10 @@
 #include "base/unicode.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/character_classes.h"
+#include "tokenizer/overloaded.h"
 
 namespace doppler::tokenizer {
 namespace {
-
-template <typename... Functions>
-struct Overloaded : Functions... {
-  using Functions::operator()...;
-};
 
 // A stretch of a piece, and whether it is a match or what lies between matches.
 struct Part {

@@ -3,11 +3,11 @@
 #include "base/unicode.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/normalizer.h"
+#include "tokenizer/spec.h"
 
 namespace doppler::tokenizer {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
 constexpr std::string_view kReplacement = "\xef\xbf\xbd";
 
 }  // namespace

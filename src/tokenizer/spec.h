@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -13,6 +14,9 @@
 #include "tokenizer/vocabulary.h"
 
 namespace doppler::tokenizer {
+
+// SentencePiece writes it where a space was: U+2581.
+inline constexpr std::string_view kSpaceMark = "\xe2\x96\x81";
 
 // A string to find, or a regular expression in Oniguruma's Ruby syntax.
 struct Pattern {

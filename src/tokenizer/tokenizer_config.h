@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "tokenizer/spec.h"
 

@@ -38,10 +38,10 @@ struct BigMembers {
 };
 
 // Reads the whole file once: a Json of everything small, and the two big members of the model on the side.
-class Reader : public nlohmann::detail::json_sax_dom_parser<Json> {
+class TextParser : public nlohmann::detail::json_sax_dom_parser<Json> {
  public:
   using Base = nlohmann::detail::json_sax_dom_parser<Json>;
-  Reader(Json& rest, BigMembers& big) : Base(rest, /*allow_exceptions=*/false), big_(big) {}
+  TextParser(Json& rest, BigMembers& big) : Base(rest, /*allow_exceptions=*/false), big_(big) {}
 
   bool null() { return inside_ ? refuse("null") : Base::null(); }
   bool boolean(bool value) { return inside_ ? refuse("true or false") : Base::boolean(value); }
@@ -181,7 +181,7 @@ class Reader : public nlohmann::detail::json_sax_dom_parser<Json> {
 
 Status read_file(std::string_view text, std::string_view what, Json& rest, BigMembers& big) {
   DOPPLER_TRY(check_json_depth(text, what));
-  Reader reader(rest, big);
+  TextParser reader(rest, big);
   Json::sax_parse(text.begin(), text.end(), &reader);
   if (!reader.refused().empty()) {
     return fail(ErrorCode::kCorrupt, "{} has {}. Download it again or correct it.", what, reader.refused());

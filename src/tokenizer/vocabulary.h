@@ -7,11 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler {
-
-using TokenId = std::int32_t;
-
-}  // namespace doppler
+#include "doppler/types.h"
 
 namespace doppler::tokenizer {
 

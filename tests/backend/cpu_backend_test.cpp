@@ -11,7 +11,7 @@ namespace {
 
 using namespace testing;
 
-constexpr std::uint64_t kContext = 64;
+constexpr std::uint64_t kCpuContext = 64;
 
 class WholeModel : public ::testing::TestWithParam<const char*> {
  protected:
@@ -24,7 +24,7 @@ class WholeModel : public ::testing::TestWithParam<const char*> {
 
   std::unique_ptr<Backend> make(BackendOptions options = {.threads = 2},
                                 const cpu::Kernels& kernels = cpu::best_kernels()) {
-    options.context = kContext;
+    options.context = kCpuContext;
     auto backend = make_cpu_backend_for(kernels, fixture_->model.spec, fixture_->model.weights, options);
     EXPECT_TRUE(backend.has_value()) << (backend ? "" : backend.error().message);
     return backend ? std::move(*backend) : nullptr;
@@ -38,7 +38,7 @@ class WholeModel : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(WholeModel, AgreesWithTheReferenceBackendAtEveryStage) {
-  BackendOptions options{.context = kContext};
+  BackendOptions options{.context = kCpuContext};
   ASSERT_OK_AND_ASSIGN(const auto reference,
                        make_backend("reference", fixture_->model.spec, fixture_->model.weights, options));
   KeepStages expected;
@@ -124,7 +124,7 @@ TEST_P(WholeModel, GivesTheSameBitsBesideAnotherSequence) {
     ASSERT_OK_AND_ASSIGN(const auto logits, backend->step(input, nullptr));
     got.insert(got.end(), logits.begin() + static_cast<std::ptrdiff_t>(vocab),
                logits.begin() + static_cast<std::ptrdiff_t>(2 * vocab));
-    if (2 * (i + 2) > kContext) break;
+    if (2 * (i + 2) > kCpuContext) break;
   }
   ASSERT_GE(got.size(), fixture_->prompt.size() * vocab);
   EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin()));
@@ -211,11 +211,11 @@ TEST_P(StoredAs, AgreesWithTheReferenceBackendOnTheSameWeights) {
   write_file(folder / "config.json", read_file(data_path("models/qwen2/config.json")));
   ASSERT_OK_AND_ASSIGN(const Model model, load_model(folder.path()));
   ASSERT_OK_AND_ASSIGN(const auto reference,
-                       make_backend("reference", model.spec, model.weights, {.context = kContext}));
+                       make_backend("reference", model.spec, model.weights, {.context = kCpuContext}));
   const std::vector<float> expected = run_in_pieces(*reference, fixture->prompt, {fixture->prompt.size()});
   for (const cpu::Kernels& kernels : cpu::all_kernels()) {
     ASSERT_OK_AND_ASSIGN(const auto backend, make_cpu_backend_for(kernels, model.spec, model.weights,
-                                                                  {.threads = 2, .context = kContext}));
+                                                                  {.threads = 2, .context = kCpuContext}));
     const std::vector<float> got = run_in_pieces(*backend, fixture->prompt, {1, 19});
     EXPECT_LT(relative_error(got, expected), 2e-5) << kernels.target;
   }
@@ -280,11 +280,12 @@ TEST_F(CpuBackendLimits, CountsTheMemoryItTakes) {
   const auto kv_bytes = [&](std::uint64_t context) {
     return *KvCache::bytes_needed(small->plan().kv_layers, context, 1, 256);
   };
-  EXPECT_GT(small->memory_bytes(), kv_bytes(64));
-  EXPECT_GE(large->memory_bytes() - small->memory_bytes(), kv_bytes(4096) - kv_bytes(64));
-  const std::uint64_t before = small->memory_bytes();
+  EXPECT_EQ(small->memory().cache, kv_bytes(64));
+  EXPECT_GT(small->memory().activations, 0u);
+  EXPECT_EQ(large->memory().cache - small->memory().cache, kv_bytes(4096) - kv_bytes(64));
+  const std::uint64_t before = small->memory().activations;
   run_in_pieces(*small, fixture_->prompt, {fixture_->prompt.size()});
-  EXPECT_GE(small->memory_bytes(),
+  EXPECT_GE(small->memory().activations,
             before + fixture_->prompt.size() * fixture_->model.spec.vocab_size * sizeof(float));
 }
 

@@ -8,11 +8,7 @@ namespace {
 
 using namespace testing;
 
-std::int64_t i64(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
-
-struct Shape {
+struct CacheShape {
   std::size_t heads, kv_heads, dim;
   std::size_t window = 0;
   double softcap = 0;
@@ -21,11 +17,11 @@ struct Shape {
 
 // Keys and values of one layer on the host: [slot][kv_head][position % capacity][dim], NaN where nothing is.
 struct Cache {
-  const Shape shape;
+  const CacheShape shape;
   const std::size_t slots, capacity;
   std::vector<float> rows;
 
-  Cache(const Shape& s, std::size_t slot_count, std::size_t positions)
+  Cache(const CacheShape& s, std::size_t slot_count, std::size_t positions)
       : shape(s),
         slots(slot_count),
         capacity(positions),
@@ -71,7 +67,7 @@ ShaderValues cache_values(const Cache& cache, std::size_t tokens) {
 
 TEST(KvAppend, StoresRowsAndGoesRoundTheRing) {
   DOPPLER_NEEDS_ADAPTER();
-  const std::pair<Shape, Mode> cases[] = {{{1, 2, 16, 0, 0, false}, Mode::kUnchecked},
+  const std::pair<CacheShape, Mode> cases[] = {{{1, 2, 16, 0, 0, false}, Mode::kUnchecked},
                                           {{1, 2, 16, 0, 0, true}, Mode::kChecked},
                                           {{1, 3, 24, 0, 0, true}, Mode::kUnchecked},
                                           {{1, 1, 7, 0, 0, false}, Mode::kUnchecked}};
@@ -116,7 +112,7 @@ TEST(KvAppend, StoresRowsAndGoesRoundTheRing) {
   }
 }
 
-void expect_attention(const Shape& shape, const std::vector<Token>& tokens, Mode mode, bool emit_scores,
+void expect_attention(const CacheShape& shape, const std::vector<Token>& tokens, Mode mode, bool emit_scores,
                       std::int64_t threads = 64, float deviation = 1, float sharpness = 1) {
   const std::string what =
       fmt::format("heads {}/{} dim {} window {} cap {} half {} position {} threads {} mode {}", shape.heads,

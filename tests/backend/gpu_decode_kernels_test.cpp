@@ -8,10 +8,6 @@ namespace {
 
 using namespace testing;
 
-std::int64_t i64(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
-
 #define DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT()                    \
   DOPPLER_NEEDS_ADAPTER();                                    \
   if (device(Mode::kUnchecked)->features().subgroup_size < 8) \
@@ -253,7 +249,7 @@ TEST(GatedGemv, QuantisesWhatItMade) {
 // More tiles of rows than workgroups, in units that fill the lanes (4) or leave some over (3).
 TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
   DOPPLER_NEEDS_SUBGROUPS_OF_EIGHT();
-  constexpr std::size_t kRows = 90, kGroups = 3, kPlaces = 40, kR = 8;  // 12 tiles
+  constexpr std::size_t kRows = 90, kGroups = 3, kR = 8;  // 12 tiles
   for (const std::size_t units : {4, 3}) {
     SCOPED_TRACE(units);
     const std::size_t width = units * 64;
@@ -267,18 +263,17 @@ TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
       logits[i / width] += weight.values[i] * residual[i % width] * f * weights[i % width];
     const std::size_t pad = std::ranges::max_element(logits) - logits.begin();
     ShaderValues values = format_values(matrix);
-    values.merge(ShaderValues{{"R", kR},          {"LANES", 2},          {"UNITS", 2},
-                              {"ROWS", kRows},    {"ROW0", 5},           {"GROUPS", kGroups},
-                              {"ACT", 0},         {"WIDTH", i64(width)}, {"STORE_LOGITS", 1},
-                              {"GREEDY", 1},      {"EMIT_RAW", 0},       {"SOFTCAP", 0},
-                              {"CANDIDATE0", 2},  {"PLACES", kPlaces},   {"PAD_WORD", 1},
-                              {"ADD", 0},         {"CARRY", 0},          {"POST", 0},
-                              {"EMIT_NORMED", 0}, {"EMIT_POST", 0},      {"EPS_BITS", bits_of(1e-6)}});
+    values.merge(ShaderValues{
+        {"R", kR},           {"LANES", 2},        {"UNITS", 2},     {"ROWS", kRows},
+        {"ROW0", 5},         {"GROUPS", kGroups}, {"ACT", 0},       {"WIDTH", i64(width)},
+        {"STORE_LOGITS", 1}, {"GREEDY", 1},       {"EMIT_RAW", 0},  {"SOFTCAP", 0},
+        {"CANDIDATE0", 2},   {"PAD_WORD", 1},     {"ADD", 0},       {"CARRY", 0},
+        {"POST", 0},         {"EMIT_NORMED", 0},  {"EMIT_POST", 0}, {"EPS_BITS", bits_of(1e-6)}});
     Launch launch(Mode::kUnchecked, "head.wgsl", values);
     launch.bound("codes", matrix.shards[0].codes).bound("scales", matrix.shards[0].scales);
     launch.in("residual", residual).in("norm_weights", weights);
     launch.in("step", std::vector<std::uint32_t>{0, static_cast<std::uint32_t>(pad + 5), 0});
-    launch.out("logits", kRows + 5).out("candidates", 2 * (kPlaces + 2));
+    launch.out("logits", kRows + 5).out("candidates", 2 * (kGroups + 2));
     ASSERT_TRUE(launch.run({kGroups, 1, 1}));
     const std::vector<float> got = launch.get("logits");
     double most = 0;
@@ -294,9 +289,40 @@ TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
       EXPECT_EQ(candidates[2 * (group + 2) + 1], best + 5) << group;
       EXPECT_EQ(candidates[2 * (group + 2)], std::bit_cast<std::uint32_t>(got[best + 5])) << group;
     }
-    for (std::size_t place = kGroups; place < kPlaces; ++place) {
-      EXPECT_EQ(std::bit_cast<float>(candidates[2 * (place + 2)]), -3.4e38f) << place;
-      EXPECT_EQ(candidates[2 * (place + 2) + 1], 0xffffffffu) << place;
+  }
+}
+
+// The first of each workgroup's largest logits, but for one token; what is no number comes before all.
+TEST(Likeliest, IsFoundByEachWorkgroup) {
+  DOPPLER_NEEDS_ADAPTER();
+  constexpr std::uint32_t kThreads = 32, kGroups = 3;
+  for (const std::uint32_t vocab : {1u, 31u, 33u, 97u, 300u}) {
+    for (const std::uint32_t wrong : {UINT32_MAX, vocab / 2}) {
+      std::vector<float> logits;
+      for (std::uint32_t row = 0; row < vocab; ++row) logits.push_back(static_cast<float>(row * 37 % 23));
+      if (wrong != UINT32_MAX) logits[wrong] = wrong % 2 == 0 ? NAN : HUGE_VALF;
+      const std::uint32_t pad = vocab > 40 ? 14 : UINT32_MAX;  // of the first workgroup, and its largest
+      if (pad != UINT32_MAX) logits[pad] = 50;
+      Launch launch(Mode::kUnchecked, "likeliest.wgsl",
+                    {{"THREADS", kThreads}, {"GROUPS", kGroups}, {"VOCAB", vocab}, {"PAD_WORD", 1}});
+      launch.in("step", std::vector<std::uint32_t>{7, pad, 9}).in("logits", logits);
+      launch.out("candidates", 2 * kGroups);
+      ASSERT_TRUE(launch.run({kGroups, 1, 1}));
+      const auto candidates = launch.get<std::uint32_t>("candidates");
+      for (std::uint32_t group = 0; group < kGroups; ++group) {
+        std::uint32_t best = UINT32_MAX;
+        bool is_wrong = false;
+        for (std::uint32_t row = 0; row < vocab; ++row) {
+          if (row / kThreads % kGroups != group) continue;
+          is_wrong = is_wrong || row == wrong;
+          if (row != pad && (best == UINT32_MAX || logits[row] > logits[best])) best = row;
+        }
+        const std::uint32_t expected = is_wrong ? 0xfffffffe : best;
+        EXPECT_EQ(candidates[2 * group + 1], expected) << vocab << " " << wrong << " " << group;
+        const float value = is_wrong ? 3.4e38f : best == UINT32_MAX ? -3.4e38f : logits[best];
+        EXPECT_EQ(std::bit_cast<float>(candidates[2 * group]), value)
+            << vocab << " " << wrong << " " << group;
+      }
     }
   }
 }

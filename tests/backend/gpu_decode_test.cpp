@@ -13,11 +13,11 @@ namespace {
 
 using namespace testing;
 
-constexpr std::uint64_t kContext = 96;
+constexpr std::uint64_t kDecodeContext = 96;
 
-BackendOptions usual() {
+BackendOptions usual_decode() {
   BackendOptions options{
-      .threads = 2, .context = kContext, .slots = 2, .max_step_tokens = 40, .disabled_passes = {}};
+      .threads = 2, .context = kDecodeContext, .slots = 2, .max_step_tokens = 40, .disabled_passes = {}};
   options.gpu.self_check = false;  // gpu_self_check_test.cpp has it
   options.gpu.tune =
       false;  // what is measured may differ from one backend to the next, and so the order of sums
@@ -40,7 +40,7 @@ class GpuDecode : public ::testing::TestWithParam<const char*> {
     for (std::int32_t i = 0; i < 37; ++i) prompt_.push_back((i * 31 + 7) % 200);
   }
 
-  std::unique_ptr<Backend> make(const char* name, const BackendOptions& options = usual()) {
+  std::unique_ptr<Backend> make(const char* name, const BackendOptions& options = usual_decode()) {
     auto backend = make_backend(name, model_.spec, model_.weights, options);
     EXPECT_TRUE(backend.has_value()) << (backend ? "" : backend.error().message);
     return backend ? std::move(*backend) : nullptr;
@@ -68,16 +68,16 @@ class GpuDecode : public ::testing::TestWithParam<const char*> {
     Continuation continuation{.slot = 0, .id = 11, .most = 25, .sampling = &sampling, .history = history};
     continuation.tap = tap;
     EXPECT_TRUE(backend.can_continue(sampling));
-    const Status begun = backend.continue_sequence(continuation);
+    const Status begun = backend.continuer()->continue_sequence(continuation);
     EXPECT_TRUE(begun.has_value()) << (begun ? "" : begun.error().message);
     std::vector<TokenId> tokens;
     while (begun) {
-      const auto some = backend.next_tokens();
+      const auto some = backend.continuer()->next_tokens();
       EXPECT_TRUE(some.has_value()) << (some ? "" : some.error().message);
       if (!some || some->empty()) break;
       tokens.insert(tokens.end(), some->begin(), some->end());
     }
-    EXPECT_TRUE(backend.stop_sequence(prompt_.size() + 10).has_value());
+    EXPECT_TRUE(backend.continuer()->stop_sequence(prompt_.size() + 10).has_value());
     EXPECT_EQ(backend.length(0), prompt_.size() + 10);
     return tokens;
   }
@@ -124,7 +124,7 @@ TEST(GpuDecodeOfMixedTypes, ShowsNormsOfTheSumsThatItShows) {
     model.weights.add(WeightRole::kK, static_cast<int>(layer), std::move(k));
   }
   // Shapes that happen to round alike would hide it: each dispatch gets a sum of its own.
-  BackendOptions options = usual();
+  BackendOptions options = usual_decode();
   options.gpu.shader_edits = {{"norm_prologue.wgsl", "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);",
                                "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps) + f32(${ROWS}) * 1e-4;"}};
   ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
@@ -173,7 +173,7 @@ TEST_P(GpuDecode, GivesTheSameTokensForAnyNumberToASubmission) {
   for (const GenerateOptions& sampling : all) {
     std::vector<TokenId> first;
     for (const std::uint32_t each : {1u, 4u, 16u}) {
-      BackendOptions options = usual();
+      BackendOptions options = usual_decode();
       options.gpu.submit_tokens = each;
       const auto backend = make("gpu", options);
       ASSERT_TRUE(backend);
@@ -290,7 +290,7 @@ TEST(GpuDecodeOfLongSequences, IsThatOfTheCpu) {
   model.spec.layers[1].attention.window = 1120;
   // Scores of a split so far apart that only their true maximum keeps an exponential finite.
   model.spec.layers[0].attention.scale *= 100;
-  BackendOptions options = usual();
+  BackendOptions options = usual_decode();
   options.context = 1130;
   options.max_step_tokens = 560;
   options.exact = true;
@@ -320,7 +320,7 @@ TEST(GpuDecodeOfOtherTurns, IsThatOfTheReference) {
   model.spec.layers[1].attention.rope.rotary_dim = 20;
   std::vector<float> logits[2];
   for (const char* name : {"gpu", "reference"}) {
-    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend(name, model.spec, model.weights, usual()));
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend(name, model.spec, model.weights, usual_decode()));
     logits[name[0] == 'r'] = run_in_pieces(*backend, {7, 38, 69, 100, 131}, {1});
   }
   EXPECT_LE(relative_error(logits[0], logits[1]), 2e-4);

@@ -21,17 +21,17 @@ std::string example() {
   return page.substr(begin + mark.size(), page.find("```", begin + mark.size()) - begin - mark.size());
 }
 
-struct Shape {
+struct GuideShape {
   std::size_t rows, width;
 };
 
-ShaderValues values_of(const Shape& shape, std::int64_t threads) {
+ShaderValues values_of(const GuideShape& shape, std::int64_t threads) {
   const auto width = static_cast<std::int64_t>(shape.width);
   return {{"THREADS", threads}, {"WIDTH", width}, {"X_STRIDE", width + 3}, {"X_OFFSET", 2}};
 }
 
 // Between the rows lies what would win if it were read.
-std::vector<float> rows_of(const Shape& shape, std::vector<float>& peaks) {
+std::vector<float> rows_of(const GuideShape& shape, std::vector<float>& peaks) {
   Random random;
   std::vector<float> x(shape.rows * (shape.width + 3) + 2, 1e30f);
   peaks.assign(shape.rows, 0);
@@ -43,20 +43,20 @@ std::vector<float> rows_of(const Shape& shape, std::vector<float>& peaks) {
   return x;
 }
 
-bool is_right(Mode mode, const Shape& shape, std::int64_t threads) {
+bool is_right(Mode mode, const GuideShape& shape, std::int64_t threads) {
   std::vector<float> expected;
   Launch launch(mode, kFile, values_of(shape, threads));
   launch.in("x", rows_of(shape, expected)).out("peaks", shape.rows);
   return launch.run({static_cast<std::uint32_t>(shape.rows), 1, 1}) && launch.get("peaks") == expected;
 }
 
-constexpr Shape kShapes[] = {{1, 1}, {3, 127}, {2, 128}, {2, 129}, {5, 300}};
+constexpr GuideShape kShapes[] = {{1, 1}, {3, 127}, {2, 128}, {2, 129}, {5, 300}};
 
 TEST(KernelGuide, ItsExampleIsRightForEveryWidthAndMode) {
   DOPPLER_NEEDS_ADAPTER();
   replace_shader(kFile, example());
   for (const Mode mode : {Mode::kChecked, Mode::kUnchecked, Mode::kNoSubgroups}) {
-    for (const Shape& shape : kShapes)
+    for (const GuideShape& shape : kShapes)
       EXPECT_TRUE(is_right(mode, shape, 128)) << shape.width << " in mode " << static_cast<int>(mode);
   }
 }
@@ -74,7 +74,7 @@ TEST(KernelGuide, ItsTestNoticesMistakes) {
     ASSERT_NE(at, std::string::npos) << right;
     replace_shader(kFile, text.replace(at, right.size(), wrong));
     const bool unnoticed =
-        std::ranges::all_of(kShapes, [](const Shape& s) { return is_right(Mode::kUnchecked, s, 128); });
+        std::ranges::all_of(kShapes, [](const GuideShape& s) { return is_right(Mode::kUnchecked, s, 128); });
     EXPECT_FALSE(unnoticed) << wrong;
   }
   replace_shader(kFile, example());
@@ -83,7 +83,7 @@ TEST(KernelGuide, ItsTestNoticesMistakes) {
 TEST(KernelGuide, ACandidateIsTimedOnlyWhenItIsRight) {
   DOPPLER_NEEDS_ADAPTER();
   replace_shader(kFile, example());
-  const Shape shape{64, 1152};
+  const GuideShape shape{64, 1152};
   const std::shared_ptr<Device> gpu = device(Mode::kUnchecked);
   const auto bytes = static_cast<std::uint64_t>((shape.rows * (shape.width + 3) + 2) * 4);
   ASSERT_OK_AND_ASSIGN(const Buffer x, gpu->make_buffer("x", bytes));

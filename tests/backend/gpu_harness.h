@@ -20,6 +20,11 @@
 
 namespace doppler::gpu::testing {
 
+// A size as a shader's value.
+inline std::int64_t i64(std::size_t value) {
+  return static_cast<std::int64_t>(value);
+}
+
 // Checked kernels clamp what lies outside a buffer, unchecked ones run as users run them: each shows
 // mistakes that the other hides.
 enum class Mode { kChecked, kUnchecked, kNoSubgroups };

@@ -33,9 +33,6 @@ std::vector<float> gathered(const std::vector<float>& wide, std::size_t width, s
   }
   return rows;
 }
-std::int64_t i64(std::size_t value) {
-  return static_cast<std::int64_t>(value);
-}
 
 TEST(Norm, AgreesForEveryWidthAndSize) {
   DOPPLER_NEEDS_ADAPTER();

@@ -1,15 +1,15 @@
 // Prompts on the GPU: whole models in steps of many tokens, stage by stage, against the reference backend.
 #include <fmt/format.h>
 
-#include "backend/gpu/batch_fusion.h"
 #include "harness.h"
+#include "plan/fuse.h"
 
 namespace doppler {
 namespace {
 
 using namespace testing;
 
-constexpr std::uint64_t kContext = 96;
+constexpr std::uint64_t kPrefillContext = 96;
 
 class Prompts : public ::testing::TestWithParam<const char*> {
  protected:
@@ -23,7 +23,7 @@ class Prompts : public ::testing::TestWithParam<const char*> {
   }
   std::unique_ptr<Backend> make(BackendOptions options = {}) {
     options.threads = 2;
-    options.context = kContext;
+    options.context = kPrefillContext;
     options.gpu.poison = true;
     auto backend = make_backend("gpu", fixture_->model.spec, fixture_->model.weights, options);
     EXPECT_TRUE(backend.has_value()) << (backend ? "" : backend.error().message);
@@ -45,7 +45,7 @@ class Prompts : public ::testing::TestWithParam<const char*> {
 
 TEST_P(Prompts, PassTheReferencesStagesInPiecesOfAnySize) {
   ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", fixture_->model.spec,
-                                                          fixture_->model.weights, {.context = kContext}));
+                                                          fixture_->model.weights, {.context = kPrefillContext}));
   KeepStages expected;
   run_in_pieces(*reference, sequence_, {70}, &expected);
   const auto gpu = make();
@@ -73,7 +73,7 @@ class QuantisedPrompts : public ::testing::TestWithParam<const char*> {
   }
   std::unique_ptr<Backend> make(BackendOptions options = {}, std::string_view name = "gpu") {
     options.threads = 2;
-    options.context = kContext;
+    options.context = kPrefillContext;
     options.kv_type = KvType::kF32;
     options.gpu.poison = true;
     auto backend = make_backend(name, model_.spec, model_.weights, options);
@@ -115,7 +115,8 @@ TEST_P(QuantisedPrompts, ComeOutTheSameWithEveryPassSwitchedOff) {
   ASSERT_TRUE(with_all);
   const std::vector<float> expected = run(*with_all, {40, 3});
   std::vector<std::string> all;
-  for (const gpu::BatchPass& pass : gpu::all_batch_passes()) {
+  for (const FusionPass& pass : all_fusion_passes()) {
+    if (!pass.name.starts_with("batch_")) continue;
     all.emplace_back(pass.name);
     SCOPED_TRACE(pass.name);
     const auto without = make({.disabled_passes = {std::string(pass.name)}});

@@ -30,8 +30,7 @@ class Tune : public ::testing::Test {
     ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());
     ASSERT_OK_AND_ASSIGN(Plan plan, build_plan(spec, weights_, 64));
-    constexpr std::string_view kPasses[] = {"group_matmuls"};
-    ASSERT_OK(fuse_plan(plan, weights_, kPasses, {}));
+    ASSERT_OK(fuse_plan(plan, weights_, kGpuPasses, {}));
     BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8};
     options.kv_type = KvType::kF32;
     options.gpu.self_check = false;

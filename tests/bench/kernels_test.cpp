@@ -1,6 +1,7 @@
 // The table of kernels: shares, bandwidths and the limit that they are held against.
 #include "bench/kernels.h"
 
+#include "base/json.h"
 #include "testing.h"
 
 namespace doppler {

@@ -2,6 +2,7 @@
 // them.
 #include "bench/measure.h"
 
+#include "base/json.h"
 #include "bench/report.h"
 #include "testing.h"
 

@@ -1,6 +1,7 @@
 // Chat templates: equal to python jinja2 byte for byte, and bounded whatever they try.
 #include "chat/chat_template.h"
 
+#include "base/json.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 #include "testing.h"

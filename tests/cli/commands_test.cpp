@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "base/json.h"
 #include "cli/program.h"
 #include "diagnosis/compare/recording.h"
 #include "formats/safetensors.h"

@@ -1,4 +1,5 @@
 // doppler convert as a user runs it: reports, refusals, signals, full disks.
+#include "base/json.h"
 #include "cli/program.h"
 
 #include <set>

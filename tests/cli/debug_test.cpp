@@ -3,6 +3,7 @@
 #include <map>
 #include <sstream>
 
+#include "base/json.h"
 #include "cli/program.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/look/probe.h"

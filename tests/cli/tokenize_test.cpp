@@ -1,4 +1,5 @@
 // doppler tokenize: texts, ids and conversations, as a user or a script asks for them.
+#include "base/json.h"
 #include "cli/program.h"
 
 namespace doppler {

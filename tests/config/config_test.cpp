@@ -5,7 +5,7 @@
 #include "config/conflicts.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 using testing::TempDir;
@@ -277,4 +277,4 @@ TEST_F(ConfigTest, LayersThatAModelLacksAreNamedWithTheirSource) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::config

@@ -3,7 +3,7 @@
 #include "config/config.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 using testing::TempDir;
@@ -126,4 +126,4 @@ TEST_F(PresetTest, NamesCannotLeaveTheirFolders) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::config

@@ -6,7 +6,7 @@
 #include "config/presets.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::config {
 namespace {
 
 // The part of JSON Schema that config_schema() uses, by the book. Empty, or what is wrong and where.
@@ -127,4 +127,4 @@ TEST(Schema, AllowsAndRefusesWhatTheProgramDoes) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::config

@@ -11,7 +11,7 @@
 #include "model_fixture.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 using testing::data_path;
@@ -301,4 +301,4 @@ TEST(Convert, WithoutATokenizerTheFileSaysSo) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -3,7 +3,7 @@
 
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 DType type_of(std::string_view mix, const MixModel& model, std::string_view name, const Shape& shape) {
@@ -101,4 +101,4 @@ TEST(Mix, NamesAreFoundInAnyCaseAndUnknownOnesGetAHint) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -8,7 +8,7 @@
 #include "formats/gguf.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 SynthReport measured(std::string_view shape, std::string_view mix) {
@@ -143,4 +143,4 @@ TEST(Synth, TheFileHoldsWhatTheShapeSays) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -9,7 +9,7 @@
 #include "tokenizer/gguf_tokenizer.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
+namespace doppler::convert {
 namespace {
 
 using nlohmann::json;
@@ -88,7 +88,7 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& one) { return std::string(one.param.name); });
 
 // llama.cpp's own writing of the same tokenizers: pieces and merges to the letter, roles and flags.
-TEST(tokenizer::Vocabulary, IsWhatLlamaCppWrites) {
+TEST(GgufVocabularies, IsWhatLlamaCppWrites) {
   for (const char* name : {"gpt2", "llama3", "qwen2", "o200k", "gemma_json", "spm_gemma", "spm_llama"}) {
     SCOPED_TRACE(name);
     ASSERT_OK_AND_ASSIGN(const GgufVocabulary ours, gguf_vocabulary(published(name), {}));
@@ -115,7 +115,7 @@ TEST(tokenizer::Vocabulary, IsWhatLlamaCppWrites) {
 
 // A vocabulary whose merges are all there, in the order of their results' scores: SentencePiece's scores say
 // the same.
-TEST(tokenizer::Vocabulary, TranslatedSentencePieceModelsGetTheirScoresBack) {
+TEST(GgufVocabularies, TranslatedSentencePieceModelsGetTheirScoresBack) {
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary, gguf_vocabulary(published("llama2_json"), {}));
   ASSERT_OK_AND_ASSIGN(const tokenizer::Tokenizer read, through_gguf(vocabulary));
   ASSERT_OK_AND_ASSIGN(const tokenizer::Tokenizer original,
@@ -127,7 +127,7 @@ TEST(tokenizer::Vocabulary, TranslatedSentencePieceModelsGetTheirScoresBack) {
   }
 }
 
-TEST(tokenizer::Vocabulary, PadsToTheEmbeddingAndLeavesOutWhatIsBeyondIt) {
+TEST(GgufVocabularies, PadsToTheEmbeddingAndLeavesOutWhatIsBeyondIt) {
   const tokenizer::TokenizerSpec spec = published("llama3");  // 1505 tokens
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary longer, gguf_vocabulary(spec, {.vocab_size = 1600}));
   const auto& tokens = std::get<std::vector<std::string>>(find(longer, "tokenizer.ggml.tokens")->value);
@@ -139,7 +139,7 @@ TEST(tokenizer::Vocabulary, PadsToTheEmbeddingAndLeavesOutWhatIsBeyondIt) {
   EXPECT_NE(shorter.warnings[0].find("1505 tokens but the embedding 1504 rows"), std::string::npos);
 }
 
-TEST(tokenizer::Vocabulary, NamesTheIdsThatEndAnswers) {
+TEST(GgufVocabularies, NamesTheIdsThatEndAnswers) {
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary,
                        gguf_vocabulary(published("spm_llama"), {.eos_ids = {2, 300, 301, 302}}));
   const auto id = [&](const char* key) { return std::get<std::uint32_t>(find(vocabulary, key)->value); };
@@ -150,7 +150,7 @@ TEST(tokenizer::Vocabulary, NamesTheIdsThatEndAnswers) {
   EXPECT_NE(vocabulary.warnings[0].find("302"), std::string::npos);
 }
 
-TEST(tokenizer::Vocabulary, KeepsTheRolesThatTheTokenizerNames) {
+TEST(GgufVocabularies, KeepsTheRolesThatTheTokenizerNames) {
   ASSERT_OK_AND_ASSIGN(const GgufVocabulary vocabulary,
                        gguf_vocabulary(folder_tokenizer(testing::source_path("demo")), {}));
   for (const auto& [key, id] : {std::pair{"bos", 2u}, {"eos", 1u}, {"unknown", 3u}, {"padding", 0u}}) {
@@ -190,4 +190,4 @@ TEST(PreName, FindsEveryRowOfTheTable) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::convert

@@ -1,6 +1,7 @@
 // Comparison of any two runs, and what it says of where a difference comes from.
 #include <cmath>
 
+#include "base/json.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/compare/compare_recordings.h"
 #include "diagnosis/compare/logits_agreement.h"

@@ -13,7 +13,7 @@ using testing::examine;
 using testing::RawTensor;
 using testing::RawTensors;
 
-struct Case {
+struct GgufCase {
   const char *name, *file;  // of tests/data/gguf
   const char *cause, *stage;
   int layer;
@@ -27,8 +27,8 @@ void swap_bytes(RawTensor& tensor, std::size_t block, std::size_t a) {
     std::swap(tensor.bytes[at + a], tensor.bytes[at + a + 1]);
 }
 
-const std::vector<Case>& cases() {
-  static const std::vector<Case> kCases = {
+const std::vector<GgufCase>& gguf_cases() {
+  static const std::vector<GgufCase> kCases = {
       {"keys_and_values", "llama", "tensor_swapped", "k_proj", 1, nullptr,
        [](RawTensors& t) { std::swap(t.at("blk.1.attn_k.weight"), t.at("blk.1.attn_v.weight")); }},
       {"transposed_queries", "llama3", "weight_transposed", "q_proj", 0, nullptr,
@@ -80,7 +80,7 @@ const std::vector<Case>& cases() {
   return kCases;
 }
 
-void write_patient(const Case& c, const std::filesystem::path& path) {
+void write_patient(const GgufCase& c, const std::filesystem::path& path) {
   ASSERT_OK_AND_ASSIGN(const GgufFile file, open_gguf(data_path(std::string("gguf/") + c.file + ".gguf")));
   RawTensors tensors;
   for (const auto& [name, tensor] : file.tensors.tensors())
@@ -102,7 +102,7 @@ void write_patient(const Case& c, const std::filesystem::path& path) {
 class GgufPatient : public ::testing::TestWithParam<std::size_t> {};
 
 TEST_P(GgufPatient, IsNamedFirst) {
-  const Case& c = cases()[GetParam()];
+  const GgufCase& c = gguf_cases()[GetParam()];
   const testing::TempDir folder;
   const auto path = folder / "patient.gguf";
   ASSERT_NO_FATAL_FAILURE(write_patient(c, path));
@@ -123,8 +123,8 @@ TEST_P(GgufPatient, IsNamedFirst) {
   EXPECT_FALSE(first.repair.empty());
 }
 
-INSTANTIATE_TEST_SUITE_P(Doctor, GgufPatient, ::testing::Range(std::size_t{0}, cases().size()),
-                         [](const auto& test) { return cases()[test.param].name; });
+INSTANTIATE_TEST_SUITE_P(Doctor, GgufPatient, ::testing::Range(std::size_t{0}, gguf_cases().size()),
+                         [](const auto& test) { return gguf_cases()[test.param].name; });
 
 }  // namespace
 }  // namespace doppler

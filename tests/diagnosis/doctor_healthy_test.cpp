@@ -11,11 +11,11 @@ using testing::all_findings;
 using testing::data_path;
 using testing::examine;
 
-struct Case {
+struct HealthyCase {
   const char* file;       // below tests/data, or demo
   const char* recording;  // of which model; empty: none
 };
-constexpr Case kCases[] = {
+constexpr HealthyCase kCases[] = {
     {"models/llama", "llama"},
     {"models/llama3", "llama3"},
     {"models/mistral", "mistral"},
@@ -47,7 +47,7 @@ constexpr Case kCases[] = {
     {"gguf/llama_k256.IQ4_XS.gguf", ""},
 };
 
-class Healthy : public ::testing::TestWithParam<std::tuple<std::string, Case>> {};
+class Healthy : public ::testing::TestWithParam<std::tuple<std::string, HealthyCase>> {};
 
 TEST_P(Healthy, HasNoFinding) {
   const auto& [backend, c] = GetParam();

@@ -1,4 +1,5 @@
 // Real files with real faults: the doctor names the cause, and names nothing else.
+#include "base/json.h"
 #include "diagnosis/doctor_patients.h"
 
 namespace doppler {

@@ -42,6 +42,7 @@
 // clang-format on
 #include <cmath>
 
+#include "base/json.h"
 #include "diagnosis/patient.h"
 #include "model_fixture.h"
 

@@ -29,9 +29,9 @@ bool lacks_gpu(const Result<std::unique_ptr<Backend>>& made, const std::string& 
 }
 
 #ifdef DOPPLER_GPU
-const auto kBackends = ::testing::Values("reference", "cpu", "gpu");
+const auto kAllBackends = ::testing::Values("reference", "cpu", "gpu");
 #else
-const auto kBackends = ::testing::Values("reference", "cpu");
+const auto kAllBackends = ::testing::Values("reference", "cpu");
 #endif
 
 // A file whose every stage is that of the Hugging Face folder.
@@ -55,7 +55,7 @@ TEST_P(SameStages, AsTheHuggingFaceFolder) {
 
 INSTANTIATE_TEST_SUITE_P(
     Gguf, SameStages,
-    ::testing::Combine(kBackends, ::testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3")),
+    ::testing::Combine(kAllBackends, ::testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3")),
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // A file's logits as others computed them, and how far ours may lie from each.

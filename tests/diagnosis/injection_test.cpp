@@ -153,14 +153,14 @@ void expect_all_at_their_places(const std::string& family, const std::string& ba
   EXPECT_GT(count, 40u);
 }
 
-constexpr const char* kFamilies[] = {"gemma3", "llama3", "qwen3"};
+constexpr const char* kInjectedFamilies[] = {"gemma3", "llama3", "qwen3"};
 
 TEST(Injection, FaultsShowAtTheirPlacesOnTheReference) {
-  for (const char* family : kFamilies) expect_all_at_their_places(family, "reference");
+  for (const char* family : kInjectedFamilies) expect_all_at_their_places(family, "reference");
 }
 
 TEST(Injection, FaultsShowAtTheirPlacesOnTheCpu) {
-  for (const char* family : kFamilies) expect_all_at_their_places(family, "cpu");
+  for (const char* family : kInjectedFamilies) expect_all_at_their_places(family, "cpu");
 }
 
 #if DOPPLER_GPU
@@ -207,7 +207,7 @@ TEST(Injection, AnEditThatFindsNothingIsAnError) {
 
 // A fault that does nothing changes no bit, though passes are off for it.
 TEST(Injection, WithoutAFaultBitsAreEqual) {
-  for (const char* family : kFamilies) {
+  for (const char* family : kInjectedFamilies) {
     for (const char* backend : {"reference", "cpu"}) {
       Ward ward(family, backend);
       ASSERT_OK_AND_ASSIGN(const Runs plain, ward.right(false));

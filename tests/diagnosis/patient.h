@@ -59,7 +59,7 @@ class FaultyBackend final : public Backend {
     if (clear_keeps_positions) hidden_ = inner_->length(slot);
     if (!clear_does_nothing && !clear_keeps_positions) inner_->clear(slot);
   }
-  std::uint64_t memory_bytes() const override { return inner_->memory_bytes(); }
+  MemoryUse memory() const override { return inner_->memory(); }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     StepInput shifted = input;
     for (std::int32_t& position : shifted.positions) position += static_cast<std::int32_t>(hidden_);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "backend/reference/reference_backend.h"
+#include "base/json.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/look/debug_config.h"
 #include "diagnosis/look/tapped_backend.h"

@@ -13,7 +13,7 @@ using testing::FaultyBackend;
 using testing::Patient;
 
 // What the ops of the running layer have computed, for faults that compute something else from it.
-using Seen = std::map<Stage, std::vector<float>>;
+using StageValues = std::map<Stage, std::vector<float>>;
 
 // The attention op over one whole prompt, computed from q_rope, k_rope and v_proj, with parts that can be
 // wrong.
@@ -23,7 +23,7 @@ struct FaultyAttention {
   bool causal = true;
   std::size_t cache_slots = 0;  // empty positions of the cache that are attended too: zero keys, zero values
 
-  void compute(Seen& seen, std::size_t tokens, std::span<float> out) const {
+  void compute(StageValues& seen, std::size_t tokens, std::span<float> out) const {
     const std::size_t dim = spec.head_dim;
     for (std::size_t t = 0; t < tokens; ++t) {
       for (std::uint32_t h = 0; h < spec.heads; ++h) {
@@ -52,7 +52,7 @@ Result<Comparison> compare_with(const std::function<void(FaultyAttention&)>& fau
   const std::uint32_t group = attention.spec.heads / attention.spec.kv_heads;
   attention.kv_head = [group](std::uint32_t head) { return head / group; };
   fault(attention);
-  Seen seen;
+  StageValues seen;
   patient.alter_backend = [&](FaultyBackend& backend) {
     backend.in_op = [&](const TapEvent& event, std::span<float> data) {
       if (event.stage == Stage::kAttnOut && event.rows > 1) attention.compute(seen, event.rows, data);
@@ -194,7 +194,7 @@ TEST(Run, NanAtOneToken) {
 
 TEST(Run, ActivationOnBothHalves) {
   Patient patient("llama");
-  Seen seen;
+  StageValues seen;
   const auto silu = [](double x) { return x / (1 + std::exp(-x)); };
   patient.alter_backend = [&](FaultyBackend& backend) {
     backend.in_op = [&](const TapEvent& event, std::span<float> data) {

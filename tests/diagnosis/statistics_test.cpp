@@ -1,5 +1,5 @@
 // Statistics look at every value, and at nothing else.
-#include "diagnosis/look/statistics.h"
+#include "base/statistics.h"
 
 #include <cmath>
 #include <vector>

@@ -14,7 +14,7 @@ using testing::data_path;
 using testing::FaultyBackend;
 using testing::Patient;
 
-struct Diagnosis {
+struct Triaged {
   DebugRun run;
   std::vector<Symptom> findings;
   const Symptom* of(const std::string& check) const {
@@ -30,10 +30,10 @@ struct Diagnosis {
   }
 };
 
-Diagnosis diagnose(const Patient& patient, DebugOptions options = {}, bool text_prompt = false,
-                   std::optional<std::string> text = std::nullopt) {
+Triaged diagnose(const Patient& patient, DebugOptions options = {}, bool text_prompt = false,
+                 std::optional<std::string> text = std::nullopt) {
   options.prompt_ids = patient.recording.prompt_ids;
-  Diagnosis diagnosis;
+  Triaged diagnosis;
   auto backend = patient.backend();
   EXPECT_TRUE(backend.has_value()) << backend.error().message;
   auto run = debug_run(**backend, patient.spec, patient.weights, options);
@@ -50,7 +50,7 @@ Diagnosis diagnose(const Patient& patient, DebugOptions options = {}, bool text_
 }
 
 // The check finds it, with these words, and says what to do with this model.
-void expect_found(const Diagnosis& diagnosis, const std::string& check,
+void expect_found(const Triaged& diagnosis, const std::string& check,
                   std::initializer_list<const char*> words) {
   const Symptom* found = diagnosis.of(check);
   ASSERT_NE(found, nullptr) << check << " found nothing. Found:\n" << diagnosis.all();
@@ -71,13 +71,13 @@ Patient with_fault(const std::string& family, const testing::FaultyTap::Fault& f
 TEST(Triage, HealthyModelsPassClean) {
   for (const char* family :
        {"gemma2", "gemma3", "gemma3_k288", "llama", "llama3", "mistral", "phi3", "qwen2", "qwen3"}) {
-    const Diagnosis diagnosis = diagnose(Patient(family));
+    const Triaged diagnosis = diagnose(Patient(family));
     for (const Symptom& f : diagnosis.findings) EXPECT_FALSE(f.sick) << family << ": " << f.text;
     EXPECT_EQ(diagnosis.run.ids.size(), 16u);
     EXPECT_EQ(diagnosis.run.decode.size(), 15u);
     for (const DecodeCheck& check : diagnosis.run.decode) EXPECT_LT(check.error, 1e-6) << family;
   }
-  const Diagnosis demo =
+  const Triaged demo =
       diagnose(Patient(testing::source_path("demo"), "reference.safetensors"), {}, true, "blue.");
   EXPECT_TRUE(demo.findings.empty()) << demo.all();
 }
@@ -100,7 +100,7 @@ TEST(Triage, QuantisedModelsPassClean) {
 
 // Trained models hold single values of thousands at their first token, and grow; that is no illness.
 TEST(Triage, OutliersThatTrainedModelsHaveAreLeftAlone) {
-  const Diagnosis diagnosis = diagnose(with_fault("llama", [](const TapEvent& event, std::span<float> data) {
+  const Triaged diagnosis = diagnose(with_fault("llama", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kFfnOut || event.layer != 0 || event.input->positions[0] != 0) return;
     data[5] = 4000;  // an attention sink
     for (std::size_t row = 1; row < event.rows; ++row) data[row * event.width + 9] += 15;  // an outlier dim
@@ -119,7 +119,7 @@ TEST(Triage, NanIsNamedWhereItBegins) {
   };
   expect_found(diagnose(poison(false)), "not_finite",
                {"first at layers.2.ffn_gate, token 6, dim 3, in the prompt"});
-  const Diagnosis later = diagnose(poison(true));
+  const Triaged later = diagnose(poison(true));
   expect_found(later, "not_finite", {"first at layers.2.ffn_gate, token", "in decode"});
   ASSERT_NE(later.of("not_finite"), nullptr);
   EXPECT_NE(later.of("not_finite")->next.find("--probe stage=ffn_gate,layers=2"), std::string::npos);
@@ -139,7 +139,7 @@ TEST(Triage, EmbeddingRowsMissingInTheFile) {
     std::fill(bytes.begin() + std::ssize(bytes) / 2, bytes.end(), std::byte{0});
   });
   expect_found(diagnose(patient), "embedding_rows", {"128 of 256 rows", "zero in the file", "id 128"});
-  const Diagnosis padded = diagnose(patient, {.known_ids = 128});
+  const Triaged padded = diagnose(patient, {.known_ids = 128});
   EXPECT_EQ(padded.of("embedding_rows"), nullptr) << "rows that have no token may be zero: " << padded.all();
 }
 
@@ -187,7 +187,7 @@ TEST(Triage, ValuesExplodeInOneLayer) {
 }
 
 TEST(Triage, ValuesPileUpOverTheLayers) {
-  const Diagnosis diagnosis = diagnose(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
+  const Triaged diagnosis = diagnose(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kLayerOut) return;
     for (float& x : data) x *= 7;
   }));
@@ -285,12 +285,12 @@ TEST(Triage, DecodeDoesNotAppend) {
       if (cached && event.rows == 1) std::fill(data.begin(), data.end(), 0.0f);
     };
   };
-  const Diagnosis diagnosis = diagnose(patient);
+  const Triaged diagnosis = diagnose(patient);
   expect_found(diagnosis, "decode_unlike_prefill", {"First at layers.0.attn_out", "15 of 15 decode steps"});
 }
 
 TEST(Triage, OnlyLaterDecodeStepsDiffer) {
-  const Diagnosis diagnosis = diagnose(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
+  const Triaged diagnosis = diagnose(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
     if (event.stage == Stage::kQNorm && event.layer == 5 && event.rows == 1 &&
         event.input->positions[0] % 16 == 0)
       for (float& x : data) x = -x;
@@ -317,7 +317,7 @@ TEST(Triage, RepeatsAreTheCachesFaultOrTheModelsOwn) {
     });
   };
   expect_found(diagnose(stuck(true)), "repeats", {"token 77 makes", "goes round in 1"});
-  const Diagnosis own = diagnose(stuck(false));
+  const Triaged own = diagnose(stuck(false));
   ASSERT_NE(own.of("repeats"), nullptr);
   EXPECT_NE(own.of("repeats")->text.find("token 77 makes 100 %"), std::string::npos);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json.h"
 #include "formats/model_files.h"
 #include "formats/safetensors.h"
 #include "testing.h"
@@ -16,14 +17,14 @@ class Fixture : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(Fixture, Opens) {
   ASSERT_OK_AND_ASSIGN(const ModelFiles model, open_model_files(data_path("models") / GetParam()));
-  EXPECT_TRUE(model.config.contains("model_type"));
+  EXPECT_TRUE(model.config->contains("model_type"));
   ASSERT_TRUE(model.generation_config.has_value());
   EXPECT_EQ(model.tensors.files().size(), 1u);
   const TensorView* embedding = model.tensors.find("model.embed_tokens.weight");
   ASSERT_NE(embedding, nullptr);
   EXPECT_EQ(embedding->dtype, DType::kBF16);
-  EXPECT_EQ(embedding->rows(), model.config["vocab_size"].get<std::uint64_t>());
-  EXPECT_EQ(embedding->cols(), model.config["hidden_size"].get<std::uint64_t>());
+  EXPECT_EQ(embedding->rows(), (*model.config)["vocab_size"].get<std::uint64_t>());
+  EXPECT_EQ(embedding->cols(), (*model.config)["hidden_size"].get<std::uint64_t>());
   EXPECT_EQ(model.tensors.find("nonsense"), nullptr);
 }
 

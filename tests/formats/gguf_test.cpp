@@ -14,7 +14,7 @@ namespace {
 
 using testing::TempDir;
 
-std::span<const std::byte> bytes_of(const std::string& text) {
+std::span<const std::byte> string_bytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -41,8 +41,8 @@ TEST(Gguf, WhatTheWriterWritesTheReaderReads) {
   ASSERT_OK(writer.declare_tensor("b", DType::kQ8_0, {2, 3, 32}));
   ASSERT_OK(writer.write_header());
   const std::string a(30, 'a'), b(6 * 34, 'b');
-  ASSERT_OK(writer.write_tensor_data(bytes_of((a + b).substr(0, 7))));  // pieces may cross tensors
-  ASSERT_OK(writer.write_tensor_data(bytes_of((a + b).substr(7))));
+  ASSERT_OK(writer.write_tensor_data(string_bytes((a + b).substr(0, 7))));  // pieces may cross tensors
+  ASSERT_OK(writer.write_tensor_data(string_bytes((a + b).substr(7))));
   EXPECT_FALSE(std::filesystem::exists(dir / "x.gguf"));
   ASSERT_OK(writer.finish());
 
@@ -159,13 +159,13 @@ TEST(GgufWriter, RefusesWhatNoFileCanHold) {
   EXPECT_ERROR(writer.declare_tensor("u", DType::kF8E4M3, {4}), "a type that GGUF has");
   EXPECT_ERROR(writer.declare_tensor("u", DType::kF32, {1, 1, 1, 1, 1}), "at most 4 dimensions");
   EXPECT_ERROR(writer.declare_tensor("u", DType::kF32, {1ull << 61, 4}), "The tensor u");
-  EXPECT_ERROR(writer.write_tensor_data(bytes_of("x")), "before the header");
+  EXPECT_ERROR(writer.write_tensor_data(string_bytes("x")), "before the header");
   ASSERT_OK(writer.write_header());
   EXPECT_ERROR(writer.declare_tensor("u", DType::kF32, {4}), "too late");
   EXPECT_ERROR(writer.add<bool>("late", true), "too late");
   EXPECT_ERROR(writer.finish(), "lacks 16 of its 16 bytes");
-  ASSERT_OK(writer.write_tensor_data(bytes_of("0123456789abcdef")));
-  EXPECT_ERROR(writer.write_tensor_data(bytes_of("more")), "4 more bytes");
+  ASSERT_OK(writer.write_tensor_data(string_bytes("0123456789abcdef")));
+  EXPECT_ERROR(writer.write_tensor_data(string_bytes("more")), "4 more bytes");
   ASSERT_OK(writer.finish());
   ASSERT_OK_AND_ASSIGN(const GgufFile file, open_gguf(dir / "x.gguf"));
   EXPECT_EQ(file.alignment, 64u);

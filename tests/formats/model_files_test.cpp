@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include "base/json.h"
 #include "formats/safetensors.h"
 #include "testing.h"
 
@@ -27,11 +28,11 @@ std::string index_of(const std::string& weight_map) {
 TEST(ModelFiles, AFolderOrItsSafetensorsFileOpenTheSame) {
   ASSERT_OK_AND_ASSIGN(const ModelFiles folder, open_model_files(data_path("models/gemma3")));
   ASSERT_OK_AND_ASSIGN(const ModelFiles file, open_model_files(data_path("models/gemma3/model.safetensors")));
-  EXPECT_EQ(folder.config, file.config);
+  EXPECT_EQ(*folder.config, *file.config);
   EXPECT_EQ(folder.tensors.tensors().size(), file.tensors.tensors().size());
   EXPECT_EQ(file.folder, data_path("models/gemma3"));
   ASSERT_OK_AND_ASSIGN(const Json config, read_config(data_path("models/gemma3")));
-  EXPECT_EQ(config, folder.config);
+  EXPECT_EQ(config, *folder.config);
 }
 
 TEST(ModelFiles, TheOnlySafetensorsFileOfAFolderIsTheModel) {

@@ -54,10 +54,11 @@ class Installed(unittest.TestCase):
     def tearDownClass(cls):
         cls.place.cleanup()
 
-    def new_project(self, listing=None):
-        """A folder with main.cpp, and CMakeLists.txt from the page: the block that holds `listing`."""
+    def new_project(self, listing=None, example="minimal"):
+        """A folder with main.cpp and main.c, and CMakeLists.txt from the page: the block that holds `listing`."""
         folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
-        shutil.copy(SOURCE / "examples/minimal.cpp", folder / "main.cpp")
+        shutil.copy(SOURCE / f"examples/{example}.cpp", folder / "main.cpp")
+        shutil.copy(SOURCE / "examples/minimal.c", folder / "main.c")
         if listing:
             (folder / "CMakeLists.txt").write_text(self.block("cmake", listing))
         return folder
@@ -86,7 +87,8 @@ class Installed(unittest.TestCase):
         self.assertIn("blue", run(self.program, "run", DEMO, PROMPT, "--raw", "--backend", "cpu"))
         version = re.search(r"CMAKE_PROJECT_VERSION:STATIC=(\S+)", CACHE)[1]
         self.assertEqual(run(self.program, "--version"), f"doppler {version}\n")
-        self.assertIn(version, (self.lib / "pkgconfig/doppler.pc").read_text())
+        self.assertIn(f"Version: {version}\n", (self.lib / "pkgconfig/doppler.pc").read_text())
+        self.assertIn(f"doppler_{version}_", (SOURCE / "README.md").read_text())
 
     def test_the_shared_library_shows_the_interface_only(self):
         """Every name is one that a public header declares, in doppler or in a class of it, or begins with doppler_."""
@@ -105,42 +107,71 @@ class Installed(unittest.TestCase):
                 self.assertIn(part.lstrip("~"), declared, name)
         self.assertIn("[libdoppler.so.0]", run("readelf", "-d", self.lib / "libdoppler.so"))
 
+    def find_package(self, *changes, example="minimal"):
+        """The page's project with these changes, configured."""
+        folder = self.new_project("find_package", example)
+        listing = (folder / "CMakeLists.txt").read_text()
+        for old, new in changes:
+            self.assertIn(old, listing)
+            listing = listing.replace(old, new)
+        (folder / "CMakeLists.txt").write_text(listing)
+        self.configure(folder, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+        return folder
+
+    def check_built(self, folder, shared):
+        run(CMAKE, "--build", folder / "build")
+        self.check_links(folder / "build/answer", shared)
+        self.check_answer(folder / "build/answer")
+
     def test_find_package(self):
-        for kind in ("shared", "static"):
-            folder = self.new_project("find_package")
-            if kind == "static":
-                listing = (folder / "CMakeLists.txt").read_text()
-                self.assertIn("find_package(Doppler 0.1 REQUIRED COMPONENTS static)", PAGE)
-                listing = listing.replace("0.1 REQUIRED", "0.1 REQUIRED COMPONENTS static")
-                (folder / "CMakeLists.txt").write_text(listing)
-            self.configure(folder, f"-DCMAKE_PREFIX_PATH={self.prefix}")
-            run(CMAKE, "--build", folder / "build")
-            self.check_links(folder / "build/answer", kind == "shared")
-            self.check_answer(folder / "build/answer")
+        self.check_built(self.find_package(example="inside"), shared=True)
+
+    def test_find_package_static(self):
+        self.assertIn("find_package(Doppler 0.1 REQUIRED COMPONENTS static)", PAGE)
+        self.check_built(self.find_package(("0.1 REQUIRED", "0.1 REQUIRED COMPONENTS static")), shared=False)
+
+    def test_find_package_from_c(self):
+        self.check_built(self.find_package(("answer CXX", "answer C"), ("main.cpp", "main.c")), shared=True)
+
+    def test_find_package_static_from_c(self):
+        folder = self.find_package(("answer CXX", "answer C CXX"), ("main.cpp", "main.c"),
+                                   ("0.1 REQUIRED", "0.1 REQUIRED COMPONENTS static"))
+        self.check_built(folder, shared=False)
 
     def test_find_package_wants_its_version(self):
-        folder = self.new_project("find_package")
-        (folder / "CMakeLists.txt").write_text((folder / "CMakeLists.txt").read_text().replace("Doppler 0.1", "Doppler 0.2"))
         with self.assertRaisesRegex(AssertionError, "requested version"):
-            self.configure(folder, f"-DCMAKE_PREFIX_PATH={self.prefix}")
+            self.find_package(("Doppler 0.1", "Doppler 0.2"))
+
+    def pkg_config(self, line):
+        """What this line of the page builds."""
+        folder = self.new_project()
+        line = re.sub(r"^c\+\+ ", COMPILER + " ", line)
+        run("sh", "-c", line, cwd=folder, PKG_CONFIG_PATH=str(self.lib / "pkgconfig"))
+        self.check_answer(folder / "answer")
+        return libraries(folder / "answer")
 
     def test_pkg_config(self):
-        lines = self.block("sh", "pkg-config").splitlines()
-        self.assertEqual(len(lines), 2)
-        for line, shared in zip(lines, (True, False)):
-            folder = self.new_project()
-            run("sh", "-c", line.replace("c++ ", COMPILER + " ", 1), cwd=folder, PKG_CONFIG_PATH=str(self.lib / "pkgconfig"))
-            found = libraries(folder / "answer")
-            self.assertEqual(shared, "libdoppler.so.0" in found, found)
-            self.check_answer(folder / "answer")
+        shared, static = self.block("sh", "c++ ").splitlines()
+        self.assertIn("libdoppler.so.0", self.pkg_config(shared))
+        self.assertNotIn("libdoppler.so.0", self.pkg_config(static))
+
+    def test_pkg_config_from_c(self):
+        self.assertIn("libdoppler.so.0", self.pkg_config(self.block("sh", "cc ").strip()))
+
+    def test_the_whole_c_interface_is_there(self):
+        """The C interface's own test, which names every function, built against the shared library."""
+        folder = self.new_project()
+        shutil.copy(SOURCE / "tests/engine/c_api_test.c", folder / "main.c")
+        run("sh", "-c", self.block("sh", "cc ").strip(), cwd=folder, PKG_CONFIG_PATH=str(self.lib / "pkgconfig"))
+        run(folder / "answer", DEMO, folder)
 
     def test_add_subdirectory(self):
-        """Configures with the program linked, and builds the first room; all of them would take minutes."""
+        """Configures with the program linked, and builds the room base; all of them would take minutes."""
         folder = self.new_project("add_subdirectory")
         (folder / "doppler").symlink_to(SOURCE)
         self.configure(folder, f"-DDOPPLER_GPU={'ON' if HAS_GPU else 'OFF'}")
-        run(CMAKE, "--build", folder / "build", "--target", "doppler_quant")
-        self.assertTrue((folder / "build/doppler/libdoppler_quant.a").exists())
+        run(CMAKE, "--build", folder / "build", "--target", "doppler_base")
+        self.assertTrue((folder / "build/doppler/libdoppler_base.a").exists())
 
     def test_man_page(self):
         page = self.prefix / "share/man/man1/doppler.1"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json.h"
 #include "model_fixture.h"
 
 namespace doppler {
@@ -14,7 +15,7 @@ Result<ModelSpec> spec_of(const Json& config) {
   return read_spec(config, nullptr);
 }
 
-std::string source_of(const ModelSpec& spec, const std::string& path) {
+std::string spec_source(const ModelSpec& spec, const std::string& path) {
   for (const SpecSource& source : spec.sources) {
     if (source.path == path) return source.value + " from " + source.source;
   }
@@ -48,10 +49,10 @@ TEST(Spec, Llama) {
   EXPECT_FALSE(spec.tied_head);
   EXPECT_EQ(spec.bos_id, 2);
   EXPECT_EQ(spec.pad_id, -1);
-  EXPECT_EQ(source_of(spec, "hidden"), "32 from config.json: hidden_size");
-  EXPECT_EQ(source_of(spec, "attention.rope.theta"), "10000 from config.json: rope_parameters.rope_theta");
-  EXPECT_EQ(source_of(spec, "attention.qkv_bias and o_bias"), "false from default of the llama family");
-  EXPECT_EQ(source_of(spec, "ffn.activation"), "silu from config.json: hidden_act");
+  EXPECT_EQ(spec_source(spec, "hidden"), "32 from config.json: hidden_size");
+  EXPECT_EQ(spec_source(spec, "attention.rope.theta"), "10000 from config.json: rope_parameters.rope_theta");
+  EXPECT_EQ(spec_source(spec, "attention.qkv_bias and o_bias"), "false from default of the llama family");
+  EXPECT_EQ(spec_source(spec, "ffn.activation"), "silu from config.json: hidden_act");
 }
 
 TEST(Spec, LlamaDefaultsAndFlags) {
@@ -69,8 +70,8 @@ TEST(Spec, LlamaDefaultsAndFlags) {
   EXPECT_TRUE(spec.layers[0].attention.qkv_bias && spec.layers[0].attention.o_bias &&
               spec.layers[0].ffn.bias);
   EXPECT_TRUE(spec.eos_ids.empty());
-  EXPECT_EQ(source_of(spec, "attention.kv_heads"), "4 from derived: num_attention_heads");
-  EXPECT_EQ(source_of(spec, "attention.head_dim"), "8 from derived: hidden_size / num_attention_heads");
+  EXPECT_EQ(spec_source(spec, "attention.kv_heads"), "4 from derived: num_attention_heads");
+  EXPECT_EQ(spec_source(spec, "attention.head_dim"), "8 from derived: hidden_size / num_attention_heads");
 }
 
 TEST(Spec, MistralWindows) {
@@ -124,7 +125,7 @@ TEST(Spec, Phi3FusesAndMaySlide) {
   EXPECT_EQ(kinds(slides), "sss");
   EXPECT_EQ(slides.layers[0].attention.window, 2047u);
   EXPECT_EQ(slides.layers[0].attention.rope.rotary_dim, 6u);
-  EXPECT_EQ(source_of(slides, "attention.rope.rotary_dim"), "6 from config.json: partial_rotary_factor");
+  EXPECT_EQ(spec_source(slides, "attention.rope.rotary_dim"), "6 from config.json: partial_rotary_factor");
 }
 
 TEST(Spec, Gemma2SoftcapsAndAlternates) {
@@ -178,9 +179,9 @@ TEST(Spec, Gemma3InNewAndOldKeys) {
     EXPECT_EQ(spec.layers[5].attention.window, 0u);
     EXPECT_EQ(spec.layers[0].attention.softcap, 0);
   }
-  EXPECT_EQ(source_of(before, "attention.rope[sliding].theta"),
+  EXPECT_EQ(spec_source(before, "attention.rope[sliding].theta"),
             "10000 from config.json: rope_local_base_freq");
-  EXPECT_EQ(source_of(now, "attention.rope[sliding].theta"),
+  EXPECT_EQ(spec_source(now, "attention.rope[sliding].theta"),
             "10000 from config.json: rope_parameters.sliding_attention.rope_theta");
 }
 
@@ -230,7 +231,7 @@ TEST(Spec, NestedTextConfig) {
   ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_of(config));
   EXPECT_EQ(spec.hidden, 32u);
   EXPECT_EQ(spec.eos_ids, (std::vector<std::int32_t>{1, 9}));
-  EXPECT_EQ(source_of(spec, "hidden"), "32 from config.json: text_config.hidden_size");
+  EXPECT_EQ(spec_source(spec, "hidden"), "32 from config.json: text_config.hidden_size");
 }
 
 TEST(Spec, SpecialIds) {
@@ -245,7 +246,7 @@ TEST(Spec, SpecialIds) {
   EXPECT_EQ(generated.eos_ids, (std::vector<std::int32_t>{7}));
   EXPECT_EQ(generated.pad_id, 0);
   EXPECT_EQ(generated.bos_id, 2) << "from config.json, as generation_config.json has none";
-  EXPECT_EQ(source_of(generated, "eos_token_id"), "7 from generation_config.json: eos_token_id");
+  EXPECT_EQ(spec_source(generated, "eos_token_id"), "7 from generation_config.json: eos_token_id");
   config["pad_token_id"] = -1;  // old conversions of Llama 1
   ASSERT_OK_AND_ASSIGN(const ModelSpec none, spec_of(config));
   EXPECT_EQ(none.pad_id, -1);
@@ -429,7 +430,7 @@ TEST(Spec, OldRopeScalingSpellings) {
     EXPECT_EQ(rope.scaling.kind, RopeScalingKind::kLlama3);
     EXPECT_EQ(rope.scaling.factor, 32);
     EXPECT_EQ(rope.scaling.original_context, 64);
-    EXPECT_EQ(source_of(spec, "attention.rope.scaling"),
+    EXPECT_EQ(spec_source(spec, "attention.rope.scaling"),
               std::string("llama3 from config.json: rope_scaling.") + key);
   }
 }

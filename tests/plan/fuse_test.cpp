@@ -3,6 +3,7 @@
 #include "plan/fuse.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 
 #include "model_fixture.h"
@@ -136,6 +137,113 @@ TEST(Fuse, AValueWithAnotherReaderIsNotSwallowed) {
   ASSERT_OK(fuse_plan(fused.plan, fused.weights, std::vector<std::string_view>{"gated_ffn"}, {}));
   EXPECT_EQ(count(fused.plan, OpKind::kGatedMatmul), 2u);
   EXPECT_EQ(count(fused.plan, OpKind::kGated), 1u);
+}
+
+// The stages of the ops of each group, so that groups can be read as text.
+std::vector<std::string> groups_of(const Plan& plan, std::vector<std::string_view> passes,
+                                   const std::function<bool(const OpGroup&)>& takes) {
+  std::vector<std::string> texts;
+  std::size_t next = 0;
+  const auto groups = group_ops(
+      plan, passes, [&](const OpGroup& group) -> Result<bool> { return group.pass.empty() || takes(group); });
+  EXPECT_TRUE(groups.has_value());
+  for (const OpGroup& group : *groups) {
+    EXPECT_EQ(group.first, next) << "groups follow each other";
+    next = group.first + group.count;
+    std::string text(group.pass);
+    for (std::size_t i = group.first; i < next; ++i)
+      text += fmt::format(" {}", stage_name(plan.values[plan.ops[i].outputs[0]].stage));
+    texts.push_back(std::move(text));
+  }
+  EXPECT_EQ(next, plan.ops.size()) << "together they are the plan";
+  return texts;
+}
+
+constexpr std::string_view kDecodePasses[] = {kPassGroupMatmuls, kPassDecodeAttention, kPassDecodeHead,
+                                              kPassDecodeProduct};
+const std::vector<std::string_view> kDecodeGroups = {kPassDecodeAttention, kPassDecodeHead,
+                                                     kPassDecodeProduct};
+
+TEST(Groups, OfATokenAreFiveKernelsALayer) {
+  Fused fused(TinyModel("gemma3"), {std::begin(kDecodePasses), std::end(kDecodePasses)});
+  ASSERT_OK(fused.status);
+  const std::vector<std::string> texts =
+      groups_of(fused.plan, kDecodeGroups, [](const OpGroup&) { return true; });
+  ASSERT_EQ(texts.size(), 1u + 3 * 4 + 1);
+  EXPECT_EQ(texts[0], " embed_out");
+  EXPECT_EQ(texts[1], "decode_product attn_normed q_proj");
+  EXPECT_EQ(texts[2], "decode_attention q_norm k_norm q_rope k_rope attn_out o_proj");
+  EXPECT_EQ(texts[3], "decode_product post_attn_norm post_attn ffn_normed ffn_gate ffn_act");
+  EXPECT_EQ(texts[4], " ffn_out");
+  EXPECT_EQ(texts[5], "decode_product post_ffn_norm layer_out attn_normed q_proj");
+  EXPECT_EQ(texts.back(),
+            "decode_head post_ffn_norm layer_out pre_final_norm final_norm logits logits_final");
+}
+
+TEST(Groups, ThatAreNotTakenBecomeSmaller) {
+  Fused fused(TinyModel("gemma3"), {std::begin(kDecodePasses), std::end(kDecodePasses)});
+  ASSERT_OK(fused.status);
+  const std::vector<std::string> texts = groups_of(fused.plan, kDecodeGroups, [](const OpGroup& group) {
+    return !group.has(Part::kPostNorm) && !group.has(Part::kQNorm);
+  });
+  EXPECT_EQ(texts[2], " q_norm");
+  EXPECT_EQ(texts[3], " k_norm");
+  EXPECT_EQ(texts[4], "decode_attention q_rope k_rope attn_out o_proj");
+  EXPECT_EQ(texts[5], " post_attn_norm");
+  EXPECT_EQ(texts[6], "decode_product post_attn ffn_normed ffn_gate ffn_act");
+}
+
+TEST(Groups, HaveOnlyWhatTheirKernelsCanSwallow) {
+  const auto texts_of = [](const std::function<void(Plan&)>& change) {
+    Fused fused(TinyModel("gemma3"), {std::begin(kDecodePasses), std::end(kDecodePasses)});
+    change(fused.plan);
+    return groups_of(fused.plan, kDecodeGroups, [](const OpGroup&) { return true; });
+  };
+  const auto op = [](Plan& plan, Stage stage) -> Op& {
+    return *std::find_if(plan.ops.begin(), plan.ops.end(),
+                         [&](const Op& o) { return plan.values[o.outputs[0]].stage == stage; });
+  };
+  const auto has = [](const std::vector<std::string>& texts, std::string_view text) {
+    return std::count(texts.begin(), texts.end(), text);
+  };
+  // Norms that are computed together have one epsilon.
+  auto texts = texts_of([&](Plan& p) { std::get<NormParams>(op(p, Stage::kKNorm).params).eps = 0.5; });
+  EXPECT_EQ(has(texts, " q_norm"), 1);
+  EXPECT_EQ(has(texts, "decode_attention q_rope k_rope attn_out o_proj"), 1);
+  texts = texts_of([&](Plan& p) { std::get<NormParams>(op(p, Stage::kPostAttnNorm).params).eps = 0.5; });
+  EXPECT_EQ(has(texts, "decode_product post_attn ffn_normed ffn_gate ffn_act"), 1);
+  // A kernel turns queries and keys alike.
+  texts = texts_of(
+      [&](Plan& p) { std::get<RopeParams>(op(p, Stage::kQRope).params).layout = RopeLayout::kInterleaved; });
+  EXPECT_EQ(has(texts, " k_rope"), 1);
+  EXPECT_EQ(has(texts, "decode_attention attn_out o_proj"), 1);
+  // Heads are normed one by one.
+  texts = texts_of([&](Plan& p) { p.values[op(p, Stage::kQNorm).outputs[0]].heads = 1; });
+  EXPECT_EQ(has(texts, " q_norm"), 1);
+  // What another op reads is not swallowed.
+  texts = texts_of([&](Plan& p) { op(p, Stage::kFfnNormed).inputs = op(p, Stage::kPostAttnNorm).outputs; });
+  EXPECT_EQ(has(texts, " post_attn_norm"), 1);
+  // Gate and up in their order, both.
+  texts =
+      texts_of([&](Plan& p) { std::swap(op(p, Stage::kFfnAct).inputs[0], op(p, Stage::kFfnAct).inputs[1]); });
+  EXPECT_EQ(has(texts, "decode_product post_attn_norm post_attn ffn_normed ffn_gate"), 1);
+  texts = texts_of([&](Plan& p) { op(p, Stage::kFfnAct).inputs.resize(1); });
+  EXPECT_EQ(has(texts, " ffn_act"), 1);
+  // The head's kernel adds no bias, and leaves the plan's logits.
+  texts = texts_of([&](Plan& p) { op(p, Stage::kLogits).biases = {0}; });
+  EXPECT_EQ(texts.back(), " logits_final");
+  texts = texts_of([&](Plan& p) { p.logits = op(p, Stage::kLogits).outputs[0]; });
+  EXPECT_EQ(texts.back(), " logits_final");
+}
+
+TEST(Groups, OfPassesThatAreOffAreOpsAlone) {
+  Fused fused(TinyModel("gemma3"), {std::begin(kDecodePasses), std::end(kDecodePasses)},
+              {"decode_product", "decode_head"});
+  ASSERT_OK(fused.status);
+  EXPECT_TRUE(has_pass(fused.plan, "decode_attention"));
+  EXPECT_FALSE(has_pass(fused.plan, "decode_product"));
+  for (const std::string& text : groups_of(fused.plan, kDecodeGroups, [](const OpGroup&) { return true; }))
+    EXPECT_TRUE(text.starts_with(" ") || text.starts_with("decode_attention")) << text;
 }
 
 TEST(Fuse, UnknownNames) {

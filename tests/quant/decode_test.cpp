@@ -22,7 +22,7 @@ TensorView view_of(DType dtype, Shape shape, std::span<const std::byte> bytes) {
 }
 
 template <typename T>
-std::vector<float> decoded(DType dtype, const std::vector<T>& values) {
+std::vector<float> decoded_values(DType dtype, const std::vector<T>& values) {
   // One byte in, so that no load is aligned.
   std::vector<std::byte> bytes = bytes_of(values);
   bytes.insert(bytes.begin(), std::byte{0x5a});
@@ -51,7 +51,7 @@ bool same_bits(float a, float b) {
 
 TEST(DecodeF32, EveryHalfAndBfloatLikeTheScalarFunctions) {
   const auto codes = all_16_bit_codes();
-  const auto halves = decoded(DType::kF16, codes), bfloats = decoded(DType::kBF16, codes);
+  const auto halves = decoded_values(DType::kF16, codes), bfloats = decoded_values(DType::kBF16, codes);
   for (std::size_t i = 0; i < codes.size(); ++i) {
     EXPECT_TRUE(same_bits(halves[i], f16_to_f32(codes[i]))) << i;
     EXPECT_TRUE(same_bits(bfloats[i], bf16_to_f32(codes[i]))) << i;
@@ -62,7 +62,7 @@ TEST(DecodeF32, EveryHalfAndBfloatLikeTheScalarFunctions) {
 TEST(DecodeF32, EightBitFloatsAtTheirLandmarks) {
   constexpr float inf = std::numeric_limits<float>::infinity();
   const auto codes = all_8_bit_codes();
-  const auto e4m3 = decoded(DType::kF8E4M3, codes), e5m2 = decoded(DType::kF8E5M2, codes);
+  const auto e4m3 = decoded_values(DType::kF8E4M3, codes), e5m2 = decoded_values(DType::kF8E5M2, codes);
   EXPECT_EQ(e4m3[0x01], 0x1p-9f);
   EXPECT_EQ(e4m3[0x07], 0x1.cp-7f);
   EXPECT_EQ(e4m3[0x08], 0x1p-6f);
@@ -81,7 +81,7 @@ TEST(DecodeF32, EightBitFloatsAtTheirLandmarks) {
 }
 
 TEST(DecodeF32, E5M2IsTheUpperHalfOfAHalf) {
-  const auto e5m2 = decoded(DType::kF8E5M2, all_8_bit_codes());
+  const auto e5m2 = decoded_values(DType::kF8E5M2, all_8_bit_codes());
   for (unsigned code = 0; code < 256; ++code) {
     const float half = f16_to_f32(static_cast<std::uint16_t>(code << 8));
     if (std::isnan(half)) {
@@ -94,8 +94,8 @@ TEST(DecodeF32, E5M2IsTheUpperHalfOfAHalf) {
 
 TEST(DecodeF32, FnuzFloatsHaveOneNaNAndHalfTheValue) {
   const auto codes = all_8_bit_codes();
-  const auto e4m3 = decoded(DType::kF8E4M3, codes), e4m3fnuz = decoded(DType::kF8E4M3Fnuz, codes);
-  const auto e5m2 = decoded(DType::kF8E5M2, codes), e5m2fnuz = decoded(DType::kF8E5M2Fnuz, codes);
+  const auto e4m3 = decoded_values(DType::kF8E4M3, codes), e4m3fnuz = decoded_values(DType::kF8E4M3Fnuz, codes);
+  const auto e5m2 = decoded_values(DType::kF8E5M2, codes), e5m2fnuz = decoded_values(DType::kF8E5M2Fnuz, codes);
   EXPECT_EQ(e4m3fnuz[0x7f], 240.0f);
   EXPECT_EQ(e5m2fnuz[0x7f], 57344.0f);
   for (unsigned code = 0; code < 256; ++code) {
@@ -111,7 +111,7 @@ TEST(DecodeF32, FnuzFloatsHaveOneNaNAndHalfTheValue) {
 }
 
 TEST(DecodeF32, ScalesArePowersOfTwo) {
-  const auto scales = decoded(DType::kF8E8M0, all_8_bit_codes());
+  const auto scales = decoded_values(DType::kF8E8M0, all_8_bit_codes());
   for (int code = 0; code < 255; ++code)
     EXPECT_EQ(scales[static_cast<std::size_t>(code)], std::ldexp(1.0f, code - 127)) << code;
   EXPECT_TRUE(std::isnan(scales[255]));
@@ -120,7 +120,7 @@ TEST(DecodeF32, ScalesArePowersOfTwo) {
 TEST(DecodeF32, FourBitFloatsAreTwoAByteLowHalfFirst) {
   const float values[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0f, -0.5, -1, -1.5, -2, -3, -4, -6};
   const std::vector<std::uint8_t> bytes = {0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe};
-  const auto all = decoded(DType::kF4E2M1, bytes);
+  const auto all = decoded_values(DType::kF4E2M1, bytes);
   ASSERT_EQ(all.size(), 16u);
   for (std::size_t i = 0; i < 16; ++i) EXPECT_TRUE(same_bits(all[i], values[i])) << i;
   std::vector<float> middle(3);
@@ -129,15 +129,15 @@ TEST(DecodeF32, FourBitFloatsAreTwoAByteLowHalfFirst) {
 }
 
 TEST(DecodeF32, IntegersAndDoublesRoundToTheNearestFloat) {
-  EXPECT_EQ(decoded<std::int8_t>(DType::kI8, {-128, -1, 127}), (std::vector<float>{-128, -1, 127}));
-  EXPECT_EQ(decoded<std::uint8_t>(DType::kU8, {0, 255}), (std::vector<float>{0, 255}));
-  EXPECT_EQ(decoded<std::int16_t>(DType::kI16, {-32768, 32767}), (std::vector<float>{-32768, 32767}));
-  EXPECT_EQ(decoded<std::uint16_t>(DType::kU16, {65535}), (std::vector<float>{65535}));
-  EXPECT_EQ(decoded<std::int32_t>(DType::kI32, {-7, 16777217}), (std::vector<float>{-7, 16777216}));
-  EXPECT_EQ(decoded<std::uint32_t>(DType::kU32, {4294967295u}), (std::vector<float>{4294967296.0f}));
-  EXPECT_EQ(decoded<double>(DType::kF64, {0.1, -1e300}),
+  EXPECT_EQ(decoded_values<std::int8_t>(DType::kI8, {-128, -1, 127}), (std::vector<float>{-128, -1, 127}));
+  EXPECT_EQ(decoded_values<std::uint8_t>(DType::kU8, {0, 255}), (std::vector<float>{0, 255}));
+  EXPECT_EQ(decoded_values<std::int16_t>(DType::kI16, {-32768, 32767}), (std::vector<float>{-32768, 32767}));
+  EXPECT_EQ(decoded_values<std::uint16_t>(DType::kU16, {65535}), (std::vector<float>{65535}));
+  EXPECT_EQ(decoded_values<std::int32_t>(DType::kI32, {-7, 16777217}), (std::vector<float>{-7, 16777216}));
+  EXPECT_EQ(decoded_values<std::uint32_t>(DType::kU32, {4294967295u}), (std::vector<float>{4294967296.0f}));
+  EXPECT_EQ(decoded_values<double>(DType::kF64, {0.1, -1e300}),
             (std::vector<float>{0.1f, -std::numeric_limits<float>::infinity()}));
-  EXPECT_EQ(decoded<float>(DType::kF32, {0.1f, -3e38f}), (std::vector<float>{0.1f, -3e38f}));
+  EXPECT_EQ(decoded_values<float>(DType::kF32, {0.1f, -3e38f}), (std::vector<float>{0.1f, -3e38f}));
 }
 
 TEST(DecodeF32, DecodesAPartAndNothingBeyondTheEnd) {

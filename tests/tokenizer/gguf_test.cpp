@@ -1,8 +1,7 @@
 // Tokenizers of GGUF files: what the published fixtures leave out, and vocabularies that contradict
 // themselves.
-#include <algorithm>
-
 #include "formats/gguf.h"
+#include "base/json.h"
 #include "formats/gguf_stop_tokens.h"
 #include "formats/gguf_writer.h"
 #include "testing.h"

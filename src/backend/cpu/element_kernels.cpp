@@ -109,6 +109,11 @@ template <class Activate>
 void gated_of(const float* gate, const float* up, std::size_t count, float* out) {
   const D d;
   std::size_t i = 0;
+  if (up == nullptr) {
+    for (; i + kLanes <= count; i += kLanes) hn::StoreU(Activate::of(hn::LoadU(d, gate + i)), d, out + i);
+    if (i < count) store_some(Activate::of(load_some(gate + i, count - i)), out + i, count - i);
+    return;
+  }
   for (; i + kLanes <= count; i += kLanes) {
     hn::StoreU(hn::Mul(Activate::of(hn::LoadU(d, gate + i)), hn::LoadU(d, up + i)), d, out + i);
   }
@@ -127,7 +132,7 @@ void gated(Activation activation, const float* gate, const float* up, std::size_
     case Activation::kGeluErf:  // no published decoder of size uses it: the C library will do
       for (std::size_t i = 0; i < count; ++i) {
         out[i] = static_cast<float>(0.5 * gate[i] * (1 + std::erf(gate[i] * 0.7071067811865476)) *
-                                    up[i]);  // 1 / sqrt(2)
+                                    (up != nullptr ? up[i] : 1));  // 1 / sqrt(2)
       }
       return;
   }

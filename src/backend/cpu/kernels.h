@@ -100,6 +100,7 @@ struct ElementKernels {
   // out may be a or b.
   void (*add)(const float* a, const float* b, std::size_t count, float* out);
   // out = activation(gate) * up; may be gate or up.
+  // out = activation(gate) * up; without `up` the activation alone.
   void (*gated)(Activation activation, const float* gate, const float* up, std::size_t count, float* out);
   // out = cap * tanh(in / cap); may be in.
   void (*softcap)(const float* in, float cap, std::size_t count, float* out);

@@ -10,8 +10,8 @@ namespace {
 
 // For heads wider than 128: rows of many values leave room for few tokens, and few tokens give enough
 // workgroups.
-constexpr AttentionShape kShapes[] = {{16, 32, 4}, {32, 32, 4}, {32, 16, 4},
-                                      {16, 16, 2}, {16, 16, 4}, {8, 16, 2}};
+constexpr AttentionShape kAttentionShapes[] = {{16, 32, 4}, {32, 32, 4}, {32, 16, 4},
+                                               {16, 16, 2}, {16, 16, 4}, {8, 16, 2}};
 // The order for narrow heads, of which models have more.
 constexpr AttentionShape kNarrowShapes[] = {{32, 16, 4}, {16, 16, 2}, {8, 16, 2}};
 
@@ -22,7 +22,7 @@ std::string AttentionShape::name() const {
 }
 
 std::span<const AttentionShape> attention_shapes() {
-  return kShapes;
+  return kAttentionShapes;
 }
 
 std::optional<AttentionCut> cut_attention(const Limits& limits, const AttentionShape& shape,
@@ -54,7 +54,7 @@ void add_attention_cut(ShaderValues& values, const AttentionShape& shape, const 
 
 std::optional<AttentionShape> choose_attention_shape(const Limits& limits, std::uint32_t head_dim) {
   const std::span<const AttentionShape> shapes = head_dim > 128
-                                                     ? std::span<const AttentionShape>(kShapes)
+                                                     ? std::span<const AttentionShape>(kAttentionShapes)
                                                      : std::span<const AttentionShape>(kNarrowShapes);
   for (const AttentionShape& shape : shapes) {
     if (cut_attention(limits, shape, head_dim)) return shape;

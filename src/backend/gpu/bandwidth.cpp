@@ -8,12 +8,12 @@ namespace doppler::gpu {
 namespace {
 
 // A workgroup reads 64 KiB: enough loads in flight, and 1 GiB takes 16384 workgroups of at most 65535.
-constexpr std::uint32_t kThreads = 256, kItems = 16;
-constexpr std::uint64_t kGroupBytes = std::uint64_t{kThreads} * kItems * 16;
+constexpr std::uint32_t kLoopThreads = 256, kItems = 16;
+constexpr std::uint64_t kGroupBytes = std::uint64_t{kLoopThreads} * kItems * 16;
 constexpr std::uint64_t kLeastBytes = 16 << 20;
 
 ShaderValues values(bool fill) {
-  return {{"THREADS", kThreads}, {"ITEMS", kItems}, {"FILL", fill ? 1 : 0}};
+  return {{"THREADS", kLoopThreads}, {"ITEMS", kItems}, {"FILL", fill ? 1 : 0}};
 }
 
 }  // namespace

@@ -7,25 +7,10 @@
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
-namespace {
-
-constexpr std::uint32_t kThreads = kElementThreads;
-
-}  // namespace
-
-std::uint32_t groups_for(std::uint64_t items) {
-  return static_cast<std::uint32_t>((items + kThreads - 1) / kThreads);
-}
-
-void add_view(ShaderValues& values, const std::string& name, const ValueView& view) {
-  values[name + "_STRIDE"] = view.stride;
-  values[name + "_OFFSET"] = view.offset;
-}
-
 Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
   const Plan& plan = context_.plan;
   program_.wanted_rows_ = wanted_rows;
-  program_.groups_ = group_ops(context_);
+  DOPPLER_ASSIGN(program_.groups_, make_batch_groups(context_));
   DOPPLER_ASSIGN(program_.values_, ValueBuffers::create(device(), plan, context_.layout.tokens, wanted_rows,
                                                         program_.groups_.times()));
   DOPPLER_TRY(make_shared_buffers());
@@ -54,7 +39,7 @@ Status BatchBuilder::make_shared_buffers() {
   constexpr std::uint64_t kTileTokens = 64;
   std::uint64_t units = 0;
   for (const Op& op : context_.plan.ops) {
-    if (op.kind != OpKind::kMatmul || !readers_of(context_, op.inputs[0]).blocks) continue;
+    if (op.kind != OpKind::kMatmul || !read_as(context_, op.inputs[0]).blocks) continue;
     const std::uint64_t rows = (most_rows(op.inputs[0]) + kTileTokens - 1) / kTileTokens * kTileTokens;
     units = std::max(units, rows * ((info(op.inputs[0]).width + kUnitValues - 1) / kUnitValues));
   }
@@ -67,19 +52,14 @@ Status BatchBuilder::make_shared_buffers() {
 Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
   Dispatches out;
   const BatchGroup& group = program_.groups_.of(variant.op);
-  switch (group.kind) {
-    case BatchGroup::Kind::kSingle:
-      DOPPLER_TRY(single(variant, out));
-      break;
-    case BatchGroup::Kind::kNorm:
-      if (variant.op == group.first) DOPPLER_TRY(fused_norm(group, variant.emit, out));
-      break;
-    case BatchGroup::Kind::kGated:
-      DOPPLER_TRY(fused_gated(group, variant.emit, out));
-      break;
-    case BatchGroup::Kind::kRope:
-      if (variant.op == group.first) DOPPLER_TRY(fused_rope(group, variant.emit, out));
-      break;
+  // All that a group computes is there when its first op has run.
+  if (group.pass.empty()) {
+    DOPPLER_TRY(single(variant, out));
+  } else if (group.pass == kPassBatchGated) {
+    DOPPLER_TRY(fused_gated(group, variant.emit, out));
+  } else if (variant.op == group.first) {
+    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant.emit, out)
+                                             : fused_rope(group, variant.emit, out));
   }
   return out;
 }
@@ -95,22 +75,33 @@ Result<Dispatch> BatchBuilder::make(std::string_view file, const ShaderValues& v
   return Dispatch{std::move(bound), x, per};
 }
 
+Status BatchBuilder::add(KernelCall call, Dispatch::Per per, Dispatches& out) {
+  DOPPLER_ASSIGN(Dispatch made, make(call.file, call.values, call.buffers, call.x, per));
+  out.push_back(std::move(made));
+  return {};
+}
+
 Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
   switch (op.kind) {
     case OpKind::kEmbed:
       return embed(op, out);
-    case OpKind::kRmsNorm:
-      return norm(op, out);
+    case OpKind::kRmsNorm: {
+      DOPPLER_ASSIGN(KernelCall call, norm_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0])));
+      return add(std::move(call), per(op.outputs[0]), out);
+    }
     case OpKind::kMatmul:
       return matmul(variant, out);
     case OpKind::kRope:
-      return rope(op, out);
+      return add(rope_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0])), Dispatch::Per::kToken,
+                 out);
     case OpKind::kAttention: {
-      bool appended = false;
-      for (const BatchGroup& group : program_.groups_.groups)
-        appended = appended || (group.kind == BatchGroup::Kind::kRope && group.attention == variant.op);
-      if (!appended) DOPPLER_TRY(append(op, out));
+      const std::size_t before = variant.op == 0 ? 0 : variant.op - 1;
+      const bool appended = program_.groups_.of(before).pass == kPassBatchRope;
+      if (!appended) {
+        DOPPLER_TRY(add(append_kernel(context_, op, view(op.inputs[1]), view(op.inputs[2])),
+                        Dispatch::Per::kToken, out));
+      }
       DOPPLER_ASSIGN(Dispatch attend, attention(op, variant.runs, nullptr));
       out.push_back(std::move(attend));
       return {};
@@ -119,7 +110,9 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
     case OpKind::kGated:
     case OpKind::kSelect:
     case OpKind::kSoftcap:
-      return combine(op, out);
+      return add(element_kernel(context_, op, view(op.inputs[0]),
+                                op.inputs.size() > 1 ? &view(op.inputs[1]) : nullptr, view(op.outputs[0])),
+                 per(op.outputs[0]), out);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;
@@ -133,47 +126,11 @@ Status BatchBuilder::embed(const Op& op, Dispatches& out) {
   for (const Shard& shard : table->shards) {
     ShaderValues values;
     std::vector<Bound> buffers = {{"out", to.buffer}};
-    add_embed(context_, op, *table, shard, kThreads, values, buffers);
+    add_embed(context_, op, *table, shard, kElementThreads, values, buffers);
     DOPPLER_ASSIGN(Dispatch made, make("embed.wgsl", values, buffers, groups_for((to.width + 3) / 4),
                                        Dispatch::Per::kToken));
     out.push_back(std::move(made));
   }
-  return {};
-}
-
-Status BatchBuilder::norm(const Op& op, Dispatches& out) {
-  const auto& p = std::get<NormParams>(op.params);
-  const Value& v = info(op.outputs[0]);
-  ShaderValues values = {{"THREADS", kThreads}, {"DIM", v.width / v.heads}, {"EPS_BITS", float_bits(p.eps)}};
-  add_view(values, "X", view(op.inputs[0]));
-  add_view(values, "OUT", view(op.outputs[0]));
-  DOPPLER_ASSIGN(const Buffer weight, context_.norm_weights(op));
-  DOPPLER_ASSIGN(
-      Dispatch made,
-      make("norm.wgsl", values,
-           {{"x", view(op.inputs[0]).buffer}, {"weight", weight}, {"out", view(op.outputs[0]).buffer}},
-           v.heads, per(op.outputs[0])));
-  out.push_back(std::move(made));
-  return {};
-}
-
-// For a product that follows, where no fused op has done it.
-Status BatchBuilder::quantise(ValueId id, Dispatches& out) {
-  const ValueView& x = view(id);
-  const std::uint32_t units = (x.width + kUnitValues - 1) / kUnitValues;
-  ShaderValues values = {{"THREADS", kThreads}, {"UNITS_K", units}, {"WIDTH", x.width}};
-  std::vector<Bound> buffers = {{"x8", program_.x8_}, {"xs", program_.xs_}};
-  const bool vecs = x.width % 4 == 0 && x.stride % 4 == 0 && x.offset % 4 == 0;
-  add_view(values, vecs ? "A" : "X", x);
-  buffers.push_back({vecs ? "a" : "x", x.buffer});
-  if (vecs) {
-    values["GATED"] = 0;
-    values["EMIT"] = 0;
-  }
-  DOPPLER_ASSIGN(Dispatch made,
-                 make(vecs ? "batch_quantise.wgsl" : "quantise.wgsl", values, buffers,
-                      groups_for(std::uint64_t{units} * (vecs ? kUnitValues / 4 : 2)), per(id)));
-  out.push_back(std::move(made));
   return {};
 }
 
@@ -184,7 +141,9 @@ Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
     const bool eight_bits = context_.eight_bits(*part.matrix);
     if (eight_bits && !quantised) {
       quantised = true;
-      DOPPLER_TRY(quantise(op.inputs[0], out));
+      const ValueView& x = view(op.inputs[0]);
+      DOPPLER_TRY(add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.x8_, program_.xs_),
+                      per(op.inputs[0]), out));
     }
     for (const Shard& shard : part.matrix->shards) {
       if (variant.rows == 0) {
@@ -241,9 +200,9 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
   made.z = shape->splits;
   out.push_back(std::move(made));
   if (!split) return {};
-  values = {{"THREADS", kThreads},       {"ROWS", shard.rows},
-            {"SPLITS", shape->splits},   {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
-            {"BIAS", part.bias ? 1 : 0}, {"OUT_STRIDE", y.stride},
+  values = {{"THREADS", kElementThreads}, {"ROWS", shard.rows},
+            {"SPLITS", shape->splits},    {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
+            {"BIAS", part.bias ? 1 : 0},  {"OUT_STRIDE", y.stride},
             {"OUT_OFFSET", offset}};
   buffers = {{"parts", program_.parts_}, {"out", y.buffer}};
   if (part.bias) buffers.push_back(bias);
@@ -255,14 +214,17 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
 Status BatchBuilder::gemm_float(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out) {
   const GpuMatrix& matrix = *part.matrix;
   const ValueView &x = view(op.inputs[0]), &y = view(op.outputs[0]);
-  const bool vecs = x.stride % 4 == 0 && x.offset % 4 == 0 && x.width % 4 == 0;
-  ShaderValues values = {
-      {"TM", kFloatTileTokens}, {"TN", kFloatTileRows},
-      {"RM", kFloatTokensEach}, {"RN", kFloatRowsEach},
-      {"KV", kFloatVecs},       {"ROWS", shard.rows},
-      {"WIDTH", x.width},       {"COUNT", count_word(op.outputs[0])},
-      {"OUT_STRIDE", y.stride}, {"OUT_OFFSET", y.offset + part.first_row + shard.first_row},
-      {"X_VEC", vecs ? 1 : 0}};
+  ShaderValues values = {{"TM", kFloatTileTokens},
+                         {"TN", kFloatTileRows},
+                         {"RM", kFloatTokensEach},
+                         {"RN", kFloatRowsEach},
+                         {"KV", kFloatVecs},
+                         {"ROWS", shard.rows},
+                         {"WIDTH", x.width},
+                         {"COUNT", count_word(op.outputs[0])},
+                         {"OUT_STRIDE", y.stride},
+                         {"OUT_OFFSET", y.offset + part.first_row + shard.first_row},
+                         {"X_VEC", has_vectors(x) ? 1 : 0}};
   add_format(values, matrix);
   add_view(values, "X", x);
   std::vector<Bound> buffers = {{"step", context_.step}, {"x", x.buffer}, {"out", y.buffer}};
@@ -300,8 +262,7 @@ Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& s
     buffers.push_back({"x8", program_.x8_});
     buffers.push_back({"xs", program_.xs_});
   } else {
-    const bool whole = x.stride % 4 == 0 && x.offset % 4 == 0 && x.width % 4 == 0;
-    values["X_VEC"] = whole ? 1 : 0;
+    values["X_VEC"] = has_vectors(x) ? 1 : 0;
     values["WIDTH"] = x.width;
     add_view(values, "X", x);
     buffers.push_back({"x", x.buffer});
@@ -309,73 +270,6 @@ Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& s
   DOPPLER_ASSIGN(Dispatch made, make("gemv.wgsl", values, buffers, (shard.rows + shape.rows - 1) / shape.rows,
                                      per(op.outputs[0])));
   out.push_back(std::move(made));
-  return {};
-}
-
-Status BatchBuilder::rope(const Op& op, Dispatches& out) {
-  const auto& p = std::get<RopeParams>(op.params);
-  const Value& v = info(op.outputs[0]);
-  ShaderValues values = {{"THREADS", kThreads},
-                         {"HEADS", v.heads},
-                         {"DIM", v.width / v.heads},
-                         {"POSITIONS", context_.layout.positions()}};
-  add_rotation(context_, p, values);
-  add_view(values, "X", view(op.inputs[0]));
-  add_view(values, "OUT", view(op.outputs[0]));
-  DOPPLER_ASSIGN(Dispatch made, make("rope.wgsl", values,
-                                     {{"step", context_.step},
-                                      {"x", view(op.inputs[0]).buffer},
-                                      {"angles", context_.angles[p.table]},
-                                      {"out", view(op.outputs[0]).buffer}},
-                                     groups_for(v.width), Dispatch::Per::kToken));
-  out.push_back(std::move(made));
-  return {};
-}
-
-Status BatchBuilder::combine(const Op& op, Dispatches& out) {
-  const ValueView &a = view(op.inputs[0]), &y = view(op.outputs[0]);
-  ShaderValues values = {{"THREADS", kThreads}, {"WIDTH", y.width}};
-  std::vector<Bound> buffers = {{"a", a.buffer}, {"out", y.buffer}};
-  add_view(values, "A", a);
-  add_view(values, "OUT", y);
-  if (op.kind == OpKind::kAdd || op.kind == OpKind::kGated) {
-    values["OP"] = op.kind == OpKind::kAdd ? 0 : 1;
-    add_view(values, "B", view(op.inputs[1]));
-    buffers.push_back({"b", view(op.inputs[1]).buffer});
-    // Inputs that lie in one buffer (gate and up) are bound twice, which reading allows.
-    if (op.kind == OpKind::kGated)
-      values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation);
-  } else if (op.kind == OpKind::kSelect) {
-    values["OP"] = 4;
-    values["WANTED"] = context_.layout.wanted();
-    buffers.push_back({"step", context_.step});
-  } else {
-    const double cap = std::get<SoftcapParams>(op.params).cap;
-    values["OP"] = cap > 0 ? 2 : 3;
-    if (cap > 0) values["CAP_BITS"] = float_bits(cap);
-  }
-  DOPPLER_ASSIGN(Dispatch made,
-                 make("combine.wgsl", values, buffers, groups_for(y.width), per(op.outputs[0])));
-  out.push_back(std::move(made));
-  return {};
-}
-
-Status BatchBuilder::append(const Op& op, Dispatches& out) {
-  const auto& a = std::get<AttentionParams>(op.params);
-  const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
-  ShaderValues values = {{"THREADS", kThreads}};
-  add_cache(context_, op, values);
-  add_view(values, "K", view(op.inputs[1]));
-  add_view(values, "V", view(op.inputs[2]));
-  const std::uint32_t words = a.kv_heads * a.head_dim / (context_.options.kv_type == KvType::kF16 ? 2 : 1);
-  DOPPLER_ASSIGN(Dispatch append, make("kv_append.wgsl", values,
-                                       {{"step", context_.step},
-                                        {"k", view(op.inputs[1]).buffer},
-                                        {"v", view(op.inputs[2]).buffer},
-                                        {"keys", kv.keys},
-                                        {"values", kv.values}},
-                                       groups_for(words), Dispatch::Per::kToken));
-  out.push_back(std::move(append));
   return {};
 }
 

@@ -1,5 +1,5 @@
-// BatchBuilder: the kernels of a BatchProgram, op by op (batch_builder.cpp) and for fused ops
-// (batch_fused.cpp).
+// BatchBuilder: the kernels of a BatchProgram, op by op and products (batch_builder.cpp), and for groups of
+// ops (batch_fused.cpp).
 #pragma once
 
 #include <string>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/gpu/batch_program.h"
+#include "backend/gpu/op_kernels.h"
 
 namespace doppler::gpu {
 
@@ -42,19 +43,16 @@ class BatchBuilder {
   Result<Dispatch> make(std::string_view file, const ShaderValues& values, const std::vector<Bound>& buffers,
                         std::uint32_t x, Dispatch::Per per);
 
+  Status add(KernelCall call, Dispatch::Per per, Dispatches& out);
+
   Status make_shared_buffers();
   Status single(const Variant& variant, Dispatches& out);
   Status embed(const Op& op, Dispatches& out);
-  Status norm(const Op& op, Dispatches& out);
-  Status quantise(ValueId id, Dispatches& out);
   Status matmul(const Variant& variant, Dispatches& out);
   Status gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
   Status gemm(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,
               Dispatches& out);
   Status gemm_float(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
-  Status rope(const Op& op, Dispatches& out);
-  Status append(const Op& op, Dispatches& out);
-  Status combine(const Op& op, Dispatches& out);
 
   Status fused_norm(const BatchGroup& group, bool emit, Dispatches& out);
   Status fused_gated(const BatchGroup& group, bool emit, Dispatches& out);
@@ -64,10 +62,5 @@ class BatchBuilder {
   BatchProgram& program_;
   std::vector<KernelSource>* only_sources_;
 };
-
-// Threads of the kernels that touch each value once.
-inline constexpr std::uint32_t kElementThreads = 128;
-std::uint32_t groups_for(std::uint64_t items);
-void add_view(ShaderValues& values, const std::string& name, const ValueView& view);
 
 }  // namespace doppler::gpu

@@ -8,9 +8,9 @@
 namespace doppler::gpu {
 
 Status BatchBuilder::fused_norm(const BatchGroup& group, bool emit, Dispatches& out) {
-  const Op* post = group.post ? &op_at(*group.post) : nullptr;
-  const Op* add = group.add ? &op_at(*group.add) : nullptr;
-  const Op* norm = group.norm ? &op_at(*group.norm) : nullptr;
+  const Plan& plan = context_.plan;
+  const Op *post = group.op(plan, Part::kPostNorm), *add = group.op(plan, Part::kAdd),
+           *norm = group.op(plan, Part::kNorm);
   const ValueId from = add != nullptr ? add->inputs[0] : norm->inputs[0];
   const std::uint32_t width = info(from).width;
   ShaderValues values = {{"THREADS", kElementThreads},
@@ -88,23 +88,26 @@ Status BatchBuilder::fused_gated(const BatchGroup& group, bool emit, Dispatches&
 }
 
 Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& out) {
-  const Op &attention = op_at(group.attention), &q_rope = op_at(group.q_rope), &k_rope = op_at(group.k_rope);
+  const Plan& plan = context_.plan;
+  const Op& attention = op_at(group.first + group.count);
+  const Op &q_rope = *group.op(plan, Part::kQRope), &k_rope = *group.op(plan, Part::kKRope);
+  const Op *q_norm = group.op(plan, Part::kQNorm), *k_norm = group.op(plan, Part::kKNorm);
   const auto& a = std::get<AttentionParams>(attention.params);
   const auto& p = std::get<RopeParams>(q_rope.params);
   const KvBuffers& kv = context_.kv[static_cast<std::size_t>(attention.layer)];
-  const ValueView& q = view(group.q_norm ? op_at(*group.q_norm).inputs[0] : q_rope.inputs[0]);
-  const ValueView& k = view(group.k_norm ? op_at(*group.k_norm).inputs[0] : k_rope.inputs[0]);
+  const ValueView& q = view(q_norm != nullptr ? q_norm->inputs[0] : q_rope.inputs[0]);
+  const ValueView& k = view(k_norm != nullptr ? k_norm->inputs[0] : k_rope.inputs[0]);
   const ValueView& v = view(attention.inputs[2]);
   const std::uint32_t head_threads = std::clamp<std::uint32_t>((a.head_dim / 2 + 31) / 32 * 32, 32, 128);
   // A norm sums over the workgroup, so that has one head then.
-  const std::uint32_t heads_each = group.q_norm ? 1 : kElementThreads / head_threads;
+  const std::uint32_t heads_each = q_norm != nullptr ? 1 : kElementThreads / head_threads;
   ShaderValues values;
   add_cache(context_, attention, values);
   add_rotation(context_, p, values);
   values["TPH"] = head_threads;
   values["HPW"] = heads_each;
   values["HEADS"] = a.heads;
-  values["NORM"] = group.q_norm ? 1 : 0;
+  values["NORM"] = q_norm != nullptr ? 1 : 0;
   values["EMIT"] = emit ? 1 : 0;
   values["QKV_STRIDE"] = q.stride;
   values["Q_OFFSET"] = q.offset;
@@ -121,19 +124,18 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
     add_view(values, "K_OUT", view(k_rope.outputs[0]));
     buffers.push_back({"k_out", view(k_rope.outputs[0]).buffer});
   }
-  if (group.q_norm) {
-    const Op &q_norm = op_at(*group.q_norm), &k_norm = op_at(*group.k_norm);
-    const auto& qn = std::get<NormParams>(q_norm.params);
-    DOPPLER_ASSIGN(const Buffer q_weight, context_.norm_weights(q_norm));
-    DOPPLER_ASSIGN(const Buffer k_weight, context_.norm_weights(k_norm));
+  if (q_norm != nullptr) {
+    const auto& qn = std::get<NormParams>(q_norm->params);
+    DOPPLER_ASSIGN(const Buffer q_weight, context_.norm_weights(*q_norm));
+    DOPPLER_ASSIGN(const Buffer k_weight, context_.norm_weights(*k_norm));
     values["EPS_BITS"] = float_bits(qn.eps);
     buffers.push_back({"q_weight", q_weight});
     buffers.push_back({"k_weight", k_weight});
     if (emit) {
-      add_view(values, "QN", view(q_norm.outputs[0]));
-      add_view(values, "KN", view(k_norm.outputs[0]));
-      buffers.push_back({"q_normed", view(q_norm.outputs[0]).buffer});
-      buffers.push_back({"k_normed", view(k_norm.outputs[0]).buffer});
+      add_view(values, "QN", view(q_norm->outputs[0]));
+      add_view(values, "KN", view(k_norm->outputs[0]));
+      buffers.push_back({"q_normed", view(q_norm->outputs[0]).buffer});
+      buffers.push_back({"k_normed", view(k_norm->outputs[0]).buffer});
     }
   }
   const std::uint32_t total = a.heads + 2 * a.kv_heads;
@@ -145,33 +147,19 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
 
 Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* scores) {
   const auto& a = std::get<AttentionParams>(op.params);
-  const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
-  ShaderValues values;
-  add_cache(context_, op, values);
-  add_scores(op, values);
-  values["EMIT_SCORES"] = scores != nullptr ? 1 : 0;
-  add_view(values, "Q", view(op.inputs[0]));
-  add_view(values, "OUT", view(op.outputs[0]));
-  std::vector<Bound> buffers = {{"step", context_.step},
-                                {"q", view(op.inputs[0]).buffer},
-                                {"keys", kv.keys},
-                                {"values", kv.values},
-                                {"out", view(op.outputs[0]).buffer}};
-  if (scores != nullptr) buffers.push_back({"scores", *scores});
+  KernelCall call = attention_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0]), scores);
   const Limits& limits = device().limits();
   std::optional<AttentionShape> shape =
       runs ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();
-  if (!shape) {
-    values["THREADS"] = 64;  // as many positions at a time, and a head's dimensions in a few rounds
-    return make("attention.wgsl", values, buffers, a.heads, Dispatch::Per::kToken);
-  }
+  if (!shape) return make(call.file, call.values, call.buffers, call.x, Dispatch::Per::kToken);
   // Compiling for a CPU takes longer than what it wins.
   if (device().adapter().software()) shape->unrolled = false;
   const AttentionCut cut = *cut_attention(limits, *shape, a.head_dim);
-  values["COUNT"] = StepLayout::kCount;
-  add_attention_cut(values, *shape, cut);
+  call.values.erase("THREADS");  // follow from the cut
+  call.values["COUNT"] = StepLayout::kCount;
+  add_attention_cut(call.values, *shape, cut);
   DOPPLER_ASSIGN(Dispatch made,
-                 make("attention_tiled.wgsl", values, buffers, a.heads, Dispatch::Per::kToken));
+                 make("attention_tiled.wgsl", call.values, call.buffers, call.x, Dispatch::Per::kToken));
   made.rows_each = shape->tokens;
   return made;
 }

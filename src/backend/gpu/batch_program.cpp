@@ -42,7 +42,7 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
                                                const Tap* tap) const {
   const Op& o = context.plan.ops[op];
   Variant variant{.op = op};
-  if (o.kind == OpKind::kMatmul && has_pass(context.options, kPassGemm)) {
+  if (o.kind == OpKind::kMatmul && has_pass(context.plan, kPassBatchGemm)) {
     const std::uint32_t rows =
         context.plan.values[o.outputs[0]].rows == Rows::kAll ? step.tokens : step.wanted;
     if (rows >= kLeastTiledRows) {
@@ -52,7 +52,7 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
       }
     }
   }
-  if (o.kind == OpKind::kAttention) variant.runs = step.runs && has_pass(context.options, kPassAttention);
+  if (o.kind == OpKind::kAttention) variant.runs = step.runs && has_pass(context.plan, kPassBatchAttention);
   if (tap != nullptr) {
     for (const ValueId id : groups_.of(op).swallowed) {
       const Value& v = context.plan.values[id];

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "backend/gpu/batch_fusion.h"
+#include "backend/gpu/batch_groups.h"
 #include "backend/gpu/context.h"
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/values.h"

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "backend/gpu/device.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 
 namespace doppler::gpu {
 

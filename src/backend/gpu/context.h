@@ -15,9 +15,14 @@
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
 #include "base/thread_pool.h"
-#include "plan/plan.h"
+#include "plan/fuse.h"
 
 namespace doppler::gpu {
+
+// The passes of plan/fuse.h that the programs have kernels for.
+inline constexpr std::string_view kGpuPasses[] = {kPassGroupMatmuls,    kPassBatchGemm,  kPassBatchNorm,
+                                                  kPassBatchGated,      kPassBatchRope,  kPassBatchAttention,
+                                                  kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct};
 
 // The buffer `step`: what a step's tokens are. Words 0 to 7 are counts, then come four lists of
 // max_step_tokens words.
@@ -69,6 +74,7 @@ struct Context {
   std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
+  std::size_t shape_rank = 0;  // among the shapes that look best, where none was measured: 0 the best
   // By the weights in them, and what was added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
   std::map<std::vector<WeightId>, Buffer> biases;
@@ -83,7 +89,7 @@ struct Context {
         weights(w),
         options(o),
         most_binding_bytes(std::min(o.gpu.most_shard_bytes, device->limits().binding_bytes)) {
-    layout.tokens = o.max_step_tokens;
+    layout.tokens = step_tokens(o);
     if (!o.gpu.self_check) return;
     // What passes or fails with edited kernels says nothing about the real ones.
     self_check.emplace(*device,
@@ -110,7 +116,10 @@ struct Context {
   Result<Buffer> bias(const Op& op, std::size_t begin, std::size_t end);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
+  // On the device: all, the cache's, and the weights'.
   std::uint64_t bytes() const { return device->allocated_bytes(); }
+  std::uint64_t cache_bytes() const;
+  std::uint64_t weight_bytes() const;
 };
 
 // Floats and bits of a float as a template's value.

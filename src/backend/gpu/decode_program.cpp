@@ -21,19 +21,26 @@ std::uint32_t groups_of(const GemvSite& site, const GemvShape& shape, std::uint3
 
 Looks looks_of(const Plan& plan, const Tap& tap) {
   Looks looks;
-  const auto add = [&](Stage stage, int layer) {
-    if (tap.wants(stage, layer)) looks.push_back({stage, layer, tap.columns(stage, layer)});
-  };
   for (const Op& op : plan.ops) {
-    for (const ValueId id : op.outputs) for_each_name(plan, plan.values[id], add);
+    for (const ValueId id : op.outputs) {
+      for_each_name(plan, plan.values[id], [&](Stage stage, int layer) {
+        if (tap.wants(stage, layer)) looks.push_back({stage, layer, tap.columns(stage, layer), id});
+      });
+    }
   }
   return looks;
 }
 
-Result<DecodeProgram> DecodeProgram::create(Context& context, const Looks& looks) {
+Result<DecodeProgram> DecodeProgram::create(Context& context, const Looks& looks, const DecodeProgram* like) {
   DecodeProgram program;
-  DOPPLER_TRY(build_decode_program(context, program, looks));
+  DOPPLER_TRY(build_decode_program(context, program, looks, like));
   return program;
+}
+
+bool DecodeProgram::has_declined(const OpGroup& group) const {
+  return std::ranges::any_of(declined_, [&](const Declined& declined) {
+    return declined.group.first == group.first && declined.group.pass == group.pass;
+  });
 }
 
 std::string GemvSite::key() const {
@@ -59,6 +66,10 @@ Result<FixedDispatch> DecodeProgram::shaped(Context& context, const GemvSite& si
   return FixedDispatch{std::move(bound), {groups_of(site, shape, head_groups), 1, 1}};
 }
 
+std::uint32_t GemvSite::groups() const {
+  return groups_of(*this, shape, head_groups);
+}
+
 bool DecodeProgram::is_tuned(const Context& context) const {
   return std::ranges::all_of(sites_,
                              [&](const GemvSite& site) { return context.tuned.contains(site.key()); });
@@ -70,10 +81,23 @@ Status DecodeProgram::reshape(Context& context, std::size_t index, const GemvSha
   DOPPLER_ASSIGN(FixedDispatch made, shaped(context, site, shape, head_groups));
   site.shape = shape;
   if (site.head_groups != 0) site.head_groups = head_groups;
-  std::vector<FixedDispatch>& dispatches = site.where == GemvSite::Where::kBody         ? body_
-                                           : site.where == GemvSite::Where::kLogitsHead ? head_logits_
-                                                                                        : head_greedy_;
+  if (site.where == GemvSite::Where::kGreedyHead) return connect_heads(context);
+  std::vector<FixedDispatch>& dispatches = site.where == GemvSite::Where::kBody ? body_ : head_logits_;
   dispatches[site.index] = std::move(made);
+  return {};
+}
+
+Status DecodeProgram::connect_heads(Context& context) {
+  std::uint32_t candidates = 0;
+  for (GemvSite& site : sites_) {
+    if (site.where != GemvSite::Where::kGreedyHead) continue;
+    site.values["CANDIDATE0"] = candidates;
+    DOPPLER_ASSIGN(head_greedy_[site.index], shaped(context, site, site.shape, site.head_groups));
+    candidates += site.groups();
+  }
+  if (candidates > 0) next_values_["CANDIDATES"] = candidates;  // else likeliest.wgsl leaves them
+  DOPPLER_ASSIGN(auto kernel, context.kernels.get("next_token.wgsl", next_values_));
+  DOPPLER_ASSIGN(next_greedy_.kernel, BoundKernel::create(*context.device, std::move(kernel), next_buffers_));
   return {};
 }
 

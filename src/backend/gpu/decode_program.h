@@ -1,7 +1,8 @@
-// DecodeProgram: the plan for one new token of one sequence, in five dispatches a layer: norms and residual
-// sums are computed by the matrix-vector kernels that read them, attention turns, appends and attends in one,
-// gate, up and activation are one. Everything is made at load; a token changes a few words
-// of the buffer `step`, which the device writes itself when it continues a sequence.
+// DecodeProgram: the plan for one new token of one sequence, in five dispatches a layer where the layer is
+// that of most models: norms and residual sums are computed by the matrix-vector kernels that read them,
+// attention turns, appends and attends in one, gate, up and activation are one. Whatever else a plan has runs
+// op by op between them. Everything is made at load; a token changes a few words of the buffer `step`, which
+// the device writes itself when it continues a sequence.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +14,16 @@
 #include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/tap_ring.h"
+#include "plan/fuse.h"
 
 namespace doppler::gpu {
 
 // A matrix-vector kernel of the program, with all it takes to make it anew in another shape.
 struct GemvSite {
   enum class Where : std::uint8_t { kBody, kLogitsHead, kGreedyHead };
-  std::string kind;  // "qkv", "output", "gate_up", "down", "head": sites of one kind and size share a shape
+  // "qkv", "output", "gate_up", "down", "head": what is computed besides the product, by where most models
+  // have it. Sites of one kind and size share a shape.
+  std::string kind;
   Where where = Where::kBody;
   std::size_t index = 0;  // among the dispatches there
   std::string_view file;
@@ -32,6 +36,7 @@ struct GemvSite {
   GemvShape shape;
   std::uint32_t head_groups = 0;  // workgroups of a head, which takes several tiles of rows in each; else 0
   std::string key() const;
+  std::uint32_t groups() const;  // workgroups in that shape
 };
 
 // A stage that somebody wants to see of every token.
@@ -39,6 +44,7 @@ struct Look {
   Stage stage = Stage::kNone;
   int layer = -1;
   Columns columns;
+  ValueId value = 0;  // whose name that is
   bool operator==(const Look&) const = default;
 };
 using Looks = std::vector<Look>;
@@ -50,13 +56,15 @@ class DecodeProgram {
  public:
   // Results of a continuation that the host has not read yet; a power of two.
   static constexpr std::uint32_t kRing = 1024;
-  // Workgroups of a head at most, each of which leaves a candidate.
+  // Workgroups of a shard of the head at most, each of which leaves a candidate.
   static constexpr std::uint32_t kMostHeadGroups = 1024;
+  static constexpr std::uint32_t kMostSplits = 32;  // of a sequence, in attention
 
-  // `looks`: these stages are stored, too, by the same kernels with the same arithmetic, and gathered into
-  // taps(). Errors: kUnsupported, with the reason, for plans and devices that it is not made for; the batch
-  // program then serves single tokens too.
-  static Result<DecodeProgram> create(Context& context, const Looks& looks = {});
+  // Any plan whose ops have kernels. `looks`: these stages are stored, too, by the same kernels with the same
+  // arithmetic, and gathered into taps(); `like`, which may be null, is the program without them. Errors:
+  // kUnsupported, naming the limit, where the device cannot run an op, or cannot bind what `looks` asks for.
+  static Result<DecodeProgram> create(Context& context, const Looks& looks = {},
+                                      const DecodeProgram* like = nullptr);
   // What `looks` asked for; null where it was empty.
   const TapRing* taps() const { return taps_ ? &*taps_ : nullptr; }
 
@@ -72,6 +80,13 @@ class DecodeProgram {
   const Buffer& ring() const { return ring_; }
   // What its kernels are, all together: programs of one name compute alike.
   std::string name() const;
+  // Groups of ops that run one by one, because the device does not run them as one; and why it does not.
+  struct Declined {
+    OpGroup group;
+    std::string why;
+  };
+  const std::vector<Declined>& declined() const { return declined_; }
+  bool has_declined(const OpGroup& group) const;
   std::size_t dispatches() const { return body_.size() + head_greedy_.size() + 1; }
   const std::vector<FixedDispatch>& body() const { return body_; }
   const std::vector<FixedDispatch>& head() const { return head_greedy_; }
@@ -82,20 +97,27 @@ class DecodeProgram {
   // One of the sites in another shape; the program itself stays as it is.
   static Result<FixedDispatch> shaped(Context& context, const GemvSite& site, const GemvShape& shape,
                                       std::uint32_t head_groups);
-  // Gives a site that shape.
+  // Gives a site that shape. What a greedy head of another shape has left is never read.
   Status reshape(Context& context, std::size_t site, const GemvShape& shape, std::uint32_t head_groups);
 
  private:
   friend class DecodeBuilder;
   static void record(Recorder& recorder, const std::vector<FixedDispatch>& dispatches);
+  // Makes the greedy heads, if the program has any, leave their candidates one behind the other, and
+  // next_token.wgsl read exactly these.
+  Status connect_heads(Context& context);
   std::vector<FixedDispatch> body_, head_logits_, head_greedy_;
   std::vector<GemvSite> sites_;
+  std::vector<Declined> declined_;
   FixedDispatch next_greedy_, next_chosen_;
+  ShaderValues next_values_;  // of next_greedy_
+  std::vector<Bound> next_buffers_;
   Buffer logits_, chosen_, ring_;
   std::optional<TapRing> taps_;
 };
 
 // Fills an empty program: DecodeProgram::create().
-Status build_decode_program(Context& context, DecodeProgram& program, const Looks& looks);
+Status build_decode_program(Context& context, DecodeProgram& program, const Looks& looks,
+                            const DecodeProgram* like);
 
 }  // namespace doppler::gpu

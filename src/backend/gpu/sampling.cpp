@@ -11,7 +11,7 @@ namespace {
 
 // WebGPU promises workgroups of 256 threads, and the kernels that end a choice take a thread per workgroup of
 // those that read the vocabulary. So many workgroups also fill the largest GPUs there are.
-constexpr std::uint32_t kThreads = 256, kMostGroups = 256;
+constexpr std::uint32_t kSamplingThreads = 256, kMostGroups = 256;
 // Ids share a word with a bucket's number, and 2^22 weights of 2^42 fit 64 bits.
 constexpr std::uint32_t kMostVocab = (1u << 22) - 1;
 constexpr std::uint64_t kMostWindow = 1u << 24;  // 64 MiB
@@ -53,7 +53,7 @@ Result<Sampling> Sampling::create(Device& device, KernelCache& kernels, std::uin
   sampling.vocab_ = vocab;
   sampling.logits_ = logits;
   sampling.chosen_ = chosen;
-  constexpr std::uint32_t kLoad = kThreads * 4;  // a vector for each thread
+  constexpr std::uint32_t kLoad = kSamplingThreads * 4;  // a vector for each thread
   sampling.groups_ = std::min((vocab + kLoad - 1) / kLoad, kMostGroups);
   const std::uint32_t rounds = (vocab + sampling.groups_ * kLoad - 1) / (sampling.groups_ * kLoad);
   sampling.chunk_ = rounds * kLoad;
@@ -69,7 +69,7 @@ Status Sampling::make_kernels(KernelCache& kernels) {
       "sampling_clear.wgsl",     "sampling_count.wgsl",   "sampling_scan.wgsl", "sampling_pick.wgsl",
       "sampling_histogram.wgsl", "sampling_collect.wgsl", "sampling_draw.wgsl"};
   for (std::size_t k = 0; k < kKernels; ++k) {
-    DOPPLER_ASSIGN(kernels_[k], kernels.get(kFiles[k], {{"THREADS", kThreads}}));
+    DOPPLER_ASSIGN(kernels_[k], kernels.get(kFiles[k], {{"THREADS", kSamplingThreads}}));
   }
   return {};
 }
@@ -198,7 +198,7 @@ Status Sampling::count_history() {
   Recorder recorder(*device_);
   recorder.dispatch(bound_[kClear], {groups_});
   const std::uint32_t entries = std::max(values_.history, values_.biases);
-  recorder.dispatch(bound_[kCount], {std::min((entries + kThreads - 1) / kThreads, groups_)});
+  recorder.dispatch(bound_[kCount], {std::min((entries + kSamplingThreads - 1) / kSamplingThreads, groups_)});
   DOPPLER_TRY(recorder.submit());
   return {};
 }

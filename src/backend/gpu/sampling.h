@@ -17,7 +17,7 @@
 #include "backend/gpu/kernel.h"
 #include "backend/gpu/recorder.h"
 #include "base/result.h"
-#include "doppler/doppler.h"
+#include "doppler/types.h"
 
 namespace doppler::gpu {
 

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "base/json.h"
+
 namespace doppler::gpu {
 namespace {
 

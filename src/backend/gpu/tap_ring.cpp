@@ -11,7 +11,7 @@ namespace doppler::gpu {
 namespace {
 
 // Of the ring: all stages of a 1B model are about 6 MB a token.
-constexpr std::uint64_t kMostBytes = 64 << 20;
+constexpr std::uint64_t kMostRingBytes = 64 << 20;
 
 // Buffers that one kernel gathers from; with its own three they are what every device can bind.
 constexpr std::size_t kSources = 5;
@@ -39,7 +39,7 @@ Result<TapRing> TapRing::create(Context& context, std::vector<Stored> stored, st
     if (is_new) ring.stride_ += count;
     ring.places_.push_back({std::move(s), from, count, at->second});
   }
-  const std::uint64_t most = std::min(kMostBytes, context.device->limits().binding_bytes);
+  const std::uint64_t most = std::min(kMostRingBytes, context.device->limits().binding_bytes);
   const std::uint64_t fit = most / std::max<std::uint64_t>(ring.token_bytes(), 4) / 2;
   if (fit == 0) {
     return fail(ErrorCode::kLimit,

@@ -2,6 +2,7 @@
 // a head's workgroups.
 #include "backend/gpu/cache_file.h"
 #include "backend/gpu/tune.h"
+#include "base/json.h"
 
 namespace doppler::gpu {
 namespace {

@@ -72,7 +72,10 @@ Result<ValueBuffers> ValueBuffers::create(Device& device, const Plan& plan, std:
       made.views_.emplace_back();
       continue;
     }
-    made.views_.push_back({buffers[place.buffer], place.stride, place.offset, plan.values[id].width});
+    made.views_.push_back({.buffer = buffers[place.buffer],
+                           .stride = place.stride,
+                           .offset = place.offset,
+                           .width = plan.values[id].width});
   }
   return made;
 }

@@ -7,14 +7,17 @@
 #include <vector>
 
 #include "backend/gpu/device.h"
+#include "backend/gpu/kernel.h"
 #include "plan/plan.h"
 
 namespace doppler::gpu {
 
-// Row r of a value begins at float r * stride + offset.
+// Row r of a value begins at float r * stride + offset of a part of a buffer, which is what kernels bind.
 struct ValueView {
   Buffer buffer;
   std::uint32_t stride = 0, offset = 0, width = 0;
+  std::uint64_t begin = 0, bytes = 0;  // the part; 0 bytes: to the buffer's end
+  Bound bound(std::string_view name) const { return {name, buffer, begin, bytes}; }
 };
 
 class ValueBuffers {

@@ -10,10 +10,10 @@ namespace doppler::chat::jinja {
 namespace {
 
 // Doubles beyond this have no 128-bit integer.
-constexpr double kMostInteger = 1.7e38;
+constexpr double kIntegerRange = 1.7e38;
 
 std::optional<Integer> truncated(double value) {
-  if (!(std::fabs(value) < kMostInteger)) return std::nullopt;
+  if (!(std::fabs(value) < kIntegerRange)) return std::nullopt;
   return static_cast<Integer>(value);
 }
 
@@ -91,7 +91,7 @@ Result<Value> filter_round(Call& call) {
   return Value::real((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kNumberFilters[] = {
     {"int", "default? base?", filter_int},
     {"float", "default?", filter_float},
     {"abs", "", filter_abs},
@@ -101,7 +101,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> number_filters() {
-  return kFilters;
+  return kNumberFilters;
 }
 
 }  // namespace doppler::chat::jinja

@@ -106,7 +106,7 @@ Result<Value> filter_attr(Call& call) {
   return get_attribute(call.rt, call.self, name);
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSelectionFilters[] = {
     {"map", "*", filter_map},
     {"select", "*", filter_select},
     {"reject", "*", filter_reject},
@@ -118,7 +118,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> selection_filters() {
-  return kFilters;
+  return kSelectionFilters;
 }
 
 }  // namespace doppler::chat::jinja

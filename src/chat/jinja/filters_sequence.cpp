@@ -228,7 +228,7 @@ Result<Value> filter_groupby(Call& call) {
   return call.rt.list(std::move(groups));
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kSequenceFilters[] = {
     {"default", "default_value? boolean?", filter_default},
     {"d", "default_value? boolean?", filter_default},
     {"length", "", filter_length},
@@ -253,7 +253,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> sequence_filters() {
-  return kFilters;
+  return kSequenceFilters;
 }
 
 }  // namespace doppler::chat::jinja

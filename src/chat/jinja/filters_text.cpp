@@ -18,7 +18,7 @@ Result<Value> filter_string(Call& call) {
 }
 
 template <std::string (*Change)(std::string_view)>
-Result<Value> changed(Call& call) {
+Result<Value> filter_changed(Call& call) {
   DOPPLER_ASSIGN(const std::string text, to_text(call.rt, call.self));
   DOPPLER_TRY(call.rt.spend(text.size() / 16));
   return call.rt.text(Change(text));
@@ -235,14 +235,14 @@ Result<Value> filter_pprint(Call& call) {
   return call.rt.text(std::move(out));
 }
 
-constexpr Builtin kFilters[] = {
+constexpr Builtin kTextFilters[] = {
     {"tojson", "ensure_ascii? indent? separators? sort_keys?", filter_tojson},
     {"trim", "chars?", filter_trim, true},
     {"string", "", filter_string},
-    {"upper", "", changed<to_upper>, true},
-    {"lower", "", changed<to_lower>, true},
-    {"title", "", changed<title_words>},
-    {"capitalize", "", changed<to_capitalized>, true},
+    {"upper", "", filter_changed<to_upper>, true},
+    {"lower", "", filter_changed<to_lower>, true},
+    {"title", "", filter_changed<title_words>},
+    {"capitalize", "", filter_changed<to_capitalized>, true},
     {"replace", "old new count?", filter_replace},
     {"indent", "width? first? blank?", filter_indent, true},
     {"escape", "", filter_escape},
@@ -260,7 +260,7 @@ constexpr Builtin kFilters[] = {
 }  // namespace
 
 std::span<const Builtin> text_filters() {
-  return kFilters;
+  return kTextFilters;
 }
 
 }  // namespace doppler::chat::jinja

@@ -22,7 +22,7 @@ Result<Value> loop_changed(Call& call) {
   return Value::boolean(!same);
 }
 
-constexpr Builtin kMethods[] = {{"cycle", "*", loop_cycle}, {"changed", "*", loop_changed}};
+constexpr Builtin kLoopMethods[] = {{"cycle", "*", loop_cycle}, {"changed", "*", loop_changed}};
 
 using Getter = Value (*)(Runtime&, const LoopObject&);
 struct Attribute {
@@ -58,7 +58,7 @@ constexpr Attribute kAttributes[] = {
 }  // namespace
 
 std::span<const Builtin> loop_methods() {
-  return kMethods;
+  return kLoopMethods;
 }
 
 Value loop_attribute(Runtime& rt, const Value& loop, std::string_view name) {

@@ -17,7 +17,7 @@ Result<std::string_view> string_argument(const Call& call, std::size_t i, std::s
 }
 
 template <std::string (*Change)(std::string_view)>
-Result<Value> changed(Call& call) {
+Result<Value> method_changed(Call& call) {
   DOPPLER_TRY(call.rt.spend(call.self.text().size() / 16));
   return call.rt.text(Change(call.self.text()));
 }
@@ -220,7 +220,7 @@ Result<Value> expandtabs(Call& call) {
   return call.rt.text(std::move(out));
 }
 
-constexpr Builtin kMethods[] = {
+constexpr Builtin kTextMethods[] = {
     {"strip", "chars?", stripped<true, true>},
     {"lstrip", "chars?", stripped<true, false>},
     {"rstrip", "chars?", stripped<false, true>},
@@ -230,12 +230,12 @@ constexpr Builtin kMethods[] = {
     {"replace", "old new count?", replace},
     {"join", "iterable", join},
     {"format", "*", format},
-    {"upper", "", changed<to_upper>},
-    {"lower", "", changed<to_lower>},
-    {"casefold", "", changed<to_lower>},
-    {"title", "", changed<to_title>},
-    {"capitalize", "", changed<to_capitalized>},
-    {"swapcase", "", changed<swap_case>},
+    {"upper", "", method_changed<to_upper>},
+    {"lower", "", method_changed<to_lower>},
+    {"casefold", "", method_changed<to_lower>},
+    {"title", "", method_changed<to_title>},
+    {"capitalize", "", method_changed<to_capitalized>},
+    {"swapcase", "", method_changed<swap_case>},
     {"removeprefix", "prefix", without_affix<true>},
     {"removesuffix", "suffix", without_affix<false>},
     {"partition", "sep", partition<false>},
@@ -250,7 +250,7 @@ constexpr Builtin kMethods[] = {
 }  // namespace
 
 std::span<const Builtin> text_methods() {
-  return kMethods;
+  return kTextMethods;
 }
 
 }  // namespace doppler::chat::jinja

@@ -144,7 +144,7 @@ Result<Value> is_identifier(Call& call) {
   return Value::boolean(starts && std::all_of(codes.begin(), codes.end(), is_word));
 }
 
-constexpr Builtin kMethods[] = {
+constexpr Builtin kTextQueryMethods[] = {
     {"startswith", "prefix start? end?", has_affix<true>},
     {"endswith", "suffix start? end?", has_affix<false>},
     {"find", "sub start? end?", find<false>},
@@ -169,7 +169,7 @@ constexpr Builtin kMethods[] = {
 }  // namespace
 
 std::span<const Builtin> text_query_methods() {
-  return kMethods;
+  return kTextQueryMethods;
 }
 
 }  // namespace doppler::chat::jinja

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <numeric>
 
 #include "base/text.h"
 #include "quant/error.h"
+#include "system/threads.h"
 
 namespace doppler {
 namespace {
@@ -162,8 +162,11 @@ class Bounds {
 
   template <typename Function>
   void each(Function function) {
-    for (std::size_t i = 0; i < out_.size(); ++i)
-      set(i, function(s_.inputs[0].data[i], s_.inputs[1].data[i]));
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      // A gate alone is multiplied with nothing.
+      const double b = s_.inputs.size() > 1 ? s_.inputs[1].data[i] : 1;
+      set(i, function(s_.inputs[0].data[i], b));
+    }
   }
 
   // Decoding scale * code + minimum in another order loses some units of the block's largest value.
@@ -220,14 +223,14 @@ class Bounds {
     }
     std::vector<float> bias(s_.width);
     if (!s_.biases.empty() && s_.biases[0]) DOPPLER_TRY(decode_f32(*s_.biases[0], 0, bias));
-    std::mutex mutex;
+    system::Mutex mutex;
     Status first;
     threads_.run(s_.width, 1, std::uint64_t{s_.width} * cols, [&](std::size_t begin, std::size_t end) {
       std::vector<float> weights(cols);
       std::vector<double> squares(blocks);
       for (std::size_t r = begin; r < end; ++r) {
         if (const Status decoded = decode_f32(s_.weights[0], r * cols, weights); !decoded) {
-          const std::lock_guard lock(mutex);
+          const system::Lock lock(mutex);
           first = decoded;
           return;
         }

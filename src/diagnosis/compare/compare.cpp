@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "backend/tap_list.h"
 #include "base/text.h"
 #include "diagnosis/compare/compare_recordings.h"
 #include "diagnosis/compare/decode_comparer.h"
@@ -80,7 +81,7 @@ class Runner {
     if (!options_.companion) return feed(backend_, 0, ids, options_.piece, true, tap);
     const std::size_t most =
         std::max<std::size_t>(1, std::min<std::size_t>(options_.piece == 0 ? SIZE_MAX : options_.piece,
-                                                       backend_.options().max_step_tokens / 2));
+                                                       step_tokens(backend_.options()) / 2));
     std::span<const float> logits;
     for (std::size_t begin = 0; begin < ids.size(); begin += most) {
       const std::size_t count = std::min(most, ids.size() - begin);
@@ -97,23 +98,6 @@ class Runner {
   const CompareOptions& options_;
   std::vector<std::int32_t> companion_;
   std::size_t next_ = 0;
-};
-
-// Hands events to both.
-class BothTaps final : public Tap {
- public:
-  BothTaps(Tap& first, Tap& second) : taps_{&first, &second} {}
-  bool wants(Stage stage, int layer) const override {
-    return std::any_of(taps_.begin(), taps_.end(), [&](const Tap* tap) { return tap->wants(stage, layer); });
-  }
-  void on_stage(const TapEvent& event) override {
-    for (Tap* tap : taps_) {
-      if (tap->wants(event.stage, event.layer)) tap->on_stage(event);
-    }
-  }
-
- private:
-  std::array<Tap*, 2> taps_;
 };
 
 Status judge_run(std::vector<StageComparison>& stages, const Backend& backend, const ModelSpec& spec,
@@ -148,12 +132,13 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   Runner runner(backend, recording, options);
   DOPPLER_TRY(runner.clear());
   CapturedRows captured;
-  BothTaps both(comparer, captured);
+  TapList taps;
+  taps.add(&comparer);
   // A tolerance that somebody asks for is the only yardstick.
   const bool judge = weights != nullptr && options.local && options.tolerance == 0 &&
                      can_keep(backend.plan(), recording.prompt_ids.size());
-  DOPPLER_ASSIGN(std::span<const float> logits,
-                 runner.run(recording.prompt_ids, judge ? static_cast<Tap*>(&both) : &comparer));
+  if (judge) taps.add(&captured);
+  DOPPLER_ASSIGN(std::span<const float> logits, runner.run(recording.prompt_ids, taps.get()));
   Comparison result;
   DOPPLER_ASSIGN(result.stages, comparer.take_stages());
   if (judge) DOPPLER_TRY(judge_run(result.stages, backend, spec, *weights, captured, recording));

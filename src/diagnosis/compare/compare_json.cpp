@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "base/json.h"
+
 namespace doppler {
 namespace {
 

@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "diagnosis/compare/compare.h"
 
 namespace doppler {

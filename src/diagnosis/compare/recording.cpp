@@ -4,35 +4,21 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/step_trace.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "diagnosis/compare/allowance.h"
 #include "diagnosis/compare/recording_writer.h"
 #include "formats/safetensors.h"
+#include "model/fingerprint.h"
 
 namespace doppler {
 std::map<std::string, std::string> model_metadata(const std::filesystem::path& model,
                                                   const Weights& weights) {
-  // FNV-1a: quick, and nobody forges recordings to deceive himself.
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto mix = [&hash](std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes) hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
-  };
-  // Of each tensor so many bytes at as many places, so that a file of gigabytes takes no time.
-  constexpr std::size_t kPlaces = 16, kBytes = 64;
-  for (const TensorView& tensor : weights.tensors()) {
-    mix(std::as_bytes(std::span(tensor.name)));
-    mix(std::as_bytes(std::span(tensor.shape)));
-    const std::size_t most = std::min(kBytes, tensor.data.size());
-    for (std::size_t i = 0; i < kPlaces; ++i)
-      mix(tensor.data.subspan((tensor.data.size() - most) / (kPlaces - 1) * i, most));
-  }
   std::filesystem::path name = model.lexically_normal();
   if (!name.has_filename()) name = name.parent_path();
   return {{"model", name.filename().string()},
           {"weights", describe_weights(weights)},
-          {"fingerprint", fmt::format("{:016x}", hash)},
+          {"fingerprint", fmt::format("{:016x}", fingerprint_of(weights).value())},
           {"version", "0.1.0"}};
 }
 
@@ -48,19 +34,19 @@ std::map<std::string, std::string> run_metadata(const Backend& backend) {
   std::map<std::string, std::string> metadata = arithmetic_metadata(arithmetic_of(backend));
   metadata["producer"] = fmt::format("doppler {}", backend.name());
   metadata["dtype"] = "float32";
-  if (const auto device = backend.device()) metadata["device"] = device->describe();
+  if (const DeviceView* device = backend.device()) metadata["device"] = device->info().describe();
   return metadata;
 }
 
 Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
-                                    std::uint32_t piece, bool all_logits, Tap* tap) {
-  const std::size_t most =
-      piece == 0 ? backend.options().max_step_tokens : std::min(piece, backend.options().max_step_tokens);
+                                    std::uint32_t piece, bool all_logits, Tap* tap, std::int64_t trace_step) {
+  const std::uint32_t fits = step_tokens(backend.options());
+  const std::size_t most = piece == 0 ? fits : std::min(piece, fits);
   std::span<const float> logits;
-  count_trace_step(backend, slot);
   for (std::size_t begin = 0; begin < ids.size(); begin += most) {
     const std::size_t count = std::min(most, ids.size() - begin);
     StepInput input;
+    input.trace_step = trace_step;
     for (std::size_t i = 0; i < count; ++i) {
       input.add(ids[begin + i], backend.length(slot) + i, slot, all_logits || begin + i + 1 == ids.size());
     }
@@ -104,7 +90,7 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
   };
   if (options.decode_steps > 0) DOPPLER_TRY(choose());
   for (std::uint32_t step = 0; step < options.decode_steps; ++step) {
-    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr));
+    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr, step + 1));
     DOPPLER_TRY(writer->write(std::as_bytes(logits)));
     DOPPLER_TRY(choose());
   }

@@ -3,8 +3,11 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_checks.h"
+#include "engine/fallbacks.h"
+#include "engine/messages.h"
 #include "engine/sampler.h"
 
 namespace doppler {
@@ -40,6 +43,7 @@ constexpr auto kChecks = std::to_array<Check>({
     {"batch", "is a sequence the same beside another?", check_batch},
     {"submit", "do several tokens a submission equal one?", check_submit},
     {"determinism", "does the same input give the same bits?", check_determinism},
+    {"fallbacks", "does everything run as fast as it could?", check_fallbacks},
     {"sampler", "does the sampler choose as a plain one does?", check_sampler},
     {"choices", "are the recorded tokens chosen?", check_choices},
 });
@@ -142,7 +146,8 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
     const bool wanted =
         options.only.empty() || std::ranges::find(options.only, check.name) != options.only.end();
     if (!wanted) continue;
-    const doctor::Examination examination{subject, options, diagnosis.findings, check.name, deadline};
+    const doctor::Examination examination{subject,    options, diagnosis.findings, diagnosis.fallbacks,
+                                          check.name, deadline};
     diagnosis.checks.push_back(doctor::run_check(check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
@@ -210,7 +215,10 @@ Json to_json(const Diagnosis& diagnosis) {
                       {"text", check.text},
                       {"seconds", check.seconds}});
   }
-  return {{"healthy", diagnosis.healthy()}, {"findings", std::move(findings)}, {"checks", std::move(checks)}};
+  return {{"healthy", diagnosis.healthy()},
+          {"findings", std::move(findings)},
+          {"checks", std::move(checks)},
+          {"fallbacks", fallbacks_json(diagnosis.fallbacks)}};
 }
 
 std::string describe(const Finding& finding) {

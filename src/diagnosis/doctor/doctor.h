@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/doctor/causes.h"
@@ -47,6 +47,7 @@ struct CheckResult {
 struct Diagnosis {
   std::vector<Finding> findings;  // what a step meets first comes first
   std::vector<CheckResult> checks;
+  std::vector<Fallback> fallbacks;  // of the backend under examination: slower, but not wrong
   bool healthy() const { return findings.empty(); }
 };
 
@@ -100,7 +101,7 @@ struct CheckInfo {
 std::vector<CheckInfo> all_checks();
 
 // {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}],
-// "checks": [...]}
+// "checks": [...], "fallbacks": [{"what", "why"}]}
 Json to_json(const Diagnosis& diagnosis);
 // One line: "FINDING k_norm of layer 0 ...".
 std::string describe(const Finding& finding);

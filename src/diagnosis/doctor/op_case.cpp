@@ -13,13 +13,13 @@ constexpr float kLenient = 2e-6f;
 constexpr double kNear = 1e4;
 
 // Products beyond this many multiplications are judged on a few tokens: about a second of the oracle's time.
-constexpr std::uint64_t kMostWork = 1'000'000'000;
+constexpr std::uint64_t kMostProducts = 1'000'000'000;
 constexpr std::size_t kFewTokens = 8;  // as many as the oracle computes in one pass over a weight
 
 std::vector<std::size_t> choose_tokens(const OpSetup& setup) {
   const std::size_t count = setup.tokens();
   std::size_t most = count;
-  if (setup.kind == OpKind::kMatmul && setup.inputs[0].width * setup.width > kMostWork / 1000)
+  if (setup.kind == OpKind::kMatmul && setup.inputs[0].width * setup.width > kMostProducts / 1000)
     most = kFewTokens;
   std::vector<std::size_t> rows;
   for (std::size_t i = 0; i < std::min(most, count); ++i) {

@@ -8,6 +8,11 @@
 #include "base/text.h"
 
 namespace doppler {
+
+std::string repairs::number(double x) {
+  return fmt::format("{:.6g}", x);
+}
+
 namespace {
 
 constexpr auto kRepairs = std::to_array<Repair>({

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "diagnosis/doctor/op_case.h"
@@ -27,6 +28,7 @@ struct Explanation {
 Explanation explain(OpCase& opcase);
 
 namespace repairs {
+std::string number(double x);  // as sentences show it: six digits
 // repairs_norm.cpp
 void norm_offset(OpCase& c);
 void norm_eps(OpCase& c);

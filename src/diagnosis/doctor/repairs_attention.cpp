@@ -8,20 +8,16 @@
 namespace doppler::repairs {
 namespace {
 
-AttentionParams& params(OpSetup& setup) {
+AttentionParams& attention_params(OpSetup& setup) {
   return std::get<AttentionParams>(setup.params);
 }
-const AttentionParams& params(const OpCase& c) {
+const AttentionParams& attention_params(const OpCase& c) {
   return std::get<AttentionParams>(c.setup().params);
-}
-
-std::string number(double x) {
-  return fmt::format("{:.6g}", x);
 }
 
 // Other numbers that models of this shape multiply scores by, each with its name.
 std::vector<std::pair<double, std::string>> scales(const OpCase& c) {
-  const AttentionParams& a = params(c);
+  const AttentionParams& a = attention_params(c);
   const double d = a.head_dim, hidden = c.context().spec.hidden;
   std::vector<std::pair<double, std::string>> found = {
       {1 / std::sqrt(d), "1 / sqrt(head_dim)"},
@@ -44,14 +40,14 @@ std::vector<std::pair<double, std::string>> scales(const OpCase& c) {
 }  // namespace
 
 void attention_scale(OpCase& c) {
-  const double own = params(c).scale;
+  const double own = attention_params(c).scale;
   std::set<double> seen = {own};
   for (const auto& [scale, name] : scales(c)) {
     if (!seen.insert(scale).second) continue;
     c.attempt("attention_scale", fmt::format("scores are multiplied by {}, {}", number(scale), name),
               fmt::format("Set query_pre_attn_scalar to {} (the scale is {}).", number(1 / (scale * scale)),
                           number(own)),
-              [&](OpSetup& s) { params(s).scale = scale; });
+              [&](OpSetup& s) { attention_params(s).scale = scale; });
   }
 }
 
@@ -59,17 +55,17 @@ void attention_softcap(OpCase& c) {
   std::set<double> caps = {0, 15, 20, 30, 50, 100};
   for (const LayerSpec& layer : c.context().spec.layers) caps.insert(layer.attention.softcap);
   for (const double cap : caps) {
-    if (cap == params(c).softcap) continue;
+    if (cap == attention_params(c).softcap) continue;
     c.attempt("attention_softcap",
               cap == 0 ? "scores are not capped" : fmt::format("scores are capped at {}", cap),
               cap == 0 ? "Set attn_logit_softcapping to null."
                        : fmt::format("Set attn_logit_softcapping to {}.", cap),
-              [&](OpSetup& s) { params(s).softcap = cap; });
+              [&](OpSetup& s) { attention_params(s).softcap = cap; });
   }
 }
 
 void attention_window(OpCase& c) {
-  const std::uint32_t own = params(c).window;
+  const std::uint32_t own = attention_params(c).window;
   const auto keys = static_cast<std::uint32_t>(c.setup().inputs[1].data.size() / c.setup().inputs[1].width);
   std::set<std::uint32_t> of_layers;
   for (const LayerSpec& layer : c.context().spec.layers) of_layers.insert(layer.attention.window);
@@ -82,7 +78,7 @@ void attention_window(OpCase& c) {
             ? fmt::format("Let layer {} attend to everything: set sliding_window or layer_types.", c.layer())
             : fmt::format("Set the window of layer {} to {} (it is {}): sliding_window, or layer_types.",
                           c.layer(), window, own == 0 ? "none" : std::to_string(own)),
-        [&](OpSetup& s) { params(s).window = window; }, 1, window);
+        [&](OpSetup& s) { attention_params(s).window = window; }, 1, window);
   };
   for (const std::uint32_t window : of_layers) attempt(window);
   if (!of_layers.contains(0)) attempt(0);
@@ -98,7 +94,7 @@ void attention_window(OpCase& c) {
 }
 
 void attention_heads(OpCase& c) {
-  const AttentionParams& a = params(c);
+  const AttentionParams& a = attention_params(c);
   const auto attempt = [&](const char* cause, std::string says,
                            const std::function<std::uint32_t(std::uint32_t)>& head) {
     c.attempt(cause, std::move(says), {}, [&](OpSetup& s) {
@@ -171,7 +167,7 @@ void attention_cache(OpCase& c) {
   const std::vector<std::int32_t> positions = c.setup().positions;
   c.attempt("causal_mask_missing", "every token sees the whole prompt", {},
             [&](OpSetup& s) { s.sees = [](std::size_t, std::size_t) { return true; }; });
-  const std::size_t window = params(c).window;
+  const std::size_t window = attention_params(c).window;
   if (window > 0) {
     c.attempt("causal_mask_missing", "every token sees what comes after it, too", {}, [&](OpSetup& s) {
       s.sees = [&](std::size_t t, std::size_t p) {
@@ -261,18 +257,18 @@ void attention_search(OpCase& c) {
   };
   // Each point costs a run of the op: not for prompts of thousands of tokens.
   if (c.setup().inputs[0].data.size() * c.tokens() > 50'000'000) return;
-  const double scale = valley([](OpSetup& s, double x) { params(s).scale = x; }, 1e-3, 10);
+  const double scale = valley([](OpSetup& s, double x) { attention_params(s).scale = x; }, 1e-3, 10);
   c.attempt(
       "attention_scale", fmt::format("scores are multiplied by {}", number(scale)),
       fmt::format("Set query_pre_attn_scalar to {} (the scale is {}).", number(1 / (scale * scale)),
-                  number(params(c).scale)),
-      [&](OpSetup& s) { params(s).scale = scale; }, 0.9);
+                  number(attention_params(c).scale)),
+      [&](OpSetup& s) { attention_params(s).scale = scale; }, 0.9);
   if (c.explained()) return;
-  const double cap = valley([](OpSetup& s, double x) { params(s).softcap = x; }, 0.1, 1000);
+  const double cap = valley([](OpSetup& s, double x) { attention_params(s).softcap = x; }, 0.1, 1000);
   c.attempt(
       "attention_softcap", fmt::format("scores are capped at {}", number(cap)),
       fmt::format("Set attn_logit_softcapping to {}.", number(cap)),
-      [&](OpSetup& s) { params(s).softcap = cap; }, 0.9);
+      [&](OpSetup& s) { attention_params(s).softcap = cap; }, 0.9);
 }
 
 }  // namespace doppler::repairs

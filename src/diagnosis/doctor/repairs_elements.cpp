@@ -11,7 +11,7 @@
 namespace doppler::repairs {
 namespace {
 
-std::string number(double x) {
+std::string exact_number(double x) {
   return fmt::format("{:.7g}", x);
 }
 
@@ -35,9 +35,13 @@ constexpr ActivationRow kActivations[] = {
 
 template <typename Function>
 std::vector<float> each(const OpCase& c, Function function) {
-  const auto &a = c.setup().inputs[0].data, &b = c.setup().inputs[1].data;
+  const auto& inputs = c.setup().inputs;
+  const std::vector<float>& a = inputs[0].data;
   std::vector<float> out(a.size());
-  for (std::size_t i = 0; i < a.size(); ++i) out[i] = static_cast<float>(function(a[i], b[i]));
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    // A gate alone is multiplied with nothing.
+    out[i] = static_cast<float>(function(a[i], inputs.size() > 1 ? inputs[1].data[i] : 1.0f));
+  }
   return out;
 }
 
@@ -85,8 +89,8 @@ void embed_scale(OpCase& c) {
   const double own = std::get<EmbedParams>(c.setup().params).scale, root = std::sqrt(c.context().spec.hidden);
   const auto attempt = [&](double scale, const char* what, double weight) {
     c.attempt(
-        "embedding_scale", fmt::format("embeddings are multiplied by {}{}", number(scale), what),
-        fmt::format("Set the embedding scale to {} (it is {}).", number(scale), number(own)),
+        "embedding_scale", fmt::format("embeddings are multiplied by {}{}", exact_number(scale), what),
+        fmt::format("Set the embedding scale to {} (it is {}).", exact_number(scale), exact_number(own)),
         [&](OpSetup& s) { std::get<EmbedParams>(s.params).scale = scale; }, weight);
   };
   if (own != 1) attempt(1, "", 1);
@@ -192,6 +196,7 @@ void activation(OpCase& c) {
                                      : std::string("Apply no activation."),
                each(c, [&](double gate, double up) { return row.function(gate) * up; }));
   }
+  if (c.setup().inputs.size() == 1) return;
   for (const ActivationRow& row : kActivations) {
     c.consider("gate_up_swapped", fmt::format("the activation ({}) stands on up", row.name), swap_repair,
                each(c, [&](double gate, double up) { return gate * row.function(up); }));
@@ -232,9 +237,9 @@ void softcap(OpCase& c) {
   const auto attempt = [&](double cap, double weight) {
     c.attempt(
         "final_softcap",
-        cap == 0 ? "logits are not capped" : fmt::format("logits are capped at {}", number(cap)),
+        cap == 0 ? "logits are not capped" : fmt::format("logits are capped at {}", exact_number(cap)),
         cap == 0 ? "Set final_logit_softcapping to null."
-                 : fmt::format("Set final_logit_softcapping to {}.", number(cap)),
+                 : fmt::format("Set final_logit_softcapping to {}.", exact_number(cap)),
         [&](OpSetup& s) { std::get<SoftcapParams>(s.params).cap = cap; }, weight);
   };
   for (const double cap : {0.0, 30.0, 15.0, 20.0, 50.0, 100.0}) attempt(cap, 1);

@@ -11,10 +11,10 @@
 namespace doppler::repairs {
 namespace {
 
-NormParams& params(OpSetup& setup) {
+NormParams& norm_params(OpSetup& setup) {
   return std::get<NormParams>(setup.params);
 }
-const NormParams& params(const OpCase& c) {
+const NormParams& norm_params(const OpCase& c) {
   return std::get<NormParams>(c.setup().params);
 }
 
@@ -32,7 +32,7 @@ std::optional<std::vector<float>> measured_factors(const OpCase& c) {
     const float* x = &s.inputs[0].data[r * dim];
     double sum = 0;
     for (std::size_t i = 0; i < dim; ++i) sum += static_cast<double>(x[i]) * x[i];
-    const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + params(c).eps);
+    const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + norm_params(c).eps);
     for (std::size_t i = 0; i < dim; ++i) {
       const double normed = x[i] * inverse;
       products[i] += normed * c.target()[r * dim + i];
@@ -64,7 +64,7 @@ std::vector<NormWeight> all_norms(const OpCase& c) {
 }
 
 // Does the other norm, which is wrong, too, agree with our weight?
-bool fits_there(const OpCase& c, std::size_t other) {
+bool other_fits(const OpCase& c, std::size_t other) {
   auto recorded = c.context().experiment.recorded(other);
   if (!recorded || other == c.index()) return false;
   auto there = OpCase::open(c.context(), other, std::move(*recorded));
@@ -76,19 +76,20 @@ bool fits_there(const OpCase& c, std::size_t other) {
 
 void norm_offset(OpCase& c) {
   for (const double offset : {0.0, 1.0}) {
-    if (offset == params(c).weight_offset) continue;
-    c.attempt("norm_weight_offset", fmt::format("the weight offset is {}", offset),
-              fmt::format("Set rms_norm_weight_offset to {} (it is {}).", offset, params(c).weight_offset),
-              [&](OpSetup& s) { params(s).weight_offset = offset; });
+    if (offset == norm_params(c).weight_offset) continue;
+    c.attempt(
+        "norm_weight_offset", fmt::format("the weight offset is {}", offset),
+        fmt::format("Set rms_norm_weight_offset to {} (it is {}).", offset, norm_params(c).weight_offset),
+        [&](OpSetup& s) { norm_params(s).weight_offset = offset; });
   }
 }
 
 void norm_eps(OpCase& c) {
   for (const double eps : {1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-4, 1e-3, 0.0}) {
-    if (eps == params(c).eps) continue;
+    if (eps == norm_params(c).eps) continue;
     c.attempt("norm_eps", fmt::format("epsilon is {}", eps),
-              fmt::format("Set rms_norm_eps to {} (it is {}).", eps, params(c).eps),
-              [&](OpSetup& s) { params(s).eps = eps; });
+              fmt::format("Set rms_norm_eps to {} (it is {}).", eps, norm_params(c).eps),
+              [&](OpSetup& s) { norm_params(s).eps = eps; });
   }
 }
 
@@ -124,7 +125,7 @@ void norm_weight(OpCase& c) {
   const auto stored = c.setup().read_weight();
   const auto factors = measured_factors(c);
   if (!stored || !factors) return;
-  const double offset = params(c).weight_offset;
+  const double offset = norm_params(c).weight_offset;
   if (std::ranges::any_of(*stored, [](float w) { return !std::isfinite(w); })) {
     c.keep({"weight_nan", fmt::format("{} holds finite values", name), {}, 0, 1});
     return;
@@ -132,7 +133,7 @@ void norm_weight(OpCase& c) {
   for (const NormWeight& norm : all_norms(c)) {
     const TensorView& weight = c.context().weights[norm.id];
     if (weight.shape != c.setup().weights[0].shape || norm.id == c.op().weights[0]) continue;
-    c.attempt(fits_there(c, norm.op)    ? "tensor_swapped"
+    c.attempt(other_fits(c, norm.op)    ? "tensor_swapped"
               : norm.stage == c.stage() ? "stale_weight"
                                         : "norm_order",
               fmt::format("the weight is {}", weight.name),

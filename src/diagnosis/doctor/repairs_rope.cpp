@@ -33,10 +33,6 @@ bool attempt_spec(OpCase& c, const char* cause, std::string says, std::string re
       cause, std::move(says), std::move(repair), [&](OpSetup& s) { s.rope = table; }, weight, value);
 }
 
-std::string number(double x) {
-  return fmt::format("{:.6g}", x);
-}
-
 // Inverse frequencies and magnitude that the target was rotated with: for each pair the angle at the smallest
 // position that is not 0, whose multiples are then no riddle, summed over heads.
 struct Measured {

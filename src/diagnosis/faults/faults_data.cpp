@@ -13,7 +13,7 @@ using When = FaultPlace::When;
 using Bytes = std::vector<std::byte>;
 
 // Where faults of one tensor are: not in the first layer, so that a right answer must name the layer.
-constexpr int kLayer = 1;
+constexpr int kFaultyLayer = 1;
 
 DType type_of(const Subject& s, WeightRole role, int layer) {
   const WeightId id = s.weights.find(role, layer);
@@ -23,16 +23,17 @@ bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 // The weight is there, of floats.
-std::function<bool(const Subject&)> floats(WeightRole role, int layer = kLayer) {
+std::function<bool(const Subject&)> floats(WeightRole role, int layer = kFaultyLayer) {
   return [=](const Subject& s) { return has_layers(s, layer + 1) && is_float(type_of(s, role, layer)); };
 }
-std::function<bool(const Subject&)> has(WeightRole role, int layer = kLayer) {
+std::function<bool(const Subject&)> has(WeightRole role, int layer = kFaultyLayer) {
   return
       [=](const Subject& s) { return has_layers(s, layer + 1) && s.weights.find(role, layer) != kNoWeight; };
 }
 std::function<bool(const Subject&)> blocks(WeightRole role, std::vector<DType> types) {
   return [=](const Subject& s) {
-    return has_layers(s, kLayer + 1) && std::ranges::find(types, type_of(s, role, kLayer)) != types.end();
+    return has_layers(s, kFaultyLayer + 1) &&
+           std::ranges::find(types, type_of(s, role, kFaultyLayer)) != types.end();
   };
 }
 
@@ -138,8 +139,8 @@ std::vector<FaultRow> order_faults() {
       {{"projection_transposed", FaultKind::kData, "weight_transposed", "float weights",
         "an output projection [out][in] is read as [in][out]"},
        floats(WeightRole::kO),
-       at(Stage::kOProj, kLayer),
-       alter(WeightRole::kO, kLayer, transpose)},
+       at(Stage::kOProj, kFaultyLayer),
+       alter(WeightRole::kO, kFaultyLayer, transpose)},
       {{"rotary_rows_permuted", FaultKind::kData, "weight_permuted", "",
         "rows of q and k keep GGUF's order of rotary pairs"},
        {},
@@ -158,10 +159,11 @@ std::vector<FaultRow> order_faults() {
       {{"rows_shifted", FaultKind::kData, "weight_shifted", "",
         "every row of a v projection is its neighbour's"},
        has(WeightRole::kV),
-       at(Stage::kVProj, kLayer),
+       at(Stage::kVProj, kFaultyLayer),
        [](Site& site) {
-         const std::size_t rows = site.weights()[site.weights().find(WeightRole::kV, kLayer)].rows();
-         site.permute_rows(WeightRole::kV, kLayer, [rows](std::size_t row) { return (row + 1) % rows; });
+         const std::size_t rows = site.weights()[site.weights().find(WeightRole::kV, kFaultyLayer)].rows();
+         site.permute_rows(WeightRole::kV, kFaultyLayer,
+                           [rows](std::size_t row) { return (row + 1) % rows; });
        }},
       {{"gate_up_swapped", FaultKind::kData, "gate_up_swapped", "",
         "gate and up have each other's name on every layer"},
@@ -173,19 +175,20 @@ std::vector<FaultRow> order_faults() {
        }},
       {{"k_v_swapped", FaultKind::kData, "tensor_swapped", "", "k and v of one layer have each other's name"},
        has(WeightRole::kK),
-       at(Stage::kKProj, kLayer),
-       [](Site& site) { site.swap(WeightRole::kK, WeightRole::kV, kLayer); }},
+       at(Stage::kKProj, kFaultyLayer),
+       [](Site& site) { site.swap(WeightRole::kK, WeightRole::kV, kFaultyLayer); }},
       {{"q_k_norms_swapped", FaultKind::kData, "tensor_swapped", "models with q/k norm",
         "the norms of queries and keys of one layer have each other's name"},
        has(WeightRole::kQNorm),
-       at(Stage::kQNorm, kLayer),
-       [](Site& site) { site.swap(WeightRole::kQNorm, WeightRole::kKNorm, kLayer); }},
+       at(Stage::kQNorm, kFaultyLayer),
+       [](Site& site) { site.swap(WeightRole::kQNorm, WeightRole::kKNorm, kFaultyLayer); }},
       {{"stale_layer", FaultKind::kData, "stale_weight", "",
         "an output projection is that of the layer before"},
        has(WeightRole::kO),
-       at(Stage::kOProj, kLayer),
+       at(Stage::kOProj, kFaultyLayer),
        [](Site& site) {
-         site.weights().alias(WeightRole::kO, kLayer, site.weights().find(WeightRole::kO, kLayer - 1));
+         site.weights().alias(WeightRole::kO, kFaultyLayer,
+                              site.weights().find(WeightRole::kO, kFaultyLayer - 1));
        }},
       {{"final_norm_stale", FaultKind::kData, "stale_weight", "", "the last norm is that of a layer"},
        {},
@@ -196,7 +199,7 @@ std::vector<FaultRow> order_faults() {
   };
 }
 
-std::vector<FaultRow> value_faults() {
+std::vector<FaultRow> weight_faults() {
   const auto zero_rows_from_half = [](TensorView& tensor, Bytes& bytes) {
     const std::size_t row = bytes.size() / tensor.rows();
     std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(tensor.rows() / 2 * row), bytes.end(),
@@ -206,8 +209,8 @@ std::vector<FaultRow> value_faults() {
       {{"truncated_tensor", FaultKind::kData, "truncated_weight", "",
         "the second half of a down projection was never written"},
        has(WeightRole::kDown),
-       at(Stage::kFfnOut, kLayer),
-       alter(WeightRole::kDown, kLayer, zero_rows_from_half)},
+       at(Stage::kFfnOut, kFaultyLayer),
+       alter(WeightRole::kDown, kFaultyLayer, zero_rows_from_half)},
       {{"embedding_rows_zero", FaultKind::kData, "truncated_weight", "",
         "embeddings of the second half of the vocabulary are zero"},
        {},
@@ -216,15 +219,15 @@ std::vector<FaultRow> value_faults() {
       {{"bf16_read_as_f16", FaultKind::kData, "wrong_dtype", "BF16 weights",
         "a k projection of BF16 is read as F16"},
        [](const Subject& s) {
-         return has_layers(s, 2) && type_of(s, WeightRole::kK, kLayer) == DType::kBF16;
+         return has_layers(s, 2) && type_of(s, WeightRole::kK, kFaultyLayer) == DType::kBF16;
        },
-       at(Stage::kKProj, kLayer),
-       alter(WeightRole::kK, kLayer, [](TensorView& tensor, Bytes&) { tensor.dtype = DType::kF16; })},
+       at(Stage::kKProj, kFaultyLayer),
+       alter(WeightRole::kK, kFaultyLayer, [](TensorView& tensor, Bytes&) { tensor.dtype = DType::kF16; })},
       {{"weight_nan", FaultKind::kData, "weight_nan", "float weights",
         "one value of an up projection is NaN"},
        floats(WeightRole::kUp),
-       at(Stage::kFfnUp, kLayer),
-       alter(WeightRole::kUp, kLayer,
+       at(Stage::kFfnUp, kFaultyLayer),
+       alter(WeightRole::kUp, kFaultyLayer,
              [](TensorView& tensor, Bytes& bytes) {
                const std::uint32_t nan = tensor.dtype == DType::kF32    ? 0x7fc00000
                                          : tensor.dtype == DType::kBF16 ? 0x7fc0
@@ -235,8 +238,8 @@ std::vector<FaultRow> value_faults() {
       {{"signs_lost", FaultKind::kData, "weight_wrong", "float weights",
         "every value of a down projection is positive"},
        floats(WeightRole::kDown),
-       at(Stage::kFfnOut, kLayer),
-       alter(WeightRole::kDown, kLayer,
+       at(Stage::kFfnOut, kFaultyLayer),
+       alter(WeightRole::kDown, kFaultyLayer,
              [](TensorView& tensor, Bytes& bytes) {
                for (std::size_t r = 0; r < tensor.rows(); ++r) {
                  for (std::size_t c = 0; c < tensor.cols(); ++c)
@@ -246,31 +249,31 @@ std::vector<FaultRow> value_faults() {
       {{"sign_flip", FaultKind::kData, "weight_wrong", "float weights",
         "one sign of an up projection flipped"},
        floats(WeightRole::kUp),
-       at(Stage::kFfnUp, kLayer),
-       alter(WeightRole::kUp, kLayer,
+       at(Stage::kFfnUp, kFaultyLayer),
+       alter(WeightRole::kUp, kFaultyLayer,
              [](TensorView& tensor, Bytes& bytes) { high_byte(tensor, bytes, 17, 5) ^= std::byte{0x80}; })},
       {{"weight_doubled", FaultKind::kData, "weight_scaled", "", "a v projection is twice what it should be"},
        has(WeightRole::kV),
-       at(Stage::kVProj, kLayer),
-       alter(WeightRole::kV, kLayer, scale_by_two)},
+       at(Stage::kVProj, kFaultyLayer),
+       alter(WeightRole::kV, kFaultyLayer, scale_by_two)},
       {{"nibble_order", FaultKind::kData, "nibble_order", "weights in Q4_0, Q4_1, Q5_0 or Q4_K",
         "low and high nibbles of a gate projection are exchanged"},
        blocks(WeightRole::kGate, {DType::kQ4_0, DType::kQ4_1, DType::kQ5_0, DType::kQ4_K}),
-       at(Stage::kFfnGate, kLayer),
-       alter(WeightRole::kGate, kLayer, exchange_all_nibbles)},
+       at(Stage::kFfnGate, kFaultyLayer),
+       alter(WeightRole::kGate, kFaultyLayer, exchange_all_nibbles)},
       {{"scale_min_swapped", FaultKind::kData, "scale_min_swapped",
         "weights in Q4_1, Q5_1, Q2_K, Q4_K or Q5_K",
         "scale and minimum of a gate projection's blocks are exchanged"},
        blocks(WeightRole::kGate, {DType::kQ4_1, DType::kQ5_1, DType::kQ2_K, DType::kQ4_K, DType::kQ5_K}),
-       at(Stage::kFfnGate, kLayer),
-       alter(WeightRole::kGate, kLayer, exchange_scale_and_min)},
+       at(Stage::kFfnGate, kFaultyLayer),
+       alter(WeightRole::kGate, kFaultyLayer, exchange_scale_and_min)},
       {{"row_blocks_misaligned", FaultKind::kData, "row_blocks_misaligned", "quantised weights",
         "each row of a gate projection begins one block later than the row before"},
        [](const Subject& s) {
-         return has_layers(s, 2) && is_quantised(type_of(s, WeightRole::kGate, kLayer));
+         return has_layers(s, 2) && is_quantised(type_of(s, WeightRole::kGate, kFaultyLayer));
        },
-       at(Stage::kFfnGate, kLayer),
-       alter(WeightRole::kGate, kLayer, misalign_rows)},
+       at(Stage::kFfnGate, kFaultyLayer),
+       alter(WeightRole::kGate, kFaultyLayer, misalign_rows)},
   };
 }
 
@@ -338,7 +341,7 @@ std::vector<FaultRow> text_faults() {
 
 std::vector<FaultRow> data_faults() {
   std::vector<FaultRow> rows;
-  for (const auto& part : {order_faults(), value_faults(), text_faults()})
+  for (const auto& part : {order_faults(), weight_faults(), text_faults()})
     rows.insert(rows.end(), part.begin(), part.end());
   return rows;
 }

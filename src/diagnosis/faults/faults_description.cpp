@@ -335,7 +335,7 @@ std::vector<FaultRow> other_faults() {
        at(Stage::kFfnAct, 0),
        plan([](Plan& made) {
          for (Op& op : made.ops) {
-           if (op.kind == OpKind::kGated) std::swap(op.inputs[0], op.inputs[1]);
+           if (op.kind == OpKind::kGated && op.inputs.size() == 2) std::swap(op.inputs[0], op.inputs[1]);
          }
        })},
       {{"bias_missing", FaultKind::kDescription, "bias_missing", "Qwen 2",

@@ -1,5 +1,6 @@
 #include "diagnosis/look/debug_config.h"
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace doppler {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "diagnosis/look/probe.h"
 

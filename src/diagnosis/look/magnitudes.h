@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "diagnosis/look/statistics.h"
+#include "base/statistics.h"
 
 namespace doppler {
 

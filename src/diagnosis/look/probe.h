@@ -16,10 +16,10 @@
 #include <vector>
 
 #include "backend/tap.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "diagnosis/look/tap_list.h"
+#include "backend/row_tokens.h"
 #include "plan/plan.h"
 
 namespace doppler {

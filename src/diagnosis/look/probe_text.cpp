@@ -1,6 +1,7 @@
 // Probes as texts and as configuration.
 #include <charconv>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/look/probe.h"
 

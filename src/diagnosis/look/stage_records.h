@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "diagnosis/look/statistics.h"
-#include "diagnosis/look/tap_list.h"
+#include "base/statistics.h"
+#include "backend/row_tokens.h"
 
 namespace doppler {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "backend/tap.h"
+#include "backend/tap_list.h"
 #include "base/log.h"
-#include "diagnosis/look/tap_list.h"
 #include "model/spec.h"
 #include "plan/plan.h"
 

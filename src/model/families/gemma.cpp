@@ -3,6 +3,7 @@
 // embeddings scaled by sqrt(hidden). Sources: transformers' Gemma2Config, Gemma3TextConfig and Gemma3RMSNorm.
 #include <cmath>
 
+#include "base/json.h"
 #include "model/families/rules.h"
 
 namespace doppler {

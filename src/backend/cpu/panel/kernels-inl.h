@@ -21,7 +21,7 @@ template <class F>
 DOPPLER_INLINE void unpack(const std::uint8_t* planes, std::size_t part, I (&codes)[8]) {
   const auto word = [&](std::size_t w) { return Lanes::load(part_of<4>(planes + w * kPanelRows * 4, part)); };
   if constexpr (F::kBits == 8) {
-    for (std::size_t k = 0; k < 8; ++k) codes[k] = word(k);
+    DOPPLER_UNROLL_8 for (std::size_t k = 0; k < 8; ++k) codes[k] = word(k);
   } else if constexpr (F::kBits >= 4) {
     const I nibbles = Lanes::pattern(0x0f0f0f0fu);
     DOPPLER_UNROLL_8 for (std::size_t v = 0; v < 4; ++v) {
@@ -88,7 +88,7 @@ DOPPLER_INLINE void scales(const std::uint8_t* header, std::size_t s, std::size_
       scale[0] = d;
       minimum[0] = Lanes::load_f16(part_of<2>(header + kHalves, part));
     } else if constexpr (F::kScales == Scales::kSigned) {
-      for (std::size_t g = 0; g < kGroups; ++g) {
+      DOPPLER_UNROLL_8 for (std::size_t g = 0; g < kGroups; ++g) {
         const std::uint8_t* at = header + kHalves + (s * kGroups + g) * kPanelRows;
         scale[g] = Lanes::mul(d, Lanes::to_float(Lanes::load_i8(part_of<1>(at, part))));
       }
@@ -99,7 +99,7 @@ DOPPLER_INLINE void scales(const std::uint8_t* header, std::size_t s, std::size_
       };
       const I low = Lanes::pattern(0xfu);
       if constexpr (F::kScales == Scales::kNibblePairs) {
-        for (std::size_t g = 0; g < kGroups; ++g) {
+        DOPPLER_UNROLL_8 for (std::size_t g = 0; g < kGroups; ++g) {
           const I pair = byte(s * kGroups + g);
           scale[g] = Lanes::mul(d, Lanes::to_float(Lanes::both(pair, low)));
           minimum[g] = Lanes::mul(minus_dmin, Lanes::to_float(Lanes::template right<4>(pair)));

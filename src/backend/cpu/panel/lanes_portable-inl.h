@@ -41,12 +41,12 @@ struct Lanes {
   DOPPLER_INLINE I lookup(Table table, I codes) {
     std::uint8_t bytes[16];
     std::memcpy(bytes, &codes, 16);
-    for (std::uint8_t& byte : bytes) byte = table.values[byte];
+    DOPPLER_UNROLL_16 for (std::uint8_t& byte : bytes) byte = table.values[byte];
     return load(bytes);
   }
   DOPPLER_INLINE F load_f16(const std::uint8_t* p) {
     F v{};
-    for (std::size_t i = 0; i < kLanes; ++i) {
+    DOPPLER_UNROLL_8 for (std::size_t i = 0; i < kLanes; ++i) {
       std::uint16_t half;
       std::memcpy(&half, p + 2 * i, 2);
       v[i] = f16_to_f32(half);
@@ -61,7 +61,7 @@ struct Lanes {
   }
   DOPPLER_INLINE F half_power_of_two(const std::uint8_t* p) {
     F v{};
-    for (std::size_t i = 0; i < kLanes; ++i) v[i] = decode_e8m0(p[i]) * 0.5f;
+    DOPPLER_UNROLL_8 for (std::size_t i = 0; i < kLanes; ++i) v[i] = decode_e8m0(p[i]) * 0.5f;
     return v;
   }
   DOPPLER_INLINE F to_float(I v) {
@@ -96,7 +96,7 @@ struct Lanes {
   template <unsigned kLargest, std::size_t kCount>
   DOPPLER_INLINE I dot(I sum, const I* codes, const std::int8_t* q) {
     const I low = set(0xff);
-    for (std::size_t k = 0; k < kCount; ++k) {
+    DOPPLER_UNROLL_8 for (std::size_t k = 0; k < kCount; ++k) {
       sum += (codes[k] & low) * set(q[4 * k]);
       sum += (right<8>(codes[k]) & low) * set(q[4 * k + 1]);
       sum += (right<16>(codes[k]) & low) * set(q[4 * k + 2]);

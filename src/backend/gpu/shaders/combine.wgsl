@@ -1,4 +1,5 @@
-// Elementwise ops. OP: 0 a + b; 1 activation(a) * b; 2 CAP * tanh(a / CAP); 3 a itself; 4 row wanted[row] of a.
+// Elementwise ops. OP: 0 a + b; 1 activation(a) * b; 2 CAP * tanh(a / CAP); 3 a itself; 4 row wanted[row] of a;
+// 5 activation(a).
 // Workgroups: x over values, y over rows.
 #if OP == 4
 @group(0) @binding(0) var<storage, read> step : array<u32>;
@@ -8,7 +9,7 @@
 @group(0) @binding(2) var<storage, read> b : array<f32>;
 #endif
 @group(0) @binding(3) var<storage, read_write> out : array<f32>;
-#if OP == 1
+#if OP == 1 || OP == 5
 #include "activation.wgsl"
 #endif
 
@@ -28,6 +29,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let value = left + b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
 #elif OP == 1
   let value = activate(left) * b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 5
+  let value = activate(left);
 #elif OP == 2
   let value = bitcast<f32>(${CAP_BITS}u) * tanh(clamp(left / bitcast<f32>(${CAP_BITS}u), -15.0, 15.0));
 #else

@@ -1,0 +1,167 @@
+// Attention of a DecodeProgram: norms and turns of q and k, the cache's new row, and the sequence in splits,
+// which the output product puts together.
+#include <algorithm>
+#include <array>
+
+#include "backend/gpu/decode_builder.h"
+#include "backend/gpu/shader_values.h"
+
+namespace doppler::gpu {
+
+Status DecodeBuilder::attention(const OpGroup& group) {
+  DOPPLER_TRY(check_subgroups());
+  const Op &op = *group.op(plan(), Part::kAttention), *output = group.op(plan(), Part::kOutput);
+  const auto& a = std::get<AttentionParams>(op.params);
+  const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
+  DOPPLER_ASSIGN(ShaderValues values, attention_shape(a));
+  add_cache(context_, op, values);
+  add_scores(op, values);
+  values["MOST_SPLITS"] = splits_of(a);
+  std::vector<Bound> buffers = {{"step", context_.step},
+                                {"keys", kv.keys},
+                                {"values", kv.values},
+                                {"parts", parts_},
+                                {"marks", marks_}};
+  DOPPLER_TRY(add_heads(group, values, buffers));
+  DOPPLER_TRY(add_turns(group, values, buffers));
+  DOPPLER_TRY(add_looked(group, values, buffers));
+  DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {splits_of(a), a.kv_heads, 1}));
+  const std::vector<ValueId> read = read_by(group);
+  if (output == nullptr || is_stored(op.outputs[0], group)) DOPPLER_TRY(place(op.outputs, read));
+  if (output == nullptr) return combine(op);
+  DOPPLER_TRY(place(output->outputs, read));
+  return multiply(*output, Prologue::kCombine, group);
+}
+
+// The splits put together by themselves.
+Status DecodeBuilder::combine(const Op& op) {
+  constexpr std::uint32_t kThreads = 64;  // few values, of which each takes several loads
+  const ValueView& out = values_[op.outputs[0]];
+  ShaderValues values = {{"THREADS", kThreads}};
+  add_splits(op, values);
+  return add("attention_combine.wgsl", values,
+             {{"step", context_.step}, {"parts", parts_}, {"marks", marks_}, out.bound("out")},
+             {ceil_div(out.width / 4, kThreads), 1, 1});
+}
+
+// What combined.wgsl takes.
+void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
+  const auto& a = std::get<AttentionParams>(op.params);
+  values["WIDTH"] = a.heads * a.head_dim;
+  values["DIM"] = a.head_dim;
+  values["WINDOW"] = a.window;
+  values["MOST_SPLITS"] = splits_of(a);
+  values["POSITIONS"] = context_.layout.positions();
+}
+
+// q, k and v as parts of one row: as one product leaves them, or else copied.
+Status DecodeBuilder::add_heads(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers) {
+  const Op& op = *group.op(plan(), Part::kAttention);
+  const auto first_of = [&](Part norm, Part rope, ValueId otherwise) {
+    const Part first = group.has(norm) ? norm : rope;
+    return group.has(first) ? group.op(plan(), first)->inputs[0] : otherwise;
+  };
+  const std::array<ValueView, 3> views = {values_[first_of(Part::kQNorm, Part::kQRope, op.inputs[0])],
+                                          values_[first_of(Part::kKNorm, Part::kKRope, op.inputs[1])],
+                                          values_[op.inputs[2]]};
+  std::array<std::uint32_t, 3> offsets = {views[0].offset, views[1].offset, views[2].offset};
+  const bool together = std::ranges::all_of(views, [&](const ValueView& view) {
+    return view.buffer.raw() == views[0].buffer.raw() && view.begin == views[0].begin && view.offset % 4 == 0;
+  });
+  if (together) {
+    buffers.push_back(views[0].bound("qkv"));
+  } else {
+    std::uint32_t offset = 0;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+      const ValueView to = {.buffer = heads_, .offset = offset, .width = views[i].width};
+      DOPPLER_TRY(add(copy_kernel(views[i], to)));
+      offsets[i] = offset;
+      offset += views[i].width;
+    }
+    buffers.push_back({"qkv", heads_});
+  }
+  values["Q_OFFSET"] = offsets[0];
+  values["K_OFFSET"] = offsets[1];
+  values["V_OFFSET"] = offsets[2];
+  return {};
+}
+
+Status DecodeBuilder::add_turns(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers) {
+  const Op *q_norm = group.op(plan(), Part::kQNorm), *k_norm = group.op(plan(), Part::kKNorm),
+           *q_rope = group.op(plan(), Part::kQRope);
+  values["QK_NORM"] = q_norm != nullptr ? 1 : 0;
+  if (q_norm != nullptr) {
+    values["EPS_BITS"] = float_bits(std::get<NormParams>(q_norm->params).eps);
+    DOPPLER_ASSIGN(const Buffer weights, context_.norm_weights(*q_norm, k_norm));
+    buffers.push_back({"qk_weights", weights});
+  }
+  if (q_rope != nullptr) {
+    const auto& rope = std::get<RopeParams>(q_rope->params);
+    add_rotation(context_, rope, values);
+    buffers.push_back({"angles", context_.angles[rope.table]});
+  } else {  // no pair turns, so whatever is bound as its angle is not used
+    values["PAIRS"] = 0;
+    values["HIGH_ROWS"] = 0;
+    values["INTERLEAVED"] = 0;
+    buffers.push_back({"angles", context_.step});
+  }
+  return {};
+}
+
+// q_rope, k_rope, q_norm, k_norm, which are nowhere else: the kernel stores them side by side.
+Status DecodeBuilder::add_looked(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers) {
+  std::vector<ValueId> turned, normed;
+  for (const Part part : {Part::kQRope, Part::kKRope}) {
+    if (const Op* op = group.op(plan(), part)) turned.push_back(op->outputs[0]);
+  }
+  for (const Part part : {Part::kQNorm, Part::kKNorm}) {
+    if (const Op* op = group.op(plan(), part)) normed.push_back(op->outputs[0]);
+  }
+  const auto wanted = [&](const std::vector<ValueId>& ids) {
+    return std::ranges::any_of(ids, [&](ValueId id) { return wants(id); });
+  };
+  const bool emits_turned = wanted(turned), emits_normed = wanted(normed);
+  values["EMIT_ROPE"] = emits_turned ? 1 : 0;
+  values["EMIT_NORM"] = emits_normed ? 1 : 0;
+  if (!emits_turned && !emits_normed) return {};
+  // Where nothing turns, the first half stays empty; the attention's own inputs are as wide.
+  std::vector<ValueId> all = turned.empty() ? normed : turned;
+  all.insert(all.end(), normed.begin(), normed.end());
+  DOPPLER_TRY(values_.place(all, read_by(group)));
+  buffers.push_back(values_[all[0]].bound("looked"));
+  return {};
+}
+
+// Splits of a sequence: enough workgroups to fill a large GPU, none for a window that has too few positions.
+std::uint32_t DecodeBuilder::splits_of(const AttentionParams& a) {
+  return a.window != 0 && a.window <= 512 ? 16 : DecodeProgram::kMostSplits;
+}
+
+// How the threads of attention_decode.wgsl share a head.
+Result<ShaderValues> DecodeBuilder::attention_shape(const AttentionParams& a) {
+  constexpr std::uint32_t kChunk = 32;  // positions at a time
+  const std::uint32_t subgroup = context_.device->features().subgroup_size;
+  const std::uint32_t vec = context_.options.kv_type == KvType::kF16 ? 8 : 4;
+  if (a.head_dim % vec != 0 || (a.heads * a.head_dim) % 4 != 0)
+    return fail(ErrorCode::kUnsupported, "the head size {} is no multiple of {}", a.head_dim, vec);
+  std::uint32_t lanes = 1;
+  while (lanes < 16 && lanes * 2 <= subgroup && (a.head_dim / vec) % (lanes * 2) == 0) lanes *= 2;
+  const std::uint32_t quads = a.head_dim / 4, most = std::min(512u, device().limits().workgroup_invocations);
+  for (const std::uint32_t groups : {8u, 16u, 4u, 32u, 2u, 1u}) {
+    const std::uint32_t threads = quads * groups;
+    const std::uint32_t shared = a.heads / a.kv_heads;
+    if (threads % subgroup != 0 || threads > most || threads < shared) continue;
+    // Queries, scores and the sums of some heads must fit the workgroup's memory.
+    const std::uint64_t base = std::uint64_t{shared} * (a.head_dim * 4 + kChunk * 4 + 16) + a.head_dim * 8;
+    const std::uint64_t limit = std::min<std::uint64_t>(device().limits().workgroup_bytes, 32768);
+    if (base + threads * 16 > limit) continue;
+    const std::uint64_t at_once = std::clamp<std::uint64_t>((limit - base) / (threads * 16), 1, shared);
+    return ShaderValues{{"LP", lanes},
+                        {"PG", groups},
+                        {"CHUNK", kChunk},
+                        {"HEADS_AT_ONCE", static_cast<std::int64_t>(at_once)}};
+  }
+  return fail(ErrorCode::kUnsupported, "{} heads of {} fit no workgroup", a.heads, a.head_dim);
+}
+
+}  // namespace doppler::gpu

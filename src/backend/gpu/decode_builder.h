@@ -1,0 +1,115 @@
+// DecodeBuilder: makes a DecodeProgram from a plan, group by group in the order of a token. Each kind of
+// group has kernels of its own: products with what comes before and after them (decode_products.cpp),
+// attention (decode_attention.cpp). Where no group matches, or the device cannot bind one, ops run by
+// themselves (decode_builder.cpp).
+#pragma once
+
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "backend/gpu/decode_program.h"
+#include "backend/gpu/decode_values.h"
+#include "backend/gpu/op_kernels.h"
+
+namespace doppler::gpu {
+
+class DecodeBuilder {
+ public:
+  DecodeBuilder(Context& context, DecodeProgram& program, const Looks& looks, const DecodeProgram* like);
+  Status build();
+
+ private:
+  // Activations in 8 bits, and whose.
+  struct Blocks {
+    Buffer codes, scales;
+    std::optional<ValueId> of;
+  };
+  // What a product does to its input, as gemv.wgsl numbers it.
+  enum class Prologue : std::uint8_t { kNone = 0, kNorm = 1, kCombine = 2 };
+  // What may have to be undone.
+  struct Mark {
+    std::size_t body, logits_head, greedy_head, sites;
+    DecodeValues::State values;
+    std::vector<Blocks> blocks;
+  };
+
+  Device& device() { return *context_.device; }
+  const Plan& plan() const { return context_.plan; }
+  const Value& info(ValueId id) const { return plan().values[id]; }
+  bool wants(ValueId id) const { return wanted_.contains(id); }
+  // Whether a value of a group has to be in memory: somebody looks at it, or an op outside reads it.
+  bool is_stored(ValueId id, const OpGroup& group) const {
+    return wants(id) || !readers_.are_within(id, group);
+  }
+
+  // decode_builder.cpp
+  Status make_buffers();
+  Result<bool> take(const OpGroup& group);
+  Status fused(const OpGroup& group);
+  Status single(const Op& op);
+  Status embed(const Op& op);
+  Status attend(const Op& op);
+  Status place(std::span<const ValueId> ids, std::span<const ValueId> read);
+  Status place_outputs(const Op& op) { return place(op.outputs, op.inputs); }
+  std::vector<ValueId> read_by(const OpGroup& group) const;
+  Status add(const KernelCall& call);
+  Status add(std::string_view file, const ShaderValues& values, const std::vector<Bound>& buffers,
+             Workgroups groups);
+  Result<FixedDispatch> make(std::string_view file, const ShaderValues& values,
+                             const std::vector<Bound>& buffers, Workgroups groups);
+  Result<Blocks*> free_blocks(std::optional<ValueId> read);
+  Result<const Blocks*> blocks_of(ValueId id);
+  Status choose_likeliest();
+  Status make_candidates(std::uint32_t count);
+  Status next_tokens();
+  Status make_taps();
+  Mark mark() const;
+  void go_back(Mark mark);
+  Status check_subgroups() const;
+
+  // decode_products.cpp
+  Status product(const OpGroup& group);
+  Status head(const OpGroup& group);
+  Status head(const OpGroup& group, const GpuMatrix& matrix, GemvSite::Where where);
+  Status multiply(const Op& op, Prologue prologue, const OpGroup& group);
+  Status place_sum(const OpGroup& group);
+  Status add_norm(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);
+  Status add_combine(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);
+  Status add_given(ValueId x, const GpuMatrix& matrix, ShaderValues& values, std::vector<Bound>& buffers);
+  Status add_gate(const OpGroup& group, GemvSite& site, ShaderValues& values, std::vector<Bound>& buffers);
+  Result<Bound> whole(std::string_view name, ValueId id) const;
+  ShaderValues gemv_values(const GpuMatrix& matrix, std::uint32_t rows) const;
+  Result<GemvShape> shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated, Prologue prologue);
+  Status add_site(GemvSite site, ShaderValues values, std::vector<Bound> buffers,
+                  std::vector<FixedDispatch>& dispatches);
+
+  // decode_attention.cpp
+  Status attention(const OpGroup& group);
+  Status combine(const Op& op);
+  void add_splits(const Op& op, ShaderValues& values) const;
+  Status add_heads(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
+  Status add_turns(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
+  Status add_looked(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
+  Result<ShaderValues> attention_shape(const AttentionParams& a);
+  static std::uint32_t splits_of(const AttentionParams& a);
+
+  Context& context_;
+  DecodeProgram& program_;
+  const Looks& looks_;
+  const DecodeProgram* like_;  // groups as this one's; may be null
+  std::set<ValueId> wanted_;   // of looks_
+  Readers readers_;
+  DecodeValues values_;
+  std::vector<Blocks> blocks_;
+  std::uint64_t block_units_ = 0;  // of 64 values: the widest activations in 8 bits
+  std::size_t at_ = 0;             // the op that is being built
+  Buffer parts_, marks_;           // of attention's splits
+  Buffer heads_;                   // q, k and v in one row, where they do not lie so
+  Buffer candidates_;              // for the likeliest token
+  std::uint32_t candidate_count_ = 0;
+};
+
+}  // namespace doppler::gpu

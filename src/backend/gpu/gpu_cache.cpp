@@ -1,0 +1,79 @@
+#include "backend/gpu/gpu_cache.h"
+
+#include <cstring>
+#include <optional>
+
+#include "backend/gpu/recorder.h"
+
+namespace doppler::gpu {
+
+Status GpuCache::cut(std::uint32_t slot, std::uint64_t length) {
+  if (!lengths_.can_cut(slot, length)) return std::unexpected(cannot_cut(length));
+  lengths_.cut(slot, length);
+  return {};
+}
+
+std::uint64_t GpuCache::slot_begins(std::size_t layer, std::uint32_t slot) const {
+  const KvLayer& kv = context_.plan.kv_layers[layer];
+  return std::uint64_t{slot} * context_.kv[layer].capacity * kv.kv_heads *
+         kv_row_bytes(*context_.options.kv_type, kv.head_dim);
+}
+
+const Buffer& GpuCache::buffer_of(const CacheRun& run) const {
+  const KvBuffers& buffers = context_.kv[run.layer];
+  return run.values ? buffers.values : buffers.keys;
+}
+
+Status GpuCache::for_each_run(std::uint64_t length,
+                              const std::function<Status(const CacheRun&)>& visit) const {
+  return doppler::for_each_run(context_.plan.kv_layers, *context_.options.kv_type, length,
+                               context_.options.context, step_tokens(context_.options), visit);
+}
+
+Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {
+  const auto total = cache_bytes(context_.plan.kv_layers, *context_.options.kv_type, lengths_[slot]);
+  if (!total) return fail(ErrorCode::kLimit, "The sequence's cache exceeds 2^64 bytes.");
+  std::vector<std::byte> bytes(*total);
+  // The keys or the values of one layer at a time: in one submission, through one buffer.
+  std::vector<CacheRun> runs;
+  const auto fetch = [&]() -> Status {
+    if (runs.empty()) return {};
+    const std::uint64_t begin = runs.front().in_bytes,
+                        count = runs.back().in_bytes + runs.back().count - begin;
+    DOPPLER_ASSIGN(const Buffer back, context_.device->make_read_back("cache", count));
+    Recorder recorder(*context_.device);
+    for (const CacheRun& run : runs) {
+      recorder.copy(buffer_of(run), slot_begins(run.layer, slot) + run.in_slot, back, run.in_bytes - begin,
+                    run.count);
+    }
+    DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+    runs.clear();
+    return context_.device->read(back, count, submission, [&](std::span<const std::byte> from) {
+      std::memcpy(&bytes[begin], from.data(), from.size());
+    });
+  };
+  const auto collect = [&](const CacheRun& run) -> Status {
+    Status fetched;
+    if (!runs.empty() && (runs.back().layer != run.layer || runs.back().values != run.values))
+      fetched = fetch();
+    runs.push_back(run);
+    return fetched;
+  };
+  DOPPLER_TRY(for_each_run(lengths_[slot], collect));
+  DOPPLER_TRY(fetch());
+  return bytes;
+}
+
+Status GpuCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {
+  DOPPLER_TRY(check_cache_bytes(context_.plan.kv_layers, *context_.options.kv_type, context_.options.context,
+                                length, bytes.size()));
+  lengths_.clear(slot);
+  DOPPLER_TRY(for_each_run(length, [&](const CacheRun& run) -> Status {
+    return context_.device->write(buffer_of(run), slot_begins(run.layer, slot) + run.in_slot,
+                                  bytes.subspan(run.in_bytes, run.count));
+  }));
+  lengths_.fill(slot, length);
+  return {};
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,31 @@
+// GpuCache: CacheAccess for the cache on the device. Not to be used while a sequence is being continued.
+#pragma once
+
+#include "backend/cache_access.h"
+#include "backend/gpu/context.h"
+#include "backend/slot_lengths.h"
+
+namespace doppler::gpu {
+
+class GpuCache final : public CacheAccess {
+ public:
+  // Both belong to the backend and outlive this.
+  GpuCache(Context& context, SlotLengths& lengths) : context_(context), lengths_(lengths) {}
+
+  bool can_cut(std::uint32_t slot, std::uint64_t length) const override {
+    return lengths_.can_cut(slot, length);
+  }
+  Status cut(std::uint32_t slot, std::uint64_t length) override;
+  Result<std::vector<std::byte>> read(std::uint32_t slot) override;
+  Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) override;
+
+ private:
+  // Of a slot's first byte in the buffer of a layer's keys or values.
+  std::uint64_t slot_begins(std::size_t layer, std::uint32_t slot) const;
+  const Buffer& buffer_of(const CacheRun& run) const;
+  Status for_each_run(std::uint64_t length, const std::function<Status(const CacheRun&)>& visit) const;
+  Context& context_;
+  SlotLengths& lengths_;
+};
+
+}  // namespace doppler::gpu

@@ -1,0 +1,132 @@
+#include "backend/gpu/op_kernels.h"
+
+#include "backend/gpu/shader_values.h"
+
+namespace doppler::gpu {
+namespace {
+
+// OP of combine.wgsl.
+constexpr std::int64_t kAddition = 0, kGatedProduct = 1, kCapped = 2, kCopied = 3, kSelected = 4,
+                       kActivated = 5;
+
+}  // namespace
+
+std::uint32_t groups_for(std::uint64_t items) {
+  return static_cast<std::uint32_t>((items + kElementThreads - 1) / kElementThreads);
+}
+
+void add_view(ShaderValues& values, const std::string& name, const ValueView& view) {
+  values[name + "_STRIDE"] = view.stride;
+  values[name + "_OFFSET"] = view.offset;
+}
+
+bool has_vectors(const ValueView& view) {
+  return view.width % 4 == 0 && view.stride % 4 == 0 && view.offset % 4 == 0;
+}
+
+Result<KernelCall> norm_kernel(Context& context, const Op& op, const ValueView& x, const ValueView& out) {
+  const Value& v = context.plan.values[op.outputs[0]];
+  ShaderValues values = {{"THREADS", kElementThreads},
+                         {"DIM", v.width / v.heads},
+                         {"EPS_BITS", float_bits(std::get<NormParams>(op.params).eps)}};
+  add_view(values, "X", x);
+  add_view(values, "OUT", out);
+  DOPPLER_ASSIGN(const Buffer weight, context.norm_weights(op));
+  return KernelCall{"norm.wgsl", values, {x.bound("x"), {"weight", weight}, out.bound("out")}, v.heads};
+}
+
+KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x, const ValueView& out) {
+  const auto& p = std::get<RopeParams>(op.params);
+  const Value& v = context.plan.values[op.outputs[0]];
+  ShaderValues values = {{"THREADS", kElementThreads},
+                         {"HEADS", v.heads},
+                         {"DIM", v.width / v.heads},
+                         {"POSITIONS", context.layout.positions()}};
+  add_rotation(context, p, values);
+  add_view(values, "X", x);
+  add_view(values, "OUT", out);
+  return {"rope.wgsl",
+          values,
+          {{"step", context.step}, x.bound("x"), {"angles", context.angles[p.table]}, out.bound("out")},
+          groups_for(v.width)};
+}
+
+KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView& v) {
+  const auto& a = std::get<AttentionParams>(op.params);
+  const KvBuffers& kv = context.kv[static_cast<std::size_t>(op.layer)];
+  ShaderValues values = {{"THREADS", kElementThreads}};
+  add_cache(context, op, values);
+  add_view(values, "K", k);
+  add_view(values, "V", v);
+  const std::uint32_t words = a.kv_heads * a.head_dim / (context.options.kv_type == KvType::kF16 ? 2 : 1);
+  return {"kv_append.wgsl",
+          values,
+          {{"step", context.step}, k.bound("k"), v.bound("v"), {"keys", kv.keys}, {"values", kv.values}},
+          groups_for(words)};
+}
+
+KernelCall attention_kernel(const Context& context, const Op& op, const ValueView& q, const ValueView& out,
+                            const Buffer* scores) {
+  const KvBuffers& kv = context.kv[static_cast<std::size_t>(op.layer)];
+  KernelCall call{.file = "attention.wgsl", .values = {}, .buffers = {}};
+  add_cache(context, op, call.values);
+  add_scores(op, call.values);
+  call.values["THREADS"] = 64;  // as many positions at a time, and a head's dimensions in a few rounds
+  call.values["EMIT_SCORES"] = scores != nullptr ? 1 : 0;
+  add_view(call.values, "Q", q);
+  add_view(call.values, "OUT", out);
+  call.buffers = {
+      {"step", context.step}, q.bound("q"), {"keys", kv.keys}, {"values", kv.values}, out.bound("out")};
+  if (scores != nullptr) call.buffers.push_back({"scores", *scores});
+  call.x = std::get<AttentionParams>(op.params).heads;
+  return call;
+}
+
+KernelCall element_kernel(const Context& context, const Op& op, const ValueView& a, const ValueView* b,
+                          const ValueView& out) {
+  KernelCall call = copy_kernel(a, out);
+  ShaderValues& values = call.values;
+  if (op.kind == OpKind::kSelect) {
+    values["OP"] = kSelected;
+    values["WANTED"] = context.layout.wanted();
+    call.buffers.push_back({"step", context.step});
+  } else if (op.kind == OpKind::kSoftcap) {
+    const double cap = std::get<SoftcapParams>(op.params).cap;
+    values["OP"] = cap > 0 ? kCapped : kCopied;
+    if (cap > 0) values["CAP_BITS"] = float_bits(cap);
+  } else if (op.kind == OpKind::kGated) {
+    values["OP"] = b != nullptr ? kGatedProduct : kActivated;
+    values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation);
+  } else {
+    values["OP"] = kAddition;
+  }
+  if (b != nullptr) {
+    // Inputs that lie in one buffer (gate and up) are bound twice, which reading allows.
+    add_view(values, "B", *b);
+    call.buffers.push_back(b->bound("b"));
+  }
+  return call;
+}
+
+KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
+  ShaderValues values = {{"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}};
+  add_view(values, "A", from);
+  add_view(values, "OUT", to);
+  return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};
+}
+
+KernelCall quantise_kernel(const ValueView& x, std::uint32_t units, const Buffer& x8, const Buffer& xs) {
+  ShaderValues values = {{"THREADS", kElementThreads}, {"UNITS_K", units}, {"WIDTH", x.width}};
+  const bool vecs = has_vectors(x);
+  add_view(values, vecs ? "A" : "X", x);
+  if (vecs) {
+    values["GATED"] = 0;
+    values["EMIT"] = 0;
+  }
+  return {vecs ? "batch_quantise.wgsl" : "quantise.wgsl",
+          values,
+          {{"x8", x8}, {"xs", xs}, x.bound(vecs ? "a" : "x")},
+          groups_for(std::uint64_t{units} * (vecs ? kUnitValues / 4 : 2))};
+}
+
+}  // namespace doppler::gpu

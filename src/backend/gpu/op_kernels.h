@@ -1,0 +1,43 @@
+// The kernels of single ops, for any number of tokens: where a program fuses nothing, its ops run as these. A
+// kernel is described here and made by whoever runs it.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "backend/gpu/context.h"
+#include "backend/gpu/kernel.h"
+#include "backend/gpu/values.h"
+
+namespace doppler::gpu {
+
+struct KernelCall {
+  std::string_view file;
+  ShaderValues values;
+  std::vector<Bound> buffers;
+  std::uint32_t x = 1;  // workgroups for each row
+};
+
+// Threads of the kernels that touch each value once.
+inline constexpr std::uint32_t kElementThreads = 128;
+std::uint32_t groups_for(std::uint64_t items);
+// NAME_STRIDE, NAME_OFFSET.
+void add_view(ShaderValues& values, const std::string& name, const ValueView& view);
+// Whether rows of it can be loaded four values at a time.
+bool has_vectors(const ValueView& view);
+
+Result<KernelCall> norm_kernel(Context& context, const Op& op, const ValueView& x, const ValueView& out);
+KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x, const ValueView& out);
+// The two halves of an attention: the cache is written, then read. `scores` may be null.
+KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView& v);
+KernelCall attention_kernel(const Context& context, const Op& op, const ValueView& q, const ValueView& out,
+                            const Buffer* scores);
+// kAdd, kGated, kSelect and kSoftcap; `b` is null where the op has one input.
+KernelCall element_kernel(const Context& context, const Op& op, const ValueView& a, const ValueView* b,
+                          const ValueView& out);
+KernelCall copy_kernel(const ValueView& from, const ValueView& to);
+// Activations in 8 bits, `units` of 64 in a row, for products.
+KernelCall quantise_kernel(const ValueView& x, std::uint32_t units, const Buffer& x8, const Buffer& xs);
+
+}  // namespace doppler::gpu

@@ -1,0 +1,44 @@
+// For each workgroup the likeliest of its share of the logits, but for the token that step[PAD_WORD] rules out: what
+// head.wgsl does as it goes, for a head that is several kernels. candidates[workgroup]: (bits of the logit, token); a logit
+// that is NaN or +Inf gives the token 0xfffffffe with the largest value. Workgroups: x, GROUPS of them.
+@group(0) @binding(0) var<storage, read> step : array<u32>;
+@group(0) @binding(1) var<storage, read> logits : array<f32>;
+@group(0) @binding(2) var<storage, read_write> candidates : array<vec2u>;
+var<workgroup> best_values : array<f32, ${THREADS}>;
+var<workgroup> best_rows : array<u32, ${THREADS}>;
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let pad = step[${PAD_WORD}];
+  var best = -3.4e38;
+  var best_row = 0xffffffffu;
+  for (var row = group.x * ${THREADS}u + t; row < ${VOCAB}u; row += ${GROUPS * THREADS}u) {
+    let logit = logits[row];
+    // Of equals the lower row, which comes first, stays.
+    if (logit > best && row != pad) {
+      best = logit;
+      best_row = row;
+    }
+    if (!(logit < 3.4e38)) {
+      best = 3.4e38;
+      best_row = 0xfffffffeu;
+    }
+  }
+  best_values[t] = best;
+  best_rows[t] = best_row;
+  workgroupBarrier();
+  for (var width = ${THREADS / 2}u; width > 0u; width /= 2u) {
+    if (t < width) {
+      let value = best_values[t + width];
+      let row = best_rows[t + width];
+      if (value > best_values[t] || (value == best_values[t] && row < best_rows[t])) {
+        best_values[t] = value;
+        best_rows[t] = row;
+      }
+    }
+    workgroupBarrier();
+  }
+  if (t == 0u) {
+    candidates[group.x] = vec2u(bitcast<u32>(best_values[0]), best_rows[0]);
+  }
+}

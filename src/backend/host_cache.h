@@ -1,0 +1,31 @@
+// HostCache: CacheAccess for backends whose cache is a KvCache in the host's memory.
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/kv_cache.h"
+#include "backend/slot_lengths.h"
+
+namespace doppler {
+
+class HostCache final : public CacheAccess {
+ public:
+  // All of them belong to the backend and outlive this.
+  HostCache(const Plan& plan, const BackendOptions& options, KvCache& cache, SlotLengths& lengths)
+      : plan_(plan), options_(options), cache_(cache), lengths_(lengths) {}
+
+  bool can_cut(std::uint32_t slot, std::uint64_t length) const override {
+    return lengths_.can_cut(slot, length);
+  }
+  Status cut(std::uint32_t slot, std::uint64_t length) override;
+  Result<std::vector<std::byte>> read(std::uint32_t slot) override;
+  Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) override;
+
+ private:
+  std::uint8_t* bytes_of(const CacheRun& run, std::uint32_t slot);
+  const Plan& plan_;
+  const BackendOptions& options_;
+  KvCache& cache_;
+  SlotLengths& lengths_;
+};
+
+}  // namespace doppler

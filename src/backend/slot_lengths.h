@@ -1,0 +1,45 @@
+// SlotLengths: how many tokens each slot's cache holds, and how far it may be cut back.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace doppler {
+
+class SlotLengths {
+ public:
+  SlotLengths(const std::vector<KvLayer>& layers, std::uint64_t context, std::uint32_t slots,
+              std::uint32_t max_step_tokens);
+
+  std::uint64_t operator[](std::size_t slot) const { return lengths_[slot]; }
+  std::size_t size() const { return lengths_.size(); }
+  std::span<const std::uint64_t> all() const { return lengths_; }
+
+  // A token was written at the end.
+  void grow(std::size_t slot);
+  void clear(std::size_t slot);
+  // The slot holds `length` tokens of the `written` that are in its cache.
+  void keep(std::size_t slot, std::uint64_t length, std::uint64_t written);
+  // Everything that a token at `length` attends to was put in from elsewhere, and no more.
+  void fill(std::size_t slot, std::uint64_t length);
+
+  // Whether everything that a token at `length` attends to is still there: a ring overwrites what lies
+  // further back than its capacity.
+  bool can_cut(std::size_t slot, std::uint64_t length) const;
+  // Only where can_cut() says so.
+  void cut(std::size_t slot, std::uint64_t length) { lengths_[slot] = length; }
+
+ private:
+  struct Ring {
+    std::uint64_t window, capacity;
+  };
+  std::vector<Ring> rings_;  // of the layers with a window, each kind once
+  std::vector<std::uint64_t> lengths_;
+  std::vector<std::uint64_t> written_;  // one past the furthest position written since the slot was empty
+  std::vector<std::uint64_t> filled_;   // what fill() put in: no shorter cut
+};
+
+}  // namespace doppler

@@ -1,0 +1,108 @@
+// The command line as commands declare it: what each option is called, which variable it fills, what may be
+// given. CLI11 parses it behind this header, because its own take longer to compile than any command.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace doppler::cli {
+
+// A declared option, flag or argument: a handle, as cheap to copy as a pointer. What changes it returns it
+// again.
+class Option {
+ public:
+  Option() = default;  // of nothing: only to be assigned to
+  explicit Option(CLI::Option* option) : option_(option) {}
+
+  Option required();
+  Option describe(const std::string& text);    // instead of what it was declared with
+  Option group(const std::string& title);      // the heading under which --help lists it
+  Option value_name(const std::string& name);  // in --help
+  Option show_default();                       // in --help: the variable's present value
+  // Values outside are wrong usage; of a list each one.
+  Option positive();
+  Option not_negative();
+  Option between(std::int64_t least, std::int64_t most);
+  // Of lists: values may be joined by this character; or the option takes one value, and is repeated for
+  // more.
+  Option separator(char character);
+  Option one_value_each();
+  Option repeated();
+
+  bool given() const;  // once parsed
+
+ private:
+  CLI::Option* option_ = nullptr;
+};
+
+// A command, or the part of one that its first word chooses; a handle, too.
+class Command {
+ public:
+  explicit Command(CLI::App* app) : app_(app) {}
+
+  // NAME is "--long", "-s,--long", or a word for an argument that has its place. The variable must live as
+  // long as the command line.
+  Option add_option(const std::string& name, std::string& to, const std::string& what = "");
+  Option add_option(const std::string& name, std::uint32_t& to, const std::string& what = "");
+  Option add_option(const std::string& name, std::uint64_t& to, const std::string& what = "");
+  Option add_option(const std::string& name, double& to, const std::string& what = "");
+  Option add_option(const std::string& name, std::vector<std::string>& to, const std::string& what = "");
+  Option add_option(const std::string& name, std::vector<std::uint64_t>& to, const std::string& what = "");
+  // "!--no-x" makes the variable false.
+  Option add_flag(const std::string& name, bool& to, const std::string& what = "");
+
+  // Instead of filling a variable; an error is wrong usage of this option.
+  using OnText = std::function<Status(const std::string& text)>;
+  using OnTexts = std::function<Status(const std::vector<std::string>& texts)>;
+  Option call_option(const std::string& name, OnText on_text, const std::string& what);
+  Option call_list_option(const std::string& name, OnTexts on_texts, const std::string& what);
+  Option call_flag(const std::string& name, std::function<void()> on_flag, const std::string& what);
+
+  // A part, which its name chooses; the command's own options may follow.
+  Command add_part(const std::string& name, const std::string& what);
+  void require_part();                   // one must be chosen
+  void footer(const std::string& text);  // the end of --help
+
+  bool chosen() const;  // once parsed
+
+  // Every command beside this one with its flags ("--json", "-o"), as completion scripts need them.
+  struct Words {
+    std::string command;
+    std::vector<std::string> flags;
+  };
+  std::vector<Words> all_words() const;
+
+ private:
+  CLI::App* app_;
+};
+
+// The whole of it: what the program is, its commands, and what was given.
+class CommandLine {
+ public:
+  CommandLine(const std::string& name, const std::string& what, const std::string& version,
+              const std::string& footer);
+  ~CommandLine();
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+
+  Command add_command(std::string_view name, std::string_view what);
+  // Whether a command was chosen; else --help or --version was printed. Errors: kUsage, in the parser's
+  // words.
+  Result<bool> parse(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
+
+}  // namespace doppler::cli

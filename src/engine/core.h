@@ -1,0 +1,75 @@
+// EngineCore: what an Engine and its sequences share, and the state behind each handle of a sequence.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "doppler/doppler.h"
+#include "engine/loaded.h"
+#include "engine/session.h"
+#include "engine/turns.h"
+#include "system/threads.h"
+
+namespace doppler {
+
+struct EngineCore {
+  Loaded loaded;
+  GenerateOptions defaults;
+  double load_ms = 0;
+  Turns turns;
+  Tap* besides = nullptr;  // sees every call, besides what the call itself looks at
+
+  // Slots without a sequence; the engine's own takes 0. They are given back from any thread, while another
+  // computes.
+  system::Mutex slots_mutex;
+  std::vector<std::uint32_t> free_slots;
+
+  const tokenizer::Tokenizer* tokenizer() const { return loaded.tokenizer ? &*loaded.tokenizer : nullptr; }
+  Backend& backend() const { return *loaded.backend; }
+};
+
+struct Sequence::State {
+  State(std::shared_ptr<EngineCore> of, std::uint32_t slot)
+      : core(std::move(of)), session(core->backend(), slot) {}
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  // An empty sequence in a free slot. Whoever calls has the turn. Errors: kLimit if there is none.
+  static Result<std::shared_ptr<State>> open(const std::shared_ptr<EngineCore>& core);
+
+  // These have the turn, too.
+  Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                              const Callbacks& callbacks);
+  Status append(std::span<const TokenId> ids, const CancelToken* cancel);
+  // Feeds the whole prompt from the start, with logits of the tokens that `wants_logits` names (empty: of
+  // none). `on_logits` gets the rows of a step and the position of the first token of the step. A cancelled
+  // run stops between steps.
+  Status run_all(std::span<const TokenId> prompt, const std::vector<bool>& wants_logits, Tap* tap,
+                 const CancelToken* cancel,
+                 const std::function<void(std::span<const float> rows, std::size_t first)>& on_logits);
+  Result<std::vector<StageValues>> look(std::span<const TokenId> prompt, const LookRequest& request,
+                                        const CancelToken* cancel);
+  Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids, std::uint32_t top,
+                                           const CancelToken* cancel);
+
+  std::vector<TokenId> held() const {
+    const system::Lock lock(tokens_mutex);
+    return tokens;
+  }
+  void hold(std::vector<TokenId> ids) {
+    const system::Lock lock(tokens_mutex);
+    tokens = std::move(ids);
+  }
+
+  const std::shared_ptr<EngineCore> core;
+  Session session;
+  // What the sequence holds; the cache holds a beginning of it. Read from any thread.
+  mutable system::Mutex tokens_mutex;
+  std::vector<TokenId> tokens;
+};
+
+// What a handle that was moved from says.
+Error moved_from(std::string_view what);
+
+}  // namespace doppler

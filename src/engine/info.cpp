@@ -1,0 +1,67 @@
+#include "engine/info.h"
+
+#include <map>
+
+#include "backend/kv_cache.h"
+#include "base/checked.h"
+#include "engine/loaded.h"
+#include "plan/buffers.h"
+
+namespace doppler {
+namespace {
+
+Result<MemoryPlan> plan_memory(const Model& model, const Plan& plan, const BackendOptions& options) {
+  const KvType type = options.kv_type.value_or(KvType::kF32);
+  MemoryPlan memory{.context = options.context,
+                    .sequences = options.slots,
+                    .weights = model.files.tensors.total_bytes(),
+                    .cache = 0,
+                    .activations = 0,
+                    .kv_type = std::string(kv_type_name(type))};
+  DOPPLER_ASSIGN(memory.cache, KvCache::bytes_needed(plan.kv_layers, options.context, options.slots,
+                                                     step_tokens(options), type));
+  const BufferPlan buffers = plan_buffers(plan);
+  memory.activations = ((Checked(buffers.extent(Rows::kAll)) * Checked(step_tokens(options)) +
+                         Checked(buffers.extent(Rows::kWanted))) *
+                        Checked(sizeof(float)))
+                           .value_or(UINT64_MAX);
+  return memory;
+}
+
+}  // namespace
+
+Result<ModelInfo> describe(const Model& model, const Plan& plan, const BackendOptions& options) {
+  const ModelSpec& spec = model.spec;
+  ModelInfo info{.family = spec.family,
+                 .layers = static_cast<std::uint32_t>(spec.layers.size()),
+                 .hidden = spec.hidden,
+                 .vocab_size = spec.vocab_size,
+                 .context_length = spec.context_length,
+                 .facts = {},
+                 .types = {},
+                 .memory = {}};
+  for (const SpecSource& source : spec.sources)
+    info.facts.push_back({source.path, source.value, source.source});
+  std::map<std::string, TensorTypeTotal> types;
+  for (const auto& [name, tensor] : model.files.tensors.tensors()) {
+    TensorTypeTotal& total = types[std::string(dtype_name(tensor.dtype))];
+    ++total.tensors;
+    total.bytes += tensor.data.size();
+  }
+  for (auto& [type, total] : types) {
+    total.type = type;
+    info.types.push_back(total);
+  }
+  DOPPLER_ASSIGN(info.memory, plan_memory(model, plan, options));
+  return info;
+}
+
+Result<ModelInfo> describe_model(const std::filesystem::path& path, const LoadOptions& options) {
+  DOPPLER_ASSIGN(const Model model, load_model_for_description(path));
+  DOPPLER_ASSIGN(BackendOptions backend, backend_options(options, model.spec, 1 + options.sequences));
+  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, backend.context));
+  backend.kv_type = choose_kv_type(backend, plan, model.weights);
+  return describe(model, plan, backend);
+}
+
+}  // namespace doppler

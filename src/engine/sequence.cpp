@@ -1,0 +1,317 @@
+#include <algorithm>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/cache_file.h"
+#include "engine/core.h"
+#include "engine/generate.h"
+#include "engine/logprobs.h"
+#include "engine/look.h"
+#include "engine/messages.h"
+
+namespace doppler {
+
+Error moved_from(std::string_view what) {
+  return {ErrorCode::kUsage,
+          fmt::format("This {} was moved from and holds nothing. Use the one it was moved to.", what)};
+}
+
+// --- the state, which computes
+
+Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared_ptr<EngineCore>& core) {
+  std::uint32_t slot = 0;
+  {
+    const system::Lock lock(core->slots_mutex);
+    if (core->free_slots.empty()) {
+      return fail(
+          ErrorCode::kLimit,
+          "All {} sequences of the engine are open. Close one, or load with more LoadOptions::sequences.",
+          core->backend().options().slots - 1);
+    }
+    slot = core->free_slots.back();
+    core->free_slots.pop_back();
+  }
+  auto state = std::make_shared<State>(core, slot);
+  state->session.clear();
+  return state;
+}
+
+Sequence::State::~State() {
+  const system::Lock lock(core->slots_mutex);
+  core->free_slots.push_back(session.slot());
+}
+
+Result<Generation> Sequence::State::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                             const Callbacks& callbacks) {
+  const std::vector<TokenId> ids(prompt.begin(), prompt.end());  // may be what this sequence holds
+  DOPPLER_ASSIGN(const auto taps,
+                 WatchTaps::create(callbacks.watches, core->backend().plan(), ids.size(), core->besides));
+  session.look(taps->get());
+  auto result = run_generation(session, core->loaded.model->spec, core->tokenizer(), ids, options, callbacks);
+  session.look(nullptr);
+  if (!result) {
+    hold({session.cached().begin(), session.cached().end()});
+    return result;
+  }
+  result->timings.load_ms = core->load_ms;
+  std::vector<TokenId> all = ids;
+  all.insert(all.end(), result->ids.begin(), result->ids.end());
+  hold(std::move(all));
+  return result;
+}
+
+Status Sequence::State::append(std::span<const TokenId> ids, const CancelToken* cancel) {
+  if (ids.empty()) return {};
+  std::vector<TokenId> all = held();
+  all.insert(all.end(), ids.begin(), ids.end());
+  const Plan& plan = core->backend().plan();
+  for (const TokenId id : ids) {
+    if (id >= 0 && static_cast<std::uint32_t>(id) < plan.vocab_size) continue;
+    return fail(ErrorCode::kMismatch, "The token id {} is outside the vocabulary of {} tokens.", id,
+                plan.vocab_size);
+  }
+  if (const std::uint64_t context = core->backend().options().context; all.size() > context) {
+    return fail(ErrorCode::kLimit, "The sequence would have {} tokens, but the context holds {}.", all.size(),
+                context);
+  }
+  session.look(core->besides);
+  const Status fed = all.size() < 2 ? Status() : session.extend(std::span(all).first(all.size() - 1), cancel);
+  session.look(nullptr);
+  DOPPLER_TRY(fed);
+  hold(std::move(all));
+  return {};
+}
+
+Status Sequence::State::run_all(
+    std::span<const TokenId> prompt, const std::vector<bool>& wants_logits, Tap* tap,
+    const CancelToken* cancel,
+    const std::function<void(std::span<const float> rows, std::size_t first)>& on_logits) {
+  // Logits are wide, so tokens that want them come in smaller steps: 32 rows of 262144 are 32 MB.
+  constexpr std::size_t kLogitTokens = 32;
+  const BackendOptions& options = core->backend().options();
+  const std::size_t fits = step_tokens(options);
+  const std::size_t most = wants_logits.empty() ? fits : std::min(kLogitTokens, fits);
+  session.clear();
+  hold({});
+  std::vector<TokenId> fed;
+  for (std::size_t first = 0; first < prompt.size(); first += most) {
+    if (cancel != nullptr && cancel->cancelled()) break;
+    StepInput input;
+    const std::size_t end = std::min(prompt.size(), first + most);
+    for (std::size_t i = first; i < end; ++i)
+      input.add(prompt[i], i, session.slot(), !wants_logits.empty() && wants_logits[i]);
+    DOPPLER_ASSIGN(const auto rows, core->backend().step(input, tap));
+    fed.insert(fed.end(), input.ids.begin(), input.ids.end());
+    session.adopt(fed);
+    hold(fed);
+    if (on_logits) on_logits(rows, first);
+  }
+  return {};
+}
+
+namespace {
+
+Status check_prompt(std::span<const TokenId> prompt, std::uint64_t context) {
+  if (prompt.empty()) return fail(ErrorCode::kUsage, "The prompt has no tokens. Give at least one.");
+  if (prompt.size() <= context) return {};
+  return fail(ErrorCode::kLimit, "The prompt has {} tokens, but the context holds {}.", prompt.size(),
+              context);
+}
+
+}  // namespace
+
+Result<std::vector<StageValues>> Sequence::State::look(std::span<const TokenId> prompt,
+                                                       const LookRequest& request,
+                                                       const CancelToken* cancel) {
+  DOPPLER_TRY(check_prompt(prompt, core->backend().options().context));
+  DOPPLER_ASSIGN(const Looked looked, Looked::create(request, core->backend().plan()));
+  DOPPLER_ASSIGN(std::set<std::int64_t> positions, looked.tokens(prompt.size()));
+  if (!positions.empty() && *positions.rbegin() >= static_cast<std::int64_t>(prompt.size())) {
+    return fail(ErrorCode::kUsage, "The look asks for the token {}, but the prompt has {} tokens.",
+                *positions.rbegin(), prompt.size());
+  }
+  const std::size_t rows = positions.empty() ? prompt.size() : positions.size();
+  if (const std::uint64_t bytes = looked.bytes(rows, prompt.size());
+      request.values && bytes > request.most_bytes) {
+    return fail(
+        ErrorCode::kLimit,
+        "The look would keep {} bytes, more than its bound of {}. Ask for fewer stages, layers, tokens "
+        "or dims, for statistics instead of values, or raise LookRequest::most_bytes.",
+        bytes, request.most_bytes);
+  }
+  std::vector<bool> wants_logits;
+  if (looked.wants_logit_rows()) {
+    wants_logits.resize(prompt.size(), positions.empty());
+    for (const std::int64_t token : positions) wants_logits[static_cast<std::size_t>(token)] = true;
+  }
+  LookCollector collector;
+  LookTap tap(looked, std::move(positions), [&](StageValues values) { collector.add(std::move(values)); });
+  DOPPLER_TRY(run_all(prompt, wants_logits, &tap, cancel, {}));
+  return collector.take();
+}
+
+Result<std::vector<TokenLogprobs>> Sequence::State::score(std::span<const TokenId> ids, std::uint32_t top,
+                                                          const CancelToken* cancel) {
+  DOPPLER_TRY(check_prompt(ids, core->backend().options().context));
+  std::vector<TokenLogprobs> scores;
+  const std::size_t vocab = core->backend().plan().vocab_size;
+  const auto on_logits = [&](std::span<const float> rows, std::size_t first) {
+    for (std::size_t row = 0; row * vocab < rows.size() && first + row + 1 < ids.size(); ++row)
+      scores.push_back(logprobs_of(rows.subspan(row * vocab, vocab), ids[first + row + 1], top));
+  };
+  for (const TokenId id : ids) {
+    if (id >= 0 && static_cast<std::size_t>(id) < vocab) continue;
+    return fail(ErrorCode::kMismatch, "The token id {} is outside the vocabulary of {} tokens.", id, vocab);
+  }
+  DOPPLER_TRY(run_all(ids, std::vector<bool>(ids.size(), true), core->besides, cancel, on_logits));
+  return scores;
+}
+
+// --- the handle, which waits for its turn
+
+namespace {
+
+const CancelToken* token_of(const Callbacks& callbacks) {
+  return callbacks.cancel ? &*callbacks.cancel : nullptr;
+}
+
+// A call that was cancelled while others computed, and has touched nothing.
+Generation cancelled_before(std::span<const TokenId> prompt) {
+  Generation generation;
+  generation.prompt_ids.assign(prompt.begin(), prompt.end());
+  generation.stop_reason = StopReason::kCancelled;
+  generation.timings.prompt_tokens = prompt.size();
+  return generation;
+}
+
+Callbacks callbacks_of(const OnText& on_text, const CancelToken* cancel) {
+  Callbacks callbacks{.on_text = on_text};
+  if (cancel != nullptr) callbacks.cancel = *cancel;  // a copy, which lives as long as the call
+  return callbacks;
+}
+
+}  // namespace
+
+Sequence::Sequence(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+std::vector<TokenId> Sequence::tokens() const {
+  return state_ ? state_->held() : std::vector<TokenId>();
+}
+
+Result<Generation> Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                      const Callbacks& callbacks) {
+  const std::shared_ptr<State> state = state_;  // the handle may die in a callback
+  if (!state) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take(token_of(callbacks)));
+  if (!turn) return cancelled_before(prompt);
+  return state->generate(prompt, options, callbacks);
+}
+
+Result<Generation> Sequence::generate(std::string_view prompt, const GenerateOptions& options,
+                                      const Callbacks& callbacks) {
+  if (!state_) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_prompt(state_->core->loaded, prompt));
+  return generate(ids, options, callbacks);
+}
+
+Result<Generation> Sequence::chat(std::span<const Message> messages, const ChatOptions& chat,
+                                  const GenerateOptions& options, const Callbacks& callbacks) {
+  if (!state_) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, tokenize_messages(state_->core->loaded, messages, chat));
+  return generate(ids, options, callbacks);
+}
+
+Result<Generation> Sequence::chat_json(std::string_view conversation, const GenerateOptions& options,
+                                       const Callbacks& callbacks) {
+  if (!state_) return std::unexpected(moved_from("sequence"));
+  const Loaded& loaded = state_->core->loaded;
+  DOPPLER_ASSIGN(const chat::OrderedJson read, read_conversation(conversation));
+  DOPPLER_ASSIGN(const std::string text, render_conversation(loaded, read));
+  DOPPLER_TRY(need_tokenizer(loaded));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, loaded.tokenizer->encode(text, {.add_special = false}));
+  return generate(ids, options, callbacks);
+}
+
+Result<Generation> Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
+                                      const OnText& on_text, const CancelToken* cancel) {
+  return generate(prompt, options, callbacks_of(on_text, cancel));
+}
+Result<Generation> Sequence::generate(std::string_view prompt, const GenerateOptions& options,
+                                      const OnText& on_text, const CancelToken* cancel) {
+  return generate(prompt, options, callbacks_of(on_text, cancel));
+}
+Result<Generation> Sequence::chat(std::span<const Message> messages, const GenerateOptions& options,
+                                  const OnText& on_text, const CancelToken* cancel) {
+  return chat(messages, ChatOptions(), options, callbacks_of(on_text, cancel));
+}
+
+Status Sequence::append(std::span<const TokenId> ids, const CancelToken* cancel) {
+  const std::shared_ptr<State> state = state_;
+  if (!state) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  return state->append(ids, cancel);
+}
+
+Result<Generation> Sequence::resume(const GenerateOptions& options, const Callbacks& callbacks) {
+  const std::shared_ptr<State> state = state_;
+  if (!state) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take(token_of(callbacks)));
+  const std::vector<TokenId> all = state->held();
+  if (!turn) return cancelled_before(all);
+  if (all.empty()) return fail(ErrorCode::kUsage, "The sequence is empty, so that nothing can be resumed.");
+  // Its last token's logits are needed.
+  if (state->session.cached().size() >= all.size()) state->session.cut(all.size() - 1);
+  return state->generate(all, options, callbacks);
+}
+
+Result<std::size_t> Sequence::cut(std::size_t length) {
+  const std::shared_ptr<State> state = state_;
+  if (!state) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  std::vector<TokenId> all = state->held();
+  if (length > all.size()) {
+    return fail(ErrorCode::kUsage, "The sequence cannot be cut to {} tokens; it has {}.", length, all.size());
+  }
+  all.resize(length);
+  state->hold(std::move(all));
+  return state->session.cut(length) ? 0 : length;
+}
+
+Status Sequence::clear() {
+  DOPPLER_TRY(cut(0));
+  return {};
+}
+
+Result<Sequence> Sequence::fork() const {
+  const std::shared_ptr<State> state = state_;
+  if (!state) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(const CachedSequence copy, read_sequence(state->session, state->held()));
+  DOPPLER_ASSIGN(const std::shared_ptr<State> other, State::open(state->core));
+  DOPPLER_TRY(write_sequence(other->session, copy));
+  other->hold(copy.tokens);
+  return Sequence(other);
+}
+
+Status Sequence::save(const std::filesystem::path& file) const {
+  const std::shared_ptr<State> state = state_;
+  if (!state) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(const CachedSequence copy, read_sequence(state->session, state->held()));
+  return save_sequence(file, copy,
+                       cache_identity(state->core->backend(), state->core->loaded.model->weights));
+}
+
+Status Sequence::load(const std::filesystem::path& file) {
+  const std::shared_ptr<State> state = state_;
+  if (!state) return std::unexpected(moved_from("sequence"));
+  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(
+      const CachedSequence loaded,
+      load_sequence(file, cache_identity(state->core->backend(), state->core->loaded.model->weights)));
+  DOPPLER_TRY(write_sequence(state->session, loaded));
+  state->hold(loaded.tokens);
+  return {};
+}
+
+}  // namespace doppler

@@ -1,0 +1,41 @@
+#include "engine/turns.h"
+
+#include <chrono>
+
+namespace doppler {
+
+Result<Turns::Turn> Turns::take(const CancelToken* cancel) {
+  const system::Lock lock(mutex_);
+  const std::uintptr_t self = system::this_thread();
+  if (owner_ == self) {
+    return fail(
+        ErrorCode::kUsage,
+        "This call comes from a callback of the same engine, which is still computing, so that it could "
+        "never begin. Make it after the callback's own call has returned.");
+  }
+  const auto place = waiting_.insert(waiting_.end(), self);
+  // A token can be set from a signal handler, which may wake nobody, so it is asked now and then.
+  constexpr std::chrono::milliseconds kAsk(10);
+  while (owner_ || waiting_.begin() != place) {
+    if (cancel != nullptr && cancel->cancelled()) {
+      waiting_.erase(place);
+      changed_.notify_all();
+      return Turn();
+    }
+    if (cancel != nullptr)
+      changed_.wait_for(mutex_, kAsk);
+    else
+      changed_.wait(mutex_);
+  }
+  waiting_.erase(place);
+  owner_ = self;
+  return Turn(this);
+}
+
+void Turns::give_back() {
+  const system::Lock lock(mutex_);
+  owner_.reset();
+  changed_.notify_all();
+}
+
+}  // namespace doppler

@@ -1,0 +1,46 @@
+// Turns: one call at a time computes, in the order in which they came.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <utility>
+
+#include "base/result.h"
+#include "doppler/doppler.h"
+#include "system/threads.h"
+
+namespace doppler {
+
+class Turns {
+ public:
+  // Lasts until it dies, on the thread that took it.
+  class Turn {
+   public:
+    Turn() = default;
+    explicit Turn(Turns* turns) : turns_(turns) {}
+    Turn(Turn&& other) noexcept : turns_(std::exchange(other.turns_, nullptr)) {}
+    Turn& operator=(Turn&&) = delete;
+    explicit operator bool() const { return turns_ != nullptr; }
+    ~Turn() {
+      if (turns_ != nullptr) turns_->give_back();
+    }
+
+   private:
+    Turns* turns_ = nullptr;
+  };
+
+  // Waits for all that came before; `cancel` (may be null) ends the waiting, and the turn then holds nothing,
+  // so that whoever took it must ask the token before computing. Errors: kUsage if this thread has the turn
+  // already: it is inside a callback.
+  Result<Turn> take(const CancelToken* cancel = nullptr);
+
+ private:
+  void give_back();
+  system::Mutex mutex_;
+  system::Condition changed_;
+  std::list<std::uintptr_t> waiting_;  // threads, as system::this_thread() numbers them
+  std::optional<std::uintptr_t> owner_;
+};
+
+}  // namespace doppler

@@ -1,0 +1,26 @@
+// Which weights these are, told from a glance at each tensor.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/weights.h"
+
+namespace doppler {
+
+// FNV-1a: quick, and nobody forges files to deceive himself.
+class Fingerprint {
+ public:
+  void add(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) hash_ = (hash_ ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3;
+  }
+  std::uint64_t value() const { return hash_; }
+
+ private:
+  std::uint64_t hash_ = 0xcbf29ce484222325;
+};
+
+// Names, shapes and some bytes of each tensor, so that a file of gigabytes takes no time.
+Fingerprint fingerprint_of(const Weights& weights);
+
+}  // namespace doppler

@@ -1,0 +1,171 @@
+#include "plan/groups.h"
+
+namespace doppler {
+namespace {
+
+// A group that grows op by op.
+class Match {
+ public:
+  Match(const Plan& plan, const Readers& readers, std::size_t first) : plan_(plan), readers_(readers) {
+    group_.first = first;
+    group_.count = 0;
+  }
+
+  // The op `ahead` places after the group, if it is of that kind.
+  const Op* next(OpKind kind, std::size_t ahead = 0) const {
+    const std::size_t at = end() + ahead;
+    return at < plan_.ops.size() && plan_.ops[at].kind == kind ? &plan_.ops[at] : nullptr;
+  }
+  // The same for a norm of whole rows, which are loaded four values at a time.
+  const Op* next_row_norm(std::size_t ahead = 0) const {
+    const Op* norm = next(OpKind::kRmsNorm, ahead);
+    if (norm == nullptr) return nullptr;
+    const Value& v = info(norm->outputs[0]);
+    return v.heads == 1 && v.width % 4 == 0 ? norm : nullptr;
+  }
+  void take(Part part) {
+    group_.parts[static_cast<std::size_t>(part)] = end();
+    ++group_.count;
+  }
+
+  const Value& info(ValueId id) const { return plan_.values[id]; }
+  bool is_read_once(ValueId id) const { return readers_.of(id).size() == 1; }
+  std::size_t end() const { return group_.first + group_.count; }
+  std::size_t count() const { return group_.count; }
+  bool has(Part part) const { return group_.has(part); }
+  std::optional<OpGroup> done() const { return group_; }
+
+ private:
+  const Plan& plan_;
+  const Readers& readers_;
+  OpGroup group_;
+};
+
+bool have_one_epsilon(const Op& a, const Op& b) {
+  return std::get<NormParams>(a.params).eps == std::get<NormParams>(b.params).eps;
+}
+
+// Takes what match_sum() describes. Of one token, the selection before the norm is nothing to do, and both
+// norms are computed together. False where something does not fit.
+bool take_sum(Match& m, bool one_token) {
+  const Op* post = m.next_row_norm();
+  const Op* add = m.next(OpKind::kAdd, post != nullptr ? 1 : 0);
+  if (post != nullptr && add != nullptr && add->inputs[1] == post->outputs[0] &&
+      add->inputs[0] != post->outputs[0] && m.is_read_once(post->outputs[0])) {
+    m.take(Part::kPostNorm);
+  } else if (post != nullptr) {
+    add = nullptr;
+  }
+  if (add != nullptr && m.info(add->outputs[0]).width % 4 != 0) return false;
+  if (add != nullptr) m.take(Part::kAdd);
+  const Op* select = one_token ? m.next(OpKind::kSelect) : nullptr;
+  if (select != nullptr && add != nullptr && select->inputs[0] != add->outputs[0]) select = nullptr;
+  const Op* norm = m.next_row_norm(select != nullptr ? 1 : 0);
+  const Op* summed = select != nullptr ? select : add;
+  if (norm == nullptr || (summed != nullptr && norm->inputs[0] != summed->outputs[0])) return true;
+  if (select != nullptr) m.take(Part::kSelect);
+  m.take(Part::kNorm);
+  return !one_token || !m.has(Part::kPostNorm) || have_one_epsilon(*post, *norm);
+}
+
+bool are_turned_alike(const Op& q, const Op& k) {
+  const auto &a = std::get<RopeParams>(q.params), &b = std::get<RopeParams>(k.params);
+  return a.table == b.table && a.layout == b.layout;
+}
+
+// Takes [norms] [turns] of q and k if the attention that follows reads them and nobody else does; its heads
+// are theirs.
+const Op* take_turns(Match& m) {
+  const Op *q_norm = m.next(OpKind::kRmsNorm), *k_norm = m.next(OpKind::kRmsNorm, 1);
+  const std::size_t norms = q_norm != nullptr && k_norm != nullptr ? 2 : 0;
+  const Op *q_rope = m.next(OpKind::kRope, norms), *k_rope = m.next(OpKind::kRope, norms + 1);
+  const std::size_t turns = q_rope != nullptr && k_rope != nullptr ? 2 : 0;
+  const Op* attention = m.next(OpKind::kAttention, norms + turns);
+  if (attention == nullptr) return nullptr;
+  const auto& a = std::get<AttentionParams>(attention->params);
+  ValueId q = attention->inputs[0], k = attention->inputs[1];
+  // Goes one op back on the way of q and of k.
+  const auto leads = [&](const Op& q_op, const Op& k_op) {
+    const bool fits = q_op.outputs[0] == q && k_op.outputs[0] == k && m.is_read_once(q) &&
+                      m.is_read_once(k) && m.info(q).heads == a.heads && m.info(k).heads == a.kv_heads;
+    q = q_op.inputs[0];
+    k = k_op.inputs[0];
+    return fits;
+  };
+  if (turns != 0 && (!leads(*q_rope, *k_rope) || !are_turned_alike(*q_rope, *k_rope))) return nullptr;
+  if (norms != 0 && (!leads(*q_norm, *k_norm) || !have_one_epsilon(*q_norm, *k_norm))) return nullptr;
+  if (norms != 0) {
+    m.take(Part::kQNorm);
+    m.take(Part::kKNorm);
+  }
+  if (turns != 0) {
+    m.take(Part::kQRope);
+    m.take(Part::kKRope);
+  }
+  return attention;
+}
+
+}  // namespace
+
+std::optional<OpGroup> match_sum(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  if (!take_sum(m, false) || m.count() == 0) return std::nullopt;
+  return m.done();
+}
+
+std::optional<OpGroup> match_gated(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  const Op* gated = m.next(OpKind::kGated);
+  if (gated == nullptr || gated->inputs.size() != 2 || m.info(gated->outputs[0]).width % 4 != 0)
+    return std::nullopt;
+  m.take(Part::kGated);
+  return m.done();
+}
+
+std::optional<OpGroup> match_turns(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  if (take_turns(m) == nullptr || !m.has(Part::kQRope)) return std::nullopt;
+  return m.done();
+}
+
+std::optional<OpGroup> match_attention(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  const Op* attention = take_turns(m);
+  if (attention == nullptr) return std::nullopt;
+  m.take(Part::kAttention);
+  const Op* output = m.next(OpKind::kMatmul);
+  if (output != nullptr && output->inputs[0] == attention->outputs[0]) m.take(Part::kOutput);
+  return m.done();
+}
+
+std::optional<OpGroup> match_product(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  if (m.next(OpKind::kMatmul) == nullptr && (!take_sum(m, true) || !m.has(Part::kNorm))) return std::nullopt;
+  const Op* product = m.next(OpKind::kMatmul);
+  if (product == nullptr) return std::nullopt;
+  if (m.has(Part::kNorm) && product->inputs[0] != plan.ops[m.end() - 1].outputs[0]) return std::nullopt;
+  m.take(Part::kProduct);
+  const Op* gated = m.next(OpKind::kGated);
+  if (gated != nullptr && gated->inputs.size() == 2 && gated->inputs == product->outputs)
+    m.take(Part::kGated);
+  if (!m.has(Part::kNorm) && !m.has(Part::kGated)) return std::nullopt;
+  return m.done();
+}
+
+std::optional<OpGroup> match_head(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  if (!take_sum(m, true) || !m.has(Part::kNorm)) return std::nullopt;
+  const Op* product = m.next(OpKind::kMatmul);
+  if (product == nullptr || product->inputs[0] != plan.ops[m.end() - 1].outputs[0] ||
+      product->outputs.size() != 1 || !product->biases.empty())
+    return std::nullopt;
+  m.take(Part::kProduct);
+  const Op* softcap = m.next(OpKind::kSoftcap);
+  if (softcap == nullptr || softcap->inputs[0] != product->outputs[0] || softcap->outputs[0] != plan.logits)
+    return std::nullopt;
+  m.take(Part::kSoftcap);
+  if (m.end() != plan.ops.size()) return std::nullopt;
+  return m.done();
+}
+
+}  // namespace doppler

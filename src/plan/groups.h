@@ -1,0 +1,26 @@
+// The patterns of the passes in fuse.h that group neighbouring ops: what the kernels compute, not what a
+// device can bind. Each gives the longest group that begins with an op.
+#pragma once
+
+#include <optional>
+
+#include "plan/fuse.h"
+
+namespace doppler {
+
+// [norm of a branch, which only the sum reads] [sum] [norm of it]: at least one of them. Rows are whole and
+// multiples of four values, as they are loaded.
+std::optional<OpGroup> match_sum(const Plan& plan, const Readers& readers, std::size_t first);
+// activation(gate) * up, in rows of multiples of four values.
+std::optional<OpGroup> match_gated(const Plan& plan, const Readers& readers, std::size_t first);
+// [norms of q and k] turns of q and k, for the attention that follows, which is no part of the group.
+std::optional<OpGroup> match_turns(const Plan& plan, const Readers& readers, std::size_t first);
+// [norms of q and k] [turns of q and k] attention, [product of its result].
+std::optional<OpGroup> match_attention(const Plan& plan, const Readers& readers, std::size_t first);
+// What match_sum() gives with its norm, [rows that are wanted before it,] and the products of that norm;
+// their activation(gate) * up, or this with its products alone.
+std::optional<OpGroup> match_product(const Plan& plan, const Readers& readers, std::size_t first);
+// The same with the softcap that leaves the plan's logits, as its last op.
+std::optional<OpGroup> match_head(const Plan& plan, const Readers& readers, std::size_t first);
+
+}  // namespace doppler

@@ -1,0 +1,11 @@
+// One callable of several, each for its type: what std::visit wants.
+#pragma once
+
+namespace doppler::tokenizer {
+
+template <typename... Functions>
+struct Overloaded : Functions... {
+  using Functions::operator()...;
+};
+
+}  // namespace doppler::tokenizer
