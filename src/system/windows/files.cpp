@@ -13,9 +13,6 @@
 namespace doppler::system {
 namespace {
 
-// Windows reads and writes 32-bit counts of bytes.
-constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;
-
 HANDLE handle_of(const FileHandle& handle) {
   return reinterpret_cast<HANDLE>(handle.get());
 }

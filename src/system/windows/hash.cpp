@@ -7,12 +7,9 @@
 namespace doppler::system {
 namespace {
 
-// BCrypt takes 32-bit counts of bytes.
-constexpr std::size_t kMostHashedAtOnce = std::size_t{1} << 30;
-
 bool add(BCRYPT_HASH_HANDLE hash, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto piece = bytes.first(bytes.size() < kMostHashedAtOnce ? bytes.size() : kMostHashedAtOnce);
+    const auto piece = bytes.first(bytes.size() < kMostAtOnce ? bytes.size() : kMostAtOnce);
     auto* const data = reinterpret_cast<PUCHAR>(const_cast<std::byte*>(piece.data()));  // is only read
     if (::BCryptHashData(hash, data, static_cast<ULONG>(piece.size()), 0) < 0) return false;
     bytes = bytes.subspan(piece.size());
