@@ -87,8 +87,8 @@ TEST(GgufTexts, InspectNamesEveryStopTokenOfARun) {
   const TempDir dir;
   const std::string with = (dir / "with.gguf").string(), without = (dir / "without.gguf").string();
   const std::string demo = testing::source_path("demo").string();
-  ASSERT_EQ(doppler({"convert", demo, with, "--type", "F16"}).status, 0);
-  ASSERT_EQ(doppler({"convert", demo, without, "--type", "F16", "--no-tokenizer"}).status, 0);
+  ASSERT_EQ(doppler({"convert", demo, "-o", with, "--type", "F16"}).status, 0);
+  ASSERT_EQ(doppler({"convert", demo, "-o", without, "--type", "F16", "--no-tokenizer"}).status, 0);
   EXPECT_TRUE(stop_tokens(without).is_null());
   for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
     std::filesystem::copy(testing::source_path("demo") / file, dir / file);
