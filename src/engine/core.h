@@ -19,6 +19,11 @@ struct EngineCore {
   Turns turns;
   Tap* besides = nullptr;  // sees every call, besides what the call itself looks at
 
+  // What the backend falls back to, as sentences: copied by who has the turn, read from any thread.
+  system::Mutex notes_mutex;
+  std::vector<std::string> notes;
+  void keep_notes();
+
   // Slots without a sequence; the engine's own takes 0. They are given back from any thread, while another
   // computes.
   system::Mutex slots_mutex;

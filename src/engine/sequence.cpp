@@ -16,6 +16,12 @@ Error moved_from(std::string_view what) {
           fmt::format("This {} was moved from and holds nothing. Use the one it was moved to.", what)};
 }
 
+void EngineCore::keep_notes() {
+  const system::Lock lock(notes_mutex);
+  notes.clear();
+  for (const Fallback& fallback : backend().fallbacks()) notes.push_back(fallback.what + " " + fallback.why);
+}
+
 // --- the state, which computes
 
 Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared_ptr<EngineCore>& core) {
@@ -49,6 +55,7 @@ Result<Generation> Sequence::State::generate(std::span<const TokenId> prompt, co
   session.look(taps->get());
   auto result = run_generation(session, core->loaded.model->spec, core->tokenizer(), ids, options, callbacks);
   session.look(nullptr);
+  core->keep_notes();
   if (!result) {
     hold({session.cached().begin(), session.cached().end()});
     return result;

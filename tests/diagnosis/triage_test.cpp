@@ -30,8 +30,8 @@ struct Triaged {
   }
 };
 
-Triaged diagnose(const Patient& patient, DebugOptions options = {}, bool text_prompt = false,
-                 std::optional<std::string> text = std::nullopt) {
+Triaged triaged(const Patient& patient, DebugOptions options = {}, bool text_prompt = false,
+                std::optional<std::string> text = std::nullopt) {
   options.prompt_ids = patient.recording.prompt_ids;
   Triaged diagnosis;
   auto backend = patient.backend();
@@ -71,14 +71,14 @@ Patient with_fault(const std::string& family, const testing::FaultyTap::Fault& f
 TEST(Triage, HealthyModelsPassClean) {
   for (const char* family :
        {"gemma2", "gemma3", "gemma3_k288", "llama", "llama3", "mistral", "phi3", "qwen2", "qwen3"}) {
-    const Triaged diagnosis = diagnose(Patient(family));
+    const Triaged diagnosis = triaged(Patient(family));
     for (const Symptom& f : diagnosis.findings) EXPECT_FALSE(f.sick) << family << ": " << f.text;
     EXPECT_EQ(diagnosis.run.ids.size(), 16u);
     EXPECT_EQ(diagnosis.run.decode.size(), 15u);
     for (const DecodeCheck& check : diagnosis.run.decode) EXPECT_LT(check.error, 1e-6) << family;
   }
   const Triaged demo =
-      diagnose(Patient(testing::source_path("demo"), "reference.safetensors"), {}, true, "blue.");
+      triaged(Patient(testing::source_path("demo"), "reference.safetensors"), {}, true, "blue.");
   EXPECT_TRUE(demo.findings.empty()) << demo.all();
 }
 
@@ -100,7 +100,7 @@ TEST(Triage, QuantisedModelsPassClean) {
 
 // Trained models hold single values of thousands at their first token, and grow; that is no illness.
 TEST(Triage, OutliersThatTrainedModelsHaveAreLeftAlone) {
-  const Triaged diagnosis = diagnose(with_fault("llama", [](const TapEvent& event, std::span<float> data) {
+  const Triaged diagnosis = triaged(with_fault("llama", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kFfnOut || event.layer != 0 || event.input->positions[0] != 0) return;
     data[5] = 4000;  // an attention sink
     for (std::size_t row = 1; row < event.rows; ++row) data[row * event.width + 9] += 15;  // an outlier dim
@@ -117,19 +117,19 @@ TEST(Triage, NanIsNamedWhereItBegins) {
         data[(in_decode ? 0 : 6 * event.width) + 3] = NAN;
     });
   };
-  expect_found(diagnose(poison(false)), "not_finite",
+  expect_found(triaged(poison(false)), "not_finite",
                {"first at layers.2.ffn_gate, token 6, dim 3, in the prompt"});
-  const Triaged later = diagnose(poison(true));
+  const Triaged later = triaged(poison(true));
   expect_found(later, "not_finite", {"first at layers.2.ffn_gate, token", "in decode"});
   ASSERT_NE(later.of("not_finite"), nullptr);
   EXPECT_NE(later.of("not_finite")->next.find("--probe stage=ffn_gate,layers=2"), std::string::npos);
 }
 
 TEST(Triage, InfinityCounts) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage == Stage::kQRope && event.layer == 1) data[0] = INFINITY;
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage == Stage::kQRope && event.layer == 1) data[0] = INFINITY;
+                                  })),
                "not_finite", {"layers.1.q_rope", "1 Inf"});
 }
 
@@ -138,21 +138,21 @@ TEST(Triage, EmbeddingRowsMissingInTheFile) {
   patient.alter(WeightRole::kTokenEmbedding, -1, [](TensorView&, std::vector<std::byte>& bytes) {
     std::fill(bytes.begin() + std::ssize(bytes) / 2, bytes.end(), std::byte{0});
   });
-  expect_found(diagnose(patient), "embedding_rows", {"128 of 256 rows", "zero in the file", "id 128"});
-  const Triaged padded = diagnose(patient, {.known_ids = 128});
+  expect_found(triaged(patient), "embedding_rows", {"128 of 256 rows", "zero in the file", "id 128"});
+  const Triaged padded = triaged(patient, {.known_ids = 128});
   EXPECT_EQ(padded.of("embedding_rows"), nullptr) << "rows that have no token may be zero: " << padded.all();
 }
 
 // A kernel that ignores half of its grid: zeros for high ids, though the file has them.
 TEST(Triage, EmbeddingLookupOfHighIdsGivesZeros) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage != Stage::kEmbedOut) return;
-                                     for (std::size_t t = 0; t < event.rows; ++t) {
-                                       if (event.input->ids[t] >= 200)
-                                         std::fill_n(&data[t * event.width], event.width, 0.0f);
-                                     }
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage != Stage::kEmbedOut) return;
+                                    for (std::size_t t = 0; t < event.rows; ++t) {
+                                      if (event.input->ids[t] >= 200)
+                                        std::fill_n(&data[t * event.width], event.width, 0.0f);
+                                    }
+                                  })),
                "embedding_rows", {"looks up zeros for 7", "first at id 205"});
 }
 
@@ -161,16 +161,15 @@ TEST(Triage, EmbeddingLookupOfOtherRows) {
   const auto model = load_model(data_path("models/llama"));
   ASSERT_OK(model);
   const TensorView table = model->weights[model->weights.find(WeightRole::kTokenEmbedding)];
-  expect_found(diagnose(with_fault("llama",
-                                   [&](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage != Stage::kEmbedOut) return;
-                                     for (std::size_t t = 0; t < event.rows; ++t) {
-                                       const auto id =
-                                           static_cast<std::size_t>(event.input->ids[t] + 1) % 256;
-                                       ASSERT_OK(decode_f32(table, id * event.width,
-                                                            data.subspan(t * event.width, event.width)));
-                                     }
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [&](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage != Stage::kEmbedOut) return;
+                                    for (std::size_t t = 0; t < event.rows; ++t) {
+                                      const auto id = static_cast<std::size_t>(event.input->ids[t] + 1) % 256;
+                                      ASSERT_OK(decode_f32(table, id * event.width,
+                                                           data.subspan(t * event.width, event.width)));
+                                    }
+                                  })),
                "embedding_rows", {"other values than the file's for 32"});
 }
 
@@ -183,11 +182,11 @@ TEST(Triage, ValuesExplodeInOneLayer) {
     tensor.dtype = DType::kF32;
     bytes.assign(std::as_bytes(std::span(values)).begin(), std::as_bytes(std::span(values)).end());
   });
-  expect_found(diagnose(patient), "exploding", {"at layer 1", "times that of layer 0"});
+  expect_found(triaged(patient), "exploding", {"at layer 1", "times that of layer 0"});
 }
 
 TEST(Triage, ValuesPileUpOverTheLayers) {
-  const Triaged diagnosis = diagnose(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
+  const Triaged diagnosis = triaged(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kLayerOut) return;
     for (float& x : data) x *= 7;
   }));
@@ -195,50 +194,50 @@ TEST(Triage, ValuesPileUpOverTheLayers) {
 }
 
 TEST(Triage, OneDimOutgrowsAllOthers) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage != Stage::kFfnOut) return;
-                                     for (std::size_t t = 0; t < event.rows; ++t)
-                                       data[t * event.width + 11] *= 1e4f;
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage != Stage::kFfnOut) return;
+                                    for (std::size_t t = 0; t < event.rows; ++t)
+                                      data[t * event.width + 11] *= 1e4f;
+                                  })),
                "spike", {"dim 11", "from layer 0 on"});
 }
 
 TEST(Triage, OpWritesNothing) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage == Stage::kOProj && event.layer == 1)
-                                       std::fill(data.begin(), data.end(), 0.0f);
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage == Stage::kOProj && event.layer == 1)
+                                      std::fill(data.begin(), data.end(), 0.0f);
+                                  })),
                "dead_stage", {"layers.1.o_proj is zero for every token of the prompt"});
 }
 
 TEST(Triage, StageIsConstantInDecodeOnly) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage == Stage::kFfnAct && event.layer == 2 && event.rows == 1)
-                                       std::fill(data.begin(), data.end(), 0.25f);
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage == Stage::kFfnAct && event.layer == 2 && event.rows == 1)
+                                      std::fill(data.begin(), data.end(), 0.25f);
+                                  })),
                "dead_stage", {"layers.2.ffn_act is 0.25 everywhere for every token of decode"});
 }
 
 TEST(Triage, TokensBeyondALimitAreZero) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage == Stage::kAttnOut && event.layer == 0 && event.rows > 8)
-                                       std::fill(data.begin() + 8 * static_cast<std::ptrdiff_t>(event.width),
-                                                 data.end(), 0.0f);
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage == Stage::kAttnOut && event.layer == 0 && event.rows > 8)
+                                      std::fill(data.begin() + 8 * static_cast<std::ptrdiff_t>(event.width),
+                                                data.end(), 0.0f);
+                                  })),
                "zero_rows", {"layers.0.attn_out", "first token 8"});
 }
 
 TEST(Triage, TailOfARowIsNotWritten) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage != Stage::kFfnUp || event.layer != 1) return;
-                                     for (std::size_t t = 0; t < event.rows; ++t)
-                                       std::fill_n(&data[(t + 1) * event.width - 16], 16, 0.0f);
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage != Stage::kFfnUp || event.layer != 1) return;
+                                    for (std::size_t t = 0; t < event.rows; ++t)
+                                      std::fill_n(&data[(t + 1) * event.width - 16], 16, 0.0f);
+                                  })),
                "zero_rows", {"The last 16 of", "layers.1.ffn_up"});
 }
 
@@ -247,8 +246,8 @@ TEST(Triage, RowsOfTheHeadAreMissing) {
     if (event.stage != Stage::kLogits) return;
     for (std::size_t t = 0; t < event.rows; ++t) std::fill_n(&data[t * event.width + 200], 56, 0.0f);
   });
-  expect_found(diagnose(patient), "head_rows", {"56 of 256 logits", "first that of id 200"});
-  EXPECT_EQ(diagnose(patient, {.known_ids = 200}).of("head_rows"), nullptr);
+  expect_found(triaged(patient), "head_rows", {"56 of 256 logits", "first that of id 200"});
+  EXPECT_EQ(triaged(patient, {.known_ids = 200}).of("head_rows"), nullptr);
 }
 
 // Every token is looked up as the same one: what two teams saw when an embedding was read along the wrong
@@ -256,24 +255,24 @@ TEST(Triage, RowsOfTheHeadAreMissing) {
 TEST(Triage, LogitsDoNotFollowTheTokens) {
   Patient patient("llama");
   patient.permute_rows(WeightRole::kTokenEmbedding, -1, [](std::size_t) { return 5; });
-  expect_found(diagnose(patient), "same_logits", {"hardly depend on the tokens"});
+  expect_found(triaged(patient), "same_logits", {"hardly depend on the tokens"});
 }
 
 TEST(Triage, LogitsChooseNothing) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage != Stage::kFinalNorm) return;
-                                     for (float& x : data) x *= 0.01f;
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage != Stage::kFinalNorm) return;
+                                    for (float& x : data) x *= 0.01f;
+                                  })),
                "uniform_logits", {"no token gets more than 0."});
 }
 
 TEST(Triage, ModelIsSureEverywhere) {
-  expect_found(diagnose(with_fault("llama",
-                                   [](const TapEvent& event, std::span<float> data) {
-                                     if (event.stage != Stage::kFinalNorm) return;
-                                     for (float& x : data) x *= 1e4f;
-                                   })),
+  expect_found(triaged(with_fault("llama",
+                                  [](const TapEvent& event, std::span<float> data) {
+                                    if (event.stage != Stage::kFinalNorm) return;
+                                    for (float& x : data) x *= 1e4f;
+                                  })),
                "overconfident", {"sure everywhere"});
 }
 
@@ -285,12 +284,12 @@ TEST(Triage, DecodeDoesNotAppend) {
       if (cached && event.rows == 1) std::fill(data.begin(), data.end(), 0.0f);
     };
   };
-  const Triaged diagnosis = diagnose(patient);
+  const Triaged diagnosis = triaged(patient);
   expect_found(diagnosis, "decode_unlike_prefill", {"First at layers.0.attn_out", "15 of 15 decode steps"});
 }
 
 TEST(Triage, OnlyLaterDecodeStepsDiffer) {
-  const Triaged diagnosis = diagnose(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
+  const Triaged diagnosis = triaged(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
     if (event.stage == Stage::kQNorm && event.layer == 5 && event.rows == 1 &&
         event.input->positions[0] % 16 == 0)
       for (float& x : data) x = -x;
@@ -304,9 +303,9 @@ TEST(Triage, PaddingWins) {
     for (std::size_t t = 0; t < event.rows; ++t) data[t * event.width + 9] = 30;
   });
   patient.spec.pad_id = 9;
-  expect_found(diagnose(patient), "pad_wins", {"padding token 9", "16 of 16 steps"});
+  expect_found(triaged(patient), "pad_wins", {"padding token 9", "16 of 16 steps"});
   patient.spec.eos_ids = {9};  // then it is how texts end
-  EXPECT_EQ(diagnose(patient).of("pad_wins"), nullptr);
+  EXPECT_EQ(triaged(patient).of("pad_wins"), nullptr);
 }
 
 TEST(Triage, RepeatsAreTheCachesFaultOrTheModelsOwn) {
@@ -316,22 +315,22 @@ TEST(Triage, RepeatsAreTheCachesFaultOrTheModelsOwn) {
       for (std::size_t t = 0; t < event.rows; ++t) data[t * event.width + 77] += 40;
     });
   };
-  expect_found(diagnose(stuck(true)), "repeats", {"token 77 makes", "goes round in 1"});
-  const Triaged own = diagnose(stuck(false));
+  expect_found(triaged(stuck(true)), "repeats", {"token 77 makes", "goes round in 1"});
+  const Triaged own = triaged(stuck(false));
   ASSERT_NE(own.of("repeats"), nullptr);
   EXPECT_NE(own.of("repeats")->text.find("token 77 makes 100 %"), std::string::npos);
 }
 
 TEST(Triage, ModelReadsTextWorseThanChance) {
   const Patient patient("llama");  // random weights know no language
-  expect_found(diagnose(patient, {}, true), "prompt_loss", {"nats a token", "5.55"});
-  EXPECT_EQ(diagnose(patient, {}, false).of("prompt_loss"), nullptr) << "ids that somebody chose are no text";
+  expect_found(triaged(patient, {}, true), "prompt_loss", {"nats a token", "5.55"});
+  EXPECT_EQ(triaged(patient, {}, false).of("prompt_loss"), nullptr) << "ids that somebody chose are no text";
 }
 
 TEST(Triage, TextIsNoText) {
-  expect_found(diagnose(Patient("llama"), {}, false, "bl\xef\xbf\xbdue \x01 sky"), "gibberish",
+  expect_found(triaged(Patient("llama"), {}, false, "bl\xef\xbf\xbdue \x01 sky"), "gibberish",
                {"1 replacement and 1 control characters"});
-  EXPECT_EQ(diagnose(Patient("llama"), {}, false, "The sky is blue.\n").of("gibberish"), nullptr);
+  EXPECT_EQ(triaged(Patient("llama"), {}, false, "The sky is blue.\n").of("gibberish"), nullptr);
 }
 
 TEST(Triage, EveryRowOfTheTableHasAModelThatIsSickThatWay) {

@@ -101,7 +101,7 @@ class ContinuingBackend final : public Backend, private Continuer {
       if (!computed_.empty() && computed_.back() < 0) break;
       StepInput input;
       input.add(history_.back(), fed_.size(), begun_->slot, true);
-      DOPPLER_ASSIGN(const auto logits, feed(input, nullptr));
+      DOPPLER_ASSIGN(const auto logits, feed(input, begun_->tap));
       if (bad_after >= 0 && computed_.size() >= static_cast<std::size_t>(bad_after)) {
         computed_.push_back(-1);
         break;
