@@ -344,8 +344,9 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
   EXPECT_TRUE(next.continues);
   EXPECT_NE(next.head, whole.head);
   ASSERT_EQ(next.fallbacks.size(), whole.fallbacks.size() + 1);
-  EXPECT_NE(next.fallbacks.back().what.find("other shapes"), std::string::npos) << next.fallbacks.back().what;
-  EXPECT_NE(next.fallbacks.back().why.find("does not choose the likeliest token"), std::string::npos);
+  EXPECT_NE(next.fallbacks.front().what.find("other shapes"), std::string::npos) << next.fallbacks.front().what;
+  EXPECT_NE(next.fallbacks.front().why.find("does not choose the likeliest token"), std::string::npos)
+      << next.fallbacks.front().why;
   unsetenv("XDG_CACHE_HOME");
 }
 
