@@ -182,8 +182,7 @@ TEST(SelfCheck, NoticesWhatIsWrongInFusedKernels) {
                "carried[v${i}] = r${i}");
   expect_wrong(fused_variant(DType::kQ4_0, 1, false, true), "prologue_x.wgsl", "word2, word3)",
                "word2, word2)");
-  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combined.wgsl", "exp(m${i}.x - most)",
-               "1.0");
+  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combined.wgsl", "exp(m${i}.x - most)", "1.0");
   expect_wrong(fused_variant(DType::kQ4_K, 1, true, true, true), "gemv.wgsl", "activate(gate) * up",
                "activate(up) * gate");
 }
@@ -310,7 +309,8 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
   const TempDir folder;
   ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
-  const BackendOptions options{.threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80};
+  BackendOptions options{.threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80};
+  options.gpu.tune = false;  // else the second load may measure other shapes as the fastest, and break none
   struct Seen {
     std::string head;  // "R=8 LANES=1 UNITS=1"
     std::vector<Fallback> fallbacks;
@@ -344,7 +344,8 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
   EXPECT_TRUE(next.continues);
   EXPECT_NE(next.head, whole.head);
   ASSERT_EQ(next.fallbacks.size(), whole.fallbacks.size() + 1);
-  EXPECT_NE(next.fallbacks.front().what.find("other shapes"), std::string::npos) << next.fallbacks.front().what;
+  EXPECT_NE(next.fallbacks.front().what.find("other shapes"), std::string::npos)
+      << next.fallbacks.front().what;
   EXPECT_NE(next.fallbacks.front().why.find("does not choose the likeliest token"), std::string::npos)
       << next.fallbacks.front().why;
   unsetenv("XDG_CACHE_HOME");

@@ -75,7 +75,8 @@ TEST(GgufTexts, ComeFromTheFolderWhereTheFileHasNone) {
 
 // What inspect prints as the ids that end an answer, and where they come from.
 Json stop_tokens(const std::string& model) {
-  for (const Json& row : doppler({"inspect", model, "--json"}).json()["spec"]) {
+  const Json inspected = doppler({"inspect", model, "--json"}).json();
+  for (const Json& row : inspected["spec"]) {
     if (row["path"] == "eos_token_id") return row;
   }
   return {};
