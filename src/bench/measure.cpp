@@ -10,7 +10,7 @@
 
 #include "base/memory.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -372,4 +372,4 @@ Result<BenchResult> run_bench(const std::filesystem::path& model, const LoadOpti
   return Bench(model, load, options, progress).run();
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

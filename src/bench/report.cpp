@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 Json to_json(const Summary& s) {
@@ -208,4 +208,4 @@ Result<std::string> compare_text(const Json& old, const Json& now) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

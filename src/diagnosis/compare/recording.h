@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "formats/tensor_store.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // A recording opened for reading; stage tensors stay in the mapped file.
 struct Recording {
@@ -54,4 +54,4 @@ std::int32_t argmax(std::span<const float> row);
 Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
                                     std::uint32_t piece, bool all_logits, Tap* tap);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -11,7 +11,7 @@
 
 #include "plan/residual.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // As transformers has them by heads; its projections and the heads' joined output are flat.
@@ -146,4 +146,4 @@ Status RecordingWriter::end_stages() {
   return advance();
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis
