@@ -24,7 +24,7 @@ class DopplerRunner final : public bench::Runner {
   }
   std::string feed(int sequence, const std::vector<std::int32_t>& tokens) override {
     const auto slot = static_cast<std::uint32_t>(sequence);
-    const std::size_t most = loaded_.backend->options().max_step_tokens;
+    const std::size_t most = step_tokens(loaded_.backend->options());
     for (std::size_t begin = 0; begin < tokens.size(); begin += most) {
       const std::size_t end = std::min(begin + most, tokens.size());
       const std::uint64_t first = loaded_.backend->length(slot);
@@ -47,12 +47,13 @@ class DopplerRunner final : public bench::Runner {
     const std::uint64_t before = loaded_.backend->length(slot);
     std::vector<TokenId>& history = history_[sequence];
     history.push_back(tokens.front());
-    const Status begun = loaded_.backend->continue_sequence(
+    Continuer& continuer = *loaded_.backend->continuer();
+    const Status begun = continuer.continue_sequence(
         {.slot = slot, .id = tokens.front(), .most = tokens.size(), .sampling = &greedy, .history = history});
     if (!begun) return begun.error().message;
     std::vector<TokenId> generated;
     while (true) {
-      const auto some = loaded_.backend->next_tokens();
+      const auto some = continuer.next_tokens();
       if (!some) return some.error().message;
       if (some->empty()) break;
       generated.insert(generated.end(), some->begin(), some->end());
@@ -60,7 +61,7 @@ class DopplerRunner final : public bench::Runner {
     if (generated.size() != tokens.size())
       return fmt::format("the backend generated {} of {} tokens", generated.size(), tokens.size());
     history.insert(history.end(), generated.begin(), generated.end() - 1);
-    const Status stopped = loaded_.backend->stop_sequence(before + tokens.size());
+    const Status stopped = continuer.stop_sequence(before + tokens.size());
     return stopped ? std::string() : stopped.error().message;
   }
   const float* logits() const override { return logits_; }

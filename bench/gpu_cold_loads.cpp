@@ -70,11 +70,11 @@ Result<Trial> try_token(Backend& backend, std::uint64_t seed) {
   DOPPLER_TRY(backend.step(prompt, nullptr));
   const GenerateOptions greedy;
   const TokenId history[] = {token.ids[0]};
-  DOPPLER_TRY(backend.continue_sequence(
+  DOPPLER_TRY(backend.continuer()->continue_sequence(
       {.slot = 0, .id = token.ids[0], .most = 1, .sampling = &greedy, .history = history}));
-  DOPPLER_ASSIGN(const auto tokens, backend.next_tokens());
+  DOPPLER_ASSIGN(const auto tokens, backend.continuer()->next_tokens());
   if (tokens.size() == 1) trial.chosen = tokens[0];
-  DOPPLER_TRY(backend.stop_sequence(kLength + 1));
+  DOPPLER_TRY(backend.continuer()->stop_sequence(kLength + 1));
   return trial;
 }
 
@@ -136,15 +136,15 @@ Result<double> decode(Backend& backend, const Arguments& arguments, std::string&
     ++made;
   };
   if (backend.can_continue(greedy)) {
-    DOPPLER_TRY(backend.continue_sequence(
+    DOPPLER_TRY(backend.continuer()->continue_sequence(
         {.slot = 0, .id = id, .most = arguments.tokens, .sampling = &greedy, .history = history}));
     for (;;) {
-      DOPPLER_ASSIGN(const auto tokens, backend.next_tokens());
+      DOPPLER_ASSIGN(const auto tokens, backend.continuer()->next_tokens());
       if (tokens.empty()) break;
       std::ranges::for_each(tokens, take);
     }
     const double seconds = seconds_since(start);
-    DOPPLER_TRY(backend.stop_sequence(16 + made));
+    DOPPLER_TRY(backend.continuer()->stop_sequence(16 + made));
     return static_cast<double>(made) / seconds;
   }
   for (std::uint64_t i = 0; i < arguments.tokens; ++i) {

@@ -2,7 +2,9 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(fmt REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+if(NOT WIN32)  # which has SHA-256 of its own
+  find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+endif()
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET GLOBAL libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET GLOBAL libutf8proc)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET GLOBAL libhwy)

@@ -16,7 +16,9 @@ set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 
 add_library(doppler_options INTERFACE)
 # Designated initialisers that leave out members with defaults are how options are written here.
-target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic -Wshadow
+# Files that are compiled together may shadow each other's names: nothing that -Wshadow should warn of.
+target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic
+                       $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>
                        $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-missing-field-initializers)
 if(DOPPLER_WERROR)
   target_compile_options(doppler_options INTERFACE -Werror)
@@ -64,15 +66,13 @@ endif()
 # many cores. It asks that names in unnamed namespaces differ within a folder. CMake leaves out files with options of their own.
 option(DOPPLER_UNITY "Compile the files of a folder together" ${DOPPLER_UNITY_DEFAULT})
 set(DOPPLER_UNITY_FILES 16)
-# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours; the oracle; and families,
-# which all call their tables the same.
-set(DOPPLER_COMPILED_ALONE quant reference families)
+# Folders whose files stay by themselves: encoders, whose loops must not change with their neighbours, and the oracle.
+set(DOPPLER_COMPILED_ALONE quant reference)
 function(doppler_unite target)
   if(NOT DOPPLER_UNITY)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  target_compile_options(${target} PRIVATE -Wno-shadow)  # a local name may well be a neighbour's
   get_target_property(sources ${target} SOURCES)
   foreach(source IN LISTS sources)
     if(NOT source MATCHES "^${PROJECT_SOURCE_DIR}/.*\\.cpp$" OR source MATCHES "^${PROJECT_BINARY_DIR}/")

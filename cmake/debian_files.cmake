@@ -8,4 +8,8 @@ file(REMOVE ${doc}/LICENSE)  # Debian has the text; the file copyright names it
 file(COPY_FILE ${CMAKE_CURRENT_LIST_DIR}/debian_copyright ${doc}/copyright)
 file(COPY_FILE ${CMAKE_CURRENT_LIST_DIR}/../CHANGELOG.md ${doc}/changelog)
 file(CHMOD ${doc}/copyright ${doc}/changelog PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+file(GLOB webgpu ${CPACK_TEMPORARY_INSTALL_DIRECTORY}/usr/lib/doppler/*.so)
+if(webgpu)
+  execute_process(COMMAND strip --strip-unneeded ${webgpu} COMMAND_ERROR_IS_FATAL ANY)
+endif()
 execute_process(COMMAND gzip -9nf ${doc}/changelog ${share}/man/man1/doppler.1 COMMAND_ERROR_IS_FATAL ANY)

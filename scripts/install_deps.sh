@@ -5,6 +5,8 @@
 #   scripts/install_deps.sh          compiler, build tools and libraries
 #   scripts/install_deps.sh fuzz     the same and clang for the fuzz targets
 #   scripts/install_deps.sh format   the same and clang-format
+#   scripts/install_deps.sh aarch64  the same and what scripts/test_on aarch64 needs: a cross compiler and an emulator
+#   scripts/install_deps.sh windows  the same for scripts/test_on windows: mingw-w64 and Wine
 #   scripts/install_deps.sh browser  the same and Chromium, for the test of the HTML report, which is skipped without one
 set -euo pipefail
 
@@ -18,9 +20,11 @@ fi
 case "${1:-}" in
   fuzz) packages+=(clang-19 libclang-rt-19-dev) ;;
   format) packages+=(clang-format-19) ;;
+  aarch64) packages+=(g++-aarch64-linux-gnu qemu-user) ;;
+  windows) packages+=(g++-mingw-w64-x86-64-posix gcc-mingw-w64-x86-64-posix wine wine64) ;;
   browser) packages+=(chromium) ;;  # Debian; Ubuntu has it as a snap, and any Chrome on the PATH will do
   "") ;;
-  *) echo "install_deps.sh: unknown argument $1; use fuzz, format, browser or none" >&2; exit 2 ;;
+  *) echo "install_deps.sh: unknown argument $1; use fuzz, format, aarch64, windows, browser or none" >&2; exit 2 ;;
 esac
 
 install_webgpu() {

@@ -6,6 +6,7 @@ import re
 import sys
 
 MAY_USE = {
+    "system": [],
     "base": [],
     "config": ["base"],
     "quant": ["base"],
@@ -59,7 +60,7 @@ def main() -> int:
             target = include.group(1)
             if target == "doppler" and not may_include(room, include.group(2)):
                 wrong.append(f"{path.relative_to(src)}:{number}: the room {room} may not use doppler/{include.group(2)}")
-            if target in (room, "doppler", "hwy"):
+            if target in (room, "system", "doppler", "hwy"):
                 continue
             if target not in MAY_USE.get(room, []):
                 wrong.append(f"{path.relative_to(src)}:{number}: the room {room} may not use {target}")

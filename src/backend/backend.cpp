@@ -1,5 +1,6 @@
 #include "backend/backend.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -8,22 +9,12 @@
 #include "backend/gpu/gpu_backend.h"
 #endif
 #include "backend/reference/reference_backend.h"
-#include "backend/step_trace.h"
-#include "base/log.h"
 #include "base/text.h"
 
 namespace doppler {
 
-Status Backend::continue_sequence(const Continuation&) {
-  return fail(ErrorCode::kUnsupported, "The {} backend does not continue sequences by itself.", name());
-}
-
-Result<std::span<const TokenId>> Backend::next_tokens() {
-  return fail(ErrorCode::kUsage, "No sequence is being continued.");
-}
-
-Status Backend::stop_sequence(std::uint64_t) {
-  return fail(ErrorCode::kUsage, "No sequence is being continued.");
+void Backend::note(Fallback fallback) {
+  if (std::ranges::find(fallbacks_, fallback) == fallbacks_.end()) fallbacks_.push_back(std::move(fallback));
 }
 
 Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
@@ -35,9 +26,9 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
                 "The step has {} ids, {} positions, {} slots and {} logit flags; they must be as many.",
                 tokens, input.positions.size(), input.slots.size(), input.wants_logits.size());
   }
-  if (tokens == 0 || tokens > options.max_step_tokens) {
+  if (tokens == 0 || tokens > step_tokens(options)) {
     return fail(ErrorCode::kUsage, "The step has {} tokens, but a step takes 1 to {}.", tokens,
-                options.max_step_tokens);
+                step_tokens(options));
   }
   std::vector<std::uint64_t> next(lengths.begin(), lengths.end());
   for (std::size_t t = 0; t < tokens; ++t) {
@@ -63,10 +54,6 @@ Status check_step(const StepInput& input, const Plan& plan, const BackendOptions
           "The sequence in slot {} exceeds the context of {} tokens. Raise the context or shorten it.",
           input.slots[t], options.context);
     }
-  }
-  for (std::size_t slot = 0; slot < next.size() && trace_wanted(Category::kKv, -1, trace_step()); ++slot) {
-    if (next[slot] == lengths[slot]) continue;
-    trace_kv(plan, options, static_cast<std::uint32_t>(slot), lengths[slot], next[slot] - lengths[slot]);
   }
   return {};
 }
@@ -95,7 +82,7 @@ Status check_backend_options(const BackendOptions& options) {
                 INT32_MAX);
   }
   if (options.slots == 0) return fail(ErrorCode::kUsage, "The backend has 0 slots. Give it at least 1.");
-  if (options.max_step_tokens == 0) {
+  if (step_tokens(options) == 0) {
     return fail(ErrorCode::kUsage, "A step of at most 0 tokens computes nothing. Allow at least 1.");
   }
   return {};
@@ -143,7 +130,7 @@ Result<std::unique_ptr<Backend>> make_auto_backend(const ModelSpec& spec, const 
   real.gpu.software = false;
   auto backend = make_gpu_backend(spec, weights, real);
   if (backend) {
-    tell(choice, fmt::format("gpu: {}", (*backend)->device()->describe()));
+    tell(choice, fmt::format("gpu: {}", (*backend)->device()->info().describe()));
     return backend;
   }
   const Error& error = backend.error();
@@ -151,10 +138,13 @@ Result<std::unique_ptr<Backend>> make_auto_backend(const ModelSpec& spec, const 
   const bool none = error.code == ErrorCode::kNotFound && options.gpu.adapter.empty();
   tell(choice,
        none ? "cpu: there is no GPU" : fmt::format("cpu: the GPU does not run this. {}", error.message));
+  auto instead = make_cpu_backend(spec, weights, options);
+  if (instead && !none) (*instead)->note({"The model runs on the cpu, not on the GPU.", error.message});
+  return instead;
 #else
   tell(choice, "cpu: this doppler was built without GPU support");
-#endif
   return make_cpu_backend(spec, weights, options);
+#endif
 }
 
 }  // namespace
@@ -170,13 +160,14 @@ Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const Model
   for (const BackendInfo& info : all_backends()) {
     if (info.name == name) {
       auto backend = info.make(spec, weights, options);
-      const auto device = backend ? (*backend)->device() : std::nullopt;
-      if (device && device->software()) {
-        tell(choice,
-             fmt::format("gpu: {} is no GPU but software, slower than --backend cpu", device->describe()));
-      } else if (device) {
-        tell(choice, fmt::format("gpu: {}", device->describe()));
-      }
+      if (!backend || (*backend)->device() == nullptr) return backend;
+      const DeviceInfo device = (*backend)->device()->info();
+      const std::string slower =
+          device.software()
+              ? fmt::format("{} is no GPU but software, slower than --backend cpu", device.describe())
+              : std::string();
+      tell(choice, fmt::format("gpu: {}", slower.empty() ? device.describe() : slower));
+      if (!slower.empty()) (*backend)->note({"The gpu backend runs without a GPU.", slower});
       return backend;
     }
     known.emplace_back(info.name);

@@ -2,8 +2,8 @@
 
 #include <cstring>
 
-#include "base/memory.h"
 #include "base/text.h"
+#include "system/memory.h"
 
 namespace doppler {
 
@@ -19,13 +19,13 @@ std::uint8_t* HostCache::bytes_of(const CacheRun& run, std::uint32_t slot) {
 
 Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
   const auto total = cache_bytes(plan_.kv_layers, cache_.type(), lengths_[slot]);
-  if (const std::uint64_t available = available_memory(); !total || *total > available) {
+  if (const std::uint64_t available = system::available_memory(); !total || *total > available) {
     return fail(ErrorCode::kLimit, "A copy of the sequence's cache needs {}, but the machine has {} left.",
                 human_bytes(total.value_or(UINT64_MAX)), human_bytes(available));
   }
   std::vector<std::byte> bytes(*total);
   DOPPLER_TRY(for_each_run(plan_.kv_layers, cache_.type(), lengths_[slot], options_.context,
-                           options_.max_step_tokens, [&](const CacheRun& run) -> Status {
+                           step_tokens(options_), [&](const CacheRun& run) -> Status {
                              std::memcpy(&bytes[run.in_bytes], bytes_of(run, slot), run.count);
                              return {};
                            }));
@@ -34,7 +34,7 @@ Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
 
 Status HostCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {
   DOPPLER_TRY(check_cache_bytes(plan_.kv_layers, cache_.type(), options_.context, length, bytes.size()));
-  DOPPLER_TRY(for_each_run(plan_.kv_layers, cache_.type(), length, options_.context, options_.max_step_tokens,
+  DOPPLER_TRY(for_each_run(plan_.kv_layers, cache_.type(), length, options_.context, step_tokens(options_),
                            [&](const CacheRun& run) -> Status {
                              std::memcpy(bytes_of(run, slot), &bytes[run.in_bytes], run.count);
                              return {};

@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "system/memory.h"
 
 namespace doppler {
 
@@ -32,7 +33,7 @@ Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t c
   KvCache cache;
   cache.type_ = type;
   DOPPLER_ASSIGN(cache.bytes_, bytes_needed(layers, context, slots, max_step_tokens, type));
-  if (const std::uint64_t available = available_memory(); cache.bytes_ > available) {
+  if (const std::uint64_t available = system::available_memory(); cache.bytes_ > available) {
     return fail(
         ErrorCode::kLimit,
         "The KV cache of {} positions in {} slots needs {}, but the machine has {} left. Lower the context.",

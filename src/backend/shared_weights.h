@@ -4,11 +4,11 @@
 
 #include <map>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <string_view>
 
 #include "base/result.h"
+#include "system/threads.h"
 
 namespace doppler {
 
@@ -18,7 +18,7 @@ class SharedWeights {
   // stands for the same type. From several threads the first makes it while the others wait.
   template <typename T, typename Make>
   Result<std::shared_ptr<const T>> get(std::string_view name, const Make& make) {
-    const std::lock_guard lock(mutex_);
+    const system::Lock lock(mutex_);
     std::weak_ptr<const void>& kept = kept_[std::string(name)];
     if (std::shared_ptr<const void> there = kept.lock())
       return std::static_pointer_cast<const T>(std::move(there));
@@ -28,7 +28,7 @@ class SharedWeights {
   }
 
  private:
-  std::mutex mutex_;
+  system::Mutex mutex_;
   std::map<std::string, std::weak_ptr<const void>> kept_;
 };
 

@@ -8,9 +8,8 @@
 
 namespace doppler {
 
-void trace_kv(const Plan& plan, const BackendOptions& options, std::uint32_t slot, std::uint64_t start,
-              std::uint64_t tokens) {
-  const std::int64_t step = trace_step();
+void trace_kv(const Plan& plan, const BackendOptions& options, const Appended& appended) {
+  const auto& [slot, start, tokens, step] = appended;
   const std::uint64_t length = start + tokens;
   const Json whole = {{"slot", slot}, {"kvLen", length}, {"startPos", start}, {"numTokens", tokens}};
   trace(Category::kKv, -1,
@@ -20,7 +19,7 @@ void trace_kv(const Plan& plan, const BackendOptions& options, std::uint32_t slo
   for (std::size_t i = 0; i < plan.kv_layers.size(); ++i) {
     if (!trace_wanted(Category::kKv, static_cast<int>(i), step)) continue;
     const KvLayer& layer = plan.kv_layers[i];
-    const std::uint64_t capacity = kv_capacity(layer, options.context, options.max_step_tokens);
+    const std::uint64_t capacity = kv_capacity(layer, options.context, step_tokens(options));
     const std::uint64_t held = std::min(length, capacity);
     // The newest token attends to its window, the others of the cache are room for the tokens of a step.
     const std::uint64_t seen = layer.window == 0 ? length : std::min<std::uint64_t>(length, layer.window);
@@ -34,8 +33,16 @@ void trace_kv(const Plan& plan, const BackendOptions& options, std::uint32_t slo
   }
 }
 
-void count_trace_step(const Backend& backend, std::uint32_t slot) {
-  set_trace_step(backend.length(slot) == 0 ? 0 : std::max<std::int64_t>(trace_step(), 0) + 1);
+void trace_kv(const Plan& plan, const BackendOptions& options, const StepInput& input,
+              std::span<const std::uint64_t> lengths) {
+  if (!trace_wanted(Category::kKv, -1, input.trace_step)) return;
+  for (std::size_t slot = 0; slot < lengths.size(); ++slot) {
+    const auto tokens = std::ranges::count(input.slots, static_cast<std::int32_t>(slot));
+    if (tokens == 0) continue;
+    trace_kv(plan, options,
+             {static_cast<std::uint32_t>(slot), lengths[slot], static_cast<std::uint64_t>(tokens),
+              input.trace_step});
+  }
 }
 
 }  // namespace doppler

@@ -7,13 +7,17 @@
 
 namespace doppler {
 
-// A step appends `tokens` tokens from `start` on to a slot's sequence. Ask trace_wanted() first; the step is
-// trace_step().
-void trace_kv(const Plan& plan, const BackendOptions& options, std::uint32_t slot, std::uint64_t start,
-              std::uint64_t tokens);
+// What a step appends to a slot's sequence: `tokens` tokens from `start` on.
+struct Appended {
+  std::uint32_t slot = 0;
+  std::uint64_t start = 0, tokens = 0;
+  std::int64_t step = -1;  // StepInput::trace_step
+};
+// Ask trace_wanted() first.
+void trace_kv(const Plan& plan, const BackendOptions& options, const Appended& appended);
 
-// For those who feed a sequence without a Session: before the next tokens of a slot. An empty slot's are the
-// prompt, step 0; all later ones are a step more.
-void count_trace_step(const Backend& backend, std::uint32_t slot);
+// The same for every slot of a step that check_step accepts, where it is wanted.
+void trace_kv(const Plan& plan, const BackendOptions& options, const StepInput& input,
+              std::span<const std::uint64_t> lengths);
 
 }  // namespace doppler

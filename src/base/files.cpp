@@ -1,61 +1,56 @@
 #include "base/files.h"
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
-#include <cstring>
+
+#include "system/files.h"
+#include "system/process.h"
 
 #include "base/text.h"
 
 namespace doppler {
 namespace {
 
-std::unexpected<Error> system_failure(const char* doing, const std::filesystem::path& path, int error) {
-  const bool missing = error == ENOENT || error == ENOTDIR;
+std::unexpected<Error> system_failure(const char* doing, const std::filesystem::path& path,
+                                      std::error_code error) {
+  const bool missing = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
   return fail(missing ? ErrorCode::kNotFound : ErrorCode::kIo, "The file {} cannot be {}: {}. {}",
-              path.string(), doing, std::strerror(error),
-              missing           ? "Check the path."
-              : error == ENOSPC ? "Free some space and try again."
-              : error == EACCES ? "Check its permissions."
-                                : "Check the disk and try again.");
+              path.string(), doing, error.message(),
+              missing                                  ? "Check the path."
+              : error == std::errc::no_space_on_device ? "Free some space and try again."
+              : error == std::errc::permission_denied  ? "Check its permissions."
+                                                       : "Check the disk and try again.");
 }
 
-// An open descriptor that closes itself.
-struct Descriptor {
-  int fd = -1;
-  ~Descriptor() {
-    if (fd >= 0) ::close(fd);
-  }
+// Why a function of the C library has failed.
+std::error_code library_error() {
+  return {errno, std::generic_category()};
+}
+
+struct RegularFile {
+  system::InputFile file;
+  std::uint64_t size = 0;
 };
 
-Result<std::uint64_t> open_regular(const std::filesystem::path& path, Descriptor& out) {
-  // O_NONBLOCK: opening a FIFO must not hang; it changes nothing for regular files.
-  out.fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (out.fd < 0) return system_failure("opened", path, errno);
-  struct stat info{};
-  if (::fstat(out.fd, &info) != 0) return system_failure("examined", path, errno);
-  if (!S_ISREG(info.st_mode))
-    return fail(ErrorCode::kIo, "The path {} is not a regular file. Give a file.", path.string());
-  return static_cast<std::uint64_t>(info.st_size);
+Result<RegularFile> open_regular(const std::filesystem::path& path) {
+  auto file = system::InputFile::open(path);
+  if (!file) return system_failure("opened", path, file.error());
+  const auto size = file->regular_size();
+  if (!size) return system_failure("examined", path, size.error());
+  if (!*size) return fail(ErrorCode::kIo, "The path {} is not a regular file. Give a file.", path.string());
+  return RegularFile{std::move(*file), **size};
 }
 
 }  // namespace
 
 Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
-  Descriptor file;
-  DOPPLER_ASSIGN(const std::uint64_t size, open_regular(path, file));
+  DOPPLER_ASSIGN(const RegularFile regular, open_regular(path));
   MappedFile mapped;
   mapped.path_ = path;
-  mapped.size_ = size;
-  if (size == 0) return mapped;  // mmap refuses empty mappings; an empty span says the same
-  void* address = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.fd, 0);
-  if (address == MAP_FAILED) return system_failure("mapped", path, errno);
-  mapped.data_ = std::shared_ptr<const std::byte>(
-      static_cast<const std::byte*>(address),
-      [size](const std::byte* p) { ::munmap(const_cast<std::byte*>(p), size); });
+  mapped.size_ = regular.size;
+  if (regular.size == 0) return mapped;  // systems refuse empty mappings; an empty span says the same
+  auto data = regular.file.map(regular.size);
+  if (!data) return system_failure("mapped", path, data.error());
+  mapped.data_ = std::move(*data);
   return mapped;
 }
 
@@ -64,50 +59,39 @@ std::string printable_path(const std::filesystem::path& path) {
 }
 
 Result<std::string> read_text_file(const std::filesystem::path& path, std::uint64_t max_bytes) {
-  Descriptor file;
-  DOPPLER_ASSIGN(const std::uint64_t size, open_regular(path, file));
-  if (size > max_bytes) {
+  DOPPLER_ASSIGN(const RegularFile regular, open_regular(path));
+  if (regular.size > max_bytes) {
     return fail(
         ErrorCode::kLimit,
         "The file {} holds {} bytes, more than the {} allowed for its kind. Check that it is the right file.",
-        path.string(), size, max_bytes);
+        path.string(), regular.size, max_bytes);
   }
-  std::string text(size, '\0');
-  std::size_t done = 0;
-  while (done < size) {
-    const ssize_t got = ::read(file.fd, text.data() + done, size - done);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return system_failure("read", path, errno);
-    if (got == 0) break;  // the file shrank while being read: what is there is the file
-    done += static_cast<std::size_t>(got);
-  }
-  text.resize(done);
+  std::string text(regular.size, '\0');
+  const auto got = regular.file.read(std::as_writable_bytes(std::span(text)));
+  if (!got) return system_failure("read", path, got.error());
+  text.resize(*got);  // a file that shrank while being read: what is there is the file
   return text;
 }
 
 Result<OutputFile> OutputFile::create(const std::filesystem::path& given) {
-  std::error_code error;
-  std::filesystem::path path = given;
-  if (std::filesystem::is_symlink(given, error)) {
-    path = std::filesystem::weakly_canonical(given, error);
-    if (error) return system_failure("created", given, error.value());
-  }
+  auto target = system::link_target(given);
+  if (!target) return system_failure("created", given, target.error());
+  std::filesystem::path& path = *target;
   // Renaming over a device or a folder would replace it, or fail after all the work.
-  const std::filesystem::file_status status = std::filesystem::status(path, error);
-  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+  if (system::exists(path) && !system::is_file(path)) {
     return fail(ErrorCode::kIo, "The output {} is not a regular file. Give another name.", path.string());
   }
   // A crashed process may have left a file of our process number behind; containers reuse the same few.
   constexpr int kAttempts = 100;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
     std::filesystem::path partial = path;
-    partial += attempt == 0 ? fmt::format(".partial-{}", ::getpid())
-                            : fmt::format(".partial-{}-{}", ::getpid(), attempt);
-    std::FILE* file = std::fopen(partial.c_str(), "wbxe");
-    if (file != nullptr) return OutputFile(std::move(path), std::move(partial), file);
-    if (errno != EEXIST) return system_failure("created", path, errno);
+    partial += attempt == 0 ? fmt::format(".partial-{}", system::process_id())
+                            : fmt::format(".partial-{}-{}", system::process_id(), attempt);
+    const auto file = system::create_file(partial);
+    if (file) return OutputFile(std::move(path), std::move(partial), *file);
+    if (file.error() != std::errc::file_exists) return system_failure("created", path, file.error());
   }
-  return system_failure("created", path, EEXIST);
+  return system_failure("created", path, std::make_error_code(std::errc::file_exists));
 }
 
 OutputFile::OutputFile(OutputFile&& other) noexcept
@@ -118,15 +102,14 @@ OutputFile::OutputFile(OutputFile&& other) noexcept
 OutputFile::~OutputFile() {
   if (file_ == nullptr) return;
   std::fclose(file_);
-  std::error_code ignored;
-  std::filesystem::remove(partial_, ignored);
+  (void)system::remove_file(partial_);
 }
 
 Status OutputFile::write(std::span<const std::byte> bytes) {
   if (file_ == nullptr) return fail(ErrorCode::kInternal, "The file {} is already complete.", path_.string());
   if (bytes.empty()) return {};  // fwrite takes no null pointer, not even for nothing
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size())
-    return system_failure("written", path_, errno);
+    return system_failure("written", path_, library_error());
   return {};
 }
 
@@ -136,18 +119,14 @@ Status OutputFile::commit() {
     return fail(ErrorCode::kIo, "The file {} cannot be completed, because writing to it failed. Try again.",
                 path_.string());
   }
-  if (std::fflush(file_) != 0 || ::fsync(::fileno(file_)) != 0)
-    return system_failure("written", path_, errno);
-  std::FILE* file = std::exchange(file_, nullptr);
-  std::error_code ignored;
-  if (std::fclose(file) != 0) {
-    const int error = errno;
-    std::filesystem::remove(partial_, ignored);
+  if (const auto error = system::put_on_disk(file_)) return system_failure("written", path_, error);
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) {
+    const std::error_code error = library_error();
+    (void)system::remove_file(partial_);
     return system_failure("written", path_, error);
   }
-  if (std::rename(partial_.c_str(), path_.c_str()) != 0) {
-    const int error = errno;
-    std::filesystem::remove(partial_, ignored);
+  if (const auto error = system::replace_file(partial_, path_)) {
+    (void)system::remove_file(partial_);
     return system_failure("put in place", path_, error);
   }
   return {};

@@ -9,10 +9,11 @@
 #include <cstring>
 #include <deque>
 #include <memory>
-#include <mutex>
 
 #include "base/json.h"
 #include "base/text.h"
+#include "system/files.h"
+#include "system/threads.h"
 
 namespace doppler {
 namespace {
@@ -38,12 +39,12 @@ class LineFile {
  public:
   static Result<std::unique_ptr<LineFile>> open(const std::string& path, bool append) {
     if (path.empty()) return std::unique_ptr<LineFile>();
-    std::FILE* const file = std::fopen(path.c_str(), append ? "ab" : "wb");
-    if (file == nullptr) {
+    const auto file = system::open_output(path, append);
+    if (!file) {
       return fail(ErrorCode::kIo, "The log file {} cannot be opened: {}.", printable(path, 200),
-                  std::strerror(errno));
+                  file.error().message());
     }
-    return std::unique_ptr<LineFile>(new LineFile(path, file));
+    return std::unique_ptr<LineFile>(new LineFile(path, *file));
   }
   ~LineFile() {
     if (file_ != nullptr) std::fclose(file_);
@@ -69,7 +70,7 @@ class LineFile {
 };
 
 struct State {
-  std::mutex mutex;
+  system::Mutex mutex;
   LogOptions options;
   std::unique_ptr<LineFile> file, trace_file;
   std::deque<LogRecord> ring;
@@ -82,7 +83,6 @@ State& state() {
   return *state;
 }
 
-thread_local std::int64_t t_step = -1;
 
 const auto g_start = std::chrono::steady_clock::now();
 
@@ -149,7 +149,7 @@ constinit std::atomic<CategorySet> g_categories{0};
 
 bool passes(int layer, std::int64_t step) {
   State& current = state();
-  const std::lock_guard lock(current.mutex);
+  const system::Lock lock(current.mutex);
   return layer_passes(current.options, layer) && step_passes(current.options, step);
 }
 
@@ -203,7 +203,7 @@ Status configure_log(const LogOptions& options) {
   DOPPLER_ASSIGN(auto file, LineFile::open(options.file, options.append));
   DOPPLER_ASSIGN(auto trace_file, LineFile::open(options.trace_file, /*append=*/false));
   State& current = state();
-  const std::lock_guard lock(current.mutex);
+  const system::Lock lock(current.mutex);
   const Status closed = close_files(current);
   current.options = options;
   current.file = std::move(file);
@@ -215,7 +215,7 @@ Status configure_log(const LogOptions& options) {
 
 Status close_log() {
   State& current = state();
-  const std::lock_guard lock(current.mutex);
+  const system::Lock lock(current.mutex);
   current.options = LogOptions();
   current.ring.clear();
   publish(current.options);
@@ -256,7 +256,7 @@ std::string format_json_line(const LogRecord& record) {
 
 std::vector<LogRecord> log_history(std::size_t most, Level level) {
   State& current = state();
-  const std::lock_guard lock(current.mutex);
+  const system::Lock lock(current.mutex);
   std::vector<LogRecord> newest;
   for (auto record = current.ring.rbegin(); record != current.ring.rend() && newest.size() < most; ++record) {
     if (record->is_trace || record->level >= level) newest.push_back(*record);
@@ -265,23 +265,16 @@ std::vector<LogRecord> log_history(std::size_t most, Level level) {
   return newest;
 }
 
-void set_trace_step(std::int64_t step) {
-  t_step = step;
-}
-std::int64_t trace_step() {
-  return t_step;
-}
-
 void set_log_over_bar(bool over) {
   State& current = state();
-  const std::lock_guard lock(current.mutex);
+  const system::Lock lock(current.mutex);
   current.over_bar = over;
 }
 
 void log(Level level, std::string_view module, std::string_view text) {
   if (!log_wanted(level) || level == Level::kSilent) return;
   State& current = state();
-  const std::lock_guard lock(current.mutex);
+  const system::Lock lock(current.mutex);
   if (level < Level::kWarn && !module_passes(current.options.modules, module)) return;
   LogRecord record;
   record.ms = now_ms();
@@ -294,7 +287,7 @@ void log(Level level, std::string_view module, std::string_view text) {
 void trace(Category category, int layer, std::string_view text, std::int64_t step, std::string_view data) {
   if ((traced_categories() & category_bit(category)) == 0) return;
   State& current = state();
-  const std::lock_guard lock(current.mutex);
+  const system::Lock lock(current.mutex);
   if (!layer_passes(current.options, layer) || !step_passes(current.options, step)) return;
   LogRecord record;
   record.ms = now_ms();

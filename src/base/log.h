@@ -127,9 +127,6 @@ inline CategorySet traced_categories() {
 inline bool trace_wanted(Category category, int layer = -1, std::int64_t step = -1) {
   return (traced_categories() & category_bit(category)) != 0 && log_internal::passes(layer, step);
 }
-// The step that this thread is in, for those who trace below whoever counts the steps; -1: nobody said.
-void set_trace_step(std::int64_t step);
-std::int64_t trace_step();
 
 // While a progress bar stands on the screen's last line, lines take its place.
 void set_log_over_bar(bool over);

@@ -1,20 +1,16 @@
 #include "base/sha256.h"
 
-#include <openssl/evp.h>
-
-#include <array>
+#include "system/hash.h"
 
 namespace doppler {
 
 std::string sha256_hex(std::span<const std::byte> bytes) {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned int size = 0;
-  // Fails only where the library has no SHA-256 at all (a provider that was switched off): no digits then.
-  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &size, EVP_sha256(), nullptr) != 1) return {};
+  const auto digest = system::sha256(bytes);
+  if (!digest) return {};
   std::string text;
-  for (unsigned int i = 0; i < size; ++i) {
-    text += "0123456789abcdef"[digest[i] >> 4];
-    text += "0123456789abcdef"[digest[i] & 15];
+  for (const std::byte byte : *digest) {
+    text += "0123456789abcdef"[std::to_integer<unsigned>(byte) >> 4];
+    text += "0123456789abcdef"[std::to_integer<unsigned>(byte) & 15];
   }
   return text;
 }

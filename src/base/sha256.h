@@ -1,4 +1,4 @@
-// SHA-256 (FIPS 180-4) of bytes in memory.
+// SHA-256 (FIPS 180-4) as text.
 #pragma once
 
 #include <cstddef>
@@ -7,7 +7,7 @@
 
 namespace doppler {
 
-// 64 hexadecimal digits, as sha256sum prints them.
+// 64 hexadecimal digits, as sha256sum prints them; none where the system has no SHA-256.
 std::string sha256_hex(std::span<const std::byte> bytes);
 
 }  // namespace doppler

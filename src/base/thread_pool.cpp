@@ -1,7 +1,6 @@
 #include "base/thread_pool.h"
 
 #include <algorithm>
-#include <system_error>
 
 namespace doppler {
 namespace {
@@ -20,22 +19,22 @@ void pause() {
 }  // namespace
 
 ThreadPool::ThreadPool(std::size_t threads) {
-  if (threads == 0) threads = std::max(1u, std::thread::hardware_concurrency());
-  try {
-    for (std::size_t i = 1; i < threads; ++i) workers_.emplace_back([this, i] { work(i); });
-  } catch (const std::system_error&) {
-    // The system has no more threads for us: work with those it gave.
+  if (threads == 0) threads = system::hardware_threads();
+  for (std::size_t i = 1; i < threads; ++i) {
+    auto worker = system::Thread::start([this, i] { work(i); });
+    if (!worker) break;  // the system has no more for us: work with those it gave
+    workers_.push_back(std::move(*worker));
   }
 }
 
 ThreadPool::~ThreadPool() {
   {
-    std::lock_guard lock(mutex_);
+    const system::Lock lock(mutex_);
     stop_ = true;
     ++generation_;
   }
   wake_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();  // waits for each
 }
 
 void ThreadPool::run(const std::function<void(std::size_t)>& body) {
@@ -44,7 +43,7 @@ void ThreadPool::run(const std::function<void(std::size_t)>& body) {
   pending_ = workers_.size();
   ++generation_;
   if (sleepers_ > 0) {
-    std::lock_guard lock(mutex_);  // a worker between its last look and its wait holds this mutex
+    const system::Lock lock(mutex_);  // a worker between its last look and its wait holds this mutex
     wake_.notify_all();
   }
   body(0);
@@ -52,7 +51,7 @@ void ThreadPool::run(const std::function<void(std::size_t)>& body) {
     if (spins < kSpins)
       pause();
     else
-      std::this_thread::yield();
+      system::yield();
   }
 }
 
@@ -61,9 +60,9 @@ void ThreadPool::work(std::size_t index) {
   for (;;) {
     for (int spins = 0; generation_ == seen && spins < kSpins; ++spins) pause();
     if (generation_ == seen) {
-      std::unique_lock lock(mutex_);
+      const system::Lock lock(mutex_);
       ++sleepers_;
-      wake_.wait(lock, [&] { return generation_ != seen; });
+      while (generation_ == seen) wake_.wait(mutex_);
       --sleepers_;
     }
     seen = generation_;

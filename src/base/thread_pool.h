@@ -2,12 +2,11 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <functional>
-#include <mutex>
-#include <thread>
 #include <vector>
+
+#include "system/threads.h"
 
 namespace doppler {
 
@@ -39,9 +38,9 @@ class ThreadPool {
  private:
   void work(std::size_t index);
 
-  std::vector<std::thread> workers_;
-  std::mutex mutex_;
-  std::condition_variable wake_;
+  std::vector<system::Thread> workers_;
+  system::Mutex mutex_;
+  system::Condition wake_;
   const std::function<void(std::size_t)>* body_ = nullptr;
   std::atomic<std::uint64_t> generation_{0};
   std::atomic<std::size_t> pending_{0};

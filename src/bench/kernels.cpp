@@ -26,7 +26,8 @@ double KernelTable::seconds() const {
 
 Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint64_t yardstick_bytes) {
   Backend& backend = *loaded.backend;
-  if (!backend.device()) {
+  DeviceView* device = backend.device();
+  if (device == nullptr) {
     return fail(
         ErrorCode::kUnsupported,
         "The {} backend runs no kernels on a device. Choose --backend gpu, or run doppler bench MODEL, "
@@ -36,13 +37,12 @@ Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::ui
   DOPPLER_TRY(feed_bench_tokens(backend, 0, depth + 1));
   KernelTable table{.model = loaded.model->files.folder.string(),
                     .backend = std::string(backend.name()),
-                    .device = *backend.device(),
+                    .device = device->info(),
                     .depth = depth,
                     .read_bandwidth = 0,
                     .rows = {}};
-  DOPPLER_ASSIGN(table.rows, backend.time_kernels());
-  DOPPLER_ASSIGN(const auto bandwidth, backend.measure_read_bandwidth(yardstick_bytes));
-  table.read_bandwidth = bandwidth.value_or(0);
+  DOPPLER_ASSIGN(table.rows, device->time_kernels());
+  DOPPLER_ASSIGN(table.read_bandwidth, device->measure_read_bandwidth(yardstick_bytes));
   std::ranges::sort(table.rows, [](const KernelTime& a, const KernelTime& b) {
     return a.seconds != b.seconds ? a.seconds > b.seconds : a.what < b.what;
   });

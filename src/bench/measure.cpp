@@ -4,11 +4,12 @@
 #include <array>
 #include <chrono>
 #include <ctime>
-#include <fstream>
 #include <limits>
-#include <thread>
 
-#include "base/memory.h"
+#include "system/clock.h"
+#include "system/memory.h"
+#include "system/processor.h"
+#include "system/threads.h"
 
 namespace doppler::bench {
 namespace {
@@ -55,15 +56,16 @@ class Feeder {
   Status go_on(std::uint32_t slot, std::size_t count) {
     const std::uint64_t before = backend_.length(slot);
     const std::vector<TokenId> history(static_cast<std::size_t>(before) + 1, bench_token(before, vocab_));
-    DOPPLER_TRY(backend_.continue_sequence({.slot = slot,
-                                            .id = history.back(),
-                                            .most = count,
-                                            .sampling = &greedy_,
-                                            .history = history,
-                                            .draw = 0,
-                                            .pad_id = -1}));
+    Continuer& continuer = *backend_.continuer();
+    DOPPLER_TRY(continuer.continue_sequence({.slot = slot,
+                                             .id = history.back(),
+                                             .most = count,
+                                             .sampling = &greedy_,
+                                             .history = history,
+                                             .draw = 0,
+                                             .pad_id = -1}));
     for (std::size_t done = 0; done < count;) {
-      DOPPLER_ASSIGN(const auto tokens, backend_.next_tokens());
+      DOPPLER_ASSIGN(const auto tokens, continuer.next_tokens());
       if (tokens.empty() || tokens.back() < 0) {
         return fail(
             ErrorCode::kMismatch,
@@ -73,7 +75,7 @@ class Feeder {
       }
       done += tokens.size();
     }
-    return backend_.stop_sequence(before + count);
+    return continuer.stop_sequence(before + count);
   }
 
   const GenerateOptions greedy_{};
@@ -104,9 +106,9 @@ class Yardstick {
   static Result<Yardstick> create(Backend& backend, std::size_t threads, std::uint64_t bytes) {
     Yardstick made;
     made.bytes_ = bytes;
-    if (backend.device()) {
-      made.backend_ = &backend;
-      made.threads_ = threads != 0 ? threads : std::max(1u, std::thread::hardware_concurrency());
+    if (backend.device() != nullptr) {
+      made.device_ = backend.device();
+      made.threads_ = threads != 0 ? threads : system::hardware_threads();
     } else {
       DOPPLER_ASSIGN(made.loop_, ReadLoop::create(threads, bytes));
       made.threads_ = made.loop_->threads();
@@ -118,12 +120,11 @@ class Yardstick {
   // Bytes per second.
   Result<double> pass() {
     if (loop_) return loop_->pass();
-    DOPPLER_ASSIGN(const std::optional<double> measured, backend_->measure_read_bandwidth(bytes_));
-    return measured.value_or(0);
+    return device_->measure_read_bandwidth(bytes_);
   }
 
  private:
-  Backend* backend_ = nullptr;
+  DeviceView* device_ = nullptr;
   std::unique_ptr<ReadLoop> loop_;
   std::uint64_t bytes_ = 0;
   std::size_t threads_ = 0;
@@ -208,29 +209,19 @@ class Bench {
     kv_type_ = loaded_->backend->options().kv_type.value_or(KvType::kF32);
     result_.model = path_.string();
     result_.backend = loaded_->backend->name();
-    result_.device = loaded_->backend->device();
+    if (const DeviceView* device = loaded_->backend->device(); device != nullptr)
+      result_.device = device->info();
     result_.choice = loaded_->choice;
     result_.kv_type = kv_type_name(kv_type_);
-    result_.cpu = cpu_name();
+    result_.cpu = system::processor_name();
     result_.prefill = options_.prefill;
-    result_.kv_and_activation_bytes = loaded_->backend->memory_bytes();
+    result_.memory = loaded_->backend->memory();
     for (const MappedFile& file : loaded_->model->files.tensors.files())
       result_.file_bytes += file.bytes().size();
-    const std::time_t now = std::time(nullptr);
     std::array<char, 32> text{};
-    std::tm parts{};
-    gmtime_r(&now, &parts);
+    const std::tm parts = system::utc_time();
     std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
     result_.date = text.data();
-  }
-
-  static std::string cpu_name() {
-    std::ifstream info("/proc/cpuinfo");
-    for (std::string line; std::getline(info, line);) {
-      const std::size_t colon = line.find(": ");
-      if (line.starts_with("model name") && colon != line.npos) return line.substr(colon + 2);
-    }
-    return "unknown";
   }
 
   // The peak is what one conversation needs: untouched parts of the cache take no memory, and the other
@@ -238,7 +229,8 @@ class Bench {
   Status fill_depths(Feeder& feeder) {
     feeder.clear(0);
     DOPPLER_TRY(feeder.prompt(0, options_.prefill));
-    result_.peak_bytes = peak_resident_bytes();
+    result_.peak_bytes = system::peak_resident_bytes();
+    result_.fallbacks = loaded_->backend->fallbacks();
     for (const Decode& d : decodes_) {
       tell(0.2, "filling the cache");
       if (d.depth > 0) DOPPLER_TRY(feeder.prompt(d.slot, d.depth));
@@ -251,13 +243,14 @@ class Bench {
       DOPPLER_ASSIGN(const double limit, yardstick.pass());
       if (d.depth == 0) DOPPLER_TRY(start_over(feeder, d));
       const std::uint64_t position = feeder.backend().length(d.slot) + options_.decode / 2;
-      const auto before = feeder.backend().counters();
+      const DeviceView* device = feeder.backend().device();
+      const DeviceCounters before = device != nullptr ? device->counters() : DeviceCounters();
       const auto start = Clock::now();
       DOPPLER_TRY(feeder.grow(d.slot, d.sequences, options_.decode));
       const double seconds = seconds_since(start);
       if (!counts) continue;
-      if (before)
-        d.counters = added(d.counters.value_or(DeviceCounters{}), *feeder.backend().counters(), *before);
+      if (device != nullptr)
+        d.counters = added(d.counters.value_or(DeviceCounters{}), device->counters(), before);
       d.bytes = step_bytes(d, position);
       d.rates.push_back(static_cast<double>(options_.decode * d.sequences) / seconds);
       const double bandwidth = static_cast<double>(d.bytes) * static_cast<double>(options_.decode) / seconds;
@@ -355,7 +348,7 @@ TokenId bench_token(std::uint64_t position, std::uint64_t vocab) {
 
 Status feed_bench_tokens(Backend& backend, std::uint32_t slot, std::size_t count, OpProfile* profile) {
   for (std::size_t done = 0; done < count;) {
-    const std::size_t take = std::min<std::size_t>(backend.options().max_step_tokens, count - done);
+    const std::size_t take = std::min<std::size_t>(step_tokens(backend.options()), count - done);
     const std::uint64_t first = backend.length(slot);
     StepInput input;
     for (std::size_t i = 0; i < take; ++i)

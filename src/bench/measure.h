@@ -50,8 +50,10 @@ struct BenchResult {
   std::string model, backend, cpu, date, kv_type;
   std::optional<DeviceInfo> device;  // of a backend that has its own
   std::string choice;                // of the backend: see make_backend
+  std::vector<Fallback> fallbacks;   // of the backend, at the end
   std::size_t threads = 0;
-  std::uint64_t file_bytes = 0, kv_and_activation_bytes = 0, peak_bytes = 0;
+  std::uint64_t file_bytes = 0, peak_bytes = 0;
+  MemoryUse memory;               // of the backend, before the first token
   Summary load_seconds;           // until the model is ready
   Summary first_token_seconds;    // of a prompt of `prefill` tokens, once loaded
   double cold_token_seconds = 0;  // loading and a prompt of one token, the first time in this process

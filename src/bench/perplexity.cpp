@@ -17,7 +17,7 @@ struct Sums {
 Status add_chunk(Backend& backend, const std::vector<TokenId>& chunk, Sums& sums) {
   const std::uint64_t vocab = backend.plan().vocab_size;
   const std::uint64_t most =
-      std::clamp<std::uint64_t>(kLogitBytes / (vocab * sizeof(float)), 1, backend.options().max_step_tokens);
+      std::clamp<std::uint64_t>(kLogitBytes / (vocab * sizeof(float)), 1, step_tokens(backend.options()));
   backend.clear(0);
   for (std::size_t begin = 0; begin + 1 < chunk.size(); begin += most) {
     const std::size_t end = std::min<std::size_t>(begin + most, chunk.size() - 1);

@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::bench {
 namespace {
@@ -150,6 +151,7 @@ Json to_json(const BenchResult& r) {
       {"cpu", r.cpu},
       {"backend", r.backend},
       {"backend_choice", r.choice},
+      {"fallbacks", fallbacks_json(r.fallbacks)},
       {"device", r.device ? to_json(*r.device) : Json(nullptr)},
       {"threads", r.threads},
       {"kv_type", r.kv_type},
@@ -162,7 +164,9 @@ Json to_json(const BenchResult& r) {
       {"memory",
        {{"peak_bytes", r.peak_bytes},
         {"file_bytes", r.file_bytes},
-        {"allocated_bytes", r.kv_and_activation_bytes}}},
+        {"cache_bytes", r.memory.cache},
+        {"activation_bytes", r.memory.activations},
+        {"weight_bytes", r.memory.weights}}},
       {"ops", std::move(ops)}};
 }
 
@@ -187,10 +191,12 @@ std::string to_text(const BenchResult& r) {
   }
   line(r.device ? "device reads its memory, GB/s" : "plain read loop, GB/s", r.read_bandwidth, 1e-9, 2);
   out += fmt::format(
-      "{:<34}{:10.3f}  GB: {:.3f} x the file of {:.3f} GB; {:.3f} GB allocated\n", "peak memory",
-      static_cast<double>(r.peak_bytes) / 1e9,
+      "{:<34}{:10.3f}  GB: {:.3f} x the file of {:.3f} GB; the backend's: weights {:.3f} GB, cache {:.3f}, "
+      "activations {:.3f}\n",
+      "peak memory", static_cast<double>(r.peak_bytes) / 1e9,
       static_cast<double>(r.peak_bytes) / static_cast<double>(std::max<std::uint64_t>(r.file_bytes, 1)),
-      static_cast<double>(r.file_bytes) / 1e9, static_cast<double>(r.kv_and_activation_bytes) / 1e9);
+      static_cast<double>(r.file_bytes) / 1e9, static_cast<double>(r.memory.weights) / 1e9,
+      static_cast<double>(r.memory.cache) / 1e9, static_cast<double>(r.memory.activations) / 1e9);
   for (const OpTable& table : r.ops) out += ops_text(table, r.read_bandwidth.median);
   return out;
 }

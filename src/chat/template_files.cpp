@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "chat/chat_template.h"
+#include "system/files.h"
 
 namespace doppler::chat {
 namespace {
@@ -23,11 +24,6 @@ struct NamedTemplate {
 };
 using Templates = std::map<std::string, NamedTemplate>;
 
-bool is_file(const fs::path& path) {
-  std::error_code ignored;
-  return fs::is_regular_file(path, ignored);
-}
-
 Status read_jinja(const fs::path& path, const std::string& name, const std::string& origin,
                   Templates& templates) {
   DOPPLER_ASSIGN(std::string source, read_text_file(path, kMaxTemplateBytes));
@@ -36,12 +32,9 @@ Status read_jinja(const fs::path& path, const std::string& name, const std::stri
 }
 
 Status read_additional(const fs::path& folder, Templates& templates) {
-  std::error_code error;
-  std::vector<fs::path> files;
-  for (fs::directory_iterator it(folder / "additional_chat_templates", error), end; !error && it != end;
-       it.increment(error)) {
-    if (it->path().extension() == ".jinja" && is_file(it->path())) files.push_back(it->path());
-  }
+  auto files = system::list_folder(folder / "additional_chat_templates").value_or(std::vector<fs::path>());
+  std::erase_if(files,
+                [](const fs::path& path) { return path.extension() != ".jinja" || !system::is_file(path); });
   std::sort(files.begin(), files.end());
   for (const fs::path& file : files) {
     DOPPLER_TRY(read_jinja(file, file.stem().string(),
@@ -82,7 +75,7 @@ Status read_value(const Json& value, const std::string& origin, Templates& templ
 
 // The object in a file; an empty one if there is no such file.
 Result<Json> read_object(const fs::path& path) {
-  if (!is_file(path)) return Json::object();
+  if (!system::is_file(path)) return Json::object();
   DOPPLER_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
   DOPPLER_ASSIGN(Json object, parse_json(text, "The file " + path.string()));
   return object.is_object() ? std::move(object) : Json::object();
@@ -98,7 +91,7 @@ Status read_config(const fs::path& path, Templates& templates) {
 
 Result<Templates> read_templates(const fs::path& folder) {
   Templates templates;
-  if (is_file(folder / "chat_template.jinja")) {
+  if (system::is_file(folder / "chat_template.jinja")) {
     DOPPLER_TRY(read_jinja(folder / "chat_template.jinja", "default", "chat_template.jinja", templates));
   }
   DOPPLER_TRY(read_additional(folder, templates));

@@ -7,6 +7,7 @@
 #include "bench/perplexity.h"
 #include "bench/report.h"
 #include "cli/command.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -35,6 +36,7 @@ Result<int> speed(const BenchArguments& arguments, const SettingFlags& given) {
     return bench::run_bench(arguments.model, given.flags.load, arguments.options,
                             [&](double share, std::string_view what) { bar.update(share, what); });
   }());
+  tell_fallbacks(result.fallbacks);
   const Json now = to_json(result);
   DOPPLER_TRY(given.json ? print_json(now) : print(to_text(result)));
   if (arguments.compare.empty()) return kDone;
@@ -72,6 +74,7 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
     DOPPLER_TRY(print_json({{"model", arguments.model},
                             {"text", arguments.text},
                             {"backend", loaded.backend->name()},
+                            {"fallbacks", fallbacks_json(loaded.backend->fallbacks())},
                             {"context", loaded.backend->options().context},
                             {"bos", bos},
                             {"chunks", result.chunks},

@@ -1,12 +1,12 @@
 // doppler chat: a conversation in the terminal.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <iostream>
 
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "engine/access.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
@@ -102,7 +102,7 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
     options.max_tokens = static_cast<std::uint32_t>(engine.context());
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
   Conversation conversation(engine, *looking, options, arguments.system, given.json);
-  const bool terminal = ::isatty(STDIN_FILENO) != 0 && !given.json;
+  const bool terminal = system::is_terminal(system::Stream::kInput) && !given.json;
   if (terminal) fmt::print(stderr, "{}", kHelp);
   bool done = false, failed = false;
   std::string line;

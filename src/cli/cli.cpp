@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <csignal>
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 
@@ -79,7 +79,7 @@ int report_parse_error(const Error& error, int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe becomes a write error, reported as such
+  system::prepare_streams();
   CommandLine line("doppler", "Doppler runs language models on this machine and lets you see inside.",
                    "doppler " DOPPLER_VERSION, kFooter);
   std::vector<std::unique_ptr<SettingFlags>> given;

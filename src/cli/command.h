@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cli/settings.h"
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
+#include "system/process.h"
 
 namespace doppler::cli {
 
@@ -68,10 +70,11 @@ class InterruptGuard {
 
  private:
   CancelToken token_;
+  std::optional<system::EndingHandler> handler_;
 };
 
-// Says on stderr what make_backend chose, if that needs saying.
-void tell_choice(std::string_view choice);
+// Says on stderr what make_backend chose, if that needs saying, and what makes it slower than it could be.
+void tell_backend(std::string_view choice, const Backend& backend);
 
 // Loads with a progress bar, and tells the choice.
 Result<Engine> load_engine(const std::string& model, const Settings& settings);

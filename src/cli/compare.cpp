@@ -1,10 +1,6 @@
 // doppler compare: a model against a recording, another backend or another model, or two recordings, stage by
 // stage.
 #include <fmt/core.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
-#include <cstdlib>
 
 #include "base/files.h"
 #include "base/text.h"
@@ -16,6 +12,8 @@
 #include "diagnosis/look/tapped_backend.h"
 #include "diagnosis/report/report_html.h"
 #include "diagnosis/report/report_text.h"
+#include "system/process.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
@@ -32,12 +30,9 @@ struct CompareArguments {
 // As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
 diagnosis::TableStyle table_style(bool all) {
   diagnosis::TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
-  const bool terminal = ::isatty(STDOUT_FILENO) != 0;
-  winsize size{};
-  if (terminal && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-    style.width = size.ws_col;
-  const char* refused = std::getenv("NO_COLOR");
-  style.colour = terminal && (refused == nullptr || *refused == '\0');
+  style.width = system::terminal_columns(system::Stream::kOutput).value_or(style.width);
+  style.colour = system::is_terminal(system::Stream::kOutput) &&
+                 system::environment_variable("NO_COLOR").value_or("").empty();
   return style;
 }
 
@@ -118,7 +113,7 @@ Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions loa
   DOPPLER_ASSIGN(const BackendOptions options, backend_options(load, model.spec, slots));
   std::string choice;
   DOPPLER_ASSIGN(auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
-  tell_choice(choice);
+  tell_backend(choice, *backend);
   return backend;
 }
 

@@ -5,6 +5,7 @@
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -113,6 +114,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));
   if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, diagnosis::diagnose(subject, options));
+  if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   return answer(diagnosis, given.json);
 }
 

@@ -4,6 +4,7 @@
 #include "backend/gpu_report.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "engine/fallbacks.h"
 #include "engine/info.h"
 
 namespace doppler::cli {
@@ -169,6 +170,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
       variants.push_back({{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
     object["model"] = arguments.model;
     object["variants"] = std::move(variants);
+    object["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
     text += "\n" + to_text(rows);
   }
   DOPPLER_TRY(given.json ? print_json(object) : print(text));

@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "engine/access.h"
+#include "engine/fallbacks.h"
 
 namespace doppler::cli {
 namespace {
@@ -55,6 +56,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
                  {"stop_reason", reason},
                  {"backend", engine.backend_name()},
                  {"backend_choice", engine.backend_choice()},
+                 {"fallbacks", fallbacks_json(EngineAccess::loaded(engine).backend->fallbacks())},
                  {"timings", timings_json(result.timings)}};
     if (const Json probes = looking->probes(); !probes.is_null()) json["probes"] = probes;
     DOPPLER_TRY(print_json(json));

@@ -6,9 +6,11 @@
 #include <array>
 #include <charconv>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/conflicts.h"
+#include "system/numbers.h"
 
 namespace doppler::cli {
 namespace {
@@ -23,7 +25,7 @@ void read(const Json& value, std::map<TokenId, double>& to) {
     TokenId id = 0;
     double added = 0;
     std::from_chars(id_text.data(), id_text.data() + id_text.size(), id);
-    std::from_chars(number.data(), number.data() + number.size(), added);
+    system::read_double(number.data(), number.data() + number.size(), added);
     to[id] = added;
   }
 }

@@ -1,10 +1,9 @@
 // Reporting: standard output, the progress bar, Ctrl-C, and reading prompts.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
-#include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <iostream>
 #include <iterator>
@@ -14,7 +13,9 @@
 #include "cli/command.h"
 #include "config/conflicts.h"
 #include "engine/access.h"
+#include "engine/fallbacks.h"
 #include "engine/messages.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 
@@ -27,7 +28,7 @@ Status print_json(const Json& object) {
   return print(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-ProgressBar::ProgressBar() : terminal_(::isatty(STDERR_FILENO) != 0) {}
+ProgressBar::ProgressBar() : terminal_(system::is_terminal(system::Stream::kError)) {}
 
 void ProgressBar::update(double share, std::string_view what) {
   if (!terminal_) return;
@@ -50,12 +51,10 @@ ProgressBar::~ProgressBar() {
 
 namespace {
 
-constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
-
-// What the signal handler may touch: a pointer that is set before the handler is.
+// What the handler may touch: a pointer that is set before the handler is.
 std::atomic<CancelToken*> g_interrupted{nullptr};
 
-void on_interrupt(int) {
+void on_interrupt() {
   if (CancelToken* token = g_interrupted.load()) token->cancel();
 }
 
@@ -63,28 +62,17 @@ void on_interrupt(int) {
 
 InterruptGuard::InterruptGuard(CancelToken token) : token_(std::move(token)) {
   g_interrupted = &token_;
-  struct sigaction action{};
-  action.sa_handler = on_interrupt;
-  action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second Ctrl-C is the system's
-  for (const int signal : kEndingSignals) {
-    // What the caller has switched off stays off, as nohup does with SIGHUP.
-    struct sigaction old{};
-    ::sigaction(signal, nullptr, &old);
-    if (old.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);
-  }
+  handler_.emplace(on_interrupt);
 }
 
 InterruptGuard::~InterruptGuard() {
-  for (const int signal : kEndingSignals) {
-    struct sigaction now{};
-    ::sigaction(signal, nullptr, &now);
-    if (now.sa_handler == on_interrupt) std::signal(signal, SIG_DFL);
-  }
+  handler_.reset();
   g_interrupted = nullptr;
 }
 
-void tell_choice(std::string_view choice) {
+void tell_backend(std::string_view choice, const Backend& backend) {
   if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
+  tell_fallbacks(backend.fallbacks(), choice);
 }
 
 namespace {
@@ -100,7 +88,7 @@ auto with_bar(const Settings& settings, const Load& load) {
 
 Status check_loaded(const Loaded& loaded, const Settings& settings) {
   DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
-  tell_choice(loaded.choice);
+  tell_backend(loaded.choice, *loaded.backend);
   return {};
 }
 
@@ -164,7 +152,7 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
   }
   if (!prompt.ids.empty() || prompt.text_option.given()) return prompt.text;
-  if (::isatty(STDIN_FILENO) != 0)
+  if (system::is_terminal(system::Stream::kInput))
     return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
   std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
   if (text.ends_with('\n')) text.pop_back();

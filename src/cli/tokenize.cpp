@@ -1,6 +1,5 @@
 // doppler tokenize: a text as the model would see it, and back; a conversation through the chat template.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <iostream>
 #include <iterator>
@@ -10,6 +9,8 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "formats/gguf.h"
+#include "system/files.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
@@ -26,9 +27,8 @@ constexpr std::uint64_t kMaxMessages = 64 << 20;
 // What holds the tokenizer and the template. The weights do not matter here: a folder or file without any
 // will do, and so will a GGUF file that holds only a vocabulary.
 Result<ModelFiles> open_texts(const std::filesystem::path& model) {
-  std::error_code ignored;
   ModelFiles files;
-  if (std::filesystem::is_directory(model, ignored)) {
+  if (system::is_folder(model)) {
     auto whole = open_model_files(model);
     if (whole && whole->gguf) return whole;
     files.folder = model;
@@ -47,8 +47,7 @@ Result<std::optional<tokenizer::Tokenizer>> open_tokenizer(const std::filesystem
                                                            const ModelFiles& files) {
   const std::string extension = model.extension().string();
   if (extension == ".jinja") return std::nullopt;
-  std::error_code ignored;
-  const bool file = std::filesystem::is_regular_file(model, ignored);
+  const bool file = system::is_file(model);
   if (file && extension != ".safetensors" && extension != ".gguf") {
     DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(model));
     return std::optional(std::move(tokenizer));
@@ -116,15 +115,14 @@ Result<int> render(const TokenizeArguments& arguments, bool json, const ModelFil
 }
 
 Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& given) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(arguments.model, ignored)) {
+  if (!system::exists(arguments.model)) {
     return fail(ErrorCode::kNotFound, "There is no file or folder {}. Check the path.", arguments.model);
   }
   DOPPLER_ASSIGN(const ModelFiles files, open_texts(arguments.model));
   DOPPLER_ASSIGN(const std::optional<tokenizer::Tokenizer> tokenizer, open_tokenizer(arguments.model, files));
   if (!arguments.messages.empty()) return render(arguments, given.json, files, tokenizer);
   std::string text = arguments.text;
-  if (!arguments.text_option.given() && ::isatty(STDIN_FILENO) == 0) {
+  if (!arguments.text_option.given() && !system::is_terminal(system::Stream::kInput)) {
     text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
   } else if (!arguments.text_option.given()) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "config/conflicts.h"
 #include "config/value.h"
+#include "system/files.h"
 
 namespace doppler::config {
 namespace {
@@ -188,8 +189,7 @@ Result<Given> read_config(const std::string& given, const PresetFolders& folders
   }
   DOPPLER_ASSIGN(auto preset, find_preset(given, folders));
   if (preset) return Given{Kind::kPreset, std::move(*preset)};
-  std::error_code ignored;
-  if (std::filesystem::exists(given, ignored)) {
+  if (system::exists(given)) {
     DOPPLER_ASSIGN(ConfigText file, read_config_file(given));
     return Given{Kind::kFile, std::move(file)};
   }

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <map>
 
 #include "base/files.h"
 #include "base/text.h"
+#include "system/files.h"
+#include "system/process.h"
 
 namespace doppler::config {
 namespace {
@@ -111,16 +112,6 @@ std::filesystem::path file_of(const std::filesystem::path& folder, std::string_v
   return folder.empty() ? folder : folder / (std::string(name) + ".json");
 }
 
-bool is_file(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return !path.empty() && std::filesystem::is_regular_file(path, ignored);
-}
-
-bool same_file(const std::filesystem::path& a, const std::filesystem::path& b) {
-  std::error_code ignored;
-  return !a.empty() && !b.empty() && std::filesystem::equivalent(a, b, ignored);
-}
-
 Result<ConfigText> parse_preset(std::string_view name, std::string_view json, std::filesystem::path file) {
   ConfigText preset{.source = fmt::format("preset {}", printable(name)), .tree = {}, .file = std::move(file)};
   DOPPLER_ASSIGN(preset.tree, parse_json(json, "The " + preset.source));
@@ -167,10 +158,8 @@ std::span<const BuiltinPreset> builtin_presets() {
 }
 
 PresetFolders usual_preset_folders() {
-  const char* const home = std::getenv("HOME");
-  return {
-      .user = home != nullptr && *home != '\0' ? std::filesystem::path(home) / ".doppler" / "presets" : "",
-      .project = ".doppler"};
+  const std::filesystem::path home = system::home_folder();
+  return {.user = home.empty() ? home : home / ".doppler" / "presets", .project = ".doppler"};
 }
 
 Result<ConfigText> read_config_file(const std::filesystem::path& path) {
@@ -191,9 +180,9 @@ Result<std::optional<ConfigText>> find_preset(std::string_view name, const Prese
   // What comes after `not_this`, if it is one of them.
   std::size_t first = 0;
   for (std::size_t i = 0; i < std::size(files); ++i)
-    if (same_file(files[i], not_this)) first = i + 1;
+    if (system::same_file(files[i], not_this)) first = i + 1;
   for (const auto& file : std::span(files).subspan(first)) {
-    if (!is_file(file)) continue;
+    if (!system::is_file(file)) continue;
     DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMostBytes));
     DOPPLER_ASSIGN(ConfigText preset, parse_preset(name, text, file));
     return std::optional(std::move(preset));
@@ -213,13 +202,12 @@ std::vector<PresetListing> list_presets(const PresetFolders& folders) {
     by_name[name] = listing(name, parse_preset(name, builtin.json, {}), "built in");
   }
   for (const auto& folder : {folders.user, folders.project}) {
-    std::error_code ignored;
-    if (folder.empty()) continue;
-    for (std::filesystem::directory_iterator file(folder, ignored), end; file != end;
-         file.increment(ignored)) {
-      if (file->path().extension() != ".json" || !is_file(file->path())) continue;
-      const std::string name = file->path().stem().string();
-      by_name[name] = listing(name, read_config_file(file->path()), file->path().string());
+    const auto files = system::list_folder(folder);
+    if (!files) continue;
+    for (const std::filesystem::path& file : *files) {
+      if (file.extension() != ".json" || !system::is_file(file)) continue;
+      const std::string name = file.stem().string();
+      by_name[name] = listing(name, read_config_file(file), file.string());
     }
   }
   std::vector<PresetListing> all;
@@ -243,7 +231,7 @@ Result<std::vector<ConfigText>> extends_chain(ConfigText of, const PresetFolders
     way += parent.source;
     for (const ConfigText& link : chain) {
       const bool same = parent.file.empty() && link.file.empty() ? parent.source == link.source
-                                                                 : same_file(parent.file, link.file);
+                                                                 : system::same_file(parent.file, link.file);
       if (same) return fail(ErrorCode::kUsage, "The presets extend each other in a circle: {}.", way);
     }
     if (chain.size() > kMostExtends) {

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "system/numbers.h"
 
 namespace doppler::config {
 namespace {
@@ -34,7 +35,11 @@ std::vector<std::string_view> split(std::string_view text) {
 template <typename T>
 bool parse(std::string_view text, T& value) {
   const auto end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
+  std::from_chars_result parsed;
+  if constexpr (std::is_same_v<T, double>)
+    parsed = system::read_double(text.data(), end, value);
+  else
+    parsed = std::from_chars(text.data(), end, value);
   return !text.empty() && parsed.ptr == end && parsed.ec == std::errc();
 }
 

@@ -7,6 +7,7 @@
 #include "convert/source.h"
 #include "convert/tensor_writer.h"
 #include "formats/gguf.h"
+#include "system/files.h"
 
 namespace doppler::convert {
 namespace {
@@ -23,9 +24,8 @@ Status check_output(const fs::path& output, const TensorStore& store) {
                 "The output {} does not end in .gguf, by which GGUF files are known. Give another name.",
                 printable(output.string(), 200));
   }
-  std::error_code ignored;
   for (const MappedFile& file : store.files()) {
-    if (!fs::equivalent(file.path(), output, ignored)) continue;
+    if (!system::same_file(file.path(), output)) continue;
     return fail(ErrorCode::kUsage, "The output {} is a file of the model itself. Give another name.",
                 printable(output.string(), 200));
   }
@@ -34,13 +34,11 @@ Status check_output(const fs::path& output, const TensorStore& store) {
 
 // Better now than after all the work. Disks that do not say are tried.
 Status check_space(const fs::path& output, std::uint64_t bytes) {
-  std::error_code error;
-  const fs::path folder = output.has_parent_path() ? output.parent_path() : fs::path(".");
-  const fs::space_info space = fs::space(folder, error);
-  if (error || space.available >= bytes) return {};
+  const auto free = system::free_space(output.has_parent_path() ? output.parent_path() : fs::path("."));
+  if (!free || *free >= bytes) return {};
   return fail(ErrorCode::kIo,
               "The file {} needs {}, but its disk has {} free. Make room, or give a name on another disk.",
-              printable(output.string(), 200), human_bytes(bytes), human_bytes(space.available));
+              printable(output.string(), 200), human_bytes(bytes), human_bytes(*free));
 }
 
 bool is_float(DType type) {
@@ -104,8 +102,7 @@ Status check_written(const fs::path& output, const ConversionSource& source, Con
     report.warnings.push_back(fmt::format(
         "GGUF cannot say all of this model; read back from the file, {}. Answers may differ.", difference));
   }
-  std::error_code ignored;
-  report.file_bytes = fs::file_size(output, ignored);
+  report.file_bytes = system::file_size(output).value_or(0);
   return {};
 }
 

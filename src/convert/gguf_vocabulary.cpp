@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "convert/pre_name.h"
+#include "system/files.h"
 #include "tokenizer/tokenizer.h"
 
 namespace doppler::convert {
@@ -353,9 +354,8 @@ Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, con
 }
 
 Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const bool has_json = std::filesystem::exists(folder / "tokenizer.json", ignored);
-  const bool has_model = std::filesystem::exists(folder / "tokenizer.model", ignored);
+  const bool has_json = system::exists(folder / "tokenizer.json");
+  const bool has_model = system::exists(folder / "tokenizer.model");
   if (!has_json && !has_model) return std::nullopt;
   DOPPLER_ASSIGN(const tokenizer::Tokenizer first, tokenizer::Tokenizer::load(folder));
   tokenizer::TokenizerSpec spec = first.spec();

@@ -187,11 +187,11 @@ bool holds(MixWhen when, std::uint64_t layer, const MixModel& model) {
 // What needs every bit and has few of them, or nothing if the tensor may be quantised.
 std::optional<MixChoice> kept(const Place& place, std::string_view name, const Shape& shape) {
   if (shape.size() < 2) return MixChoice{DType::kF32, "a vector: too few bytes to save any"};
+  if (place.kind == WeightKind::kNorm) return MixChoice{DType::kF32, "a norm: scales whole activations"};
   if (place.kind == WeightKind::kRouter)
     return MixChoice{DType::kF32, "a router: small errors choose other experts"};
   // Names that the table does not know: GGUF's matrices end in .weight, and biases of experts are matrices.
   if (!name.ends_with(".weight")) return MixChoice{DType::kF32, "a bias: too few bytes to save any"};
-  if (name.ends_with("_norm.weight")) return MixChoice{DType::kF32, "a norm: scales whole activations"};
   return std::nullopt;
 }
 

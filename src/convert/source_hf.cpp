@@ -7,6 +7,7 @@
 #include "convert/gguf_vocabulary.h"
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
+#include "system/files.h"
 
 namespace doppler::convert {
 namespace {
@@ -102,8 +103,7 @@ class Source {
 };
 
 std::string name_of_folder(const std::filesystem::path& folder) {
-  std::error_code ignored;
-  const std::filesystem::path whole = std::filesystem::weakly_canonical(folder, ignored);
+  const std::filesystem::path whole = system::without_links(folder);
   return (whole.has_filename() ? whole : whole.parent_path()).filename().string();
 }
 
@@ -158,7 +158,7 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   const auto text = config.find("text_config");
   const Json& own = text != config.end() && text->is_object() ? *text : config;
   const auto head_dim = own.find("head_dim");
-  HfFacts facts{.name = name_of_folder(std::filesystem::is_directory(model) ? model : out.files.folder),
+  HfFacts facts{.name = name_of_folder(system::is_folder(model) ? model : out.files.folder),
                 .architecture = rule->gguf.architecture,
                 .says_head_dim = head_dim != own.end() && head_dim->is_number()};
   for (const SourceTensor& tensor : out.tensors) facts.parameters += tensor.rows() * tensor.columns();

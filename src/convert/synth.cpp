@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +10,7 @@
 #include "base/thread_pool.h"
 #include "formats/gguf_writer.h"
 #include "quant/encode.h"
+#include "system/threads.h"
 
 namespace doppler::convert {
 namespace {
@@ -108,7 +108,7 @@ class Producer {
 
  private:
   Status make_rows(const Stored& stored, std::uint64_t first, std::uint64_t count) {
-    std::mutex mutex;
+    system::Mutex mutex;
     std::optional<Error> error;
     pool_.parallel_for(count, 16, [&](std::size_t begin, std::size_t end) {
       std::vector<float> values(stored.columns());
@@ -117,7 +117,7 @@ class Producer {
         const std::span<std::byte> out(bytes_.data() + i * stored.row_bytes(), stored.row_bytes());
         const Status status = encode(stored.type, values, out, EncodeSearch::kNearest);
         if (status) continue;
-        const std::lock_guard lock(mutex);
+        const system::Lock lock(mutex);
         error = status.error();
       }
     });

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 
-#include "base/memory.h"
 #include "base/text.h"
+#include "system/memory.h"
+#include "system/threads.h"
 
 namespace doppler::convert {
 namespace {
@@ -60,7 +60,7 @@ void release_rows(const SourceTensor& tensor, std::uint64_t first, std::uint64_t
     const std::uint64_t from = std::clamp(first, begin, begin + rows) - begin;
     const std::uint64_t to = std::clamp(first + count, begin, begin + rows) - begin;
     const std::uint64_t bytes = row_bytes(part.dtype, columns);
-    if (part.mapped && from < to) release_pages(part.data.subspan(from * bytes, (to - from) * bytes));
+    if (part.mapped && from < to) system::release_pages(part.data.subspan(from * bytes, (to - from) * bytes));
     begin += rows;
   }
 }
@@ -109,7 +109,7 @@ Result<std::optional<EncodingError>> TensorWriter::write(const SourceTensor& ten
 
 Status TensorWriter::make_rows(const SourceTensor& tensor, DType type, std::uint64_t first,
                                std::uint64_t count) {
-  std::mutex mutex;
+  system::Mutex mutex;
   std::optional<Error> error;
   const std::uint64_t bytes = row_bytes(type, tensor.columns());
   const std::uint64_t grain = std::max<std::uint64_t>(kGrainValues / tensor.columns(), 1);
@@ -118,7 +118,7 @@ Status TensorWriter::make_rows(const SourceTensor& tensor, DType type, std::uint
       const std::span<std::byte> out = std::span(bytes_).subspan(i * bytes, bytes);
       const Status status = make_row(tensor, type, first + i, out, thread);
       if (status) continue;
-      const std::lock_guard lock(mutex);
+      const system::Lock lock(mutex);
       if (!error) error = status.error();
       return;
     }

@@ -77,6 +77,7 @@ constexpr auto kAilments = std::to_array<Ailment>({
     {.id = "determinism",
      .asks = "does the same input give the same bits?",
      .check = doctor::check_determinism},
+    {.id = "fallbacks", .asks = "does everything run as fast as it could?", .check = doctor::check_fallbacks},
     {.id = "sampler", .asks = "does the sampler choose as a plain one does?", .check = doctor::check_sampler},
     {.id = "choices", .asks = "are the recorded tokens chosen?", .check = doctor::check_choices},
 });

@@ -2,13 +2,13 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
 #include "engine/session.h"
 #include "engine/turns.h"
+#include "system/threads.h"
 
 namespace doppler {
 
@@ -19,9 +19,14 @@ struct EngineCore {
   Turns turns;
   Tap* besides = nullptr;  // sees every call, besides what the call itself looks at
 
+  // What the backend falls back to, as sentences: copied by who has the turn, read from any thread.
+  system::Mutex notes_mutex;
+  std::vector<std::string> notes;
+  void keep_notes();
+
   // Slots without a sequence; the engine's own takes 0. They are given back from any thread, while another
   // computes.
-  std::mutex slots_mutex;
+  system::Mutex slots_mutex;
   std::vector<std::uint32_t> free_slots;
 
   const tokenizer::Tokenizer* tokenizer() const { return loaded.tokenizer ? &*loaded.tokenizer : nullptr; }
@@ -54,18 +59,18 @@ struct Sequence::State {
                                            const CancelToken* cancel);
 
   std::vector<TokenId> held() const {
-    const std::lock_guard lock(tokens_mutex);
+    const system::Lock lock(tokens_mutex);
     return tokens;
   }
   void hold(std::vector<TokenId> ids) {
-    const std::lock_guard lock(tokens_mutex);
+    const system::Lock lock(tokens_mutex);
     tokens = std::move(ids);
   }
 
   const std::shared_ptr<EngineCore> core;
   Session session;
   // What the sequence holds; the cache holds a beginning of it. Read from any thread.
-  mutable std::mutex tokens_mutex;
+  mutable system::Mutex tokens_mutex;
   std::vector<TokenId> tokens;
 };
 

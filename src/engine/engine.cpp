@@ -33,6 +33,7 @@ std::shared_ptr<EngineCore> make_core(Loaded loaded, GenerateOptions defaults, C
   core->defaults = std::move(defaults);
   for (std::uint32_t slot = core->backend().options().slots; slot > 1; --slot)
     core->free_slots.push_back(slot - 1);
+  core->keep_notes();
   core->load_ms = std::chrono::duration<double, std::milli>(Clock::now() - start).count();
   return core;
 }
@@ -99,7 +100,9 @@ std::string_view Engine::backend_choice() const {
   return own_ ? std::string_view(own_->core->loaded.choice) : std::string_view();
 }
 std::vector<std::string> Engine::notes() const {
-  return {};
+  if (!own_) return {};
+  const system::Lock lock(own_->core->notes_mutex);
+  return own_->core->notes;
 }
 std::uint64_t Engine::context() const {
   return own_ ? own_->core->backend().options().context : 0;

@@ -172,8 +172,14 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec,
     }
     result.ids.push_back(id);
     history.push_back(id);
-    if (options.logprobs >= 0)
+    if (options.logprobs >= 0) {
+      if (source.logits().empty()) {
+        return fail(ErrorCode::kInternal,
+                    "The {} backend does not show the logits that it chose the token {} from.",
+                    session.backend().name(), drawn);
+      }
       result.logprobs.push_back(logprobs_of(source.logits(), id, static_cast<std::size_t>(options.logprobs)));
+    }
     DOPPLER_TRY(stream.feed(id));
     const bool declined = callbacks.on_token &&
                           !callbacks.on_token(id, options.logprobs >= 0 ? &result.logprobs.back() : nullptr);

@@ -9,18 +9,10 @@
 #include "base/text.h"
 #include "engine/trace.h"
 #include "formats/hf_config.h"
+#include "system/files.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
-namespace {
-
-bool is_there(const std::filesystem::path& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
-}  // namespace
-
 Error no_tokenizer(const ModelFiles& files) {
   constexpr std::string_view kFiles = "tokenizer.json nor tokenizer.model";
   constexpr std::string_view kAdvice = "so text cannot become tokens. Add one, or give --prompt-ids.";
@@ -43,7 +35,7 @@ std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
 Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {
   if (files.gguf && tokenizer::has_gguf_tokenizer(*files.gguf))
     return tokenizer::load_gguf_tokenizer(*files.gguf, "The GGUF file");
-  if (!is_there(files.folder / "tokenizer.json") && !is_there(files.folder / "tokenizer.model"))
+  if (!system::exists(files.folder / "tokenizer.json") && !system::exists(files.folder / "tokenizer.model"))
     return std::nullopt;
   DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(files.folder));
   return std::optional(std::move(tokenizer));

@@ -16,12 +16,18 @@ Error moved_from(std::string_view what) {
           fmt::format("This {} was moved from and holds nothing. Use the one it was moved to.", what)};
 }
 
+void EngineCore::keep_notes() {
+  const system::Lock lock(notes_mutex);
+  notes.clear();
+  for (const Fallback& fallback : backend().fallbacks()) notes.push_back(fallback.what + " " + fallback.why);
+}
+
 // --- the state, which computes
 
 Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared_ptr<EngineCore>& core) {
   std::uint32_t slot = 0;
   {
-    const std::lock_guard lock(core->slots_mutex);
+    const system::Lock lock(core->slots_mutex);
     if (core->free_slots.empty()) {
       return fail(
           ErrorCode::kLimit,
@@ -37,7 +43,7 @@ Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared
 }
 
 Sequence::State::~State() {
-  const std::lock_guard lock(core->slots_mutex);
+  const system::Lock lock(core->slots_mutex);
   core->free_slots.push_back(session.slot());
 }
 
@@ -49,6 +55,7 @@ Result<Generation> Sequence::State::generate(std::span<const TokenId> prompt, co
   session.look(taps->get());
   auto result = run_generation(session, core->loaded.model->spec, core->tokenizer(), ids, options, callbacks);
   session.look(nullptr);
+  core->keep_notes();
   if (!result) {
     hold({session.cached().begin(), session.cached().end()});
     return result;
@@ -89,9 +96,8 @@ Status Sequence::State::run_all(
   // Logits are wide, so tokens that want them come in smaller steps: 32 rows of 262144 are 32 MB.
   constexpr std::size_t kLogitTokens = 32;
   const BackendOptions& options = core->backend().options();
-  const std::size_t most = wants_logits.empty()
-                               ? options.max_step_tokens
-                               : std::min<std::size_t>(kLogitTokens, options.max_step_tokens);
+  const std::size_t fits = step_tokens(options);
+  const std::size_t most = wants_logits.empty() ? fits : std::min(kLogitTokens, fits);
   session.clear();
   hold({});
   std::vector<TokenId> fed;

@@ -4,16 +4,19 @@
 
 #include "backend/step_trace.h"
 #include "base/log.h"
+#include "engine/fallbacks.h"
 
 namespace doppler {
 
 Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool wants_logits) {
   StepInput input;
+  input.trace_step = trace_step_;
   for (std::size_t i = 0; i < ids.size(); ++i) {
     input.add(ids[i], cached_.size() + i, slot_, wants_logits && i + 1 == ids.size());
   }
   DOPPLER_ASSIGN(const auto logits, backend_.step(input, tap_));
   cached_.insert(cached_.end(), ids.begin(), ids.end());
+  tell_new_fallbacks();
   return logits;
 }
 
@@ -31,7 +34,7 @@ Status Session::begin(std::span<const TokenId> ids) {
       cached_.size() < ids.size() && std::equal(cached_.begin(), cached_.end(), ids.begin());
   if (!continues) clear();
   prompt_length_ = ids.size();
-  set_trace_step(0);
+  trace_step_ = 0;
   return {};
 }
 
@@ -43,7 +46,7 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
   while (cached_.size() < ids.size()) {
     if (cancel != nullptr && cancel->cancelled()) return std::span<const float>();
     const std::size_t count =
-        std::min<std::size_t>(backend_.options().max_step_tokens, ids.size() - cached_.size());
+        std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());
     DOPPLER_ASSIGN(logits, feed(ids.subspan(cached_.size(), count), cached_.size() + count == ids.size()));
   }
   return logits;
@@ -54,7 +57,7 @@ Status Session::extend(std::span<const TokenId> ids, const CancelToken* cancel) 
   DOPPLER_TRY(begin(ids));
   while (cached_.size() < ids.size() && (cancel == nullptr || !cancel->cancelled())) {
     const std::size_t count =
-        std::min<std::size_t>(backend_.options().max_step_tokens, ids.size() - cached_.size());
+        std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());
     DOPPLER_TRY(feed(ids.subspan(cached_.size(), count), false));
   }
   return {};
@@ -81,21 +84,29 @@ Result<std::span<const float>> Session::append(TokenId id) {
   return feed(std::span(&id, 1), true);
 }
 
+void Session::tell_new_fallbacks() {
+  const std::vector<Fallback>& all = backend_.fallbacks();
+  tell_fallbacks(std::span(all).subspan(told_));
+  told_ = all.size();
+}
+
 // The step that feeds the next token.
-void Session::begin_trace_step() const {
-  set_trace_step(static_cast<std::int64_t>(cached_.size() - prompt_length_) + 1);
+void Session::begin_trace_step() {
+  trace_step_ = static_cast<std::int64_t>(cached_.size() - prompt_length_) + 1;
 }
 
 std::span<const float> Session::shown_logits() const {
   return logits_tap_ ? logits_tap_->newest() : std::span<const float>();
 }
 
-bool Session::can_continue(const GenerateOptions& sampling) const {
+bool Session::can_continue(const GenerateOptions& sampling) {
   for (std::size_t layer = 0; tap_ != nullptr && layer < backend_.plan().kv_layers.size(); ++layer) {
     // No backend shows these while it continues.
     if (tap_->wants(Stage::kAttnScores, static_cast<int>(layer))) return false;
   }
-  return backend_.can_continue(sampling);
+  const bool can = backend_.can_continue(sampling);
+  tell_new_fallbacks();
+  return can;
 }
 
 Status Session::begin_continuation(std::span<const TokenId> history, std::uint64_t most,
@@ -107,16 +118,15 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
   taps_ = TapList();
   taps_.add(logits_tap_ ? &*logits_tap_ : nullptr).add(tap_);
   if (Tap* const tap = taps_.get(); tap != nullptr) held_.emplace(*tap);
-  begin_trace_step();
-  first_of_continuation_ = true;
-  DOPPLER_TRY(backend_.continue_sequence({.slot = slot_,
-                                          .id = history.back(),
-                                          .most = std::min(most, backend_.options().context - cached_.size()),
-                                          .sampling = &sampling,
-                                          .history = history,
-                                          .draw = draw,
-                                          .pad_id = pad_id,
-                                          .tap = held_ ? &*held_ : nullptr}));
+  DOPPLER_TRY(backend_.continuer()->continue_sequence(
+      {.slot = slot_,
+       .id = history.back(),
+       .most = std::min(most, backend_.options().context - cached_.size()),
+       .sampling = &sampling,
+       .history = history,
+       .draw = draw,
+       .pad_id = pad_id,
+       .tap = held_ ? &*held_ : nullptr}));
   newest_ = history.back();
   coming_.clear();
   given_ = 0;
@@ -130,7 +140,7 @@ void Session::forget_continuation() {
 }
 
 Status Session::fetch() {
-  DOPPLER_ASSIGN(const auto more, backend_.next_tokens());
+  DOPPLER_ASSIGN(const auto more, backend_.continuer()->next_tokens());
   if (more.empty()) {
     return fail(ErrorCode::kInternal, "The {} backend stops after {} tokens, though the context holds {}.",
                 backend_.name(), cached_.size(), backend_.options().context);
@@ -143,16 +153,15 @@ Status Session::fetch() {
 Result<TokenId> Session::next() {
   if (given_ == coming_.size()) {
     if (Status fetched = fetch(); !fetched) {
-      (void)backend_.stop_sequence(cached_.size() + 1);
+      (void)backend_.continuer()->stop_sequence(cached_.size() + 1);
       forget_continuation();
       return std::unexpected(std::move(fetched).error());
     }
   }
   const TokenId id = coming_[given_++];
   begin_trace_step();
-  if (!first_of_continuation_ && trace_wanted(Category::kKv, -1, trace_step()))
-    trace_kv(backend_.plan(), backend_.options(), slot_, cached_.size(), 1);
-  first_of_continuation_ = false;  // whose step the backend has checked, and traced
+  if (trace_wanted(Category::kKv, -1, trace_step_))
+    trace_kv(backend_.plan(), backend_.options(), {slot_, cached_.size(), 1, trace_step_});
   if (held_) held_->release(static_cast<std::int64_t>(cached_.size()));
   cached_.push_back(*newest_);
   newest_ = id;
@@ -167,7 +176,7 @@ Result<TokenId> Session::next() {
 Status Session::end_continuation() {
   if (!newest_) return {};
   newest_.reset();
-  Status ended = backend_.stop_sequence(cached_.size());
+  Status ended = backend_.continuer()->stop_sequence(cached_.size());
   held_.reset();
   logits_tap_.reset();
   if (!ended) forget_continuation();

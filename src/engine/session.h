@@ -17,7 +17,9 @@ namespace doppler {
 
 class Session {
  public:
-  Session(Backend& backend, std::uint32_t slot) : backend_(backend), slot_(slot) {}
+  // What the backend's fallbacks are by now was told by who made it; later ones the session tells.
+  Session(Backend& backend, std::uint32_t slot)
+      : backend_(backend), slot_(slot), told_(backend.fallbacks().size()) {}
 
   // From now on the tap (null: none) sees every token that is fed, and no other; it must outlive the session
   // or be taken away. Tokens and logits are the same with and without.
@@ -48,7 +50,7 @@ class Session {
   Result<std::span<const float>> append(TokenId id);
 
   // Whether the backend can generate by itself with these options.
-  bool can_continue(const GenerateOptions& sampling) const;
+  bool can_continue(const GenerateOptions& sampling);
   // Lets it generate `most` tokens, or fewer if the context ends, after `history`, whose last token is not in
   // the cache yet; `draw` and `pad_id` are the continuation's. Until end_continuation() nothing else may be
   // fed. Errors: kUnsupported where the backend cannot show what the tap wants while it continues.
@@ -76,16 +78,18 @@ class Session {
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
   void forget_continuation();
-  void begin_trace_step() const;
+  void begin_trace_step();
+  void tell_new_fallbacks();
   Backend& backend_;
   const std::uint32_t slot_;
+  std::size_t told_;  // of the backend's fallbacks
   Tap* tap_ = nullptr;
   bool shows_logits_ = false;
-  std::size_t prompt_length_ = 0;        // trace steps are counted from its end
+  std::size_t prompt_length_ = 0;  // trace steps are counted from its end
+  std::int64_t trace_step_ = 0;
   std::optional<LogitsTap> logits_tap_;  // while the backend generates and its logits are wanted
   TapList taps_;                         // that one and tap_
-  bool first_of_continuation_ = false;
-  std::optional<HeldTap> held_;  // while the backend generates and a tap looks
+  std::optional<HeldTap> held_;          // while the backend generates and a tap looks
   std::vector<TokenId> cached_;
   // While the backend generates: the newest token, which is not in cached_, and the ones to come.
   std::optional<TokenId> newest_;

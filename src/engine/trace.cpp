@@ -9,10 +9,10 @@
 #include "backend/kv_cache.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "base/memory.h"
 #include "base/text.h"
 #include "engine/loaded.h"
 #include "plan/fuse.h"
+#include "system/memory.h"
 
 namespace doppler {
 namespace {
@@ -127,7 +127,7 @@ void trace_cache(const Backend& backend) {
   const std::vector<KvLayer>& layers = backend.plan().kv_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const KvLayer& layer = layers[i];
-    const std::uint64_t positions = kv_capacity(layer, options.context, options.max_step_tokens);
+    const std::uint64_t positions = kv_capacity(layer, options.context, step_tokens(options));
     const std::uint64_t bytes =
         2 * positions * layer.kv_heads * kv_row_bytes(type, layer.head_dim) * options.slots;
     all += bytes;
@@ -149,13 +149,14 @@ void trace_buffers(const Loaded& loaded) {
   say(fmt::format("weights: {} mapped from {} file(s), {} copied at load", human_bytes(mapped),
                   store.files().size(), human_bytes(store.copied_bytes())));
   trace_cache(*loaded.backend);
-  const std::uint64_t bytes = loaded.backend->memory_bytes();
+  const MemoryUse memory = loaded.backend->memory();
+  const std::uint64_t bytes = memory.cache + memory.activations + memory.weights;
   const Json data = {
-      {"backend_bytes", bytes}, {"mapped_bytes", mapped}, {"available_bytes", available_memory()}};
+      {"backend_bytes", bytes}, {"mapped_bytes", mapped}, {"available_bytes", system::available_memory()}};
   trace(Category::kBuffers, -1,
         fmt::format(
             "backend {}: {} allocated for cache, activations and re-laid weights; {} left on the machine",
-            loaded.backend->name(), human_bytes(bytes), human_bytes(available_memory())),
+            loaded.backend->name(), human_bytes(bytes), human_bytes(system::available_memory())),
         -1, data.dump());
 }
 
@@ -200,6 +201,11 @@ bool adjusts_logits(const GenerateOptions& o) {
 }
 
 // --- perf
+
+std::optional<DeviceCounters> counters_of(const Backend& backend) {
+  const DeviceView* device = backend.device();
+  return device == nullptr ? std::nullopt : std::optional(device->counters());
+}
 
 // Of sorted values; the nearest rank.
 double percentile(const std::vector<double>& sorted, double share) {
@@ -248,9 +254,7 @@ void trace_sample(const Sampled& sampled, const GenerateOptions& options,
 }
 
 PerfTrace::PerfTrace(const Backend& backend)
-    : backend_(backend),
-      wanted_(trace_wanted(Category::kPerf)),
-      before_(wanted_ ? backend.counters() : std::nullopt) {}
+    : backend_(backend), wanted_(trace_wanted(Category::kPerf)), before_(counters_of(backend)) {}
 
 void PerfTrace::end(const Timings& timings) const {
   const std::string prefill = fmt::format("Prefill: {} tokens in {:.1f}ms ({:.1f}/s), {} more from the cache",
@@ -266,11 +270,11 @@ void PerfTrace::end(const Timings& timings) const {
   std::vector<double> sorted = token_ms_;
   std::sort(sorted.begin(), sorted.end());
   // A device gives several tokens at once, so that the time between two says nothing.
-  const bool alone = !sorted.empty() && !backend_.device();
+  const bool alone = !sorted.empty() && backend_.device() == nullptr;
   say(!alone ? decode
              : fmt::format("{}, ms a token p50={:.2f} p90={:.2f} p99={:.2f}", decode, percentile(sorted, 0.5),
                            percentile(sorted, 0.9), percentile(sorted, 0.99)));
-  const std::optional<DeviceCounters> after = backend_.counters();
+  const std::optional<DeviceCounters> after = counters_of(backend_);
   if (!before_ || !after)
     return say(fmt::format("Counters: the {} backend has no device that counts", backend_.name()));
   say(fmt::format("Counters: submits={} dispatches={} readBacks={} ({}) written={}",

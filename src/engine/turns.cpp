@@ -5,8 +5,8 @@
 namespace doppler {
 
 Result<Turns::Turn> Turns::take(const CancelToken* cancel) {
-  std::unique_lock lock(mutex_);
-  const std::thread::id self = std::this_thread::get_id();
+  const system::Lock lock(mutex_);
+  const std::uintptr_t self = system::this_thread();
   if (owner_ == self) {
     return fail(
         ErrorCode::kUsage,
@@ -23,9 +23,9 @@ Result<Turns::Turn> Turns::take(const CancelToken* cancel) {
       return Turn();
     }
     if (cancel != nullptr)
-      changed_.wait_for(lock, kAsk);
+      changed_.wait_for(mutex_, kAsk);
     else
-      changed_.wait(lock);
+      changed_.wait(mutex_);
   }
   waiting_.erase(place);
   owner_ = self;
@@ -33,7 +33,7 @@ Result<Turns::Turn> Turns::take(const CancelToken* cancel) {
 }
 
 void Turns::give_back() {
-  const std::lock_guard lock(mutex_);
+  const system::Lock lock(mutex_);
   owner_.reset();
   changed_.notify_all();
 }

@@ -1,15 +1,14 @@
 // Turns: one call at a time computes, in the order in which they came.
 #pragma once
 
-#include <condition_variable>
+#include <cstdint>
 #include <list>
-#include <mutex>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "base/result.h"
 #include "doppler/doppler.h"
+#include "system/threads.h"
 
 namespace doppler {
 
@@ -38,10 +37,10 @@ class Turns {
 
  private:
   void give_back();
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::list<std::thread::id> waiting_;
-  std::optional<std::thread::id> owner_;
+  system::Mutex mutex_;
+  system::Condition changed_;
+  std::list<std::uintptr_t> waiting_;  // threads, as system::this_thread() numbers them
+  std::optional<std::uintptr_t> owner_;
 };
 
 }  // namespace doppler

@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "base/text.h"
+#include "system/numbers.h"
 
 namespace doppler {
 namespace {
@@ -208,7 +208,7 @@ Result<std::optional<double>> GgufMetadata::get_number(std::string_view key) con
   if (entry->type == GgufType::kF64) return *number;
   const std::string shortest = fmt::format("{}", static_cast<float>(*number));
   double meant = *number;
-  std::from_chars(shortest.data(), shortest.data() + shortest.size(), meant);
+  system::read_double(shortest.data(), shortest.data() + shortest.size(), meant);
   return meant;
 }
 

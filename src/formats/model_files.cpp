@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "system/files.h"
 
 namespace doppler {
 namespace {
@@ -46,15 +47,15 @@ const OtherFormat* other_format(std::string_view name) {
 
 // The names of the folder's entries, sorted, hidden ones left out.
 Result<std::vector<std::string>> list_folder(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    std::string name = it->path().filename().string();
-    if (!name.starts_with('.')) names.push_back(std::move(name));
+  const auto entries = system::list_folder(folder);
+  if (!entries) {
+    return fail(ErrorCode::kIo, "The folder {} cannot be read: {}. Check its permissions.", printable_path(folder),
+                entries.error().message());
   }
-  if (error) {
-    return fail(ErrorCode::kIo, "The folder {} cannot be read: {}. Check its permissions.",
-                printable_path(folder), error.message());
+  std::vector<std::string> names;
+  for (const fs::path& entry : *entries) {
+    std::string name = entry.filename().string();
+    if (!name.starts_with('.')) names.push_back(std::move(name));
   }
   std::ranges::sort(names);
   return names;
@@ -150,16 +151,14 @@ Status check_whole_model(const fs::path& file) {
 
 // The weights' file of a path the user gave, with everything wrong about the path said.
 Result<fs::path> resolve_weights(const fs::path& model) {
-  std::error_code error;
-  const fs::file_status status = fs::status(model, error);
-  if (!fs::exists(status)) {
-    if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory) {
-      return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.",
-                  printable_path(model), error.message());
-    }
-    return fail(ErrorCode::kNotFound, "The model {} does not exist. Check the path.", printable_path(model));
+  const auto kind = system::kind_of(model);
+  if (!kind) {
+    return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.", printable_path(model),
+                kind.error().message());
   }
-  if (fs::is_directory(status)) return find_weights(model);
+  if (*kind == system::PathKind::kMissing)
+    return fail(ErrorCode::kNotFound, "The model {} does not exist. Check the path.", printable_path(model));
+  if (*kind == system::PathKind::kFolder) return find_weights(model);
   const std::string name = model.filename().string();
   if (name.ends_with(kIndexSuffix) || name.ends_with(kGgufEnding)) return model;
   if (name.ends_with(".safetensors")) {

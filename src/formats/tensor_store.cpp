@@ -5,8 +5,8 @@
 #include <functional>
 #include <new>
 
-#include "base/memory.h"
 #include "base/text.h"
+#include "system/memory.h"
 
 namespace doppler {
 
@@ -89,7 +89,7 @@ Status TensorStore::rewrite(
   TensorView& tensor = found->second;
   DOPPLER_ASSIGN(const std::span<std::byte> copy, reserve_copy(tensor.data.size()));
   fill(tensor.data, copy);
-  if (tensor.mapped) release_pages(tensor.data);
+  if (tensor.mapped) system::release_pages(tensor.data);
   tensor.data = copy;
   tensor.mapped = false;
   return {};

@@ -1,6 +1,8 @@
 // The angles of rotary position embedding, with every published way to stretch them.
 #pragma once
 
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -13,6 +15,15 @@ namespace doppler {
 struct RopeTable {
   std::vector<double> inverse_frequency;  // rotary_dim / 2 values
   double magnitude = 1;
+
+  struct Turn {
+    double cos, sin;
+  };
+  // Of a pair at a position. In double: position times frequency loses too much in float.
+  Turn turn(std::int64_t position, std::size_t pair) const {
+    const double angle = static_cast<double>(position) * inverse_frequency[pair];
+    return {std::cos(angle) * magnitude, std::sin(angle) * magnitude};
+  }
 };
 
 // `context` is the longest sequence that will be run; longrope uses its long factors only beyond the original

@@ -75,7 +75,7 @@ constexpr auto kPasses = std::to_array<FusionPass>({
     {kPassBatchRope, "norms, turns and the cache's new rows in one kernel", nullptr, match_turns},
     {kPassBatchAttention, "attention of many tokens in tiles", nullptr, nullptr},
     // A GPU's kernels for one token.
-    {kPassDecodeAttention, "norms, turns, append and attention in splits, put together by the product",
+    {kPassDecodeAttention, "norms, turns, append and attention in splits, put together by its product",
      nullptr, match_attention},
     {kPassDecodeHead, "sum, norm, logits and the likeliest token in one kernel", nullptr, match_head},
     {kPassDecodeProduct, "sum, norm, products and activation in one kernel", nullptr, match_product},

@@ -15,7 +15,7 @@ std::optional<OpGroup> match_sum(const Plan& plan, const Readers& readers, std::
 std::optional<OpGroup> match_gated(const Plan& plan, const Readers& readers, std::size_t first);
 // [norms of q and k] turns of q and k, for the attention that follows, which is no part of the group.
 std::optional<OpGroup> match_turns(const Plan& plan, const Readers& readers, std::size_t first);
-// [norms of q and k] [turns of q and k] attention, and the product of its result.
+// [norms of q and k] [turns of q and k] attention, [product of its result].
 std::optional<OpGroup> match_attention(const Plan& plan, const Readers& readers, std::size_t first);
 // What match_sum() gives with its norm, [rows that are wanted before it,] and the products of that norm;
 // their activation(gate) * up, or this with its products alone.

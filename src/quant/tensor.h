@@ -34,7 +34,7 @@ struct TensorView {
   DType dtype = DType::kF32;
   Shape shape;
   std::span<const std::byte> data;
-  bool mapped = false;  // data are pages of a file: release_pages() may let go of them
+  bool mapped = false;  // data are pages of a file: system::release_pages() may let go of them
 
   // A vector is one row; a tensor of three dimensions has the rows of all its matrices.
   std::uint64_t rows() const { return row_count(shape); }

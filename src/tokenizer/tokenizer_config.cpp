@@ -4,6 +4,7 @@
 #include <charconv>
 
 #include "base/files.h"
+#include "system/files.h"
 #include "tokenizer/json_fields.h"
 
 namespace doppler::tokenizer {
@@ -13,8 +14,7 @@ namespace {
 constexpr std::uint64_t kMaxConfigBytes = 32u << 20;
 
 Result<Json> read_optional(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::exists(path, ignored)) return Json();
+  if (!system::exists(path)) return Json();
   DOPPLER_ASSIGN(const std::string text, read_text_file(path, kMaxConfigBytes));
   return parse_json(text, fmt::format("The file {}", path.string()));
 }

@@ -1,6 +1,7 @@
 // Finding and reading a tokenizer's files.
 #include "base/files.h"
 #include "base/json.h"
+#include "system/files.h"
 #include "tokenizer/sentencepiece_model.h"
 #include "tokenizer/tokenizer.h"
 #include "tokenizer/tokenizer_config.h"
@@ -12,10 +13,9 @@ namespace {
 namespace fs = std::filesystem;
 
 Result<fs::path> tokenizer_file(const fs::path& path) {
-  std::error_code ignored;
-  if (!fs::is_directory(path, ignored)) return path;
+  if (!system::is_folder(path)) return path;
   for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
-    if (fs::exists(path / name, ignored)) return path / name;
+    if (system::exists(path / name)) return path / name;
   }
   return fail(ErrorCode::kNotFound,
               "The folder {} has neither a tokenizer.json nor a tokenizer.model. Download the tokenizer's "

@@ -280,11 +280,12 @@ TEST_F(CpuBackendLimits, CountsTheMemoryItTakes) {
   const auto kv_bytes = [&](std::uint64_t context) {
     return *KvCache::bytes_needed(small->plan().kv_layers, context, 1, 256);
   };
-  EXPECT_GT(small->memory_bytes(), kv_bytes(64));
-  EXPECT_GE(large->memory_bytes() - small->memory_bytes(), kv_bytes(4096) - kv_bytes(64));
-  const std::uint64_t before = small->memory_bytes();
+  EXPECT_EQ(small->memory().cache, kv_bytes(64));
+  EXPECT_GT(small->memory().activations, 0u);
+  EXPECT_EQ(large->memory().cache - small->memory().cache, kv_bytes(4096) - kv_bytes(64));
+  const std::uint64_t before = small->memory().activations;
   run_in_pieces(*small, fixture_->prompt, {fixture_->prompt.size()});
-  EXPECT_GE(small->memory_bytes(),
+  EXPECT_GE(small->memory().activations,
             before + fixture_->prompt.size() * fixture_->model.spec.vocab_size * sizeof(float));
 }
 

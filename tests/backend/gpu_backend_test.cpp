@@ -2,6 +2,7 @@
 // transformers, in any pieces and any company, on any device, always with the same bits.
 #include <cmath>
 
+#include "backend/kv_cache.h"
 #include "gpu_harness.h"
 #include "harness.h"
 #include "model_fixture.h"
@@ -317,15 +318,37 @@ TEST_F(GpuBackendLimits, RefusesWhatDoesNotFit) {
 }
 
 TEST_F(GpuBackendLimits, TapsTakeNoMemoryForGood) {
+  const auto total = [](const MemoryUse& m) { return m.cache + m.activations + m.weights; };
   ASSERT_OK_AND_ASSIGN(const auto backend, try_make({.threads = 1, .context = 64, .max_step_tokens = 8}));
   KeepStages tap;
   run_in_pieces(*backend, {1, 2, 3}, {3}, &tap);
-  const std::uint64_t before = backend->memory_bytes();
+  const std::uint64_t before = total(backend->memory());
   for (const std::size_t piece : {3, 1}) {
     backend->clear(0);
     run_in_pieces(*backend, {1, 2, 3}, {piece}, &tap);
   }
-  EXPECT_EQ(backend->memory_bytes(), before);
+  EXPECT_EQ(total(backend->memory()), before);
+}
+
+TEST_F(GpuBackendLimits, CountsCacheWeightsAndActivationsApart) {
+  ASSERT_OK_AND_ASSIGN(const auto small, try_make({.threads = 1, .context = 64, .max_step_tokens = 8}));
+  ASSERT_OK_AND_ASSIGN(const auto large, try_make({.threads = 1, .context = 256, .max_step_tokens = 8}));
+  const auto kv_bytes = [](const Backend& backend) {
+    const BackendOptions& o = backend.options();
+    return *KvCache::bytes_needed(backend.plan().kv_layers, o.context, 1, 8, *o.kv_type);
+  };
+  EXPECT_EQ(small->memory().cache, kv_bytes(*small));
+  EXPECT_EQ(large->memory().cache, kv_bytes(*large));
+  EXPECT_EQ(small->memory().weights, large->memory().weights);
+  EXPECT_GT(small->memory().weights, 0u);
+  EXPECT_GT(small->memory().activations, 0u);
+}
+
+TEST_F(GpuBackendLimits, ChoosesTheTokensOfAStepWhereNobodyElseDoes) {
+  ASSERT_OK_AND_ASSIGN(const auto free, try_make({.threads = 1, .context = 64}));
+  EXPECT_EQ(free->options().max_step_tokens, 512u);
+  ASSERT_OK_AND_ASSIGN(const auto bound, try_make({.threads = 1, .context = 64, .max_step_tokens = 256}));
+  EXPECT_EQ(bound->options().max_step_tokens, 256u);
 }
 
 // embed.wgsl stores whole vec4s.

@@ -68,16 +68,16 @@ class GpuDecode : public ::testing::TestWithParam<const char*> {
     Continuation continuation{.slot = 0, .id = 11, .most = 25, .sampling = &sampling, .history = history};
     continuation.tap = tap;
     EXPECT_TRUE(backend.can_continue(sampling));
-    const Status begun = backend.continue_sequence(continuation);
+    const Status begun = backend.continuer()->continue_sequence(continuation);
     EXPECT_TRUE(begun.has_value()) << (begun ? "" : begun.error().message);
     std::vector<TokenId> tokens;
     while (begun) {
-      const auto some = backend.next_tokens();
+      const auto some = backend.continuer()->next_tokens();
       EXPECT_TRUE(some.has_value()) << (some ? "" : some.error().message);
       if (!some || some->empty()) break;
       tokens.insert(tokens.end(), some->begin(), some->end());
     }
-    EXPECT_TRUE(backend.stop_sequence(prompt_.size() + 10).has_value());
+    EXPECT_TRUE(backend.continuer()->stop_sequence(prompt_.size() + 10).has_value());
     EXPECT_EQ(backend.length(0), prompt_.size() + 10);
     return tokens;
   }

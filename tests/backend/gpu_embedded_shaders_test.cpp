@@ -15,7 +15,7 @@ namespace doppler::gpu {
 namespace {
 
 TEST(EmbeddedShaders, AreTheFilesOfTheFolderSortedByName) {
-  const std::filesystem::path folder = testing::source_path("src/backend/gpu/shaders");
+  const std::filesystem::path folder = doppler::testing::source_path("src/backend/gpu/shaders");
   std::size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     files += entry.path().extension() == ".wgsl" ? 1 : 0;

@@ -2,6 +2,7 @@
 // remembers.
 #include "backend/gpu/self_check.h"
 
+#include "backend/gpu/kernel_report.h"
 #include "base/files.h"
 #include "gpu_weights.h"
 #include "harness.h"
@@ -181,7 +182,7 @@ TEST(SelfCheck, NoticesWhatIsWrongInFusedKernels) {
                "carried[v${i}] = r${i}");
   expect_wrong(fused_variant(DType::kQ4_0, 1, false, true), "prologue_x.wgsl", "word2, word3)",
                "word2, word2)");
-  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combine_prologue.wgsl", "exp(m${i}.x - most)",
+  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combined.wgsl", "exp(m${i}.x - most)",
                "1.0");
   expect_wrong(fused_variant(DType::kQ4_K, 1, true, true, true), "gemv.wgsl", "activate(gate) * up",
                "activate(up) * gate");
@@ -286,6 +287,9 @@ TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
     input.add(1, 0, 0, true);
     DOPPLER_TRY(backend->step(input, nullptr));
     DOPPLER_ASSIGN(const auto rows, backend->describe());
+    const bool told = std::ranges::any_of(
+        backend->fallbacks(), [&](const Fallback& fallback) { return fallback.why == rows.front().why; });
+    EXPECT_EQ(told, rows.front().variant == "as a batch");
     return rows.front().variant == "as a batch" ? rows.front().why : std::string();
   };
   const auto expect_refused = [&](const char* file, const char* from, const char* to, const char* said) {
@@ -297,6 +301,52 @@ TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {
   expect_refused("splits.wgsl", "s.end = position + 1u;", "s.end = position;", "gives the token");
   expect_refused("head.wgsl", "best_row = ${ROW0}u + row;", "best_row = ${ROW0}u + row + 1u;",
                  "does not choose the likeliest token");
+  unsetenv("XDG_CACHE_HOME");
+}
+
+// The shape that looks best is broken, the others are not.
+TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
+  DOPPLER_NEEDS_ADAPTER();
+  const TempDir folder;
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
+  ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
+  const BackendOptions options{.threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80};
+  struct Seen {
+    std::string head;  // "R=8 LANES=1 UNITS=1"
+    std::vector<Fallback> fallbacks;
+    bool continues = false;
+  };
+  const auto look = [&]() -> Result<Seen> {
+    DOPPLER_ASSIGN(const auto backend,
+                   make_backend("gpu", fixture->model.spec, fixture->model.weights, options));
+    DOPPLER_ASSIGN(const auto rows, backend->describe());
+    Seen seen{.head = {}, .fallbacks = backend->fallbacks(), .continues = backend->can_continue({})};
+    for (const VariantRow& row : rows) {
+      if (!row.variant.starts_with("head.wgsl")) continue;
+      const KernelLabel label(row.variant);
+      seen.head =
+          fmt::format("R={} LANES={} UNITS={}", label.get("R"), label.get("LANES"), label.get("UNITS"));
+    }
+    return seen;
+  };
+  ASSERT_OK_AND_ASSIGN(const Seen whole, look());
+  ASSERT_TRUE(whole.continues);
+  std::uint32_t r = 0, lanes = 0, units = 0;
+  ASSERT_EQ(std::sscanf(whole.head.c_str(), "R=%u LANES=%u UNITS=%u", &r, &lanes, &units), 3) << whole.head;
+  const Broken broken(
+      "head.wgsl", "best_row = ${ROW0}u + row;",
+      fmt::format("best_row = ${{ROW0}}u + row + select(0u, 1u, ${{R}}u == {}u && ${{LANES}}u == "
+                  "{}u && ${{UNITS}}u == {}u);",
+                  r, lanes, units));
+  const TempDir fresh;  // where nobody knows that this program has passed
+  ASSERT_EQ(setenv("XDG_CACHE_HOME", fresh.path().c_str(), 1), 0);
+  ASSERT_OK_AND_ASSIGN(const Seen next, look());
+  EXPECT_TRUE(next.continues);
+  EXPECT_NE(next.head, whole.head);
+  ASSERT_EQ(next.fallbacks.size(), whole.fallbacks.size() + 1);
+  EXPECT_NE(next.fallbacks.front().what.find("other shapes"), std::string::npos) << next.fallbacks.front().what;
+  EXPECT_NE(next.fallbacks.front().why.find("does not choose the likeliest token"), std::string::npos)
+      << next.fallbacks.front().why;
   unsetenv("XDG_CACHE_HOME");
 }
 

@@ -8,8 +8,8 @@ namespace doppler {
 namespace {
 
 // Wants some columns of one stage, and counts what it is shown.
-struct Part final : Tap {
-  Part(Stage only, Columns some) : stage(only), part(some) {}
+struct PartTap final : Tap {
+  PartTap(Stage only, Columns some) : stage(only), part(some) {}
   bool wants(Stage s, int) const override { return s == stage; }
   Columns columns(Stage, int) const override { return part; }
   void on_stage(const TapEvent& event) override {
@@ -22,21 +22,21 @@ struct Part final : Tap {
 };
 
 TEST(TapList, AsksForTheColumnsThatItsTapsNeed) {
-  Part low(Stage::kLayerOut, {3, 4}), high(Stage::kLayerOut, {10, 2}), other(Stage::kQProj, {0, 1});
+  PartTap low(Stage::kLayerOut, {3, 4}), high(Stage::kLayerOut, {10, 2}), other(Stage::kQProj, {0, 1});
   TapList list;
   list.add(&low).add(&high).add(&other);
   EXPECT_EQ(list.columns(Stage::kLayerOut, 0), (Columns{3, 9}))
       << "from the first to the last as one stretch";
   EXPECT_EQ(list.columns(Stage::kQProj, 0), (Columns{0, 1})) << "those who do not want a stage have no say";
-  Part all(Stage::kQProj, {});
+  PartTap all(Stage::kQProj, {});
   list.add(&all);
   EXPECT_EQ(list.columns(Stage::kQProj, 0), Columns{}) << "one of them needs whole rows";
 }
 
 TEST(TapList, ListsWithinListsAskForTheSame) {
-  Part low(Stage::kLayerOut, {3, 4}), high(Stage::kLayerOut, {10, 2});
+  PartTap low(Stage::kLayerOut, {3, 4}), high(Stage::kLayerOut, {10, 2});
   TapList inner, outer;
-  Part logits(Stage::kLogits, {});
+  PartTap logits(Stage::kLogits, {});
   inner.add(&low).add(&high);
   outer.add(&logits).add(inner.get());
   EXPECT_EQ(outer.columns(Stage::kLayerOut, 0), (Columns{3, 9}));
@@ -45,7 +45,7 @@ TEST(TapList, ListsWithinListsAskForTheSame) {
 }
 
 TEST(TapList, ShowsEachTapWhatItWants) {
-  Part layer(Stage::kLayerOut, {}), query(Stage::kQProj, {});
+  PartTap layer(Stage::kLayerOut, {}), query(Stage::kQProj, {});
   TapList none, one, both;
   EXPECT_EQ(none.add(nullptr).get(), nullptr) << "nothing is looked at";
   EXPECT_EQ(one.add(&layer).add(nullptr).get(), &layer) << "one tap needs no list";

@@ -1,6 +1,7 @@
 // GGUF files as the source of a tokenizer and of chat templates, on the command line.
 #include "base/json.h"
 #include "cli/program.h"
+#include "engine/loaded.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 
@@ -70,6 +71,41 @@ TEST(GgufTexts, ComeFromTheFolderWhereTheFileHasNone) {
   EXPECT_REFUSAL(doppler({"tokenize", file, "Hello"}), 3, "The GGUF file has no tokenizer");
   std::filesystem::copy(testing::data_path("tokenizers/llama3/tokenizer.json"), dir / "tokenizer.json");
   EXPECT_FALSE(doppler({"tokenize", file, "--json", "Hello"}).json()["ids"].empty());
+}
+
+// What inspect prints as the ids that end an answer, and where they come from.
+Json stop_tokens(const std::string& model) {
+  for (const Json& row : doppler({"inspect", model, "--json"}).json()["spec"]) {
+    if (row["path"] == "eos_token_id") return row;
+  }
+  return {};
+}
+
+// run stops where inspect says: at the ids of the file, or where it names none, at those of a tokenizer
+// beside it.
+TEST(GgufTexts, InspectNamesEveryStopTokenOfARun) {
+  const TempDir dir;
+  const std::string with = (dir / "with.gguf").string(), without = (dir / "without.gguf").string();
+  const std::string demo = testing::source_path("demo").string();
+  ASSERT_EQ(doppler({"convert", demo, "-o", with, "--type", "F16"}).status, 0);
+  ASSERT_EQ(doppler({"convert", demo, "-o", without, "--type", "F16", "--no-tokenizer"}).status, 0);
+  EXPECT_TRUE(stop_tokens(without).is_null());
+  for (const char* file : {"tokenizer.json", "tokenizer_config.json"})
+    std::filesystem::copy(testing::source_path("demo") / file, dir / file);
+  const std::pair<std::string, std::string> cases[] = {{with, "gguf: tokenizer.ggml.eos_token_id"},
+                                                       {without, "the tokenizer in " + dir.path().string()}};
+  for (const auto& [file, source] : cases) {
+    const Json row = stop_tokens(file);
+    ASSERT_FALSE(row.is_null()) << file;
+    EXPECT_TRUE(row["source"].get<std::string>().starts_with(source)) << row;
+    LoadOptions load;
+    load.backend = "reference";
+    ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(file, load));
+    std::string ids;
+    for (const std::int32_t id : loaded.model->spec.eos_ids)
+      ids += (ids.empty() ? "" : ", ") + std::to_string(id);
+    EXPECT_EQ(row["value"], ids);
+  }
 }
 
 TEST(GgufTexts, NameWhatIsWrong) {

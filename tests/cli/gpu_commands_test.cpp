@@ -1,4 +1,6 @@
 // The commands on a GPU, or on a software adapter where there is none.
+#include <algorithm>
+
 #include "base/json.h"
 #include "cli/program.h"
 
@@ -55,6 +57,39 @@ TEST(GpuCommands, InspectTellsWhichKernelsAModelTakesAndWhy) {
   EXPECT_TRUE(attends && multiplies) << outcome.out;
 }
 
+// Options that no device samples with: every token is chosen on the CPU, and everybody says so.
+TEST(GpuCommands, WhatMakesThemSlowerIsSaid) {
+  DOPPLER_NEEDS_ADAPTER();
+  const auto says = [](const Json& fallbacks, const char* what) {
+    return std::ranges::any_of(fallbacks, [&](const Json& fallback) {
+      return fallback["what"].get<std::string>().find(what) != std::string::npos &&
+             !fallback["why"].get<std::string>().empty();
+    });
+  };
+  constexpr const char* kSampling = "chosen on the CPU";
+  const Outcome run =
+      doppler({"run", model_path("llama"), "--backend", "gpu", "--prompt-ids", "2,5,9", "--max-tokens", "3",
+               "--ignore-eos", "--temperature", "0.7", "--penalty-window", "20000000", "--json"});
+  ASSERT_EQ(run.status, 0) << run.err;
+  EXPECT_TRUE(says(run.json()["fallbacks"], kSampling)) << run.out;
+  const std::size_t said = run.err.find(kSampling);
+  EXPECT_NE(said, std::string::npos) << run.err;
+  EXPECT_EQ(run.err.find(kSampling, said + 1), std::string::npos) << "once is enough: " << run.err;
+
+  // What holds of the adapter is said of every command.
+  const bool software = adapters()[0]["kind"] == "software";
+  constexpr const char* kSoftware = "without a GPU";
+  EXPECT_EQ(says(run.json()["fallbacks"], kSoftware), software);
+  const Outcome inspect = doppler({"inspect", model_path("llama"), "--gpu", "--json"});
+  EXPECT_EQ(says(inspect.json()["fallbacks"], kSoftware), software) << inspect.out;
+  const Outcome doctor =
+      doppler({"doctor", model_path("llama"), "--backend", "gpu", "--check", "fallbacks", "--json"});
+  EXPECT_EQ(doctor.status, 0) << "slower is not wrong: " << doctor.err;
+  EXPECT_EQ(says(doctor.json()["fallbacks"], kSoftware), software) << doctor.out;
+  const std::string row = doctor.json()["checks"][0]["text"].get<std::string>();
+  EXPECT_EQ(row.find("slower than it could be") != std::string::npos, software) << row;
+}
+
 TEST(GpuCommands, TheSameStoryForAnyNumberOfTokensInASubmission) {
   DOPPLER_NEEDS_ADAPTER();
   const Json cpu = doppler(story({"--backend", "cpu"})).json();
@@ -96,6 +131,7 @@ TEST(GpuCommands, BenchCountsWhatTheDeviceWasAskedFor) {
   const Json json = outcome.json(), decode = json["decode"][0], counters = decode["counters"];
   EXPECT_EQ(json["device"]["name"], adapters()[0]["name"]);
   EXPECT_GT(json["read_bandwidth"]["median"], 0);
+  EXPECT_EQ(json["fallbacks"].empty(), adapters()[0]["kind"] != "software") << json["fallbacks"];
   EXPECT_EQ(decode["tokens"], 24);
   if (decode["submit_tokens"] == 0) GTEST_SKIP() << "this adapter does not generate by itself";
   EXPECT_EQ(decode["submit_tokens"], 4);

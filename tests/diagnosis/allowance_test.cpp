@@ -147,13 +147,13 @@ double excess(OpExperiment& experiment, std::size_t op, const Arithmetic& arithm
   return judge_values(*healthy, *changed, *allowed, value.width, 1).excess;
 }
 
-struct Fault {
+struct OpFault {
   const char* name;
   Stage stage;
   OpChange change;
 };
 
-std::vector<Fault> faults() {
+std::vector<OpFault> faults() {
   const auto scale_row = [](float by) {
     return [by](OpSetup& s) {
       auto weight = s.read_weight();
@@ -204,7 +204,7 @@ TEST(Allowance, FaultsStandOutOfIt) {
   ASSERT_OK_AND_ASSIGN(const Plan plan, build_plan(patient.spec, patient.weights, 64));
   const RecordedRows rows(patient.recording);
   OpExperiment experiment(plan, patient.weights, rows, 1);
-  for (const Fault& fault : faults()) {
+  for (const OpFault& fault : faults()) {
     const int layer = fault.stage == Stage::kEmbedOut ? -1 : 0;
     const std::size_t op = experiment.find(fault.stage, layer).value();
     EXPECT_GT(excess(experiment, op, {}, fault.change), 10) << fault.name;
@@ -222,7 +222,7 @@ TEST(Allowance, FaultsStandOutOfEightBits) {
   const RecordedRows rows(recording);
   OpExperiment experiment(plan, model.weights, rows, 1);
   const Arithmetic eight_bits{.eight_bit_products = true};
-  for (const Fault& fault : faults()) {
+  for (const OpFault& fault : faults()) {
     const std::size_t op = experiment.find(fault.stage, fault.stage == Stage::kEmbedOut ? -1 : 0).value();
     if (plan.ops[op].kind != OpKind::kMatmul) continue;
     EXPECT_GT(excess(experiment, op, eight_bits, fault.change), 3) << fault.name;

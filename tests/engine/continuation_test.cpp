@@ -14,7 +14,7 @@ using Ids = std::vector<TokenId>;
 
 // The cpu backend, continuing sequences as a GPU does: some tokens at a time, the next ones under way before
 // the last ones are read, and everything beyond the stop to be trimmed.
-class ContinuingBackend final : public Backend {
+class ContinuingBackend final : public Backend, private Continuer {
  public:
   ContinuingBackend(std::unique_ptr<Backend> inner, std::size_t at_a_time)
       : inner_(std::move(inner)), at_a_time_(at_a_time) {}
@@ -31,7 +31,8 @@ class ContinuingBackend final : public Backend {
   const Plan& plan() const override { return inner_->plan(); }
   const BackendOptions& options() const override { return inner_->options(); }
   std::uint64_t length(std::uint32_t slot) const override { return inner_->length(slot); }
-  std::uint64_t memory_bytes() const override { return inner_->memory_bytes(); }
+  MemoryUse memory() const override { return inner_->memory(); }
+  Continuer* continuer() override { return this; }
   void clear(std::uint32_t slot) override {
     inner_->clear(slot);
     fed_.clear();
@@ -42,7 +43,7 @@ class ContinuingBackend final : public Backend {
     return feed(input, tap);
   }
 
-  bool can_continue(const GenerateOptions&) const override { return continues; }
+  bool can_continue(const GenerateOptions&) override { return continues; }
   Status continue_sequence(const Continuation& c) override {
     EXPECT_FALSE(begun_);
     EXPECT_EQ(c.history.back(), c.id);
@@ -100,7 +101,7 @@ class ContinuingBackend final : public Backend {
       if (!computed_.empty() && computed_.back() < 0) break;
       StepInput input;
       input.add(history_.back(), fed_.size(), begun_->slot, true);
-      DOPPLER_ASSIGN(const auto logits, feed(input, nullptr));
+      DOPPLER_ASSIGN(const auto logits, feed(input, begun_->tap));
       if (bad_after >= 0 && computed_.size() >= static_cast<std::size_t>(bad_after)) {
         computed_.push_back(-1);
         break;
@@ -207,6 +208,21 @@ TEST_P(ContinuationOf, AStoryUpToAStopString) {
 
 TEST_P(ContinuationOf, AStoryThatFillsTheContext) {
   expect_same_conversation(GetParam(), {.max_tokens = 100, .ignore_eos = true}, StopReason::kContextEnd, 30);
+}
+
+TEST_P(ContinuationOf, LogprobsOfItsTokens) {
+  Talker plain = Talker::with(0), talker = Talker::with(GetParam());
+  const GenerateOptions options{
+      .max_tokens = 12, .temperature = 0.8, .seed = 3, .ignore_eos = true, .logprobs = 2};
+  ASSERT_OK_AND_ASSIGN(const Generation wanted, plain.say(plain.tokens(kPrompt), options));
+  ASSERT_OK_AND_ASSIGN(const Generation got, talker.say(plain.tokens(kPrompt), options));
+  expect_same(got, wanted);
+  ASSERT_EQ(got.logprobs.size(), got.ids.size());
+  for (std::size_t i = 0; i < got.ids.size(); ++i) {
+    EXPECT_EQ(got.logprobs[i].id, got.ids[i]);
+    EXPECT_EQ(got.logprobs[i].logprob, wanted.logprobs[i].logprob) << i;
+    EXPECT_EQ(got.logprobs[i].top[0].id, wanted.logprobs[i].top[0].id);
+  }
 }
 
 TEST_P(ContinuationOf, AStoryThatTheListenerEnds) {

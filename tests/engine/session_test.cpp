@@ -26,7 +26,7 @@ class FakeBackend final : public Backend {
   const BackendOptions& options() const override { return options_; }
   std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
   void clear(std::uint32_t slot) override { lengths_[slot] = 0, ++clears; }
-  std::uint64_t memory_bytes() const override { return 0; }
+  MemoryUse memory() const override { return {}; }
   Result<std::span<const float>> step(const StepInput& input, Tap*) override {
     DOPPLER_TRY(check_step(input, plan_, options_, lengths_));
     for (const std::int32_t slot : input.slots) ++lengths_[static_cast<std::size_t>(slot)];

@@ -22,7 +22,8 @@ std::optional<T> value_of(const Result<std::optional<T>>& result) {
 }
 
 TEST(ConfigReader, ReadsEveryKindOfValue) {
-  const Json json = parsed(R"({"layers": 4, "eps": 1e-6, "tied": true, "type": "gemma3", "stops": [1, 106],
+  const Json json =
+      parsed_config(R"({"layers": 4, "eps": 1e-6, "tied": true, "type": "gemma3", "stops": [1, 106],
                               "kinds": ["full", "sliding"], "factors": [1, 2.5], "whole": 8.0})");
   const ConfigReader config(json, "config.json");
   EXPECT_EQ(value_of(config.get_uint("layers")), std::optional(std::uint64_t{4}));
@@ -54,7 +55,8 @@ TEST(ConfigReader, AbsentAndNullAreNothing) {
 }
 
 TEST(ConfigReader, WrongTypesNameFileKeyAndValue) {
-  const Json json = parsed(R"({"layers": -1, "heads": 2.5, "name": ["a", 7], "eps": "small", "huge": 1e300,
+  const Json json =
+      parsed_config(R"({"layers": -1, "heads": 2.5, "name": ["a", 7], "eps": "small", "huge": 1e300,
                               "tied": 1, "text_config": 3, "list": {"a": 1}})");
   const ConfigReader config(json, "config.json");
   EXPECT_ERROR(config.get_uint("layers"), "config.json: layers", "-1", "whole number");
@@ -70,8 +72,8 @@ TEST(ConfigReader, WrongTypesNameFileKeyAndValue) {
 }
 
 TEST(ConfigReader, PathsReachIntoNestedObjectsAndKeepTheirSource) {
-  const Json json =
-      parsed_config(R"({"text_config": {"rope_parameters": {"full": {"rope_theta": 1e6}, "bad": true}}, "a.b": 5})");
+  const Json json = parsed_config(
+      R"({"text_config": {"rope_parameters": {"full": {"rope_theta": 1e6}, "bad": true}}, "a.b": 5})");
   const ConfigReader config(json, "config.json");
   EXPECT_EQ(value_of(config.get_number("text_config.rope_parameters.full.rope_theta")), std::optional(1e6));
   EXPECT_EQ(value_of(config.get_uint("a.b")), std::optional(std::uint64_t{5}));

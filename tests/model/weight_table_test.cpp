@@ -173,8 +173,13 @@ TEST(WeightTable, ExpertsAreTensorsOfThreeDimensions) {
   ExpertModel flat = model;
   flat.tensors["blk.0.ffn_up_exps.weight"].shape = {4 * 48, 32};
   EXPECT_ERROR(flat.bind(), "blk.0.ffn_up_exps.weight", "192 x 32", "4 x 48 x 32", "num_experts");
-  // Nothing says how a folder's tensors, one for each expert, become one.
-  EXPECT_ERROR(bind_weights(model.spec, family_named("llama")->weight_names, TinyModel("llama").store()),
+  // A folder has a tensor for each expert, and binding joins none.
+  TinyModel folder("llama");
+  for (int layer = 0; layer < 3; ++layer) {
+    const std::string router = weight_name({}, WeightRole::kRouter, layer);
+    folder.tensors[router] = random_tensor(router, {4, 32}, 0, 1);
+  }
+  EXPECT_ERROR(bind_weights(model.spec, family_named("llama")->weight_names, folder.store()),
                "gates of experts", "no name");
 }
 

@@ -3,9 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
-#include <limits>
 #include <optional>
 
 #include "backend/cpu/attention.h"
@@ -13,22 +11,19 @@
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
-#include "backend/fault.h"
-#include "backend/host_cache.h"
-#include "backend/kv_cache.h"
+#include "backend/host_backend.h"
 #include "backend/shared_weights.h"
 #include "base/checked.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
 #include "plan/buffers.h"
 #include "plan/fuse.h"
-#include "plan/residual.h"
+#include "system/memory.h"
 
 namespace doppler {
 namespace {
 
 using namespace cpu;
-using Clock = std::chrono::steady_clock;
 
 // Values that a thread should at least get of an op that touches each once: about 5 us of work, as much as
 // waking costs.
@@ -60,7 +55,7 @@ struct Prepared {
   const TensorView* table = nullptr;       // kEmbed
 };
 
-class CpuBackend final : public Backend {
+class CpuBackend final : public HostBackend {
  public:
   static Result<std::unique_ptr<Backend>> create(const Kernels& kernels, const ModelSpec& spec,
                                                  const Weights& weights, const BackendOptions& options) {
@@ -70,8 +65,9 @@ class CpuBackend final : public Backend {
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
     chosen.kv_type = choose_kv_type(options, plan, weights);
+    chosen.max_step_tokens = step_tokens(options);
     DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, options.context, options.slots,
-                                                  options.max_step_tokens, *chosen.kv_type));
+                                                  *chosen.max_step_tokens, *chosen.kv_type));
     std::unique_ptr<CpuBackend> backend(
         new CpuBackend(kernels, std::move(plan), weights, std::move(chosen), std::move(cache)));
     DOPPLER_TRY(backend->allocate());
@@ -80,74 +76,39 @@ class CpuBackend final : public Backend {
   }
 
   std::string_view name() const override { return "cpu"; }
-  const Plan& plan() const override { return plan_; }
-  const BackendOptions& options() const override { return options_; }
   Rounding rounding() const override {
     if (weight_memory_->bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
     return cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
   }
-  std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
-  void clear(std::uint32_t slot) override { lengths_.clear(slot); }
-  CacheAccess* cache() override { return &cache_access_; }
 
-  std::uint64_t memory_bytes() const override {
-    const std::uint64_t floats =
-        arena_.size() + wanted_arena_.size() + emitted_ffn_.size() + emitted_scores_.size() + constants_;
-    return cache_.bytes() + floats * sizeof(float) + matmul_->bytes() + attention_->bytes() +
-           angles_->bytes() + weight_memory_->bytes();
+  MemoryUse memory() const override {
+    const std::uint64_t floats = arena_.size() + wanted_arena_.size() + emitted_ffn_.size();
+    return {.cache = cache_.bytes(),
+            .activations = floats * sizeof(float) + score_bytes() + matmul_->bytes() + attention_->bytes() +
+                           angles_->bytes(),
+            .weights = weight_memory_->bytes() + constants_ * sizeof(float)};
   }
 
   Result<std::vector<VariantRow>> describe() override {
     return describe_ops(kernels_, plan_, weights_, options_);
   }
-  void observe(OpObserver* observer) override { observer_ = observer; }
-
-  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
-    DOPPLER_TRY(check_step(input, plan_, options_, lengths_.all()));
-    wanted_.clear();
-    for (std::size_t t = 0; t < input.size(); ++t) {
-      if (input.wants_logits[t]) wanted_.push_back(t);
-    }
-    DOPPLER_TRY(grow_wanted());
-    step_ = input_ = &input;
-    tap_ = tap;
-    angles_->begin_step();
-    auto last = observer_ == nullptr ? Clock::time_point() : Clock::now();
-    for (std::size_t i = 0; i < prepared_.size(); ++i) {
-      Prepared& prepared = prepared_[i];
-      if (options_.fault != nullptr) DOPPLER_TRY(look(*prepared.op, Fault::Moment::kOp));
-      DOPPLER_TRY(execute(prepared));
-      if (options_.fault != nullptr) spoil(*prepared.op);
-      for (const ValueId id : prepared.op->outputs) report(info(id), value(id), info(id).width);
-      if (observer_ == nullptr) continue;
-      const auto now = Clock::now();
-      observer_->on_op(i, std::chrono::duration<double>(now - last).count());
-      last = now;
-    }
-    for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
-    return std::span<const float>(value(plan_.logits), wanted_.size() * plan_.vocab_size);
-  }
 
  private:
   CpuBackend(const Kernels& kernels, Plan plan, const Weights& weights, BackendOptions options, KvCache cache)
-      : kernels_(kernels),
+      : HostBackend(std::move(plan), weights, std::move(options), std::move(cache)),
+        kernels_(kernels),
         element_(*kernels.element),
-        plan_(std::move(plan)),
-        weights_(weights),
-        options_(std::move(options)),
-        cache_(std::move(cache)),
         pool_(options_.threads),
-        buffers_(plan_buffers(plan_)),
-        lengths_(plan_.kv_layers, options_.context, options_.slots, options_.max_step_tokens) {}
+        buffers_(plan_buffers(plan_)) {}
 
   // --- creation
 
   Status allocate() {
-    const std::uint64_t rows = options_.max_step_tokens;
+    const std::uint64_t rows = most_tokens();
     const auto floats = (Checked(buffers_.extent(Rows::kAll)) * Checked(rows)).get();
     const auto bytes =
         (Checked(floats.value_or(UINT64_MAX)) * Checked(sizeof(float)) + Checked(cache_.bytes())).get();
-    if (const std::uint64_t available = available_memory(); !floats || !bytes || *bytes > available) {
+    if (const std::uint64_t available = system::available_memory(); !floats || !bytes || *bytes > available) {
       return fail(ErrorCode::kLimit,
                   "The KV cache and the activations of {} tokens need {}, but the machine has {} left. Lower "
                   "the context or the step size.",
@@ -244,54 +205,31 @@ class CpuBackend final : public Backend {
   // Logits are wide (262144 for Gemma 3) and usually wanted for one token of a step, so their arena follows
   // the wish.
   Status grow_wanted() {
-    if (wanted_.size() <= wanted_rows_) return {};
-    DOPPLER_ASSIGN(LazyFloats larger, LazyFloats::allocate(buffers_.extent(Rows::kWanted) * wanted_.size()));
+    if (wanted().size() <= wanted_rows_) return {};
+    DOPPLER_ASSIGN(LazyFloats larger, LazyFloats::allocate(buffers_.extent(Rows::kWanted) * wanted().size()));
     wanted_arena_ = std::move(larger);
-    wanted_rows_ = wanted_.size();
-    return {};
-  }
-
-  // For what only taps ask for.
-  static Status make_room(LazyFloats& memory, std::uint64_t floats) {
-    if (memory.size() >= floats) return {};
-    DOPPLER_ASSIGN(memory, LazyFloats::allocate(floats));
+    wanted_rows_ = wanted().size();
     return {};
   }
 
   // --- values and taps
 
-  const Value& info(ValueId id) const { return plan_.values[id]; }
-  std::size_t rows(const Value& v) const { return v.rows == Rows::kAll ? input_->size() : wanted_.size(); }
+  std::uint64_t most_tokens() const { return *options_.max_step_tokens; }
   float* value(ValueId id) {
     const bool all = info(id).rows == Rows::kAll;
     return (all ? arena_.data() : wanted_arena_.data()) +
-           buffers_.offsets[id] * (all ? options_.max_step_tokens : wanted_rows_);
+           buffers_.offsets[id] * (all ? most_tokens() : wanted_rows_);
   }
+  std::span<float> value_of(ValueId id) override { return {value(id), rows(info(id)) * info(id).width}; }
 
-  // With a fault: the tokens as the op sees them, and its values as they become.
-  Status look(const Op& op, Fault::Moment moment) {
-    DOPPLER_ASSIGN(input_, as_seen(*options_.fault, op, moment, *step_, plan_, options_));
-    if (op.kind == OpKind::kRope) angles_->begin_step();  // the op before may have seen other positions
-    return {};
+  Status begin_step() override {
+    angles_->begin_step();
+    return grow_wanted();
   }
-  void spoil(const Op& op) {
-    for (const ValueId id : op.outputs) {
-      const std::size_t count = rows(info(id));
-      if (options_.fault->wants(plan_, id))
-        options_.fault->after({plan_, id, *step_, std::span(value(id), count * info(id).width), count});
-    }
-  }
+  void see_other_tokens() override { angles_->begin_step(); }
 
-  void report(const Value& v, const float* data, std::size_t width) {
-    if (tap_ == nullptr) return;
-    const std::span<const float> all(data, rows(v) * width);
-    for_each_name(plan_, v, [&](Stage stage, int layer) {
-      if (tap_->wants(stage, layer)) tap_->on_stage({stage, layer, all, rows(v), width, v.heads, step_});
-    });
-  }
-
-  bool wants(ValueId id) const {
-    return tap_ != nullptr && info(id).stage != Stage::kNone && tap_->wants(info(id).stage, info(id).layer);
+  bool wants_value(ValueId id) const {
+    return info(id).stage != Stage::kNone && wants(info(id).stage, info(id).layer);
   }
 
   // --- ops
@@ -303,7 +241,8 @@ class CpuBackend final : public Backend {
                        std::cref(body));
   }
 
-  Status execute(Prepared& prepared) {
+  Status execute(std::size_t index) override {
+    Prepared& prepared = prepared_[index];
     const Op& op = *prepared.op;
     switch (op.kind) {
       case OpKind::kEmbed:
@@ -343,9 +282,9 @@ class CpuBackend final : public Backend {
     const TensorView& table = *prepared.table;
     const std::size_t width = table.cols();
     float* out = value(prepared.op->outputs[0]);
-    for_rows(input_->size(), width, [&](std::size_t begin, std::size_t end) {
+    for_rows(input().size(), width, [&](std::size_t begin, std::size_t end) {
       for (std::size_t t = begin; t < end; ++t) {
-        const auto row = static_cast<std::size_t>(input_->ids[t]);
+        const auto row = static_cast<std::size_t>(input().ids[t]);
         if (!is_quantised(table.dtype)) {
           element_.decode_row(matrix_of(table), row, scale, out + t * width);
           continue;
@@ -380,25 +319,28 @@ class CpuBackend final : public Backend {
     const Value& v = info(op.outputs[0]);
     Product &gate = prepared.products[0], &up = prepared.products[1];
     gate.out = up.out = nullptr;
-    const bool emits = op.emits.size() == 2 && (wants(op.emits[0]) || wants(op.emits[1]));
+    const bool emits = op.emits.size() == 2 && (wants_value(op.emits[0]) || wants_value(op.emits[1]));
     if (emits) {
-      const std::uint64_t floats = std::uint64_t{options_.max_step_tokens} * v.width;
-      DOPPLER_TRY(make_room(emitted_ffn_, 2 * floats));
+      const std::uint64_t floats = most_tokens() * v.width;
+      if (emitted_ffn_.size() < 2 * floats) {
+        DOPPLER_ASSIGN(emitted_ffn_, LazyFloats::allocate(2 * floats));
+      }
       gate.out = emitted_ffn_.data();
       up.out = emitted_ffn_.data() + floats;
     }
     matmul_->run_gated(value(op.inputs[0]), rows(v), gate, up, std::get<GatedParams>(op.params).activation,
                        value(op.outputs[0]));
     if (emits) {
-      report(info(op.emits[0]), gate.out, v.width);
-      report(info(op.emits[1]), up.out, v.width);
+      const std::size_t shown = rows(v) * v.width;
+      report(info(op.emits[0]), {gate.out, shown}, v.width);
+      report(info(op.emits[1]), {up.out, shown}, v.width);
     }
     return {};
   }
 
   void rope(const Op& op) {
     const auto& p = std::get<RopeParams>(op.params);
-    const RopeAngles::Table angles = angles_->table(plan_.rope_tables, p.table, input_->positions);
+    const RopeAngles::Table angles = angles_->table(plan_.rope_tables, p.table, input().positions);
     const Value& v = info(op.outputs[0]);
     const std::size_t dim = v.width / v.heads;
     const float* in = value(op.inputs[0]);
@@ -422,24 +364,14 @@ class CpuBackend final : public Backend {
                          .k = value(op.inputs[1]),
                          .v = value(op.inputs[2]),
                          .out = value(op.outputs[0])};
-    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAppend));
-    attention_->append(call, *input_, cache_);
-    if (options_.fault != nullptr) DOPPLER_TRY(look(op, Fault::Moment::kAttend));
-    const bool emits = tap_ != nullptr && tap_->wants(Stage::kAttnScores, op.layer);
-    if (emits) {
-      call.longest =
-          1 + static_cast<std::size_t>(*std::max_element(input_->positions.begin(), input_->positions.end()));
-      const std::uint64_t floats = std::uint64_t{input_->size()} * a.heads * call.longest;
-      DOPPLER_TRY(make_room(emitted_scores_, floats));
-      call.emitted = emitted_scores_.data();
-      std::fill_n(call.emitted, floats, -std::numeric_limits<float>::infinity());
-    }
-    attention_->attend(call, *input_, cache_);
-    if (emits) {
-      const Value scores{
-          .width = 0, .heads = a.heads, .rows = Rows::kAll, .stage = Stage::kAttnScores, .layer = op.layer};
-      report(scores, call.emitted, a.heads * call.longest);
-    }
+    DOPPLER_TRY(look(op, Fault::Moment::kAppend));
+    attention_->append(call, input(), cache_);
+    DOPPLER_TRY(look(op, Fault::Moment::kAttend));
+    DOPPLER_ASSIGN(const std::span<float> scores, scores_for(op));
+    call.emitted = scores.empty() ? nullptr : scores.data();
+    call.longest = longest();
+    attention_->attend(call, input(), cache_);
+    report_scores(op, scores);
     return {};
   }
 
@@ -467,8 +399,8 @@ class CpuBackend final : public Backend {
     const std::size_t width = info(op.outputs[0]).width;
     const float* in = value(op.inputs[0]);
     float* out = value(op.outputs[0]);
-    for (std::size_t i = 0; i < wanted_.size(); ++i)
-      std::copy_n(in + wanted_[i] * width, width, out + i * width);
+    for (std::size_t i = 0; i < wanted().size(); ++i)
+      std::copy_n(in + wanted()[i] * width, width, out + i * width);
   }
 
   void softcap(const Op& op) {
@@ -490,28 +422,17 @@ class CpuBackend final : public Backend {
 
   const Kernels& kernels_;
   const ElementKernels& element_;
-  Plan plan_;
-  const Weights& weights_;
-  BackendOptions options_;
-  KvCache cache_;
   ThreadPool pool_;
   std::shared_ptr<const WeightMemory> weight_memory_;
   BufferPlan buffers_;
   LazyFloats arena_, wanted_arena_;
   std::size_t wanted_rows_ = 0;  // that wanted_arena_ has room for
-  LazyFloats emitted_ffn_, emitted_scores_;
+  LazyFloats emitted_ffn_;
   std::uint64_t constants_ = 0;  // floats of decoded norm weights and biases
   std::optional<Matmul> matmul_;
   std::optional<Attention> attention_;
   std::optional<RopeAngles> angles_;
   std::vector<Prepared> prepared_;
-  SlotLengths lengths_;
-  HostCache cache_access_{plan_, options_, cache_, lengths_};
-  std::vector<std::size_t> wanted_;
-  const StepInput* step_ = nullptr;   // as it was given
-  const StepInput* input_ = nullptr;  // as the op sees it: the same, but for a fault
-  Tap* tap_ = nullptr;
-  OpObserver* observer_ = nullptr;
 };
 
 }  // namespace

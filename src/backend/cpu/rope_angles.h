@@ -2,7 +2,6 @@
 // layers.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -34,17 +33,16 @@ class RopeAngles {
 
   void begin_step() { filled_.assign(filled_.size(), 0); }
 
-  // The step's table, filled at its first use. Angles are taken in double: position x frequency loses too
-  // much in float.
+  // The step's table, filled at its first use.
   Table table(std::span<const RopeTable> tables, std::size_t index, std::span<const std::int32_t> positions) {
     const RopeTable& from = tables[index];
     const std::size_t pairs = from.inverse_frequency.size(), count = positions.size() * pairs;
     float *cos = values_.data() + first_[index], *sin = cos + count;
     for (std::size_t t = 0; !filled_[index] && t < positions.size(); ++t) {
       for (std::size_t i = 0; i < pairs; ++i) {
-        const double angle = positions[t] * from.inverse_frequency[i];
-        cos[t * pairs + i] = static_cast<float>(std::cos(angle) * from.magnitude);
-        sin[t * pairs + i] = static_cast<float>(std::sin(angle) * from.magnitude);
+        const RopeTable::Turn turn = from.turn(positions[t], i);
+        cos[t * pairs + i] = static_cast<float>(turn.cos);
+        sin[t * pairs + i] = static_cast<float>(turn.sin);
       }
     }
     filled_[index] = 1;

@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "system/memory.h"
 
 namespace doppler::cpu {
 namespace {
@@ -34,7 +35,7 @@ Status WeightMemory::plan(const TensorView& tensor) {
 
 Status WeightMemory::fill(ThreadPool& pool) {
   // The file's own pages need no room: the system drops them when memory is short.
-  if (const std::uint64_t available = available_memory(); planned_ > available) {
+  if (const std::uint64_t available = system::available_memory(); planned_ > available) {
     return fail(ErrorCode::kLimit,
                 "The weights need {}, but the machine has {} left. Use a smaller model or type.",
                 human_bytes(planned_), human_bytes(available));
@@ -52,7 +53,8 @@ Status WeightMemory::fill(ThreadPool& pool) {
         pack_panels(matrix, file, first, last, base + place.offset + first * matrix.panel_bytes());
         if (!place.tensor->mapped) continue;
         const std::size_t from = first * kPanelRows, to = std::min(last * kPanelRows, matrix.rows);
-        if (const auto read = slice_rows(*place.tensor, from, to - from, {})) release_pages(read->data);
+        if (const auto read = slice_rows(*place.tensor, from, to - from, {}))
+          system::release_pages(read->data);
       }
     });
   }

@@ -2,13 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <cstdlib>
-#include <system_error>
-
 #include "backend/gpu/embedded_shaders.h"
 #include "backend/gpu/provider.h"
 #include "base/files.h"
 #include "base/json.h"
+#include "system/files.h"
+#include "system/process.h"
 
 namespace doppler::gpu {
 namespace {
@@ -40,11 +39,8 @@ std::uint64_t identity(const Device& device) {
 }  // namespace
 
 std::filesystem::path CacheFile::user_folder() {
-  const char* const cache = std::getenv("XDG_CACHE_HOME");
-  if (cache != nullptr && cache[0] == '/') return std::filesystem::path(cache) / "doppler";
-  const char* const home = std::getenv("HOME");
-  if (home != nullptr && home[0] == '/') return std::filesystem::path(home) / ".cache" / "doppler";
-  return {};
+  const std::filesystem::path cache = system::cache_folder();
+  return cache.empty() ? cache : cache / "doppler";
 }
 
 CacheFile::CacheFile(const Device& device, const std::filesystem::path& folder, std::string_view prefix) {
@@ -62,8 +58,7 @@ std::optional<Json> CacheFile::read() const {
 
 void CacheFile::write(const Json& json) const {
   if (path_.empty()) return;
-  std::error_code ignored;
-  std::filesystem::create_directories(path_.parent_path(), ignored);
+  (void)system::create_folders(path_.parent_path());
   auto file = OutputFile::create(path_);
   if (!file) return;
   const std::string text = json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";

@@ -51,7 +51,7 @@ Status Context::allocate() {
   }
   DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [](std::span<std::byte>) {}));
   for (const KvLayer& layer : plan.kv_layers) {
-    const std::uint64_t capacity = kv_capacity(layer, options.context, options.max_step_tokens);
+    const std::uint64_t capacity = kv_capacity(layer, options.context, step_tokens(options));
     const auto bytes = (Checked(capacity) * Checked(layer.kv_heads) * Checked(options.slots) *
                         Checked(kv_row_bytes(*options.kv_type, layer.head_dim)))
                            .get();
@@ -73,6 +73,20 @@ Status Context::allocate() {
     angles.push_back(std::move(buffer));
   }
   return {};
+}
+
+std::uint64_t Context::cache_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const KvBuffers& layer : kv) bytes += layer.keys.bytes() + layer.values.bytes();
+  return bytes;
+}
+
+std::uint64_t Context::weight_bytes() const {
+  std::uint64_t bytes = 0;
+  for (const auto& [ids, matrix] : matrices) bytes += matrix.bytes;
+  for (const auto& [key, buffer] : norms) bytes += buffer.bytes();
+  for (const auto& [key, buffer] : biases) bytes += buffer.bytes();
+  return bytes;
 }
 
 Result<const GpuMatrix*> Context::matrix(std::span<const WeightId> ids) {

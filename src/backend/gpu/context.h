@@ -74,6 +74,7 @@ struct Context {
   std::vector<Buffer> angles;  // by rope table: see shaders/rope_angle.wgsl
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
+  std::size_t shape_rank = 0;  // among the shapes that look best, where none was measured: 0 the best
   // By the weights in them, and what was added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
   std::map<std::vector<WeightId>, Buffer> biases;
@@ -88,7 +89,7 @@ struct Context {
         weights(w),
         options(o),
         most_binding_bytes(std::min(o.gpu.most_shard_bytes, device->limits().binding_bytes)) {
-    layout.tokens = o.max_step_tokens;
+    layout.tokens = step_tokens(o);
     if (!o.gpu.self_check) return;
     // What passes or fails with edited kernels says nothing about the real ones.
     self_check.emplace(*device,
@@ -115,7 +116,10 @@ struct Context {
   Result<Buffer> bias(const Op& op, std::size_t begin, std::size_t end);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
+  // On the device: all, the cache's, and the weights'.
   std::uint64_t bytes() const { return device->allocated_bytes(); }
+  std::uint64_t cache_bytes() const;
+  std::uint64_t weight_bytes() const;
 };
 
 // Floats and bits of a float as a template's value.

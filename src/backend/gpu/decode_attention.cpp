@@ -10,7 +10,7 @@ namespace doppler::gpu {
 
 Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_TRY(check_subgroups());
-  const Op &op = *group.op(plan(), Part::kAttention), &output = *group.op(plan(), Part::kOutput);
+  const Op &op = *group.op(plan(), Part::kAttention), *output = group.op(plan(), Part::kOutput);
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
   DOPPLER_ASSIGN(ShaderValues values, attention_shape(a));
@@ -27,9 +27,31 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_TRY(add_looked(group, values, buffers));
   DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {splits_of(a), a.kv_heads, 1}));
   const std::vector<ValueId> read = read_by(group);
-  if (is_stored(op.outputs[0], group)) DOPPLER_TRY(place(op.outputs, read));
-  DOPPLER_TRY(place(output.outputs, read));
-  return multiply(output, Prologue::kCombine, group);
+  if (output == nullptr || is_stored(op.outputs[0], group)) DOPPLER_TRY(place(op.outputs, read));
+  if (output == nullptr) return combine(op);
+  DOPPLER_TRY(place(output->outputs, read));
+  return multiply(*output, Prologue::kCombine, group);
+}
+
+// The splits put together by themselves.
+Status DecodeBuilder::combine(const Op& op) {
+  constexpr std::uint32_t kThreads = 64;  // few values, of which each takes several loads
+  const ValueView& out = values_[op.outputs[0]];
+  ShaderValues values = {{"THREADS", kThreads}};
+  add_splits(op, values);
+  return add("attention_combine.wgsl", values,
+             {{"step", context_.step}, {"parts", parts_}, {"marks", marks_}, out.bound("out")},
+             {ceil_div(out.width / 4, kThreads), 1, 1});
+}
+
+// What combined.wgsl takes.
+void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
+  const auto& a = std::get<AttentionParams>(op.params);
+  values["WIDTH"] = a.heads * a.head_dim;
+  values["DIM"] = a.head_dim;
+  values["WINDOW"] = a.window;
+  values["MOST_SPLITS"] = splits_of(a);
+  values["POSITIONS"] = context_.layout.positions();
 }
 
 // q, k and v as parts of one row: as one product leaves them, or else copied.

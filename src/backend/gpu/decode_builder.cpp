@@ -286,8 +286,9 @@ Status DecodeBuilder::next_tokens() {
   values["GREEDY"] = 1;
   values["CANDIDATES"] = candidate_count_;
   buffers.back() = {"candidates", candidates_};
-  DOPPLER_ASSIGN(program_.next_greedy_, make("next_token.wgsl", values, buffers, {}));
-  return {};
+  program_.next_values_ = std::move(values);
+  program_.next_buffers_ = std::move(buffers);
+  return program_.connect_heads(context_);
 }
 
 // Gathers what was asked for from where the kernels leave it.

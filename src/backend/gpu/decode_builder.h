@@ -88,6 +88,8 @@ class DecodeBuilder {
 
   // decode_attention.cpp
   Status attention(const OpGroup& group);
+  Status combine(const Op& op);
+  void add_splits(const Op& op, ShaderValues& values) const;
   Status add_heads(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_turns(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_looked(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);

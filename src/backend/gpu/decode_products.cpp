@@ -131,13 +131,8 @@ Status DecodeBuilder::add_norm(const OpGroup& group, bool stores, ShaderValues& 
 Status DecodeBuilder::add_combine(const OpGroup& group, bool stores, ShaderValues& values,
                                   std::vector<Bound>& buffers) {
   const Op& attention = *group.op(plan(), Part::kAttention);
-  const auto& a = std::get<AttentionParams>(attention.params);
   const bool emits = stores && is_stored(attention.outputs[0], group);
-  values["WIDTH"] = a.heads * a.head_dim;
-  values["DIM"] = a.head_dim;
-  values["WINDOW"] = a.window;
-  values["MOST_SPLITS"] = splits_of(a);
-  values["POSITIONS"] = context_.layout.positions();
+  add_splits(attention, values);
   values["EMIT_ATTN"] = emits ? 1 : 0;
   buffers.push_back({"step", context_.step});
   buffers.push_back({"parts", parts_});
@@ -229,8 +224,7 @@ Status DecodeBuilder::head(const OpGroup& group) {
   return head(group, matrix, GemvSite::Where::kGreedyHead);
 }
 
-// One dispatch per shard of the head. Each has DecodeProgram::kMostHeadGroups places for candidates, and
-// empties those that its workgroups do not use.
+// One dispatch per shard of the head.
 Status DecodeBuilder::head(const OpGroup& group, const GpuMatrix& matrix, GemvSite::Where where) {
   const Op &product = *group.op(plan(), Part::kProduct), &softcap = *group.op(plan(), Part::kSoftcap);
   const bool is_logits = where == GemvSite::Where::kLogitsHead;
@@ -257,8 +251,7 @@ Status DecodeBuilder::head(const OpGroup& group, const GpuMatrix& matrix, GemvSi
     bind_shard(buffers, matrix, shard);
     DOPPLER_TRY(add_norm(group, i == 0, values, buffers));
     if (!is_logits) {
-      values["CANDIDATE0"] = static_cast<std::int64_t>(i * DecodeProgram::kMostHeadGroups);
-      values["PLACES"] = DecodeProgram::kMostHeadGroups;
+      values["CANDIDATE0"] = 0;  // until DecodeProgram::connect_heads()
       values["PAD_WORD"] = StepLayout::kPad;
       buffers.push_back({"candidates", candidates_});
       buffers.push_back({"step", context_.step});
@@ -285,7 +278,9 @@ ShaderValues DecodeBuilder::gemv_values(const GpuMatrix& matrix, std::uint32_t r
 
 Result<GemvShape> DecodeBuilder::shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated,
                                           Prologue prologue) {
-  const GemvShape shape = choose_fused_shape(device(), matrix.format, rows, matrix.units, gated);
+  const auto shapes =
+      best_fused_shapes(device(), matrix.format, rows, matrix.units, gated, false, context_.shape_rank + 1);
+  const GemvShape shape = shapes.empty() ? GemvShape() : shapes.back();
   if (shape.rows != 0) return shape;
   // Without a prologue workgroups need not be whole subgroups.
   if (prologue == Prologue::kNone && !gated)

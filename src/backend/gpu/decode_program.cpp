@@ -66,6 +66,10 @@ Result<FixedDispatch> DecodeProgram::shaped(Context& context, const GemvSite& si
   return FixedDispatch{std::move(bound), {groups_of(site, shape, head_groups), 1, 1}};
 }
 
+std::uint32_t GemvSite::groups() const {
+  return groups_of(*this, shape, head_groups);
+}
+
 bool DecodeProgram::is_tuned(const Context& context) const {
   return std::ranges::all_of(sites_,
                              [&](const GemvSite& site) { return context.tuned.contains(site.key()); });
@@ -77,10 +81,23 @@ Status DecodeProgram::reshape(Context& context, std::size_t index, const GemvSha
   DOPPLER_ASSIGN(FixedDispatch made, shaped(context, site, shape, head_groups));
   site.shape = shape;
   if (site.head_groups != 0) site.head_groups = head_groups;
-  std::vector<FixedDispatch>& dispatches = site.where == GemvSite::Where::kBody         ? body_
-                                           : site.where == GemvSite::Where::kLogitsHead ? head_logits_
-                                                                                        : head_greedy_;
+  if (site.where == GemvSite::Where::kGreedyHead) return connect_heads(context);
+  std::vector<FixedDispatch>& dispatches = site.where == GemvSite::Where::kBody ? body_ : head_logits_;
   dispatches[site.index] = std::move(made);
+  return {};
+}
+
+Status DecodeProgram::connect_heads(Context& context) {
+  std::uint32_t candidates = 0;
+  for (GemvSite& site : sites_) {
+    if (site.where != GemvSite::Where::kGreedyHead) continue;
+    site.values["CANDIDATE0"] = candidates;
+    DOPPLER_ASSIGN(head_greedy_[site.index], shaped(context, site, site.shape, site.head_groups));
+    candidates += site.groups();
+  }
+  if (candidates > 0) next_values_["CANDIDATES"] = candidates;  // else likeliest.wgsl leaves them
+  DOPPLER_ASSIGN(auto kernel, context.kernels.get("next_token.wgsl", next_values_));
+  DOPPLER_ASSIGN(next_greedy_.kernel, BoundKernel::create(*context.device, std::move(kernel), next_buffers_));
   return {};
 }
 

@@ -36,6 +36,7 @@ struct GemvSite {
   GemvShape shape;
   std::uint32_t head_groups = 0;  // workgroups of a head, which takes several tiles of rows in each; else 0
   std::string key() const;
+  std::uint32_t groups() const;  // workgroups in that shape
 };
 
 // A stage that somebody wants to see of every token.
@@ -55,7 +56,7 @@ class DecodeProgram {
  public:
   // Results of a continuation that the host has not read yet; a power of two.
   static constexpr std::uint32_t kRing = 1024;
-  // Workgroups of a head at most, each of which leaves a candidate.
+  // Workgroups of a shard of the head at most, each of which leaves a candidate.
   static constexpr std::uint32_t kMostHeadGroups = 1024;
   static constexpr std::uint32_t kMostSplits = 32;  // of a sequence, in attention
 
@@ -96,16 +97,21 @@ class DecodeProgram {
   // One of the sites in another shape; the program itself stays as it is.
   static Result<FixedDispatch> shaped(Context& context, const GemvSite& site, const GemvShape& shape,
                                       std::uint32_t head_groups);
-  // Gives a site that shape.
+  // Gives a site that shape. What a greedy head of another shape has left is never read.
   Status reshape(Context& context, std::size_t site, const GemvShape& shape, std::uint32_t head_groups);
 
  private:
   friend class DecodeBuilder;
   static void record(Recorder& recorder, const std::vector<FixedDispatch>& dispatches);
+  // Makes the greedy heads, if the program has any, leave their candidates one behind the other, and
+  // next_token.wgsl read exactly these.
+  Status connect_heads(Context& context);
   std::vector<FixedDispatch> body_, head_logits_, head_greedy_;
   std::vector<GemvSite> sites_;
   std::vector<Declined> declined_;
   FixedDispatch next_greedy_, next_chosen_;
+  ShaderValues next_values_;  // of next_greedy_
+  std::vector<Bound> next_buffers_;
   Buffer logits_, chosen_, ring_;
   std::optional<TapRing> taps_;
 };

@@ -142,7 +142,7 @@ Device::~Device() {
   // A process that ends while a driver's threads still work takes their memory away under them.
   if (device_) provider::wait_all(device_.get());
   // Callbacks that come while the device goes must find nothing to do.
-  const std::scoped_lock lock(mutex_);
+  const system::Lock lock(mutex_);
   lost_ = true;
 }
 
@@ -154,7 +154,7 @@ void Device::on_lost(const WGPUDevice*, WGPUDeviceLostReason reason, WGPUStringV
                      void*) {
   if (reason == WGPUDeviceLostReason_Destroyed) return;
   Device& device = *static_cast<Device*>(self);
-  const std::scoped_lock lock(device.mutex_);
+  const system::Lock lock(device.mutex_);
   device.lost_ = true;
   device.error_ = Error{ErrorCode::kIo, fmt::format("The GPU {} is lost: {}. Load the model again, or use "
                                                     "--backend cpu.",
@@ -162,7 +162,7 @@ void Device::on_lost(const WGPUDevice*, WGPUDeviceLostReason reason, WGPUStringV
 }
 
 void Device::report(WGPUErrorType type, std::string_view message) {
-  const std::scoped_lock lock(mutex_);
+  const system::Lock lock(mutex_);
   if (error_) return;  // the first one tells; others follow from it
   if (type == WGPUErrorType_OutOfMemory) {
     error_ =
@@ -254,7 +254,7 @@ Status Device::probe_subgroups() {
 }
 
 Status Device::check() {
-  const std::scoped_lock lock(mutex_);
+  const system::Lock lock(mutex_);
   if (!error_) return {};
   Error error = *error_;
   if (!lost_) error_.reset();

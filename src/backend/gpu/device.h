@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,6 +17,7 @@
 #include "backend/gpu/handle.h"
 #include "backend/shader_edit.h"
 #include "base/result.h"
+#include "system/threads.h"
 
 namespace doppler::gpu {
 
@@ -127,7 +127,7 @@ class Device {
   QueueHandle queue_;
   std::shared_ptr<std::atomic<std::uint64_t>> allocated_bytes_ =
       std::make_shared<std::atomic<std::uint64_t>>(0);
-  std::mutex mutex_;  // the callbacks may come from the library's own threads
+  system::Mutex mutex_;  // the callbacks may come from the library's own threads
   std::optional<Error> error_;
   bool lost_ = false;
 };

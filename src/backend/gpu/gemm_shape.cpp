@@ -42,21 +42,22 @@ constexpr double kBusyWarps = 8;
 constexpr double kBytesPerSecond = 3e12, kDispatchSeconds = 4e-6;
 constexpr std::uint32_t kMostColumnSplits = 4;
 
-double ceil_div(double a, double b) {
+double quotient_up(double a, double b) {
   return static_cast<double>(static_cast<std::uint64_t>((a + b - 1) / b));
 }
 
 // Seconds that the product takes, about.
 double estimate(const GemmShape& shape, double tokens, double rows, double units) {
-  const double tiles = ceil_div(tokens, shape.tile_tokens) * ceil_div(rows, shape.tile_rows) * shape.splits;
-  const double each = ceil_div(tiles, kProcessors);
+  const double tiles =
+      quotient_up(tokens, shape.tile_tokens) * quotient_up(rows, shape.tile_rows) * shape.splits;
+  const double each = quotient_up(tiles, kProcessors);
   const double warps = each * shape.threads() / 32;
   // Products per word read from workgroup memory, against the widest tile's.
   const double a = shape.tokens_each, b = shape.rows_each;
   const double reuse = (a * b / (2 * a + b)) / (16.0 * 4 / (2 * 16 + 4));
   const double speed =
       kProductsPerSecond * std::min(1.0, 0.4 + 0.6 * reuse) * std::min(1.0, warps / kBusyWarps);
-  const double k = ceil_div(units, double{1} * shape.units * shape.splits) * shape.units * kUnitValues;
+  const double k = quotient_up(units, double{1} * shape.units * shape.splits) * shape.units * kUnitValues;
   double seconds = each * shape.tile_tokens * shape.tile_rows * k / speed;
   if (shape.splits > 1) seconds += kDispatchSeconds + shape.splits * tokens * rows * 8 / kBytesPerSecond;
   return seconds;

@@ -45,12 +45,6 @@ double octaves(double value, double best) {
 
 }  // namespace
 
-GemvShape choose_fused_shape(const Device& device, const WeightFormat& format, std::uint32_t rows,
-                             std::uint32_t units, bool gated) {
-  const auto shapes = best_fused_shapes(device, format, rows, units, gated, false, 1);
-  return shapes.empty() ? GemvShape{} : shapes.front();
-}
-
 std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
                                          std::uint32_t units, bool gated, bool quantises, std::size_t most) {
   const std::uint32_t most_threads = std::min<std::uint32_t>(device.limits().workgroup_invocations, 512);

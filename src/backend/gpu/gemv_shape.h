@@ -21,13 +21,10 @@ struct GemvShape {
 GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, std::uint32_t rows,
                             std::uint32_t units, std::uint32_t sets = 1);
 
-// The same for kernels with a prologue, whose workgroups are whole subgroups and few, since each repeats it.
-// `gated`: a thread has a row of gate and one of up, and a workgroup a divisor of `rows`. No rows where
-// nothing fits.
-GemvShape choose_fused_shape(const Device& device, const WeightFormat& format, std::uint32_t rows,
-                             std::uint32_t units, bool gated);
-
-// The `most` shapes that look best, in order. `quantises`: a workgroup has whole blocks of 32 results.
+// The same for kernels with a prologue, whose workgroups are whole subgroups and few, since each repeats it:
+// the `most` shapes that look best, in order; none where nothing fits. `gated`: a thread has a row of gate
+// and one of up, and a workgroup a divisor of `rows`. `quantises`: a workgroup has whole blocks of 32
+// results.
 std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
                                          std::uint32_t units, bool gated, bool quantises, std::size_t most);
 

@@ -29,6 +29,7 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"embed.wgsl", -1, -1, "embed"},
     {"gemv.wgsl", 1, 0, "norm, q, k, v"},
     {"attention_decode.wgsl", -1, -1, "norms, rope, append, attention"},
+    {"attention_combine.wgsl", -1, -1, "attention's splits"},
     {"gemv.wgsl", 2, 0, "attention's splits, output"},
     {"gemv.wgsl", 1, 1, "norm, gate, up, activation"},
     {"quantise.wgsl", -1, -1, "activations to 8 bits"},

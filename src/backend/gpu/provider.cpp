@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <wgpu.h>
 
-#include <cstdlib>
+#include "system/process.h"
 
 namespace doppler::gpu::provider {
 namespace {
@@ -13,10 +13,9 @@ namespace {
 // times. Doppler ranks adapters itself, so there the layer is left out, in the way that its manifest offers;
 // whoever has given it orders keeps it.
 void leave_out_device_selection() {
-#if defined(__linux__)
-  if (std::getenv("XDG_RUNTIME_DIR") == nullptr && std::getenv("MESA_VK_DEVICE_SELECT") == nullptr)
-    ::setenv("NODEVICE_SELECT", "1", /*overwrite=*/0);
-#endif
+  if (!system::environment_variable("XDG_RUNTIME_DIR") &&
+      !system::environment_variable("MESA_VK_DEVICE_SELECT"))
+    system::set_environment_default("NODEVICE_SELECT", "1");
 }
 
 WGPUInstance create_instance() {

@@ -522,12 +522,12 @@ bool covers_gemv(const Values& v) {
   return v["EPI"] == 0 || bytes <= kMostWeightBytes;
 }
 
-struct Checked {
+struct CheckedKernel {
   std::string_view file;
   bool (*covers)(const Values& values);
   Case (*make)(const Values& values);
 };
-constexpr Checked kChecked[] = {
+constexpr CheckedKernel kChecked[] = {
     {"gemv.wgsl", covers_gemv, gemv_case},
     {"gemm.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
@@ -584,7 +584,7 @@ Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, co
 Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
                                         const ShaderValues& values) {
   const Values named(values);
-  for (const Checked& checked : kChecked) {
+  for (const CheckedKernel& checked : kChecked) {
     if (!kernel->label().starts_with(checked.file) || !checked.covers(named)) continue;
     const Device::Counters before = device.counters;
     auto result = run(device, kernel, checked.make(named));

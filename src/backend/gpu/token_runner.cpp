@@ -9,26 +9,44 @@
 namespace doppler::gpu {
 namespace {
 
-// The fastest shapes of the kernels: measured at the first load on an adapter, remembered for later ones. A
-// software adapter is not measured: nobody waits for it.
-Status use_tuned(Context& context, DecodeProgram& program) {
-  constexpr double kSeconds = 1.2;  // of measuring, at the first load
-  constexpr std::size_t kCandidates =
-      5;  // for each kind of kernel; each takes the driver some tens of milliseconds
-  if (!context.options.gpu.tune || context.device->adapter().software() || program.is_tuned(context))
-    return {};
-  DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
-  store_tuned(context);
-  return {};
+// Ranks that are tried: a driver that miscompiles as many shapes will not be right in the next.
+constexpr std::size_t kRanks = 3;
+
+// A software adapter is not measured: nobody waits for it.
+bool measures(const Context& context) {
+  return context.options.gpu.tune && !context.device->adapter().software();
 }
 
 }  // namespace
 
-Result<TokenRunner> TokenRunner::create(Context& context) {
-  if (context.options.gpu.tune && !context.device->adapter().software()) load_tuned(context);
+std::vector<ShapeChoice> TokenRunner::choices(const Context& context) {
+  std::vector<ShapeChoice> choices;
+  if (measures(context)) choices.push_back({.measured = true, .rank = 0});
+  for (std::size_t rank = 0; rank < kRanks; ++rank) choices.push_back({.measured = false, .rank = rank});
+  return choices;
+}
+
+Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
+  context.shape_rank = choice.rank;
+  if (choice.measured) load_tuned(context);
   DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
-  DOPPLER_TRY(use_tuned(context, program));
+  if (choice.measured && !program.is_tuned(context)) {
+    constexpr double kSeconds = 1.2;  // of measuring, at the first load on an adapter
+    constexpr std::size_t kCandidates =
+        5;  // for each kind of kernel; each takes the driver some tens of milliseconds
+    DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
+  }
   return TokenRunner(context, std::move(program));
+}
+
+void TokenRunner::keep_shapes(ShapeChoice choice) const {
+  if (choice.measured) store_tuned(*context_);
+}
+
+void TokenRunner::forget_shapes() const {
+  std::size_t forgotten = 0;
+  for (const GemvSite& site : program_.sites()) forgotten += context_->tuned.erase(site.key());
+  if (forgotten > 0) store_tuned(*context_);
 }
 
 bool TokenRunner::is_greedy(const GenerateOptions& sampling) {
@@ -36,8 +54,11 @@ bool TokenRunner::is_greedy(const GenerateOptions& sampling) {
          sampling.frequency_penalty == 0 && sampling.logit_bias.empty();
 }
 
-bool TokenRunner::can_continue(const GenerateOptions& sampling) const {
-  return is_greedy(sampling) || Sampling::takes(context_->plan.vocab_size, sampling);
+std::string TokenRunner::why_not(const GenerateOptions& sampling) const {
+  if (is_greedy(sampling) || Sampling::takes(context_->plan.vocab_size, sampling)) return {};
+  return fmt::format(
+      "The GPU does not sample from {} tokens with a window of {} tokens for the penalties by itself.",
+      context_->plan.vocab_size, sampling.penalty_window);
 }
 
 Result<const DecodeProgram*> TokenRunner::program_for(const Tap* tap) {

@@ -13,18 +13,31 @@
 
 namespace doppler::gpu {
 
+// Which shapes the kernels of single tokens have: those that were measured to be fastest, or the one of this
+// rank among those that look best.
+struct ShapeChoice {
+  bool measured = false;
+  std::size_t rank = 0;
+};
+
 class TokenRunner {
  public:
-  // Makes the program, and finds the fastest shapes of its kernels where that was not done before. Errors:
-  // kUnsupported, with the reason, for plans and devices that the program is not made for.
-  static Result<TokenRunner> create(Context& context);
+  // What to try one after the other, until one computes rightly: drivers have miscompiled single shapes.
+  static std::vector<ShapeChoice> choices(const Context& context);
+  // Makes the program, and finds the fastest shapes of its kernels where they are wanted and were not
+  // measured before. Errors: kUnsupported, with the reason, for plans and devices that the program is not
+  // made for.
+  static Result<TokenRunner> create(Context& context, ShapeChoice choice);
+  // For later loads: the shapes are right, if they were measured; or they are to be measured again.
+  void keep_shapes(ShapeChoice choice) const;
+  void forget_shapes() const;
 
   const DecodeProgram& program() const { return program_; }
 
   // The likeliest token of the logits as they are: found by the head itself.
   static bool is_greedy(const GenerateOptions& sampling);
-  // Whether sequences continue with these options.
-  bool can_continue(const GenerateOptions& sampling) const;
+  // Why sequences do not continue with these options; empty if they do.
+  std::string why_not(const GenerateOptions& sampling) const;
 
   // The program for a step that this tap (may be null) looks at. Null where it cannot show what the tap
   // wants: scores, and on devices that bind too few buffers.

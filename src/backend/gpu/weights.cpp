@@ -248,7 +248,7 @@ const Packing* packing_of(DType type) {
 }
 
 // Where tensors lie under each other.
-struct Rows {
+struct WeightRows {
   std::span<const TensorView* const> tensors;
   // The tensor and its row at a row of all.
   std::pair<const TensorView*, std::size_t> at(std::size_t row) const {
@@ -263,7 +263,7 @@ struct Rows {
 // Fills tiles of codes and scales, which are zero before.
 class TilePacker {
  public:
-  TilePacker(const GpuMatrix& matrix, Rows rows)
+  TilePacker(const GpuMatrix& matrix, WeightRows rows)
       : rows_(rows),
         cols_(matrix.cols),
         units_(matrix.units),
@@ -334,7 +334,7 @@ class TilePacker {
     return true;
   }
 
-  Rows rows_;
+  WeightRows rows_;
   std::size_t cols_, units_, pieces_, words_;
   CodeForm codes_;
   std::vector<std::byte> row_;
@@ -342,7 +342,7 @@ class TilePacker {
 };
 
 // One shard's buffers, filled by all threads.
-Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& matrix, Rows all,
+Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& matrix, WeightRows all,
                            std::uint32_t first_row, std::uint32_t rows) {
   const TilePacker sizes(matrix, all);
   const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;

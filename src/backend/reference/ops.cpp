@@ -4,10 +4,10 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <mutex>
 #include <optional>
 
 #include "model/activation.h"
+#include "system/threads.h"
 
 namespace doppler::reference {
 namespace {
@@ -24,7 +24,7 @@ class FirstError {
  public:
   void keep(const Status& status) {
     if (status) return;
-    const std::lock_guard lock(mutex_);
+    const system::Lock lock(mutex_);
     if (!error_) error_ = status.error();
   }
   Status take() {
@@ -33,7 +33,7 @@ class FirstError {
   }
 
  private:
-  std::mutex mutex_;
+  system::Mutex mutex_;
   std::optional<Error> error_;
 };
 
@@ -145,8 +145,7 @@ Status rope(const OpCall& call) {
   const std::size_t dim = out.width / out.heads, pairs = table.inverse_frequency.size();
   for (std::size_t t = 0; t < call.positions.size(); ++t) {
     for (std::size_t i = 0; i < pairs; ++i) {
-      const double angle = call.positions[t] * table.inverse_frequency[i];
-      const double cos = std::cos(angle) * table.magnitude, sin = std::sin(angle) * table.magnitude;
+      const auto [cos, sin] = table.turn(call.positions[t], i);
       const std::size_t first = p.layout == RopeLayout::kHalf ? i : 2 * i;
       const std::size_t second = p.layout == RopeLayout::kHalf ? i + pairs : 2 * i + 1;
       for (std::size_t h = 0; h < out.heads; ++h) {

@@ -4,6 +4,7 @@
 #include "chat/jinja/evaluator.h"
 #include "chat/jinja/operators.h"
 #include "chat/jinja/text_form.h"
+#include "system/clock.h"
 
 namespace doppler::chat::jinja {
 namespace {
@@ -129,11 +130,7 @@ Result<Value> Evaluator::call(const Value& callee, const Arguments& arguments) {
 }
 
 std::tm Evaluator::now() const {
-  if (now_) return *now_;
-  const std::time_t seconds = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&seconds, &local);
-  return local;
+  return now_ ? *now_ : system::local_time();
 }
 
 }  // namespace doppler::chat::jinja

@@ -1,10 +1,10 @@
 #include "chat/jinja/text_methods.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 
 #include "chat/jinja/unicode.h"
+#include "system/numbers.h"
 
 namespace doppler::chat::jinja {
 
@@ -125,7 +125,7 @@ std::optional<double> parse_real(std::string_view text) {
   if (rest.empty() || rest.starts_with('+') || (rest.starts_with('-') && digits.starts_with('+')))
     return std::nullopt;
   double value = 0;
-  const auto result = std::from_chars(rest.data(), rest.data() + rest.size(), value);
+  const auto result = system::read_double(rest.data(), rest.data() + rest.size(), value);
   if (result.ptr != rest.data() + rest.size() || rest.find('(') != std::string_view::npos)
     return std::nullopt;
   if (result.ec == std::errc::result_out_of_range) return std::strtod(std::string(rest).c_str(), nullptr);

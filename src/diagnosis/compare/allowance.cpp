@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <mutex>
 #include <numeric>
 
 #include "base/text.h"
 #include "quant/error.h"
+#include "system/threads.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -223,14 +223,14 @@ class Bounds {
     }
     std::vector<float> bias(s_.width);
     if (!s_.biases.empty() && s_.biases[0]) DOPPLER_TRY(decode_f32(*s_.biases[0], 0, bias));
-    std::mutex mutex;
+    system::Mutex mutex;
     Status first;
     threads_.run(s_.width, 1, std::uint64_t{s_.width} * cols, [&](std::size_t begin, std::size_t end) {
       std::vector<float> weights(cols);
       std::vector<double> squares(blocks);
       for (std::size_t r = begin; r < end; ++r) {
         if (const Status decoded = decode_f32(s_.weights[0], r * cols, weights); !decoded) {
-          const std::lock_guard lock(mutex);
+          const system::Lock lock(mutex);
           first = decoded;
           return;
         }

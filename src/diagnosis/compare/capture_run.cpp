@@ -26,7 +26,8 @@ Status decode(Backend& backend, const CaptureOptions& options, std::span<const f
     if (run.greedy_ids[step] < 0) {
       return fail(ErrorCode::kMismatch, "The logits of decode step {} are all NaN. Check the weights.", step);
     }
-    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&run.greedy_ids[step], 1), 0, true, nullptr));
+    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&run.greedy_ids[step], 1), 0, true, nullptr,
+                                static_cast<std::int64_t>(step) + 1));
     run.decode_logits.insert(run.decode_logits.end(), logits.begin(), logits.end());
     if (!forced) run.greedy_ids.push_back(argmax(logits.last(vocab)));
   }

@@ -81,7 +81,7 @@ class Runner {
     if (!options_.companion) return feed(backend_, 0, ids, options_.piece, true, tap);
     const std::size_t most =
         std::max<std::size_t>(1, std::min<std::size_t>(options_.piece == 0 ? SIZE_MAX : options_.piece,
-                                                       backend_.options().max_step_tokens / 2));
+                                                       step_tokens(backend_.options()) / 2));
     std::span<const float> logits;
     for (std::size_t begin = 0; begin < ids.size(); begin += most) {
       const std::size_t count = std::min(most, ids.size() - begin);

@@ -10,7 +10,7 @@ namespace doppler::diagnosis {
 namespace {
 
 // The rows of both sides under each other: where tokens do not mix, one pass over the weights serves both.
-OpSetup combined(const OpSetup& first, const OpSetup& second) {
+OpSetup join_setups(const OpSetup& first, const OpSetup& second) {
   OpSetup both = first;
   for (std::size_t i = 0; i < both.inputs.size(); ++i) {
     both.inputs[i].data.insert(both.inputs[i].data.end(), second.inputs[i].data.begin(),
@@ -60,7 +60,7 @@ class Judge {
       return {};
     }
     Side both;
-    DOPPLER_TRY(compute(combined(*found, *expected), found_.arithmetic, both));
+    DOPPLER_TRY(compute(join_setups(*found, *expected), found_.arithmetic, both));
     split(*both.oracle, found_side_.oracle, expected_side_.oracle);
     split(*both.allowed, found_side_.allowed, expected_side_.allowed);
     return {};

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstring>
 
-#include "backend/step_trace.h"
 #include "base/files.h"
 #include "base/text.h"
 #include "diagnosis/compare/allowance.h"
@@ -35,19 +34,19 @@ std::map<std::string, std::string> run_metadata(const Backend& backend) {
   std::map<std::string, std::string> metadata = arithmetic_metadata(arithmetic_of(backend));
   metadata["producer"] = fmt::format("doppler {}", backend.name());
   metadata["dtype"] = "float32";
-  if (const auto device = backend.device()) metadata["device"] = device->describe();
+  if (const DeviceView* device = backend.device()) metadata["device"] = device->info().describe();
   return metadata;
 }
 
 Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
-                                    std::uint32_t piece, bool all_logits, Tap* tap) {
-  const std::size_t most =
-      piece == 0 ? backend.options().max_step_tokens : std::min(piece, backend.options().max_step_tokens);
+                                    std::uint32_t piece, bool all_logits, Tap* tap, std::int64_t trace_step) {
+  const std::uint32_t fits = step_tokens(backend.options());
+  const std::size_t most = piece == 0 ? fits : std::min(piece, fits);
   std::span<const float> logits;
-  count_trace_step(backend, slot);
   for (std::size_t begin = 0; begin < ids.size(); begin += most) {
     const std::size_t count = std::min(most, ids.size() - begin);
     StepInput input;
+    input.trace_step = trace_step;
     for (std::size_t i = 0; i < count; ++i) {
       input.add(ids[begin + i], backend.length(slot) + i, slot, all_logits || begin + i + 1 == ids.size());
     }
@@ -91,7 +90,7 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
   };
   if (options.decode_steps > 0) DOPPLER_TRY(choose());
   for (std::uint32_t step = 0; step < options.decode_steps; ++step) {
-    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr));
+    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&greedy.back(), 1), 0, true, nullptr, step + 1));
     DOPPLER_TRY(writer->write(std::as_bytes(logits)));
     DOPPLER_TRY(choose());
   }

@@ -50,8 +50,10 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
 std::int32_t argmax(std::span<const float> row);
 
 // Feeds ids[0..] into `slot`, continuing its cache, in steps of at most `piece` tokens (0: as many as fit).
-// All rows' logits are asked for when `all_logits`, else the last one's. Returns the last step's logits.
+// All rows' logits are asked for when `all_logits`, else the last one's. `trace_step` is the steps': a
+// prompt's, or 1 and more. Returns the last step's logits.
 Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
-                                    std::uint32_t piece, bool all_logits, Tap* tap);
+                                    std::uint32_t piece, bool all_logits, Tap* tap,
+                                    std::int64_t trace_step = 0);
 
 }  // namespace doppler::diagnosis

@@ -1,13 +1,7 @@
 #include "diagnosis/compare/recording_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <limits>
-#include <system_error>
 
 #include "plan/residual.h"
 
@@ -20,9 +14,9 @@ bool by_heads(Stage stage) {
          stage == Stage::kKRope || stage == Stage::kAttnScores;
 }
 
-std::unexpected<Error> scratch_failure(const std::filesystem::path& file, int error) {
+std::unexpected<Error> scratch_failure(const std::filesystem::path& file, std::error_code error) {
   return fail(ErrorCode::kIo, "The stages of the recording {} cannot be kept beside it: {}.", file.string(),
-              std::system_category().message(error));
+              error.message());
 }
 
 // Copied in pieces of a megabyte: larger ones gain nothing.
@@ -65,10 +59,6 @@ Result<std::unique_ptr<RecordingWriter>> RecordingWriter::create(
   return made;
 }
 
-RecordingWriter::~RecordingWriter() {
-  if (scratch_ >= 0) ::close(scratch_);
-}
-
 void RecordingWriter::on_stage(const TapEvent& event) {
   if (status_) status_ = take(event);
 }
@@ -93,21 +83,13 @@ Status RecordingWriter::take(const TapEvent& event) {
 }
 
 Status RecordingWriter::set_aside(Tensor& tensor, std::span<const std::byte> bytes) {
-  if (scratch_ < 0) {
-    // Its name is gone at once, so that nothing stays behind whatever happens.
-    std::string name = path_.string() + ".stages-XXXXXX";
-    scratch_ = ::mkstemp(name.data());
-    if (scratch_ < 0) return scratch_failure(path_, errno);
-    ::unlink(name.c_str());
+  if (!scratch_) {
+    auto made = system::ScratchFile::create(path_);
+    if (!made) return scratch_failure(path_, made.error());
+    scratch_ = std::move(*made);
   }
   tensor.waiting.push_back({scratch_bytes_, bytes.size()});
-  for (std::size_t done = 0; done < bytes.size();) {
-    const ssize_t written = ::pwrite(scratch_, bytes.data() + done, bytes.size() - done,
-                                     static_cast<off_t>(scratch_bytes_ + done));
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return scratch_failure(path_, errno);
-    done += static_cast<std::size_t>(written);
-  }
+  if (const auto error = scratch_->write_at(scratch_bytes_, bytes)) return scratch_failure(path_, error);
   scratch_bytes_ += bytes.size();
   return {};
 }
@@ -124,12 +106,11 @@ Status RecordingWriter::copy(const Tensor& tensor) {
   std::vector<std::byte> buffer(kCopyBytes);
   for (const Piece& piece : tensor.waiting) {
     for (std::uint64_t done = 0; done < piece.bytes;) {
-      const std::size_t wanted = std::min<std::uint64_t>(kCopyBytes, piece.bytes - done);
-      const ssize_t got = ::pread(scratch_, buffer.data(), wanted, static_cast<off_t>(piece.offset + done));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return scratch_failure(path_, got == 0 ? EIO : errno);
-      DOPPLER_TRY(file_.write(std::span(buffer).first(static_cast<std::size_t>(got))));
-      done += static_cast<std::uint64_t>(got);
+      const auto part = std::span(buffer).first(std::min<std::uint64_t>(kCopyBytes, piece.bytes - done));
+      if (const auto error = scratch_->read_at(piece.offset + done, part))
+        return scratch_failure(path_, error);
+      DOPPLER_TRY(file_.write(part));
+      done += part.size();
     }
   }
   return {};

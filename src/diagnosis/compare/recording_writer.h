@@ -2,7 +2,6 @@
 // time for keeping them is needed.
 #pragma once
 
-#include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
@@ -11,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "formats/safetensors.h"
+#include "system/files.h"
 
 namespace doppler::diagnosis {
 
@@ -25,7 +25,6 @@ class RecordingWriter final : public Tap {
                                                          bool attention_scores,
                                                          std::vector<SafetensorsWriter::Entry> after,
                                                          const std::map<std::string, std::string>& metadata);
-  ~RecordingWriter() override;
 
   bool wants(Stage stage, int layer) const override { return by_stage_.contains({stage, layer}); }
   void on_stage(const TapEvent& event) override;
@@ -58,7 +57,7 @@ class RecordingWriter final : public Tap {
   std::vector<Tensor> tensors_;  // in the order of the file
   std::map<std::pair<Stage, int>, std::size_t> by_stage_;
   std::size_t next_ = 0;  // the first tensor that is not in the file
-  int scratch_ = -1;
+  std::optional<system::ScratchFile> scratch_;
   std::uint64_t scratch_bytes_ = 0;
   Status status_;
 };

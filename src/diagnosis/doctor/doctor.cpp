@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor_checks.h"
+#include "engine/fallbacks.h"
 #include "engine/messages.h"
 #include "engine/sampler.h"
 
@@ -106,7 +107,8 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
     const bool wanted =
         options.only.empty() || std::ranges::find(options.only, check->id) != options.only.end();
     if (!wanted) continue;
-    const doctor::Examination examination{subject, options, diagnosis.findings, check->id, deadline};
+    const doctor::Examination examination{subject,   options, diagnosis.findings, diagnosis.fallbacks,
+                                          check->id, deadline};
     diagnosis.checks.push_back(doctor::run_check(*check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
@@ -174,7 +176,10 @@ Json to_json(const Diagnosis& diagnosis) {
                       {"text", check.text},
                       {"seconds", check.seconds}});
   }
-  return {{"healthy", diagnosis.healthy()}, {"findings", std::move(findings)}, {"checks", std::move(checks)}};
+  return {{"healthy", diagnosis.healthy()},
+          {"findings", std::move(findings)},
+          {"checks", std::move(checks)},
+          {"fallbacks", fallbacks_json(diagnosis.fallbacks)}};
 }
 
 std::string describe(const Finding& finding) {

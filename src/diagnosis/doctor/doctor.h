@@ -47,6 +47,7 @@ struct CheckResult {
 struct Diagnosis {
   std::vector<Finding> findings;  // what a step meets first comes first
   std::vector<CheckResult> checks;
+  std::vector<Fallback> fallbacks;  // of the backend under examination: slower, but not wrong
   bool healthy() const { return findings.empty(); }
 };
 
@@ -95,7 +96,7 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error);
 
 // {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}],
-// "checks": [...]}
+// "checks": [...], "fallbacks": [{"what", "why"}]}
 Json to_json(const Diagnosis& diagnosis);
 // One line: "FINDING k_norm of layer 0 ...".
 std::string describe(const Finding& finding);

@@ -13,6 +13,7 @@ struct Examination {
   const Subject& subject;
   const DoctorOptions& options;
   std::vector<Finding>& findings;
+  std::vector<Fallback>& fallbacks;
   std::string_view check;  // the one that runs
   std::chrono::steady_clock::time_point deadline;
 
@@ -55,6 +56,7 @@ Result<Outcome> check_decode(const Examination& examination);
 Result<Outcome> check_submit(const Examination& examination);
 Result<Outcome> check_batch(const Examination& examination);
 Result<Outcome> check_determinism(const Examination& examination);
+Result<Outcome> check_fallbacks(const Examination& examination);
 // doctor_truth.cpp
 Result<Outcome> check_recording(const Examination& examination);
 Result<Outcome> check_truth(const Examination& examination);

@@ -40,7 +40,8 @@ Result<Departure> follow(const Subject& subject, const ModelSpec& spec, const Re
   std::vector<float> row(vocab);
   Departure departure;
   for (std::size_t step = 0; step < steps; ++step) {
-    DOPPLER_ASSIGN(logits, feed(*oracle, 0, std::span(&recording.greedy_ids[step], 1), 0, true, nullptr));
+    DOPPLER_ASSIGN(logits, feed(*oracle, 0, std::span(&recording.greedy_ids[step], 1), 0, true, nullptr,
+                                static_cast<std::int64_t>(step) + 1));
     DOPPLER_TRY(decode_f32(*recorded, step * vocab, row));
     double largest = 1e-30, worst = 0;
     for (std::size_t i = 0; i < vocab; ++i) {

@@ -64,7 +64,8 @@ Result<std::vector<float>> run(Backend& backend, std::span<const std::int32_t> i
   DOPPLER_ASSIGN(auto logits, feed(backend, 0, ids.first(prompt), 0, true, tap));
   all.insert(all.end(), logits.begin(), logits.end());
   for (std::size_t i = prompt; i < ids.size(); ++i) {
-    DOPPLER_ASSIGN(logits, feed(backend, 0, ids.subspan(i, 1), 0, true, tap));
+    DOPPLER_ASSIGN(
+        logits, feed(backend, 0, ids.subspan(i, 1), 0, true, tap, static_cast<std::int64_t>(i - prompt) + 1));
     all.insert(all.end(), logits.begin(), logits.end());
   }
   return all;
@@ -270,14 +271,15 @@ Result<Choices> continue_greedily(Backend& backend, std::span<const std::int32_t
   LogitsTap tap(made.logits);
   Continuation continuation{.id = history.back(), .most = count, .sampling = &greedy, .history = history};
   if (tapped) continuation.tap = &tap;
-  DOPPLER_TRY(backend.continue_sequence(continuation));
+  Continuer& continuer = *backend.continuer();
+  DOPPLER_TRY(continuer.continue_sequence(continuation));
   made.tokens = {history.back()};
   while (made.tokens.size() < count) {
-    DOPPLER_ASSIGN(const auto some, backend.next_tokens());
+    DOPPLER_ASSIGN(const auto some, continuer.next_tokens());
     if (some.empty()) break;
     made.tokens.insert(made.tokens.end(), some.begin(), some.end());
   }
-  DOPPLER_TRY(backend.stop_sequence(ids.size() + made.tokens.size() - 1));
+  DOPPLER_TRY(continuer.stop_sequence(ids.size() + made.tokens.size() - 1));
   made.tokens.resize(std::min(made.tokens.size(), count));
   return made;
 }
@@ -290,7 +292,8 @@ Result<Choices> choose_by_steps(Backend& backend, std::span<const std::int32_t> 
   while (true) {
     made.tokens.push_back(argmax(logits.last(backend.plan().vocab_size)));
     if (made.tokens.size() == count) return made;
-    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&made.tokens.back(), 1), 0, true, nullptr));
+    DOPPLER_ASSIGN(logits, feed(backend, 0, std::span(&made.tokens.back(), 1), 0, true, nullptr,
+                                static_cast<std::int64_t>(made.tokens.size())));
     made.logits.insert(made.logits.end(), logits.begin(), logits.end());
   }
 }
@@ -334,6 +337,22 @@ Result<Outcome> check_submit(const Examination& e) {
     }
   }
   return Outcome::ok(fmt::format("{} tokens are the same", one_by_one.tokens.size()));
+}
+
+// A prompt, and tokens as a generation has them: what falls back is known then.
+Result<Outcome> check_fallbacks(const Examination& e) {
+  if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
+  const std::vector<std::int32_t> ids = choose_ids(e, 8);
+  auto made = e.subject.make(options_for(e, ids.size(), 1));
+  if (!made) return without_backend(made.error());
+  Backend& backend = **made;
+  DOPPLER_TRY(run(backend, ids, 6, nullptr));
+  backend.can_continue(GenerateOptions());
+  e.fallbacks = backend.fallbacks();
+  if (e.fallbacks.empty()) return Outcome::ok(fmt::format("{}: nothing falls back", backend.name()));
+  std::string text = fmt::format("{} is slower than it could be:", backend.name());
+  for (const Fallback& fallback : e.fallbacks) text += fmt::format(" {} {}", fallback.what, fallback.why);
+  return Outcome::ok(std::move(text));
 }
 
 Result<Outcome> check_determinism(const Examination& e) {

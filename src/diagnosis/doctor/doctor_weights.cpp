@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <mutex>
 #include <string_view>
 
 #include "base/text.h"
@@ -200,6 +199,7 @@ Result<Outcome> check_layers_alike(const Examination& e) {
         if (!decode_f32(b.tensor, i * (b.tensor.rows() - 1) / 7 * b.tensor.cols(), values)) continue;
         for (const float x : values) squares += static_cast<double>(x) * x;
       }
+      if (!(squares > 0) || !std::isfinite(squares)) continue;  // the check of weights names zeros and NaN
       scales.emplace_back(std::sqrt(squares / static_cast<double>(8 * values.size())), &b);
     }
     if (scales.size() < 3) continue;

@@ -16,7 +16,7 @@ RopeSpec spec_of(const OpCase& c) {
   return layer < layers.size() ? layers[layer].attention.rope : RopeSpec{};
 }
 
-std::size_t rotated_dim(const OpCase& c) {
+std::size_t dims_per_head(const OpCase& c) {
   return c.setup().width / c.setup().heads;
 }
 
@@ -27,7 +27,7 @@ std::uint64_t context_of(const OpCase& c) {
 
 bool attempt_spec(OpCase& c, const char* cause, std::string says, std::string repair, const RopeSpec& spec,
                   double weight = 1, double value = 0) {
-  if (spec.rotary_dim == 0 || spec.rotary_dim > rotated_dim(c)) return false;
+  if (spec.rotary_dim == 0 || spec.rotary_dim > dims_per_head(c)) return false;
   const RopeTable table = make_rope_table(spec, context_of(c));
   return c.attempt(
       cause, std::move(says), std::move(repair), [&](OpSetup& s) { s.rope = table; }, weight, value);
@@ -46,7 +46,7 @@ std::optional<Measured> measure_angles(const OpCase& c, RopeLayout layout, std::
     if (s.positions[t] > 0 && (at == s.tokens() || s.positions[t] < s.positions[at])) at = t;
   }
   if (at == s.tokens()) return std::nullopt;
-  const std::size_t dim = rotated_dim(c), pairs = rotary_dim / 2;
+  const std::size_t dim = dims_per_head(c), pairs = rotary_dim / 2;
   Measured found;
   double before = 0, after = 0;
   for (std::size_t i = 0; i < pairs; ++i) {
@@ -210,7 +210,7 @@ void rope_position(OpCase& c) {
 
 void rope_dims(OpCase& c) {
   RopeSpec spec = spec_of(c);
-  const auto dim = static_cast<std::uint32_t>(rotated_dim(c));
+  const auto dim = static_cast<std::uint32_t>(dims_per_head(c));
   const std::uint32_t own = spec.rotary_dim;
   for (const std::uint32_t rotary : {dim, dim / 2, dim / 4, dim * 3 / 4, dim * 2 / 5, dim / 8}) {
     if (rotary % 2 != 0 || rotary == own || rotary == 0) continue;

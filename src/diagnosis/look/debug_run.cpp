@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "backend/step_trace.h"
 #include "backend/tap_list.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/recording.h"
@@ -129,10 +128,11 @@ class Debugger {
   // Feeds ids, with the logits of those from `first_logits` on handed to `see` (row, index into ids).
   template <typename See>
   Status feed_all(std::span<const TokenId> ids, std::size_t first_logits, Tap* tap, const See& see) {
-    const std::size_t most = backend_.options().max_step_tokens;
-    count_trace_step(backend_, 0);
+    const std::size_t most = step_tokens(backend_.options());
+    trace_step_ = backend_.length(0) == 0 ? 0 : trace_step_ + 1;
     for (std::size_t begin = 0; begin < ids.size(); begin += most) {
       StepInput input;
+      input.trace_step = trace_step_;
       const std::size_t end = std::min(begin + most, ids.size());
       for (std::size_t i = begin; i < end; ++i)
         input.add(ids[i], backend_.length(0) + i - begin, 0, i >= first_logits);
@@ -243,7 +243,7 @@ class Debugger {
     }
     // Thirty-two tokens cost about as much as the prompt did.
     const std::size_t most =
-        std::min<std::uint64_t>({32, backend_.options().max_step_tokens, backend_.options().context});
+        std::min<std::uint64_t>({32, step_tokens(backend_.options()), backend_.options().context});
     const std::vector<TokenId> ids = spread_ids(most);
     EmbeddingTap tap;
     backend_.clear(0);
@@ -283,6 +283,7 @@ class Debugger {
   AttentionTap attention_;
   DebugRun run_;
   std::vector<float> last_;
+  std::int64_t trace_step_ = 0;  // the prompt, then each step after it
   std::vector<std::vector<float>> decoded_logits_;
 };
 

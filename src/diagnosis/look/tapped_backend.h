@@ -17,16 +17,15 @@ class TappedBackend final : public Backend {
   const BackendOptions& options() const override { return inner_.options(); }
   Rounding rounding() const override { return inner_.rounding(); }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
+    inner_.observe(observer());
     TapList taps;
     return inner_.step(input, taps.add(tap).add(besides_).get());
   }
-  std::optional<DeviceInfo> device() const override { return inner_.device(); }
-  std::optional<DeviceCounters> counters() const override { return inner_.counters(); }
+  DeviceView* device() override { return inner_.device(); }
   Result<std::vector<VariantRow>> describe() override { return inner_.describe(); }
-  void observe(OpObserver* observer) override { inner_.observe(observer); }
   std::uint64_t length(std::uint32_t slot) const override { return inner_.length(slot); }
   void clear(std::uint32_t slot) override { inner_.clear(slot); }
-  std::uint64_t memory_bytes() const override { return inner_.memory_bytes(); }
+  MemoryUse memory() const override { return inner_.memory(); }
 
  private:
   Backend& inner_;

@@ -4,11 +4,11 @@
 namespace doppler {
 namespace {
 
-constexpr std::string_view kTypes[] = {"llama"};
-constexpr WeightRole kRopeFactors[] = {WeightRole::kRopeDivisors};
-constexpr WeightNames kGgufNames = {.style = NameStyle::kGguf, .rope_factors = kRopeFactors};
+constexpr std::string_view kLlamaTypes[] = {"llama"};
+constexpr WeightRole kLlamaRopeFactors[] = {WeightRole::kRopeDivisors};
+constexpr WeightNames kLlamaGgufNames = {.style = NameStyle::kGguf, .rope_factors = kLlamaRopeFactors};
 
-Status fill(SpecBuilder& builder) {
+Status fill_llama(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {}));
   DOPPLER_ASSIGN(const bool attention_bias,
                  builder.get_bool("attention.qkv_bias and o_bias", "attention_bias", false));
@@ -23,6 +23,9 @@ Status fill(SpecBuilder& builder) {
 }  // namespace
 
 const FamilyRule kLlamaRule = {
-    "llama", kTypes, fill, {.architecture = "llama", .weight_names = kGgufNames, .paired_rows = true}};
+    "llama",
+    kLlamaTypes,
+    fill_llama,
+    {.architecture = "llama", .weight_names = kLlamaGgufNames, .paired_rows = true}};
 
 }  // namespace doppler

@@ -4,11 +4,11 @@
 namespace doppler {
 namespace {
 
-constexpr std::string_view kTypes[] = {"mistral"};
-constexpr WeightRole kRopeFactors[] = {WeightRole::kRopeDivisors};
-constexpr WeightNames kGgufNames = {.style = NameStyle::kGguf, .rope_factors = kRopeFactors};
+constexpr std::string_view kMistralTypes[] = {"mistral"};
+constexpr WeightRole kMistralRopeFactors[] = {WeightRole::kRopeDivisors};
+constexpr WeightNames kMistralGgufNames = {.style = NameStyle::kGguf, .rope_factors = kMistralRopeFactors};
 
-Status fill(SpecBuilder& builder) {
+Status fill_mistral(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.num_key_value_heads = 8, .max_position_embeddings = 4096 * 32}));
   // The class defaults to a window of 4096; "sliding_window": null in the file means none.
   const bool says_none = says_null(builder.config(), "sliding_window");
@@ -26,11 +26,11 @@ Status fill(SpecBuilder& builder) {
 
 const FamilyRule kMistralRule = {
     "mistral",
-    kTypes,
-    fill,
+    kMistralTypes,
+    fill_mistral,
     // llama.cpp's converter leaves the window out; then the model is a llama and attends to everything.
     {.architecture = "llama",
-     .weight_names = kGgufNames,
+     .weight_names = kMistralGgufNames,
      .distinguishing_key = "attention.sliding_window",
      .paired_rows = true}};
 

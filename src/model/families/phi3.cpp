@@ -4,11 +4,11 @@
 namespace doppler {
 namespace {
 
-constexpr std::string_view kTypes[] = {"phi3"};
-constexpr WeightRole kRopeFactors[] = {WeightRole::kRopeLongFactors, WeightRole::kRopeShortFactors};
-constexpr WeightNames kGgufNames = {.style = NameStyle::kGguf, .rope_factors = kRopeFactors};
+constexpr std::string_view kPhi3Types[] = {"phi3"};
+constexpr WeightRole kPhi3RopeFactors[] = {WeightRole::kRopeLongFactors, WeightRole::kRopeShortFactors};
+constexpr WeightNames kPhi3GgufNames = {.style = NameStyle::kGguf, .rope_factors = kPhi3RopeFactors};
 
-Status fill(SpecBuilder& builder) {
+Status fill_phi3(SpecBuilder& builder) {
   builder.spec().fused_qkv = builder.spec().fused_gate_up = true;
   builder.note("fused", "qkv_proj, gate_up_proj", "rule of the phi3 family");
   DOPPLER_TRY(read_common(builder, {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5}));
@@ -23,6 +23,7 @@ Status fill(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kPhi3Rule = {"phi3", kTypes, fill, {.architecture = "phi3", .weight_names = kGgufNames}};
+const FamilyRule kPhi3Rule = {
+    "phi3", kPhi3Types, fill_phi3, {.architecture = "phi3", .weight_names = kPhi3GgufNames}};
 
 }  // namespace doppler

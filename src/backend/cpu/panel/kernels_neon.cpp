@@ -3,10 +3,8 @@
 
 #if defined(__aarch64__)
 #include <arm_neon.h>
-#if defined(__linux__)
-#include <asm/hwcap.h>
-#include <sys/auxv.h>
-#endif
+
+#include "system/processor.h"
 
 HWY_PUSH_ATTRIBUTES("arch=armv8.2-a+dotprod")
 namespace doppler::cpu {
@@ -21,12 +19,7 @@ HWY_POP_ATTRIBUTES
 
 namespace doppler::cpu {
 const PanelKernels* panel_neon() {
-#if defined(__linux__)
-  const bool runs = (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
-#else
-  const bool runs = true;  // every 64-bit Apple chip that runs a supported system
-#endif
-  return runs ? &kKernels : nullptr;
+  return system::has_arm_dot_product() ? &kKernels : nullptr;
 }
 }  // namespace doppler::cpu
 #endif

@@ -1,7 +1,7 @@
 // The head: final norm, logits, softcap, and (GREEDY) for each workgroup its likeliest token but the one that
 // step[PAD_WORD] rules out. A workgroup takes every GROUPS-th tile of R rows; the next tile's weights are loaded while this
-// one's are multiplied. candidates[workgroup]: (bits of the logit, token), empty in those of the PLACES that have no workgroup;
-// a logit that is NaN or +Inf gives the token 0xfffffffe with the largest value.
+// one's are multiplied. candidates[workgroup]: (bits of the logit, token); a logit that is NaN or +Inf gives the token
+// 0xfffffffe with the largest value.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
@@ -134,10 +134,6 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       }
     }
     candidates[${CANDIDATE0}u + group.x] = vec2u(bitcast<u32>(best), best_row);
-  }
-  // A head of another shape, with more workgroups, may have left candidates of another token in the other places.
-  for (var i = ${GROUPS}u + group.x * ${THREADS}u + t; i < ${PLACES}u; i += ${GROUPS * THREADS}u) {
-    candidates[${CANDIDATE0}u + i] = vec2u(bitcast<u32>(-3.4e38f), 0xffffffffu);
   }
 #endif
 }

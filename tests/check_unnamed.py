@@ -2,7 +2,7 @@
 """Names in unnamed namespaces must differ within a folder, because a build without a compiler cache compiles the files of a
 folder together (doppler_unite in cmake/compiler.cmake), where two definitions of one name are an error.
 
-usage: check_folder_names.py FOLDER...   checks every folder below these; folders that are compiled file by file are left out
+usage: check_unnamed.py FOLDER...   checks every folder below these; folders that are compiled file by file are left out
 """
 import collections
 import os
@@ -61,7 +61,7 @@ def clashes(folder):
 
 
 def main():
-    alone = {"quant", "reference", "families", "cpu", "panel"}  # DOPPLER_COMPILED_ALONE, and what has options of its own
+    alone = {"quant", "reference", "cpu", "panel"}  # DOPPLER_COMPILED_ALONE, and what has options of its own
     found = 0
     for root in sys.argv[1:]:
         for folder, _, _ in os.walk(root):

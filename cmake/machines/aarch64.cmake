@@ -1,0 +1,13 @@
+# Linux on 64-bit Arm by Debian's cross compiler, with the libraries of DOPPLER_SYSROOT (scripts/test_on makes it).
+set(CMAKE_SYSTEM_NAME Linux)
+set(CMAKE_SYSTEM_PROCESSOR aarch64)
+set(CMAKE_CXX_COMPILER aarch64-linux-gnu-g++)
+set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+set(CMAKE_SYSROOT ${DOPPLER_SYSROOT})
+list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES DOPPLER_SYSROOT)
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+foreach(kind LIBRARY INCLUDE PACKAGE)
+  set(CMAKE_FIND_ROOT_PATH_MODE_${kind} ONLY)
+endforeach()
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${DOPPLER_SYSROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${DOPPLER_SYSROOT}/usr/lib/aarch64-linux-gnu/pkgconfig:${DOPPLER_SYSROOT}/usr/share/pkgconfig)

@@ -1,0 +1,51 @@
+// DeviceView: what can be seen of the processor that a backend computes on, where it is not the host's own.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace doppler {
+
+struct DeviceInfo {
+  std::string name;    // "NVIDIA H200"
+  std::string kind;    // "discrete", "integrated", "software", "unknown"
+  std::string api;     // "Vulkan"
+  std::string driver;  // "NVIDIA 580.159.04"
+  bool software() const { return kind == "software"; }
+  std::string describe() const;  // "NVIDIA H200 (Vulkan, driver NVIDIA 580.159.04)"
+};
+
+// What a backend has asked of its device so far, exactly.
+struct DeviceCounters {
+  std::uint64_t submits = 0, dispatches = 0;
+  std::uint64_t read_backs = 0, read_back_bytes = 0;  // that the host has waited for
+  std::uint64_t written_bytes = 0;
+};
+
+// One kernel of a step of one token: all its calls together.
+struct KernelTime {
+  std::string what;    // the op that it computes, as VariantRow names it
+  std::string kernel;  // "gemv.wgsl"
+  std::uint64_t calls = 0;
+  double seconds = 0;  // of all calls
+  std::uint64_t bytes =
+      0;  // weights and cache that all calls read, as they lie on the device; 0: activations
+};
+
+class DeviceView {
+ public:
+  virtual ~DeviceView() = default;
+  virtual DeviceInfo info() const = 0;
+  virtual DeviceCounters counters() const = 0;
+  // How fast the device reads its own memory: bytes per second, measured now over `bytes` or, where it has
+  // less to give, over fewer; the first call takes the memory.
+  virtual Result<double> measure_read_bandwidth(std::uint64_t bytes) = 0;
+  // Measures the kernels of a step of one token at the end of slot 0's sequence, and forgets the sequence.
+  // Errors: kUsage without a sequence there.
+  virtual Result<std::vector<KernelTime>> time_kernels() = 0;
+};
+
+}  // namespace doppler

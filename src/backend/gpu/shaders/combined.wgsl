@@ -1,0 +1,29 @@
+// Four values of an attention's result, from what its splits left in `parts` and `marks`.
+#include "splits.wgsl"
+#define HEAD_VECS DIM / 4
+
+// Eight splits' loads are under way at a time.
+fn combined(v : u32, count : u32) -> vec4f {
+  let head = v / ${HEAD_VECS}u;
+  let at = head * ${MOST_SPLITS}u;
+  var most = -3.0e38;
+  var total = 0.0;
+  var sum = vec4f(0.0);
+  for (var s = 0u; s < count; s += 8u) {
+#for i in 0..8
+    let m${i} = marks[at + min(s + ${i}u, count - 1u)];
+    let p${i} = parts[(at + min(s + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u];
+#endfor
+    let before = most;
+    most = max(most, max(max(max(m0.x, m1.x), max(m2.x, m3.x)), max(max(m4.x, m5.x), max(m6.x, m7.x))));
+    let fade = exp(before - most);
+    total *= fade;
+    sum *= fade;
+#for i in 0..8
+    let w${i} = select(0.0, exp(m${i}.x - most), s + ${i}u < count);
+    total += m${i}.y * w${i};
+    sum += p${i} * w${i};
+#endfor
+  }
+  return sum / total;
+}

@@ -1,0 +1,93 @@
+#include "backend/host_backend.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <utility>
+
+#include "backend/step_trace.h"
+#include "plan/residual.h"
+
+namespace doppler {
+
+HostBackend::HostBackend(Plan plan, const Weights& weights, BackendOptions options, KvCache cache)
+    : plan_(std::move(plan)),
+      weights_(weights),
+      options_(std::move(options)),
+      cache_(std::move(cache)),
+      lengths_(plan_.kv_layers, options_.context, options_.slots, step_tokens(options_)),
+      cache_access_(plan_, options_, cache_, lengths_) {}
+
+Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* tap) {
+  using Clock = std::chrono::steady_clock;
+  DOPPLER_TRY(check_step(input, plan_, options_, lengths_.all()));
+  trace_kv(plan_, options_, input, lengths_.all());
+  wanted_.clear();
+  for (std::size_t t = 0; t < input.size(); ++t) {
+    if (input.wants_logits[t]) wanted_.push_back(t);
+  }
+  step_ = input_ = &input;
+  tap_ = tap;
+  DOPPLER_TRY(begin_step());
+  auto last = observer() == nullptr ? Clock::time_point() : Clock::now();
+  for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
+    const Op& op = plan_.ops[i];
+    DOPPLER_TRY(look(op, Fault::Moment::kOp));
+    DOPPLER_TRY(execute(i));
+    for (const ValueId id : op.outputs) {
+      spoil(id);
+      report(info(id), value_of(id), info(id).width);
+    }
+    if (observer() == nullptr) continue;
+    const auto now = Clock::now();
+    observer()->on_op(i, std::chrono::duration<double>(now - last).count());
+    last = now;
+  }
+  for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
+  return value_of(plan_.logits);
+}
+
+Status HostBackend::look(const Op& op, Fault::Moment moment) {
+  if (options_.fault == nullptr) return {};
+  DOPPLER_ASSIGN(input_, as_seen(*options_.fault, op, moment, *step_, plan_, options_));
+  see_other_tokens();
+  return {};
+}
+
+void HostBackend::spoil(ValueId id) {
+  if (options_.fault == nullptr || !options_.fault->wants(plan_, id)) return;
+  options_.fault->after({plan_, id, *step_, value_of(id), rows(info(id))});
+}
+
+void HostBackend::report(const Value& v, std::span<const float> data, std::size_t width) {
+  if (tap_ == nullptr) return;
+  for_each_name(plan_, v, [&](Stage stage, int layer) {
+    if (tap_->wants(stage, layer)) tap_->on_stage({stage, layer, data, rows(v), width, v.heads, step_});
+  });
+}
+
+std::size_t HostBackend::longest() const {
+  return 1 + static_cast<std::size_t>(std::ranges::max(input_->positions));
+}
+
+Result<std::span<float>> HostBackend::scores_for(const Op& op) {
+  if (!wants(Stage::kAttnScores, op.layer)) return std::span<float>();
+  const std::uint64_t floats =
+      std::uint64_t{input_->size()} * std::get<AttentionParams>(op.params).heads * longest();
+  if (scores_.size() < floats) {
+    DOPPLER_ASSIGN(scores_, LazyFloats::allocate(floats));
+  }
+  const std::span<float> scores(scores_.data(), floats);
+  std::ranges::fill(scores, -std::numeric_limits<float>::infinity());
+  return scores;
+}
+
+void HostBackend::report_scores(const Op& op, std::span<const float> scores) {
+  if (scores.empty()) return;
+  const std::uint32_t heads = std::get<AttentionParams>(op.params).heads;
+  const Value shown{
+      .width = 0, .heads = heads, .rows = Rows::kAll, .stage = Stage::kAttnScores, .layer = op.layer};
+  report(shown, scores, heads * longest());
+}
+
+}  // namespace doppler

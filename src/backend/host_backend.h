@@ -1,0 +1,76 @@
+// HostBackend: what the backends that compute on the host share. It runs a plan op by op: checks the step,
+// lets a fault and a tap at each op's values, times ops for an observer and counts what the cache holds. How
+// an op is computed and where its values lie is the backend's own.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/fault.h"
+#include "backend/host_cache.h"
+#include "backend/kv_cache.h"
+#include "backend/slot_lengths.h"
+#include "base/memory.h"
+
+namespace doppler {
+
+class HostBackend : public Backend {
+ public:
+  const Plan& plan() const override { return plan_; }
+  const BackendOptions& options() const override { return options_; }
+  std::uint64_t length(std::uint32_t slot) const override { return lengths_[slot]; }
+  void clear(std::uint32_t slot) override { lengths_.clear(slot); }
+  CacheAccess* cache() override { return &cache_access_; }
+  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override;
+
+ protected:
+  // `options` with everything chosen.
+  HostBackend(Plan plan, const Weights& weights, BackendOptions options, KvCache cache);
+
+  // Before the ops of a step; input() and wanted() are the step's.
+  virtual Status begin_step() { return {}; }
+  // Before an op whose fault shows it other tokens than the op before had.
+  virtual void see_other_tokens() {}
+  virtual Status execute(std::size_t op) = 0;
+  // Rows of a value that is computed: [rows(id), width].
+  virtual std::span<float> value_of(ValueId id) = 0;
+
+  const Value& info(ValueId id) const { return plan_.values[id]; }
+  std::size_t rows(const Value& v) const { return v.rows == Rows::kAll ? input_->size() : wanted_.size(); }
+  // The tokens as the op sees them: the step's, but for a fault.
+  const StepInput& input() const { return *input_; }
+  // Places of the tokens whose logits are wanted.
+  std::span<const std::size_t> wanted() const { return wanted_; }
+  bool wants(Stage stage, int layer) const { return tap_ != nullptr && tap_->wants(stage, layer); }
+
+  // With a fault: what the op sees from now on.
+  Status look(const Op& op, Fault::Moment moment);
+  // Shows the tap a value under each of its names.
+  void report(const Value& v, std::span<const float> data, std::size_t width);
+
+  // Positions of the longest sequence of the step.
+  std::size_t longest() const;
+  // Room for an attention's scores, [tokens, heads, longest()], -inf until they are written; empty where
+  // nobody wants them. After the op they are reported.
+  Result<std::span<float>> scores_for(const Op& op);
+  void report_scores(const Op& op, std::span<const float> scores);
+  std::uint64_t score_bytes() const { return scores_.size() * sizeof(float); }
+
+  Plan plan_;
+  const Weights& weights_;
+  BackendOptions options_;
+  KvCache cache_;
+
+ private:
+  void spoil(ValueId id);
+  SlotLengths lengths_;
+  HostCache cache_access_;
+  std::vector<std::size_t> wanted_;
+  LazyFloats scores_;
+  const StepInput* step_ = nullptr;  // as it was given
+  const StepInput* input_ = nullptr;
+  Tap* tap_ = nullptr;
+};
+
+}  // namespace doppler

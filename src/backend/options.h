@@ -1,0 +1,77 @@
+// What a backend is made with.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "backend/kv_type.h"
+#include "backend/shader_edit.h"
+#include "base/result.h"
+#include "model/spec.h"
+#include "model/weights.h"
+#include "plan/plan.h"
+
+namespace doppler {
+
+// What only the gpu backend looks at.
+struct GpuOptions {
+  std::string adapter;              // part of its name, or its number; empty: the best real GPU
+  std::uint32_t submit_tokens = 8;  // tokens generated in one submission
+  bool software = true;             // may run on a software adapter where there is no real one
+  bool checked = false;             // kernels check every access against their buffers
+  bool tune = true;           // measures kernels at the first load on an adapter, uses the fastest later
+  bool poison = false;        // buffers begin as NaN
+  bool no_subgroups = false;  // as if the adapter lacked them
+  bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
+  std::uint64_t most_shard_bytes =
+      UINT64_MAX;                        // of one buffer of weights, for tests: the adapter's limit is kept
+  std::vector<ShaderEdit> shader_edits;  // only where faults are put in (diagnosis/faults/faults.h)
+};
+
+class Fault;          // backend/fault.h
+class SharedWeights;  // backend/shared_weights.h
+
+struct BackendOptions {
+  std::size_t threads = 0;       // 0: one per core
+  std::uint64_t context = 4096;  // positions per slot
+  std::uint32_t slots = 1;
+  // Tokens in one step at most; longer prompts come in several. Nothing: the backend chooses, and says what
+  // in its options().
+  std::optional<std::uint32_t> max_step_tokens;
+  std::vector<std::string> disabled_passes;
+  // How keys and values are stored; nothing: f32 if weights are floats or `exact` is set, else f16 (a cache
+  // as fine as the products). The reference backend always takes f32.
+  std::optional<KvType> kv_type;
+  // Multiplies quantised weights with float activations instead of rounding those to 8 bits: slower.
+  bool exact = false;
+  // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
+  std::string cpu_target;
+  GpuOptions gpu;
+  // What several backends of one model share in a process; null: nothing.
+  std::shared_ptr<SharedWeights> shared;
+  // Only where faults are put in on purpose (diagnosis/faults/faults.h). What rewrites the plan as soon as it
+  // is built, and what goes wrong while it runs; the latter outlives the backend.
+  std::function<void(Plan&)> change_plan;
+  Fault* fault = nullptr;
+};
+
+// Tokens of a step at most: what is asked for, else 256, the choice of the backends that run on the host.
+inline std::uint32_t step_tokens(const BackendOptions& options) {
+  return options.max_step_tokens.value_or(256);
+}
+
+// What every backend asks of its options: a context of 1 to 2^31 - 1 positions (they are int32), at least one
+// slot and one token in a step. Errors: kUsage.
+Status check_backend_options(const BackendOptions& options);
+
+// The unfused plan that a backend of these options runs. Errors: as build_plan.
+Result<Plan> plan_for(const ModelSpec& spec, const Weights& weights, const BackendOptions& options);
+
+// The type of the cpu backend's cache under these options.
+KvType choose_kv_type(const BackendOptions& options, const Plan& plan, const Weights& weights);
+
+}  // namespace doppler

@@ -1,0 +1,28 @@
+// What a step is asked to compute.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace doppler {
+
+// Some tokens of one or several sequences. The vectors are parallel, one entry per token. A slot is a place
+// for a sequence in the KV cache; the tokens of a slot come in order and continue where its cache ends.
+struct StepInput {
+  std::vector<std::int32_t> ids;
+  std::vector<std::int32_t> positions;
+  std::vector<std::int32_t> slots;
+  std::vector<std::uint8_t> wants_logits;
+  // As trace lines count steps: 0 a prompt's, then the decode steps from 1; -1: nobody counts.
+  std::int64_t trace_step = -1;
+  std::size_t size() const { return ids.size(); }
+  void add(std::int32_t id, std::uint64_t position, std::uint32_t slot, bool logits) {
+    ids.push_back(id);
+    positions.push_back(static_cast<std::int32_t>(position));
+    slots.push_back(static_cast<std::int32_t>(slot));
+    wants_logits.push_back(logits ? 1 : 0);
+  }
+};
+
+}  // namespace doppler

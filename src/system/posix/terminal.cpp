@@ -1,0 +1,33 @@
+#include "system/terminal.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace doppler::system {
+namespace {
+
+// Descriptors 0, 1 and 2 (POSIX, unistd.h).
+int descriptor(Stream stream) {
+  return static_cast<int>(stream);
+}
+
+}  // namespace
+
+bool is_terminal(Stream stream) {
+  return ::isatty(descriptor(stream)) != 0;
+}
+
+std::optional<unsigned> terminal_columns(Stream stream) {
+  winsize size{};
+  if (!is_terminal(stream) || ::ioctl(descriptor(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
+    return std::nullopt;
+  return size.ws_col;
+}
+
+void prepare_streams() {
+  std::signal(SIGPIPE, SIG_IGN);
+}
+
+}  // namespace doppler::system

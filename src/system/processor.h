@@ -1,0 +1,14 @@
+// What the system knows about the processor. Highway finds out the rest by itself.
+#pragma once
+
+#include <string>
+
+namespace doppler::system {
+
+// As its maker calls it; "unknown" where the system does not say.
+std::string processor_name();
+
+// Arm's dot product instructions (FEAT_DotProd); false on other processors.
+bool has_arm_dot_product();
+
+}  // namespace doppler::system

@@ -1,0 +1,19 @@
+// The three standard streams.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+namespace doppler::system {
+
+enum class Stream : std::uint8_t { kInput, kOutput, kError };
+
+bool is_terminal(Stream stream);
+// How wide the terminal is; nothing for what is none.
+std::optional<unsigned> terminal_columns(Stream stream);
+
+// To be called first by a program: bytes pass the streams unchanged, terminals take UTF-8, and a closed pipe
+// is a write error that can be reported instead of the program's end.
+void prepare_streams();
+
+}  // namespace doppler::system

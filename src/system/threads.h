@@ -1,0 +1,63 @@
+// Threads, and what they wait for. A system without threads refuses to start any; its locks are free.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+namespace doppler::system {
+
+class Mutex {
+ public:
+  Mutex();
+  ~Mutex();
+  void lock();
+  void unlock();
+
+ private:
+  friend class Condition;
+  struct Inner;
+  const std::unique_ptr<Inner> inner_;
+};
+using Lock = std::lock_guard<Mutex>;
+
+class Condition {
+ public:
+  Condition();
+  ~Condition();
+  // Lets go of the mutex, which the caller holds, until notified (or for no reason), then takes it again.
+  void wait(Mutex& held);
+  // The same, for at most this long.
+  void wait_for(Mutex& held, std::chrono::milliseconds most);
+  void notify_all();
+
+ private:
+  struct Inner;
+  const std::unique_ptr<Inner> inner_;
+};
+
+class Thread {
+ public:
+  // Nothing where the system has no more threads for us.
+  static std::optional<Thread> start(std::function<void()> body);
+  Thread(Thread&&) noexcept;
+  Thread& operator=(Thread&&) = delete;
+  ~Thread();  // waits for its end
+
+ private:
+  struct Inner;
+  explicit Thread(std::unique_ptr<Inner> inner);
+  std::unique_ptr<Inner> inner_;
+};
+
+// A number that no other running thread has.
+std::uintptr_t this_thread();
+// How many threads the machine runs at once; at least 1.
+unsigned hardware_threads();
+// Lets another thread run.
+void yield();
+
+}  // namespace doppler::system
