@@ -100,7 +100,7 @@ class ClearsNothing final : public Backend {
   const BackendOptions& options() const override { return inner_->options(); }
   std::uint64_t length(std::uint32_t slot) const override { return inner_->length(slot); }
   void clear(std::uint32_t) override {}
-  std::uint64_t memory_bytes() const override { return inner_->memory_bytes(); }
+  MemoryUse memory() const override { return inner_->memory(); }
   Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
     return inner_->step(input, tap);
   }

@@ -110,7 +110,7 @@ TEST(Triage, NanIsNamedWhereItBegins) {
         data[(in_decode ? 0 : 6 * event.width) + 3] = NAN;
     });
   };
-  expect_found(triaged(poison(false)), "not_finite",
+  expect_found(diagnose(poison(false)), "not_finite",
                {"first at layers.2.ffn_gate, token 6, dim 3, in the prompt"});
   const Judged later = diagnose(poison(true));
   expect_found(later, "not_finite", {"first at layers.2.ffn_gate, token", "in decode"});
@@ -175,7 +175,7 @@ TEST(Triage, ValuesExplodeInOneLayer) {
     tensor.dtype = DType::kF32;
     bytes.assign(std::as_bytes(std::span(values)).begin(), std::as_bytes(std::span(values)).end());
   });
-  expect_found(triaged(patient), "exploding", {"at layer 1", "times that of layer 0"});
+  expect_found(diagnose(patient), "exploding", {"at layer 1", "times that of layer 0"});
 }
 
 TEST(Triage, ValuesPileUpOverTheLayers) {
@@ -239,8 +239,8 @@ TEST(Triage, RowsOfTheHeadAreMissing) {
     if (event.stage != Stage::kLogits) return;
     for (std::size_t t = 0; t < event.rows; ++t) std::fill_n(&data[t * event.width + 200], 56, 0.0f);
   });
-  expect_found(triaged(patient), "head_rows", {"56 of 256 logits", "first that of id 200"});
-  EXPECT_EQ(triaged(patient, {.known_ids = 200}).of("head_rows"), nullptr);
+  expect_found(diagnose(patient), "head_rows", {"56 of 256 logits", "first that of id 200"});
+  EXPECT_EQ(diagnose(patient, {.known_ids = 200}).of("head_rows"), nullptr);
 }
 
 // Every token is looked up as the same one: what two teams saw when an embedding was read along the wrong
@@ -291,9 +291,9 @@ TEST(Triage, PaddingWins) {
     for (std::size_t t = 0; t < event.rows; ++t) data[t * event.width + 9] = 30;
   });
   patient.spec.pad_id = 9;
-  expect_found(triaged(patient), "pad_wins", {"padding token 9", "16 of 16 steps"});
+  expect_found(diagnose(patient), "pad_wins", {"padding token 9", "16 of 16 steps"});
   patient.spec.eos_ids = {9};  // then it is how texts end
-  EXPECT_EQ(triaged(patient).of("pad_wins"), nullptr);
+  EXPECT_EQ(diagnose(patient).of("pad_wins"), nullptr);
 }
 
 TEST(Triage, RepeatsAreTheCachesFaultOrTheModelsOwn) {
@@ -311,14 +311,14 @@ TEST(Triage, RepeatsAreTheCachesFaultOrTheModelsOwn) {
 
 TEST(Triage, ModelReadsTextWorseThanChance) {
   const Patient patient("llama");  // random weights know no language
-  expect_found(triaged(patient, {}, true), "prompt_loss", {"nats a token", "5.55"});
-  EXPECT_EQ(triaged(patient, {}, false).of("prompt_loss"), nullptr) << "ids that somebody chose are no text";
+  expect_found(diagnose(patient, {}, true), "prompt_loss", {"nats a token", "5.55"});
+  EXPECT_EQ(diagnose(patient, {}, false).of("prompt_loss"), nullptr) << "ids that somebody chose are no text";
 }
 
 TEST(Triage, TextIsNoText) {
-  expect_found(triaged(Patient("llama"), {}, false, "bl\xef\xbf\xbdue \x01 sky"), "gibberish",
+  expect_found(diagnose(Patient("llama"), {}, false, "bl\xef\xbf\xbdue \x01 sky"), "gibberish",
                {"1 replacement and 1 control characters"});
-  EXPECT_EQ(triaged(Patient("llama"), {}, false, "The sky is blue.\n").of("gibberish"), nullptr);
+  EXPECT_EQ(diagnose(Patient("llama"), {}, false, "The sky is blue.\n").of("gibberish"), nullptr);
 }
 
 TEST(Triage, EveryRowOfTheTableHasAModelThatIsSickThatWay) {
