@@ -97,7 +97,7 @@ int run(int argc, char** argv) {
     return 2;
   }
   const auto start = bench::Clock::now();
-  Result<Loaded> loaded = load_all(model, settings->load_options(), 2);
+  Result<Loaded> loaded = load_all(model, settings->load, 2);
   if (!loaded) {
     fmt::print(stderr, "doppler_driver: {}\n", loaded.error().message);
     return 3;

@@ -30,7 +30,7 @@ using Clock = std::chrono::steady_clock;
 struct Patient {
   std::string name, family, type;  // "gemma3 Q4_1", "gemma3", "Q4_1"
   Loaded loaded;
-  Recording recording;
+  diagnosis::Recording recording;
 };
 
 struct Outcome {
@@ -70,7 +70,7 @@ Result<Patient> open_patient(const std::filesystem::path& model, const std::file
                   .loaded = {},
                   .recording = {}};
   DOPPLER_ASSIGN(patient.loaded, load_all(model, load_options()));
-  DOPPLER_ASSIGN(patient.recording, open_recording(recording));
+  DOPPLER_ASSIGN(patient.recording, diagnosis::open_recording(recording));
   return patient;
 }
 
@@ -82,38 +82,40 @@ Result<Patient> quantised(const Options& options, const std::string& family, con
   DOPPLER_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
   DOPPLER_TRY(convert::convert_model(options.models / family, *mix, file, {.with_tokenizer = false}));
   DOPPLER_ASSIGN(Loaded loaded, load_all(file, load_options()));
-  DOPPLER_ASSIGN(const Recording right, open_recording(options.models / family / "reference.safetensors"));
-  DOPPLER_TRY(record_run(*loaded.backend, {.prompt_ids = right.prompt_ids, .decode_steps = 8}, truth));
+  DOPPLER_ASSIGN(const diagnosis::Recording right,
+                 diagnosis::open_recording(options.models / family / "reference.safetensors"));
+  DOPPLER_TRY(
+      diagnosis::record_run(*loaded.backend, {.prompt_ids = right.prompt_ids, .decode_steps = 8}, truth));
   return open_patient(file, truth, family, type);
 }
 
-Subject subject_for(const Patient& patient, const std::string& backend) {
-  Subject subject = subject_of(patient.loaded, backend);
+diagnosis::Subject subject_for(const Patient& patient, const std::string& backend) {
+  diagnosis::Subject subject = diagnosis::subject_of(patient.loaded, backend);
   subject.options.kv_type.reset();  // each backend's own choice
   subject.options.gpu.tune = false;
   return subject;
 }
 
-Result<Outcome> examine(const Patient& patient, const std::string& backend, const FaultInfo* fault,
+Result<Outcome> examine(const Patient& patient, const std::string& backend, const diagnosis::FaultInfo* fault,
                         const Options& options) {
-  Subject subject = subject_for(patient, backend);
+  diagnosis::Subject subject = subject_for(patient, backend);
   Outcome outcome{.fault = fault ? std::string(fault->name) : "healthy",
                   .kind = fault ? std::string(name_of(fault->kind)) : "healthy",
                   .patient = patient.name,
                   .family = patient.family,
                   .backend = backend};
   if (fault != nullptr) {
-    DOPPLER_ASSIGN(const FaultPlace place, inject(fault->name, subject));
+    DOPPLER_ASSIGN(const diagnosis::FaultPlace place, diagnosis::inject(fault->name, subject));
     outcome.place = place.key();
     outcome.cause = fault->cause;
   }
   const auto start = Clock::now();
-  DOPPLER_ASSIGN(const Diagnosis diagnosis,
-                 diagnose(subject, {.reference = &patient.recording, .seconds = options.seconds}));
+  DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis,
+                 diagnosis::diagnose(subject, {.reference = &patient.recording, .seconds = options.seconds}));
   outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   outcome.findings = diagnosis.findings.size();
   if (!diagnosis.healthy()) {
-    const Finding& first = diagnosis.findings[0];
+    const diagnosis::Finding& first = diagnosis.findings[0];
     outcome.said = first.cause;
     outcome.explanation = first.explanation;
     if (const auto stage = stage_from_name(first.stage))
@@ -200,7 +202,7 @@ std::string fault_rows(const std::vector<Outcome>& outcomes, const std::vector<s
     for (std::size_t i = 0; i < backends.size(); ++i) dashes += "---|";
     return dashes;
   }() + "\n";
-  for (const FaultInfo& fault : all_faults()) {
+  for (const diagnosis::FaultInfo& fault : diagnosis::all_faults()) {
     text +=
         fmt::format("| `{}` | {} | {} | {} |", fault.name, name_of(fault.kind), fault.cause, fault.meaning);
     for (const std::string& backend : backends) {
@@ -292,13 +294,13 @@ Status write_markdown(const std::filesystem::path& file, const std::vector<Outco
 
 // The models that a fault is put into: those of the three families that it applies to; the quantised ones
 // where it applies only to them; else the first of the others.
-std::vector<const Patient*> patients_of(const FaultInfo& fault, const std::deque<Patient>& patients,
-                                        const std::string& backend) {
+std::vector<const Patient*> patients_of(const diagnosis::FaultInfo& fault,
+                                        const std::deque<Patient>& patients, const std::string& backend) {
   const auto of_type = [&](auto accepts, bool one) {
     std::vector<const Patient*> found;
     for (const Patient& patient : patients) {
       if (!accepts(patient) || (one && !found.empty())) continue;
-      if (applies(fault.name, subject_for(patient, backend))) found.push_back(&patient);
+      if (diagnosis::applies(fault.name, subject_for(patient, backend))) found.push_back(&patient);
     }
     return found;
   };
@@ -339,7 +341,8 @@ Status run(const Options& options) {
   patients.push_back(std::move(demo));
 
   std::vector<Outcome> outcomes;
-  const auto add = [&](const Patient& patient, const std::string& backend, const FaultInfo* fault) -> Status {
+  const auto add = [&](const Patient& patient, const std::string& backend,
+                       const diagnosis::FaultInfo* fault) -> Status {
     DOPPLER_ASSIGN(Outcome outcome, examine(patient, backend, fault, options));
     if (!options.quiet) tell(outcome);
     outcomes.push_back(std::move(outcome));
@@ -351,7 +354,7 @@ Status run(const Options& options) {
       if (options.healthy && (families.empty() || families.contains(patient.family)))
         DOPPLER_TRY(add(patient, backend, nullptr));
     }
-    for (const FaultInfo& fault : all_faults()) {
+    for (const diagnosis::FaultInfo& fault : diagnosis::all_faults()) {
       if (!options.sick || !chosen(options.faults, fault.name)) continue;
       for (const Patient* patient : patients_of(fault, patients, backend)) {
         if (families.empty() || families.contains(patient->family))

@@ -202,8 +202,8 @@ Result<ModelResult> measure(const Options& o, const std::string& model) {
 
 // How many times better Doppler is.
 Summary ratio_of(const Measurement& m) {
-  return m.tokens > 0 ? summarise_ratios(m.values[kDoppler], m.values[kLlama])
-                      : summarise_ratios(m.values[kLlama], m.values[kDoppler]);
+  return m.tokens > 0 ? bench::summarise_ratios(m.values[kDoppler], m.values[kLlama])
+                      : bench::summarise_ratios(m.values[kLlama], m.values[kDoppler]);
 }
 
 void print_result(const ModelResult& result) {
@@ -211,10 +211,10 @@ void print_result(const ModelResult& result) {
   fmt::print("  {:24} {:>12} {:>12}   {}\n", "", kSideNames[kLlama], kSideNames[kDoppler],
              "ratio, 95% interval, all rounds");
   for (const Measurement& m : result.measurements) {
-    const Summary ratio = ratio_of(m);
+    const bench::Summary ratio = ratio_of(m);
     fmt::print("  {:24} {:12.2f} {:12.2f}   {:.3f}x  {:.3f}..{:.3f}  {:.3f}..{:.3f}\n", m.name,
-               median(m.values[kLlama]), median(m.values[kDoppler]), ratio.median, ratio.low, ratio.high,
-               ratio.min, ratio.max);
+               bench::median(m.values[kLlama]), bench::median(m.values[kDoppler]), ratio.median, ratio.low,
+               ratio.high, ratio.min, ratio.max);
   }
   fmt::print("  {:24} {:12.3f} {:12.3f}\n", "peak memory, GB", result.peak_bytes[kLlama] / 1e9,
              result.peak_bytes[kDoppler] / 1e9);
@@ -223,7 +223,7 @@ void print_result(const ModelResult& result) {
 Json to_json(const ModelResult& result) {
   Json rows = Json::array();
   for (const Measurement& m : result.measurements) {
-    const Summary ratio = ratio_of(m);
+    const bench::Summary ratio = ratio_of(m);
     rows.push_back({{"name", m.name},
                     {"llama_cpp", m.values[kLlama]},
                     {"doppler", m.values[kDoppler]},

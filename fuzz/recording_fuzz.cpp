@@ -9,19 +9,19 @@
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   doppler::TensorStore store;
   if (!doppler::parse_safetensors(std::as_bytes(std::span(data, size)), "The file", store)) return 0;
-  const auto recording = doppler::read_recording(std::move(store), "recording");
+  const auto recording = doppler::diagnosis::read_recording(std::move(store), "recording");
   if (!recording) {
     if (recording.error().message.empty() || recording.error().message.size() > 4000) std::abort();
     return 0;
   }
-  const auto comparison = doppler::compare_recordings(*recording, *recording, nullptr, {});
+  const auto comparison = doppler::diagnosis::compare_recordings(*recording, *recording, nullptr, {});
   if (!comparison) {
     if (comparison.error().message.empty() || comparison.error().message.size() > 4000) std::abort();
     return 0;
   }
-  for (const doppler::StageComparison& stage : comparison->stages) {
+  for (const doppler::diagnosis::StageComparison& stage : comparison->stages) {
     if (!stage.agrees() || stage.error != 0) std::abort();
   }
-  if (doppler::comparison_json(*comparison, "fuzz").empty()) std::abort();
+  if (doppler::diagnosis::comparison_json(*comparison, "fuzz").empty()) std::abort();
   return 0;
 }

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace doppler {
+namespace doppler::bench {
 
 std::uint64_t weight_bytes(const Plan& plan, const Weights& weights, const Op& op, std::uint64_t tokens) {
   std::uint64_t bytes = 0;
@@ -28,4 +28,4 @@ std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type,
   return bytes;
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

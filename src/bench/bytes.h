@@ -7,7 +7,7 @@
 #include "model/weights.h"
 #include "plan/plan.h"
 
-namespace doppler {
+namespace doppler::bench {
 
 // Of weights, as the file stores them; of an embedding, one row for each of `tokens`.
 std::uint64_t weight_bytes(const Plan& plan, const Weights& weights, const Op& op, std::uint64_t tokens);
@@ -19,4 +19,4 @@ std::uint64_t cache_bytes(const KvLayer& layer, KvType type, std::uint64_t posit
 // All ops of a step of one token at `position`: weights and cache.
 std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type, std::uint64_t position);
 
-}  // namespace doppler
+}  // namespace doppler::bench

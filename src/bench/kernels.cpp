@@ -5,7 +5,7 @@
 #include "base/json.h"
 #include "bench/report.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 double bandwidth_of(const KernelTime& row) {
@@ -97,4 +97,4 @@ std::string to_text(const KernelTable& table) {
          fmt::format("the limit: the device reads its memory at {:.1f} GB/s\n", table.read_bandwidth / 1e9);
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -8,7 +8,7 @@
 #include "base/json_fwd.h"
 #include "bench/measure.h"
 
-namespace doppler {
+namespace doppler::bench {
 
 struct KernelTable {
   std::string model, backend;
@@ -26,4 +26,4 @@ Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::ui
 Json to_json(const KernelTable& table);
 std::string to_text(const KernelTable& table);
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -11,7 +11,7 @@
 #include "system/processor.h"
 #include "system/threads.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -365,4 +365,4 @@ Result<BenchResult> run_bench(const std::filesystem::path& model, const LoadOpti
   return Bench(model, load, options, progress).run();
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -15,7 +15,7 @@
 #include "doppler/doppler.h"
 #include "engine/loaded.h"
 
-namespace doppler {
+namespace doppler::bench {
 
 struct BenchOptions {
   std::size_t prefill = 512;                      // tokens of the prompt
@@ -80,4 +80,4 @@ TokenId bench_token(std::uint64_t position, std::uint64_t vocab);
 Status feed_bench_tokens(Backend& backend, std::uint32_t slot, std::size_t count,
                          OpProfile* profile = nullptr);
 
-}  // namespace doppler
+}  // namespace doppler::bench

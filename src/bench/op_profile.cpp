@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <map>
 
-namespace doppler {
+namespace doppler::bench {
 OpProfile::OpProfile(const Plan& plan, const Weights& weights, KvType kv_type)
     : plan_(plan), weights_(weights), kv_type_(kv_type) {
   for (const Op& op : plan.ops) {
@@ -54,4 +54,4 @@ double OpProfile::seconds() const {
   return sum;
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

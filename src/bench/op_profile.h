@@ -8,7 +8,7 @@
 #include "backend/backend.h"
 #include "bench/bytes.h"
 
-namespace doppler {
+namespace doppler::bench {
 
 // All layers' ops of one kind and name together.
 struct OpRow {
@@ -38,4 +38,4 @@ class OpProfile final : public OpObserver {
   std::vector<OpRow> by_op_;  // parallel to the plan's ops
 };
 
-}  // namespace doppler
+}  // namespace doppler::bench

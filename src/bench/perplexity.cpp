@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 // Logits of one step: every token's whole vocabulary, so large vocabularies get fewer tokens a step.
@@ -75,4 +75,4 @@ Result<PerplexityResult> measure_perplexity(Backend& backend, std::span<const st
   return result;
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

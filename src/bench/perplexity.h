@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "doppler/types.h"
 
-namespace doppler {
+namespace doppler::bench {
 
 struct PerplexityResult {
   std::uint64_t tokens = 0;  // predicted ones
@@ -35,4 +35,4 @@ Result<PerplexityResult> measure_perplexity(Backend& backend, std::span<const st
 // -log softmax(logits)[target], in double.
 double token_loss(std::span<const float> logits, TokenId target);
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <vector>
 
-namespace doppler {
+namespace doppler::bench {
 Result<std::unique_ptr<ReadLoop>> ReadLoop::create(std::size_t threads, std::uint64_t bytes) {
   std::unique_ptr<ReadLoop> loop(new ReadLoop(threads));
   DOPPLER_ASSIGN(loop->buffer_, LazyFloats::allocate(bytes / sizeof(float)));
@@ -36,4 +36,4 @@ double ReadLoop::pass() {
   return static_cast<double>(buffer_.size() * sizeof(float)) / seconds;
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 
-namespace doppler {
+namespace doppler::bench {
 
 class ReadLoop {
  public:
@@ -32,4 +32,4 @@ class ReadLoop {
   std::uint64_t checksum_ = 0;
 };
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "engine/fallbacks.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 Json to_json(const Summary& s) {
@@ -214,4 +214,4 @@ Result<std::string> compare_text(const Json& old, const Json& now) {
   return out;
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

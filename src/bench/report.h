@@ -6,7 +6,7 @@
 #include "base/json_fwd.h"
 #include "bench/measure.h"
 
-namespace doppler {
+namespace doppler::bench {
 
 Json to_json(const BenchResult& result);
 Json to_json(const DeviceInfo& device);
@@ -17,4 +17,4 @@ std::string to_text(const BenchResult& result);
 // out. Errors: kCorrupt for an `old` that is no such JSON.
 Result<std::string> compare_text(const Json& old, const Json& now);
 
-}  // namespace doppler
+}  // namespace doppler::bench

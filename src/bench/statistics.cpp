@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 std::vector<double> sorted(std::span<const double> values) {
@@ -59,4 +59,4 @@ Summary summarise_ratios(std::span<const double> numerator, std::span<const doub
   return summarise(ratios);
 }
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace doppler {
+namespace doppler::bench {
 
 struct Summary {
   std::size_t count = 0;
@@ -29,4 +29,4 @@ Summary summarise_ratios(std::span<const double> numerator, std::span<const doub
 // even the extremes cover less.
 std::size_t interval_rank(std::size_t count);
 
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -18,7 +18,7 @@ constexpr std::uint64_t kMaxTextBytes = std::uint64_t{256} << 20;
 struct BenchArguments {
   std::string model, compare, text;
   std::uint64_t chunks = 0, depth = 0;
-  BenchOptions options;
+  bench::BenchOptions options;
 };
 
 Result<Json> read_old(const std::string& path) {
@@ -31,16 +31,16 @@ Result<int> speed(const BenchArguments& arguments, const SettingFlags& given) {
   if (!arguments.compare.empty()) {
     DOPPLER_ASSIGN(old, read_old(arguments.compare));
   }
-  DOPPLER_ASSIGN(const BenchResult result, [&] {
+  DOPPLER_ASSIGN(const bench::BenchResult result, [&] {
     ProgressBar bar;
-    return run_bench(arguments.model, given.flags.load_options(), arguments.options,
-                     [&](double share, std::string_view what) { bar.update(share, what); });
+    return bench::run_bench(arguments.model, given.flags.load, arguments.options,
+                            [&](double share, std::string_view what) { bar.update(share, what); });
   }());
   tell_fallbacks(result.fallbacks);
   const Json now = to_json(result);
   DOPPLER_TRY(given.json ? print_json(now) : print(to_text(result)));
   if (arguments.compare.empty()) return kDone;
-  DOPPLER_ASSIGN(const std::string lines, compare_text(old, now));
+  DOPPLER_ASSIGN(const std::string lines, bench::compare_text(old, now));
   if (given.json)
     fmt::print(stderr, "{}", lines);
   else
@@ -63,12 +63,12 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
   DOPPLER_TRY(need_tokenizer(loaded));
   DOPPLER_ASSIGN(const TokenId bos, added_bos(*loaded.tokenizer));
   DOPPLER_ASSIGN(const std::vector<TokenId> ids, loaded.tokenizer->encode(text, {.add_special = false}));
-  auto chunks = chunk_text(ids, loaded.backend->options().context, bos);
+  auto chunks = bench::chunk_text(ids, loaded.backend->options().context, bos);
   if (arguments.chunks > 0 && chunks.size() > arguments.chunks) chunks.resize(arguments.chunks);
-  DOPPLER_ASSIGN(const PerplexityResult result, [&] {
+  DOPPLER_ASSIGN(const bench::PerplexityResult result, [&] {
     ProgressBar bar;
-    return measure_perplexity(*loaded.backend, chunks,
-                              [&](double share) { bar.update(share, "predicting"); });
+    return bench::measure_perplexity(*loaded.backend, chunks,
+                                     [&](double share) { bar.update(share, "predicting"); });
   }());
   if (given.json) {
     DOPPLER_TRY(print_json({{"model", arguments.model},
@@ -94,11 +94,11 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
 
 Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) {
   Settings settings = given.flags;
-  if (!settings.backend) settings.backend = "gpu";
-  if (settings.context.value_or(0) <= arguments.depth) settings.context = arguments.depth + 1;
+  if (!settings.given("runtime.backend")) settings.load.backend = "gpu";
+  settings.load.context = std::max<std::uint64_t>(settings.load.context, arguments.depth + 1);
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
-  DOPPLER_ASSIGN(const KernelTable table,
-                 measure_kernels(loaded, arguments.depth, arguments.options.yardstick_bytes));
+  DOPPLER_ASSIGN(const bench::KernelTable table,
+                 bench::measure_kernels(loaded, arguments.depth, arguments.options.yardstick_bytes));
   DOPPLER_TRY(given.json ? print_json(to_json(table)) : print(to_text(table)));
   return kDone;
 }
@@ -115,7 +115,7 @@ Command add_kernels(Command& command, BenchArguments& arguments) {
 
 Run add_bench(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
-  BenchOptions& o = arguments->options;
+  bench::BenchOptions& o = arguments->options;
   command.add_option("MODEL", arguments->model, "a model folder or file");
   const Command by_kernel = add_kernels(command, *arguments);
   command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive();

@@ -96,9 +96,10 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
   // Says at once what is missing, not after the first question.
   DOPPLER_TRY(chat_ids(engine, std::vector<Message>{{"user", "Hello"}}));
   GenerateOptions options = engine.default_options();
-  DOPPLER_TRY(given.flags.apply(options));
+  given.flags.apply(options);
   // An answer may be as long as the context allows unless told otherwise.
-  if (!given.flags.max_tokens) options.max_tokens = static_cast<std::uint32_t>(engine.context());
+  if (!given.flags.given("runtime.inference.batching.maxTokens"))
+    options.max_tokens = static_cast<std::uint32_t>(engine.context());
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
   Conversation conversation(engine, *looking, options, arguments.system, given.json);
   const bool terminal = system::is_terminal(system::Stream::kInput) && !given.json;

@@ -22,14 +22,14 @@ struct CompareArguments {
   std::string model, other, reference, with, with_model, html;
   PromptFlags prompt;
   std::uint32_t steps = 10;  // as record's
-  CompareOptions options;
+  diagnosis::CompareOptions options;
   bool all = false, quick = false;
   LookFlags look;
 };
 
 // As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
-TableStyle table_style(bool all) {
-  TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
+diagnosis::TableStyle table_style(bool all) {
+  diagnosis::TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
   style.width = system::terminal_columns(system::Stream::kOutput).value_or(style.width);
   style.colour = system::is_terminal(system::Stream::kOutput) &&
                  system::environment_variable("NO_COLOR").value_or("").empty();
@@ -44,7 +44,7 @@ const TensorView* first_quantised(const Model& model) {
 }
 
 // The pieces of text that the ids stand for, if the model has a tokenizer.
-std::vector<std::string> pieces_of(const Model& model, const Recording& recording) {
+std::vector<std::string> pieces_of(const Model& model, const diagnosis::Recording& recording) {
   std::vector<std::string> pieces;
   const auto tokenizer = load_tokenizer_if_any(model.files);
   if (!tokenizer || !*tokenizer) return pieces;
@@ -54,24 +54,24 @@ std::vector<std::string> pieces_of(const Model& model, const Recording& recordin
 }
 
 // `model` may be null: then ids have no text.
-Status write_report(const CompareArguments& arguments, const Model* model, const Recording& recording,
-                    const Comparison& comparison) {
+Status write_report(const CompareArguments& arguments, const Model* model,
+                    const diagnosis::Recording& recording, const diagnosis::Comparison& comparison) {
   std::string reference = arguments.reference;
   for (const std::string* other : {&arguments.other, &arguments.with, &arguments.with_model}) {
     if (reference.empty()) reference = *other;
   }
-  const ReportContext context = {
+  const diagnosis::ReportContext context = {
       .model = arguments.model,
       .reference = reference,
       .prompt_ids = recording.prompt_ids,
       .pieces = model == nullptr ? std::vector<std::string>() : pieces_of(*model, recording),
       .findings = nullptr};
   DOPPLER_ASSIGN(OutputFile file, OutputFile::create(arguments.html));
-  DOPPLER_TRY(file.write(report_html(report_json(comparison, context))));
+  DOPPLER_TRY(file.write(diagnosis::report_html(diagnosis::report_json(comparison, context))));
   return file.commit();
 }
 
-std::string describe_logits(std::string_view what, const LogitsAgreement& logits) {
+std::string describe_logits(std::string_view what, const diagnosis::LogitsAgreement& logits) {
   std::string text =
       fmt::format("{}: KL divergence {:.2e} on average, at most {:.2e}; top-1 equal in {} of {}", what,
                   logits.mean_kl, logits.largest_kl, logits.top1_equal, logits.rows);
@@ -82,7 +82,7 @@ std::string describe_logits(std::string_view what, const LogitsAgreement& logits
 }
 
 // What the table does not say: how the logits lie, and what only one side has.
-std::string describe_rest(const Comparison& comparison) {
+std::string describe_rest(const diagnosis::Comparison& comparison) {
   std::string text;
   if (!comparison.not_shared.empty()) {
     text += fmt::format("{} stages are in one recording only, {} first\n", comparison.not_shared.size(),
@@ -94,14 +94,15 @@ std::string describe_rest(const Comparison& comparison) {
 }
 
 Result<int> report(const CompareArguments& arguments, const SettingFlags& given, std::string_view backend,
-                   const Model* model, const Recording& recording, const Comparison& comparison) {
+                   const Model* model, const diagnosis::Recording& recording,
+                   const diagnosis::Comparison& comparison) {
   if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
   if (given.json)
-    DOPPLER_TRY(print_json(comparison_json(comparison, backend)));
+    DOPPLER_TRY(print_json(diagnosis::comparison_json(comparison, backend)));
   else
-    DOPPLER_TRY(
-        print(fmt::format("{}: {}{}", backend, comparison_table(comparison, table_style(arguments.all)),
-                          describe_rest(comparison))));
+    DOPPLER_TRY(print(fmt::format("{}: {}{}", backend,
+                                  diagnosis::comparison_table(comparison, table_style(arguments.all)),
+                                  describe_rest(comparison))));
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 
@@ -117,25 +118,27 @@ Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions loa
 }
 
 // The comparison, and beside it what probes and traces ask for.
-Result<Comparison> run_against(const CompareArguments& arguments, const SettingFlags& given,
-                               const Model& model, Backend& backend, const Recording& expected) {
+Result<diagnosis::Comparison> run_against(const CompareArguments& arguments, const SettingFlags& given,
+                                          const Model& model, Backend& backend,
+                                          const diagnosis::Recording& expected) {
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, model.spec, backend, nullptr));
   DOPPLER_TRY(looking->begin(expected.prompt_ids.size(), true));
-  TappedBackend tapped(backend, looking->tap());
-  DOPPLER_ASSIGN(Comparison comparison,
-                 compare_run(tapped, model.spec, expected, arguments.options, &model.weights));
+  diagnosis::TappedBackend tapped(backend, looking->tap());
+  DOPPLER_ASSIGN(diagnosis::Comparison comparison,
+                 diagnosis::compare_run(tapped, model.spec, expected, arguments.options, &model.weights));
   looking->end();
   return comparison;
 }
 
 Result<int> compare_reference(const CompareArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const Recording recording, open_recording(arguments.reference));
+  DOPPLER_ASSIGN(const diagnosis::Recording recording, diagnosis::open_recording(arguments.reference));
   DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
-  DOPPLER_ASSIGN(const auto backend, backend_for(model, settings.load_options(),
-                                                 recording.prompt_ids.size() + recording.greedy_ids.size(),
-                                                 arguments.options.companion ? 2 : 1));
-  DOPPLER_ASSIGN(const Comparison comparison, run_against(arguments, given, model, *backend, recording));
+  DOPPLER_ASSIGN(const auto backend,
+                 backend_for(model, settings.load, recording.prompt_ids.size() + recording.greedy_ids.size(),
+                             arguments.options.companion ? 2 : 1));
+  DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
+                 run_against(arguments, given, model, *backend, recording));
   DOPPLER_ASSIGN(const int status, report(arguments, given, backend->name(), &model, recording, comparison));
   if (!given.json && status != kDone) {
     if (const TensorView* weight = first_quantised(model)) {
@@ -159,18 +162,20 @@ Result<std::vector<TokenId>> ids_of_prompt(const PromptFlags& prompt, const Load
 Result<int> compare_backends(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
   Settings other = settings;
-  other.backend = arguments.with;
+  other.load.backend = arguments.with;
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, other, 1));
-  CaptureOptions capture{.decode_steps = arguments.steps,
-                         .metadata = model_metadata(arguments.model, loaded.model->weights)};
+  diagnosis::CaptureOptions capture{
+      .decode_steps = arguments.steps,
+      .metadata = diagnosis::model_metadata(arguments.model, loaded.model->weights)};
   DOPPLER_ASSIGN(capture.prompt_ids, ids_of_prompt(arguments.prompt, loaded));
-  DOPPLER_ASSIGN(const Recording expected, capture_run(*loaded.backend, capture));
+  DOPPLER_ASSIGN(const diagnosis::Recording expected, diagnosis::capture_run(*loaded.backend, capture));
   loaded.backend.reset();  // both at once may be more than the memory holds
   const Model& model = *loaded.model;
-  DOPPLER_ASSIGN(const auto backend, backend_for(model, settings.load_options(),
-                                                 expected.prompt_ids.size() + expected.greedy_ids.size(),
-                                                 arguments.options.companion ? 2 : 1));
-  DOPPLER_ASSIGN(const Comparison comparison, run_against(arguments, given, model, *backend, expected));
+  DOPPLER_ASSIGN(const auto backend,
+                 backend_for(model, settings.load, expected.prompt_ids.size() + expected.greedy_ids.size(),
+                             arguments.options.companion ? 2 : 1));
+  DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
+                 run_against(arguments, given, model, *backend, expected));
   return report(arguments, given, backend->name(), &model, expected, comparison);
 }
 
@@ -178,33 +183,34 @@ Result<int> compare_backends(const CompareArguments& arguments, const SettingFla
 Result<int> compare_models(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
-  CaptureOptions capture{.decode_steps = arguments.steps,
-                         .metadata = model_metadata(arguments.model, loaded.model->weights)};
+  diagnosis::CaptureOptions capture{
+      .decode_steps = arguments.steps,
+      .metadata = diagnosis::model_metadata(arguments.model, loaded.model->weights)};
   DOPPLER_ASSIGN(capture.prompt_ids, ids_of_prompt(arguments.prompt, loaded));
-  DOPPLER_ASSIGN(const Recording found, capture_run(*loaded.backend, capture));
+  DOPPLER_ASSIGN(const diagnosis::Recording found, diagnosis::capture_run(*loaded.backend, capture));
   const std::string backend(loaded.backend->name());
-  const ComparedModel compared{.spec = loaded.model->spec,
-                               .weights = loaded.model->weights,
-                               .context = loaded.backend->options().context,
-                               .threads = loaded.backend->options().threads};
+  const diagnosis::ComparedModel compared{.spec = loaded.model->spec,
+                                          .weights = loaded.model->weights,
+                                          .context = loaded.backend->options().context,
+                                          .threads = loaded.backend->options().threads};
   loaded.backend.reset();
   DOPPLER_ASSIGN(const Model other, load_model(arguments.with_model));
-  DOPPLER_ASSIGN(const auto second, backend_for(other, settings.load_options(),
-                                                found.prompt_ids.size() + found.greedy_ids.size(), 1));
+  DOPPLER_ASSIGN(const auto second,
+                 backend_for(other, settings.load, found.prompt_ids.size() + found.greedy_ids.size(), 1));
   capture.greedy_ids = found.greedy_ids;
-  capture.metadata = model_metadata(arguments.with_model, other.weights);
-  DOPPLER_ASSIGN(const Recording expected, capture_run(*second, capture));
-  DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_recordings(found, expected, &compared, arguments.options));
+  capture.metadata = diagnosis::model_metadata(arguments.with_model, other.weights);
+  DOPPLER_ASSIGN(const diagnosis::Recording expected, diagnosis::capture_run(*second, capture));
+  DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
+                 diagnosis::compare_recordings(found, expected, &compared, arguments.options));
   return report(arguments, given, backend, loaded.model.get(), expected, comparison);
 }
 
 Result<int> compare_files(const CompareArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const Recording found, open_recording(arguments.model));
-  DOPPLER_ASSIGN(const Recording expected, open_recording(arguments.other));
-  DOPPLER_ASSIGN(const Comparison comparison,
-                 compare_recordings(found, expected, nullptr, arguments.options));
-  return report(arguments, given, describe_origin(found), nullptr, expected, comparison);
+  DOPPLER_ASSIGN(const diagnosis::Recording found, diagnosis::open_recording(arguments.model));
+  DOPPLER_ASSIGN(const diagnosis::Recording expected, diagnosis::open_recording(arguments.other));
+  DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
+                 diagnosis::compare_recordings(found, expected, nullptr, arguments.options));
+  return report(arguments, given, diagnosis::describe_origin(found), nullptr, expected, comparison);
 }
 
 Result<int> compare(CompareArguments arguments, const SettingFlags& given) {

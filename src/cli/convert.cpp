@@ -135,7 +135,7 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
         arguments.model, *mix, arguments.output,
         {.with_tokenizer = !arguments.no_tokenizer,
          .search = arguments.nearest ? EncodeSearch::kNearest : EncodeSearch::kBest,
-         .threads = given.flags.threads.value_or(0),
+         .threads = given.flags.load.threads,
          .on_progress = [&](double share, std::string_view what) { bar.update(share, what); },
          .is_cancelled = [&] { return token.cancelled(); }});
   }();

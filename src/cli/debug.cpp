@@ -29,7 +29,7 @@ struct DebugArguments {
 // What runs: the model as it is, or with a fault put in on purpose.
 struct Patient {
   Loaded loaded;
-  Subject subject;
+  diagnosis::Subject subject;
   std::unique_ptr<Backend> injected;
   Backend& backend() const { return injected ? *injected : *loaded.backend; }
 };
@@ -37,9 +37,9 @@ struct Patient {
 Result<std::unique_ptr<Patient>> admit(const DebugArguments& arguments, const Settings& settings) {
   auto patient = std::make_unique<Patient>();
   DOPPLER_ASSIGN(patient->loaded, load_with_bar(arguments.model, settings, 1));
-  patient->subject = subject_of(patient->loaded, std::string(patient->loaded.backend->name()));
+  patient->subject = diagnosis::subject_of(patient->loaded, std::string(patient->loaded.backend->name()));
   if (arguments.inject.empty()) return patient;
-  DOPPLER_ASSIGN(const FaultPlace place, inject(arguments.inject, patient->subject));
+  DOPPLER_ASSIGN(const diagnosis::FaultPlace place, diagnosis::inject(arguments.inject, patient->subject));
   fmt::print(stderr, "The fault {} is put in{}.\n", arguments.inject,
              place.stage == Stage::kNone ? "" : "; it shows first at " + place.key());
   DOPPLER_ASSIGN(patient->injected, patient->subject.make(patient->subject.options));
@@ -75,10 +75,11 @@ Result<std::vector<int>> parse_layers(const std::string& text, std::size_t layer
 // Which tokens' checkpoints to show: "0,-1". Negative: from the end of the prompt.
 Result<std::vector<std::int64_t>> parse_tokens(const std::string& text, std::size_t prompt_tokens) {
   std::vector<std::int64_t> tokens;
-  DOPPLER_ASSIGN(const Probe probe,
-                 parse_probe("stage=layer_out,dims=0,tokens=" + (text.empty() ? "-1" : text)));
+  DOPPLER_ASSIGN(const diagnosis::Probe probe,
+                 diagnosis::parse_probe("stage=layer_out,dims=0,tokens=" + (text.empty() ? "-1" : text)));
   const auto length = static_cast<std::int64_t>(prompt_tokens);
-  for (ProbeRange range : probe.all_tokens ? std::vector<ProbeRange>{{0, length - 1}} : probe.tokens) {
+  for (diagnosis::ProbeRange range :
+       probe.all_tokens ? std::vector<diagnosis::ProbeRange>{{0, length - 1}} : probe.tokens) {
     for (std::int64_t* end : {&range.first, &range.last}) {
       if (*end < 0) *end += length;
       if (*end < 0 || *end >= length) {
@@ -101,27 +102,27 @@ Result<std::vector<TokenId>> prompt_of(const DebugArguments& arguments, const Pa
   if (given) {
     DOPPLER_ASSIGN(text, prompt_text(arguments.prompt));
   }
-  const bool raw = settings.raw.value_or(false);
+  const bool raw = settings.raw;
   const bool plain = arguments.prompt.ids.empty() && arguments.prompt.system.empty() && (raw || !loaded.chat);
   return plain ? patient.subject.prompt_ids(text) : prompt_ids(loaded, arguments.prompt, text, raw);
 }
 
 // What is run and measured; `sampling` outlives the options.
-Result<DebugOptions> read_options(const DebugArguments& arguments, const Patient& patient,
-                                  const Settings& settings, GenerateOptions& sampling) {
+Result<diagnosis::DebugOptions> read_options(const DebugArguments& arguments, const Patient& patient,
+                                             const Settings& settings, GenerateOptions& sampling) {
   const ModelSpec& spec = patient.subject.spec;
-  DebugOptions options;
+  diagnosis::DebugOptions options;
   DOPPLER_ASSIGN(options.prompt_ids, prompt_of(arguments, patient, settings));
   DOPPLER_ASSIGN(options.watched_ids, parse_ids(arguments.logit_ids));
   for (const std::string& text : arguments.attention) {
-    DOPPLER_ASSIGN(const AttentionQuery query, parse_attention_query(text));
+    DOPPLER_ASSIGN(const diagnosis::AttentionQuery query, diagnosis::parse_attention_query(text));
     options.attention.push_back(query);
   }
   DOPPLER_ASSIGN(sampling, default_options(patient.loaded.model->files));
   sampling.max_tokens = 16;
-  DOPPLER_TRY(settings.apply(sampling));
+  settings.apply(sampling);
   // The same tokens each time unless asked otherwise, so that runs can be compared.
-  if (!settings.temperature) sampling.temperature = 0;
+  if (!settings.given("runtime.inference.sampling.temperature")) sampling.temperature = 0;
   DOPPLER_TRY(check_generate_options(sampling, spec.vocab_size));
   options.decode_steps = sampling.max_tokens;
   options.choose = [&](auto logits, auto history, std::size_t drawn) {
@@ -136,7 +137,7 @@ Result<DebugOptions> read_options(const DebugArguments& arguments, const Patient
 Result<DebugView> read_view(const DebugArguments& arguments, const Patient& patient,
                             const SettingFlags& given, std::size_t prompt_tokens) {
   DebugView view{.model = arguments.model, .backend = std::string(patient.backend().name())};
-  DOPPLER_ASSIGN(const DebugConfig config, read_debug_config(debug_settings(given)));
+  DOPPLER_ASSIGN(const diagnosis::DebugConfig config, diagnosis::read_debug_config(debug_settings(given)));
   if (arguments.layers_option.given()) {
     DOPPLER_ASSIGN(view.layers, parse_layers(arguments.layers, patient.subject.spec.layers.size()));
   } else {
@@ -153,23 +154,24 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
   const auto& tokenizer = patient->loaded.tokenizer;
   const ModelSpec& spec = patient->subject.spec;
   GenerateOptions sampling;
-  DOPPLER_ASSIGN(DebugOptions options, read_options(arguments, *patient, given.flags, sampling));
+  DOPPLER_ASSIGN(diagnosis::DebugOptions options, read_options(arguments, *patient, given.flags, sampling));
   DOPPLER_ASSIGN(DebugView view, read_view(arguments, *patient, given, options.prompt_ids.size()));
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, spec, patient->backend(),
                                                      tokenizer ? &*tokenizer : nullptr));
   DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));
   options.besides = looking->tap();
   options.all_logits = !looking->probes().is_null();  // any of which a probe may ask for
-  DOPPLER_ASSIGN(const DebugRun run, debug_run(patient->backend(), spec, patient->subject.weights, options));
-  TriageInput input{.run = run,
-                    .spec = spec,
-                    .model = arguments.model,
-                    .prompt_is_text = tokenizer && arguments.prompt.ids.empty(),
-                    .known_ids = options.known_ids};
+  DOPPLER_ASSIGN(const diagnosis::DebugRun run,
+                 diagnosis::debug_run(patient->backend(), spec, patient->subject.weights, options));
+  diagnosis::TriageInput input{.run = run,
+                               .spec = spec,
+                               .model = arguments.model,
+                               .prompt_is_text = tokenizer && arguments.prompt.ids.empty(),
+                               .known_ids = options.known_ids};
   if (tokenizer) {
     DOPPLER_ASSIGN(input.text, tokenizer->decode(run.ids, true));
   }
-  view.findings = triage(input);
+  view.findings = diagnosis::triage(input);
   view.text = input.text;
   view.probes = looking->probes();
   if (given.json)
@@ -177,8 +179,8 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
   else
     DOPPLER_TRY(print(debug_text(run, view)));
   looking->end();
-  const bool sick =
-      std::any_of(view.findings.begin(), view.findings.end(), [](const Symptom& f) { return f.sick; });
+  const bool sick = std::any_of(view.findings.begin(), view.findings.end(),
+                                [](const diagnosis::Symptom& f) { return f.sick; });
   return sick ? kAnswerIsNo : kDone;
 }
 

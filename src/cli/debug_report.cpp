@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "diagnosis/ailments.h"
 
 namespace doppler::cli {
 namespace {
@@ -19,7 +20,7 @@ std::string name_of(const DebugView& view, std::int32_t id) {
   return view.piece ? fmt::format("{} \"{}\"", id, printable(view.piece(id))) : fmt::format("{}", id);
 }
 
-bool shows(const DebugView& view, const StageRecord& record) {
+bool shows(const DebugView& view, const diagnosis::StageRecord& record) {
   if (view.layers.empty()) return true;
   if (view.layers.size() == 1 && view.layers[0] < 0) return false;
   if (record.layer >= 0)
@@ -27,15 +28,15 @@ bool shows(const DebugView& view, const StageRecord& record) {
   return true;  // the stages outside the layers frame every checkpoint
 }
 
-std::string checkpoints(const DebugRun& run, const DebugView& view) {
+std::string checkpoints(const diagnosis::DebugRun& run, const DebugView& view) {
   std::string text;
-  for (const StageRecord& record : run.stages) {
+  for (const diagnosis::StageRecord& record : run.stages) {
     if (!shows(view, record)) continue;
     const std::string where = record.layer >= 0 ? fmt::format("L{} ", record.layer) : "";
     const std::int64_t first = record.tokens.empty() ? 0 : record.tokens.front();
     if (record.prompt.count > 0) {
       text += fmt::format("[CHECKPOINT] {}{} prompt: {}\n", where, stage_name(record.stage),
-                          describe_statistics(record.prompt, record.width, first));
+                          diagnosis::describe_statistics(record.prompt, record.width, first));
     }
     for (std::size_t row = 0; row < record.tokens.size(); ++row) {
       if (std::find(view.tokens.begin(), view.tokens.end(), record.tokens[row]) == view.tokens.end())
@@ -45,23 +46,23 @@ std::string checkpoints(const DebugRun& run, const DebugView& view) {
                           record.row_peak_dim[row], record.row_rms[row]);
     }
     if (record.decode.count > 0) {
-      text += fmt::format(
-          "[CHECKPOINT] {}{} decode: {}\n", where, stage_name(record.stage),
-          describe_statistics(record.decode, record.width, static_cast<std::int64_t>(run.prompt_ids.size())));
+      text += fmt::format("[CHECKPOINT] {}{} decode: {}\n", where, stage_name(record.stage),
+                          diagnosis::describe_statistics(record.decode, record.width,
+                                                         static_cast<std::int64_t>(run.prompt_ids.size())));
     }
   }
   return text;
 }
 
 struct Magnitude {
-  const StageRecord* record;
+  const diagnosis::StageRecord* record;
   double growth;  // of maxAbs, against the layer before or the embedding; 0: nothing to compare with
 };
 
-std::vector<Magnitude> magnitudes(const DebugRun& run) {
+std::vector<Magnitude> magnitudes(const diagnosis::DebugRun& run) {
   std::vector<Magnitude> all;
   double before = 0;
-  for (const StageRecord& record : run.stages) {
+  for (const diagnosis::StageRecord& record : run.stages) {
     if ((record.stage != Stage::kEmbedOut && record.stage != Stage::kLayerOut) || record.tokens.empty())
       continue;
     if (record.stage == Stage::kLayerOut)
@@ -71,30 +72,31 @@ std::vector<Magnitude> magnitudes(const DebugRun& run) {
   return all;
 }
 
-std::string layer_lines(const DebugRun& run) {
+std::string layer_lines(const diagnosis::DebugRun& run) {
   std::string text;
-  for (const StageRecord& record : run.stages) {
+  for (const diagnosis::StageRecord& record : run.stages) {
     if (record.stage == Stage::kEmbedOut)
-      text += fmt::format("[EMBED_OUT] {}\n", describe_statistics(record.prompt, record.width, 0));
+      text += fmt::format("[EMBED_OUT] {}\n", diagnosis::describe_statistics(record.prompt, record.width, 0));
   }
   for (const Magnitude& m : magnitudes(run)) {
-    text += fmt::format("[LAYER_OUT] L{}: {} growth={:.2f}\n", m.record->layer,
-                        describe_statistics(m.record->prompt, m.record->width, m.record->tokens.front()),
-                        m.growth);
+    text += fmt::format(
+        "[LAYER_OUT] L{}: {} growth={:.2f}\n", m.record->layer,
+        diagnosis::describe_statistics(m.record->prompt, m.record->width, m.record->tokens.front()),
+        m.growth);
   }
   return text;
 }
 
-std::string logit_lines(const DebugRun& run, const DebugView& view) {
+std::string logit_lines(const diagnosis::DebugRun& run, const DebugView& view) {
   std::string text;
-  for (const PositionLogits& p : run.logits) {
+  for (const diagnosis::PositionLogits& p : run.logits) {
     const bool last = p.token + 1 == static_cast<std::int64_t>(run.prompt_ids.size());
     if (!p.decode && !last) continue;
     text += fmt::format("[LOGITS] after token {}: top-5", p.token);
-    for (const Choice& c : p.top)
+    for (const diagnosis::Choice& c : p.top)
       text += fmt::format(" {} ({:.1f}%)", name_of(view, c.id), 100 * c.probability);
     text += fmt::format(" min={:.5g} max={:.5g} entropy={:.2f}\n", p.all.min, p.all.max, p.entropy);
-    for (const Rank& r : p.watched) {
+    for (const diagnosis::Rank& r : p.watched) {
       text += fmt::format("[LOGITS] after token {}: {} logit={:.4f} rank={} ({:.3g}%)\n", p.token,
                           name_of(view, r.id), r.logit, r.rank, 100 * r.probability);
     }
@@ -102,9 +104,9 @@ std::string logit_lines(const DebugRun& run, const DebugView& view) {
   return text;
 }
 
-std::string attention_lines(const DebugRun& run) {
+std::string attention_lines(const diagnosis::DebugRun& run) {
   std::string text;
-  for (const HeadPattern& p : run.attention) {
+  for (const diagnosis::HeadPattern& p : run.attention) {
     text += fmt::format(
         "[ATTENTION] L{} H{}: first={:.1f}% self={:.1f}% previous={:.1f}% entropy={:.2f} of {:.2f} "
         "furthest={} reach={}{}\n",
@@ -114,18 +116,20 @@ std::string attention_lines(const DebugRun& run) {
   return text;
 }
 
-std::string triage_lines(const DebugRun& run, const DebugView& view) {
+std::string triage_lines(const diagnosis::DebugRun& run, const DebugView& view) {
   std::string text;
-  for (const Symptom& f : view.findings)
+  for (const diagnosis::Symptom& f : view.findings)
     text += fmt::format("[TRIAGE] {} {}: {}\n         next: {}\n", f.sick ? "FOUND" : "note", f.check, f.text,
                         f.next);
-  const auto sick =
-      std::count_if(view.findings.begin(), view.findings.end(), [](const Symptom& f) { return f.sick; });
+  const auto sick = std::count_if(view.findings.begin(), view.findings.end(),
+                                  [](const diagnosis::Symptom& f) { return f.sick; });
   if (sick > 0)
-    return text + fmt::format("[TRIAGE] {} of {} checks found something.\n", sick, triage_table().size());
+    return text + fmt::format("[TRIAGE] {} of {} checks found something.\n", sick,
+                              diagnosis::ailments(diagnosis::AskedBy::kDebug).size());
   return text +
          fmt::format("[TRIAGE] clean: {} checks over {} stages, {} prompt tokens and {} generated ones.\n",
-                     triage_table().size(), run.stages.size(), run.prompt_ids.size(), run.ids.size());
+                     diagnosis::ailments(diagnosis::AskedBy::kDebug).size(), run.stages.size(),
+                     run.prompt_ids.size(), run.ids.size());
 }
 
 Json to_json(const Statistics& s) {
@@ -141,13 +145,13 @@ Json to_json(const Statistics& s) {
           {"zeros", s.zeros}};
 }
 
-Json logits_json(const DebugRun& run) {
+Json logits_json(const diagnosis::DebugRun& run) {
   Json all = Json::array();
-  for (const PositionLogits& p : run.logits) {
+  for (const diagnosis::PositionLogits& p : run.logits) {
     Json top = Json::array(), watched = Json::array();
-    for (const Choice& c : p.top)
+    for (const diagnosis::Choice& c : p.top)
       top.push_back({{"id", c.id}, {"logit", finite(c.logit)}, {"probability", finite(c.probability)}});
-    for (const Rank& r : p.watched)
+    for (const diagnosis::Rank& r : p.watched)
       watched.push_back({{"id", r.id},
                          {"logit", finite(r.logit)},
                          {"rank", r.rank},
@@ -165,7 +169,7 @@ Json logits_json(const DebugRun& run) {
 
 }  // namespace
 
-std::string debug_text(const DebugRun& run, const DebugView& view) {
+std::string debug_text(const diagnosis::DebugRun& run, const DebugView& view) {
   std::string text =
       fmt::format("[PROMPT] {} tokens: {}\n", run.prompt_ids.size(), fmt::join(run.prompt_ids, ","));
   text += checkpoints(run, view) + layer_lines(run) + logit_lines(run, view) + attention_lines(run);
@@ -175,9 +179,9 @@ std::string debug_text(const DebugRun& run, const DebugView& view) {
   return text + triage_lines(run, view);
 }
 
-Json debug_json(const DebugRun& run, const DebugView& view) {
+Json debug_json(const diagnosis::DebugRun& run, const DebugView& view) {
   Json stages = Json::array(), layers = Json::array(), attention = Json::array(), findings = Json::array();
-  for (const StageRecord& r : run.stages) {
+  for (const diagnosis::StageRecord& r : run.stages) {
     stages.push_back({{"key", r.key()},
                       {"stage", stage_name(r.stage)},
                       {"layer", r.layer >= 0 ? Json(r.layer) : Json(nullptr)},
@@ -195,7 +199,7 @@ Json debug_json(const DebugRun& run, const DebugView& view) {
          {"dim", s.max_abs_index % m.record->width},
          {"growth", finite(m.growth)}});
   }
-  for (const HeadPattern& p : run.attention) {
+  for (const diagnosis::HeadPattern& p : run.attention) {
     attention.push_back({{"layer", p.layer},
                          {"head", p.head},
                          {"first", finite(p.first)},
@@ -208,7 +212,7 @@ Json debug_json(const DebugRun& run, const DebugView& view) {
                          {"window", p.window}});
   }
   bool healthy = true;
-  for (const Symptom& f : view.findings) {
+  for (const diagnosis::Symptom& f : view.findings) {
     healthy = healthy && !f.sick;
     findings.push_back(
         {{"check", f.check}, {"sick", f.sick}, {"text", f.text}, {"next", f.next}, {"numbers", f.numbers}});
@@ -224,7 +228,10 @@ Json debug_json(const DebugRun& run, const DebugView& view) {
           {"logits", logits_json(run)},
           {"attention", attention},
           {"probes", view.probes},
-          {"triage", {{"clean", healthy}, {"checks", triage_table().size()}, {"findings", findings}}}};
+          {"triage",
+           {{"clean", healthy},
+            {"checks", diagnosis::ailments(diagnosis::AskedBy::kDebug).size()},
+            {"findings", findings}}}};
 }
 
 }  // namespace doppler::cli

@@ -18,11 +18,11 @@ struct DebugView {
   std::vector<std::int64_t> tokens;                // whose own values checkpoints show
   std::function<std::string(std::int32_t)> piece;  // null without a tokenizer
   std::optional<std::string> text;
-  std::vector<Symptom> findings;
+  std::vector<diagnosis::Symptom> findings;
   Json probes;
 };
 
-std::string debug_text(const DebugRun& run, const DebugView& view);
-Json debug_json(const DebugRun& run, const DebugView& view);
+std::string debug_text(const diagnosis::DebugRun& run, const DebugView& view);
+Json debug_json(const diagnosis::DebugRun& run, const DebugView& view);
 
 }  // namespace doppler::cli

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "cli/command.h"
+#include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
 #include "engine/fallbacks.h"
@@ -18,31 +19,37 @@ struct DoctorArguments {
 };
 
 Result<int> list_all(bool json) {
-  Json causes = Json::array(), checks = Json::array();
+  Json causes = Json::array(), checks = Json::array(), symptoms = Json::array();
   std::string text = "checks\n";
-  for (const CheckInfo& check : all_checks()) {
-    checks.push_back({{"name", check.name}, {"asks", check.asks}});
-    text += fmt::format("  {:15} {}\n", check.name, check.asks);
+  for (const diagnosis::Ailment* check : diagnosis::ailments(diagnosis::AskedBy::kDoctor)) {
+    checks.push_back({{"name", check->id}, {"asks", check->asks}});
+    text += fmt::format("  {:15} {}\n", check->id, check->asks);
   }
-  CauseKind kind = CauseKind::kOther;
-  for (const Cause& cause : all_causes()) {
+  text += "\nwhat doppler debug sees in a run\n";
+  for (const diagnosis::Ailment* symptom : diagnosis::ailments(diagnosis::AskedBy::kDebug)) {
+    symptoms.push_back({{"name", symptom->id}, {"asks", symptom->asks}});
+    text += fmt::format("  {:22} {}\n", symptom->id, symptom->asks);
+  }
+  diagnosis::CauseKind kind = diagnosis::CauseKind::kOther;
+  for (const diagnosis::Cause& cause : diagnosis::all_causes()) {
     causes.push_back({{"cause", cause.id},
                       {"kind", name_of(cause.kind)},
                       {"explanation", cause.explanation},
                       {"repair", cause.repair}});
-    if (cause.kind != kind || &cause == &all_causes()[0])
+    if (cause.kind != kind || &cause == &diagnosis::all_causes()[0])
       text += fmt::format("\ncauses: {}\n", name_of(cause.kind));
     kind = cause.kind;
     text += fmt::format("  {:22} {}\n  {:22}   {}\n", cause.id, cause.explanation, "", cause.repair);
   }
-  DOPPLER_TRY(json ? print_json({{"checks", checks}, {"causes", causes}}) : print(text));
+  DOPPLER_TRY(json ? print_json({{"checks", checks}, {"symptoms", symptoms}, {"causes", causes}})
+                   : print(text));
   return kDone;
 }
 
 Result<int> list_faults(bool json) {
   Json faults = Json::array();
   std::string text;
-  for (const FaultInfo& fault : all_faults()) {
+  for (const diagnosis::FaultInfo& fault : diagnosis::all_faults()) {
     faults.push_back({{"fault", fault.name},
                       {"kind", name_of(fault.kind)},
                       {"cause", fault.cause},
@@ -54,7 +61,7 @@ Result<int> list_faults(bool json) {
   return kDone;
 }
 
-Result<int> answer(const Diagnosis& diagnosis, bool json) {
+Result<int> answer(const diagnosis::Diagnosis& diagnosis, bool json) {
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
@@ -77,10 +84,11 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (arguments.list_faults) return list_faults(given.json);
   if (arguments.model.empty())
     return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
-  DoctorOptions options{.hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
-  std::optional<Recording> reference;
+  diagnosis::DoctorOptions options{
+      .hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
+  std::optional<diagnosis::Recording> reference;
   if (!arguments.reference.empty()) {
-    DOPPLER_ASSIGN(reference, open_recording(arguments.reference));
+    DOPPLER_ASSIGN(reference, diagnosis::open_recording(arguments.reference));
     options.reference = &*reference;
   }
   std::optional<Model> source;
@@ -89,22 +97,23 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
     options.source = &*source;
   }
   Settings settings = given.flags;
-  const std::string backend = settings.backend.value_or("auto");
-  settings.backend = "reference";  // the one that always loads; the doctor makes the one it examines itself
+  const std::string backend = settings.load.backend;
+  settings.load.backend =
+      "reference";  // the one that always loads; the doctor makes the one it examines itself
   const Result<Loaded> loaded = load_with_bar(arguments.model, settings, 1);
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
-    const Diagnosis refused = diagnose_refusal(arguments.model, loaded.error());
+    const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
     if (!given.json) DOPPLER_TRY(print(describe(refused.checks[0]) + "\n"));
     return answer(refused, given.json);
   }
   if (!given.json) {
-    options.on_check = [](const CheckResult& check) { fmt::print("{}\n", describe(check)); };
+    options.on_check = [](const diagnosis::CheckResult& check) { fmt::print("{}\n", describe(check)); };
   }
-  Subject subject = subject_of(*loaded, backend);
-  DOPPLER_ASSIGN(subject.options, backend_options(settings.load_options(), loaded->model->spec, 1));
-  if (!arguments.inject.empty()) DOPPLER_TRY(inject(arguments.inject, subject));
-  DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject, options));
+  diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
+  DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));
+  if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
+  DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, diagnosis::diagnose(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   return answer(diagnosis, given.json);
 }

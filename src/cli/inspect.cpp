@@ -89,7 +89,7 @@ std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Model model, load_model_for_description(arguments.model));
-  DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load_options(), model.spec, 1));
+  DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load, model.spec, 1));
   DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, options.context));
   options.kv_type = choose_kv_type(options, plan, model.weights);
   DOPPLER_ASSIGN(const ModelInfo info, describe(model, plan, options));
@@ -163,7 +163,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
   Json object = {{"library", gpu_library()}, {"adapters", std::move(adapters)}};
   if (!arguments.model.empty()) {
     Settings settings = given.flags;
-    settings.backend = "gpu";
+    settings.load.backend = "gpu";
     DOPPLER_ASSIGN(const Loaded loaded, load_with_bar(arguments.model, settings, 1));
     DOPPLER_ASSIGN(const std::vector<VariantRow> rows, loaded.backend->describe());
     for (const VariantRow& row : rows)

@@ -14,9 +14,9 @@ Json number(float value) {
   return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
 }
 
-Json to_json(const ProbeHit& hit) {
+Json to_json(const diagnosis::ProbeHit& hit) {
   Json values = Json::object();
-  for (const ProbeValue& v : hit.values) values[std::to_string(v.dim)] = number(v.value);
+  for (const diagnosis::ProbeValue& v : hit.values) values[std::to_string(v.dim)] = number(v.value);
   Json json = {{"id", hit.probe->id},
                {"stage", stage_name(hit.stage)},
                {"layer", hit.layer >= 0 ? Json(hit.layer) : Json(nullptr)},
@@ -47,18 +47,19 @@ Result<std::unique_ptr<Looking>> Looking::create(const LookFlags& flags, const S
                                                  const tokenizer::Tokenizer* tokenizer) {
   std::unique_ptr<Looking> looking(new Looking());
   looking->keep_ = given.json;
-  DOPPLER_ASSIGN(DebugConfig config, read_debug_config(debug_settings(given)));
+  DOPPLER_ASSIGN(diagnosis::DebugConfig config, diagnosis::read_debug_config(debug_settings(given)));
   for (const std::string& text : flags.probes) {
-    DOPPLER_ASSIGN(Probe probe, parse_probe(text));
+    DOPPLER_ASSIGN(diagnosis::Probe probe, diagnosis::parse_probe(text));
     config.probes.push_back(std::move(probe));
   }
   if (!config.probes.empty()) {
     DOPPLER_ASSIGN(looking->probes_,
-                   ProbeTap::create(std::move(config.probes), backend.plan(), backend.options().context,
-                                    [to = looking.get()](const ProbeHit& hit) { to->print(hit); }));
+                   diagnosis::ProbeTap::create(
+                       std::move(config.probes), backend.plan(), backend.options().context,
+                       [to = looking.get()](const diagnosis::ProbeHit& hit) { to->print(hit); }));
     looking->taps_.add(&*looking->probes_);
   }
-  if (traces_taps()) {
+  if (diagnosis::traces_taps()) {
     looking->trace_.emplace(spec, backend.plan(), [tokenizer](std::int32_t id) {
       const auto piece = tokenizer != nullptr ? tokenizer->piece(id) : std::string();
       return piece ? *piece : std::string();
@@ -75,9 +76,9 @@ Status Looking::begin(std::size_t prompt_tokens, bool all_logits) {
 
 // Whoever asks for a probe wants its lines, whatever is traced besides; where its category is, they are lines
 // of it.
-void Looking::print(const ProbeHit& hit) {
-  const std::string line = probe_line(hit);
-  const Category category = category_of(hit.stage);
+void Looking::print(const diagnosis::ProbeHit& hit) {
+  const std::string line = diagnosis::probe_line(hit);
+  const Category category = diagnosis::category_of(hit.stage);
   const bool traced = trace_wanted(category, hit.layer, hit.step);
   if (!traced) fmt::print(stderr, "{}\n", line);
   if (traced) trace(category, hit.layer, line, hit.step, to_json(hit).dump());
@@ -87,7 +88,7 @@ void Looking::print(const ProbeHit& hit) {
 Json Looking::probes() const {
   if (!probes_) return nullptr;
   Json list = Json::array();
-  for (const ProbeHit& hit : hits_) list.push_back(to_json(hit));
+  for (const diagnosis::ProbeHit& hit : hits_) list.push_back(to_json(hit));
   return list;
 }
 

@@ -50,12 +50,13 @@ class Looking {
 
  private:
   Looking() = default;
-  void print(const ProbeHit& hit);
-  std::optional<ProbeTap> probes_;
-  std::optional<TraceTap> trace_;
+  void print(const diagnosis::ProbeHit& hit);
+  std::optional<diagnosis::ProbeTap> probes_;
+  std::optional<diagnosis::TraceTap> trace_;
   TapList taps_;
   bool keep_ = false;
-  std::vector<ProbeHit> hits_;  // JSON is made of them at the end: during the run it would cost too much
+  std::vector<diagnosis::ProbeHit>
+      hits_;  // JSON is made of them at the end: during the run it would cost too much
 };
 
 }  // namespace doppler::cli

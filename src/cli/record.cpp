@@ -29,13 +29,13 @@ Result<std::vector<TokenId>> prompt_ids(const RecordArguments& arguments, const 
 Result<int> record(const RecordArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, given.flags, 1));
-  RecordOptions options{.decode_steps = arguments.steps, .attention_scores = arguments.scores};
-  options.metadata = model_metadata(arguments.model, loaded.model->weights);
+  diagnosis::RecordOptions options{.decode_steps = arguments.steps, .attention_scores = arguments.scores};
+  options.metadata = diagnosis::model_metadata(arguments.model, loaded.model->weights);
   DOPPLER_ASSIGN(options.prompt_ids, prompt_ids(arguments, loaded, text));
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
   DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));
-  TappedBackend backend(*loaded.backend, looking->tap());
-  DOPPLER_TRY(record_run(backend, options, arguments.output));
+  diagnosis::TappedBackend backend(*loaded.backend, looking->tap());
+  DOPPLER_TRY(diagnosis::record_run(backend, options, arguments.output));
   looking->end();
   if (given.json) {
     DOPPLER_TRY(print_json({{"file", arguments.output},

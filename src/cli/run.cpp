@@ -34,9 +34,9 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const InterruptGuard guard(cancel);
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
   GenerateOptions options = engine.default_options();
-  DOPPLER_TRY(settings.apply(options));
+  settings.apply(options);
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
-  DOPPLER_ASSIGN(const auto ids, prompt_ids(engine, arguments.prompt, text, settings.raw.value_or(false)));
+  DOPPLER_ASSIGN(const auto ids, prompt_ids(engine, arguments.prompt, text, settings.raw));
   DOPPLER_TRY(looking->begin(ids.size(), false));
   EngineAccess::look(engine, looking->tap());
 

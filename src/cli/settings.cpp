@@ -2,10 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <variant>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "config/conflicts.h"
@@ -14,55 +15,77 @@
 namespace doppler::cli {
 namespace {
 
-using S = Settings;
-
-// Which member shows which setting.
-struct View {
-  std::string_view path;
-  std::variant<std::optional<std::string> S::*, std::optional<std::uint64_t> S::*, std::optional<double> S::*,
-               std::optional<bool> S::*, std::optional<std::vector<std::string>> S::*>
-      member;
-};
-const std::array<View, 24> kViews = {{
-    {"runtime.backend", &S::backend},
-    {"runtime.threads", &S::threads},
-    {"runtime.inference.kvcache.maxSeqLen", &S::context},
-    {"runtime.inference.kvcache.kvDtype", &S::kv_type},
-    {"runtime.cpu.exact", &S::exact},
-    {"runtime.cpu.target", &S::cpu_target},
-    {"runtime.gpu.adapter", &S::gpu_adapter},
-    {"runtime.gpu.submitTokens", &S::submit_tokens},
-    {"runtime.gpu.checked", &S::gpu_checked},
-    {"runtime.gpu.poison", &S::gpu_poison},
-    {"runtime.inference.batching.maxTokens", &S::max_tokens},
-    {"runtime.inference.sampling.temperature", &S::temperature},
-    {"runtime.inference.sampling.topK", &S::top_k},
-    {"runtime.inference.sampling.topP", &S::top_p},
-    {"runtime.inference.sampling.minP", &S::min_p},
-    {"runtime.inference.sampling.repetitionPenalty", &S::repeat_penalty},
-    {"runtime.inference.sampling.presencePenalty", &S::presence_penalty},
-    {"runtime.inference.sampling.frequencyPenalty", &S::frequency_penalty},
-    {"runtime.inference.sampling.repetitionPenaltyWindow", &S::penalty_window},
-    {"runtime.inference.sampling.seed", &S::seed},
-    {"runtime.inference.sampling.logitBias", &S::logit_bias},
-    {"runtime.inference.generation.stopSequences", &S::stop},
-    {"runtime.inference.generation.ignoreEos", &S::ignore_eos},
-    {"runtime.inference.chatTemplate.disabled", &S::raw},
-}};
-
-// The values are canonical, so their kinds are right.
-void show(const Json& value, std::optional<std::vector<std::string>>& to) {
-  to.emplace();
-  if (value.is_object()) {
-    for (const auto& [id, bias] : value.items())
-      to->push_back(id + "=" + (bias.is_string() ? bias.get<std::string>() : bias.dump()));
-  } else {
-    for (const Json& text : value) to->push_back(text.get<std::string>());
+// Values beyond 32 bits mean "as many as there are".
+void read(const Json& value, std::uint32_t& to) {
+  to = static_cast<std::uint32_t>(std::min<std::uint64_t>(value.get<std::uint64_t>(), UINT32_MAX));
+}
+void read(const Json& value, std::map<TokenId, double>& to) {
+  for (const auto& [id_text, bias] : value.items()) {
+    const std::string number = bias.is_string() ? bias.get<std::string>() : bias.dump();  // infinity is text
+    TokenId id = 0;
+    double added = 0;
+    std::from_chars(id_text.data(), id_text.data() + id_text.size(), id);
+    system::read_double(number.data(), number.data() + number.size(), added);
+    to[id] = added;
   }
 }
 template <typename T>
-void show(const Json& value, std::optional<T>& to) {
+void read(const Json& value, T& to) {
   to = value.get<T>();
+}
+
+// Which option is which setting: with the setting's row in config/setting.cpp all that a knob needs. Values
+// are canonical, so their kinds are right.
+template <typename Options>
+struct Knob {
+  std::string_view path;
+  void (*read)(const Json& value, Options& options);
+};
+template <auto Member, typename Options>
+void member(const Json& value, Options& options) {
+  read(value, options.*Member);
+}
+
+using L = LoadOptions;
+constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
+    {"runtime.backend", member<&L::backend>},
+    {"runtime.threads", member<&L::threads>},
+    {"runtime.inference.kvcache.maxSeqLen", member<&L::context>},
+    {"runtime.inference.kvcache.kvDtype", member<&L::kv_type>},
+    {"runtime.cpu.exact", member<&L::exact>},
+    {"runtime.cpu.target", member<&L::cpu_target>},
+    {"runtime.gpu.adapter", member<&L::gpu_adapter>},
+    {"runtime.gpu.submitTokens", member<&L::submit_tokens>},
+    {"runtime.gpu.checked", member<&L::gpu_checked>},
+    {"runtime.gpu.poison", member<&L::gpu_poison>},
+});
+using G = GenerateOptions;
+constexpr auto kGenerateKnobs = std::to_array<Knob<GenerateOptions>>({
+    {"runtime.inference.batching.maxTokens", member<&G::max_tokens>},
+    {"runtime.inference.sampling.temperature", member<&G::temperature>},
+    {"runtime.inference.sampling.topK", member<&G::top_k>},
+    {"runtime.inference.sampling.topP", member<&G::top_p>},
+    {"runtime.inference.sampling.minP", member<&G::min_p>},
+    {"runtime.inference.sampling.repetitionPenalty", member<&G::repeat_penalty>},
+    {"runtime.inference.sampling.presencePenalty", member<&G::presence_penalty>},
+    {"runtime.inference.sampling.frequencyPenalty", member<&G::frequency_penalty>},
+    {"runtime.inference.sampling.repetitionPenaltyWindow", member<&G::penalty_window>},
+    {"runtime.inference.sampling.seed", member<&G::seed>},
+    {"runtime.inference.sampling.logitBias", member<&G::logit_bias>},
+    {"runtime.inference.generation.stopSequences", member<&G::stop>},
+    {"runtime.inference.generation.ignoreEos", member<&G::ignore_eos>},
+});
+constexpr auto kOwnKnobs = std::to_array<Knob<Settings>>({
+    {"runtime.inference.chatTemplate.disabled", member<&Settings::raw>},
+});
+
+// Null leaves a value to what the options hold: what the model or the command decides.
+template <typename Options>
+void turn(std::span<const Knob<Options>> knobs, const config::Config& config, Options& options) {
+  for (const Knob<Options>& knob : knobs) {
+    const config::ConfigValue* const value = config.find(knob.path);
+    if (value != nullptr && !value->value.is_null()) knob.read(value->value, options);
+  }
 }
 
 std::string type_name(const config::SettingInfo& info) {
@@ -116,11 +139,6 @@ void add_flag(Command& command, SettingFlags& given, const config::SettingInfo& 
   option.group(group_title(info.group));
 }
 
-// Values beyond 32 bits mean "as many as there are".
-std::uint32_t narrow(std::uint64_t value) {
-  return static_cast<std::uint32_t>(std::min<std::uint64_t>(value, UINT32_MAX));
-}
-
 }  // namespace
 
 void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace) {
@@ -140,14 +158,18 @@ void add_setting_flags(Command& command, SettingFlags& given, bool generation, b
 Result<Settings> resolve_settings(const SettingFlags& given) {
   Settings settings;
   DOPPLER_ASSIGN(settings.config, config::resolve_config(given.input));
-  for (const View& view : kViews) {
-    const config::ConfigValue* const value = settings.config.find(view.path);
-    if (value == nullptr)
-      return fail(ErrorCode::kInternal, "The setting {} is not in the table of settings.", view.path);
-    if (!value->given() || value->value.is_null()) continue;
-    std::visit([&](auto member) { show(value->value, settings.*member); }, view.member);
-  }
+  turn<LoadOptions>(kLoadKnobs, settings.config, settings.load);
+  turn<Settings>(kOwnKnobs, settings.config, settings);
   return settings;
+}
+
+bool Settings::given(std::string_view path) const {
+  const config::ConfigValue* const value = config.find(path);
+  return value != nullptr && value->given() && !value->value.is_null();
+}
+
+void Settings::apply(GenerateOptions& options) const {
+  turn<GenerateOptions>(kGenerateKnobs, config, options);
 }
 
 namespace {
@@ -191,45 +213,6 @@ Status end_log(const Settings& settings, bool failed) {
     for (const LogRecord& record : log_history(kShown)) fmt::print(stderr, "{}\n", format_line(record));
   }
   return close_log();
-}
-
-LoadOptions Settings::load_options() const {
-  LoadOptions options;
-  options.kv_type = kv_type.value_or("");
-  options.exact = exact.value_or(false);
-  options.cpu_target = cpu_target.value_or("");
-  options.gpu_adapter = gpu_adapter.value_or("");
-  options.submit_tokens = narrow(submit_tokens.value_or(options.submit_tokens));
-  options.gpu_checked = gpu_checked.value_or(false);
-  options.gpu_poison = gpu_poison.value_or(false);
-  options.backend = backend.value_or("auto");
-  options.threads = threads.value_or(0);
-  options.context = context.value_or(0);
-  return options;
-}
-
-Status Settings::apply(GenerateOptions& options) const {
-  if (max_tokens) options.max_tokens = narrow(*max_tokens);
-  if (top_k) options.top_k = narrow(*top_k);
-  if (penalty_window) options.penalty_window = narrow(*penalty_window);
-  if (seed) options.seed = *seed;
-  if (temperature) options.temperature = *temperature;
-  if (top_p) options.top_p = *top_p;
-  if (min_p) options.min_p = *min_p;
-  if (repeat_penalty) options.repeat_penalty = *repeat_penalty;
-  if (presence_penalty) options.presence_penalty = *presence_penalty;
-  if (frequency_penalty) options.frequency_penalty = *frequency_penalty;
-  if (ignore_eos) options.ignore_eos = *ignore_eos;
-  if (stop) options.stop = *stop;
-  for (const std::string& text : logit_bias.value_or(std::vector<std::string>{})) {
-    TokenId id = 0;
-    double bias = 0;
-    const std::size_t equals = text.find('=');  // the form was checked with the configuration
-    std::from_chars(text.data(), text.data() + equals, id);
-    system::read_double(text.data() + equals + 1, text.data() + text.size(), bias);
-    options.logit_bias[id] = bias;
-  }
-  return {};
 }
 
 }  // namespace doppler::cli

@@ -16,22 +16,20 @@
 
 namespace doppler::cli {
 
-// Typed views of what was given; nothing where the default holds.
+// What was decided, as the options of what a command does. Which setting is which option is one table in
+// settings.cpp.
 struct Settings {
-  std::optional<std::string> backend, kv_type, cpu_target, gpu_adapter;
-  std::optional<std::uint64_t> threads, context, max_tokens, top_k, seed, penalty_window, submit_tokens;
-  std::optional<double> temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-  std::optional<std::vector<std::string>> stop, logit_bias;
-  std::optional<bool> raw, ignore_eos, exact, gpu_checked, gpu_poison;
-
   // Everything, with defaults and sources.
   config::Config config;
+  LoadOptions load;  // a command may change what it decides itself
+  bool raw = false;  // prompts go as they are, without the model's chat template
+
+  // Whether somebody decided a setting, or its default holds.
+  bool given(std::string_view path) const;
   // runtime.shared.debug, complete, as `inspect` reads it.
   Json debug() const { return config.subtree("runtime.shared.debug"); }
-
-  LoadOptions load_options() const;
-  // Overrides what is set. Errors: kUsage for a value out of range.
-  Status apply(GenerateOptions& options) const;
+  // Overrides what is set.
+  void apply(GenerateOptions& options) const;
 };
 
 // What a command was given; filled while the command line is parsed.
@@ -45,7 +43,7 @@ struct SettingFlags {
 // that there is something to trace.
 void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace = false);
 
-// Applies the order of decision. Errors: those of config::resolve_config().
+// Applies the order of decision. Errors: those of resolve_config().
 Result<Settings> resolve_settings(const SettingFlags& given);
 
 // Directs the log as the settings say, and says what was loaded and which names are older ones. Errors: kIo

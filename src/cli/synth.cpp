@@ -25,7 +25,7 @@ Result<int> synth(const SynthArguments& arguments, const SettingFlags& given) {
   ProgressBar bar;
   const convert::SynthOptions options{
       .seed = arguments.seed,
-      .threads = given.flags.threads.value_or(0),
+      .threads = given.flags.load.threads,
       .on_progress = [&](double share, std::string_view what) { bar.update(share, what); }};
   const auto start = std::chrono::steady_clock::now();
   DOPPLER_ASSIGN(const convert::SynthReport report,

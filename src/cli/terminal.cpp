@@ -81,7 +81,7 @@ namespace {
 template <typename Load>
 auto with_bar(const Settings& settings, const Load& load) {
   ProgressBar bar;
-  LoadOptions options = settings.load_options();
+  LoadOptions options = settings.load;
   options.on_progress = [&](double share, std::string_view what) { bar.update(share, what); };
   return load(options);
 }

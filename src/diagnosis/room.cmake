@@ -1,4 +1,4 @@
 # The HTML report's page, style and program.
 include(embed_texts)
 doppler_embed_texts(doppler_diagnosis ${PROJECT_SOURCE_DIR}/src/diagnosis/report "html;css;js" diagnosis/report/report_files.h ReportFile
-                    doppler::report_files)
+                    doppler::diagnosis::report_files)

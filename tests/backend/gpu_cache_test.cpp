@@ -10,7 +10,7 @@ namespace {
 using namespace testing;
 
 // Gemma's windows turn their rings; a step of 8 makes these small.
-constexpr std::uint64_t kContext = 64;
+constexpr std::uint64_t kCacheContext = 64;
 
 std::vector<float> feed(Backend& backend, std::uint32_t slot, std::int32_t id) {
   StepInput input;
@@ -25,7 +25,7 @@ TEST(GpuCache, ACopyGoesOnWithTheSameBits) {
   ASSERT_OK_AND_ASSIGN(const auto fixture, load_fixture("gemma3"));
   for (const KvType type : {KvType::kF32, KvType::kF16}) {
     BackendOptions options{
-        .threads = 2, .context = kContext, .slots = 2, .max_step_tokens = 8, .kv_type = type};
+        .threads = 2, .context = kCacheContext, .slots = 2, .max_step_tokens = 8, .kv_type = type};
     options.gpu.self_check = false;
     options.gpu.tune = false;
     ASSERT_OK_AND_ASSIGN(const auto gpu,
@@ -35,7 +35,7 @@ TEST(GpuCache, ACopyGoesOnWithTheSameBits) {
     ASSERT_NE(cache, nullptr);
     ASSERT_OK_AND_ASSIGN(const auto bytes, cache->read(0));
     EXPECT_ERROR(cache->write(1, 29, bytes), "29 tokens");
-    EXPECT_ERROR(cache->write(1, kContext + 1, bytes), "context");
+    EXPECT_ERROR(cache->write(1, kCacheContext + 1, bytes), "context");
     EXPECT_EQ(gpu->length(1), 0u);
     ASSERT_OK(cache->write(1, 30, bytes));
     EXPECT_EQ(gpu->length(1), 30u);

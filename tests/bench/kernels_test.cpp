@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 KernelTable table() {
@@ -39,4 +39,4 @@ TEST(KernelTable, TheCpuHasNone) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::bench

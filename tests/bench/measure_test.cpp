@@ -6,7 +6,7 @@
 #include "bench/report.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 const BenchOptions kSmall{.prefill = 8,
@@ -123,4 +123,4 @@ TEST(BenchCompare, RefusesWhatIsNoMeasurement) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -5,7 +5,7 @@
 #include "model/family.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 using Chunks = std::vector<std::vector<TokenId>>;
@@ -83,4 +83,4 @@ TEST(Perplexity, OfNothingIsAnError) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -2,7 +2,7 @@
 
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::bench {
 namespace {
 
 TEST(Statistics, MedianIsTheMiddleOrTheMeanOfTwoMiddles) {
@@ -54,4 +54,4 @@ TEST(Statistics, RatiosArePairedByRound) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::bench

@@ -50,9 +50,9 @@ TEST(Program, WrongUsageIsStatusTwoAndNamesTheNearestCommand) {
 
 TEST(Run, GreedyIdsAreThoseOfTransformersOnEveryBackend) {
   for (const char* model : {"llama", "llama3", "mistral", "qwen2", "qwen3", "phi3", "gemma2", "gemma3"}) {
-    ASSERT_OK_AND_ASSIGN(
-        const Recording recording,
-        open_recording(testing::data_path(std::string("models/") + model) / "reference.safetensors"));
+    ASSERT_OK_AND_ASSIGN(const diagnosis::Recording recording,
+                         diagnosis::open_recording(testing::data_path(std::string("models/") + model) /
+                                                   "reference.safetensors"));
     for (const char* backend : {"reference", "cpu"}) {
       const Outcome run = doppler({"run", model_path(model), "--prompt-ids", ids_text(recording.prompt_ids),
                                    "--max-tokens", std::to_string(recording.greedy_ids.size()),
@@ -110,7 +110,8 @@ TEST(Run, BadInputIsStatusThreeWithASentence) {
 
 TEST(Run, TheDemoModelContinuesTheFamousPromptAsTransformersRecordedIt) {
   const std::string demo = source_path("demo").string();
-  ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(demo + "/reference.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const diagnosis::Recording recording,
+                       diagnosis::open_recording(demo + "/reference.safetensors"));
   std::vector<std::int32_t> greedy = recording.greedy_ids;
   greedy.pop_back();  // the end of the sequence is no generated token
   for (const char* backend : {"reference", "cpu"}) {

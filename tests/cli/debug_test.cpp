@@ -207,15 +207,15 @@ class LookingChangesNothing : public ::testing::TestWithParam<const char*> {
     for (const char* text :
          {"stage=q_rope,tokens=all,dims=0:3", "stage=ffn_act,tokens=all,dims=5",
           "stage=layer_out,tokens=all,dims=0,95", "stage=logits_final,tokens=all,dims=0:255"}) {
-      auto probe = parse_probe(text);
+      auto probe = diagnosis::parse_probe(text);
       ASSERT_OK(probe);
       probes_.push_back(*probe);
     }
   }
-  Result<ProbeTap> tap() {
-    return ProbeTap::create(probes_, backend_->plan(), 64, [this](const ProbeHit& hit) {
+  Result<diagnosis::ProbeTap> tap() {
+    return diagnosis::ProbeTap::create(probes_, backend_->plan(), 64, [this](const diagnosis::ProbeHit& hit) {
       auto& row = seen_[{stage_key(hit.stage, hit.layer), hit.token}];
-      for (const ProbeValue& v : hit.values) row[v.dim] = v.value;
+      for (const diagnosis::ProbeValue& v : hit.values) row[v.dim] = v.value;
     });
   }
   // A prompt and the tokens after it, as `doppler run` has them.
@@ -232,7 +232,7 @@ class LookingChangesNothing : public ::testing::TestWithParam<const char*> {
   const std::vector<TokenId> prompt_ = {2, 10, 11, 12, 200, 31, 7};
   Model model_;
   std::unique_ptr<Backend> backend_;
-  std::vector<Probe> probes_;
+  std::vector<diagnosis::Probe> probes_;
   std::map<std::pair<std::string, std::int64_t>, std::map<std::int64_t, float>> seen_;
 };
 
@@ -267,8 +267,9 @@ TEST_P(LookingChangesNothing, InStepsBitForBit) {
       ASSERT_TRUE(logits.has_value()) << logits.error().message;
       all.insert(all.end(), logits->begin(), logits->end());
     };
-    keep(feed(*backend_, 0, prompt_, 0, true, tap));
-    for (const TokenId id : {40, 41, 42}) keep(feed(*backend_, 0, std::span(&id, 1), 0, true, tap));
+    keep(diagnosis::feed(*backend_, 0, prompt_, 0, true, tap));
+    for (const TokenId id : {40, 41, 42})
+      keep(diagnosis::feed(*backend_, 0, std::span(&id, 1), 0, true, tap));
     StepInput both;  // batched: two sequences in one step
     both.add(50, 0, 1, true), both.add(43, 10, 0, true), both.add(51, 1, 1, true);
     keep(backend_->step(both, tap));
@@ -290,8 +291,8 @@ TEST_P(LookingChangesNothing, InStepsBitForBit) {
         << "the second of three rows";
 
   TempDir dir;
-  ASSERT_OK(record_run(*backend_, {.prompt_ids = prompt_}, dir / "run.safetensors"));
-  const auto recording = open_recording(dir / "run.safetensors");
+  ASSERT_OK(diagnosis::record_run(*backend_, {.prompt_ids = prompt_}, dir / "run.safetensors"));
+  const auto recording = diagnosis::open_recording(dir / "run.safetensors");
   ASSERT_OK(recording);
   std::size_t compared = 0;
   for (const auto& [where, values] : seen_) {

@@ -10,7 +10,7 @@
 #include "diagnosis/patient.h"
 #include "quant/error.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::data_path;
@@ -86,16 +86,16 @@ TEST(Allowance, HealthyQuantisedModelsStayWithinIt) {
 TEST(Allowance, HalvesLoseTheDigitsOfTinyValues) {
   Patient patient("llama");
   for (std::uint32_t layer = 0; layer < patient.spec.layers.size(); ++layer) {
-    patient.alter(WeightRole::kV, static_cast<int>(layer),
-                  [](TensorView& tensor, std::vector<std::byte>& bytes) {
-                    ASSERT_EQ(tensor.dtype, DType::kBF16);
-                    for (std::size_t at = 0; at < bytes.size(); at += 2) {
-                      std::uint16_t value = 0;
-                      std::memcpy(&value, &bytes[at], 2);
-                      value = f32_to_bf16(bf16_to_f32(value) * 0x1p-17f);
-                      std::memcpy(&bytes[at], &value, 2);
-                    }
-                  });
+    patient.site().alter(WeightRole::kV, static_cast<int>(layer),
+                         [](TensorView& tensor, std::vector<std::byte>& bytes) {
+                           ASSERT_EQ(tensor.dtype, DType::kBF16);
+                           for (std::size_t at = 0; at < bytes.size(); at += 2) {
+                             std::uint16_t value = 0;
+                             std::memcpy(&value, &bytes[at], 2);
+                             value = f32_to_bf16(bf16_to_f32(value) * 0x1p-17f);
+                             std::memcpy(&bytes[at], &value, 2);
+                           }
+                         });
   }
   ASSERT_OK_AND_ASSIGN(const auto oracle,
                        make_backend("reference", patient.spec, patient.weights, options()));
@@ -256,4 +256,4 @@ TEST(Allowance, OtherWeightsAreToldByTheirTypes) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -7,7 +7,7 @@
 #include "diagnosis/compare/logits_agreement.h"
 #include "diagnosis/patient.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::Patient;
@@ -22,12 +22,9 @@ const StageComparison& stage_of(const Comparison& comparison, const std::string&
 
 // A wrong op of the backend: its own error, told apart from what it passes on.
 TEST(Blame, AWrongOpOfTheBackend) {
-  Patient patient("gemma3");
-  patient.alter_backend = [](auto& backend) {
-    backend.in_op = [](const TapEvent& event, std::span<float> data) {
-      if (event.stage == Stage::kOProj && event.layer == 1) data[3 * event.width + 5] += 0.25f;
-    };
-  };
+  const Patient patient("gemma3", [](const TapEvent& event, std::span<float> data) {
+    if (event.stage == Stage::kOProj && event.layer == 1) data[3 * event.width + 5] += 0.25f;
+  });
   const auto comparison = patient.compare();
   ASSERT_OK(comparison);
   const StageComparison* first = comparison->first_divergence();
@@ -52,12 +49,12 @@ TEST(Blame, AWrongOpOfTheBackend) {
 // A wrong description: the backend does what it is told, but the recording's own values say otherwise.
 TEST(Blame, AWrongDescription) {
   Patient patient("gemma3");
-  patient.alter_plan = [](Plan& plan) {
+  patient.site().change_plan([](Plan& plan) {
     for (Op& op : plan.ops) {
       if (op.layer == 2 && plan.values[op.outputs[0]].stage == Stage::kKNorm)
         std::get<NormParams>(op.params).weight_offset = 0;
     }
-  };
+  });
   const auto comparison = patient.compare();
   ASSERT_OK(comparison);
   const StageComparison* first = comparison->first_divergence();
@@ -69,12 +66,9 @@ TEST(Blame, AWrongDescription) {
 
 // Far too small for the tolerance of a whole run, but not for one op.
 TEST(Blame, AFaultBelowTheTolerance) {
-  Patient patient("gemma3");
-  patient.alter_backend = [](auto& backend) {
-    backend.in_op = [](const TapEvent& event, std::span<float> data) {
-      if (event.stage == Stage::kFfnUp && event.layer == 0) data[7] *= 1.0005f;
-    };
-  };
+  const Patient patient("gemma3", [](const TapEvent& event, std::span<float> data) {
+    if (event.stage == Stage::kFfnUp && event.layer == 0) data[7] *= 1.0005f;
+  });
   const auto comparison = patient.compare();
   ASSERT_OK(comparison);
   ASSERT_NE(comparison->first_divergence(), nullptr);
@@ -92,12 +86,9 @@ TEST(Blame, RoundingThatAddsUpIsExplained) {
 }
 
 TEST(Blame, NanIsFarFromEverything) {
-  Patient patient("llama");
-  patient.alter_backend = [](auto& backend) {
-    backend.in_op = [](const TapEvent& event, std::span<float> data) {
-      if (event.stage == Stage::kVProj && event.layer == 0) data[0] = NAN;
-    };
-  };
+  const Patient patient("llama", [](const TapEvent& event, std::span<float> data) {
+    if (event.stage == Stage::kVProj && event.layer == 0) data[0] = NAN;
+  });
   const auto comparison = patient.compare();
   ASSERT_OK(comparison);
   const StageComparison* first = comparison->first_divergence();
@@ -230,4 +221,4 @@ TEST(Logits, KnownDistributions) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

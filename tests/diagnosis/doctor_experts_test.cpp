@@ -2,7 +2,7 @@
 #include "base/float16.h"
 #include "diagnosis/doctor_patients.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::all_findings;
@@ -75,4 +75,4 @@ TEST(DoctorExperts, TwoEqualExpertsAreFound) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -4,7 +4,7 @@
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::all_findings;
@@ -127,4 +127,4 @@ INSTANTIATE_TEST_SUITE_P(Doctor, GgufPatient, ::testing::Range(std::size_t{0}, g
                          [](const auto& test) { return gguf_cases()[test.param].name; });
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -4,7 +4,7 @@
 
 #include "diagnosis/doctor_patients.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::all_findings;
@@ -110,4 +110,4 @@ TEST(Causes, HaveUniqueIdsAndSentences) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -2,7 +2,7 @@
 #include "base/json.h"
 #include "diagnosis/doctor_patients.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::all_findings;
@@ -215,4 +215,4 @@ TEST(Doctor, RefusesChecksThatDoNotExist) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

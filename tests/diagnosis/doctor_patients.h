@@ -102,26 +102,27 @@ class PatientFolder {
 };
 
 // As the program does it: load, or say why not, then examine.
-inline Result<Diagnosis> examine(const std::filesystem::path& model, const std::filesystem::path& recording,
-                                 const std::string& backend = "cpu") {
+inline Result<diagnosis::Diagnosis> examine(const std::filesystem::path& model,
+                                            const std::filesystem::path& recording,
+                                            const std::string& backend = "cpu") {
   LoadOptions load;
   load.backend = "reference";
   const auto loaded = load_all(model, load);
-  if (!loaded) return diagnose_refusal(model, loaded.error());
-  DoctorOptions options;
-  std::optional<Recording> reference;
+  if (!loaded) return diagnosis::diagnose_refusal(model, loaded.error());
+  diagnosis::DoctorOptions options;
+  std::optional<diagnosis::Recording> reference;
   if (!recording.empty()) {
-    DOPPLER_ASSIGN(reference, open_recording(recording));
+    DOPPLER_ASSIGN(reference, diagnosis::open_recording(recording));
     options.reference = &*reference;
   }
-  Subject subject = subject_of(*loaded, backend);
+  diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
   subject.options.threads = 1;
-  return diagnose(subject, options);
+  return diagnosis::diagnose(subject, options);
 }
 
-inline std::string all_findings(const Diagnosis& diagnosis) {
+inline std::string all_findings(const diagnosis::Diagnosis& diagnosis) {
   std::string text;
-  for (const Finding& finding : diagnosis.findings)
+  for (const diagnosis::Finding& finding : diagnosis.findings)
     text += finding.stage + " " + std::to_string(finding.layer) + " " + describe(finding) + "\n";
   return text;
 }

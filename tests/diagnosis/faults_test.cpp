@@ -42,11 +42,12 @@
 // clang-format on
 #include <cmath>
 
+#include "backend/reference/reference_backend.h"
 #include "base/json.h"
 #include "diagnosis/patient.h"
 #include "model_fixture.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::expect_diverges;
@@ -66,31 +67,33 @@ TEST(Description, HealthyPatientAgrees) {
 
 TEST(Description, NormOffsetMissing) {
   Patient patient("gemma3");
-  patient.spec.norm.weight_offset = 0;
+  patient.inject("norm_offset_missing");
   expect_diverges(patient.compare(), "layers.0.attn_normed", 0);
 }
 
 TEST(Description, NormOffsetMissingForQueriesAndKeys) {
-  for (const Stage stage : {Stage::kQNorm, Stage::kKNorm}) {
-    Patient patient("gemma3");
-    patient.alter_plan = [stage](Plan& plan) {
-      for (Op& op : plan.ops) {
-        if (plan.values[op.outputs[0]].stage == stage) std::get<NormParams>(op.params).weight_offset = 0;
-      }
-    };
-    expect_diverges(patient.compare(), stage_key(stage, 0), 0);
-  }
+  Patient both("gemma3");
+  both.inject("qk_norm_offset");
+  expect_diverges(both.compare(), "layers.0.q_norm", 0);
+  Patient keys("gemma3");
+  keys.site().change_plan([](Plan& plan) {
+    for (Op& op : plan.ops) {
+      if (plan.values[op.outputs[0]].stage == Stage::kKNorm)
+        std::get<NormParams>(op.params).weight_offset = 0;
+    }
+  });
+  expect_diverges(keys.compare(), "layers.0.k_norm", 0);
 }
 
 TEST(Description, NormOffsetWhereNoneBelongs) {
   Patient patient("qwen3");
-  patient.spec.norm.weight_offset = 1;
+  patient.inject("norm_offset_forced");
   expect_diverges(patient.compare(), "layers.0.attn_normed", 0);
 }
 
 TEST(Description, QueryNormNotPlanned) {
   Patient patient("qwen3");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.qk_norm = false;
+  patient.inject("qk_norm_missing");
   expect_missing(patient.compare(), "layers.0.q_norm");
 }
 
@@ -102,96 +105,89 @@ TEST(Description, PostFeedForwardNormOff) {
 
 TEST(Description, EmbeddingScaleMissing) {
   Patient patient("gemma3");
-  patient.spec.embedding_scale = 1;
+  patient.inject("embedding_scale_missing");
   expect_diverges(patient.compare(), "embed_out", 0);
 }
 
 // Token 0 stands at position 0, which no rotation moves.
 TEST(Description, RopeThetaWrong) {
   Patient patient("qwen3");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.rope.theta = 10000;
+  patient.inject("rope_theta_default");
   expect_diverges(patient.compare(), "layers.0.q_rope", 1);
 }
 
 TEST(Description, LocalAndGlobalThetaSwapped) {
   Patient patient("gemma3");
-  for (LayerSpec& layer : patient.spec.layers) {
-    layer.attention.rope.theta = layer.attention.kind == AttentionKind::kFull ? 10000 : 1000000;
-  }
+  patient.inject("rope_thetas_swapped");
   expect_diverges(patient.compare(), "layers.0.q_rope", 1);
 }
 
 TEST(Description, LocalThetaEverywhere) {
   Patient patient("gemma3");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.rope.theta = 10000;
+  patient.inject("rope_theta_default");
   expect_diverges(patient.compare(), "layers.5.q_rope", 1);  // the only layer of full attention
 }
 
 TEST(Description, RopeInterleaved) {
   Patient patient("llama");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.rope.layout = RopeLayout::kInterleaved;
+  patient.inject("rope_interleaved");
   expect_diverges(patient.compare(), "layers.0.q_rope", 1);
 }
 
 TEST(Description, Llama3ScalingMissing) {
   Patient patient("llama3");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.rope.scaling.kind = RopeScalingKind::kNone;
+  patient.inject("rope_scaling_missing");
   expect_diverges(patient.compare(), "layers.0.q_rope", 1);
 }
 
 TEST(Description, Llama3ScalingTakenAsLinear) {
   Patient patient("llama3");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.rope.scaling.kind = RopeScalingKind::kLinear;
+  patient.inject("rope_scaling_linear");
   expect_diverges(patient.compare(), "layers.0.q_rope", 1);
 }
 
 TEST(Description, ConstantPosition) {
   Patient patient("llama");
-  patient.alter_plan = [](Plan& plan) {
-    for (RopeTable& table : plan.rope_tables)
-      std::fill(table.inverse_frequency.begin(), table.inverse_frequency.end(), 0);
-  };
+  patient.inject("rope_missing");
   expect_diverges(patient.compare(), "layers.0.q_rope", 1);
 }
 
 TEST(Description, HalfOfTheHeadRotates) {
   Patient patient("llama");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.rope.rotary_dim /= 2;
+  patient.inject("rope_half_of_head");
   expect_diverges(patient.compare(), "layers.0.q_rope", 1);
 }
 
 // The window is 8: token 7 is the last one that sees token 0.
 TEST(Description, WindowOneTooSmall) {
   Patient patient("mistral");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.window = 7;
+  patient.inject("window_one_small");
   expect_diverges(patient.compare(), "layers.0.attn_out", 7);
 }
 
 TEST(Description, WindowOneTooLarge) {
   Patient patient("mistral");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.window = 9;
+  patient.inject("window_one_large");
   expect_diverges(patient.compare(), "layers.0.attn_out", 8);
 }
 
 TEST(Description, WindowMissing) {
   for (const char* family : {"mistral", "gemma2", "gemma3"}) {
     Patient patient(family);
-    for (LayerSpec& layer : patient.spec.layers) layer.attention.window = 0;
+    patient.inject("window_missing");
     expect_diverges(patient.compare(), "layers.0.attn_out", 8);
   }
 }
 
 TEST(Description, WindowOnAFullLayer) {
   Patient patient("gemma3");
-  patient.spec.layers[5].attention.window = 8;
+  patient.inject("window_on_full_layer");
   expect_diverges(patient.compare(), "layers.5.attn_out", 8);
 }
 
 TEST(Description, WindowsOnTheWrongHalfOfTheLayers) {
   Patient patient("gemma2");
-  for (std::size_t i = 0; i < patient.spec.layers.size(); ++i) {
-    patient.spec.layers[i].attention.window = i % 2 == 0 ? 0 : 8;
-  }
+  patient.inject("layer_types_shifted");
   expect_diverges(patient.compare(), "layers.0.attn_out", 8);
 }
 
@@ -199,7 +195,7 @@ TEST(Description, WindowsOnTheWrongHalfOfTheLayers) {
 // the change stays below the tolerance.
 TEST(Description, ScoreSoftcapMissing) {
   Patient patient("gemma2");
-  for (LayerSpec& layer : patient.spec.layers) layer.attention.softcap = 0;
+  patient.inject("attention_softcap_missing");
   expect_diverges(patient.compare(), "layers.0.attn_out", 2);
 }
 
@@ -212,106 +208,74 @@ TEST(Description, ScaleFromHeadDimInsteadOfQueryPreAttnScalar) {
 
 TEST(Description, FinalSoftcapMissing) {
   Patient patient("gemma2");
-  patient.spec.final_softcap = 0;
+  patient.inject("final_softcap_missing");
   expect_diverges(patient.compare(), "logits_final", 0);
 }
 
 TEST(Description, ActivationOfAnotherFamily) {
-  Patient gemma("gemma3");
-  for (LayerSpec& layer : gemma.spec.layers) layer.ffn.activation = Activation::kSilu;
-  expect_diverges(gemma.compare(), "layers.0.ffn_act", 0);
-  Patient exact("gemma3");  // erf instead of its tanh approximation: a difference in the fourth digit
-  for (LayerSpec& layer : exact.spec.layers) layer.ffn.activation = Activation::kGeluErf;
-  expect_diverges(exact.compare(), "layers.0.ffn_act", 0);
-  Patient llama("llama");
-  for (LayerSpec& layer : llama.spec.layers) layer.ffn.activation = Activation::kGeluTanh;
-  expect_diverges(llama.compare(), "layers.0.ffn_act", 0);
+  const std::pair<const char*, const char*> cases[] = {
+      {"gemma3", "activation_wrong"},  // silu
+      {"gemma3", "activation_erf"},    // instead of its tanh approximation: a difference in the fourth digit
+      {"llama", "activation_wrong"}};  // gelu
+  for (const auto& [family, fault] : cases) {
+    Patient patient(family);
+    patient.inject(fault);
+    expect_diverges(patient.compare(), "layers.0.ffn_act", 0);
+  }
 }
 
 TEST(Description, ActivationOnUpInsteadOfGate) {
   Patient patient("llama");
-  patient.alter_plan = [](Plan& plan) {
-    for (Op& op : plan.ops) {
-      if (op.kind == OpKind::kGated) std::swap(op.inputs[0], op.inputs[1]);
-    }
-  };
+  patient.inject("activation_on_up");
   expect_diverges(patient.compare(), "layers.0.ffn_act", 0);
 }
 
 TEST(Description, ResidualNotAdded) {
   Patient patient("llama");
-  patient.alter_plan = [](Plan& plan) {
+  patient.site().change_plan([](Plan& plan) {
     for (Op& op : plan.ops) {
       if (op.kind == OpKind::kAdd && op.layer == 1) op.inputs[0] = op.inputs[1];
     }
-  };
+  });
   expect_diverges(patient.compare(), "layers.1.post_attn", 0);
 }
 
 TEST(Description, FeedForwardReadsTheStreamBeforeAttention) {
   Patient patient("llama");
-  patient.alter_plan = [](Plan& plan) {
-    const auto find = [&](Stage stage) {
-      for (ValueId id = 0; id < plan.values.size(); ++id) {
-        if (plan.values[id].stage == stage && plan.values[id].layer <= 0) return id;
-      }
-      return ValueId{0};
-    };
-    for (Op& op : plan.ops) {
-      if (op.outputs[0] == find(Stage::kFfnNormed)) op.inputs[0] = find(Stage::kEmbedOut);
-    }
-  };
+  patient.inject("ffn_norm_reads_layer_input");
   expect_diverges(patient.compare(), "layers.0.ffn_normed", 0);
 }
 
 TEST(Description, BiasLeftOut) {
   Patient patient("qwen2");
-  patient.alter_plan = [](Plan& plan) {
-    for (Op& op : plan.ops) op.biases.clear();
-  };
+  patient.inject("bias_missing");
   expect_diverges(patient.compare(), "layers.0.q_proj", 0);
 }
 
 TEST(Description, HeadTiedThoughItIsNot) {
   Patient patient("llama");
-  patient.weights.alias(WeightRole::kHead, -1, patient.weights.find(WeightRole::kTokenEmbedding));
+  patient.inject("head_tied");
   expect_diverges(patient.compare(), "logits", 0);
 }
 
 TEST(Description, WrongNormAtTheEnd) {
   Patient patient("llama");
-  patient.weights.alias(WeightRole::kFinalNorm, -1, patient.weights.find(WeightRole::kFfnNorm, 0));
+  patient.inject("final_norm_stale");
   expect_diverges(patient.compare(), "final_norm", 0);
 }
 
 TEST(Description, LayersLeftOut) {
   Patient patient("llama");
-  patient.spec.layers.pop_back();
-  const auto comparison = patient.compare();
-  expect_missing(comparison, fmt::format("layers.{}.attn_input", patient.spec.layers.size()));
+  patient.inject("layer_left_out");
+  expect_missing(patient.compare(), fmt::format("layers.{}.attn_input", patient.spec.layers.size()));
 }
 
 // ---- Data: the weights are not what they should be ----
 
 TEST(Data, EmbeddingTransposed) {  // [vocab][hidden] read as [hidden][vocab]
   Patient patient("llama");
-  patient.alter(WeightRole::kTokenEmbedding, -1, [](TensorView& tensor, std::vector<std::byte>& bytes) {
-    const std::size_t vocab = tensor.rows(), hidden = tensor.cols();
-    for (std::size_t token = 0; token < vocab; ++token) {
-      for (std::size_t dim = 0; dim < hidden; ++dim) {
-        std::copy_n(&tensor.data[(dim * vocab + token) * 2], 2, &bytes[(token * hidden + dim) * 2]);
-      }
-    }
-  });
+  patient.inject("embedding_transposed");
   expect_diverges(patient.compare(), "embed_out", 0);
-}
-
-void transpose_reading(TensorView& tensor, std::vector<std::byte>& bytes) {
-  const std::size_t rows = tensor.rows(), cols = tensor.cols();
-  for (std::size_t r = 0; r < rows; ++r) {
-    for (std::size_t c = 0; c < cols; ++c)
-      std::copy_n(&tensor.data[(c * rows + r) * 2], 2, &bytes[(r * cols + c) * 2]);
-  }
 }
 
 TEST(Data, ProjectionTransposed) {
@@ -322,14 +286,14 @@ TEST(Data, ProjectionTransposed) {
       {WeightRole::kDown, "layers.0.ffn_out"}};
   for (const auto& [role, key] : cases) {
     Patient patient("llama");
-    patient.alter(role, 0, transpose_reading);
+    patient.site().alter(role, 0, faults::transpose);
     expect_diverges(patient.compare(), key, 0);
   }
 }
 
 TEST(Data, HeadTransposed) {
   Patient patient("llama");
-  patient.alter(WeightRole::kHead, -1, transpose_reading);
+  patient.site().alter(WeightRole::kHead, -1, faults::transpose);
   expect_diverges(patient.compare(), "logits", 0);
 }
 
@@ -337,50 +301,37 @@ TEST(Data, HeadTransposed) {
 // permuted rows.
 TEST(Data, QueryRowsPermuted) {
   Patient patient("llama");
-  const std::size_t dim = patient.spec.layers[0].attention.head_dim;
-  patient.permute_rows(WeightRole::kQ, 0, [dim](std::size_t row) {
-    const std::size_t head = row / dim, i = row % dim;
-    return head * dim + (i % 2) * dim / 2 + i / 2;
-  });
+  patient.inject("rotary_rows_permuted");
   expect_diverges(patient.compare(), "layers.0.q_proj", 0);
 }
 
 TEST(Data, GateAndUpSwapped) {
   Patient patient("llama");
-  const WeightId gate = patient.weights.find(WeightRole::kGate, 0),
-                 up = patient.weights.find(WeightRole::kUp, 0);
-  patient.weights.alias(WeightRole::kGate, 0, up);
-  patient.weights.alias(WeightRole::kUp, 0, gate);
+  patient.inject("gate_up_swapped");
   expect_diverges(patient.compare(), "layers.0.ffn_gate", 0);
 }
 
 TEST(Data, FusedQkvSplitInAnotherOrder) {
   Patient patient("phi3");
-  const WeightId k = patient.weights.find(WeightRole::kK, 1), v = patient.weights.find(WeightRole::kV, 1);
-  patient.weights.alias(WeightRole::kK, 1, v);
-  patient.weights.alias(WeightRole::kV, 1, k);
+  patient.inject("k_v_swapped");
   expect_diverges(patient.compare(), "layers.1.qkv_proj", 0);
 }
 
 TEST(Data, FusedGateUpSplitInAnotherOrder) {
   Patient patient("phi3");
-  const WeightId gate = patient.weights.find(WeightRole::kGate, 1),
-                 up = patient.weights.find(WeightRole::kUp, 1);
-  patient.weights.alias(WeightRole::kGate, 1, up);
-  patient.weights.alias(WeightRole::kUp, 1, gate);
+  patient.site().swap(WeightRole::kGate, WeightRole::kUp, 1);
   expect_diverges(patient.compare(), "layers.1.ffn_gate_up", 0);
 }
 
 TEST(Data, Bf16ReadAsF16) {
   Patient patient("llama");
-  patient.alter(WeightRole::kK, 1,
-                [](TensorView& tensor, std::vector<std::byte>&) { tensor.dtype = DType::kF16; });
+  patient.inject("bf16_read_as_f16");
   expect_diverges(patient.compare(), "layers.1.k_proj", 0);
 }
 
 TEST(Data, TailColumnsDropped) {  // 288 columns are one block of 256 and a tail of 32
   Patient patient("gemma3_k288");
-  patient.alter(WeightRole::kQ, 0, [](TensorView& tensor, std::vector<std::byte>& bytes) {
+  patient.site().alter(WeightRole::kQ, 0, [](TensorView& tensor, std::vector<std::byte>& bytes) {
     for (std::size_t r = 0; r < tensor.rows(); ++r) {
       std::fill_n(&bytes[(r * tensor.cols() + 256) * 2], (tensor.cols() - 256) * 2, std::byte{0});
     }
@@ -390,7 +341,7 @@ TEST(Data, TailColumnsDropped) {  // 288 columns are one block of 256 and a tail
 
 TEST(Data, RowsReadWithAnotherStride) {  // rows taken from a stream of whole blocks: 512 instead of 288 apart
   Patient patient("gemma3_k288");
-  patient.alter(WeightRole::kV, 0, [](TensorView& tensor, std::vector<std::byte>& bytes) {
+  patient.site().alter(WeightRole::kV, 0, [](TensorView& tensor, std::vector<std::byte>& bytes) {
     const std::size_t row = tensor.cols() * 2, stride = 512 * 2;
     for (std::size_t r = 0; r < tensor.rows(); ++r) {
       std::copy_n(tensor.data.begin() + static_cast<std::ptrdiff_t>(r * stride % (bytes.size() - row)), row,
@@ -402,8 +353,7 @@ TEST(Data, RowsReadWithAnotherStride) {  // rows taken from a stream of whole bl
 
 TEST(Data, ShiftedShard) {  // every row is its neighbour's
   Patient patient("llama");
-  const std::size_t rows = patient.weights[patient.weights.find(WeightRole::kV, 1)].rows();
-  patient.permute_rows(WeightRole::kV, 1, [rows](std::size_t row) { return (row + 1) % rows; });
+  patient.inject("rows_shifted");
   expect_diverges(patient.compare(), "layers.1.v_proj", 0);
 }
 
@@ -415,7 +365,7 @@ TEST(Data, StaleWeights) {  // layer 2 runs with what the buffer held for layer 
 
 TEST(Data, DownProjectionStale) {  // gemma's norm after it would hide a wrong magnitude
   Patient patient("gemma3");
-  patient.alter(WeightRole::kDown, 3, [](TensorView&, std::vector<std::byte>& bytes) {
+  patient.site().alter(WeightRole::kDown, 3, [](TensorView&, std::vector<std::byte>& bytes) {
     for (std::size_t i = 1; i < bytes.size(); i += 2) bytes[i] ^= std::byte{0x80};  // every sign
   });
   expect_diverges(patient.compare(), "layers.3.ffn_out", 0);
@@ -423,9 +373,7 @@ TEST(Data, DownProjectionStale) {  // gemma's norm after it would hide a wrong m
 
 TEST(Data, BitFlipInOneRow) {
   Patient patient("llama");
-  patient.alter(WeightRole::kUp, 1, [](TensorView& tensor, std::vector<std::byte>& bytes) {
-    bytes[17 * tensor.cols() * 2 + 1] ^= std::byte{0x80};
-  });
+  patient.inject("sign_flip");
   const auto comparison = patient.compare();
   ASSERT_OK(comparison);
   ASSERT_NE(comparison->first_divergence(), nullptr);
@@ -460,7 +408,7 @@ Patient patient_with_vocabulary(std::uint64_t vocab, std::vector<std::int32_t> p
 }
 
 void zero_rows_from(Patient& patient, WeightRole role, std::size_t first) {
-  patient.alter(role, -1, [first](TensorView& tensor, std::vector<std::byte>& bytes) {
+  patient.site().alter(role, -1, [first](TensorView& tensor, std::vector<std::byte>& bytes) {
     const std::size_t row = bytes.size() / tensor.rows();
     std::fill(bytes.begin() + static_cast<std::ptrdiff_t>(first * row), bytes.end(), std::byte{0});
   });
@@ -484,4 +432,4 @@ TEST(Data, HeadRowsBeyond65535AreZero) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -4,7 +4,7 @@
 #include "model/family.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 const std::vector<std::string> kFamilies = {"llama", "llama3", "mistral", "qwen2",      "qwen3",
@@ -59,4 +59,4 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

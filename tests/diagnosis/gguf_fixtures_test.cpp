@@ -8,7 +8,7 @@
 #include "model/family.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::data_path;
@@ -53,10 +53,12 @@ TEST_P(SameStages, AsTheHuggingFaceFolder) {
   EXPECT_EQ(comparison.top1_equal, comparison.decode_steps);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Gguf, SameStages,
-    ::testing::Combine(kAllBackends, ::testing::Values("llama", "llama3", "qwen2", "qwen3", "phi3", "gemma3")),
-    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+INSTANTIATE_TEST_SUITE_P(Gguf, SameStages,
+                         ::testing::Combine(kAllBackends, ::testing::Values("llama", "llama3", "qwen2",
+                                                                            "qwen3", "phi3", "gemma3")),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
+                         });
 
 // A file's logits as others computed them, and how far ours may lie from each.
 struct Expected {
@@ -226,4 +228,4 @@ INSTANTIATE_TEST_SUITE_P(Gguf, QuantisedOnCpu,
                          });
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

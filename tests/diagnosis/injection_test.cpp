@@ -10,7 +10,7 @@
 #include "diagnosis/faults/faults.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using When = FaultPlace::When;
@@ -292,4 +292,4 @@ TEST(Injection, EveryFaultNamesAKnownCause) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -5,7 +5,7 @@
 
 #include "diagnosis/patient.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::Patient;
@@ -238,4 +238,4 @@ TEST(OpExperiment, ChangesThatFitNothing) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

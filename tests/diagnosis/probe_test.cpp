@@ -12,7 +12,7 @@
 #include "model/family.h"
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::data_path;
@@ -250,4 +250,4 @@ TEST_F(ProbeTest, ListHandsEachTapWhatItWants) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -9,7 +9,7 @@
 #include "diagnosis/compare/compare.h"
 #include "model_fixture.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::data_path;
@@ -332,4 +332,4 @@ TEST(Argmax, TakesTheLowerIdOfEqualsAndSkipsNan) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

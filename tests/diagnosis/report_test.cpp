@@ -7,7 +7,7 @@
 #include "diagnosis/report/report_html.h"
 #include "diagnosis/report/report_text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 constexpr double kAllowed = 1e-4;
@@ -278,4 +278,4 @@ TEST(ReportVerdict, SaysHowFarBeyondInFewCharacters) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

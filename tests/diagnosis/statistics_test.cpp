@@ -6,7 +6,7 @@
 
 #include "testing.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 TEST(Statistics, OfKnownValues) {
@@ -78,4 +78,4 @@ TEST(Statistics, LargeValuesDoNotOverflow) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

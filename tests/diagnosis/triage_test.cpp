@@ -4,17 +4,17 @@
 #include <cmath>
 #include <set>
 
+#include "diagnosis/ailments.h"
 #include "diagnosis/patient.h"
 #include "model/family.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using testing::data_path;
-using testing::FaultyBackend;
 using testing::Patient;
 
-struct Triaged {
+struct Judged {
   DebugRun run;
   std::vector<Symptom> findings;
   const Symptom* of(const std::string& check) const {
@@ -30,10 +30,10 @@ struct Triaged {
   }
 };
 
-Triaged triaged(const Patient& patient, DebugOptions options = {}, bool text_prompt = false,
+Judged diagnose(const Patient& patient, DebugOptions options = {}, bool text_prompt = false,
                 std::optional<std::string> text = std::nullopt) {
   options.prompt_ids = patient.recording.prompt_ids;
-  Triaged diagnosis;
+  Judged diagnosis;
   auto backend = patient.backend();
   EXPECT_TRUE(backend.has_value()) << backend.error().message;
   auto run = debug_run(**backend, patient.spec, patient.weights, options);
@@ -50,7 +50,7 @@ Triaged triaged(const Patient& patient, DebugOptions options = {}, bool text_pro
 }
 
 // The check finds it, with these words, and says what to do with this model.
-void expect_found(const Triaged& diagnosis, const std::string& check,
+void expect_found(const Judged& diagnosis, const std::string& check,
                   std::initializer_list<const char*> words) {
   const Symptom* found = diagnosis.of(check);
   ASSERT_NE(found, nullptr) << check << " found nothing. Found:\n" << diagnosis.all();
@@ -61,24 +61,17 @@ void expect_found(const Triaged& diagnosis, const std::string& check,
   EXPECT_NE(found->next.find("models/it"), std::string::npos) << found->next;
 }
 
-// A fault in the op that computes a stage, or in the buffer after it.
-Patient with_fault(const std::string& family, const testing::FaultyTap::Fault& fault) {
-  Patient patient(family);
-  patient.alter_backend = [fault](FaultyBackend& backend) { backend.in_op = fault; };
-  return patient;
-}
-
 TEST(Triage, HealthyModelsPassClean) {
   for (const char* family :
        {"gemma2", "gemma3", "gemma3_k288", "llama", "llama3", "mistral", "phi3", "qwen2", "qwen3"}) {
-    const Triaged diagnosis = triaged(Patient(family));
+    const Judged diagnosis = diagnose(Patient(family));
     for (const Symptom& f : diagnosis.findings) EXPECT_FALSE(f.sick) << family << ": " << f.text;
     EXPECT_EQ(diagnosis.run.ids.size(), 16u);
     EXPECT_EQ(diagnosis.run.decode.size(), 15u);
     for (const DecodeCheck& check : diagnosis.run.decode) EXPECT_LT(check.error, 1e-6) << family;
   }
-  const Triaged demo =
-      triaged(Patient(testing::source_path("demo"), "reference.safetensors"), {}, true, "blue.");
+  const Judged demo =
+      diagnose(Patient(testing::source_path("demo"), "reference.safetensors"), {}, true, "blue.");
   EXPECT_TRUE(demo.findings.empty()) << demo.all();
 }
 
@@ -100,7 +93,7 @@ TEST(Triage, QuantisedModelsPassClean) {
 
 // Trained models hold single values of thousands at their first token, and grow; that is no illness.
 TEST(Triage, OutliersThatTrainedModelsHaveAreLeftAlone) {
-  const Triaged diagnosis = triaged(with_fault("llama", [](const TapEvent& event, std::span<float> data) {
+  const Judged diagnosis = diagnose(Patient("llama", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kFfnOut || event.layer != 0 || event.input->positions[0] != 0) return;
     data[5] = 4000;  // an attention sink
     for (std::size_t row = 1; row < event.rows; ++row) data[row * event.width + 9] += 15;  // an outlier dim
@@ -112,47 +105,47 @@ TEST(Triage, OutliersThatTrainedModelsHaveAreLeftAlone) {
 
 TEST(Triage, NanIsNamedWhereItBegins) {
   const auto poison = [](bool in_decode) {
-    return with_fault("llama", [in_decode](const TapEvent& event, std::span<float> data) {
+    return Patient("llama", [in_decode](const TapEvent& event, std::span<float> data) {
       if (event.stage == Stage::kFfnGate && event.layer == 2 && (event.rows == 1) == in_decode)
         data[(in_decode ? 0 : 6 * event.width) + 3] = NAN;
     });
   };
-  expect_found(triaged(poison(false)), "not_finite",
+  expect_found(diagnose(poison(false)), "not_finite",
                {"first at layers.2.ffn_gate, token 6, dim 3, in the prompt"});
-  const Triaged later = triaged(poison(true));
+  const Judged later = diagnose(poison(true));
   expect_found(later, "not_finite", {"first at layers.2.ffn_gate, token", "in decode"});
   ASSERT_NE(later.of("not_finite"), nullptr);
   EXPECT_NE(later.of("not_finite")->next.find("--probe stage=ffn_gate,layers=2"), std::string::npos);
 }
 
 TEST(Triage, InfinityCounts) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage == Stage::kQRope && event.layer == 1) data[0] = INFINITY;
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage == Stage::kQRope && event.layer == 1) data[0] = INFINITY;
+                                })),
                "not_finite", {"layers.1.q_rope", "1 Inf"});
 }
 
 TEST(Triage, EmbeddingRowsMissingInTheFile) {
   Patient patient("llama");
-  patient.alter(WeightRole::kTokenEmbedding, -1, [](TensorView&, std::vector<std::byte>& bytes) {
+  patient.site().alter(WeightRole::kTokenEmbedding, -1, [](TensorView&, std::vector<std::byte>& bytes) {
     std::fill(bytes.begin() + std::ssize(bytes) / 2, bytes.end(), std::byte{0});
   });
-  expect_found(triaged(patient), "embedding_rows", {"128 of 256 rows", "zero in the file", "id 128"});
-  const Triaged padded = triaged(patient, {.known_ids = 128});
+  expect_found(diagnose(patient), "embedding_rows", {"128 of 256 rows", "zero in the file", "id 128"});
+  const Judged padded = diagnose(patient, {.known_ids = 128});
   EXPECT_EQ(padded.of("embedding_rows"), nullptr) << "rows that have no token may be zero: " << padded.all();
 }
 
 // A kernel that ignores half of its grid: zeros for high ids, though the file has them.
 TEST(Triage, EmbeddingLookupOfHighIdsGivesZeros) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage != Stage::kEmbedOut) return;
-                                    for (std::size_t t = 0; t < event.rows; ++t) {
-                                      if (event.input->ids[t] >= 200)
-                                        std::fill_n(&data[t * event.width], event.width, 0.0f);
-                                    }
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage != Stage::kEmbedOut) return;
+                                  for (std::size_t t = 0; t < event.rows; ++t) {
+                                    if (event.input->ids[t] >= 200)
+                                      std::fill_n(&data[t * event.width], event.width, 0.0f);
+                                  }
+                                })),
                "embedding_rows", {"looks up zeros for 7", "first at id 205"});
 }
 
@@ -161,32 +154,32 @@ TEST(Triage, EmbeddingLookupOfOtherRows) {
   const auto model = load_model(data_path("models/llama"));
   ASSERT_OK(model);
   const TensorView table = model->weights[model->weights.find(WeightRole::kTokenEmbedding)];
-  expect_found(triaged(with_fault("llama",
-                                  [&](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage != Stage::kEmbedOut) return;
-                                    for (std::size_t t = 0; t < event.rows; ++t) {
-                                      const auto id = static_cast<std::size_t>(event.input->ids[t] + 1) % 256;
-                                      ASSERT_OK(decode_f32(table, id * event.width,
-                                                           data.subspan(t * event.width, event.width)));
-                                    }
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [&](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage != Stage::kEmbedOut) return;
+                                  for (std::size_t t = 0; t < event.rows; ++t) {
+                                    const auto id = static_cast<std::size_t>(event.input->ids[t] + 1) % 256;
+                                    ASSERT_OK(decode_f32(table, id * event.width,
+                                                         data.subspan(t * event.width, event.width)));
+                                  }
+                                })),
                "embedding_rows", {"other values than the file's for 32"});
 }
 
 TEST(Triage, ValuesExplodeInOneLayer) {
   Patient patient("llama");
-  patient.alter(WeightRole::kDown, 1, [](TensorView& tensor, std::vector<std::byte>& bytes) {
+  patient.site().alter(WeightRole::kDown, 1, [](TensorView& tensor, std::vector<std::byte>& bytes) {
     std::vector<float> values(*element_count(tensor.shape));
     ASSERT_OK(decode_f32(tensor, 0, values));
     for (float& x : values) x *= 1e4f;
     tensor.dtype = DType::kF32;
     bytes.assign(std::as_bytes(std::span(values)).begin(), std::as_bytes(std::span(values)).end());
   });
-  expect_found(triaged(patient), "exploding", {"at layer 1", "times that of layer 0"});
+  expect_found(diagnose(patient), "exploding", {"at layer 1", "times that of layer 0"});
 }
 
 TEST(Triage, ValuesPileUpOverTheLayers) {
-  const Triaged diagnosis = triaged(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
+  const Judged diagnosis = diagnose(Patient("gemma3", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kLayerOut) return;
     for (float& x : data) x *= 7;
   }));
@@ -194,102 +187,97 @@ TEST(Triage, ValuesPileUpOverTheLayers) {
 }
 
 TEST(Triage, OneDimOutgrowsAllOthers) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage != Stage::kFfnOut) return;
-                                    for (std::size_t t = 0; t < event.rows; ++t)
-                                      data[t * event.width + 11] *= 1e4f;
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage != Stage::kFfnOut) return;
+                                  for (std::size_t t = 0; t < event.rows; ++t)
+                                    data[t * event.width + 11] *= 1e4f;
+                                })),
                "spike", {"dim 11", "from layer 0 on"});
 }
 
 TEST(Triage, OpWritesNothing) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage == Stage::kOProj && event.layer == 1)
-                                      std::fill(data.begin(), data.end(), 0.0f);
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage == Stage::kOProj && event.layer == 1)
+                                    std::fill(data.begin(), data.end(), 0.0f);
+                                })),
                "dead_stage", {"layers.1.o_proj is zero for every token of the prompt"});
 }
 
 TEST(Triage, StageIsConstantInDecodeOnly) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage == Stage::kFfnAct && event.layer == 2 && event.rows == 1)
-                                      std::fill(data.begin(), data.end(), 0.25f);
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage == Stage::kFfnAct && event.layer == 2 && event.rows == 1)
+                                    std::fill(data.begin(), data.end(), 0.25f);
+                                })),
                "dead_stage", {"layers.2.ffn_act is 0.25 everywhere for every token of decode"});
 }
 
 TEST(Triage, TokensBeyondALimitAreZero) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage == Stage::kAttnOut && event.layer == 0 && event.rows > 8)
-                                      std::fill(data.begin() + 8 * static_cast<std::ptrdiff_t>(event.width),
-                                                data.end(), 0.0f);
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage == Stage::kAttnOut && event.layer == 0 && event.rows > 8)
+                                    std::fill(data.begin() + 8 * static_cast<std::ptrdiff_t>(event.width),
+                                              data.end(), 0.0f);
+                                })),
                "zero_rows", {"layers.0.attn_out", "first token 8"});
 }
 
 TEST(Triage, TailOfARowIsNotWritten) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage != Stage::kFfnUp || event.layer != 1) return;
-                                    for (std::size_t t = 0; t < event.rows; ++t)
-                                      std::fill_n(&data[(t + 1) * event.width - 16], 16, 0.0f);
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage != Stage::kFfnUp || event.layer != 1) return;
+                                  for (std::size_t t = 0; t < event.rows; ++t)
+                                    std::fill_n(&data[(t + 1) * event.width - 16], 16, 0.0f);
+                                })),
                "zero_rows", {"The last 16 of", "layers.1.ffn_up"});
 }
 
 TEST(Triage, RowsOfTheHeadAreMissing) {
-  const Patient patient = with_fault("llama", [](const TapEvent& event, std::span<float> data) {
+  const Patient patient("llama", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kLogits) return;
     for (std::size_t t = 0; t < event.rows; ++t) std::fill_n(&data[t * event.width + 200], 56, 0.0f);
   });
-  expect_found(triaged(patient), "head_rows", {"56 of 256 logits", "first that of id 200"});
-  EXPECT_EQ(triaged(patient, {.known_ids = 200}).of("head_rows"), nullptr);
+  expect_found(diagnose(patient), "head_rows", {"56 of 256 logits", "first that of id 200"});
+  EXPECT_EQ(diagnose(patient, {.known_ids = 200}).of("head_rows"), nullptr);
 }
 
 // Every token is looked up as the same one: what two teams saw when an embedding was read along the wrong
 // axis.
 TEST(Triage, LogitsDoNotFollowTheTokens) {
   Patient patient("llama");
-  patient.permute_rows(WeightRole::kTokenEmbedding, -1, [](std::size_t) { return 5; });
-  expect_found(triaged(patient), "same_logits", {"hardly depend on the tokens"});
+  patient.site().permute_rows(WeightRole::kTokenEmbedding, -1, [](std::size_t) { return 5; });
+  expect_found(diagnose(patient), "same_logits", {"hardly depend on the tokens"});
 }
 
 TEST(Triage, LogitsChooseNothing) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage != Stage::kFinalNorm) return;
-                                    for (float& x : data) x *= 0.01f;
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage != Stage::kFinalNorm) return;
+                                  for (float& x : data) x *= 0.01f;
+                                })),
                "uniform_logits", {"no token gets more than 0."});
 }
 
 TEST(Triage, ModelIsSureEverywhere) {
-  expect_found(triaged(with_fault("llama",
-                                  [](const TapEvent& event, std::span<float> data) {
-                                    if (event.stage != Stage::kFinalNorm) return;
-                                    for (float& x : data) x *= 1e4f;
-                                  })),
+  expect_found(diagnose(Patient("llama",
+                                [](const TapEvent& event, std::span<float> data) {
+                                  if (event.stage != Stage::kFinalNorm) return;
+                                  for (float& x : data) x *= 1e4f;
+                                })),
                "overconfident", {"sure everywhere"});
 }
 
 TEST(Triage, DecodeDoesNotAppend) {
   Patient patient("llama");
-  patient.alter_backend = [](FaultyBackend& backend) {
-    backend.afterwards = [](const TapEvent& event, std::span<float> data) {
-      const bool cached = event.stage == Stage::kKRope || event.stage == Stage::kVProj;
-      if (cached && event.rows == 1) std::fill(data.begin(), data.end(), 0.0f);
-    };
-  };
-  const Triaged diagnosis = triaged(patient);
+  patient.inject("kv_counter_adds_one");
+  const Judged diagnosis = diagnose(patient);
   expect_found(diagnosis, "decode_unlike_prefill", {"First at layers.0.attn_out", "15 of 15 decode steps"});
 }
 
 TEST(Triage, OnlyLaterDecodeStepsDiffer) {
-  const Triaged diagnosis = triaged(with_fault("gemma3", [](const TapEvent& event, std::span<float> data) {
+  const Judged diagnosis = diagnose(Patient("gemma3", [](const TapEvent& event, std::span<float> data) {
     if (event.stage == Stage::kQNorm && event.layer == 5 && event.rows == 1 &&
         event.input->positions[0] % 16 == 0)
       for (float& x : data) x = -x;
@@ -298,39 +286,39 @@ TEST(Triage, OnlyLaterDecodeStepsDiffer) {
 }
 
 TEST(Triage, PaddingWins) {
-  Patient patient = with_fault("llama", [](const TapEvent& event, std::span<float> data) {
+  Patient patient("llama", [](const TapEvent& event, std::span<float> data) {
     if (event.stage != Stage::kLogits) return;
     for (std::size_t t = 0; t < event.rows; ++t) data[t * event.width + 9] = 30;
   });
   patient.spec.pad_id = 9;
-  expect_found(triaged(patient), "pad_wins", {"padding token 9", "16 of 16 steps"});
+  expect_found(diagnose(patient), "pad_wins", {"padding token 9", "16 of 16 steps"});
   patient.spec.eos_ids = {9};  // then it is how texts end
-  EXPECT_EQ(triaged(patient).of("pad_wins"), nullptr);
+  EXPECT_EQ(diagnose(patient).of("pad_wins"), nullptr);
 }
 
 TEST(Triage, RepeatsAreTheCachesFaultOrTheModelsOwn) {
   const auto stuck = [](bool in_decode_only) {
-    return with_fault("llama", [=](const TapEvent& event, std::span<float> data) {
+    return Patient("llama", [=](const TapEvent& event, std::span<float> data) {
       if (event.stage != Stage::kLogits || (in_decode_only && event.rows > 1)) return;
       for (std::size_t t = 0; t < event.rows; ++t) data[t * event.width + 77] += 40;
     });
   };
-  expect_found(triaged(stuck(true)), "repeats", {"token 77 makes", "goes round in 1"});
-  const Triaged own = triaged(stuck(false));
+  expect_found(diagnose(stuck(true)), "repeats", {"token 77 makes", "goes round in 1"});
+  const Judged own = diagnose(stuck(false));
   ASSERT_NE(own.of("repeats"), nullptr);
   EXPECT_NE(own.of("repeats")->text.find("token 77 makes 100 %"), std::string::npos);
 }
 
 TEST(Triage, ModelReadsTextWorseThanChance) {
   const Patient patient("llama");  // random weights know no language
-  expect_found(triaged(patient, {}, true), "prompt_loss", {"nats a token", "5.55"});
-  EXPECT_EQ(triaged(patient, {}, false).of("prompt_loss"), nullptr) << "ids that somebody chose are no text";
+  expect_found(diagnose(patient, {}, true), "prompt_loss", {"nats a token", "5.55"});
+  EXPECT_EQ(diagnose(patient, {}, false).of("prompt_loss"), nullptr) << "ids that somebody chose are no text";
 }
 
 TEST(Triage, TextIsNoText) {
-  expect_found(triaged(Patient("llama"), {}, false, "bl\xef\xbf\xbdue \x01 sky"), "gibberish",
+  expect_found(diagnose(Patient("llama"), {}, false, "bl\xef\xbf\xbdue \x01 sky"), "gibberish",
                {"1 replacement and 1 control characters"});
-  EXPECT_EQ(triaged(Patient("llama"), {}, false, "The sky is blue.\n").of("gibberish"), nullptr);
+  EXPECT_EQ(diagnose(Patient("llama"), {}, false, "The sky is blue.\n").of("gibberish"), nullptr);
 }
 
 TEST(Triage, EveryRowOfTheTableHasAModelThatIsSickThatWay) {
@@ -351,7 +339,7 @@ TEST(Triage, EveryRowOfTheTableHasAModelThatIsSickThatWay) {
                                              "gibberish",
                                              "repeats"};
   std::set<std::string_view> rows;
-  for (const TriageRow& row : triage_table()) rows.insert(row.check);
+  for (const Ailment* row : ailments(AskedBy::kDebug)) rows.insert(row->id);
   EXPECT_EQ(rows, tested);
 }
 
@@ -453,4 +441,4 @@ TEST(TextQuality, JudgesTokensAndCharacters) {
 }
 
 }  // namespace
-}  // namespace doppler
+}  // namespace doppler::diagnosis

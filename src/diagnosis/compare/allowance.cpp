@@ -8,7 +8,7 @@
 #include "quant/error.h"
 #include "system/threads.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // Half a unit in the last place of float32, as a share of the value: what one operation may lose.
@@ -426,4 +426,4 @@ Result<std::vector<float>> allowance(const OpSetup& setup, const Arithmetic& ari
   return Bounds(setup, arithmetic, threads).compute();
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -10,7 +10,7 @@
 #include "backend/backend.h"
 #include "diagnosis/compare/op_experiment.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // What a run rounds beyond float32. The default is what transformers does.
 struct Arithmetic {
@@ -39,4 +39,4 @@ std::string describe_weights(const Weights& weights);
 Result<std::vector<float>> allowance(const OpSetup& setup, const Arithmetic& arithmetic,
                                      reference::Threads& threads);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -1,6 +1,6 @@
 #include "diagnosis/compare/compare_recordings.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // What a captured recording's tensors point into.
@@ -67,4 +67,4 @@ Result<Recording> capture_run(Backend& backend, const CaptureOptions& options) {
   return recording;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

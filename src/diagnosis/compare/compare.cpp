@@ -13,7 +13,7 @@
 #include "diagnosis/compare/op_errors.h"
 #include "diagnosis/compare/stage_comparer.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 Status check_ids(const Plan& plan, const BackendOptions& options, const Recording& recording) {
@@ -154,4 +154,4 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   return result;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

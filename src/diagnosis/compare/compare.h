@@ -12,7 +12,7 @@
 #include "diagnosis/compare/recording.h"
 #include "model/spec.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // A value that is farther off than others; `index` counts in the token's row.
 struct WrongValue {
@@ -116,4 +116,4 @@ double stage_tolerance(std::string_view backend, Rounding rounding, bool softcap
 Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording,
                                const CompareOptions& options, const Weights* weights = nullptr);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

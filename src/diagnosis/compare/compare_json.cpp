@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 Json finite(double value) {
@@ -133,4 +133,4 @@ Json comparison_json(const Comparison& comparison, std::string_view backend) {
           {"stages", stages}};
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

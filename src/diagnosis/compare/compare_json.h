@@ -6,7 +6,7 @@
 #include "base/json_fwd.h"
 #include "diagnosis/compare/compare.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // JSON has no infinity: an error without bound (NaN, or a stage that the model lacks) is null there.
 Json comparison_json(const Comparison& comparison, std::string_view backend);
@@ -14,4 +14,4 @@ Json comparison_json(const Comparison& comparison, std::string_view backend);
 // "execution", "description", "total", "not_computed"; "none" where nothing is wrong.
 std::string_view name_of(Disagreement why);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -6,7 +6,7 @@
 #include "diagnosis/compare/decode_comparer.h"
 #include "diagnosis/compare/stage_comparer.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // The stages of a recording with their widths, under the names by which a comparer asks for them. A composite
@@ -149,4 +149,4 @@ Result<Comparison> compare_recordings(const Recording& found, const Recording& e
   return result;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -4,7 +4,7 @@
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/op_errors.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // A run as a recording in memory. `greedy_ids` is fed after the prompt but for its last entry; if it is
 // empty, the run chooses `decode_steps` tokens itself. Errors: kLimit for one too large to keep; those of
@@ -33,4 +33,4 @@ Result<Comparison> compare_recordings(const Recording& found, const Recording& e
 // "transformers 5.17.0", "doppler cpu": who made the recording, as far as it says.
 std::string describe_origin(const Recording& recording);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

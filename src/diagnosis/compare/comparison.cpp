@@ -2,7 +2,7 @@
 
 #include "diagnosis/compare/compare.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // Float32 weights and activations everywhere; the numbers are shares of a stage's largest value.
@@ -64,4 +64,4 @@ const StageComparison* Comparison::first_divergence() const {
   return decode && !decode->agrees() ? &*decode : nullptr;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -5,7 +5,7 @@
 
 #include "diagnosis/compare/stage_comparer.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // True if the wanted id is the likeliest, or lies within `slack` of it, as a share of the largest logit.
@@ -85,4 +85,4 @@ void DecodeComparer::finish(Comparison& result) {
   result.decode_logits = meter_.result();
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

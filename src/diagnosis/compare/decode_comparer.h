@@ -4,7 +4,7 @@
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/logits_agreement.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 class DecodeComparer {
  public:
@@ -35,4 +35,4 @@ class DecodeComparer {
   LogitsMeter meter_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

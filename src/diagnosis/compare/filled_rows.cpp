@@ -1,6 +1,6 @@
 #include "diagnosis/compare/filled_rows.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 Status FilledRows::fill(const Plan& plan, const Weights& weights) {
   OpExperiment experiment(plan, weights, *this);
@@ -26,4 +26,4 @@ const TensorView* FilledRows::find(const std::string& key) const {
   return found == filled_.end() ? nullptr : &found->second.view;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

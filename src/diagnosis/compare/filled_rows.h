@@ -8,7 +8,7 @@
 #include "diagnosis/compare/op_experiment.h"
 #include "diagnosis/compare/stage_rows.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 class FilledRows final : public StageRows {
  public:
@@ -32,4 +32,4 @@ class FilledRows final : public StageRows {
   std::set<std::size_t> ops_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

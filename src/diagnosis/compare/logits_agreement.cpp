@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // log of the sum of exponentials.
@@ -60,4 +60,4 @@ std::optional<LogitsAgreement> LogitsMeter::result() const {
   return sums_.rows == 0 ? std::nullopt : std::optional(sums_);
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -5,7 +5,7 @@
 
 #include "diagnosis/compare/compare.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 class LogitsMeter {
  public:
@@ -18,4 +18,4 @@ class LogitsMeter {
   LogitsAgreement sums_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <map>
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // The rows of both sides under each other: where tokens do not mix, one pass over the weights serves both.
@@ -204,4 +204,4 @@ Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const W
   return {};
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -5,7 +5,7 @@
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/op_experiment.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // One side of a comparison.
 struct RunRows {
@@ -26,4 +26,4 @@ bool can_keep(const Plan& plan, std::size_t tokens);
 Status judge_ops(std::vector<StageComparison>& stages, const Plan& plan, const Weights& weights,
                  const RunRows& found, const RunRows& expected, std::size_t threads);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

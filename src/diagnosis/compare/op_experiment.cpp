@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // The rows of k and v, as if the cache held the prompt.
@@ -208,4 +208,4 @@ Result<std::vector<float>> OpExperiment::run(std::size_t op, const OpChange& cha
   return run_setup(made, threads_);
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -13,7 +13,7 @@
 #include "model/weights.h"
 #include "plan/plan.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // One op with everything it reads, as copies for a change to alter. Token i is row i of every input.
 struct OpSetup {
@@ -91,4 +91,4 @@ class OpExperiment {
   reference::Threads threads_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

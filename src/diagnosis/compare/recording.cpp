@@ -11,7 +11,7 @@
 #include "formats/safetensors.h"
 #include "model/fingerprint.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 std::map<std::string, std::string> model_metadata(const std::filesystem::path& model,
                                                   const Weights& weights) {
   std::filesystem::path name = model.lexically_normal();
@@ -98,4 +98,4 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
   return writer->finish();
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -13,7 +13,7 @@
 #include "base/result.h"
 #include "formats/tensor_store.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // A recording opened for reading; stage tensors stay in the mapped file.
 struct Recording {
@@ -56,4 +56,4 @@ Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::s
                                     std::uint32_t piece, bool all_logits, Tap* tap,
                                     std::int64_t trace_step = 0);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -6,7 +6,7 @@
 #include "diagnosis/compare/recording.h"
 #include "formats/safetensors.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 constexpr std::string_view kIdTensors[] = {"prompt_ids", "greedy_ids"};
@@ -101,4 +101,4 @@ Result<Recording> read_recording(TensorStore tensors, std::string_view file) {
   return recording;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

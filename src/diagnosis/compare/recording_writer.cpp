@@ -5,7 +5,7 @@
 
 #include "plan/residual.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // As transformers has them by heads; its projections and the heads' joined output are flat.
@@ -127,4 +127,4 @@ Status RecordingWriter::end_stages() {
   return advance();
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

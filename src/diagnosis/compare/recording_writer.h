@@ -12,7 +12,7 @@
 #include "formats/safetensors.h"
 #include "system/files.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // A tap for a run of `tokens` tokens in slot 0 that asks for all logits. The file has the plan's order: a
 // stage whose turn it is goes straight there, whole; what comes in pieces (a prompt of several steps) or
@@ -62,4 +62,4 @@ class RecordingWriter final : public Tap {
   Status status_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -9,7 +9,7 @@
 #include "diagnosis/compare/stage_rows.h"
 #include "plan/residual.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 Status unknown(const TensorView& tensor) {
@@ -207,4 +207,4 @@ void StageComparer::compare_row(const Target& target, std::size_t token, std::sp
   if (error > c.tolerance) c.first_bad_token = std::min(c.first_bad_token.value_or(token), token);
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

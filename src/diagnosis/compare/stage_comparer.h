@@ -9,7 +9,7 @@
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/logits_agreement.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // Widths of the stages that a run computes.
 using StageWidths = std::map<std::pair<Stage, int>, std::size_t>;
@@ -62,4 +62,4 @@ class StageComparer final : public Tap {
   LogitsMeter logits_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -6,7 +6,7 @@
 
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // Stages that some models' modules compute in one tensor; ours are its columns, in this order.
@@ -152,4 +152,4 @@ void CapturedRows::on_stage(const TapEvent& event) {
                std::as_bytes(std::span(kept.rows))};
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -10,7 +10,7 @@
 #include "diagnosis/compare/recording.h"
 #include "plan/plan.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // The stages side by side in a tensor of that name: q_proj, k_proj and v_proj of "layers.3.qkv_proj", one
 // stage of any other that names one, and none of the rest.
@@ -74,4 +74,4 @@ class CapturedRows final : public StageRows, public Tap {
   std::map<std::string, Kept, std::less<>> stages_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using enum CauseKind;
@@ -188,4 +188,4 @@ const Cause* find_cause(std::string_view id) {
   return found == kCauses.end() ? nullptr : &*found;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // Where a cause lies, and so who mends it.
 enum class CauseKind : std::uint8_t {
@@ -30,4 +30,4 @@ std::span<const Cause> all_causes();
 // Null if there is none of that id.
 const Cause* find_cause(std::string_view id);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

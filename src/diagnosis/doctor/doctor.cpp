@@ -5,52 +5,19 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "engine/fallbacks.h"
 #include "engine/messages.h"
 #include "engine/sampler.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace doctor {
 namespace {
 
-struct Check {
-  std::string_view name, asks;
-  CheckFunction run;
-};
-
-// In the order in which a person would ask: what is cheap and explains much comes first, and the recording
-// before the backend, because a wrong description shows in both.
-constexpr auto kChecks = std::to_array<Check>({
-    {"files", "are the files whole?", check_files},
-    {"spec", "does the description make sense?", check_spec},
-    {"memory", "does it fit?", check_memory},
-    {"vocabulary", "do tokenizer and embedding agree?", check_vocabulary},
-    {"round_trips", "does text come back from the tokenizer?", check_round_trips},
-    {"merges", "does the tokenizer join pieces?", check_merges},
-    {"special_tokens", "are BOS, EOS and their like known?", check_special_tokens},
-    {"chat", "does a prompt begin with one BOS, and the template keep what was said?", check_chat},
-    {"weights", "are weights finite and whole?", check_weights},
-    {"layers", "is every layer's weight its own, and of the others' scale?", check_layers_alike},
-    {"tied_head", "does the head find a token by its own embedding?", check_tied_head},
-    {"neighbours", "are related tokens' embeddings alike?", check_neighbours},
-    {"quantisation", "has quantising lost no more than the type explains?", check_quantisation},
-    {"recording", "does the recording belong to the model?", check_recording},
-    {"truth", "does every op compute what was recorded?", check_truth},
-    {"ops", "does the backend compute every op as the oracle does?", check_ops},
-    {"again", "is a second sequence as right as the first?", check_again},
-    {"decode", "do tokens one at a time give what the prompt gave?", check_decode},
-    {"batch", "is a sequence the same beside another?", check_batch},
-    {"submit", "do several tokens a submission equal one?", check_submit},
-    {"determinism", "does the same input give the same bits?", check_determinism},
-    {"fallbacks", "does everything run as fast as it could?", check_fallbacks},
-    {"sampler", "does the sampler choose as a plain one does?", check_sampler},
-    {"choices", "are the recorded tokens chosen?", check_choices},
-});
-
 Status check_names(const std::vector<std::string>& names) {
   std::vector<std::string> known;
-  for (const Check& check : kChecks) known.emplace_back(check.name);
+  for (const Ailment* check : ailments(AskedBy::kDoctor)) known.emplace_back(check->id);
   for (const std::string& name : names) {
     if (std::ranges::find(known, name) != known.end()) continue;
     return fail(ErrorCode::kUsage, "There is no check {}. Checks are {}.", printable(name),
@@ -59,11 +26,11 @@ Status check_names(const std::vector<std::string>& names) {
   return {};
 }
 
-CheckResult run_check(const Check& check, const Examination& examination) {
+CheckResult run_check(const Ailment& check, const Examination& examination) {
   const auto start = std::chrono::steady_clock::now();
   const std::size_t before = examination.findings.size();
-  CheckResult result{check.name, check.asks, CheckState::kOk, {}, 0};
-  const Result<Outcome> outcome = check.run(examination);
+  CheckResult result{check.id, check.asks, CheckState::kOk, {}, 0};
+  const Result<Outcome> outcome = check.check(examination);
   if (outcome) {
     result.state = outcome->state;
     result.text = outcome->text;
@@ -111,12 +78,6 @@ void Examination::find(Finding finding) const {
 
 }  // namespace doctor
 
-std::vector<CheckInfo> all_checks() {
-  std::vector<CheckInfo> infos;
-  for (const auto& check : doctor::kChecks) infos.push_back({check.name, check.asks});
-  return infos;
-}
-
 namespace {
 
 // What a step meets first comes first; text comes before every step. Equals keep the order in which they were
@@ -142,13 +103,13 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                              std::chrono::duration<double>(options.seconds));
-  for (const auto& check : doctor::kChecks) {
+  for (const Ailment* check : ailments(AskedBy::kDoctor)) {
     const bool wanted =
-        options.only.empty() || std::ranges::find(options.only, check.name) != options.only.end();
+        options.only.empty() || std::ranges::find(options.only, check->id) != options.only.end();
     if (!wanted) continue;
-    const doctor::Examination examination{subject,    options, diagnosis.findings, diagnosis.fallbacks,
-                                          check.name, deadline};
-    diagnosis.checks.push_back(doctor::run_check(check, examination));
+    const doctor::Examination examination{subject,   options, diagnosis.findings, diagnosis.fallbacks,
+                                          check->id, deadline};
+    diagnosis.checks.push_back(doctor::run_check(*check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
   put_in_order(diagnosis.findings);
@@ -235,4 +196,4 @@ std::string describe(const CheckResult& check) {
                      check.seconds, check.text);
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

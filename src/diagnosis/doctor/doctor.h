@@ -19,7 +19,7 @@
 #include "diagnosis/doctor/causes.h"
 #include "engine/loaded.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // One thing that is wrong. Several layers with the same cause are one finding, which names the first.
 struct Finding {
@@ -85,7 +85,7 @@ struct DoctorOptions {
   const Model* source = nullptr;         // the float model that this one was quantised from; null: unknown
   bool hashes = false;                   // SHA-256 of every file, however long it takes
   double seconds = 30;                   // what all checks together may take, roughly
-  std::vector<std::string> only;         // names of checks; empty: all
+  std::vector<std::string> only;         // ids of ailments; empty: all
   std::function<void(const CheckResult&)> on_check;  // called as each ends
 };
 
@@ -95,11 +95,6 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
 // A model that the loader refuses: the cause that its sentence tells of.
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error);
 
-struct CheckInfo {
-  std::string_view name, asks;
-};
-std::vector<CheckInfo> all_checks();
-
 // {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}],
 // "checks": [...], "fallbacks": [{"what", "why"}]}
 Json to_json(const Diagnosis& diagnosis);
@@ -107,4 +102,4 @@ Json to_json(const Diagnosis& diagnosis);
 std::string describe(const Finding& finding);
 std::string describe(const CheckResult& check);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -1,4 +1,4 @@
-// The doctor's checks, one function each; doctor.cpp has the table.
+// The doctor's checks, one function each; diagnosis/ailments.cpp has the table.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 
 #include "diagnosis/doctor/doctor.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 
 // What all checks share; each adds its findings.
 struct Examination {
@@ -31,8 +31,6 @@ struct Outcome {
   static Outcome skip(std::string why) { return {CheckState::kSkipped, std::move(why)}; }
   static Outcome found(std::string text) { return {CheckState::kFinding, std::move(text)}; }
 };
-
-using CheckFunction = Result<Outcome> (*)(const Examination& examination);
 
 // doctor_files.cpp
 Result<Outcome> check_files(const Examination& examination);
@@ -64,4 +62,4 @@ Result<Outcome> check_recording(const Examination& examination);
 Result<Outcome> check_truth(const Examination& examination);
 Result<Outcome> check_choices(const Examination& examination);
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

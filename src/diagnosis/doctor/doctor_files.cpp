@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_checks.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 // About 400 MB a second on one core: files up to this size are hashed without being asked to.
@@ -104,4 +104,4 @@ Result<Outcome> check_memory(const Examination& e) {
                                  human_bytes(cache), kv_type_name(type), options.context));
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

@@ -7,7 +7,7 @@
 #include "backend/reference/reference_backend.h"
 #include "diagnosis/doctor/doctor_ops.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 // Logits of transformers and of the oracle agree within 2e-6 to 5e-5 of the largest; faults move them by 1e-3
@@ -136,4 +136,4 @@ Result<Outcome> check_late_choices(const Examination& e) {
   return Outcome::found(text);
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "quant/error.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 std::string where_of(const OpCase& c) {
@@ -331,4 +331,4 @@ std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp>
   return findings;
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

@@ -10,7 +10,7 @@
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/repairs_execution.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 
 // A wrong op with its explanation, before those of several layers become one finding.
 struct WrongOp {
@@ -71,4 +71,4 @@ std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp>
 // Differences that only show in decoding: a window or a context that the prompt does not fill.
 Result<Outcome> check_late_choices(const Examination& e);
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

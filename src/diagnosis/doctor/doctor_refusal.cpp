@@ -5,7 +5,7 @@
 
 #include "diagnosis/doctor/doctor.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // The first row whose parts all stand in the sentence decides; specific ones come first.
@@ -133,4 +133,4 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
   return diagnosis;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -8,7 +8,7 @@
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/doctor_ops.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 constexpr std::size_t kPrompt = 16, kDecode = 4;
@@ -398,4 +398,4 @@ Result<Outcome> check_determinism(const Examination& e) {
   return Outcome::found({});
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

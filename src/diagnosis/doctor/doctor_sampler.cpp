@@ -6,7 +6,7 @@
 
 #include "diagnosis/doctor/doctor_checks.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 // A vocabulary of several blocks of any kernel, with a tail.
@@ -161,4 +161,4 @@ Result<Outcome> check_sampler(const Examination& e) {
   return Outcome::ok(fmt::format("{} choices are those of a plain sampler", draws));
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

@@ -6,7 +6,7 @@
 #include "base/unicode.h"
 #include "diagnosis/doctor/doctor_checks.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 const Outcome kNoTokenizer = Outcome::skip("the model has no tokenizer");
@@ -371,4 +371,4 @@ Result<Outcome> check_chat(const Examination& e) {
                                  chat.rendered ? fmt::format(", a conversation with {}", chat.bos) : ""));
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

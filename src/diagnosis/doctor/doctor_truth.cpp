@@ -11,7 +11,7 @@
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/doctor_ops.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 const Outcome kNoReference = Outcome::skip("no --reference is given");
@@ -170,4 +170,4 @@ Result<Outcome> check_choices(const Examination& e) {
   return check_late_choices(e);
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

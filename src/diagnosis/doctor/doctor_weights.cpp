@@ -10,7 +10,7 @@
 #include "diagnosis/doctor/doctor_ops.h"
 #include "quant/error.h"
 
-namespace doppler::doctor {
+namespace doppler::diagnosis::doctor {
 namespace {
 
 // A weight that is used; of weights of three dimensions, each matrix (an expert's) by itself.
@@ -415,4 +415,4 @@ Result<Outcome> check_quantisation(const Examination& e) {
                                  worst_name, 50 * worst));
 }
 
-}  // namespace doppler::doctor
+}  // namespace doppler::diagnosis::doctor

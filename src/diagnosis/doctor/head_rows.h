@@ -6,7 +6,7 @@
 #include "diagnosis/doctor/op_case.h"
 #include "model/gguf_rows.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 inline std::size_t head_dim(const OpCase& c) {
   const auto& layers = c.context().spec.layers;
@@ -22,4 +22,4 @@ inline bool rows_may_be_paired(const OpCase& c) {
          dim % 2 == 0 && c.width() % dim == 0;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

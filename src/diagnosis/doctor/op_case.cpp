@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // What an attempt may always differ by, as a share of the largest value of a token's row: some roundings of
@@ -224,4 +224,4 @@ BadPlaces find_bad_places(const OpCase& c) {
   return places;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -10,7 +10,7 @@
 #include "diagnosis/compare/op_experiment.h"
 #include "model/spec.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // How far rows lie from others, as a multiple of what is allowed: at most 1 agrees.
 struct Misfit {
@@ -114,4 +114,4 @@ struct BadPlaces {
 };
 BadPlaces find_bad_places(const OpCase& opcase);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

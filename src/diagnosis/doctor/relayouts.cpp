@@ -6,7 +6,7 @@
 
 #include "diagnosis/doctor/head_rows.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)>;
@@ -288,4 +288,4 @@ std::vector<Relayout> relayouts(const TensorView& weight, std::uint64_t head_dim
   return all;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "quant/tensor.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct Relayout {
   const char* cause = "";
@@ -25,4 +25,4 @@ struct Relayout {
 // must outlive what is returned.
 std::vector<Relayout> relayouts(const TensorView& weight, std::uint64_t head_dim);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

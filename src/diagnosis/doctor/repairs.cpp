@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 std::string repairs::number(double x) {
   return fmt::format("{:.6g}", x);
@@ -15,6 +15,7 @@ std::string repairs::number(double x) {
 
 namespace {
 
+// In the order of plausibility: of several that fit equally well the first is believed.
 constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kEmbed, "embedding scales", repairs::embed_scale},
     {OpKind::kEmbed, "transposed, shifted and missing rows", repairs::embed_rows},
@@ -78,10 +79,6 @@ double confidence_in(const OpCase& c, const Attempt& best) {
 
 }  // namespace
 
-std::span<const Repair> all_repairs() {
-  return kRepairs;
-}
-
 Explanation explain(OpCase& c) {
   std::vector<std::string> tried;
   for (const Repair& repair : kRepairs) {
@@ -123,4 +120,4 @@ Explanation explain(OpCase& c) {
   return explanation;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -8,16 +8,13 @@
 
 #include "diagnosis/doctor/op_case.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct Repair {
   OpKind kind;
   std::string_view tries;  // for people: "epsilons", "other layers' windows"
   void (*attempt)(OpCase& opcase);
 };
-
-// In the order of plausibility: of several that fit equally well the first is believed.
-std::span<const Repair> all_repairs();
 
 // What explains a case.
 struct Explanation {
@@ -66,4 +63,4 @@ void weight_one_value(OpCase& c);
 void matmul_input(OpCase& c);
 }  // namespace repairs
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

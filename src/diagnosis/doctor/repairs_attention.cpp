@@ -5,7 +5,7 @@
 
 #include "diagnosis/doctor/repairs.h"
 
-namespace doppler::repairs {
+namespace doppler::diagnosis::repairs {
 namespace {
 
 AttentionParams& attention_params(OpSetup& setup) {
@@ -271,4 +271,4 @@ void attention_search(OpCase& c) {
       [&](OpSetup& s) { attention_params(s).softcap = cap; }, 0.9);
 }
 
-}  // namespace doppler::repairs
+}  // namespace doppler::diagnosis::repairs

@@ -8,7 +8,7 @@
 #include "diagnosis/doctor/repairs.h"
 #include "model/activation.h"
 
-namespace doppler::repairs {
+namespace doppler::diagnosis::repairs {
 namespace {
 
 std::string exact_number(double x) {
@@ -255,4 +255,4 @@ void softcap(OpCase& c) {
   attempt(std::sqrt(low * high), 0.9);
 }
 
-}  // namespace doppler::repairs
+}  // namespace doppler::diagnosis::repairs

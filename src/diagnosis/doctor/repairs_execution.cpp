@@ -4,7 +4,7 @@
 #include <cmath>
 #include <set>
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 bool is_bad(const OpCase& c, std::size_t at) {
@@ -256,4 +256,4 @@ void explain_by_place(const OpCase& c, const ExecutionHints& hints, Explanation&
   explanation.confidence = 0.6;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -3,7 +3,7 @@
 
 #include "diagnosis/doctor/repairs.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct ExecutionHints {
   std::size_t prompt_tokens = SIZE_MAX;  // rows from here on were computed one at a time
@@ -19,4 +19,4 @@ bool explain_execution(OpCase& opcase, const ExecutionHints& hints, Explanation&
 // After it: if nothing fits, the place alone says something.
 void explain_by_place(const OpCase& opcase, const ExecutionHints& hints, Explanation& explanation);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -6,7 +6,7 @@
 #include "diagnosis/doctor/repairs.h"
 #include "diagnosis/doctor/weight_probe.h"
 
-namespace doppler::repairs {
+namespace doppler::diagnosis::repairs {
 namespace {
 
 void attempt_all(OpCase& c, const WeightProbe& probe, const TensorView& weight, std::uint64_t dim,
@@ -44,4 +44,4 @@ void weight_layout(OpCase& c) {
   attempt_all(c, probe, file, dim, true);
 }
 
-}  // namespace doppler::repairs
+}  // namespace doppler::diagnosis::repairs

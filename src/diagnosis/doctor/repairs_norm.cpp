@@ -8,7 +8,7 @@
 #include "diagnosis/doctor/weight_probe.h"
 #include "model/rope.h"
 
-namespace doppler::repairs {
+namespace doppler::diagnosis::repairs {
 namespace {
 
 NormParams& norm_params(OpSetup& setup) {
@@ -221,4 +221,4 @@ void norm_weight(OpCase& c) {
           0.8});
 }
 
-}  // namespace doppler::repairs
+}  // namespace doppler::diagnosis::repairs

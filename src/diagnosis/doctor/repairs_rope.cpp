@@ -7,7 +7,7 @@
 #include "diagnosis/doctor/repairs.h"
 #include "model/rope.h"
 
-namespace doppler::repairs {
+namespace doppler::diagnosis::repairs {
 namespace {
 
 RopeSpec spec_of(const OpCase& c) {
@@ -281,4 +281,4 @@ void rope_measured(OpCase& c) {
   }
 }
 
-}  // namespace doppler::repairs
+}  // namespace doppler::diagnosis::repairs

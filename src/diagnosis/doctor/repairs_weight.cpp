@@ -9,7 +9,7 @@
 #include "diagnosis/doctor/repairs.h"
 #include "diagnosis/doctor/weight_probe.h"
 
-namespace doppler::repairs {
+namespace doppler::diagnosis::repairs {
 namespace {
 
 // Of so many wrong rows the sources are looked for, which bounds the time for a whole vocabulary.
@@ -384,4 +384,4 @@ void weight_one_value(OpCase& c) {
           0.7});
 }
 
-}  // namespace doppler::repairs
+}  // namespace doppler::diagnosis::repairs

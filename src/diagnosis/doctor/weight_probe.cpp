@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // Enough that a wrong weight cannot fit by chance, few enough to read single elements of.
@@ -87,4 +87,4 @@ std::string same_bytes_as(const OpCase& c) {
   return {};
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -7,7 +7,7 @@
 
 #include "diagnosis/doctor/op_case.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 class WeightProbe {
  public:
@@ -41,4 +41,4 @@ class WeightProbe {
 // empty: none.
 std::string same_bytes_as(const OpCase& opcase);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -7,7 +7,7 @@
 #include "base/text.h"
 #include "diagnosis/faults/faults_table.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace faults {
 
 void AlteredWeights::alter(Weights& weights, WeightRole role, int layer, const Change& change) {
@@ -51,7 +51,7 @@ Site::Site(Subject& subject) : subject_(subject), kept_(std::make_shared<Kept>()
     BackendOptions with = options;
     with.change_plan = examined.alter_plan;
     with.gpu.shader_edits = kept->edits;
-    if (!kept->edits.empty()) with.gpu.self_check = kept->self_check;
+    if (!kept->edits.empty()) with.gpu.self_check = false;  // it would refuse the edited kernels
     if (kept->make) {
       kept->faults.push_back(kept->make(options));
       with.fault = kept->faults.back().get();
@@ -172,4 +172,4 @@ Result<FaultPlace> inject(std::string_view name, Subject& subject) {
   return place;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

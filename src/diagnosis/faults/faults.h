@@ -13,7 +13,7 @@
 #include "backend/fault.h"
 #include "diagnosis/doctor/doctor.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 enum class FaultKind : std::uint8_t {
   kDescription,  // ModelSpec or plan say something else than the model: whoever reads them is wrong alike
@@ -52,4 +52,4 @@ bool applies(std::string_view name, const Subject& subject);
 // for an unknown name, with the nearest ones, and for one that does not apply, saying to what it does.
 Result<FaultPlace> inject(std::string_view name, Subject& subject);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -6,7 +6,7 @@
 #include "diagnosis/faults/faults_table.h"
 #include "quant/blocks.h"
 
-namespace doppler::faults {
+namespace doppler::diagnosis::faults {
 namespace {
 
 using When = FaultPlace::When;
@@ -39,15 +39,6 @@ std::function<bool(const Subject&)> blocks(WeightRole role, std::vector<DType> t
 
 std::size_t width_of(const TensorView& tensor) {
   return tensor.data.size() / (tensor.rows() * tensor.cols());
-}
-
-// [out][in] read as [in][out].
-void transpose(TensorView& tensor, Bytes& bytes) {
-  const std::size_t rows = tensor.rows(), cols = tensor.cols(), width = width_of(tensor);
-  for (std::size_t r = 0; r < rows; ++r) {
-    for (std::size_t c = 0; c < cols; ++c)
-      std::copy_n(&tensor.data[(c * rows + r) * width], width, &bytes[(r * cols + c) * width]);
-  }
 }
 
 // The high byte of an element: its sign and most of its exponent.
@@ -339,6 +330,14 @@ std::vector<FaultRow> text_faults() {
 
 }  // namespace
 
+void transpose(TensorView& tensor, Bytes& bytes) {
+  const std::size_t rows = tensor.rows(), cols = tensor.cols(), width = width_of(tensor);
+  for (std::size_t r = 0; r < rows; ++r) {
+    for (std::size_t c = 0; c < cols; ++c)
+      std::copy_n(&tensor.data[(c * rows + r) * width], width, &bytes[(r * cols + c) * width]);
+  }
+}
+
 std::vector<FaultRow> data_faults() {
   std::vector<FaultRow> rows;
   for (const auto& part : {order_faults(), weight_faults(), text_faults()})
@@ -346,4 +345,4 @@ std::vector<FaultRow> data_faults() {
   return rows;
 }
 
-}  // namespace doppler::faults
+}  // namespace doppler::diagnosis::faults

@@ -4,7 +4,7 @@
 
 #include "diagnosis/faults/faults_table.h"
 
-namespace doppler::faults {
+namespace doppler::diagnosis::faults {
 namespace {
 
 using Layers = std::vector<LayerSpec>;
@@ -395,4 +395,4 @@ std::vector<FaultRow> description_faults() {
   return rows;
 }
 
-}  // namespace doppler::faults
+}  // namespace doppler::diagnosis::faults

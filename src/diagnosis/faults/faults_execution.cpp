@@ -7,7 +7,7 @@
 #include "diagnosis/faults/faulty_attention.h"
 #include "model/activation.h"
 
-namespace doppler::faults {
+namespace doppler::diagnosis::faults {
 namespace {
 
 using When = FaultPlace::When;
@@ -500,4 +500,4 @@ std::vector<FaultRow> execution_faults() {
   return rows;
 }
 
-}  // namespace doppler::faults
+}  // namespace doppler::diagnosis::faults

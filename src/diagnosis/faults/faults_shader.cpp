@@ -1,7 +1,7 @@
 // Execution faults of the gpu backend: real edits of its kernels' texts.
 #include "diagnosis/faults/faults_table.h"
 
-namespace doppler::faults {
+namespace doppler::diagnosis::faults {
 namespace {
 
 using When = FaultPlace::When;
@@ -92,4 +92,4 @@ std::vector<FaultRow> shader_faults() {
   };
 }
 
-}  // namespace doppler::faults
+}  // namespace doppler::diagnosis::faults

@@ -11,7 +11,7 @@
 
 #include "diagnosis/faults/faults.h"
 
-namespace doppler::faults {
+namespace doppler::diagnosis::faults {
 
 // Weights with some replaced by altered copies of themselves.
 class AlteredWeights {
@@ -56,7 +56,6 @@ class Site {
   // Every backend that is made runs with a fault of its own.
   void run_with(std::function<std::unique_ptr<Fault>(const BackendOptions& options)> make);
   void edit_shader(std::string file, std::string from, std::string to);
-  void keep_self_check() { kept_->self_check = true; }
 
   void alter(WeightRole role, int layer, const AlteredWeights::Change& change);
   void permute_rows(WeightRole role, int layer, const std::function<std::size_t(std::size_t)>& source);
@@ -69,7 +68,6 @@ class Site {
     std::function<std::unique_ptr<Fault>(const BackendOptions&)> make;
     std::vector<std::unique_ptr<Fault>> faults;
     std::vector<ShaderEdit> edits;
-    bool self_check = false;
   };
   Subject& subject_;
   std::shared_ptr<Kept> kept_;
@@ -94,6 +92,8 @@ inline auto at(Stage stage, int layer, FaultPlace::When when = FaultPlace::When:
 inline int last_layer(const Subject& subject) {
   return static_cast<int>(subject.spec.layers.size()) - 1;
 }
+// A weight [out][in] read as [in][out]; float types.
+void transpose(TensorView& tensor, std::vector<std::byte>& bytes);
 // The first layer of that kind, or -1.
 int first_layer(const ModelSpec& spec, AttentionKind kind);
 bool has_layers(const Subject& subject, int count);
@@ -102,4 +102,4 @@ bool is_gemma(const Subject& subject);  // norms store w - 1, or did
 Op* op_of(Plan& plan, Stage stage, int layer);
 ValueId value_of(const Plan& plan, Stage stage, int layer);
 
-}  // namespace doppler::faults
+}  // namespace doppler::diagnosis::faults

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace doppler::faults {
+namespace doppler::diagnosis::faults {
 
 void FaultyAttention::store(std::map<std::int32_t, std::vector<std::vector<float>>>& cache,
                             const Fault::Computed& computed) {
@@ -60,4 +60,4 @@ bool FaultyAttention::compute(const Fault::Computed& computed, Stage stage, int 
   return true;
 }
 
-}  // namespace doppler::faults
+}  // namespace doppler::diagnosis::faults

@@ -9,7 +9,7 @@
 
 #include "backend/fault.h"
 
-namespace doppler::faults {
+namespace doppler::diagnosis::faults {
 
 class FaultyAttention {
  public:
@@ -32,4 +32,4 @@ class FaultyAttention {
   std::map<int, Layer> layers_;
 };
 
-}  // namespace doppler::faults
+}  // namespace doppler::diagnosis::faults

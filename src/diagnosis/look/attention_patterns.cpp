@@ -7,7 +7,7 @@
 #include "backend/backend.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 bool read_number(std::string_view text, int& value) {
@@ -114,4 +114,4 @@ std::vector<HeadPattern> AttentionTap::patterns() const {
   return patterns;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

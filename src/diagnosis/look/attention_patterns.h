@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "plan/plan.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // Which heads to look at; a layer or head of -1: all.
 struct AttentionQuery {
@@ -60,4 +60,4 @@ class AttentionTap final : public Tap {
 // One token's weights over the positions, from its scores; masked positions get 0.
 void softmax(std::span<const float> scores, std::vector<double>& weights);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

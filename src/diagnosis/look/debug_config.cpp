@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 Result<DebugConfig> read_debug_config(const Json& debug) {
   DebugConfig config;
@@ -36,4 +36,4 @@ Result<DebugConfig> read_debug_config(const Json& debug) {
   return config;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

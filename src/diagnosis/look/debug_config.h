@@ -9,7 +9,7 @@
 #include "base/result.h"
 #include "diagnosis/look/probe.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct DebugConfig {
   std::vector<Probe> probes;
@@ -21,4 +21,4 @@ struct DebugConfig {
 // belongs there.
 Result<DebugConfig> read_debug_config(const Json& debug);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -7,7 +7,7 @@
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/recording.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // Logits of so many of the prompt's last tokens are computed: enough to see whether they follow the tokens;
@@ -294,4 +294,4 @@ Result<DebugRun> debug_run(Backend& backend, const ModelSpec& spec, const Weight
   return Debugger(backend, spec, weights, options).run();
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

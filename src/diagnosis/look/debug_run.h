@@ -16,7 +16,7 @@
 #include "model/spec.h"
 #include "model/weights.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct DebugOptions {
   std::vector<TokenId> prompt_ids;
@@ -82,4 +82,4 @@ struct DebugRun {
 Result<DebugRun> debug_run(Backend& backend, const ModelSpec& spec, const Weights& weights,
                            const DebugOptions& options);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

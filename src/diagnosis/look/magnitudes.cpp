@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // The largest logit and the sum of exp(x - largest); NaN are left out.
@@ -72,4 +72,4 @@ double entropy(std::span<const float> logits) {
   return sum;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -8,7 +8,7 @@
 
 #include "base/statistics.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // "maxAbs=12.3 at (4,17) min=-3.1 max=12.3 mean=0.01 rms=0.9", and NaN, Inf and zeros where there are any;
 // places are (token, dim), the first row being `first_token`.
@@ -34,4 +34,4 @@ Rank rank_of(std::span<const float> logits, std::int32_t id);
 // Of the softmax: in nats. log(size) for equal logits.
 double entropy(std::span<const float> logits);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "plan/residual.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 bool contains(std::span<const ProbeRange> ranges, std::int64_t value) {
@@ -278,4 +278,4 @@ std::vector<std::string> ProbeTap::silent() const {
   return sentences;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

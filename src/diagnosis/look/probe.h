@@ -15,14 +15,14 @@
 #include <string_view>
 #include <vector>
 
+#include "backend/row_tokens.h"
 #include "backend/tap.h"
 #include "base/json_fwd.h"
 #include "base/log.h"
 #include "base/result.h"
-#include "backend/row_tokens.h"
 #include "plan/plan.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // Both ends included. Where tokens are meant, -1 is the prompt's last one.
 struct ProbeRange {
@@ -117,4 +117,4 @@ class ProbeTap final : public Tap {
   std::int64_t seen_ = -1;  // the furthest token that any stage has shown
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

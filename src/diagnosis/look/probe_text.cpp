@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "diagnosis/look/probe.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 constexpr std::string_view kGrammar =
@@ -142,4 +142,4 @@ std::string probe_text(const Probe& probe) {
   return text;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 StageRecorder::StageRecorder(std::size_t prompt_tokens, std::uint64_t keep_floats)
     : prompt_tokens_(static_cast<std::int64_t>(prompt_tokens)), room_(keep_floats) {}
@@ -53,4 +53,4 @@ std::span<const float> StageRecorder::kept(std::size_t record, std::int64_t toke
   return found == kept_.end() ? std::span<const float>() : std::span<const float>(found->second);
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

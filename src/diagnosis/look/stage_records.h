@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/statistics.h"
 #include "backend/row_tokens.h"
+#include "base/statistics.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // One stage of one layer: of all tokens of the prompt, and of all tokens decoded after it.
 struct StageRecord {
@@ -55,4 +55,4 @@ class StageRecorder final : public Tap {
   std::map<std::pair<std::size_t, std::int64_t>, std::vector<float>> kept_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -9,7 +9,7 @@
 #include "diagnosis/look/magnitudes.h"
 #include "diagnosis/look/probe.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 constexpr CategorySet kOurs = category_bit(Category::kEmbed) | category_bit(Category::kAttn) |
@@ -117,4 +117,4 @@ void TraceTap::logits(const TapEvent& event, std::int64_t step) const {
         fmt::format("{} min={:.5g} max={:.5g} NaN={} Inf={}", text, s.min, s.max, s.nan, s.inf), step);
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -11,7 +11,7 @@
 #include "model/spec.h"
 #include "plan/plan.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // Whether any of the four categories is traced, so that a TraceTap has something to do.
 bool traces_taps();
@@ -43,4 +43,4 @@ class TraceTap final : public Tap {
   std::int64_t newest_step_ = 0;  // wants() is asked before anything of the coming step is known
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 #include "backend/tap_list.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 class TappedBackend final : public Backend {
  public:
@@ -32,4 +32,4 @@ class TappedBackend final : public Backend {
   Tap* const besides_;
 };
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -7,7 +7,7 @@
 
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 // Scripts by the blocks that hold nearly all their letters: enough to count how many one answer mixes.
@@ -111,4 +111,4 @@ TextQuality judge_text(std::span<const std::int32_t> ids, std::string_view text,
   return quality;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct TextQuality {
   std::size_t tokens = 0, unique = 0;
@@ -25,4 +25,4 @@ struct TextQuality {
 // `has_text` is false where there is no tokenizer: then only the tokens are judged.
 TextQuality judge_text(std::span<const std::int32_t> ids, std::string_view text, bool has_text);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

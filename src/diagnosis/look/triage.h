@@ -1,10 +1,8 @@
-// Triage: the table of symptoms by which a wrong model shows itself, applied to a debug_run. It needs no
-// reference, so it can tell that something is wrong and where to look first, not what is right; every
-// threshold has its reason beside it, and models in good health pass without a finding.
+// Triage: the ailments (diagnosis/ailments.h) that show in a debug_run. It needs no reference, so it can tell
+// that something is wrong and where to look first, not what is right.
 #pragma once
 
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,10 +11,10 @@
 #include "diagnosis/look/debug_run.h"
 #include "diagnosis/look/text_quality.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct Symptom {
-  std::string check;  // the row of the table: "not_finite"
+  std::string check;  // the ailment's id: "not_finite"
   bool sick = true;   // false: worth knowing, but healthy models do so, too
   std::string text;   // what was found, with the numbers
   std::string next;   // the command to run next
@@ -32,16 +30,7 @@ struct TriageInput {
   std::uint32_t known_ids = 0;      // ids from here on have no token; 0: all have
 };
 
-struct TriageRow {
-  std::string_view check;
-  std::string_view symptom;
-  std::string_view looks_at;  // and the threshold with its reason, for the docs
-  void (*judge)(const TriageInput& input, std::vector<Symptom>& findings);
-};
-// In the order in which a cause comes before its consequences.
-std::span<const TriageRow> triage_table();
-
-// All findings, in the table's order.
+// All that the table of ailments finds in a run, in the table's order.
 std::vector<Symptom> triage(const TriageInput& input);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 struct ReportFile {
   std::string_view name;  // with its ending, e.g. "report.css"
@@ -14,4 +14,4 @@ struct ReportFile {
 // Sorted by name. cmake/embed_texts.cmake writes the table.
 std::span<const ReportFile> report_files();
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

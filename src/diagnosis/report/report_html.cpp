@@ -13,7 +13,7 @@
 #include "diagnosis/report/report_files.h"
 #include "diagnosis/report/report_text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 constexpr int kNoError = -100, kInfinite = 127;
@@ -287,4 +287,4 @@ std::string report_html(const Json& report) {
   return filled(page, marks);
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

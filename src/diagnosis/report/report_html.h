@@ -8,7 +8,7 @@
 #include "base/json.h"
 #include "diagnosis/compare/compare.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // What a report says beside the comparison itself. All of it may be hostile text.
 struct ReportContext {
@@ -26,4 +26,4 @@ Json report_json(const Comparison& comparison, const ReportContext& context);
 // The page around report_json()'s object.
 std::string report_html(const Json& report);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

@@ -10,7 +10,7 @@
 
 #include "base/text.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -270,4 +270,4 @@ std::string comparison_table(const Comparison& comparison, const TableStyle& sty
   return text;
 }
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis

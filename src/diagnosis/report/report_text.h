@@ -7,7 +7,7 @@
 
 #include "diagnosis/compare/compare.h"
 
-namespace doppler {
+namespace doppler::diagnosis {
 
 // "q_rope of layer 5"; "final_norm"; "the logits of the decode steps".
 std::string describe_place(const StageComparison& stage);
@@ -32,4 +32,4 @@ struct TableStyle {
 // follows it at once. Ends with the verdict.
 std::string comparison_table(const Comparison& comparison, const TableStyle& style);
 
-}  // namespace doppler
+}  // namespace doppler::diagnosis
