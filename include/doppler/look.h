@@ -25,12 +25,12 @@ struct StageDescription {
 
 // What to look at. Empty lists mean all there is, but for `stages`, which need a name at least.
 struct LookRequest {
-  std::vector<std::string> stages = {};  // "q_rope", "logits"; {"all"}: every stage but attn_scores
-  std::vector<int> layers = {};          // of stages inside layers
+  std::vector<std::string> stages = {};   // "q_rope", "logits"; {"all"}: every stage but attn_scores
+  std::vector<int> layers = {};           // of stages inside layers
   std::vector<std::int64_t> tokens = {};  // positions in the sequence; negative: from the prompt's end
-  std::vector<std::uint32_t> dims = {};  // columns of a row; attn_scores, whose rows grow, are always whole
-  bool values = true;                    // keep the values themselves
-  bool statistics = false;               // and measure them
+  std::vector<std::uint32_t> dims = {};   // columns of a row; attn_scores, whose rows grow, are always whole
+  bool values = true;                     // keep the values themselves
+  bool statistics = false;                // and measure them
   // Bounds what look() keeps: a request beyond it is refused (kLimit) before anything runs.
   std::uint64_t most_bytes = std::uint64_t{1} << 30;
 };

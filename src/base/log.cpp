@@ -83,7 +83,6 @@ State& state() {
   return *state;
 }
 
-
 const auto g_start = std::chrono::steady_clock::now();
 
 double now_ms() {

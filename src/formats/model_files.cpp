@@ -49,8 +49,8 @@ const OtherFormat* other_format(std::string_view name) {
 Result<std::vector<std::string>> list_folder(const fs::path& folder) {
   const auto entries = system::list_folder(folder);
   if (!entries) {
-    return fail(ErrorCode::kIo, "The folder {} cannot be read: {}. Check its permissions.", printable_path(folder),
-                entries.error().message());
+    return fail(ErrorCode::kIo, "The folder {} cannot be read: {}. Check its permissions.",
+                printable_path(folder), entries.error().message());
   }
   std::vector<std::string> names;
   for (const fs::path& entry : *entries) {
@@ -153,8 +153,8 @@ Status check_whole_model(const fs::path& file) {
 Result<fs::path> resolve_weights(const fs::path& model) {
   const auto kind = system::kind_of(model);
   if (!kind) {
-    return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.", printable_path(model),
-                kind.error().message());
+    return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.",
+                printable_path(model), kind.error().message());
   }
   if (*kind == system::PathKind::kMissing)
     return fail(ErrorCode::kNotFound, "The model {} does not exist. Check the path.", printable_path(model));

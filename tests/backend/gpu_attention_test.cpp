@@ -68,9 +68,9 @@ ShaderValues cache_values(const Cache& cache, std::size_t tokens) {
 TEST(KvAppend, StoresRowsAndGoesRoundTheRing) {
   DOPPLER_NEEDS_ADAPTER();
   const std::pair<CacheShape, Mode> cases[] = {{{1, 2, 16, 0, 0, false}, Mode::kUnchecked},
-                                          {{1, 2, 16, 0, 0, true}, Mode::kChecked},
-                                          {{1, 3, 24, 0, 0, true}, Mode::kUnchecked},
-                                          {{1, 1, 7, 0, 0, false}, Mode::kUnchecked}};
+                                               {{1, 2, 16, 0, 0, true}, Mode::kChecked},
+                                               {{1, 3, 24, 0, 0, true}, Mode::kUnchecked},
+                                               {{1, 1, 7, 0, 0, false}, Mode::kUnchecked}};
   for (const auto& [shape, mode] : cases) {
     Cache keys(shape, 2, 10), values(shape, 2, 10);
     // Slot 1 goes over the ring's end, slot 0 lies where slot 1 has nothing; the step mixes them.

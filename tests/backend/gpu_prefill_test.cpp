@@ -44,8 +44,9 @@ class Prompts : public ::testing::TestWithParam<const char*> {
 };
 
 TEST_P(Prompts, PassTheReferencesStagesInPiecesOfAnySize) {
-  ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", fixture_->model.spec,
-                                                          fixture_->model.weights, {.context = kPrefillContext}));
+  ASSERT_OK_AND_ASSIGN(
+      const auto reference,
+      make_backend("reference", fixture_->model.spec, fixture_->model.weights, {.context = kPrefillContext}));
   KeepStages expected;
   run_in_pieces(*reference, sequence_, {70}, &expected);
   const auto gpu = make();

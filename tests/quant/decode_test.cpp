@@ -94,8 +94,10 @@ TEST(DecodeF32, E5M2IsTheUpperHalfOfAHalf) {
 
 TEST(DecodeF32, FnuzFloatsHaveOneNaNAndHalfTheValue) {
   const auto codes = all_8_bit_codes();
-  const auto e4m3 = decoded_values(DType::kF8E4M3, codes), e4m3fnuz = decoded_values(DType::kF8E4M3Fnuz, codes);
-  const auto e5m2 = decoded_values(DType::kF8E5M2, codes), e5m2fnuz = decoded_values(DType::kF8E5M2Fnuz, codes);
+  const auto e4m3 = decoded_values(DType::kF8E4M3, codes),
+             e4m3fnuz = decoded_values(DType::kF8E4M3Fnuz, codes);
+  const auto e5m2 = decoded_values(DType::kF8E5M2, codes),
+             e5m2fnuz = decoded_values(DType::kF8E5M2Fnuz, codes);
   EXPECT_EQ(e4m3fnuz[0x7f], 240.0f);
   EXPECT_EQ(e5m2fnuz[0x7f], 57344.0f);
   for (unsigned code = 0; code < 256; ++code) {
