@@ -1,3 +1,4 @@
+// check_plan(): everything that backends rely on in a plan.
 #include <algorithm>
 #include <array>
 

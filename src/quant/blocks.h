@@ -40,8 +40,8 @@ struct BlockIQ4_NL {  // d * kIQ4Levels[q]
   std::uint16_t d;
   std::uint8_t qs[16];
 };
-struct BlockMXFP4 {  // 2^(e - 128) * kMXFP4Levels[q]; ggml gives the code 255 no meaning of its own (OCP:
-                     // NaN)
+// The scale's code 255 has no meaning of its own in ggml; in the OCP specification it is NaN.
+struct BlockMXFP4 {  // 2^(e - 128) * kMXFP4Levels[q]
   std::uint8_t e;
   std::uint8_t qs[16];
 };

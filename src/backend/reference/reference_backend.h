@@ -1,5 +1,5 @@
-// The reference backend: the plan in plain loops with double
-// accumulation. Everything else is compared with it.
+// The reference backend: the plan in plain loops with double accumulation. Everything else is compared with
+// it.
 #pragma once
 
 #include "backend/backend.h"
