@@ -34,7 +34,7 @@ constexpr std::array<CategoryInfo, static_cast<std::size_t>(Category::kCount)> k
     {Category::kPerf, "perf", "time of prompt and decode, counters of the device"},
 }};
 
-// A file of JSON lines; remembers the first failure, since lines have no one to tell.
+// A file of JSON lines; remembers the first failure for close_log(), since writing a line returns no error.
 class LineFile {
  public:
   static Result<std::unique_ptr<LineFile>> open(const std::string& path, bool append) {

@@ -45,8 +45,7 @@ class InputFile {
   Expected<std::optional<std::uint64_t>> regular_size() const;
   // The next bytes; fewer than asked for only at the end of the file.
   Expected<std::size_t> read(std::span<std::byte> into) const;
-  // The first `size` bytes (more than none) as memory that is read when touched; given back with the last
-  // copy.
+  // The first `size` bytes (at least one) as memory that is read when touched; unmapped with the last copy.
   Expected<std::shared_ptr<const std::byte>> map(std::uint64_t size) const;
 
  private:

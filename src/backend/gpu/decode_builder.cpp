@@ -72,7 +72,7 @@ Result<bool> DecodeBuilder::take(const OpGroup& group) {
     DOPPLER_TRY(single(plan().ops[group.first]));
     return true;
   }
-  // A twin that stores more runs the same kernels, or else is none.
+  // A program that stores more for taps must run the same kernels as the one without.
   if (like_ != nullptr && like_->has_declined(group)) return false;
   Mark before = mark();
   const Status built = fused(group);
@@ -116,7 +116,7 @@ Status DecodeBuilder::check_subgroups() const {
   return {};
 }
 
-// What the group's ops read of others.
+// The values that the group's ops read from other ops.
 std::vector<ValueId> DecodeBuilder::read_by(const OpGroup& group) const {
   std::vector<ValueId> read;
   for (std::size_t i = group.first; i < group.first + group.count; ++i) {

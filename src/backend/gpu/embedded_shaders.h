@@ -16,7 +16,7 @@ struct EmbeddedShader {
 std::span<const EmbeddedShader> embedded_shaders();
 
 /// Replaces the text that the template step reads under this name, so that tests can check that they notice
-// a broken shader. For tests only, and not while another thread expands shaders.
+/// a broken shader. For tests only, and not while another thread expands shaders.
 void replace_shader(std::string name, std::string text);
 
 }  // namespace doppler::gpu

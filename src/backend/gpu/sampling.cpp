@@ -140,7 +140,7 @@ Status Sampling::write_history(const GenerateOptions& o, std::span<const TokenId
   values_.presence = words_of(o.presence_penalty);
   values_.frequency = words_of(o.frequency_penalty);
   const std::uint64_t window = o.penalty_window;
-  // One that nothing outgrows is as good as none.
+  // A window that the sequence cannot outgrow is as good as none.
   const bool outgrown = window < std::uint64_t{history.size()} + o.max_tokens;
   const bool slides = window != 0 && (window <= kMostWindow || outgrown);
   if (slides && window > kMostWindow) {

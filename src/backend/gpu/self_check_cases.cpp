@@ -1,4 +1,4 @@
-// The inputs and the plain loops of the self-check: all from a variant's values, so that whoever uses a
+// The inputs and the plain loops of the self-check: all from a variant's values, so that code that uses a
 // kernel need not know how it is checked.
 #include <fmt/format.h>
 
@@ -66,7 +66,7 @@ class Values {
   const ShaderValues& values_;
 };
 
-// What to run and what should come out.
+// The inputs to run a kernel on, and the outputs to expect.
 struct Case {
   std::map<std::string, std::vector<std::uint32_t>> inputs;  // words, by binding
   std::map<std::string, std::size_t> outputs;                // words
