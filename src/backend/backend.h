@@ -98,8 +98,7 @@ class Backend {
   // The fallbacks so far: most are known when the backend is made, some when a kernel or an option is first
   // needed. Only grows.
   const std::vector<Fallback>& fallbacks() const { return fallbacks_; }
-  // Adds a fallback unless it is listed: for the backend itself, and for code that chose it in place of
-  // another.
+  // Adds a fallback unless it is listed: for the backend, and for code that chose it in place of another.
   void note(Fallback fallback);
 
  protected:

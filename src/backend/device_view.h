@@ -1,5 +1,4 @@
-// DeviceView: properties and measurements of the device that a backend computes on, where that is not the
-// host.
+// DeviceView: properties and measurements of the device that a backend computes on, if it is not the host.
 #pragma once
 
 #include <cstdint>

@@ -229,7 +229,7 @@ std::string format_line(const LogRecord& record) {
                ? fmt::format("[{:.1f}ms][TRACE:{}] {}", record.ms, category, text)
                : fmt::format("[{:.1f}ms][TRACE:{}] L{}: {}", record.ms, category, record.layer, text);
   }
-  // What needs attention says so; the module tells where it comes from.
+  // Errors and warnings begin with their level; the module tells where a line comes from.
   const std::string_view mark = record.level == Level::kError  ? "ERROR "
                                 : record.level == Level::kWarn ? "WARN "
                                                                : "";

@@ -3,7 +3,8 @@
 //
 // Common to all: `d` is an IEEE half, the scale of the whole block. Blocks of 32 values hold one scale (and
 // maybe a minimum `m`); super-blocks of 256 values hold small integer scales for sub-blocks of 16 or 32 and
-// a half that scales those. A file may place blocks at any address: copy one out with memcpy before use.
+// a half that scales those (`dmin` for minima). A file may place blocks at any address: copy one out with
+// memcpy before use.
 #pragma once
 
 #include <array>

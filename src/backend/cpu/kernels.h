@@ -5,8 +5,7 @@
 // Two rules hold for every kernel, because the backend promises results that depend neither on the number of
 // threads nor on how tokens are grouped into steps:
 // - a result for a (row, token), (head, token) or element is computed by the same operations in the same
-// order,
-//   whatever else is in the call;
+//   order, whatever else is in the call;
 // - NaN and Inf of an input reach the output.
 #pragma once
 

@@ -16,8 +16,7 @@ class BatchBuilder {
   using Dispatches = std::vector<Dispatch>;
   using Variant = BatchProgram::Variant;
 
-  // With `only_sources` the dispatches cannot run: the sources of the kernels that they need are listed
-  // there.
+  // With `only_sources` the dispatches cannot run: the sources of the kernels they need are listed there.
   BatchBuilder(Context& context, BatchProgram& program, std::vector<KernelSource>* only_sources = nullptr)
       : context_(context), program_(program), only_sources_(only_sources) {}
 

@@ -13,8 +13,7 @@ namespace doppler::gpu {
 
 // All results of a group are in memory once its first op has run.
 struct BatchGroup : OpGroup {
-  // The value that the kernel leaves in 8-bit blocks, for products; and whether anything reads it as floats
-  // too.
+  // The value that the kernel leaves in 8-bit blocks, for products; whether anything reads it as floats too.
   std::optional<ValueId> blocks;
   bool floats = true;
   // Values that are in memory only when a tap asks for them.

@@ -44,8 +44,7 @@ class BatchProgram {
   // Room for `wanted_rows` rows of logits at a time.
   static Result<BatchProgram> create(Context& context, std::uint32_t wanted_rows);
 
-  // Records ops [begin, end) for a step. The stages that `tap` (may be null) wants of them are then in
-  // memory.
+  // Records ops [begin, end) for a step. The stages that `tap` (may be null) wants are then in memory.
   Status record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                 const StepShape& step, const Tap* tap);
   // One of the two halves of an attention op of which no part is fused with others: the cache is written

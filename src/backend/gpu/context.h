@@ -79,7 +79,7 @@ struct Context {
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
   std::map<std::vector<WeightId>, Buffer> biases;
 
-  Context(const Context&) = delete;  // the kernels know where it lives
+  Context(const Context&) = delete;  // the kernels' check refers to it by address
   Context& operator=(const Context&) = delete;
   Context(std::shared_ptr<Device> opened, Plan made, const Weights& w, const BackendOptions& o)
       : device(std::move(opened)),

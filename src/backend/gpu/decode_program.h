@@ -72,8 +72,7 @@ class DecodeProgram {
   void record_logits(Recorder& recorder) const;
   // One token, whose likeliest successor (never the id in StepLayout::kPad) becomes the next step's token 0.
   void record_greedy(Recorder& recorder) const;
-  // After record_logits() and a recorded choice of the token: the id in `chosen()` is the next step's token
-  // 0.
+  // After record_logits() and a recorded choice: the id in `chosen()` is the next step's token 0.
   void record_next(Recorder& recorder) const;
 
   const Buffer& logits() const { return logits_; }

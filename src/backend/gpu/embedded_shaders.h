@@ -8,7 +8,7 @@ namespace doppler::gpu {
 
 /// One file of src/backend/gpu/shaders as it lay there when the program was built.
 struct EmbeddedShader {
-  std::string_view name;  // with its ending, e.g. "copy.wgsl"
+  std::string_view name;  // with its ending, e.g. "norm.wgsl"
   std::string_view text;  // before the template step
 };
 

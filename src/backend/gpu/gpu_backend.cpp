@@ -400,7 +400,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return {};
   }
 
-  // An op with a fault around it: the tokens as it sees them, its values as they become.
+  // Runs an op with the fault around it: on the tokens that it shows the op, changing the op's values.
   Status run_faulty(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
     const Op& op = plan().ops[index];
     if (op.kind == OpKind::kAttention) {

@@ -65,7 +65,7 @@ class BoundKernel {
   BindGroupHandle group_;
 };
 
-// What a kernel is made from.
+// The source of a kernel.
 struct KernelSource {
   std::string_view file;
   ShaderValues values;

@@ -33,7 +33,7 @@ struct Piece {
   FixedDispatch dispatch;
 };
 
-// What one of the fused kernels of single tokens computes: "decode: norm, q, k, v".
+// The title of one of the fused kernels of single tokens: "decode: norm, q, k, v".
 std::string fused_title(std::string_view label);
 
 // One row for each kernel of each kind of op, in the order in which they run; layers that run alike share it.

@@ -73,7 +73,7 @@ class Sampling {
   bool greedy_ = true;
   Parameters values_;
   Buffer logits_, chosen_;
-  // What the kernels share; see the shaders. `window_` holds the tokens that penalties look back to.
+  // Buffers that the kernels share; see the shaders. `window_` holds the tokens that penalties look back to.
   Buffer parameters_, state_, marks_, keys_, partials_, histogram_, candidates_, window_, bias_ids_, biases_;
   bool rebind_ = true;
   std::array<std::shared_ptr<const Kernel>, kKernels> kernels_;

@@ -131,7 +131,7 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
       if (seconds_since(start) > budget) break;
       DOPPLER_ASSIGN(trial.row.seconds, time_each(*context.device, trial.dispatches, kSecondsEach));
     }
-    // What was not measured stays as it is, and is measured at the next load.
+    // Sites that were not measured stay as they are, and are measured at the next load.
     if (!std::isfinite(trials.front().row.seconds)) continue;
     // A gain below two percent is noise: the first is the one in use.
     Trial* best = &trials.front();
