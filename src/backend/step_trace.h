@@ -1,4 +1,4 @@
-// The trace category kv: what each step does to the cache.
+// The trace category kv: each step's changes to the cache.
 #pragma once
 
 #include <cstdint>

@@ -69,7 +69,7 @@ Result<std::string> read_text_file(const std::filesystem::path& path, std::uint6
   std::string text(regular.size, '\0');
   const auto got = regular.file.read(std::as_writable_bytes(std::span(text)));
   if (!got) return system_failure("read", path, got.error());
-  text.resize(*got);  // a file that shrank while being read: what is there is the file
+  text.resize(*got);  // a file that shrank while being read: the bytes read are the file
   return text;
 }
 

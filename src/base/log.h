@@ -122,7 +122,7 @@ inline CategorySet traced_categories() {
   return log_internal::g_categories.load(std::memory_order_relaxed);
 }
 // Whether a line of this category would be shown. `step` is 0 for the prompt, 1 for the first decode step, …;
-// -1 where there is none (loading). `layer` is -1 for what belongs to no layer, which every layer filter lets
+// -1 where there is none (loading). `layer` is -1 for lines of no layer, which every layer filter lets
 // through.
 inline bool trace_wanted(Category category, int layer = -1, std::int64_t step = -1) {
   return (traced_categories() & category_bit(category)) != 0 && log_internal::passes(layer, step);

@@ -14,7 +14,7 @@ namespace {
 constexpr std::uint64_t kMaxAlignment = std::uint64_t{1} << 30;
 // Lists of lists: no published file has any, the specification allows them.
 constexpr std::size_t kMaxListDepth = 4;
-// The least that a key-value pair and a tensor description take in the file: what a count may promise.
+// The least that a key-value pair and a tensor description take in the file: the bound of their counts.
 constexpr std::uint64_t kLeastPairBytes = 8 + 1 + 4 + 1, kLeastInfoBytes = 8 + 1 + 4 + 4 + 8;
 
 // Where a tensor is said to lie, before it is believed.

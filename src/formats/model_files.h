@@ -17,7 +17,7 @@ struct ModelFiles {
   TensorStore tensors;
   JsonMember config;                            // config.json, an object; null for GGUF
   std::optional<JsonMember> generation_config;  // generation_config.json, if there
-  std::optional<GgufMetadata> gguf;             // what a GGUF file says about its model and tokenizer
+  std::optional<GgufMetadata> gguf;             // a GGUF file's description of its model and tokenizer
 };
 
 // Opens a .gguf file (the first of a split set, or a whole one); a Hugging Face folder (model.safetensors, or

@@ -84,7 +84,7 @@ struct SpecSource {
 
 struct ModelSpec {
   std::string family;
-  std::string described_by = "config.json";  // what the spec was read from, for messages
+  std::string described_by = "config.json";  // the source of the spec, for messages
   std::uint32_t vocab_size = 0;
   std::uint32_t hidden = 0;
   std::uint32_t context_length = 0;  // positions the model was made for

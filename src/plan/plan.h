@@ -25,7 +25,7 @@ struct Value {
   std::uint32_t width = 0;
   std::uint32_t heads = 1;  // width = heads x head_dim where the value is per head
   Rows rows = Rows::kAll;
-  Stage stage = Stage::kNone;  // what the value is called
+  Stage stage = Stage::kNone;  // the value's public name
   int layer = -1;
 };
 

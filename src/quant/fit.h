@@ -219,7 +219,7 @@ inline Half nearest_half(float value) {
   const float rounded = f16_to_f32(bits);
   return rounded == 0 ? Half{} : Half{bits, rounded};  // no negative zeros
 }
-// As nearest_half, but what is not zero stays so: the smallest half may still be of use.
+// As nearest_half, but only zero becomes zero: the smallest half may still be of use.
 inline Half nonzero_half(float value) {
   const Half half = nearest_half(value);
   if (half.value != 0 || value == 0) return half;

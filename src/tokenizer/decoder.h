@@ -16,7 +16,7 @@
 
 namespace doppler::tokenizer {
 
-// Bytes to text as they come: never half a character, U+FFFD for what is invalid.
+// Bytes to text as they come: never half a character, U+FFFD for invalid bytes.
 class LossyUtf8 {
  public:
   // kPart: one U+FFFD per maximal invalid part, as Unicode recommends. kByte: one per byte, as SentencePiece

@@ -21,7 +21,7 @@ struct MergeSymbol {
   TokenId id = -1;
   std::uint32_t previous = 0, next = 0;  // neighbours in the segment; its own index means none
   std::uint32_t rank = kNoMerge;         // of the merge with the next symbol
-  TokenId merged = -1;                   // what that merge gives
+  TokenId merged = -1;                   // the piece that this merge gives
   bool frozen = false;                   // merges with nothing
   bool opaque = false;                   // its text is not its piece's (bytes, unknown)
 };

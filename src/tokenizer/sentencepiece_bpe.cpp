@@ -77,7 +77,7 @@ class SentencePieceBpe : public Model {
   }
 
   void encode_piece(std::string_view text, std::vector<TokenId>& out, EncodeWork& work) const {
-    Halves halves;  // what unused pieces were merged from
+    Halves halves;  // the parts that unused pieces were merged from
     const auto choose = [&](const MergeSymbol& left, const MergeSymbol& right) -> MergeChoice {
       const auto id = spec_.vocabulary.find(text.substr(left.begin, right.end - left.begin));
       if (!id || ranks_[index(*id)] == kNoMerge) return {};

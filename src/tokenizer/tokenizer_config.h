@@ -1,4 +1,4 @@
-// tokenizer_config.json and special_tokens_map.json: what they add to a tokenizer's own file.
+// tokenizer_config.json and special_tokens_map.json: their additions to a tokenizer's own file.
 #pragma once
 
 #include <filesystem>

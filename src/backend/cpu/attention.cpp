@@ -212,7 +212,7 @@ void Attention::run_split(const Work& work) {
       finish(state, work.group, work.a.head_dim, work.call.out + work.head_place(token, kv_head));
     }
   };
-  // 16 chunks join in a microsecond or two, about what a hand-over costs.
+  // 16 chunks join in a microsecond or two, about the cost of a hand-over.
   pool_->parallel_for(pairs, std::max<std::size_t>(16 / chunks, 1), join);
 }
 

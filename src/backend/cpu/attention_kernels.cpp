@@ -240,7 +240,7 @@ void scores(const AttentionCall& call) {
   const V cap = hn::Set(d, call.softcap);
   for (std::size_t head = 0; head < call.group; ++head) {
     float* row = call.scores + head * kAttentionChunk;
-    // Whole vectors: what lies beyond `count` is scratch.
+    // Whole vectors: places beyond `count` are scratch.
     for (std::size_t p = 0; p < call.count; p += kLanes) {
       hn::StoreU(hn::Mul(cap, tanh_of(hn::Div(hn::LoadU(d, row + p), cap))), d, row + p);
     }

@@ -46,7 +46,7 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
               tensor.name, dtype_name(tensor.dtype));
 }
 
-// An op with what can be prepared once: decoded norm weights and biases, and its matrices.
+// An op with the parts that are prepared once: decoded norm weights and biases, and its matrices.
 struct Prepared {
   const Op* op = nullptr;
   std::vector<float> norm;                 // kRmsNorm: weight + offset

@@ -32,7 +32,7 @@ struct WeightMatrix {
 struct MatmulCall {
   WeightMatrix weight;
   const float* bias = nullptr;    // rows of the weight, or null
-  const float* packed = nullptr;  // what pack() wrote for `tokens` rows of weight.cols
+  const float* packed = nullptr;  // output of pack() for `tokens` rows of weight.cols
   std::size_t tokens = 0;
   std::size_t row_begin = 0, row_end = 0;
   float* out = nullptr;

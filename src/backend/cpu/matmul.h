@@ -34,7 +34,7 @@ struct Product {
 
 class Matmul {
  public:
-  // Allocates what steps of max_tokens with inputs of up to max_cols need. Errors: kLimit.
+  // Allocates memory for steps of max_tokens with inputs of up to max_cols. Errors: kLimit.
   static Result<Matmul> create(const Kernels& kernels, ThreadPool& pool, std::size_t max_tokens,
                                std::size_t max_cols);
 

@@ -17,7 +17,7 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
   program_.placed_.resize(plan.ops.size());
   program_.has_blocks_.resize(plan.ops.size());
   program_.first_wanted_op_ = plan.ops.size();
-  std::optional<ValueId> in_blocks;  // what x8_ holds at that time
+  std::optional<ValueId> in_blocks;  // the value in x8_ at that time
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     if (op.kind == OpKind::kSelect) program_.first_wanted_op_ = i;
@@ -178,7 +178,7 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
   if (split) {
     values["SPLIT_STRIDE"] = static_cast<std::int64_t>(split_stride);
     const std::uint64_t bytes = shape->splits * split_stride * 4;
-    // Kernels made before keep what they are bound to.
+    // Kernels made before keep the buffers that they are bound to.
     if (program_.parts_.bytes() < bytes) {
       DOPPLER_ASSIGN(program_.parts_, device().make_buffer("parts", bytes));
     }

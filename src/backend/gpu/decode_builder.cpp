@@ -292,7 +292,7 @@ Status DecodeBuilder::next_tokens() {
   return program_.connect_heads(context_);
 }
 
-// Gathers what was asked for from where the kernels leave it.
+// Gathers the wanted stages from where the kernels leave them.
 Status DecodeBuilder::make_taps() {
   if (looks_.empty()) return {};
   std::vector<TapRing::Stored> stored;

@@ -85,7 +85,7 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
 
 // --- what comes before
 
-// Memory for what the prologue of norm_prologue.wgsl stores.
+// Memory for the values that norm_prologue.wgsl stores.
 Status DecodeBuilder::place_sum(const OpGroup& group) {
   DOPPLER_TRY(check_subgroups());
   const Op *post = group.op(plan(), Part::kPostNorm), *add = group.op(plan(), Part::kAdd),

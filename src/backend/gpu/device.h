@@ -85,7 +85,7 @@ class Device {
   // Memory that copies go to and the host reads.
   Result<Buffer> make_read_back(std::string_view label, std::uint64_t bytes);
 
-  // Queues a write; it happens before what is submitted later. Offset and size are multiples of 4.
+  // Queues a write; it happens before later submissions. Offset and size are multiples of 4.
   Status write(const Buffer& buffer, std::uint64_t offset, std::span<const std::byte> bytes);
 
   // Waits for a submission, then for a read-back buffer that it filled, and calls `read` with its bytes.

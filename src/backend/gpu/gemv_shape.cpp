@@ -12,7 +12,7 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
   constexpr std::uint32_t kLoads = 8;
   const std::uint32_t most_threads = std::min<std::uint32_t>(limits.workgroup_invocations, 512);
   std::uint32_t per_thread = std::max<std::uint32_t>(1, kLoads / (format.pieces() * sets));
-  // Whole shares, so that no thread works on what is not there.
+  // Whole shares, so that no thread works beyond the row.
   while (per_thread > 1 && units % per_thread != 0) --per_thread;
   while ((units + per_thread - 1) / per_thread > most_threads) ++per_thread;
   GemvShape shape{.rows = 1, .lanes = (units + per_thread - 1) / per_thread, .units = per_thread};

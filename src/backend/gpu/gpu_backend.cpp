@@ -517,7 +517,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::uint32_t longest_ = 0;
   bool eight_bits_ = false;
   const StepInput* input_ = nullptr;
-  StepInput seen_;  // what lies in `step` of it: the same, but for a fault
+  StepInput seen_;  // the tokens in the buffer `step`: the same, unless a fault changes them
   Tap* tap_ = nullptr;
 };
 

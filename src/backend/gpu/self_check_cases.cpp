@@ -512,7 +512,7 @@ Case attention_case(const Values& v) {
   return c;
 }
 
-// Variants that store what only taps ask for are run when a tap does.
+// Variants that store values for taps only are run when a tap asks for them.
 bool covers_gemv(const Values& v) {
   const WeightFormat format{static_cast<CodeForm>(v["FORM"]), static_cast<ScaleForm>(v["SCALES"])};
   const std::uint64_t bytes = v["ROWS"] * 2 * v["UNITS_K"] * format.pieces() * 16;

@@ -125,7 +125,7 @@ class Expression {
       }
       if (found == nullptr || found->level < level) return left;
       at_ += found->text.size();
-      // As in C, what && and || do not need may have no value.
+      // As in C, an operand that && or || does not need may have no value.
       const bool needless = (found->text == "&&" && left == 0) || (found->text == "||" && left != 0);
       needless_ += needless ? 1 : 0;
       DOPPLER_ASSIGN(const std::int64_t right, binary(found->level + 1));

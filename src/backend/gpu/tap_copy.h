@@ -20,7 +20,7 @@ class TapCopy {
   bool has_room(std::uint64_t floats) const { return (used_ + floats) * 4 <= kMostBytes; }
   // Records the copy of the view's first `rows` rows; `event` is handed over with them.
   Status copy(Recorder& recorder, const ValueView& view, const TapEvent& event);
-  // Reads what the submission copied and calls the tap in order.
+  // Reads the copies of the submission and calls the tap in order.
   Status deliver(std::uint64_t submission, Tap& tap);
   bool empty() const { return events_.empty(); }
 

@@ -36,7 +36,7 @@ std::vector<TunedShape> candidates_of(const Device& device, const GemvSite& site
   return candidates;
 }
 
-// Logits of a step at position 0, after which the cache holds what it may.
+// Logits of a step at position 0; overwrites the cache there.
 Result<std::vector<float>> logits_of(Context& context, const DecodeProgram& program) {
   const std::vector<std::uint32_t> words = context.first_step();
   DOPPLER_TRY(context.device->write(context.step, 0, std::as_bytes(std::span(words))));

@@ -1,6 +1,6 @@
 // Weights on the device: every tensor type in one of six forms of codes and seven of scales, laid out so that
 // the threads of a subgroup load neighbouring 16 bytes, for decoding, for prompts and for embeddings alike.
-// shaders/weights.wgsl reads what this writes.
+// shaders/weights.wgsl reads this layout.
 //
 //   codes  [tile of 64 rows][unit of 64 values][piece][row in tile], 16 bytes each
 //   scales [tile][unit][word][row in tile], 4 bytes each

@@ -20,7 +20,7 @@ struct Arguments {
   std::vector<std::pair<std::string, Value>> named;
 };
 
-// One call of a builtin: what it is called on, and its arguments in the order of its parameters.
+// One call of a builtin: the value that it is called on, and its arguments in the order of its parameters.
 struct Call {
   Runtime& rt;
   const Value& self;

@@ -19,7 +19,7 @@ struct LoopObject : Object {
 
 // loop.index and so on; undefined if there is no such name.
 Value loop_attribute(Runtime& rt, const Value& loop, std::string_view name);
-// Ends a loop: drops what could refer back to it.
+// Ends a loop: drops the values that could refer back to it.
 void finish_loop(LoopObject& loop);
 std::span<const Builtin> loop_methods();
 

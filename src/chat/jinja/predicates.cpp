@@ -1,4 +1,4 @@
-// Jinja's tests: what stands behind `is`.
+// Jinja's tests: the names behind `is`.
 #include <algorithm>
 
 #include "chat/jinja/arguments.h"

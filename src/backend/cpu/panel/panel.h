@@ -75,7 +75,7 @@ void pack_panels(const PanelMatrix& shape, const std::uint8_t* file, std::size_t
 struct PanelCall {
   PanelMatrix weight;
   const float* bias = nullptr;         // rows of the weight, or null
-  const ActivationBlock* x = nullptr;  // what quantise() wrote for `tokens` rows of weight.cols
+  const ActivationBlock* x = nullptr;  // output of quantise() for `tokens` rows of weight.cols
   std::size_t tokens = 0;
   std::size_t panel_begin = 0, panel_end = 0;
   float* out = nullptr;
