@@ -1,6 +1,7 @@
 // prologue() of gemv.wgsl (PRO 1) and head.wgsl: h = residual + [norm of] branch (ADD, POST), x = norm of h. Every workgroup
 // computes it for itself, because a dispatch of its own would cost more than the arithmetic. x goes where prologue_x.wgsl
-// keeps it; the first workgroup stores h in `carried` (CARRY), x (EMIT_NORMED) and the branch's norm (EMIT_POST) for taps.
+// keeps it; the first workgroup stores h in `carried` (CARRY), x (EMIT_NORMED) and the branch's norm (EMIT_POST) where
+// they are read elsewhere.
 // norm_weights: the weight of x's norm, then (POST) of the branch's.
 // Template values (decode_products.cpp): the flags above, 0 or 1; WIDTH values of the row, a multiple of 4; UNITS_K units of
 // 64 that cover them; EPS_BITS the bits of both norms' eps.

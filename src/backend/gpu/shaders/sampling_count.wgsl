@@ -1,4 +1,4 @@
-// Counts the tokens of the history and notes which have biases.
+// Counts the tokens of the history and notes which have biases. Workgroups: x, each with every so many-th entry.
 #include "sampling_parameters.wgsl"
 @group(0) @binding(0) var<storage, read> parameters : Parameters;
 @group(0) @binding(1) var<storage, read> window : array<u32>;

@@ -40,6 +40,7 @@ fn negated(bits : vec2u) -> vec2u {
   return vec2u(bits.x ^ 0x80000000u, bits.y);
 }
 
+// a >> n, with the lowest bit set if anything was lost: what rounding needs to know.
 fn sticky_right(a : vec2u, n : u32) -> vec2u {
   let shifted = right64(a, n);
   let lost = n >= 64u || !equal64(left64(shifted, n), a);
