@@ -81,8 +81,8 @@ fn as_cached(v : vec4f) -> vec4f {
 #endif
 }
 #if KV_HALF
-fn low_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.x), unpack2x16float(w.y)); }  // eight f16: the first four …
-fn high_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.z), unpack2x16float(w.w)); }  // … and the last four
+fn low_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.x), unpack2x16float(w.y)); }  // of eight f16 the first four
+fn high_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.z), unpack2x16float(w.w)); }  // and the last four
 #endif
 #if QUAD_ROPE
 // A quad `own` rotated with its partner quad `other`; each argument high.., low.. has (cos, sin) of two pairs, for the two

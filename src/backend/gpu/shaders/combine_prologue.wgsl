@@ -12,6 +12,7 @@
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
+// t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
   let count = splits_of(step[${POSITIONS}u]).count;
 #for i in 0..VECS

@@ -23,7 +23,7 @@
 #endif
 #include "weights.wgsl"
 // LN threads lie along the rows, LM along the tokens; GROUPS scales of a unit; SUMS 1: minima hold for groups of 16, so code
-// sums are made here, per piece; LOADS_x loads of a thread in a step.
+// sums are made here, per piece; LOADS_W, _S, _X, _B loads of a thread in a step.
 #define LN TN / RN
 #define LM TM / RM
 #define THREADS LN * LM
@@ -132,7 +132,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var b${n} = vec2f(0.0);
 #endfor
   for (var at = first; at <= end; at++) {
-    // What the registers hold is step at - 1, which the loop computes in its second half.
+    // The registers hold step at - 1, which the loop computes in its second half.
     if (at > first) {
       workgroupBarrier();
 #for n in 0..LOADS_W
@@ -203,7 +203,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     if (at < end) {
 #for n in 0..LOADS_W
 #if TAIL
-      // What lies after the last unit is read from it; its scales are zero.
+      // Beyond the last unit, that unit is read again; its scales are zero then.
       w${n} = codes[code_index(rw${n}, min(at * ${UK}u + pw${n} / ${PIECES}u, ${UNITS_K - 1}u)) + pw${n} % ${PIECES}u * 64u];
 #else
       w${n} = codes[at_w${n} + at * ${UK * PIECES * 64}u];

@@ -24,6 +24,7 @@
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
+// t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
 #for i in 0..VECS
   // Of the i-th: v its place in the row, r residual, p branch, q branch * its norm's weight, w weight of x's norm, h the sum;

@@ -1,6 +1,6 @@
-// What stands between the q, k, v products and attention: norms of q's and k's heads (NORM), the turn by the position, and
+// The steps between the q, k, v products and attention: norms of q's and k's heads (NORM), the turn by the position, and
 // the cache. TPH threads take a head of a token, HPW heads a workgroup; heads are those of q, then of k, then of v. q goes
-// to q_out, k and v only into the cache; EMIT stores what is otherwise nowhere.
+// to q_out, k and v only into the cache; EMIT also stores normed q and k, and turned k.
 // Workgroups: x over heads, y over tokens. Sources: see norm.wgsl, rope.wgsl.
 //
 // Template values (batch_fused.cpp): TPH 32 to 128; HPW, 1 if NORM; HEADS of q, KV_HEADS of k and of v, DIM values each;

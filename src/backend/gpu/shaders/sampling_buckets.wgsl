@@ -10,7 +10,7 @@ struct Found {
 #define PER_THREAD BUCKETS / THREADS
 var<workgroup> mass_sums : array<vec2u, ${THREADS}>;
 var<workgroup> count_sums : array<u32, ${THREADS}>;
-var<workgroup> found : array<Found, 5>;  // the users number them
+var<workgroup> found : array<Found, 5>;  // sampling_collect.wgsl says which; sampling_draw.wgsl: 0
 
 // Sums over the threads before and up to each.
 struct Sums {

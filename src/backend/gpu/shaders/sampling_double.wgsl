@@ -1,6 +1,6 @@
 // Doubles, which WGSL lacks, in whole numbers: bits as vec2u(high, low), rounded to nearest even, so that
-// scores and their order are the CPU's to the last bit. There are no infinities and NaNs in here, and what is
-// below the smallest normal double counts as 0.
+// scores and their order are the CPU's to the last bit. There are no infinities and NaNs in here, and magnitudes
+// below the smallest normal double count as 0.
 #include "sampling_u64.wgsl"
 
 // mantissa / 2^63 * 2^exponent; the mantissa's highest bit is set, but for 0.

@@ -22,7 +22,8 @@ var<workgroup> most_keys : array<vec2u, ${THREADS}>;
 var<workgroup> few : array<vec4u, ${FEW}>;
 var<workgroup> few_weights : array<vec2u, ${FEW}>;
 var<workgroup> few_count : atomic<u32>;
-// Of the place that is looked for: what may hold it, what lies before that, and at last what was found.
+// Of the place that is looked for: the range of ranks that may hold it, mass and tokens before that range, and at last the
+// mass up to the place and its token.
 var<workgroup> range_low : vec2u;
 var<workgroup> range_high : vec2u;
 var<workgroup> before_mass : vec2u;
