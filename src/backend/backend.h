@@ -22,29 +22,29 @@
 
 namespace doppler {
 
-// Told how long each op of a step took, in the plan's order; ops that a backend runs as one come as the first
-// of them.
+// Told how long each op of a step took, in the plan's order; the time of ops that run as one goes to the
+// first of them.
 class OpObserver {
  public:
   virtual ~OpObserver() = default;
   virtual void on_op(std::size_t index, double seconds) = 0;
 };
 
-// How coarse a backend's arithmetic is on purpose; whoever compares it allows for that.
+// How coarse a backend's arithmetic is on purpose; comparisons allow for it.
 enum class Rounding : std::uint8_t {
   kFloat,      // float32 throughout
   kHalfCache,  // keys and values in f16
   kEightBits,  // activations, or keys and values, in blocks of 8-bit numbers
 };
 
-// Which implementation computes a kind of op, and why that one.
+// Which implementation computes a kind of op, and the reason for that choice.
 struct VariantRow {
   std::string what;     // "decode: matmul q_proj+k_proj+v_proj"
   std::string variant;  // "gemv.wgsl R=8 ..."
   std::string why;
 };
 
-// Something that makes a backend slower than it could be, because what is faster does not work here.
+// A slower way that a backend takes because the faster one does not work here.
 struct Fallback {
   std::string what;  // "Single tokens are computed as batches of one, which is slower."
   std::string why;   // a sentence with the reason
@@ -54,7 +54,7 @@ struct Fallback {
 // Bytes that a backend has allocated.
 struct MemoryUse {
   std::uint64_t cache = 0;        // keys and values
-  std::uint64_t activations = 0;  // values of a step, and what kernels need besides
+  std::uint64_t activations = 0;  // values of a step, and the kernels' working memory
   std::uint64_t weights = 0;      // copies in a form of its own; files that are mapped do not count
 };
 
@@ -67,8 +67,8 @@ class Backend {
   virtual const BackendOptions& options() const = 0;
   virtual Rounding rounding() const { return Rounding::kFloat; }
 
-  // Runs one step; the logits have one row of vocab_size per wanting token, in order, and stay valid until
-  // the next step. `tap` may be null. A step that check_step refuses changes nothing.
+  // Runs one step; the logits have one row of vocab_size per token that wants them, in order, and stay valid
+  // until the next step. `tap` may be null. A step that check_step refuses changes nothing.
   virtual Result<std::span<const float>> step(const StepInput& input, Tap* tap) = 0;
 
   // Tokens in a slot's cache.
@@ -79,10 +79,10 @@ class Backend {
   virtual CacheAccess* cache() { return nullptr; }
 
   virtual MemoryUse memory() const = 0;
-  // What runs for each kind of op, in the plan's order. Empty where there is no choice to tell of.
+  // The implementation of each kind of op, in the plan's order. Empty where there is only one.
   virtual Result<std::vector<VariantRow>> describe() { return std::vector<VariantRow>(); }
 
-  // Null where steps are all there is; otherwise as long-lived as the backend.
+  // Null for backends that only run steps; otherwise valid as long as the backend.
   virtual Continuer* continuer() { return nullptr; }
   // Null for backends that compute on the host.
   virtual DeviceView* device() { return nullptr; }
@@ -92,13 +92,13 @@ class Backend {
     return continuer() != nullptr && continuer()->can_continue(sampling);
   }
 
-  // Has every later step timed, until it is given null. Backends that cannot tell never call it.
+  // Has every later step timed, until it is given null. Backends that cannot time ops never call it.
   void observe(OpObserver* observer) { observer_ = observer; }
 
-  // What made it slower so far: most of it is known when the backend is made, some when a kernel or an option
-  // is first needed. Only grows.
+  // The fallbacks so far: most are known when the backend is made, some when a kernel or an option is first
+  // needed. Only grows.
   const std::vector<Fallback>& fallbacks() const { return fallbacks_; }
-  // Adds one that is not there yet: for the backend itself, and for who chose it in place of another.
+  // Adds a fallback unless it is listed: for the backend, and for code that chose it in place of another.
   void note(Fallback fallback);
 
  protected:
@@ -109,9 +109,9 @@ class Backend {
   std::vector<Fallback> fallbacks_;
 };
 
-// Everything a backend relies on: equal lengths, 1..max_step_tokens tokens, ids inside the vocabulary, slots
-// that exist, positions that continue each slot (`lengths`) and stay inside the context. Errors: kMismatch
-// for ids outside the vocabulary, kLimit at the end of the context, else kUsage.
+// Checks everything that a backend relies on: equal lengths, 1..max_step_tokens tokens, ids inside the
+// vocabulary, slots that exist, positions that continue each slot (`lengths`) and stay inside the context.
+// Errors: kMismatch for ids outside the vocabulary, kLimit at the end of the context, else kUsage.
 Status check_step(const StepInput& input, const Plan& plan, const BackendOptions& options,
                   std::span<const std::uint64_t> lengths);
 
@@ -124,13 +124,13 @@ struct BackendInfo {
 };
 std::span<const BackendInfo> all_backends();
 
-// What stands for the gpu backend in a program without it: kUnsupported.
+// The error for the gpu backend in a program without it: kUnsupported.
 Error no_gpu_support();
 
 // "auto" is gpu where there is a real GPU that takes the model, else cpu; a software adapter only if
-// GpuOptions::adapter names it. `choice` (may be null) becomes what was chosen and why, in a line for people:
-// "gpu: NVIDIA H200 (Vulkan, driver ...)", "cpu: there is no GPU"; it stays empty where nothing needs saying.
-// A GPU that is there but does not serve is a fallback of the backend, too.
+// GpuOptions::adapter names it. `choice` (may be null) is set to the chosen backend and the reason, in a line
+// for people: "gpu: NVIDIA H200 (Vulkan, driver ...)", "cpu: there is no GPU"; it stays empty where nothing
+// needs saying. A GPU that is there but cannot be used is also a fallback of the backend.
 // Errors: kUsage for an unknown name, listing the known ones; kUnsupported for gpu in a program without it.
 Result<std::unique_ptr<Backend>> make_backend(std::string_view name, const ModelSpec& spec,
                                               const Weights& weights, const BackendOptions& options,

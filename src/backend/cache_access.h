@@ -1,7 +1,7 @@
-// CacheAccess: what a backend's cache can do besides growing: be cut back, be read out and be filled, so that
-// sequences can be forked and kept in files. The bytes are the same for every backend: layer after layer,
-// keys before values, head after head, position after position, each a row of kv_row_bytes(); of a layer with
-// a window only the positions that the next token attends to.
+// CacheAccess: cutting a backend's cache back, reading it out and filling it, so that sequences can be forked
+// and kept in files. The bytes are the same for every backend: layer after layer, keys before values, head
+// after head, position after position, each a row of kv_row_bytes(); of a layer with a window only the
+// positions that the next token attends to.
 #pragma once
 
 #include <cstddef>
@@ -23,25 +23,25 @@ class CacheAccess {
   // Whether the slot can go back to its first `length` tokens: not where a sliding window's ring has
   // overwritten what these need.
   virtual bool can_cut(std::uint32_t slot, std::uint64_t length) const = 0;
-  // Errors: kUsage where can_cut() says no.
+  // Errors: kUsage where can_cut() is false.
   virtual Status cut(std::uint32_t slot, std::uint64_t length) = 0;
-  // The keys and values of a slot's tokens. Errors: kLimit when memory is short; the device's.
+  // The keys and values of a slot's tokens. Errors: kLimit when memory is short; those of the device.
   virtual Result<std::vector<std::byte>> read(std::uint32_t slot) = 0;
-  // Makes a slot hold `length` tokens, with what read() gave for them. Errors: kMismatch for bytes of another
-  // size, kLimit for more than the context; then nothing changes. The device's own, after which it is empty.
+  // Makes a slot hold `length` tokens, whose keys and values read() returned. Errors: kMismatch for bytes of
+  // another size, kLimit for more than the context: then nothing changes; those of the device, after which
+  // the slot is empty.
   virtual Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) = 0;
 };
 
 // Bytes of read() for so many tokens; nothing if they overflow.
 std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length);
 
-// Some positions of one head that lie side by side in the cache and in those bytes.
+// Some positions of one head that lie side by side both in the cache and in the bytes of read().
 struct CacheRun {
   std::size_t layer = 0;
-  bool values = false;  // else keys
-  std::uint64_t in_slot =
-      0;  // where they begin among the bytes that the slot has of the layer's keys or values
-  std::uint64_t in_bytes = 0;  // and among those of read()
+  bool values = false;         // else keys
+  std::uint64_t in_slot = 0;   // where the run begins among the slot's bytes of the layer's keys or values
+  std::uint64_t in_bytes = 0;  // where it begins among the bytes of read()
   std::uint64_t count = 0;     // bytes
 };
 // Every run of a slot of `length` tokens, in the order of read()'s bytes; a slot's rows lie in the cache as
@@ -49,10 +49,10 @@ struct CacheRun {
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
                     std::uint32_t max_step_tokens, const std::function<Status(const CacheRun& run)>& visit);
 
-// What every write() asks. Errors: those of CacheAccess::write.
+// The checks of every write(). Errors: those of CacheAccess::write.
 Status check_cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t context,
                          std::uint64_t length, std::uint64_t bytes);
-// What cut() says where can_cut() says no.
+// The error of cut() where can_cut() is false.
 Error cannot_cut(std::uint64_t length);
 
 }  // namespace doppler

@@ -1,4 +1,4 @@
-// DeviceView: what can be seen of the processor that a backend computes on, where it is not the host's own.
+// DeviceView: properties and measurements of the device that a backend computes on, if it is not the host.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct DeviceInfo {
   std::string describe() const;  // "NVIDIA H200 (Vulkan, driver NVIDIA 580.159.04)"
 };
 
-// What a backend has asked of its device so far, exactly.
+// Exact counts of the work that a backend has given its device so far.
 struct DeviceCounters {
   std::uint64_t submits = 0, dispatches = 0;
   std::uint64_t read_backs = 0, read_back_bytes = 0;  // that the host has waited for
@@ -30,9 +30,8 @@ struct KernelTime {
   std::string what;    // the op that it computes, as VariantRow names it
   std::string kernel;  // "gemv.wgsl"
   std::uint64_t calls = 0;
-  double seconds = 0;  // of all calls
-  std::uint64_t bytes =
-      0;  // weights and cache that all calls read, as they lie on the device; 0: activations
+  double seconds = 0;       // of all calls
+  std::uint64_t bytes = 0;  // weights and cache that all calls read, as on the device; 0: activations only
 };
 
 class DeviceView {
@@ -40,8 +39,8 @@ class DeviceView {
   virtual ~DeviceView() = default;
   virtual DeviceInfo info() const = 0;
   virtual DeviceCounters counters() const = 0;
-  // How fast the device reads its own memory: bytes per second, measured now over `bytes` or, where it has
-  // less to give, over fewer; the first call takes the memory.
+  // How fast the device reads its own memory: bytes per second, measured now over `bytes`, or over fewer
+  // where it has less free memory; the first call allocates it.
   virtual Result<double> measure_read_bandwidth(std::uint64_t bytes) = 0;
   // Measures the kernels of a step of one token at the end of slot 0's sequence, and forgets the sequence.
   // Errors: kUsage without a sequence there.

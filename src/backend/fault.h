@@ -1,10 +1,9 @@
-// Fault: something wrong in a backend's execution, put in on purpose, so that whoever looks for faults can be
-// measured by what it finds. Every backend asks it around each op: as which tokens does the op see the step,
-// and what becomes of the values it has computed. The table of faults is diagnosis/faults/faults.h; nothing
-// else makes any.
+// Fault: an error put into a backend's execution on purpose, to measure how well the diagnosis finds errors.
+// Every backend asks it around each op which tokens the op sees, and whether to change the values that it has
+// computed. The table of faults is diagnosis/faults/faults.h; nothing else makes any.
 //
-// A backend with a fault computes every stage as a value of its own (passes that keep one to themselves stay
-// off) and continues no sequence by itself.
+// A backend with a fault stores every stage as a value of its own (passes that would not are off) and
+// continues no sequence by itself.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +39,7 @@ class Fault {
   virtual bool after(const Computed& /*computed*/) { return false; }
 };
 
-// What the fault makes of the step for this op. Errors: kInternal for tokens that do not exist.
+// The step as the fault shows it to this op. Errors: kInternal for tokens that do not exist.
 Result<const StepInput*> as_seen(Fault& fault, const Op& op, Fault::Moment moment, const StepInput& step,
                                  const Plan& plan, const BackendOptions& options);
 

@@ -1,4 +1,4 @@
-// What WebGPU offers on this machine, for people. Works, and says so, in a program without GPU support.
+// A report on WebGPU on this machine, for people. It can also be asked for in a program without GPU support.
 #pragma once
 
 #include <string>

@@ -1,6 +1,6 @@
-// HostBackend: what the backends that compute on the host share. It runs a plan op by op: checks the step,
-// lets a fault and a tap at each op's values, times ops for an observer and counts what the cache holds. How
-// an op is computed and where its values lie is the backend's own.
+// HostBackend: the common part of the backends that compute on the host. It runs a plan op by op: checks the
+// step, lets a fault and a tap at each op's values, times ops for an observer and counts what the cache
+// holds. How an op is computed and where its values lie is up to the derived class.
 #pragma once
 
 #include <span>
@@ -28,9 +28,9 @@ class HostBackend : public Backend {
   // `options` with everything chosen.
   HostBackend(Plan plan, const Weights& weights, BackendOptions options, KvCache cache);
 
-  // Before the ops of a step; input() and wanted() are the step's.
+  // Called before the ops of a step; input() and wanted() are the step's.
   virtual Status begin_step() { return {}; }
-  // Before an op whose fault shows it other tokens than the op before had.
+  // Called before an op to which the fault shows other tokens than to the op before.
   virtual void see_other_tokens() {}
   virtual Status execute(std::size_t op) = 0;
   // Rows of a value that is computed: [rows(id), width].
@@ -38,21 +38,21 @@ class HostBackend : public Backend {
 
   const Value& info(ValueId id) const { return plan_.values[id]; }
   std::size_t rows(const Value& v) const { return v.rows == Rows::kAll ? input_->size() : wanted_.size(); }
-  // The tokens as the op sees them: the step's, but for a fault.
+  // The tokens as the op sees them: the step's, unless a fault changes them.
   const StepInput& input() const { return *input_; }
   // Places of the tokens whose logits are wanted.
   std::span<const std::size_t> wanted() const { return wanted_; }
   bool wants(Stage stage, int layer) const { return tap_ != nullptr && tap_->wants(stage, layer); }
 
-  // With a fault: what the op sees from now on.
+  // With a fault: sets the tokens that the op sees from now on.
   Status look(const Op& op, Fault::Moment moment);
   // Shows the tap a value under each of its names.
   void report(const Value& v, std::span<const float> data, std::size_t width);
 
   // Positions of the longest sequence of the step.
   std::size_t longest() const;
-  // Room for an attention's scores, [tokens, heads, longest()], -inf until they are written; empty where
-  // nobody wants them. After the op they are reported.
+  // Room for an attention's scores, [tokens, heads, longest()], -inf until they are written; empty where no
+  // tap wants them. After the op they are reported.
   Result<std::span<float>> scores_for(const Op& op);
   void report_scores(const Op& op, std::span<const float> scores);
   std::uint64_t score_bytes() const { return scores_.size() * sizeof(float); }

@@ -1,4 +1,4 @@
-// What a backend is made with.
+// BackendOptions: how a backend is to run.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace doppler {
 
-// What only the gpu backend looks at.
+// Options of the gpu backend alone.
 struct GpuOptions {
   std::string adapter;              // part of its name, or its number; empty: the best real GPU
   std::uint32_t submit_tokens = 8;  // tokens generated in one submission
@@ -27,8 +27,8 @@ struct GpuOptions {
   bool poison = false;        // buffers begin as NaN
   bool no_subgroups = false;  // as if the adapter lacked them
   bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
-  std::uint64_t most_shard_bytes =
-      UINT64_MAX;                        // of one buffer of weights, for tests: the adapter's limit is kept
+  // Of one buffer of weights, for tests: the adapter's own limit holds as well.
+  std::uint64_t most_shard_bytes = UINT64_MAX;
   std::vector<ShaderEdit> shader_edits;  // only where faults are put in (diagnosis/faults/faults.h)
 };
 
@@ -39,8 +39,8 @@ struct BackendOptions {
   std::size_t threads = 0;       // 0: one per core
   std::uint64_t context = 4096;  // positions per slot
   std::uint32_t slots = 1;
-  // Tokens in one step at most; longer prompts come in several. Nothing: the backend chooses, and says what
-  // in its options().
+  // Tokens in one step at most; longer prompts come in several. Nothing: the backend chooses, and its
+  // options() tell the number.
   std::optional<std::uint32_t> max_step_tokens;
   std::vector<std::string> disabled_passes;
   // How keys and values are stored; nothing: f32 if weights are floats or `exact` is set, else f16 (a cache
@@ -51,10 +51,10 @@ struct BackendOptions {
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
   GpuOptions gpu;
-  // What several backends of one model share in a process; null: nothing.
+  // Weights that several backends of one model share in a process; null: none.
   std::shared_ptr<SharedWeights> shared;
-  // Only where faults are put in on purpose (diagnosis/faults/faults.h). What rewrites the plan as soon as it
-  // is built, and what goes wrong while it runs; the latter outlives the backend.
+  // Only where faults are put in on purpose (diagnosis/faults/faults.h): a function that rewrites the plan as
+  // soon as it is built, and the fault while it runs, which outlives the backend.
   std::function<void(Plan&)> change_plan;
   Fault* fault = nullptr;
 };
@@ -64,7 +64,7 @@ inline std::uint32_t step_tokens(const BackendOptions& options) {
   return options.max_step_tokens.value_or(256);
 }
 
-// What every backend asks of its options: a context of 1 to 2^31 - 1 positions (they are int32), at least one
+// The checks of every backend's options: a context of 1 to 2^31 - 1 positions (they are int32), at least one
 // slot and one token in a step. Errors: kUsage.
 Status check_backend_options(const BackendOptions& options);
 

@@ -19,8 +19,8 @@ class RowTokens {
   const std::vector<std::size_t>& of(const TapEvent& event);
 
  private:
-  std::array<std::size_t, static_cast<std::size_t>(Stage::kCount)>
-      shown_{};  // of the wanted rows of this step
+  // By stage: the wanted rows of this step that earlier events have shown.
+  std::array<std::size_t, static_cast<std::size_t>(Stage::kCount)> shown_{};
   std::vector<std::size_t> tokens_;
 };
 

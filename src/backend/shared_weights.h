@@ -1,5 +1,5 @@
-// SharedWeights: weights as a backend has laid them out, for all backends of one model in a process. Whoever
-// comes first lays them out, whoever comes later takes the same, and they go when nobody uses them any more.
+// SharedWeights: weights as a backend has laid them out, for all backends of one model in a process. The
+// first backend lays them out, later ones take the same, and they are freed with their last user.
 #pragma once
 
 #include <map>
@@ -14,8 +14,8 @@ namespace doppler {
 
 class SharedWeights {
  public:
-  // What is kept under the name, else what `make` returns: a Result<std::shared_ptr<const T>>. A name always
-  // stands for the same type. From several threads the first makes it while the others wait.
+  // The weights kept under the name, else the result of `make`, a Result<std::shared_ptr<const T>>. A name
+  // always stands for the same type. Of several threads the first makes them while the others wait.
   template <typename T, typename Make>
   Result<std::shared_ptr<const T>> get(std::string_view name, const Make& make) {
     const system::Lock lock(mutex_);

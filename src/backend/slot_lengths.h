@@ -18,12 +18,12 @@ class SlotLengths {
   std::size_t size() const { return lengths_.size(); }
   std::span<const std::uint64_t> all() const { return lengths_; }
 
-  // A token was written at the end.
+  // Notes that a token was written at the end.
   void grow(std::size_t slot);
   void clear(std::size_t slot);
-  // The slot holds `length` tokens of the `written` that are in its cache.
+  // Notes that the slot holds `length` tokens of the `written` that are in its cache.
   void keep(std::size_t slot, std::uint64_t length, std::uint64_t written);
-  // Everything that a token at `length` attends to was put in from elsewhere, and no more.
+  // Notes that the cache was filled from outside with what a token at `length` attends to, and no more.
   void fill(std::size_t slot, std::uint64_t length);
 
   // Whether everything that a token at `length` attends to is still there: a ring overwrites what lies
@@ -39,7 +39,7 @@ class SlotLengths {
   std::vector<Ring> rings_;  // of the layers with a window, each kind once
   std::vector<std::uint64_t> lengths_;
   std::vector<std::uint64_t> written_;  // one past the furthest position written since the slot was empty
-  std::vector<std::uint64_t> filled_;   // what fill() put in: no shorter cut
+  std::vector<std::uint64_t> filled_;   // the length that fill() gave: no cut goes below it
 };
 
 }  // namespace doppler

@@ -1,4 +1,4 @@
-// What a step is asked to compute.
+// StepInput: the tokens that a step computes.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@ struct StepInput {
   std::vector<std::int32_t> positions;
   std::vector<std::int32_t> slots;
   std::vector<std::uint8_t> wants_logits;
-  // As trace lines count steps: 0 a prompt's, then the decode steps from 1; -1: nobody counts.
+  // The step's number in trace lines: 0 for a prompt, then the decode steps from 1; -1: not counted.
   std::int64_t trace_step = -1;
   std::size_t size() const { return ids.size(); }
   void add(std::int32_t id, std::uint64_t position, std::uint32_t slot, bool logits) {

@@ -7,7 +7,7 @@
 
 namespace doppler {
 
-// What a step appends to a slot's sequence: `tokens` tokens from `start` on.
+// The tokens that a step appends to a slot's sequence: `tokens` of them, from position `start` on.
 struct Appended {
   std::uint32_t slot = 0;
   std::uint64_t start = 0, tokens = 0;

@@ -1,6 +1,6 @@
-// Tap: how anything outside a backend sees inside it. A tap is called after the op that computes a stage, on
-// the same buffers, in the same execution; it can read but not change, so results are the same with and
-// without it.
+// Tap: how code outside a backend sees the values inside it. A tap is called after the op that computes a
+// stage, on the same buffers, in the same execution; it can read but not change, so results are the same with
+// and without it.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +35,9 @@ struct Columns {
 class Tap {
  public:
   virtual ~Tap() = default;
-  // Asked before each op; stages that nobody wants cost nothing.
+  // Asked before each op; stages that are not wanted cost nothing.
   virtual bool wants(Stage stage, int layer) const = 0;
-  // Of a stage that it wants: all that it needs to see. Bringing less from a GPU costs less.
+  // The columns that it needs of a stage that it wants. Fewer cost less to bring from a GPU.
   virtual Columns columns(Stage /*stage*/, int /*layer*/) const { return {}; }
   virtual void on_stage(const TapEvent& event) = 0;
 };

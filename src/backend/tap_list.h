@@ -9,13 +9,13 @@ namespace doppler {
 
 class TapList final : public Tap {
  public:
-  // Null is left out. The taps must outlive the list.
+  // A null tap is left out. The taps must outlive the list.
   TapList& add(Tap* tap);
-  // What to hand to a backend: null if the list is empty, so that nothing is looked at.
+  // The tap to give to a backend: null if the list is empty, so that the backend stores nothing for it.
   Tap* get();
 
   bool wants(Stage stage, int layer) const override;
-  // All that any of them needs, as one stretch.
+  // The smallest range that holds all columns that any of the taps needs.
   Columns columns(Stage stage, int layer) const override;
   void on_stage(const TapEvent& event) override;
 

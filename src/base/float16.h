@@ -38,8 +38,8 @@ inline std::uint16_t f32_to_f16(float value) {
     return static_cast<std::uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
   if (magnitude >= 0x477ff000u)
     return static_cast<std::uint16_t>(sign | 0x7c00u);  // 65520 and up round to Inf
-  if (magnitude <
-      0x38800000u) {  // below 2^-14: subnormal; adding 0.5 leaves round(|v| * 2^24) in the low bits
+  // Below 2^-14: subnormal; adding 0.5 leaves round(|v| * 2^24) in the low bits.
+  if (magnitude < 0x38800000u) {
     const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
     return static_cast<std::uint16_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u));
   }

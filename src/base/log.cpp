@@ -34,7 +34,7 @@ constexpr std::array<CategoryInfo, static_cast<std::size_t>(Category::kCount)> k
     {Category::kPerf, "perf", "time of prompt and decode, counters of the device"},
 }};
 
-// A file of JSON lines; remembers the first failure, since lines have no one to tell.
+// A file of JSON lines; remembers the first failure for close_log(), since writing a line returns no error.
 class LineFile {
  public:
   static Result<std::unique_ptr<LineFile>> open(const std::string& path, bool append) {
@@ -229,7 +229,7 @@ std::string format_line(const LogRecord& record) {
                ? fmt::format("[{:.1f}ms][TRACE:{}] {}", record.ms, category, text)
                : fmt::format("[{:.1f}ms][TRACE:{}] L{}: {}", record.ms, category, record.layer, text);
   }
-  // What needs attention says so; the module tells where it comes from.
+  // Errors and warnings begin with their level; the module tells where a line comes from.
   const std::string_view mark = record.level == Level::kError  ? "ERROR "
                                 : record.level == Level::kWarn ? "WARN "
                                                                : "";

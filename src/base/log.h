@@ -1,6 +1,6 @@
-// What the program says about itself while it works: log lines by level and module, trace lines by category
-// and layer. Both go to stderr, to JSON-lines files, and into a ring that can be asked for the newest. Off,
-// either costs one relaxed atomic load; all of it may be called from any thread.
+// Log lines by level and module, trace lines by category and layer. Both go to stderr, to JSON-lines files,
+// and into a ring of the newest lines that can be read back. Off, either costs one relaxed atomic load; all
+// of it may be called from any thread.
 //
 //   [12.3ms][Loader] 11 tensors, 1.3 MB, 0.01 s
 //   [12.3ms][TRACE:attn] L3: q_proj max 4.2
@@ -21,14 +21,14 @@
 
 namespace doppler {
 
-// From the most to the least talkative; kSilent lets nothing through. info: totals of a phase; verbose: each
-// file and layer; debug: what only a developer of Doppler wants.
+// From the most to the least verbose; kSilent lets nothing through. info: totals of a phase; verbose: each
+// file and layer; debug: only for developers of Doppler.
 enum class Level : std::uint8_t { kDebug, kVerbose, kInfo, kWarn, kError, kSilent };
 std::span<const std::string_view> all_levels();  // their names, in order
 std::string_view level_name(Level level);
 std::optional<Level> level_from_name(std::string_view name);
 
-// What trace lines are about.
+// The subjects of trace lines.
 enum class Category : std::uint8_t {
   kLoader,
   kKernels,
@@ -56,8 +56,8 @@ constexpr CategorySet category_bit(Category category) {
   return CategorySet{1} << static_cast<unsigned>(category);
 }
 inline constexpr CategorySet kAllCategories = category_bit(Category::kCount) - 1;
-// From left to right: "all", a name, or a name to leave out, as "-buffers". A list that begins with one to
-// leave out begins with all. Errors: kUsage for a word that is none, with the nearest.
+// Read from left to right: "all", a name, or a name to leave out, as "-buffers". A list that begins with a
+// name to leave out begins with all. Errors: kUsage for an unknown word, with the nearest.
 Result<CategorySet> parse_categories(std::span<const std::string> words);
 
 struct LogOptions {
@@ -81,7 +81,7 @@ Status configure_log(const LogOptions& options);
 // could not be written (a full disk).
 Status close_log();
 
-// Where lines go besides the screen and the files; the ring keeps these.
+// A line as the ring keeps it.
 struct LogRecord {
   double ms = 0;  // since the program began
   Level level = Level::kInfo;
@@ -91,7 +91,7 @@ struct LogRecord {
   std::int64_t step = -1;                 // of trace lines: 0 the prompt, then decode steps from 1; -1: none
   std::string module;                     // of log lines
   std::string text;
-  std::string data;  // the same for programs, a JSON object; may be empty
+  std::string data;  // the line's values for programs, a JSON object; may be empty
 };
 std::string format_line(const LogRecord& record);       // as the screen shows it, without a newline
 std::string format_json_line(const LogRecord& record);  // as files hold it, without a newline
@@ -128,11 +128,11 @@ inline bool trace_wanted(Category category, int layer = -1, std::int64_t step = 
   return (traced_categories() & category_bit(category)) != 0 && log_internal::passes(layer, step);
 }
 
-// While a progress bar stands on the screen's last line, lines take its place.
+// True while a progress bar stands on the screen's last line: log lines then overwrite it.
 void set_log_over_bar(bool over);
 
-// The line, if its category and layer are traced; the filter of steps is trace_wanted's, or this one's where
-// a step is given. `data` is the same for programs, a JSON object.
+// Writes the line if its category and layer are traced; steps are filtered by trace_wanted(), or here where a
+// step is given. `data` holds the line's values for programs, a JSON object.
 void trace(Category category, int layer, std::string_view text, std::int64_t step = -1,
            std::string_view data = {});
 

@@ -1,4 +1,4 @@
-// Floats that are only used as they are touched.
+// LazyFloats: memory for floats whose pages become resident only when they are written.
 #pragma once
 
 #include <cstdint>

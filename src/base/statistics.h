@@ -1,4 +1,4 @@
-// Statistics of a span of activations: the public Statistics, measured.
+// Statistics of a span of activations, in the public type Statistics.
 #pragma once
 
 #include <span>

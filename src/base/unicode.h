@@ -1,6 +1,5 @@
 // Unicode for tokenizers and chat templates: code points in UTF-8, categories, case, normalisation forms. The
-// facts are those of the Unicode Character Database as utf8proc ships it; nothing else here knows that
-// library.
+// data are those of the Unicode Character Database as utf8proc ships it; no other file uses that library.
 #pragma once
 
 #include <cstddef>

@@ -27,7 +27,7 @@ struct GgufFile {
 // kLimit.
 Result<GgufFile> open_gguf(const std::filesystem::path& path);
 
-// The parser alone, on one file's bytes in memory: what the fuzz target calls. `what` names the bytes in
+// The parser alone, on one file's bytes in memory, also for the fuzz target. `what` names the bytes in
 // messages ("The file x.gguf"). Keys, values and tensors point into `bytes`. Does not look at split.* keys.
 Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, std::string_view what);
 

@@ -21,7 +21,7 @@ constexpr std::string_view kHarmonyReturn = "<|return|>", kMessageEnd = "<|end|>
 
 constexpr std::int64_t kControl = 3, kUserDefined = 4;  // tokenizer.ggml.token_type
 
-// The list of types, or an empty one where there is none that could be read; the tokenizer complains of that.
+// The list of types, or an empty one where none can be read; the tokenizer reports that.
 std::vector<std::int64_t> token_types(const GgufMetadata& metadata) {
   const auto types = metadata.get_array("tokenizer.ggml.token_type");
   if (!types || !*types) return {};

@@ -1,5 +1,5 @@
-// The tokens that end an answer, as GGUF metadata tells them. The description of the model and its tokenizer
-// ask here, so that both know the same.
+// The tokens that end an answer, according to GGUF metadata: for the description of the model and for its
+// tokenizer, so that both agree.
 #pragma once
 
 #include <cstdint>

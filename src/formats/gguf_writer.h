@@ -76,7 +76,7 @@ class GgufWriter {
   Status add_strings(std::string_view key, std::span<const std::string_view> values);
   Status add_strings(std::string_view key, std::span<const std::string> values);
   Status add_bools(std::string_view key, const std::vector<bool>& values);
-  // A value of another file, as it is there.
+  // Copies an entry of another file unchanged.
   Status add_entry(const GgufMetadata::Entry& entry);
 
   // Errors: kUsage for a name that comes twice or is empty, a type that GGUF lacks, more than four or empty

@@ -42,7 +42,7 @@ Result<const Json*> find(const ConfigReader& reader, std::string_view key) {
   return begin == 0 ? nullptr : member(*value, key.substr(begin));
 }
 
-// Each kind of value: what it is called, and how to take it out of JSON (nothing if it is not that).
+// For each kind of value: its name, and how to take it out of JSON (nothing if it is of another kind).
 std::optional<std::uint64_t> as_uint(const Json& value) {
   if (value.is_number_unsigned()) return value.get<std::uint64_t>();
   if (value.is_number_integer()) {

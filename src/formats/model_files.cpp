@@ -149,7 +149,7 @@ Status check_whole_model(const fs::path& file) {
               printable_path(file), shards->size());
 }
 
-// The weights' file of a path the user gave, with everything wrong about the path said.
+// The file with the weights, for a path that the user gave; errors say all that is wrong with the path.
 Result<fs::path> resolve_weights(const fs::path& model) {
   const auto kind = system::kind_of(model);
   if (!kind) {

@@ -14,7 +14,7 @@ namespace {
 using Entry = SafetensorsHeader::Entry;
 
 constexpr std::uint64_t kLengthBytes = 8;
-// The format's own limit, so that nobody parses gigabytes of JSON.
+// The format's own limit, so that a hostile file cannot have gigabytes of JSON parsed.
 constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 // Tensor data begins at a multiple of this, as the reference library writes it: the widest type's alignment.
 constexpr std::uint64_t kDataAlignment = 8;

@@ -26,14 +26,14 @@ Result<TensorStore> open_safetensors_index(const std::filesystem::path& index_fi
 // The file names that an index names, sorted. Errors as above for the index itself.
 Result<std::vector<std::string>> list_shards(const std::filesystem::path& index_file);
 
-// The parser alone, on bytes in memory: what the fuzz target and the tests of hostile headers call. Views
+// The parser alone, on bytes in memory, also for the fuzz target and the tests of hostile headers. Views
 // point into `bytes`.
 Status parse_safetensors(std::span<const std::byte> bytes, std::string_view what, TensorStore& out);
 
 // Writes tensors in the given order, with optional metadata; the file appears only when it is complete. The
 // format has no padding between tensors: give those of wide types first, so that all lie aligned. Errors:
 // kUsage (names that are not UTF-8, reserved or repeated; sizes that overflow), kLimit (a header above 100
-// MB), kIo (full disk and the like), kInternal (a view whose data does not fit its shape).
+// MB), kIo (such as a full disk), kInternal (a view whose data does not fit its shape).
 Status write_safetensors(const std::filesystem::path& file, std::span<const TensorView> tensors,
                          const std::map<std::string, std::string>& metadata = {});
 

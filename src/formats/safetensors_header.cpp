@@ -16,9 +16,9 @@ constexpr std::string_view kMetadataKey = "__metadata__";
 constexpr std::size_t kMaxRank = 64;
 
 // Follows nlohmann's SAX events through the only document the format allows:
-//   { "__metadata__": { string: string … }, tensor: { "dtype": string, "shape": [uint …], "data_offsets":
-//   [uint, uint] } … }
-// Every event that has no place there ends the parse with a sentence.
+//   { "__metadata__": { string: string … },
+//     tensor: { "dtype": string, "shape": [uint …], "data_offsets": [uint, uint] } … }
+// Every event that has no place there ends the parse with a message.
 class HeaderReader {
  public:
   HeaderReader(std::string_view json, std::string_view what) : json_(json), what_(what) {}

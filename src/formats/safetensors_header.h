@@ -1,4 +1,4 @@
-// The JSON header of a safetensors file as a list of entries, before any of it is believed.
+// The JSON header of a safetensors file as a list of entries, before its offsets and sizes are checked.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Sharded models: the index file, its shards, and that both tell the same story.
+// Sharded models: the index file, its shards, and the check that they agree.
 #include <set>
 
 #include "base/json.h"

@@ -39,8 +39,9 @@ class TensorStore {
   Status align();
   // Sets TensorView::mapped for every tensor whose bytes lie in files().
   void mark_mapped();
-  // Moves one tensor into memory of the store: `fill` gets what it held and, of the same size, where it goes.
-  // The pages of the mapped original are given back. Errors: kNotFound, kLimit when memory is short.
+  // Moves one tensor into memory of the store: `fill` gets the old bytes and, of the same size, the new ones
+  // to write. The pages of the mapped original are given back. Errors: kNotFound, kLimit when memory is
+  // short.
   Status rewrite(std::string_view name,
                  const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill);
   // How much align() and rewrite() had to copy.

@@ -1,5 +1,5 @@
-// What stands on the gate of a feed-forward block, in double: the formula that every kernel is compared with.
-// Sources: Elfwing et al. 2017 (SiLU), Hendrycks and Gimpel 2016 (GELU and its approximation by tanh).
+// The activation on the gate of a feed-forward block, in double: the formula that every kernel is compared
+// with. Sources: Elfwing et al. 2017 (SiLU), Hendrycks and Gimpel 2016 (GELU and its approximation by tanh).
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Which weights these are, told from a glance at each tensor.
+// Fingerprint: tells models' weights apart by a sample of each tensor.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace doppler {
 
-// FNV-1a: quick, and nobody forges files to deceive himself.
+// FNV-1a: quick; forged files need no defence, since only their author would be misled.
 class Fingerprint {
  public:
   void add(std::span<const std::byte> bytes) {

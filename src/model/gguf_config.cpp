@@ -355,7 +355,7 @@ Status GgufConfig::read_rope_factors() {
   return {};
 }
 
-// What the presence of a tensor says.
+// Flags that follow from the presence of a tensor.
 void GgufConfig::read_flags() {
   struct Flag {
     std::string_view path;

@@ -20,13 +20,13 @@ namespace doppler {
 
 class GgufConfig {
  public:
-  // Everything given must outlive this. `names` are the family's names of tensors: some values
-  // follow from a tensor's presence.
+  // Everything given must outlive this. `names` are the family's names of tensors: some values follow from a
+  // tensor's presence.
   GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors, std::string_view architecture,
              const WeightNames& names);
 
   // Fills the configuration from keys and tensors. Errors: kCorrupt for missing or contradictory keys,
-  // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for what Doppler does not run.
+  // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for features that Doppler lacks.
   Status translate();
 
   // Values under "ARCHITECTURE.suffix"; a list of equal values, one per layer, counts as one value.

@@ -11,13 +11,14 @@
 
 namespace doppler {
 
-// Heads of `dim` rows each, an even number. llama.cpp's converter puts the two rows of a rotary pair side by
-// side: where such a file's row lies in Hugging Face's order, which has halves of a head apart.
+// llama.cpp's converter puts the two rows of a rotary pair side by side; in Hugging Face's order they are
+// half a head apart. paired() gives a GGUF row's place in Hugging Face's order, for heads of `dim` rows, an
+// even number.
 inline std::size_t paired(std::size_t row, std::size_t dim) {
   const std::size_t i = row % dim;
   return row / dim * dim + (i % 2) * dim / 2 + i / 2;
 }
-// And back.
+// The inverse of paired().
 inline std::size_t unpaired(std::size_t row, std::size_t dim) {
   const std::size_t i = row % dim;
   return row / dim * dim + (i % (dim / 2)) * 2 + i / (dim / 2);

@@ -1,6 +1,6 @@
 // From a GGUF file's metadata to a ModelSpec: its keys are translated to config.json's, the family fills the
-// spec from these as for a folder, and then values that the converter's changes to the weights make wrong are
-// corrected.
+// spec from these as for a folder, and then values are corrected that do not fit the weights as the converter
+// has changed them.
 #include <algorithm>
 #include <cmath>
 

@@ -10,8 +10,8 @@
 
 namespace doppler {
 
-// What a backend needs to rotate: angle of pair i at position p is p * inverse_frequency[i]; cos and sin are
-// then multiplied by `magnitude`.
+// The values that a backend needs to rotate: the angle of pair i at position p is p * inverse_frequency[i];
+// cos and sin are then multiplied by `magnitude`.
 struct RopeTable {
   std::vector<double> inverse_frequency;  // rotary_dim / 2 values
   double magnitude = 1;
@@ -19,7 +19,7 @@ struct RopeTable {
   struct Turn {
     double cos, sin;
   };
-  // Of a pair at a position. In double: position times frequency loses too much in float.
+  // The rotation of a pair at a position. In double: position times frequency loses too much in float.
   Turn turn(std::int64_t position, std::size_t pair) const {
     const double angle = static_cast<double>(position) * inverse_frequency[pair];
     return {std::cos(angle) * magnitude, std::sin(angle) * magnitude};

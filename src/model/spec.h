@@ -11,8 +11,7 @@ namespace doppler {
 
 enum class AttentionKind { kFull, kSliding };
 
-// How the two halves of a rotary pair lie in a head: (i, i + d/2) as
-// Hugging Face stores them, or (2i, 2i + 1).
+// How the two halves of a rotary pair lie in a head: (i, i + d/2) as Hugging Face has them, or (2i, 2i + 1).
 enum class RopeLayout { kHalf, kInterleaved };
 
 enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn, kLongRope, kDivisors };
@@ -76,7 +75,7 @@ struct LayerSpec {
   bool post_ffn_norm = false;   // the same after the feed-forward
 };
 
-// Where one value came from, for `doppler inspect`.
+// The origin of one value, for `doppler inspect`.
 struct SpecSource {
   std::string path;    // "layers[0..4].attention.window"
   std::string value;   // "512"

@@ -372,8 +372,7 @@ struct RopeSet {
   double default_theta;
 };
 
-// theta stands in `values` or, in older files, beside them. Saying it
-// twice is fine, saying two things is not.
+// theta stands in `values` or, in older files, beside them, or in both places if they agree.
 Status read_theta(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
   const ConfigReader& config = builder.config();
   const bool inside = values.has("rope_theta"), outside = config.has(set.old_key);

@@ -7,8 +7,8 @@
 namespace doppler {
 namespace {
 
-// A special token's ids, given as a number or a list; empty if the key is absent or
-// says -1, which some files write for "none".
+// A special token's ids, given as a number or a list; empty if the key is absent or says -1, which some files
+// write for "none".
 Result<std::vector<std::int32_t>> read_ids(const ConfigReader& reader, const std::string& key,
                                            std::uint32_t vocab) {
   std::vector<std::uint64_t> read;

@@ -1,5 +1,4 @@
-// Stages: the public vocabulary of taps, recordings and reports. Every
-// value that a person can ask to see has one.
+// Stages: the public vocabulary of taps, recordings and reports. Every value that users can see has one.
 #pragma once
 
 #include <cstdint>

@@ -16,8 +16,8 @@
 
 namespace doppler {
 
-// What a weight is for, in the order in which a step uses them. Fused tensors are roles of their own; binding
-// splits them into row slices.
+// The purpose of a weight, in the order in which a step uses them. Fused tensors are roles of their own;
+// binding splits them into row slices.
 enum class WeightRole : std::uint8_t {
   // GGUF's tensors of rope divisors: read into the spec, not bound.
   kRopeDivisors,

@@ -160,8 +160,8 @@ class Binder {
     return {};
   }
 
-  // The spec's value because of which a tensor goes unused that some models have, or nothing if the name is
-  // none that a layer of this model could have.
+  // The spec's value because of which this model does not use a tensor that other models have; nothing if no
+  // layer of this model could have a tensor of that name.
   std::string_view flag_against(std::string_view name) const {
     for (const NamedWeight& named : find_weights(names_.style, name)) {
       const bool exists = named.layer < static_cast<int>(spec_.layers.size());

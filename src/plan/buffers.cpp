@@ -29,7 +29,7 @@ class Planner {
     for (std::size_t i = 0; i < plan.ops.size(); ++i) {
       for (const ValueId id : plan.ops[i].inputs) last_read_[id] = i;
       for (const ValueId id : plan.ops[i].outputs)
-        last_read_[id] = i;  // an output that nobody reads lives for its tap
+        last_read_[id] = i;  // an output that no op reads lives for its tap
     }
     last_read_[plan.logits] = plan.ops.size();
   }

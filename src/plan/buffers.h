@@ -16,8 +16,8 @@ namespace doppler {
 // its rows side by side.
 struct BufferPlan {
   static constexpr std::uint64_t kNowhere = UINT64_MAX;
-  std::vector<std::uint64_t>
-      offsets;  // by ValueId; kNowhere for values that no op outputs (emitted on demand)
+  // By ValueId; kNowhere for values that no op outputs (emitted on demand).
+  std::vector<std::uint64_t> offsets;
   std::array<std::uint64_t, 2> extents = {0, 0};  // by Rows
 
   std::uint64_t extent(Rows rows) const { return extents[static_cast<std::size_t>(rows)]; }

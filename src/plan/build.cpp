@@ -1,3 +1,4 @@
+// build_plan(): from a ModelSpec to the unfused plan.
 #include <array>
 #include <map>
 

@@ -1,3 +1,4 @@
+// check_plan(): everything that backends rely on in a plan.
 #include <algorithm>
 #include <array>
 
@@ -6,8 +7,8 @@
 namespace doppler {
 namespace {
 
-// What an op kind must look like. Any number of weights is checked by the kind's own rule; any of inputs is
-// one or two.
+// The inputs, weights and parameters that an op kind must have. kAny weights: the kind's own rule checks
+// them; kAny inputs: one or two.
 struct OpShape {
   OpKind kind;
   std::string_view name;
@@ -81,7 +82,7 @@ class Checker {
           return wrong(fmt::format("writes {} a second time", value_name(plan_, id)));
         if (plan_.values[id].heads == 0)
           return wrong(fmt::format("writes {} of no heads", value_name(plan_, id)));
-        // What is only emitted exists only while a tap looks, so nothing may read it.
+        // Values that are only emitted exist only while a tap looks, so nothing may read them.
         (list == &op.outputs ? written_ : emitted_)[id] = true;
       }
     }

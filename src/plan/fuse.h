@@ -59,7 +59,7 @@ struct OpGroup {
   }
 };
 
-// Who reads each value, as indices of ops; an op that reads a value twice is there twice.
+// The ops that read each value, by index; an op that reads a value twice is there twice.
 class Readers {
  public:
   explicit Readers(const Plan& plan);

@@ -73,8 +73,7 @@ bool are_turned_alike(const Op& q, const Op& k) {
   return a.table == b.table && a.layout == b.layout;
 }
 
-// Takes [norms] [turns] of q and k if the attention that follows reads them and nobody else does; its heads
-// are theirs.
+// Takes [norms] [turns] of q and k if only the attention that follows reads them, with the same heads.
 const Op* take_turns(Match& m) {
   const Op *q_norm = m.next(OpKind::kRmsNorm), *k_norm = m.next(OpKind::kRmsNorm, 1);
   const std::size_t norms = q_norm != nullptr && k_norm != nullptr ? 2 : 0;

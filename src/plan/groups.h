@@ -17,8 +17,8 @@ std::optional<OpGroup> match_gated(const Plan& plan, const Readers& readers, std
 std::optional<OpGroup> match_turns(const Plan& plan, const Readers& readers, std::size_t first);
 // [norms of q and k] [turns of q and k] attention, [product of its result].
 std::optional<OpGroup> match_attention(const Plan& plan, const Readers& readers, std::size_t first);
-// What match_sum() gives with its norm, [rows that are wanted before it,] and the products of that norm;
-// their activation(gate) * up, or this with its products alone.
+// The group of match_sum() with its norm, before which the wanted rows may be selected, then the products of
+// the norm and, if it follows, their activation(gate) * up; or products with activation(gate) * up alone.
 std::optional<OpGroup> match_product(const Plan& plan, const Readers& readers, std::size_t first);
 // The same with the softcap that leaves the plan's logits, as its last op.
 std::optional<OpGroup> match_head(const Plan& plan, const Readers& readers, std::size_t first);

@@ -3,7 +3,8 @@
 //
 // Common to all: `d` is an IEEE half, the scale of the whole block. Blocks of 32 values hold one scale (and
 // maybe a minimum `m`); super-blocks of 256 values hold small integer scales for sub-blocks of 16 or 32 and
-// a half that scales those. A file may place blocks at any address: copy one out with memcpy before use.
+// a half that scales those (`dmin` for minima). A file may place blocks at any address: copy one out with
+// memcpy before use.
 #pragma once
 
 #include <array>
@@ -40,8 +41,8 @@ struct BlockIQ4_NL {  // d * kIQ4Levels[q]
   std::uint16_t d;
   std::uint8_t qs[16];
 };
-struct BlockMXFP4 {  // 2^(e - 128) * kMXFP4Levels[q]; ggml gives the code 255 no meaning of its own (OCP:
-                     // NaN)
+// The scale's code 255 has no meaning of its own in ggml; in the OCP specification it is NaN.
+struct BlockMXFP4 {  // 2^(e - 128) * kMXFP4Levels[q]
   std::uint8_t e;
   std::uint8_t qs[16];
 };

@@ -182,7 +182,7 @@ constexpr AffineType<16> kQ2{3, 15, false, 2.2f, 3.8f, 14};
 constexpr AffineType<32> kQ4{15, 63, true, 13.0f, 16.0f, 14};
 constexpr AffineType<32> kQ5{31, 63, true, 29.0f, 32.0f, 14};
 
-// What Q4_K and Q5_K blocks have in common.
+// Writes the fields that Q4_K and Q5_K blocks have in common.
 template <typename Block, typename Type>
 void put_halves(const AffineFit<Type>& fit, Block& block) {
   block.d = fit.d.bits;

@@ -12,7 +12,7 @@ using namespace fit;
 
 constexpr int kValues = 256;
 
-// What a type's sub-blocks are: their levels, the integers their scales may be, where to look for scales.
+// A type's sub-blocks: their levels, the integers that their scales may be, where to look for scales.
 template <typename LevelsType, int kSubValues>
 struct ScaledType {
   using Levels = LevelsType;

@@ -53,8 +53,8 @@ struct UniformLevels {
   int code(float level) const { return static_cast<int>(level - low); }
 };
 
-// The levels of IQ4_NL. All midpoints between neighbours are multiples of one half, so the half-open
-// interval of that width in which a quotient lies tells its nearest level.
+// The levels of IQ4_NL. All midpoints between neighbours are multiples of one half, so the half-open interval
+// of that width in which a quotient lies tells its nearest level.
 inline constexpr std::array<std::uint8_t, 512> kNearestIQ4 = [] {
   std::array<std::uint8_t, 512> table{};
   for (int cell = 0; cell < 512; ++cell) {
@@ -110,8 +110,8 @@ float scaled_error(const Levels& type, const float* x, const float* weights, flo
   return sum(total);
 }
 
-// With levels q nearest to x / scale: the best scale for these levels is xq / qq, and takes gain() off the
-// error of all zeros.
+// With levels q nearest to x / scale, and xq and qq the weighted sums of x * q and q * q: the best scale for
+// these levels is xq / qq, and takes gain() off the error of all zeros.
 struct Projection {
   float xq = 0, qq = 0;
   float scale() const { return qq > 0 ? xq / qq : 0; }
@@ -155,7 +155,7 @@ float affine_error(const float* x, const float* weights, Affine to, float top) {
   return sum(total);
 }
 
-// The sums that the best scale and offset for given codes follow from.
+// The weighted sums that the best scale and offset for given codes follow from: of 1 (w), x, x * x, q, ...
 struct AffineSums {
   float w = 0, x = 0, xx = 0, q = 0, qq = 0, xq = 0;
 

@@ -1,4 +1,4 @@
-// Shape and TensorView: what every room means by a tensor.
+// Shape and TensorView: the description of a tensor that all other code shares.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,10 @@ std::optional<std::uint64_t> element_count(const Shape& shape);  // nothing if i
 // without elements can.
 std::uint64_t row_count(const Shape& shape);
 std::uint64_t matrix_count(const Shape& shape);
-std::optional<std::uint64_t> byte_size(
-    DType dtype,
-    const Shape& shape);  // nothing if it overflows, ends inside a byte, or rows end inside a block
+// Nothing if it overflows, ends inside a byte, or rows end inside a block.
+std::optional<std::uint64_t> byte_size(DType dtype, const Shape& shape);
 
-// A named tensor whose bytes somebody else owns (a mapped file, usually). `data` always holds exactly
+// A named tensor whose bytes belong to another object (usually a mapped file). `data` always holds exactly
 // byte_size(dtype, shape) bytes, little-endian. It may start at any address (see aligned()); only the tensors
 // of a TensorStore that was opened from files are promised to be aligned.
 struct TensorView {
@@ -61,8 +60,8 @@ Result<TensorView> take_matrix(const TensorView& tensor, std::uint64_t index);
 // Decodes elements [begin, begin + out.size()) of the flattened tensor to float32.
 // Integers and F64 round to the nearest float; NaN and Inf pass through. Needs no alignment. A range may
 // begin and end inside the blocks of a quantised type. Errors: kUnsupported for dtypes that are not numbers
-// of a model (bool, complex, 64-bit integers) or whose packing nobody has specified (6-bit floats); kMismatch
-// for elements beyond the end.
+// of a model (bool, complex, 64-bit integers) or whose packing is not specified (6-bit floats); kMismatch for
+// elements beyond the end.
 Status decode_f32(const TensorView& tensor, std::uint64_t begin, std::span<float> out);
 
 // Every element of an integer tensor, such as the ids of a recording.

@@ -32,7 +32,7 @@ class FileHandle {
   std::intptr_t release() { return std::exchange(value_, kNone); }  // not closed
 
  private:
-  std::intptr_t value_;  // a descriptor, or what else the system calls an open file
+  std::intptr_t value_;  // a descriptor, or another system's handle
 };
 
 // A file that is read.
@@ -41,12 +41,11 @@ class InputFile {
   // Never waits for the other end of a pipe.
   static Expected<InputFile> open(const Path& path);
 
-  // Nothing for what is no regular file: a folder, a pipe, a device.
+  // Nothing for anything but a regular file: a folder, a pipe, a device.
   Expected<std::optional<std::uint64_t>> regular_size() const;
   // The next bytes; fewer than asked for only at the end of the file.
   Expected<std::size_t> read(std::span<std::byte> into) const;
-  // The first `size` bytes (more than none) as memory that is read when touched; given back with the last
-  // copy.
+  // The first `size` bytes (at least one) as memory that is read when touched; unmapped with the last copy.
   Expected<std::shared_ptr<const std::byte>> map(std::uint64_t size) const;
 
  private:
@@ -58,7 +57,7 @@ class InputFile {
 class ScratchFile {
  public:
   static Expected<ScratchFile> create(const Path& beside);
-  // Nothing or all of the bytes. No error: std::error_code().
+  // Writes all bytes or none. No error: std::error_code().
   std::error_code write_at(std::uint64_t offset, std::span<const std::byte> bytes) const;
   std::error_code read_at(std::uint64_t offset, std::span<std::byte> into) const;
 
@@ -78,9 +77,9 @@ std::error_code put_on_disk(std::FILE* file);
 std::error_code replace_file(const Path& from, const Path& to);
 
 enum class PathKind : std::uint8_t { kMissing, kFile, kFolder, kOther };  // kOther: devices, pipes, …
-// Errors: whatever keeps the system from looking, such as a folder that may not be entered.
+// Errors: the system's, such as for a folder that may not be entered.
 Expected<PathKind> kind_of(const Path& path);
-// False also where the system may not look.
+// False also where the system denies access.
 bool exists(const Path& path);
 bool is_file(const Path& path);
 bool is_folder(const Path& path);

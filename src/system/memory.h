@@ -1,4 +1,4 @@
-// Memory by pages, and what the machine has of it.
+// Memory by pages, and how much of it the machine has.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ enum class Pages : std::uint8_t {
 class ZeroedMemory {
  public:
   ZeroedMemory() = default;
-  // Nothing when the system refuses. `bytes` is more than none.
+  // Nothing when the system refuses. `bytes` is at least 1.
   static std::optional<ZeroedMemory> reserve(std::uint64_t bytes, Pages pages);
   ZeroedMemory(ZeroedMemory&& other) noexcept
       : mapping_(std::exchange(other.mapping_, nullptr)),

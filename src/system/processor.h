@@ -1,4 +1,4 @@
-// What the system knows about the processor. Highway finds out the rest by itself.
+// The system's facts about the processor. Highway finds out the rest by itself.
 #pragma once
 
 #include <string>

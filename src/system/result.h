@@ -1,5 +1,5 @@
-// What every call of this room returns that can fail: the value, or the system's own reason. Sentences for
-// the user are made above, where it is known what the call was for.
+// Expected: the result of every call of this folder that can fail: the value, or the system's own reason.
+// Messages for the user are made by the callers, which know the purpose of the call.
 #pragma once
 
 #include <expected>

@@ -9,7 +9,7 @@ namespace doppler::system {
 enum class Stream : std::uint8_t { kInput, kOutput, kError };
 
 bool is_terminal(Stream stream);
-// How wide the terminal is; nothing for what is none.
+// The width of the terminal; nothing for a stream that is no terminal.
 std::optional<unsigned> terminal_columns(Stream stream);
 
 // To be called first by a program: bytes pass the streams unchanged, terminals take UTF-8, and a closed pipe

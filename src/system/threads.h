@@ -1,4 +1,4 @@
-// Threads, and what they wait for. A system without threads refuses to start any; its locks are free.
+// Threads, mutexes and conditions. On a system without threads none can be started, and locks are free.
 #pragma once
 
 #include <chrono>
@@ -41,7 +41,7 @@ class Condition {
 
 class Thread {
  public:
-  // Nothing where the system has no more threads for us.
+  // Nothing where the system refuses more threads.
   static std::optional<Thread> start(std::function<void()> body);
   Thread(Thread&&) noexcept;
   Thread& operator=(Thread&&) = delete;

@@ -118,8 +118,8 @@ class Bpe : public Model {
 
   // One symbol a character; what the vocabulary lacks becomes bytes, or the unknown token, or nothing.
   void add_symbols(std::string_view piece, std::vector<MergeSymbol>& symbols) const {
-    std::optional<MergeSymbol>
-        unknown;  // waits for the next known character, also past bytes, as in the original
+    // Waits for the next known character, also past bytes, as in the original.
+    std::optional<MergeSymbol> unknown;
     const auto flush = [&] {
       if (unknown) symbols.push_back(*unknown);
       unknown.reset();

@@ -10,7 +10,7 @@
 
 namespace doppler::tokenizer {
 
-// kLimit beyond what a decoded text may hold: a tokenizer file that replaces characters by books.
+// kLimit beyond the longest text that decoding may give: a file may replace each character by a huge string.
 Status check_text_length(std::size_t bytes);
 
 class ChainedStage : public DecodeStage {

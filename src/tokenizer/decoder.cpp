@@ -22,7 +22,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
   text = std::move(out);
 }
 
-// What WordPiece's cleanup makes of English punctuation, in this order.
+// WordPiece's clean-up of English punctuation: replacements, in this order.
 constexpr auto kCleanups = std::to_array<std::pair<std::string_view, std::string_view>>({
     {" .", "."},
     {" ?", "?"},

@@ -26,7 +26,7 @@ class LossyUtf8 {
 
   // The text that is certain now; up to three bytes of an unfinished character stay behind.
   std::string push(std::string_view bytes);
-  // What was left behind, as invalid.
+  // The bytes that stayed behind, as invalid ones.
   std::string finish();
 
  private:
@@ -52,7 +52,7 @@ class TextSink : public DecodeStage {
   Status put(std::string_view part) override;
   Status end_item() override { return {}; }
   Status finish() override;
-  // What has become certain since the last call.
+  // The text that has become certain since the last call.
   std::string take() { return std::exchange(text_, {}); }
 
  private:

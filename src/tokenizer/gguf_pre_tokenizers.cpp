@@ -145,7 +145,7 @@ constexpr auto kTable = std::to_array<GgufPreTokenizer>({
      .patterns = {"[\r\n]", kDeepSeekLetters, kDeepSeekMarks, R"(\s+$)", kDeepSeekHan, R"(\p{N}+)"}},
     {.name = "deepseek-r1-qwen", .patterns = {kQwen2}, .nfc = true},
     {.name = "deepseek-v3", .patterns = {kUpToThreeDigits, kHanAndKana, kDeepSeekV3}},
-    // What llama.cpp takes for files from before tokenizer.ggml.pre was written.
+    // The patterns that llama.cpp takes for files from before tokenizer.ggml.pre was written.
     {.name = "default", .patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", kThreeDigits}},
     {.name = "exaone", .patterns = {kDigit, kGpt2}},
     {.name = "exaone-moe", .patterns = {kExaoneMoe}},

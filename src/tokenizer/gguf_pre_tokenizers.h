@@ -1,4 +1,4 @@
-// What the names in tokenizer.ggml.pre stand for: GGUF files name a pre-tokenizer instead of holding it.
+// The pre-tokenizers that tokenizer.ggml.pre names: GGUF files hold such a name instead of the patterns.
 #pragma once
 
 #include <array>

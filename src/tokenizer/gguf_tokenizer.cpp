@@ -16,7 +16,7 @@ namespace {
 // Published vocabularies have up to 4 MB of pieces and half a million merges.
 constexpr std::uint64_t kMostPieceBytes = std::uint64_t{256} << 20;
 constexpr std::uint64_t kMostMerges = std::uint64_t{1} << 24;
-// What converters write for "none" besides leaving the key out: -1, read as 32 bits.
+// The value that converters write for "none" besides leaving the key out: -1, read as 32 bits.
 constexpr std::int64_t kNoId = UINT32_MAX;
 
 // Phi 3's special tokens take the white space behind them, but for these three.

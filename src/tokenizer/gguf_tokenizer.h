@@ -15,8 +15,8 @@ namespace doppler::tokenizer {
 // Kinds: "llama" (SentencePiece BPE), "t5" (SentencePiece unigram), "gpt2" (byte-level BPE with a
 // pre-tokenizer of gguf_pre_tokenizers.h), "gemma4" (BPE over characters with byte fallback).
 //
-// What GGUF does not store follows the models' own tokenizer files: NFC where the pre-tokenizer's table says
-// so, white space behind Phi 3's special tokens, no clean-up of decoded text.
+// Properties that GGUF does not store follow the models' own tokenizer files: NFC where the pre-tokenizer's
+// table says so, white space behind Phi 3's special tokens, no clean-up of decoded text.
 //
 // `what` names the file in messages ("The file x.gguf"). Errors: kUnsupported (other kinds and
 // pre-tokenizers), kCorrupt (lists of different lengths, pieces given twice, merges of unknown pieces, ids

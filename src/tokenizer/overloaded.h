@@ -1,4 +1,4 @@
-// One callable of several, each for its type: what std::visit wants.
+// One callable of several, each for its type, for std::visit.
 #pragma once
 
 namespace doppler::tokenizer {

@@ -43,7 +43,7 @@ class ProtoReader {
         field.kind = ProtoField::Kind::kFixed32, field.value = fixed(4);
         break;
       default:
-        failed_ = true;  // groups, which nothing has written for twenty years
+        failed_ = true;  // groups, which protobuf has deprecated
     }
     if (failed_ || tag >> 3 == 0 || tag >> 32 != 0) {
       failed_ = true;

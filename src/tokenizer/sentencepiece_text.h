@@ -1,4 +1,4 @@
-// What SentencePiece does to a text before its model sees it, and to the pieces on the way back.
+// SentencePiece's changes to a text before its model sees it, and to the pieces on the way back.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// TokenizerSpec: what a tokenizer file says, and nothing of how it is done. tokenizer.json, tokenizer.model
-// and GGUF metadata all end in this one description. Names and meanings follow Hugging Face `tokenizers` and
+// TokenizerSpec: the content of a tokenizer file as plain data. tokenizer.json, tokenizer.model and GGUF
+// metadata all end in this one description. Names and meanings follow Hugging Face `tokenizers` and
 // SentencePiece.
 #pragma once
 
@@ -91,7 +91,7 @@ using PreTokenizerStep =
                  pre_tokenizers::Whitespace, pre_tokenizers::WhitespaceSplit, pre_tokenizers::Digits,
                  pre_tokenizers::Punctuation, pre_tokenizers::Bert, pre_tokenizers::CharDelimiter>;
 
-// ---- Post-processors: what a single sequence is wrapped in; nothing stands for the sequence itself.
+// ---- Post-processors: the tokens put around a single sequence; nullopt stands for the sequence itself.
 using TemplateItem = std::optional<TokenId>;
 using PostProcessorStep = std::vector<TemplateItem>;
 
@@ -177,12 +177,12 @@ struct SpecialToken {
 
 struct TokenizerSpec {
   ModelKind kind = ModelKind::kBpe;
-  Vocabulary vocabulary;             // what the model knows
+  Vocabulary vocabulary;             // the pieces that the model knows
   Vocabulary extra;                  // added tokens that the model does not know, with their own ids
   std::vector<Merge> merges;         // kBpe, by rank
   std::vector<double> scores;        // by id; unigram and SentencePiece kinds
   std::vector<PieceType> types;      // by id; SentencePiece kinds
-  std::optional<TokenId> unknown;    // what stands for text that the vocabulary lacks
+  std::optional<TokenId> unknown;    // the token for text that the vocabulary lacks
   bool fuse_unknown = false;         // one for a run of such text
   bool byte_fallback = false;        // its bytes as <0xNN> before that
   bool ignore_merges = false;        // a pre-token that is a piece is taken whole

@@ -1,3 +1,4 @@
+// StreamDecoder: decoding ids as they come.
 #include "tokenizer/tokenizer_parts.h"
 
 namespace doppler::tokenizer {

@@ -15,7 +15,7 @@
 namespace doppler::tokenizer {
 
 struct EncodeOptions {
-  bool add_special = true;    // what the post-processor puts around a text: BOS, EOS
+  bool add_special = true;    // adds the tokens that the post-processor puts around a text: BOS, EOS
   bool parse_special = true;  // special tokens written in the text are those tokens, not text
 };
 
@@ -37,7 +37,7 @@ class Tokenizer {
   // pattern that backtracks too much), kCorrupt (no unknown token, but needed).
   Result<std::vector<TokenId>> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
-  // With skip_special, special tokens are left out. An id in a gap of the vocabulary is no text.
+  // With skip_special, special tokens are left out. An id in a gap of the vocabulary decodes to no text.
   // Errors: kMismatch for ids outside of [0, vocab_size()).
   Result<std::string> decode(std::span<const TokenId> ids, bool skip_special = false) const;
 

@@ -1,4 +1,4 @@
-// What a Tokenizer is made of; for tokenizer.cpp and stream_decoder.cpp.
+// The parts of a Tokenizer; for tokenizer.cpp and stream_decoder.cpp.
 #pragma once
 
 #include <memory>
@@ -26,8 +26,8 @@ struct Tokenizer::Parts {
   std::vector<bool> special;   // by id
   std::vector<bool> is_added;  // by id
 
-  // What decoding makes of an added token that is found in normalised text: its normalised spelling, as
-  // tokenizers 0.23 does. Only where the two differ.
+  // The text of an added token that is found in normalised text: its normalised spelling, as tokenizers 0.23
+  // decodes it. Only where the two differ.
   std::unordered_map<TokenId, std::string> normalized_spellings;
 
   std::optional<std::string_view> decoded_piece(TokenId id) const {

@@ -44,7 +44,7 @@ class Trie {
 
  private:
   // Nodes lie in breadth-first order, so the children of node n are [first_child_[n], first_child_[n + 1]),
-  // with ascending labels; node 0 is the root and nobody's child.
+  // with ascending labels; node 0 is the root and no node's child.
   std::uint32_t child(std::uint32_t node, unsigned char label) const {
     std::uint32_t low = first_child_[node], high = first_child_[node + 1];
     while (low < high) {

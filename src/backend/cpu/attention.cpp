@@ -15,7 +15,7 @@ std::size_t result_floats(std::size_t group, std::size_t head_dim) {
   return group * (head_dim + 2);
 }
 
-// What the positions seen so far amount to for a group of heads: softmax numerators relative to `largest`.
+// The softmax of the positions seen so far, for a group of heads: numerators relative to `largest`.
 struct State {
   float *largest, *total, *sum;
   State(float* memory, std::size_t group) : largest(memory), total(memory + group), sum(memory + 2 * group) {}
@@ -147,7 +147,7 @@ void Attention::attend(const Call& call, const StepInput& input, KvCache& cache)
 }
 
 // Each unit is a block of tokens and a KV head; a chunk of keys and values serves the whole block before the
-// next one. Neighbouring tokens may belong to different slots: their chunks then merely are not shared.
+// next one. Neighbouring tokens may belong to different slots: then their chunks are not shared.
 void Attention::run_blocks(const Work& work, std::size_t block) {
   const std::size_t blocks = (work.tokens() + block - 1) / block,
                     floats = result_floats(work.group, work.a.head_dim);

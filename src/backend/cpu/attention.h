@@ -26,8 +26,7 @@ class Attention {
     std::size_t layer = 0;
     const float *q = nullptr, *k = nullptr, *v = nullptr;  // [tokens, heads or kv_heads, head_dim]
     float* out = nullptr;
-    float* emitted =
-        nullptr;  // null, or [tokens, heads, longest] to be filled with scores where a token attends
+    float* emitted = nullptr;  // null, or [tokens, heads, longest]: filled with scores where a token attends
     std::size_t longest = 0;
   };
   // Puts the step's keys and values into the cache, for attend() to find there.
@@ -37,7 +36,7 @@ class Attention {
   std::uint64_t bytes() const { return (scratch_.size() + partials_.size()) * sizeof(float); }
 
  private:
-  struct Work;  // one call's parameters and what follows from them
+  struct Work;  // one call's parameters and the values derived from them
 
   Attention(const AttentionKernels& kernels, ThreadPool& pool) : kernels_(&kernels), pool_(&pool) {}
   void run_blocks(const Work& work, std::size_t block);

@@ -149,10 +149,10 @@ Runs runs_of(const AttentionCall& call) {
   return {{{call.first, before_end, 0}, {0, call.count - before_end, before_end}}};
 }
 
-// Bytes of keys asked for ahead of their use: what some tiles take, in the time that memory needs to answer.
+// Bytes of keys prefetched ahead of their use: those of some tiles, in the time that memory needs to answer.
 constexpr std::size_t kAhead = 2048;
 
-// kHeads x kPositions scores. Asks for later keys and these positions' values on the way: one token reads
+// kHeads x kPositions scores. Prefetches later keys and these positions' values on the way: one token reads
 // each of them once, from far away, and hardware follows streams of a head's few lines badly. Both go to L2.
 template <class Row, std::size_t kHeads, std::size_t kPositions>
 HWY_INLINE void score_tile(const AttentionCall& call, const float* queries, const std::uint8_t* keys,

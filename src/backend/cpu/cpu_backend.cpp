@@ -61,7 +61,7 @@ class CpuBackend final : public HostBackend {
                                                  const Weights& weights, const BackendOptions& options) {
     DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
     std::vector<std::string> disabled = options.disabled_passes;
-    if (options.fault != nullptr) disabled.emplace_back("gated_ffn");  // it keeps stages to itself
+    if (options.fault != nullptr) disabled.emplace_back("gated_ffn");  // it does not store every stage
     DOPPLER_TRY(fuse_plan(plan, weights, kPasses, disabled));
     BackendOptions chosen = options;
     chosen.kv_type = choose_kv_type(options, plan, weights);
@@ -166,7 +166,7 @@ class CpuBackend final : public HostBackend {
     } else {
       DOPPLER_ASSIGN(weight_memory_, options_.shared->get<WeightMemory>("cpu panels", make));
     }
-    options_.shared.reset();  // whoever takes these options for other weights must not find these
+    options_.shared.reset();  // other weights with these options must not find these
     return {};
   }
 
@@ -202,8 +202,8 @@ class CpuBackend final : public HostBackend {
     return {};
   }
 
-  // Logits are wide (262144 for Gemma 3) and usually wanted for one token of a step, so their arena follows
-  // the wish.
+  // Logits are wide (262144 for Gemma 3) and usually wanted for one token of a step, so their arena grows
+  // with the number that is wanted.
   Status grow_wanted() {
     if (wanted().size() <= wanted_rows_) return {};
     DOPPLER_ASSIGN(LazyFloats larger, LazyFloats::allocate(buffers_.extent(Rows::kWanted) * wanted().size()));

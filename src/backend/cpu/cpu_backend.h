@@ -10,7 +10,7 @@
 
 namespace doppler {
 
-// Errors: kUnsupported for weights that are not F32, F16 or BF16; kLimit for memory.
+// Errors: kUnsupported for weights of a type that cannot be computed with; kLimit for memory.
 Result<std::unique_ptr<Backend>> make_cpu_backend(const ModelSpec& spec, const Weights& weights,
                                                   const BackendOptions& options);
 

@@ -1,4 +1,4 @@
-// What the cpu backend runs for each kind of op, and why: a table for people.
+// Which kernels the cpu backend runs for each kind of op, and why: a table for people.
 #pragma once
 
 #include <vector>

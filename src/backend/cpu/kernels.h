@@ -5,8 +5,7 @@
 // Two rules hold for every kernel, because the backend promises results that depend neither on the number of
 // threads nor on how tokens are grouped into steps:
 // - a result for a (row, token), (head, token) or element is computed by the same operations in the same
-// order whatever
-//   else is in the call;
+//   order, whatever else is in the call;
 // - NaN and Inf of an input reach the output.
 #pragma once
 
@@ -38,13 +37,13 @@ struct MatmulCall {
   std::size_t row_begin = 0, row_end = 0;
   float* out = nullptr;
   std::size_t stride = 0;
-  float* scratch = nullptr;  // scratch_floats(tokens) of them, the calling thread's own
+  float* scratch = nullptr;  // scratch_floats(tokens) floats of the calling thread's own
 };
 
 struct MatmulKernels {
   std::size_t tile_tokens;  // tokens whose sums are held in registers together
-  std::size_t
-      block_rows;  // rows that prefill decodes at a time: work should be handed out in multiples of it
+  // Rows that prefill decodes at a time: work should be handed out in multiples of it.
+  std::size_t block_rows;
   // Floats that packed activations take.
   std::size_t (*packed_floats)(std::size_t tokens, std::size_t cols);
   // True when one token's row is its own packed form.
@@ -69,8 +68,8 @@ struct AttentionCall {
   const float* queries = nullptr;  // [group, head_dim]
   KvType type = KvType::kF32;
   const std::uint8_t *keys = nullptr, *values = nullptr;  // the rings: capacity rows of kv_row_bytes()
-  std::size_t capacity = 0, first = 0,
-              count = 0;  // count positions from ring index `first`, 1..kAttentionChunk
+  // `count` positions from ring index `first`, 1..kAttentionChunk.
+  std::size_t capacity = 0, first = 0, count = 0;
   std::size_t group = 0, head_dim = 0;
   float scale = 1, softcap = 0;
   float* scores = nullptr;                                     // [group, kAttentionChunk]
@@ -99,10 +98,9 @@ struct ElementKernels {
                RopeLayout layout, float* out);
   // out may be a or b.
   void (*add)(const float* a, const float* b, std::size_t count, float* out);
-  // out = activation(gate) * up; may be gate or up.
-  // out = activation(gate) * up; without `up` the activation alone.
+  // out = activation(gate) * up, or activation(gate) if `up` is null; out may be gate or up.
   void (*gated)(Activation activation, const float* gate, const float* up, std::size_t count, float* out);
-  // out = cap * tanh(in / cap); may be in.
+  // out = cap * tanh(in / cap); out may be in.
   void (*softcap)(const float* in, float cap, std::size_t count, float* out);
 };
 

@@ -18,8 +18,7 @@ namespace doppler::cpu {
 enum class WeightForm : std::uint8_t {
   kFloats,   // F32, F16, BF16 in place, with float activations
   kPanels,   // quantised, re-laid, with 8-bit activations
-  kDecoded,  // quantised, in place: rows become floats when they are needed, for types without panels and for
-             // exact runs
+  kDecoded,  // quantised, in place, rows become floats when needed: types without panels, exact runs
 };
 
 // One product of a group that shares its activations.
@@ -62,7 +61,7 @@ class Matmul {
   Inputs prepare(const float* x, std::size_t tokens, std::span<const Product> products);
   const float* pack(const float* x, std::size_t tokens, std::size_t cols);
   const ActivationBlock* quantise(const float* x, std::size_t tokens, std::size_t cols);
-  // Rows that are handed out in multiples.
+  // Rows are handed to threads in multiples of this.
   std::size_t grain(const Product& product, std::size_t tokens) const;
   // Rows [begin, end) of a product to `out`, `stride` floats from token to token.
   void rows(const Product& product, const Inputs& inputs, std::size_t begin, std::size_t end, float* out,

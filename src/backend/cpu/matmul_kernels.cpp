@@ -39,8 +39,8 @@ static_assert(kBlockRows % kTileRows == 0 && kBlockCols % kLanes == 0);
 // Llama 3.2 1B on two Zen 4 cores reached 94% of the plain read loop so, 90% with four rows side by side for
 // all lengths.
 constexpr std::size_t kStreamCols = 2048;
-constexpr std::size_t kLineBytes =
-    64;  // of every machine that Highway's x86, Arm and wasm targets run on, or a divisor
+// Of every machine that Highway's x86, Arm and wasm targets run on, or a divisor.
+constexpr std::size_t kLineBytes = 64;
 
 constexpr std::size_t vectors(std::size_t cols) {
   return (cols + kLanes - 1) / kLanes;
@@ -91,10 +91,10 @@ HWY_INLINE void direct_steps(const std::uint8_t* w, std::size_t row_bytes, const
 
 // Decode: kRows rows straight from the file. Several rows side by side share each activation and hide the
 // latency of the sums, but hardware follows so many short streams badly; so each line of the next rows is
-// asked for, into L2, while the same line of these is used. Measured on one Zen 4 core with bf16 (GB/s at
+// prefetched into L2 while the same line of these is used. Measured on one Zen 4 core with bf16 (GB/s at
 // 1152, 2048, 4096 and 6912 columns; a plain read loop gets 29 to 30): one row at a time 27, 29, 19, 14; four
-// rows 12, 17, -, 18; four rows with this 29, 28, 27, 27; the same into L1, where it evicts the activations,
-// 13, 17, -, 17.
+// rows 12, 17, -, 18; four rows with this prefetch 29, 28, 27, 27; the same into L1, where it evicts the
+// activations, 13, 17, -, 17.
 template <class W, std::size_t kRows, std::size_t kTokens>
 HWY_INLINE void direct_tile(const MatmulCall& call, std::size_t row) {
   const D d;
@@ -106,7 +106,7 @@ HWY_INLINE void direct_tile(const MatmulCall& call, std::size_t row) {
   DOPPLER_UNROLL for (std::size_t r = 0; r < kRows; ++r) {
     DOPPLER_UNROLL for (std::size_t t = 0; t < kTokens; ++t) sum[r][t] = hn::Zero(d);
   }
-  // Not beyond the call's rows: what comes next may be another thread's.
+  // Not beyond the call's rows: the rows that follow may be another thread's.
   const std::uint8_t* next = w + (row + 2 * kRows <= call.row_end ? kRows * row_bytes : 0);
   constexpr std::size_t kStep = kLanes * W::kBytes, kLineSteps = kStep < kLineBytes ? kLineBytes / kStep : 1;
   std::size_t k = 0;

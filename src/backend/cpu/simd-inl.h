@@ -1,5 +1,5 @@
-// What the kernel files share, once per target: loading weights as float vectors, sums over lanes, exp and
-// tanh.
+// Helpers that the kernel files share, compiled once per target: loading weights as float vectors, sums over
+// lanes, exp and tanh.
 #if defined(DOPPLER_CPU_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef DOPPLER_CPU_SIMD_INL_H_
 #undef DOPPLER_CPU_SIMD_INL_H_

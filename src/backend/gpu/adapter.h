@@ -1,4 +1,4 @@
-// What is known of a GPU, without the WebGPU header.
+// A GPU's name, features and limits, without the WebGPU header.
 #pragma once
 
 #include <cstdint>

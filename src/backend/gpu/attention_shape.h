@@ -23,7 +23,7 @@ struct AttentionShape {
 // Every cut that is worth measuring, the one to prefer for wide heads first.
 std::span<const AttentionShape> attention_shapes();
 
-// What follows from a cut for a head size.
+// The values derived from a cut for a head size.
 struct AttentionCut {
   std::uint32_t chunk = 0;           // columns of k in workgroup memory at a time
   std::uint32_t column_threads = 0;  // that share a row of sums
@@ -33,7 +33,7 @@ struct AttentionCut {
 std::optional<AttentionCut> cut_attention(const Limits& limits, const AttentionShape& shape,
                                           std::uint32_t head_dim);
 
-// Adds what attention_tiled.wgsl is given for a cut to what attention.wgsl takes as well.
+// Adds a cut's values for attention_tiled.wgsl to those that it shares with attention.wgsl.
 void add_attention_cut(ShaderValues& values, const AttentionShape& shape, const AttentionCut& cut);
 
 // The cut for a head size; nothing where none fits.

@@ -1,4 +1,4 @@
-// The yardstick of a GPU: how fast it reads its own memory.
+// ReadBandwidth: how fast a GPU reads its own memory, the bound that kernels are compared with.
 #pragma once
 
 #include "backend/gpu/device.h"
@@ -12,7 +12,7 @@ class ReadBandwidth {
   // where not even 16 MiB are left.
   static Result<ReadBandwidth> create(Device& device, std::uint64_t bytes);
 
-  // Reads all of it some times: bytes per second.
+  // Reads all of it several times: bytes per second.
   Result<double> measure();
   std::uint64_t bytes() const { return bytes_; }
 

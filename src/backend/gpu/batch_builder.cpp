@@ -165,7 +165,7 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
   std::optional<GemmShape> shape =
       choose_gemm_shape(device().limits(), matrix.format, rows, shard.rows, matrix.units);
   if (!shape) return gemv(op, part, shard, out);
-  // Compiling for a CPU takes longer than what it wins.
+  // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
   const bool split = shape->splits > 1;
   const std::uint64_t split_stride = most_rows(op.outputs[0]) * shard.rows;

@@ -1,5 +1,5 @@
-// BatchBuilder: the kernels of a BatchProgram, op by op and products (batch_builder.cpp), and for groups of
-// ops (batch_fused.cpp).
+// BatchBuilder: makes the kernels of a BatchProgram, for single ops and products (batch_builder.cpp) and for
+// groups of ops (batch_fused.cpp).
 #pragma once
 
 #include <string>
@@ -16,7 +16,7 @@ class BatchBuilder {
   using Dispatches = std::vector<Dispatch>;
   using Variant = BatchProgram::Variant;
 
-  // With `only_sources`, what is made cannot run: the kernels that it would take are listed there.
+  // With `only_sources` the dispatches cannot run: the sources of the kernels they need are listed there.
   BatchBuilder(Context& context, BatchProgram& program, std::vector<KernelSource>* only_sources = nullptr)
       : context_(context), program_(program), only_sources_(only_sources) {}
 

@@ -152,7 +152,7 @@ Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* 
   std::optional<AttentionShape> shape =
       runs ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();
   if (!shape) return make(call.file, call.values, call.buffers, call.x, Dispatch::Per::kToken);
-  // Compiling for a CPU takes longer than what it wins.
+  // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
   const AttentionCut cut = *cut_attention(limits, *shape, a.head_dim);
   call.values.erase("THREADS");  // follow from the cut

@@ -1,5 +1,5 @@
-// The groups of ops that the batch program runs as one kernel: those of plan/fuse.h which the device can bind
-// and which save something, with what they leave in memory.
+// The groups of ops that the batch program runs as one kernel: those of plan/fuse.h that the device can bind
+// and that save something, with the values that they leave in memory.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 
 namespace doppler::gpu {
 
-// What the ops of a group compute is there when the first has run.
+// All results of a group are in memory once its first op has run.
 struct BatchGroup : OpGroup {
-  // What the kernel leaves in 8-bit blocks, for products; and whether anything reads it as floats too.
+  // The value that the kernel leaves in 8-bit blocks, for products; whether anything reads it as floats too.
   std::optional<ValueId> blocks;
   bool floats = true;
-  // Values that exist in memory only when someone asks for them.
+  // Values that are in memory only when a tap asks for them.
   std::vector<ValueId> swallowed;
 };
 

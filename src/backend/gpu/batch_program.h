@@ -1,10 +1,10 @@
 // BatchProgram: the plan for any number of tokens of any sequences, each value in memory: prompts, several
-// sequences in a step, and the yardstick of the fused program for single tokens.
+// sequences in a step, and the reference that the fused program for single tokens is checked against.
 //
 // An op has variants, made when they are first needed: products by how many rows they have (one by one, or in
 // tiles of several sizes), attention by whether the step's tokens are neighbours of one sequence, fused ops
-// by whether somebody looks at what they otherwise keep to themselves. Their arithmetic does not depend on
-// the last.
+// by whether a tap asks for values that they otherwise do not store. Their arithmetic does not depend on the
+// last.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +30,7 @@ struct Dispatch {
   std::uint32_t z = 1;
 };
 
-// What a step's kernels depend on.
+// The properties of a step that decide about its kernels.
 struct StepShape {
   std::uint32_t tokens = 0, wanted = 0;
   bool runs = false;  // most tokens have neighbours of their own sequence: see has_runs()
@@ -44,11 +44,11 @@ class BatchProgram {
   // Room for `wanted_rows` rows of logits at a time.
   static Result<BatchProgram> create(Context& context, std::uint32_t wanted_rows);
 
-  // Records ops [begin, end) for a step. What `tap` (may be null) wants of their stages is in memory then.
+  // Records ops [begin, end) for a step. The stages that `tap` (may be null) wants are then in memory.
   Status record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                 const StepShape& step, const Tap* tap);
-  // One of the two halves of an attention op that no fused op has taken a part of: the cache is written, then
-  // read.
+  // One of the two halves of an attention op of which no part is fused with others: the cache is written
+  // (`append`), then read.
   Status record_attention(Context& context, Recorder& recorder, std::size_t op, const StepShape& step,
                           bool append);
   // The attention that record() runs, with its scores stored in `scores` as well: [token, head, longest].
@@ -63,13 +63,13 @@ class BatchProgram {
   friend class BatchBuilder;
   struct Variant {
     std::size_t op = 0;
-    std::uint32_t rows = 0;  // a product's: the most of its kind; 0: one by one
+    std::uint32_t rows = 0;  // of a product: the most that the variant is for; 0: one by one
     bool runs = false, emit = false;
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
   Variant variant_of(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
-  // Compiles at once, on all threads, what ops [begin, end) lack.
+  // Compiles the missing kernels of ops [begin, end) at once, on all threads.
   Status compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step, const Tap* tap);
 
   ValueBuffers values_;

@@ -12,10 +12,10 @@
 namespace doppler::gpu {
 namespace {
 
-// Some hundred names of kernels; more is somebody else's.
+// Enough for some hundred names of kernels; a larger file is not ours.
 constexpr std::uint64_t kMostFileBytes = 4 << 20;
 
-// FNV-1a (Fowler, Noll, Vo) of 64 bits: to tell versions apart, not to keep anybody out.
+// FNV-1a (Fowler, Noll, Vo) of 64 bits: to tell versions apart, not for security.
 struct Hash {
   std::uint64_t value = 0xcbf29ce484222325;
   void add(std::string_view text) {

@@ -1,7 +1,7 @@
-// CacheFile: what a load found out about an adapter, kept for later loads in the user's cache folder
+// CacheFile: results about an adapter, kept for later loads in the user's cache folder
 // ($XDG_CACHE_HOME/doppler, or ~/.cache/doppler). The name holds a hash of the adapter, its driver, the
-// WebGPU library and the shaders, so that a file never speaks of another machine or of other kernels. A file
-// that cannot be read or written is no error: it is found out again.
+// WebGPU library and the shaders, so that a file never applies to another machine or to other kernels. A file
+// that cannot be read or written is no error: the results are found again.
 #pragma once
 
 #include <filesystem>
@@ -15,7 +15,7 @@ namespace doppler::gpu {
 
 class CacheFile {
  public:
-  // Empty without a home.
+  // Empty if the user has no home folder.
   static std::filesystem::path user_folder();
 
   // "PREFIX-HASH.json" in the folder; an empty folder: nothing is kept.

@@ -1,5 +1,5 @@
-// What the GPU backend's programs share: the device, the plan, and everything that lies on the device for as
-// long as the model is loaded.
+// Context: the state that the GPU backend's programs share: the device, the plan, and everything that lies on
+// the device for as long as the model is loaded.
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,14 @@ inline constexpr std::string_view kGpuPasses[] = {kPassGroupMatmuls,    kPassBat
                                                   kPassBatchGated,      kPassBatchRope,  kPassBatchAttention,
                                                   kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct};
 
-// The buffer `step`: what a step's tokens are. Words 0 to 7 are counts, then come four lists of
+// The buffer `step` describes a step's tokens: words 0 to 7 are counts, then come four lists of
 // max_step_tokens words.
 struct StepLayout {
   std::uint32_t tokens = 0;  // room for so many
   static constexpr std::uint32_t kHeader = 8;
   static constexpr std::uint32_t kCount = 0, kWantedCount = 1, kLongest = 2;
   static constexpr std::uint32_t kCounted = 3;  // tokens that a continuation has given its ring
-  static constexpr std::uint32_t kPad = 4;      // the token that never wins; 0xffffffff: there is none
+  static constexpr std::uint32_t kPad = 4;      // the token that is never chosen; 0xffffffff: none
   std::uint32_t ids() const { return kHeader; }
   std::uint32_t positions() const { return kHeader + tokens; }
   std::uint32_t slots() const { return kHeader + 2 * tokens; }
@@ -45,7 +45,7 @@ struct KvBuffers {
   Buffer keys, values;
 };
 
-// The matrices of a matmul on the device: neighbours of one form lie under each other in one.
+// The matrices of a matmul on the device: neighbouring weights of one format are stacked into one matrix.
 struct PlacedMatrix {
   const GpuMatrix* matrix = nullptr;
   std::uint32_t first_row = 0;  // its place among all rows of the op
@@ -75,11 +75,11 @@ struct Context {
   std::map<std::vector<WeightId>, GpuMatrix> matrices;
   std::map<std::string, TunedShape> tuned;  // by GemvSite::key()
   std::size_t shape_rank = 0;  // among the shapes that look best, where none was measured: 0 the best
-  // By the weights in them, and what was added to each.
+  // By the weights in them, and the offset added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
   std::map<std::vector<WeightId>, Buffer> biases;
 
-  Context(const Context&) = delete;  // the kernels know where it lives
+  Context(const Context&) = delete;  // the kernels' check refers to it by address
   Context& operator=(const Context&) = delete;
   Context(std::shared_ptr<Device> opened, Plan made, const Weights& w, const BackendOptions& o)
       : device(std::move(opened)),
@@ -91,7 +91,7 @@ struct Context {
         most_binding_bytes(std::min(o.gpu.most_shard_bytes, device->limits().binding_bytes)) {
     layout.tokens = step_tokens(o);
     if (!o.gpu.self_check) return;
-    // What passes or fails with edited kernels says nothing about the real ones.
+    // Passing or failing with edited kernels says nothing about the real ones.
     self_check.emplace(*device,
                        o.gpu.shader_edits.empty() ? CacheFile::user_folder() : std::filesystem::path());
     kernels.check_with(
@@ -109,14 +109,14 @@ struct Context {
   std::vector<std::uint32_t> first_step() const { return std::vector<std::uint32_t>(layout.bytes() / 4, 0); }
 
   Status allocate();
-  // Uploads what is not there yet.
+  // Uploads the matrices that are not on the device yet.
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
   Result<std::vector<PlacedMatrix>> place(const Op& op);
   // One float for each row of the op's weights [begin, end); nothing if none of them has a bias.
   Result<Buffer> bias(const Op& op, std::size_t begin, std::size_t end);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
-  // On the device: all, the cache's, and the weights'.
+  // Bytes on the device: all, the cache's, and the weights'.
   std::uint64_t bytes() const { return device->allocated_bytes(); }
   std::uint64_t cache_bytes() const;
   std::uint64_t weight_bytes() const;

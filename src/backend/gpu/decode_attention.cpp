@@ -33,7 +33,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   return multiply(*output, Prologue::kCombine, group);
 }
 
-// The splits put together by themselves.
+// Puts an attention's splits together in a kernel of its own.
 Status DecodeBuilder::combine(const Op& op) {
   constexpr std::uint32_t kThreads = 64;  // few values, of which each takes several loads
   const ValueView& out = values_[op.outputs[0]];
@@ -44,7 +44,7 @@ Status DecodeBuilder::combine(const Op& op) {
              {ceil_div(out.width / 4, kThreads), 1, 1});
 }
 
-// What combined.wgsl takes.
+// Adds the values that combined.wgsl takes.
 void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
   const auto& a = std::get<AttentionParams>(op.params);
   values["WIDTH"] = a.heads * a.head_dim;

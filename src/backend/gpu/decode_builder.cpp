@@ -72,7 +72,7 @@ Result<bool> DecodeBuilder::take(const OpGroup& group) {
     DOPPLER_TRY(single(plan().ops[group.first]));
     return true;
   }
-  // A twin that stores more runs the same kernels, or else is none.
+  // A program that stores more for taps must run the same kernels as the one without.
   if (like_ != nullptr && like_->has_declined(group)) return false;
   Mark before = mark();
   const Status built = fused(group);
@@ -116,7 +116,7 @@ Status DecodeBuilder::check_subgroups() const {
   return {};
 }
 
-// What the group's ops read of others.
+// The values that the group's ops read from other ops.
 std::vector<ValueId> DecodeBuilder::read_by(const OpGroup& group) const {
   std::vector<ValueId> read;
   for (std::size_t i = group.first; i < group.first + group.count; ++i) {
@@ -211,7 +211,8 @@ Status DecodeBuilder::attend(const Op& op) {
 
 // --- activations in 8 bits
 
-// Where the next may go: `read` is still needed while they are made, and so is what exists as blocks alone.
+// Buffers for the next blocks: not those of `read`, which is still needed while they are made, nor those of a
+// value that exists as blocks alone and is still to be read.
 Result<DecodeBuilder::Blocks*> DecodeBuilder::free_blocks(std::optional<ValueId> read) {
   for (Blocks& blocks : blocks_) {
     const bool needed = blocks.of && !values_.has(*blocks.of) && !readers_.of(*blocks.of).empty() &&
@@ -220,7 +221,7 @@ Result<DecodeBuilder::Blocks*> DecodeBuilder::free_blocks(std::optional<ValueId>
   }
   Blocks made;
   const std::uint64_t values = block_units_ * kUnitValues;
-  // What lies beyond the width stays zero: nothing writes it.
+  // The values beyond the width stay zero: nothing writes them.
   const auto zero = [](std::span<std::byte>) {};
   DOPPLER_ASSIGN(made.codes, device().make_filled("act8", values, zero));
   DOPPLER_ASSIGN(made.scales, device().make_filled("acts", values / 32 * 8, zero));

@@ -22,14 +22,14 @@ class DecodeBuilder {
   Status build();
 
  private:
-  // Activations in 8 bits, and whose.
+  // Activations in 8 bits, and the value that they are of.
   struct Blocks {
     Buffer codes, scales;
     std::optional<ValueId> of;
   };
-  // What a product does to its input, as gemv.wgsl numbers it.
+  // The work on a product's input that its kernel does first, as gemv.wgsl numbers it.
   enum class Prologue : std::uint8_t { kNone = 0, kNorm = 1, kCombine = 2 };
-  // What may have to be undone.
+  // The state to return to when a group cannot be built.
   struct Mark {
     std::size_t body, logits_head, greedy_head, sites;
     DecodeValues::State values;
@@ -40,7 +40,7 @@ class DecodeBuilder {
   const Plan& plan() const { return context_.plan; }
   const Value& info(ValueId id) const { return plan().values[id]; }
   bool wants(ValueId id) const { return wanted_.contains(id); }
-  // Whether a value of a group has to be in memory: somebody looks at it, or an op outside reads it.
+  // Whether a value of a group has to be in memory: a tap wants it, or an op outside reads it.
   bool is_stored(ValueId id, const OpGroup& group) const {
     return wants(id) || !readers_.are_within(id, group);
   }

@@ -293,7 +293,7 @@ Status DecodeBuilder::add_site(GemvSite site, ShaderValues values, std::vector<B
   site.values = std::move(values);
   site.buffers = std::move(buffers);
   site.index = dispatches.size();
-  // What was found to be faster for the same kind and size before.
+  // The shape that was measured to be fastest for the same kind and size.
   if (const auto tuned = context_.tuned.find(site.key()); tuned != context_.tuned.end()) {
     site.shape = tuned->second.shape;
     if (site.head_groups != 0) site.head_groups = tuned->second.head_groups;

@@ -21,8 +21,8 @@ namespace doppler::gpu {
 // A matrix-vector kernel of the program, with all it takes to make it anew in another shape.
 struct GemvSite {
   enum class Where : std::uint8_t { kBody, kLogitsHead, kGreedyHead };
-  // "qkv", "output", "gate_up", "down", "head": what is computed besides the product, by where most models
-  // have it. Sites of one kind and size share a shape.
+  // "qkv", "output", "gate_up", "down", "head": the work fused with the product, by where most models have
+  // it. Sites of one kind and size share a shape.
   std::string kind;
   Where where = Where::kBody;
   std::size_t index = 0;  // among the dispatches there
@@ -39,17 +39,17 @@ struct GemvSite {
   std::uint32_t groups() const;  // workgroups in that shape
 };
 
-// A stage that somebody wants to see of every token.
+// A stage that a tap wants of every token.
 struct Look {
   Stage stage = Stage::kNone;
   int layer = -1;
   Columns columns;
-  ValueId value = 0;  // whose name that is
+  ValueId value = 0;  // the value of that name
   bool operator==(const Look&) const = default;
 };
 using Looks = std::vector<Look>;
-// What a tap wants, in the order of the plan, of all that a program for single tokens can show: every stage
-// but attn_scores.
+// The stages that a tap wants, in the order of the plan, as far as a program for single tokens can show them:
+// all but attn_scores.
 Looks looks_of(const Plan& plan, const Tap& tap);
 
 class DecodeProgram {
@@ -65,22 +65,22 @@ class DecodeProgram {
   // kUnsupported, naming the limit, where the device cannot run an op, or cannot bind what `looks` asks for.
   static Result<DecodeProgram> create(Context& context, const Looks& looks = {},
                                       const DecodeProgram* like = nullptr);
-  // What `looks` asked for; null where it was empty.
+  // The ring for the stages of `looks`; null where it was empty.
   const TapRing* taps() const { return taps_ ? &*taps_ : nullptr; }
 
   // One token: id, position and slot are those of the step's token 0. Leaves `logits()`.
   void record_logits(Recorder& recorder) const;
   // One token, whose likeliest successor (never the id in StepLayout::kPad) becomes the next step's token 0.
   void record_greedy(Recorder& recorder) const;
-  // After record_logits(): the token that something recorded in between wrote to `chosen()` is the next.
+  // After record_logits() and a recorded choice: the id in `chosen()` is the next step's token 0.
   void record_next(Recorder& recorder) const;
 
   const Buffer& logits() const { return logits_; }
   const Buffer& chosen() const { return chosen_; }
   const Buffer& ring() const { return ring_; }
-  // What its kernels are, all together: programs of one name compute alike.
+  // Names all its kernels together: programs of one name compute alike.
   std::string name() const;
-  // Groups of ops that run one by one, because the device does not run them as one; and why it does not.
+  // A group whose ops run one by one because the device cannot run them as one, and the reason.
   struct Declined {
     OpGroup group;
     std::string why;
@@ -97,7 +97,7 @@ class DecodeProgram {
   // One of the sites in another shape; the program itself stays as it is.
   static Result<FixedDispatch> shaped(Context& context, const GemvSite& site, const GemvShape& shape,
                                       std::uint32_t head_groups);
-  // Gives a site that shape. What a greedy head of another shape has left is never read.
+  // Gives a site that shape. Candidates that a greedy head of another shape has left are never read.
   Status reshape(Context& context, std::size_t site, const GemvShape& shape, std::uint32_t head_groups);
 
  private:

@@ -20,7 +20,7 @@ class DecodeValues {
 
   bool has(ValueId id) const { return views_[id].has_value(); }
   const ValueView& operator[](ValueId id) const { return *views_[id]; }
-  // The value lies there already, or is another name of what does.
+  // For a value that lies there already, or under another name.
   void set(ValueId id, ValueView view) { views_[id] = std::move(view); }
 
   // Room for values side by side, in a buffer that none of `read` lies in: a kernel must not write into a
@@ -30,7 +30,7 @@ class DecodeValues {
   // activations, whose products then read whole units.
   bool is_padded(ValueId id) const { return padded_[id]; }
 
-  // Which values lie where; to go back to when kernels that were begun cannot be made.
+  // The places of all values, to return to when a group's kernels cannot be made.
   using State = std::vector<std::optional<ValueView>>;
   const State& state() const { return views_; }
   void restore(State state) { views_ = std::move(state); }

@@ -33,7 +33,7 @@ struct DeviceOptions {
 // Every adapter that the machine offers, best first: discrete, integrated, others, software.
 std::vector<AdapterInfo> list_adapters();
 
-// A number of bytes that counts in a sum for as long as it lives.
+// A number of bytes that counts in a total for as long as this object lives.
 class CountedBytes {
  public:
   CountedBytes(std::shared_ptr<std::atomic<std::uint64_t>> sum, std::uint64_t bytes)
@@ -100,7 +100,7 @@ class Device {
 
   WGPUDevice raw() const { return device_.get(); }
   WGPUQueue queue() const { return queue_.get(); }
-  // What lives on the device in buffers of ours.
+  // Bytes of all buffers that this Device has made and that still live.
   std::uint64_t allocated_bytes() const { return *allocated_bytes_; }
 
   struct Counters {

@@ -19,8 +19,8 @@ constexpr GemmShape kGemmShapes[] = {
     {16, 64, 4, 4, 2, 1},                                                                // very few tokens
 };
 
-// What was measured on a device, by the shape of the product: taken where it applies and fits. The first row
-// that matches counts. 0 stands for any.
+// Cuts that were measured on a device, by the shape of the product: taken where they apply and fit. The first
+// row that matches counts. 0 stands for any.
 struct Measured {
   std::uint32_t least_tokens, most_tokens;
   std::uint32_t rows, units;

@@ -1,5 +1,5 @@
 // How a matrix product with many tokens is cut into workgroups (shaders/gemm.wgsl), and which cut suits a
-// shape.
+// shape. k is the dimension that is summed over.
 #pragma once
 
 #include <cstdint>
@@ -33,12 +33,12 @@ std::span<const GemmShape> gemm_shapes();
 std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format);
 bool gemm_fits(const Limits& limits, const GemmShape& shape, const WeightFormat& format);
 
-// The cut for `tokens` x `rows` x `units`: what was measured (kMeasured in the source), else what a model of
-// a large GPU says. A device that holds none of them: nothing.
+// The cut for `tokens` x `rows` x `units`: the measured one (kMeasured in the source), else the fastest by a
+// model of a large GPU. Nothing for a device that holds none of them.
 std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFormat& format,
                                            std::uint32_t tokens, std::uint32_t rows, std::uint32_t units);
 
-// What gemm.wgsl is given for a matrix of `rows` x `units` and a cut; the rest says where the results go.
+// The values of gemm.wgsl for a matrix of `rows` x `units` and a cut; its other values say where results go.
 ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                          std::uint32_t units);
 

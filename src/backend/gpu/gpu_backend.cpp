@@ -25,10 +25,10 @@ namespace {
 
 using namespace gpu;
 
-// Passes whose kernels keep stages to themselves: off while a fault is in, which must reach every stage.
+// Passes whose kernels do not store every stage: off while a fault is in, which must reach every stage.
 constexpr std::string_view kHidingPasses[] = {kPassBatchNorm, kPassBatchGated, kPassBatchRope};
 
-// Tokens of a step where nobody asks for a number: a large GPU is idle for most of a smaller step.
+// Tokens of a step where the options give no number: a large GPU is idle for most of a smaller step.
 constexpr std::uint32_t kStepTokens = 512;
 
 // Logits that are made at a time: a prompt whose every token wants 262144 of them comes in pieces.
@@ -209,7 +209,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
 
   // --- what both programs run
 
-  // What a token takes that the backend generates by itself.
+  // The kernels of a token that the backend generates by itself.
   Result<std::vector<Piece>> decode_pieces() {
     std::vector<FixedDispatch> list;
     Recorder recorder(*context_.device, list);
@@ -222,7 +222,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return pieces;
   }
 
-  // What a step of so many tokens takes, one of whose logits are wanted.
+  // The kernels of a step of so many tokens, the logits of one of which are wanted.
   Result<std::vector<Piece>> batch_pieces(std::uint32_t tokens) {
     std::vector<Piece> pieces;
     StepInput one_sequence;
@@ -286,7 +286,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return {};
   }
 
-  // Stores what kernels were found to be, and notes those that were refused.
+  // Stores the results of the kernels' self-checks, and notes those that were refused.
   void remember_checks() {
     if (!context_.self_check) return;
     context_.self_check->remember();
@@ -295,7 +295,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   }
 
   // The program for single tokens: with the shapes that were measured, or with the next in rank where these
-  // compute something else than the batch program. The last refusal stays in why_no_runner_.
+  // give other results than the batch program. The last refusal stays in why_no_runner_.
   Status prepare_runner() {
     if (options().fault != nullptr) {
       why_no_runner_ = "A fault is put in, which has to reach every stage.";
@@ -307,7 +307,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
         return std::unexpected(std::move(runner).error());
       if (!runner) {
         why_no_runner_ = std::move(runner).error().message;
-        break;  // the plan or the device, whatever the shapes
+        break;  // the reason is the plan or the device, not the shapes
       }
       DOPPLER_ASSIGN(const std::string wrong, check_runner(std::move(*runner)));
       if (wrong.empty()) {
@@ -331,7 +331,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return {};
   }
 
-  // Makes it the runner; what is wrong with it, or nothing.
+  // Makes it the runner; returns what is wrong with it, or an empty text.
   Result<std::string> check_runner(TokenRunner runner) {
     const std::string name = runner.program().name();
     if (!context_.self_check || context_.self_check->has_passed(name)) {
@@ -400,7 +400,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return {};
   }
 
-  // An op with a fault around it: the tokens as it sees them, its values as they become.
+  // Runs an op with the fault around it: on the tokens that it shows the op, changing the op's values.
   Status run_faulty(std::size_t index, const StepShape& shape, std::optional<Recorder>& recorder) {
     const Op& op = plan().ops[index];
     if (op.kind == OpKind::kAttention) {
@@ -427,7 +427,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return write_step(seen_);
   }
 
-  // Submits what is recorded, and hands the tap what it has looked at.
+  // Submits the recorded work, and hands the tap the stages that it wanted.
   Status flush(std::optional<Recorder>& recorder) {
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder->submit());
     if (tap_ != nullptr) DOPPLER_TRY(taps_.deliver(submission, *tap_));
@@ -435,7 +435,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return {};
   }
 
-  // Fetches the value, has it changed, and puts it back.
+  // Fetches the value, lets the fault change it, and puts it back.
   Status spoil(ValueId id, const StepShape& shape, std::optional<Recorder>& recorder) {
     struct Fetch final : Tap {
       std::vector<float> data;

@@ -195,7 +195,7 @@ Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& p
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (!made[i]) return std::unexpected(std::move(made[i]).error());
     if (check_) made[i] = check_(std::move(*made[i]), missing[i]->file, missing[i]->values);
-    // Whoever asks for a refused kernel is told then.
+    // A refused kernel is an error only when it is asked for.
     if (!made[i] && made[i].error().code == ErrorCode::kUnsupported) continue;
     if (!made[i]) return std::unexpected(std::move(made[i]).error());
     kernels_.emplace(key_of(missing[i]->file, missing[i]->values), std::move(*made[i]));

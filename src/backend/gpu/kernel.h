@@ -65,7 +65,7 @@ class BoundKernel {
   BindGroupHandle group_;
 };
 
-// What a kernel is made from.
+// The source of a kernel.
 struct KernelSource {
   std::string_view file;
   ShaderValues values;
@@ -79,7 +79,7 @@ class KernelCache {
   // Compiles those that are not there yet on all threads: a driver takes some tens of milliseconds for each.
   Status prepare(std::span<const KernelSource> sources, ThreadPool& pool);
   std::size_t size() const { return kernels_.size(); }
-  // Every kernel passes through here before it is used: a self-check may put another in a wrong one's place.
+  // Every kernel passes through here before it is used: a self-check may replace a wrong one.
   using Check = std::function<Result<std::shared_ptr<const Kernel>>(
       std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values)>;
   void check_with(Check check) { check_ = std::move(check); }

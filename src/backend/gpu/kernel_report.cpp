@@ -10,7 +10,7 @@
 namespace doppler::gpu {
 namespace {
 
-// Values of templates that somebody has chosen; the others follow from the model's shape.
+// Template values that were chosen; the others follow from the model's shape.
 constexpr auto kChoices = std::to_array<std::string_view>(
     {"ACT",         "R",      "LANES",        "UNITS",  "THREADS", "TM", "TN", "RM",    "RN",
      "UK",          "SPLITS", "UNROLLED",     "BQ",     "KC",      "LP", "PG", "CHUNK", "HEADS_AT_ONCE",
@@ -19,7 +19,7 @@ constexpr auto kChoices = std::to_array<std::string_view>(
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32", "f16", "bf16", "signed bytes", "signed nibbles", "nibbles"};
 
-// What the decode program's kernels compute: matched by file and, for gemv.wgsl, by what it fuses.
+// Titles of the decode program's kernels: matched by file and, for gemv.wgsl, by what it fuses.
 struct FusedTitle {
   std::string_view file;
   int pro, epi;  // -1: any

@@ -20,7 +20,7 @@ struct KernelLabel {
   bool has(std::string_view name) const { return values.contains(name); }
   std::int64_t get(std::string_view name, std::int64_t otherwise = 0) const;
 
-  // File and the values that somebody chose, without those that follow from the model's shape.
+  // File and the values that were chosen, without those that follow from the model's shape.
   std::string variant() const;
   std::string why(const Features& features) const;
   // Weights that one dispatch reads, as they lie on the device, and keys and values of `length` tokens.
@@ -33,7 +33,7 @@ struct Piece {
   FixedDispatch dispatch;
 };
 
-// What one of the fused kernels of single tokens computes: "decode: norm, q, k, v".
+// The title of one of the fused kernels of single tokens: "decode: norm, q, k, v".
 std::string fused_title(std::string_view label);
 
 // One row for each kernel of each kind of op, in the order in which they run; layers that run alike share it.

@@ -1,5 +1,5 @@
 // The kernels of single ops, for any number of tokens: where a program fuses nothing, its ops run as these. A
-// kernel is described here and made by whoever runs it.
+// kernel is described here and made by the program that runs it.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@ namespace {
 
 // Mesa's device-select layer asks the desktop which GPU it draws with, each time adapters are listed; without
 // a desktop, libwayland-client then prints "error: XDG_RUNTIME_DIR is invalid or not set" on stderr, four
-// times. Doppler ranks adapters itself, so there the layer is left out, in the way that its manifest offers;
-// whoever has given it orders keeps it.
+// times. Doppler ranks adapters itself, so there the layer is left out, by the variable that its manifest
+// names, unless the user has configured the layer.
 void leave_out_device_selection() {
   if (!system::environment_variable("XDG_RUNTIME_DIR") &&
       !system::environment_variable("MESA_VK_DEVICE_SELECT"))

@@ -1,5 +1,5 @@
-// What only one provider of webgpu.h has. Natively that is wgpu-native, and provider.cpp is the one file that
-// includes its wgpu.h; everything else calls the standard header alone.
+// Everything that differs between providers of webgpu.h. Natively the provider is wgpu-native, and
+// provider.cpp is the one file that includes its wgpu.h; everything else calls the standard header alone.
 #pragma once
 
 #include <webgpu.h>
@@ -11,10 +11,10 @@
 
 namespace doppler::gpu::provider {
 
-// The process's instance, which looks for adapters through Vulkan, Metal and Direct3D 12 only: OpenGL's
-// compute is another world, and its probe prints warnings on machines without a display. Null if there is
-// none. It is never released: a process that starts NVIDIA's Vulkan driver (580.159.04) for the thirtieth
-// time finds no adapter any more.
+// The process's instance, which looks for adapters through Vulkan, Metal and Direct3D 12 only: the kernels
+// are not made for OpenGL's compute, and its probe prints warnings on machines without a display. Null if
+// there is none. It is never released: a process that starts NVIDIA's Vulkan driver (580.159.04) for the
+// thirtieth time finds no adapter any more.
 WGPUInstance instance();
 
 // Every adapter of the machine; each handle is the caller's to release.
@@ -34,7 +34,7 @@ std::uint64_t submit(WGPUQueue queue, WGPUCommandBuffer commands);
 void wait(WGPUDevice device, std::uint64_t submission);
 // Blocks until everything that was submitted is done.
 void wait_all(WGPUDevice device);
-// Calls what callbacks are due, without blocking.
+// Calls the callbacks that are due, without blocking.
 void poll(WGPUDevice device);
 
 // "wgpu-native 29.0.1.1"

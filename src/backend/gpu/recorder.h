@@ -24,7 +24,7 @@ struct FixedDispatch {
 class Recorder {
  public:
   explicit Recorder(Device& device);
-  // Also notes in `list` what is dispatched: to see what a program runs, without ever submitting it.
+  // Also lists every dispatch in `list`: to see what a program runs, without submitting it.
   Recorder(Device& device, std::vector<FixedDispatch>& list);
 
   // Nothing is recorded if one of the counts is 0.
@@ -34,8 +34,8 @@ class Recorder {
   void copy(const Buffer& from, std::uint64_t from_offset, const Buffer& to, std::uint64_t to_offset,
             std::uint64_t bytes);
 
-  // Checks and completes what was recorded, which takes longer than handing it over; submit() does it if
-  // nobody did.
+  // Checks and completes what was recorded, which takes longer than handing it over; submit() does it if it
+  // has not been done.
   Status finish();
   // Hands the work to the device; the number is for Device::wait and read. The recorder is spent.
   Result<std::uint64_t> submit();

@@ -17,8 +17,8 @@ constexpr std::uint32_t kMostVocab = (1u << 22) - 1;
 constexpr std::uint64_t kMostWindow = 1u << 24;  // 64 MiB
 // A token 42 halvings below the likeliest weighs less than the unit of the masses.
 constexpr double kHalvings = 42;
-// Shorter than any distance between two floats, so smaller temperatures choose as it does; the quotients by
-// it stay finite.
+// Below any distance between two floats, so that smaller temperatures choose as this one does, and quotients
+// by it stay finite.
 constexpr double kLeastTemperature = 1e-200;
 constexpr std::uint32_t kHistogramWords = 3 * 1024 + 2, kStateWords = 16, kPartialWords = 6;
 
@@ -140,7 +140,7 @@ Status Sampling::write_history(const GenerateOptions& o, std::span<const TokenId
   values_.presence = words_of(o.presence_penalty);
   values_.frequency = words_of(o.frequency_penalty);
   const std::uint64_t window = o.penalty_window;
-  // One that nothing outgrows is as good as none.
+  // A window that the sequence cannot outgrow is as good as none.
   const bool outgrown = window < std::uint64_t{history.size()} + o.max_tokens;
   const bool slides = window != 0 && (window <= kMostWindow || outgrown);
   if (slides && window > kMostWindow) {

@@ -2,10 +2,10 @@
 //
 // A token takes two dispatches where the likeliest is wanted (scan, pick) and four where one is drawn: scan
 // (scores and the largest of them), histogram (what the tokens weigh, by distance from the largest), collect
-// (the tokens of the few buckets that decide) and draw (one workgroup). Scores are doubles in whole numbers,
-// the same bits as the CPU's; masses are whole numbers of 2^-42, so that every adapter, in every order, sums
-// the same. A drawn token can differ from the CPU's only where the share lies within about 1e-7 of the mass
-// from a boundary between two tokens.
+// (the tokens of the few buckets that decide) and draw (one workgroup). Scores are doubles in integer
+// arithmetic, the same bits as the CPU's; masses are whole numbers of 2^-42, so that every adapter, in every
+// order, sums the same. A drawn token can differ from the CPU's only where the share lies within about 1e-7
+// of the mass from a boundary between two tokens.
 #pragma once
 
 #include <array>
@@ -73,7 +73,7 @@ class Sampling {
   bool greedy_ = true;
   Parameters values_;
   Buffer logits_, chosen_;
-  // What the kernels share; see the shaders. `window_` holds the tokens that penalties look back to.
+  // Buffers that the kernels share; see the shaders. `window_` holds the tokens that penalties look back to.
   Buffer parameters_, state_, marks_, keys_, partials_, histogram_, candidates_, window_, bias_ids_, biases_;
   bool rebind_ = true;
   std::array<std::shared_ptr<const Kernel>, kKernels> kernels_;

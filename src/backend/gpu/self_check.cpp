@@ -29,7 +29,7 @@ SelfCheck::SelfCheck(Device& device, const std::filesystem::path& folder)
   load();
 }
 
-// {"passed": ["norm.wgsl DIM=64 ...", ...]}; whatever else the file holds, it is as if it were not there.
+// {"passed": ["norm.wgsl DIM=64 ...", ...]}; other content of the file is ignored.
 void SelfCheck::load() {
   const std::optional<Json> json = file_.read();
   if (!json) return;

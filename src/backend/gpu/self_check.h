@@ -43,8 +43,8 @@ class SelfCheck {
   Result<std::shared_ptr<const Kernel>> choose(std::span<const Variant> candidates,
                                                std::shared_ptr<const Kernel> compiled = nullptr);
 
-  // For what is checked elsewhere, under a name: whether that has passed before, and what came of it now: a
-  // sentence that says what is wrong, or nothing.
+  // For checks made elsewhere, by name: whether one has passed before, and the result of one made now (a
+  // sentence that says what is wrong, or an empty text).
   bool has_passed(std::string_view name) const { return passed_.contains(name); }
   void note(std::string name, std::string refusal);
 
@@ -52,7 +52,7 @@ class SelfCheck {
   const std::vector<std::string>& refusals() const { return refusals_; }
   std::size_t runs() const { return runs_; }  // checks that were not remembered
 
-  // Writes the file if there is news; where that does not work, later loads check again.
+  // Writes the file if there are new results; where that fails, later loads check again.
   void remember();
 
  private:

@@ -1,4 +1,4 @@
-// The inputs and the plain loops of the self-check: all from a variant's values, so that whoever uses a
+// The inputs and the plain loops of the self-check: all from a variant's values, so that code that uses a
 // kernel need not know how it is checked.
 #include <fmt/format.h>
 
@@ -66,7 +66,7 @@ class Values {
   const ShaderValues& values_;
 };
 
-// What to run and what should come out.
+// The inputs to run a kernel on, and the outputs to expect.
 struct Case {
   std::map<std::string, std::vector<std::uint32_t>> inputs;  // words, by binding
   std::map<std::string, std::size_t> outputs;                // words
@@ -258,7 +258,7 @@ Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
   return a;
 }
 
-// What a prologue leaves in workgroup memory of a row that it computed.
+// The activations that a prologue leaves in workgroup memory, of a row that it computed.
 Activations left_by_prologue(const Values& v, std::vector<double> x) {
   x.resize(v["UNITS_K"] * 64);
   Activations a{.x = std::move(x)};
@@ -416,7 +416,7 @@ Case gemm_case(const Values& v) {
   c.input("xs", scales);
   c.outputs["out"] = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + tokens * v["OUT_STRIDE"];
   c.groups = {1, 1, static_cast<std::uint32_t>(splits)};
-  // What a workgroup along z takes.
+  // The columns that a workgroup along z takes.
   const std::size_t steps = (v["UNITS_K"] + v["UK"] - 1) / v["UK"];
   const std::size_t part = (steps + splits - 1) / splits * v["UK"] * 64;
   // A prime, so that rows of every thread and of both halves of a tile are among them.
@@ -545,7 +545,7 @@ Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, co
                    }));
     bounds.push_back({name, std::move(buffer)});
   }
-  // What a kernel leaves out stays NaN.
+  // Outputs that a kernel does not write stay NaN.
   for (const auto& [name, words] : c.outputs) {
     DOPPLER_ASSIGN(Buffer buffer, device.make_filled("self-check", words * 4, [](std::span<std::byte> to) {
       std::memset(to.data(), 0xff, to.size());

@@ -1,5 +1,5 @@
-// The template step between a .wgsl file and the text that WebGPU compiles: everything shape-like is a
-// number in the text, so that loops unroll and index arithmetic folds.
+// The template step between a .wgsl file and the text that WebGPU compiles: every size and shape is a number
+// in the text, so that loops unroll and index arithmetic folds.
 //
 //   ${expr}                        the value of an integer expression over the given names
 //   #if expr, #elif expr, #else, #endif

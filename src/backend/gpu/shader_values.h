@@ -1,4 +1,4 @@
-// What several programs hand their kernels in the same way: the template values and bindings of a matrix, a
+// Template values and bindings that several programs give their kernels in the same way: those of a matrix, a
 // rotation, an attention layer.
 #pragma once
 

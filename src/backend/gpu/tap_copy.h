@@ -1,5 +1,5 @@
-// TapCopy: what a tap asked to see of a step of many tokens, copied in the submission that computed it and
-// handed over when that is done.
+// TapCopy: the stages that a tap wants of a step of many tokens, copied in the submission that computes them
+// and handed over when that is done.
 #pragma once
 
 #include <functional>
@@ -29,7 +29,7 @@ class TapCopy {
   static constexpr std::uint64_t kMostBytes = 64 << 20;
   struct Pending {
     TapEvent event;
-    std::uint64_t first = 0;  // float
+    std::uint64_t first = 0;  // its first float in memory_
   };
   Status grow(std::uint64_t floats);
   Device& device_;

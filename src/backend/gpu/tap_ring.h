@@ -1,6 +1,6 @@
-// TapRing: what a tap looks at while single tokens are computed. One kernel after each token gathers the
-// wanted stages from where they lie into a ring on the device, and one copy a submission brings them to the
-// host: copies of their own after each token would cost more than the token's kernels.
+// TapRing: the stages that a tap wants of single tokens. One kernel after each token gathers them from where
+// they lie into a ring on the device, and one copy a submission brings them to the host: copies of their own
+// after each token would cost more than the token's kernels.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace doppler::gpu {
 
 class TapRing {
  public:
-  // A stage that somebody wants, and where it lies after a token.
+  // A stage that a tap wants, and where it lies after a token.
   struct Stored {
     Stage stage = Stage::kNone;
     int layer = -1;
@@ -44,7 +44,7 @@ class TapRing {
   struct Place {
     Stored stored;
     std::uint32_t from = 0, count = 0;  // columns
-    std::uint32_t first = 0;            // float of a token's part
+    std::uint32_t first = 0;            // its first float in a token's part of the ring
   };
   Status make_kernels(Context& context);
   std::vector<Place> places_;

@@ -15,7 +15,7 @@ namespace doppler::gpu {
 Result<double> time_on_device(Device& device, std::uint64_t dispatches,
                               const std::function<void(Recorder&)>& record, double seconds = 0.02);
 
-// The mean of one of `dispatches`, which run one after the other.
+// The mean seconds of one of `dispatches`, which run one after the other.
 Result<double> time_each(Device& device, std::span<const FixedDispatch> dispatches, double seconds = 0.02);
 
 }  // namespace doppler::gpu

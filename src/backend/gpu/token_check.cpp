@@ -65,7 +65,7 @@ std::string wrong_choice(const Backend& backend, std::span<const float> logits, 
                      exists ? fmt::format(" with {}", logits[at]) : std::string(", which does not exist"));
 }
 
-// Tokens that the device chooses one after the other, all of them before anybody looks.
+// Tokens that the device chooses one after the other, all of them before the host reads any.
 Result<std::vector<TokenId>> chosen_tokens(Backend& backend, const CheckPrompt& check) {
   constexpr std::uint64_t kTokens = 4;  // the first is fed by the host, the others by the device
   Continuer& continuer = *backend.continuer();

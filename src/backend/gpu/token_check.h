@@ -15,8 +15,9 @@ namespace doppler::gpu {
 // is empty afterwards.
 Result<std::vector<float>> check_logits(Backend& backend);
 
-// What is wrong with single tokens, as the end of a sentence; empty if nothing is. `expected` is what
-// check_logits() gave by the batch program. The backend continues sequences. Slot 0 is empty afterwards.
+// What is wrong with single tokens, as the end of a sentence; empty if nothing is. `expected` is the result
+// of check_logits() with the batch program. The backend must be able to continue sequences. Slot 0 is empty
+// afterwards.
 Result<std::string> wrong_tokens(Backend& backend, std::span<const float> expected);
 
 }  // namespace doppler::gpu

@@ -12,7 +12,7 @@ namespace {
 // Ranks that are tried: a driver that miscompiles as many shapes will not be right in the next.
 constexpr std::size_t kRanks = 3;
 
-// A software adapter is not measured: nobody waits for it.
+// A software adapter is not measured: its speed does not matter to users.
 bool measures(const Context& context) {
   return context.options.gpu.tune && !context.device->adapter().software();
 }
@@ -32,8 +32,8 @@ Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
   DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
   if (choice.measured && !program.is_tuned(context)) {
     constexpr double kSeconds = 1.2;  // of measuring, at the first load on an adapter
-    constexpr std::size_t kCandidates =
-        5;  // for each kind of kernel; each takes the driver some tens of milliseconds
+    // For each kind of kernel; each takes the driver some tens of milliseconds.
+    constexpr std::size_t kCandidates = 5;
     DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
   }
   return TokenRunner(context, std::move(program));

@@ -22,7 +22,7 @@ struct ShapeChoice {
 
 class TokenRunner {
  public:
-  // What to try one after the other, until one computes rightly: drivers have miscompiled single shapes.
+  // The choices to try in order, until one computes correctly: drivers have miscompiled single shapes.
   static std::vector<ShapeChoice> choices(const Context& context);
   // Makes the program, and finds the fastest shapes of its kernels where they are wanted and were not
   // measured before. Errors: kUnsupported, with the reason, for plans and devices that the program is not
@@ -34,7 +34,7 @@ class TokenRunner {
 
   const DecodeProgram& program() const { return program_; }
 
-  // The likeliest token of the logits as they are: found by the head itself.
+  // True if the options take the likeliest token of the unchanged logits, which the head itself finds.
   static bool is_greedy(const GenerateOptions& sampling);
   // Why sequences do not continue with these options; empty if they do.
   std::string why_not(const GenerateOptions& sampling) const;
@@ -55,7 +55,7 @@ class TokenRunner {
     std::uint64_t length = 0;
     std::uint64_t written = 0;  // tokens in the slot's cache, with those that were not kept
   };
-  // Waits for what is under way. Errors: kUsage for a length that the continuation did not reach.
+  // Waits for the submissions under way. Errors: kUsage for a length that the continuation did not reach.
   Result<Ended> end(std::uint64_t length);
 
  private:
@@ -78,7 +78,7 @@ class TokenRunner {
     std::uint64_t begin = 0;  // length of the cache before
     std::uint64_t left = 0;   // tokens that are not submitted yet
     std::uint64_t submitted = 0, given = 0;
-    TokenId fed = 0;  // to the first step of the next flight that is read
+    TokenId fed = 0;  // the token fed to the first step of the next flight to be read
     std::vector<Flight> flights;
   };
   Status submit_tokens();
@@ -87,7 +87,7 @@ class TokenRunner {
 
   Context* context_;
   DecodeProgram program_;
-  // Made when a tap first looks, and again when one looks at something else.
+  // The program for taps: made for the first tap, and again when a tap wants other stages.
   std::unique_ptr<DecodeProgram> looking_;
   Looks looks_;
   std::optional<Sampling> sampling_, looking_sampling_;  // made when first needed

@@ -63,7 +63,7 @@ bool agree(std::span<const float> a, std::span<const float> b) {
   return worst <= 0.03 * std::max(largest, 1e-6);
 }
 
-// Of measuring one candidate: some runs through all layers of a 1B model.
+// Seconds of measuring one candidate: some runs through all layers of a 1B model.
 constexpr double kSecondsEach = 0.006;
 
 // The candidates of one kind of site, made for all its layers.
@@ -96,7 +96,7 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
                                   std::size_t most_candidates) {
   std::map<std::string, std::vector<std::size_t>> same;  // sites by key
   for (std::size_t i = 0; i < program.sites().size(); ++i) same[program.sites()[i].key()].push_back(i);
-  // Everything is compiled before anything is measured, so that the GPU stays awake from then on.
+  // Everything is compiled before anything is measured, so that the GPU's clock does not fall in between.
   std::vector<KernelSource> sources;
   for (const auto& [key, indices] : same) {
     for (const std::size_t i : indices) {
@@ -131,7 +131,7 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
       if (seconds_since(start) > budget) break;
       DOPPLER_ASSIGN(trial.row.seconds, time_each(*context.device, trial.dispatches, kSecondsEach));
     }
-    // What was not measured stays as it is, and is measured at the next load.
+    // Sites that were not measured stay as they are, and are measured at the next load.
     if (!std::isfinite(trials.front().row.seconds)) continue;
     // A gain below two percent is noise: the first is the one in use.
     Trial* best = &trials.front();

@@ -21,7 +21,7 @@ struct TuneRow {
 
 // Measures every kind of site over all layers, so that weights come from memory and not from a cache, keeps
 // the best that gives the right results in the program and in Context::tuned, and returns what was measured.
-// Measures for about `budget` seconds, compiling not counted, and leaves what it did not come to as it is.
+// Measures for about `budget` seconds, compiling not counted; sites that are not reached keep their shapes.
 // The cache of slot 0 is overwritten.
 Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget,
                                   std::size_t most_candidates = 6);

@@ -99,7 +99,7 @@ Status multiply_rows(const TensorView& weight, std::span<const float> bias, std:
   const std::size_t cols = weight.cols();
   std::vector<float> rows(kRows * cols);
   for (std::size_t r = begin; r < end; r += kRows) {
-    const std::size_t count = std::min(kRows, end - r);  // beyond it lies an old row, whose sums nobody takes
+    const std::size_t count = std::min(kRows, end - r);  // beyond it lies an old row, whose sums are not used
     DOPPLER_TRY(decode_f32(weight, r * cols, std::span(rows).first(count * cols)));
     for (std::size_t first = 0; first < tokens; first += kTokens) {
       double sums[kRows][kTokens];

@@ -1,5 +1,5 @@
 // The ops of a plan in plain loops with double accumulation, each by itself: the reference backend runs them
-// in turn over its values and its cache, an experiment runs one on inputs that somebody recorded.
+// in turn over its values and its cache, an experiment runs one on recorded inputs.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace doppler::reference {
 
-// Threads that are made when an op is worth them: small models never are.
+// Threads that start with the first op that is worth them; in small models none is.
 class Threads {
  public:
   explicit Threads(std::size_t count) : count_(count) {}  // 0: one per core

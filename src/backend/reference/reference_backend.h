@@ -1,5 +1,4 @@
-// The reference backend: the plan in plain loops with double
-// accumulation. Everything else is compared with it.
+// The reference backend: the plan in plain loops with double accumulation. All others are compared with it.
 #pragma once
 
 #include "backend/backend.h"

@@ -52,7 +52,7 @@ Value missing_attribute(Runtime& rt, const Value& value, std::string_view name) 
       fmt::format("'{}' has no attribute {}", object_name(value), quoted_text(name.substr(0, 80))));
 }
 
-// What Python's getattr gives: fields and methods. Nothing if there is none.
+// The result of Python's getattr: fields and methods. Nothing if there is none.
 std::optional<Value> own_attribute(Runtime& rt, const Value& value, std::string_view name) {
   for (const Mutator& row : kMutators) {
     if (value.is(row.kind) && name == row.name) return unsafe_attribute(rt, value, name);

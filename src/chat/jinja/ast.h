@@ -85,7 +85,7 @@ struct Expression {
   const Builtin* builtin = nullptr;  // of a filter or test; null if unknown
 };
 
-// What `set` and `for` assign to.
+// The left side of `set` and the variables of `for`.
 struct Target {
   enum class Kind : std::uint8_t { kName, kField, kTuple } kind = Kind::kName;
   NameId name = 0;

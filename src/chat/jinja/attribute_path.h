@@ -11,7 +11,7 @@ namespace doppler::chat::jinja {
 // itself.
 Result<Value> attribute_at(Runtime& rt, const Value& value, const Value* path, const Value* otherwise);
 
-// What sorting compares: the value at the path (a list of values for several paths), text in lower case
+// The value by which to sort: the one at the path (a list of values for several paths), text in lower case
 // unless `case_sensitive`.
 Result<Value> sort_key(Runtime& rt, const Value& value, const Value* path, bool case_sensitive,
                        const Value* otherwise = nullptr);

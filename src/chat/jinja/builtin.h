@@ -35,7 +35,7 @@ struct Builtin {
   // "old new count?": names separated by spaces, optional ones marked; "*" takes anything (read `given`).
   std::string_view parameters;
   Result<Value> (*function)(Call&);
-  bool keeps_markup = false;  // of markup makes markup; so does every string method
+  bool keeps_markup = false;  // called on markup it returns markup, as every string method does
 };
 
 // Binds the arguments to the parameters and calls. Errors as Python's: missing, unknown, too many arguments.

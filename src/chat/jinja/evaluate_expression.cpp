@@ -1,3 +1,4 @@
+// Evaluator: expressions.
 #include <algorithm>
 
 #include "base/text.h"

@@ -112,7 +112,7 @@ class Evaluator : public Runtime {
   Result<Flow> execute_continue(const Statement& statement);
   Result<Flow> run_loop(const Statement& statement, const Items& items, std::size_t depth0);
   Result<Items> loop_items(const Statement& statement, const Value& source);
-  // What a body prints, in a scope of its own.
+  // The text that a body prints, in a scope of its own.
   Result<std::string> capture(const Body& body, Scope* scope);
   Status assign(const Target& target, Value value, Scope& scope);
   Status print(std::string_view text);

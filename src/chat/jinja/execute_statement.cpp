@@ -1,3 +1,4 @@
+// Evaluator: statements.
 #include <algorithm>
 
 #include "chat/jinja/evaluator.h"

@@ -16,7 +16,7 @@ namespace {
 // Wider fields or more digits than any template asks for.
 constexpr std::int64_t kMaxFieldWidth = 10'000;
 constexpr int kMaxPrecision = 300;
-// Its negative still has one below it, which has no positive.
+// The largest Integer. The lowest lies one beyond its negative and has no positive counterpart.
 constexpr Integer kMostInteger = ((static_cast<Integer>(1) << 126) - 1) * 2 + 1;
 
 // One conversion: %-08.3f, or {:<8.3f}.

@@ -8,8 +8,8 @@
 
 namespace doppler::chat::jinja {
 
-// `values` is one value, a tuple of them, or a dict for %(name)s.
-// `escape` is the way of markup: what is put in is escaped.
+// `values` is one value, a tuple of them, or a dict for %(name)s. With `escape`, as for markup, inserted
+// values are escaped.
 Result<std::string> format_percent(Runtime& rt, std::string_view format, const Value& values,
                                    bool escape = false);
 Result<std::string> format_braces(Runtime& rt, std::string_view format, const Arguments& arguments,

@@ -1,4 +1,4 @@
-// What Python's operators do with values, errors included.
+// Python's operators on values, with Python's errors.
 #pragma once
 
 #include <memory>

@@ -1,3 +1,4 @@
+// Parser: expressions.
 #include <algorithm>
 
 #include "chat/jinja/parser_core.h"

@@ -1,4 +1,4 @@
-// What every builtin needs: making values, the bounds of the render, and calling back into the template.
+// Runtime: making values, the limits of a render, and calling back into the template; for every builtin.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct Limits {
 
 // Nesting of lists and dicts; every recursion over values is this deep at most.
 inline constexpr int kMaxValueDepth = 100;
-// One string or list; more than any prompt, less than what hurts.
+// One string or list; more than any prompt needs, too little to do harm.
 inline constexpr std::uint64_t kMaxTextBytes = std::uint64_t{64} << 20;
 inline constexpr std::uint64_t kMaxListItems = std::uint64_t{1} << 20;
 
@@ -65,7 +65,7 @@ class Runtime {
   static Status check_text_size(std::uint64_t bytes);
   static Status check_list_size(std::uint64_t items);
 
-  // Calls what a template value calls: a macro, a method, a function, the loop.
+  // Calls a template value: a macro, a method, a function, the loop.
   virtual Result<Value> call(const Value& callee, const Arguments& arguments) = 0;
   virtual std::tm now() const = 0;
 

@@ -36,7 +36,7 @@ std::string to_title(std::string_view text);
 std::string to_capitalized(std::string_view text);
 std::string swap_case(std::string_view text);
 
-// What remains without the characters of `set` (whitespace if null) at the chosen ends.
+// The text without the characters of `set` (whitespace if null) at the chosen ends.
 std::string_view strip(std::string_view text, const std::string_view* set, bool left, bool right);
 
 }  // namespace doppler::chat::jinja

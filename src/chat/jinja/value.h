@@ -46,7 +46,7 @@ enum class Kind : std::uint8_t {
   kDict,
   kRange,
   kView,       // dict.keys(), .values(), .items()
-  kGenerator,  // what map, select and reject give: true, without length, read once
+  kGenerator,  // the result of map, select and reject: true, without length, read once
   kNamespace,
   kFunction,  // a global
   kMethod,    // a method bound to its object
@@ -60,8 +60,8 @@ struct Builtin;
 class Value;
 using Values = std::vector<Value>;
 
-// What a value points to. `depth` is the nesting below it, bounded when containers are made, so that every
-// recursion over values (text, JSON, comparison, destruction) is bounded too.
+// The heap object of a value. `depth` is the nesting below it, bounded when containers are made, so that
+// every recursion over values (text, JSON, comparison, destruction) is bounded too.
 struct Object {
   Object(Heap& owner, std::size_t bytes) : heap(owner), charged(bytes) { heap.charge(bytes); }
   Object(const Object&) = delete;
@@ -130,7 +130,7 @@ class Value {
   Kind kind_ = Kind::kUndefined;
 };
 
-// Why a value is undefined; the sentence is only made when somebody uses the value.
+// Why a value is undefined; the sentence is only made when the value is used.
 struct UndefinedObject : Object {
   UndefinedObject(Heap& owner, std::string text)
       : Object(owner, sizeof(UndefinedObject) + text.size()), reason(std::move(text)) {}

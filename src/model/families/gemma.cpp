@@ -33,7 +33,7 @@ Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::st
   return cap;
 }
 
-// What Gemma 2 and 3 share. `softcaps` are the defaults for scores and final logits.
+// The part that Gemma 2 and 3 share. The caps are the defaults for scores and final logits; nothing: no cap.
 Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::optional<double> final_cap) {
   ModelSpec& spec = builder.spec();
   spec.norm.weight_offset = 1;

@@ -38,7 +38,7 @@ namespace {
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-// What the signal handler may touch.
+// The state that the signal handler may touch.
 std::atomic<void (*)()> g_handler{nullptr};
 
 void on_signal(int) {

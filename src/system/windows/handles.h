@@ -1,4 +1,4 @@
-// What the files of this folder share: Windows' own header without its macros, and its errors.
+// For the files of this folder: Windows' own header without its macros, and its errors.
 #pragma once
 
 #define WIN32_LEAN_AND_MEAN

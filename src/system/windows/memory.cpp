@@ -8,7 +8,7 @@ namespace doppler::system {
 
 // Committed at once, since Windows has nothing between reserved and committed that a write would turn into
 // the other; pages become resident when first written all the same. Large pages need a privilege that users
-// lack, and are resident at once, so nobody asks for them.
+// lack, and are resident at once, so they are never asked for.
 std::optional<ZeroedMemory> ZeroedMemory::reserve(std::uint64_t bytes, Pages) {
   void* const address = ::VirtualAlloc(nullptr, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_READWRITE);
   if (address == nullptr) return std::nullopt;

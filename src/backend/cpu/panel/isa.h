@@ -1,5 +1,5 @@
-// What every kernels_*.cpp of this folder includes before it switches its instruction set on: headers whose
-// inline functions must stay portable, and the macros around the switch.
+// The headers that every kernels_*.cpp of this folder includes before it switches its instruction set on,
+// because their inline functions must stay portable, and the macros around the switch.
 #pragma once
 
 #include <cstddef>

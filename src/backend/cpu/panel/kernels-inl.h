@@ -190,8 +190,8 @@ DOPPLER_INLINE void sub_block(const std::uint8_t* header, const std::uint8_t* pl
   }
 }
 
-// How far ahead of its use a line of weights is asked for, so that the stream does not wait at the 4 kB pages
-// at which hardware prefetchers stop.
+// How far ahead of its use a line of weights is prefetched, so that the stream does not wait at the 4 kB
+// pages at which hardware prefetchers stop.
 constexpr std::size_t kAhead = 2048;
 
 // kParts parts of one panel times one tile, all columns.

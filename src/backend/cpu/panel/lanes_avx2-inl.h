@@ -7,7 +7,7 @@ struct Lanes {
   using F = __m256;
   static constexpr std::size_t kLanes = 8;
   static constexpr std::size_t kTileTokens = 4;
-  static constexpr std::size_t kSums = 4;  // of 16 registers; 8 hold codes
+  static constexpr std::size_t kSums = 4;  // sums in registers, of which there are 16; 8 hold codes
 #ifdef DOPPLER_VNNI
   static constexpr bool kUnsignedWide = true;
 #else

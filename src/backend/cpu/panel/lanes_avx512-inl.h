@@ -6,7 +6,7 @@ struct Lanes {
   using F = __m512;
   static constexpr std::size_t kLanes = 16;
   static constexpr std::size_t kTileTokens = 16;
-  static constexpr std::size_t kSums = 16;  // of 32 registers; 8 hold codes
+  static constexpr std::size_t kSums = 16;  // sums in registers, of which there are 32; 8 hold codes
 #ifdef DOPPLER_VNNI
   static constexpr bool kUnsignedWide = true;
 #else

@@ -6,7 +6,7 @@ struct Lanes {
   using F = float32x4_t;
   static constexpr std::size_t kLanes = 4;
   static constexpr std::size_t kTileTokens = 8;
-  static constexpr std::size_t kSums = 8;  // of 32 registers; 8 hold codes
+  static constexpr std::size_t kSums = 8;  // sums in registers, of which there are 32; 8 hold codes
   static constexpr bool kUnsignedWide = false;
 
   DOPPLER_INLINE I load(const std::uint8_t* p) { return vreinterpretq_s32_u8(vld1q_u8(p)); }

@@ -10,7 +10,7 @@
 namespace doppler::cpu::panel {
 
 // How the scale of a row and sub-block (or half of one) is stored in the block's header, always 16 rows side
-// by side.
+// by side. As ggml names them: d is a scale, m and dmin are minima; e is an exponent.
 enum class Scales : std::uint8_t {
   kHalf,         // f16 d
   kHalfMin,      // f16 d, then f16 m
@@ -77,7 +77,7 @@ constexpr const std::array<std::uint8_t, 16>& table_of() {
   return F::kType == DType::kMXFP4 ? kMxfp4Codes : kIq4Codes;
 }
 
-// Applies `Visit::template visit<Layout>()` to every layout; used to build tables by type.
+// Expands to X(layout) for every layout; used to build tables by type.
 #define DOPPLER_FOR_EACH_PANEL_LAYOUT(X) \
   X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(IQ4_NL) X(MXFP4) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_XS)
 

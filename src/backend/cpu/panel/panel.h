@@ -31,8 +31,8 @@ inline constexpr std::size_t kSubBlock = 32;
 struct alignas(64) ActivationBlock {
   std::int8_t q[kSubBlock];
   float scale;
-  std::int32_t minus_sum[3];  // of q: columns 0..15, 16..31, all; what a format's offset multiplies
-  float scaled_sum[3];        // scale * sum of q, likewise; what a format's minimum multiplies
+  std::int32_t minus_sum[3];  // of q: columns 0..15, 16..31, all; multiplied by a format's offset
+  float scaled_sum[3];        // scale * sum of q, likewise; multiplied by a format's minimum
   float unused;
 };
 static_assert(sizeof(ActivationBlock) == 64);
@@ -44,7 +44,7 @@ constexpr std::size_t next_tile(std::size_t tokens_left, std::size_t largest) {
   return tile;
 }
 
-// What a block of 16 rows looks like for a type.
+// How a type stores a block of 16 rows.
 struct PanelFormat {
   DType dtype;
   std::size_t block_cols;   // 32 or 256
