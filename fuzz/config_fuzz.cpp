@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/json.h"
 #include "formats/hf_config.h"
 
 namespace {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/json.h"
 #include "chat/chat_template.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {

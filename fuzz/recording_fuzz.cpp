@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/json.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/compare/compare_recordings.h"
 #include "formats/safetensors.h"

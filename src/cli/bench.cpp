@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "bench/kernels.h"
 #include "bench/measure.h"
 #include "bench/perplexity.h"
@@ -99,7 +100,13 @@ Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
   DOPPLER_ASSIGN(const bench::KernelTable table,
                  bench::measure_kernels(loaded, arguments.depth, arguments.options.yardstick_bytes));
-  DOPPLER_TRY(given.json ? print_json(to_json(table)) : print(to_text(table)));
+  if (given.json) {
+    Json json = to_json(table);
+    json["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
+    DOPPLER_TRY(print_json(json));
+  } else {
+    DOPPLER_TRY(print(to_text(table)));
+  }
   return kDone;
 }
 

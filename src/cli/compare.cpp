@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/looking.h"
@@ -12,6 +13,7 @@
 #include "diagnosis/look/tapped_backend.h"
 #include "diagnosis/report/report_html.h"
 #include "diagnosis/report/report_text.h"
+#include "engine/fallbacks.h"
 #include "system/process.h"
 #include "system/terminal.h"
 
@@ -94,15 +96,18 @@ std::string describe_rest(const diagnosis::Comparison& comparison) {
 }
 
 Result<int> report(const CompareArguments& arguments, const SettingFlags& given, std::string_view backend,
-                   const Model* model, const diagnosis::Recording& recording,
-                   const diagnosis::Comparison& comparison) {
+                   std::span<const Fallback> fallbacks, const Model* model,
+                   const diagnosis::Recording& recording, const diagnosis::Comparison& comparison) {
   if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
-  if (given.json)
-    DOPPLER_TRY(print_json(diagnosis::comparison_json(comparison, backend)));
-  else
+  if (given.json) {
+    Json json = diagnosis::comparison_json(comparison, backend);
+    json["fallbacks"] = fallbacks_json(fallbacks);
+    DOPPLER_TRY(print_json(json));
+  } else {
     DOPPLER_TRY(print(fmt::format("{}: {}{}", backend,
                                   diagnosis::comparison_table(comparison, table_style(arguments.all)),
                                   describe_rest(comparison))));
+  }
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 
@@ -139,7 +144,8 @@ Result<int> compare_reference(const CompareArguments& arguments, const SettingFl
                              arguments.options.companion ? 2 : 1));
   DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
                  run_against(arguments, given, model, *backend, recording));
-  DOPPLER_ASSIGN(const int status, report(arguments, given, backend->name(), &model, recording, comparison));
+  DOPPLER_ASSIGN(const int status, report(arguments, given, backend->name(), backend->fallbacks(), &model,
+                                          recording, comparison));
   if (!given.json && status != kDone) {
     if (const TensorView* weight = first_quantised(model)) {
       fmt::print(
@@ -176,7 +182,7 @@ Result<int> compare_backends(const CompareArguments& arguments, const SettingFla
                              arguments.options.companion ? 2 : 1));
   DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
                  run_against(arguments, given, model, *backend, expected));
-  return report(arguments, given, backend->name(), &model, expected, comparison);
+  return report(arguments, given, backend->name(), backend->fallbacks(), &model, expected, comparison);
 }
 
 // This model runs the prompt and chooses tokens; the other follows it, and is what this one is compared with.
@@ -193,6 +199,7 @@ Result<int> compare_models(const CompareArguments& arguments, const SettingFlags
                                           .weights = loaded.model->weights,
                                           .context = loaded.backend->options().context,
                                           .threads = loaded.backend->options().threads};
+  std::vector<Fallback> fallbacks = loaded.backend->fallbacks();
   loaded.backend.reset();
   DOPPLER_ASSIGN(const Model other, load_model(arguments.with_model));
   DOPPLER_ASSIGN(const auto second,
@@ -202,7 +209,8 @@ Result<int> compare_models(const CompareArguments& arguments, const SettingFlags
   DOPPLER_ASSIGN(const diagnosis::Recording expected, diagnosis::capture_run(*second, capture));
   DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
                  diagnosis::compare_recordings(found, expected, &compared, arguments.options));
-  return report(arguments, given, backend, loaded.model.get(), expected, comparison);
+  fallbacks.insert(fallbacks.end(), second->fallbacks().begin(), second->fallbacks().end());
+  return report(arguments, given, backend, fallbacks, loaded.model.get(), expected, comparison);
 }
 
 Result<int> compare_files(const CompareArguments& arguments, const SettingFlags& given) {
@@ -210,7 +218,7 @@ Result<int> compare_files(const CompareArguments& arguments, const SettingFlags&
   DOPPLER_ASSIGN(const diagnosis::Recording expected, diagnosis::open_recording(arguments.other));
   DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
                  diagnosis::compare_recordings(found, expected, nullptr, arguments.options));
-  return report(arguments, given, diagnosis::describe_origin(found), nullptr, expected, comparison);
+  return report(arguments, given, diagnosis::describe_origin(found), {}, nullptr, expected, comparison);
 }
 
 Result<int> compare(CompareArguments arguments, const SettingFlags& given) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/debug_report.h"
@@ -11,6 +12,7 @@
 #include "diagnosis/faults/faults.h"
 #include "diagnosis/look/debug_config.h"
 #include "diagnosis/look/triage.h"
+#include "engine/fallbacks.h"
 #include "engine/generate.h"
 #include "engine/sampler.h"
 
@@ -174,10 +176,13 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
   view.findings = diagnosis::triage(input);
   view.text = input.text;
   view.probes = looking->probes();
-  if (given.json)
-    DOPPLER_TRY(print_json(debug_json(run, view)));
-  else
+  if (given.json) {
+    Json json = debug_json(run, view);
+    json["fallbacks"] = fallbacks_json(patient->backend().fallbacks());
+    DOPPLER_TRY(print_json(json));
+  } else {
     DOPPLER_TRY(print(debug_text(run, view)));
+  }
   looking->end();
   const bool sick = std::any_of(view.findings.begin(), view.findings.end(),
                                 [](const diagnosis::Symptom& f) { return f.sick; });

@@ -2,10 +2,12 @@
 #include <fmt/core.h>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/look/tapped_backend.h"
+#include "engine/fallbacks.h"
 #include "engine/messages.h"
 
 namespace doppler::cli {
@@ -41,7 +43,8 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
     DOPPLER_TRY(print_json({{"file", arguments.output},
                             {"prompt_ids", options.prompt_ids},
                             {"decode_steps", options.decode_steps},
-                            {"backend", loaded.backend->name()}}));
+                            {"backend", loaded.backend->name()},
+                            {"fallbacks", fallbacks_json(loaded.backend->fallbacks())}}));
   } else {
     fmt::print(stderr, "{}: recorded {} prompt tokens and {} decode steps in {}\n", loaded.backend->name(),
                options.prompt_ids.size(), options.decode_steps, arguments.output);

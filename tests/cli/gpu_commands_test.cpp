@@ -86,6 +86,20 @@ TEST(GpuCommands, WhatMakesThemSlowerIsSaid) {
       doppler({"doctor", model_path("llama"), "--backend", "gpu", "--check", "fallbacks", "--json"});
   EXPECT_EQ(doctor.status, 0) << "slower is not wrong: " << doctor.err;
   EXPECT_EQ(says(doctor.json()["fallbacks"], kSoftware), software) << doctor.out;
+  const TempDir dir;
+  const std::string recording = (dir / "run.safetensors").string();
+  const std::vector<std::vector<std::string>> others = {
+      {"record", model_path("llama"), "--prompt-ids", "2,5,9", "--steps", "1", "-o", recording},
+      {"debug", model_path("llama"), "--prompt-ids", "2,5,9"},
+      {"compare", model_path("llama"), "--reference", recording},
+      {"bench", "kernels", model_path("llama"), "--depth", "4"}};
+  for (std::vector<std::string> command : others) {
+    command.insert(command.end(), {"--backend", "gpu", "--json"});
+    const Outcome outcome = doppler(command);
+    const Json json = outcome.json();
+    ASSERT_TRUE(json.contains("fallbacks")) << command[0] << ": " << outcome.out << outcome.err;
+    EXPECT_EQ(says(json["fallbacks"], kSoftware), software) << command[0];
+  }
   const std::string row = doctor.json()["checks"][0]["text"].get<std::string>();
   EXPECT_EQ(row.find("slower than it could be") != std::string::npos, software) << row;
 }

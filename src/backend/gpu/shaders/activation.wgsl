@@ -1,5 +1,5 @@
-// ACTIVATION: 0 silu, 1 gelu (tanh form), 2 gelu (erf form), as model/spec.h lists them. tanh and exp saturate by hand:
-// some drivers give NaN for large arguments.
+// activate(x): a feed-forward layer's activation. Template value ACTIVATION: 0 silu, 1 gelu (tanh form), 2 gelu (erf form),
+// as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
 fn activate(x : f32) -> f32 {
 #if ACTIVATION == 0
   return x / (1.0 + exp(-clamp(x, -80.0, 80.0)));

@@ -1,7 +1,13 @@
 // softmax(q k' * scale) v over a token's sequence or window, from the cache that holds the step's own keys and values
 // already. One workgroup for a token and head; the sequence in tiles of THREADS positions, a position a thread for the
-// scores, a dimension a thread for the values, softmax on line. Workgroups: x over heads, y over tokens.
+// scores, a dimension a thread for the values, softmax online. Workgroups: x over heads, y over tokens.
 // Source: Vaswani et al. (2017); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+//
+// Template values (op_kernels.cpp, shader_values.cpp): HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl;
+// WINDOW newest positions that are seen (0: all); SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped;
+// EMIT_SCORES 1: scores are stored; SLOTS, POSITIONS words of `step` where the tokens' slots and positions begin.
+// q, out: token i's row begins at float i * STRIDE + OFFSET, as HEADS x DIM. scores: [token][head][position], step[2]
+// positions each (the longest sequence of the step).
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> q : array<f32>;
 #if KV_HALF
@@ -19,9 +25,10 @@
 #include "reduce.wgsl"
 #define DIMS_PER_THREAD (DIM + THREADS - 1) / THREADS
 
-var<workgroup> query : array<f32, ${DIM}>;
-var<workgroup> shares : array<f32, ${THREADS}>;
+var<workgroup> query : array<f32, ${DIM}>;  // this head of q
+var<workgroup> shares : array<f32, ${THREADS}>;  // exp(score - maximum) of each position of the tile
 
+// The score of the cache row that begins at word `row`; value_at: its value d.
 fn score_of(row : u32) -> f32 {
   var sum = 0.0;
 #if KV_HALF
@@ -66,6 +73,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
   let first = 0u;
 #endif
+  // Running maximum of the scores and sum of the shares, both rescaled by `fade` when the maximum grows;
+  // sum<i>: the result's dimension t + i * THREADS.
   var most = -3.0e38;
   var total = 0.0;
 #for i in 0..DIMS_PER_THREAD

@@ -1,5 +1,6 @@
-// Puts together what the workgroups of attention_decode.wgsl left, where no product does it on its way. Workgroups: x over
-// vectors of four values.
+// Puts together the results of the workgroups of attention_decode.wgsl, where no product does it on its way (see
+// combined.wgsl for `parts`, `marks` and the template values). Workgroups: x over vectors of four of the WIDTH = heads *
+// head size values of `out`, one a thread.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> parts : array<vec4f>;
 @group(0) @binding(2) var<storage, read> marks : array<vec2f>;

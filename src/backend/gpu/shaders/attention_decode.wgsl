@@ -1,8 +1,19 @@
 // Attention of one new token: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes one
-// KV head with the G query heads that share it, and one split of the sequence (splits.wgsl); combine_prologue.wgsl
+// KV head with the G query heads that share it, and one split of the sequence (splits.wgsl); combined.wgsl
 // puts the parts together. A position's score is made by LP threads, a quad of dimensions of the values by one of
 // QUADS threads, in PG groups of positions. Workgroups: x over splits, y over KV heads.
 // Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
+//
+// Template values (decode_attention.cpp):
+//   LP threads that share a position's score: 1 to 16, a power of two; PG groups of positions for the values: 1 to 32
+//   CHUNK positions at a time; HEADS_AT_ONCE heads whose sums are added at a time, as workgroup memory allows
+//   HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl; MOST_SPLITS, WINDOW see splits.wgsl
+//   PAIRS that turn (0: no rotation), HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; QK_NORM 1: q and k have norms
+//   SCALE_BITS, SOFTCAP_BITS, EPS_BITS bits of a float; SOFTCAP 1: scores are capped; SLOTS, POSITIONS words of `step`
+//   Q_OFFSET, K_OFFSET, V_OFFSET floats of qkv where the heads of each begin; EMIT_ROPE, EMIT_NORM 1: stored for taps
+// Buffers: qkv the token's projections; keys, values the layer's cache, 8 (f16) or 4 (f32) keys and 4 values an element;
+// qk_weights DIM of q's norm, then DIM of k's; parts, marks see combined.wgsl; looked [q_rope][k_rope][q_norm][k_norm].
+//
 // Where pairs are half a head apart and whole quads turn alike, a quad's partners and angles are quads too.
 #define QUAD_ROPE !INTERLEAVED && PAIRS % 4 == 0
 @group(0) @binding(0) var<storage, read> step : array<u32>;
@@ -27,6 +38,9 @@
 #if EMIT_ROPE || EMIT_NORM
 @group(0) @binding(8) var<storage, read_write> looked : array<vec4f>;  // q_rope, k_rope, q_norm, k_norm
 #endif
+// G query heads of a KV head; AT_ONCE positions scored at a time, PASSES of them a chunk; V_LOADS positions of a chunk
+// whose values a thread takes; K_VECS elements of a key, K_LOADS of them a thread; QUAD_ROUNDS quads of a head a thread
+// of a subgroup.
 #define G HEADS / KV_HEADS
 #define QUADS DIM / 4
 #define THREADS QUADS * PG
@@ -46,17 +60,19 @@
 #endif
 #include "splits.wgsl"
 
-var<workgroup> sq : array<vec4f, ${G * QUADS}>;       // queries, times the scale
+var<workgroup> sq : array<vec4f, ${G * QUADS}>;       // queries [h][quad], times the scale
 var<workgroup> sk : array<vec4f, ${QUADS}>;           // the new key and value, rounded as the cache has them
 var<workgroup> sv : array<vec4f, ${QUADS}>;
-var<workgroup> ss : array<f32, ${G * CHUNK}>;         // scores, then shares
+var<workgroup> ss : array<f32, ${G * CHUNK}>;         // [h][position of the chunk]: scores, then shares
 var<workgroup> running : array<vec2f, ${G}>;          // maximum and sum of shares so far
-var<workgroup> fades : array<f32, ${G}>;
-var<workgroup> sums : array<vec4f, ${HEADS_AT_ONCE * THREADS}>;
+var<workgroup> fades : array<f32, ${G}>;              // factor of the sums so far, since the maximum grew
+var<workgroup> sums : array<vec4f, ${HEADS_AT_ONCE * THREADS}>;  // [h][pg][quad]
 
+// The row of a position in the cache, in units of DIM values.
 fn row_of(slot : u32, kv_head : u32, position : u32) -> u32 {
   return (slot * ${KV_HEADS}u + kv_head) * ${CAPACITY}u + position % ${CAPACITY}u;
 }
+// Rounded to what the cache can hold.
 fn as_cached(v : vec4f) -> vec4f {
 #if KV_HALF
   return vec4f(unpack2x16float(pack2x16float(v.xy)), unpack2x16float(pack2x16float(v.zw)));
@@ -65,10 +81,12 @@ fn as_cached(v : vec4f) -> vec4f {
 #endif
 }
 #if KV_HALF
-fn low_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.x), unpack2x16float(w.y)); }
-fn high_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.z), unpack2x16float(w.w)); }
+fn low_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.x), unpack2x16float(w.y)); }  // of eight f16 the first four
+fn high_half(w : vec4u) -> vec4f { return vec4f(unpack2x16float(w.z), unpack2x16float(w.w)); }  // and the last four
 #endif
 #if QUAD_ROPE
+// A quad `own` rotated with its partner quad `other`; each argument high.., low.. has (cos, sin) of two pairs, for the two
+// parts of the position (rope_angle.wgsl). is_first: own is the first half of its pairs.
 fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4f, low23 : vec4f, is_first : bool) -> vec4f {
   let hc = vec4f(high01.x, high01.z, high23.x, high23.z);
   let hs = vec4f(high01.y, high01.w, high23.y, high23.w);
@@ -80,7 +98,9 @@ fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4
 }
 #endif
 
-// One head's rotated vector from the projections, by the threads of one subgroup. All loads come first.
+// One head's rotated vector from the projections, by the threads of one subgroup: query head h of the G, or the key
+// (h == G). is_owner: this workgroup has the newest position, and stores what is emitted. All loads come first:
+// for quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
 fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : bool) {
   let is_key = h == ${G}u;
   let head = select(kv_head * ${G}u + h, kv_head, is_key);
@@ -186,12 +206,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let is_owner = end == range.end;
   let lane = t % ${SUBGROUP_SIZE}u;
   let subgroup = t / ${SUBGROUP_SIZE}u;
+  // For scores: the thread's share of a key. For values: its quad of dimensions and its group of positions.
   let part = t % ${LP}u;
   let quad = t % ${QUADS}u;
   let pg = t / ${QUADS}u;
 
   // The first chunk's keys and values are on their way while the heads are prepared, the next one's while this one is used.
 #for i in 0..PASSES
+  // p: position in the chunk; kr: the thread's first element of its key; k, v: loaded keys and values.
   let p${i} = ${i * AT_ONCE}u + t / ${LP}u;
   let kr${i} = row_of(slot, kv_head, min(first + p${i}, end - 1u)) * ${K_VECS}u + part;
 #for l in 0..K_LOADS
@@ -336,7 +358,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       var v = v${j};
 #endif
       v${j} = values[row_of(slot, kv_head, min(base + ${CHUNK + j * PG}u + pg, end - 1u)) * ${QUADS}u + quad];
-      // Beyond the end the share is 0, but of a row that nobody has written yet even that may be NaN.
+      // Beyond the end the share is 0, but 0 times what a row holds that was never written may be NaN.
       if (base + at >= position) {
         v = sv[quad];
       }

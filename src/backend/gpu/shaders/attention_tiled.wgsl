@@ -1,12 +1,16 @@
-// softmax(q k' * scale) v for BQ tokens of a head at a time, over tiles of 4 LANES positions, softmax on line; the tokens of a
+// softmax(q k' * scale) v for BQ tokens of a head at a time, over tiles of 4 LANES positions, softmax online; the tokens of a
 // workgroup may belong to several sequences, whose runs are gone through one after the other.
 //   Scores: thread t has the rows t / LANES * RQ + r and the positions 4 (t % LANES) + e; q lies in workgroup memory, k
-//   passes through it in chunks of KC columns of VW values (UNROLLED: written out,
-//   else a loop).
+//   passes through it in chunks of KC columns of VW values (UNROLLED: written out, else a loop).
 //   Sums: thread t has the columns t % CT + i CT and the rows t / CT * RV + r; v is read where it lies, a row of it by
 //   neighbouring threads.
 // Workgroups: x over heads, y over tokens, the last ones (with the longest sequences) first.
 // Source: Dao, "FlashAttention-2" (2023); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
+//
+// Template values of the cut (attention_shape.cpp): BQ tokens of a workgroup, RQ of a thread; LANES threads of a token's
+// row of scores; KC columns of k in workgroup memory (1 to 8); CT threads that share a row of sums. COUNT: the word of
+// `step` with the number of tokens. The other values and all buffers are those of attention.wgsl.
+// A row is a token of the workgroup, a column a vector of VW of a head's DIM values.
 #if DIM % 4 == 0
 #define VW 4
 #else
@@ -28,6 +32,8 @@
 #if EMIT_SCORES
 @group(0) @binding(5) var<storage, read_write> scores : array<f32>;
 #endif
+// BP positions of a tile; NC columns of a head, CHUNKS of them for k; RV rows and COLUMNS columns of sums of a thread;
+// LOADS_K vectors of a chunk of k that a thread loads.
 #define THREADS LANES * BQ / RQ
 #define BP 4 * LANES
 #define NC DIM / VW
@@ -45,11 +51,11 @@
 #define SHUFFLES SUBGROUPS && SUBGROUP_SIZE % LANES == 0 && (THREADS) % SUBGROUP_SIZE == 0
 
 alias Vec = vec${VW}f;
-var<workgroup> tile_q : array<Vec, ${BQ * NC}>;
-var<workgroup> tile_k : array<Vec, ${KC * (PITCH)}>;
-var<workgroup> tile_p : array<vec4f, ${BQ * LANES}>;
-var<workgroup> tile_fade : array<f32, ${BQ}>;
-var<workgroup> tile_total : array<f32, ${BQ}>;
+var<workgroup> tile_q : array<Vec, ${BQ * NC}>;  // [row][column]
+var<workgroup> tile_k : array<Vec, ${KC * (PITCH)}>;  // [column of the chunk][position e of lane at e * LANES + lane]
+var<workgroup> tile_p : array<vec4f, ${BQ * LANES}>;  // shares [row][lane], four positions each
+var<workgroup> tile_fade : array<f32, ${BQ}>;  // by row: factor of the sums so far, since the maximum grew
+var<workgroup> tile_total : array<f32, ${BQ}>;  // by row: sum of its shares
 #if !(SHUFFLES)
 var<workgroup> tile_row : array<f32, ${BQ * LANES}>;
 #endif
@@ -61,6 +67,7 @@ fn floats(w : u32) -> Vec { return unpack2x16float(w); }
 #else
 fn floats(w : Vec) -> Vec { return w; }
 #endif
+// The first column of a position; head_row: row 0 of the slot and head in the cache.
 fn row_at(head_row : u32, position : u32) -> u32 {
 #if WINDOW
   return (head_row + position % ${CAPACITY}u) * ${NC}u;
@@ -68,6 +75,7 @@ fn row_at(head_row : u32, position : u32) -> u32 {
   return (head_row + position) * ${NC}u;
 #endif
 }
+// The first position that a token sees.
 fn first_of(position : u32) -> u32 {
 #if WINDOW
   return select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
@@ -157,6 +165,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
 #for n in 0..LOADS_K
+  // Column and position of the thread's n-th load of a chunk.
   let kc${n} = (t + ${n * THREADS}u) % ${KC}u;
   let kp${n} = (t + ${n * THREADS}u) / ${KC}u;
 #endfor
@@ -173,6 +182,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let last = step[${POSITIONS}u + token0 + end - 1u];
     let head_row = (slot * ${KV_HEADS}u + kv_head) * ${CAPACITY}u;
 #for r in 0..RQ
+    // Whether the thread's row r is in the run, and the first position that it sees.
     let mine${r} = row0 + ${r}u >= begin && row0 + ${r}u < end;
     let from${r} = first_of(position${r});
 #endfor

@@ -1,5 +1,6 @@
 // FILL 1: writes words without a pattern, which memory that compresses cannot shrink. FILL 0: reads every word once, as
-// fast as the device can. Workgroups: x over pieces of THREADS * ITEMS vectors.
+// fast as the device can. ITEMS: vectors of 16 bytes a thread (bandwidth.cpp). Workgroups: x over pieces of
+// THREADS * ITEMS vectors.
 #if FILL
 @group(0) @binding(0) var<storage, read_write> data : array<vec4u>;
 

@@ -4,6 +4,10 @@
 //   NORM  x = norm(h) * weight, stored as floats (FLOATS) and in 8-bit blocks (QUANT) for the product that follows
 // EMIT stores branch', which is otherwise nowhere. Workgroups: y over tokens.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+//
+// Template values (batch_fused.cpp): the flags above, 0 or 1; WIDTH values of a row, a multiple of 4; UNITS_K units of 64
+// that cover them; *_BITS bits of a float. A token's row of a buffer begins at float token * STRIDE + OFFSET.
+// x8, xs: see batch_quantise.wgsl.
 @group(0) @binding(0) var<storage, read> residual : array<vec4f>;
 #if ADD
 @group(0) @binding(1) var<storage, read> branch : array<vec4f>;
@@ -39,6 +43,7 @@
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let token = group.y;
 #for i in 0..VECS
+  // Of the thread's i-th vector of four: v its place in the row, h the residual and then the sum, p the branch.
   let v${i} = t + ${i * THREADS}u;
   let has${i} = v${i} < ${WIDTH / 4}u;
   var h${i} = vec4f(0.0);

@@ -1,5 +1,9 @@
 // Activations in 8 bits for gemm.wgsl and gemv.wgsl, eight threads to a block of 32 values. GATED: of activation(a) * b,
-// else of a. What lies beyond the width, up to the next multiple of 64, is zero. Workgroups: x over values, y over tokens.
+// else of a. Values beyond the width, up to the next multiple of 64, are zero. Workgroups: x over values, y over tokens.
+//   x8 [token][UNITS_K * 64]: signed bytes, four in a word
+//   xs [token][UNITS_K * 2]: of each block (scale, scale * sum of its codes)
+// Template values (op_kernels.cpp, batch_fused.cpp): WIDTH values of a row, a multiple of 4; UNITS_K units of 64 that cover
+// them; EMIT 1: the floats are stored in `out`. A token's row of a, b, out begins at float token * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> a : array<vec4f>;
 #if GATED
 @group(0) @binding(1) var<storage, read> b : array<vec4f>;

@@ -1,6 +1,7 @@
 // Elementwise ops. OP: 0 a + b; 1 activation(a) * b; 2 CAP * tanh(a / CAP); 3 a itself; 4 row wanted[row] of a;
-// 5 activation(a).
-// Workgroups: x over values, y over rows.
+// 5 activation(a). Workgroups: x over values, y over rows.
+// Template values (op_kernels.cpp): OP; WIDTH values of a row; CAP_BITS a float's bits; WANTED the word of `step` where the
+// list of wanted rows begins. Row i of a, b, out begins at float i * STRIDE + OFFSET.
 #if OP == 4
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 #endif

@@ -1,5 +1,6 @@
-// Puts together what the workgroups of attention_decode.wgsl left: for each head and split, the sum of shares times values,
-// and (maximum, sum of shares).
+// prologue() of gemv.wgsl (PRO 2): puts together the results of the workgroups of attention_decode.wgsl, for each head and
+// split the sum of shares times values (parts), and (maximum, sum of shares) (marks): see combined.wgsl. The row of WIDTH
+// values, zeros up to UNITS_K * 64, goes where prologue_x.wgsl keeps it. EMIT_ATTN 1: the first workgroup also stores it.
 @group(0) @binding(10) var<storage, read> step : array<u32>;
 @group(0) @binding(11) var<storage, read> parts : array<vec4f>;
 @group(0) @binding(12) var<storage, read> marks : array<vec2f>;
@@ -8,8 +9,10 @@
 #endif
 #include "prologue_x.wgsl"
 #include "combined.wgsl"
+// Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
+// t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
   let count = splits_of(step[${POSITIONS}u]).count;
 #for i in 0..VECS

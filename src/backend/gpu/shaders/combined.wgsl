@@ -1,4 +1,8 @@
-// Four values of an attention's result, from what its splits left in `parts` and `marks`.
+// Four values of an attention's result (vector v of [head][DIM / 4]), from the partial results of its `count` splits:
+//   parts [head][MOST_SPLITS][DIM / 4]: sum of shares times values, the shares relative to the split's own maximum
+//   marks [head][MOST_SPLITS]: (maximum score, sum of shares)
+// Template values (decode_attention.cpp): DIM a head's size, WIDTH heads * DIM, MOST_SPLITS and WINDOW see splits.wgsl,
+// POSITIONS the word of `step` with the token's position.
 #include "splits.wgsl"
 #define HEAD_VECS DIM / 4
 
@@ -11,6 +15,7 @@ fn combined(v : u32, count : u32) -> vec4f {
   var sum = vec4f(0.0);
   for (var s = 0u; s < count; s += 8u) {
 #for i in 0..8
+    // m, p: mark and part of split s + i; w: its weight once all have one maximum.
     let m${i} = marks[at + min(s + ${i}u, count - 1u)];
     let p${i} = parts[(at + min(s + ${i}u, count - 1u)) * ${HEAD_VECS}u + v % ${HEAD_VECS}u];
 #endfor

@@ -1,8 +1,11 @@
 // The dot product of one unit (64 values) of a row with the activations. Its pieces and scale words are arguments, so that
-// they live in registers and their loads can be issued long before. Needs weights.wgsl, ACT (0: float activations, 1: 8-bit
-// blocks), and the functions x8_at(unit, piece of 16) -> vec4u and xs_at(unit, block of 32) -> vec2f,
-// or x_at(unit, j) -> vec4f.
+// they live in registers and their loads can be issued long before. Needs weights.wgsl (FORM, PIECES, SCALE_WORDS,
+// GROUPS_16, HAS_MIN), ACT (0: float activations, 1: 8-bit blocks), and the functions
+//   ACT 1: x8_at(unit, piece of 16) -> 16 signed bytes as vec4u, xs_at(unit, block of 32) -> (scale, scale * sum of codes)
+//   ACT 0: x_at(unit, j) -> values 4j .. 4j+3 as vec4f
 #if ACT == 1
+// Sixteen codes of a weight times sixteen activations: of piece w itself (FORM 3), of its low nibbles, or (dot_high) of its
+// high ones. Signed nibbles (FORM 4) stay in the upper half of their bytes, so their sums are 16 times too large.
 fn dot_low(w : vec4u, x : vec4u) -> i32 {
 #if FORM == 3
   return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
@@ -25,12 +28,15 @@ fn dot_high(w : vec4u, x : vec4u) -> i32 {
   return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 }
 #endif
+// The sum of sixteen codes of the activations, which minima are multiplied with.
 fn sum_codes(x : vec4u) -> f32 {
   let one = 0x01010101u;
   return f32(dot4I8Packed(x.x, one) + dot4I8Packed(x.y, one) + dot4I8Packed(x.z, one) + dot4I8Packed(x.w, one));
 }
 #endif
 
+// w: the unit's pieces, s: its scale words. Below, b is a block of 32 and a, b in da, db, xa, xb its halves of 16; scale<g>
+// is (scale, minimum) of group g; j counts vectors of four values.
 fn dot_unit(
 #for p in 0..PIECES
   w${p} : vec4u,

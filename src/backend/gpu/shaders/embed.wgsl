@@ -1,6 +1,9 @@
 // out[token] = row ids[token] of an embedding table, times a factor. A table of several buffers has a dispatch for
 // each, which leaves the other buffers' tokens alone. Workgroups: x over the width, y over tokens.
 // Source: the plan's op kEmbed.
+// Template values (shader_values.cpp): IDS the word of `step` where the tokens' ids begin; ROW0, ROWS the table's rows in
+// this buffer; WIDTH values of a row, of which a thread takes four (number q); FACTOR_BITS the factor's bits.
+// codes, scales, FORM, SCALES, UNITS_K: see weights.wgsl.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3

@@ -2,8 +2,16 @@
 // workgroup makes TM tokens x TN rows of W; it goes through k in steps of UK units, which pass through workgroup memory
 // while the next ones wait in registers. Nibbles stay nibbles until they are multiplied. Thread t has the columns
 // t % LN + j LN and the tokens t / LN + i LM, so that a subgroup reads few tokens and neighbouring rows.
-// UNROLLED writes the blocks of a step out, else they are a loop. With SPLITS > 1 each workgroup along z takes a part of k and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
+// UNROLLED writes the blocks of a step out, else they are a loop. With SPLITS > 1 each workgroup along z takes a part of k
+// and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
 // Workgroups: x over rows of W, y over tokens, z over splits.
+//
+// Template values (gemm_shape.cpp, batch_builder.cpp):
+//   TM 16 to 64 tokens, TN 32 to 128 rows of a workgroup; RM, RN tokens and rows of a thread; UK 1 or 2 units of 64 values
+//   ROWS of W, UNITS_K units of a row; FORM, SCALES see weights.wgsl; BIAS 1: bias[row] is added
+//   COUNT the word of `step` with the number of tokens; token i's row of `out` begins at float i * OUT_STRIDE + OUT_OFFSET
+// Here k is the sum's index, a unit 64 of it, a block 32 and a piece of x 16; x8, xs: see quantise.wgsl.
+// Letters: w codes, s scales, m minima of W; x codes, b block scales, q code sums of X; n a load of a thread.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> codes : array<vec4u>;
 @group(0) @binding(2) var<storage, read> scales : array<u32>;
@@ -14,6 +22,8 @@
 @group(0) @binding(6) var<storage, read> bias : array<f32>;
 #endif
 #include "weights.wgsl"
+// LN threads lie along the rows, LM along the tokens; GROUPS scales of a unit; SUMS 1: minima hold for groups of 16, so code
+// sums are made here, per piece; LOADS_W, _S, _X, _B loads of a thread in a step.
 #define LN TN / RN
 #define LM TM / RM
 #define THREADS LN * LM
@@ -37,16 +47,16 @@
 #define TAIL UNITS_K % UK != 0
 #define LAST_ROW (ROWS + 63) / 64 * 64 - 1
 
-var<workgroup> tile_w : array<vec4u, ${TN * UK * PIECES}>;
-var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;
-var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;
-var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;
+var<workgroup> tile_w : array<vec4u, ${TN * UK * PIECES}>;  // [unit and piece][row]
+var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;  // scales [unit][group][row]
+var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;  // [piece][token], PITCH apart
+var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;  // scales of x [block][token]
 #if HAS_MIN
-var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;
+var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;  // minima [unit][group][row]
 #if SUMS
-var<workgroup> tile_q : array<f32, ${PIECES_X * PITCH}>;
+var<workgroup> tile_q : array<f32, ${PIECES_X * PITCH}>;  // sums of codes [piece][token], PITCH apart
 #else
-var<workgroup> tile_q : array<f32, ${BLOCKS_X * TM}>;
+var<workgroup> tile_q : array<f32, ${BLOCKS_X * TM}>;  // scale * sum of codes [block][token]
 #endif
 #endif
 
@@ -84,7 +94,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var sum${i}_${j} = 0.0;
 #endfor
 #endfor
-  // Where this thread's share of a step lies.
+  // Where this thread's share of a step lies, by load n: rw, pw row and piece of codes; rs, us row and unit of scales;
+  // px, tx piece and token of x; pb, tb block and token of its scales.
 #for n in 0..LOADS_W
   let rw${n} = min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u);
 #if (n + 1) * THREADS <= TN * UK * PIECES
@@ -121,7 +132,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   var b${n} = vec2f(0.0);
 #endfor
   for (var at = first; at <= end; at++) {
-    // What the registers hold is step at - 1, which the loop computes in its second half.
+    // The registers hold step at - 1, which the loop computes in its second half.
     if (at > first) {
       workgroupBarrier();
 #for n in 0..LOADS_W
@@ -192,7 +203,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     if (at < end) {
 #for n in 0..LOADS_W
 #if TAIL
-      // What lies after the last unit is read from it; its scales are zero.
+      // Beyond the last unit, that unit is read again; its scales are zero then.
       w${n} = codes[code_index(rw${n}, min(at * ${UK}u + pw${n} / ${PIECES}u, ${UNITS_K - 1}u)) + pw${n} % ${PIECES}u * 64u];
 #else
       w${n} = codes[at_w${n} + at * ${UK * PIECES * 64}u];
@@ -222,6 +233,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
     }
     if (at > first) {
+// Block b of the step: lo, hi the first and last 16 codes of a row; sa, sb their scales and ma, mb their minima (only a where
+// the block has one); xa, xb, qa, qb the same of a token.
 #for part in 0..REPEATS
       for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
 #for j in 0..RN

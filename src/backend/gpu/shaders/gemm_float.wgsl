@@ -2,6 +2,11 @@
 // bits. A workgroup makes TM tokens x TN rows of W, k in steps of KV vec4s (at most a unit), which pass through workgroup
 // memory as floats. Thread t has the columns t % LN + j LN and the tokens t / LN + i LM.
 // Workgroups: x over rows of W, y over tokens.
+//
+// Template values (batch_builder.cpp, kFloat... in gemm_shape.h): RM, RN tokens and rows of a thread; ROWS of W; WIDTH
+// values of x and UNITS_K units of 64 that cover them; X_VEC 1: x can be read in vectors of four; FORM, SCALES see
+// weights.wgsl; BIAS 1: bias[row] is added; COUNT the word of `step` with the number of tokens. A token's row of x, out
+// begins at float token * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
@@ -17,6 +22,7 @@
 @group(0) @binding(6) var<storage, read> bias : array<f32>;
 #endif
 #include "weights.wgsl"
+// LN threads lie along the rows, LM along the tokens; LOADS_W, LOADS_X vectors of a step that a thread loads.
 #define LN TN / RN
 #define LM TM / RM
 #define THREADS LN * LM
@@ -24,12 +30,12 @@
 #define LOADS_X TM * KV / THREADS
 #define LAST_ROW (ROWS + 63) / 64 * 64 - 1
 
-var<workgroup> tile_w : array<vec4f, ${TN * KV}>;
-// A column more than there are tokens: neighbouring threads store into neighbouring banks.
+var<workgroup> tile_w : array<vec4f, ${TN * KV}>;  // [vector of the step][row]
+// [vector of the step][token], one more than there are tokens: neighbouring threads store into neighbouring banks.
 var<workgroup> tile_x : array<vec4f, ${(TM + 1) * KV}>;
 
 #include "weight_at.wgsl"
-// The same of a token's activations, zero after the last one.
+// Values 4q .. 4q+3 of a token's activations, zero after the last one.
 fn x_at(token : u32, q : u32) -> vec4f {
 #if X_VEC
   if (q >= ${WIDTH / 4}u) {

@@ -1,4 +1,6 @@
-// Adds the parts that the workgroups of a split product left, in their order. Workgroups: x over rows of W, y over tokens.
+// Adds the parts that the workgroups of a split product (gemm.wgsl) left, in their order. Workgroups: x over rows of W, y
+// over tokens. parts [SPLITS][token][ROWS], SPLIT_STRIDE floats a split; BIAS 1: bias[row] is added. Token i's row of `out`
+// begins at float i * OUT_STRIDE + OUT_OFFSET. Template values: batch_builder.cpp.
 @group(0) @binding(0) var<storage, read> parts : array<f32>;
 @group(0) @binding(1) var<storage, read_write> out : array<f32>;
 #if BIAS

@@ -1,12 +1,20 @@
-// y = W x (+ bias) for one activation row at a time. A workgroup takes R rows of W; thread t has row t % R and every
-// LANES-th stretch of UNITS units, whose loads are issued at the start, before what the kernel does to the activations:
+// y = W x (+ bias) for one activation row at a time. A workgroup takes R rows of W; thread t has row t % R and the units
+// from t / R * UNITS on, whose loads are issued at the start, before what the kernel does to the activations:
 //   PRO 0: reads them as they are (ACT 1: quantised before, ACT 0: floats)
 //   PRO 1: residual + [norm of] branch, then norm (norm_prologue.wgsl)
 //   PRO 2: puts the parts of a split attention together (combine_prologue.wgsl)
 // and what it does with the results:
 //   EPI 0: stores them
-//   EPI 1: rows are gate and up: stores activation(gate) * up as floats (ACT 0) or quantised
+//   EPI 1: rows are gate and up: stores activation(gate) * up as floats or (QUANTISE_OUT) quantised
 // Workgroups: x over R rows, y over activation rows (PRO 0 only).
+//
+// Template values (gemv_shape.cpp, decode_products.cpp, batch_builder.cpp):
+//   R rows of a workgroup: 1 to 64, a power of two; LANES threads of a row; UNITS units of 64 values of a thread
+//   ROWS of W (EPI 1: of gate, and as many of up after them), UNITS_K units of a row; FORM, SCALES see weights.wgsl
+//   BIAS 1: bias[row] is added; X_VEC 1: x can be read in vectors of four; WIDTH values of x
+//   QUANTISE_OUT 1: results go to out8, outs as xs and x8 have them (batch_quantise.wgsl), OUT_UNITS units a row
+//   EMIT_PARTS, EMIT_ACT 1: gate and up, or the results as floats, are stored too
+// Row i of x, out begins at float i * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
@@ -39,6 +47,7 @@
 #if EMIT_ACT
 @group(0) @binding(9) var<storage, read_write> act_out : array<f32>;
 #endif
+// COVERED 1: every thread's units exist, so that none is masked. SETS 2: gate and up, n below.
 #define THREADS R * LANES
 #define COVERED LANES * UNITS == UNITS_K
 #define SETS 1 + (EPI == 1)
@@ -83,7 +92,7 @@ fn x_at(unit : u32, j : u32) -> vec4f {
 
 #if EPI == 1 && QUANTISE_OUT
 #include "quantise_block.wgsl"
-var<workgroup> acts : array<f32, ${R}>;
+var<workgroup> acts : array<f32, ${R}>;  // the workgroup's results
 #endif
 
 @compute @workgroup_size(${THREADS})
@@ -97,6 +106,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
 #endif
 #for n in 0..SETS
+  // Of set n and unit u: c, a places of codes and scales, w the pieces, s the scale words.
   let c${n}_${u} = code_index(row + ${n * ROWS}u, unit${u});
 #for p in 0..PIECES
   let w${n}_${u}_${p} = codes[c${n}_${u} + ${p * 64}u];

@@ -2,6 +2,11 @@
 // step[PAD_WORD] rules out. A workgroup takes every GROUPS-th tile of R rows; the next tile's weights are loaded while this
 // one's are multiplied. candidates[workgroup]: (bits of the logit, token); a logit that is NaN or +Inf gives the token
 // 0xfffffffe with the largest value.
+//
+// Template values (decode_products.cpp): R, LANES, UNITS, UNITS_K, FORM, SCALES, ACT as in gemv.wgsl; those of
+// norm_prologue.wgsl; GROUPS workgroups; ROWS of this part of the vocabulary, from token ROW0 on; CANDIDATE0 the place of
+// the first workgroup's candidate; SOFTCAP 1: logits are capped, SOFTCAP_BITS a float's bits; STORE_LOGITS 1: stored,
+// EMIT_RAW 1: also before the cap.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
@@ -16,6 +21,7 @@
 #if EMIT_RAW
 @group(0) @binding(4) var<storage, read_write> raw_logits : array<f32>;
 #endif
+// COVERED 1: every thread's units exist, so that none is masked.
 #define THREADS R * LANES
 #define COVERED LANES * UNITS == UNITS_K
 #define TILES (ROWS + R - 1) / R
@@ -37,6 +43,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
   let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
 #endif
+  // Of unit u of this tile: c, a places of codes and scales, w the pieces, s the scale words; of the next tile: nc, na, n, m.
   let c${u} = code_index(group.x * ${R}u + t % ${R}u, unit${u});
 #for p in 0..PIECES
   var w${u}_${p} = codes[c${u} + ${p * 64}u];

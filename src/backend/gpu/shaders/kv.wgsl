@@ -1,4 +1,6 @@
-// A layer's cache: rows of DIM values at [slot][kv_head][position % CAPACITY], f32 or (KV_HALF) two f16 in a word.
+// A layer's cache: rows of DIM values (a head's size) at [slot][kv_head][position % CAPACITY], f32 or (KV_HALF) two f16 in
+// a word. slot: the sequence's place in the cache; CAPACITY: its positions there; KV_HEADS: heads of keys and values.
+// kv_row: the first word of a position's row.
 #if KV_HALF
 #define KV_WORDS DIM / 2
 #else

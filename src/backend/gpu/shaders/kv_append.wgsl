@@ -1,4 +1,7 @@
 // Stores the step's keys and values in the cache. Workgroups: x over words of a token's rows, y over tokens.
+// Template values: DIM, KV_HEADS, CAPACITY, KV_HALF see kv.wgsl; SLOTS, POSITIONS the words of `step` where the tokens' slots
+// and positions begin. A token's keys, as KV_HEADS x DIM floats, begin at float token * K_STRIDE + K_OFFSET of k, its values
+// likewise in v.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> k : array<f32>;
 @group(0) @binding(2) var<storage, read> v : array<f32>;

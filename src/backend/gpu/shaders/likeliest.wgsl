@@ -1,6 +1,6 @@
-// For each workgroup the likeliest of its share of the logits, but for the token that step[PAD_WORD] rules out: what
-// head.wgsl does as it goes, for a head that is several kernels. candidates[workgroup]: (bits of the logit, token); a logit
-// that is NaN or +Inf gives the token 0xfffffffe with the largest value. Workgroups: x, GROUPS of them.
+// For each workgroup the likeliest of its share of the VOCAB logits, but for the token that step[PAD_WORD] rules out, as
+// head.wgsl does it on its way; for a head that is several kernels. candidates[workgroup]: (bits of the logit, token); a
+// logit that is NaN or +Inf gives the token 0xfffffffe with the largest value. Workgroups: x, GROUPS of them.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> logits : array<f32>;
 @group(0) @binding(2) var<storage, read_write> candidates : array<vec2u>;

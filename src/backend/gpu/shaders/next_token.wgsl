@@ -1,5 +1,8 @@
 // Takes the token that was chosen, by the head's workgroups (GREEDY: the likeliest of their candidates) or by the sampler,
 // appends it to the ring of results and makes it the next step's: id, position, count. One workgroup.
+// Template values (decode_builder.cpp): CANDIDATES their number, each as in head.wgsl; VOCAB tokens; RING words of the ring;
+// COUNTED, IDS, POSITIONS words of `step`: tokens in the ring so far, the id, the position. Token 0xffffffff: none could be
+// chosen.
 @group(0) @binding(0) var<storage, read_write> step : array<u32>;
 @group(0) @binding(1) var<storage, read_write> ring : array<u32>;
 #if GREEDY

@@ -1,6 +1,7 @@
-// y = x / sqrt(mean(x^2) + eps) * weight, for each row of DIM values; a token has HEADS rows side by side.
+// y = x / sqrt(mean(x^2) + eps) * weight, for each row of DIM values; a token has several rows (heads) side by side.
 // The weight has its offset added already. Workgroups: x over heads, y over tokens.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+// A token's rows of x, out begin at float token * STRIDE + OFFSET; EPS_BITS: the bits of eps.
 @group(0) @binding(0) var<storage, read> x : array<f32>;
 @group(0) @binding(1) var<storage, read> weight : array<f32>;
 @group(0) @binding(2) var<storage, read_write> out : array<f32>;

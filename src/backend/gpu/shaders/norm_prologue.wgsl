@@ -1,7 +1,10 @@
-// h = residual + [norm of] branch (ADD, POST), x = norm of h: computed by every workgroup for itself, because a
-// dispatch of its own would cost more than the arithmetic. The first workgroup stores h in `carried` (CARRY), and what taps ask
-// for.
+// prologue() of gemv.wgsl (PRO 1) and head.wgsl: h = residual + [norm of] branch (ADD, POST), x = norm of h. Every workgroup
+// computes it for itself, because a dispatch of its own would cost more than the arithmetic. x goes where prologue_x.wgsl
+// keeps it; the first workgroup stores h in `carried` (CARRY), x (EMIT_NORMED) and the branch's norm (EMIT_POST) where
+// they are read elsewhere.
 // norm_weights: the weight of x's norm, then (POST) of the branch's.
+// Template values (decode_products.cpp): the flags above, 0 or 1; WIDTH values of the row, a multiple of 4; UNITS_K units of
+// 64 that cover them; EPS_BITS the bits of both norms' eps.
 @group(0) @binding(10) var<storage, read> residual : array<vec4f>;
 #if ADD
 @group(0) @binding(11) var<storage, read> branch : array<vec4f>;
@@ -18,10 +21,14 @@
 #endif
 #include "reduce.wgsl"
 #include "prologue_x.wgsl"
+// Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
+// t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
 #for i in 0..VECS
+  // Of the i-th: v its place in the row, r residual, p branch, q branch * its norm's weight, w weight of x's norm, h the sum;
+  // below, f is the factor of the branch's norm and g that of x's.
   let v${i} = t + ${i * THREADS}u;
   let has${i} = v${i} < ${WIDTH / 4}u;
   var r${i} = vec4f(0.0);

@@ -1,6 +1,8 @@
 // The activation row that a prologue leaves in workgroup memory, floats (ACT 0) or quantised (ACT 1), and how it gets there:
 // thread by thread as vec4 number v of the row. Every thread of the workgroup calls put_x, v % 8 being its lane % 8.
 // Needs subgroups of at least 8.
+//   sx8 [unit][piece of 16 codes], sxs [unit][block of 32]: (scale, scale * sum of codes), sx [unit][vector of four]
+// Units have 64 values; UNITS_K of them cover the row. HAS_MIN: see weights.wgsl.
 #if ACT == 1
 #include "quantise_block.wgsl"
 var<workgroup> sx8 : array<vec4u, ${UNITS_K * 4}>;

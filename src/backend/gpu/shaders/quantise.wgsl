@@ -1,5 +1,7 @@
-// Activations in blocks of 32: codes of 8 bits, and for each block (scale, scale * sum of codes). What lies beyond the
-// width, up to the next multiple of 64, is zero. A thread takes a block. Workgroups: x over blocks, y over tokens.
+// Activations in blocks of 32: codes of 8 bits, and for each block (scale, scale * sum of codes). Values beyond the
+// width, up to the next multiple of 64, are zero. A thread takes a block. Workgroups: x over blocks, y over tokens.
+//   x8 [token][block][2]: sixteen signed bytes each; xs [token][block]
+// WIDTH values of a row, UNITS_K units of 64 that cover them; a token's row of x begins at float token * X_STRIDE + X_OFFSET.
 @group(0) @binding(0) var<storage, read> x : array<f32>;
 @group(0) @binding(1) var<storage, read_write> x8 : array<vec4u>;
 @group(0) @binding(2) var<storage, read_write> xs : array<vec2f>;

@@ -2,9 +2,9 @@
 // of the eight, the block's scale and the sum of its codes. The bits are those of quantise.wgsl. All THREADS threads call it.
 #include "quantise_block.wgsl"
 struct Quantised {
-  word : u32,
-  scale : f32,
-  sum : i32,
+  word : u32,   // the thread's four codes, a signed byte each
+  scale : f32,  // of the block
+  sum : i32,    // of the block's codes
 }
 #if SUBGROUPS && SUBGROUP_SIZE >= 8 && THREADS % SUBGROUP_SIZE == 0
 fn quantise_vec(v : vec4f, t : u32) -> Quantised {

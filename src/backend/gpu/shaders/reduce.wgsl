@@ -1,6 +1,7 @@
-// Sums and maxima over a workgroup of THREADS threads, in an order that depends on nothing but THREADS.
+// Sums and maxima over a workgroup of THREADS threads, in an order that depends on nothing but THREADS and the device's
+// SUBGROUPS and SUBGROUP_SIZE: by shuffles within subgroups, or through workgroup memory. t: the thread's number.
 #define REDUCE_SLOTS (THREADS + SUBGROUP_SIZE - 1) / SUBGROUP_SIZE
-var<workgroup> reduce_slots : array<vec4f, ${REDUCE_SLOTS}>;
+var<workgroup> reduce_slots : array<vec4f, ${REDUCE_SLOTS}>;  // a subgroup's sum or maximum each
 #if SUBGROUPS && THREADS % SUBGROUP_SIZE == 0
 fn subgroup_sum(value : vec4f) -> vec4f {
   var v = value;

@@ -1,7 +1,9 @@
-// Turns pairs of each head by the token's position. The angle's cosine and sine come base_at two tables, of multiples of
+// Turns pairs of each head by the token's position. The angle's cosine and sine come from two tables, of multiples of
 // 256 positions and of the rest, made in double precision: a product position * frequency in f32 would lose
 // the last bits of large positions. Magnitudes (yarn) are in the first table. Workgroups: x over values, y over tokens.
 // Source: Su et al., "RoFormer" (2021).
+// Template values (op_kernels.cpp): HEADS heads of DIM values; PAIRS, HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; POSITIONS
+// the word of `step` where the tokens' positions begin. A token's row of x, out begins at float token * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> x : array<f32>;
 @group(0) @binding(2) var<storage, read> angles : array<vec2f>;
@@ -15,6 +17,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (i >= ${HEADS * DIM}u) {
     return;
   }
+  // d: the value's place in its head; a: (cos, sin) of its pair.
   let d = i % ${DIM}u;
   let head = i - d;
   let base_at = token * ${X_STRIDE}u + ${X_OFFSET}u + head;

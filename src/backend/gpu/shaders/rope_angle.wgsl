@@ -1,5 +1,8 @@
-// (cos, sin) for a pair at a position, and where the pair's other half lies. Needs PAIRS, HIGH_ROWS (rows of the first
-// table), INTERLEAVED.
+// (cos, sin) for a pair at a position, and where the pair's other half lies. Needs
+//   PAIRS        pairs of a head that turn: the first 2 * PAIRS of its values d
+//   INTERLEAVED  1: a pair is neighbours (2i, 2i + 1), 0: values (i, i + PAIRS)
+//   HIGH_ROWS    rows of the first table
+//   angles       two tables of (cos, sin), rows of PAIRS: of position 256 * row, then of position 0 to 255
 fn rope_angle(position : u32, pair : u32) -> vec2f {
   let high = angles[(position >> 8u) * ${PAIRS}u + pair];
   let low = angles[(${HIGH_ROWS}u + (position & 255u)) * ${PAIRS}u + pair];

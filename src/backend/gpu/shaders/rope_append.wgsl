@@ -1,7 +1,11 @@
-// What stands between the q, k, v products and attention: norms of q's and k's heads (NORM), the turn by the position, and
+// The steps between the q, k, v products and attention: norms of q's and k's heads (NORM), the turn by the position, and
 // the cache. TPH threads take a head of a token, HPW heads a workgroup; heads are those of q, then of k, then of v. q goes
-// to q_out, k and v only into the cache; EMIT stores what is otherwise nowhere.
+// to q_out, k and v only into the cache; EMIT also stores normed q and k, and turned k.
 // Workgroups: x over heads, y over tokens. Sources: see norm.wgsl, rope.wgsl.
+//
+// Template values (batch_fused.cpp): TPH 32 to 128; HPW, 1 if NORM; HEADS of q, KV_HEADS of k and of v, DIM values each;
+// PAIRS, HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; CAPACITY, KV_HALF see kv.wgsl; SLOTS, POSITIONS words of `step` where
+// the tokens' slots and positions begin. Token i's row of a buffer begins at float i * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> qkv : array<f32>;
 @group(0) @binding(2) var<storage, read> angles : array<vec2f>;
@@ -25,6 +29,7 @@
 @group(0) @binding(10) var<storage, read_write> k_out : array<f32>;
 #endif
 #include "rope_angle.wgsl"
+// EACH values of a head that a thread takes; TOTAL heads of a token.
 #define THREADS TPH * HPW
 #define EACH (DIM + TPH - 1) / TPH
 #define TOTAL HEADS + 2 * KV_HEADS
@@ -32,8 +37,9 @@
 #include "reduce.wgsl"
 #endif
 
-var<workgroup> head_values : array<f32, ${HPW * DIM}>;
+var<workgroup> head_values : array<f32, ${HPW * DIM}>;  // [head of the workgroup][DIM]
 
+// Value d of the head at `at` of head_values, rotated.
 fn turned(at : u32, d : u32, position : u32) -> f32 {
   let own = head_values[at + d];
   if (d >= ${2 * PAIRS}u) {

@@ -1,4 +1,5 @@
-// The sum over the LANES threads of each row, for the threads t < R. Rows lie at t % R.
+// The sum over the LANES threads of each row, for the threads t < R. Rows lie at t % R. (R, LANES: see gemv.wgsl.)
+// Adds two values at a time. SHUFFLES 1: a subgroup first adds up its own threads of a row, which leaves ROW_PARTS sums.
 #define SHUFFLES SUBGROUPS && R < SUBGROUP_SIZE && SUBGROUP_SIZE % R == 0 && (R * LANES) % SUBGROUP_SIZE == 0
 #if SHUFFLES
 #define ROW_PARTS R * LANES / SUBGROUP_SIZE
@@ -6,7 +7,7 @@
 #define ROW_PARTS LANES
 #endif
 #if ROW_PARTS > 1
-var<workgroup> row_parts : array<vec2f, ${ROW_PARTS * R}>;
+var<workgroup> row_parts : array<vec2f, ${ROW_PARTS * R}>;  // [part][row]
 #endif
 fn row_sum(value : vec2f, t : u32) -> vec2f {
   var v = value;

@@ -1,4 +1,5 @@
-// Writes a chosen token and makes it part of the history. For one thread.
+// Writes the chosen token `id` (0xffffffff: none could be chosen), raises the draw's number and counts the token into the
+// history. For one thread. state, window, marks, chosen: see sampling_parameters.wgsl.
 fn accept(id : u32) {
   chosen[0] = id;
   let low = state[kDrawLow] + 1u;

@@ -2,15 +2,15 @@
 #include "sampling_weight.wgsl"
 struct Found {
   bucket : u32,
-  count : u32,        // of the buckets before it
+  count : u32,        // tokens of the buckets before it
   own_count : u32,
-  mass : vec2u,       // of the buckets before it
+  mass : vec2u,       // of the buckets before it, in units of 2^-42
   own_mass : vec2u,
 }
 #define PER_THREAD BUCKETS / THREADS
 var<workgroup> mass_sums : array<vec2u, ${THREADS}>;
 var<workgroup> count_sums : array<u32, ${THREADS}>;
-var<workgroup> found : array<Found, 5>;
+var<workgroup> found : array<Found, 5>;  // sampling_collect.wgsl says which; sampling_draw.wgsl: 0
 
 // Sums over the threads before and up to each.
 struct Sums {

@@ -1,4 +1,4 @@
-// Forgets how often tokens were seen and which have biases.
+// Forgets how often tokens were seen and which have biases. Workgroups: x over `chunk` tokens each.
 #include "sampling_parameters.wgsl"
 @group(0) @binding(0) var<storage, read> parameters : Parameters;
 @group(0) @binding(1) var<storage, read_write> marks : array<vec2u>;

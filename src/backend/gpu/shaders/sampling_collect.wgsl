@@ -1,6 +1,8 @@
 // Finds the buckets in which the places that decide may lie (the k-th token, top-p's last, the drawn one) and
-// lists their tokens. What lies before such a place is known only to a bucket as yet, so for each there are
-// bounds; they are near each other, and so the buckets are few.
+// lists their tokens. The mass before such a place is known only to within a bucket so far, so for each
+// there are bounds; they are near each other, and so the buckets are few.
+// found: 0 the bucket of the k-th token; 1, 2 the first and last that may hold top-p's last; 3, 4 those for the drawn one.
+// Workgroups: x over `chunk` tokens each.
 #include "sampling_parameters.wgsl"
 @group(0) @binding(0) var<storage, read> logits : array<vec4u>;
 @group(0) @binding(1) var<storage, read> parameters : Parameters;

@@ -1,4 +1,5 @@
-// Counts the tokens of the history and notes which have biases.
+// Counts the tokens of the history and notes which have biases. Workgroups: x, a thread for an
+// entry in each round.
 #include "sampling_parameters.wgsl"
 @group(0) @binding(0) var<storage, read> parameters : Parameters;
 @group(0) @binding(1) var<storage, read> window : array<u32>;

@@ -1,6 +1,6 @@
 // Doubles, which WGSL lacks, in whole numbers: bits as vec2u(high, low), rounded to nearest even, so that
-// scores and their order are the CPU's to the last bit. There are no infinities and NaNs in here, and what is
-// below the smallest normal double counts as 0.
+// scores and their order are the CPU's to the last bit. There are no infinities and NaNs in here, and magnitudes
+// below the smallest normal double count as 0.
 #include "sampling_u64.wgsl"
 
 // mantissa / 2^63 * 2^exponent; the mantissa's highest bit is set, but for 0.
@@ -40,6 +40,7 @@ fn negated(bits : vec2u) -> vec2u {
   return vec2u(bits.x ^ 0x80000000u, bits.y);
 }
 
+// a >> n, with the lowest bit set if anything was lost: what rounding needs to know.
 fn sticky_right(a : vec2u, n : u32) -> vec2u {
   let shifted = right64(a, n);
   let lost = n >= 64u || !equal64(left64(shifted, n), a);

@@ -11,6 +11,7 @@
 #include "sampling_buckets.wgsl"
 #include "sampling_accept.wgsl"
 
+// PARTS of a range that are summed at a time; FEW tokens that are compared one by one.
 #define PARTS THREADS
 #define FEW 64
 var<workgroup> part_low : array<atomic<u32>, ${PARTS}>;
@@ -21,15 +22,16 @@ var<workgroup> most_keys : array<vec2u, ${THREADS}>;
 var<workgroup> few : array<vec4u, ${FEW}>;
 var<workgroup> few_weights : array<vec2u, ${FEW}>;
 var<workgroup> few_count : atomic<u32>;
-// Of the place that is looked for: what may hold it, what lies before that, and at last what was found.
+// Of the place that is looked for: the range of ranks that may hold it, mass and tokens before that range, and at last the
+// mass up to the place and its token.
 var<workgroup> range_low : vec2u;
 var<workgroup> range_high : vec2u;
 var<workgroup> before_mass : vec2u;
 var<workgroup> before_count : u32;
 var<workgroup> place_mass : vec2u;
 var<workgroup> place_id : u32;
-var<workgroup> width : vec2u;
-var<workgroup> inside : u32;
+var<workgroup> width : vec2u;     // highest - lowest rank
+var<workgroup> inside : u32;      // tokens in the range
 var<workgroup> listed : u32;      // candidates
 var<workgroup> all_tokens : u32;  // in the histogram
 
@@ -42,8 +44,8 @@ fn rank_of(candidate : vec4u, by_id : bool) -> vec2u {
   return select(candidate.xy, vec2u(0u, id_of(candidate)), by_id);
 }
 
-// Four candidates a turn, for the time is spent waiting for them; those beyond the last lie in the bucket that
-// holds nothing.
+// Four candidates a turn, because their loads take the time; those beyond the last (n are listed) lie in the bucket
+// that stays empty.
 const kNobody = vec4u(0xffffffffu);
 struct Four {
   a : vec4u,
@@ -64,12 +66,13 @@ fn rotated(four : Four) -> Four {
   return Four(four.b, four.c, four.d, four.a);
 }
 
+// Where a place is looked for at the moment: a bucket and a range of ranks in it.
 struct Stage {
   bucket : u32,
-  by_id : bool,    // all that are left have the score `equal`
+  by_id : bool,    // all that are left have the score `equal`, and rank by id
   equal : vec2u,
-  low : vec2u,
-  high : vec2u,
+  low : vec2u,     // least rank
+  high : vec2u,    // largest rank
 }
 fn takes_part(candidate : vec4u, s : Stage) -> bool {
   if ((candidate.z >> 22u) != s.bucket || (s.by_id && !equal64(candidate.xy, s.equal))) { return false; }
@@ -121,7 +124,7 @@ fn measure(s : Stage, n : u32, t : u32) {
   workgroupBarrier();
 }
 
-// Leaves the one of PARTS parts of the range in which the goal is reached.
+// Narrows the range to that of its PARTS parts in which the goal is reached, a mass or (by_count) a number of tokens.
 fn narrow(s : Stage, n : u32, goal : vec2u, by_count : bool, t : u32) {
   let least = least_keys[0];
   let bits = 64u - leading_zeros64(sub64(most_keys[0], least));

@@ -1,4 +1,5 @@
-// How much the tokens of each bucket weigh, and how many they are.
+// How much the tokens of each bucket weigh, and how many they are; also the draw itself. Workgroups: x over `chunk` tokens
+// each; a workgroup's own histogram (local) is added to that of all.
 #include "sampling_parameters.wgsl"
 #include "sampling_weight.wgsl"
 #include "sampling_philox.wgsl"
@@ -16,6 +17,7 @@ var<workgroup> local : array<atomic<u32>, ${HISTOGRAM_WORDS}>;
 var<workgroup> pairs : array<vec2u, ${THREADS}>;
 var<workgroup> any_bad : atomic<u32>;
 
+// Adds a 64-bit value to the words low_at and high_at; add_global: the workgroup's sum there to that of all.
 fn add_local(low_at : u32, high_at : u32, value : vec2u) {
   let before = atomicAdd(&local[low_at], value.y);
   let high = value.x + u32(before + value.y < before);

@@ -1,4 +1,15 @@
-// What stays the same for a continuation (struct Parameters of sampling.cpp). Doubles are given as bits.
+// The buffers that the sampling kernels share (sampling.cpp), for a vocabulary of `vocab` tokens. 64-bit numbers are
+// vec2u(high, low), doubles their bits.
+//   logits      f32 bits, four a vector
+//   marks       [token]: (how often it counts as seen, 1 + the number of its bias or 0)
+//   window      the last `window` tokens of the history as a ring, or all of it
+//   bias_ids, biases [bias]: its token, and the double that is added to the score
+//   keys        [token]: key of its score (key_of() in sampling_double.wgsl), 0: ruled out; only where marks are not 0
+//   partials    [workgroup of the scan], see sampling_partial.wgsl
+//   histogram   see BUCKETS below
+//   candidates  (key of the likeliest - own key: 2 words, id | bucket << 22, halvings): see sampling_weight.wgsl
+//   chosen      the token
+// The one template value is THREADS, 256. Parameters: what stays the same for a continuation (as in sampling.h).
 struct Parameters {
   repeat : vec2u,      // penalties
   presence : vec2u,
@@ -22,14 +33,14 @@ struct Parameters {
   chunk : u32,         // tokens of each
 }
 // Words of the buffer `state`, which the kernels carry from token to token and to each other.
-const kDrawLow = 0u;
+const kDrawLow = 0u;      // number of the draw
 const kDrawHigh = 1u;
 const kLength = 2u;       // of the history, for the place in the window
-const kCandidates = 3u;
+const kCandidates = 3u;   // entries of `candidates`
 const kDraws = 4u;        // 1: there is something to draw
 const kLargestHigh = 5u;  // key of the likeliest token
 const kLargestLow = 6u;
-const kExponent = 7u;     // the ruler of the buckets
+const kExponent = 7u;     // the ruler of the buckets (sampling_weight.wgsl), with kFactor
 const kShareHigh = 8u;    // the draw, in units of 2^-64
 const kShareLow = 9u;
 const kFactor = 10u;
@@ -37,6 +48,6 @@ const kStateWords = 16u;
 // The buffer `histogram`: of each bucket the low and high word of its tokens' mass and their number; then the
 // mass of those within `keep`.
 #define BUCKETS 1024
-// One is left empty: its number stands for no bucket.
+// Bucket 1023 stays empty: its number stands for no bucket.
 #define LAST_BUCKET BUCKETS - 2
 #define HISTOGRAM_WORDS 3 * BUCKETS + 2

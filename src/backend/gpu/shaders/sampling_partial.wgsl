@@ -1,4 +1,5 @@
-// What a workgroup of sampling_scan.wgsl found in its part of the vocabulary; the numbers are doubles as two words.
+// The result of a workgroup of sampling_scan.wgsl for its part of the vocabulary: keys of scores (key_of() in
+// sampling_double.wgsl), 0 as the largest where every token is ruled out.
 struct Partial {
   largest : vec2u,
   smallest : vec2u,

@@ -1,4 +1,4 @@
-// The likeliest token. One workgroup, a thread for each one of the scan.
+// The likeliest token; of equals the lowest id. One workgroup, with a thread for each workgroup of the scan.
 #include "sampling_parameters.wgsl"
 #include "sampling_u64.wgsl"
 #include "sampling_partial.wgsl"

@@ -1,5 +1,5 @@
 // Scores: penalties and biases on the logits of the tokens that have some, and each workgroup's largest and
-// smallest score. Also empties the histogram.
+// smallest score. Also empties the histogram. Workgroups: x over `chunk` tokens each.
 #include "sampling_parameters.wgsl"
 #include "sampling_double.wgsl"
 #include "sampling_partial.wgsl"
@@ -14,7 +14,7 @@
 
 const kMinusInfinity = 0xfff00000u;  // high word of the double
 
-// mark: how often the token counts as seen, and the number of its bias or 0.
+// The key of a logit after penalties and bias. mark: how often the token counts as seen, and the number of its bias or 0.
 fn adjusted_key(bits : u32, mark : vec2u) -> vec2u {
   if (bits == 0xff800000u) { return vec2u(0u); }
   var score = double_of_float(bits);

@@ -41,7 +41,7 @@ fn right64(a : vec2u, n : u32) -> vec2u {
   return vec2u(a.x >> n, (a.x << (32u - n)) | (a.y >> n));
 }
 
-// There is no instruction for the high word of a product.
+// The 64 bits of a product; there is no instruction for its high word.
 fn mul32(a : u32, b : u32) -> vec2u {
   let low = (a & 0xffffu) * (b & 0xffffu);
   let cross1 = (a & 0xffffu) * (b >> 16u);

@@ -1,4 +1,5 @@
-// Weights and buckets from the distance of a score to the largest.
+// Weights and buckets from the distance of a score to the largest. A weight is 2^-(distance * log2(e) / temperature); the
+// exponent is the number of halvings.
 #include "sampling_double.wgsl"
 
 fn distance_of(largest : Number, key : vec2u) -> Number {
@@ -8,7 +9,7 @@ fn distance_of(largest : Number, key : vec2u) -> Number {
 // The number of halvings that a distance stands for, in units of 2^-25; the rate is log2(e) / temperature.
 fn halvings(distance : Number, rate : Number) -> u32 {
   if (zero64(distance.mantissa)) { return 0u; }
-  // Each mantissa's upper half is worth its 2^-31st, so the high word of their product its 2^-30th.
+  // The upper halves of the mantissas count units of 2^-31, so the high word of their product counts units of 2^-30.
   let product = mul32(distance.mantissa.x, rate.mantissa.x).x;
   let shift = 5 - distance.exponent - rate.exponent;
   if (shift < 0) { return 0xffffffffu; }
@@ -34,7 +35,7 @@ fn weight_of(halvings : u32) -> vec2u {
 // Likelier tokens lie in lower buckets, which divide the distance `span` evenly: a distance in units of which
 // `span` has 2^12 to 2^13, times factor / 2^16, is a bucket's number.
 struct Ruler {
-  exponent : i32,
+  exponent : i32,  // of the span
   factor : u32,
 }
 fn ruler_of(span : Number) -> Ruler {

@@ -1,9 +1,10 @@
-// How a token's sequence is split among workgroups: at most MOST_SPLITS parts of at least 32 positions.
+// How a token's sequence is split among workgroups: at most MOST_SPLITS (16 or 32) parts of at least 32 positions.
+// WINDOW: newest positions that are seen, 0: all.
 struct Splits {
-  begin : u32,
+  begin : u32,  // first position that is seen
   end : u32,    // after the newest
-  each : u32,
-  count : u32,
+  each : u32,   // positions of a split, fewer in the last
+  count : u32,  // of splits
 }
 fn splits_of(position : u32) -> Splits {
   var s : Splits;

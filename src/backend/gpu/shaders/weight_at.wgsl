@@ -1,4 +1,4 @@
-// The four values at q, in fours, of a row of weights as weights.wgsl finds them in `codes` and `scales`.
+// Values 4q .. 4q+3 of a row of weights as weights.wgsl finds them in `codes` and `scales`. j: the vector's place in its unit.
 fn weight_at(row : u32, q : u32) -> vec4f {
   let unit = q >> 4u;
   let j = q & 15u;

@@ -1,10 +1,14 @@
-// Weights as weights.h lays them out: tiles of 64 rows, units of 64 values along k.
+// Weights as weights.h lays them out: tiles of 64 rows, units of 64 values along k (UNITS_K of them in a row).
 //   codes[((tile * UNITS_K + unit) * PIECES + piece) * 64 + row % 64], 16 bytes each
 //   scales[((tile * UNITS_K + unit) * SCALE_WORDS + word) * 64 + row % 64]
-// FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles.
+// FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles. A piece of nibbles holds a block of 32
+// values: the first 16 in the low nibbles of its bytes, the others in the high ones.
 // SCALES: 0 none; 1 two f16 (blocks of 32); 2 the same and two f16 minima; 3 bytes (scale, min) x 2 and f16 d, dmin;
-// 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32.
+// 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32. d, dmin: the
+// factors of the bytes.
 // A value is scale * code, plus its minimum where there are any (3 and 5: minus).
+// Template values FORM, SCALES, UNITS_K: shader_values.cpp. PIECES and SCALE_WORDS: of a unit of a row. GROUPS_16: groups with
+// one scale have 16 values, else 32. HAS_MIN: there are minima.
 #define PIECES (FORM == 0) * 16 + (FORM == 1 || FORM == 2) * 8 + (FORM == 3) * 4 + (FORM >= 4) * 2
 #define SCALE_WORDS (SCALES == 1) + 2 * (SCALES == 2 || SCALES == 3 || SCALES == 4 || SCALES == 6) + 3 * (SCALES == 5)
 #define QUANTISED FORM >= 3
@@ -21,7 +25,7 @@ fn scale_index(row : u32, unit : u32) -> u32 {
 }
 #endif
 
-// The four signed or unsigned codes of a word's low or high nibbles.
+// The four signed or unsigned codes of word w's low or high nibbles.
 #if FORM == 4
 fn low_codes(w : u32) -> vec4i { return unpack4xI8((w << 4u) & 0xf0f0f0f0u) >> vec4u(4u); }
 fn high_codes(w : u32) -> vec4i { return unpack4xI8(w & 0xf0f0f0f0u) >> vec4u(4u); }
@@ -31,7 +35,7 @@ fn high_codes(w : u32) -> vec4i { return unpack4xI8((w >> 4u) & 0x0f0f0f0fu); }
 #endif
 
 #if QUANTISED
-// Scale and minimum of group g of a unit: of its two blocks of 32, or its four of 16.
+// Scale and minimum of group g of a unit: of its two blocks of 32, or its four of 16. s: the unit's scale words.
 fn group_scale(
 #for s in 0..SCALE_WORDS
   s${s} : u32,
@@ -56,7 +60,7 @@ fn group_scale(
 }
 #endif
 
-// Values 4j .. 4j+3 (j < 16) of a unit from the piece that holds them, before scaling.
+// Values 4j .. 4j+3 (j < 16) of a unit from the piece w that holds them, before scaling; piece_of: the piece's number.
 fn piece_of(j : u32) -> u32 {
 #if FORM == 0
   return j;
