@@ -41,7 +41,7 @@ Status DecodeBuilder::product(const OpGroup& group) {
 }
 
 // One kernel for each of the op's matrices. Of several with the same prologue the first stores the sum and
-// what is looked at, so that they belong together: the others may be of another shape, and so round
+// the stages that a tap wants, so that these fit together: the others may be of another shape, and so round
 // otherwise.
 Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& group) {
   const bool gated = group.has(Part::kGated);
