@@ -1,5 +1,5 @@
-// Comparison of a run with a recording: every stage of the prompt,
-// then decoding forced along the recorded ids.
+// Comparison of a run with a recording: every stage of the prompt, then decode steps that are fed the
+// recorded ids.
 #pragma once
 
 #include <cstdint>

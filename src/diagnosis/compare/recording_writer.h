@@ -1,5 +1,5 @@
-// A recording on its way to the disk: stages go to the file as the run shows them, so that they are neither
-// kept in memory nor copied.
+// A recording on its way to the disk: stages go to the file as the run shows them, so that they need not be
+// kept in memory.
 #pragma once
 
 #include <map>
