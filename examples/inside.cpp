@@ -1,5 +1,5 @@
-// What only Doppler shows, in one program: the values of a stage, how sure the model is of each token, and
-// two ends of one beginning.
+// Looking inside a model, in one program: the values of a stage, the probability of each token, and two
+// continuations of one prompt.
 //   doppler_inside MODEL "PROMPT"
 #include <cmath>
 #include <cstdio>

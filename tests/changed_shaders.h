@@ -1,5 +1,5 @@
-// Shaders that stand in for the program's own in every test of a program that includes this, so that
-// backend/mutate_shaders.py can break them.
+// Replaces the program's shaders in every test of a test program that includes this, so that
+// tests/backend/mutate_shaders.py can break them.
 #pragma once
 
 #include <cstdlib>
@@ -10,7 +10,7 @@
 
 namespace doppler::gpu::testing {
 
-// Takes every .wgsl file of the folder named by DOPPLER_TEST_SHADERS, if that is set, before the first test.
+// Loads every .wgsl file of the folder named by DOPPLER_TEST_SHADERS, if that is set, before the first test.
 class ChangedShaders : public ::testing::Environment {
  public:
   void SetUp() override {

@@ -1,4 +1,4 @@
-// Helpers shared by the tests of all rooms.
+// Helpers shared by all tests.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 
 namespace doppler::testing {
 
-// The value of an environment variable, else what the build knows: tests may run on another machine than the
-// one that built them (bench/on_gpu_machine does that).
+// The value of an environment variable, else the build's own value `built_with`: tests may run on another
+// machine than the one that built them (bench/on_gpu_machine does that).
 inline std::string from_environment(const char* variable, const char* built_with) {
   const char* value = std::getenv(variable);
   return value != nullptr ? value : built_with;

@@ -27,7 +27,7 @@ struct Message {
   std::vector<ContentPart> parts = {};
   std::vector<ToolCall> tool_calls = {};  // of an assistant
   std::string tool_call_id = {};          // of a tool's result: the call that it answers
-  std::string name = {};                  // of the tool, or of who speaks
+  std::string name = {};                  // of the tool, or of the speaker
 };
 
 // A function that the model may call.

@@ -8,11 +8,10 @@
 //                                  [](std::string_view text) { std::cout << text; return true; });
 //
 // Threads. Everything here may be called from any thread, on one handle from several at a time, except moving
-// and destroying it, as with any object. Calls that compute take turns, whole calls in the order in which
-// they get hold of the engine: engines of their own (Engine::another) run side by side. Such a call from
-// inside a callback of the same engine, which could never begin, is an Error (kUsage). Callbacks run on the
-// thread of the call. A handle that was moved from answers with an Error (kUsage), or where it returns no
-// Result with nothing.
+// and destroying it, as with any object. Calls that compute wait for each other, in the order in which they
+// arrive; a second engine (Engine::another) runs beside the first. A computing call from inside a callback of
+// the same engine would wait for itself and is an Error (kUsage). Callbacks run on the thread of the call.
+// Functions of a moved-from handle return an Error (kUsage), or an empty value where they return no Result.
 #pragma once
 
 #include <atomic>
@@ -36,20 +35,21 @@
 namespace doppler {
 
 struct LoadOptions {
-  std::string backend = "auto";  // "auto": a real GPU or else the cpu; "gpu", "cpu" or "reference"
-  std::size_t threads = 0;       // 0: one per core
-  std::uint64_t context = 0;     // longest sequence; 0: the model's own, at most 4096
-  // That Engine::new_sequence may open at a time, besides the engine's own; each takes a cache of its own.
+  // "auto": a hardware GPU, else the cpu; "gpu", "cpu" or "reference" (plain loops: exact and slow).
+  std::string backend = "auto";
+  std::size_t threads = 0;    // 0: one per core
+  std::uint64_t context = 0;  // longest sequence; 0: the model's own, at most 4096
+  // How many sequences Engine::new_sequence may open at a time, besides the engine's own; each has a cache.
   std::uint32_t sequences = 0;
   std::string kv_type = {};     // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
   bool exact = false;           // float activations also where weights are quantised (slower)
-  std::string cpu_target = {};  // kernels of an instruction set, as "AVX2"; empty: the best
+  std::string cpu_target = {};  // the instruction set of the kernels, such as "AVX2"; empty: the best
   // Part of a GPU adapter's name, or its number as doppler inspect --gpu counts; empty: the best.
   std::string gpu_adapter = {};
-  std::uint32_t submit_tokens = 8;  // that a GPU generates before the host looks at them, 1 to 64
+  std::uint32_t submit_tokens = 8;  // tokens that a GPU generates between two checks by the host, 1 to 64
   bool gpu_checked = false;         // GPU kernels check every access to memory (slower)
-  bool gpu_poison = false;          // memory on the GPU begins as NaN, so that reading too early shows
-  // Told about loading as it goes: a share from 0 to 1 and what is being done.
+  bool gpu_poison = false;          // GPU memory begins as NaN, so that a read before the first write shows
+  // Called as loading proceeds. `share`: how much is done, 0 to 1; `what`: the present step, in words.
   std::function<void(double share, std::string_view what)> on_progress = {};
 };
 
@@ -60,15 +60,15 @@ enum class StopReason {
   kContextEnd,  // the sequence fills the context
   kCancelled,   // the callback returned false, or the cancel token was used
 };
-DOPPLER_API std::string_view stop_reason_name(
-    StopReason reason);  // "eos", "stop_string", "max_tokens", "context_end", "cancelled"
+// "eos", "stop_string", "max_tokens", "context_end", "cancelled"
+DOPPLER_API std::string_view stop_reason_name(StopReason reason);
 
 struct DOPPLER_API Timings {
-  double load_ms = 0;
+  double load_ms = 0;    // of the engine
   double prompt_ms = 0;  // until the first token is known
   double decode_ms = 0;  // from there to the last
   std::size_t prompt_tokens = 0;
-  std::size_t cached_tokens = 0;  // of the prompt, still in the KV cache from the call before
+  std::size_t cached_tokens = 0;  // tokens of the prompt that the KV cache already held
   std::size_t generated_tokens = 0;
   double prompt_tokens_per_second() const;
   double decode_tokens_per_second() const;
@@ -83,14 +83,14 @@ struct LikelyToken {
 struct TokenLogprobs {
   TokenId id = -1;
   float logprob = 0;
-  std::vector<LikelyToken> top = {};  // the likeliest in its place, best first; of equals the lower id
+  std::vector<LikelyToken> top = {};  // the likeliest at its position, best first; of equals the lower id
 };
 
 struct Generation {
   std::string text;          // without stop string and special tokens
   std::vector<TokenId> ids;  // generated, without the end-of-sequence token
   std::vector<TokenId> prompt_ids;
-  std::vector<TokenLogprobs> logprobs;  // of `ids`, if GenerateOptions::logprobs asks for them
+  std::vector<TokenLogprobs> logprobs;  // one for each of `ids`, if GenerateOptions::logprobs asks for them
   StopReason stop_reason = StopReason::kMaxTokens;
   Timings timings;
 };
@@ -115,7 +115,7 @@ class CancelToken {
   std::shared_ptr<std::atomic<bool>> flag_ = std::make_shared<std::atomic<bool>>(false);
 };
 
-// Everything that a generation can be told to call, where text alone is not enough.
+// All callbacks of a generation, for callers that need more than its text.
 struct Callbacks {
   OnText on_text = {};
   OnToken on_token = {};
@@ -124,15 +124,16 @@ struct Callbacks {
 };
 
 // A sequence of tokens with its keys and values in an engine's cache: a prompt, its answer, the next prompt.
-// Copies are handles of the same sequence; its place in the cache is free again when the last one dies. A
-// sequence keeps what it needs of its engine alive.
+// Copies are handles of the same sequence; its place in the cache is free again when the last copy is
+// destroyed. A sequence keeps what it needs of its engine alive.
 class DOPPLER_API Sequence {
  public:
-  // What it holds: prompts and generated tokens, in order.
+  // The tokens it holds, prompts and generated ones, in order.
   std::vector<TokenId> tokens() const;
   std::size_t length() const { return tokens().size(); }
 
-  // As Engine's: the prompt is the whole sequence, and what of it the cache holds is not computed again.
+  // As Engine::generate and Engine::chat: the prompt is the whole sequence, and the beginning of it that the
+  // cache already holds is not computed again.
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
                               const OnText& on_text = {}, const CancelToken* cancel = nullptr);
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
@@ -145,28 +146,30 @@ class DOPPLER_API Sequence {
                           const OnText& on_text = {}, const CancelToken* cancel = nullptr);
   Result<Generation> chat(std::span<const Message> messages, const ChatOptions& chat,
                           const GenerateOptions& options, const Callbacks& callbacks);
-  // Of a conversation as Engine::render_chat_json takes it.
+  // chat() for a conversation in the form that Engine::render_chat_json takes.
   Result<Generation> chat_json(std::string_view conversation, const GenerateOptions& options,
                                const Callbacks& callbacks = {});
 
-  // Adds tokens to the end and computes all but the last one, which waits for what comes after it. Errors:
+  // Adds tokens to the end and computes all but the last one, which is computed with the next call. Errors:
   // kMismatch for ids outside the vocabulary, kLimit beyond the context.
   Status append(std::span<const TokenId> ids, const CancelToken* cancel = nullptr);
-  // Goes on from what it holds. Errors: kUsage for an empty sequence.
+  // Generates the tokens that follow those it holds. Errors: kUsage for an empty sequence.
   Result<Generation> resume(const GenerateOptions& options, const Callbacks& callbacks = {});
 
-  // Keeps the first `length` tokens. Returns how many of these the next call computes again: none, unless
-  // sliding windows have overwritten what they saw; then all. Errors: kUsage for more than there are.
+  // Keeps the first `length` tokens. Returns how many of these the next call computes again: none, unless the
+  // ring buffers of sliding windows have overwritten keys and values that they attend to; then all. Errors:
+  // kUsage for a length beyond the sequence's.
   Result<std::size_t> cut(std::size_t length);
   Status clear();
-  // Another sequence that holds the same. Errors: kLimit if all of LoadOptions::sequences are open.
+  // Another sequence with the same tokens, keys and values. Errors: kLimit if all of LoadOptions::sequences
+  // are open.
   Result<Sequence> fork() const;
 
   // Writes tokens, keys and values to a file, which appears only when complete.
   Status save(const std::filesystem::path& file) const;
   // Takes over what save() wrote, from an engine of the same model and kv_type, whatever its backend. Errors:
   // kMismatch for another model's or another type's file, kLimit for more than the context, kCorrupt for
-  // anything that save() did not write; the sequence then holds what it held.
+  // anything that save() did not write; the sequence is then unchanged.
   Status load(const std::filesystem::path& file);
 
  private:
@@ -177,8 +180,8 @@ class DOPPLER_API Sequence {
   std::shared_ptr<State> state_;
 };
 
-// A loaded model with its tokenizer, what computes it, and its cache, which has a place for the engine's own
-// sequence and for those that new_sequence() opens.
+// A loaded model with its tokenizer, its backend, and its cache, which has room for the engine's own sequence
+// and for those that new_sequence() opens.
 class DOPPLER_API Engine {
  public:
   // A .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json. Two loads of one
@@ -196,21 +199,21 @@ class DOPPLER_API Engine {
   // greedy.
   GenerateOptions default_options() const;
   std::string_view backend_name() const;
-  // What computes and why, in a line: "gpu: NVIDIA H200 (Vulkan, driver ...)" or "cpu: there is no GPU".
-  // Empty where LoadOptions named a backend that has no device of its own.
+  // The backend's device and why it was chosen, in one line: "gpu: NVIDIA H200 (Vulkan, driver ...)" or "cpu:
+  // there is no GPU". Empty where LoadOptions named a backend that has no device of its own.
   std::string_view backend_choice() const;
-  // What makes this engine slower or other than asked, a sentence each; empty where nothing does.
+  // Reasons why this engine is slower than it could be or differs from what was asked, a sentence each.
   std::vector<std::string> notes() const;
   std::uint64_t context() const;
   bool has_tokenizer() const;
   bool has_chat_template() const;
   ModelInfo info() const;
-  // In the order in which they are computed.
+  // The stages that this model computes, in the order in which a step does.
   std::vector<StageDescription> stages() const;
 
   // `special`: with the BOS and EOS that the tokenizer adds by itself.
   Result<std::vector<TokenId>> tokenize(std::string_view text, bool special = true) const;
-  // Special tokens leave no text.
+  // Special tokens give no text.
   Result<std::string> detokenize(std::span<const TokenId> ids) const;
 
   // The conversation in the model's own chat format, ready for its answer.
@@ -219,8 +222,8 @@ class DOPPLER_API Engine {
   // object {"messages": [...], "tools": [...]} whose other keys become variables of the template.
   Result<std::string> render_chat_json(std::string_view conversation) const;
 
-  // Continues a text, a token sequence, or a conversation. Tokens of the prompt that the call before left in
-  // the cache are not computed again.
+  // Continues a text, a token sequence, or a conversation. The beginning of the prompt that the cache already
+  // holds is not computed again.
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
                               const OnText& on_text = {}, const CancelToken* cancel = nullptr);
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
@@ -234,19 +237,20 @@ class DOPPLER_API Engine {
   Result<Generation> chat(std::span<const Message> messages, const ChatOptions& chat,
                           const GenerateOptions& options, const Callbacks& callbacks);
 
-  // The values of stages for a prompt, which is computed anew as a whole in the engine's own sequence. In the
-  // order in which a step computes them. Errors: kUsage for stages, layers, tokens or dims that are not
-  // there, with those that are; kLimit for more than LookRequest::most_bytes; NaN is no error here.
+  // The values of stages for a prompt, which is computed anew as a whole in the engine's own sequence.
+  // Results come in the order in which a step computes them. Errors: kUsage for stages, layers, tokens or
+  // dims that do not exist, listing those that do; kLimit for more than LookRequest::most_bytes; NaN is no
+  // error here.
   Result<std::vector<StageValues>> look(std::span<const TokenId> prompt, const LookRequest& request,
                                         const CancelToken* cancel = nullptr);
-  // How likely each token of a text is after those before it, and the `top` likeliest in its place; the first
-  // one, which has none before it, is left out. Computed anew in the engine's own sequence.
+  // The log probability of each token given those before it, and the `top` likeliest tokens at its position;
+  // the first token, which has none before it, is left out. Computed anew in the engine's own sequence.
   Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids, std::uint32_t top = 0,
                                            const CancelToken* cancel = nullptr);
 
-  // The one that the calls above use.
+  // The engine's own sequence, which the calls above use.
   Result<Sequence> sequence() const;
-  // An empty one. Errors: kLimit if all of LoadOptions::sequences are open.
+  // A new, empty sequence. Errors: kLimit if all of LoadOptions::sequences are open.
   Result<Sequence> new_sequence() const;
 
  private:
@@ -255,7 +259,8 @@ class DOPPLER_API Engine {
   std::shared_ptr<Sequence::State> own_;
 };
 
-// What a model is and what an engine of these options would take, without making one.
+// The model's description and the memory that an engine with these options would take, without making the
+// engine.
 DOPPLER_API Result<ModelInfo> describe_model(const std::filesystem::path& model,
                                              const LoadOptions& options = {});
 

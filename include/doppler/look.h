@@ -16,21 +16,21 @@ namespace doppler {
 struct StageDescription {
   std::string name;     // "layer_out"
   std::string meaning;  // one line
-  // Of a row: `heads` times `width / heads` values. Of attn_scores the width is 0 here, since it grows with
-  // the sequence: each head has a score for every position so far, -infinity where it may not look.
+  // Of a row: `heads` times `width / heads` values. For attn_scores the width is 0 here, since it grows with
+  // the sequence: each head has a score for every position so far, -infinity where it is masked.
   std::size_t width = 0, heads = 1;
   std::vector<int> layers;  // that compute it; empty for stages outside the layers
-  bool last_only = false;   // a generation computes it for the tokens that logits are wanted of alone
+  bool last_only = false;   // in a generation it has rows only for the tokens whose logits are wanted
 };
 
-// What to look at. Empty lists mean all there is, but for `stages`, which need a name at least.
+// Which values to look at. An empty list means all, except `stages`, which needs at least one name.
 struct LookRequest {
   std::vector<std::string> stages = {};   // "q_rope", "logits"; {"all"}: every stage but attn_scores
   std::vector<int> layers = {};           // of stages inside layers
   std::vector<std::int64_t> tokens = {};  // positions in the sequence; negative: from the prompt's end
   std::vector<std::uint32_t> dims = {};   // columns of a row; attn_scores, whose rows grow, are always whole
   bool values = true;                     // keep the values themselves
-  bool statistics = false;                // and measure them
+  bool statistics = false;                // and measure them: StageValues::statistics
   // Bounds what look() keeps: a request beyond it is refused (kLimit) before anything runs.
   std::uint64_t most_bytes = std::uint64_t{1} << 30;
 };

@@ -7,9 +7,9 @@
 
 namespace doppler {
 
-// What kind of thing went wrong; the message says what exactly and what to do.
+// The kind of failure; the message says exactly what failed and what to do.
 enum class ErrorCode {
-  kUsage,        // the caller asked for something that makes no sense (exit status 2)
+  kUsage,        // the caller asked for something impossible, as a value out of range (exit status 2)
   kNotFound,     // a file, tensor, stage or name does not exist
   kCorrupt,      // a file contradicts its format or itself
   kUnsupported,  // well-formed, but Doppler does not do it

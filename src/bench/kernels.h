@@ -1,4 +1,4 @@
-// The kernels of a decode step, each measured by itself, against the device's memory bandwidth.
+// The kernels of a decode step, each timed by itself and compared with the device's memory bandwidth.
 #pragma once
 
 #include <string>
@@ -13,14 +13,14 @@ namespace doppler::bench {
 struct KernelTable {
   std::string model, backend;
   DeviceInfo device;
-  std::uint64_t depth = 0;    // tokens in the cache before
+  std::uint64_t depth = 0;    // tokens in the cache before the step
   double read_bandwidth = 0;  // of the device, bytes per second
   std::vector<KernelTime> rows;
   double seconds() const;  // of all kernels
 };
 
-// Fills slot 0 with `depth` tokens and one more, and measures. Errors: kUnsupported where the backend runs no
-// kernels on a device.
+// Fills slot 0 with `depth` tokens, and measures a step of one more. `yardstick_bytes`: how much memory the
+// bandwidth measurement reads. Errors: kUnsupported where the backend runs no kernels on a device.
 Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint64_t yardstick_bytes);
 
 Json to_json(const KernelTable& table);

@@ -1,4 +1,4 @@
-// OpProfile: where the time of steps goes, by kind of op and what it computes.
+// OpProfile: the time of steps by kind of op and computed value.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class OpProfile final : public OpObserver {
  public:
   OpProfile(const Plan& plan, const Weights& weights, KvType kv_type);
 
-  // Before each step: the tokens it has and the position of its first.
+  // To be called before each step: its number of tokens and the position of its first.
   void begin_step(std::uint64_t tokens, std::uint64_t position);
   void on_op(std::size_t index, double seconds) override;
 

@@ -20,15 +20,15 @@ struct PerplexityResult {
   double perplexity() const;
 };
 
-// Cuts ids into chunks that are read from an empty cache, as transformers' documentation does with a stride
+// Cuts ids into chunks, each to be run from an empty cache, as transformers' documentation does with a stride
 // of the whole context: a chunk holds at most `context` tokens; its first token is given, every other one is
-// predicted from those before it in the chunk. A BOS inside begins a new chunk (documents one after the other
-// are predicted each for itself). With `bos` >= 0 a chunk that begins elsewhere gets one in front, for models
-// that never saw text without; it counts towards the context. Chunks that predict nothing are dropped.
+// predicted from those before it in the chunk. A BOS inside begins a new chunk, so that each document is
+// predicted by itself. With `bos` >= 0 a chunk that begins without BOS gets one in front, for models that
+// were trained with it; it counts towards the context. Chunks that predict nothing are dropped.
 std::vector<std::vector<TokenId>> chunk_text(std::span<const TokenId> ids, std::uint64_t context,
                                              TokenId bos);
 
-// Errors: kUsage when nothing is predicted; those of Backend::step. Uses slot 0.
+// Errors: kUsage when no token is predicted; those of Backend::step. Uses slot 0.
 Result<PerplexityResult> measure_perplexity(Backend& backend, std::span<const std::vector<TokenId>> chunks,
                                             const std::function<void(double share)>& progress);
 

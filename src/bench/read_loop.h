@@ -1,4 +1,4 @@
-// The yardstick: how fast a plain loop on the same threads reads memory that no cache holds.
+// The yardstick: how fast a plain loop on the same threads reads memory that is in no CPU cache.
 #pragma once
 
 #include <cstddef>
@@ -18,10 +18,10 @@ class ReadLoop {
   // Far beyond any L3, small enough for a machine with 4 GB.
   static constexpr std::uint64_t kBytes = std::uint64_t{1} << 30;
 
-  // Reads the whole buffer once: bytes per second.
+  // Reads the whole buffer once; returns bytes per second.
   double pass();
   std::size_t threads() const { return pool_.size(); }
-  // Depends on everything that was read, so that no compiler leaves the reading out.
+  // Depends on all bytes read, so that no compiler can remove the reads.
   std::uint64_t checksum() const { return checksum_; }
 
  private:

@@ -1,4 +1,4 @@
-// A measurement as JSON, as a readable table, and beside an older one.
+// A measurement as JSON, as a readable table, and as a comparison with an older one.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ Json to_json(const DeviceInfo& device);
 std::string to_text(const BenchResult& result);
 
 // Each figure of `now` over the same one of `old`, both as to_json gave them, as lines: "decode @0  1.32x
-// (1.28..1.36)". The bounds divide the intervals' ends crosswise. Figures that only one of them has are left
-// out. Errors: kCorrupt for an `old` that is no such JSON.
+// (1.28..1.36)". The bounds are low / high and high / low of the two intervals. Figures that only one of them
+// has are left out. Errors: kCorrupt for an `old` that to_json did not write.
 Result<std::string> compare_text(const Json& old, const Json& now);
 
 }  // namespace doppler::bench

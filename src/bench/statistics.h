@@ -1,5 +1,5 @@
-// What repeated measurements say: the median, and an interval that makes no assumption about their
-// distribution.
+// Statistics of repeated measurements: the median, and a confidence interval without an assumption about
+// their distribution.
 #pragma once
 
 #include <cstddef>
@@ -12,21 +12,21 @@ namespace doppler::bench {
 struct Summary {
   std::size_t count = 0;
   double median = 0;
-  double low = 0, high = 0;  // a 95% confidence interval of the median; all values, below six of them
+  double low = 0, high = 0;  // 95% confidence interval of the median; min and max below six values
   double min = 0, max = 0;
 };
 
-// The mean of the two middle values where their number is even; 0 of none.
+// The mean of the two middle values if their number is even; 0 for no values.
 double median(std::span<const double> values);
 
 Summary summarise(std::span<const double> values);
 
-// Of numerator[i] / denominator[i]: measurements that were taken in turns, so that what slowed one round
-// slowed both. As many as the shorter has.
+// Summary of numerator[i] / denominator[i]: the two are measured in turns, so that a slow round slows both.
+// As many ratios as the shorter has values.
 Summary summarise_ratios(std::span<const double> numerator, std::span<const double> denominator);
 
-// Which order statistics bound the 95% interval: the interval is [sorted[k - 1], sorted[count - k]]; 0 where
-// even the extremes cover less.
+// Which order statistics bound the 95% interval: the interval is [sorted[k - 1], sorted[count - k]]; 0 if
+// even the extremes cover less than 95%.
 std::size_t interval_rank(std::size_t count);
 
 }  // namespace doppler::bench

@@ -1,4 +1,4 @@
-// What every command shares: how it reports errors, progress and results.
+// Shared by all commands: exit statuses, progress, results, prompts and the loading of models.
 #pragma once
 
 #include <functional>
@@ -44,7 +44,7 @@ Run add_synth(Command& command, SettingFlags& given);
 Run add_config(Command& command, SettingFlags& given);
 Run add_completion(Command& command, SettingFlags& given);
 
-// Writes to stdout and notices when that fails. Errors: kIo (a full disk, a closed pipe).
+// Writes to stdout. Errors: kIo (a full disk, a closed pipe).
 Status print(std::string_view text);
 // One JSON object and a newline; bytes that are no UTF-8 become U+FFFD.
 Status print_json(const Json& object);
@@ -61,8 +61,8 @@ class ProgressBar {
   const bool terminal_;
 };
 
-// Ctrl-C, and what ends a program from outside (SIGTERM, a closed terminal), cancels the token while this
-// lives; the second of its kind ends the program as usual.
+// While this lives, Ctrl-C, SIGTERM and a closed terminal cancel the token; a second signal of the same kind
+// ends the program as usual.
 class InterruptGuard {
  public:
   explicit InterruptGuard(CancelToken token);
@@ -73,27 +73,28 @@ class InterruptGuard {
   std::optional<system::EndingHandler> handler_;
 };
 
-// Says on stderr what make_backend chose, if that needs saying, and what makes it slower than it could be.
+// Prints on stderr the choice of make_backend, if not empty, and why the backend is slower than it could be.
 void tell_backend(std::string_view choice, const Backend& backend);
 
-// Loads with a progress bar, and tells the choice.
+// Loads with a progress bar, and prints the choice.
 Result<Engine> load_engine(const std::string& model, const Settings& settings);
 // The same for commands that drive a backend themselves.
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
 
-// The prompt options that run and record share.
+// The prompt options of commands that take a prompt.
 struct PromptFlags {
   std::string text, system;
   std::vector<TokenId> ids;
   Option text_option;
 };
 void add_prompt_flags(Command& command, PromptFlags& prompt);
-// Its --prompt-ids alone.
+// Only --prompt-ids.
 void add_prompt_ids_flag(Command& command, PromptFlags& prompt);
-// The text given, or standard input if it is piped. Errors: kUsage if there is neither, or a prompt and ids.
+// The prompt's text: from its option, or from standard input if that is piped. Errors: kUsage if there is
+// neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);
-// Its tokens: the ids given, or the text through the model's chat template, if it has one and `raw` does not
-// turn it off.
+// The prompt's tokens: its ids, or the text through the model's chat template, if it has one and `raw` is
+// false.
 Result<std::vector<TokenId>> prompt_ids(const Engine& engine, const PromptFlags& prompt,
                                         const std::string& text, bool raw);
 // The same for the commands that drive a model's parts themselves.

@@ -1,4 +1,4 @@
-// What doppler debug prints: as text for people, as JSON for programs.
+// The output of doppler debug: as text for people, as JSON for programs.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@ namespace doppler::cli {
 
 struct DebugView {
   std::string model, backend;
-  std::vector<int> layers;                         // checkpoints; empty: all, -1: none
-  std::vector<std::int64_t> tokens;                // whose own values checkpoints show
-  std::function<std::string(std::int32_t)> piece;  // null without a tokenizer
+  std::vector<int> layers;                         // to print checkpoints of; empty: all, -1: none
+  std::vector<std::int64_t> tokens;                // positions whose values checkpoints show
+  std::function<std::string(std::int32_t)> piece;  // an id's text; null without a tokenizer
   std::optional<std::string> text;
   std::vector<diagnosis::Symptom> findings;
   Json probes;

@@ -1,5 +1,5 @@
-// The command line as commands declare it: what each option is called, which variable it fills, what may be
-// given. CLI11 parses it behind this header, because its own take longer to compile than any command.
+// The command line as commands declare it: each option's name, the variable it fills, and its allowed values.
+// CLI11 parses it behind this header, because its own headers take longer to compile than any command.
 #pragma once
 
 #include <cstdint>
@@ -18,23 +18,23 @@ class Option;
 
 namespace doppler::cli {
 
-// A declared option, flag or argument: a handle, as cheap to copy as a pointer. What changes it returns it
+// A declared option, flag or argument: a handle, as cheap to copy as a pointer. Its modifiers return it
 // again.
 class Option {
  public:
-  Option() = default;  // of nothing: only to be assigned to
+  Option() = default;  // empty: only to be assigned to
   explicit Option(CLI::Option* option) : option_(option) {}
 
   Option required();
-  Option describe(const std::string& text);    // instead of what it was declared with
+  Option describe(const std::string& text);    // replaces the description it was declared with
   Option group(const std::string& title);      // the heading under which --help lists it
   Option value_name(const std::string& name);  // in --help
-  Option show_default();                       // in --help: the variable's present value
-  // Values outside are wrong usage; of a list each one.
+  Option show_default();                       // in --help: the variable's initial value
+  // Other values are wrong usage; in a list, each value is checked.
   Option positive();
   Option not_negative();
   Option between(std::int64_t least, std::int64_t most);
-  // Of lists: values may be joined by this character; or the option takes one value, and is repeated for
+  // For lists: values may be joined by this character; or the option takes one value and is repeated for
   // more.
   Option separator(char character);
   Option one_value_each();
@@ -46,13 +46,13 @@ class Option {
   CLI::Option* option_ = nullptr;
 };
 
-// A command, or the part of one that its first word chooses; a handle, too.
+// A command, or a subcommand of one; a handle, too.
 class Command {
  public:
   explicit Command(CLI::App* app) : app_(app) {}
 
-  // NAME is "--long", "-s,--long", or a word for an argument that has its place. The variable must live as
-  // long as the command line.
+  // NAME is "--long", "-s,--long", or a word for a positional argument. The variable must live as long as the
+  // command line.
   Option add_option(const std::string& name, std::string& to, const std::string& what = "");
   Option add_option(const std::string& name, std::uint32_t& to, const std::string& what = "");
   Option add_option(const std::string& name, std::uint64_t& to, const std::string& what = "");
@@ -69,9 +69,9 @@ class Command {
   Option call_list_option(const std::string& name, OnTexts on_texts, const std::string& what);
   Option call_flag(const std::string& name, std::function<void()> on_flag, const std::string& what);
 
-  // A part, which its name chooses; the command's own options may follow.
+  // Adds a subcommand; the command's own options may follow it.
   Command add_part(const std::string& name, const std::string& what);
-  void require_part();                   // one must be chosen
+  void require_part();                   // a subcommand must be given
   void footer(const std::string& text);  // the end of --help
 
   bool chosen() const;  // once parsed
@@ -87,7 +87,7 @@ class Command {
   CLI::App* app_;
 };
 
-// The whole of it: what the program is, its commands, and what was given.
+// The whole command line: the program's name and texts, its commands, and the parsed arguments.
 class CommandLine {
  public:
   CommandLine(const std::string& name, const std::string& what, const std::string& version,
@@ -97,8 +97,7 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   Command add_command(std::string_view name, std::string_view what);
-  // Whether a command was chosen; else --help or --version was printed. Errors: kUsage, in the parser's
-  // words.
+  // Whether a command was given; else --help or --version was printed. Errors: kUsage, in the parser's words.
   Result<bool> parse(int argc, char** argv);
 
  private:

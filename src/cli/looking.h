@@ -1,5 +1,5 @@
-// What the commands that run a model share for looking inside it while it runs: probes and traces, and what
-// is said about them at the end.
+// Probes and traces of a running model, and the messages about them at the end, for the commands that run a
+// model.
 #pragma once
 
 #include <memory>
@@ -19,11 +19,11 @@
 namespace doppler::cli {
 
 struct LookFlags {
-  std::vector<std::string> probes;  // as --probe was given
+  std::vector<std::string> probes;  // the texts of --probe
 };
 void add_look_flags(Command& command, LookFlags& flags);
 
-// The subtree runtime.shared.debug of what was decided.
+// The subtree runtime.shared.debug of the resolved settings.
 Json debug_settings(const SettingFlags& given);
 
 class Looking {
@@ -39,11 +39,11 @@ class Looking {
                   loaded.tokenizer ? &*loaded.tokenizer : nullptr);
   }
 
-  // What to hand to a session or a backend; null if nothing is looked at.
+  // The tap to give to a session or a backend; null if there is nothing to watch.
   Tap* tap() { return taps_.get(); }
-  // The prompt that comes next. Errors: kUsage for a probe that cannot fire on it.
+  // To be called before each prompt. Errors: kUsage for a probe that cannot fire on it.
   Status begin(std::size_t prompt_tokens, bool all_logits);
-  // What was printed, if --json was given. Null if there are no probes.
+  // The printed probe values, if --json was given. Null if there are no probes.
   Json probes() const;
   // Says on stderr which probes did not fire.
   void end() const;
@@ -55,8 +55,8 @@ class Looking {
   std::optional<diagnosis::TraceTap> trace_;
   TapList taps_;
   bool keep_ = false;
-  std::vector<diagnosis::ProbeHit>
-      hits_;  // JSON is made of them at the end: during the run it would cost too much
+  // Turned into JSON at the end: during the run that would cost too much.
+  std::vector<diagnosis::ProbeHit> hits_;
 };
 
 }  // namespace doppler::cli

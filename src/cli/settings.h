@@ -16,41 +16,40 @@
 
 namespace doppler::cli {
 
-// What was decided, as the options of what a command does. Which setting is which option is one table in
-// settings.cpp.
+// The resolved settings as the options of the engine. One table in settings.cpp maps settings to options.
 struct Settings {
-  // Everything, with defaults and sources.
+  // All values, with defaults and sources.
   config::Config config;
-  LoadOptions load;  // a command may change what it decides itself
-  bool raw = false;  // prompts go as they are, without the model's chat template
+  LoadOptions load;  // a command may change those that it decides itself
+  bool raw = false;  // prompts are used as they are, without the model's chat template
 
-  // Whether somebody decided a setting, or its default holds.
+  // Whether a setting was given; else its default holds.
   bool given(std::string_view path) const;
-  // runtime.shared.debug, complete, as `inspect` reads it.
+  // The whole subtree runtime.shared.debug, as `inspect` reads it.
   Json debug() const { return config.subtree("runtime.shared.debug"); }
-  // Overrides what is set.
+  // Overrides those options that were given.
   void apply(GenerateOptions& options) const;
 };
 
-// What a command was given; filled while the command line is parsed.
+// The settings' flags of a command; filled while the command line is parsed.
 struct SettingFlags {
   Settings flags;  // once resolved
   config::ConfigInput input;
   bool json = false;
 };
 
-// Adds --config, --set, --json and the flags of the groups: those of kTrace for commands that run a model so
-// that there is something to trace.
+// Adds --config, --set, --json and the flags of the groups: those of kTrace for commands whose runs can be
+// traced.
 void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace = false);
 
 // Applies the order of decision. Errors: those of resolve_config().
 Result<Settings> resolve_settings(const SettingFlags& given);
 
-// Directs the log as the settings say, and says what was loaded and which names are older ones. Errors: kIo
-// for files that cannot be opened.
+// Sets up the log as the settings say, and logs the loaded configurations and the use of older names. Errors:
+// kIo for files that cannot be opened.
 Status begin_log(const Settings& settings);
-// Closes the log's files; `failed`: shows the newest lines if the screen was off. Errors: kIo for lines that
-// were lost.
+// Closes the log's files; `failed`: prints the newest lines if logging to the screen was off. Errors: kIo for
+// lines that were lost.
 Status end_log(const Settings& settings, bool failed);
 
 }  // namespace doppler::cli

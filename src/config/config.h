@@ -1,5 +1,6 @@
 // Config: every setting with its value and where the value comes from. Order of decision: defaults < preset
-// chain < files < texts < --set < flags. Objects merge, lists and single values replace, null switches off.
+// chain < files < texts < --set < flags. Objects merge, lists and single values replace, and null switches a
+// setting off.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +17,7 @@
 
 namespace doppler::config {
 
-// Where a value comes from, and how late it was decided: of two sources the one with the higher rank counts.
+// Where a value comes from, and the rank of that source: of two sources the one with the higher rank counts.
 struct ConfigSource {
   std::string name = "default";  // "preset bench", "file my.json", "--config text", "--set", "--temperature"
   std::size_t rank = 0;          // 0: the default
@@ -29,7 +30,7 @@ struct ConfigValue {
   bool given() const { return source.rank > 0; }
 };
 
-// The name that a path has today, which is the path itself if it is one.
+// The current name of a setting's path, which may be an older name.
 std::string current_setting_name(std::string_view path);
 
 class Config {
@@ -41,15 +42,15 @@ class Config {
   std::span<const ConfigValue> values() const { return values_; }
   // Null for a path that is no setting.
   const ConfigValue* find(std::string_view path) const;
-  // The settings below a path as nested objects, defaults included: what lies at "runtime.shared.debug".
+  // The settings below a path, as "runtime.shared.debug", as nested objects, defaults included.
   Json subtree(std::string_view group) const;
   // What was merged, in order: "preset debug", "preset gemma2-debug".
   const std::vector<std::string>& chain() const { return chain_; }
   // Sentences about older names.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
-  // Merges a tree; what is merged or set later decides. Errors: kUsage for what is no setting (with the
-  // nearest name), or a value of the wrong kind.
+  // Merges a tree; a later merge or set overrides an earlier one. Errors: kUsage for a path that is no
+  // setting (with the nearest name), or a value of the wrong type.
   Status merge(const Json& tree, const std::string& source);
   // Sets one path, or a group with an object or null. `text`: the value comes from a command line, where
   // lists are written "a,b".
@@ -68,7 +69,7 @@ class Config {
   std::size_t rank_ = 0;
 };
 
-// What a command was given.
+// The configuration that a command line gives.
 struct ConfigInput {
   std::vector<std::string> configs;  // presets, files and JSON texts
   std::vector<std::string> sets;     // path=value
@@ -79,7 +80,7 @@ struct ConfigInput {
   std::vector<Flag> flags;
   PresetFolders folders = usual_preset_folders();
 };
-// Errors: kUsage for anything that is no configuration, or one that contradicts itself (see conflicts.h);
+// Errors: kUsage for input that is no configuration, or one that contradicts itself (see conflicts.h);
 // kNotFound, kIo, kCorrupt for files.
 Result<Config> resolve_config(const ConfigInput& input);
 

@@ -1,4 +1,4 @@
-// What a configuration may not say at once.
+// Settings that contradict each other or the model.
 #pragma once
 
 #include "base/result.h"
@@ -6,13 +6,13 @@
 
 namespace doppler::config {
 
-// A value that another one makes useless, if it was not overruled on purpose: what is decided later wins, but
-// what is decided later and can have no effect is a mistake. Errors: kUsage, naming both values, their
-// sources, and what to change.
+// Refuses a value that another one makes useless: a later value overrides an earlier one, but a later value
+// that can have no effect is a mistake. Errors: kUsage, naming both values, their sources, and what to
+// change.
 Status check_conflicts(const Config& config);
 
-// Layers that a model with this many does not have, in any setting that names some. Errors: kUsage, naming
-// the setting, its source, and the layers there are.
+// Refuses layers that a model with `layers` layers does not have, in any setting that names layers. Errors:
+// kUsage, naming the setting, its source, and the layers that exist.
 Status check_config_layers(const Config& config, std::size_t layers);
 
 }  // namespace doppler::config

@@ -1,5 +1,6 @@
 // Presets: configurations with a name. Those of the program, a user's in ~/.doppler/presets/NAME.json, and a
-// project's in ./.doppler/NAME.json; of one name the project's counts, then the user's.
+// project's in ./.doppler/NAME.json; of presets with one name the project's counts, then the user's, then the
+// program's.
 #pragma once
 
 #include <filesystem>
@@ -34,9 +35,9 @@ struct ConfigText {
   std::filesystem::path file;  // empty for built-in presets and texts
 };
 
-// A preset by name; nothing if there is none. Errors: kCorrupt, kIo, kLimit for a file of it that is broken.
-// `not_this` and what counts before it are passed over, so that ./.doppler/debug.json can extend the debug it
-// replaces.
+// A preset by name; nothing if there is none. Errors: kCorrupt, kIo, kLimit if its file is broken. `not_this`
+// and presets with precedence over it are skipped, so that ./.doppler/debug.json can extend the preset debug
+// that it replaces.
 Result<std::optional<ConfigText>> find_preset(std::string_view name, const PresetFolders& folders,
                                               const std::filesystem::path& not_this = {});
 // A file of JSON. Errors as above, and kNotFound.
@@ -45,7 +46,7 @@ Result<ConfigText> read_config_file(const std::filesystem::path& path);
 struct PresetListing {
   std::string name, description, extends, where;  // "built in", or the file
 };
-// All that find_preset() would find, by name. Broken files are listed with what is wrong as description.
+// All presets that find_preset() would find, by name. Broken files are listed with the error as description.
 std::vector<PresetListing> list_presets(const PresetFolders& folders);
 
 // Deeper chains of "extends" are a mistake.
@@ -53,7 +54,7 @@ inline constexpr std::size_t kMostExtends = 10;
 
 // The chain behind `of` and itself, the root first. An "extends" names a preset or, ending in .json, a file
 // beside the one it stands in. Errors: kUsage for a name that does not exist (with the nearest), a chain that
-// comes back to itself or is deeper than kMostExtends.
+// is circular or deeper than kMostExtends.
 Result<std::vector<ConfigText>> extends_chain(ConfigText of, const PresetFolders& folders);
 
 }  // namespace doppler::config

@@ -25,8 +25,8 @@ enum class SettingGroup : std::uint8_t { kEverywhere, kGeneration, kTrace };
 struct SettingInfo {
   std::string_view path;  // "runtime.inference.sampling.temperature"
   ValueType type = ValueType::kText;
-  std::string_view fallback;  // as JSON; "null": the model or the command decides
-  std::string_view off;       // as JSON: what null means, where someone writes it to switch a setting off
+  std::string_view fallback;  // the default as JSON; "null": the model or the command decides
+  std::string_view off;       // as JSON: the value that null stands for when a user writes it to switch off
   std::string_view meaning;
   std::string_view flag = {};                      // "--temperature"; empty: none
   SettingGroup group = SettingGroup::kEverywhere;  // of the flag
@@ -40,17 +40,17 @@ std::span<const SettingInfo> all_settings();
 const SettingInfo* find_setting(std::string_view path);
 // Whether a path lies below a group.
 bool is_setting_below(std::string_view path, std::string_view group);
-// Whether settings lie below: "runtime.shared.debug".
+// Whether settings lie below a path, as below "runtime.shared.debug".
 bool is_setting_group(std::string_view path);
 
-// A path that users have in their files from before, and what it is called now.
+// An older name of a setting, which users may have in their files, and its current name.
 struct SettingAlias {
   std::string_view old_path, path;
 };
 std::span<const SettingAlias> all_setting_aliases();
 
-// What a probe may say. Types: kText, kLayers; kWhole stands for a list of whole numbers, kNumber for one of
-// whole numbers that may be negative.
+// The fields of a probe. Types: kText, kLayers; here kWhole stands for a list of whole numbers, kNumber for a
+// list of whole numbers that may be negative.
 struct ProbeField {
   std::string_view name;
   ValueType type;

@@ -1,4 +1,4 @@
-// Values of settings: from what a user wrote to the one form that the rest of the program reads.
+// Values of settings: from the user's notation to the one form that the rest of the program reads.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 
 namespace doppler::config {
 
-// The value in its canonical form: numbers as such, kTexts and kLayers as arrays, kBiases as an object.
-// `text` says that it comes from a command line, where lists are written "a,b" and numbers as text. Null
-// gives the value that switches the setting off. Errors: kUsage, whose message completes "but it must be …".
+// The value in its canonical form: numbers as JSON numbers, kTexts and kLayers as arrays, kBiases as an
+// object. `text`: it comes from a command line, where lists are written "a,b" and numbers as text. Null gives
+// SettingInfo::off. Errors: kUsage, whose message completes "but it must be …".
 Result<Json> canonical_value(const SettingInfo& info, const Json& value, bool text);
 
 // "a whole number between 1 and 64", "one of auto, gpu, cpu and reference".

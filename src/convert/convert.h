@@ -1,4 +1,4 @@
-// Conversion of any readable model to a GGUF file of a named mix of types.
+// Conversion of any model that Doppler reads to a GGUF file of a named mix of types.
 #pragma once
 
 #include <cstdint>
@@ -18,20 +18,20 @@
 namespace doppler::convert {
 
 struct ConvertOptions {
-  bool with_tokenizer = true;
+  bool with_tokenizer = true;  // false: the file gets no vocabulary
   EncodeSearch search = EncodeSearch::kBest;
   std::size_t threads = 0;  // 0: one per core; the file is the same whatever the number
   std::function<void(double share, std::string_view what)> on_progress;
-  std::function<bool()> is_cancelled;
+  std::function<bool()> is_cancelled;  // asked between pieces; may be empty
 };
 
 struct TensorReport {
   std::string name;
   Shape shape;
   DType from = DType::kF32, type = DType::kF32;
-  std::string_view reason;
-  std::uint64_t bytes = 0;
-  std::optional<EncodingError> error;  // nothing where the bytes are copied
+  std::string_view reason;             // why this type
+  std::uint64_t bytes = 0;             // in the output
+  std::optional<EncodingError> error;  // of the encoding; nothing where the bytes are copied
 };
 
 struct ConvertReport {
@@ -46,8 +46,8 @@ struct ConvertReport {
 
 // Memory stays at some tens of MB beside the tokenizer, whatever the model's size. Errors: kUsage (the output
 // is one of the model's files, or is not named .gguf), those of reading models, of encode() and of writing;
-// kIo when cancelled. After an error nothing of the output is left, and an older file of that name is as it
-// was.
+// kIo when cancelled. After an error no part of the output is left, and an older file of that name is
+// unchanged.
 Result<ConvertReport> convert_model(const std::filesystem::path& model, const Mix& mix,
                                     const std::filesystem::path& output, const ConvertOptions& options);
 

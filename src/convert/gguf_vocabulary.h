@@ -14,25 +14,25 @@
 
 namespace doppler::convert {
 
-// What the model's own files say beside the tokenizer's.
+// Vocabulary facts from the model's own files, beside the tokenizer's.
 struct VocabularyFacts {
   std::uint64_t vocab_size = 0;  // rows of the embedding; 0: as many as the tokenizer has tokens
   std::optional<std::int32_t> bos_id, pad_id;
-  std::vector<std::int32_t> eos_ids;  // the first is the text's end, where the tokenizer names none
+  std::vector<std::int32_t> eos_ids;  // the first becomes EOS if the tokenizer names none
 };
 
 struct GgufVocabulary {
   std::vector<MetadataEntry> entries;
-  std::vector<std::string> warnings;  // what GGUF cannot say, full sentences
+  std::vector<std::string> warnings;  // facts that GGUF cannot express, full sentences
 };
 
 // Kinds: "llama" (SentencePiece BPE, and merges that say the same), "t5" (SentencePiece unigram), "gpt2"
 // (byte-level BPE), "gemma4" (BPE over characters with byte fallback). Ids without a token become [PADn].
-// Errors: kUnsupported for tokenizers that GGUF has no words for; the message names --no-tokenizer.
+// Errors: kUnsupported for tokenizers that GGUF cannot express; the message names --no-tokenizer.
 Result<GgufVocabulary> gguf_vocabulary(const tokenizer::TokenizerSpec& spec, const VocabularyFacts& facts);
 
-// The tokenizer of a model folder: tokenizer.json; but where that is the translation of a SentencePiece model
-// which is there too, the model itself, whose scores GGUF wants, with the tokens that only tokenizer.json
+// The tokenizer of a model folder: tokenizer.json; but if that is converted from a SentencePiece model that
+// is also in the folder, that model, because GGUF needs its scores, with the tokens that only tokenizer.json
 // adds. Nothing if the folder has no tokenizer. Errors: those of Tokenizer::load.
 Result<std::optional<tokenizer::TokenizerSpec>> read_folder_tokenizer(const std::filesystem::path& folder);
 

@@ -15,7 +15,7 @@ struct HfFacts {
   std::string name;               // of the model, for people
   std::string_view architecture;  // GGUF's name of the family
   std::uint64_t parameters = 0;
-  bool says_head_dim = false;  // config.json has the key
+  bool says_head_dim = false;  // config.json has the key head_dim
 };
 
 // Everything but the tokenizer, the file type and the version of the block layouts.
@@ -24,7 +24,7 @@ std::vector<MetadataEntry> hf_metadata(const ModelSpec& spec, const HfFacts& fac
 // "199K", "1.3M", "8B": as general.size_label has it.
 std::string size_label(std::uint64_t parameters);
 
-// What rope_freqs.weight holds for llama3 scaling: by what each rotary pair's frequency is divided.
+// The contents of rope_freqs.weight for llama3 scaling: the divisor of each rotary pair's frequency.
 std::vector<float> llama3_divisors(const RopeSpec& rope);
 
 }  // namespace doppler::convert

@@ -1,4 +1,4 @@
-// Metadata on its way into a GGUF file: keys with values of the types that model files use.
+// Metadata to be written into a GGUF file: keys with values of the types that model files use.
 #pragma once
 
 #include <cstdint>

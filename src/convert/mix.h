@@ -1,7 +1,7 @@
-// Mixes: which tensor of a GGUF gets which type. A mix named Q4_K_M is mostly Q4_K, but some tensors earn
-// more bits and others cannot hold blocks of 256; the tables here say which and why. Source of the rules:
-// what llama.cpp's quantiser chooses without an importance matrix, so that a file of a given name is as large
-// and as accurate as users expect.
+// Mixes: which tensor of a GGUF gets which type. A mix named Q4_K_M is mostly Q4_K, but some tensors need
+// more bits and others have rows that are no multiple of 256; the tables here say which and why. Source of
+// the rules: the choices of llama.cpp's quantiser without an importance matrix, so that a file of a given
+// name is as large and as accurate as users expect.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace doppler::convert {
 
-// What a tensor does in the model, as far as the mixes care.
+// The role of a tensor in the model, as far as the mixes distinguish it.
 enum class TensorRole {
   kHead,
   kEmbedding,
@@ -30,7 +30,7 @@ enum class TensorRole {
   kOther
 };
 
-// Where a rule holds.
+// The layers or models for which a rule holds.
 enum class MixWhen {
   kAlways,
   kFirstTwo,         // layers 0 and 1
@@ -52,11 +52,11 @@ struct MixRule {
 struct Mix {
   std::string_view name;           // "Q4_K_M"
   std::uint32_t file_type;         // the value of general.file_type
-  DType base;                      // what a tensor gets that no rule names
-  std::span<const MixRule> rules;  // the first that holds decides
+  DType base;                      // the type of a tensor that no rule names
+  std::span<const MixRule> rules;  // the first that applies decides
 };
 
-// What the rules ask of a model.
+// The properties of a model that the rules depend on.
 struct MixModel {
   std::uint64_t layers = 0;
   std::uint64_t heads_per_kv_head = 1;
@@ -74,8 +74,8 @@ struct MixChoice {
 std::span<const Mix> all_mixes();
 std::string_view role_name(TensorRole role);
 
-// By name, in any case; Q3_K, Q4_K and Q5_K mean their _M mix. Errors: kUsage, naming the nearest or listing
-// all.
+// By name, in upper or lower case; Q3_K, Q4_K and Q5_K mean their _M mix. Errors: kUsage, naming the nearest
+// or listing all.
 Result<const Mix*> find_mix(std::string_view name);
 
 // The type of the tensor of that GGUF name and shape. Vectors, norms, biases and routers are always F32; rows

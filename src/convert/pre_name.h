@@ -1,4 +1,4 @@
-// The name by which GGUF files call a tokenizer's pre-tokenizer, found by comparing its patterns.
+// The name of a tokenizer's pre-tokenizer in GGUF files, found by comparing its patterns.
 #pragma once
 
 #include "base/result.h"
@@ -7,9 +7,9 @@
 
 namespace doppler::convert {
 
-// The row of gguf_pre_tokenizers.h whose steps a byte-level tokenizer has. Several names stand for the same
-// steps; the best known one is taken. A row that differs only in normalising (NFC) will do: see `nfc` of the
-// row. Errors: kUnsupported, naming the step or pattern that no name stands for.
+// The row of gguf_pre_tokenizers.h whose steps a byte-level tokenizer has. If several names stand for the
+// same steps, the best known one is taken. A row that differs only in normalising (NFC) is accepted: see
+// `nfc` of the row. Errors: kUnsupported, naming the step or pattern that no name stands for.
 Result<const tokenizer::GgufPreTokenizer*> name_pre_tokenizer(const tokenizer::TokenizerSpec& spec);
 
 // True if the tokenizer normalises its text to NFC and does nothing else to it.

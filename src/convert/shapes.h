@@ -22,7 +22,7 @@ struct ModelShape {
   float norm_epsilon, rope_base;
   bool tied_head;                // no output.weight: the embedding is the head
   std::uint64_t window = 0;      // sliding window; 0: none
-  float window_rope_base = 0;    // rotary base of the layers with a window, where it is another
+  float window_rope_base = 0;    // rotary base of the layers with a window, if different; 0: the same
   float llama3_rope_factor = 0;  // longest wavelengths are stretched by this (rope_freqs.weight); 0: none
 };
 
@@ -30,11 +30,11 @@ std::span<const ModelShape> all_shapes();
 // Errors: kUsage, naming the nearest or listing all.
 Result<const ModelShape*> find_shape(std::string_view name);
 
-// The shape as its family reads it from a config.json. Errors: those of read_spec, for shapes that fit no
+// The shape as a ModelSpec, made as from a config.json. Errors: those of read_spec, for shapes that fit no
 // model.
 Result<ModelSpec> shape_spec(const ModelShape& shape);
 
-// Everything a reader needs to run the model, without a vocabulary: tokenizer.ggml.model is "none".
+// All metadata that a reader needs to run the model, without a vocabulary: tokenizer.ggml.model is "none".
 std::vector<MetadataEntry> shape_metadata(const ModelShape& shape, const Mix& mix);
 
 // The tensors of a GGUF file of that shape. Errors: those of shape_spec.

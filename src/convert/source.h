@@ -1,5 +1,5 @@
-// What a conversion reads: the tensors of any model under the names and in the order of rows that GGUF files
-// have, and the metadata that goes with them.
+// The input of a conversion: the tensors of any model with the names and the row order of GGUF files, and the
+// metadata that belongs to them.
 #pragma once
 
 #include <cstdint>
@@ -22,11 +22,11 @@ struct SourceTensor {
   Shape shape;
   std::vector<TensorView> parts;  // rows of the first, then of the next; views into the model's store
   std::vector<float> values;      // instead of parts: small tensors that are computed
-  // The rows (of a vector: the values) of that many heads are put in llama.cpp's order, the two of a rotary
-  // pair side by side; 0: they stay.
+  // The rows (of a vector: the values) of this many heads are put in llama.cpp's order, the two of a rotary
+  // pair side by side; 0: the order stays.
   std::uint64_t paired_heads = 0;
   float added = 0;          // to every value: norms that are stored without their +1
-  bool keep_float = false;  // the model's own configuration says not to quantise it
+  bool keep_float = false;  // the model's own configuration forbids quantising it
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape.back(); }
   std::uint64_t rows() const { return row_count(shape); }
@@ -38,7 +38,7 @@ struct ConversionSource {
   ModelSpec spec;
   std::string architecture;
   std::vector<SourceTensor> tensors;
-  // Of a GGUF file: its own, without what describes the old tensors. Else empty.
+  // From a GGUF file: its own metadata, without the keys that describe the old tensors. Else empty.
   std::vector<GgufMetadata::Entry> copied;
   std::vector<MetadataEntry> metadata;
   std::vector<std::string> warnings;
@@ -51,12 +51,12 @@ struct SourceOptions {
 // Errors: those of opening and reading models and tokenizers.
 Result<ConversionSource> open_source(const std::filesystem::path& model, const SourceOptions& options);
 
-// The two kinds, for open_source(); source_hf.cpp and source_gguf.cpp.
+// The two kinds of source, for open_source(); in source_hf.cpp and source_gguf.cpp.
 Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem::path& model,
                                         const SourceOptions& options);
 Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions& options);
 
-// One sentence per thing that the two specs say differently, as "attention.window of layer 3 (512, not 0)".
+// One phrase for each value in which the two specs differ, as "attention.window of layer 3 (512, not 0)".
 std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSpec& got);
 
 }  // namespace doppler::convert

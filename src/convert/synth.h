@@ -22,15 +22,15 @@ struct SynthOptions {
 struct SynthReport {
   std::uint64_t parameters = 0;
   std::uint64_t tensor_bytes = 0;
-  std::uint64_t token_bytes = 0;  // of weights that one token makes the matmuls read
+  std::uint64_t token_bytes = 0;  // of the weights that the matmuls read for one token
 };
 
-// Writes a GGUF file. Memory stays at a few tens of MB whatever the model's size. Errors: kIo; nothing half
-// written is left behind. Those of shape_spec.
+// Writes a GGUF file. Memory stays at a few tens of MB whatever the model's size. Errors: kIo, after which no
+// partial file is left; those of shape_spec.
 Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
                                     const std::filesystem::path& path, const SynthOptions& options);
 
-// What the file would hold, without writing it. Errors: those of shape_spec.
+// The report of write_synthetic without writing the file. Errors: those of shape_spec.
 Result<SynthReport> measure_synthetic(const ModelShape& shape, const Mix& mix);
 
 // Values of a row of the tensor `name`: a pure function of its arguments, on every machine. Near enough to a

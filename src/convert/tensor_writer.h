@@ -23,8 +23,8 @@ class TensorWriter {
   using OnBytes = std::function<bool(std::uint64_t bytes, std::string_view tensor)>;
   TensorWriter(std::size_t threads, EncodeSearch search, OnBytes on_bytes);
 
-  // Writes the tensor, which must be the next declared one. Nothing where no value changes. Errors: those of
-  // encode(), naming the tensor, and of the file.
+  // Writes the tensor, which must be the next declared one. Returns the encoding's error; nothing where no
+  // value changes. Errors: those of encode(), naming the tensor, and of the file.
   Result<std::optional<EncodingError>> write(const SourceTensor& tensor, DType type, GgufWriter& file);
 
  private:

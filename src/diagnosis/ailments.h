@@ -1,5 +1,6 @@
-// Ailments: all that is looked for in a model, as one table. `debug` asks for what shows in the measurements
-// of one run, `doctor` for the rest, which takes the files, the weights, runs of its own or a recording.
+// Ailments: every check for a fault in a model, as one table. `debug` runs the checks that read the
+// measurements of one run, `doctor` the others, which need the files, the weights, further runs or a
+// recording.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,7 @@ enum class AskedBy : std::uint8_t { kDebug, kDoctor };
 struct Ailment {
   std::string_view id;    // stable, so that scripts may rely on it
   std::string_view asks;  // "are the files whole?"
-  // One of the two: what a run's measurements tell, or an examination of its own.
+  // Exactly one of the two is set: `judge` reads a run's measurements, `check` examines by itself.
   void (*judge)(const TriageInput& input, std::vector<Symptom>& findings) = nullptr;
   Result<doctor::Outcome> (*check)(const doctor::Examination& examination) = nullptr;
   bool is_cause_of_nan = false;  // judged also where values are NaN or infinite: others are then consequences
@@ -31,7 +32,7 @@ struct Ailment {
   AskedBy asked_by() const { return judge != nullptr ? AskedBy::kDebug : AskedBy::kDoctor; }
 };
 
-// In the order in which a person would ask: what is cheap and explains much comes first, a cause before its
+// In the order in which a person would ask: cheap checks that explain much come first, a cause before its
 // consequences, and the recording before the backend, because a wrong description shows in both.
 std::span<const Ailment> all_ailments();
 std::vector<const Ailment*> ailments(AskedBy by);

@@ -8,7 +8,7 @@
 namespace doppler {
 
 struct EngineAccess {
-  // The engine must not have been moved from, and outlives what is taken of it.
+  // The engine must not have been moved from, and must outlive the references taken from it.
   static const Loaded& loaded(const Engine& engine);
   // The tap (null: none) sees every later call; it must outlive the engine or be taken away.
   static void look(Engine& engine, Tap* tap);

@@ -1,8 +1,8 @@
 // A sequence with its keys and values outside of a backend: copied to another slot, or kept in a file.
 //
-// The file: "DOPPLERC", version, type of keys and values, identity of the model, numbers of tokens and of
-// those that are cached, bytes of the cache (CacheAccess::read), all little-endian in one header; then the
-// token ids, the cache, and a SHA-256 of the three. Nothing of it is believed before it is checked.
+// The file: "DOPPLERC", version, type of keys and values, identity of the model, number of tokens, number of
+// cached ones, bytes of the cache (CacheAccess::read), all little-endian in one header; then the token ids,
+// the cache, and a SHA-256 of the three. Loading checks all of it before it uses any.
 #pragma once
 
 #include <cstddef>
@@ -19,18 +19,19 @@ namespace doppler {
 
 struct CachedSequence {
   std::vector<TokenId> tokens;
-  std::size_t cached = 0;        // of them
+  std::size_t cached = 0;        // how many of them have keys and values
   std::vector<std::byte> bytes;  // of their keys and values
 };
 
-// Errors: kUnsupported for a backend without CacheAccess; its own.
+// Copies the slot of the session. Errors: kUnsupported for a backend without CacheAccess; those of the
+// backend.
 Result<CachedSequence> read_sequence(Session& session, std::vector<TokenId> tokens);
-// Makes the session's slot hold it.
+// Replaces the contents of the session's slot.
 Status write_sequence(Session& session, const CachedSequence& sequence);
 
-// What a file must agree with.
+// The properties of model and backend that a file must share.
 struct CacheIdentity {
-  std::uint64_t model = 0;  // of weights, cache layout and rotary tables: these depend on the context, too
+  std::uint64_t model = 0;  // hash of weights, cache layout and rotary tables, which depend on the context
   KvType type = KvType::kF32;
   std::vector<KvLayer> layers;
   std::uint32_t vocab_size = 0;
@@ -40,8 +41,8 @@ CacheIdentity cache_identity(const Backend& backend, const Weights& weights);
 
 Status save_sequence(const std::filesystem::path& file, const CachedSequence& sequence,
                      const CacheIdentity& identity);
-// Errors: kCorrupt for anything that save_sequence does not write; kMismatch for another model's file or
-// another type; kLimit for more tokens than the context.
+// Errors: kCorrupt for any content that save_sequence does not write; kMismatch for another model's file or
+// another KV type; kLimit for more tokens than the context.
 Result<CachedSequence> load_sequence(const std::filesystem::path& file, const CacheIdentity& identity);
 
 }  // namespace doppler

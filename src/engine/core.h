@@ -17,15 +17,15 @@ struct EngineCore {
   GenerateOptions defaults;
   double load_ms = 0;
   Turns turns;
-  Tap* besides = nullptr;  // sees every call, besides what the call itself looks at
+  Tap* besides = nullptr;  // sees every call, in addition to the call's own taps
 
-  // What the backend falls back to, as sentences: copied by who has the turn, read from any thread.
+  // The backend's fallbacks as sentences: copied by the thread that has the turn, read from any thread.
   system::Mutex notes_mutex;
   std::vector<std::string> notes;
   void keep_notes();
 
-  // Slots without a sequence; the engine's own takes 0. They are given back from any thread, while another
-  // computes.
+  // Slots without a sequence; the engine's own sequence takes slot 0. Any thread may return one while another
+  // thread computes.
   system::Mutex slots_mutex;
   std::vector<std::uint32_t> free_slots;
 
@@ -40,10 +40,10 @@ struct Sequence::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  // An empty sequence in a free slot. Whoever calls has the turn. Errors: kLimit if there is none.
+  // An empty sequence in a free slot. The caller has the turn. Errors: kLimit if there is none.
   static Result<std::shared_ptr<State>> open(const std::shared_ptr<EngineCore>& core);
 
-  // These have the turn, too.
+  // The caller of these has the turn, too.
   Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const Callbacks& callbacks);
   Status append(std::span<const TokenId> ids, const CancelToken* cancel);
@@ -69,12 +69,12 @@ struct Sequence::State {
 
   const std::shared_ptr<EngineCore> core;
   Session session;
-  // What the sequence holds; the cache holds a beginning of it. Read from any thread.
+  // The tokens of the sequence; the cache holds a prefix of them. Read from any thread.
   mutable system::Mutex tokens_mutex;
   std::vector<TokenId> tokens;
 };
 
-// What a handle that was moved from says.
+// The error of a call on a moved-from handle; `what`: "engine" or "sequence".
 Error moved_from(std::string_view what);
 
 }  // namespace doppler

@@ -1,4 +1,4 @@
-// How a backend's fallbacks are told: to people by a line each, to programs by a list.
+// A backend's fallbacks for people, a line each, and for programs, as a list.
 #pragma once
 
 #include <span>
@@ -9,8 +9,8 @@
 
 namespace doppler {
 
-// A warning for each in the log (on stderr, unless the log level is higher). `choice` is what was said of the
-// backend already (see make_backend): a reason that it contains is not said again.
+// A warning for each in the log (on stderr, unless the log level is higher). `choice` is the sentence already
+// printed about the backend (see make_backend): a reason that it contains is not printed again.
 void tell_fallbacks(std::span<const Fallback> fallbacks, std::string_view choice = {});
 
 // [{"what", "why"}, ...]

@@ -15,8 +15,8 @@ namespace doppler {
 // a stop token and may win as such.
 TokenId masked_pad(const ModelSpec& spec);
 
-// `tokenizer` may be null: then no text is made, and stop strings are refused (kUsage). Watches are the
-// session's business (Session::look), and only the other callbacks are called.
+// `tokenizer` may be null: then no text is made, and stop strings are refused (kUsage). Of the callbacks all
+// but the watches are called: those run in the session (Session::look).
 Result<Generation> run_generation(Session& session, const ModelSpec& spec,
                                   const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
                                   const GenerateOptions& options, const Callbacks& callbacks);

@@ -1,6 +1,6 @@
-// HeldTap: keeps what a backend shows of tokens that it has generated ahead, until the caller has taken them.
-// So a tap sees exactly the tokens that a sequence keeps, on every backend, and none that come after its
-// stop.
+// HeldTap: keeps the events of tokens that a backend has generated ahead, until the caller has taken the
+// tokens. So a tap sees exactly the tokens that a sequence keeps, on every backend, and none that come after
+// its stop.
 #pragma once
 
 #include <deque>
@@ -19,7 +19,7 @@ class HeldTap final : public Tap {
   Columns columns(Stage stage, int layer) const override { return to_.columns(stage, layer); }
   void on_stage(const TapEvent& event) override;
 
-  // Hands over what was shown of the token at `position`, and drops what was before it.
+  // Passes on the events of the token at `position`, and drops those of earlier positions.
   void release(std::int64_t position);
 
  private:

@@ -1,4 +1,4 @@
-// What a model is, for the public ModelInfo.
+// Fills the public ModelInfo: description and memory of a model.
 #pragma once
 
 #include "backend/backend.h"
@@ -9,8 +9,8 @@
 
 namespace doppler {
 
-// `options` as a backend of this plan has them, with the type of keys and values chosen. Errors: kLimit for
-// sizes that overflow.
+// `options`: those of a backend that runs this plan, with the type of keys and values already chosen. Errors:
+// kLimit for sizes that overflow.
 Result<ModelInfo> describe(const Model& model, const Plan& plan, const BackendOptions& options);
 
 }  // namespace doppler

@@ -1,5 +1,5 @@
-// LogitsTap: keeps the newest logits that a backend shows, so that a trace can tell what a token was chosen
-// from where the backend chooses it.
+// LogitsTap: keeps the newest logits that a backend shows, so that a trace can show the logits behind a token
+// that the backend itself has chosen.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@ namespace doppler {
 
 class LogitsTap final : public Tap {
  public:
-  // `stage` is the one that is sampled from.
+  // `stage`: the logits that are sampled from.
   explicit LogitsTap(Stage stage) : stage_(stage) {}
 
   bool wants(Stage stage, int /*layer*/) const override { return stage == stage_; }

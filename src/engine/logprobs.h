@@ -9,11 +9,11 @@
 
 namespace doppler {
 
-// The `most` likeliest of a softmax over the row at temperature 1, best first; of equals the lower id. NaN
-// never wins. Fewer if there are fewer.
+// At most `most` tokens, the likeliest of a softmax over the row at temperature 1, best first; of equals the
+// lower id. NaN never wins.
 std::vector<LikelyToken> likeliest_tokens(std::span<const float> logits, std::size_t most);
 
-// Of the token `id`, which is in the row, and the likeliest in its place.
+// The log probability of the token `id`, which is in the row, and the `top` likeliest tokens in its place.
 TokenLogprobs logprobs_of(std::span<const float> logits, TokenId id, std::size_t top);
 
 }  // namespace doppler

@@ -17,19 +17,20 @@
 
 namespace doppler {
 
-// Every stage that a plan computes, in the order in which it does.
+// Every stage that a plan computes, in that order.
 std::vector<StageDescription> describe_stages_of(const Plan& plan);
 
-// What a request means on a plan.
+// A request resolved against a plan: the stages and layers that it asks for.
 class Looked {
  public:
-  // Errors: kUsage for stages, layers and dims that are not there, with those that are.
+  // Errors: kUsage for stages, layers and dims that do not exist, listing those that do.
   static Result<Looked> create(const LookRequest& request, const Plan& plan);
 
   const LookRequest& request() const { return request_; }
   bool wants(Stage stage, int layer) const { return places_.contains({stage, layer}); }
-  bool wants_logit_rows() const;  // a stage that has rows for wanted logits only
-  // The positions asked for in a prompt of so many tokens; empty: all. Errors: kUsage for one outside of it.
+  bool wants_logit_rows() const;  // whether a stage of it has rows only for wanted logits
+  // The positions asked for in a prompt of `prompt_tokens` tokens; empty: all. Errors: kUsage for a position
+  // outside the prompt.
   Result<std::set<std::int64_t>> tokens(std::size_t prompt_tokens) const;
   // Bytes of the values of `rows` tokens, the last of which sees `positions`; UINT64_MAX if they overflow.
   std::uint64_t bytes(std::uint64_t rows, std::uint64_t positions) const;
@@ -43,7 +44,7 @@ class Looked {
   std::map<std::pair<Stage, int>, Place> places_;
 };
 
-// Hands over what was asked for of each step. What it looks at must outlive it.
+// Passes on the requested values of each step. `looked` must outlive it.
 class LookTap final : public Tap {
  public:
   using OnValues = std::function<void(StageValues values)>;
@@ -62,7 +63,7 @@ class LookTap final : public Tap {
   RowTokens row_tokens_;
 };
 
-// Puts the steps of a run together: one StageValues for each stage and layer.
+// Joins the steps of a run: one StageValues for each stage and layer.
 class LookCollector {
  public:
   void add(StageValues values);
@@ -76,10 +77,11 @@ class LookCollector {
 // The taps of a generation's watches, and of `besides` (may be null), as one.
 class WatchTaps {
  public:
-  // Errors: those of Looked::create and Looked::tokens, but for tokens that may still come.
+  // Errors: those of Looked::create and Looked::tokens, but not for positions after the prompt, which may
+  // still come.
   static Result<std::unique_ptr<WatchTaps>> create(std::span<const Watch> watches, const Plan& plan,
                                                    std::size_t prompt_tokens, Tap* besides);
-  // What to hand to a session; null if there is nothing to look at.
+  // The tap to give to a session; null if there is nothing to look at.
   Tap* get() { return list_.get(); }
 
  private:

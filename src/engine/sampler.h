@@ -1,4 +1,4 @@
-// Sampler: from a row of logits to the next token, exactly as GenerateOptions say.
+// Sampler: from a row of logits to the next token, exactly as GenerateOptions prescribe.
 #pragma once
 
 #include <cstdint>
@@ -11,13 +11,12 @@
 
 namespace doppler {
 
-// Errors: kUsage, naming the option, its value and what it may be.
+// Errors: kUsage, naming the option, its value and the allowed values.
 Status check_generate_options(const GenerateOptions& options, std::uint32_t vocab_size);
 
-// Tokens stand in one order, the likelier first and of equals the lower id. A draw takes a share of the mass
-// of those that the filters leave, and the token with which the mass, summed in that order, exceeds the
-// share. Nothing is sorted but the few tokens around that place: a histogram of the masses by score says
-// where it is.
+// Tokens have one order: likelier ones first, of equals the lower id. A draw is a share of the probability
+// mass that the filters leave; it chooses the token at which the mass, summed in that order, exceeds the
+// share. Only the few tokens around that place are sorted: a histogram of the mass by score finds it.
 class Sampler {
  public:
   // `pad_id` never wins (-1: there is none). The options must have been checked and outlive the sampler.
@@ -58,13 +57,13 @@ class Sampler {
   const GenerateOptions& options_;
   TokenId pad_id_;
   Weighing weighing_ = {};
-  // The tokens whose scores penalties, biases and the pad change, and where each is: its index + 1, 0 for
-  // others.
+  // The tokens whose scores penalties, biases and the pad change; by token id the index in adjusted_ + 1, 0
+  // for tokens without a change.
   std::vector<Candidate> adjusted_;
   std::vector<std::uint32_t> adjusted_at_;
-  std::vector<std::uint32_t> counts_;  // how often each of them was seen
-  // The logits in blocks; those with adjusted tokens are copies in which these are -Inf, and so is what fills
-  // up the last one.
+  std::vector<std::uint32_t> counts_;  // parallel to adjusted_: how often each was seen
+  // The logits in blocks; blocks with adjusted tokens are copies in which these are -Inf, and the last block
+  // is padded with -Inf.
   std::vector<const float*> blocks_;
   std::vector<float> patches_;
   std::vector<float> maxima_;  // of each block
@@ -74,7 +73,7 @@ class Sampler {
   std::vector<std::uint32_t> live_;
   std::vector<std::uint16_t> buckets_;
   std::vector<std::int32_t> adjusted_buckets_;
-  // What of them is looked at one by one.
+  // The blocks' maxima and the candidates that are examined one by one, with their weights.
   std::vector<float> set_maxima_;
   std::vector<Candidate> candidates_;
   std::vector<double> weights_;

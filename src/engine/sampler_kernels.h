@@ -19,14 +19,14 @@ inline constexpr std::int32_t kSamplerBuckets = 4096;
 // the others.
 inline constexpr double kNegligible = -64;
 
-// The largest value of a block. Sets `bad` where a value is NaN or +Inf (the maximum then means nothing).
+// The largest value of a block. Sets `bad` if a value is NaN or +Inf (the maximum is then meaningless).
 float block_maximum(const float* block, bool& bad);
 
 // The largest of each of kSamplerGroups groups of a block.
 inline constexpr std::size_t kSamplerGroups = 16;
 void group_maxima(const float* block, float* maxima);
 
-// Rules out those of the first `size` logits of a block whose mark is not 0.
+// Sets to -Inf those of the first `size` logits of a block whose mark is not 0.
 void take_out(float* block, const std::uint32_t* marks, std::size_t size);
 
 // exp(x) for x in [kNegligible, 0], within 1 unit in the last place.
@@ -35,19 +35,19 @@ double weight_of(double x);
 // How scores become weights and buckets.
 struct Weighing {
   double largest, temperature;  // x = (score - largest) / temperature, at most 0
-  double lowest;                // below it a token is dropped; at least kNegligible
+  double lowest;                // of x; below it a token is dropped; at least kNegligible
   double scale;                 // bucket = -x * scale, at most kSamplerBuckets - 1
 };
 
-// Of each logit of a block its weight and its bucket: likelier tokens are in lower buckets, and dropped ones
-// in kSamplerBuckets, with their weight or, where they are negligible, 0.
+// The weight and the bucket of each logit of a block: likelier tokens are in lower buckets, dropped ones in
+// bucket kSamplerBuckets, with their weight or, if that is negligible, 0.
 void weigh_block(const float* block, const Weighing& weighing, double* weights, std::int32_t* buckets);
 std::int32_t bucket_of(double x, const Weighing& weighing);
 
 // The sum of a block's weights, always in the same order.
 double block_weight(const float* block, const Weighing& weighing);
 
-// Whether one of a block's buckets is `bucket`.
+// Whether `bucket` is among a block's buckets.
 bool block_holds(const std::uint16_t* buckets, std::uint16_t bucket);
 
 }  // namespace doppler

@@ -1,5 +1,4 @@
-// Session: one sequence in one slot of a backend; knows which tokens
-// its cache holds and feeds only what is new.
+// Session: one sequence in one slot of a backend; knows which tokens its cache holds and feeds only new ones.
 #pragma once
 
 #include <optional>
@@ -17,24 +16,23 @@ namespace doppler {
 
 class Session {
  public:
-  // What the backend's fallbacks are by now was told by who made it; later ones the session tells.
+  // The backend's maker has reported the fallbacks up to now; the session reports later ones.
   Session(Backend& backend, std::uint32_t slot)
       : backend_(backend), slot_(slot), told_(backend.fallbacks().size()) {}
 
-  // From now on the tap (null: none) sees every token that is fed, and no other; it must outlive the session
-  // or be taken away. Tokens and logits are the same with and without.
+  // From now on the tap (null: none) sees every token that is fed, and only those; it must outlive the
+  // session or be taken away. Tokens and logits are the same with and without a tap.
   void look(Tap* tap) { tap_ = tap; }
-  // From the next continuation on shown_logits() has them.
+  // Whether shown_logits() has logits, from the next continuation on.
   void show_logits(bool show) { shows_logits_ = show; }
 
-  // Makes the cache hold exactly `ids` and returns the last one's logits. What it already holds of
-  // them from before is kept, if `ids` only continue it; else it starts over. `reused` (may be
-  // null) tells how many were kept. Errors: kLimit for a prompt longer than the context; kUsage for
-  // none. A cancelled prompt gives empty logits.
+  // Makes the cache hold exactly `ids` and returns the last one's logits. If `ids` only continue the cached
+  // tokens, these are kept; else it starts over. `reused` (may be null): how many were kept. Errors: kLimit
+  // for a prompt longer than the context; kUsage for an empty one. A cancelled prompt gives empty logits.
   Result<std::span<const float>> prompt(std::span<const TokenId> ids, const CancelToken* cancel,
                                         std::size_t* reused);
 
-  // Makes the cache hold exactly `ids` as prompt() does, and computes no logits. A cancelled one leaves the
+  // Makes the cache hold exactly `ids` as prompt() does, and computes no logits. A cancelled call leaves the
   // cache shorter.
   Status extend(std::span<const TokenId> ids, const CancelToken* cancel);
 
@@ -43,7 +41,7 @@ class Session {
   bool cut(std::size_t length);
   // Forgets everything.
   void clear();
-  // The slot was filled with these from elsewhere.
+  // To be called when the slot was filled with these tokens from outside (a file, another slot).
   void adopt(std::vector<TokenId> ids) { cached_ = std::move(ids); }
 
   // Appends one token and returns its logits.
@@ -51,19 +49,19 @@ class Session {
 
   // Whether the backend can generate by itself with these options.
   bool can_continue(const GenerateOptions& sampling);
-  // Lets it generate `most` tokens, or fewer if the context ends, after `history`, whose last token is not in
-  // the cache yet; `draw` and `pad_id` are the continuation's. Until end_continuation() nothing else may be
+  // Lets the backend generate `most` tokens, or fewer if the context ends, after `history`, whose last token
+  // is not in the cache yet; `draw` and `pad_id`: see Sampler. Until end_continuation() nothing else may be
   // fed. Errors: kUnsupported where the backend cannot show what the tap wants while it continues.
   Status begin_continuation(std::span<const TokenId> history, std::uint64_t most,
                             const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id);
-  // The next of these tokens; the one before it is then in the cache. Errors: kMismatch for logits that hold
-  // NaN or +Inf, or leave no token; the backend's own, after which the cache is empty.
+  // The next of these tokens; the token before it is then in the cache. Errors: kMismatch for logits that
+  // hold NaN or +Inf, or leave no token; those of the backend, after which the cache is empty.
   Result<TokenId> next();
   // The logits that next() chose from, where show_logits() or the trace category sample asks for them; else
   // none.
   std::span<const float> shown_logits() const;
-  // Drops what the backend has computed beyond the last token that next() gave. Does nothing if nothing is
-  // continued.
+  // Drops the tokens that the backend has computed beyond the last one that next() gave. Does nothing outside
+  // a continuation.
   Status end_continuation();
 
   Backend& backend() { return backend_; }
@@ -73,7 +71,7 @@ class Session {
   std::span<const TokenId> cached() const { return cached_; }
 
  private:
-  // Makes room for `ids`: drops what they do not continue.
+  // Makes room for `ids`: drops cached tokens that they do not continue.
   Status begin(std::span<const TokenId> ids);
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
@@ -82,19 +80,19 @@ class Session {
   void tell_new_fallbacks();
   Backend& backend_;
   const std::uint32_t slot_;
-  std::size_t told_;  // of the backend's fallbacks
+  std::size_t told_;  // how many of the backend's fallbacks are reported
   Tap* tap_ = nullptr;
   bool shows_logits_ = false;
   std::size_t prompt_length_ = 0;  // trace steps are counted from its end
   std::int64_t trace_step_ = 0;
   std::optional<LogitsTap> logits_tap_;  // while the backend generates and its logits are wanted
-  TapList taps_;                         // that one and tap_
+  TapList taps_;                         // logits_tap_ and tap_
   std::optional<HeldTap> held_;          // while the backend generates and a tap looks
   std::vector<TokenId> cached_;
   // While the backend generates: the newest token, which is not in cached_, and the ones to come.
   std::optional<TokenId> newest_;
   std::vector<TokenId> coming_;
-  std::size_t given_ = 0;  // of `coming_`
+  std::size_t given_ = 0;  // how many of `coming_` next() gave
 };
 
 }  // namespace doppler

@@ -1,5 +1,5 @@
-// StopStrings: watches streamed text for the first of several strings
-// and holds back what may still become one.
+// StopStrings: watches streamed text for the first of several strings and holds back text that may still
+// become one.
 #pragma once
 
 #include <span>
@@ -13,10 +13,10 @@ class StopStrings {
  public:
   explicit StopStrings(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-  // Takes the next text and returns what is now certain to belong to the
-  // answer. After found() it returns nothing.
+  // Takes the next text and returns the text that is now certain to belong to the answer. After found() it
+  // returns nothing.
   std::string feed(std::string_view text);
-  // What was held back, when the text ends without a stop string.
+  // The text held back, when the answer ends without a stop string.
   std::string flush();
   bool found() const { return found_; }
 

@@ -1,4 +1,4 @@
-// What a run says in the log and in the trace categories that are about no stage: loader, kernels, buffers,
+// A run's messages in the log and in the trace categories that belong to no stage: loader, kernels, buffers,
 // sample and perf.
 #pragma once
 
@@ -20,11 +20,12 @@ struct LoadSeconds {
   double weights = 0, texts = 0, backend = 0;  // texts: tokenizer and template
   double total() const { return weights + texts + backend; }
 };
-// After everything is loaded: files and tensors, what computes each op and why, and the memory that is taken.
+// After everything is loaded: files and tensors, the kernel of each op and its reason, and the memory that is
+// taken.
 void trace_loaded(const Loaded& loaded, const LoadSeconds& seconds);
 
-// A token as it was chosen from logits (none: the backend did not show them). `step` is 0 for the prompt. Ask
-// trace_wanted() first.
+// A token and the logits it was chosen from (empty: the backend did not show them). `step` is 0 for the
+// prompt. Ask trace_wanted() first.
 struct Sampled {
   TokenId id = -1;
   std::span<const float> logits;
@@ -33,11 +34,11 @@ struct Sampled {
 void trace_sample(const Sampled& sampled, const GenerateOptions& options,
                   const tokenizer::Tokenizer* tokenizer);
 
-// A generation's times and what its device counted.
+// A generation's times and its device's counters.
 class PerfTrace {
  public:
   explicit PerfTrace(const Backend& backend);
-  // A token is there, `ms` after the one before.
+  // A token has come, `ms` milliseconds after the one before.
   void token(double ms) {
     if (wanted_) token_ms_.push_back(ms);
   }

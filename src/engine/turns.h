@@ -1,4 +1,4 @@
-// Turns: one call at a time computes, in the order in which they came.
+// Turns: a lock that serves waiting calls in the order in which they came, so that one at a time computes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace doppler {
 
 class Turns {
  public:
-  // Lasts until it dies, on the thread that took it.
+  // Held until it is destroyed, on the thread that took it.
   class Turn {
    public:
     Turn() = default;
@@ -30,9 +30,9 @@ class Turns {
     Turns* turns_ = nullptr;
   };
 
-  // Waits for all that came before; `cancel` (may be null) ends the waiting, and the turn then holds nothing,
-  // so that whoever took it must ask the token before computing. Errors: kUsage if this thread has the turn
-  // already: it is inside a callback.
+  // Waits for all earlier calls. `cancel` (may be null) ends the waiting; the turn then holds nothing, so the
+  // caller must ask the token before computing. Errors: kUsage if this thread has the turn already: it is
+  // inside a callback.
   Result<Turn> take(const CancelToken* cancel = nullptr);
 
  private:

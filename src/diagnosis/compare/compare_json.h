@@ -1,4 +1,4 @@
-// A comparison as JSON, with everything that is known of it: for programs, and for the HTML report.
+// A comparison as JSON, complete: for programs, and for the HTML report.
 #pragma once
 
 #include <string_view>

@@ -1,4 +1,4 @@
-// Comparison of two runs that are both there: recordings of any origin, or runs kept in memory.
+// Comparison of two finished runs: recordings of any origin, or runs kept in memory.
 #pragma once
 
 #include "diagnosis/compare/compare.h"
@@ -6,9 +6,8 @@
 
 namespace doppler::diagnosis {
 
-// A run as a recording in memory. `greedy_ids` is fed after the prompt but for its last entry; if it is
-// empty, the run chooses `decode_steps` tokens itself. Errors: kLimit for one too large to keep; those of
-// step().
+// A run as a recording in memory. `greedy_ids` is fed after the prompt except its last entry; if it is empty,
+// the run chooses `decode_steps` tokens itself. Errors: kLimit for a run too large to keep; those of step().
 struct CaptureOptions {
   std::vector<std::int32_t> prompt_ids;
   std::uint32_t decode_steps = 0;
@@ -25,12 +24,13 @@ struct ComparedModel {
   std::size_t threads = 0;
 };
 
-// Decode steps are compared up to the first at which the two were fed different tokens. Errors: kMismatch for
-// recordings of different prompts or widths, or that share no stage.
+// `model` (may be null): see ComparedModel. Decode steps are compared up to the first at which the two were
+// fed different tokens. Errors: kMismatch for recordings of different prompts or widths, or that share no
+// stage.
 Result<Comparison> compare_recordings(const Recording& found, const Recording& expected,
                                       const ComparedModel* model, const CompareOptions& options);
 
-// "transformers 5.17.0", "doppler cpu": who made the recording, as far as it says.
+// "transformers 5.17.0", "doppler cpu": the program that made the recording, as far as its header says.
 std::string describe_origin(const Recording& recording);
 
 }  // namespace doppler::diagnosis

@@ -12,8 +12,9 @@ class DecodeComparer {
   DecodeComparer(const Recording& recording, double tolerance, double slack)
       : recording_(recording), tolerance_(tolerance), slack_(slack) {}
 
-  // Where every op of the prompt is right by itself, its logits show how far rounding alone leads (other
-  // weights, above all). A decode step may be twice as far, and choose accordingly.
+  // If every op of the prompt is right by itself, the prompt's logits show how far rounding alone (mostly of
+  // other weights) leads. A decode step is then allowed twice that distance, and its choice the slack to
+  // match.
   void widen(const std::vector<StageComparison>& stages);
 
   // Errors: kMismatch for decode logits of another vocabulary.

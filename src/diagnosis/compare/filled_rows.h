@@ -1,4 +1,4 @@
-// Rows of a run, completed: a stage that nobody recorded is what the oracle computes from those that were.
+// Rows of a run, completed: a stage that is not recorded is computed by the oracle from those that are.
 #pragma once
 
 #include <map>
@@ -14,7 +14,7 @@ class FilledRows final : public StageRows {
  public:
   explicit FilledRows(const StageRows& rows) : rows_(rows) {}
 
-  // Computes what is missing and can be computed, op by op. Errors: those of the ops.
+  // Computes the missing stages, op by op, as far as their inputs are known. Errors: those of the ops.
   Status fill(const Plan& plan, const Weights& weights);
   // Whether the op's output was computed here.
   bool filled(std::size_t op) const { return ops_.contains(op); }

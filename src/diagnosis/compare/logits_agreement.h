@@ -1,4 +1,4 @@
-// What two runs' logits say as distributions, row by row.
+// Two runs' logits compared as distributions, row by row.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@ namespace doppler::diagnosis {
 
 class LogitsMeter {
  public:
-  // One row of both, equally long. A row with values that are not finite counts as infinitely far.
+  // Adds one row of both, equally long. A row with values that are not finite counts as infinitely far.
   void add(std::span<const float> found, std::span<const float> expected);
   // Nothing if no row came.
   std::optional<LogitsAgreement> result() const;

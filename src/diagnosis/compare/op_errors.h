@@ -13,12 +13,12 @@ struct RunRows {
   Arithmetic arithmetic;
 };
 
-// `found` beside what the oracle computed, with the allowance of each value; errors are shares of `largest`.
+// Compares `found` with the oracle's values, by the allowance of each value; errors are shares of `largest`.
 OpError judge_values(std::span<const float> oracle, std::span<const float> found,
                      std::span<const float> allowed, std::size_t width, double largest);
 
-// Whether the rows of so long a prompt are kept for judging ops one by one: up to 500 tokens of a model of a
-// billion parameters, which fit into the memory of a machine that holds the model.
+// Whether the rows of a prompt of `tokens` tokens are kept for judging ops one by one: up to 500 tokens of a
+// model of a billion parameters, which fit into the memory of a machine that holds the model.
 bool can_keep(const Plan& plan, std::size_t tokens);
 
 // Fills execution, description, inherited, untold and explained of every stage. `plan` is an unfused one.

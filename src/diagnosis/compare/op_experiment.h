@@ -1,5 +1,5 @@
-// Experiments with one op: what the oracle computes for it from the inputs that a run has left, as the plan
-// says or with something changed. So an op is judged alone, whatever went wrong before it.
+// Experiments with one op: what the oracle computes for it from a run's inputs, as the plan says or with a
+// change. So an op is judged alone, whatever went wrong before it.
 #pragma once
 
 #include <functional>
@@ -27,8 +27,8 @@ struct OpSetup {
   std::vector<Rows> inputs;         // kAttention: q of the tokens, then k and v of all positions
   std::size_t width = 0;            // of the output
   std::size_t heads = 1;            // of the output: a norm and a rotation work on each head by itself
-  std::vector<TensorView> weights;  // one, or none; bytes of the model, or of `owned`
-  std::vector<std::optional<TensorView>> biases;  // empty, or as many
+  std::vector<TensorView> weights;  // one or none; views of the model's bytes or of `owned`
+  std::vector<std::optional<TensorView>> biases;  // empty, or one for each weight
   RopeTable rope;                                 // kRope
   std::vector<std::int32_t> ids, positions;       // of each token
   std::vector<std::uint32_t> head_map;  // kAttention: the kv head of each head; empty: neighbours share
@@ -36,7 +36,7 @@ struct OpSetup {
   std::function<bool(std::size_t token, std::size_t position)> sees;
 
   std::size_t tokens() const { return ids.size(); }
-  // Replace a weight or bias by these values; decode it first with read_weight().
+  // Replace the weight or bias by these values. To change a weight, decode it first with read_weight().
   void set_weight(Shape shape, const std::vector<float>& values);
   void set_bias(const std::vector<float>& values);  // empty: none
   Result<std::vector<float>> read_weight() const;
@@ -47,13 +47,13 @@ struct OpSetup {
   std::span<const std::byte> own(const std::vector<float>& values);
 };
 
-// What to do otherwise than the plan says; none: nothing.
+// A change to an op against the plan; empty: none.
 using OpChange = std::function<void(OpSetup&)>;
 
-// Whether everything fits together. Errors: kMismatch naming what does not.
+// Checks that all shapes fit together. Errors: kMismatch naming the misfit.
 Status check_setup(const OpSetup& setup);
 
-// Computes it. Errors: kMismatch naming what does not fit together (a change may do anything).
+// Computes the op. Errors: those of check_setup(), since a change may alter anything.
 Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& threads);
 
 // `plan` is an unfused one (build_plan); it, the weights and the rows must outlive the experiment.
@@ -66,19 +66,19 @@ class OpExperiment {
   const Weights& weights() const { return weights_; }
   const StageRows& rows() const { return rows_; }
 
-  // The op that computes the stage; for attn_input the one that leaves it.
+  // The op that computes the stage; for attn_input the op that writes the residual stream there.
   std::optional<std::size_t> find(Stage stage, int layer) const;
   Stage stage_of(std::size_t op) const { return output(op).stage; }
   int layer_of(std::size_t op) const { return output(op).layer; }
 
-  // Names of the stages that the op reads and nobody recorded. Empty: it can run.
+  // Names of the stages that the op reads and that are not recorded. Empty: it can run.
   std::vector<std::string> missing(std::size_t op) const;
-  // What was recorded of the op's output, [tokens, width]. Errors: kNotFound.
+  // The recorded output of the op, [tokens, width]. Errors: kNotFound.
   Result<std::vector<float>> recorded(std::size_t op) const;
 
-  // The op with its recorded inputs. Errors: kNotFound naming what is missing.
+  // The op with its recorded inputs. Errors: kNotFound naming the missing stages.
   Result<OpSetup> setup(std::size_t op) const;
-  // What the oracle computes, [tokens, width]. Errors: those of setup() and run_setup().
+  // The oracle's output, [tokens, width]. Errors: those of setup() and run_setup().
   Result<std::vector<float>> run(std::size_t op, const OpChange& change = {});
   Result<std::vector<float>> run(const OpSetup& setup) { return run_setup(setup, threads_); }
 

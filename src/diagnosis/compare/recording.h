@@ -20,7 +20,7 @@ struct Recording {
   TensorStore tensors;
   std::vector<std::int32_t> prompt_ids;
   std::vector<std::int32_t> greedy_ids;  // first entry chosen by the prompt's last logits; may be empty
-  std::shared_ptr<const void> memory;    // what the tensors point into, of a run that was kept in memory
+  std::shared_ptr<const void> memory;    // of a run kept in memory: the bytes that the tensors view
 };
 
 // Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes
@@ -36,10 +36,10 @@ struct RecordOptions {
   std::map<std::string, std::string> metadata;  // for the file's header, besides what the backend says
 };
 
-// What was run, for a recording's header: the model's name, its types of weights and a fingerprint of them
+// Entries of a recording's header about the model: its name, its types of weights and a fingerprint of them
 // (names, shapes and some values of each), and the program's version.
 std::map<std::string, std::string> model_metadata(const std::filesystem::path& model, const Weights& weights);
-// How a backend computes, likewise.
+// Entries about how a backend computes.
 std::map<std::string, std::string> run_metadata(const Backend& backend);
 
 // Runs the prompt in slot 0 with every stage tapped, then decode_steps greedy steps, and writes the
@@ -50,8 +50,8 @@ Status record_run(Backend& backend, const RecordOptions& options, const std::fil
 std::int32_t argmax(std::span<const float> row);
 
 // Feeds ids[0..] into `slot`, continuing its cache, in steps of at most `piece` tokens (0: as many as fit).
-// All rows' logits are asked for when `all_logits`, else the last one's. `trace_step` is the steps': a
-// prompt's, or 1 and more. Returns the last step's logits.
+// All rows' logits are asked for when `all_logits`, else the last one's. `trace_step` numbers the steps for
+// traces: 0 for a prompt, from 1 for decode steps. Returns the last step's logits.
 Result<std::span<const float>> feed(Backend& backend, std::uint32_t slot, std::span<const std::int32_t> ids,
                                     std::uint32_t piece, bool all_logits, Tap* tap,
                                     std::int64_t trace_step = 0);

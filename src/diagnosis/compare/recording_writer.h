@@ -1,5 +1,5 @@
-// A recording on its way to the disk: stages go to the file as the run shows them, so that neither memory nor
-// time for keeping them is needed.
+// A recording on its way to the disk: stages go to the file as the run shows them, so that they need not be
+// kept in memory.
 #pragma once
 
 #include <map>
@@ -15,8 +15,8 @@
 namespace doppler::diagnosis {
 
 // A tap for a run of `tokens` tokens in slot 0 that asks for all logits. The file has the plan's order: a
-// stage whose turn it is goes straight there, whole; what comes in pieces (a prompt of several steps) or
-// early waits in a nameless file beside it.
+// whole stage whose turn it is goes straight there; pieces (of a prompt in several steps) and stages that
+// come early wait in a nameless scratch file beside it.
 class RecordingWriter final : public Tap {
  public:
   // `after`: tensors that follow the stages. Errors: those of OutputFile and SafetensorsWriter.
@@ -29,7 +29,8 @@ class RecordingWriter final : public Tap {
   bool wants(Stage stage, int layer) const override { return by_stage_.contains({stage, layer}); }
   void on_stage(const TapEvent& event) override;
 
-  // Puts what waited in its place. Errors: kIo; kInternal for a stage that was not shown for every token.
+  // Copies the waiting pieces to their places. Errors: kIo; kInternal for a stage that was not shown for
+  // every token.
   Status end_stages();
   // The tensors after the stages, in their order, in pieces of any size.
   Status write(std::span<const std::byte> bytes) { return file_.write(bytes); }

@@ -1,4 +1,4 @@
-// Stage after stage of a run against a recording, as a tap.
+// A tap that compares a run with a recording, stage by stage.
 #pragma once
 
 #include <map>
@@ -15,10 +15,10 @@ namespace doppler::diagnosis {
 using StageWidths = std::map<std::pair<Stage, int>, std::size_t>;
 StageWidths planned_stages(const Plan& plan);
 
-// NaN is as far as infinity.
+// The absolute difference; infinity for NaN.
 double distance(float found, float expected);
 
-// Keeps the largest differences, the largest first.
+// Adds `value` to `worst` if it is among the largest differences; these stay sorted, the largest first.
 void keep_worst(std::vector<WrongValue>& worst, const WrongValue& value, double difference);
 
 // Compares the rows of slot 0's tokens.
@@ -37,8 +37,8 @@ class StageComparer final : public Tap {
   // Every stage's result, once the prompt has run. Errors: kInternal for a backend that has not shown every
   // token of every stage, which would otherwise pass for agreement.
   Result<std::vector<StageComparison>> take_stages();
-  // The results of stages that were shown; the names of the others, which the recording alone has, go to
-  // `not_shared`. Stages that the run cannot have at all are results if `lacking`.
+  // The results of stages that were shown; the names of the others, which only the recording has, go to
+  // `not_shared`. Stages that the model does not compute are among the results if `lacking`.
   std::vector<StageComparison> take_shown_stages(bool lacking, std::vector<std::string>& not_shared);
   std::optional<LogitsAgreement> prompt_logits() const { return logits_.result(); }
 

@@ -1,4 +1,4 @@
-// Rows of stages that a run has left: in a recording, or kept from a run by a tap.
+// Rows of a run's stages: from a recording, or kept by a tap.
 #pragma once
 
 #include <map>
@@ -12,12 +12,12 @@
 
 namespace doppler::diagnosis {
 
-// The stages side by side in a tensor of that name: q_proj, k_proj and v_proj of "layers.3.qkv_proj", one
-// stage of any other that names one, and none of the rest.
+// The stages side by side in a tensor of that name: q_proj, k_proj and v_proj for "layers.3.qkv_proj", one
+// stage for a stage's own name, and none for any other name.
 std::vector<Stage> parts_of(std::string_view key);
 // The layer in a recording's name, -1 if it names none.
 int layer_of(std::string_view key);
-// Values of the stage in a row, attn_input included; 0 if the plan does not compute it.
+// Values in a row of the stage, attn_input included; 0 if the plan does not compute it.
 std::size_t stage_width(const Plan& plan, Stage stage, int layer);
 
 // Where the rows of one stage lie: columns [column, column + width) of a tensor [tokens, row_width].
@@ -34,9 +34,9 @@ class StageRows {
   // By a recording's names: "layers.3.q_rope", "qkv_proj" included. Null if there is none.
   virtual const TensorView* find(const std::string& key) const = 0;
 
-  // The stage, also where it has another name: as part of qkv_proj or ffn_gate_up, the stream that enters a
-  // layer as what the layer before left (and the other way round), logits without a softcap as logits_final.
-  // Nothing if no tensor of the right shape holds it.
+  // The stage, also under another name: as part of qkv_proj or ffn_gate_up, the input of a layer as the
+  // output of the layer before (and the reverse), logits without a softcap as logits_final. Nothing if no
+  // tensor of the right shape holds it.
   std::optional<StageColumns> locate(const Plan& plan, Stage stage, int layer) const;
   // Its rows, [tokens, width]. Errors: kNotFound naming the stage.
   Result<std::vector<float>> read(const Plan& plan, Stage stage, int layer) const;
@@ -53,8 +53,8 @@ class RecordedRows final : public StageRows {
   const Recording& recording_;
 };
 
-// Keeps every stage of the tokens of slot 0, in the order of their positions, but the attention scores. Take
-// all logits: stages after the last layer have rows for wanted tokens only.
+// Keeps every stage except the attention scores, for the tokens of slot 0 in the order of their positions.
+// The run must ask for all logits: stages after the last layer have rows for wanted tokens only.
 class CapturedRows final : public StageRows, public Tap {
  public:
   std::span<const std::int32_t> ids() const override { return ids_; }
@@ -62,7 +62,7 @@ class CapturedRows final : public StageRows, public Tap {
 
   bool wants(Stage stage, int) const override { return stage != Stage::kAttnScores; }
   void on_stage(const TapEvent& event) override;
-  // All of them; they stay valid while this lives and no further stage is shown.
+  // All kept stages; the views stay valid while this lives and no further stage is shown.
   std::vector<TensorView> views() const;
 
  private:

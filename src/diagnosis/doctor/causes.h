@@ -1,5 +1,5 @@
 // Causes: every reason for a wrong model that the doctor can name, as one table. The ids are stable, so that
-// scripts may rely on them; faults that are put in on purpose go by the same ids.
+// scripts may rely on them; faults that are injected for tests have the same ids.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace doppler::diagnosis {
 
-// Where a cause lies, and so who mends it.
+// Where a cause lies, and so where it is repaired.
 enum class CauseKind : std::uint8_t {
   kDescription,  // what the model's configuration says
   kData,         // the weights, or the files that hold them
   kText,         // tokenizer, special tokens, chat template
-  kExecution,    // the program that computes: a bug of ours, or of a driver
+  kExecution,    // the program that computes: a bug of Doppler or of a driver
   kOther,        // nothing in the catalogue fits
 };
 std::string_view name_of(CauseKind kind);
@@ -25,9 +25,9 @@ struct Cause {
   std::string_view repair;       // what to do about it, as a sentence
 };
 
-// Sorted by kind, then as a step meets them.
+// Sorted by kind, then in the order of a step.
 std::span<const Cause> all_causes();
-// Null if there is none of that id.
+// Null if no cause has that id.
 const Cause* find_cause(std::string_view id);
 
 }  // namespace doppler::diagnosis

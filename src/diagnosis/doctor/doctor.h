@@ -24,14 +24,14 @@ namespace doppler::diagnosis {
 // One thing that is wrong. Several layers with the same cause are one finding, which names the first.
 struct Finding {
   std::string cause;       // an id of all_causes()
-  std::string stage;       // "k_norm"; empty for what is no stage's: files, tokenizer
-  int layer = -1;          // -1: the model's own stages
+  std::string stage;       // "k_norm"; empty for findings about no stage: files, tokenizer
+  int layer = -1;          // -1: outside the layers
   std::size_t places = 1;  // how many ops (mostly layers) show it
-  std::string
-      explanation;     // what is wrong, with values: "k_norm of layer 0 agrees when the weight offset is 1."
-  std::string repair;  // what to do: "Set rms_norm_weight_offset."
+  // What is wrong, with values: "k_norm of layer 0 agrees when the weight offset is 1."
+  std::string explanation;
+  std::string repair;     // what to do: "Set rms_norm_weight_offset."
   double confidence = 1;  // 0 to 1; below 1 where other causes would explain it as well, or nearly
-  std::string ruled_out;  // what was tried and did not help; may be empty
+  std::string ruled_out;  // repairs that were tried and did not help; may be empty
   std::string check;      // the check that found it
 };
 
@@ -40,20 +40,20 @@ enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };
 struct CheckResult {
   std::string_view name, asks;
   CheckState state = CheckState::kOk;
-  std::string text;  // what was seen, or why it was skipped
+  std::string text;  // the observation, or why the check was skipped
   double seconds = 0;
 };
 
 struct Diagnosis {
-  std::vector<Finding> findings;  // what a step meets first comes first
+  std::vector<Finding> findings;  // in the order of a step
   std::vector<CheckResult> checks;
   std::vector<Fallback> fallbacks;  // of the backend under examination: slower, but not wrong
   bool healthy() const { return findings.empty(); }
 };
 
-// What is examined: a loaded model, with the parts exchangeable, so that a fault can be put into any one.
+// The examined model, with exchangeable parts, so that a fault can be put into any of them.
 struct Subject {
-  const Model* model = nullptr;  // never null: files, and what they say
+  const Model* model = nullptr;  // never null: the files and their contents
   ModelSpec spec;
   Weights weights;
   const tokenizer::Tokenizer* tokenizer = nullptr;  // null: there is none
@@ -68,7 +68,7 @@ struct Subject {
   // A prompt's ids, as run would feed them; a conversation's likewise.
   std::function<Result<std::vector<TokenId>>(std::string_view text)> prompt_ids;
   std::function<Result<std::vector<TokenId>>(std::span<const Message> messages)> chat_ids;
-  // What stands for the engine's Sampler.
+  // Replaces the engine's Sampler.
   std::function<Result<TokenId>(const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
                                 std::span<const TokenId> history, std::uint64_t draw)>
       sample;
@@ -81,18 +81,18 @@ struct Subject {
 Subject subject_of(const Loaded& loaded, std::string backend_name);
 
 struct DoctorOptions {
-  const Recording* reference = nullptr;  // the truth; null: none
+  const Recording* reference = nullptr;  // taken as the truth; null: none
   const Model* source = nullptr;         // the float model that this one was quantised from; null: unknown
   bool hashes = false;                   // SHA-256 of every file, however long it takes
-  double seconds = 30;                   // what all checks together may take, roughly
+  double seconds = 30;                   // rough limit for all checks together
   std::vector<std::string> only;         // ids of ailments; empty: all
   std::function<void(const CheckResult&)> on_check;  // called as each ends
 };
 
-// Errors: kUsage for a check that does not exist. Whatever is wrong with the model is a finding.
+// Errors: kUsage for a check that does not exist. Every fault of the model is a finding, not an error.
 Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options);
 
-// A model that the loader refuses: the cause that its sentence tells of.
+// For a model that the loader refuses: the cause that matches the error's message.
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error);
 
 // {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}],

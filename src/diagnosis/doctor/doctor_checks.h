@@ -8,7 +8,7 @@
 
 namespace doppler::diagnosis::doctor {
 
-// What all checks share; each adds its findings.
+// The input of every check, to whose findings it adds.
 struct Examination {
   const Subject& subject;
   const DoctorOptions& options;
@@ -20,7 +20,7 @@ struct Examination {
   double seconds_left() const {
     return std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
   }
-  // A finding with the texts of its cause where none are given.
+  // Adds a finding; explanation and repair default to those of its cause.
   void find(Finding finding) const;
 };
 

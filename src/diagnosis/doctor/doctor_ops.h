@@ -1,4 +1,4 @@
-// Every op of a plan judged by itself, from rows that a recording or a backend has left, and findings of the
+// Every op of a plan judged by itself, from the rows of a recording or a backend, and findings about the
 // wrong ones.
 #pragma once
 
@@ -12,18 +12,18 @@
 
 namespace doppler::diagnosis::doctor {
 
-// A wrong op with its explanation, before those of several layers become one finding.
+// A wrong op with its explanation, before wrong ops of several layers are merged into one finding.
 struct WrongOp {
   std::size_t op = 0;
   Stage stage = Stage::kNone;
   int layer = -1;
-  double ratio = 0;               // of the op as the plan says, in multiples of the allowed error
-  std::string where;              // "rows 64 to 127", "token 3"
-  std::string weight;             // name of its weight, if it has one
-  std::string who;                // the backend that computed it; empty: the truth
-  std::vector<std::size_t> rows;  // by which it is explained; empty: any
+  double ratio = 0;    // error of the op as the plan describes it, in multiples of the allowed error
+  std::string where;   // "rows 64 to 127", "token 3"
+  std::string weight;  // name of its weight, if it has one
+  std::string who;     // the backend that computed it; empty: the recording
+  std::vector<std::size_t> rows;  // the rows that the explanation is judged by; empty: any
   Explanation explanation;
-  bool only_coarse = false;  // right, if the truth is of finer weights
+  bool only_coarse = false;  // right, if the recording was made with finer weights
 };
 
 class OpJudge {
@@ -31,12 +31,12 @@ class OpJudge {
   OpJudge(const Examination& examination, OpExperiment& experiment)
       : e_(examination), experiment_(experiment) {}
 
-  std::function<bool(std::size_t op)> skip;
-  ExecutionHints hints;       // of a backend's rows
-  std::string who;            // the backend whose rows they are; empty: the truth
-  Arithmetic arithmetic;      // what computed the rows
-  bool finer_weights = true;  // the rows may be of weights that were stored more finely
-  // Reports no more than so many findings.
+  std::function<bool(std::size_t op)> skip;  // ops not to judge; empty: none
+  ExecutionHints hints;                      // about a backend's rows
+  std::string who;                           // the backend whose rows they are; empty: the recording
+  Arithmetic arithmetic;                     // how the rows were computed
+  bool finer_weights = true;                 // the rows may be of weights that were stored more finely
+  // Reports at most this many findings.
   std::size_t most = SIZE_MAX;
 
   // Runs every op from its rows and keeps the wrong ones.
@@ -57,14 +57,14 @@ class OpJudge {
   OpExperiment& experiment_;
   std::size_t judged_ = 0;
   std::size_t unexamined_ = 0;  // wrong ops beyond those in wrong_, for lack of time
-  bool noisy_weights_ = false;  // the truth is of finer weights than these
+  bool noisy_weights_ = false;  // the rows were computed with finer weights than these
   mutable reference::Threads threads_{0};
   double worst_ = 0;
   std::string worst_at_;
   std::vector<WrongOp> wrong_;
 };
 
-// Puts what belongs together together: layers' kinds, weights that are used twice. Then one finding for each
+// Groups wrong ops by the kind of layer and by weights that are used twice, and makes one finding for each
 // cause.
 std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong);
 

@@ -1,4 +1,4 @@
-// Which products' rows may have come in the other order of rotary pairs: model/gguf_rows.h.
+// Which weights' rows a file may hold in the other order of rotary pairs: see model/gguf_rows.h.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ inline std::size_t head_dim(const OpCase& c) {
   return c.layer() < 0 || layers.empty() ? 0 : layers[static_cast<std::size_t>(c.layer())].attention.head_dim;
 }
 
-// Whether loading may have put the rows into another order than the file has, or those of a tensor that lies
-// in their place.
+// Whether loading may have reordered the rows of this product's weight, or of the tensor that lies in its
+// place.
 inline bool rows_may_be_paired(const OpCase& c) {
   const Stage stage = c.stage();
   const std::size_t dim = head_dim(c);

@@ -1,6 +1,5 @@
-// One op that computes something else than it should: its inputs, the output to be explained, and every
-// attempt to explain it. The output is the truth's (a recording), or what a backend under examination made of
-// its own inputs.
+// One op that computes wrong values: its inputs, the output to be explained, and every attempt to explain it.
+// The output comes from a recording, or from a backend under examination and its own inputs.
 #pragma once
 
 #include <string>
@@ -12,20 +11,20 @@
 
 namespace doppler::diagnosis {
 
-// How far rows lie from others, as a multiple of what is allowed: at most 1 agrees.
+// The distance of rows from others, as a multiple of the allowed error: at most 1 agrees.
 struct Misfit {
   double ratio = 0;
   std::size_t token = 0, place = 0;  // of the worst value
   bool agrees() const { return ratio <= 1; }
 };
 
-// A way to compute the op otherwise, and what came of it.
+// A different way to compute the op, and how well its result fits.
 struct Attempt {
   std::string cause;   // an id of all_causes()
   std::string says;    // "the weight offset is 1": completes "agrees when"
   std::string repair;  // empty: that of the cause
   double ratio = 0;
-  double weight = 1;  // how far the attempt is to be believed where it fits: searches have more freedom
+  double weight = 1;  // how far to trust the attempt if it fits: searches, with more freedom, less
   double value = 0;   // of a window or a base: what it should be
 };
 
@@ -36,12 +35,12 @@ class OpCase {
     OpExperiment& experiment;
     const Weights& weights;
     reference::Threads& threads;
-    Arithmetic arithmetic;  // what computed the target
-    double noise = 0;       // relative error that a weight's storage explains
+    Arithmetic arithmetic;  // how the target was computed
+    double noise = 0;       // relative error that the weights' type explains
   };
 
-  // `target`: rows of all tokens. `only`: the tokens to judge by, ascending; empty: all, or of a large
-  // product a few. Attention then sees no keys beyond the last of them.
+  // `target`: the output to explain, rows of all tokens. `only`: the tokens to judge by, ascending; empty:
+  // all, or for a large product a few. Attention then sees no keys beyond the last of them.
   static Result<OpCase> open(const Context& context, std::size_t op, std::vector<float> target,
                              std::span<const std::size_t> only = {});
 
@@ -55,22 +54,24 @@ class OpCase {
   std::size_t tokens() const { return setup_.tokens(); }
   std::size_t width() const { return setup_.width; }
   const std::vector<float>& target() const { return target_; }
-  const std::vector<float>& output() const { return output_; }  // as the plan says
+  // What the oracle computes as the plan says; its distance from the target is misfit().
+  const std::vector<float>& output() const { return output_; }
   const Misfit& misfit() const { return misfit_; }
-  // Which of the recording's tokens ours are.
+  // For each token of the case its index in the recording.
   const std::vector<std::size_t>& rows() const { return rows_; }
 
   double allowed_at(std::size_t token, std::size_t place) const {
     return allowed_[token * setup_.width + place];
   }
-  // The same for some columns of every token only: output is [tokens, columns].
+  // The ratio of judge() over some columns of every token: `output` is [tokens, columns].
   double judge_columns(std::span<const std::size_t> columns, std::span<const float> output) const;
-  // As the op's own allowance has it; `allowed` (may be empty) where that is more.
+  // The distance from the target, by the op's own allowance, or by `allowed` (may be empty) where that is
+  // larger.
   Misfit judge(std::span<const float> output, std::span<const float> allowed = {}) const;
-  // Another stage's rows, of our tokens; nothing if it is not recorded or of another width.
+  // Another stage's rows, of the case's tokens; nothing if it is not recorded or has another width.
   std::optional<std::vector<float>> other(Stage stage, int layer) const;
 
-  // Every stage of this layer and the one before that is as wide, but this one.
+  // Every other stage of this layer and the one before it that has this width.
   struct Other {
     Stage stage;
     int layer;
@@ -78,14 +79,15 @@ class OpCase {
   };
   std::vector<Other> others(std::size_t width) const;
 
-  // Computes it with a change and keeps how that fits. True if it agrees.
+  // Computes the op with a change and keeps the attempt. True if it agrees.
   bool attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
                double weight = 1, double value = 0);
+  // The same for an output that was computed already.
   bool consider(std::string cause, std::string says, std::string repair, std::span<const float> output,
                 double weight = 1);
   bool keep(Attempt attempt);
-  // For searches: only the ratio; `rough` without asking whether the change's own rounding explains it, which
-  // takes three times as long.
+  // For searches: only the ratio, and no attempt is kept. `rough`: leaves out the change's own rounding
+  // error, which takes three times as long.
   double ratio_with(const OpChange& change, bool rough = false);
 
   const std::vector<Attempt>& attempts() const { return attempts_; }
@@ -100,7 +102,7 @@ class OpCase {
   std::vector<std::size_t> rows_;
   std::vector<float> target_, output_;
   std::vector<float> allowed_;  // like target_
-  // What attempts may differ by: an op that is computed otherwise rounds otherwise, too.
+  // The error allowed to attempts: an op that is computed differently also rounds differently.
   std::vector<float> lenient_;
   Misfit misfit_;
   std::vector<Attempt> attempts_;

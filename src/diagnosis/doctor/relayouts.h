@@ -14,11 +14,11 @@ namespace doppler::diagnosis {
 struct Relayout {
   const char* cause = "";
   std::string says;  // completes "agrees when"
-  // One row as it should be. kNotFound where its values are lost.
+  // One row read this way. kNotFound where its values are lost.
   std::function<Status(std::uint64_t row, std::span<float> values)> read;
   std::string repair = {};  // empty: that of the cause
   double weight = 1;
-  bool search = false;  // one of many places: not to be tried once anything fits
+  bool search = false;  // one of many candidates: not tried once another relayout fits
 };
 
 // Likeliest first. `head_dim`: columns of a head, for products that read heads; 0: none. The weight's bytes

@@ -1,5 +1,6 @@
 // The catalogue of repairs: for each kind of op, every way in which models have been known to compute it
-// wrongly. At a wrong op each is tried on that op alone; what restores agreement names the cause.
+// wrongly. At a wrong op each repair is tried on that op alone; the one that restores agreement names the
+// cause.
 #pragma once
 
 #include <span>
@@ -16,16 +17,16 @@ struct Repair {
   void (*attempt)(OpCase& opcase);
 };
 
-// What explains a case.
+// The attempt that explains a case best.
 struct Explanation {
   Attempt attempt;  // cause "unknown" if nothing fits
   double confidence = 0;
-  std::string ruled_out;  // what was tried and does not fit, and how near the nearest came
+  std::string ruled_out;  // the attempts that do not fit, and the ratio of the nearest
 };
 Explanation explain(OpCase& opcase);
 
 namespace repairs {
-std::string number(double x);  // as sentences show it: six digits
+std::string number(double x);  // for sentences: six significant digits
 // repairs_norm.cpp
 void norm_offset(OpCase& c);
 void norm_eps(OpCase& c);

@@ -1,4 +1,4 @@
-// What execution faults leave behind: patterns in where the values are wrong, and what stands there instead.
+// The traces of execution faults: patterns in the places of wrong values and in the values found there.
 #pragma once
 
 #include "diagnosis/doctor/repairs.h"
@@ -13,10 +13,10 @@ struct ExecutionHints {
 // The rows by which a wrong op should be judged: those of the prompt, else the first wrong one of decoding.
 std::vector<std::size_t> rows_to_explain(const OpCase& opcase, const ExecutionHints& hints);
 
-// Before the catalogue: patterns that no repair of an op can show. True if one fits.
+// Runs before the catalogue of repairs: patterns that no repair of an op can show. True if one fits.
 bool explain_execution(OpCase& opcase, const ExecutionHints& hints, Explanation& explanation);
 
-// After it: if nothing fits, the place alone says something.
+// Runs after it: if no repair fits, the places of the wrong values alone may explain them.
 void explain_by_place(const OpCase& opcase, const ExecutionHints& hints, Explanation& explanation);
 
 }  // namespace doppler::diagnosis

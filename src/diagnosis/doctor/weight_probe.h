@@ -1,5 +1,5 @@
-// A product judged on a sample of its rows: so a repair of a large matrix costs as little as one of a small
-// one.
+// A product judged on a sample of its rows, so that a repair of a large matrix costs as little as that of a
+// small one.
 #pragma once
 
 #include <functional>
@@ -16,17 +16,17 @@ class WeightProbe {
   const TensorView& weight() const { return case_.setup().weights[0]; }
   std::uint64_t rows() const { return weight().rows(); }
   std::uint64_t cols() const { return weight().cols(); }
-  // Outputs that are wrong, all of them; and a sample of wrong and right ones.
+  // Indices of all wrong outputs; and of a sample of wrong and right ones.
   const std::vector<std::size_t>& bad() const { return bad_; }
   const std::vector<std::size_t>& sample() const { return sample_; }
 
-  // How well a weight explains the sampled outputs whose row r is what `read` gives.
+  // The misfit of the sampled outputs for a weight whose rows `read` gives; at most 1 agrees.
   using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)>;
   double ratio(const ReadRow& read) const;
   // The same with rows of a tensor of the same shape.
   double ratio(const TensorView& tensor) const;
 
-  // Output minus bias, of a token and place; the same of the target.
+  // Output minus bias, at a token and a place in its row; the same of the target.
   double output(std::size_t token, std::size_t place) const;
   double target(std::size_t token, std::size_t place) const;
   double bias(std::size_t place) const { return bias_.empty() ? 0 : bias_[place]; }

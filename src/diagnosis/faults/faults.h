@@ -1,6 +1,5 @@
-// Faults: what can be put into a model on purpose, to measure whether the doctor finds it. Each is a way in
-// which engines have really run and spoken garbage. Only inject() puts one in, and only into the subject it
-// is given.
+// Faults that can be injected into a model, to measure whether the doctor finds them. Each is a mistake that
+// real engines have made. Only inject() puts one in, and only into the subject it is given.
 #pragma once
 
 #include <functional>
@@ -16,9 +15,9 @@
 namespace doppler::diagnosis {
 
 enum class FaultKind : std::uint8_t {
-  kDescription,  // ModelSpec or plan say something else than the model: whoever reads them is wrong alike
+  kDescription,  // ModelSpec or plan contradict the model: every backend is wrong in the same way
   kData,         // weights or tokenizer are not what they should be
-  kExecution,    // everything that is read is right, and a backend, a cache or the sampler is not
+  kExecution,    // the inputs are right; a backend, a cache or the sampler is wrong
 };
 std::string_view name_of(FaultKind kind);
 
@@ -26,9 +25,9 @@ std::string_view name_of(FaultKind kind);
 struct FaultPlace {
   Stage stage = Stage::kNone;
   int layer = -1;
-  // When a run is wrong there: over a fresh prompt; only in later steps of one token, in a second sequence
-  // after clear(), beside a second slot, from one run to the next, in several tokens a submission; already in
-  // the ids of a prompt; in the choice from right logits.
+  // When a run is wrong there: in a fresh prompt; only in later steps of one token; in a second sequence
+  // after clear(); beside a second slot; differently from run to run; in several tokens per submission;
+  // already in the ids of a prompt; in the choice from right logits.
   enum class When : std::uint8_t { kPrompt, kDecode, kAgain, kBeside, kRepeated, kSubmit, kText, kChoice };
   When when = When::kPrompt;
   std::string key() const { return stage_key(stage, layer); }
@@ -38,7 +37,7 @@ struct FaultInfo {
   std::string_view name;
   FaultKind kind = FaultKind::kDescription;
   std::string_view cause;    // the id of causes.h that a diagnosis should give
-  std::string_view models;   // which it applies to; empty: all
+  std::string_view models;   // the models it applies to; empty: all
   std::string_view meaning;  // one line
 };
 
@@ -48,8 +47,9 @@ std::span<const FaultInfo> all_faults();
 // Whether it applies to the subject: the model has what it breaks, on the backend that is examined.
 bool applies(std::string_view name, const Subject& subject);
 
-// Puts the fault in; what it needs lives as long as the subject. Says where it shows first. Errors: kUsage
-// for an unknown name, with the nearest ones, and for one that does not apply, saying to what it does.
+// Puts the fault in; the memory it needs lives as long as the subject. Returns where it shows first. Errors:
+// kUsage for an unknown name, with the nearest ones, and for a fault that does not apply, saying to which
+// models it does.
 Result<FaultPlace> inject(std::string_view name, Subject& subject);
 
 }  // namespace doppler::diagnosis

@@ -1,4 +1,4 @@
-// What the files of the fault table share.
+// Helpers that the files of the fault table (faults_*.cpp) share.
 #pragma once
 
 #include <deque>
@@ -27,11 +27,12 @@ class AlteredWeights {
   std::deque<std::vector<std::byte>> bytes_;
 };
 
-// A fault made of two functions, either of which may be empty.
+// A fault made of functions, each of which may be empty.
 class HookFault final : public Fault {
  public:
   // Alters the tokens as the op sees them; false if it leaves them as they are.
   std::function<bool(const Op& op, Moment moment, StepInput& seen)> tokens;
+  // Whether `change` wants to see a stage; `change` alters its values and returns whether it did.
   std::function<bool(Stage stage, int layer)> watches;
   std::function<bool(const Computed& computed, Stage stage, int layer)> change;
 
@@ -43,7 +44,7 @@ class HookFault final : public Fault {
   StepInput seen_;
 };
 
-// The place where a fault is put in.
+// A subject with the operations that put a fault into it.
 class Site {
  public:
   explicit Site(Subject& subject);
@@ -53,8 +54,9 @@ class Site {
   int layers() const { return static_cast<int>(subject_.spec.layers.size()); }
 
   void change_plan(std::function<void(Plan&)> change);
-  // Every backend that is made runs with a fault of its own.
+  // Every backend of the subject runs with its own fault object.
   void run_with(std::function<std::unique_ptr<Fault>(const BackendOptions& options)> make);
+  // Replaces the text `from` by `to` in a shader of the gpu backend.
   void edit_shader(std::string file, std::string from, std::string to);
 
   void alter(WeightRole role, int layer, const AlteredWeights::Change& change);
@@ -75,7 +77,7 @@ class Site {
 
 struct FaultRow {
   FaultInfo info;
-  std::function<bool(const Subject& subject)> applies;  // empty: to all
+  std::function<bool(const Subject& subject)> applies;  // empty: to every subject
   std::function<FaultPlace(const Subject& subject)> place;
   std::function<void(Site& site)> put;
 };
@@ -85,19 +87,19 @@ std::vector<FaultRow> data_faults();
 std::vector<FaultRow> execution_faults();
 std::vector<FaultRow> shader_faults();  // execution faults of the gpu backend's kernels
 
-// Places and conditions that many rows share.
+// Places and conditions that many rows of the table share.
 inline auto at(Stage stage, int layer, FaultPlace::When when = FaultPlace::When::kPrompt) {
   return [=](const Subject&) { return FaultPlace{stage, layer, when}; };
 }
 inline int last_layer(const Subject& subject) {
   return static_cast<int>(subject.spec.layers.size()) - 1;
 }
-// A weight [out][in] read as [in][out]; float types.
+// Makes a weight [out][in] be read as [in][out]; float types only.
 void transpose(TensorView& tensor, std::vector<std::byte>& bytes);
 // The first layer of that kind, or -1.
 int first_layer(const ModelSpec& spec, AttentionKind kind);
 bool has_layers(const Subject& subject, int count);
-bool is_gemma(const Subject& subject);  // norms store w - 1, or did
+bool is_gemma(const Subject& subject);  // its checkpoints store norm weights as w - 1
 // The op that computes a stage of a layer; null: none.
 Op* op_of(Plan& plan, Stage stage, int layer);
 ValueId value_of(const Plan& plan, Stage stage, int layer);

@@ -1,5 +1,5 @@
-// Attention in plain loops with parts that can be wrong: computed anew from the queries, keys and values that
-// a backend has made, in its own cache.
+// Attention in plain loops with parts that can be made wrong: recomputed with its own cache from the queries,
+// keys and values of a backend.
 #pragma once
 
 #include <cstdint>
@@ -15,11 +15,12 @@ class FaultyAttention {
  public:
   // The kv head that a head reads; empty: neighbours share one.
   std::function<std::uint32_t(std::uint32_t head, const AttentionParams& a)> kv_head;
-  // Whether a query sees a key, of all positions that the slot holds; empty: those up to its own.
+  // Whether the query at a position sees the key at another, of all that the slot holds; empty: those up to
+  // its own.
   std::function<bool(std::uint64_t query, std::uint64_t key)> sees;
 
   // Call it with every q_rope, k_rope (or q_proj, k_proj where there is no rotation), v_proj and attn_out in
-  // the order of a step; replaces the last of a layer. False if it changed nothing.
+  // the order of a step; replaces attn_out. False if it changed nothing.
   bool compute(const Fault::Computed& computed, Stage stage, int layer);
 
  private:

@@ -1,4 +1,4 @@
-// Attention patterns: where each head looks, from its scores.
+// Attention patterns: which positions each head attends to, from its scores.
 #pragma once
 
 #include <cstdint>
@@ -13,34 +13,34 @@
 
 namespace doppler::diagnosis {
 
-// Which heads to look at; a layer or head of -1: all.
+// The heads to measure; a layer or head of -1: all.
 struct AttentionQuery {
   int layer = -1, head = -1;
 };
 // "3", "3:1", "all". Errors: kUsage.
 Result<AttentionQuery> parse_attention_query(std::string_view text);
-// Errors: kUsage for layers and heads that the plan does not have, with those it has.
+// Errors: kUsage for layers and heads that the plan does not have, naming those it has.
 Status check_attention_query(const AttentionQuery& query, const Plan& plan);
 
-// Means over the prompt's tokens but the first, which can only look at itself.
+// Means over the prompt's tokens except the first, which attends only to itself.
 struct HeadPattern {
   int layer = 0, head = 0;
   std::size_t tokens = 0;  // that were averaged
-  double first = 0, self = 0,
-         previous = 0;        // shares of attention on token 0, on the token itself, on the one before it
+  // Shares of attention on token 0, on the token itself, and on the token before it.
+  double first = 0, self = 0, previous = 0;
   double entropy = 0;         // nats
-  double most_entropy = 0;    // of a head that looks everywhere alike
+  double most_entropy = 0;    // that of a head that attends to all positions alike
   std::int64_t furthest = 0;  // the largest distance that still gets 1 % of a token's attention
   std::int64_t reach = 0;     // the largest distance that is not masked
-  std::uint32_t window = 0;   // of the layer; 0: none
+  std::uint32_t window = 0;   // the layer's sliding window; 0: none
 };
 
 class AttentionTap final : public Tap {
  public:
   AttentionTap(std::vector<AttentionQuery> queries, const Plan& plan)
       : queries_(std::move(queries)), plan_(plan) {}
-  // Scores of decode steps are not looked at: a GPU would have to take another way than the one that users
-  // run.
+  // Ends the measuring before decode steps: for their scores a GPU would need other kernels than those that
+  // users run.
   void stop() { stopped_ = true; }
 
   bool wants(Stage stage, int layer) const override;

@@ -1,4 +1,4 @@
-// What the configuration's subtree runtime.shared.debug asks of this room.
+// Reads the probes and layers to show from the configuration's subtree runtime.shared.debug.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace doppler::diagnosis {
 
 struct DebugConfig {
   std::vector<Probe> probes;
-  // Layers to print checkpoints of: nothing given: none; an empty list: all.
+  // The layers to print checkpoints of. Nothing: none; an empty list: all.
   std::optional<std::vector<int>> debug_layers;
 };
 
-// `debug` is that subtree, or null. Keys of other rooms are let pass. Errors: kUsage, naming the key and what
-// belongs there.
+// `debug` is that subtree, or null. Keys that others read are ignored. Errors: kUsage, naming the key and the
+// expected value.
 Result<DebugConfig> read_debug_config(const Json& debug);
 
 }  // namespace doppler::diagnosis

@@ -1,5 +1,5 @@
-// debug_run: a prompt and some decode steps with everything measured, then the same tokens once more as a
-// prompt, and a look at the embedding: what `doppler debug` prints and triage judges.
+// debug_run: a prompt and some decode steps with every stage measured, then the same tokens once more as a
+// prompt, and a check of the embedding. `doppler debug` prints the results and triage judges them.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ namespace doppler::diagnosis {
 struct DebugOptions {
   std::vector<TokenId> prompt_ids;
   std::uint32_t decode_steps = 16;
-  std::vector<TokenId> watched_ids;       // whose logits and ranks are kept
+  std::vector<TokenId> watched_ids;       // tokens whose logits and ranks are kept
   std::vector<AttentionQuery> attention;  // heads whose patterns are kept
-  // The token after `history`; nothing given: the likeliest.
+  // Chooses the token after `history`; empty: the likeliest. `drawn`: how many were chosen before.
   std::function<Result<TokenId>(std::span<const float> logits, std::span<const TokenId> history,
                                 std::size_t drawn)>
       choose;
-  bool all_logits = false;  // of every token of the prompt; else of the last thirty-two
-  Tap* besides = nullptr;   // sees the prompt and the decode steps, not what runs after them
-  // Ids from here on have no token (a vocabulary that was padded); 0: all have.
+  bool all_logits = false;  // keeps those of every token of the prompt; else of its last 32
+  Tap* besides = nullptr;   // sees the prompt and the decode steps, not the runs after them
+  // The first id without a token (of a padded vocabulary); 0: every id has one.
   std::uint32_t known_ids = 0;
 };
 
@@ -37,8 +37,8 @@ struct DebugOptions {
 struct PositionLogits {
   std::int64_t token = 0;  // the position they follow
   bool decode = false;
-  Statistics all;
-  std::vector<Choice> top;  // five
+  Statistics all;           // of the whole row
+  std::vector<Choice> top;  // the five likeliest
   double entropy = 0;       // nats
   std::vector<Rank> watched;
   std::optional<double> loss;  // of the prompt's next token, in nats
@@ -50,17 +50,17 @@ struct DecodeCheck {
   std::int64_t token = 0;
   double error = 0;  // of the logits, as a share of the largest
   bool same_choice = true;
-  std::string
-      first_stage;  // the first stage that differs by more than the tolerance, "layers.0.k_rope"; empty: none
+  // The first stage that differs by more than the tolerance, "layers.0.k_rope"; empty: none.
+  std::string first_stage;
   double stage_error = 0;
 };
 
 // Rows of the embedding: as the file has them, and as the backend looks them up.
 struct EmbeddingCheck {
-  std::size_t file_rows = 0, file_zero = 0;  // looked at, and nothing but zeros
+  std::size_t file_rows = 0, file_zero = 0;  // rows checked; of them those with nothing but zeros
   std::optional<TokenId> first_zero;         // in the file
-  std::size_t ran = 0, ran_zero = 0,
-              ran_wrong = 0;  // through the backend; zero or different though the file's are not
+  // Rows that the backend looked up; of them those that are zero, or different, unlike the file's.
+  std::size_t ran = 0, ran_zero = 0, ran_wrong = 0;
   std::optional<TokenId> first_ran_zero, first_ran_wrong;
 };
 
@@ -72,12 +72,12 @@ struct DebugRun {
   std::vector<DecodeCheck> decode;
   std::vector<HeadPattern> attention;
   EmbeddingCheck embedding;
-  double tolerance = 0;  // that decode and prefill were compared with
+  double tolerance = 0;  // for the comparison of decode and prefill
   std::string stopped;   // why decoding ended early; empty if it did not
 };
 
 // Uses slot 0 and leaves it empty. Errors: kUsage for a prompt without tokens, ids out of range, or heads
-// that are not there; kLimit for more than the context; those of the backend. NaN is no error: it is what
+// that do not exist; kLimit for more than the context; those of the backend. NaN is no error: it is what
 // triage is for.
 Result<DebugRun> debug_run(Backend& backend, const ModelSpec& spec, const Weights& weights,
                            const DebugOptions& options);

@@ -1,4 +1,4 @@
-// Statistics as text, and what follows from a row of logits: how all parts of this room print them.
+// Statistics as text, and the likeliest tokens, ranks and entropy of a row of logits.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ struct Rank {
 };
 Rank rank_of(std::span<const float> logits, std::int32_t id);
 
-// Of the softmax: in nats. log(size) for equal logits.
+// The entropy of the softmax, in nats: log(size) for equal logits.
 double entropy(std::span<const float> logits);
 
 }  // namespace doppler::diagnosis

@@ -30,22 +30,22 @@ struct ProbeRange {
 };
 
 struct Probe {
-  std::string id;                  // stands in the line; may be empty
+  std::string id;                  // printed in the line; may be empty
   std::string stage;               // as given: aliases are fine
   std::vector<ProbeRange> layers;  // empty: all
   // Positions in the sequence, so that the first decode step after a prompt of n tokens is token n. Negative:
-  // from the end of the prompt. Nothing given: the first token, or the prompt's last where only it has a row
-  // (logits).
+  // from the end of the prompt. Empty, without all_tokens: the first token, or the prompt's last where only
+  // it has a row (logits).
   std::vector<ProbeRange> tokens;
   bool all_tokens = false;
-  std::vector<ProbeRange>
-      dims;  // of attn_scores: positions that are attended to, each head in a line of its own
+  // Of attn_scores: positions that are attended to, each head in a line of its own.
+  std::vector<ProbeRange> dims;
 };
 
 // "stage=q_rope,layers=0:5,tokens=0:-1,dims=0:7". Errors: kUsage, naming the piece and what is expected.
 Result<Probe> parse_probe(std::string_view text);
 // {"id", "stage", "layers": [..] | null, "tokens": [..] | null, "dims": [..]}; numbers, or ranges as texts.
-// `where` names it in errors (kUsage).
+// `where` names the probe in errors (kUsage).
 Result<Probe> read_probe(const Json& object, std::string_view where);
 // The text that parse_probe reads.
 std::string probe_text(const Probe& probe);
@@ -72,21 +72,21 @@ Category category_of(Stage stage);
 // (layers 0 to 6), ...".
 std::string describe_stages(const Plan& plan);
 
-// The tap. Wants a stage of a layer only as long as a probe can still fire there.
+// The tap that fires the probes. Wants a stage of a layer only as long as a probe can still fire there.
 class ProbeTap final : public Tap {
  public:
   using OnHit = std::function<void(const ProbeHit& hit)>;
   // Errors: kUsage for a probe that can never fire on this plan (unknown stage, layer or dim, a token beyond
-  // the context), listing what could. Looks at sequences in slot 0 only.
+  // the context), listing the possible values. Sees sequences in slot 0 only.
   static Result<ProbeTap> create(std::vector<Probe> probes, const Plan& plan, std::uint64_t context,
                                  OnHit on_hit);
 
   // Before a prompt runs: its length, and whether every token's logits are computed or only the last one's.
-  // May be called again for the next prompt. Errors: kUsage for a probe none of whose tokens can come.
+  // May be called again for the next prompt. Errors: kUsage for a probe none of whose tokens will occur.
   Status begin(std::size_t prompt_tokens, bool all_logits);
 
   bool wants(Stage stage, int layer) const override;
-  // The stretch of dims that the probes ask for.
+  // The smallest range of dims that holds those of all probes there.
   Columns columns(Stage stage, int layer) const override;
   void on_stage(const TapEvent& event) override;
 
@@ -100,7 +100,7 @@ class ProbeTap final : public Tap {
     Stage stage = Stage::kNone;
     std::vector<bool> layers;        // by layer; one entry for stages outside the layers
     std::vector<ProbeRange> tokens;  // of this prompt, none negative
-    std::vector<std::int64_t> left;  // by layer: the last token that is still to come; -1: none is
+    std::vector<std::int64_t> left;  // by layer: the last requested token that has not run yet; -1: none
     std::uint64_t hits = 0;
   };
   static std::size_t place(int layer) { return layer < 0 ? 0 : static_cast<std::size_t>(layer); }

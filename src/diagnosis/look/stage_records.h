@@ -1,5 +1,4 @@
-// StageRecorder: a tap that measures every stage of a run, row by row, and keeps what triage and reports
-// read.
+// StageRecorder: a tap that measures every stage of a run, row by row, for triage and reports.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +31,8 @@ struct StageRecord {
 
 class StageRecorder final : public Tap {
  public:
-  // Tokens from `prompt_tokens` on are decoded ones. Rows of at most `keep_floats` values of decoded tokens
-  // are kept, so that they can be compared later.
+  // Tokens from `prompt_tokens` on are decoded ones. Of their rows the first are kept for later comparison,
+  // at most `keep_floats` values in all.
   StageRecorder(std::size_t prompt_tokens, std::uint64_t keep_floats);
 
   bool wants(Stage stage, int layer) const override;
@@ -42,7 +41,7 @@ class StageRecorder final : public Tap {
   // In the order in which a step computes them.
   const std::vector<StageRecord>& records() const { return records_; }
 
-  // What a decoded token's row of a stage was; empty if it was not kept.
+  // A decoded token's row of a stage, by index into records(); empty if it was not kept.
   std::span<const float> kept(std::size_t record, std::int64_t token) const;
 
  private:

@@ -1,5 +1,5 @@
-// What single ailments look like in a run's measurements, one function each; diagnosis/ailments.cpp has the
-// table. Every threshold has its reason beside it, and models in good health pass without a finding.
+// The symptom of each ailment in a run's measurements, one function each; diagnosis/ailments.cpp has the
+// table. Every threshold has its reason beside it, and healthy models pass without a finding.
 #pragma once
 
 #include <vector>

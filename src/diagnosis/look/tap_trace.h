@@ -1,4 +1,4 @@
-// Trace lines of what taps see: the categories embed, attn, ffn and logits.
+// Trace lines about the values of stages: the categories embed, attn, ffn and logits.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class TraceTap final : public Tap {
   // Spec and plan must outlive the tap.
   TraceTap(const ModelSpec& spec, const Plan& plan, TokenText text);
 
-  // Before a prompt runs.
+  // To be called before a prompt runs.
   void begin(std::size_t prompt_tokens) { prompt_tokens_ = static_cast<std::int64_t>(prompt_tokens); }
 
   bool wants(Stage stage, int layer) const override;

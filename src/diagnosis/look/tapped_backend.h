@@ -1,5 +1,5 @@
-// A backend whose every step is looked at by one tap more: so that what drives a backend with a tap of its
-// own (record, compare) needs to know nothing of probes and traces.
+// A backend that shows every step to one more tap, so that code that drives a backend with its own tap
+// (record, compare) need not know about probes and traces.
 #pragma once
 
 #include "backend/backend.h"

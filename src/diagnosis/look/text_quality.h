@@ -1,4 +1,4 @@
-// What a text and its tokens look like from outside: repetition, replacement and control characters.
+// The quality of a text without a reference: repetition, replacement and control characters, mixed scripts.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ struct TextQuality {
   std::size_t tokens = 0, unique = 0;
   double unique_ratio = 1, most_frequent_ratio = 0;
   std::int32_t most_frequent = -1;
-  std::size_t period = 0;  // the tokens end in the same few over and over: how many; 0: they do not
+  std::size_t period = 0;  // length of the cycle of tokens that the text ends in; 0: none
   std::size_t replacement_chars = 0, control_chars = 0;
   std::size_t scripts = 0;  // of its letters: Latin, Cyrillic, Han, ...
   // no_tokens, empty_text, replacement_chars, control_chars, repetition, many_scripts.

@@ -1,4 +1,4 @@
-// The files of src/diagnosis/report as they lay there when the program was built.
+// The page's files in src/diagnosis/report, embedded when the program is built.
 #pragma once
 
 #include <span>

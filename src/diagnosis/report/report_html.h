@@ -10,7 +10,7 @@
 
 namespace doppler::diagnosis {
 
-// What a report says beside the comparison itself. All of it may be hostile text.
+// The contents of a report beside the comparison. All of it is untrusted text.
 struct ReportContext {
   std::string model, reference;  // as the user named them
   std::vector<std::int32_t> prompt_ids;
@@ -18,9 +18,9 @@ struct ReportContext {
   Json findings;                    // of a diagnosis: the array of `doctor --json`; null: none
 };
 
-// What the page shows. Errors by token are tenths of powers of ten over what is allowed, whole numbers from
-// -99 to 126; -100 for none, 127 for NaN; several tokens share one number (`bin`) where there are many, so
-// that the page stays below 1 MB whatever the prompt.
+// The page's data. Errors by token are 10 log10(error / allowed), whole numbers from -99 to 126; -100 for no
+// error, 127 for NaN; in long prompts `bin` tokens share one number, so that the page stays below 1 MB
+// whatever the prompt.
 Json report_json(const Comparison& comparison, const ReportContext& context);
 
 // The page around report_json()'s object.

@@ -12,14 +12,14 @@ namespace doppler::diagnosis {
 // "q_rope of layer 5"; "final_norm"; "the logits of the decode steps".
 std::string describe_place(const StageComparison& stage);
 
-// How far beyond what is allowed the stage lies: the greatest of the whole difference and of those of its op
-// alone, each over what is allowed there. Up to 1 it agrees; infinite for NaN and for what is not computed.
+// The stage's error over the allowed one: the greatest of the whole difference and of those of its op alone.
+// Up to 1 it agrees; infinite for NaN and for a stage that is not computed.
 double excess_of(const StageComparison& stage);
 
 // "×3.2", "×40", "×12k"; "NaN" for infinity.
 std::string describe_excess(double excess);
 
-// What came out, in sentences for a person who did not ask for numbers. Never empty.
+// The result, in sentences for a person who did not ask for numbers. Never empty.
 std::vector<std::string> verdict_of(const Comparison& comparison);
 
 struct TableStyle {
@@ -28,8 +28,8 @@ struct TableStyle {
   bool all = false;  // a line for every stage, nothing folded
 };
 
-// Runs of stages that agree are one line; so are runs that do not, but for the first divergence and what
-// follows it at once. Ends with the verdict.
+// Runs of stages that agree are one line; so are runs of stages that do not, except the first divergence and
+// the stages right after it. Ends with the verdict.
 std::string comparison_table(const Comparison& comparison, const TableStyle& style);
 
 }  // namespace doppler::diagnosis
