@@ -18,7 +18,7 @@ std::string shown(const std::vector<TokenId>& ids) {
 }
 
 // "gguf_NAME" is the same vocabulary in tokenizers_gguf/vocab_NAME.gguf, as llama.cpp's converter writes it.
-Result<Tokenizer> load(const std::string& name) {
+Result<Tokenizer> load_fixture(const std::string& name) {
   if (!name.starts_with("gguf_")) return Tokenizer::load(data_path("tokenizers") / name);
   DOPPLER_ASSIGN(const GgufFile file,
                  open_gguf(data_path(fmt::format("tokenizers_gguf/vocab_{}.gguf", name.substr(5)))));
@@ -33,7 +33,7 @@ class Fixture : public ::testing::TestWithParam<const char*> {
     const std::string name = GetParam();
     const std::string folder = name.starts_with("gguf_") ? name.substr(5) : name;
     cases_ = json::parse(read_file(data_path("tokenizers") / folder / "cases.json"));
-    auto loaded = load(name);
+    auto loaded = load_fixture(name);
     ASSERT_TRUE(loaded.has_value()) << loaded.error().message;
     tokenizer_.emplace(std::move(*loaded));
     ASSERT_GT(cases_.size(), 20u);
