@@ -3,7 +3,7 @@
 namespace doppler::diagnosis {
 namespace {
 
-// What a captured recording's tensors point into.
+// The memory that a captured recording's tensors view.
 struct CapturedRun {
   CapturedRows rows;
   std::vector<std::int32_t> prompt_ids, greedy_ids;
