@@ -195,7 +195,7 @@ class DOPPLER_API Engine {
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
 
-  // What the model's generation_config.json recommends: its sampling values if it says do_sample, else
+  // The recommendation of the model's generation_config.json: its sampling values if do_sample is set, else
   // greedy.
   GenerateOptions default_options() const;
   std::string_view backend_name() const;

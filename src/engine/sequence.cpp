@@ -1,3 +1,4 @@
+// Sequence: the public handle, and State, which computes for it.
 #include <algorithm>
 
 #include "base/json.h"

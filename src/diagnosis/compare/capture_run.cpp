@@ -1,3 +1,4 @@
+// capture_run(): a run kept in memory as a recording.
 #include "diagnosis/compare/compare_recordings.h"
 
 namespace doppler::diagnosis {
