@@ -108,7 +108,7 @@ class OpCase {
   std::vector<Attempt> attempts_;
 };
 
-// Where in a target the misfit lies, for reports and for patterns.
+// The places of a target's wrong values, for reports and for finding patterns.
 struct BadPlaces {
   std::size_t bad = 0, all = 0;
   std::vector<std::size_t> columns;  // those with any bad value, ascending
