@@ -48,7 +48,7 @@ function cell(at, column, span, look, text, label) {
     "data-at": at, "data-column": column }, text);
 }
 
-// The error that a cell of the map shows: the whole difference from the recording, or the stage's op alone, given right inputs.
+// The error in a cell of the map: the whole difference from the recording, or the stage's op alone, given right inputs.
 const kViews = { alone: "the op alone", whole: "the whole difference" };
 let view = "whole";
 
