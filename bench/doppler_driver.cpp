@@ -72,7 +72,7 @@ class DopplerRunner final : public bench::Runner {
   std::array<std::vector<TokenId>, 2> history_;  // of each sequence, as far as the cache holds it
 };
 
-// Settings that only newer versions have are left out, with a word about it.
+// Settings that this version lacks are left out, with a message.
 void add_target(const std::string& target, cli::SettingFlags& given) {
   constexpr std::string_view kPath = "runtime.cpu.target";
   if (target.empty()) return;

@@ -3,7 +3,7 @@
 // find nothing.
 //
 // Located: the first finding names the stage and layer where the fault first shows. Named: it names the cause
-// that the fault's row gives. The doctor sees the model, the recording, and nothing of the fault.
+// that the fault's row gives. The doctor sees the model and the recording, but not which fault was put in.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -74,8 +74,7 @@ Result<Patient> open_patient(const std::filesystem::path& model, const std::file
   return patient;
 }
 
-// The family in a quantised type, and what a healthy reference backend computes on it: the truth from another
-// day.
+// The family in a quantised type, with a recording by a healthy reference backend as the truth.
 Result<Patient> quantised(const Options& options, const std::string& family, const std::string& type) {
   const auto file = options.scratch / fmt::format("{}.{}.gguf", family, type);
   const auto truth = options.scratch / fmt::format("{}.{}.safetensors", family, type);
@@ -193,7 +192,7 @@ std::string totals(const std::vector<Outcome>& outcomes) {
   return text;
 }
 
-// One row a fault: how many of its runs on each backend were located and named.
+// One row for each fault: how many of its runs on each backend were located and named.
 std::string fault_rows(const std::vector<Outcome>& outcomes, const std::vector<std::string>& backends) {
   std::string text = "| fault | kind | cause | what is wrong |";
   for (const std::string& backend : backends) text += fmt::format(" {} |", backend);
@@ -250,7 +249,7 @@ Json as_json(const std::vector<Outcome>& outcomes) {
   return {{"runs", std::move(runs)}};
 }
 
-// What other runs wrote with --json.
+// The outcomes that other runs wrote with --json.
 Result<std::vector<Outcome>> read_outcomes(const std::vector<std::string>& files) {
   std::vector<Outcome> outcomes;
   for (const std::string& file : files) {
@@ -277,7 +276,7 @@ Result<std::vector<Outcome>> read_outcomes(const std::vector<std::string>& files
   return outcomes;
 }
 
-// What stands in the file before this mark stays.
+// The file's text before this mark is kept.
 constexpr std::string_view kGenerated =
     "<!-- From here on written by bench/fault_benchmark --markdown. -->\n";
 

@@ -1,8 +1,8 @@
 // gpu_cold_loads MODEL [--loads N] [--checks N] [--tokens N] [--keep]: loads a model N times on the GPU, each
-// time with an empty cache folder (--keep: with what the load before has stored), and says of each load how
+// time with an empty cache folder (--keep: with the files of the load before), and prints for each load how
 // long it took, whether the program for single tokens is in use, which shapes were measured to be fastest,
 // how fast it decodes, and whether the token that the device chooses is the likeliest of the logits that it
-// computes for the same token, at several prompts, each tried twice: bits that vary between the two betray a
+// computes for the same token, at several prompts, each tried twice: bits that differ between the two show a
 // race.
 #include <fmt/format.h>
 
@@ -35,7 +35,7 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// What several loads come to.
+// The sums over several loads.
 struct Totals {
   std::uint64_t in_use = 0, wrong = 0, varying = 0;
   double slowest = 0, fastest = 0;
@@ -78,7 +78,7 @@ Result<Trial> try_token(Backend& backend, std::uint64_t seed) {
   return trial;
 }
 
-// The logits of the token 0 alone: what kernels compute while they are measured.
+// The logits of the token 0 alone: the computation by which kernels are measured.
 Result<std::vector<float>> first_logits(Backend& backend) {
   StepInput token;
   token.add(0, 0, 0, true);
@@ -169,7 +169,7 @@ Status load_once(const Model& model, const Arguments& arguments, std::uint64_t n
   std::string ids;
   DOPPLER_ASSIGN(double speed, decode(*backend, arguments, ids));
   ids.clear();
-  DOPPLER_ASSIGN(speed, decode(*backend, arguments, ids));  // the GPU is awake now
+  DOPPLER_ASSIGN(speed, decode(*backend, arguments, ids));  // after this the GPU's clocks are up
   totals.tokens.insert(ids);
   totals.slowest = totals.slowest == 0 ? speed : std::min(totals.slowest, speed);
   totals.fastest = std::max(totals.fastest, speed);

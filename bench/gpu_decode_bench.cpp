@@ -1,6 +1,6 @@
-// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]: what a decode step on the GPU consists
-// of. Tunes the matrix-vector kernels and prints every candidate, then the time of each kind of kernel of a
-// step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission.
+// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]: the times of the parts of a decode step
+// on the GPU. Tunes the matrix-vector kernels and prints every candidate, then the time of each kind of
+// kernel of a step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Status write_step(Context& context, std::uint32_t position) {
   return context.device->write(context.step, 0, std::as_bytes(std::span(words)));
 }
 
-// What the last part looks at, in each layer.
+// The stages that the last part taps, in each layer.
 class SomeStages final : public Tap {
  public:
   explicit SomeStages(std::vector<Stage> stages) : stages_(std::move(stages)) {}
@@ -102,7 +102,7 @@ Status print_kernels(Context& context, const DecodeProgram& program) {
   }
   double sum = 0;
   for (auto& [name, kind] : kinds) {
-    // A GPU at rest clocks low, and takes a while to come back.
+    // An idle GPU lowers its clocks and takes a while to raise them.
     const auto start = std::chrono::steady_clock::now();
     while (std::chrono::steady_clock::now() - start < std::chrono::milliseconds(200))
       DOPPLER_TRY(time_each(*context.device, kind.first));
@@ -142,7 +142,8 @@ Status run(int argc, char** argv) {
   fmt::print("ready in {:.2f} s, {} kernels, {} dispatches a token\n", elapsed(), context.kernels.size(),
              program.dispatches());
   DOPPLER_TRY(write_step(context, depth));
-  while (elapsed() < 2) DOPPLER_TRY(time_steps(context, program, 8, depth, 8));  // a GPU at rest clocks low
+  while (elapsed() < 2)
+    DOPPLER_TRY(time_steps(context, program, 8, depth, 8));  // an idle GPU lowers its clocks
   const auto steps = [&](std::string_view when) -> Status {
     for (const std::uint32_t at : {0u, 512u, 2000u}) {
       for (const std::uint32_t per_submit : {1u, 4u, 8u, 16u}) {

@@ -1,6 +1,6 @@
 // Times of the kernels that prompts run through on a GPU, each alone, with every cut of gemm_shapes() and
-// attention_shapes(), for the shapes of Gemma 3 1B and Llama 3.2 1B in Q4_0. What wins belongs into kMeasured
-// of src/backend/gpu/gemm_shape.cpp and to the front of the lists in attention_shape.cpp.
+// attention_shapes(), for the shapes of Gemma 3 1B and Llama 3.2 1B in Q4_0. The fastest belong into
+// kMeasured of src/backend/gpu/gemm_shape.cpp and to the front of the lists in attention_shape.cpp.
 //   gpu_prefill_bench [part of an adapter's name]
 #include <fmt/format.h>
 
@@ -26,8 +26,8 @@ double since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-constexpr double kMostSeconds = 60;   // of everything
-constexpr double kWarmUpSeconds = 2;  // a GPU at rest runs at a fifth of its clock
+constexpr double kMostSeconds = 60;   // of the whole program
+constexpr double kWarmUpSeconds = 2;  // an idle GPU runs at a fifth of its clock
 constexpr std::uint32_t kTokens[] = {512, 128};
 constexpr std::uint32_t kRoom = 512;
 
@@ -243,7 +243,7 @@ class Bench {
     const auto chosen = choose_attention_shape(device_->limits(), model.head_dim);
     for (std::size_t m = 0; m < std::size(kTokens); ++m) {
       const std::uint32_t tokens = kTokens[m];
-      // Of the products that the mask leaves.
+      // Counts only the products that the mask leaves.
       const double products = 2.0 * tokens * (tokens + 1) / 2 * q_width * 2;
       double best = 1e9;
       std::vector<float> first;

@@ -3,10 +3,10 @@
 // ggml may choose, and libggml-vulkan for --gpu: all layers and the cache on the first GPU that ggml finds.
 //
 // The library is loaded at run time, and the few functions and structures that are used are declared here.
-// Their layout is that of release v0.5.0; the defaults the library fills in tell whether it still holds, and
-// the program refuses to go on when they do not.
+// Their layout is that of release v0.5.0; the program checks it by the defaults that the library fills in,
+// and refuses to run if they differ.
 //
-// Settings are the library's defaults but for: threads, context, batches of 512, and the windowed KV cache
+// Settings are the library's defaults except: threads, context, batches of 512, and the windowed KV cache
 // (swa_full off), which llama.cpp's own programs choose, too, and which is the faster one.
 #include <dlfcn.h>
 
@@ -162,7 +162,7 @@ void check_layout(const Library& lib) {
 // ggml's numbers of its kinds of devices; an integrated GPU is of a kind of its own.
 constexpr int kDeviceCpu = 0, kDeviceGpu = 1, kDeviceIntegratedGpu = 2;
 
-// What ggml calls the GPU that it will use.
+// ggml's name of the GPU that it will use.
 std::string gpu_name(const Library& lib) {
   for (const int type : {kDeviceGpu, kDeviceIntegratedGpu}) {
     if (void* device = lib.device_of_type(type); device != nullptr) return lib.device_description(device);

@@ -1,12 +1,11 @@
-// quant_error [--ggml LIBDIR] [TYPE...]: how far each encoder's blocks lie from what they encode, and its
-// speed.
+// quant_error [--ggml LIBDIR] [TYPE...]: the error of each encoder's blocks, and its speed.
 //
 // Rows of 4096 values: Gaussian, and heavy-tailed (Student's t with 3 degrees of freedom), scaled like
 // weights. Two figures each: the relative root mean square error, and the same weighted as ggml weights the
 // type when it has no importance matrix (blocks of 32: all alike, IQ4_NL and the types with scales alone:
 // x^2; Q2_K: |x|; Q4_K and Q5_K: |x| plus the root mean square of the 32 values). With --ggml, the figures of
-// the libggml-base in that folder beside ours, and the ratio ours / ggml; and those of the types that Doppler
-// does not write. The table of storage_error() (src/quant/error.cpp) was made with it.
+// the libggml-base in that folder beside Doppler's, and the ratio Doppler / ggml; and those of the types that
+// Doppler does not write. The table of storage_error() (src/quant/error.cpp) was made with it.
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -127,7 +126,7 @@ Result<Figures> judge(const BenchType& type, const std::vector<float>& values,
                  static_cast<double>(values.size() * sizeof(float)) / 1e6 / seconds};
 }
 
-// Processor time: what else runs on the machine counts less than by the clock on the wall.
+// Processor time: other load on the machine disturbs it less than wall-clock time.
 double cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);

@@ -1,7 +1,6 @@
 // How long the choice of one token takes: a vocabulary of Gemma's size, rows of logits of several shapes, the
-// usual settings. Prints the median and the
-// least of the milliseconds per token: on a shared machine the least says what the work takes.
-// Usage: sampler_bench [VOCABULARY_SIZE]
+// usual settings. Prints the median and the minimum of the milliseconds per token: on a shared machine the
+// minimum is nearest to the work itself. Usage: sampler_bench [VOCABULARY_SIZE]
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +21,7 @@ using doppler::TokenId;
 struct Shape {
   const char* name;
   double mean, deviation;
-  int peaks;  // so many tokens stand 8 to 16 above the others, as after a clear prompt
+  int peaks;  // this many logits are 8 to 16 above the others, as after a clear prompt
 };
 
 std::vector<float> make_logits(const Shape& shape, std::size_t size) {

@@ -1,4 +1,4 @@
-// How fast tokenizers load and encode: a synthetic vocabulary of Gemma's size, or a tokenizer file of yours.
+// How fast tokenizers load and encode: a synthetic vocabulary of Gemma's size, or a given tokenizer file.
 // Usage: tokenizer_bench [TOKENIZER [TEXT_FILE]]
 #include <fmt/format.h>
 

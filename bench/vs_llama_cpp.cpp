@@ -35,7 +35,7 @@ struct Options {
 
   bool gpu() const { return backend == "gpu" || peer_backend != "cpu"; }
   // A GPU answers in a tenth of the time: with four times the tokens a turn still takes a tenth of a second,
-  // which waking up and the clock's grain do not disturb.
+  // long enough against its start-up and the clock's resolution.
   std::size_t decode() const { return decode_given.value_or(gpu() ? 256 : 64); }
   std::size_t deep() const { return deep_given.value_or(gpu() ? 64 : 16); }
   // Positions that the longest sequence reaches, and a few to spare.
@@ -71,7 +71,7 @@ Result<double> number_in(const std::string& answer, std::string_view word) {
   return fail(ErrorCode::kInternal, "A driver answers {} where {}NUMBER is due.", answer, word);
 }
 
-// llama.cpp's threads wait actively for a while after their work; nobody is measured meanwhile. A GPU must
+// llama.cpp's threads wait actively for a while after their work; nothing is measured meanwhile. A GPU must
 // not be left alone for so long that it lowers its clocks.
 void let_it_rest(const Options& o) {
   std::this_thread::sleep_for(std::chrono::milliseconds(o.gpu() ? 20 : 300));
@@ -93,7 +93,7 @@ Result<Started> start(Side side, const Options& o, const std::string& model) {
   return Started{std::move(child), load, load + first, name == ready.npos ? "" : ready.substr(name + 1)};
 }
 
-// One kind of measurement: what it is called, the requests for it, and what its seconds mean.
+// One kind of measurement: its name, its requests, and the meaning of its seconds.
 struct Measurement {
   std::string name, request;
   double tokens;                              // of one request; 0: the values are seconds, and less is better
@@ -146,7 +146,7 @@ std::vector<Measurement> measurements_of(const Options& o) {
        o.gpu() ? std::size_t{4} : std::size_t{1}}};
 }
 
-// Everything once; it also fills the deep sequence. A GPU works on for a second until its clocks are up.
+// Everything once; it also fills the deep sequence. A GPU is kept busy for a second until its clocks are up.
 Status warm_up(const Options& o, Children& children) {
   constexpr double kGpuSeconds = 1;
   for (const Side side : {kLlama, kDoppler}) {
@@ -164,7 +164,7 @@ Status warm_up(const Options& o, Children& children) {
 }
 
 Status take_turn(const Options& o, Measurement& turn, std::size_t side, Child& child) {
-  // While the other side computed, this one's part of the GPU slept.
+  // While the other side computed, this process left the GPU idle.
   if (o.gpu()) DOPPLER_TRY(child.ask("decode 16"));
   double seconds = 0;
   for (std::size_t i = 0; i < turn.requests; ++i) {

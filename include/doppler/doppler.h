@@ -95,8 +95,8 @@ struct Generation {
   Timings timings;
 };
 
-// Called with each piece of text as it becomes certain: whole characters, nothing that a stop string may
-// still take back. Returning false ends the generation.
+// Called with each piece of text as it becomes certain: whole characters, and no text that may still become
+// part of a stop string. Returning false ends the generation.
 using OnText = std::function<bool(std::string_view text)>;
 // Called with each token. `logprobs` is null unless GenerateOptions::logprobs asks for it. Returning false
 // ends the generation.
@@ -125,7 +125,7 @@ struct Callbacks {
 
 // A sequence of tokens with its keys and values in an engine's cache: a prompt, its answer, the next prompt.
 // Copies are handles of the same sequence; its place in the cache is free again when the last copy is
-// destroyed. A sequence keeps what it needs of its engine alive.
+// destroyed. A sequence keeps alive the parts of its engine that it needs.
 class DOPPLER_API Sequence {
  public:
   // The tokens it holds, prompts and generated ones, in order.
@@ -167,9 +167,9 @@ class DOPPLER_API Sequence {
 
   // Writes tokens, keys and values to a file, which appears only when complete.
   Status save(const std::filesystem::path& file) const;
-  // Takes over what save() wrote, from an engine of the same model and kv_type, whatever its backend. Errors:
-  // kMismatch for another model's or another type's file, kLimit for more than the context, kCorrupt for
-  // anything that save() did not write; the sequence is then unchanged.
+  // Takes over a file that save() wrote, from an engine of the same model and kv_type, whatever its backend.
+  // Errors: kMismatch for another model's or another type's file, kLimit for more than the context, kCorrupt
+  // for anything that save() did not write; the sequence is then unchanged.
   Status load(const std::filesystem::path& file);
 
  private:
@@ -185,7 +185,7 @@ class DOPPLER_API Sequence {
 class DOPPLER_API Engine {
  public:
   // A .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json. Two loads of one
-  // model share the pages of its files and nothing else; see another().
+  // model share only the pages of its files; see another().
   static Result<Engine> load(const std::filesystem::path& model, const LoadOptions& options = {});
   // A second engine on the same model, with a cache, threads and a backend of its own, which runs beside this
   // one. They share files, tokenizer, template and, where both compute on the cpu, the weights laid out for
@@ -195,14 +195,14 @@ class DOPPLER_API Engine {
   Engine& operator=(Engine&&) noexcept;
   ~Engine();
 
-  // What the model's generation_config.json recommends: its sampling values if it says do_sample, else
+  // The recommendation of the model's generation_config.json: its sampling values if do_sample is set, else
   // greedy.
   GenerateOptions default_options() const;
   std::string_view backend_name() const;
   // The backend's device and why it was chosen, in one line: "gpu: NVIDIA H200 (Vulkan, driver ...)" or "cpu:
   // there is no GPU". Empty where LoadOptions named a backend that has no device of its own.
   std::string_view backend_choice() const;
-  // Reasons why this engine is slower than it could be or differs from what was asked, a sentence each.
+  // Reasons why this engine is slower than it could be or differs from the options, a sentence each.
   std::vector<std::string> notes() const;
   std::uint64_t context() const;
   bool has_tokenizer() const;

@@ -47,8 +47,8 @@ struct StageValues {
   std::size_t columns() const { return dims.empty() ? width : dims.size(); }
 };
 
-// A look at a generation while it runs: called after each step for each stage that was asked for, with the
-// step's tokens. `what.tokens` that are negative count from the prompt's end, so that -1 is its last token.
+// A look at a generation while it runs: on_values is called after each step for each requested stage, with
+// the step's tokens. Negative `what.tokens` count from the prompt's end, so that -1 is its last token.
 struct Watch {
   LookRequest what = {};
   std::function<void(const StageValues& values)> on_values = {};

@@ -19,8 +19,9 @@ struct KernelTable {
   double seconds() const;  // of all kernels
 };
 
-// Fills slot 0 with `depth` tokens, and measures a step of one more. `yardstick_bytes`: how much memory the
-// bandwidth measurement reads. Errors: kUnsupported where the backend runs no kernels on a device.
+// Fills slot 0 with `depth` tokens and one more, and times the kernels of that step. `yardstick_bytes`: how
+// much memory the bandwidth measurement reads. Errors: kUnsupported where the backend runs no kernels on a
+// device.
 Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint64_t yardstick_bytes);
 
 Json to_json(const KernelTable& table);

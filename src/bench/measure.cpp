@@ -20,7 +20,7 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// Steps that are only timed as a whole, and steps whose ops are timed.
+// The number of tokens decoded with every op timed, apart from the steps that are timed as a whole.
 constexpr std::size_t kProfiledTokens = 8;
 
 // Feeds tokens to the sequences of a backend.
@@ -52,7 +52,7 @@ class Feeder {
   Backend& backend() { return backend_; }
 
  private:
-  // As many tokens by the backend itself, the likeliest each time.
+  // Lets the backend generate `count` tokens by itself, greedily.
   Status go_on(std::uint32_t slot, std::size_t count) {
     const std::uint64_t before = backend_.length(slot);
     const std::vector<TokenId> history(static_cast<std::size_t>(before) + 1, bench_token(before, vocab_));
@@ -83,7 +83,7 @@ class Feeder {
   const std::uint64_t vocab_;
 };
 
-// One line of the result in the making.
+// One line of the result, while it is measured.
 struct Decode {
   std::uint64_t depth, sequences;
   std::uint32_t slot;  // the first of its own; depth 0 starts over each time
@@ -115,7 +115,7 @@ class Yardstick {
     }
     return made;
   }
-  // Of the host.
+  // Threads of the host.
   std::size_t threads() const { return threads_; }
   // Bytes per second.
   Result<double> pass() {

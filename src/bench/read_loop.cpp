@@ -9,7 +9,7 @@ Result<std::unique_ptr<ReadLoop>> ReadLoop::create(std::size_t threads, std::uin
   std::unique_ptr<ReadLoop> loop(new ReadLoop(threads));
   DOPPLER_ASSIGN(loop->buffer_, LazyFloats::allocate(bytes / sizeof(float)));
   float* data = loop->buffer_.data();
-  // Written once: pages that never were are all the same zero page.
+  // Written once: pages that were never written all map to the same zero page.
   loop->pool_.parallel_for(loop->buffer_.size(), 1 << 20, [&](std::size_t begin, std::size_t end) {
     std::fill(data + begin, data + end, 1.0f);
   });

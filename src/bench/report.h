@@ -12,7 +12,7 @@ Json to_json(const BenchResult& result);
 Json to_json(const DeviceInfo& device);
 std::string to_text(const BenchResult& result);
 
-// Each figure of `now` over the same one of `old`, both as to_json gave them, as lines: "decode @0  1.32x
+// Each figure of `now` over the same one of `old`, both from to_json, as lines: "decode @0  1.32x
 // (1.28..1.36)". The bounds are low / high and high / low of the two intervals. Figures that only one of them
 // has are left out. Errors: kCorrupt for an `old` that to_json did not write.
 Result<std::string> compare_text(const Json& old, const Json& now);

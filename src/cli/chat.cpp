@@ -65,7 +65,7 @@ class Conversation {
  private:
   Result<Generation> answer_to(const OnText& on_text, const CancelToken& cancel) {
     DOPPLER_ASSIGN(const auto ids, chat_ids(engine_, messages_));
-    // Turns differ in length: what a probe cannot see in this one it may see in the next.
+    // Turns differ in length: a probe that cannot fire in this one may fire in the next.
     (void)looking_.begin(ids.size(), false);
     return engine_.generate(ids, options_, on_text, &cancel);
   }
@@ -93,7 +93,7 @@ bool obey(const std::string& line, Conversation& conversation, bool& done) {
 
 Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, given.flags));
-  // Says at once what is missing, not after the first question.
+  // Reports a missing tokenizer or template at once, not after the first question.
   DOPPLER_TRY(chat_ids(engine, std::vector<Message>{{"user", "Hello"}}));
   GenerateOptions options = engine.default_options();
   given.flags.apply(options);

@@ -96,7 +96,7 @@ int main(int argc, char** argv) {
     if (!runs[i].first.chosen()) continue;
     const Result<Settings> settings = resolve_settings(*given[i]);
     if (!settings) return report(settings.error());
-    given[i]->flags = *settings;  // from here on: what was decided
+    given[i]->flags = *settings;  // from here on the resolved settings
     return run_logged(*settings, runs[i].second);
   }
   return kWrongUsage;

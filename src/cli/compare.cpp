@@ -29,7 +29,7 @@ struct CompareArguments {
   LookFlags look;
 };
 
-// As wide as the terminal, in colour if it is one and nobody asked for none (no-color.org).
+// As wide as the terminal, in colour if it is one and NO_COLOR is not set (no-color.org).
 diagnosis::TableStyle table_style(bool all) {
   diagnosis::TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
   style.width = system::terminal_columns(system::Stream::kOutput).value_or(style.width);
@@ -83,7 +83,7 @@ std::string describe_logits(std::string_view what, const diagnosis::LogitsAgreem
   return text + "\n";
 }
 
-// What the table does not say: how the logits lie, and what only one side has.
+// Results beside the table: agreement of the logits, and stages that only one side has.
 std::string describe_rest(const diagnosis::Comparison& comparison) {
   std::string text;
   if (!comparison.not_shared.empty()) {
@@ -111,7 +111,7 @@ Result<int> report(const CompareArguments& arguments, const SettingFlags& given,
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 
-// A backend for a model that is there, with room for the whole sequence.
+// A backend for a loaded model, with room for the whole sequence.
 Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions load, std::size_t tokens,
                                              std::uint32_t slots) {
   if (load.context == 0) load.context = std::max<std::uint64_t>(choose_context(0, model.spec), tokens);
@@ -122,7 +122,7 @@ Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions loa
   return backend;
 }
 
-// The comparison, and beside it what probes and traces ask for.
+// Runs the comparison with the probes and traces that were asked for.
 Result<diagnosis::Comparison> run_against(const CompareArguments& arguments, const SettingFlags& given,
                                           const Model& model, Backend& backend,
                                           const diagnosis::Recording& expected) {
@@ -164,7 +164,7 @@ Result<std::vector<TokenId>> ids_of_prompt(const PromptFlags& prompt, const Load
   return tokenize_prompt(loaded, text);
 }
 
-// Another backend runs the prompt and chooses tokens; this one follows it.
+// Another backend runs the prompt and chooses tokens; this one is fed the same.
 Result<int> compare_backends(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
   Settings other = settings;
@@ -185,7 +185,8 @@ Result<int> compare_backends(const CompareArguments& arguments, const SettingFla
   return report(arguments, given, backend->name(), backend->fallbacks(), &model, expected, comparison);
 }
 
-// This model runs the prompt and chooses tokens; the other follows it, and is what this one is compared with.
+// This model runs the prompt and chooses tokens; the other is fed the same tokens, and this one is compared
+// with it.
 Result<int> compare_models(const CompareArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));

@@ -1,4 +1,4 @@
-// doppler config: what every setting is and why, the JSON Schema of all, and the presets there are.
+// doppler config: every setting with its value and source, the JSON Schema of all, and the existing presets.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ Result<std::vector<config::ConfigValue>> chosen(const config::Config& config, co
 }
 
 std::string table(std::span<const config::ConfigValue> values) {
-  // Long values (probes) push what follows aside instead of widening the column for all.
+  // Long values (probes) shift the rest of their line instead of widening the column for all.
   constexpr std::size_t kWidest = 24;
   std::size_t path_width = 7, value_width = 5, source_width = 4;
   for (const config::ConfigValue& value : values) {

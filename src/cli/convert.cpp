@@ -19,7 +19,7 @@ struct ConvertArguments {
   bool list = false, no_tokenizer = false, nearest = false;
 };
 
-// What a mix is made of, in a line: the base type and its exceptions, role by role.
+// A mix in one line: the base type and its exceptions, role by role.
 std::string describe_mix(const convert::Mix& mix) {
   std::vector<convert::TensorRole> roles;
   std::vector<std::string> exceptions;

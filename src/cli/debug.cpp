@@ -1,4 +1,4 @@
-// doppler debug: a prompt and some decode steps with everything measured, and what the triage makes of it.
+// doppler debug: a prompt and some decode steps with every stage measured, and the triage of the results.
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
@@ -28,7 +28,7 @@ struct DebugArguments {
   Option layers_option;
 };
 
-// What runs: the model as it is, or with a fault put in on purpose.
+// The model to run: as it is, or with an injected fault.
 struct Patient {
   Loaded loaded;
   diagnosis::Subject subject;
@@ -109,7 +109,7 @@ Result<std::vector<TokenId>> prompt_of(const DebugArguments& arguments, const Pa
   return plain ? patient.subject.prompt_ids(text) : prompt_ids(loaded, arguments.prompt, text, raw);
 }
 
-// What is run and measured; `sampling` outlives the options.
+// The options of the run; `sampling` must outlive them.
 Result<diagnosis::DebugOptions> read_options(const DebugArguments& arguments, const Patient& patient,
                                              const Settings& settings, GenerateOptions& sampling) {
   const ModelSpec& spec = patient.subject.spec;
@@ -135,7 +135,7 @@ Result<diagnosis::DebugOptions> read_options(const DebugArguments& arguments, co
   return options;
 }
 
-// What is shown of it.
+// The options of the output.
 Result<DebugView> read_view(const DebugArguments& arguments, const Patient& patient,
                             const SettingFlags& given, std::size_t prompt_tokens) {
   DebugView view{.model = arguments.model, .backend = std::string(patient.backend().name())};

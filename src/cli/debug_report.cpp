@@ -25,7 +25,7 @@ bool shows(const DebugView& view, const diagnosis::StageRecord& record) {
   if (view.layers.size() == 1 && view.layers[0] < 0) return false;
   if (record.layer >= 0)
     return std::find(view.layers.begin(), view.layers.end(), record.layer) != view.layers.end();
-  return true;  // the stages outside the layers frame every checkpoint
+  return true;  // every checkpoint shows the stages outside the layers
 }
 
 std::string checkpoints(const diagnosis::DebugRun& run, const DebugView& view) {

@@ -73,7 +73,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, bool json) {
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
 }
 
-// Errors of a path that is not there are the caller's; whatever a model's files say wrong is a diagnosis.
+// A path that does not exist is an error of the caller; every error in a model's files is a diagnosis.
 bool is_diagnosis(const Error& error) {
   return error.code == ErrorCode::kCorrupt || error.code == ErrorCode::kMismatch ||
          error.code == ErrorCode::kUnsupported;

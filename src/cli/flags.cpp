@@ -5,7 +5,7 @@
 namespace doppler::cli {
 namespace {
 
-// CLI11 speaks in exceptions where a callback refuses its value.
+// CLI11 expects an exception from a callback that refuses its value.
 void refuse_errors(const std::string& name, const Status& status) {
   if (!status) throw CLI::ValidationError(name, status.error().message);
 }

@@ -1,4 +1,4 @@
-// doppler inspect: what a model is.
+// doppler inspect: a model's description, tensors, ops and memory, and the GPUs.
 #include <fmt/core.h>
 
 #include "backend/gpu_report.h"
@@ -150,7 +150,7 @@ std::string to_text(std::span<const VariantRow> rows) {
   return text;
 }
 
-// The adapters, and with a model the kernels that it takes.
+// The GPU adapters, and with a model the kernels that it uses.
 Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const std::vector<GpuReport> reports, report_gpus());
   Json adapters = Json::array(), variants = Json::array();

@@ -74,8 +74,7 @@ Status Looking::begin(std::size_t prompt_tokens, bool all_logits) {
   return probes_ ? probes_->begin(prompt_tokens, all_logits) : Status();
 }
 
-// Whoever asks for a probe wants its lines, whatever is traced besides; where its category is, they are lines
-// of it.
+// A probe's lines are always printed; if the category of its stage is traced, as lines of that trace.
 void Looking::print(const diagnosis::ProbeHit& hit) {
   const std::string line = diagnosis::probe_line(hit);
   const Category category = diagnosis::category_of(hit.stage);

@@ -34,8 +34,8 @@ void read(const Json& value, T& to) {
   to = value.get<T>();
 }
 
-// Which option is which setting: with the setting's row in config/setting.cpp all that a knob needs. Values
-// are canonical, so their kinds are right.
+// The option of each setting: this row and the setting's row in config/setting.cpp are all that a new setting
+// needs. Values are canonical, so their types are right.
 template <typename Options>
 struct Knob {
   std::string_view path;

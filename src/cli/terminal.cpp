@@ -51,7 +51,7 @@ ProgressBar::~ProgressBar() {
 
 namespace {
 
-// What the handler may touch: a pointer that is set before the handler is.
+// The only data of the signal handler: a pointer that is set before the handler is installed.
 std::atomic<CancelToken*> g_interrupted{nullptr};
 
 void on_interrupt() {
@@ -77,7 +77,7 @@ void tell_backend(std::string_view choice, const Backend& backend) {
 
 namespace {
 
-// What `load` makes of the options, with a progress bar while it does.
+// The result of `load`, with a progress bar while it runs.
 template <typename Load>
 auto with_bar(const Settings& settings, const Load& load) {
   ProgressBar bar;

@@ -24,8 +24,8 @@ struct TokenizeArguments {
 // A conversation of a million bytes is far beyond any context; the bound is for files given by mistake.
 constexpr std::uint64_t kMaxMessages = 64 << 20;
 
-// What holds the tokenizer and the template. The weights do not matter here: a folder or file without any
-// will do, and so will a GGUF file that holds only a vocabulary.
+// Opens the files that hold the tokenizer and the template. Weights are not needed: a folder without any will
+// do, and so will a GGUF file that holds only a vocabulary.
 Result<ModelFiles> open_texts(const std::filesystem::path& model) {
   ModelFiles files;
   if (system::is_folder(model)) {
@@ -68,7 +68,7 @@ Json pieces_of(const tokenizer::Tokenizer& tokenizer, std::span<const TokenId> i
   return pieces;
 }
 
-// The template's source: a .jinja file itself, or what the model holds.
+// The template: from a .jinja file, or from the model.
 Result<chat::ChatTemplate> open_template(const std::filesystem::path& model, const ModelFiles& files,
                                          bool with_tools) {
   if (model.extension() != ".jinja") return load_chat_template(files, {.name = "", .with_tools = with_tools});

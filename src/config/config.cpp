@@ -16,7 +16,7 @@ bool is_known(std::string_view path) {
   return find_setting(path) != nullptr || is_setting_group(path);
 }
 
-// What else a configuration's root may hold, for people and for extends_chain().
+// Keys that a configuration's root may hold besides settings, for people and for extends_chain().
 bool is_remark(std::string_view key) {
   return key == "id" || key == "name" || key == "description" || key == "extends" || key == "$schema";
 }
@@ -28,7 +28,7 @@ bool equal_but_for_case(std::string_view a, std::string_view b) {
 }
 
 std::unexpected<Error> unknown(std::string_view path, const ConfigSource& source) {
-  // Hostile names are long; distances take the product of both lengths.
+  // Bounds the time for hostile input: a distance takes the product of both lengths.
   const std::string_view name = path.substr(0, 120);
   std::vector<std::string> known;
   for (const SettingInfo& info : all_settings()) {
@@ -106,7 +106,7 @@ std::string current_setting_name(std::string_view path) {
   return now;
 }
 
-// Says so once for each older name.
+// The current name of `path`; warns once for each older name.
 std::string Config::name_of(std::string_view path, const ConfigSource& source) {
   std::string now = current_setting_name(path);
   if (now == path) return now;

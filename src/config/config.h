@@ -44,7 +44,7 @@ class Config {
   const ConfigValue* find(std::string_view path) const;
   // The settings below a path, as "runtime.shared.debug", as nested objects, defaults included.
   Json subtree(std::string_view group) const;
-  // What was merged, in order: "preset debug", "preset gemma2-debug".
+  // The merged sources, in order: "preset debug", "preset gemma2-debug".
   const std::vector<std::string>& chain() const { return chain_; }
   // Sentences about older names.
   const std::vector<std::string>& warnings() const { return warnings_; }

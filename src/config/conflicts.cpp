@@ -30,12 +30,12 @@ const ConfigValue& debug_at(const Config& config, std::string_view path) {
   return at(config, std::string(kDebug) + std::string(path));
 }
 
-// Given, and not to switch the setting off.
+// Whether the setting was given, and not to switch it off.
 bool asks(const ConfigValue& value) {
   return value.given() && value.value != Json::parse(value.info->off, nullptr, false);
 }
 
-// Whatever looks inside and so changes what is measured.
+// The intent "calibrate" measures times, which traces, probes and checkpoints would change.
 Status check_intent(const Config& config) {
   const ConfigValue& intent = at(config, "runtime.shared.tooling.intent");
   if (intent.value != "calibrate") return {};
@@ -67,7 +67,7 @@ Status check_trace(const Config& config) {
   const ConfigValue& enabled = debug_at(config, "trace.enabled");
   const ConfigValue& categories = debug_at(config, "trace.categories");
   const ConfigValue& probes = debug_at(config, "probes");
-  // Off by default says nothing about probes; switched off does.
+  // An "enabled" that is false by default does not forbid probes; one that was given as false does.
   if (enabled.value == false && enabled.given() && asks(probes) && probes.source.rank >= enabled.source.rank)
     return conflict(probes, enabled, "Probes print through the trace; leave one of them out.");
   if (enabled.value != true) return {};
@@ -95,7 +95,7 @@ Status check_files(const Config& config) {
   return {};
 }
 
-// A setting of one backend, while another one is named.
+// A setting that only one backend reads: refused while another backend is named.
 struct BackendSetting {
   std::string_view path, backend;
 };

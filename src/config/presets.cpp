@@ -106,7 +106,7 @@ constexpr auto kPresets = std::to_array<BuiltinPreset>({
 })"},
 });
 
-constexpr std::uint64_t kMostBytes = 1 << 20;  // a thousand times what anyone writes
+constexpr std::uint64_t kMostBytes = 1 << 20;  // a thousand times a usual file
 
 std::filesystem::path file_of(const std::filesystem::path& folder, std::string_view name) {
   return folder.empty() ? folder : folder / (std::string(name) + ".json");
@@ -136,11 +136,11 @@ std::vector<std::string> preset_names(const PresetFolders& folders) {
   return names;
 }
 
-// What "extends" names, as seen from `from`.
+// The configuration that "extends" in `from` names.
 Result<ConfigText> resolve_extends(const std::string& name, const ConfigText& from,
                                    const PresetFolders& folders) {
   if (name.ends_with(".json")) return read_config_file(from.file.parent_path() / name);
-  // A preset that replaces one of its own name means that one.
+  // A preset that extends its own name means the preset that it replaces.
   const bool own = from.file.stem() == name;
   DOPPLER_ASSIGN(auto preset, find_preset(name, folders, own ? from.file : std::filesystem::path()));
   if (preset) return std::move(*preset);
@@ -177,7 +177,7 @@ Result<std::optional<ConfigText>> find_preset(std::string_view name, const Prese
       name.starts_with('.'))
     return std::nullopt;
   const std::filesystem::path files[] = {file_of(folders.project, name), file_of(folders.user, name)};
-  // What comes after `not_this`, if it is one of them.
+  // If `not_this` is one of the files, the search begins after it.
   std::size_t first = 0;
   for (std::size_t i = 0; i < std::size(files); ++i)
     if (system::same_file(files[i], not_this)) first = i + 1;

@@ -15,7 +15,7 @@ constexpr std::array<std::string_view, 6> kLevels = {"debug", "verbose", "info",
 constexpr std::array<std::string_view, 3> kIntents = {"verify", "investigate", "calibrate"};
 
 // Paths and names are those of the Doppler runtime configuration where it has them; backend, threads, cpu and
-// gpu are ours. Defaults of null leave the decision to the model's own files or to the command.
+// gpu are this program's own. Defaults of null leave the decision to the model's own files or to the command.
 constexpr auto kSettings = std::to_array<SettingInfo>({
     {.path = "runtime.backend",
      .type = kText,

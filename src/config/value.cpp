@@ -43,9 +43,9 @@ bool parse(std::string_view text, T& value) {
   return !text.empty() && parsed.ptr == end && parsed.ec == std::errc();
 }
 
-// A command line's text as the JSON that it stands for.
+// The JSON value of a text from the command line.
 Json typed(const SettingInfo& info, const Json& value, bool text) {
-  // A word that happens to be a number is still a word: --set runtime.gpu.adapter=0.
+  // For settings that are texts a number stays a text: --set runtime.gpu.adapter=0.
   const bool words = info.type == ValueType::kText || info.type == ValueType::kTexts;
   if (text && words && (value.is_number() || value.is_boolean())) return value.dump();
   if (!text || !value.is_string()) return value;
@@ -148,7 +148,8 @@ bool all_integers(const Json& list, bool negative) {
   return true;
 }
 
-// What the field's value should have been; empty if it is right, and then `value` is canonical.
+// The expected kind of value, for the error message; empty if the value is right, and then `value` is
+// canonical.
 std::string check_probe_field(const ProbeField& field, Json& value) {
   if (value.is_null() && !field.needed) return "";
   switch (field.type) {

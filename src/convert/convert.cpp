@@ -32,7 +32,7 @@ Status check_output(const fs::path& output, const TensorStore& store) {
   return {};
 }
 
-// Better now than after all the work. Disks that do not say are tried.
+// Refuses a full disk before the work, not after it. Disks that do not tell their space are tried.
 Status check_space(const fs::path& output, std::uint64_t bytes) {
   const auto free = system::free_space(output.has_parent_path() ? output.parent_path() : fs::path("."));
   if (!free || *free >= bytes) return {};
@@ -94,7 +94,8 @@ Result<ConvertReport> plan_tensors(const ConversionSource& source, const Mix& mi
   return report;
 }
 
-// The file as a reader sees it. What it cannot say is a warning; that it cannot be read would be our fault.
+// Reads the written file back. Facts that it cannot express are warnings; a file that cannot be read is a bug
+// of Doppler.
 Status check_written(const fs::path& output, const ConversionSource& source, ConvertReport& report) {
   DOPPLER_ASSIGN(const GgufFile written, open_gguf(output));
   DOPPLER_ASSIGN(const ModelSpec spec, read_gguf_spec(written.metadata, written.tensors));

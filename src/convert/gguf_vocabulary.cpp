@@ -15,7 +15,7 @@ namespace doppler::convert {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xe2\x96\x81";  // U+2581
-// What llama.cpp's converter gives to tokens that no score leads to.
+// The score that llama.cpp's converter gives to tokens without a score of their own.
 constexpr float kAddedScore = -1000;
 
 enum class Kind { kLlama, kT5, kGpt2, kGemma4 };
@@ -76,7 +76,7 @@ bool has_plain_normalizer(const tokenizer::TokenizerSpec& spec) {
         replace->content != kSpaceMark)
       return false;
   }
-  // Splitting at spaces cuts nothing once there are none; Metaspace is the other way to say all this.
+  // Splitting at spaces has no effect once there are none; Metaspace is the other way to express all this.
   for (const tokenizer::PreTokenizerStep& step : spec.pre_tokenizer) {
     if (const auto* meta = std::get_if<tokenizer::pre_tokenizers::Metaspace>(&step); meta != nullptr) {
       if (meta->split || meta->replacement != kSpaceMark) return false;
@@ -100,7 +100,7 @@ bool prepends_space(const tokenizer::TokenizerSpec& spec) {
          });
 }
 
-// Markup by its looks, where a tokenizer's file does not call it special.
+// Recognises markup by its spelling, for tokenizers whose files do not mark it as special.
 bool looks_special(std::string_view text) {
   return (text.starts_with("<|") && text.ends_with("|>")) ||
          (text.starts_with("<｜") && text.ends_with("｜>")) || text.starts_with("<unused") ||

@@ -10,7 +10,8 @@
 namespace doppler::convert {
 namespace {
 
-// What the converter does for some architectures only, and what readers take when a key is absent.
+// Keys that the converter writes for some architectures only, and the values that readers assume when a key
+// is absent.
 struct Habits {
   std::string_view family;
   bool rope_dimension = false;    // writes rope.dimension_count always

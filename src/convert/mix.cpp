@@ -124,7 +124,7 @@ constexpr std::array kFallbacks = {
     Fallback{DType::kQ5_K, DType::kQ5_1},     Fallback{DType::kQ6_K, DType::kQ8_0},
 };
 
-// The roles of weights that rules speak of.
+// The roles of the weights that rules name.
 struct RoleOfWeight {
   WeightRole weight;
   TensorRole role;
@@ -141,7 +141,7 @@ constexpr std::array kRoles = {
     RoleOfWeight{WeightRole::kDownExperts, kDown},
 };
 
-// What the table of weights says of a tensor's name; of names that it does not know, nothing.
+// Kind, role and layer that the table of weights gives for a tensor's name; nothing for unknown names.
 struct Place {
   std::optional<WeightKind> kind;
   TensorRole role = kOther;
@@ -184,7 +184,8 @@ bool holds(MixWhen when, std::uint64_t layer, const MixModel& model) {
   return false;
 }
 
-// What needs every bit and has few of them, or nothing if the tensor may be quantised.
+// The choice for a tensor that stays float32, being small or sensitive; nothing if the tensor may be
+// quantised.
 std::optional<MixChoice> kept(const Place& place, std::string_view name, const Shape& shape) {
   if (shape.size() < 2) return MixChoice{DType::kF32, "a vector: too few bytes to save any"};
   if (place.kind == WeightKind::kNorm) return MixChoice{DType::kF32, "a norm: scales whole activations"};

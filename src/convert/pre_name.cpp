@@ -13,7 +13,8 @@
 namespace doppler::convert {
 namespace {
 
-// Where several names stand for the same steps: those of widely used models, so that old programs know them.
+// Preferred where several names stand for the same steps: names of widely used models, which old programs
+// know.
 constexpr auto kBestKnown = std::to_array<std::string_view>(
     {"gpt-2", "llama-bpe", "qwen2", "gpt-4o", "tekken", "deepseek-v3", "qwen35", "smollm", "command-r",
      "smaug-bpe", "hunyuan", "olmo", "falcon"});
@@ -23,7 +24,7 @@ constexpr std::string_view kDigit = R"(\p{N})", kDigits = R"(\p{N}+)";
 // A step as the pattern whose matches it isolates; "" for a step that cuts nothing, nothing for others.
 struct AsPattern {
   std::optional<std::string_view> operator()(const tokenizer::pre_tokenizers::Split& step) const {
-    // Removing what lies between matches is isolating them, for patterns that match everything.
+    // Removing the text between matches is the same as isolating them, for patterns that match everything.
     const bool isolates = (step.behavior == tokenizer::SplitBehavior::kIsolated && !step.invert) ||
                           (step.behavior == tokenizer::SplitBehavior::kRemoved && step.invert);
     if (!isolates || !step.pattern.is_regex) return std::nullopt;

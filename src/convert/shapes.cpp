@@ -30,7 +30,7 @@ constexpr std::array kShapes = {
 };
 // clang-format on
 
-// What the families' files say that others leave out.
+// Keys that only some families' files have.
 struct FamilyFacts {
   std::string_view architecture;
   bool original_context;  // writes rope.scaling.original_context_length

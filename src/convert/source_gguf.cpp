@@ -8,7 +8,7 @@
 namespace doppler::convert {
 namespace {
 
-// What describes the old file rather than the model.
+// Whether a key describes the old file rather than the model.
 bool describes_old_file(std::string_view key) {
   constexpr std::array<std::string_view, 3> kKeys = {"general.file_type", "general.quantization_version",
                                                      "general.alignment"};

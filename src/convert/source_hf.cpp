@@ -46,7 +46,7 @@ class Source {
   Source(ConversionSource& out, const Weights& weights, const FamilyRule& rule)
       : out_(out), weights_(weights), rule_(rule), modules_(modules_to_keep(*out.files.config)) {}
 
-  // As GGUF files have them. A model whose own files fuse tensors has their parts in its weights.
+  // Adds the tensors of a GGUF file. If the model's own files fuse tensors, its weights hold the parts.
   Status add_tensors() {
     for (const WeightTensor& wanted : weight_tensors(out_.spec, rule_.gguf.weight_names)) {
       if (wanted.info->kind == WeightKind::kRopeFactors)
@@ -120,7 +120,7 @@ Status add_templates(const std::filesystem::path& folder, ConversionSource& out)
   return {};
 }
 
-// Without a tokenizer the file still says so: readers do not guess.
+// Without a tokenizer the metadata says "none", so that readers need not guess.
 Status add_tokenizer(const SourceOptions& options, ConversionSource& out) {
   std::optional<tokenizer::TokenizerSpec> tokenizer;
   if (options.with_tokenizer) {

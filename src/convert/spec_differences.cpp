@@ -1,4 +1,4 @@
-// What a written file says differently from what it was made of: GGUF has no words for some of a model.
+// Differences between a written file's spec and that of its source: GGUF cannot express all of a model.
 #include <algorithm>
 #include <cmath>
 

@@ -51,7 +51,7 @@ std::uint64_t row_bytes(DType type, std::uint64_t columns) {
   return columns / info.block_values * info.block_bits / 8;
 }
 
-// Lets go of the pages of rows that will not be read again.
+// Releases the pages of rows that will not be read again.
 void release_rows(const SourceTensor& tensor, std::uint64_t first, std::uint64_t count) {
   const std::uint64_t columns = tensor.columns();
   std::uint64_t begin = 0;

@@ -1,4 +1,4 @@
-// EngineAccess: what commands need of an engine besides its public interface.
+// EngineAccess: the internals of an engine that commands need besides its public interface.
 #pragma once
 
 #include "backend/tap.h"

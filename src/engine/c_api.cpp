@@ -1,5 +1,5 @@
-// The C interface: doppler/c.h over doppler/doppler.h. Results are kept in C++ and shown through structs of
-// pointers into them.
+// The C interface: doppler/c.h over doppler/doppler.h. A handle keeps the C++ result and hands out C structs
+// with pointers into it.
 #include "doppler/c.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct doppler_engine {
 };
 struct doppler_sequence {
   Sequence sequence;
-  doppler::GenerateOptions defaults;  // of the model
+  doppler::GenerateOptions defaults;  // those that the model recommends
 };
 struct doppler_cancel {
   CancelToken token;
@@ -32,7 +32,7 @@ struct doppler_cancel {
 
 namespace {
 
-// The public struct of one token's log probabilities, and what it points to.
+// The public struct of one token's log probabilities, and the array that it points to.
 struct Logprobs {
   explicit Logprobs(const doppler::TokenLogprobs& of) {
     for (const doppler::LikelyToken& token : of.top) top.push_back({token.id, token.logprob});
@@ -59,7 +59,7 @@ doppler_statistics c_statistics(const doppler::Statistics& s) {
           .rms = s.rms};
 }
 
-// Points into `v`.
+// The result points into `v`.
 doppler_values c_values(const doppler::StageValues& v) {
   return {.stage = v.stage.c_str(),
           .layer = v.layer,
@@ -77,7 +77,7 @@ doppler_values c_values(const doppler::StageValues& v) {
 
 struct doppler_generation {
   doppler::Generation generation;
-  std::deque<Logprobs> logprobs;  // which never move
+  std::deque<Logprobs> logprobs;  // a deque: elements never move
 };
 struct doppler_look {
   std::vector<doppler::StageValues> values;
@@ -131,7 +131,7 @@ doppler_status no_handle(const char* what) {
 doppler_status done(const Status& status) {
   return status ? DOPPLER_OK : failed(status.error());
 }
-// Makes a handle of a result, as `make` wants it, if there is one.
+// Turns a result into a handle made by `make`, or an error into a status.
 template <typename T, typename Handle, typename Make>
 doppler_status hand_out(Result<T> result, Handle** to, const Make& make) {
   if (!result) return failed(result.error());
@@ -139,7 +139,7 @@ doppler_status hand_out(Result<T> result, Handle** to, const Make& make) {
   return DOPPLER_OK;
 }
 
-// --- what comes in
+// --- arguments, from C to C++
 
 std::string_view text_of(const char* text, size_t length) {
   if (text == nullptr) return {};
@@ -153,7 +153,7 @@ std::string string_of(const char* text) {
   return text == nullptr ? std::string() : std::string(text);
 }
 
-// Writes so much of the defaults as the caller's struct has room for.
+// Writes as much of the defaults as the caller's struct has room for.
 template <typename T>
 void begin_with(T* given, size_t struct_size, T defaults) {
   if (given == nullptr || struct_size < sizeof(given->struct_size)) return;
@@ -161,8 +161,8 @@ void begin_with(T* given, size_t struct_size, T defaults) {
   std::memcpy(static_cast<void*>(given), static_cast<const void*>(&defaults), defaults.struct_size);
 }
 
-// The caller's struct as today's, whatever the size that it was compiled with: members that it lacks keep the
-// defaults that `init` gives.
+// The caller's struct in this version's layout, whatever size it was compiled with: members that it lacks
+// keep the defaults of `init`.
 template <typename T>
 T whole(const T& given, T defaults) {
   std::memcpy(static_cast<void*>(&defaults), static_cast<const void*>(&given),
@@ -268,7 +268,7 @@ doppler::Callbacks callbacks(const doppler_callbacks* given) {
   return out;
 }
 
-// --- what goes out
+// --- results, from C++ to C
 
 template <typename T>
 doppler_status fill(std::span<const T> all, T* buffer, size_t capacity, size_t* count) {
@@ -589,7 +589,7 @@ doppler_status doppler_sequence_load(doppler_sequence* sequence, const char* fil
   return file == nullptr ? no_handle("path of the file") : done(sequence->sequence.load(file));
 }
 
-// --- what it is
+// --- the model's description
 
 doppler_status doppler_engine_info(const doppler_engine* engine, doppler_info** info) {
   if (engine == nullptr) return no_handle("engine");

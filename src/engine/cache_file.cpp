@@ -31,7 +31,7 @@ static_assert(sizeof(Header) == 48 && std::is_trivially_copyable_v<Header>);
 
 using Parts = std::array<std::span<const std::byte>, 3>;  // header, tokens, cache
 
-// Of the parts' hashes: they lie apart in memory.
+// The hash of the parts' hashes, because the parts lie apart in memory.
 std::string hash_of(const Parts& parts) {
   std::string hashes;
   for (const std::span<const std::byte> part : parts) hashes += sha256_hex(part);
@@ -50,7 +50,7 @@ Error corrupt(const std::filesystem::path& file, std::string_view what) {
                       printable(file.string(), 200), what)};
 }
 
-// The header agrees with the file's size, the model and the context.
+// Checks the header against the file's size, the model and the context.
 Status check_header(const std::filesystem::path& file, const Header& header, std::uint64_t size,
                     const CacheIdentity& identity) {
   if (std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)

@@ -1,4 +1,5 @@
-// EngineCore: what an Engine and its sequences share, and the state behind each handle of a sequence.
+// EngineCore: the state that an Engine and its sequences share. Sequence::State: the state behind each handle
+// of a sequence.
 #pragma once
 
 #include <memory>

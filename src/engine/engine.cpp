@@ -1,4 +1,4 @@
-// The public Engine: every call to what does it.
+// The public Engine: forwards every call to the engine's parts.
 #include <chrono>
 
 #include "base/json.h"
@@ -20,7 +20,7 @@ Error no_engine() {
 
 // A slot for each sequence and one for the engine's own.
 Result<std::uint32_t> slots_for(const LoadOptions& options) {
-  constexpr std::uint32_t kMost = 1 << 16;  // beyond any use; the cache's own check has the last word
+  constexpr std::uint32_t kMost = 1 << 16;  // more than any use needs; the cache itself checks the memory
   if (options.sequences < kMost) return options.sequences + 1;
   return fail(ErrorCode::kUsage,
               "The {} sequences of an engine are out of range; there must be fewer than {}.",
@@ -88,7 +88,7 @@ Result<Engine> Engine::another(const LoadOptions& options) const {
       std::make_shared<Sequence::State>(make_core(std::move(loaded), own_->core->defaults, start), 0));
 }
 
-// --- what it is
+// --- the model's description
 
 GenerateOptions Engine::default_options() const {
   return own_ ? own_->core->defaults : GenerateOptions();
@@ -116,7 +116,7 @@ bool Engine::has_chat_template() const {
 ModelInfo Engine::info() const {
   if (!own_) return {};
   const Backend& backend = own_->core->backend();
-  // Sizes overflow for no engine that could be made.
+  // The only error, sizes that overflow, was refused when the engine was made.
   return describe(*own_->core->loaded.model, backend.plan(), backend.options()).value_or(ModelInfo());
 }
 std::vector<StageDescription> Engine::stages() const {

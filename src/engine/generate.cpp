@@ -19,7 +19,8 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
-// Text on its way out: whole characters, stop strings held back, the callback's wish to end remembered.
+// The stream of text to the caller: emits whole characters, holds back possible stop strings, and remembers
+// whether the callback asked to end.
 class TextStream {
  public:
   TextStream(const tokenizer::Tokenizer* tokenizer, const GenerateOptions& options, const OnText& on_text)
@@ -60,7 +61,7 @@ class TextStream {
   bool declined_ = false;
 };
 
-// Where the tokens come from: the sampler on the host, step by step, or a backend that goes on by itself.
+// The source of tokens: the sampler on the host, step by step, or a backend that generates by itself.
 class TokenSource {
  public:
   // `first`: the logits after the prompt.
@@ -70,13 +71,13 @@ class TokenSource {
   TokenSource(const TokenSource&) = delete;
   TokenSource& operator=(const TokenSource&) = delete;
 
-  // The token after `history`; the calls before gave the last `drawn` of it.
+  // The token after `history`; earlier calls gave the last `drawn` of it.
   Result<TokenId> next(std::span<const TokenId> history, std::size_t drawn) {
     if (continues_) return session_.next();
     if (drawn == 1 && session_.can_continue(options_)) {
       const Status begun =
           session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_);
-      // Where it cannot show on its own what a tap wants, it does so step by step.
+      // A backend that cannot show the tap's stages while it generates by itself runs step by step instead.
       if (!begun && begun.error().code != ErrorCode::kUnsupported) return std::unexpected(begun.error());
       continues_ = begun.has_value();
       if (continues_) return session_.next();
@@ -87,10 +88,10 @@ class TokenSource {
     return sampler_.sample(logits_, history, drawn);
   }
 
-  // What next() chose from, if it is known.
+  // The logits that next() chose from, if known.
   std::span<const float> logits() const { return continues_ ? session_.shown_logits() : logits_; }
 
-  // After this the session's cache is what next() was told and gave, but for the last token.
+  // After this the session's cache holds all tokens that next() was given or returned, except the last.
   Status end() { return session_.end_continuation(); }
 
  private:

@@ -14,7 +14,7 @@ void HeldTap::on_stage(const TapEvent& event) {
 
 void HeldTap::release(std::int64_t position) {
   while (!held_.empty() && held_.front().input->positions.front() <= position) {
-    const Held held = std::move(held_.front());  // its data stay where they are
+    const Held held = std::move(held_.front());  // event.data stays valid: moving keeps the buffer
     held_.pop_front();
     if (held.input->positions.front() == position && to_.wants(held.event.stage, held.event.layer))
       to_.on_stage(held.event);

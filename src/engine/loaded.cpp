@@ -109,7 +109,7 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
   backend.gpu.submit_tokens = options.submit_tokens;
   backend.gpu.checked = options.gpu_checked;
   backend.gpu.poison = options.gpu_poison;
-  // More would only make a stop come later: at 16 the host's share of the time is gone.
+  // More would only delay a stop: from 16 on the host's share of the time is negligible.
   constexpr std::uint32_t kMostSubmitTokens = 64;
   if (options.submit_tokens == 0 || options.submit_tokens > kMostSubmitTokens) {
     return fail(ErrorCode::kUsage,
@@ -219,7 +219,7 @@ Result<chat::OrderedJson> template_variables(const ModelFiles& files,
                                              const std::optional<tokenizer::Tokenizer>& tokenizer) {
   chat::OrderedJson variables = {
       {"tools", nullptr}, {"documents", nullptr}, {"add_generation_prompt", false}};
-  if (tokenizer) {  // what a SentencePiece model or a GGUF file itself says
+  if (tokenizer) {  // the texts that a SentencePiece model or a GGUF file itself has
     const std::pair<const char*, const tokenizer::SpecialToken&> tokens[] = {{"bos_token", tokenizer->bos()},
                                                                              {"eos_token", tokenizer->eos()},
                                                                              {"unk_token", tokenizer->unk()},

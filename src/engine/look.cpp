@@ -63,7 +63,7 @@ Result<std::vector<Stage>> stages_of(const LookRequest& request,
   return stages;
 }
 
-// A head's scores of masked positions: what a row that saw fewer positions gets for the others.
+// Rows that saw fewer positions than others get the score of masked positions, -infinity, for the rest.
 void widen_scores(StageValues& values, std::size_t width) {
   if (values.width == width || values.values.empty()) return;
   const std::size_t heads = values.heads, from = values.width / heads, to = width / heads;
@@ -196,7 +196,7 @@ Result<std::unique_ptr<WatchTaps>> WatchTaps::create(std::span<const Watch> watc
                                                      std::size_t prompt_tokens, Tap* besides) {
   std::unique_ptr<WatchTaps> taps(new WatchTaps());
   taps->list_.add(besides);
-  taps->looked_.reserve(watches.size());  // the taps know where they are
+  taps->looked_.reserve(watches.size());  // no reallocation: the taps refer to the elements
   for (const Watch& watch : watches) {
     if (!watch.on_values) return fail(ErrorCode::kUsage, "A watch has nothing to call. Give it on_values.");
     DOPPLER_ASSIGN(Looked looked, Looked::create(watch.what, plan));

@@ -6,7 +6,7 @@
 namespace doppler {
 namespace {
 
-// `where` names it in errors.
+// Parses `text`, a JSON object; `where` names it in errors.
 Result<chat::OrderedJson> read_object(const std::string& text, const std::string& where) {
   auto object = chat::parse_ordered_json(text, where);
   if (!object) return fail(ErrorCode::kUsage, "{}", object.error().message);

@@ -1,6 +1,6 @@
-# Multiplications and additions are never joined, so that a draw is the same on machines with and without a fused one. The
-# kernels get -O3, because -O2 of g++ 12 vectorises only loops whose cost it is sure of, which these are not, and may
-# compute both sides of a choice: nobody reads the floating-point exception flags, the only thing that could tell.
+# Multiplications and additions are never fused, so that a draw is the same on machines with and without such instructions.
+# The kernels get -O3, because -O2 of g++ 12 vectorises only loops whose cost it is sure of, which these are not, and may
+# compute both sides of a choice: no code reads the floating-point exception flags, the only difference.
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/engine/sampler.cpp PROPERTIES COMPILE_OPTIONS "-ffp-contract=off")
 set_source_files_properties(${PROJECT_SOURCE_DIR}/src/engine/sampler_kernels.cpp PROPERTIES
                             COMPILE_OPTIONS "-ffp-contract=off;-fno-trapping-math;$<$<CONFIG:Release>:-O3>")

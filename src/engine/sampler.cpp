@@ -17,7 +17,7 @@ Status check_generate_options(const GenerateOptions& o, std::uint32_t vocab_size
     double value, low, high;
     const char* range;
   };
-  // Far beyond any use, and small enough that no sum or product of them leaves the range of a double.
+  // Larger than any use needs, and small enough that no sum or product of them leaves the range of a double.
   constexpr double kMost = 1e30;
   const Bound bounds[] = {
       {"temperature", o.temperature, 0, kMost, "0 (greedy) or more"},
@@ -132,7 +132,7 @@ bool Sampler::scan(std::span<const float> logits) {
                    kSamplerBlock);  // so that blocks_ may point into it
   for (std::size_t b = 0; b < count; ++b) blocks_[b] = logits.data() + b * kSamplerBlock;
   bool bad = false;
-  if (logits.size() % kSamplerBlock != 0) {  // may take bad logits out, which are looked for below
+  if (logits.size() % kSamplerBlock != 0) {  // may overwrite bad logits; these are looked for below
     patch(logits, count - 1);
   }
   for (std::size_t b = 0; b < count; ++b) maxima_[b] = block_maximum(blocks_[b], bad);
@@ -233,8 +233,8 @@ TokenId Sampler::draw_of_few(double share) {
 // Fills the histogram and returns the mass of the tokens that are not in it, if anything needs it.
 double Sampler::build_histogram() {
   const bool needs_total = options_.top_p < 1;
-  // The buckets span what most tokens do: to the least likely of a sample, a token of each block. Any choice
-  // is correct, since the last bucket takes all that is beyond.
+  // The buckets span the scores of most tokens: down to the least likely of a sample of one token per block.
+  // Any span is correct, since the last bucket takes all tokens beyond it.
   double span = 0;
   for (const float* block : blocks_) {
     const double x = exponent(block[kSamplerBlock - 1]);
@@ -287,9 +287,9 @@ void Sampler::collect_bucket(std::uint16_t bucket) {
     if (adjusted_buckets_[i] == bucket) candidates_.push_back(adjusted_[i]);
 }
 
-// Leaves of the candidates those of the part of their scores' range in which `mass` is reached, in the order
-// they were in; returns the mass before it. Fewer remain, since the largest and the smallest go to different
-// parts.
+// Splits the candidates' score range into parts and keeps, in their order, the candidates of the part in
+// which `mass` is reached; returns the mass before that part. Fewer remain, since the largest and the
+// smallest lie in different parts.
 double Sampler::narrow(double before, double mass) {
   constexpr std::size_t kParts = 1024;
   const auto [low, high] = std::minmax_element(
@@ -301,7 +301,7 @@ double Sampler::narrow(double before, double mass) {
   double masses[kParts] = {};
   for (const Candidate& candidate : candidates_)
     masses[part_of(candidate.score)] += weight_of(exponent(candidate.score));
-  // Where rounding leaves the mass unreached, the last part that holds anything has it.
+  // If rounding leaves the mass unreached, the last part that is not empty is taken.
   std::size_t part = 0;
   double start = before, sum = before;
   for (std::size_t i = 0; i < kParts && (i == 0 || sum < mass); ++i) {
@@ -314,7 +314,7 @@ double Sampler::narrow(double before, double mass) {
   return start;
 }
 
-// The first of the candidates with which the mass, `before` without them, reaches `mass`.
+// The first of the candidates at which the summed mass, starting from `before`, reaches `mass`.
 Sampler::Place Sampler::reach_collected(double before, double mass) {
   constexpr std::size_t kSortable = 1024;  // sorting these takes less than another pass over the vocabulary
   while (candidates_.size() > kSortable) {
@@ -365,7 +365,7 @@ TokenId Sampler::draw_of_all(std::span<const float> logits, double share) {
     last = place.candidate;
     left = place.mass;
   }
-  // The first whose mass exceeds the target; rounding must not lead beyond what top-p leaves.
+  // The first whose mass exceeds the target; rounding must not lead beyond the tokens that top-p leaves.
   const double above = std::nextafter(share * left, std::numeric_limits<double>::infinity());
   const Candidate drawn = reach(above).candidate;
   return last.id >= 0 && kLikelier(last, drawn) ? last.id : drawn.id;

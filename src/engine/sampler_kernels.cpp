@@ -6,9 +6,9 @@
 
 namespace doppler {
 
-// The widest code the machine has at run time; what is not x86 has one width. The results are the same:
-// vector lanes add, multiply, divide and compare as scalars do, and nothing here sums across them in an order
-// of its own.
+// The widest vector code that the machine supports is chosen at run time; other machines than x86 have one
+// width. The results are the same: vector lanes add, multiply, divide and compare as scalars do, and no sum
+// here depends on the number of lanes.
 #if defined(__x86_64__) && defined(__GNUC__)
 #define DOPPLER_WIDE_(call_wide, call)                          \
   static const bool wide = __builtin_cpu_supports("avx2") != 0; \
@@ -22,8 +22,8 @@ namespace doppler {
 #define DOPPLER_INLINE_ inline
 #endif
 
-// Halves are folded onto each other: loops without a dependence, which compilers vectorise where they would
-// not a running maximum, whose meaning for NaN they must keep.
+// Halves are folded onto each other: these loops have no dependence, so compilers vectorise them, unlike a
+// running maximum, whose treatment of NaN they must keep.
 template <std::size_t kSize, std::size_t kTo>
 static void fold(const float* values, float* maxima) {
   if constexpr (kSize == 2 * kTo) {
@@ -61,7 +61,7 @@ static DOPPLER_INLINE_ double weight(double x) {
   constexpr double kPerLn2 = 0x1.71547652b82fep+0;
   // ln 2 in two parts, the first short enough that its product with n is exact.
   constexpr double kLn2High = 0x1.62e42feep-1, kLn2Low = 0x1.a39ef35793c76p-33;
-  // Adding it leaves the nearest integer in the low bits of the sum.
+  // 1.5 * 2^52: adding it leaves the nearest integer in the low bits of the sum.
   constexpr double kRound = 0x1.8p52;
   const double shifted = x * kPerLn2 + kRound;
   const double n = shifted - kRound;
@@ -77,7 +77,7 @@ static DOPPLER_INLINE_ double weight(double x) {
   q = q * r + 0x1.5555555555556p-3;
   q = q * r + 0x1.0000000000001p-1;
   const double mantissa = 1 + (r + r * r * q);
-  // Times 2^n, by adding n to the exponent: x >= -64 keeps it far from its ends.
+  // Times 2^n, by adding n to the exponent, which x >= -64 keeps far from under- and overflow.
   return std::bit_cast<double>(std::bit_cast<std::uint64_t>(mantissa) +
                                (std::bit_cast<std::uint64_t>(shifted) << 52));
 }
@@ -102,7 +102,7 @@ static DOPPLER_INLINE_ double bounded_weight(double x) {
 static DOPPLER_INLINE_ void weigh(const float* block, const Weighing& weighing, double* weights,
                                   std::int32_t* buckets) {
   constexpr double kLast = kSamplerBuckets - 1;
-  const Weighing w = weighing;  // a copy, so that the stores below cannot change it
+  const Weighing w = weighing;  // a copy, which the stores below cannot alias
   double places[kSamplerBlock];
   for (std::size_t i = 0; i < kSamplerBlock; ++i) {
     const double x = (block[i] - w.largest) / w.temperature;
@@ -110,7 +110,8 @@ static DOPPLER_INLINE_ void weigh(const float* block, const Weighing& weighing, 
     const double place = x * -w.scale;
     places[i] = x >= w.lowest ? (place < kLast ? place : kLast) : kSamplerBuckets;
   }
-  // Apart, for a loop that converts to numbers of another size beside its work is not vectorised.
+  // In a loop of its own, because compilers do not vectorise a loop that also converts to numbers of another
+  // size.
   for (std::size_t i = 0; i < kSamplerBlock; ++i) buckets[i] = static_cast<std::int32_t>(places[i]);
 }
 

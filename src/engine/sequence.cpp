@@ -1,3 +1,4 @@
+// Sequence: the public handle, and State, which computes for it.
 #include <algorithm>
 
 #include "base/json.h"
@@ -49,7 +50,8 @@ Sequence::State::~State() {
 
 Result<Generation> Sequence::State::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                                              const Callbacks& callbacks) {
-  const std::vector<TokenId> ids(prompt.begin(), prompt.end());  // may be what this sequence holds
+  const std::vector<TokenId> ids(prompt.begin(),
+                                 prompt.end());  // a copy: `prompt` may view this sequence's own tokens
   DOPPLER_ASSIGN(const auto taps,
                  WatchTaps::create(callbacks.watches, core->backend().plan(), ids.size(), core->besides));
   session.look(taps->get());
@@ -182,7 +184,7 @@ const CancelToken* token_of(const Callbacks& callbacks) {
   return callbacks.cancel ? &*callbacks.cancel : nullptr;
 }
 
-// A call that was cancelled while others computed, and has touched nothing.
+// The result of a call that was cancelled while it waited for its turn, and has changed nothing.
 Generation cancelled_before(std::span<const TokenId> prompt) {
   Generation generation;
   generation.prompt_ids.assign(prompt.begin(), prompt.end());
@@ -207,7 +209,7 @@ std::vector<TokenId> Sequence::tokens() const {
 
 Result<Generation> Sequence::generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                                       const Callbacks& callbacks) {
-  const std::shared_ptr<State> state = state_;  // the handle may die in a callback
+  const std::shared_ptr<State> state = state_;  // a callback may destroy the handle
   if (!state) return std::unexpected(moved_from("sequence"));
   DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take(token_of(callbacks)));
   if (!turn) return cancelled_before(prompt);
@@ -266,7 +268,7 @@ Result<Generation> Sequence::resume(const GenerateOptions& options, const Callba
   const std::vector<TokenId> all = state->held();
   if (!turn) return cancelled_before(all);
   if (all.empty()) return fail(ErrorCode::kUsage, "The sequence is empty, so that nothing can be resumed.");
-  // Its last token's logits are needed.
+  // resume() needs the last token's logits, so that token is computed again.
   if (state->session.cached().size() >= all.size()) state->session.cut(all.size() - 1);
   return state->generate(all, options, callbacks);
 }

@@ -28,8 +28,8 @@ Status Session::begin(std::span<const TokenId> ids) {
                 "The prompt has {} tokens, but the context holds {}. Shorten it or raise --context.",
                 ids.size(), context);
   }
-  // What is cached helps only if the prompt continues it: where it was cut back and went on differently, a
-  // GPU would sum in another order than for the whole prompt.
+  // The cached tokens are used only if the prompt continues them: after a cut in the middle a GPU would sum
+  // in another order than for the whole prompt.
   const bool continues =
       cached_.size() < ids.size() && std::equal(cached_.begin(), cached_.end(), ids.begin());
   if (!continues) clear();
@@ -101,7 +101,7 @@ std::span<const float> Session::shown_logits() const {
 
 bool Session::can_continue(const GenerateOptions& sampling) {
   for (std::size_t layer = 0; tap_ != nullptr && layer < backend_.plan().kv_layers.size(); ++layer) {
-    // No backend shows these while it continues.
+    // No backend shows attention scores while it generates by itself.
     if (tap_->wants(Stage::kAttnScores, static_cast<int>(layer))) return false;
   }
   const bool can = backend_.can_continue(sampling);
@@ -133,7 +133,7 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
   return {};
 }
 
-// What a failed continuation leaves in the cache is anyone's guess.
+// The cache's contents after a failed continuation are unknown, so they are dropped.
 void Session::forget_continuation() {
   newest_.reset();
   clear();

@@ -16,7 +16,7 @@ std::string StopStrings::feed(std::string_view text) {
     held_.clear();
     return out;
   }
-  // The longest end of the text that begins a stop string waits for what follows.
+  // The longest suffix of the text that is a prefix of a stop string is held back.
   std::size_t hold = 0;
   for (const std::string& stop : stops_) {
     for (std::size_t n = std::min(stop.size() - 1, held_.size()); n > hold; --n) {

@@ -269,7 +269,7 @@ void PerfTrace::end(const Timings& timings) const {
   say(prefill);
   std::vector<double> sorted = token_ms_;
   std::sort(sorted.begin(), sorted.end());
-  // A device gives several tokens at once, so that the time between two says nothing.
+  // A device gives several tokens at once, so that the times between tokens mean nothing there.
   const bool alone = !sorted.empty() && backend_.device() == nullptr;
   say(!alone ? decode
              : fmt::format("{}, ms a token p50={:.2f} p90={:.2f} p99={:.2f}", decode, percentile(sorted, 0.5),

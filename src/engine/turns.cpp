@@ -14,7 +14,7 @@ Result<Turns::Turn> Turns::take(const CancelToken* cancel) {
         "never begin. Make it after the callback's own call has returned.");
   }
   const auto place = waiting_.insert(waiting_.end(), self);
-  // A token can be set from a signal handler, which may wake nobody, so it is asked now and then.
+  // A token can be set in a signal handler, which must not notify a condition, so it is polled.
   constexpr std::chrono::milliseconds kAsk(10);
   while (owner_ || waiting_.begin() != place) {
     if (cancel != nullptr && cancel->cancelled()) {

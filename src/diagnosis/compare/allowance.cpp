@@ -11,7 +11,7 @@
 namespace doppler::diagnosis {
 namespace {
 
-// Half a unit in the last place of float32, as a share of the value: what one operation may lose.
+// Half a unit in the last place of float32, as a share of the value: the largest error of one operation.
 constexpr double kEps = 5.9604644775390625e-8;  // 2^-24
 // The same for float16.
 constexpr double kHalfEps = 4.8828125e-4;  // 2^-11
@@ -71,12 +71,12 @@ std::vector<double> squared_steps(std::span<const float> x) {
   return steps;
 }
 
-// What rounding to float16 may do to a value of that size.
+// The largest error of rounding a value of that size to float16.
 double half_error(double size) {
   return size < kHalfSmallest ? size : kHalfEps * size;
 }
 
-// What the backend does to the keys and values of a cache, for one of them.
+// The rounding of keys and values in the backend's cache, for one position.
 struct CacheRounding {
   KvType type;
   // Of q . k.
@@ -95,7 +95,7 @@ struct CacheRounding {
       scales += std::abs(q[i]) * of_scale(std::abs(k[i]), std::sqrt(steps[i / kBlock]));
     return kOfStep * std::sqrt(sum) + scales;
   }
-  // Of every value in v: at most this.
+  // Bounds the error of every value in v.
   void value(std::span<const float> v, std::span<double> bounds) const {
     for (std::size_t b = 0; b < v.size(); b += kBlock) {
       const auto block = v.subspan(b, std::min(kBlock, v.size() - b));
@@ -154,7 +154,7 @@ class Bounds {
  private:
   void set(std::size_t i, double bound) { out_[i] = static_cast<float>(bound + kSmallest); }
 
-  // Of this op's weights beside those of the run that is judged.
+  // The difference of this op's weights from those of the judged run, as a share.
   double weight_error() const {
     if (!arithmetic_.other_weights) return 0;
     return std::hypot(storage_error(s_.weights[0].dtype), arithmetic_.other_error);
@@ -342,7 +342,7 @@ class Bounds {
     }
     double total = 0, worst = 0;
     for (Seen& one : seen) {
-      one.error += kEps * (kFew + 4 * std::abs(one.score - largest));  // exp, of what float32 leaves of it
+      one.error += kEps * (kFew + 4 * std::abs(one.score - largest));  // rounding of exp and its argument
       one.score = std::exp(one.score - largest);
       total += one.score;
       worst = std::max(worst, one.error);

@@ -1,9 +1,10 @@
+// capture_run(): a run kept in memory as a recording.
 #include "diagnosis/compare/compare_recordings.h"
 
 namespace doppler::diagnosis {
 namespace {
 
-// What a captured recording's tensors point into.
+// The memory that a captured recording's tensors view.
 struct CapturedRun {
   CapturedRows rows;
   std::vector<std::int32_t> prompt_ids, greedy_ids;

@@ -102,7 +102,7 @@ class Runner {
 
 Status judge_run(std::vector<StageComparison>& stages, const Backend& backend, const ModelSpec& spec,
                  const Weights& weights, const CapturedRows& captured, const Recording& recording) {
-  // A backend without fused ops may run another plan than the spec's: that is what is to be judged.
+  // A backend without fused ops may run another plan than the spec's: then its own plan is judged.
   Plan plan = backend.plan();
   if (!plan.passes.empty()) {
     DOPPLER_ASSIGN(plan, build_plan(spec, weights, backend.options().context));
@@ -124,7 +124,7 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   DOPPLER_TRY(check_ids(backend.plan(), backend.options(), recording));
   const std::size_t vocab = backend.plan().vocab_size;
   const double tolerance = options.tolerance > 0 ? options.tolerance : stage_tolerance(backend, spec);
-  // Coarse arithmetic may turn a choice whose margin is within its error.
+  // Coarse arithmetic may change a choice whose margin is within its error.
   DecodeComparer decode(recording, tolerance, backend.rounding() == Rounding::kFloat ? 0 : tolerance);
   DOPPLER_TRY(decode.prepare(vocab));
   StageComparer comparer(planned_stages(backend.plan()), recording, tolerance);
@@ -134,7 +134,7 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   CapturedRows captured;
   TapList taps;
   taps.add(&comparer);
-  // A tolerance that somebody asks for is the only yardstick.
+  // A tolerance that the user gives is the only criterion.
   const bool judge = weights != nullptr && options.local && options.tolerance == 0 &&
                      can_keep(backend.plan(), recording.prompt_ids.size());
   if (judge) taps.add(&captured);

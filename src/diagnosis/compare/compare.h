@@ -38,7 +38,7 @@ enum class Disagreement : std::uint8_t {
   kNotComputed,  // the recording has it, the model does not
   kExecution,    // the op's result does not follow from its plan and inputs: a fault of the backend
   kDescription,  // plan and weights give another result on the recording's inputs: a fault of those
-  kTotal,        // the values differ too much; whether this op or one before is at fault cannot be told
+  kTotal,        // the values differ too much; which op is at fault is unknown
 };
 
 // One stage of one layer against the recording.

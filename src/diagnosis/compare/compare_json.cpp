@@ -83,7 +83,7 @@ Json logits_json(const std::optional<LogitsAgreement>& logits) {
           {"first_unsure", optional_index(logits->first_unsure)}};
 }
 
-// The token is the first at which what made the stage disagree shows.
+// `token`: the first at which the stage's disagreement shows.
 Json divergence_json(const StageComparison& c) {
   Json json = stage_json(c);
   const Disagreement why = c.disagreement();

@@ -10,7 +10,7 @@ namespace doppler::diagnosis {
 namespace {
 
 // The stages of a recording with their widths, under the names by which a comparer asks for them. A composite
-// stands whole under its first part; the others have no width of their own.
+// is listed whole under its first part; its other parts have no width.
 StageWidths recorded_stages(const Recording& recording) {
   StageWidths widths;
   for (const auto& [name, tensor] : recording.tensors.tensors()) {

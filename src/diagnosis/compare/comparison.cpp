@@ -1,3 +1,4 @@
+// Tolerances by backend, and the verdicts of a Comparison.
 #include <array>
 
 #include "diagnosis/compare/compare.h"

@@ -9,7 +9,7 @@
 namespace doppler::diagnosis {
 namespace {
 
-// The rows of both sides under each other: where tokens do not mix, one pass over the weights serves both.
+// Joins the rows of both sides: for ops that do not mix tokens, one pass over the weights serves both.
 OpSetup join_setups(const OpSetup& first, const OpSetup& second) {
   OpSetup both = first;
   for (std::size_t i = 0; i < both.inputs.size(); ++i) {
@@ -142,7 +142,7 @@ class Judge {
   Side found_side_, expected_side_;
 };
 
-// The difference over what is allowed. What is not finite on both sides came in with the inputs.
+// The difference over what is allowed. A value that is not finite on both sides came in with the inputs.
 double excess_of(float oracle, float found, float allowed) {
   if (found == oracle || (!std::isfinite(found) && !std::isfinite(oracle))) return 0;
   const double difference = std::abs(static_cast<double>(found) - oracle);

@@ -1,3 +1,4 @@
+// Opening recordings: reads them and checks their tensors.
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -8,7 +8,8 @@
 namespace doppler::diagnosis {
 namespace {
 
-// As transformers has them by heads; its projections and the heads' joined output are flat.
+// The stages whose rows transformers splits by heads; projections and the joined output of the heads are
+// flat.
 bool by_heads(Stage stage) {
   return stage == Stage::kQNorm || stage == Stage::kKNorm || stage == Stage::kQRope ||
          stage == Stage::kKRope || stage == Stage::kAttnScores;
@@ -41,7 +42,7 @@ Result<std::unique_ptr<RecordingWriter>> RecordingWriter::create(
     entries.push_back(
         {name, DType::kF32, by_heads(stage) ? Shape{tokens, heads, width / heads} : Shape{tokens, width}});
   };
-  // Ops show what they swallowed before what they leave.
+  // An op shows the stages fused into it before its own output.
   for (const Op& op : plan.ops) {
     for (const auto* list : {&op.emits, &op.outputs}) {
       for (const ValueId id : *list) {

@@ -9,7 +9,7 @@
 namespace doppler::diagnosis {
 namespace {
 
-// Stages that some models' modules compute in one tensor; ours are its columns, in this order.
+// Stages that some models' modules compute in one tensor; the stages are its columns, in this order.
 struct Composite {
   std::string_view name;
   std::array<Stage, 3> parts;

@@ -34,7 +34,7 @@ CheckResult run_check(const Ailment& check, const Examination& examination) {
   if (outcome) {
     result.state = outcome->state;
     result.text = outcome->text;
-  } else {  // something that the check asked for gave an error: that is a symptom, too
+  } else {  // a call of the check failed: that is a symptom, too
     examination.find({.cause = "unknown", .explanation = outcome.error().message});
   }
   if (examination.findings.size() > before) {
@@ -45,7 +45,7 @@ CheckResult run_check(const Ailment& check, const Examination& examination) {
   return result;
 }
 
-// The truth tells what happened to a weight, not only how it looks.
+// Findings from a recording tell how a weight was damaged, not only that its values look wrong.
 bool names_damage(const Finding& finding) {
   const Cause* cause = find_cause(finding.cause);
   return finding.check == "truth" && cause != nullptr && cause->kind == CauseKind::kData &&
@@ -61,10 +61,10 @@ void Examination::find(Finding finding) const {
   }
   finding.check = check;
   for (Finding& other : findings) {
-    // What two checks see is one finding, and the one that knows more places counts.
+    // If two checks find the same, it is one finding; the check that knows more places counts.
     const bool same_place = other.stage == finding.stage && other.layer == finding.layer;
     if (same_place && other.check == "weights" && other.cause != finding.cause && names_damage(finding)) {
-      finding.check = other.check;  // what the weights showed was its symptom
+      finding.check = other.check;  // the finding about weights was its symptom
       other = std::move(finding);
       return;
     }
@@ -80,8 +80,7 @@ void Examination::find(Finding finding) const {
 
 namespace {
 
-// What a step meets first comes first; text comes before every step. Equals keep the order in which they were
-// found.
+// In the order of a step, text first. Equals keep the order in which they were found.
 void put_in_order(std::vector<Finding>& findings) {
   const auto place = [&](const Finding& finding) {
     const auto stage = stage_from_name(finding.stage);

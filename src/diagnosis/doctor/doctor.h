@@ -1,6 +1,6 @@
-// The doctor: looks at a model from its files to its chosen tokens, and names what is wrong. Without a
-// recording it compares the parts with each other; with one it re-runs every op from the recorded inputs, and
-// where an op is wrong it tries repairs on that op alone until one restores agreement.
+// The doctor: examines a model from its files to its chosen tokens, and names the faults. Without a recording
+// it compares the parts with each other; with one it re-runs every op from the recorded inputs, and where an
+// op is wrong it tries repairs on that op alone until one restores agreement.
 #pragma once
 
 #include <filesystem>
@@ -21,7 +21,7 @@
 
 namespace doppler::diagnosis {
 
-// One thing that is wrong. Several layers with the same cause are one finding, which names the first.
+// One fault. Several layers with the same cause are one finding, which names the first.
 struct Finding {
   std::string cause;       // an id of all_causes()
   std::string stage;       // "k_norm"; empty for findings about no stage: files, tokenizer

@@ -1,4 +1,4 @@
-// What the files are, whether the description makes sense, and what memory it takes.
+// Checks of the files, of the description's plausibility, and of the memory.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -24,10 +24,10 @@ void note_spec(const Examination& e, std::string cause, std::string_view stage, 
           .confidence = 0.9});
 }
 
-// What no model has, whatever its family; such values load and then speak garbage.
+// Values that no model of any family has; with them a model loads but generates nonsense.
 void check_norms(const Examination& e) {
   const NormSpec& norm = e.subject.spec.norm;
-  // Published models have 1e-6 or 1e-5; some 1e-12 (BERT's kin) and 1e-3.
+  // Published models have 1e-6 or 1e-5; some 1e-12 (BERT's relatives) and 1e-3.
   if (!(norm.eps > 0) || norm.eps > 1e-2)
     note_spec(e, "norm_eps", "attn_normed", -1,
               fmt::format("The norms add {}, but every published model adds 1e-12 to 1e-3.", norm.eps));

@@ -1,6 +1,6 @@
-// Differences that the prompt is too short to show: windows, scalings and caps that only count further on.
-// The recorded tokens are fed to the oracle one by one, and where its logits leave the recorded ones,
-// descriptions are tried that agree so far.
+// Differences that the prompt is too short to show: windows, scalings and caps that matter only at later
+// positions. The recorded tokens are fed to the oracle one by one; where its logits leave the recorded ones,
+// it tries other descriptions that agree up to there.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ namespace {
 // Logits of transformers and of the oracle agree within 2e-6 to 5e-5 of the largest; faults move them by 1e-3
 // or more.
 constexpr double kAgree = 5e-4;
-// Each candidate runs the whole sequence; beyond so many multiplications that takes too long.
+// Each candidate runs the whole sequence; beyond this many multiplications that takes too long.
 constexpr double kMostWork = 3e9;
 
 struct Departure {
@@ -22,7 +22,8 @@ struct Departure {
   bool agrees() const { return step == SIZE_MAX; }
 };
 
-// Feeds prompt and recorded tokens to the oracle; where its logits first differ from the recorded ones.
+// Feeds prompt and recorded tokens to the oracle; returns where its logits first differ from the recorded
+// ones.
 Result<Departure> follow(const Subject& subject, const ModelSpec& spec, const Recording& recording) {
   const std::size_t prompt = recording.prompt_ids.size(), steps = recording.greedy_ids.size() - 1;
   Subject changed = subject;

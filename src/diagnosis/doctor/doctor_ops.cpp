@@ -33,7 +33,7 @@ std::string place_of(const WrongOp& wrong) {
                          : fmt::format("{} of layer {}", stage_name(wrong.stage), wrong.layer);
 }
 
-// Causes that are one thing wherever they show; others are one thing for each stage.
+// Causes that are one finding for all stages; others are one finding for each stage.
 bool spreads(std::string_view cause) {
   constexpr std::string_view kByStage[] = {"stale_weight",   "truncated_weight",     "weight_nan",
                                            "weight_shifted", "weight_scaled",        "weight_wrong",
@@ -96,7 +96,7 @@ class KindRefiner {
     for (const SpecSource& s : spec_.sources)
       says_types |= s.path.find("attention.kind") != std::string::npos &&
                     s.source.find("layer_types") != std::string::npos;
-    // No layer has a window, and nobody says which layers should: the number is missing, not the list.
+    // No layer has a window, and no list says which layers should: the number is missing, not the list.
     const bool lost = !any_sliding() && !says_types && some_need;
     const bool any_moved = std::ranges::any_of(bases_, [&](const auto& base) { return moved(base.first); });
     for (WrongOp& w : wrong_) {
@@ -191,12 +191,12 @@ Status OpJudge::judge(std::size_t op) {
   const auto finite = [](const OpSetup::Rows& rows) {
     return std::ranges::all_of(rows.data, [](float x) { return std::isfinite(x); });
   };
-  if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // it only follows
+  if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // a consequence of its inputs
   if (c.misfit().agrees()) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
     return {};
   }
-  // Where float32 itself has no room left, a backend is not to blame.
+  // Beyond this float32 itself overflows: no fault of a backend.
   constexpr float kNoRoom = 1e30f;
   const auto no_room = [](float x) { return !std::isfinite(x) || std::abs(x) > kNoRoom; };
   if (!who.empty() && std::ranges::any_of(c.output(), no_room)) return {};
@@ -219,7 +219,7 @@ Status OpJudge::measure() {
   }
   judged_ = ops.size();
   for (const std::size_t op : ops) DOPPLER_TRY(judge(op));
-  // If most products with coarser weights than float32 differ, the truth was made with finer ones.
+  // If most products with coarser weights than float32 differ, the recording was made with finer ones.
   const auto coarse = [&](std::size_t op) {
     const Op& made = plan.ops[op];
     return made.kind == OpKind::kMatmul && storage_error(e_.subject.weights[made.weights[0]].dtype) > 0;
@@ -237,8 +237,8 @@ Status OpJudge::measure() {
   return {};
 }
 
-// Where the truth may be of finer weights, and everything is wrong, so that this cannot be told from the ops
-// that are right: once more with the room that storing the weight so explains.
+// If the recording may be of finer weights and every op is wrong, so that no right op can show this: judges
+// once more, allowing the error that the weight's type explains.
 Status OpJudge::explain_as_coarse(WrongOp& wrong) {
   const Op& made = experiment_.plan().ops[wrong.op];
   if (noisy_weights_ || !finer_weights || made.weights.empty() ||
@@ -261,7 +261,7 @@ Status OpJudge::explain_wrong() {
   for (std::size_t i = 0; i < wrong_.size(); ++i) {
     WrongOp& wrong = wrong_[i];
     if (e_.seconds_left() < 0) {
-      // What nobody had the time to look at is no finding of its own beside those that are explained.
+      // Ops that were not examined for lack of time are no findings beside those that are explained.
       const std::size_t kept = std::max<std::size_t>(i, 1);
       unexamined_ = wrong_.size() - kept;
       wrong_.erase(wrong_.begin() + static_cast<std::ptrdiff_t>(kept), wrong_.end());
@@ -276,7 +276,7 @@ Status OpJudge::explain_wrong() {
     if (!who.empty() && explain_execution(c, hints, wrong.explanation)) continue;
     wrong.explanation = explain(c);
     if (who.empty()) DOPPLER_TRY(explain_as_coarse(wrong));
-    // Inputs are the truth's, and so is the op: what is left is the weight.
+    // The inputs are the recording's and the op is right, so the weight must differ.
     if (Attempt& attempt = wrong.explanation.attempt;
         who.empty() && attempt.cause == "unknown" && c.op().kind == OpKind::kMatmul) {
       attempt.cause = "weight_wrong";

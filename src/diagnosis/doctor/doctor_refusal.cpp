@@ -1,4 +1,4 @@
-// What a loader's refusal tells about the cause.
+// The causes behind a loader's error messages.
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -62,8 +62,8 @@ constexpr auto kRefusals = std::to_array<Refusal>({
     {"tokenizer_round_trip", {"okenizer"}},
 });
 
-// The weight whose tensor the sentence names first. Names that are different weights' in different families
-// tell nothing.
+// The weight whose tensor the sentence names first. A name that stands for different weights in different
+// families gives nothing.
 struct Named {
   Stage stage = Stage::kNone;
   int layer = -1;
@@ -97,7 +97,7 @@ bool same_rows(std::string_view sentence) {
   return rows != 0 && rows == number_after("asks for ");
 }
 
-// Where the loader tells what to do.
+// The sentence of an error that says what to do.
 std::string_view last_sentence(std::string_view text) {
   const std::size_t at = text.rfind(". ");
   return at == std::string_view::npos ? text : text.substr(at + 2);

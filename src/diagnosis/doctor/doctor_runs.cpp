@@ -13,8 +13,8 @@ namespace {
 
 constexpr std::size_t kPrompt = 16, kDecode = 4;
 
-// Ids of a run: the recording's, or a text's, or a spread over the vocabulary, whose ends show tables cut
-// short.
+// Ids of a run: the recording's, or a text's, or ids from the whole vocabulary, both ends included, because
+// those show tables that are cut short.
 std::vector<std::int32_t> choose_ids(const Examination& e, std::size_t count) {
   std::vector<std::int32_t> ids;
   if (e.options.reference != nullptr) ids = e.options.reference->prompt_ids;
@@ -32,7 +32,7 @@ std::vector<std::int32_t> choose_ids(const Examination& e, std::size_t count) {
   return ids;
 }
 
-// A machine that lacks what a backend needs says nothing of the model; a backend that fails by itself does.
+// A machine that lacks a backend's requirements is no finding; a backend that fails by itself is.
 Result<Outcome> without_backend(const Error& error) {
   if (error.code == ErrorCode::kInternal) return std::unexpected(error);
   return Outcome::skip(error.message);
@@ -40,7 +40,7 @@ Result<Outcome> without_backend(const Error& error) {
 
 const Outcome kExplained = Outcome::skip("what is wrong already explains other values");
 
-// Whether the backend was found to compute wrongly: what follows from that need not be found again.
+// Whether the backend was found to compute wrongly: its consequences need not be reported again.
 bool ops_are_wrong(const Examination& e) {
   return std::ranges::any_of(e.findings, [](const Finding& f) {
     const bool absurd = f.check == "weights" && f.cause != "truncated_weight";  // NaN, whatever its cause
@@ -126,7 +126,7 @@ Result<Outcome> check_ops(const Examination& e) {
   return Outcome::ok(fmt::format("{}: {}", backend.name(), judge.summary()));
 }
 
-// A second sequence in the same slot, after clear(): nothing of the first may be left.
+// A second sequence in the same slot, after clear(): no key or value of the first may remain.
 Result<Outcome> check_again(const Examination& e) {
   if (ops_are_wrong(e)) return kExplained;
   if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
@@ -284,7 +284,7 @@ Result<Choices> continue_greedily(Backend& backend, std::span<const std::int32_t
   return made;
 }
 
-// The likeliest tokens, each from a step of its own.
+// Greedy tokens, each from a step of its own.
 Result<Choices> choose_by_steps(Backend& backend, std::span<const std::int32_t> ids, std::size_t count) {
   backend.clear(0);
   Choices made;
@@ -339,7 +339,7 @@ Result<Outcome> check_submit(const Examination& e) {
   return Outcome::ok(fmt::format("{} tokens are the same", one_by_one.tokens.size()));
 }
 
-// A prompt, and tokens as a generation has them: what falls back is known then.
+// Runs a prompt and some tokens as a generation does: after that all fallbacks are known.
 Result<Outcome> check_fallbacks(const Examination& e) {
   if (e.seconds_left() < 0.05 * e.options.seconds) return Outcome::skip("no time is left: raise --seconds");
   const std::vector<std::int32_t> ids = choose_ids(e, 8);

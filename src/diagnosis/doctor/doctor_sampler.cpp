@@ -1,4 +1,4 @@
-// The sampler against a plain one: what may be chosen follows from sorting all tokens.
+// The sampler against a plain one, which sorts all tokens to find those that may be chosen.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -20,7 +20,7 @@ std::vector<float> make_logits(std::uint64_t seed) {
     state = state * 6364136223846793005u + 1442695040888963407u;  // Knuth's linear congruence
     x = static_cast<float>(static_cast<double>(state >> 40) / (1 << 24) * 8 - 4);
   }
-  // The likeliest lie side by side: whoever keeps the best of each part only loses most of them.
+  // The likeliest lie side by side: a sampler that keeps only the best of each part loses most of them.
   for (std::size_t i = 0; i < 40; ++i) logits[1000 + i] = 6.0f + 0.01f * static_cast<float>(i);
   return logits;
 }

@@ -1,4 +1,4 @@
-// What happens to text: tokenizer, special tokens, chat template.
+// Checks of the text's path: tokenizer, special tokens, chat template.
 #include <algorithm>
 #include <array>
 
@@ -11,7 +11,7 @@ namespace {
 
 const Outcome kNoTokenizer = Outcome::skip("the model has no tokenizer");
 
-// Plain words, numbers, spaces, other scripts, and what needs more than one token for a character.
+// Plain words, numbers, spaces, other scripts, and characters that need more than one token.
 constexpr std::string_view kTexts[] = {
     "The color of the sky is blue.",
     "Hello, world! 1234567890",
@@ -88,7 +88,7 @@ TokenId bos_of(const Subject& subject) {
   return subject.spec.bos_id;
 }
 
-// Families whose published models all begin with BOS; without it they speak nonsense.
+// Families whose published models all begin with BOS; without it they generate nonsense.
 bool family_wants_bos(std::string_view family) {
   return family.starts_with("gemma") || family == "llama" || family == "mistral";
 }
@@ -106,8 +106,8 @@ bool is_one_of(std::span<const std::string_view> names, std::string_view name) {
   return std::ranges::find(names, name) != names.end();
 }
 
-// Pieces are joined before what is made of them; converters that list every way to make a piece break that
-// for a few. A list in another order breaks it for most.
+// A piece's merge precedes the merges that use the piece; converters that list every way to make a piece
+// break that for a few pieces, a list in another order for most.
 double share_before_their_parts(const tokenizer::TokenizerSpec& spec) {
   std::vector<std::size_t> first(spec.vocabulary.size(), SIZE_MAX);
   const auto known = [&](TokenId id) { return id >= 0 && static_cast<std::size_t>(id) < first.size(); };
@@ -134,7 +134,7 @@ struct ChatLook {
   std::string split;  // a marker of the template that is read as plain text
 };
 
-// What earlier turns said must come through as well. Templates may refuse such a conversation.
+// The texts of earlier turns must reach the prompt as well. Templates may refuse such a conversation.
 std::string lost_turn(const Examination& e) {
   const std::vector<Message> messages = {
       {"user", "Name a color."}, {"assistant", "Purple is one."}, {"user", "And another?"}};

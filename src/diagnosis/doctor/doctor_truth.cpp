@@ -16,7 +16,7 @@ namespace {
 
 const Outcome kNoReference = Outcome::skip("no --reference is given");
 
-// A stage that is recorded and that the plan does not compute, or the other way round, and what that means.
+// A stage that is recorded but not in the plan, or the reverse, and the cause that this shows.
 struct OptionalStage {
   Stage stage;
   std::string_view lacking, extra;  // causes
@@ -150,7 +150,7 @@ Result<Outcome> check_truth(const Examination& e) {
   judge.arithmetic = arithmetic_from(recording.tensors.metadata());
   const bool other_layers =
       std::ranges::any_of(e.findings, [](const Finding& f) { return f.cause == "layer_count"; });
-  judge.skip = [&](std::size_t op) {  // where layers are missing, what follows the last one has other inputs
+  judge.skip = [&](std::size_t op) {  // with layers missing, the stages after the last one have other inputs
     return rows.filled(op) || (other_layers && plan.ops[op].kind == OpKind::kSelect);
   };
   DOPPLER_TRY(judge.measure());

@@ -1,4 +1,4 @@
-// What can be said of weights without running them.
+// Checks of weights without running the model.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -86,8 +86,8 @@ std::string place_of(const Bound& b) {
   return b.layer < 0 ? b.tensor.name : fmt::format("{} (layer {})", b.tensor.name, b.layer);
 }
 
-// Ends that are exactly zero where weights never are. Vocabularies are padded: zero rows at the end of an
-// embedding are nothing unless the tokenizer has tokens there.
+// Finds ends that are exactly zero, as weights never are. Vocabularies are padded: zero rows at the end of an
+// embedding count only if the tokenizer has tokens there.
 void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
   const WeightKind kind = b.info->kind;
   const bool vocabulary = kind == WeightKind::kEmbedding || kind == WeightKind::kHead;
@@ -176,7 +176,7 @@ Result<Outcome> check_layers_alike(const Examination& e) {
     if (plain || b.tensor.shape.size() < 2) continue;
     ++compared;
     const auto [first, fresh] = seen.emplace(bytes, &b);
-    if (fresh || e.options.reference != nullptr) continue;  // the truth tells which of the two is wrong
+    if (fresh || e.options.reference != nullptr) continue;  // the recording shows which of the two is wrong
     const Bound& other = *first->second;
     const bool swap = other.layer == b.layer;
     if (b.layer < 0 || other.layer < 0) continue;  // a head that is stored twice
@@ -222,7 +222,7 @@ Result<Outcome> check_layers_alike(const Examination& e) {
 
 namespace {
 
-// The head applied to an embedding, for a sample of tokens: at which rank the token itself comes.
+// The head applied to an embedding, for a sample of tokens: the rank of the token itself.
 std::size_t rank_of_itself(std::span<const float> scores, std::size_t own) {
   return static_cast<std::size_t>(std::ranges::count_if(scores, [&](float s) { return s > scores[own]; }));
 }

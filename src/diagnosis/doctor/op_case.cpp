@@ -6,10 +6,10 @@
 namespace doppler::diagnosis {
 namespace {
 
-// What an attempt may always differ by, as a share of the largest value of a token's row: some roundings of
-// float32; faults leave a thousand times as much.
+// The difference always allowed to an attempt, as a share of the largest value of a token's row: some
+// roundings of float32; faults leave a thousand times as much.
 constexpr float kLenient = 2e-6f;
-// Attempts farther off than this are not saved by their own rounding.
+// Attempts with a larger ratio are not excused by their own rounding.
 constexpr double kNear = 1e4;
 
 // Products beyond this many multiplications are judged on a few tokens: about a second of the oracle's time.
@@ -39,8 +39,8 @@ std::vector<float> take_rows(const std::vector<float>& from, std::size_t width,
   return taken;
 }
 
-// Where a weight is absurd, so is what it allows, and every repair would fit. Rounding of a sound one stays
-// far below the largest value; what lies beyond is put to such a share of it.
+// An absurd weight has an absurd allowance, with which every repair would fit. The rounding of a sound weight
+// stays far below the largest value; larger allowances are cut to this share of it.
 constexpr float kSoundShare = 1e-4f;
 
 void limit_allowance(std::span<const float> target, std::span<float> allowed) {
@@ -73,7 +73,7 @@ Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<
   if (only.empty()) made.rows_ = choose_tokens(setup);
   if (made.rows_.size() < setup.tokens()) {
     for (std::size_t i = 0; i < setup.inputs.size(); ++i) {
-      if (setup.kind == OpKind::kAttention && i > 0) {  // those that the last token may see
+      if (setup.kind == OpKind::kAttention && i > 0) {  // rows that the last token may attend to
         if (!only.empty()) setup.inputs[i].data.resize((only.back() + 1) * setup.inputs[i].width);
         continue;
       }
@@ -130,7 +130,7 @@ std::optional<std::vector<float>> OpCase::other(Stage stage, int layer) const {
   const StageRows& rows = context_.experiment.rows();
   if (const auto read = rows.read(plan(), stage, layer); read && !read->empty())
     return take_rows(*read, read->size() / rows.ids().size(), rows_);
-  // Also what the plan does not compute, if it was recorded.
+  // Also a recorded stage that the plan does not compute.
   const TensorView* tensor = rows.find(stage_key(stage, layer));
   if (tensor == nullptr || tensor->shape.size() < 2 || tensor->shape[0] != rows.ids().size())
     return std::nullopt;
@@ -192,7 +192,7 @@ double OpCase::ratio_with(const OpChange& change, bool rough) {
   if (!output) return INFINITY;  // a change that does not fit the op is no explanation
   const double ratio = judge(*output, lenient_).ratio;
   if (rough || ratio <= 1 || ratio > kNear) return ratio;
-  // Perhaps only its rounding is another.
+  // The difference may be the change's own rounding.
   const auto allowed = allowance(changed, context_.arithmetic, context_.threads);
   return allowed ? judge(*output, *allowed).ratio : ratio;
 }

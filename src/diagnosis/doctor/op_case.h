@@ -54,7 +54,7 @@ class OpCase {
   std::size_t tokens() const { return setup_.tokens(); }
   std::size_t width() const { return setup_.width; }
   const std::vector<float>& target() const { return target_; }
-  // What the oracle computes as the plan says; its distance from the target is misfit().
+  // The oracle's output by the plan; its distance from the target is misfit().
   const std::vector<float>& output() const { return output_; }
   const Misfit& misfit() const { return misfit_; }
   // For each token of the case its index in the recording.
@@ -108,7 +108,7 @@ class OpCase {
   std::vector<Attempt> attempts_;
 };
 
-// Where in a target the misfit lies, for reports and for patterns.
+// The places of a target's wrong values, for reports and for finding patterns.
 struct BadPlaces {
   std::size_t bad = 0, all = 0;
   std::vector<std::size_t> columns;  // those with any bad value, ascending

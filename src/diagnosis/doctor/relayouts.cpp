@@ -74,7 +74,7 @@ void spread_together(const BlockLayout& layout, std::byte* block) {
   spread_nibbles(layout, block, false);
 }
 
-// What one layout can have had done to its blocks.
+// A known mistake in the blocks of one type.
 struct BlockChange {
   const char *cause, *says;
   bool (*applies)(const BlockLayout& layout);
@@ -130,8 +130,8 @@ ReadRow from_places(const TensorView& weight, Place place) {
   };
 }
 
-// Rows of a stream that is cut every `stride` values, of which `cols` were kept: what lies between is lost,
-// and rows with it are left out.
+// Rows of a stream that is cut every `stride` values, of which `cols` were kept: the values between are lost,
+// and rows that need them are left out.
 ReadRow cut_every(const TensorView& weight, std::uint64_t stride) {
   return [&weight, stride](std::uint64_t row, std::span<float> values) -> Status {
     const std::uint64_t cols = weight.cols();

@@ -15,7 +15,7 @@ std::string repairs::number(double x) {
 
 namespace {
 
-// In the order of plausibility: of several that fit equally well the first is believed.
+// In the order of plausibility: of several that fit equally well the first counts.
 constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kEmbed, "embedding scales", repairs::embed_scale},
     {OpKind::kEmbed, "transposed, shifted and missing rows", repairs::embed_rows},
@@ -50,10 +50,10 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kSoftcap, "caps", repairs::softcap},
 });
 
-// A repair that leaves so small a share of the error is the cause, though something else was rounded on the
-// way: a tensor that was stored again, for example.
+// A repair that reduces the error by this factor is the cause, even if some rounding remains, as of a tensor
+// that was stored again.
 constexpr double kNearly = 300;
-// What rounding to bfloat16 leaves of float32's allowed error; more is no rounding.
+// The error that rounding to bfloat16 leaves, in float32's allowed errors; more is no rounding.
 constexpr double kMostLeft = 5000;
 
 // The first attempt that fits, unless a later one fits far better.
@@ -67,7 +67,7 @@ const Attempt* best_of(const std::vector<Attempt>& attempts) {
 }
 
 double confidence_in(const OpCase& c, const Attempt& best) {
-  // What the repair gains: from `misfit` times the allowed error to `ratio`.
+  // How far the repair reduces the error: from `misfit` times the allowed error to `ratio`.
   const double gain = c.misfit().ratio / std::max(best.ratio, 0.02);
   double confidence = best.weight * (1 - 1 / (1 + gain / 4));
   std::map<std::string, int> others;

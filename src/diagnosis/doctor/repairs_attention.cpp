@@ -1,4 +1,4 @@
-// Repairs of attention: scales, caps, windows, masks, heads, and what a cache may do wrong.
+// Repairs of attention: scales, caps, windows, masks, heads, and errors of a cache.
 #include <algorithm>
 #include <cmath>
 #include <set>
@@ -132,8 +132,8 @@ void attention_heads(OpCase& c) {
 
 namespace {
 
-// One query of a step of its own: its key and value may have been stored anywhere, and some places not be
-// seen.
+// A single query, of a step of its own: its key and value may have been stored at a wrong place, and some
+// places may be masked wrongly.
 void one_query(OpCase& c) {
   const auto own = static_cast<std::size_t>(c.setup().positions[0]);
   const auto stored_at = [&](OpSetup& s, std::size_t place) {
@@ -188,7 +188,7 @@ void attention_cache(OpCase& c) {
   });
   c.attempt("kv_counter", "every token sees only the first", {},
             [&](OpSetup& s) { s.sees = [](std::size_t, std::size_t p) { return p == 0; }; });
-  // The cache holds what was stored one place further, or earlier; what nobody stored is zero.
+  // The cache holds what was stored one place further, or earlier; places never written are zero.
   const auto shifted = [&](OpSetup& s, std::ptrdiff_t by, bool repeat) {
     for (const std::size_t i : {1u, 2u}) {
       auto& rows = s.inputs[i];
@@ -211,8 +211,8 @@ void attention_cache(OpCase& c) {
             [&](OpSetup& s) { shifted(s, 1, true); });
   c.attempt("kv_append_offset", "keys and values lie one position earlier, and the last twice", {},
             [&](OpSetup& s) { shifted(s, -1, true); });
-  // Empty places of the capacity take part with a score of 0. There may be thousands: what they round is only
-  // asked where little is left to explain.
+  // Empty places of the capacity take part with a score of 0. There may be thousands: their rounding is only
+  // computed if the remaining error is small.
   const auto empty_places = [&](std::uint64_t capacity, const char* which, auto sees) {
     constexpr double kLittle = 30;
     const OpChange change = [&](OpSetup& s) {
@@ -233,8 +233,8 @@ void attention_cache(OpCase& c) {
   if (c.tokens() == 1 && !c.explained()) one_query(c);
 }
 
-// One number that is not in the lists: by thirds on a logarithmic scale, where the misfit has one valley near
-// the truth.
+// Searches a number that is not in the lists: a ternary search on a logarithmic scale, since the misfit has
+// one minimum near the true value.
 void attention_search(OpCase& c) {
   if (c.explained()) return;
   const auto valley = [&](const std::function<void(OpSetup&, double)>& set, double low, double high) {

@@ -18,7 +18,7 @@ std::string exact_number(double x) {
 using Scalar = double (*)(double);
 struct ActivationRow {
   const char* name;
-  const char* config;  // how config.json calls it; null: no model uses it
+  const char* config;  // its name in config.json; null: no model uses it
   Scalar function;
 };
 constexpr ActivationRow kActivations[] = {
@@ -45,7 +45,8 @@ std::vector<float> each(const OpCase& c, Function function) {
   return out;
 }
 
-// The rows that tokens were given, wherever they lie: one shift for all is a table that begins elsewhere.
+// The rows that tokens were given, wherever they lie: the same shift for all means a table that begins
+// elsewhere.
 void find_rows(OpCase& c, const TensorView& table, double scale) {
   const std::uint64_t rows = table.rows(), cols = table.cols();
   const std::vector<std::size_t> tokens = find_bad_places(c).tokens;
@@ -105,7 +106,7 @@ void embed_scale(OpCase& c) {
   if (squares > 0 && !c.explained()) attempt(own * products / squares, "", 0.9);
 }
 
-// The rows that tokens were given, looked for in the table as it may have been read otherwise.
+// The rows that tokens were given, searched in other readings of the table.
 void embed_rows(OpCase& c) {
   if (c.explained()) return;
   const TensorView& table = c.setup().weights[0];
@@ -120,7 +121,7 @@ void embed_rows(OpCase& c) {
       const auto row = std::span(out).subspan(t * cols, cols);
       const Status status = read(static_cast<std::uint64_t>(c.setup().ids[t]), row);
       if (!status && (status.error().code != ErrorCode::kNotFound || ++lost * 2 > c.tokens())) return false;
-      if (!status) {  // nobody knows this row any more
+      if (!status) {  // the row's values are lost
         std::copy_n(c.target().begin() + static_cast<std::ptrdiff_t>(t * cols), cols, row.begin());
         continue;
       }

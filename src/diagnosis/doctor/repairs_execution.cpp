@@ -14,7 +14,7 @@ bool is_bad(const OpCase& c, std::size_t at) {
   return !(difference <= c.allowed_at(at / c.width(), at % c.width()));
 }
 
-// Of all wrong values: are they all such?
+// Whether the predicate holds for all wrong values.
 template <typename Predicate>
 bool all_bad(const OpCase& c, Predicate predicate) {
   bool any = false;
@@ -34,7 +34,7 @@ Explanation found(std::string cause, std::string says, double confidence) {
   return {{.cause = std::move(cause), .says = std::move(says), .ratio = 0.5}, confidence, {}};
 }
 
-// The largest that a half can hold.
+// The largest finite float16.
 constexpr float kLargestHalf = 65504;
 
 bool explain_overflow(const OpCase& c, Explanation& explanation) {
@@ -68,8 +68,8 @@ bool explain_overflow(const OpCase& c, Explanation& explanation) {
   return true;
 }
 
-// What ails an op whose wrong columns are the last ones; null if they are not. A tail is the rest of a block;
-// a limit loses a good part of the rows.
+// The cause if an op's wrong columns are its last ones, else null. A tail is the rest of a block; a limit
+// loses a large part of the rows.
 const char* cause_of_wrong_end(const OpCase& c, const BadPlaces& places) {
   const auto& columns = places.columns;
   if (columns.empty() || !together(columns) || columns.back() + 1 != c.width() || columns.front() == 0)
@@ -107,7 +107,7 @@ bool explain_stale(const OpCase& c, const BadPlaces& places, Explanation& explan
   };
   if (places.bad < 4) return false;
   for (std::ptrdiff_t shift = 1; shift < static_cast<std::ptrdiff_t>(c.tokens()); ++shift) {
-    // Of a backend's own values: exact where an op copies, near where it computes.
+    // Judged on a backend's own values: exact where an op copies, near where it computes.
     if (!all_bad(c, [&](std::size_t i) {
           const std::size_t from = (i + static_cast<std::size_t>(shift) * c.width()) % c.output().size();
           return std::abs(c.output()[from] - c.target()[i]) <=

@@ -1,4 +1,4 @@
-// Repairs of products whose weight is whole, but read in another way than it was written.
+// Repairs of products whose weight is undamaged, but read in another layout than it was written.
 #include <cstring>
 
 #include "diagnosis/doctor/head_rows.h"
@@ -37,7 +37,7 @@ void weight_layout(OpCase& c) {
   const std::uint64_t dim = head_dim(c);
   attempt_all(c, probe, probe.weight(), dim, false);
   if (c.explained() || !rows_may_be_paired(c)) return;
-  // What harmed the file came before its rows were put back.
+  // The damage to the file happened before loading reordered its rows.
   TensorView file = probe.weight();
   const std::vector<std::byte> bytes = in_file_order(file, dim);
   file.data = bytes;

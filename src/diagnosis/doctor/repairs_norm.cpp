@@ -1,4 +1,4 @@
-// Repairs of norms. What a norm multiplies by can be read off its output, so weights are compared, not
+// Repairs of norms. The factors of a norm follow from its input and output, so weights are compared, not
 // guessed.
 #include <algorithm>
 #include <cmath>
@@ -22,8 +22,8 @@ std::string where(const OpCase& c) {
   return c.layer() < 0 ? std::string() : fmt::format(" of layer {}", c.layer());
 }
 
-// The factor of each dim that makes the input the target, as the mean over tokens and heads; nothing if they
-// contradict each other, so that no weight explains the target.
+// The factor of each dim that makes the input the target, as the mean over tokens and heads; nothing if these
+// contradict each other: then no weight explains the target.
 std::optional<std::vector<float>> measured_factors(const OpCase& c) {
   const OpSetup& s = c.setup();
   const std::size_t dim = s.width / s.heads, rows = s.inputs[0].data.size() / dim;
@@ -190,13 +190,13 @@ void norm_weight(OpCase& c) {
     return;
   }
   for (std::size_t shift = 1; shift < n; ++shift) {
-    const std::size_t wrapped = std::min(shift, n - shift);  // those may be anything
+    const std::size_t wrapped = std::min(shift, n - shift);  // these have no counterpart
     std::size_t equal = 0, unequal_unshifted = 0;
     for (std::size_t i = 0; i < n; ++i) {
       equal += near((*stored)[(i + shift) % n], truth[i]);
       unequal_unshifted += !near((*stored)[i], truth[i]);
     }
-    // Values that are alike say nothing about places.
+    // Equal values cannot show a shift.
     if (equal + wrapped < n || wrapped > n / 4 || unequal_unshifted < n / 2) continue;
     c.keep({"weight_shifted",
             fmt::format("{} begins {} values {}", name, wrapped, shift <= n / 2 ? "later" : "earlier"),

@@ -1,5 +1,5 @@
-// Repairs of rotary embeddings. Angles can be read off what a rotation did, so bases and scalings need no
-// search.
+// Repairs of rotary embeddings. The angles follow from a rotation's input and output, so bases and scalings
+// need no search.
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -34,7 +34,7 @@ bool attempt_spec(OpCase& c, const char* cause, std::string says, std::string re
 }
 
 // Inverse frequencies and magnitude that the target was rotated with: for each pair the angle at the smallest
-// position that is not 0, whose multiples are then no riddle, summed over heads.
+// position that is not 0, which fixes its multiples, summed over heads.
 struct Measured {
   std::vector<double> frequency;
   double magnitude = 1;
@@ -71,7 +71,7 @@ std::optional<Measured> measure_angles(const OpCase& c, RopeLayout layout, std::
 std::optional<double> fit_theta(const Measured& measured, std::size_t rotary_dim) {
   double products = 0, squares = 0;
   for (std::size_t i = 1; i < measured.frequency.size(); ++i) {
-    if (measured.frequency[i] <= 1e-6) continue;  // beyond what float32 rows tell
+    if (measured.frequency[i] <= 1e-6) continue;  // too small to measure in float32 rows
     const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(rotary_dim);
     // Small angles are known less well: their error is that of the rows, whatever the angle.
     const double weight = measured.frequency[i] * measured.frequency[i];
@@ -248,8 +248,8 @@ void rope_input(OpCase& c) {
             });
 }
 
-// Whatever the angles are: if they are multiples of the positions, the description can be told what they
-// should be.
+// For any other angles: if they are proportional to the positions, the finding gives the measured
+// frequencies.
 void rope_measured(OpCase& c) {
   if (c.explained()) return;
   const RopeSpec own = spec_of(c);
@@ -264,7 +264,7 @@ void rope_measured(OpCase& c) {
     };
     while (first + 1 < measured->frequency.size() && !differs(first)) ++first;
     const double times = measured->frequency[first] / mine.inverse_frequency[first];
-    // A turn too many leaves the same rows; angles beyond half a turn come out small.
+    // A full turn more leaves the same rows; angles beyond half a turn are measured as small ones.
     c.attempt(
         "rope_scaling",
         fmt::format(

@@ -1,5 +1,5 @@
-// Repairs of products: what may have happened to a weight between training and here. Rows that changed places
-// are found by their outputs; repairs_layout.cpp reads the bytes anew.
+// Repairs of products: known kinds of damage to a weight between training and loading. Rows that changed
+// places are found by their outputs; repairs_layout.cpp reads the bytes anew.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -12,12 +12,11 @@
 namespace doppler::diagnosis::repairs {
 namespace {
 
-// Of so many wrong rows the sources are looked for, which bounds the time for a whole vocabulary.
+// At most this many wrong rows are traced to their sources, which bounds the time for a whole vocabulary.
 constexpr std::size_t kMostSources = 512;
 
 struct Source {
-  std::size_t row,
-      from;  // from: the row of the weight whose output it should be; width() where there is none
+  std::size_t row, from;  // from: the weight's row that would give this output; width(): none
 };
 
 // The sources of wrong rows, evenly chosen. With `biases` each row takes its bias along.
@@ -77,8 +76,8 @@ std::vector<std::size_t> alike(const OpCase& c) {
   return ops;
 }
 
-// Rows as they are; and where loading may have put them into another order, as it would have put those of the
-// tensor that belongs there, and as they were before.
+// The orders of rows to try: unchanged; and if loading may have reordered them, the order it gives to the
+// tensor that belongs there, and the order before loading.
 using RowOrder = std::size_t (*)(std::size_t row, std::size_t dim);
 constexpr RowOrder kRowOrders[] = {nullptr, paired, unpaired};
 
@@ -254,7 +253,7 @@ void weight_scale(OpCase& c) {
 
 void weight_rows(OpCase& c) {
   const WeightProbe probe(c);
-  if (c.explained() || c.tokens() < 2) return;  // one token is no fingerprint
+  if (c.explained() || c.tokens() < 2) return;  // one token does not identify a row
   std::vector<Source> sources = find_sources(c, probe, false);
   const std::size_t rows = c.width(), dim = head_dim(c);
   if (const bool has_bias = !c.setup().biases.empty() && c.setup().biases[0];

@@ -45,7 +45,7 @@ double WeightProbe::ratio(const ReadRow& read) const {
   for (std::size_t i = 0; i < sample_.size(); ++i) {
     if (const Status status = read(sample_[i], row); !status) {
       if (status.error().code != ErrorCode::kNotFound) return INFINITY;
-      ++lost;  // nobody knows this row any more: it counts for nothing
+      ++lost;  // the row's values are lost: it is not judged
       for (std::size_t t = 0; t < case_.tokens(); ++t)
         out[t * sample_.size() + i] = case_.target()[t * case_.width() + sample_[i]];
       continue;

@@ -44,7 +44,8 @@ struct FaultInfo {
 // In the order of kinds, then of a step.
 std::span<const FaultInfo> all_faults();
 
-// Whether it applies to the subject: the model has what it breaks, on the backend that is examined.
+// Whether the fault applies to the subject: its model has the part that the fault breaks, on the examined
+// backend.
 bool applies(std::string_view name, const Subject& subject);
 
 // Puts the fault in; the memory it needs lives as long as the subject. Returns where it shows first. Errors:

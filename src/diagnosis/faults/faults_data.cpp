@@ -1,4 +1,4 @@
-// Data faults: weights, or the tokenizer, are not what they should be.
+// Data faults: damaged or misread weights, or a wrong tokenizer.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -22,7 +22,7 @@ DType type_of(const Subject& s, WeightRole role, int layer) {
 bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
-// The weight is there, of floats.
+// The model has this weight, in a float type.
 std::function<bool(const Subject&)> floats(WeightRole role, int layer = kFaultyLayer) {
   return [=](const Subject& s) { return has_layers(s, layer + 1) && is_float(type_of(s, role, layer)); };
 }

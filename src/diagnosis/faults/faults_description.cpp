@@ -1,4 +1,4 @@
-// Description faults: the spec or the plan says something else than the model.
+// Description faults: the spec or the plan contradicts the model.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Execution faults: spec, plan and weights are right, and what runs is not.
+// Execution faults: spec, plan and weights are right, but their execution is not.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -34,7 +34,7 @@ std::function<void(Site&)> hook(std::function<void(HookFault&, const BackendOpti
   };
 }
 
-// The value of one stage of one layer (-2: of every layer) becomes what `change` makes of it.
+// Applies `change` to the value of one stage of one layer (-2: of every layer).
 std::function<void(Site&)> spoil(Stage stage, int layer, std::function<bool(const Computed&)> change) {
   return hook([=](HookFault& fault, const BackendOptions&) {
     fault.watches = [=](Stage s, int l) { return s == stage && (layer == -2 || l == layer); };
@@ -42,7 +42,7 @@ std::function<void(Site&)> spoil(Stage stage, int layer, std::function<bool(cons
   });
 }
 
-// As every op of that kind sees the step, at that moment.
+// Changes the step as every op of that kind sees it, at that moment.
 std::function<void(Site&)> see(OpKind kind, Moment moment,
                                std::function<bool(StepInput&, const BackendOptions&)> change) {
   return hook([=](HookFault& fault, const BackendOptions& options) {
@@ -173,7 +173,7 @@ struct Noise {
   }
 };
 
-// Some values are read before they are complete: others at each run.
+// Some values are read before they are complete, different ones in each run.
 void race(Site& site) {
   hook([](HookFault& fault, const BackendOptions&) {
     fault.watches = [](Stage stage, int layer) { return stage == Stage::kAttnOut && layer == 0; };
@@ -304,9 +304,9 @@ std::function<void(Site&)> attend(std::function<void(FaultyAttention&)> fill) {
 
 // Counts of a slot that go wrong from step to step.
 struct Counts {
-  std::int64_t end = 0;    // of what the slot holds
-  std::int64_t shift = 0;  // what the counter is too far
-  std::int64_t start = 0;  // of the step, as the counter has it
+  std::int64_t end = 0;    // number of positions that the slot holds
+  std::int64_t shift = 0;  // how far the counter is too high
+  std::int64_t start = 0;  // the step's first position by the counter
 };
 
 // `counts` is asked once for each slot of a step, then what it leaves moves the slot's tokens.

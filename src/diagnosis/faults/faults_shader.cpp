@@ -13,7 +13,7 @@ bool on_gpu_with_groups(const Subject& s) {
   const AttentionSpec& a = s.spec.layers.front().attention;
   return on_gpu(s) && a.kv_heads > 1 && a.kv_heads < a.heads;
 }
-// Products of floats, whose kernels the edits know.
+// The edits apply to the kernels for float weights.
 bool on_gpu_with_floats(const Subject& s) {
   const WeightId q = s.weights.find(WeightRole::kQ, 0);
   return on_gpu(s) && q != kNoWeight && !is_quantised(s.weights[q].dtype);

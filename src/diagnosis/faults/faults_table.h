@@ -19,7 +19,7 @@ class AlteredWeights {
   using Change = std::function<void(TensorView& tensor, std::vector<std::byte>& bytes)>;
   // `change` sees the tensor as it is (its data included) and a copy of its bytes to alter.
   void alter(Weights& weights, WeightRole role, int layer, const Change& change);
-  // Row r becomes what row source(r) was.
+  // Row r gets the values of row source(r).
   void permute_rows(Weights& weights, WeightRole role, int layer,
                     const std::function<std::size_t(std::size_t)>& source);
 

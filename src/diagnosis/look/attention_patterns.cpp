@@ -66,7 +66,7 @@ void softmax(std::span<const float> scores, std::vector<double>& weights) {
 }
 
 void AttentionTap::on_stage(const TapEvent& event) {
-  constexpr double kNoticed = 0.01;  // less than a hundredth moves nothing that a reader would see
+  constexpr double kNoticed = 0.01;  // a smaller share has no visible effect
   const std::size_t positions = event.width / event.heads;
   std::vector<double> weights;
   for (int head = 0; head < static_cast<int>(event.heads); ++head) {

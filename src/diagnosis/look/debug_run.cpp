@@ -10,8 +10,8 @@
 namespace doppler::diagnosis {
 namespace {
 
-// Logits of so many of the prompt's last tokens are computed: enough to see whether they follow the tokens;
-// each costs a product with the whole head.
+// Logits are computed for this many of the prompt's last tokens: enough to see whether they follow the
+// tokens; each costs a product with the whole head.
 constexpr std::size_t kLogitTokens = 32;
 // Of decoded tokens, 128 MiB of stages are kept for the comparison with prefill: sixteen tokens of a 1B model
 // take 60.
@@ -27,14 +27,14 @@ double correlation(std::span<const float> a, std::span<const float> b) {
     const double x = a[i] - mean_a, y = b[i] - mean_b;
     ab += x * y, aa += x * x, bb += y * y;
   }
-  return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 1;  // constant rows say the same
+  return aa > 0 && bb > 0 ? ab / std::sqrt(aa * bb) : 1;  // constant rows agree
 }
 
 double relative_error(std::span<const float> got, std::span<const float> expected) {
   double worst = 0, largest = 0;
   for (std::size_t i = 0; i < got.size(); ++i) {
     const double difference = std::abs(static_cast<double>(got[i]) - expected[i]);
-    // Where both are broken alike, they agree; NaN is found by its own rule.
+    // NaN in both counts as agreement; it has a check of its own.
     if (std::isnan(got[i]) && std::isnan(expected[i])) continue;
     worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
     if (std::isfinite(expected[i])) largest = std::max(largest, std::abs(static_cast<double>(expected[i])));
@@ -194,8 +194,8 @@ class Debugger {
     return {};
   }
 
-  // The tokens that were decoded one by one, as the end of one prompt: a cache that is kept right makes no
-  // difference.
+  // The tokens that were decoded one by one, now as the end of one prompt: with a correct cache the values
+  // are the same.
   Status decode_as_prompt() {
     if (decoded_logits_.empty()) return {};
     const std::size_t prompt_tokens = run_.prompt_ids.size();

@@ -23,7 +23,7 @@ bool read_range(std::string_view text, ProbeRange& range) {
   return number(text.substr(0, colon), range.first) && number(text.substr(colon + 1), range.last);
 }
 
-// What every probe needs, and ranges that make sense on their own.
+// Checks that the probe has its required fields and valid ranges.
 Status check(const Probe& probe, std::string_view where) {
   if (probe.stage.empty()) return fail(ErrorCode::kUsage, "{} names no stage. {}", where, kGrammar);
   if (probe.dims.empty()) {

@@ -38,7 +38,7 @@ std::string at_layers(const StageRecord& record) {
 
 }  // namespace
 
-// ---- what a stage itself shows
+// ---- from a stage's own values
 
 void not_finite(const TriageInput& input, Symptoms& findings) {
   for (const StageRecord& record : input.run.stages) {
@@ -295,7 +295,7 @@ void same_logits(const TriageInput& input, Symptoms& findings) {
     if (!before.decode && !now.decode && id_at(before.token) != id_at(now.token))
       likeness.push_back(now.likeness);
   }
-  // Logits after different tokens share what the vocabulary's frequencies give them, no more.
+  // Logits after different tokens have in common only the vocabulary's frequencies.
   constexpr double kAlike = 0.98;
   constexpr std::size_t kLeast = 3;
   if (likeness.size() < kLeast || median(likeness) < kAlike) return;

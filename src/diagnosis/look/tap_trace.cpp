@@ -34,7 +34,7 @@ TraceTap::TraceTap(const ModelSpec& spec, const Plan& plan, TokenText text)
     : spec_(spec), plan_(plan), text_(std::move(text)) {}
 
 bool TraceTap::wants(Stage stage, int layer) const {
-  // Scores are large, and a GPU shows them on another way than the one that users run.
+  // Scores are large, and to show them a GPU needs other kernels than those that users run.
   return stage != Stage::kAttnScores && trace_wanted(category_of(stage), layer, newest_step_);
 }
 

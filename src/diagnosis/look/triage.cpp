@@ -8,7 +8,7 @@ namespace doppler::diagnosis {
 
 std::vector<Symptom> triage(const TriageInput& input) {
   std::vector<Symptom> findings;
-  // Beside NaN every number is one more consequence; what made the values grow is not.
+  // With NaN in a run all other numbers are consequences, except those that show why values grew.
   const bool broken = !std::ranges::all_of(input.run.stages, [](const StageRecord& record) {
     return record.prompt.finite() && record.decode.finite();
   });

@@ -1,5 +1,5 @@
 "use strict";
-// Reading the data and saying numbers. Text of models and prompts only ever becomes textContent.
+// Reads the data and formats numbers. Text of models and prompts only ever becomes textContent.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -13,13 +13,13 @@ function make(name, attributes = {}, ...children) {
   return element;
 }
 
-// Share of the allowed error; Infinity for NaN in the run or a stage that it lacks, which JSON can only say as null.
+// Share of the allowed error; Infinity for NaN in the run or a stage that it lacks, for which JSON has null.
 function ratioOf(stage) {
   if (stage.error === null) return Infinity;
   return stage.error === 0 ? 0 : stage.error / stage.tolerance;
 }
 
-// The class of a cell: a0 to a2 within what is allowed, f1 to f4 beyond, a power of ten each.
+// The class of a cell: a0 to a2 within the allowed error, f1 to f4 beyond, a power of ten each.
 function shade(ratio) {
   if (ratio <= 1) return ratio > 0.1 ? "a2" : ratio > 0.01 ? "a1" : "a0";
   return "f" + Math.min(4, Math.floor(Math.log10(ratio)) + 1);
@@ -44,7 +44,7 @@ function number(x) {
 }
 const error = (x) => (x === null ? "NaN or infinite" : x === 0 ? "0" : x.toExponential(1));
 
-// Errors by token come as tenths of powers of ten over what is allowed; see report_html.cpp.
+// Errors by token are 10 log10(error / allowed); see report_html.cpp.
 const kNoError = -100, kInfinite = 127;
 const tokenRatio = (code) => (code <= kNoError ? 0 : code >= kInfinite ? Infinity : 10 ** (code / 10));
 

@@ -1,4 +1,4 @@
-// Drawings: lines over the depth and bars, redrawn at the width there is.
+// Charts: lines over the depth and bars, redrawn for the available width.
 
 function chart(section, describe, draw) {
   const svg = $("svg", section);

@@ -48,11 +48,11 @@ function cell(at, column, span, look, text, label) {
     "data-at": at, "data-column": column }, text);
 }
 
-// What a cell of the map stands for: the whole difference from the recording, or the stage's op alone, given right inputs.
+// The error in a cell of the map: the whole difference from the recording, or the stage's op alone, given right inputs.
 const kViews = { alone: "the op alone", whole: "the whole difference" };
 let view = "whole";
 
-// Over what is allowed; undefined where it cannot be told.
+// The error over the allowed one; undefined where it is not known.
 function ratioIn(stage, which) {
   if (which === "whole") return ratioOf(stage);
   const ops = [stage.execution, stage.description].filter(Boolean);

@@ -1,4 +1,4 @@
-// The page: what is in the data, in the order of reading.
+// The page: a section for each part of the data, in reading order.
 
 function facts() {
   const entries = [["Model", data.model], ["Reference", data.reference], ["Made by", data.producer], ["Backend", data.backend],

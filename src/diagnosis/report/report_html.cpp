@@ -20,7 +20,7 @@ constexpr int kNoError = -100, kInfinite = 127;
 // A screen's width of cells; and so many numbers in all that a page stays below half a megabyte.
 constexpr std::size_t kMostBins = 64, kMostNumbers = 80'000;
 
-// Four digits are more than a reader compares, and a third of the bytes. JSON has no infinity: null.
+// Four digits: more than a reader compares, in a third of the bytes. JSON has no infinity: null.
 Json number(double value) {
   if (!std::isfinite(value)) return nullptr;
   return std::strtod(fmt::format("{:.3e}", value).c_str(), nullptr);
@@ -118,8 +118,8 @@ void add_values(Json& json, const StageComparison& c) {
   }
 }
 
-// How many values of a stage err by how much: counts for each factor of 8 over what is allowed, and those
-// that are exactly equal.
+// A histogram of a stage's errors over the allowed one, in factors of 8, and the count of exactly equal
+// values.
 Json histogram_json(const StageComparison& c) {
   constexpr int kDoublings = 3, kBias = 127;  // 8 is nearly a power of ten; float32's bias
   constexpr int kLeast = -8, kGreatest = 12;  // what lies beyond counts as that
@@ -176,7 +176,7 @@ std::string script_json(const Json& json) {
   return safe;
 }
 
-// The text with every {mark} of `marks` replaced, in one pass: what is put in is never looked at again.
+// The text with every {mark} of `marks` replaced, in one pass: replacements are not searched for marks.
 std::string filled(std::string_view text, const std::map<std::string, std::string, std::less<>>& marks) {
   std::string out;
   while (!text.empty()) {

@@ -19,7 +19,7 @@ bool in_decode(const StageComparison& c) {
   return c.key == "decode_logits";
 }
 
-// "off by 3.4% of its largest value": shares below a thousandth say nothing as percents.
+// "off by 3.4% of its largest value": shares below a thousandth are not given as percents.
 std::string off_by(double error) {
   if (!std::isfinite(error)) return "it holds NaN or infinity";
   if (error >= 1) return fmt::format("off by {:.2g} times its largest value", error);
@@ -31,7 +31,7 @@ std::string off_by(double error) {
 std::string times(double excess) {
   if (excess >= 1e9) return "billions of times";
   if (excess < 10) return fmt::format("{:.2g} times", excess);
-  // Two digits are all that such a number says.
+  // Two significant digits.
   const double unit = std::pow(10, std::floor(std::log10(excess)) - 1);
   std::string digits = fmt::format("{:.0f}", std::round(excess / unit) * unit);
   for (std::size_t at = digits.size(); at > 3;) digits.insert(at -= 3, 1, ',');
@@ -84,7 +84,7 @@ std::size_t columns_of(std::string_view text) {
       std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
 }
 
-// At most so many columns; "…" where something was cut.
+// At most `width` columns; "…" marks a cut.
 std::string cut(std::string text, std::size_t width) {
   if (columns_of(text) <= width) return text;
   std::size_t end = 0;
@@ -168,7 +168,7 @@ class Table {
                                : fmt::format("{} differ, most {}", count_of(run.count, "stage"), worst);
   }
 
-  // What decides stands first: narrow terminals cut the rest.
+  // The deciding words come first: narrow terminals cut the rest.
   static std::string stage_text(const StageComparison& c) {
     const Disagreement why = c.disagreement();
     if (why == Disagreement::kNotComputed) return "recorded, but this model does not compute it";
