@@ -22,7 +22,7 @@
 namespace {
 
 using namespace doppler;
-using bench::Child;
+using ::bench::Child;
 
 struct Options {
   std::string library, drivers, label = "best", target, json, backend = "cpu", peer_backend = "cpu";
@@ -201,9 +201,9 @@ Result<ModelResult> measure(const Options& o, const std::string& model) {
 }
 
 // How many times better Doppler is.
-Summary ratio_of(const Measurement& m) {
-  return m.tokens > 0 ? bench::summarise_ratios(m.values[kDoppler], m.values[kLlama])
-                      : bench::summarise_ratios(m.values[kLlama], m.values[kDoppler]);
+doppler::bench::Summary ratio_of(const Measurement& m) {
+  return m.tokens > 0 ? doppler::bench::summarise_ratios(m.values[kDoppler], m.values[kLlama])
+                      : doppler::bench::summarise_ratios(m.values[kLlama], m.values[kDoppler]);
 }
 
 void print_result(const ModelResult& result) {
@@ -211,10 +211,10 @@ void print_result(const ModelResult& result) {
   fmt::print("  {:24} {:>12} {:>12}   {}\n", "", kSideNames[kLlama], kSideNames[kDoppler],
              "ratio, 95% interval, all rounds");
   for (const Measurement& m : result.measurements) {
-    const bench::Summary ratio = ratio_of(m);
+    const doppler::bench::Summary ratio = ratio_of(m);
     fmt::print("  {:24} {:12.2f} {:12.2f}   {:.3f}x  {:.3f}..{:.3f}  {:.3f}..{:.3f}\n", m.name,
-               bench::median(m.values[kLlama]), bench::median(m.values[kDoppler]), ratio.median, ratio.low,
-               ratio.high, ratio.min, ratio.max);
+               doppler::bench::median(m.values[kLlama]), doppler::bench::median(m.values[kDoppler]),
+               ratio.median, ratio.low, ratio.high, ratio.min, ratio.max);
   }
   fmt::print("  {:24} {:12.3f} {:12.3f}\n", "peak memory, GB", result.peak_bytes[kLlama] / 1e9,
              result.peak_bytes[kDoppler] / 1e9);
@@ -223,7 +223,7 @@ void print_result(const ModelResult& result) {
 Json to_json(const ModelResult& result) {
   Json rows = Json::array();
   for (const Measurement& m : result.measurements) {
-    const bench::Summary ratio = ratio_of(m);
+    const doppler::bench::Summary ratio = ratio_of(m);
     rows.push_back({{"name", m.name},
                     {"llama_cpp", m.values[kLlama]},
                     {"doppler", m.values[kDoppler]},
