@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "doppler/options.h"
+
 namespace doppler::config {
 namespace {
 
@@ -69,7 +71,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .meaning = "tokens that a GPU generates before the host looks at them",
      .flag = "--submit-tokens",
      .least = 1,
-     .most = 64},
+     .most = GpuOptions::kMostSubmitTokens},
     {.path = "runtime.gpu.checked",
      .type = kBool,
      .fallback = "false",

@@ -38,12 +38,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
  public:
   static Result<std::unique_ptr<Backend>> create(const ModelSpec& spec, const Weights& weights,
                                                  const BackendOptions& options) {
-    DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open({.adapter = options.gpu.adapter,
-                                                                 .software = options.gpu.software,
-                                                                 .checked = options.gpu.checked,
-                                                                 .poison = options.gpu.poison,
-                                                                 .no_subgroups = options.gpu.no_subgroups,
-                                                                 .shader_edits = options.gpu.shader_edits}));
+    DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open(options.gpu, options.gpu_setup));
     DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
     BackendOptions chosen = options;
     chosen.shared.reset();  // its weights lie on the device
@@ -51,7 +46,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       for (const std::string_view pass : kHidingPasses) chosen.disabled_passes.emplace_back(pass);
     }
     DOPPLER_TRY(fuse_plan(plan, weights, kGpuPasses, chosen.disabled_passes));
-    if (!options.gpu.shader_edits.empty()) chosen.gpu.tune = false;  // its results are kept
+    if (!options.gpu_setup.shader_edits.empty()) chosen.gpu_setup.tune = false;  // its results are kept
     chosen.max_step_tokens = options.max_step_tokens.value_or(kStepTokens);
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_TRY(check_kv(plan, chosen));
