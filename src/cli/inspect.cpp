@@ -88,11 +88,8 @@ std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
 }
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const Model model, load_model_for_description(arguments.model));
-  DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load, model.spec, 1));
-  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, options.context));
-  options.kv_type = choose_kv_type(options, plan, model.weights);
-  DOPPLER_ASSIGN(const ModelInfo info, describe(model, plan, options));
+  DOPPLER_ASSIGN(const DescribedModel described, describe_files(arguments.model, given.flags.load));
+  const auto& [model, plan, info] = described;
   if (given.json)
     DOPPLER_TRY(print_json(to_json(model, plan, info, arguments)));
   else
