@@ -233,6 +233,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .fallback = "1000",
      .off = "0",
      .meaning = "lines kept in memory; a command that fails shows the last of them if the screen was off",
+     .least = 0,
      .most = 1000000},
     {.path = "runtime.shared.debug.trace.enabled",
      .type = kBool,
