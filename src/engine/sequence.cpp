@@ -3,7 +3,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "engine/cache_file.h"
+#include "engine/sequence_copy.h"
 #include "engine/core.h"
 #include "engine/generate.h"
 #include "engine/logprobs.h"
