@@ -302,7 +302,8 @@ TEST(Likeliest, IsFoundByEachWorkgroup) {
       for (std::uint32_t row = 0; row < vocab; ++row) logits.push_back(static_cast<float>(row * 37 % 23));
       // In place of what is no number: equals everywhere, so that each thread sees several of the largest.
       if (wrong == vocab) std::ranges::fill(logits, 5.0f);
-      if (wrong < vocab) logits[wrong] = wrong % 2 == 0 ? NAN : HUGE_VALF;
+      constexpr float kNoNumbers[] = {NAN, HUGE_VALF, 3.4e38f};  // the last: as good as infinite
+      if (wrong < vocab) logits[wrong] = kNoNumbers[wrong / 2 % 3];
       const std::uint32_t pad = vocab > 40 ? 14 : UINT32_MAX;  // of the first workgroup, and its largest
       if (pad != UINT32_MAX) logits[pad] = 50;
       Launch launch(Mode::kUnchecked, "likeliest.wgsl",
