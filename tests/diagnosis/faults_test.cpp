@@ -30,7 +30,7 @@
 //   03-15 argmax of a large vocabulary             engine/sampler_test.cpp; Data.HeadRowsBeyond65535AreZero
 //   07-13 silu(gate) * silu(up)                    Run.ActivationOnBothHalves
 //   03 recycled weight buffers                     Data.StaleWeights, Data.ShiftedShard
-//   11.4: 1 cache counter adds 1 per token         Run.CacheCounterAddsOne, .CacheCounterCountsElements
+//   11.4: 1 cache counter adds 1 per token         Run.CacheCounterAddsOne
 //   11.4: 2 whole cache attended                   Run.WholeCacheAttended
 //   11.4: 3 first token generated twice            Run.FirstTokenTwice
 //   11.4: 4 one position for the whole prompt      Description.ConstantPosition
