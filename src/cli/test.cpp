@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "convert/mix.h"
 #include "convert/synth.h"
+#include "system/files.h"
 #include "system/process.h"
 
 namespace doppler::cli {
@@ -24,45 +25,35 @@ constexpr Probe kProbes[] = {{"gemma3-1b", "Q4_0"},     {"llama3.2-1b", "Q4_K_M"
                              {"llama3.2-1b", "Q5_K_M"}, {"qwen3-0.6b", "F16"},     {"gemma3-1b", "BF16"}};
 constexpr std::uint64_t kProbeLayers = 1, kProbeVocab = 4096;
 
-// A folder for the models, gone at the end.
-class Folder {
+// A model file of this run alone, gone at the end.
+class ProbeFile {
  public:
-  Folder()
-      : path_(std::filesystem::temp_directory_path() / fmt::format("doppler-test-{}", system::process_id())) {
-  }
-  ~Folder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  Result<std::filesystem::path> file(const std::string& name) const {
-    std::error_code error;
-    std::filesystem::create_directories(path_, error);
-    if (error)
-      return fail(ErrorCode::kIo, "The folder {} cannot be made: {}.", path_.string(), error.message());
-    return path_ / name;
-  }
+  explicit ProbeFile(const Probe& probe)
+      : path_(std::filesystem::temp_directory_path() /
+              fmt::format("doppler-test-{}-{}-{}.gguf", system::process_id(), probe.shape, probe.type)) {}
+  ~ProbeFile() { (void)system::remove_file(path_); }
+  ProbeFile(const ProbeFile&) = delete;
+  ProbeFile& operator=(const ProbeFile&) = delete;
+  const std::filesystem::path& path() const { return path_; }
 
  private:
-  std::filesystem::path path_;
+  const std::filesystem::path path_;
 };
 
 struct TestArguments {
   std::string model;
 };
 
-Result<bench::KernelChecks> check_probe(const Probe& probe, const Folder& folder, const Settings& settings) {
+Result<bench::KernelChecks> check_probe(const Probe& probe, const Settings& settings) {
   const std::string name = fmt::format("{} in {}", probe.shape, probe.type);
   DOPPLER_ASSIGN(const convert::ModelShape* published, convert::find_shape(probe.shape));
   DOPPLER_ASSIGN(const convert::Mix* mix, convert::find_mix(probe.type));
   convert::ModelShape shape = *published;
   shape.layers = kProbeLayers;
   shape.vocab = kProbeVocab;
-  DOPPLER_ASSIGN(const std::filesystem::path file,
-                 folder.file(fmt::format("{}-{}.gguf", probe.shape, probe.type)));
-  DOPPLER_TRY(convert::write_synthetic(shape, *mix, file, {.threads = settings.load.threads}));
-  DOPPLER_ASSIGN(Loaded loaded, load_all(file, settings.load, 1));
+  const ProbeFile file(probe);
+  DOPPLER_TRY(convert::write_synthetic(shape, *mix, file.path(), {.threads = settings.load.threads}));
+  DOPPLER_ASSIGN(Loaded loaded, load_all(file.path(), settings.load, 1));
   return bench::check_kernels(loaded, name);
 }
 
@@ -85,8 +76,7 @@ Result<int> test_kernels(const TestArguments& arguments, const SettingFlags& giv
     DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
     DOPPLER_TRY(tell(bench::check_kernels(loaded, arguments.model)));
   } else {
-    const Folder folder;
-    for (const Probe& probe : kProbes) DOPPLER_TRY(tell(check_probe(probe, folder, settings)));
+    for (const Probe& probe : kProbes) DOPPLER_TRY(tell(check_probe(probe, settings)));
   }
   if (given.json)
     DOPPLER_TRY(print_json({{"right", right}, {"models", all}}));
