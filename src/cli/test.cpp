@@ -29,7 +29,7 @@ constexpr std::uint64_t kProbeLayers = 1, kProbeVocab = 4096;
 class ProbeFile {
  public:
   explicit ProbeFile(const Probe& probe)
-      : path_(std::filesystem::temp_directory_path() /
+      : path_(system::temporary_folder() /
               fmt::format("doppler-test-{}-{}-{}.gguf", system::process_id(), probe.shape, probe.type)) {}
   ~ProbeFile() { (void)system::remove_file(path_); }
   ProbeFile(const ProbeFile&) = delete;
