@@ -202,6 +202,38 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return time_pieces(*context_.device, pieces, tokens);
   }
 
+  Result<std::vector<KernelCheck>> check_kernels() override {
+    if (is_continuing())
+      return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before kernels are checked.");
+    DOPPLER_ASSIGN(std::vector<Piece> pieces, batch_pieces(step_tokens(options())));
+    if (runner_) {
+      DOPPLER_ASSIGN(std::vector<Piece> decode, decode_pieces());
+      pieces.insert(pieces.begin(), std::make_move_iterator(decode.begin()),
+                    std::make_move_iterator(decode.end()));
+    }
+    DOPPLER_ASSIGN(std::vector<KernelCheck> checks, gpu::check_kernels(*context_.device, pieces));
+    if (context_.self_check) {
+      for (const std::string& refusal : context_.self_check->refusals())
+        checks.push_back({.what = "refused at load",
+                          .kernel = "",
+                          .result = KernelCheck::Result::kWrong,
+                          .difference = refusal});
+    }
+    if (runner_) {
+      std::optional<TokenRunner> runner =
+          std::exchange(runner_, std::nullopt);  // what is expected comes from the batch program
+      const Result<std::vector<float>> expected = check_logits(*this);
+      runner_.emplace(std::move(*runner));
+      if (!expected) return std::unexpected(expected.error());
+      DOPPLER_ASSIGN(std::string wrong, wrong_tokens(*this, *expected));
+      const auto result = wrong.empty() ? KernelCheck::Result::kRight : KernelCheck::Result::kWrong;
+      checks.push_back(
+          {.what = "single tokens, whole", .kernel = "", .result = result, .difference = std::move(wrong)});
+    }
+    clear(0);
+    return checks;
+  }
+
   // --- what both programs run
 
   // The kernels of a token that the backend generates by itself.
