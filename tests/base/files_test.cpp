@@ -39,7 +39,7 @@ TEST(MappedFile, AnEmptyFileIsEmpty) {
 TEST(MappedFile, MissingFilesAndFoldersAreErrors) {
   TempDir dir;
   const auto missing = MappedFile::open(dir / "missing");
-  EXPECT_ERROR(missing, "missing", "No such file", "Check the path");
+  EXPECT_ERROR(missing, "missing", "cannot be opened", "Check the path");
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
   write_file(dir / "file", "x");
   EXPECT_EQ(MappedFile::open(dir / "file" / "below").error().code, ErrorCode::kNotFound);
@@ -85,7 +85,7 @@ TEST(OutputFile, LeavesNothingBehindWhenDropped) {
 TEST(OutputFile, PlacesThatCannotHoldAFileAreRefusedAtOnce) {
   TempDir dir;
   const auto missing = OutputFile::create(dir / "none" / "out");
-  EXPECT_ERROR(missing, "cannot be created", "No such file");
+  EXPECT_ERROR(missing, "cannot be created", "Check the path");
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
   EXPECT_ERROR(OutputFile::create(dir.path()), "not a regular file", "another name");
 }

@@ -18,6 +18,11 @@ std::size_t entries_in(const TempDir& dir) {
   return static_cast<std::size_t>(std::distance(std::filesystem::directory_iterator(dir.path()), {}));
 }
 
+TEST(MappedFile, TheSystemsReasonIsSaid) {
+  TempDir dir;
+  EXPECT_ERROR(MappedFile::open(dir / "missing"), "No such file");
+}
+
 TEST(MappedFile, PipesAreErrors) {
   TempDir dir;
   ASSERT_EQ(::mkfifo((dir / "pipe").c_str(), 0600), 0);
