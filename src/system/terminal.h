@@ -9,6 +9,8 @@ namespace doppler::system {
 enum class Stream : std::uint8_t { kInput, kOutput, kError };
 
 bool is_terminal(Stream stream);
+// Whether the stream is a pipe or a file, whose bytes were put there by somebody and have an end.
+bool is_pipe_or_file(Stream stream);
 // The width of the terminal; nothing for a stream that is no terminal.
 std::optional<unsigned> terminal_columns(Stream stream);
 

@@ -20,6 +20,11 @@ bool is_terminal(Stream stream) {
   return ::GetConsoleMode(handle_of(stream), &mode) != 0;
 }
 
+bool is_pipe_or_file(Stream stream) {
+  const DWORD type = ::GetFileType(handle_of(stream));
+  return type == FILE_TYPE_PIPE || type == FILE_TYPE_DISK;
+}
+
 std::optional<unsigned> terminal_columns(Stream stream) {
   CONSOLE_SCREEN_BUFFER_INFO info{};
   if (::GetConsoleScreenBufferInfo(handle_of(stream), &info) == 0) return std::nullopt;
