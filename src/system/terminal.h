@@ -14,6 +14,9 @@ bool is_pipe_or_file(Stream stream);
 // The width of the terminal; nothing for a stream that is no terminal.
 std::optional<unsigned> terminal_columns(Stream stream);
 
+// Stops the program as Ctrl-Z does, until the shell goes on with it; nothing where shells cannot.
+void stop_for_shell();
+
 // To be called first by a program: bytes pass the streams unchanged, terminals take UTF-8, and a closed pipe
 // is a write error that can be reported instead of the program's end.
 void prepare_streams();

@@ -6,6 +6,7 @@ usage: chat_terminal_test.py DOPPLER DEMO
 import json
 import os
 import pathlib
+import re
 import stat
 import sys
 import tempfile
@@ -13,7 +14,7 @@ import unittest
 
 from terminal import Terminal
 
-DOPPLER, DEMO = sys.argv[1:3]
+DOPPLER, DEMO = (str(pathlib.Path(argument).resolve()) for argument in sys.argv[1:3])
 READY = "\033[?2004h"  # the terminal is asked to mark pastes whenever a line is read
 UP, LEFT, HOME, DELETE, BACKSPACE = "\033[A", "\033[D", "\033[H", "\033[3~", "\x7f"
 CTRL_C, CTRL_D, CTRL_A, CTRL_K, ALT_ENTER = "\x03", "\x04", "\x01", "\x0b", "\033\r"
@@ -96,7 +97,7 @@ class Chat(unittest.TestCase):
 
     def test_a_paste_of_many_lines_is_one_message(self):
         chat = self.chat("--max-tokens", "1")
-        short, lines = "a\rb\r\nc", [f"line {i}" for i in range(40)]
+        short, lines = "a\rb\rc", [f"line {i}" for i in range(40)]
         self.say(chat, f"\033[200~{short}\033[201~ d")
         self.say(chat, "\033[200~" + "\r".join(lines) + "\033[201~" + " end", "[paste 1: 40 lines, ")
         self.assertEqual(self.messages(chat)[0::2], ["a\nb\nc d", "\n".join(lines) + " end"])
@@ -141,7 +142,7 @@ class Chat(unittest.TestCase):
             ("/set seed 3", "seed is 3"),
             ("/retry", "Another answer:"),
             ("/set temperature 0", "temperature is 0"),
-            ("/set temperature -1", "at least 0"),
+            ("/set temperature -1", "must be a number of 0 or more"),
             ("/set temperatur 1", "Did you mean temperature?"),
             ("/set verbose", "/set stats on"),
             ("/set parameter top_k 3", "top-k is 3"),
@@ -199,7 +200,7 @@ class Chat(unittest.TestCase):
 
     def test_words_are_wrapped_at_the_width(self):
         chat = self.chat(columns=20)
-        self.say(chat, BEAR, "A bear eats fish and\r\nhoney.")
+        self.say(chat, BEAR, re.compile(rb"A bear eats fish and\r\nhoney\."))
         chat.resize(60)
         self.say(chat, BEAR, BEAR_EATS)
         self.leave(chat)
@@ -234,4 +235,4 @@ class Chat(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[3:])

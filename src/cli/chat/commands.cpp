@@ -58,8 +58,9 @@ Result<Next> help(Chat&, std::string_view argument) {
   }
   for (const ChatCommand& each : all_chat_commands())
     tell(fmt::format("{:22} {}", fmt::format("{} {}", each.name, each.arguments), each.what));
-  tell(R"("""                    begins and ends a message of many lines; so does Alt-Enter)");
-  tell("Ctrl-C                 stops the answer or drops the line; twice: leaves, as Ctrl-D");
+  tell(R"("""                    begins and ends a message of many lines)");
+  tell("Alt-Enter              begins a new line of the message");
+  tell("Ctrl-C                 stops the answer or drops the line; twice: leaves");
   return Next::kListen;
 }
 

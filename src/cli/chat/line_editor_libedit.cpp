@@ -8,6 +8,7 @@
 #include <clocale>
 #include <cstdio>
 #include <cwchar>
+#include <optional>
 
 #include "base/text.h"
 #include "base/unicode.h"
@@ -103,9 +104,11 @@ class LibeditEditor : public LineEditor {
     set(EL_ADDFN, L"doppler-paste", L"Takes a paste", &on_paste);
     set(EL_ADDFN, L"doppler-interrupt", L"Drops the line", &on_interrupt);
     set(EL_ADDFN, L"doppler-newline", L"Begins a new line of the message", &on_newline);
-    // Ctrl-C is a key while a line is read, and a signal else.
-    ::el_wset(editor_, EL_SETTY, L"-d", L"intr=", static_cast<wchar_t*>(nullptr));
+    set(EL_ADDFN, L"doppler-stop", L"Goes back to the shell", &on_stop);
+    // Ctrl-C and Ctrl-Z are keys while a line is read, and signals else.
+    ::el_wset(editor_, EL_SETTY, L"-d", L"-isig", static_cast<wchar_t*>(nullptr));
     bind(L"^C", L"doppler-interrupt");
+    bind(L"^Z", L"doppler-stop");
     bind(L"\\e[200~", L"doppler-paste");
     bind(L"\\e\\r", L"doppler-newline");
     bind(L"\\e\\n", L"doppler-newline");
@@ -168,6 +171,12 @@ class LibeditEditor : public LineEditor {
 
   static unsigned char on_newline(EditLine* editor, wint_t) {
     return ::el_winsertstr(editor, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
+  }
+
+  // libedit gives the terminal back while the program is stopped, and takes it again (EL_SIGNAL).
+  static unsigned char on_stop(EditLine*, wint_t) {
+    system::stop_for_shell();
+    return CC_REFRESH;
   }
 
   static unsigned char on_interrupt(EditLine* editor, wint_t) {

@@ -128,7 +128,7 @@ Result<std::string> Parameters::set(std::string_view name, std::string_view valu
     changed.emplace_back(parameter.path, std::move(given));
   }
   config::Config config = first_;
-  for (const auto& [path, given] : changed) DOPPLER_TRY(config.set(path, given, "/set", given.is_string()));
+  for (const auto& [path, given] : changed) DOPPLER_TRY(config.set(path, given, "command /set", given.is_string()));
   changed_ = std::move(changed);
   settings_.config = std::move(config);
   apply();

@@ -93,7 +93,7 @@ Result<std::string> set_switch(Chat& chat, const Switch& one, std::string_view v
     return fmt::format("{} is {}, or may be {}: {}", one.name, one.get(chat) ? one.on : one.off,
                        one.get(chat) ? one.off : one.on, one.what);
   }
-  return fail(ErrorCode::kUsage, "/set {} is set to {}, but it must be {} or {}.", one.name, printable(value), one.on,
+  return fail(ErrorCode::kUsage, "The switch {} is set to {}, but it must be {} or {}.", one.name, printable(value), one.on,
               one.off);
 }
 

@@ -33,6 +33,10 @@ std::optional<unsigned> terminal_columns(Stream stream) {
   return size.ws_col;
 }
 
+void stop_for_shell() {
+  ::kill(0, SIGTSTP);
+}
+
 void prepare_streams() {
   std::signal(SIGPIPE, SIG_IGN);
 }

@@ -31,6 +31,8 @@ std::optional<unsigned> terminal_columns(Stream stream) {
   return static_cast<unsigned>(info.srWindow.Right - info.srWindow.Left + 1);
 }
 
+void stop_for_shell() {}
+
 void prepare_streams() {
   for (const int descriptor : {0, 1, 2}) ::_setmode(descriptor, _O_BINARY);
   ::SetConsoleCP(CP_UTF8);
