@@ -19,6 +19,8 @@ void set_environment_default(const char* name, const char* value);
 std::filesystem::path home_folder();
 std::filesystem::path cache_folder();
 std::filesystem::path state_folder();
+// Where files go that nobody keeps.
+std::filesystem::path temporary_folder();
 
 // Lets the user change a file and waits for the end. `editor`: a command, perhaps with arguments, as
 // $EDITOR has it. False if it cannot be started or reports a failure.

@@ -38,6 +38,12 @@ std::filesystem::path xdg_folder(const char* variable, const char* below_home) {
 
 }  // namespace
 
+std::filesystem::path temporary_folder() {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  return error ? std::filesystem::path(".") : folder;
+}
+
 std::filesystem::path cache_folder() {
   return xdg_folder("XDG_CACHE_HOME", ".cache");
 }
