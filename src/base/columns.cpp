@@ -11,7 +11,8 @@ unsigned columns_of(char32_t c) {
 }
 
 std::size_t columns_of(std::string_view text) {
-  constexpr std::string_view kAsEmoji = "\xef\xb8\x8f";  // U+FE0F: the character before it is drawn as an emoji
+  constexpr std::string_view kAsEmoji =
+      "\xef\xb8\x8f";  // U+FE0F: the character before it is drawn as an emoji
   std::size_t columns = 0;
   while (!text.empty()) {
     const std::string_view cluster = text.substr(0, grapheme_length(text));

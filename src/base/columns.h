@@ -1,5 +1,5 @@
-// How wide text is on a terminal, in columns. The data are those of the Unicode Character Database as utf8proc
-// ships it.
+// How wide text is on a terminal, in columns. The data are those of the Unicode Character Database as
+// utf8proc ships it.
 #pragma once
 
 #include <cstddef>

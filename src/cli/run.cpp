@@ -48,7 +48,8 @@ Result<std::string> joined_prompt(const PromptFlags& prompt) {
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
   if (wants_chat(arguments, given))
-    return hold_chat({.model = arguments.model, .system = arguments.prompt.system, .look = arguments.look}, given);
+    return hold_chat({.model = arguments.model, .system = arguments.prompt.system, .look = arguments.look},
+                     given);
   DOPPLER_ASSIGN(const std::string text, joined_prompt(arguments.prompt));
   const CancelToken cancel;
   const InterruptGuard guard(cancel);
@@ -93,8 +94,8 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
       stderr,
       "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; {}stopped by {}\n",
       engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
-      t.decode_tokens_per_second(),
-      options.temperature > 0 ? fmt::format("seed {}; ", options.seed) : "", reason);
+      t.decode_tokens_per_second(), options.temperature > 0 ? fmt::format("seed {}; ", options.seed) : "",
+      reason);
   looking->end();
   return kDone;
 }

@@ -1,5 +1,5 @@
-// The parts of a chat that need no terminal: wrapping, thinking, pastes, messages of many lines, conversations
-// and what is kept of them, commands and parameters.
+// The parts of a chat that need no terminal: wrapping, thinking, pastes, messages of many lines,
+// conversations and what is kept of them, commands and parameters.
 #include <gtest/gtest.h>
 
 #include "base/columns.h"
@@ -40,9 +40,9 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t step
 TEST(Columns, WideCharactersTakeTwoAndMarksNone) {
   EXPECT_EQ(columns_of("abc"), 3u);
   EXPECT_EQ(columns_of("熊"), 2u);
-  EXPECT_EQ(columns_of("e\xcc\x81"), 1u);             // e and a combining acute accent
-  EXPECT_EQ(columns_of("❤\xef\xb8\x8f"), 2u);         // drawn as an emoji
-  EXPECT_EQ(columns_of("👩\xe2\x80\x8d🔬"), 2u);      // joined to one
+  EXPECT_EQ(columns_of("e\xcc\x81"), 1u);         // e and a combining acute accent
+  EXPECT_EQ(columns_of("❤\xef\xb8\x8f"), 2u);     // drawn as an emoji
+  EXPECT_EQ(columns_of("👩\xe2\x80\x8d🔬"), 2u);  // joined to one
   EXPECT_EQ(columns_of(""), 0u);
 }
 
@@ -101,7 +101,8 @@ TEST(Thinking, IsFoundBetweenTheMarksHoweverTheTextComes) {
     EXPECT_EQ(split("a < b <thin> c", "", step), "a < b <thin> c") << step;
     EXPECT_EQ(split("no </think> mark", "", step), "no </think> mark") << step;
     EXPECT_EQ(split("a</think>b", "<|assistant|><think>\n", step), "[a]b") << step;
-    EXPECT_EQ(split("<think>[/THINK]</thinking></think>b", "", step), split("<think>[/THINK]</thinking></think>b", "", 100));
+    EXPECT_EQ(split("<think>[/THINK]</thinking></think>b", "", step),
+              split("<think>[/THINK]</thinking></think>b", "", 100));
     EXPECT_EQ(split("<think>never closed <", "", step).find(']'), 2u) << step;
   }
 }
@@ -245,7 +246,8 @@ TEST(ConversationJson, SavesAndLoadsEveryField) {
   ASSERT_OK_AND_ASSIGN(const Conversation loaded, parse_conversation(text, "The file x"));
   EXPECT_EQ(loaded.system, "Be brief.");
   EXPECT_EQ(conversation_json(loaded).dump(), text);
-  ASSERT_OK_AND_ASSIGN(const Conversation list, parse_conversation(R"([{"role": "user", "content": "hi"}])", "x"));
+  ASSERT_OK_AND_ASSIGN(const Conversation list,
+                       parse_conversation(R"([{"role": "user", "content": "hi"}])", "x"));
   EXPECT_EQ(list.messages().size(), 1u);
 }
 

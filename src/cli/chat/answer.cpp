@@ -90,10 +90,10 @@ Result<Answer> Answerer::answer(Conversation& conversation, const GenerateOption
                                 const ViewOptions& view, const CancelToken& cancel) {
   Answer answer;
   std::string prompt;
-  DOPPLER_ASSIGN(std::vector<TokenId> ids, fit(conversation, 0, options.max_tokens, answer, on_full, &prompt));
+  DOPPLER_ASSIGN(std::vector<TokenId> ids,
+                 fit(conversation, 0, options.max_tokens, answer, on_full, &prompt));
   if (ids.size() > engine_.context()) {
-    return fail(ErrorCode::kLimit,
-                "The {} has {} tokens, but the context holds {}. {}",
+    return fail(ErrorCode::kLimit, "The {} has {} tokens, but the context holds {}. {}",
                 on_full == OnFull::kStop && conversation.turns() > 1 ? "conversation" : "message", ids.size(),
                 engine_.context(),
                 on_full == OnFull::kStop && conversation.turns() > 1

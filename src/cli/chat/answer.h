@@ -33,19 +33,19 @@ class Answerer {
   // The engine has a tokenizer and a chat template. Both must outlive this.
   Answerer(Engine& engine, Looking& looking);
 
-  // Answers the last message of the conversation. Turns that are left out stay so. Errors: kLimit for a message
-  // that is longer than the context; those of the template, of the engine and of standard output.
+  // Answers the last message of the conversation. Turns that are left out stay so. Errors: kLimit for a
+  // message that is longer than the context; those of the template, of the engine and of standard output.
   Result<Answer> answer(Conversation& conversation, const GenerateOptions& options, OnFull on_full,
                         const ViewOptions& view, const CancelToken& cancel);
 
  private:
   struct Stream;
   Result<std::vector<TokenId>> prompt_of(const Conversation& conversation, std::string* text) const;
-  Result<std::vector<TokenId>> fit(Conversation& conversation, std::size_t said, std::uint64_t room, Answer& answer,
-                                   OnFull on_full, std::string* text) const;
+  Result<std::vector<TokenId>> fit(Conversation& conversation, std::size_t said, std::uint64_t room,
+                                   Answer& answer, OnFull on_full, std::string* text) const;
 
-  Status speak(Conversation& conversation, std::vector<TokenId> ids, const GenerateOptions& options, OnFull on_full,
-               const CancelToken& cancel, Stream& stream, Answer& answer);
+  Status speak(Conversation& conversation, std::vector<TokenId> ids, const GenerateOptions& options,
+               OnFull on_full, const CancelToken& cancel, Stream& stream, Answer& answer);
 
   Engine& engine_;
   Looking& looking_;

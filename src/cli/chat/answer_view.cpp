@@ -48,7 +48,8 @@ std::string AnswerLayout::feed(std::string_view raw, std::span<const AnswerPart>
     }
     thinking_ = part.thinking;
     out += flow(part.text);
-    if (thinking_) tail_ = (tail_ + part.text).substr(std::max<std::size_t>(tail_.size() + part.text.size(), 2) - 2);
+    if (thinking_)
+      tail_ = (tail_ + part.text).substr(std::max<std::size_t>(tail_.size() + part.text.size(), 2) - 2);
   }
   return out;
 }

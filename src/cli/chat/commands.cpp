@@ -21,7 +21,7 @@ namespace {
 using Next = Chat::Next;
 
 constexpr std::uint64_t kMostConversationBytes = 64 << 20;  // far beyond any context
-constexpr std::uint64_t kMostFileBytes = 4 << 20;           // a million tokens of text, more than contexts hold
+constexpr std::uint64_t kMostFileBytes = 4 << 20;  // a million tokens of text, more than contexts hold
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && is_white_space(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
@@ -106,8 +106,8 @@ Result<Next> save(Chat& chat, std::string_view argument) {
   if (argument.empty()) return fail(ErrorCode::kUsage, "/save needs a file's name. Write /save FILE.");
   const std::filesystem::path path = path_of(argument);
   DOPPLER_ASSIGN(OutputFile file, OutputFile::create(path));
-  DOPPLER_TRY(file.write(conversation_json(chat.conversation).dump(2, ' ', false, Json::error_handler_t::replace) +
-                         "\n"));
+  DOPPLER_TRY(file.write(
+      conversation_json(chat.conversation).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
   DOPPLER_TRY(file.commit());
   tell(fmt::format("Saved {} to {}.", count_of(chat.conversation.messages().size(), "message"),
                    printable_path(path)));
@@ -133,8 +133,9 @@ Result<Next> retry(Chat& chat, std::string_view) {
   if (chat.conversation.last_of_user() == nullptr)
     return fail(ErrorCode::kUsage, "There is no message to answer again.");
   if (chat.parameters.options().temperature <= 0) {
-    return fail(ErrorCode::kUsage,
-                "The temperature is 0, so that the answer would be the same. Try /set temperature 0.8 first.");
+    return fail(
+        ErrorCode::kUsage,
+        "The temperature is 0, so that the answer would be the same. Try /set temperature 0.8 first.");
   }
   chat.conversation.take_back_answer();
   chat.draw_again();
@@ -170,7 +171,8 @@ Result<Next> file(Chat& chat, std::string_view argument) {
   const std::filesystem::path path = path_of(argument);
   DOPPLER_ASSIGN(std::string text, read_text_file(path, kMostFileBytes));
   if (!is_valid_utf8(text) || text.find('\0') != std::string::npos) {
-    return fail(ErrorCode::kCorrupt, "The file {} is no text in UTF-8. Convert it first.", printable_path(path));
+    return fail(ErrorCode::kCorrupt, "The file {} is no text in UTF-8. Convert it first.",
+                printable_path(path));
   }
   DOPPLER_ASSIGN(const auto ids, chat.engine.tokenize(text, false));
   if (ids.size() >= chat.engine.context()) {
@@ -180,7 +182,8 @@ Result<Next> file(Chat& chat, std::string_view argument) {
   while (text.ends_with('\n')) text.pop_back();
   if (!chat.attached.empty()) chat.attached += "\n\n";
   chat.attached += path.filename().string() + ":\n" + text;
-  tell(fmt::format("{} ({}) goes with the next message.", printable_path(path), count_of(ids.size(), "token")));
+  tell(fmt::format("{} ({}) goes with the next message.", printable_path(path),
+                   count_of(ids.size(), "token")));
   return Next::kListen;
 }
 

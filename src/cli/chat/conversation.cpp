@@ -33,8 +33,7 @@ std::size_t Conversation::turns_left_out() const {
 
 std::size_t Conversation::begin_of_last_turn() const {
   const auto last = std::find_if(messages_.rbegin(), messages_.rend(), is_of_user);
-  return last == messages_.rend() ? messages_.size()
-                                  : static_cast<std::size_t>(messages_.rend() - last) - 1;
+  return last == messages_.rend() ? messages_.size() : static_cast<std::size_t>(messages_.rend() - last) - 1;
 }
 
 const Message* Conversation::last_of_user() const {
@@ -131,8 +130,9 @@ class MessageParser {
       if (!each.is_object()) return wrong(ErrorCode::kCorrupt, "has a part that is no object");
       DOPPLER_TRY(read_text(each, "type", part.type));
       if (part.type != "text") {
-        return wrong(ErrorCode::kUnsupported,
-                     fmt::format("has a part of the type {}, but models read text here", printable(part.type)));
+        return wrong(
+            ErrorCode::kUnsupported,
+            fmt::format("has a part of the type {}, but models read text here", printable(part.type)));
       }
       DOPPLER_TRY(read_text(each, "text", part.text));
       message.parts.push_back(std::move(part));
@@ -147,7 +147,8 @@ class MessageParser {
     const Json& function = json["function"];
     DOPPLER_TRY(read_text(json, "id", call.id));
     DOPPLER_TRY(read_text(function, "name", call.name));
-    if (const auto arguments = function.find("arguments"); arguments != function.end() && arguments->is_object())
+    if (const auto arguments = function.find("arguments");
+        arguments != function.end() && arguments->is_object())
       call.arguments = arguments->dump();
     else
       DOPPLER_TRY(read_text(function, "arguments", call.arguments));
@@ -163,7 +164,8 @@ class MessageParser {
 
 Json conversation_json(const Conversation& conversation) {
   Json messages = Json::array();
-  if (!conversation.system.empty()) messages.push_back({{"role", "system"}, {"content", conversation.system}});
+  if (!conversation.system.empty())
+    messages.push_back({{"role", "system"}, {"content", conversation.system}});
   for (const Message& message : conversation.messages()) messages.push_back(json_of_message(message));
   return {{"messages", std::move(messages)}};
 }
@@ -173,9 +175,10 @@ Result<Conversation> parse_conversation(std::string_view json, std::string_view 
   const Json* messages = given.is_array() ? &given : nullptr;
   if (given.is_object() && given.contains("messages")) messages = &given["messages"];
   if (messages == nullptr || !messages->is_array()) {
-    return fail(ErrorCode::kCorrupt,
-                "{} holds no conversation. Write {{\"messages\": [{{\"role\": \"user\", \"content\": \"…\"}}]}}.",
-                what);
+    return fail(
+        ErrorCode::kCorrupt,
+        "{} holds no conversation. Write {{\"messages\": [{{\"role\": \"user\", \"content\": \"…\"}}]}}.",
+        what);
   }
   if (given.is_object() && given.contains("tools") && !given["tools"].empty())
     return fail(ErrorCode::kUnsupported, "{} has tools, which a chat cannot call. Take them out.", what);

@@ -32,11 +32,13 @@ Result<std::string> edited(const std::string& text) {
   if (editor.empty())
     return fail(ErrorCode::kNotFound, "No editor is named. Set VISUAL or EDITOR, such as EDITOR=nano.");
   const std::filesystem::path kept = last_conversation_file();
-  if (kept.empty()) return fail(ErrorCode::kNotFound, "There is no home folder to put the message into. Set HOME.");
+  if (kept.empty())
+    return fail(ErrorCode::kNotFound, "There is no home folder to put the message into. Set HOME.");
   const EditedFile file(kept.parent_path() / ("message-" + std::to_string(system::process_id()) + ".md"));
   DOPPLER_TRY(write_kept_file(file.path(), text.empty() ? text : text + "\n"));
   if (!system::edit_file(editor, file.path()))
-    return fail(ErrorCode::kIo, "The editor {} reports a failure, so the message stays as it was.", printable(editor));
+    return fail(ErrorCode::kIo, "The editor {} reports a failure, so the message stays as it was.",
+                printable(editor));
   DOPPLER_ASSIGN(std::string after, read_text_file(file.path(), kMostEditedBytes));
   while (after.ends_with('\n')) after.pop_back();
   return utf8_lossy(after);

@@ -98,8 +98,8 @@ class Talk {
   void keep() {
     if (!keeps_ || last_conversation_file().empty()) return;
     const Json json = conversation_json(chat_.conversation);
-    const Status kept =
-        write_kept_file(last_conversation_file(), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    const Status kept = write_kept_file(last_conversation_file(),
+                                        json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     if (kept) return;
     tell_error(kept.error());
     keeps_ = false;
@@ -114,8 +114,9 @@ class Talk {
 
 void greet(const Chat& chat) {
   const GenerateOptions& options = chat.parameters.options();
-  const std::string drawn =
-      options.temperature > 0 ? fmt::format(", temperature {}, seed {}", options.temperature, options.seed) : "";
+  const std::string drawn = options.temperature > 0
+                                ? fmt::format(", temperature {}, seed {}", options.temperature, options.seed)
+                                : "";
   tell(fmt::format("{} on {}, context of {} tokens{}", printable(chat.model), chat.engine.backend_name(),
                    chat.engine.context(), drawn));
   tell("/help lists the commands, \"\"\" begins a message of many lines, Ctrl-D leaves");
@@ -157,8 +158,9 @@ Run add_chat(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ChatArguments>();
   command.add_option("MODEL", arguments->model, "a model folder or file with a chat template").required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
-  command.add_option("--on-full", arguments->on_full,
-                     "when the context is full: shift leaves out the oldest turns, stop ends the answer")
+  command
+      .add_option("--on-full", arguments->on_full,
+                  "when the context is full: shift leaves out the oldest turns, stop ends the answer")
       .show_default();
   command.add_flag("--keep-nothing", arguments->keep_nothing,
                    "keep neither a history of what is typed nor the last conversation");

@@ -34,7 +34,7 @@ std::string line_of(const std::string& message) {
 }
 
 // Twice the messages that are kept, each as long as one may be, with every byte escaped.
-constexpr std::uint64_t kMostFileBytes = ChatHistory::kMostMessages * 2 * ChatHistory::kMostBytes * 6;
+constexpr std::uint64_t kMostHistoryFileBytes = ChatHistory::kMostMessages * 2 * ChatHistory::kMostBytes * 6;
 
 }  // namespace
 
@@ -59,7 +59,7 @@ Status write_kept_file(const std::filesystem::path& file, std::string_view text)
 
 ChatHistory::ChatHistory(std::filesystem::path file) : file_(std::move(file)) {
   if (file_.empty()) return;
-  const Result<std::string> text = read_text_file(file_, kMostFileBytes);
+  const Result<std::string> text = read_text_file(file_, kMostHistoryFileBytes);
   if (!text) return;
   std::string_view rest = *text;
   while (!rest.empty()) {

@@ -27,8 +27,8 @@ class ChatHistory {
   explicit ChatHistory(std::filesystem::path file);
 
   std::span<const std::string> messages() const { return messages_; }
-  // Appends it, also to the file: what was typed is kept however the program ends. A message like the last one
-  // is kept once; one beyond kMostBytes only for this run. Errors: kIo, the first time only.
+  // Appends it, also to the file: what was typed is kept however the program ends. A message like the last
+  // one is kept once; one beyond kMostBytes only for this run. Errors: kIo, the first time only.
   Status add(const std::string& message);
 
   static constexpr std::size_t kMostMessages = 1000;  // in the file after it is read; twice as many before

@@ -1,6 +1,6 @@
-// LineEditor with libedit, which knows keys, wide characters and redrawing, but not pastes: while a line is read
-// the terminal is asked to put marks around them (bracketed paste), the first mark is bound to a function here,
-// and that reads up to the last one.
+// LineEditor with libedit, which knows keys, wide characters and redrawing, but not pastes: while a line is
+// read the terminal is asked to put marks around them (bracketed paste), the first mark is bound to a
+// function here, and that reads up to the last one.
 #include <histedit.h>
 #include <langinfo.h>
 

@@ -25,7 +25,8 @@ std::string number(const G& options) {
 }
 
 std::string stops_of(const G& options) {
-  return options.stop.empty() ? "none" : Json(options.stop).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return options.stop.empty() ? "none"
+                              : Json(options.stop).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string biases_of(const G& options) {
@@ -77,7 +78,8 @@ const Parameter* find_parameter(std::string_view name) {
   const std::string plain = plain_name(name);
   const auto is = [&](const Parameter& each) {
     const std::string_view last = each.path.substr(each.path.rfind('.') + 1);
-    return plain == plain_name(short_name(each)) || plain == plain_name(last) || plain == plain_name(each.path);
+    return plain == plain_name(short_name(each)) || plain == plain_name(last) ||
+           plain == plain_name(each.path);
   };
   const auto found = std::find_if(kParameters.begin(), kParameters.end(), is);
   if (found != kParameters.end()) return found;
@@ -90,7 +92,8 @@ const Parameter* find_parameter(std::string_view name) {
 
 // JSON where it is some, such as "\n" in quotes; else the text itself, as on a command line.
 Result<Json> value_of(std::string_view text) {
-  if (text.starts_with('"') || text.starts_with('[') || text.starts_with('{')) return parse_json(text, "The value");
+  if (text.starts_with('"') || text.starts_with('[') || text.starts_with('{'))
+    return parse_json(text, "The value");
   return Json(text);
 }
 
@@ -128,7 +131,8 @@ Result<std::string> Parameters::set(std::string_view name, std::string_view valu
     changed.emplace_back(parameter.path, std::move(given));
   }
   config::Config config = first_;
-  for (const auto& [path, given] : changed) DOPPLER_TRY(config.set(path, given, "command /set", given.is_string()));
+  for (const auto& [path, given] : changed)
+    DOPPLER_TRY(config.set(path, given, "command /set", given.is_string()));
   changed_ = std::move(changed);
   settings_.config = std::move(config);
   apply();

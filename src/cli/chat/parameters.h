@@ -1,5 +1,5 @@
-// Parameters: how answers are drawn, as /set changes it: the settings of the configuration, by their names and
-// in their ranges.
+// Parameters: how answers are drawn, as /set changes it: the settings of the configuration, by their names
+// and in their ranges.
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ class Parameters {
   // All short names, for suggestions.
   static std::vector<std::string> names();
 
-  // Sets one; "default" gives it back what it had at the start. Returns "temperature is 0.7". Errors: kUsage for
-  // values that it does not take.
+  // Sets one; "default" gives it back what it had at the start. Returns "temperature is 0.7". Errors: kUsage
+  // for values that it does not take.
   Result<std::string> set(std::string_view name, std::string_view value);
   // "temperature is 0.7: <what it means> (a number of at least 0)".
   std::string describe(std::string_view name) const;

@@ -10,7 +10,8 @@
 namespace doppler::cli {
 namespace {
 
-// What still fits on a terminal of 24 lines beside what was said, and what an editor of lines redraws at once.
+// What still fits on a terminal of 24 lines beside what was said, and what an editor of lines redraws at
+// once.
 constexpr std::size_t kShownLines = 8, kShownBytes = 600;
 
 }  // namespace

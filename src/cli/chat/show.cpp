@@ -64,8 +64,9 @@ std::string show_all(const Chat& chat) {
   return fmt::format(
       "{}\ntemplate: {}, {}; /show template prints it\nsystem text: {}\nmessages: {} in {} turns{}\n{}",
       show_model(chat), chat_template.name(), human_bytes(chat_template.source().size()),
-      conversation.system.empty() ? "none" : printable(conversation.system, 60), conversation.messages().size(),
-      conversation.turns(), out == 0 ? "" : fmt::format(", the oldest {} left out", out), show_settings(chat));
+      conversation.system.empty() ? "none" : printable(conversation.system, 60),
+      conversation.messages().size(), conversation.turns(),
+      out == 0 ? "" : fmt::format(", the oldest {} left out", out), show_settings(chat));
 }
 
 // A switch of the chat itself.
@@ -93,8 +94,8 @@ Result<std::string> set_switch(Chat& chat, const Switch& one, std::string_view v
     return fmt::format("{} is {}, or may be {}: {}", one.name, one.get(chat) ? one.on : one.off,
                        one.get(chat) ? one.off : one.on, one.what);
   }
-  return fail(ErrorCode::kUsage, "The switch {} is set to {}, but it must be {} or {}.", one.name, printable(value), one.on,
-              one.off);
+  return fail(ErrorCode::kUsage, "The switch {} is set to {}, but it must be {} or {}.", one.name,
+              printable(value), one.on, one.off);
 }
 
 // What people type who know other programs, or the command line.
@@ -142,8 +143,8 @@ Result<std::string> set_by_name(Chat& chat, std::string_view name, std::string_v
     if (value.empty()) return chat.parameters.describe(name);
     return chat.parameters.set(name, value);
   }
-  const auto elsewhere =
-      std::find_if(kElsewhere.begin(), kElsewhere.end(), [&](const Elsewhere& each) { return each.name == name; });
+  const auto elsewhere = std::find_if(kElsewhere.begin(), kElsewhere.end(),
+                                      [&](const Elsewhere& each) { return each.name == name; });
   std::string hint = "/set alone lists what there is.";
   if (elsewhere != kElsewhere.end())
     hint = elsewhere->hint;

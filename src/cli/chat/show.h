@@ -9,7 +9,8 @@
 
 namespace doppler::cli {
 
-// "model", "template", "settings", "system" or "messages"; empty: all in short. Errors: kUsage with the nearest.
+// "model", "template", "settings", "system" or "messages"; empty: all in short. Errors: kUsage with the
+// nearest.
 Result<std::string> show_part(const Chat& chat, std::string_view part);
 
 // A line for each of the switches: stats, wrap, on-full.

@@ -7,11 +7,11 @@ namespace doppler::cli {
 
 std::span<const ThinkingMarks> all_thinking_marks() {
   static constexpr auto kMarks = std::to_array<ThinkingMarks>({
-      {"<think>", "</think>"},                        // DeepSeek R1 and its distillates, Qwen 3, Phi 4, SmolLM 3
-      {"<thinking>", "</thinking>"},                  // Granite, and what was taught by prompts
-      {"[THINK]", "[/THINK]"},                        // Magistral
-      {"<seed:think>", "</seed:think>"},              // Seed OSS
-      {"<|START_THINKING|>", "<|END_THINKING|>"},     // Command A
+      {"<think>", "</think>"},                     // DeepSeek R1 and its distillates, Qwen 3, Phi 4, SmolLM 3
+      {"<thinking>", "</thinking>"},               // Granite, and what was taught by prompts
+      {"[THINK]", "[/THINK]"},                     // Magistral
+      {"<seed:think>", "</seed:think>"},           // Seed OSS
+      {"<|START_THINKING|>", "<|END_THINKING|>"},  // Command A
       {"<|begin_of_thought|>", "<|end_of_thought|>"}  // models in the manner of Sky-T1
   });
   return kMarks;

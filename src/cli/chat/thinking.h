@@ -44,7 +44,7 @@ class ThinkingSplitter {
 
  private:
   struct Found {
-    std::size_t at;            // where the mark begins, or what may become one
+    std::size_t at;              // where the mark begins, or what may become one
     const ThinkingMarks* marks;  // null: it is not complete
   };
   Found find() const;

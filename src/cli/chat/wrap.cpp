@@ -16,8 +16,9 @@ bool is_wide(std::string_view word) {
 
 // What closes a phrase and must not begin a line: the full-width forms, and closing quotes and brackets.
 bool clings_to_the_left(char32_t c) {
-  return c == 0x3001 || c == 0x3002 || c == 0xff0c || c == 0xff0e || c == 0xff01 || c == 0xff1f || c == 0xff1a ||
-         c == 0xff1b || c == 0x30fc || category_of(c) == UnicodeCategory::kPe || category_of(c) == UnicodeCategory::kPf;
+  return c == 0x3001 || c == 0x3002 || c == 0xff0c || c == 0xff0e || c == 0xff01 || c == 0xff1f ||
+         c == 0xff1a || c == 0xff1b || c == 0x30fc || category_of(c) == UnicodeCategory::kPe ||
+         category_of(c) == UnicodeCategory::kPf;
 }
 
 }  // namespace

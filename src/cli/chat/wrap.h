@@ -8,8 +8,8 @@
 
 namespace doppler::cli {
 
-// Newlines of the text stay, and so do code between fences (``` or ~~~) and rows of tables (a line that begins
-// with |), whatever their length. A word is held back until its end is known.
+// Newlines of the text stay, and so do code between fences (``` or ~~~) and rows of tables (a line that
+// begins with |), whatever their length. A word is held back until its end is known.
 class Wrapper {
  public:
   // `columns`: the terminal's width, asked for at each word, so that a terminal may be resized at any time.
@@ -30,10 +30,10 @@ class Wrapper {
   void put(std::string_view text, std::size_t columns, std::string& out);
 
   std::function<std::size_t()> columns_;
-  std::string spaces_, word_;     // held back: the spaces before a word, and the word
-  Line line_ = Line::kBegins;     // what the present line is
-  bool in_code_ = false;          // between fences
-  std::size_t column_ = 0;        // where the cursor stands
+  std::string spaces_, word_;  // held back: the spaces before a word, and the word
+  Line line_ = Line::kBegins;  // what the present line is
+  bool in_code_ = false;       // between fences
+  std::size_t column_ = 0;     // where the cursor stands
 };
 
 }  // namespace doppler::cli

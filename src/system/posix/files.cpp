@@ -104,7 +104,8 @@ Expected<std::FILE*> open_output(const Path& path, bool append) {
 }
 
 Expected<std::FILE*> open_private_output(const Path& path, bool append) {
-  FileHandle handle(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0600));
+  FileHandle handle(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0600));
   // The mode holds for a file that was there before, too.
   if (handle.get() < 0 || ::fchmod(descriptor(handle), 0600) != 0) return std::unexpected(last_error());
   std::FILE* const file = ::fdopen(descriptor(handle), append ? "ab" : "wb");

@@ -55,7 +55,9 @@ std::filesystem::path state_folder() {
 
 bool edit_file(const std::string& editor, const std::filesystem::path& file) {
   // cmd.exe takes the outermost quotes away.
-  return ::_wsystem((L"\"" + std::filesystem::path(editor).wstring() + L" \"" + file.wstring() + L"\"\"").c_str()) == 0;
+  return ::_wsystem(
+             (L"\"" + std::filesystem::path(editor).wstring() + L" \"" + file.wstring() + L"\"\"").c_str()) ==
+         0;
 }
 
 namespace {
