@@ -243,7 +243,7 @@ Result<const ChatCommand*> find_chat_command(std::string_view line) {
     names.emplace_back(each.name);
   }
   const std::string nearest = nearest_name(word, names);
-  return fail(ErrorCode::kUsage, "There is no command {}. {} A message may begin with a space and a slash.",
+  return fail(ErrorCode::kUsage, "There is no command {}. {} Put a space before a message that begins with a slash.",
               printable(word, 40),
               nearest.empty() ? "/help lists them." : fmt::format("Did you mean {}?", nearest));
 }
