@@ -344,7 +344,7 @@ TEST(Parameters, AreSettingsByTheirNamesAndRanges) {
   EXPECT_EQ(said, "temperature is 0.7");
   for (const char* name : {"top-k", "topK", "top_k", "--top-k", "runtime.inference.sampling.topK"}) {
     ASSERT_TRUE(Parameters::has(name)) << name;
-    ASSERT_OK(parameters.set(name, "7")) << name;
+    ASSERT_OK(parameters.set(name, "7"));
   }
   EXPECT_EQ(parameters.options().top_k, 7u);
   ASSERT_OK(parameters.set("num_predict", "12"));

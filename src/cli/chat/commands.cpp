@@ -243,9 +243,9 @@ Result<const ChatCommand*> find_chat_command(std::string_view line) {
     names.emplace_back(each.name);
   }
   const std::string nearest = nearest_name(word, names);
-  return fail(ErrorCode::kUsage, "There is no command {}. {} Put a space before a message that begins with a slash.",
-              printable(word, 40),
-              nearest.empty() ? "/help lists them." : fmt::format("Did you mean {}?", nearest));
+  return fail(
+      ErrorCode::kUsage, "There is no command {}. {} Put a space before a message that begins with a slash.",
+      printable(word, 40), nearest.empty() ? "/help lists them." : fmt::format("Did you mean {}?", nearest));
 }
 
 Result<Chat::Next> run_chat_command(Chat& chat, std::string_view line) {
