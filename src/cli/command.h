@@ -91,6 +91,8 @@ struct PromptFlags {
 void add_prompt_flags(Command& command, PromptFlags& prompt);
 // Only --prompt-ids.
 void add_prompt_ids_flag(Command& command, PromptFlags& prompt);
+// Standard input to its end, without the newline there.
+std::string read_piped_text();
 // The prompt's text: from its option, or from standard input if that is piped. Errors: kUsage if there is
 // neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);

@@ -2,10 +2,13 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "cli/chat/chat.h"
 #include "cli/command.h"
 #include "cli/looking.h"
+#include "cli/seed.h"
 #include "engine/access.h"
 #include "engine/fallbacks.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
@@ -27,14 +30,33 @@ Json timings_json(const Timings& t) {
           {"decode_tokens_per_second", t.decode_tokens_per_second()}};
 }
 
+// A person without a prompt wants to talk.
+bool wants_chat(const RunArguments& arguments, const SettingFlags& given) {
+  const PromptFlags& prompt = arguments.prompt;
+  return !prompt.text_option.given() && prompt.ids.empty() && system::is_terminal(system::Stream::kInput) &&
+         !given.json && !given.flags.raw;
+}
+
+// The prompt, and what is piped in besides: the instruction first, then the text that it is about.
+Result<std::string> joined_prompt(const PromptFlags& prompt) {
+  DOPPLER_ASSIGN(std::string text, prompt_text(prompt));
+  if (!prompt.text_option.given() || !system::is_pipe_or_file(system::Stream::kInput)) return text;
+  const std::string piped = read_piped_text();
+  return piped.empty() ? text : text + "\n\n" + piped;
+}
+
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
-  DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
+  if (wants_chat(arguments, given))
+    return hold_chat({.model = arguments.model, .system = arguments.prompt.system, .look = arguments.look},
+                     given);
+  DOPPLER_ASSIGN(const std::string text, joined_prompt(arguments.prompt));
   const CancelToken cancel;
   const InterruptGuard guard(cancel);
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
   GenerateOptions options = engine.default_options();
   settings.apply(options);
+  choose_seed(settings, options);
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
   DOPPLER_ASSIGN(const auto ids, prompt_ids(engine, arguments.prompt, text, settings.raw));
   DOPPLER_TRY(looking->begin(ids.size(), false));
@@ -54,6 +76,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
                  {"ids", result.ids},
                  {"prompt_ids", result.prompt_ids},
                  {"stop_reason", reason},
+                 {"seed", options.seed},
                  {"backend", engine.backend_name()},
                  {"backend_choice", engine.backend_choice()},
                  {"fallbacks", fallbacks_json(EngineAccess::loaded(engine).backend->fallbacks())},
@@ -69,9 +92,10 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Timings& t = result.timings;
   fmt::print(
       stderr,
-      "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
+      "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; {}stopped by {}\n",
       engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
-      t.decode_tokens_per_second(), reason);
+      t.decode_tokens_per_second(), options.temperature > 0 ? fmt::format("seed {}; ", options.seed) : "",
+      reason);
   looking->end();
   return kDone;
 }

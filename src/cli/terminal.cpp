@@ -147,6 +147,12 @@ void add_prompt_ids_flag(Command& command, PromptFlags& prompt) {
       "token ids instead of a text: 2,5,9");
 }
 
+std::string read_piped_text() {
+  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
 Result<std::string> prompt_text(const PromptFlags& prompt) {
   if (!prompt.ids.empty() && prompt.text_option.given()) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
@@ -154,9 +160,7 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
   if (!prompt.ids.empty() || prompt.text_option.given()) return prompt.text;
   if (system::is_terminal(system::Stream::kInput))
     return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
-  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  return read_piped_text();
 }
 
 Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,

@@ -14,11 +14,17 @@ std::optional<std::string> environment_variable(const char* name);
 // Sets a variable unless it is set already, for the libraries that this process loads. Before threads start.
 void set_environment_default(const char* name, const char* value);
 
-// The user's own folder, and the user's folder for caches; empty where there is none.
+// The user's own folder, and the user's folders for caches and for what programs remember, such as a history;
+// empty where there is none.
 std::filesystem::path home_folder();
 std::filesystem::path cache_folder();
+std::filesystem::path state_folder();
 // Where files go that nobody keeps.
 std::filesystem::path temporary_folder();
+
+// Lets the user change a file and waits for the end. `editor`: a command, perhaps with arguments, as
+// $EDITOR has it. False if it cannot be started or reports a failure.
+bool edit_file(const std::string& editor, const std::filesystem::path& file);
 
 // While an EndingHandler lives, the first Ctrl-C or other request to end (SIGTERM, a closed terminal) calls
 // `handler` instead; the second has the system's effect. Requests that the caller of the program has switched

@@ -26,7 +26,18 @@ std::filesystem::path home_folder() {
   return environment_variable("HOME").value_or("");
 }
 
+namespace {
+
 // Source: the XDG Base Directory Specification; relative paths are to be ignored.
+std::filesystem::path xdg_folder(const char* variable, const char* below_home) {
+  const std::filesystem::path named = environment_variable(variable).value_or("");
+  if (named.is_absolute()) return named;
+  const std::filesystem::path home = home_folder();
+  return home.is_absolute() ? home / below_home : std::filesystem::path();
+}
+
+}  // namespace
+
 std::filesystem::path temporary_folder() {
   std::error_code error;
   std::filesystem::path folder = std::filesystem::temp_directory_path(error);
@@ -34,10 +45,17 @@ std::filesystem::path temporary_folder() {
 }
 
 std::filesystem::path cache_folder() {
-  const std::filesystem::path named = environment_variable("XDG_CACHE_HOME").value_or("");
-  if (named.is_absolute()) return named;
-  const std::filesystem::path home = home_folder();
-  return home.is_absolute() ? home / ".cache" : std::filesystem::path();
+  return xdg_folder("XDG_CACHE_HOME", ".cache");
+}
+
+std::filesystem::path state_folder() {
+  return xdg_folder("XDG_STATE_HOME", ".local/state");
+}
+
+bool edit_file(const std::string& editor, const std::filesystem::path& file) {
+  std::string quoted = "'";
+  for (const char c : file.string()) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return std::system((editor + " " + quoted + "'").c_str()) == 0;  // Ctrl-C meanwhile is the editor's
 }
 
 namespace {

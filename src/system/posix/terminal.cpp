@@ -1,6 +1,7 @@
 #include "system/terminal.h"
 
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -19,11 +20,21 @@ bool is_terminal(Stream stream) {
   return ::isatty(descriptor(stream)) != 0;
 }
 
+bool is_pipe_or_file(Stream stream) {
+  struct stat status{};
+  if (::fstat(descriptor(stream), &status) != 0) return false;
+  return S_ISFIFO(status.st_mode) || S_ISREG(status.st_mode);
+}
+
 std::optional<unsigned> terminal_columns(Stream stream) {
   winsize size{};
   if (!is_terminal(stream) || ::ioctl(descriptor(stream), TIOCGWINSZ, &size) != 0 || size.ws_col == 0)
     return std::nullopt;
   return size.ws_col;
+}
+
+void stop_for_shell() {
+  ::kill(0, SIGTSTP);
 }
 
 void prepare_streams() {

@@ -1,5 +1,7 @@
 #include "system/process.h"
 
+#include <stdlib.h>
+
 #include <atomic>
 
 #include "system/windows/handles.h"
@@ -45,6 +47,17 @@ std::filesystem::path temporary_folder() {
 std::filesystem::path cache_folder() {
   const std::filesystem::path local = wide_variable("LOCALAPPDATA").value_or(std::filesystem::path());
   return local.is_absolute() ? local : std::filesystem::path();
+}
+
+std::filesystem::path state_folder() {
+  return cache_folder();  // local data that does not follow the user; there is one place for all of them
+}
+
+bool edit_file(const std::string& editor, const std::filesystem::path& file) {
+  // cmd.exe takes the outermost quotes away.
+  return ::_wsystem(
+             (L"\"" + std::filesystem::path(editor).wstring() + L" \"" + file.wstring() + L"\"\"").c_str()) ==
+         0;
 }
 
 namespace {

@@ -20,11 +20,18 @@ bool is_terminal(Stream stream) {
   return ::GetConsoleMode(handle_of(stream), &mode) != 0;
 }
 
+bool is_pipe_or_file(Stream stream) {
+  const DWORD type = ::GetFileType(handle_of(stream));
+  return type == FILE_TYPE_PIPE || type == FILE_TYPE_DISK;
+}
+
 std::optional<unsigned> terminal_columns(Stream stream) {
   CONSOLE_SCREEN_BUFFER_INFO info{};
   if (::GetConsoleScreenBufferInfo(handle_of(stream), &info) == 0) return std::nullopt;
   return static_cast<unsigned>(info.srWindow.Right - info.srWindow.Left + 1);
 }
+
+void stop_for_shell() {}
 
 void prepare_streams() {
   for (const int descriptor : {0, 1, 2}) ::_setmode(descriptor, _O_BINARY);
