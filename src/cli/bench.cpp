@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/screen.h"
 #include "bench/kernels.h"
 #include "bench/measure.h"
 #include "bench/perplexity.h"
@@ -43,7 +44,7 @@ Result<int> speed(const BenchArguments& arguments, const SettingFlags& given) {
   if (arguments.compare.empty()) return kDone;
   DOPPLER_ASSIGN(const std::string lines, bench::compare_text(old, now));
   if (given.json)
-    fmt::print(stderr, "{}", lines);
+    say(Said::kNote, lines.substr(0, lines.size() - 1));
   else
     DOPPLER_TRY(print("\n" + lines));
   return kDone;

@@ -3,6 +3,7 @@
 
 #include <iostream>
 
+#include "base/screen.h"
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "engine/access.h"
@@ -18,7 +19,7 @@ struct ChatArguments {
 
 constexpr const char* kHelp =
     "/clear starts over, /system TEXT sets the system text and starts over, /exit or Ctrl-D ends; Ctrl-C "
-    "stops an answer\n";
+    "stops an answer";
 
 class Conversation {
  public:
@@ -51,9 +52,8 @@ class Conversation {
     DOPPLER_TRY(printed);
     if (!json_) DOPPLER_TRY(print("\n"));
     if (answer->stop_reason == StopReason::kContextEnd) {
-      fmt::print(
-          stderr,
-          "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.\n",
+      doppler::say(Said::kNote,
+          "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.",
           engine_.context());
     }
     messages_.push_back({"assistant", answer->text});
@@ -87,7 +87,7 @@ bool obey(const std::string& line, Conversation& conversation, bool& done) {
   else if (line.starts_with("/system"))
     conversation.start(line.size() > 8 ? line.substr(8) : "");
   else
-    fmt::print(stderr, "{}", kHelp);
+    say(Said::kNote, kHelp);
   return true;
 }
 
@@ -103,7 +103,7 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
   Conversation conversation(engine, *looking, options, arguments.system, given.json);
   const bool terminal = system::is_terminal(system::Stream::kInput) && !given.json;
-  if (terminal) fmt::print(stderr, "{}", kHelp);
+  if (terminal) say(Said::kNote, kHelp);
   bool done = false, failed = false;
   std::string line;
   while (!done) {
@@ -113,7 +113,7 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
     const Status status = conversation.say(line);
     if (status) continue;
     failed = true;
-    fmt::print(stderr, "doppler: {}\n", status.error().message);
+    say(Said::kError, "doppler: {}", status.error().message);
     if (!terminal) break;
   }
   if (given.json) {

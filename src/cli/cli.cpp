@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "system/terminal.h"
@@ -41,26 +43,60 @@ Exit status: 0 done, 1 the answer is no (compare, doctor), 2 wrong usage, 3 the 
   doppler inspect models/gemma-3-1b-it
   doppler compare models/gemma-3-1b-it --reference gemma.safetensors)";
 
+constexpr int kBrokenPipe = 13;  // SIGPIPE, on every system that has it
+
 int status_of(ErrorCode code) {
   return code == ErrorCode::kUsage ? kWrongUsage : kNotPossible;
 }
 
-int report(const Error& error) {
-  fmt::print(stderr, "doppler: {}\n", error.message);
-  return status_of(error.code);
+// The names of errors in --json.
+std::string_view name_of(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kUsage:
+      return "usage";
+    case ErrorCode::kNotFound:
+      return "not_found";
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    case ErrorCode::kMismatch:
+      return "mismatch";
+    case ErrorCode::kLimit:
+      return "limit";
+    case ErrorCode::kIo:
+      return "io";
+    case ErrorCode::kInternal:
+      break;
+  }
+  return "internal";
+}
+
+// The sentence on stderr, and with --json an object on stdout, too. When the reader of stdout has gone, as
+// head goes, the program ends like others that the pipe's signal ends: without a word.
+int report(const Error& error, bool json) {
+  if (output_is_cut()) return kSignalled + kBrokenPipe;
+  const int status = status_of(error.code);
+  say(Said::kError, "doppler: {}", error.message);
+  if (json && !object_is_printed()) {
+    const Status printed = print_json(
+        {{"error", {{"code", name_of(error.code)}, {"message", error.message}, {"status", status}}}});
+    if (!printed) return output_is_cut() ? kSignalled + kBrokenPipe : status;
+  }
+  return status;
 }
 
 // The command between the opening and the closing of the log, whose own failure counts if nothing else fails.
-int run_logged(const Settings& settings, const Run& run) {
-  if (const Status status = begin_log(settings); !status) return report(status.error());
+int run_logged(const Settings& settings, const Run& run, bool json) {
+  if (const Status status = begin_log(settings); !status) return report(status.error(), json);
   const Result<int> result = run();
   const Status logged = end_log(settings, !result);
-  if (!result) return report(result.error());
-  return logged ? *result : report(logged.error());
+  if (!result) return report(result.error(), json);
+  return logged ? *result : report(logged.error(), json);
 }
 
 // A name that is no command: the nearest one is probably meant.
-int report_parse_error(const Error& error, int argc, char** argv) {
+int report_parse_error(const Error& error, int argc, char** argv, bool json) {
   std::vector<std::string> names;
   for (const CommandInfo& command : all_commands()) names.emplace_back(command.name);
   std::string hint = "Run doppler --help.";
@@ -72,14 +108,10 @@ int report_parse_error(const Error& error, int argc, char** argv) {
     else if (!nearest.empty())
       hint = fmt::format("Did you mean {}?", nearest);
   }
-  fmt::print(stderr, "doppler: {}. {}\n", error.message, hint);
-  return kWrongUsage;
+  return report({error.code, fmt::format("{}. {}", error.message, hint)}, json);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  system::prepare_streams();
+int run_command_line(int argc, char** argv) {
   CommandLine line("doppler", "Doppler runs language models on this machine and lets you see inside.",
                    "doppler " DOPPLER_VERSION, kFooter);
   std::vector<std::unique_ptr<SettingFlags>> given;
@@ -89,17 +121,30 @@ int main(int argc, char** argv) {
     given.push_back(std::make_unique<SettingFlags>());
     runs.emplace_back(command, info.add(command, *given.back()));
   }
-  const Result<bool> parsed = line.parse(argc, argv);
-  if (!parsed) return report_parse_error(parsed.error(), argc, argv);
-  if (!*parsed) return kDone;
+  const bool json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
+  const auto asked = line.parse(argc, argv);
+  if (!asked) return report_parse_error(asked.error(), argc, argv, json);
+  if (*asked) {
+    const Status printed = print(**asked);
+    return printed ? kDone : report(printed.error(), json);
+  }
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (!runs[i].first.chosen()) continue;
     const Result<Settings> settings = resolve_settings(*given[i]);
-    if (!settings) return report(settings.error());
+    if (!settings) return report(settings.error(), json);
     given[i]->flags = *settings;  // from here on the resolved settings
-    return run_logged(*settings, runs[i].second);
+    return run_logged(*settings, runs[i].second, json);
   }
   return kWrongUsage;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  system::prepare_streams();
+  const int status = run_command_line(argc, argv);
+  if (status > kSignalled) system::end_by_signal(status - kSignalled);
+  return status;
 }
 
 }  // namespace doppler::cli

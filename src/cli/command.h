@@ -20,6 +20,8 @@ namespace doppler::cli {
 
 // Exit statuses.
 inline constexpr int kDone = 0, kAnswerIsNo = 1, kWrongUsage = 2, kNotPossible = 3;
+// Above it, as shells count: the number of the signal that ended the program, such as 130 for Ctrl-C.
+inline constexpr int kSignalled = 128;
 
 // Builds one command: adds its options and returns what runs after parsing.
 using Run = std::function<Result<int>()>;
@@ -48,6 +50,12 @@ Run add_completion(Command& command, SettingFlags& given);
 Status print(std::string_view text);
 // One JSON object and a newline; bytes that are no UTF-8 become U+FFFD.
 Status print_json(const Json& object);
+// Whether print() failed because the reader of a pipe has gone, which nobody needs to be told.
+bool output_is_cut();
+// Whether print_json() was called: stdout has its object.
+bool object_is_printed();
+// Standard input to its end. Errors: kIo; kLimit for one that does not end.
+Result<std::string> read_input();
 
 // A progress bar on stderr while it lives, if stderr is a terminal.
 class ProgressBar {
@@ -57,7 +65,6 @@ class ProgressBar {
   void update(double share, std::string_view what);
 
  private:
-  bool shown_ = false;
   const bool terminal_;
 };
 
@@ -67,6 +74,8 @@ class InterruptGuard {
  public:
   explicit InterruptGuard(CancelToken token);
   ~InterruptGuard();
+  // The exit status after a signal that came meanwhile; `otherwise` if none did.
+  int status(int otherwise) const;
 
  private:
   CancelToken token_;

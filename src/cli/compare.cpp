@@ -4,6 +4,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/looking.h"
@@ -148,10 +149,9 @@ Result<int> compare_reference(const CompareArguments& arguments, const SettingFl
                                           recording, comparison));
   if (!given.json && status != kDone) {
     if (const TensorView* weight = first_quantised(model)) {
-      fmt::print(
-          stderr,
+      say(Said::kNote,
           "The weights are quantised ({} in {}), so a recording of the float model differs. To check the "
-          "backend, record these weights: doppler record {} --backend reference.\n",
+          "backend, record these weights: doppler record {} --backend reference.",
           dtype_name(weight->dtype), weight->name, arguments.model);
     }
   }

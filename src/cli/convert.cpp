@@ -6,13 +6,12 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 
 namespace doppler::cli {
 namespace {
-
-constexpr int kInterrupted = 130;  // as shells report a program that Ctrl-C ended
 
 struct ConvertArguments {
   std::string model, output, type = "Q4_K_M";
@@ -140,20 +139,20 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
          .is_cancelled = [&] { return token.cancelled(); }});
   }();
   if (!report && token.cancelled()) {
-    fmt::print(stderr, "doppler: {}\n", report.error().message);
-    return kInterrupted;
+    say(Said::kError, "doppler: {}", report.error().message);
+    return guard.status(kNotPossible);
   }
   if (!report) return std::unexpected(report.error());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (const std::string& warning : report->warnings) fmt::print(stderr, "Warning: {}\n", warning);
+  for (const std::string& warning : report->warnings) say(Said::kNote, "Warning: {}", warning);
   if (given.json) {
     DOPPLER_TRY(print_report(arguments, *mix, *report, seconds));
     return kDone;
   }
   DOPPLER_TRY(print_table(*report));
-  fmt::print(stderr, "{}: {} in {}, {:.1f} million parameters, {}, {:.2f} bits a weight; {:.1f} s\n",
-             arguments.output, report->architecture, mix->name, static_cast<double>(report->parameters) / 1e6,
-             human_bytes(report->file_bytes), report->bits_per_weight(), seconds);
+  say(Said::kNote, "{}: {} in {}, {:.1f} million parameters, {}, {:.2f} bits a weight; {:.1f} s",
+      arguments.output, report->architecture, mix->name, static_cast<double>(report->parameters) / 1e6,
+      human_bytes(report->file_bytes), report->bits_per_weight(), seconds);
   return kDone;
 }
 

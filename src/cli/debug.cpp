@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/debug_report.h"
@@ -42,8 +43,8 @@ Result<std::unique_ptr<Patient>> admit(const DebugArguments& arguments, const Se
   patient->subject = diagnosis::subject_of(patient->loaded, std::string(patient->loaded.backend->name()));
   if (arguments.inject.empty()) return patient;
   DOPPLER_ASSIGN(const diagnosis::FaultPlace place, diagnosis::inject(arguments.inject, patient->subject));
-  fmt::print(stderr, "The fault {} is put in{}.\n", arguments.inject,
-             place.stage == Stage::kNone ? "" : "; it shows first at " + place.key());
+  say(Said::kNote, "The fault {} is put in{}.", arguments.inject,
+      place.stage == Stage::kNone ? "" : "; it shows first at " + place.key());
   DOPPLER_ASSIGN(patient->injected, patient->subject.make(patient->subject.options));
   return patient;
 }

@@ -107,13 +107,17 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
     if (!given.json) DOPPLER_TRY(print(describe(refused.checks[0]) + "\n"));
     return answer(refused, given.json);
   }
+  Status printed;
   if (!given.json) {
-    options.on_check = [](const diagnosis::CheckResult& check) { fmt::print("{}\n", describe(check)); };
+    options.on_check = [&printed](const diagnosis::CheckResult& check) {
+      if (printed) printed = print(describe(check) + "\n");
+    };
   }
   diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
   DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));
   if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, diagnosis::diagnose(subject, options));
+  DOPPLER_TRY(printed);
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   return answer(diagnosis, given.json);
 }

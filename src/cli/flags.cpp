@@ -1,6 +1,7 @@
 #include "cli/flags.h"
 
 #include <CLI/CLI.hpp>
+#include <sstream>
 
 namespace doppler::cli {
 namespace {
@@ -123,13 +124,14 @@ Command CommandLine::add_command(std::string_view name, std::string_view what) {
   return Command(app_->add_subcommand(std::string(name), std::string(what)));
 }
 
-Result<bool> CommandLine::parse(int argc, char** argv) {
+Result<std::optional<std::string>> CommandLine::parse(int argc, char** argv) {
   try {  // the parser's exceptions end here
     app_->parse(argc, argv);
-    return true;
+    return std::nullopt;
   } catch (const CLI::Success& success) {
-    app_->exit(success);
-    return false;
+    std::ostringstream text;
+    app_->exit(success, text, text);
+    return text.str();
   } catch (const CLI::ParseError& error) {
     return fail(ErrorCode::kUsage, "{}", error.what());
   }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,8 +98,9 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   Command add_command(std::string_view name, std::string_view what);
-  // Whether a command was given; else --help or --version was printed. Errors: kUsage, in the parser's words.
-  Result<bool> parse(int argc, char** argv);
+  // The text that --help or --version asks for; nothing if a command is to run. Errors: kUsage, in the
+  // parser's words.
+  Result<std::optional<std::string>> parse(int argc, char** argv);
 
  private:
   std::unique_ptr<CLI::App> app_;

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/screen.h"
 #include "diagnosis/look/debug_config.h"
 
 namespace doppler::cli {
@@ -79,7 +80,7 @@ void Looking::print(const diagnosis::ProbeHit& hit) {
   const std::string line = diagnosis::probe_line(hit);
   const Category category = diagnosis::category_of(hit.stage);
   const bool traced = trace_wanted(category, hit.layer, hit.step);
-  if (!traced) fmt::print(stderr, "{}\n", line);
+  if (!traced) say(Said::kAsked, line);
   if (traced) trace(category, hit.layer, line, hit.step, to_json(hit).dump());
   if (keep_) hits_.push_back(hit);
 }
@@ -93,7 +94,7 @@ Json Looking::probes() const {
 
 void Looking::end() const {
   if (!probes_) return;
-  for (const std::string& sentence : probes_->silent()) fmt::print(stderr, "{}\n", sentence);
+  for (const std::string& sentence : probes_->silent()) say(Said::kAsked, sentence);
 }
 
 }  // namespace doppler::cli

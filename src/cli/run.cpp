@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "base/screen.h"
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "engine/access.h"
@@ -30,8 +31,6 @@ Json timings_json(const Timings& t) {
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
   DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
-  const CancelToken cancel;
-  const InterruptGuard guard(cancel);
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
   GenerateOptions options = engine.default_options();
   settings.apply(options);
@@ -40,6 +39,8 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   DOPPLER_TRY(looking->begin(ids.size(), false));
   EngineAccess::look(engine, looking->tap());
 
+  const CancelToken cancel;
+  const InterruptGuard guard(cancel);  // before, nothing is lost when the program ends at once
   Status printed;
   const OnText on_text = [&](std::string_view piece) {
     if (!given.json) printed = print(piece);
@@ -60,20 +61,19 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
                  {"timings", timings_json(result.timings)}};
     if (const Json probes = looking->probes(); !probes.is_null()) json["probes"] = probes;
     DOPPLER_TRY(print_json(json));
-    return kDone;
+    return guard.status(kDone);
   }
   if (!engine.has_tokenizer()) {
     DOPPLER_TRY(print(fmt::format("{}", fmt::join(result.ids, ","))));
   }
   DOPPLER_TRY(print("\n"));
   const Timings& t = result.timings;
-  fmt::print(
-      stderr,
-      "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
+  say(Said::kNote,
+      "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}",
       engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
       t.decode_tokens_per_second(), reason);
   looking->end();
-  return kDone;
+  return guard.status(kDone);
 }
 
 }  // namespace

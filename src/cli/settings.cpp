@@ -8,6 +8,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "config/conflicts.h"
 #include "system/numbers.h"
@@ -199,6 +200,7 @@ Status begin_log(const Settings& settings) {
     options.trace_steps = tree["trace"]["maxDecodeSteps"].get<std::uint64_t>();
     options.trace_file = text_at(tree, "trace", "file");
   }
+  configure_screen({.notes = options.level < Level::kError, .errors = options.level < Level::kSilent});
   DOPPLER_TRY(configure_log(options));
   for (const std::string& warning : settings.config.warnings()) log(Level::kWarn, "Config", warning);
   if (!settings.config.chain().empty())
@@ -210,7 +212,7 @@ Status end_log(const Settings& settings, bool failed) {
   constexpr std::size_t kShown = 20;  // a screenful with room for the error
   const config::ConfigValue* const screen = settings.config.find("runtime.shared.debug.logOutput.stdout");
   if (failed && screen != nullptr && screen->value == false) {
-    for (const LogRecord& record : log_history(kShown)) fmt::print(stderr, "{}\n", format_line(record));
+    for (const LogRecord& record : log_history(kShown)) say(Said::kError, format_line(record));
   }
   return close_log();
 }

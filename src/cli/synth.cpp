@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -41,9 +42,9 @@ Result<int> synth(const SynthArguments& arguments, const SettingFlags& given) {
                             {"token_bytes", report.token_bytes},
                             {"seconds", seconds}}));
   } else {
-    fmt::print(stderr, "{}: {} in {}, {:.1f} million parameters, {}, of which a token reads {}; {:.1f} s\n",
-               arguments.output, shape.name, mix->name, static_cast<double>(report.parameters) / 1e6,
-               human_bytes(report.tensor_bytes), human_bytes(report.token_bytes), seconds);
+    say(Said::kNote, "{}: {} in {}, {:.1f} million parameters, {}, of which a token reads {}; {:.1f} s",
+        arguments.output, shape.name, mix->name, static_cast<double>(report.parameters) / 1e6,
+        human_bytes(report.tensor_bytes), human_bytes(report.token_bytes), seconds);
   }
   return kDone;
 }

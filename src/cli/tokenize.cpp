@@ -1,9 +1,6 @@
 // doppler tokenize: a text as the model would see it, and back; a conversation through the chat template.
 #include <fmt/core.h>
 
-#include <iostream>
-#include <iterator>
-
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -123,7 +120,7 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
   if (!arguments.messages.empty()) return render(arguments, given.json, files, tokenizer);
   std::string text = arguments.text;
   if (!arguments.text_option.given() && !system::is_terminal(system::Stream::kInput)) {
-    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+    DOPPLER_ASSIGN(text, read_input());
   } else if (!arguments.text_option.given()) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
   }

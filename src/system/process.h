@@ -25,9 +25,15 @@ class EndingHandler {
  public:
   // `handler` may interrupt any code: it may touch lock-free atomics only.
   explicit EndingHandler(void (*handler)());
+  // The number of the signal that came since the newest handler began to live; 0: none.
+  static int received();
   EndingHandler(const EndingHandler&) = delete;
   EndingHandler& operator=(const EndingHandler&) = delete;
   ~EndingHandler();
 };
+
+// Ends the program as this signal does, so that whoever started it sees why. Returns where that cannot be
+// done.
+void end_by_signal(int number);
 
 }  // namespace doppler::system

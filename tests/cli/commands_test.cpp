@@ -157,12 +157,13 @@ TEST(Run, UnknownSettingsNameTheNearest) {
 
 TEST(Run, CtrlCEndsAGenerationCleanly) {
   testing::Program program({"run", model_path("gemma3"), "--prompt-ids", "2,5", "--ignore-eos", "--context",
-                            "500000", "--max-tokens", "400000", "--json"});
-  // The signal must arrive after the handler is there; the process shows that by mapping its model.
-  program.wait_until_mapped("model.safetensors");
+                            "500000", "--max-tokens", "400000", "--json", "--trace", "kv", "--trace-steps",
+                            "1"});
+  // The signal must arrive after the handler is there; a step of the run shows that.
+  while (program.error_so_far().find("TRACE:kv") == std::string::npos) sched_yield();
   program.interrupt();
   const Outcome outcome = program.wait();
-  EXPECT_EQ(outcome.status, 0) << outcome.err;
+  EXPECT_EQ(outcome.status, 130) << outcome.err;
   EXPECT_EQ(outcome.json()["stop_reason"], "cancelled");
 }
 

@@ -40,8 +40,10 @@ constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
 // The state that the signal handler may touch.
 std::atomic<void (*)()> g_handler{nullptr};
+std::atomic<int> g_received{0};
 
-void on_signal(int) {
+void on_signal(int number) {
+  g_received = number;
   if (void (*const handler)() = g_handler.load()) handler();
 }
 
@@ -49,6 +51,7 @@ void on_signal(int) {
 
 EndingHandler::EndingHandler(void (*handler)()) {
   g_handler = handler;
+  g_received = 0;
   struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = static_cast<int>(SA_RESETHAND);  // the second is the system's
@@ -59,6 +62,10 @@ EndingHandler::EndingHandler(void (*handler)()) {
   }
 }
 
+int EndingHandler::received() {
+  return g_received;
+}
+
 EndingHandler::~EndingHandler() {
   for (const int signal : kEndingSignals) {
     struct sigaction now{};
@@ -66,6 +73,11 @@ EndingHandler::~EndingHandler() {
     if (now.sa_handler == on_signal) std::signal(signal, SIG_DFL);
   }
   g_handler = nullptr;
+}
+
+void end_by_signal(int number) {
+  std::signal(number, SIG_DFL);
+  std::raise(number);
 }
 
 }  // namespace doppler::system

@@ -1,6 +1,7 @@
 #include "system/process.h"
 
 #include <atomic>
+#include <csignal>
 
 #include "system/windows/handles.h"
 
@@ -44,11 +45,13 @@ std::filesystem::path cache_folder() {
 namespace {
 
 std::atomic<void (*)()> g_handler{nullptr};
+std::atomic<int> g_received{0};
 
 // Called on a thread of its own. FALSE leaves the rest to the system, which ends the program.
-BOOL WINAPI on_control(DWORD) {
+BOOL WINAPI on_control(DWORD event) {
   void (*const handler)() = g_handler.exchange(nullptr);
   if (handler == nullptr) return FALSE;
+  g_received = event == CTRL_C_EVENT ? SIGINT : SIGTERM;
   handler();
   return TRUE;
 }
@@ -57,12 +60,19 @@ BOOL WINAPI on_control(DWORD) {
 
 EndingHandler::EndingHandler(void (*handler)()) {
   g_handler = handler;
+  g_received = 0;
   ::SetConsoleCtrlHandler(on_control, TRUE);
+}
+
+int EndingHandler::received() {
+  return g_received;
 }
 
 EndingHandler::~EndingHandler() {
   ::SetConsoleCtrlHandler(on_control, FALSE);
   g_handler = nullptr;
 }
+
+void end_by_signal(int) {}  // programs end with a status only
 
 }  // namespace doppler::system
