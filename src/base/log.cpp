@@ -111,7 +111,10 @@ bool step_passes(const LogOptions& options, std::int64_t step) {
 
 // With the mutex held.
 void emit(State& to, LogRecord record) {
-  if (to.options.screen) say(Said::kAsked, format_line(record));
+  // What passed the filter of the log is shown; warnings and errors in their colours.
+  const bool plain = record.is_trace || record.level < Level::kWarn;
+  const Said kind = plain ? Said::kAsked : record.level == Level::kWarn ? Said::kWarning : Said::kError;
+  if (to.options.screen) say(kind, format_line(record));
   if (to.file || (to.trace_file && record.is_trace)) {
     const std::string line = format_json_line(record) + "\n";
     if (to.file) to.file->write(line);

@@ -5,22 +5,38 @@
 
 #include <fmt/core.h>
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace doppler {
 
 enum class Said : std::uint8_t {
-  kError,  // why a command failed
-  kNote,   // what a command tells by itself: what it chose, warnings, figures
-  kAsked,  // what the user asked for by name: probes, and log and trace lines that have passed their own
-           // filter
+  kError,    // why a command failed
+  kWarning,  // what is slower or other than asked
+  kNote,     // what a command tells by itself: what it chose, figures
+  kAsked,    // what the user asked for by name: probes, and log and trace lines that have passed their own
+             // filter
 };
 
+// What may be said: warnings count as notes.
 struct ScreenOptions {
   bool notes = true, errors = true;
 };
 void configure_screen(const ScreenOptions& options);
+// Colours on stderr, and the width at which its lines are wrapped; 0: they are left whole.
+void style_screen(bool colour, std::size_t columns);
+
+// The same colour for the same meaning everywhere.
+enum class Paint : std::uint8_t {
+  kGood,     // green: agrees, healthy
+  kBad,      // red: an error, a fault, what differs
+  kWarning,  // yellow: works, but not as well as it could; not looked at
+  kStrong,   // bold: the line to read first
+  kFaint,    // dim: beside the matter
+};
+std::string painted(std::string_view text, Paint paint, bool colour);
 
 // One line or several, without the newline at the end. It begins on a line of its own even if the answer,
 // which goes to the same terminal or file, stands in the middle of one.

@@ -1,6 +1,8 @@
 // doppler bench: how fast a model runs here, and how well it predicts a text.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "base/json.h"
 #include "base/screen.h"
@@ -40,9 +42,9 @@ Result<int> speed(const BenchArguments& arguments, const SettingFlags& given) {
   }());
   tell_fallbacks(result.fallbacks);
   const Json now = to_json(result);
-  DOPPLER_TRY(given.json ? print_json(now) : print(to_text(result)));
+  DOPPLER_TRY(given.json ? print_json(now) : print(to_text(result, table_columns())));
   if (arguments.compare.empty()) return kDone;
-  DOPPLER_ASSIGN(const std::string lines, bench::compare_text(old, now));
+  DOPPLER_ASSIGN(const std::string lines, bench::compare_text(old, now, table_columns()));
   if (given.json)
     say(Said::kNote, lines.substr(0, lines.size() - 1));
   else
@@ -85,11 +87,11 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
                             {"standard_error", result.standard_error},
                             {"perplexity", result.perplexity()}}));
   } else {
-    DOPPLER_TRY(
-        print(fmt::format("{}: {:.4f} nats a token (+- {:.4f}), perplexity {:.4f}: {} tokens predicted in {} "
-                          "chunks of at most {}\n",
-                          arguments.text, result.loss, result.standard_error, result.perplexity(),
-                          result.tokens, result.chunks, loaded.backend->options().context)));
+    DOPPLER_TRY(print(fit_lines(
+        fmt::format("{}: {:.4f} nats a token (+- {:.4f}), perplexity {:.4f}: {} tokens predicted in {} "
+                    "chunks of at most {}\n",
+                    arguments.text, result.loss, result.standard_error, result.perplexity(), result.tokens,
+                    result.chunks, loaded.backend->options().context))));
   }
   return kDone;
 }
@@ -106,7 +108,7 @@ Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) 
     json["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
     DOPPLER_TRY(print_json(json));
   } else {
-    DOPPLER_TRY(print(to_text(table)));
+    DOPPLER_TRY(print(to_text(table, table_columns())));
   }
   return kDone;
 }
@@ -125,30 +127,48 @@ Run add_bench(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
   bench::BenchOptions& o = arguments->options;
   command.add_option("MODEL", arguments->model, "a model folder or file");
+  std::vector<Option> of_speed;  // which neither a loss nor kernels take
+  const auto speed_only = [&of_speed](Option option) { of_speed.push_back(option); };
   const Command by_kernel = add_kernels(command, *arguments);
-  command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive();
-  command.add_option("--decode", o.decode, "tokens generated in each repetition").show_default().positive();
-  command.add_option("--depths", o.depths, "tokens in the cache before, such as 0,2000")
-      .separator(',')
-      .show_default();
-  command.add_option("--sequences", o.sequences, "sequences that share each step, such as 1,2,4,8")
-      .separator(',')
-      .positive()
-      .show_default();
-  command.add_option("--repetitions", o.repetitions).show_default().positive();
-  command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default();
-  command.add_option("--loads", o.loads, "times that the model is loaded").show_default().positive();
-  command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out");
-  command.add_option("--compare", arguments->compare,
-                     "print ratios to an older measurement, made with --json");
-  command.add_option(
+  speed_only(command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive());
+  speed_only(command.add_option("--decode", o.decode, "tokens generated in each repetition")
+                 .show_default()
+                 .positive());
+  speed_only(command.add_option("--depths", o.depths, "tokens in the cache before, such as 0,2000")
+                 .separator(',')
+                 .one_value_each()
+                 .show_default());
+  speed_only(command.add_option("--sequences", o.sequences, "sequences that share each step, such as 1,2,4,8")
+                 .separator(',')
+                 .one_value_each()
+                 .positive()
+                 .show_default());
+  speed_only(command.add_option("--repetitions", o.repetitions).show_default().positive());
+  speed_only(
+      command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default());
+  speed_only(
+      command.add_option("--loads", o.loads, "times that the model is loaded").show_default().positive());
+  speed_only(command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out"));
+  speed_only(command.add_option("--compare", arguments->compare,
+                                "print ratios to an older measurement, made with --json"));
+  Option text = command.add_option(
       "--perplexity", arguments->text,
       "measure the loss on this text instead: chunks of --context tokens from an empty cache, each with "
       "the BOS that the tokenizer adds; a BOS in the text begins a chunk");
-  command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never");
+  text.not_with(of_speed);
+  command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never")
+      .only_with({text});
+  of_speed.push_back(text);
   add_setting_flags(command, given, false, true);
-  return [arguments, &given, by_kernel]() -> Result<int> {
-    if (by_kernel.chosen()) return kernels(*arguments, given);
+  return [arguments, &given, by_kernel, of_speed]() -> Result<int> {
+    if (by_kernel.chosen()) {
+      if (std::ranges::any_of(of_speed, [](const Option& option) { return option.given(); })) {
+        return fail(
+            ErrorCode::kUsage,
+            "Of the flags for measuring, doppler bench kernels takes --depth only. Leave the others out.");
+      }
+      return kernels(*arguments, given);
+    }
     if (arguments->model.empty())
       return fail(ErrorCode::kUsage, "No MODEL is given. Run doppler bench --help.");
     return arguments->text.empty() ? speed(*arguments, given) : perplexity(*arguments, given);

@@ -9,6 +9,9 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/examples.h"
+#include "cli/other_words.h"
+#include "system/files.h"
 #include "system/terminal.h"
 
 namespace doppler::cli {
@@ -36,7 +39,7 @@ namespace {
 
 constexpr const char* kFooter = R"(
 A MODEL is a .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json.
-Exit status: 0 done, 1 the answer is no (compare, doctor), 2 wrong usage, 3 the input or the machine does not allow it.
+Exit status: 0 done, 1 the answer is no (compare, doctor, debug), 2 wrong usage, 3 the input or the machine does not allow it, 128 + n ended by signal n (130: Ctrl-C).
 
   doppler run demo "The color of the sky is"
   doppler run models/gemma-3-1b-it "Why is the sky blue?" --max-tokens 200 --temperature 0.7
@@ -95,20 +98,73 @@ int run_logged(const Settings& settings, const Run& run, bool json) {
   return logged ? *result : report(logged.error(), json);
 }
 
-// A name that is no command: the nearest one is probably meant.
-int report_parse_error(const Error& error, int argc, char** argv, bool json) {
+// What a word that the command line does not know was probably meant to be: a sentence, or nothing.
+std::string meant_command(std::string_view word, std::span<const CommandWords> commands) {
+  if (const std::string_view instead = instead_of_command(word); !instead.empty())
+    return std::string(instead);
   std::vector<std::string> names;
-  for (const CommandInfo& command : all_commands()) names.emplace_back(command.name);
-  std::string hint = "Run doppler --help.";
-  if (argc > 1 && argv[1][0] != '-') {
-    const bool known = std::find(names.begin(), names.end(), argv[1]) != names.end();
-    const std::string nearest = nearest_name(argv[1], names);
-    if (known)
-      hint = fmt::format("Run doppler {} --help.", argv[1]);
-    else if (!nearest.empty())
-      hint = fmt::format("Did you mean {}?", nearest);
+  for (const CommandWords& command : commands) names.push_back(command.command);
+  const std::string nearest = nearest_name(word, names);
+  return nearest.empty() ? "" : fmt::format("Did you mean {}?", nearest);
+}
+
+std::string meant_flag(std::string_view flag, const CommandWords& command,
+                       std::span<const CommandWords> commands) {
+  if (const std::string_view instead = instead_of_flag(command.command, flag); !instead.empty())
+    return fmt::format("There is no {}. {}", flag, instead);
+  std::vector<std::string> names, others;
+  for (const CommandWords::Flag& known : command.flags) names.push_back(known.name);
+  for (const CommandWords& other : commands) {
+    if (std::ranges::find(other.flags, flag, &CommandWords::Flag::name) != other.flags.end())
+      others.push_back(other.command);
   }
-  return report({error.code, fmt::format("{}. {}", error.message, hint)}, json);
+  if (!others.empty())
+    return fmt::format("{} is a flag of {}, and would have no effect on {}.", flag, join(others, ", "),
+                       command.command);
+  const std::string nearest = nearest_name(flag, names);
+  return nearest.empty() ? "" : fmt::format("There is no {}. Did you mean {}?", flag, nearest);
+}
+
+// The first word that looks like a flag and is none of the command's. A value may begin with a dash, too.
+std::string_view unknown_flag(std::span<char* const> words, const CommandWords& command) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i], flag = word.substr(0, word.find('='));
+    const bool is_flag =
+        word.size() > 1 && word[0] == '-' && (word[1] == '-' || !(word[1] >= '0' && word[1] <= '9'));
+    if (!is_flag) continue;
+    if (word == "--") break;
+    const auto known = std::ranges::find(command.flags, flag, &CommandWords::Flag::name);
+    if (known == command.flags.end()) return flag;
+    if (known->takes_value && flag == word) ++i;
+  }
+  return {};
+}
+
+// The parser's words, or where a word of another program or a slip of the fingers explains more, that.
+int report_parse_error(const Error& error, std::span<char* const> words, const CommandLine& line, bool json) {
+  const std::vector<CommandWords> commands = line.all_words();
+  std::string hint = "Run doppler --help.", meant;
+  if (!words.empty()) {
+    const std::string_view first = words[0];
+    const auto command = std::ranges::find(commands, first, &CommandWords::command);
+    if (command != commands.end()) {
+      hint = fmt::format("Run doppler {} --help.", first);
+      if (const std::string_view flag = unknown_flag(words.subspan(1), *command); !flag.empty())
+        meant = meant_flag(flag, *command, commands);
+      else if (words.size() > 1)
+        meant = instead_of_flag(first, words[1]);
+    } else if (first.starts_with('-')) {
+      meant = instead_of_flag("", first.substr(0, first.find('=')));
+      if (!meant.empty()) meant = fmt::format("A command comes first, such as run. {}", meant);
+    } else if (system::exists(std::filesystem::path(first))) {
+      meant = fmt::format("{} is no command but a file or folder. A model is run by: doppler run {}",
+                          printable(first), printable(first));
+    } else {
+      meant = meant_command(first, commands);
+      if (!meant.empty()) meant = fmt::format("There is no command {}. {}", printable(first), meant);
+    }
+  }
+  return report({error.code, meant.empty() ? fmt::format("{}. {}", error.message, hint) : meant}, json);
 }
 
 int run_command_line(int argc, char** argv) {
@@ -120,10 +176,14 @@ int run_command_line(int argc, char** argv) {
     Command command = line.add_command(info.name, info.what);
     given.push_back(std::make_unique<SettingFlags>());
     runs.emplace_back(command, info.add(command, *given.back()));
+    command.footer(std::string(examples_of(info.name)));
   }
   const bool json = std::any_of(argv, argv + argc, [](std::string_view word) { return word == "--json"; });
-  const auto asked = line.parse(argc, argv);
-  if (!asked) return report_parse_error(asked.error(), argc, argv, json);
+  const auto asked = line.parse(argc, argv, table_columns());
+  if (!asked) {
+    const std::span<char* const> words(argv + 1, static_cast<std::size_t>(std::max(argc - 1, 0)));
+    return report_parse_error(asked.error(), words, line, json);
+  }
   if (*asked) {
     const Status printed = print(**asked);
     return printed ? kDone : report(printed.error(), json);
@@ -142,6 +202,7 @@ int run_command_line(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   system::prepare_streams();
+  choose_colours(ColourChoice::kAuto);
   const int status = run_command_line(argc, argv);
   if (status > kSignalled) system::end_by_signal(status - kSignalled);
   return status;

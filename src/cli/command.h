@@ -50,6 +50,14 @@ Run add_completion(Command& command, SettingFlags& given);
 Status print(std::string_view text);
 // One JSON object and a newline; bytes that are no UTF-8 become U+FFFD.
 Status print_json(const Json& object);
+// Colours, for both streams; auto: on a terminal, unless NO_COLOR is set.
+enum class ColourChoice : std::uint8_t { kAuto, kAlways, kNever };
+void choose_colours(ColourChoice choice);
+bool colours();  // on stdout
+// The width for tables on stdout: the terminal's, without one that of the variable COLUMNS, else 80.
+std::size_t table_columns();
+// Lines that programs may read, too: wrapped where a terminal or COLUMNS gives a width, else left whole.
+std::string fit_lines(std::string_view text);
 // Whether print() failed because the reader of a pipe has gone, which nobody needs to be told.
 bool output_is_cut();
 // Whether print_json() was called: stdout has its object.
@@ -83,7 +91,8 @@ class InterruptGuard {
 };
 
 // Prints on stderr the choice of make_backend, if not empty, and why the backend is slower than it could be.
-void tell_backend(std::string_view choice, const Backend& backend);
+// That there is no GPU is told only to those who asked for --backend auto: others can do nothing about it.
+void tell_backend(std::string_view choice, const Backend& backend, const Settings& settings);
 
 // Loads with a progress bar, and prints the choice.
 Result<Engine> load_engine(const std::string& model, const Settings& settings);

@@ -31,11 +31,14 @@ Json to_json(const diagnosis::ProbeHit& hit) {
 }  // namespace
 
 void add_look_flags(Command& command, LookFlags& flags) {
+  std::vector<std::string> stages;
+  for (const StageInfo& stage : all_stages()) stages.push_back(fmt::format("stage={},", stage.name));
   command
       .add_option(
           "--probe", flags.probes,
           "print values while the model runs: stage=q_rope,layers=0:5,tokens=0,-1,dims=0:7; may be repeated")
-      .repeated()
+      .one_value_each()
+      .values(std::move(stages))
       .group("Looking inside");
 }
 

@@ -1,6 +1,7 @@
 // Reporting: the progress bar, the backend's choice, Ctrl-C, and reading prompts.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "base/screen.h"
@@ -55,8 +56,13 @@ int InterruptGuard::status(int otherwise) const {
   return signal == 0 ? otherwise : kSignalled + signal;
 }
 
-void tell_backend(std::string_view choice, const Backend& backend) {
-  if (!choice.empty()) say(Said::kNote, choice);
+void tell_backend(std::string_view choice, const Backend& backend, const Settings& settings) {
+  // A GPU that there is but does not run this is a fallback.
+  const bool no_gpu =
+      backend.name() == "cpu" && std::ranges::none_of(backend.fallbacks(), [&](const Fallback& f) {
+        return choice.find(f.why) != std::string_view::npos;
+      });
+  if (!choice.empty() && (!no_gpu || settings.given("runtime.backend"))) say(Said::kNote, choice);
   tell_fallbacks(backend.fallbacks(), choice);
 }
 
@@ -73,7 +79,7 @@ auto with_bar(const Settings& settings, const Load& load) {
 
 Status check_loaded(const Loaded& loaded, const Settings& settings) {
   DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
-  tell_backend(loaded.choice, *loaded.backend);
+  tell_backend(loaded.choice, *loaded.backend, settings);
   return {};
 }
 
@@ -133,6 +139,9 @@ void add_prompt_ids_flag(Command& command, PromptFlags& prompt) {
 }
 
 Result<std::string> prompt_text(const PromptFlags& prompt) {
+  if (!prompt.ids.empty() && !prompt.system.empty()) {
+    return fail(ErrorCode::kUsage, "A --system text has no effect with --prompt-ids. Leave one of them out.");
+  }
   if (!prompt.ids.empty() && prompt.text_option.given()) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
   }

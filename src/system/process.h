@@ -5,10 +5,18 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "system/result.h"
 
 namespace doppler::system {
 
 std::uint64_t process_id();
+
+// Runs a program, found as a shell finds it, to its end, with nothing to read; what it prints on stdout is
+// dropped, and if `silent` what it says on stderr, too. Its exit status, or 128 + the number of the signal
+// that ended it.
+Expected<int> run_program(const std::vector<std::string>& words, bool silent);
 
 std::optional<std::string> environment_variable(const char* name);
 // Sets a variable unless it is set already, for the libraries that this process loads. Before threads start.

@@ -28,6 +28,31 @@ std::optional<std::string> environment_variable(const char* name) {
   return value->string();
 }
 
+Expected<int> run_program(const std::vector<std::string>& words, bool silent) {
+  std::wstring line;  // quoted as CommandLineToArgvW reads it; the words hold no quotes
+  for (const std::string& word : words) line += L"\"" + std::filesystem::path(word).wstring() + L"\" ";
+  SECURITY_ATTRIBUTES inherited{sizeof(SECURITY_ATTRIBUTES), nullptr, TRUE};
+  const HANDLE null = ::CreateFileW(L"NUL", GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE,
+                                    &inherited, OPEN_EXISTING, 0, nullptr);
+  STARTUPINFOW start{};
+  start.cb = sizeof(start);
+  start.dwFlags = STARTF_USESTDHANDLES;
+  start.hStdInput = start.hStdOutput = null;
+  start.hStdError = silent ? null : ::GetStdHandle(STD_ERROR_HANDLE);
+  PROCESS_INFORMATION process{};
+  const BOOL started =
+      ::CreateProcessW(nullptr, line.data(), nullptr, nullptr, TRUE, 0, nullptr, nullptr, &start, &process);
+  const DWORD error = ::GetLastError();
+  ::CloseHandle(null);
+  if (started == 0) return std::unexpected(std::error_code(static_cast<int>(error), std::system_category()));
+  ::WaitForSingleObject(process.hProcess, INFINITE);
+  DWORD status = 0;
+  ::GetExitCodeProcess(process.hProcess, &status);
+  ::CloseHandle(process.hThread);
+  ::CloseHandle(process.hProcess);
+  return static_cast<int>(status);
+}
+
 void set_environment_default(const char* name, const char* value) {
   if (wide_variable(name)) return;
   ::SetEnvironmentVariableW(std::filesystem::path(name).c_str(), std::filesystem::path(value).c_str());
