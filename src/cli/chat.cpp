@@ -52,7 +52,8 @@ class Conversation {
     DOPPLER_TRY(printed);
     if (!json_) DOPPLER_TRY(print("\n"));
     if (answer->stop_reason == StopReason::kContextEnd) {
-      doppler::say(Said::kNote,
+      doppler::say(
+          Said::kNote,
           "The conversation fills the context of {} tokens. /clear starts over; --context makes it longer.",
           engine_.context());
     }

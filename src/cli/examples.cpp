@@ -67,10 +67,16 @@ Examples:
 Examples:
   doppler bench demo
   doppler bench demo --depths 0,1000 --sequences 1,4
-  doppler bench demo --json > old.json
-  doppler bench demo --compare old.json
+  doppler bench demo --save old.json
+  doppler bench demo --baseline old.json --fail-over 5%
   doppler bench demo --perplexity text.txt
   doppler bench kernels demo)"},
+    {"test", R"(
+Exit status 1 if the device computes wrong.
+
+Examples:
+  doppler test kernels
+  doppler test kernels demo)"},
     {"convert", R"(
 Examples:
   doppler convert demo -o demo.gguf --type Q4_K_M

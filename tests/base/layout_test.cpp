@@ -88,7 +88,8 @@ TEST(Table, FitsEveryWidth) {
       EXPECT_LE(text_columns(text.substr(at, end - at)), width) << text;
       at = end + 1;
     }
-    for (const char* word : {"alpha", "1.5", "words", "12.25"}) EXPECT_NE(text.find(word), std::string::npos) << text;
+    for (const char* word : {"alpha", "1.5", "words", "12.25"})
+      EXPECT_NE(text.find(word), std::string::npos) << text;
   }
 }
 

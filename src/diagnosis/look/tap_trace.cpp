@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "diagnosis/look/magnitudes.h"
 #include "diagnosis/look/probe.h"
+#include "engine/logprobs.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -173,7 +174,7 @@ void TraceTap::logits(const TapEvent& event, std::int64_t step) const {
   std::string text = fmt::format("pos={} top-5:", event.input->positions.back());
   Json data = data_of(s);
   data.update({{"position", event.input->positions.back()}, {"top", Json::array()}});
-  for (const Choice& choice : likeliest(row, 5)) {
+  for (const Likely& choice : likeliest(row, 5)) {
     const std::string piece = text_ ? text_(choice.id) : "";
     text += fmt::format(" {} \"{}\" ({:.1f}%)", choice.id, piece, 100 * choice.probability);
     data["top"].push_back({{"id", choice.id},
