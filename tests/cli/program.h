@@ -72,6 +72,7 @@ class Program {
     for (const int number : {SIGINT, SIGHUP, SIGPIPE}) sigaddset(&usual, number);
     posix_spawnattr_setsigdefault(&attributes, &usual);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
+    setenv("COLUMNS", "200", /*overwrite=*/0);  // wide enough for every line that tests look for
     EXPECT_EQ(posix_spawn(&pid_, program.c_str(), &actions, &attributes, argv.data(), environ), 0);
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
@@ -146,7 +147,7 @@ inline std::string model_path(const std::string& name) {
   do {                                                                                           \
     const doppler::testing::Outcome outcome_ = (outcome);                                        \
     EXPECT_EQ(outcome_.status, expected_status) << outcome_.err;                                 \
-    EXPECT_TRUE(outcome_.out.empty() || outcome_.json().contains("error")) << outcome_.out;         \
+    EXPECT_TRUE(outcome_.out.empty() || outcome_.json().contains("error")) << outcome_.out;      \
     EXPECT_TRUE(doppler::testing::complaint(outcome_).starts_with("doppler: ")) << outcome_.err; \
     for (const char* part : {__VA_ARGS__})                                                       \
       EXPECT_NE(outcome_.err.find(part), std::string::npos) << outcome_.err;                     \
