@@ -1,13 +1,15 @@
 // A sequence with its keys and values outside of a backend: copied to another slot, or kept in a file.
 //
 // The file: "DOPPLERC", version, type of keys and values, identity of the model, number of tokens, number of
-// cached ones, bytes of the cache (CacheAccess::read), all little-endian in one header; then the token ids,
-// the cache, and a SHA-256 of the three. Loading checks all of it before it uses any.
+// cached ones, bytes of the cache (CacheAccess::read), bytes of the text, all little-endian in one header;
+// then the token ids, the cache, the text, and a SHA-256 of the four. Loading checks all of it before it uses
+// any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -21,6 +23,7 @@ struct CachedSequence {
   std::vector<TokenId> tokens;
   std::size_t cached = 0;        // how many of them have keys and values
   std::vector<std::byte> bytes;  // of their keys and values
+  std::string text = {};         // the caller's own, kept beside: of a conversation, its messages
 };
 
 // Copies the slot of the session. Errors: kUnsupported for a backend without CacheAccess; those of the
