@@ -142,7 +142,7 @@ void trace_cache(const Backend& backend) {
   const std::vector<KvLayer>& layers = backend.plan().kv_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const KvLayer& layer = layers[i];
-    const std::uint64_t positions = kv_capacity(layer, options.context, step_tokens(options));
+    const std::uint64_t positions = kv_capacity(layer, options.context, ring_reach(options));
     const std::uint64_t bytes =
         2 * positions * layer.kv_heads * kv_row_bytes(type, layer.head_dim) * options.slots;
     all += bytes;
