@@ -127,6 +127,15 @@ TEST(Trace, ExcludedCategoriesAreSilentAndTheRestSpeaks) {
   EXPECT_EQ(seen["buffers"] + seen["attn"], 0);
 }
 
+TEST(Trace, EveryLineOfEveryCategoryHasItsNumbersForPrograms) {
+  std::map<std::string, int> seen;
+  for (const Json& line : trace_of("all")) {
+    ++seen[line["category"]];
+    EXPECT_TRUE(line.contains("data") && line["data"].is_object() && !line["data"].empty()) << line;
+  }
+  EXPECT_EQ(seen.size(), 10u);
+}
+
 TEST(Log, LevelsAndFilesAreTheUsers) {
   const TempDir dir;
   const Outcome quiet = doppler(run_demo({}));
