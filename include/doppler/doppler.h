@@ -29,6 +29,7 @@
 #include "doppler/export.h"
 #include "doppler/info.h"
 #include "doppler/look.h"
+#include "doppler/options.h"
 #include "doppler/result.h"
 #include "doppler/types.h"
 
@@ -48,11 +49,7 @@ struct LoadOptions {
   std::string kv_type = {};     // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
   bool exact = false;           // float activations also where weights are quantised (slower)
   std::string cpu_target = {};  // the instruction set of the kernels, such as "AVX2"; empty: the best
-  // Part of a GPU adapter's name, or its number as doppler inspect --gpu counts; empty: the best.
-  std::string gpu_adapter = {};
-  std::uint32_t submit_tokens = 8;  // tokens that a GPU generates between two checks by the host, 1 to 64
-  bool gpu_checked = false;         // GPU kernels check every access to memory (slower)
-  bool gpu_poison = false;          // GPU memory begins as NaN, so that a read before the first write shows
+  GpuOptions gpu = {};
   // Called as loading proceeds. `share`: how much is done, 0 to 1; `what`: the present step, in words.
   std::function<void(double share, std::string_view what)> on_progress = {};
 };

@@ -15,6 +15,16 @@ std::uint64_t attended(const KvLayer& layer, std::uint64_t length) {
 
 }  // namespace
 
+Status CacheAccess::cut(std::uint32_t slot, std::uint64_t length) {
+  if (!can_cut(slot, length)) {
+    return fail(ErrorCode::kUsage,
+                "The cache cannot be cut to {} tokens: sliding windows have overwritten what these need.",
+                length);
+  }
+  lengths_.cut(slot, length);
+  return {};
+}
+
 std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length) {
   Checked half;  // keys or values
   for (const KvLayer& layer : layers) {
@@ -63,13 +73,6 @@ Status check_cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint
                 bytes, expected.value_or(0));
   }
   return {};
-}
-
-Error cannot_cut(std::uint64_t length) {
-  return {
-      ErrorCode::kUsage,
-      fmt::format("The cache cannot be cut to {} tokens: sliding windows have overwritten what these need.",
-                  length)};
 }
 
 }  // namespace doppler

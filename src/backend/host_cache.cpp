@@ -7,12 +7,6 @@
 
 namespace doppler {
 
-Status HostCache::cut(std::uint32_t slot, std::uint64_t length) {
-  if (!lengths_.can_cut(slot, length)) return std::unexpected(cannot_cut(length));
-  lengths_.cut(slot, length);
-  return {};
-}
-
 std::uint8_t* HostCache::bytes_of(const CacheRun& run, std::uint32_t slot) {
   return (run.values ? cache_.value(run.layer, slot, 0, 0) : cache_.key(run.layer, slot, 0, 0)) + run.in_slot;
 }

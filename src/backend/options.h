@@ -12,25 +12,24 @@
 #include "backend/kv_type.h"
 #include "backend/shader_edit.h"
 #include "base/result.h"
+#include "doppler/options.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "plan/plan.h"
 
 namespace doppler {
 
-// Options of the gpu backend alone.
-struct GpuOptions {
-  std::string adapter;              // part of its name, or its number; empty: the best real GPU
-  std::uint32_t submit_tokens = 8;  // tokens generated in one submission
-  bool software = true;             // may run on a software adapter where there is no real one
-  bool checked = false;             // kernels check every access against their buffers
+// How a GPU is opened and prepared; no user's choice, for those see doppler/options.h.
+struct GpuSetup {
+  bool software = true;       // may choose a software adapter if there is nothing else
   bool tune = true;           // measures kernels at the first load on an adapter, uses the fastest later
-  bool poison = false;        // buffers begin as NaN
-  bool no_subgroups = false;  // as if the adapter lacked them
   bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
+  bool no_subgroups = false;  // as if the adapter lacked them
+  bool no_f16 = false;
   // Of one buffer of weights, for tests: the adapter's own limit holds as well.
   std::uint64_t most_shard_bytes = UINT64_MAX;
-  std::vector<ShaderEdit> shader_edits;  // only where faults are put in (diagnosis/faults/faults.h)
+  std::vector<ShaderEdit> shader_edits =
+      {};  // of all kernels, only where faults are put in (diagnosis/faults/faults.h)
 };
 
 class Fault;          // backend/fault.h
@@ -55,6 +54,7 @@ struct BackendOptions {
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
   GpuOptions gpu;
+  GpuSetup gpu_setup;
   // Weights that several backends of one model share in a process; null: none.
   std::shared_ptr<SharedWeights> shared;
   // Only where faults are put in on purpose (diagnosis/faults/faults.h): a function that rewrites the plan as

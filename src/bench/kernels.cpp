@@ -61,7 +61,9 @@ Json to_json(const KernelTable& table) {
                     {"bandwidth", bandwidth_of(row)},
                     {"share_of_limit", share_of(bandwidth_of(row), table.read_bandwidth)}});
   }
-  return {{"model", table.model},
+  return {{"schema", kReportSchema},
+          {"suite", "kernels"},
+          {"model", table.model},
           {"backend", table.backend},
           {"device", to_json(table.device)},
           {"depth", table.depth},

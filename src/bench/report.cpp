@@ -9,11 +9,6 @@
 namespace doppler::bench {
 namespace {
 
-Json to_json(const Summary& s) {
-  return {{"count", s.count}, {"median", s.median}, {"low", s.low},
-          {"high", s.high},   {"min", s.min},       {"max", s.max}};
-}
-
 Json to_json(const OpTable& table, double limit) {
   Json rows = Json::array();
   for (const OpRow& row : table.rows) {
@@ -80,52 +75,20 @@ std::string ops_text(const OpTable& table, double limit) {
   return out;
 }
 
-// The number at a path of objects, or nothing.
-std::optional<double> number_at(const Json& json, std::initializer_list<const char*> path) {
-  const Json* at = &json;
-  for (const char* key : path) {
-    if (!at->is_object()) return std::nullopt;
-    const auto found = at->find(key);
-    if (found == at->end()) return std::nullopt;
-    at = &*found;
-  }
-  return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
-}
-
-struct Figure {
-  std::string name;
-  double median, low, high;
-};
-
-void add_figure(std::vector<Figure>& out, std::string name, const Json& holder, const char* key) {
-  const auto middle = number_at(holder, {key, "median"}), low = number_at(holder, {key, "low"}),
-             high = number_at(holder, {key, "high"});
-  if (middle && low && high && *low > 0) out.push_back({std::move(name), *middle, *low, *high});
-}
-
-Result<std::vector<Figure>> figures_of(const Json& json) {
-  const auto decode = json.is_object() ? json.find("decode") : json.end();
-  if (!json.is_object() || decode == json.end() || !decode->is_array())
-    return fail(ErrorCode::kCorrupt,
-                "The old measurement is not what doppler bench --json prints. Measure again.");
-  std::vector<Figure> out;
-  for (const Json& line : *decode) {
-    const auto depth = number_at(line, {"depth"}), sequences = number_at(line, {"sequences"});
-    if (!depth || !sequences) continue;
-    const DecodeResult key{.depth = static_cast<std::uint64_t>(*depth),
-                           .sequences = static_cast<std::uint64_t>(*sequences)};
-    add_figure(out, name_of(key), line, "tokens_per_second");
-  }
-  if (const auto prefill = json.find("prefill"); prefill != json.end()) {
-    const double tokens = number_at(*prefill, {"tokens"}).value_or(0);
-    add_figure(out, fmt::format("prefill {}", tokens), *prefill, "tokens_per_second");
-  }
-  add_figure(out, "load, seconds", json, "load_seconds");
-  add_figure(out, "plain read loop", json, "read_bandwidth");
-  return out;
-}
-
 }  // namespace
+
+Json to_json(const Summary& s) {
+  return {{"count", s.count}, {"median", s.median}, {"low", s.low},
+          {"high", s.high},   {"min", s.min},       {"max", s.max}};
+}
+
+Json memory_json(std::uint64_t peak_bytes, std::uint64_t file_bytes, const MemoryUse& memory) {
+  return {{"peak_bytes", peak_bytes},
+          {"file_bytes", file_bytes},
+          {"cache_bytes", memory.cache},
+          {"activation_bytes", memory.activations},
+          {"weight_bytes", memory.weights}};
+}
 
 Json to_json(const DeviceInfo& device) {
   return {{"name", device.name}, {"kind", device.kind}, {"api", device.api}, {"driver", device.driver}};
@@ -137,6 +100,7 @@ Json to_json(const BenchResult& r) {
     decode.push_back({{"depth", line.depth},
                       {"sequences", line.sequences},
                       {"tokens_per_second", to_json(line.tokens_per_second)},
+                      {"token_seconds", {{"p50", line.token_seconds.p50}, {"p99", line.token_seconds.p99}}},
                       {"step_bytes", line.step_bytes},
                       {"bandwidth", line.bandwidth},
                       {"share_of_limit", line.share},
@@ -146,6 +110,8 @@ Json to_json(const BenchResult& r) {
   }
   for (const OpTable& table : r.ops) ops.push_back(to_json(table, r.read_bandwidth.median));
   return {
+      {"schema", kReportSchema},
+      {"suite", "inference"},
       {"model", r.model},
       {"date", r.date},
       {"cpu", r.cpu},
@@ -161,12 +127,8 @@ Json to_json(const BenchResult& r) {
       {"prefill", {{"tokens", r.prefill}, {"tokens_per_second", to_json(r.prefill_tokens_per_second)}}},
       {"decode", std::move(decode)},
       {"read_bandwidth", to_json(r.read_bandwidth)},
-      {"memory",
-       {{"peak_bytes", r.peak_bytes},
-        {"file_bytes", r.file_bytes},
-        {"cache_bytes", r.memory.cache},
-        {"activation_bytes", r.memory.activations},
-        {"weight_bytes", r.memory.weights}}},
+      {"quality", to_json(r.quality)},
+      {"memory", memory_json(r.peak_bytes, r.file_bytes, r.memory)},
       {"ops", std::move(ops)}};
 }
 
@@ -187,8 +149,11 @@ std::string to_text(const BenchResult& r) {
     line(name_of(d) + ", tok/s", d.tokens_per_second, 1, 2);
     out += fmt::format("{:<34}{:10.2f}  GB/s: a step reads {}; {:.1f}% of {}\n", "", d.bandwidth / 1e9,
                        human_bytes(d.step_bytes), 100 * d.share, yardstick);
+    out += fmt::format("{:<34}{:10.3f}  ms a token, 99 of 100 within {:.3f}\n", "", d.token_seconds.p50 * 1e3,
+                       d.token_seconds.p99 * 1e3);
     if (d.counters && d.tokens > 0) out += counters_text(d);
   }
+  out += to_text(r.quality);
   line(r.device ? "device reads its memory, GB/s" : "plain read loop, GB/s", r.read_bandwidth, 1e-9, 2);
   out += fmt::format(
       "{:<34}{:10.3f}  GB: {:.3f} x the file of {:.3f} GB; the backend's: weights {:.3f} GB, cache {:.3f}, "
@@ -198,19 +163,6 @@ std::string to_text(const BenchResult& r) {
       static_cast<double>(r.file_bytes) / 1e9, static_cast<double>(r.memory.weights) / 1e9,
       static_cast<double>(r.memory.cache) / 1e9, static_cast<double>(r.memory.activations) / 1e9);
   for (const OpTable& table : r.ops) out += ops_text(table, r.read_bandwidth.median);
-  return out;
-}
-
-Result<std::string> compare_text(const Json& old, const Json& now) {
-  DOPPLER_ASSIGN(const std::vector<Figure> before, figures_of(old));
-  DOPPLER_ASSIGN(const std::vector<Figure> after, figures_of(now));
-  std::string out = "now over old (interval):\n";
-  for (const Figure& a : after) {
-    const auto b = std::ranges::find(before, a.name, &Figure::name);
-    if (b == before.end()) continue;
-    out += fmt::format("{:<34}{:10.3f}x ({:.3f}..{:.3f})\n", a.name, a.median / b->median, a.low / b->high,
-                       a.high / b->low);
-  }
   return out;
 }
 

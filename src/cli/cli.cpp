@@ -12,7 +12,7 @@
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 13> kCommands = {{
+  static constexpr std::array<CommandInfo, 14> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
       {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},
@@ -22,6 +22,7 @@ std::span<const CommandInfo> all_commands() {
       {"debug", "run a prompt with everything measured, and say what looks wrong", add_debug},
       {"doctor", "find out what is wrong with a model, and why", add_doctor},
       {"bench", "measure speed against the machine's limits, or the loss on a text", add_bench},
+      {"test", "check that this machine's GPU computes right, kernel by kernel", add_test},
       {"convert", "write a model as a GGUF file, quantised to any type", add_convert},
       {"synth", "write a model file with random weights of a published shape, for measuring", add_synth},
       {"config", "explain every setting and its source, print their JSON Schema, list presets", add_config},
@@ -34,7 +35,7 @@ namespace {
 
 constexpr const char* kFooter = R"(
 A MODEL is a .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json.
-Exit status: 0 done, 1 the answer is no (compare, doctor), 2 wrong usage, 3 the input or the machine does not allow it.
+Exit status: 0 done, 1 the answer is no (compare, doctor, test), 2 wrong usage, 3 the input or the machine does not allow it.
 
   doppler run demo "The color of the sky is"
   doppler run models/gemma-3-1b-it "Why is the sky blue?" --max-tokens 200 --temperature 0.7

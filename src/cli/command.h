@@ -39,6 +39,7 @@ Run add_compare(Command& command, SettingFlags& given);
 Run add_debug(Command& command, SettingFlags& given);
 Run add_doctor(Command& command, SettingFlags& given);
 Run add_bench(Command& command, SettingFlags& given);
+Run add_test(Command& command, SettingFlags& given);
 Run add_convert(Command& command, SettingFlags& given);
 Run add_synth(Command& command, SettingFlags& given);
 Run add_config(Command& command, SettingFlags& given);

@@ -93,7 +93,7 @@ std::string logit_lines(const diagnosis::DebugRun& run, const DebugView& view) {
     const bool last = p.token + 1 == static_cast<std::int64_t>(run.prompt_ids.size());
     if (!p.decode && !last) continue;
     text += fmt::format("[LOGITS] after token {}: top-5", p.token);
-    for (const diagnosis::Choice& c : p.top)
+    for (const Likely& c : p.top)
       text += fmt::format(" {} ({:.1f}%)", name_of(view, c.id), 100 * c.probability);
     text += fmt::format(" min={:.5g} max={:.5g} entropy={:.2f}\n", p.all.min, p.all.max, p.entropy);
     for (const diagnosis::Rank& r : p.watched) {
@@ -149,7 +149,7 @@ Json logits_json(const diagnosis::DebugRun& run) {
   Json all = Json::array();
   for (const diagnosis::PositionLogits& p : run.logits) {
     Json top = Json::array(), watched = Json::array();
-    for (const diagnosis::Choice& c : p.top)
+    for (const Likely& c : p.top)
       top.push_back({{"id", c.id}, {"logit", finite(c.logit)}, {"probability", finite(c.probability)}});
     for (const diagnosis::Rank& r : p.watched)
       watched.push_back({{"id", r.id},

@@ -4,6 +4,7 @@
 #include "backend/gpu_report.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "engine/access.h"
 #include "engine/fallbacks.h"
 #include "engine/info.h"
 
@@ -88,11 +89,8 @@ std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
 }
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const Model model, load_model_for_description(arguments.model));
-  DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load, model.spec, 1));
-  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, options.context));
-  options.kv_type = choose_kv_type(options, plan, model.weights);
-  DOPPLER_ASSIGN(const ModelInfo info, describe(model, plan, options));
+  DOPPLER_ASSIGN(const DescribedModel described, describe_files(arguments.model, given.flags.load));
+  const auto& [model, plan, info] = described;
   if (given.json)
     DOPPLER_TRY(print_json(to_json(model, plan, info, arguments)));
   else
@@ -164,13 +162,14 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
   if (!arguments.model.empty()) {
     Settings settings = given.flags;
     settings.load.backend = "gpu";
-    DOPPLER_ASSIGN(const Loaded loaded, load_with_bar(arguments.model, settings, 1));
-    DOPPLER_ASSIGN(const std::vector<VariantRow> rows, loaded.backend->describe());
+    DOPPLER_ASSIGN(const Engine engine, load_engine(arguments.model, settings));
+    Backend& backend = *EngineAccess::loaded(engine).backend;
+    DOPPLER_ASSIGN(const std::vector<VariantRow> rows, backend.describe());
     for (const VariantRow& row : rows)
       variants.push_back({{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
     object["model"] = arguments.model;
     object["variants"] = std::move(variants);
-    object["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
+    object["fallbacks"] = fallbacks_json(backend.fallbacks());
     text += "\n" + to_text(rows);
   }
   DOPPLER_TRY(given.json ? print_json(object) : print(text));

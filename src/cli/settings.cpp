@@ -45,6 +45,10 @@ template <auto Member, typename Options>
 void member(const Json& value, Options& options) {
   read(value, options.*Member);
 }
+template <auto Member>
+void of_gpu(const Json& value, LoadOptions& options) {
+  read(value, options.gpu.*Member);
+}
 
 using L = LoadOptions;
 constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
@@ -54,10 +58,10 @@ constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
     {"runtime.inference.kvcache.kvDtype", member<&L::kv_type>},
     {"runtime.cpu.exact", member<&L::exact>},
     {"runtime.cpu.target", member<&L::cpu_target>},
-    {"runtime.gpu.adapter", member<&L::gpu_adapter>},
-    {"runtime.gpu.submitTokens", member<&L::submit_tokens>},
-    {"runtime.gpu.checked", member<&L::gpu_checked>},
-    {"runtime.gpu.poison", member<&L::gpu_poison>},
+    {"runtime.gpu.adapter", of_gpu<&GpuOptions::adapter>},
+    {"runtime.gpu.submitTokens", of_gpu<&GpuOptions::submit_tokens>},
+    {"runtime.gpu.checked", of_gpu<&GpuOptions::checked>},
+    {"runtime.gpu.poison", of_gpu<&GpuOptions::poison>},
 });
 using G = GenerateOptions;
 constexpr auto kGenerateKnobs = std::to_array<Knob<GenerateOptions>>({

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "doppler/options.h"
+
 namespace doppler::config {
 namespace {
 
@@ -69,7 +71,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .meaning = "tokens that a GPU generates before the host looks at them",
      .flag = "--submit-tokens",
      .least = 1,
-     .most = 64},
+     .most = GpuOptions::kMostSubmitTokens},
     {.path = "runtime.gpu.checked",
      .type = kBool,
      .fallback = "false",
@@ -231,6 +233,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .fallback = "1000",
      .off = "0",
      .meaning = "lines kept in memory; a command that fails shows the last of them if the screen was off",
+     .least = 0,
      .most = 1000000},
     {.path = "runtime.shared.debug.trace.enabled",
      .type = kBool,

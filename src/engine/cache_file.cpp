@@ -39,12 +39,6 @@ std::string hash_of(const Parts& parts) {
   return sha256_hex(std::as_bytes(std::span(hashes)));
 }
 
-Result<CacheAccess*> cache_of(Session& session) {
-  if (CacheAccess* const cache = session.backend().cache()) return cache;
-  return fail(ErrorCode::kUnsupported, "The {} backend does not give its cache away.",
-              session.backend().name());
-}
-
 Error corrupt(const std::filesystem::path& file, std::string_view what) {
   return {ErrorCode::kCorrupt,
           fmt::format("The file {} is no sequence that Doppler has saved: {}. Save it again.",
@@ -92,25 +86,6 @@ Status check_header(const std::filesystem::path& file, const Header& header, std
 
 }  // namespace
 
-Result<CachedSequence> read_sequence(Session& session, std::vector<TokenId> tokens) {
-  DOPPLER_ASSIGN(CacheAccess* const cache, cache_of(session));
-  CachedSequence sequence{.tokens = std::move(tokens), .cached = session.cached().size(), .bytes = {}};
-  if (sequence.cached > 0) {
-    DOPPLER_ASSIGN(sequence.bytes, cache->read(session.slot()));
-  }
-  return sequence;
-}
-
-Status write_sequence(Session& session, const CachedSequence& sequence) {
-  DOPPLER_ASSIGN(CacheAccess* const cache, cache_of(session));
-  session.clear();
-  if (sequence.cached == 0) return {};
-  DOPPLER_TRY(cache->write(session.slot(), sequence.cached, sequence.bytes));
-  session.adopt(
-      {sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.cached)});
-  return {};
-}
-
 CacheIdentity cache_identity(const Backend& backend, const Weights& weights) {
   const Plan& plan = backend.plan();
   Fingerprint print = fingerprint_of(weights);
@@ -150,7 +125,11 @@ Status save_sequence(const std::filesystem::path& file, const CachedSequence& se
 
 Result<CachedSequence> load_sequence(const std::filesystem::path& file, const CacheIdentity& identity) {
   DOPPLER_ASSIGN(const MappedFile mapped, MappedFile::open(file));
-  const std::span<const std::byte> all = mapped.bytes();
+  return parse_sequence(mapped.bytes(), file, identity);
+}
+
+Result<CachedSequence> parse_sequence(std::span<const std::byte> all, const std::filesystem::path& file,
+                                      const CacheIdentity& identity) {
   if (all.size() < sizeof(Header) + kHashBytes) return std::unexpected(corrupt(file, "it is too short"));
   Header header;
   std::memcpy(&header, all.data(), sizeof(header));

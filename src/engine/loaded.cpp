@@ -107,16 +107,11 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
   backend.slots = slots;
   backend.exact = options.exact;
   backend.cpu_target = options.cpu_target;
-  backend.gpu.adapter = options.gpu_adapter;
-  backend.gpu.submit_tokens = options.submit_tokens;
-  backend.gpu.checked = options.gpu_checked;
-  backend.gpu.poison = options.gpu_poison;
-  // More would only delay a stop: from 16 on the host's share of the time is negligible.
-  constexpr std::uint32_t kMostSubmitTokens = 64;
-  if (options.submit_tokens == 0 || options.submit_tokens > kMostSubmitTokens) {
+  backend.gpu = options.gpu;
+  if (options.gpu.submit_tokens == 0 || options.gpu.submit_tokens > GpuOptions::kMostSubmitTokens) {
     return fail(ErrorCode::kUsage,
                 "The {} tokens of a submission are out of range; there must be between 1 and {}.",
-                options.submit_tokens, kMostSubmitTokens);
+                options.gpu.submit_tokens, GpuOptions::kMostSubmitTokens);
   }
   if (!options.kv_type.empty()) {
     backend.kv_type = kv_type_from_name(options.kv_type);

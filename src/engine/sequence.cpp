@@ -3,12 +3,12 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "engine/cache_file.h"
 #include "engine/core.h"
 #include "engine/generate.h"
 #include "engine/logprobs.h"
 #include "engine/look.h"
 #include "engine/messages.h"
+#include "engine/sequence_copy.h"
 
 namespace doppler {
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "engine/loaded.h"
+#include "engine/logprobs.h"
 #include "plan/fuse.h"
 #include "system/memory.h"
 
@@ -162,34 +163,6 @@ void trace_buffers(const Loaded& loaded) {
 
 // --- sample
 
-struct Likely {
-  TokenId id = -1;
-  float logit = 0;
-  double probability = 0;
-};
-
-// The likeliest at the temperature (1 for greedy), of equals the lower id.
-std::vector<Likely> likeliest(std::span<const float> logits, double temperature, std::size_t most) {
-  const auto better = [](const Likely& a, const Likely& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  };
-  std::vector<Likely> best;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) continue;
-    const Likely one{static_cast<TokenId>(i), logits[i], 0};
-    if (best.size() == most && !better(one, best.back())) continue;
-    best.insert(std::upper_bound(best.begin(), best.end(), one, better), one);
-    if (best.size() > most) best.pop_back();
-  }
-  if (best.empty()) return best;
-  const double scale = temperature > 0 ? 1 / temperature : 1;
-  double sum = 0;
-  for (const float logit : logits)
-    if (!std::isnan(logit)) sum += std::exp((double{logit} - best[0].logit) * scale);
-  for (Likely& one : best) one.probability = std::exp((double{one.logit} - best[0].logit) * scale) / sum;
-  return best;
-}
-
 std::string text_of(TokenId id, const tokenizer::Tokenizer* tokenizer) {
   const auto piece = tokenizer != nullptr ? tokenizer->piece(id) : Result<std::string>("");
   return printable(piece.value_or(""));
@@ -233,7 +206,7 @@ void trace_sample(const Sampled& sampled, const GenerateOptions& options,
                  data.dump());
   }
   constexpr std::size_t kShown = 5;
-  const std::vector<Likely> best = likeliest(sampled.logits, options.temperature, kShown);
+  const std::vector<Likely> best = likeliest(sampled.logits, kShown, options.temperature);
   const auto at = static_cast<std::size_t>(sampled.id);
   const double logit = at < sampled.logits.size() ? sampled.logits[at] : NAN;
   data["logit"] = std::isfinite(logit) ? Json(logit) : Json(nullptr);

@@ -17,6 +17,8 @@ void set_environment_default(const char* name, const char* value);
 // The user's own folder, and the user's folder for caches; empty where there is none.
 std::filesystem::path home_folder();
 std::filesystem::path cache_folder();
+// Where files go that nobody keeps.
+std::filesystem::path temporary_folder();
 
 // While an EndingHandler lives, the first Ctrl-C or other request to end (SIGTERM, a closed terminal) calls
 // `handler` instead; the second has the system's effect. Requests that the caller of the program has switched

@@ -103,24 +103,5 @@ TEST(Bench, NothingToMeasureIsAWrongUsage) {
   EXPECT_ERROR(run_bench(testing::data_path("models/llama"), {}, options, {}), "at least one token");
 }
 
-Json with_decode_rate(double rate) {
-  BenchResult result;
-  const Summary summary{
-      .count = 9, .median = rate, .low = 0.9 * rate, .high = 1.1 * rate, .min = rate, .max = rate};
-  result.decode.push_back({.depth = 2000, .sequences = 1, .tokens_per_second = summary});
-  return to_json(result);
-}
-
-TEST(BenchCompare, DividesNowByOldWithItsInterval) {
-  ASSERT_OK_AND_ASSIGN(const std::string text, compare_text(with_decode_rate(10), with_decode_rate(20)));
-  EXPECT_NE(text.find("decode @2000"), std::string::npos) << text;
-  EXPECT_NE(text.find("2.000x (1.636..2.444)"), std::string::npos) << text;
-}
-
-TEST(BenchCompare, RefusesWhatIsNoMeasurement) {
-  EXPECT_ERROR(compare_text(Json{{"decode", 3}}, with_decode_rate(1)), "Measure again");
-  EXPECT_ERROR(compare_text(Json::array(), with_decode_rate(1)), "Measure again");
-}
-
 }  // namespace
 }  // namespace doppler::bench

@@ -8,6 +8,7 @@
 #include "cli/program.h"
 #include "diagnosis/compare/recording.h"
 #include "formats/safetensors.h"
+#include "tensors.h"
 
 namespace doppler {
 namespace {
@@ -191,7 +192,7 @@ TEST(Inspect, ListsTensorsOfThreeDimensions) {
   for (const auto& [name, tensor] : store.tensors()) tensors.push_back(tensor);
   const std::vector<float> values(4 * 3 * 5, 0.5f);
   tensors.push_back({"vision_tower.patches", DType::kF32, {4, 3, 5}, std::as_bytes(std::span(values))});
-  ASSERT_OK(write_safetensors(dir / "model.safetensors", tensors));
+  ASSERT_OK(testing::write_tensors(dir / "model.safetensors", tensors));
   const Outcome text = doppler({"inspect", dir.path().string(), "--tensors"});
   EXPECT_EQ(text.status, 0) << text.err;
   EXPECT_NE(text.out.find(fmt::format("{:60} F32   4 x 3 x 5\n", "vision_tower.patches")), std::string::npos)

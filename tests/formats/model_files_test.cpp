@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "formats/safetensors.h"
+#include "tensors.h"
 #include "testing.h"
 
 namespace doppler {
@@ -18,7 +19,7 @@ void write_weights(const std::filesystem::path& file, const std::vector<std::str
   static const std::vector<std::byte> data(8);
   std::vector<TensorView> tensors;
   for (const std::string& name : names) tensors.push_back({name, DType::kF32, {2}, data});
-  ASSERT_OK(write_safetensors(file, tensors));
+  ASSERT_OK(testing::write_tensors(file, tensors));
 }
 
 std::string index_of(const std::string& weight_map) {

@@ -7,12 +7,6 @@
 
 namespace doppler::gpu {
 
-Status GpuCache::cut(std::uint32_t slot, std::uint64_t length) {
-  if (!lengths_.can_cut(slot, length)) return std::unexpected(cannot_cut(length));
-  lengths_.cut(slot, length);
-  return {};
-}
-
 std::uint64_t GpuCache::slot_begins(std::size_t layer, std::uint32_t slot) const {
   const KvLayer& kv = context_.plan.kv_layers[layer];
   return std::uint64_t{slot} * context_.kv[layer].capacity * kv.kv_heads *

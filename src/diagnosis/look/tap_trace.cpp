@@ -8,6 +8,7 @@
 #include "backend/backend.h"
 #include "diagnosis/look/magnitudes.h"
 #include "diagnosis/look/probe.h"
+#include "engine/logprobs.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -110,7 +111,7 @@ void TraceTap::logits(const TapEvent& event, std::int64_t step) const {
   const auto row = event.data.last(event.width);
   const Statistics s = measure(row);
   std::string text = fmt::format("pos={} top-5:", event.input->positions.back());
-  for (const Choice& choice : likeliest(row, 5))
+  for (const Likely& choice : likeliest(row, 5))
     text += fmt::format(" {} \"{}\" ({:.1f}%)", choice.id, text_ ? text_(choice.id) : "",
                         100 * choice.probability);
   trace(Category::kLogits, -1,

@@ -27,6 +27,12 @@ std::filesystem::path home_folder() {
 }
 
 // Source: the XDG Base Directory Specification; relative paths are to be ignored.
+std::filesystem::path temporary_folder() {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  return error ? std::filesystem::path(".") : folder;
+}
+
 std::filesystem::path cache_folder() {
   const std::filesystem::path named = environment_variable("XDG_CACHE_HOME").value_or("");
   if (named.is_absolute()) return named;

@@ -36,6 +36,12 @@ std::filesystem::path home_folder() {
   return wide_variable("USERPROFILE").value_or(std::filesystem::path());
 }
 
+std::filesystem::path temporary_folder() {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::temp_directory_path(error);
+  return error ? std::filesystem::path(".") : folder;
+}
+
 std::filesystem::path cache_folder() {
   const std::filesystem::path local = wide_variable("LOCALAPPDATA").value_or(std::filesystem::path());
   return local.is_absolute() ? local : std::filesystem::path();
