@@ -44,8 +44,9 @@ TEST(RunSession, PlainTextGoesOnToo) {
   ASSERT_EQ(first.status, 0) << first.err;
   const Outcome second = ask(file, " day", {"--raw", "--max-tokens", "4"});
   ASSERT_EQ(second.status, 0) << second.err;
-  Json held = first.json()["prompt_ids"];
-  for (const Json& id : first.json()["ids"]) held.push_back(id);
+  const Json said = first.json();
+  Json held = said["prompt_ids"];
+  held.insert(held.end(), said["ids"].begin(), said["ids"].end());
   const Json ids = second.json()["prompt_ids"];
   ASSERT_GT(ids.size(), held.size());
   EXPECT_TRUE(std::equal(held.begin(), held.end(), ids.begin()));
