@@ -33,6 +33,14 @@ TEST(RunSession, GoesOnFromRunToRun) {
   EXPECT_EQ(chat.json()["messages"][1]["content"], first.json()["text"]);
   EXPECT_EQ(chat.json()["messages"][3]["content"], second.json()["text"]);
 
+  // A chat takes up the same file.
+  const Outcome third = doppler({"chat", testing::source_path("demo").string(), "--backend", "cpu", "--json",
+                                 "--session", file.string()},
+                                "Thank you.\n");
+  ASSERT_EQ(third.status, 0) << third.err;
+  EXPECT_EQ(third.json()["messages"].size(), 6u);
+  EXPECT_EQ(third.json()["messages"][3]["content"], second.json()["text"]);
+
   const std::string before = testing::read_file(file);
   EXPECT_REFUSAL(ask(file, "more", {"--raw"}), 2, "holds a conversation", "another file");
   EXPECT_REFUSAL(ask(file, "more", {"--system", "Be brief."}), 2, "too late", "another file");
