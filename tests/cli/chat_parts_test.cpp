@@ -75,7 +75,8 @@ TEST(Wrapper, TakesAWordThatIsLongerThanTheLineAndANewWidth) {
   Wrapper wrapper([&] { return columns; });
   std::string out = wrapper.feed("one two three ");
   columns = 8;
-  out += wrapper.feed("four five six") + wrapper.flush();
+  out += wrapper.feed("four five six");
+  out += wrapper.flush();
   EXPECT_EQ(out, "one two three\nfour\nfive six");
 }
 

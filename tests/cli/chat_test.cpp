@@ -82,7 +82,7 @@ TEST(Chat, AnAnswerGoesOnWhenTurnsAreLeftOutOnTheWay) {
 }
 
 TEST(Chat, NeedsATemplate) {
-  EXPECT_REFUSAL(doppler({"chat", model_path("llama")}, "hi\n"), 3, "tokenizer");
+  EXPECT_REFUSAL(doppler({"chat", model_path("llama")}, "hi\n"), 3, "has no chat template", "run --raw");
 }
 
 TEST(Run, APipeFollowsThePrompt) {
