@@ -53,7 +53,7 @@ struct CacheRun {
 // Every run of a slot of `length` tokens, in the order of read()'s bytes; a slot's rows lie in the cache as
 // [kv_head][position % capacity]. Stops at the first error.
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
-                    std::uint32_t max_step_tokens, const std::function<Status(const CacheRun& run)>& visit);
+                    std::uint32_t reach, const std::function<Status(const CacheRun& run)>& visit);
 
 // The checks of every write(). Errors: those of CacheAccess::write.
 Status check_cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t context,

@@ -1,6 +1,7 @@
 // BackendOptions: how a backend is to run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,12 +36,15 @@ class Fault;          // backend/fault.h
 class SharedWeights;  // backend/shared_weights.h
 
 struct BackendOptions {
-  std::size_t threads = 0;       // 0: one per core
+  std::size_t threads = 0;       // 0: as many as this process may run at once
   std::uint64_t context = 4096;  // positions per slot
   std::uint32_t slots = 1;
   // Tokens in one step at most; longer prompts come in several. Nothing: the backend chooses, and its
   // options() tell the number.
   std::optional<std::uint32_t> max_step_tokens;
+  // A slot's sequence can be cut back by so many tokens even where sliding windows keep rings, which are
+  // longer for it; by a step's tokens in any case.
+  std::uint32_t cut_tokens = 0;
   std::vector<std::string> disabled_passes;
   // How keys and values are stored; nothing: f32 if weights are floats or `exact` is set, else f16 (a cache
   // as fine as the products). The reference backend always takes f32.
@@ -62,6 +66,11 @@ struct BackendOptions {
 // Tokens of a step at most: what is asked for, else 256, the choice of the backends that run on the host.
 inline std::uint32_t step_tokens(const BackendOptions& options) {
   return options.max_step_tokens.value_or(256);
+}
+
+// Tokens that the rings of windows have room for behind one that is still to attend: see kv_capacity().
+inline std::uint32_t ring_reach(const BackendOptions& options) {
+  return std::max(step_tokens(options), options.cut_tokens);
 }
 
 // The checks of every backend's options: a context of 1 to 2^31 - 1 positions (they are int32), at least one

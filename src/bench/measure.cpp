@@ -117,7 +117,7 @@ class Yardstick {
     made.bytes_ = bytes;
     if (backend.device() != nullptr) {
       made.device_ = backend.device();
-      made.threads_ = threads != 0 ? threads : system::hardware_threads();
+      made.threads_ = threads != 0 ? threads : system::processor_share().count;
     } else {
       DOPPLER_ASSIGN(made.loop_, ReadLoop::create(threads, bytes));
       made.threads_ = made.loop_->threads();

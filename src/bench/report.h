@@ -1,6 +1,7 @@
 // A measurement as JSON (docs/bench.schema.json says what it holds) and as a readable table.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "base/json_fwd.h"
@@ -15,6 +16,7 @@ Json to_json(const BenchResult& result);
 Json to_json(const Summary& summary);
 Json memory_json(std::uint64_t peak_bytes, std::uint64_t file_bytes, const MemoryUse& memory);
 Json to_json(const DeviceInfo& device);
-std::string to_text(const BenchResult& result);
+// For a terminal of `width` columns.
+std::string to_text(const BenchResult& result, std::size_t width);
 
 }  // namespace doppler::bench

@@ -1,8 +1,11 @@
 // doppler bench: how fast a model runs here, and how well it predicts a text.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "base/json.h"
+#include "base/layout.h"
 #include "bench/baseline.h"
 #include "bench/kernels.h"
 #include "bench/loading.h"
@@ -53,7 +56,7 @@ Result<int> deliver(const BenchArguments& arguments, const SettingFlags& given, 
     DOPPLER_TRY(print_json(measured));
   } else {
     DOPPLER_TRY(print(text));
-    if (!arguments.baseline.empty()) DOPPLER_TRY(print("\n" + to_text(comparison)));
+    if (!arguments.baseline.empty()) DOPPLER_TRY(print("\n" + wrap(to_text(comparison), table_columns(), 4)));
   }
   return comparison.failures.empty() ? kDone : kAnswerIsNo;
 }
@@ -66,7 +69,7 @@ Result<int> inference(const BenchArguments& arguments, const SettingFlags& given
                             [&](double share, std::string_view what) { bar.update(share, what); });
   }());
   tell_fallbacks(result.fallbacks);
-  return deliver(arguments, given, baseline, to_json(result), to_text(result));
+  return deliver(arguments, given, baseline, to_json(result), to_text(result, table_columns()));
 }
 
 Result<int> loading(const BenchArguments& arguments, const SettingFlags& given) {
@@ -77,7 +80,7 @@ Result<int> loading(const BenchArguments& arguments, const SettingFlags& given) 
                                   [&](double share, std::string_view what) { bar.update(share, what); });
   }());
   tell_fallbacks(result.fallbacks);
-  return deliver(arguments, given, baseline, to_json(result), to_text(result));
+  return deliver(arguments, given, baseline, to_json(result), wrap(to_text(result), table_columns(), 4));
 }
 
 // The id that the tokenizer puts in front of a text by itself, or -1.
@@ -115,11 +118,11 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
                             {"standard_error", result.standard_error},
                             {"perplexity", result.perplexity()}}));
   } else {
-    DOPPLER_TRY(
-        print(fmt::format("{}: {:.4f} nats a token (+- {:.4f}), perplexity {:.4f}: {} tokens predicted in {} "
-                          "chunks of at most {}\n",
-                          arguments.text, result.loss, result.standard_error, result.perplexity(),
-                          result.tokens, result.chunks, loaded.backend->options().context)));
+    DOPPLER_TRY(print(fit_lines(
+        fmt::format("{}: {:.4f} nats a token (+- {:.4f}), perplexity {:.4f}: {} tokens predicted in {} "
+                    "chunks of at most {}\n",
+                    arguments.text, result.loss, result.standard_error, result.perplexity(), result.tokens,
+                    result.chunks, loaded.backend->options().context))));
   }
   return kDone;
 }
@@ -134,7 +137,7 @@ Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) 
                  bench::measure_kernels(loaded, arguments.depth, arguments.options.yardstick_bytes));
   Json json = to_json(table);
   json["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
-  return deliver(arguments, given, baseline, std::move(json), to_text(table));
+  return deliver(arguments, given, baseline, std::move(json), to_text(table, table_columns()));
 }
 
 // A suite: `doppler bench NAME MODEL`.
@@ -156,24 +159,31 @@ Run add_bench(Command& command, SettingFlags& given) {
   by_kernel.add_option("--depth", arguments->depth, "tokens in the cache before").show_default();
   const Command by_loading = add_suite(
       command, "loading", "time loading, from the disk and from memory, to the first token", *arguments);
-  command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive();
-  command.add_option("--decode", o.decode, "tokens generated in each repetition").show_default().positive();
-  command.add_option("--depths", o.depths, "tokens in the cache before, such as 0,2000")
-      .separator(',')
-      .show_default();
-  command.add_option("--sequences", o.sequences, "sequences that share each step, such as 1,2,4,8")
-      .separator(',')
-      .positive()
-      .show_default();
-  command.add_option("--repetitions", o.repetitions).show_default().positive();
-  command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default();
-  command.add_option("--loads", o.loads, "times that the model is loaded").show_default().positive();
-  command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out");
-  command.add_option("--save", arguments->save,
-                     "write the measurement to this file, as a baseline for later");
-  command.add_option("--baseline", arguments->baseline,
-                     "print every figure beside that of an older measurement, made with --save");
-  command.call_option(
+  const std::vector<Option> of_inference = {
+      command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive(),
+      command.add_option("--decode", o.decode, "tokens generated in each repetition")
+          .show_default()
+          .positive(),
+      command.add_option("--depths", o.depths, "tokens in the cache before, such as 0,2000")
+          .separator(',')
+          .one_value_each()
+          .show_default(),
+      command.add_option("--sequences", o.sequences, "sequences that share each step, such as 1,2,4,8")
+          .separator(',')
+          .one_value_each()
+          .positive()
+          .show_default(),
+      command.add_option("--repetitions", o.repetitions).show_default().positive(),
+      command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default(),
+      command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out")};
+  const Option loads =
+      command.add_option("--loads", o.loads, "times that the model is loaded").show_default().positive();
+  const Option save = command.add_option("--save", arguments->save,
+                                         "write the measurement to this file, as a baseline for later");
+  const Option baseline =
+      command.add_option("--baseline", arguments->baseline,
+                         "print every figure beside that of an older measurement, made with --save");
+  Option fail_over = command.call_option(
       "--fail-over",
       [arguments](const std::string& text) -> Status {
         DOPPLER_ASSIGN(arguments->fail_over, bench::parse_share(text));
@@ -181,17 +191,28 @@ Run add_bench(Command& command, SettingFlags& given) {
       },
       "with --baseline: exit with 1 if a figure is certainly worse by more than this, such as 5%, or the "
       "answers are wrong");
-  command.add_option(
+  fail_over.only_with({baseline});
+  Option text = command.add_option(
       "--perplexity", arguments->text,
       "measure the loss on this text instead: chunks of --context tokens from an empty cache, each with "
       "the BOS that the tokenizer adds; a BOS in the text begins a chunk");
-  command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never");
+  text.not_with(of_inference).not_with({loads, save, baseline});
+  command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never")
+      .only_with({text});
   add_setting_flags(command, given, false, true);
-  return [arguments, &given, by_kernel, by_loading]() -> Result<int> {
+  return [arguments, &given, by_kernel, by_loading, of_inference, loads, text]() -> Result<int> {
     if (arguments->model.empty())
       return fail(ErrorCode::kUsage, "No MODEL is given. Run doppler bench --help.");
-    if (arguments->fail_over >= 0 && arguments->baseline.empty())
-      return fail(ErrorCode::kUsage, "--fail-over needs a --baseline to compare with.");
+    const bool suite = by_kernel.chosen() || by_loading.chosen();
+    const auto is_given = [](const Option& option) { return option.given(); };
+    if (suite && (std::ranges::any_of(of_inference, is_given) || text.given() ||
+                  (by_kernel.chosen() && loads.given()))) {
+      return fail(ErrorCode::kUsage,
+                  "A flag of doppler bench inference has no effect on bench {}, which takes {}, --save, "
+                  "--baseline and "
+                  "--fail-over. Leave it out.",
+                  by_kernel.chosen() ? "kernels" : "loading", by_kernel.chosen() ? "--depth" : "--loads");
+    }
     if (!arguments->text.empty()) return perplexity(*arguments, given);
     if (by_kernel.chosen()) return kernels(*arguments, given);
     return by_loading.chosen() ? loading(*arguments, given) : inference(*arguments, given);

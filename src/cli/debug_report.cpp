@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/screen.h"
 #include "base/text.h"
 #include "diagnosis/ailments.h"
 
@@ -119,15 +120,18 @@ std::string attention_lines(const diagnosis::DebugRun& run) {
 std::string triage_lines(const diagnosis::DebugRun& run, const DebugView& view) {
   std::string text;
   for (const diagnosis::Symptom& f : view.findings)
-    text += fmt::format("[TRIAGE] {} {}: {}\n         next: {}\n", f.sick ? "FOUND" : "note", f.check, f.text,
-                        f.next);
+    text += fmt::format(
+        "[TRIAGE] {} {}: {}\n         next: {}\n",
+        f.sick ? painted("FOUND", Paint::kBad, view.colour) : painted("note", Paint::kWarning, view.colour),
+        f.check, f.text, f.next);
   const auto sick = std::count_if(view.findings.begin(), view.findings.end(),
                                   [](const diagnosis::Symptom& f) { return f.sick; });
   if (sick > 0)
     return text + fmt::format("[TRIAGE] {} of {} checks found something.\n", sick,
                               diagnosis::ailments(diagnosis::AskedBy::kDebug).size());
   return text +
-         fmt::format("[TRIAGE] clean: {} checks over {} stages, {} prompt tokens and {} generated ones.\n",
+         fmt::format("[TRIAGE] {}: {} checks over {} stages, {} prompt tokens and {} generated ones.\n",
+                     painted("clean", Paint::kGood, view.colour),
                      diagnosis::ailments(diagnosis::AskedBy::kDebug).size(), run.stages.size(),
                      run.prompt_ids.size(), run.ids.size());
 }

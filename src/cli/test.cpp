@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "base/layout.h"
 #include "bench/kernel_checks.h"
 #include "bench/report.h"
 #include "cli/command.h"
@@ -69,8 +70,9 @@ Result<int> test_kernels(const TestArguments& arguments, const SettingFlags& giv
     all.push_back(to_json(*checks));
     if (given.json) return {};
     if (!std::exchange(named, true) && checks->device)
-      DOPPLER_TRY(print(fmt::format("{} adapter {}\n", checks->device->kind, checks->device->describe())));
-    return print(to_text(*checks));
+      DOPPLER_TRY(
+          print(fit_lines(fmt::format("{} adapter {}\n", checks->device->kind, checks->device->describe()))));
+    return print(wrap(to_text(*checks), table_columns(), 4));
   };
   if (!arguments.model.empty()) {
     DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));

@@ -1,15 +1,16 @@
 // A sequence with its keys and values outside of a backend, and the file that keeps it.
 //
 // The file: "DOPPLERC", version, type of keys and values, identity of the model, number of tokens, number of
-// cached ones, bytes of the cache (CacheAccess::read), all little-endian in one header; then the token ids,
-// the cache, and the SHA-256 of the three parts' SHA-256, all as hexadecimal digits. Loading checks all of it
-// before it uses any.
+// cached ones, bytes of the cache (CacheAccess::read), bytes of the text, all little-endian in one header;
+// then the token ids, the cache, the text, and the SHA-256 of the four parts' SHA-256, all as hexadecimal
+// digits. Loading checks all of it before it uses any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
@@ -22,6 +23,7 @@ struct CachedSequence {
   std::vector<TokenId> tokens;
   std::size_t cached = 0;        // how many of them have keys and values
   std::vector<std::byte> bytes;  // of their keys and values
+  std::string text = {};         // the caller's own, kept beside: of a conversation, its messages
 };
 
 // The properties of model and backend that a file must share.

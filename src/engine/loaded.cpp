@@ -10,6 +10,7 @@
 #include "engine/trace.h"
 #include "formats/hf_config.h"
 #include "system/files.h"
+#include "system/threads.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
@@ -100,8 +101,9 @@ Result<GenerateOptions> default_options(const ModelFiles& files) {
 Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,
                                        std::uint32_t slots) {
   BackendOptions backend;
-  backend.threads = options.threads;
+  backend.threads = std::min<std::size_t>(options.threads, system::processor_share().count);
   backend.context = choose_context(options.context, spec);
+  backend.cut_tokens = options.cut_tokens;
   backend.slots = slots;
   backend.exact = options.exact;
   backend.cpu_target = options.cpu_target;
@@ -167,6 +169,15 @@ Status load_texts(const std::filesystem::path& path, const LoadOptions& options,
   return {};
 }
 
+// Says so where fewer threads run than the options ask for.
+void note_fewer_threads(const LoadOptions& options, Backend& backend) {
+  const system::ProcessorShare share = system::processor_share();
+  if (options.threads <= share.count || backend.device() != nullptr) return;
+  backend.note({fmt::format("The model runs on {} of the {} threads that were asked for.", share.count,
+                            options.threads),
+                fmt::format("More would wait for each other: {}.", share.why)});
+}
+
 Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loaded, LoadSeconds& seconds) {
   Laps laps;
   tell_progress(options, 0.8, "memory");
@@ -174,6 +185,7 @@ Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loa
   backend.shared = loaded.shared;
   DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights,
                                               backend, &loaded.choice));
+  note_fewer_threads(options, *loaded.backend);
   seconds.backend = laps.next();
   tell_progress(options, 1, "ready");
   trace_loaded(loaded, seconds);

@@ -5,10 +5,18 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
+
+#include "system/result.h"
 
 namespace doppler::system {
 
 std::uint64_t process_id();
+
+// Runs a program, found as a shell finds it, to its end, with nothing to read; what it prints on stdout is
+// dropped, and if `silent` what it says on stderr, too. Its exit status, or 128 + the number of the signal
+// that ended it.
+Expected<int> run_program(const std::vector<std::string>& words, bool silent);
 
 std::optional<std::string> environment_variable(const char* name);
 // Sets a variable unless it is set already, for the libraries that this process loads. Before threads start.
@@ -33,9 +41,15 @@ class EndingHandler {
  public:
   // `handler` may interrupt any code: it may touch lock-free atomics only.
   explicit EndingHandler(void (*handler)());
+  // The number of the signal that came since the newest handler began to live; 0: none.
+  static int received();
   EndingHandler(const EndingHandler&) = delete;
   EndingHandler& operator=(const EndingHandler&) = delete;
   ~EndingHandler();
 };
+
+// Ends the program as this signal does, so that whoever started it sees why. Returns where that cannot be
+// done.
+void end_by_signal(int number);
 
 }  // namespace doppler::system

@@ -73,7 +73,7 @@ TEST(Bench, DeeperStepsReadMoreCache) {
 
 TEST(Bench, TextNamesWhatIsMeasured) {
   ASSERT_OK_AND_ASSIGN(const BenchResult result, measured("llama"));
-  const std::string text = to_text(result);
+  const std::string text = to_text(result, 400);
   for (const char* part : {"prefill 8, tok/s", "decode @0, tok/s", "decode @20, tok/s",
                            "decode of 3 sequences", "plain read loop, GB/s", "peak memory", "by op"})
     EXPECT_NE(text.find(part), std::string::npos) << part << "\n" << text;
@@ -85,7 +85,7 @@ TEST(Bench, ADeviceIsNamedItsWorkCountedAndItsOwnMemoryTheYardstick) {
   line.tokens = 16;
   line.counters = DeviceCounters{.submits = 2, .dispatches = 320, .read_backs = 2, .read_back_bytes = 64};
   result.decode.push_back(line);
-  const std::string text = to_text(result);
+  const std::string text = to_text(result, 400);
   for (const char* part : {"discrete adapter Shiny (Vulkan, driver Acme 1.2)",
                            "50.0% of the device's read bandwidth", "0.125 submits, 20.0 dispatches",
                            "0.125 read-backs (4.0 B)", "8 tokens a submission", "device reads its memory"})

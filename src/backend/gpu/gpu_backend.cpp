@@ -271,7 +271,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
         taps_(*context_.device),
-        lengths_(context_.plan.kv_layers, options.context, options.slots, step_tokens(options)) {}
+        lengths_(context_.plan.kv_layers, options.context, options.slots, ring_reach(options)) {}
 
   static Status check_kv(const Plan& plan, const BackendOptions& options) {
     if (options.kv_type == KvType::kQ8_0) {

@@ -21,7 +21,7 @@ const Buffer& GpuCache::buffer_of(const CacheRun& run) const {
 Status GpuCache::for_each_run(std::uint64_t length,
                               const std::function<Status(const CacheRun&)>& visit) const {
   return doppler::for_each_run(context_.plan.kv_layers, *context_.options.kv_type, length,
-                               context_.options.context, step_tokens(context_.options), visit);
+                               context_.options.context, ring_reach(context_.options), visit);
 }
 
 Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {

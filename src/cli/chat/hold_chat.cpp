@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/chat/chat.h"
 #include "cli/chat/commands.h"
@@ -14,21 +15,14 @@
 namespace doppler::cli {
 
 void tell(std::string_view line) {
-  const auto columns = system::terminal_columns(system::Stream::kError);
-  std::string text(line);
-  if (columns) {
-    Wrapper wrapper([&] { return *columns; });
-    text = wrapper.feed(line);
-    text += wrapper.flush();
-  }
-  while (text.ends_with('\n')) text.pop_back();
-  fmt::print(stderr, "{}\n", text);
+  while (line.ends_with('\n')) line.remove_suffix(1);
+  say(Said::kNote, line);
 }
 
 namespace {
 
 void tell_error(const Error& error) {
-  tell("doppler: " + error.message);
+  say(Said::kError, "doppler: " + error.message);
 }
 
 // A chat from its first line to its last.

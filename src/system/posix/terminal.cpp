@@ -1,9 +1,11 @@
 #include "system/terminal.h"
 
+#include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <csignal>
 
 namespace doppler::system {
@@ -37,8 +39,18 @@ void stop_for_shell() {
   ::kill(0, SIGTSTP);
 }
 
+bool same_stream(Stream a, Stream b) {
+  struct stat one{}, other{};
+  return ::fstat(descriptor(a), &one) == 0 && ::fstat(descriptor(b), &other) == 0 &&
+         one.st_dev == other.st_dev && one.st_ino == other.st_ino;
+}
+
 void prepare_streams() {
   std::signal(SIGPIPE, SIG_IGN);
+  // In this order each open takes the lowest descriptor that is free: the one that was found closed.
+  for (const int standard : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(standard, F_GETFD) < 0 && errno == EBADF) ::open("/dev/null", O_RDWR);
+  }
 }
 
 }  // namespace doppler::system

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include <atomic>
+#include <csignal>
 
 #include "system/windows/handles.h"
 
@@ -27,6 +28,31 @@ std::optional<std::string> environment_variable(const char* name) {
   const auto value = wide_variable(name);
   if (!value) return std::nullopt;
   return value->string();
+}
+
+Expected<int> run_program(const std::vector<std::string>& words, bool silent) {
+  std::wstring line;  // quoted as CommandLineToArgvW reads it; the words hold no quotes
+  for (const std::string& word : words) line += L"\"" + std::filesystem::path(word).wstring() + L"\" ";
+  SECURITY_ATTRIBUTES inherited{sizeof(SECURITY_ATTRIBUTES), nullptr, TRUE};
+  const HANDLE null = ::CreateFileW(L"NUL", GENERIC_READ | GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_WRITE,
+                                    &inherited, OPEN_EXISTING, 0, nullptr);
+  STARTUPINFOW start{};
+  start.cb = sizeof(start);
+  start.dwFlags = STARTF_USESTDHANDLES;
+  start.hStdInput = start.hStdOutput = null;
+  start.hStdError = silent ? null : ::GetStdHandle(STD_ERROR_HANDLE);
+  PROCESS_INFORMATION process{};
+  const BOOL started =
+      ::CreateProcessW(nullptr, line.data(), nullptr, nullptr, TRUE, 0, nullptr, nullptr, &start, &process);
+  const DWORD error = ::GetLastError();
+  ::CloseHandle(null);
+  if (started == 0) return std::unexpected(std::error_code(static_cast<int>(error), std::system_category()));
+  ::WaitForSingleObject(process.hProcess, INFINITE);
+  DWORD status = 0;
+  ::GetExitCodeProcess(process.hProcess, &status);
+  ::CloseHandle(process.hThread);
+  ::CloseHandle(process.hProcess);
+  return static_cast<int>(status);
 }
 
 void set_environment_default(const char* name, const char* value) {
@@ -63,11 +89,13 @@ bool edit_file(const std::string& editor, const std::filesystem::path& file) {
 namespace {
 
 std::atomic<void (*)()> g_handler{nullptr};
+std::atomic<int> g_received{0};
 
 // Called on a thread of its own. FALSE leaves the rest to the system, which ends the program.
-BOOL WINAPI on_control(DWORD) {
+BOOL WINAPI on_control(DWORD event) {
   void (*const handler)() = g_handler.exchange(nullptr);
   if (handler == nullptr) return FALSE;
+  g_received = event == CTRL_C_EVENT ? SIGINT : SIGTERM;
   handler();
   return TRUE;
 }
@@ -76,12 +104,19 @@ BOOL WINAPI on_control(DWORD) {
 
 EndingHandler::EndingHandler(void (*handler)()) {
   g_handler = handler;
+  g_received = 0;
   ::SetConsoleCtrlHandler(on_control, TRUE);
+}
+
+int EndingHandler::received() {
+  return g_received;
 }
 
 EndingHandler::~EndingHandler() {
   ::SetConsoleCtrlHandler(on_control, FALSE);
   g_handler = nullptr;
 }
+
+void end_by_signal(int) {}  // programs end with a status only
 
 }  // namespace doppler::system

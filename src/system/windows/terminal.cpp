@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <io.h>
+#include <stdio.h>
 
 #include "system/windows/handles.h"
 
@@ -33,7 +34,15 @@ std::optional<unsigned> terminal_columns(Stream stream) {
 
 void stop_for_shell() {}
 
+bool same_stream(Stream a, Stream b) {
+  return is_terminal(a) && is_terminal(b);  // a program has one console
+}
+
 void prepare_streams() {
+  // A stream that the caller closed has no descriptor.
+  for (FILE* const stream : {stdin, stdout, stderr}) {
+    if (::_fileno(stream) < 0) static_cast<void>(::freopen("NUL", stream == stdin ? "r" : "w", stream));
+  }
   for (const int descriptor : {0, 1, 2}) ::_setmode(descriptor, _O_BINARY);
   ::SetConsoleCP(CP_UTF8);
   ::SetConsoleOutputCP(CP_UTF8);
