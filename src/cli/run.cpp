@@ -116,7 +116,10 @@ Result<Turn> next_turn(Engine& engine, const RunArguments& arguments, const std:
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
   if (wants_chat(arguments, given))
-    return hold_chat({.model = arguments.model, .system = arguments.prompt.system, .look = arguments.look},
+    return hold_chat({.model = arguments.model,
+                      .system = arguments.prompt.system,
+                      .session = arguments.session,
+                      .look = arguments.look},
                      given);
   DOPPLER_ASSIGN(const std::string text, joined_prompt(arguments.prompt));
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
