@@ -117,6 +117,12 @@ void greet(const Chat& chat) {
   say(Said::kNote, "/help lists the commands, \"\"\" begins a message of many lines, Ctrl-D leaves");
 }
 
+Status check_on_full(const std::string& value) {
+  if (value == "shift" || value == "stop") return {};
+  return fail(ErrorCode::kUsage, "The flag --on-full is set to {}, but it must be shift or stop.",
+              printable(value));
+}
+
 // Goes on with what the file holds, if there is one.
 Status begin_session(Chat& chat, const ChatArguments& arguments) {
   if (arguments.session.empty()) return {};
@@ -137,6 +143,7 @@ Status begin_session(Chat& chat, const ChatArguments& arguments) {
 }  // namespace
 
 Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given) {
+  DOPPLER_TRY(check_on_full(arguments.on_full));
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, given.flags));
   // Reports a missing tokenizer or template at once, not after the first question.
   DOPPLER_TRY(chat_ids(engine, std::vector<Message>{{"user", "Hello"}}));
