@@ -8,6 +8,7 @@
 #include "bench/perplexity.h"
 #include "bench/report.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "engine/fallbacks.h"
 
 namespace doppler::cli {
@@ -123,7 +124,7 @@ Command add_kernels(Command& command, BenchArguments& arguments) {
 Run add_bench(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
   bench::BenchOptions& o = arguments->options;
-  command.add_option("MODEL", arguments->model, "a model folder or file");
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file");
   const Command by_kernel = add_kernels(command, *arguments);
   command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive();
   command.add_option("--decode", o.decode, "tokens generated in each repetition").show_default().positive();

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/looking.h"
 #include "engine/access.h"
 #include "system/terminal.h"
@@ -132,7 +133,7 @@ Result<int> chat(const ChatArguments& arguments, const SettingFlags& given) {
 
 Run add_chat(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ChatArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file with a chat template").required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);
   add_setting_flags(command, given, true, true);

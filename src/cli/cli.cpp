@@ -7,14 +7,18 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "system/terminal.h"
 
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 13> kCommands = {{
+  static constexpr std::array<CommandInfo, 16> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
+      {"pull", "download a model by its name", add_pull},
+      {"list", "show the models that are here, by name, with types and sizes", add_list},
+      {"rm", "remove a model that is here", add_rm},
       {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},
       {"tokenize", "show a text's tokens, turn ids back into text, or render a conversation", add_tokenize},
       {"record", "write every stage of a run to a file", add_record},
@@ -33,7 +37,8 @@ std::span<const CommandInfo> all_commands() {
 namespace {
 
 constexpr const char* kFooter = R"(
-A MODEL is a .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json.
+A MODEL is a .gguf file, a Hugging Face folder, a .safetensors file beside its config.json, the name org/name[:TYPE]
+of a model on the Hugging Face Hub, which is downloaded if it is not here, or ollama:NAME of one that Ollama has.
 Exit status: 0 done, 1 the answer is no (compare, doctor), 2 wrong usage, 3 the input or the machine does not allow it.
 
   doppler run demo "The color of the sky is"
@@ -51,10 +56,11 @@ int report(const Error& error) {
 }
 
 // The command between the opening and the closing of the log, whose own failure counts if nothing else fails.
-int run_logged(const Settings& settings, const Run& run) {
-  if (const Status status = begin_log(settings); !status) return report(status.error());
-  const Result<int> result = run();
-  const Status logged = end_log(settings, !result);
+int run_logged(const SettingFlags& given, const Run& run) {
+  if (const Status status = begin_log(given.flags); !status) return report(status.error());
+  const Status resolved = resolve_models(given);
+  const Result<int> result = resolved ? run() : std::unexpected(resolved.error());
+  const Status logged = end_log(given.flags, !result);
   if (!result) return report(result.error());
   return logged ? *result : report(logged.error());
 }
@@ -97,7 +103,7 @@ int main(int argc, char** argv) {
     const Result<Settings> settings = resolve_settings(*given[i]);
     if (!settings) return report(settings.error());
     given[i]->flags = *settings;  // from here on the resolved settings
-    return run_logged(*settings, runs[i].second);
+    return run_logged(*given[i], runs[i].second);
   }
   return kWrongUsage;
 }

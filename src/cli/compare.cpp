@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/looking.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/compare_json.h"
@@ -243,13 +244,13 @@ Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
 
 Run add_compare(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a recording").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file, or a recording").required();
   arguments->prompt.text_option = command.add_option(
       "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
   command.add_option("--reference", arguments->reference,
                      "a recording made by doppler record or transformers");
   command.add_option("--with", arguments->with, "another backend, which runs the same prompt");
-  command.add_option("--with-model", arguments->with_model,
+  add_model(command, given, "--with-model", arguments->with_model,
                      "another model, such as another quantisation, fed the same tokens");
   add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")

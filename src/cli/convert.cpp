@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 
 namespace doppler::cli {
 namespace {
@@ -161,7 +162,7 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
 
 Run add_convert(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ConvertArguments>();
-  command.add_option("MODEL", arguments->model, "the model to convert, of any kind");
+  add_model(command, given, "MODEL", arguments->model, "the model to convert, of any kind");
   command.add_option("-o,--output", arguments->output, "the .gguf file to write");
   command.add_option("--type", arguments->type, "a type or mix of types; see --list").show_default();
   command.add_flag("--list", arguments->list, "print the types, a line each");

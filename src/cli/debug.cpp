@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/debug_report.h"
 #include "cli/looking.h"
 #include "diagnosis/faults/faults.h"
@@ -193,7 +194,7 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
 
 Run add_debug(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DebugArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   arguments->prompt.text_option.describe("the text; left out: " + std::string(kUsualPrompt));
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");

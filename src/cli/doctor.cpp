@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include "cli/command.h"
+#include "cli/models.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
@@ -122,7 +123,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
 
 Run add_doctor(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DoctorArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file");
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file");
   command.add_option("--reference", arguments->reference,
                      "the truth: a recording made by transformers, or by doppler record of a healthy model");
   command.add_option("--source", arguments->source, "the float model that MODEL was quantised from");

@@ -4,6 +4,7 @@
 #include "backend/gpu_report.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "engine/fallbacks.h"
 #include "engine/info.h"
 
@@ -181,7 +182,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
 
 Run add_inspect(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file");
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file");
   command.add_flag("--gpu", arguments->gpu,
                    "list the GPUs instead, what they offer, and with a MODEL the kernels that it takes");
   command.add_flag("--tensors", arguments->tensors, "list every tensor");

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/looking.h"
 #include "engine/access.h"
 #include "engine/fallbacks.h"
@@ -80,7 +81,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
 
 Run add_run(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RunArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   add_look_flags(command, arguments->look);

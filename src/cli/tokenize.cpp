@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "formats/gguf.h"
 #include "system/files.h"
 #include "system/terminal.h"
@@ -35,7 +36,7 @@ Result<ModelFiles> open_texts(const std::filesystem::path& model) {
     return files;
   }
   files.folder = model.has_parent_path() ? model.parent_path() : ".";
-  if (model.extension() == ".gguf") {
+  if (is_gguf(model)) {
     DOPPLER_ASSIGN(GgufFile gguf, open_gguf(model));
     files.gguf = std::move(gguf.metadata);
   }
@@ -48,7 +49,7 @@ Result<std::optional<tokenizer::Tokenizer>> open_tokenizer(const std::filesystem
   const std::string extension = model.extension().string();
   if (extension == ".jinja") return std::nullopt;
   const bool file = system::is_file(model);
-  if (file && extension != ".safetensors" && extension != ".gguf") {
+  if (file && extension != ".safetensors" && !files.gguf) {
     DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(model));
     return std::optional(std::move(tokenizer));
   }
@@ -150,7 +151,7 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
 
 Run add_tokenize(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file, or a tokenizer's alone").required();
   arguments->text_option = command.add_option("TEXT", arguments->text,
                                               "the text, or with --decode the ids; left out, standard input");
   command.add_flag("--no-special", arguments->no_special,
