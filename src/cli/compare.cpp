@@ -6,8 +6,8 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/models.h"
 #include "cli/looking.h"
+#include "cli/models.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/compare/compare_recordings.h"
@@ -251,7 +251,7 @@ Run add_compare(Command& command, SettingFlags& given) {
                      "a recording made by doppler record or transformers");
   command.add_option("--with", arguments->with, "another backend, which runs the same prompt");
   add_model(command, given, "--with-model", arguments->with_model,
-                     "another model, such as another quantisation, fed the same tokens");
+            "another model, such as another quantisation, fed the same tokens");
   add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
       .show_default();

@@ -58,7 +58,8 @@ Result<std::vector<ListedModel>> collect_models() {
     for (const hub::OllamaModel& model : hub::list_ollama(store).models) {
       const auto weights = hub::ollama_weights(model);
       models.push_back({"ollama:" + model.name, "gguf", model.bytes(),
-                        weights ? weights->string() : model.manifest.string(), "ollama", weights.has_value()});
+                        weights ? weights->string() : model.manifest.string(), "ollama",
+                        weights.has_value()});
     }
   }
   return models;
@@ -72,8 +73,8 @@ std::string table_of(const std::vector<ListedModel>& models) {
   }
   std::string text = fmt::format("{:{}}  {:{}}  {:>9}\n", "name", name, "type", type, "size");
   for (const ListedModel& model : models) {
-    text += fmt::format("{:{}}  {:{}}  {:>9}{}\n", model.name, name, model.type, type, human_bytes(model.bytes),
-                        model.whole ? "" : "  not whole");
+    text += fmt::format("{:{}}  {:{}}  {:>9}{}\n", model.name, name, model.type, type,
+                        human_bytes(model.bytes), model.whole ? "" : "  not whole");
   }
   return text;
 }
@@ -105,7 +106,8 @@ Result<int> list(bool json) {
 
 Run add_list(Command& command, SettingFlags& given) {
   add_setting_flags(command, given, false);
-  command.footer("\nLooks into the Hugging Face cache (HF_HUB_CACHE, HF_HOME) and Ollama's store (OLLAMA_MODELS).");
+  command.footer(
+      "\nLooks into the Hugging Face cache (HF_HUB_CACHE, HF_HOME) and Ollama's store (OLLAMA_MODELS).");
   return [&given] { return list(given.json); };
 }
 

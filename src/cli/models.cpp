@@ -78,10 +78,11 @@ Status check_family(const hub::PullPlan& plan, bool force) {
       if (known == type) return {};
     }
   }
-  return fail(ErrorCode::kUnsupported,
-              "The model {} is of the kind {}, which Doppler does not run. Choose a model of another family, or "
-              "get its files all the same with doppler pull --force.",
-              plan.info.repo, printable(type));
+  return fail(
+      ErrorCode::kUnsupported,
+      "The model {} is of the kind {}, which Doppler does not run. Choose a model of another family, or "
+      "get its files all the same with doppler pull --force.",
+      plan.info.repo, printable(type));
 }
 
 Result<std::string> resolve_model(const std::string& text) {

@@ -17,9 +17,10 @@ struct PullArguments {
 
 Result<int> pull(const PullArguments& arguments, const SettingFlags& given) {
   if (arguments.model.starts_with("ollama:")) {
-    return fail(ErrorCode::kUsage,
-                "Doppler runs what Ollama has pulled, but pulls from the Hugging Face Hub only. Run ollama pull {}.",
-                arguments.model.substr(7));
+    return fail(
+        ErrorCode::kUsage,
+        "Doppler runs what Ollama has pulled, but pulls from the Hugging Face Hub only. Run ollama pull {}.",
+        arguments.model.substr(7));
   }
   DOPPLER_ASSIGN(const hub::ModelName name, hub::parse_name(arguments.model));
   DOPPLER_ASSIGN(const hub::Places places, hub::find_places());
@@ -48,8 +49,11 @@ Run add_pull(Command& command, SettingFlags& given) {
                   "org/name on the Hub, perhaps with :TYPE (as Q4_K_M) or :FILE, or @REVISION before that")
       .required();
   command.add_flag("--plan", arguments->plan, "show what would be downloaded and why, and download nothing");
-  command.add_flag("--force", arguments->force, "also what does not fit the memory, or is of a family that does not run");
-  command.add_option("--connections", arguments->connections, "how many at once").between(1, 16).show_default();
+  command.add_flag("--force", arguments->force,
+                   "also what does not fit the memory, or is of a family that does not run");
+  command.add_option("--connections", arguments->connections, "how many at once")
+      .between(1, 16)
+      .show_default();
   add_setting_flags(command, given, false);
   command.footer(R"(
 Models go to the Hugging Face cache, where transformers finds them, too. A download that was stopped goes on where

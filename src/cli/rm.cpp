@@ -21,7 +21,8 @@ Result<hub::Removal> plan_removal(const std::string& model) {
   DOPPLER_ASSIGN(const hub::Places places, hub::find_places());
   constexpr std::string_view kOllama = "ollama:";
   if (model.starts_with(kOllama)) {
-    DOPPLER_ASSIGN(const hub::OllamaModel found, hub::find_ollama(places.ollama, model.substr(kOllama.size())));
+    DOPPLER_ASSIGN(const hub::OllamaModel found,
+                   hub::find_ollama(places.ollama, model.substr(kOllama.size())));
     return hub::plan_ollama_removal(found);
   }
   DOPPLER_ASSIGN(const hub::ModelName name, hub::parse_name(model));
@@ -42,7 +43,8 @@ Result<int> rm(const RemoveArguments& arguments, const SettingFlags& given) {
                                        removal.stays.empty() ? "" : "; " + removal.stays);
   if (!arguments.yes) {
     if (!system::is_terminal(system::Stream::kInput)) {
-      return fail(ErrorCode::kUsage, "Nobody is there to ask whether to remove {}. Give --yes.", removal.what);
+      return fail(ErrorCode::kUsage, "Nobody is there to ask whether to remove {}. Give --yes.",
+                  removal.what);
     }
     fmt::print(stderr, "{}", what);
     if (!agreed()) {
@@ -62,7 +64,9 @@ Result<int> rm(const RemoveArguments& arguments, const SettingFlags& given) {
 
 Run add_rm(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RemoveArguments>();
-  command.add_option("NAME", arguments->model, "a name as doppler list shows it: org/name, org/name:TYPE, ollama:NAME")
+  command
+      .add_option("NAME", arguments->model,
+                  "a name as doppler list shows it: org/name, org/name:TYPE, ollama:NAME")
       .required();
   command.add_flag("--yes,-y", arguments->yes, "do not ask");
   add_setting_flags(command, given, false);

@@ -151,7 +151,8 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
 
 Run add_tokenize(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  add_model(command, given, "MODEL", arguments->model, "a model folder or file, or a tokenizer's alone").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")
+      .required();
   arguments->text_option = command.add_option("TEXT", arguments->text,
                                               "the text, or with --decode the ids; left out, standard input");
   command.add_flag("--no-special", arguments->no_special,

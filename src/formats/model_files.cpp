@@ -54,8 +54,8 @@ std::string beginning_of(const fs::path& path) {
 
 enum class Kind : std::uint8_t { kGguf, kSafetensors, kIndex, kPointer, kPage, kUnknown };
 
-// By the first bytes, which tell what a name need not. Safetensors begin with the length of a header, below 100 MB, so its upper
-// four bytes are 0, and the header's brace.
+// By the first bytes, which tell what a name need not. Safetensors begin with the length of a header, below
+// 100 MB, so its upper four bytes are 0, and the header's brace.
 Kind kind_of_bytes(std::string_view bytes) {
   if (bytes.starts_with("GGUF")) return Kind::kGguf;
   if (bytes.starts_with("version https://git-lfs.github.com/spec/")) return Kind::kPointer;
@@ -72,13 +72,15 @@ Kind kind_of_bytes(std::string_view bytes) {
 Status check_is_no_stand_in(const fs::path& path, Kind kind) {
   if (kind == Kind::kPointer) {
     return fail(ErrorCode::kUnsupported,
-                "The file {} is a Git LFS pointer, which only names the file that it stands for. Run git lfs pull in its "
+                "The file {} is a Git LFS pointer, which only names the file that it stands for. Run git lfs "
+                "pull in its "
                 "folder, or get the model with doppler pull.",
                 printable_path(path));
   }
   if (kind == Kind::kPage) {
     return fail(ErrorCode::kUnsupported,
-                "The file {} is a web page and no model, as a browser or curl saves it. Download the file that the page "
+                "The file {} is a web page and no model, as a browser or curl saves it. Download the file "
+                "that the page "
                 "shows, or get the model with doppler pull.",
                 printable_path(path));
   }
@@ -133,7 +135,8 @@ Status check_is_no_adapter(const fs::path& folder, const std::vector<std::string
       config->at("base_model_name_or_path").is_string())
     base = " for the model " + printable(config->at("base_model_name_or_path").get<std::string>());
   return fail(ErrorCode::kUnsupported,
-              "The folder {} holds a LoRA adapter (adapter_config.json){}, and not a model. Merge it into that model, as "
+              "The folder {} holds a LoRA adapter (adapter_config.json){}, and not a model. Merge it into "
+              "that model, as "
               "peft's merge_and_unload does, and give the result.",
               printable_path(folder), base);
 }
@@ -172,13 +175,15 @@ Result<fs::path> find_weights(const fs::path& folder) {
   }
   if (!consolidated.empty()) {
     return fail(ErrorCode::kUnsupported,
-                "The folder {} holds {}, weights in Mistral's own layout, but no model.safetensors. Download those of the same "
+                "The folder {} holds {}, weights in Mistral's own layout, but no model.safetensors. Download "
+                "those of the same "
                 "model in transformers' layout.",
                 printable_path(folder), printable(consolidated));
   }
   if (!other_name.empty()) {
     return fail(ErrorCode::kUnsupported,
-                "The folder {} holds {} ({}) but neither .safetensors nor .gguf files. {}. Look for the same model in one of "
+                "The folder {} holds {} ({}) but neither .safetensors nor .gguf files. {}. Look for the same "
+                "model in one of "
                 "these, or convert it with transformers' save_pretrained.",
                 printable_path(folder), printable(other_name), other_weights(other_name), kReads);
   }

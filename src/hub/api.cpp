@@ -27,7 +27,8 @@ const Json* object_of(const Json& object, const char* key) {
 std::optional<std::uint64_t> size_of(const Json& object) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 48;
   const auto found = object.find("size");
-  if (found == object.end() || !found->is_number_unsigned() || found->get<std::uint64_t>() > kMost) return std::nullopt;
+  if (found == object.end() || !found->is_number_unsigned() || found->get<std::uint64_t>() > kMost)
+    return std::nullopt;
   return found->get<std::uint64_t>();
 }
 
@@ -65,7 +66,8 @@ Result<RepoInfo> parse_repo_info(std::string_view json, std::string_view what) {
   if (info.commit.size() != 40 || !is_hex(info.commit)) return wrong("names no commit");
   const auto gated = answer.find("gated");
   info.gated = gated != answer.end() && (gated->is_string() || (gated->is_boolean() && gated->get<bool>()));
-  if (const Json* const config = object_of(answer, "config")) info.model_type = text_of(*config, "model_type");
+  if (const Json* const config = object_of(answer, "config"))
+    info.model_type = text_of(*config, "model_type");
   if (const Json* const gguf = object_of(answer, "gguf"); gguf != nullptr && info.model_type.empty())
     info.model_type = text_of(*gguf, "architecture");
   const auto files = answer.find("siblings");

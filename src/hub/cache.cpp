@@ -47,14 +47,17 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
 
 Status make_folder(const fs::path& folder) {
   if (const auto error = system::create_folders(folder)) {
-    return fail(ErrorCode::kIo, "The folder {} cannot be made: {}. Check its permissions, or set HF_HUB_CACHE to another.",
+    return fail(ErrorCode::kIo,
+                "The folder {} cannot be made: {}. Check its permissions, or set HF_HUB_CACHE to another.",
                 printable_path(folder), error.message());
   }
   return {};
 }
 
-// Files below a folder as paths relative to it; links are files here, even to folders. Bounded, because a cache is shared.
-void collect_files(const fs::path& folder, const std::string& prefix, int depth, std::vector<std::string>& into) {
+// Files below a folder as paths relative to it; links are files here, even to folders. Bounded, because a
+// cache is shared.
+void collect_files(const fs::path& folder, const std::string& prefix, int depth,
+                   std::vector<std::string>& into) {
   constexpr int kDeepest = 16;
   constexpr std::size_t kMost = 100'000;
   for (const fs::path& entry : entries_of(folder)) {
@@ -78,7 +81,9 @@ std::vector<std::string> files_below(const fs::path& folder) {
 }  // namespace
 
 CachedRepo::CachedRepo(const fs::path& cache, std::string repo)
-    : repo_(std::move(repo)), folder_(cache / folder_name(repo_)), locks_(cache / ".locks" / folder_name(repo_)) {}
+    : repo_(std::move(repo)),
+      folder_(cache / folder_name(repo_)),
+      locks_(cache / ".locks" / folder_name(repo_)) {}
 
 bool CachedRepo::exists() const {
   return system::is_folder(folder_);
@@ -117,11 +122,14 @@ Status CachedRepo::link(const std::string& commit, const std::string& path, cons
   const fs::path target = fs::path("..") / ".." / up / "blobs" / hash;
   if (const auto there = system::link_text(link); there && *there == target) return {};
   if (const auto error = system::remove_tree(link))
-    return fail(ErrorCode::kIo, "The file {} cannot be replaced: {}. Check its permissions.", printable_path(link), error.message());
+    return fail(ErrorCode::kIo, "The file {} cannot be replaced: {}. Check its permissions.",
+                printable_path(link), error.message());
   if (!system::create_link(target, link)) return {};
-  // Windows lets only some users make links, and some disks have none: the file then lies in the snapshot itself.
+  // Windows lets only some users make links, and some disks have none: the file then lies in the snapshot
+  // itself.
   if (const auto error = system::replace_file(blob(hash), link))
-    return fail(ErrorCode::kIo, "The file {} cannot be put in place: {}. Check the disk.", printable_path(link), error.message());
+    return fail(ErrorCode::kIo, "The file {} cannot be put in place: {}. Check the disk.",
+                printable_path(link), error.message());
   return {};
 }
 
@@ -192,7 +200,8 @@ bool is_whole(const Variant& variant, const fs::path& snapshot) {
   if (variant.path == "model.safetensors") return true;
   const auto shards = list_shards(snapshot / "model.safetensors.index.json");
   if (!shards) return shards.error().code == ErrorCode::kNotFound && !variant.path.starts_with("model-");
-  return std::ranges::all_of(*shards, [&](const std::string& shard) { return system::is_file(snapshot / shard); });
+  return std::ranges::all_of(*shards,
+                             [&](const std::string& shard) { return system::is_file(snapshot / shard); });
 }
 
 Result<std::optional<FoundModel>> find_in_cache(const fs::path& cache, const ModelName& name,
@@ -208,8 +217,8 @@ Result<std::optional<FoundModel>> find_in_cache(const fs::path& cache, const Mod
   if (variants.size() > 1 && !name.pick.empty()) {
     std::vector<std::string> paths;
     for (const Variant& variant : variants) paths.push_back(variant.path);
-    return fail(ErrorCode::kUsage, "Of {}, {} may be {}. Name the file after the colon.", name.repo, printable(name.pick),
-                printable(join(paths, " or "), 400));
+    return fail(ErrorCode::kUsage, "Of {}, {} may be {}. Name the file after the colon.", name.repo,
+                printable(name.pick), printable(join(paths, " or "), 400));
   }
   const auto best = std::ranges::find_if(
       variants, [&](const Variant& v) { return !memory || memory_to_run(v.bytes) <= *memory; });
@@ -217,13 +226,15 @@ Result<std::optional<FoundModel>> find_in_cache(const fs::path& cache, const Mod
   FoundModel found;
   const bool folder = chosen.kind == VariantKind::kSafetensors && !name.pick.ends_with(".safetensors");
   found.path = folder ? *snapshot : *snapshot / chosen.path;
-  // A folder with both is opened by its safetensors, one with several GGUF files by none: so the file itself is named.
+  // A folder with both is opened by its safetensors, one with several GGUF files by none: so the file itself
+  // is named.
   if (variants.size() > 1) {
     std::vector<std::string> others;
     for (const Variant& variant : variants) {
       if (variant.path != chosen.path) others.push_back(variant.label);
     }
-    found.said = fmt::format("{}: {}; also here: {}", name.repo, chosen.label, printable(join(others, ", "), 200));
+    found.said =
+        fmt::format("{}: {}; also here: {}", name.repo, chosen.label, printable(join(others, ", "), 200));
   }
   return found;
 }
@@ -249,7 +260,8 @@ Removal remove_all_of(const CachedRepo& repo, const fs::path& cache) {
     removal.bytes += system::file_size(entry).value_or(0);
   for (const fs::path& snapshot : repo.snapshots()) {  // files that lie in snapshots themselves
     for (const std::string& path : files_below(snapshot)) {
-      if (!system::link_text(snapshot / path)) removal.bytes += system::file_size(snapshot / path).value_or(0);
+      if (!system::link_text(snapshot / path))
+        removal.bytes += system::file_size(snapshot / path).value_or(0);
     }
   }
   removal.files = {repo.folder(), cache / ".locks" / repo.folder().filename()};
@@ -261,11 +273,13 @@ Removal remove_all_of(const CachedRepo& repo, const fs::path& cache) {
 Result<Removal> plan_removal(const fs::path& cache, const ModelName& name) {
   const CachedRepo repo(cache, name.repo);
   if (cache.empty() || !repo.exists())
-    return fail(ErrorCode::kNotFound, "There is no model {} here. doppler list shows what there is.", name.repo);
+    return fail(ErrorCode::kNotFound, "There is no model {} here. doppler list shows what there is.",
+                name.repo);
   if (name.pick.empty() && name.revision == "main") return remove_all_of(repo, cache);
   const auto snapshot = repo.find_snapshot(name.revision);
   if (!snapshot)
-    return fail(ErrorCode::kNotFound, "Of {} there is no revision {} here. doppler list shows what there is.", name.repo, name.revision);
+    return fail(ErrorCode::kNotFound, "Of {} there is no revision {} here. doppler list shows what there is.",
+                name.repo, name.revision);
   const std::vector<RepoFile> files = repo.files_of(*snapshot);
   std::set<fs::path> links;
   if (name.pick.empty()) {
@@ -276,7 +290,8 @@ Result<Removal> plan_removal(const fs::path& cache, const ModelName& name) {
     }
   }
   if (links.empty())
-    return fail(ErrorCode::kNotFound, "Of {} there is no {} here. doppler list shows what there is.", name.repo, printable(name.pick));
+    return fail(ErrorCode::kNotFound, "Of {} there is no {} here. doppler list shows what there is.",
+                name.repo, printable(name.pick));
   if (links.size() == files.size() && repo.snapshots().size() == 1) return remove_all_of(repo, cache);
   Removal removal;
   removal.what = name.text();
@@ -306,8 +321,8 @@ Result<Removal> plan_removal(const fs::path& cache, const ModelName& name) {
 Status remove(const Removal& removal) {
   for (const fs::path& path : removal.files) {
     if (const auto error = system::remove_tree(path)) {
-      return fail(ErrorCode::kIo, "The file {} cannot be removed: {}. Check its permissions.", printable_path(path),
-                  error.message());
+      return fail(ErrorCode::kIo, "The file {} cannot be removed: {}. Check its permissions.",
+                  printable_path(path), error.message());
     }
   }
   return {};

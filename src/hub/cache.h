@@ -1,4 +1,5 @@
-// The folder in which Hugging Face's programs keep what they download, in their layout, so that either finds the other's files:
+// The folder in which Hugging Face's programs keep what they download, in their layout, so that either finds
+// the other's files:
 //
 //   models--ORG--NAME/blobs/HASH                   the bytes, HASH.incomplete while they come
 //   models--ORG--NAME/snapshots/COMMIT/PATH        links to blobs
@@ -37,11 +38,13 @@ class CachedRepo {
   Status prepare() const;
   // How much of a file is here, whole or as a part.
   std::uint64_t bytes_here(const RepoFile& file) const;
-  // Lets PATH of a commit be a link to the blob, or on systems without links to users' files, the file itself.
+  // Lets PATH of a commit be a link to the blob, or on systems without links to users' files, the file
+  // itself.
   Status link(const std::string& commit, const std::string& path, const std::string& hash) const;
   Status write_ref(const std::string& revision, const std::string& commit) const;
 
-  // The snapshot's folder of a branch, tag or commit, if it is here. Where refs do not say, the only snapshot.
+  // The snapshot's folder of a branch, tag or commit, if it is here. Where refs do not say, the only
+  // snapshot.
   std::optional<std::filesystem::path> find_snapshot(const std::string& revision) const;
   // The files of a snapshot that are here, with their blobs' hashes, sorted by path.
   std::vector<RepoFile> files_of(const std::filesystem::path& snapshot) const;
@@ -56,24 +59,26 @@ class CachedRepo {
   std::filesystem::path folder_, locks_;
 };
 
-// Whether all that a variant's own files speak of is in a snapshot: every part of a split GGUF model, every shard of an index.
+// Whether all that a variant's own files speak of is in a snapshot: every part of a split GGUF model, every
+// shard of an index.
 bool is_whole(const Variant& variant, const std::filesystem::path& snapshot);
 
 // All repositories of models in a cache, by name.
 std::vector<CachedRepo> list_cache(const std::filesystem::path& cache);
 
-// What to open for a model that is here whole: a GGUF file, or a folder with safetensors. `said` is a sentence about a choice
-// that was made among several, else empty.
+// What to open for a model that is here whole: a GGUF file, or a folder with safetensors. `said` is a
+// sentence about a choice that was made among several, else empty.
 struct FoundModel {
   std::filesystem::path path;
   std::string said;
 };
-// Nothing if the cache does not have it, or only a part of it: then a download is needed. Errors: kUsage for a pick that names
-// several files.
+// Nothing if the cache does not have it, or only a part of it: then a download is needed. Errors: kUsage for
+// a pick that names several files.
 Result<std::optional<FoundModel>> find_in_cache(const std::filesystem::path& cache, const ModelName& name,
                                                 std::optional<std::uint64_t> memory);
 
-// What removing a repository, or with `pick` some of its files, would free. A blob that another snapshot or name uses stays.
+// What removing a repository, or with `pick` some of its files, would free. A blob that another snapshot or
+// name uses stays.
 struct Removal {
   std::vector<std::filesystem::path> files;  // links, blobs, parts and folders, in the order in which they go
   std::uint64_t bytes = 0;

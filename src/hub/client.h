@@ -17,8 +17,8 @@ struct Patience {
   HttpLimits http;
   // How often in a row the same thing may fail that can come right by itself.
   std::uint32_t attempts = 6;
-  // The wait before the second attempt, doubled each time, and the longest, also where a server says how long (together half a
-  // minute).
+  // The wait before the second attempt, doubled each time, and the longest, also where a server says how long
+  // (together half a minute).
   std::uint32_t first_wait_ms = 1000, longest_wait_ms = 30'000;
 };
 std::uint32_t wait_before(const Patience& patience, std::uint32_t attempt);
@@ -39,8 +39,8 @@ inline constexpr int kMostRedirects = 8;
 std::string token_for(const Places& places, std::string_view url);
 
 // Why a transfer failed, as a sentence about `what` ("The file x of org/name") that says what to do.
-Error explain(const Places& places, const ModelName& name, std::string_view what, const HttpAnswer& answer, HttpEnd end,
-              std::string_view reason);
+Error explain(const Places& places, const ModelName& name, std::string_view what, const HttpAnswer& answer,
+              HttpEnd end, std::string_view reason);
 
 // What everything fails with that was cancelled.
 Error cancelled_error();
@@ -51,10 +51,11 @@ class HubClient {
   HubClient(Http& http, const Places& places, const Patience& patience, const Cancelled& cancelled)
       : http_(http), places_(places), patience_(patience), cancelled_(cancelled) {}
 
-  // What a repository holds at a revision. Errors: kNotFound (no such model, revision or permission), kUnsupported (an answer
-  // that is no Hub's), kIo (the network), kLimit (an answer too long), kCorrupt.
+  // What a repository holds at a revision. Errors: kNotFound (no such model, revision or permission),
+  // kUnsupported (an answer that is no Hub's), kIo (the network), kLimit (an answer too long), kCorrupt.
   Result<RepoInfo> repo_info(const ModelName& name);
-  // Asks for sizes and hashes of files that the list left out; a file that has none even then keeps an empty hash.
+  // Asks for sizes and hashes of files that the list left out; a file that has none even then keeps an empty
+  // hash.
   Status complete(const ModelName& name, RepoFile& file, const std::string& commit);
 
   // Where a file is fetched.
@@ -66,7 +67,8 @@ class HubClient {
     std::string body;
   };
   enum class Redirects : std::uint8_t { kFollow, kSameHost };  // kSameHost: one to elsewhere is the answer
-  Result<Document> fetch(const ModelName& name, std::string_view what, std::string url, bool head_only, Redirects redirects);
+  Result<Document> fetch(const ModelName& name, std::string_view what, std::string url, bool head_only,
+                         Redirects redirects);
 
   Http& http_;
   const Places& places_;

@@ -29,13 +29,15 @@ std::optional<ContentRange> parse_content_range(std::string_view text) {
   const char* const end = text.data() + text.size();
   const auto number = [&](char after, std::uint64_t& value) {
     const auto parsed = std::from_chars(at, end, value);
-    if (parsed.ec != std::errc() || (after != '\0' && (parsed.ptr == end || *parsed.ptr != after))) return false;
+    if (parsed.ec != std::errc() || (after != '\0' && (parsed.ptr == end || *parsed.ptr != after)))
+      return false;
     at = parsed.ptr + (after == '\0' ? 0 : 1);
     return true;
   };
   ContentRange range;
   std::uint64_t last = 0, whole = 0;
-  if (!number('-', range.begin) || !number('/', last) || last < range.begin || last == UINT64_MAX) return std::nullopt;
+  if (!number('-', range.begin) || !number('/', last) || last < range.begin || last == UINT64_MAX)
+    return std::nullopt;
   range.end = last + 1;
   if (std::string_view(at, static_cast<std::size_t>(end - at)) == "*") return range;
   if (!number('\0', whole) || at != end) return std::nullopt;
@@ -117,7 +119,8 @@ class Piece : public HttpReceiver {
     const std::uint64_t size = *item_.file.size;
     if (answer.status == 206) {
       const auto range = parse_content_range(answer.header("content-range"));
-      if (streamed_ || !range || range->begin != position() || range->end > end_ || range->whole.value_or(size) != size)
+      if (streamed_ || !range || range->begin != position() || range->end > end_ ||
+          range->whole.value_or(size) != size)
         lie_ = fmt::format("answers with the range \"{}\"", printable(answer.header("content-range"), 60));
       return lie_.empty();
     }
@@ -209,7 +212,8 @@ class Downloader {
   std::size_t count(Piece::State state) const {
     std::size_t sum = 0;
     for (const Job& job : jobs_)
-      sum += static_cast<std::size_t>(std::ranges::count_if(job.pieces, [&](const auto& p) { return p->state == state; }));
+      sum += static_cast<std::size_t>(
+          std::ranges::count_if(job.pieces, [&](const auto& p) { return p->state == state; }));
     return sum;
   }
   std::size_t pieces_in_all() const {
@@ -224,14 +228,16 @@ class Downloader {
     std::size_t running = count(Piece::State::kRunning);
     for (Job& job : jobs_) {
       for (const auto& piece : job.pieces) {
-        if (piece->state != Piece::State::kIdle || piece->not_before > now || running >= options_.connections) continue;
+        if (piece->state != Piece::State::kIdle || piece->not_before > now || running >= options_.connections)
+          continue;
         start(job, *piece);
         ++running;
       }
     }
     for (Job& job : jobs_) {
       while (running < options_.connections && pieces_in_all() < 2 * std::size_t{options_.connections}) {
-        if (job.done || (job.part && (job.next >= job.size() || (job.streamed && !job.pieces.empty())))) break;
+        if (job.done || (job.part && (job.next >= job.size() || (job.streamed && !job.pieces.empty()))))
+          break;
         if (!job.part) DOPPLER_TRY(begin(job));
         if (job.done || job.next >= job.size()) break;
         const std::uint64_t end =
@@ -321,7 +327,8 @@ class Downloader {
     if (tag.size() < 2 || !tag.starts_with('"')) return {};
     tag = tag.substr(1, tag.size() - 2);
     if (!is_hash(tag) || tag == job.item->file.hash) return {};
-    return fail(ErrorCode::kCorrupt, "The file {} has changed while it was downloaded. Run the same command again.", subject(job));
+    return fail(ErrorCode::kCorrupt,
+                "The file {} has changed while it was downloaded. Run the same command again.", subject(job));
   }
 
   std::string subject(const Job& job) const {
@@ -335,7 +342,8 @@ class Downloader {
                   next ? "again and again" : "to no address");
     }
     if (piece.url.starts_with("https:") && !next->starts_with("https:")) {
-      return fail(ErrorCode::kCorrupt, "The file {} is redirected from https to http, which is not safe. Check HF_ENDPOINT.",
+      return fail(ErrorCode::kCorrupt,
+                  "The file {} is redirected from https to http, which is not safe. Check HF_ENDPOINT.",
                   subject(job));
     }
     piece.url = *next;
@@ -346,15 +354,25 @@ class Downloader {
   Status try_again(Job& job, Piece& piece, bool good) {
     const long status = piece.answer().status;
     // A signed address that redirects led to has run out: the Hub gives a new one.
-    const bool expired = (status == 401 || status == 403 || status == 404 || status == 410) && piece.url != job.item->url;
-    const bool hopeful = good || expired || !piece.lie().empty() || may_come_right(piece.answer(), piece.end());
+    const bool expired =
+        (status == 401 || status == 403 || status == 404 || status == 410) && piece.url != job.item->url;
+    const bool hopeful =
+        good || expired || !piece.lie().empty() || may_come_right(piece.answer(), piece.end());
     piece.failures = piece.arrived() >= kProgress ? 1 : piece.failures + 1;
-    const std::uint64_t wait =
-        std::max<std::uint64_t>(wait_before(options_.patience, piece.failures - 1), asked_wait_ms(piece.answer()));
-    if (!hopeful || piece.failures >= options_.patience.attempts || wait > options_.patience.longest_wait_ms) {
+    const std::uint64_t wait = std::max<std::uint64_t>(wait_before(options_.patience, piece.failures - 1),
+                                                       asked_wait_ms(piece.answer()));
+    if (!hopeful || piece.failures >= options_.patience.attempts ||
+        wait > options_.patience.longest_wait_ms) {
       if (!piece.lie().empty() || (good && piece.end() == HttpEnd::kWhole)) {
-        return fail(ErrorCode::kCorrupt, "The file {} has {} bytes, but the server {}. Try again later, or check HF_ENDPOINT.",
+        return fail(ErrorCode::kCorrupt,
+                    "The file {} has {} bytes, but the server {}. Try again later, or check HF_ENDPOINT.",
                     subject(job), job.size(), piece.lie().empty() ? "sends fewer" : piece.lie());
+      }
+      if (expired) {
+        return fail(
+            ErrorCode::kIo,
+            "The server that delivers the file {} for the Hub refuses it with status {}. Try again later.",
+            subject(job), status);
       }
       return std::unexpected(
           explain(places_, name_, "The file " + subject(job), piece.answer(), piece.end(), piece.reason()));
@@ -388,9 +406,11 @@ class Downloader {
   Status finish(Job& job) {
     DOPPLER_ASSIGN(const bool right, job.part->finish());
     if (!right) {
-      if (job.restarts == 0) return start_over(job, "What has come does not have the hash that the Hub names");
+      if (job.restarts == 0)
+        return start_over(job, "What has come does not have the hash that the Hub names");
       return fail(ErrorCode::kCorrupt,
-                  "The file {} does not have the hash that the Hub names, again, so it is thrown away. Try again later, or check "
+                  "The file {} does not have the hash that the Hub names, again, so it is thrown away. Try "
+                  "again later, or check "
                   "HF_ENDPOINT and proxies.",
                   subject(job));
     }

@@ -1,5 +1,5 @@
-// HTTP as the downloader needs it: several transfers at once, driven by one thread, nothing followed and nothing believed.
-// Redirects, tokens, retries and what answers mean are the callers' business.
+// HTTP as the downloader needs it: several transfers at once, driven by one thread, nothing followed and
+// nothing believed. Redirects, tokens, retries and what answers mean are the callers' business.
 #pragma once
 
 #include <cstddef>
@@ -44,7 +44,8 @@ enum class HttpEnd : std::uint8_t {
   kOther,
 };
 
-// Receives one transfer. Called from Http::step() alone; on_bytes() may not start or stop transfers, on_end() may.
+// Receives one transfer. Called from Http::step() alone; on_bytes() may not start or stop transfers, on_end()
+// may.
 class HttpReceiver {
  public:
   virtual ~HttpReceiver() = default;
@@ -57,7 +58,8 @@ class HttpReceiver {
 // What a transfer may cost.
 struct HttpLimits {
   std::uint32_t connect_ms = 15'000;
-  // A transfer that brings less than a byte a millisecond (1 kB/s, a modem's share among four) for this long is stalled.
+  // A transfer that brings less than a byte a millisecond (1 kB/s, a modem's share among four) for this long
+  // is stalled.
   std::uint32_t stall_ms = 30'000;
 };
 

@@ -44,7 +44,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
 }
 
-// libcurl hands over each header line, of every answer on the way (such as 100 Continue): the last one counts.
+// libcurl hands over each header line, of every answer on the way (such as 100 Continue): the last one
+// counts.
 std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
   Transfer& transfer = *static_cast<Transfer*>(user);
   const std::string_view line(data, size);

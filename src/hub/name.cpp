@@ -12,7 +12,8 @@ constexpr std::string_view kHowToName =
     "Name a model of the Hub as org/name, org/name:Q4_K_M or org/name:file.gguf";
 
 bool is_word_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == '.';
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
+         c == '.';
 }
 
 // The Hub's own rules. "--" would make two names one folder of the cache.
@@ -112,9 +113,10 @@ bool is_inner_path(std::string_view path) {
 Result<ModelName> parse_name(std::string_view text) {
   const std::optional<std::string_view> inner = after_hub_prefix(text);
   if (!inner && is_url(text)) {
-    return fail(ErrorCode::kUsage,
-                "The address {} does not lead to a model of the Hub. {}, or download the file and give its path.",
-                printable(text), kHowToName);
+    return fail(
+        ErrorCode::kUsage,
+        "The address {} does not lead to a model of the Hub. {}, or download the file and give its path.",
+        printable(text), kHowToName);
   }
   std::string_view rest = inner.value_or(text);
   ModelName name;
@@ -132,7 +134,8 @@ Result<ModelName> parse_name(std::string_view text) {
     while (inner && rest.ends_with('/')) rest.remove_suffix(1);
     name.repo = rest;
   }
-  const bool good = is_repo(name.repo) && is_revision(name.revision) && (name.pick.empty() || is_inner_path(name.pick));
+  const bool good =
+      is_repo(name.repo) && is_revision(name.revision) && (name.pick.empty() || is_inner_path(name.pick));
   if (good) return name;
   return fail(ErrorCode::kUsage, "The text {} is no model's name. {}.", printable(text), kHowToName);
 }

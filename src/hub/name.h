@@ -17,18 +17,20 @@ struct ModelName {
   std::string text() const;  // as parse_name takes it
 };
 
-// Also the ways in which other programs and people write it: hf:…, hf.co/…, huggingface.co/…, and addresses of pages and
-// files there (https://huggingface.co/org/name/blob/main/file.gguf). Errors: kUsage, saying what a name looks like.
+// Also the ways in which other programs and people write it: hf:…, hf.co/…, huggingface.co/…, and addresses
+// of pages and files there (https://huggingface.co/org/name/blob/main/file.gguf). Errors: kUsage, saying what
+// a name looks like.
 Result<ModelName> parse_name(std::string_view text);
 
-// Whether a text that is the path of nothing may be meant as a name of the Hub: org/name, and what parse_name() takes besides.
+// Whether a text that is the path of nothing may be meant as a name of the Hub: org/name, and what
+// parse_name() takes besides.
 bool looks_like_name(std::string_view text);
 
 // Whether it is a web address at all.
 bool is_url(std::string_view text);
 
-// Whether a path from somewhere else stays inside the folder that it is put into, on every system: parts joined by /, none of
-// them "." or "..", no backslash, colon or control character.
+// Whether a path from somewhere else stays inside the folder that it is put into, on every system: parts
+// joined by /, none of them "." or "..", no backslash, colon or control character.
 bool is_inner_path(std::string_view path);
 
 }  // namespace doppler::hub

@@ -19,7 +19,8 @@ constexpr std::string_view kRegistry = "registry.ollama.ai", kLibrary = "library
 
 // Of "sha256:…" or "sha256-…". Anything else could be a path that leads out of the store.
 std::optional<std::string> hash_of(std::string_view digest) {
-  if (digest.size() != 71 || !(digest.starts_with("sha256:") || digest.starts_with("sha256-"))) return std::nullopt;
+  if (digest.size() != 71 || !(digest.starts_with("sha256:") || digest.starts_with("sha256-")))
+    return std::nullopt;
   std::string hash(digest.substr(7));
   return is_hash(hash) ? std::optional(hash) : std::nullopt;
 }
@@ -63,8 +64,8 @@ std::optional<std::vector<std::string>> parts_of(std::string_view name) {
   if (parts.size() == 2) parts.insert(parts.begin(), std::string(kRegistry));
   parts.push_back(tag);
   const bool good = parts.size() == 4 && std::ranges::all_of(parts, [](const std::string& part) {
-    return is_inner_path(part) && part.find('/') == std::string::npos;
-  });
+                      return is_inner_path(part) && part.find('/') == std::string::npos;
+                    });
   return good ? std::optional(parts) : std::nullopt;
 }
 
@@ -73,10 +74,12 @@ std::optional<std::vector<std::string>> parts_of(std::string_view name) {
 Result<std::vector<OllamaLayer>> parse_ollama_manifest(std::string_view json, std::string_view what) {
   DOPPLER_ASSIGN(const Json manifest, parse_json(json, what));
   const auto wrong = [&](std::string_view why) {
-    return fail(ErrorCode::kCorrupt, "{} {}, so it is no manifest of Ollama's. Pull the model again.", what, why);
+    return fail(ErrorCode::kCorrupt, "{} {}, so it is no manifest of Ollama's. Pull the model again.", what,
+                why);
   };
   const auto layers = manifest.is_object() ? manifest.find("layers") : manifest.end();
-  if (!manifest.is_object() || layers == manifest.end() || !layers->is_array()) return wrong("lists no layers");
+  if (!manifest.is_object() || layers == manifest.end() || !layers->is_array())
+    return wrong("lists no layers");
   std::vector<Json> all(layers->begin(), layers->end());
   if (const auto config = manifest.find("config"); config != manifest.end()) all.push_back(*config);
   std::vector<OllamaLayer> read;
@@ -90,7 +93,8 @@ Result<std::vector<OllamaLayer>> parse_ollama_manifest(std::string_view json, st
     std::string kind = type->get<std::string>();
     if (kind.starts_with(kKindPrefix)) kind.erase(0, kKindPrefix.size());
     constexpr std::uint64_t kMost = std::uint64_t{1} << 48;  // sums of any number of them fit in 64 bits
-    const bool sized = size != layer.end() && size->is_number_unsigned() && size->get<std::uint64_t>() <= kMost;
+    const bool sized =
+        size != layer.end() && size->is_number_unsigned() && size->get<std::uint64_t>() <= kMost;
     read.push_back({std::move(kind), *hash, sized ? size->get<std::uint64_t>() : 0});
   }
   return read;
@@ -118,7 +122,8 @@ Result<std::optional<OllamaModel>> read_ollama_manifest(const fs::path& manifest
   if (folder.filename() != "manifests" || !system::is_file(manifest)) return std::nullopt;
   DOPPLER_ASSIGN(const std::string text, read_text_file(manifest, kMaxManifest));
   OllamaModel model{short_name(parts), folder.parent_path(), manifest, {}};
-  DOPPLER_ASSIGN(model.layers, parse_ollama_manifest(text, fmt::format("The file {}", printable_path(manifest))));
+  DOPPLER_ASSIGN(model.layers,
+                 parse_ollama_manifest(text, fmt::format("The file {}", printable_path(manifest))));
   return model;
 }
 
@@ -142,12 +147,15 @@ OllamaList list_ollama(const fs::path& store) {
 
 Result<OllamaModel> find_ollama(const std::vector<fs::path>& stores, std::string_view name) {
   if (stores.empty()) {
-    return fail(ErrorCode::kNotFound, "There is no store of Ollama's here. Set OLLAMA_MODELS to its folder, the one with "
+    return fail(ErrorCode::kNotFound,
+                "There is no store of Ollama's here. Set OLLAMA_MODELS to its folder, the one with "
                 "manifests and blobs.");
   }
   const std::optional<std::vector<std::string>> parts = parts_of(name);
   if (!parts)
-    return fail(ErrorCode::kUsage, "The text {} is no name of an Ollama model. Write it as ollama:NAME or ollama:NAME:TAG.", printable(name));
+    return fail(ErrorCode::kUsage,
+                "The text {} is no name of an Ollama model. Write it as ollama:NAME or ollama:NAME:TAG.",
+                printable(name));
   for (const fs::path& store : stores) {
     const fs::path manifest = store / "manifests" / (*parts)[0] / (*parts)[1] / (*parts)[2] / (*parts)[3];
     if (!system::is_file(manifest)) continue;
@@ -166,22 +174,30 @@ Result<OllamaModel> find_ollama(const std::vector<fs::path>& stores, std::string
 Result<fs::path> ollama_weights(const OllamaModel& model) {
   const OllamaLayer* const weights = model.layer("model");
   if (model.layer("adapter") != nullptr) {
-    return fail(ErrorCode::kUnsupported, "The Ollama model {} is a LoRA adapter on top of another model, which Doppler does not "
-                "run. Merge the adapter into its base model.", model.name);
+    return fail(ErrorCode::kUnsupported,
+                "The Ollama model {} is a LoRA adapter on top of another model, which Doppler does not "
+                "run. Merge the adapter into its base model.",
+                model.name);
   }
   if (weights == nullptr) {
-    return fail(ErrorCode::kUnsupported, "The Ollama model {} has no weights on this machine: it may run on a server. Pull one "
-                "that has.", model.name);
+    return fail(ErrorCode::kUnsupported,
+                "The Ollama model {} has no weights on this machine: it may run on a server. Pull one "
+                "that has.",
+                model.name);
   }
   const fs::path blob = blob_of(model.store, weights->hash);
   const auto size = system::file_size(blob);
   if (!size) {
-    return fail(ErrorCode::kNotFound, "The file {}, which holds the weights of the Ollama model {}, is missing. Run ollama pull {}.",
-                printable_path(blob), model.name, model.name);
+    return fail(
+        ErrorCode::kNotFound,
+        "The file {}, which holds the weights of the Ollama model {}, is missing. Run ollama pull {}.",
+        printable_path(blob), model.name, model.name);
   }
   if (weights->bytes != 0 && *size != weights->bytes) {
-    return fail(ErrorCode::kCorrupt, "The file {} holds {} bytes, but the manifest of the Ollama model {} says {}. Run ollama "
-                "pull {}.", printable_path(blob), *size, model.name, weights->bytes, model.name);
+    return fail(ErrorCode::kCorrupt,
+                "The file {} holds {} bytes, but the manifest of the Ollama model {} says {}. Run ollama "
+                "pull {}.",
+                printable_path(blob), *size, model.name, weights->bytes, model.name);
   }
   return blob;
 }
@@ -192,8 +208,10 @@ Result<Removal> plan_ollama_removal(const OllamaModel& model) {
   removal.files.push_back(model.manifest);
   const OllamaList list = list_ollama(model.store);
   if (!list.unreadable.empty()) {
-    return fail(ErrorCode::kCorrupt, "The manifest {} cannot be read, so nobody knows which blobs it needs. Remove the model "
-                "with ollama rm.", printable_path(list.unreadable.front()));
+    return fail(ErrorCode::kCorrupt,
+                "The manifest {} cannot be read, so nobody knows which blobs it needs. Remove the model "
+                "with ollama rm.",
+                printable_path(list.unreadable.front()));
   }
   std::set<std::string> used;
   for (const OllamaModel& other : list.models) {

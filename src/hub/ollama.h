@@ -1,4 +1,5 @@
-// Ollama's store: manifests name blobs by SHA-256, and a model's weights are one of them, a GGUF file without an ending.
+// Ollama's store: manifests name blobs by SHA-256, and a model's weights are one of them, a GGUF file without
+// an ending.
 //
 //   manifests/registry.ollama.ai/library/NAME/TAG      JSON: a list of layers with types, digests and sizes
 //   blobs/sha256-HASH
@@ -22,7 +23,8 @@ struct OllamaLayer {
   std::uint64_t bytes = 0;
 };
 
-// A manifest's layers and its config. Errors: kCorrupt, also for digests that are no hashes; `what` names it in messages.
+// A manifest's layers and its config. Errors: kCorrupt, also for digests that are no hashes; `what` names it
+// in messages.
 Result<std::vector<OllamaLayer>> parse_ollama_manifest(std::string_view json, std::string_view what);
 
 struct OllamaModel {
@@ -41,18 +43,18 @@ struct OllamaList {
 };
 OllamaList list_ollama(const std::filesystem::path& store);
 
-// "ollama:name[:tag]" and the other ways to name one, without its prefix; a tag is "latest" unless given. Errors: kNotFound with
-// what there is, kCorrupt.
+// "ollama:name[:tag]" and the other ways to name one, without its prefix; a tag is "latest" unless given.
+// Errors: kNotFound with what there is, kCorrupt.
 Result<OllamaModel> find_ollama(const std::vector<std::filesystem::path>& stores, std::string_view name);
 // The same for a manifest's path; nothing if the path is none of a manifest.
 Result<std::optional<OllamaModel>> read_ollama_manifest(const std::filesystem::path& manifest);
 
-// The file with the model's weights. Errors: kUnsupported for adapters and models that live elsewhere; kNotFound for a blob that
-// is missing.
+// The file with the model's weights. Errors: kUnsupported for adapters and models that live elsewhere;
+// kNotFound for a blob that is missing.
 Result<std::filesystem::path> ollama_weights(const OllamaModel& model);
 
-// What removing it frees: its manifest, and the blobs that no other manifest names. Errors: kCorrupt if one of these cannot be
-// read, and so does not say what it needs.
+// What removing it frees: its manifest, and the blobs that no other manifest names. Errors: kCorrupt if one
+// of these cannot be read, and so does not say what it needs.
 Result<Removal> plan_ollama_removal(const OllamaModel& model);
 
 }  // namespace doppler::hub

@@ -17,8 +17,10 @@ Result<system::Hasher> begin_hash(const RepoFile& file) {
   const bool git = file.hash.size() == 40;
   auto hasher = system::Hasher::create(git ? system::HashKind::kSha1 : system::HashKind::kSha256);
   if (!hasher) {
-    return fail(ErrorCode::kInternal, "The system's cryptographic library has no {}, so downloads cannot be checked. Check its "
-                "configuration.", git ? "SHA-1" : "SHA-256");
+    return fail(ErrorCode::kInternal,
+                "The system's cryptographic library has no {}, so downloads cannot be checked. Check its "
+                "configuration.",
+                git ? "SHA-1" : "SHA-256");
   }
   if (git) {
     const std::string header = fmt::format("blob {}", *file.size);
@@ -57,22 +59,27 @@ PartFile::~PartFile() {
 }
 
 std::unexpected<Error> PartFile::failure(const char* doing, std::error_code error) const {
-  return fail(ErrorCode::kIo, "The file {} cannot be {}: {}. {}", printable_path(part_), doing, error.message(),
+  return fail(ErrorCode::kIo, "The file {} cannot be {}: {}. {}", printable_path(part_), doing,
+              error.message(),
               error == std::errc::no_space_on_device || error == std::errc::file_too_large
                   ? "Free some space and run the same command again: it goes on where it was."
                   : "Check the disk and its permissions.");
 }
 
 Result<PartFile> PartFile::open(const CachedRepo& repo, const RepoFile& file,
-                                const std::function<void(std::uint64_t)>& on_read, const Cancelled& cancelled) {
+                                const std::function<void(std::uint64_t)>& on_read,
+                                const Cancelled& cancelled) {
   auto lock = system::FileLock::try_take(repo.lock(file.hash));
   if (!lock) {
-    return fail(ErrorCode::kIo, "The file {} cannot be locked: {}. Check its permissions.", printable_path(repo.lock(file.hash)),
-                lock.error().message());
+    return fail(ErrorCode::kIo, "The file {} cannot be locked: {}. Check its permissions.",
+                printable_path(repo.lock(file.hash)), lock.error().message());
   }
   if (!*lock) {
-    return fail(ErrorCode::kIo, "The file {} of {} is being downloaded by another program. Wait for it, then run the same command "
-                "again.", printable(file.path), repo.repo());
+    return fail(
+        ErrorCode::kIo,
+        "The file {} of {} is being downloaded by another program. Wait for it, then run the same command "
+        "again.",
+        printable(file.path), repo.repo());
   }
   DOPPLER_ASSIGN(system::Hasher hasher, begin_hash(file));
   PartFile part(std::move(**lock), std::move(hasher), repo, file);

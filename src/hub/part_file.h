@@ -1,5 +1,6 @@
-// PartFile: a blob while it comes. Bytes are appended in order, so that what lies on the disk is always the file's beginning: a
-// later download, of this program or Hugging Face's, goes on behind it. Only a file of the right size and hash gets its name.
+// PartFile: a blob while it comes. Bytes are appended in order, so that what lies on the disk is always the
+// file's beginning: a later download, of this program or Hugging Face's, goes on behind it. Only a file of
+// the right size and hash gets its name.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,9 @@ namespace doppler::hub {
 
 class PartFile {
  public:
-  // Takes the blob's lock, and reads what an earlier download left, to go on with its hash; `on_read` hears how much of it has
-  // been read. Errors: kIo (the disk; another program that downloads the same file; cancelled).
+  // Takes the blob's lock, and reads what an earlier download left, to go on with its hash; `on_read` hears
+  // how much of it has been read. Errors: kIo (the disk; another program that downloads the same file;
+  // cancelled).
   static Result<PartFile> open(const CachedRepo& repo, const RepoFile& file,
                                const std::function<void(std::uint64_t)>& on_read, const Cancelled& cancelled);
   PartFile(PartFile&& other) noexcept;

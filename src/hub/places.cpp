@@ -25,7 +25,8 @@ std::optional<std::string> variable(const char* name) {
 std::optional<fs::path> folder_variable(const char* name) {
   const std::optional<std::string> value = variable(name);
   if (!value) return std::nullopt;
-  if (*value == "~" || value->starts_with("~/")) return system::home_folder() / value->substr(std::min<std::size_t>(2, value->size()));
+  if (*value == "~" || value->starts_with("~/"))
+    return system::home_folder() / value->substr(std::min<std::size_t>(2, value->size()));
   return fs::path(*value);
 }
 
@@ -54,7 +55,8 @@ Result<std::optional<Token>> checked_token(const std::string& text, std::string 
   Token token{without_space(text), std::move(source)};
   if (token.text.empty()) return std::nullopt;
   if (!std::ranges::all_of(token.text, [](char c) { return c > ' ' && c < '\x7f'; })) {
-    return fail(ErrorCode::kUsage, "The token in {} holds characters that no token has. Copy it again.", token.source);
+    return fail(ErrorCode::kUsage, "The token in {} holds characters that no token has. Copy it again.",
+                token.source);
   }
   return token;
 }
@@ -93,8 +95,10 @@ Result<Places> find_places() {
     places.endpoint = *endpoint;
     while (places.endpoint.ends_with('/')) places.endpoint.pop_back();
     if (!origin_of(places.endpoint)) {
-      return fail(ErrorCode::kUsage, "The variable HF_ENDPOINT says {}, which is no address. Write it as "
-                  "https://huggingface.co.", printable(*endpoint));
+      return fail(ErrorCode::kUsage,
+                  "The variable HF_ENDPOINT says {}, which is no address. Write it as "
+                  "https://huggingface.co.",
+                  printable(*endpoint));
     }
   }
   const fs::path home = hugging_face_home();

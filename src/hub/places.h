@@ -1,4 +1,5 @@
-// Where models come from and where they lie, as the environment says: the variables of Hugging Face's own programs and Ollama's.
+// Where models come from and where they lie, as the environment says: the variables of Hugging Face's own
+// programs and Ollama's.
 #pragma once
 
 #include <filesystem>
@@ -24,8 +25,9 @@ struct Places {
 };
 
 // HF_ENDPOINT; HF_HUB_CACHE, HUGGINGFACE_HUB_CACHE, $HF_HOME/hub, ~/.cache/huggingface/hub; HF_TOKEN,
-// HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH or $HF_HOME/token; HF_HUB_OFFLINE; OLLAMA_MODELS and the two folders that
-// Ollama takes without it. Errors: kUsage for an endpoint that is no web address, and for a token that cannot be one.
+// HUGGING_FACE_HUB_TOKEN, the file HF_TOKEN_PATH or $HF_HOME/token; HF_HUB_OFFLINE; OLLAMA_MODELS and the two
+// folders that Ollama takes without it. Errors: kUsage for an endpoint that is no web address, and for a
+// token that cannot be one.
 Result<Places> find_places();
 
 }  // namespace doppler::hub

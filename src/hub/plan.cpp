@@ -26,15 +26,16 @@ std::string labels_of(std::span<const Variant> variants) {
 Status choose_named(PullPlan& plan, std::string_view pick) {
   std::vector<Variant> found = pick_variants(plan.info.files, pick);
   if (found.empty()) {
-    if (plan.variants.empty()) return std::unexpected(no_variant(plan.info.files, "The repository " + plan.info.repo));
-    return fail(ErrorCode::kNotFound, "The repository {} has no file or type {}. It has {}.", plan.info.repo, printable(pick),
-                labels_of(plan.variants));
+    if (plan.variants.empty())
+      return std::unexpected(no_variant(plan.info.files, "The repository " + plan.info.repo));
+    return fail(ErrorCode::kNotFound, "The repository {} has no file or type {}. It has {}.", plan.info.repo,
+                printable(pick), labels_of(plan.variants));
   }
   if (found.size() > 1) {
     std::vector<std::string> paths;
     for (const Variant& variant : found) paths.push_back(variant.path);
-    return fail(ErrorCode::kUsage, "Of the repository {}, {} may be {}. Name the file after the colon.", plan.info.repo,
-                printable(pick), printable(join(paths, " or "), 400));
+    return fail(ErrorCode::kUsage, "Of the repository {}, {} may be {}. Name the file after the colon.",
+                plan.info.repo, printable(pick), printable(join(paths, " or "), 400));
   }
   plan.chosen = std::move(found[0]);
   plan.why = "as named";
@@ -68,7 +69,8 @@ std::string shortened(const std::string& path, std::size_t columns) {
 std::string variant_line(const PullPlan& plan, const Variant& variant) {
   const bool chosen = variant.path == plan.chosen.path && variant.kind == plan.chosen.kind;
   const std::string fit = plan.machine.memory && !fits(variant, plan.machine) ? "too big" : "";
-  const std::string line = fmt::format("{} {:11} {:>9}  {:7}  ", chosen ? ">" : " ", variant.label, human_bytes(variant.bytes), fit);
+  const std::string line = fmt::format("{} {:11} {:>9}  {:7}  ", chosen ? ">" : " ", variant.label,
+                                       human_bytes(variant.bytes), fit);
   return line + shortened(variant.path, kColumns - line.size()) + "\n";
 }
 
@@ -87,7 +89,8 @@ bool PullPlan::fits_disk() const {
   return !machine.disk || bytes_to_get() <= *machine.disk;
 }
 
-Result<PullPlan> make_plan(RepoInfo info, std::string_view revision, std::string_view pick, const Machine& machine,
+Result<PullPlan> make_plan(RepoInfo info, std::string_view revision, std::string_view pick,
+                           const Machine& machine,
                            const std::function<std::uint64_t(const RepoFile&)>& bytes_here) {
   PullPlan plan;
   plan.info = std::move(info);
@@ -97,7 +100,8 @@ Result<PullPlan> make_plan(RepoInfo info, std::string_view revision, std::string
   if (!pick.empty()) {
     DOPPLER_TRY(choose_named(plan, pick));
   } else {
-    if (plan.variants.empty()) return std::unexpected(no_variant(plan.info.files, "The repository " + plan.info.repo));
+    if (plan.variants.empty())
+      return std::unexpected(no_variant(plan.info.files, "The repository " + plan.info.repo));
     choose_best(plan);
   }
   for (const std::size_t i : plan.chosen.files) {
@@ -114,19 +118,23 @@ std::string describe(const PullPlan& plan) {
     for (const Variant& variant : plan.variants) text += variant_line(plan, variant);
   }
   const std::size_t files = plan.chosen.files.size();
-  text += fmt::format("takes {}, {}: {} file{}, {}", plan.chosen.label, plan.why, files, files == 1 ? "" : "s",
-                      human_bytes(plan.chosen.bytes));
+  text += fmt::format("takes {}, {}: {} file{}, {}", plan.chosen.label, plan.why, files,
+                      files == 1 ? "" : "s", human_bytes(plan.chosen.bytes));
   if (plan.bytes_here > 0)
-    text += plan.bytes_to_get() == 0 ? ", all of it here" : fmt::format(", {} of it here", human_bytes(plan.bytes_here));
+    text += plan.bytes_to_get() == 0 ? ", all of it here"
+                                     : fmt::format(", {} of it here", human_bytes(plan.bytes_here));
   text += "\n";
   if (plan.chosen.kind != VariantKind::kFile) {
     text += fmt::format("memory to run it about {}, ", human_bytes(memory_to_run(plan.chosen.bytes)));
-    text += plan.machine.memory ? fmt::format("{} available\n", human_bytes(*plan.machine.memory)) : "available unknown\n";
+    text += plan.machine.memory ? fmt::format("{} available\n", human_bytes(*plan.machine.memory))
+                                : "available unknown\n";
   }
   if (plan.machine.disk)
-    text += fmt::format("disk to take {}, {} free\n", human_bytes(plan.bytes_to_get()), human_bytes(*plan.machine.disk));
+    text += fmt::format("disk to take {}, {} free\n", human_bytes(plan.bytes_to_get()),
+                        human_bytes(*plan.machine.disk));
   if (plan.info.unsafe_names > 0) {
-    text += fmt::format("{} of its files have names that would leave the folder; they are left out\n", plan.info.unsafe_names);
+    text += fmt::format("{} of its files have names that would leave the folder; they are left out\n",
+                        plan.info.unsafe_names);
   }
   return text;
 }
@@ -143,9 +151,12 @@ Json plan_json(const PullPlan& plan) {
   }
   for (const std::size_t i : plan.chosen.files) {
     const RepoFile& file = plan.info.files[i];
-    files.push_back({{"path", file.path}, {"bytes", file.size ? Json(*file.size) : Json(nullptr)}, {"hash", file.hash}});
+    files.push_back(
+        {{"path", file.path}, {"bytes", file.size ? Json(*file.size) : Json(nullptr)}, {"hash", file.hash}});
   }
-  const auto number = [](const std::optional<std::uint64_t>& value) { return value ? Json(*value) : Json(nullptr); };
+  const auto number = [](const std::optional<std::uint64_t>& value) {
+    return value ? Json(*value) : Json(nullptr);
+  };
   return {{"repo", plan.info.repo},
           {"revision", plan.revision},
           {"commit", plan.info.commit},

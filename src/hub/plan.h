@@ -1,4 +1,5 @@
-// PullPlan: which files of a repository to take, why, and whether this machine has room for them; made before the first byte.
+// PullPlan: which files of a repository to take, why, and whether this machine has room for them; made before
+// the first byte.
 #pragma once
 
 #include <cstdint>
@@ -33,13 +34,15 @@ struct PullPlan {
   bool fits_disk() const;
 };
 
-// Memory that a model of so many bytes takes to run: itself, and the cache and activations of 4096 tokens, which are up to an
-// eighth of it in models of 1 to 70 billion parameters.
+// Memory that a model of so many bytes takes to run: itself, and the cache and activations of 4096 tokens,
+// which are up to an eighth of it in models of 1 to 70 billion parameters.
 std::uint64_t memory_to_run(std::uint64_t weight_bytes);
 
 // `bytes_here` says of a file how many of its bytes the cache has already.
-// Errors: kUsage for a pick that names several; kNotFound for one that names none, with what there is; those of no_variant().
-Result<PullPlan> make_plan(RepoInfo info, std::string_view revision, std::string_view pick, const Machine& machine,
+// Errors: kUsage for a pick that names several; kNotFound for one that names none, with what there is; those
+// of no_variant().
+Result<PullPlan> make_plan(RepoInfo info, std::string_view revision, std::string_view pick,
+                           const Machine& machine,
                            const std::function<std::uint64_t(const RepoFile&)>& bytes_here);
 
 // For people, lines of at most 80 columns; and for programs.

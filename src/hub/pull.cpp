@@ -17,15 +17,20 @@ constexpr std::string_view kOllama = "ollama:";
 
 Status check_allowed(const Places& places, const ModelName& name) {
   if (places.offline) {
-    return fail(ErrorCode::kNotFound, "The model {} is not here, or not whole, and HF_HUB_OFFLINE forbids to ask the network. Unset "
-                "it, or choose one that doppler list shows.", name.text());
+    return fail(
+        ErrorCode::kNotFound,
+        "The model {} is not here, or not whole, and HF_HUB_OFFLINE forbids to ask the network. Unset "
+        "it, or choose one that doppler list shows.",
+        name.text());
   }
   if (places.cache.empty())
-    return fail(ErrorCode::kUsage, "There is no home folder, so there is no place for models. Set HF_HOME to a folder.");
+    return fail(ErrorCode::kUsage,
+                "There is no home folder, so there is no place for models. Set HF_HOME to a folder.");
   return {};
 }
 
-// Where the Hub's list leaves out sizes or hashes, as mirrors do, each file is asked for. More would take minutes.
+// Where the Hub's list leaves out sizes or hashes, as mirrors do, each file is asked for. More would take
+// minutes.
 Status complete_files(HubClient& client, const ModelName& name, RepoInfo& info) {
   constexpr int kMost = 300;
   int asked = 0;
@@ -41,25 +46,34 @@ Status complete_files(HubClient& client, const ModelName& name, RepoInfo& info) 
 
 Status check_fits(const PullPlan& plan, const ModelName& name, bool force) {
   if (!plan.fits_disk()) {
-    return fail(ErrorCode::kLimit, "The disk has {} free, but {} takes {} more. Free some space, name a smaller type after a colon, or "
-                "set HF_HUB_CACHE to a folder on another disk.", human_bytes(*plan.machine.disk), name.text(),
-                human_bytes(plan.bytes_to_get()));
+    return fail(
+        ErrorCode::kLimit,
+        "The disk has {} free, but {} takes {} more. Free some space, name a smaller type after a colon, or "
+        "set HF_HUB_CACHE to a folder on another disk.",
+        human_bytes(*plan.machine.disk), name.text(), human_bytes(plan.bytes_to_get()));
   }
   if (plan.fits_memory() || force || !name.pick.empty()) return {};
-  return fail(ErrorCode::kLimit, "The model {} takes about {} of memory to run, and {} are available. Look for a smaller one or a GGUF "
-              "repository of it, or pull it all the same with doppler pull --force.", name.text(),
-              human_bytes(memory_to_run(plan.chosen.bytes)), human_bytes(*plan.machine.memory));
+  return fail(
+      ErrorCode::kLimit,
+      "The model {} takes about {} of memory to run, and {} are available. Look for a smaller one or a GGUF "
+      "repository of it, or pull it all the same with doppler pull --force.",
+      name.text(), human_bytes(memory_to_run(plan.chosen.bytes)), human_bytes(*plan.machine.memory));
 }
 
-Result<std::vector<DownloadItem>> items_of(const HubClient& client, const ModelName& name, const PullPlan& plan) {
+Result<std::vector<DownloadItem>> items_of(const HubClient& client, const ModelName& name,
+                                           const PullPlan& plan) {
   std::vector<DownloadItem> items;
   for (const std::size_t i : plan.chosen.files) {
     const RepoFile& file = plan.info.files[i];
     if (!file.size || file.hash.empty()) {
-      return fail(ErrorCode::kUnsupported, "The server names no size or hash of the file {} of {}, so what comes could not be checked. "
-                  "Check that HF_ENDPOINT leads to a Hugging Face Hub.", printable(file.path), name.repo);
+      return fail(
+          ErrorCode::kUnsupported,
+          "The server names no size or hash of the file {} of {}, so what comes could not be checked. "
+          "Check that HF_ENDPOINT leads to a Hugging Face Hub.",
+          printable(file.path), name.repo);
     }
-    const bool twice = std::ranges::any_of(items, [&](const DownloadItem& item) { return item.file.hash == file.hash; });
+    const bool twice =
+        std::ranges::any_of(items, [&](const DownloadItem& item) { return item.file.hash == file.hash; });
     if (!twice) items.push_back({file, client.file_url(name.repo, plan.info.commit, file.path)});
   }
   // Small files first: they say what the model is, and fail early.
@@ -74,7 +88,8 @@ std::string meant_by(const Places& places, const std::string& text) {
   }
   for (const fs::path& store : places.ollama) {
     for (const OllamaModel& model : list_ollama(store).models) {
-      if (model.name == text || model.name == text + ":latest" || model.name.starts_with(text + ":")) return "ollama:" + model.name;
+      if (model.name == text || model.name == text + ":latest" || model.name.starts_with(text + ":"))
+        return "ollama:" + model.name;
     }
   }
   return {};
@@ -95,7 +110,8 @@ Machine this_machine(const Places& places) {
   const std::uint64_t memory = system::available_memory();
   if (memory != UINT64_MAX) machine.memory = memory;
   fs::path folder = places.cache;
-  while (!folder.empty() && folder != folder.parent_path() && !system::exists(folder)) folder = folder.parent_path();
+  while (!folder.empty() && folder != folder.parent_path() && !system::exists(folder))
+    folder = folder.parent_path();
   machine.disk = system::free_space(folder.empty() ? "." : folder);
   return machine;
 }
@@ -122,11 +138,15 @@ Result<Pulled> pull(const Places& places, const ModelName& name, const PullOptio
   }
   DOPPLER_TRY(repo.write_ref(name.revision, commit));
   ModelName exact = name;
-  if (exact.pick.empty() && pulled.plan.chosen.kind == VariantKind::kGguf) exact.pick = pulled.plan.chosen.path;
-  DOPPLER_ASSIGN(std::optional<FoundModel> found, find_in_cache(places.cache, exact, pulled.plan.machine.memory));
+  if (exact.pick.empty() && pulled.plan.chosen.kind == VariantKind::kGguf)
+    exact.pick = pulled.plan.chosen.path;
+  DOPPLER_ASSIGN(std::optional<FoundModel> found,
+                 find_in_cache(places.cache, exact, pulled.plan.machine.memory));
   if (!found) {
-    return fail(ErrorCode::kCorrupt, "The repository {} lacks a part of its weights: its list of files and its names or index of "
-                "shards contradict each other. Look for another repository of the model.", name.repo);
+    return fail(ErrorCode::kCorrupt,
+                "The repository {} lacks a part of its weights: its list of files and its names or index of "
+                "shards contradict each other. Look for another repository of the model.",
+                name.repo);
   }
   pulled.model = std::move(*found);
   return pulled;
@@ -134,7 +154,8 @@ Result<Pulled> pull(const Places& places, const ModelName& name, const PullOptio
 
 Result<std::optional<FoundModel>> resolve_here(const Places& places, const std::string& text) {
   if (text.starts_with(kOllama)) {
-    DOPPLER_ASSIGN(const OllamaModel model, find_ollama(places.ollama, std::string_view(text).substr(kOllama.size())));
+    DOPPLER_ASSIGN(const OllamaModel model,
+                   find_ollama(places.ollama, std::string_view(text).substr(kOllama.size())));
     DOPPLER_ASSIGN(fs::path weights, ollama_weights(model));
     return FoundModel{std::move(weights), ""};
   }
@@ -145,7 +166,8 @@ Result<std::optional<FoundModel>> resolve_here(const Places& places, const std::
   if (!is_url(text) && (begun || !looks_like_name(text))) {
     const std::string meant = meant_by(places, text);
     if (meant.empty()) return FoundModel{text, ""};
-    return fail(ErrorCode::kNotFound, "There is no file or folder {}. Did you mean {}?", printable(text), meant);
+    return fail(ErrorCode::kNotFound, "There is no file or folder {}. Did you mean {}?", printable(text),
+                meant);
   }
   DOPPLER_ASSIGN(const ModelName name, parse_name(text));
   return find_in_cache(places.cache, name, this_machine(places).memory);

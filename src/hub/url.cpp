@@ -58,7 +58,8 @@ std::string escape(std::string_view text, std::string_view kept) {
 std::optional<std::string> origin_of(std::string_view url) {
   const std::optional<Address> address = take_apart(url);
   // Visible ASCII only: what an address may hold, and nothing that could end a header.
-  if (!address || !std::ranges::all_of(url, [](char c) { return c > ' ' && c < '\x7f'; })) return std::nullopt;
+  if (!address || !std::ranges::all_of(url, [](char c) { return c > ' ' && c < '\x7f'; }))
+    return std::nullopt;
   std::string_view host = address->authority;
   std::string port = address->scheme == "https" ? "443" : "80";
   const std::size_t colon = host.ends_with(']') ? std::string_view::npos : host.rfind(':');

@@ -7,8 +7,8 @@
 
 namespace doppler::hub {
 
-// "https://host:port", in lower case and with the port always written; nothing for anything but http and https with a plain
-// host (no user names).
+// "https://host:port", in lower case and with the port always written; nothing for anything but http and
+// https with a plain host (no user names).
 std::optional<std::string> origin_of(std::string_view url);
 
 // Where `location` leads from `base`; nothing if that is no address as above.

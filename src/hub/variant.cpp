@@ -10,20 +10,21 @@
 namespace doppler::hub {
 namespace {
 
-// Types of GGUF files as names have them, from the best for running to the worst. Those of more than 8 bits stand below Q8_0:
-// nobody measures a difference in what they say, and every token reads twice the bytes.
+// Types of GGUF files as names have them, from the best for running to the worst. Those of more than 8 bits
+// stand below Q8_0: nobody measures a difference in what they say, and every token reads twice the bytes.
 constexpr std::array<std::string_view, 43> kTypes = {
-    "Q8_K_XL", "Q8_0",    "BF16",   "F16",     "FP16",   "F32",    "FP32",   "Q6_K_XL", "Q6_K_L", "Q6_K",  "Q5_K_XL",
-    "Q5_K_L",  "Q5_K_M",  "Q5_K",   "Q5_1",    "Q5_K_S", "Q5_0",   "Q4_K_XL", "Q4_K_L", "Q4_K_M", "Q4_K",  "IQ4_NL",
-    "Q4_1",    "Q4_K_S",  "IQ4_XS", "MXFP4",   "Q4_0",   "Q3_K_XL", "Q3_K_L", "Q3_K_M", "Q3_K",   "IQ3_M", "IQ3_S",
-    "Q3_K_S",  "IQ3_XS",  "IQ3_XXS", "Q2_K_XL", "Q2_K_L", "Q2_K",   "IQ2_M",  "IQ2_S",  "TQ2_0",  "TQ1_0"};
+    "Q8_K_XL", "Q8_0",    "BF16",   "F16",    "FP16",  "F32",    "FP32",   "Q6_K_XL", "Q6_K_L",
+    "Q6_K",    "Q5_K_XL", "Q5_K_L", "Q5_K_M", "Q5_K",  "Q5_1",   "Q5_K_S", "Q5_0",    "Q4_K_XL",
+    "Q4_K_L",  "Q4_K_M",  "Q4_K",   "IQ4_NL", "Q4_1",  "Q4_K_S", "IQ4_XS", "MXFP4",   "Q4_0",
+    "Q3_K_XL", "Q3_K_L",  "Q3_K_M", "Q3_K",   "IQ3_M", "IQ3_S",  "Q3_K_S", "IQ3_XS",  "IQ3_XXS",
+    "Q2_K_XL", "Q2_K_L",  "Q2_K",   "IQ2_M",  "IQ2_S", "TQ2_0",  "TQ1_0"};
 constexpr int kUnknownRank = 100;  // below all of them
 
 // What belongs to safetensors weights and is read or may be asked for.
 constexpr std::array<std::string_view, 12> kCompanions = {
-    "config.json",       "generation_config.json", "tokenizer.json",      "tokenizer_config.json",
-    "tokenizer.model",   "special_tokens_map.json", "added_tokens.json",  "vocab.json",
-    "merges.txt",        "chat_template.jinja",     "chat_template.json", "model.safetensors.index.json"};
+    "config.json",     "generation_config.json",  "tokenizer.json",     "tokenizer_config.json",
+    "tokenizer.model", "special_tokens_map.json", "added_tokens.json",  "vocab.json",
+    "merges.txt",      "chat_template.jinja",     "chat_template.json", "model.safetensors.index.json"};
 
 char upper(char c) {
   return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
@@ -69,7 +70,8 @@ std::optional<Split> split_of(std::string_view path) {
 
 bool is_gguf_model(std::string_view path) {
   const std::string name = upper_case(file_name(path));
-  return name.ends_with(".GGUF") && name.find("MMPROJ") == std::string::npos && name.find("IMATRIX") == std::string::npos;
+  return name.ends_with(".GGUF") && name.find("MMPROJ") == std::string::npos &&
+         name.find("IMATRIX") == std::string::npos;
 }
 
 std::vector<Variant> gguf_variants(std::span<const RepoFile> files) {
@@ -99,8 +101,8 @@ std::vector<Variant> gguf_variants(std::span<const RepoFile> files) {
   return variants;
 }
 
-// Safetensors that are a model's weights as transformers names them: not an adapter's, not Mistral's own layout, and none in
-// folders below, which hold other things.
+// Safetensors that are a model's weights as transformers names them: not an adapter's, not Mistral's own
+// layout, and none in folders below, which hold other things.
 bool is_weights(std::string_view path) {
   return path.ends_with(".safetensors") && path.find('/') == std::string_view::npos &&
          !path.starts_with("adapter_") && !path.starts_with("consolidated");
@@ -116,7 +118,8 @@ void add_companions(Variant& variant, std::span<const RepoFile> files) {
 }
 
 std::optional<Variant> safetensors_variant(std::span<const RepoFile> files) {
-  const bool whole = std::ranges::any_of(files, [](const RepoFile& f) { return f.path == "model.safetensors"; });
+  const bool whole =
+      std::ranges::any_of(files, [](const RepoFile& f) { return f.path == "model.safetensors"; });
   const bool shards = std::ranges::any_of(files, [](const RepoFile& f) {
     return is_weights(f.path) && f.path.starts_with("model-") && split_of(f.path);
   });
@@ -125,7 +128,8 @@ std::optional<Variant> safetensors_variant(std::span<const RepoFile> files) {
     const std::string& path = files[i].path;
     if (!is_weights(path)) continue;
     // transformers' order: a whole model.safetensors counts before shards, and shards before other names.
-    if (whole ? path != "model.safetensors" : shards && !(path.starts_with("model-") && split_of(path))) continue;
+    if (whole ? path != "model.safetensors" : shards && !(path.starts_with("model-") && split_of(path)))
+      continue;
     if (variant.files.empty()) variant.path = path;
     variant.files.push_back(i);
     variant.bytes += files[i].size.value_or(0);
@@ -167,7 +171,8 @@ std::string type_in_name(std::string_view path) {
 
 std::vector<Variant> find_variants(std::span<const RepoFile> files) {
   std::vector<Variant> variants = gguf_variants(files);
-  if (auto safetensors = safetensors_variant(files)) variants.insert(variants.begin(), std::move(*safetensors));
+  if (auto safetensors = safetensors_variant(files))
+    variants.insert(variants.begin(), std::move(*safetensors));
   return variants;
 }
 
@@ -180,11 +185,13 @@ std::vector<Variant> pick_variants(std::span<const RepoFile> files, std::string_
     return taken;
   };
   const auto any_file = [&](const Variant& v, const auto& matches) {
-    return v.kind == VariantKind::kGguf &&
-           std::ranges::any_of(v.files, [&](std::size_t i) { return matches(std::string_view(files[i].path)); });
+    return v.kind == VariantKind::kGguf && std::ranges::any_of(v.files, [&](std::size_t i) {
+             return matches(std::string_view(files[i].path));
+           });
   };
   // From the most exact to the loosest way to name one.
-  auto found = take([&](const Variant& v) { return any_file(v, [&](auto path) { return upper_case(path) == wanted; }); });
+  auto found = take(
+      [&](const Variant& v) { return any_file(v, [&](auto path) { return upper_case(path) == wanted; }); });
   if (found.empty()) found = take([&](const Variant& v) { return upper_case(v.label) == wanted; });
   if (found.empty()) {
     found = take([&](const Variant& v) {
@@ -196,7 +203,8 @@ std::vector<Variant> pick_variants(std::span<const RepoFile> files, std::string_
       return any_file(v, [&](std::string_view path) {
         const std::optional<Split> split = split_of(path);
         const std::string stem = split ? split->stem : std::string(path.substr(0, path.rfind('.')));
-        return ends_with_any_case(stem, wanted) && stands_alone(stem, stem.size() - wanted.size(), wanted.size());
+        return ends_with_any_case(stem, wanted) &&
+               stands_alone(stem, stem.size() - wanted.size(), wanted.size());
       });
     });
   }
@@ -217,26 +225,26 @@ std::vector<Variant> pick_variants(std::span<const RepoFile> files, std::string_
 Error no_variant(std::span<const RepoFile> files, std::string_view where) {
   constexpr std::string_view kReads = "Doppler reads safetensors and GGUF";
   if (has_file(files, "adapter_config.json")) {
-    return {ErrorCode::kUnsupported,
-            fmt::format("{} holds a LoRA adapter (adapter_config.json) and not a whole model. Merge it into its base model, "
-                        "as peft's merge_and_unload does, and give the result.",
-                        where)};
+    return {ErrorCode::kUnsupported, fmt::format("{} holds a LoRA adapter (adapter_config.json) and not a "
+                                                 "whole model. Merge it into its base model, "
+                                                 "as peft's merge_and_unload does, and give the result.",
+                                                 where)};
   }
   for (const RepoFile& file : files) {
     if (file.path.starts_with("consolidated") && file.path.ends_with(".safetensors")) {
-      return {ErrorCode::kUnsupported,
-              fmt::format("{} holds {} in Mistral's own layout and no model.safetensors. Look for the repository of the same "
-                          "model in transformers' layout, or as GGUF.",
-                          where, printable(file.path))};
+      return {ErrorCode::kUnsupported, fmt::format("{} holds {} in Mistral's own layout and no "
+                                                   "model.safetensors. Look for the repository of the same "
+                                                   "model in transformers' layout, or as GGUF.",
+                                                   where, printable(file.path))};
     }
   }
   for (const RepoFile& file : files) {
     const std::string_view what = other_weights(file.path);
     if (what.empty()) continue;
-    return {ErrorCode::kUnsupported,
-            fmt::format("{} holds {} ({}), but neither safetensors nor GGUF. {}: look for a repository of the same model in "
-                        "one of these, or convert it.",
-                        where, printable(file.path), what, kReads)};
+    return {ErrorCode::kUnsupported, fmt::format("{} holds {} ({}), but neither safetensors nor GGUF. {}: "
+                                                 "look for a repository of the same model in "
+                                                 "one of these, or convert it.",
+                                                 where, printable(file.path), what, kReads)};
   }
   return {ErrorCode::kNotFound, fmt::format("{} holds no weights: {}. Check the name.", where, kReads)};
 }
