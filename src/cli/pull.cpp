@@ -9,6 +9,8 @@
 namespace doppler::cli {
 namespace {
 
+constexpr int kInterrupted = 130;  // 128 and the number of the signal, as shells count
+
 struct PullArguments {
   std::string model;
   bool plan = false, force = false;
@@ -29,6 +31,10 @@ Result<int> pull(const PullArguments& arguments, const SettingFlags& given) {
   hub::PullOptions options{.plan_only = arguments.plan, .force = arguments.force};
   options.download.connections = arguments.connections;
   const Result<hub::Pulled> pulled = pull_with_bar(places, name, options, cancel);
+  if (!pulled && cancel.cancelled()) {
+    fmt::print(stderr, "{}\n", pulled.error().message);
+    return kInterrupted;
+  }
   if (!pulled) return std::unexpected(pulled.error());
   if (given.json) {
     Json object = hub::plan_json(pulled->plan);
