@@ -134,8 +134,8 @@ Result<ModelName> parse_name(std::string_view text) {
     while (inner && rest.ends_with('/')) rest.remove_suffix(1);
     name.repo = rest;
   }
-  const bool good =
-      is_repo(name.repo) && is_revision(name.revision) && (name.pick.empty() || is_inner_path(name.pick));
+  const bool good = is_repo(name.repo) && !after_hub_prefix(name.repo) && is_revision(name.revision) &&
+                    (name.pick.empty() || is_inner_path(name.pick));
   if (good) return name;
   return fail(ErrorCode::kUsage, "The text {} is no model's name. {}.", printable(text), kHowToName);
 }
