@@ -5,6 +5,7 @@
 #include <chrono>
 #include <deque>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "model/family.h"
 #include "system/terminal.h"

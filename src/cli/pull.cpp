@@ -9,7 +9,7 @@
 namespace doppler::cli {
 namespace {
 
-constexpr int kInterrupted = 130;  // 128 and the number of the signal, as shells count
+constexpr int kPullStopped = 130;  // 128 and the number of the signal, as shells count
 
 struct PullArguments {
   std::string model;
@@ -33,7 +33,7 @@ Result<int> pull(const PullArguments& arguments, const SettingFlags& given) {
   const Result<hub::Pulled> pulled = pull_with_bar(places, name, options, cancel);
   if (!pulled && cancel.cancelled()) {
     fmt::print(stderr, "{}\n", pulled.error().message);
-    return kInterrupted;
+    return kPullStopped;
   }
   if (!pulled) return std::unexpected(pulled.error());
   if (given.json) {

@@ -57,6 +57,8 @@ class Piece : public HttpReceiver {
   bool is_full() const { return position() == end_; }
   bool streamed() const { return streamed_; }
   std::uint64_t arrived() const { return arrived_; }
+  // How much further the last request has brought it; bytes that were passed over do not count.
+  std::uint64_t gained() const { return position() - started_at_; }
   const HttpAnswer& answer() const { return answer_; }
   HttpEnd end() const { return how_; }
   const std::string& reason() const { return reason_; }
@@ -67,6 +69,7 @@ class Piece : public HttpReceiver {
   void begin(Http& http, const std::string& token) {
     HttpRequest request{.url = url, .token = token};
     if (!streamed_) request.range = ByteRange{position(), end_};
+    started_at_ = position();
     skip_ = streamed_ ? position() : 0;
     arrived_ = 0;
     answered_ = false;
@@ -137,7 +140,7 @@ class Piece : public HttpReceiver {
   const DownloadItem& item_;
   const std::uint64_t begin_, end_;
   const bool streamed_;  // the whole file in one answer, without a range
-  std::uint64_t taken_ = 0, skip_ = 0, arrived_ = 0;
+  std::uint64_t taken_ = 0, skip_ = 0, arrived_ = 0, started_at_ = 0;
   std::string buffer_;
   bool answered_ = false, has_no_ranges_ = false;
   std::string lie_;
@@ -190,11 +193,29 @@ class Downloader {
     while (std::ranges::any_of(jobs_, [](const Job& job) { return !job.done; })) {
       if (options_.cancelled()) return std::unexpected(cancelled_error());
       DOPPLER_TRY(fill());
-      http_.step(100);  // as often as Ctrl-C is looked at
+      http_.step(pause());
       for (Job& job : jobs_) DOPPLER_TRY(advance(job));
       report("");
     }
     return {};
+  }
+
+  // How long there may be nothing to do: until a piece may be tried again, and no longer than Ctrl-C may
+  // wait.
+  std::uint32_t pause() const {
+    constexpr std::int64_t kLongest = 100;
+    std::int64_t wait = kLongest;
+    if (count(Piece::State::kRunning) >= options_.connections) return kLongest;
+    for (const Job& job : jobs_) {
+      if (job.part && job.part->size() == job.size()) wait = 0;  // only its end is left
+      for (const auto& piece : job.pieces) {
+        if (piece->state != Piece::State::kIdle) continue;
+        const auto left =
+            std::chrono::duration_cast<std::chrono::milliseconds>(piece->not_before - Clock::now());
+        wait = std::clamp<std::int64_t>(left.count() + 1, 0, wait);
+      }
+    }
+    return static_cast<std::uint32_t>(wait);
   }
 
   void stop_all() {
@@ -358,7 +379,8 @@ class Downloader {
         (status == 401 || status == 403 || status == 404 || status == 410) && piece.url != job.item->url;
     const bool hopeful =
         good || expired || !piece.lie().empty() || may_come_right(piece.answer(), piece.end());
-    piece.failures = piece.arrived() >= kProgress ? 1 : piece.failures + 1;
+    const bool progress = piece.lie().empty() && piece.gained() >= kProgress;
+    piece.failures = progress ? 1 : piece.failures + 1;
     const std::uint64_t wait = std::max<std::uint64_t>(wait_before(options_.patience, piece.failures - 1),
                                                        asked_wait_ms(piece.answer()));
     if (!hopeful || piece.failures >= options_.patience.attempts ||
