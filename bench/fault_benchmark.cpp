@@ -91,7 +91,7 @@ Result<Patient> quantised(const Options& options, const std::string& family, con
 diagnosis::Subject subject_for(const Patient& patient, const std::string& backend) {
   diagnosis::Subject subject = diagnosis::subject_of(patient.loaded, backend);
   subject.options.kv_type.reset();  // each backend's own choice
-  subject.options.gpu.tune = false;
+  subject.options.gpu_setup.tune = false;
   return subject;
 }
 

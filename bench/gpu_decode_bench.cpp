@@ -125,7 +125,7 @@ Status run(int argc, char** argv) {
     if (std::strcmp(argv[i], "--depth") == 0) depth = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
   }
   DOPPLER_ASSIGN(const Model model, load_model(argv[1]));
-  DOPPLER_ASSIGN(const auto device, Device::open({.software = true}));
+  DOPPLER_ASSIGN(const auto device, Device::open({}));
   fmt::print("{} ({}), subgroups of {}\n", device->adapter().name, device->adapter().driver,
              device->features().subgroup_size);
   BackendOptions options{.context = 4096};

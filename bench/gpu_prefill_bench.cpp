@@ -396,7 +396,7 @@ class Bench {
 };
 
 Status run(const std::string& adapter) {
-  DOPPLER_ASSIGN(auto device, Device::open({.adapter = adapter, .software = true}));
+  DOPPLER_ASSIGN(auto device, Device::open({.adapter = adapter}));
   return Bench(std::move(device)).run();
 }
 

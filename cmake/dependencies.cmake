@@ -8,6 +8,9 @@ if(DOPPLER_PROGRAM)
   if(DOPPLER_HUB)
     find_package(CURL 7.85 REQUIRED)  # CURLOPT_PROTOCOLS_STR
   endif()
+  if(NOT WIN32)  # whose consoles edit lines themselves
+    pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET GLOBAL libedit)
+  endif()
 endif()
 if(DOPPLER_TESTS)
   find_package(GTest REQUIRED)

@@ -24,12 +24,13 @@ void ask(const doppler::ConfigReader& config, std::string_view key) {
   check(config.get_object(key));
 }
 
-void visit(const doppler::ConfigReader& config, int depth) {
-  for (const std::string& key : config.keys()) {
+void visit(const doppler::Json& object, const doppler::ConfigReader& config, int depth) {
+  if (!object.is_object()) return;
+  for (const auto& [key, value] : object.items()) {
     ask(config, key);
     ask(config, key + ".rope_theta");
     const auto child = config.get_object(key);
-    if (depth > 0 && child && *child) visit(**child, depth - 1);
+    if (depth > 0 && child && *child) visit(value, **child, depth - 1);
   }
 }
 
@@ -43,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     return 0;
   }
   const doppler::ConfigReader config(*json, "config.json");
-  visit(config, 3);
+  visit(*json, config, 3);
   for (const char* key :
        {"", ".", "..", "text_config.rope_parameters.full_attention.rope_theta", "eos_token_id"}) {
     ask(config, key);

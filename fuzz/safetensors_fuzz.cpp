@@ -20,7 +20,6 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     total += tensor.data.size();
     std::vector<float> values(*doppler::element_count(tensor.shape));
     (void)doppler::decode_f32(tensor, 0, values);
-    (void)doppler::decode_integers(tensor);
     (void)doppler::slice_rows(tensor, tensor.rows() / 2, tensor.rows() / 2, "half");
     (void)doppler::take_matrix(tensor, tensor.matrices() / 2);
   }

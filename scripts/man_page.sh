@@ -3,6 +3,7 @@
 # program gives the same page. Options that several commands share stand once, in sections of their own.
 set -euo pipefail
 program=${1:?"usage: scripts/man_page.sh PROGRAM"}
+export COLUMNS=10000  # the lines below are read whole
 
 # The names below "Subcommands:" in a command's help.
 subcommands() { "$program" "$@" --help | awk '/^[^ ]|^$/ {inside = /^Subcommands:/} inside && /^  [^ ]/ {print $1}'; }
@@ -49,6 +50,7 @@ function command_name(command) { sub(/^doppler ?/, "", command); return command 
 /^@command / { finish(); command = substr($0, 10); sub(/ $/, "", command); commands[++count] = command; group = ""; next }
 group == "" && about[command] == "" { about[command] = $0; next }
 /^Usage: / { usage[command] = substr($0, 8); next }
+/^Examples:$/ { finish(); group = ""; if (command != "doppler") notes[command] = notes[command] ".PP\n" $0 "\n.PP\n"; next }
 /^[A-Z][a-z ]*:$/ { finish(); group = substr($0, 1, length($0) - 1); next }
 /^  [^ ]/ && group != "" {
   finish()

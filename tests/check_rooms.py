@@ -30,6 +30,7 @@ SHARED_HEADERS = {
     "export.h": list(MAY_USE),
     "result.h": list(MAY_USE),
     "statistics.h": list(MAY_USE),
+    "options.h": ["config", "backend"],
     "types.h": ["tokenizer", "backend"],
 }
 

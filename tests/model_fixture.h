@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "formats/safetensors.h"
 #include "model/family.h"
+#include "tensors.h"
 #include "testing.h"
 
 namespace doppler::testing {
@@ -112,7 +113,7 @@ struct TinyModel {
     write_file(folder / "config.json", config.dump());
     std::vector<TensorView> views;
     for (const auto& [name, tensor] : tensors) views.push_back(tensor.view(name));
-    return write_safetensors(folder / "model.safetensors", views);
+    return testing::write_tensors(folder / "model.safetensors", views);
   }
 };
 

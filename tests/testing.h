@@ -35,8 +35,11 @@ inline std::string program_path() {
 class TempDir {
  public:
   TempDir() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "doppler-test-XXXXXX").string();
-    path_ = mkdtemp(pattern.data());
+    const std::filesystem::path parent = std::filesystem::temp_directory_path();
+    for (int i = 0;; ++i) {  // the first name that no other test has
+      path_ = parent / ("doppler-test-" + std::to_string(i));
+      if (std::filesystem::create_directory(path_)) break;
+    }
   }
   ~TempDir() {
     std::error_code ignored;

@@ -12,6 +12,7 @@ foreach(kind LIBRARY INCLUDE PACKAGE)
 endforeach()
 # Windows 10. One file without the compiler's libraries, so that nothing need lie beside it.
 set(CMAKE_C_FLAGS_INIT "-D_WIN32_WINNT=0x0A00")
-set(CMAKE_CXX_FLAGS_INIT "-D_WIN32_WINNT=0x0A00 -Wa,-mbig-obj")
+# The libraries are archives, which their headers must be told.
+set(CMAKE_CXX_FLAGS_INIT "-D_WIN32_WINNT=0x0A00 -Wa,-mbig-obj -DPCRE2_STATIC -DUTF8PROC_STATIC")
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-static")
 set(ENV{PKG_CONFIG_LIBDIR} ${DOPPLER_SYSROOT}/lib/pkgconfig)

@@ -29,6 +29,7 @@
 #include "doppler/export.h"
 #include "doppler/info.h"
 #include "doppler/look.h"
+#include "doppler/options.h"
 #include "doppler/result.h"
 #include "doppler/types.h"
 
@@ -37,18 +38,18 @@ namespace doppler {
 struct LoadOptions {
   // "auto": a hardware GPU, else the cpu; "gpu", "cpu" or "reference" (plain loops: exact and slow).
   std::string backend = "auto";
-  std::size_t threads = 0;    // 0: one per core
+  std::size_t threads = 0;    // at most; 0: as many as this process may run at once (see notes())
   std::uint64_t context = 0;  // longest sequence; 0: the model's own, at most 4096
+  // Where layers attend to sliding windows, their cache has room for the window and so many tokens more: by
+  // so many a sequence can be cut back, and so a prompt may part from the cached one so far before its end,
+  // without computing anything again. 4096 is the whole of a default context; 0 takes the least memory.
+  std::uint32_t cut_tokens = 4096;
   // How many sequences Engine::new_sequence may open at a time, besides the engine's own; each has a cache.
   std::uint32_t sequences = 0;
   std::string kv_type = {};     // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
   bool exact = false;           // float activations also where weights are quantised (slower)
   std::string cpu_target = {};  // the instruction set of the kernels, such as "AVX2"; empty: the best
-  // Part of a GPU adapter's name, or its number as doppler inspect --gpu counts; empty: the best.
-  std::string gpu_adapter = {};
-  std::uint32_t submit_tokens = 8;  // tokens that a GPU generates between two checks by the host, 1 to 64
-  bool gpu_checked = false;         // GPU kernels check every access to memory (slower)
-  bool gpu_poison = false;          // GPU memory begins as NaN, so that a read before the first write shows
+  GpuOptions gpu = {};
   // Called as loading proceeds. `share`: how much is done, 0 to 1; `what`: the present step, in words.
   std::function<void(double share, std::string_view what)> on_progress = {};
 };
@@ -68,7 +69,7 @@ struct DOPPLER_API Timings {
   double prompt_ms = 0;  // until the first token is known
   double decode_ms = 0;  // from there to the last
   std::size_t prompt_tokens = 0;
-  std::size_t cached_tokens = 0;  // tokens of the prompt that the KV cache already held
+  std::size_t cached_tokens = 0;  // tokens of the prompt that the KV cache already held, and kept
   std::size_t generated_tokens = 0;
   double prompt_tokens_per_second() const;
   double decode_tokens_per_second() const;
@@ -132,8 +133,10 @@ class DOPPLER_API Sequence {
   std::vector<TokenId> tokens() const;
   std::size_t length() const { return tokens().size(); }
 
-  // As Engine::generate and Engine::chat: the prompt is the whole sequence, and the beginning of it that the
-  // cache already holds is not computed again.
+  // As Engine::generate and Engine::chat: the prompt is the whole sequence. The longest beginning that it
+  // shares with the tokens in the cache is kept (Timings::cached_tokens); only the rest is computed, and seen
+  // by watches. On the cpu the bits are those of a fresh run; a GPU's depend on the steps that tokens come
+  // in, so that theirs may differ in rounding: clear() first where that matters.
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
                               const OnText& on_text = {}, const CancelToken* cancel = nullptr);
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
@@ -157,20 +160,22 @@ class DOPPLER_API Sequence {
   Result<Generation> resume(const GenerateOptions& options, const Callbacks& callbacks = {});
 
   // Keeps the first `length` tokens. Returns how many of these the next call computes again: none, unless the
-  // ring buffers of sliding windows have overwritten keys and values that they attend to; then all. Errors:
-  // kUsage for a length beyond the sequence's.
+  // ring buffers of sliding windows have overwritten keys and values that they attend to (see
+  // LoadOptions::cut_tokens); then all. Errors: kUsage for a length beyond the sequence's.
   Result<std::size_t> cut(std::size_t length);
   Status clear();
   // Another sequence with the same tokens, keys and values. Errors: kLimit if all of LoadOptions::sequences
   // are open.
   Result<Sequence> fork() const;
 
-  // Writes tokens, keys and values to a file, which appears only when complete.
-  Status save(const std::filesystem::path& file) const;
+  // Writes tokens, keys and values to a file, which appears only when complete, and with them a text of the
+  // caller's own, such as a conversation's messages.
+  Status save(const std::filesystem::path& file, std::string_view text = {}) const;
   // Takes over a file that save() wrote, from an engine of the same model and kv_type, whatever its backend.
   // Errors: kMismatch for another model's or another type's file, kLimit for more than the context, kCorrupt
-  // for anything that save() did not write; the sequence is then unchanged.
-  Status load(const std::filesystem::path& file);
+  // for anything that save() did not write; the sequence is then unchanged. `text` (may be null) receives the
+  // text that was kept beside it.
+  Status load(const std::filesystem::path& file, std::string* text = nullptr);
 
  private:
   friend class Engine;
@@ -222,8 +227,8 @@ class DOPPLER_API Engine {
   // object {"messages": [...], "tools": [...]} whose other keys become variables of the template.
   Result<std::string> render_chat_json(std::string_view conversation) const;
 
-  // Continues a text, a token sequence, or a conversation. The beginning of the prompt that the cache already
-  // holds is not computed again.
+  // Continues a text, a token sequence, or a conversation. Whatever the prompt and the cache begin with is
+  // not computed again: see Sequence::generate.
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,
                               const OnText& on_text = {}, const CancelToken* cancel = nullptr);
   Result<Generation> generate(std::string_view prompt, const GenerateOptions& options,

@@ -127,7 +127,7 @@ Result<std::unique_ptr<Backend>> make_auto_backend(const ModelSpec& spec, const 
                                                    const BackendOptions& options, std::string* choice) {
 #if DOPPLER_GPU
   BackendOptions real = options;
-  real.gpu.software = false;
+  real.gpu_setup.software = false;
   auto backend = make_gpu_backend(spec, weights, real);
   if (backend) {
     tell(choice, fmt::format("gpu: {}", (*backend)->device()->info().describe()));

@@ -15,6 +15,16 @@ std::uint64_t attended(const KvLayer& layer, std::uint64_t length) {
 
 }  // namespace
 
+Status CacheAccess::cut(std::uint32_t slot, std::uint64_t length) {
+  if (!can_cut(slot, length)) {
+    return fail(ErrorCode::kUsage,
+                "The cache cannot be cut to {} tokens: sliding windows have overwritten what these need.",
+                length);
+  }
+  lengths_.cut(slot, length);
+  return {};
+}
+
 std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length) {
   Checked half;  // keys or values
   for (const KvLayer& layer : layers) {
@@ -25,12 +35,12 @@ std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType
 }
 
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
-                    std::uint32_t max_step_tokens, const std::function<Status(const CacheRun& run)>& visit) {
+                    std::uint32_t reach, const std::function<Status(const CacheRun& run)>& visit) {
   std::uint64_t at = 0;
   for (std::size_t layer = 0; layer < layers.size(); ++layer) {
     const KvLayer& kv = layers[layer];
     const std::uint64_t row = kv_row_bytes(type, kv.head_dim);
-    const std::uint64_t capacity = kv_capacity(kv, context, max_step_tokens);
+    const std::uint64_t capacity = kv_capacity(kv, context, reach);
     const std::uint64_t first = length - attended(kv, length);
     for (const bool values : {false, true}) {
       for (std::uint64_t head = 0; head < kv.kv_heads; ++head) {
@@ -63,13 +73,6 @@ Status check_cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint
                 bytes, expected.value_or(0));
   }
   return {};
-}
-
-Error cannot_cut(std::uint64_t length) {
-  return {
-      ErrorCode::kUsage,
-      fmt::format("The cache cannot be cut to {} tokens: sliding windows have overwritten what these need.",
-                  length)};
 }
 
 }  // namespace doppler

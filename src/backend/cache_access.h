@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "backend/kv_type.h"
+#include "backend/slot_lengths.h"
 #include "base/result.h"
 #include "plan/plan.h"
 
@@ -19,18 +20,23 @@ namespace doppler {
 
 class CacheAccess {
  public:
+  // The backend's, which outlive this.
+  explicit CacheAccess(SlotLengths& lengths) : lengths_(lengths) {}
   virtual ~CacheAccess() = default;
   // Whether the slot can go back to its first `length` tokens: not where a sliding window's ring has
   // overwritten what these need.
-  virtual bool can_cut(std::uint32_t slot, std::uint64_t length) const = 0;
+  bool can_cut(std::uint32_t slot, std::uint64_t length) const { return lengths_.can_cut(slot, length); }
   // Errors: kUsage where can_cut() is false.
-  virtual Status cut(std::uint32_t slot, std::uint64_t length) = 0;
+  Status cut(std::uint32_t slot, std::uint64_t length);
   // The keys and values of a slot's tokens. Errors: kLimit when memory is short; those of the device.
   virtual Result<std::vector<std::byte>> read(std::uint32_t slot) = 0;
   // Makes a slot hold `length` tokens, whose keys and values read() returned. Errors: kMismatch for bytes of
   // another size, kLimit for more than the context: then nothing changes; those of the device, after which
   // the slot is empty.
   virtual Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) = 0;
+
+ protected:
+  SlotLengths& lengths_;
 };
 
 // Bytes of read() for so many tokens; nothing if they overflow.
@@ -47,12 +53,10 @@ struct CacheRun {
 // Every run of a slot of `length` tokens, in the order of read()'s bytes; a slot's rows lie in the cache as
 // [kv_head][position % capacity]. Stops at the first error.
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
-                    std::uint32_t max_step_tokens, const std::function<Status(const CacheRun& run)>& visit);
+                    std::uint32_t reach, const std::function<Status(const CacheRun& run)>& visit);
 
 // The checks of every write(). Errors: those of CacheAccess::write.
 Status check_cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t context,
                          std::uint64_t length, std::uint64_t bytes);
-// The error of cut() where can_cut() is false.
-Error cannot_cut(std::uint64_t length);
 
 }  // namespace doppler

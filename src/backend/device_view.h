@@ -34,6 +34,19 @@ struct KernelTime {
   std::uint64_t bytes = 0;  // weights and cache that all calls read, as on the device; 0: activations only
 };
 
+// What became of one kernel that was run on inputs of its own and compared with plain loops on the CPU.
+struct KernelCheck {
+  enum class Result : std::uint8_t {
+    kRight,
+    kWrong,
+    kNoCheck
+  };                   // kNoCheck: only the whole program covers it
+  std::string what;    // as in KernelTime
+  std::string kernel;  // the file and the values that were chosen
+  Result result = Result::kRight;
+  std::string difference;  // of a wrong one
+};
+
 class DeviceView {
  public:
   virtual ~DeviceView() = default;
@@ -45,6 +58,10 @@ class DeviceView {
   // Measures the kernels of a step of one token at the end of slot 0's sequence, and forgets the sequence.
   // Errors: kUsage without a sequence there.
   virtual Result<std::vector<KernelTime>> time_kernels() = 0;
+  // Runs every kernel of the backend's programs now, also those that passed when the model was loaded, and at
+  // the end the program for single tokens, whose logits must be those of the batch program. Kernels that were
+  // refused when the model was loaded are among them. Forgets slot 0's sequence.
+  virtual Result<std::vector<KernelCheck>> check_kernels() = 0;
 };
 
 }  // namespace doppler

@@ -17,7 +17,7 @@ struct GpuReport {
   std::string problem;  // why it cannot be opened; features and limits are then empty
 };
 
-// Every adapter in the order in which LoadOptions::gpu_adapter counts them, opened for a moment. Errors:
+// Every adapter in the order in which GpuOptions::adapter counts them, opened for a moment. Errors:
 // kUnsupported in a program without GPU support.
 Result<std::vector<GpuReport>> report_gpus();
 

@@ -15,7 +15,7 @@ HostBackend::HostBackend(Plan plan, const Weights& weights, BackendOptions optio
       weights_(weights),
       options_(std::move(options)),
       cache_(std::move(cache)),
-      lengths_(plan_.kv_layers, options_.context, options_.slots, step_tokens(options_)),
+      lengths_(plan_.kv_layers, options_.context, options_.slots, ring_reach(options_)),
       cache_access_(plan_, options_, cache_, lengths_) {}
 
 Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* tap) {

@@ -7,12 +7,6 @@
 
 namespace doppler {
 
-Status HostCache::cut(std::uint32_t slot, std::uint64_t length) {
-  if (!lengths_.can_cut(slot, length)) return std::unexpected(cannot_cut(length));
-  lengths_.cut(slot, length);
-  return {};
-}
-
 std::uint8_t* HostCache::bytes_of(const CacheRun& run, std::uint32_t slot) {
   return (run.values ? cache_.value(run.layer, slot, 0, 0) : cache_.key(run.layer, slot, 0, 0)) + run.in_slot;
 }
@@ -25,7 +19,7 @@ Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
   }
   std::vector<std::byte> bytes(*total);
   DOPPLER_TRY(for_each_run(plan_.kv_layers, cache_.type(), lengths_[slot], options_.context,
-                           step_tokens(options_), [&](const CacheRun& run) -> Status {
+                           ring_reach(options_), [&](const CacheRun& run) -> Status {
                              std::memcpy(&bytes[run.in_bytes], bytes_of(run, slot), run.count);
                              return {};
                            }));
@@ -34,7 +28,7 @@ Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
 
 Status HostCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {
   DOPPLER_TRY(check_cache_bytes(plan_.kv_layers, cache_.type(), options_.context, length, bytes.size()));
-  DOPPLER_TRY(for_each_run(plan_.kv_layers, cache_.type(), length, options_.context, step_tokens(options_),
+  DOPPLER_TRY(for_each_run(plan_.kv_layers, cache_.type(), length, options_.context, ring_reach(options_),
                            [&](const CacheRun& run) -> Status {
                              std::memcpy(bytes_of(run, slot), &bytes[run.in_bytes], run.count);
                              return {};

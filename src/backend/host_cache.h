@@ -11,12 +11,8 @@ class HostCache final : public CacheAccess {
  public:
   // All of them belong to the backend and outlive this.
   HostCache(const Plan& plan, const BackendOptions& options, KvCache& cache, SlotLengths& lengths)
-      : plan_(plan), options_(options), cache_(cache), lengths_(lengths) {}
+      : CacheAccess(lengths), plan_(plan), options_(options), cache_(cache) {}
 
-  bool can_cut(std::uint32_t slot, std::uint64_t length) const override {
-    return lengths_.can_cut(slot, length);
-  }
-  Status cut(std::uint32_t slot, std::uint64_t length) override;
   Result<std::vector<std::byte>> read(std::uint32_t slot) override;
   Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) override;
 
@@ -25,7 +21,6 @@ class HostCache final : public CacheAccess {
   const Plan& plan_;
   const BackendOptions& options_;
   KvCache& cache_;
-  SlotLengths& lengths_;
 };
 
 }  // namespace doppler

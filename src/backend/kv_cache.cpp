@@ -8,16 +8,16 @@
 
 namespace doppler {
 
-std::uint64_t kv_capacity(const KvLayer& layer, std::uint64_t context, std::uint32_t max_step_tokens) {
+std::uint64_t kv_capacity(const KvLayer& layer, std::uint64_t context, std::uint32_t reach) {
   if (layer.window == 0) return context;
-  return std::min<std::uint64_t>(context, std::uint64_t{layer.window} + max_step_tokens - 1);
+  return std::min<std::uint64_t>(context, std::uint64_t{layer.window} + reach - 1);
 }
 
 Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
-                                            std::uint32_t slots, std::uint32_t max_step_tokens, KvType type) {
+                                            std::uint32_t slots, std::uint32_t reach, KvType type) {
   Checked half;  // keys or values
   for (const KvLayer& layer : layers) {
-    half = half + Checked(kv_capacity(layer, context, max_step_tokens)) * Checked(layer.kv_heads) *
+    half = half + Checked(kv_capacity(layer, context, reach)) * Checked(layer.kv_heads) *
                       Checked(kv_row_bytes(type, layer.head_dim)) * Checked(slots);
   }
   const auto bytes = (half * Checked(2)).get();
@@ -29,10 +29,10 @@ Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std
 }
 
 Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots,
-                                std::uint32_t max_step_tokens, KvType type) {
+                                std::uint32_t reach, KvType type) {
   KvCache cache;
   cache.type_ = type;
-  DOPPLER_ASSIGN(cache.bytes_, bytes_needed(layers, context, slots, max_step_tokens, type));
+  DOPPLER_ASSIGN(cache.bytes_, bytes_needed(layers, context, slots, reach, type));
   if (const std::uint64_t available = system::available_memory(); cache.bytes_ > available) {
     return fail(
         ErrorCode::kLimit,
@@ -41,7 +41,7 @@ Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t c
   }
   std::uint64_t first = 0;
   for (const KvLayer& layer : layers) {
-    const std::uint64_t capacity = kv_capacity(layer, context, max_step_tokens);
+    const std::uint64_t capacity = kv_capacity(layer, context, reach);
     const std::uint64_t row_bytes = kv_row_bytes(type, layer.head_dim);
     const std::uint64_t slot_bytes = capacity * layer.kv_heads * row_bytes;
     cache.layers_.push_back({capacity, row_bytes, first, slot_bytes});

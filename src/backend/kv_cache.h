@@ -13,20 +13,21 @@
 
 namespace doppler {
 
-// Positions that a layer keeps. A step's tokens are all appended before any of them attends, so a ring holds
-// the window of the first while the last is already there.
-std::uint64_t kv_capacity(const KvLayer& layer, std::uint64_t context, std::uint32_t max_step_tokens);
+// Positions that a layer keeps: all of the context, or a window's ring, in which so many tokens (`reach`, see
+// ring_reach()) may follow one that is still to attend. A step's tokens do, since they are all appended
+// before any of them attends; and so do those that a cut takes back.
+std::uint64_t kv_capacity(const KvLayer& layer, std::uint64_t context, std::uint32_t reach);
 
 class KvCache {
  public:
   // Computes the size with checked arithmetic first. Errors: kLimit when it exceeds the machine's memory,
   // with the bytes and what to lower. Memory is only touched, and so only used, as positions are written.
   static Result<KvCache> create(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots,
-                                std::uint32_t max_step_tokens, KvType type = KvType::kF32);
+                                std::uint32_t reach, KvType type = KvType::kF32);
 
   // Bytes the same arguments would take, keys and values together. Errors: kLimit if they overflow.
   static Result<std::uint64_t> bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
-                                            std::uint32_t slots, std::uint32_t max_step_tokens,
+                                            std::uint32_t slots, std::uint32_t reach,
                                             KvType type = KvType::kF32);
 
   // One position's row of kv_row_bytes(): layout [slot][kv_head][position % capacity][row], so that the

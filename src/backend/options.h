@@ -1,6 +1,7 @@
 // BackendOptions: how a backend is to run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,37 +12,39 @@
 #include "backend/kv_type.h"
 #include "backend/shader_edit.h"
 #include "base/result.h"
+#include "doppler/options.h"
 #include "model/spec.h"
 #include "model/weights.h"
 #include "plan/plan.h"
 
 namespace doppler {
 
-// Options of the gpu backend alone.
-struct GpuOptions {
-  std::string adapter;              // part of its name, or its number; empty: the best real GPU
-  std::uint32_t submit_tokens = 8;  // tokens generated in one submission
-  bool software = true;             // may run on a software adapter where there is no real one
-  bool checked = false;             // kernels check every access against their buffers
+// How a GPU is opened and prepared; no user's choice, for those see doppler/options.h.
+struct GpuSetup {
+  bool software = true;       // may choose a software adapter if there is nothing else
   bool tune = true;           // measures kernels at the first load on an adapter, uses the fastest later
-  bool poison = false;        // buffers begin as NaN
-  bool no_subgroups = false;  // as if the adapter lacked them
   bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
+  bool no_subgroups = false;  // as if the adapter lacked them
+  bool no_f16 = false;
   // Of one buffer of weights, for tests: the adapter's own limit holds as well.
   std::uint64_t most_shard_bytes = UINT64_MAX;
-  std::vector<ShaderEdit> shader_edits;  // only where faults are put in (diagnosis/faults/faults.h)
+  std::vector<ShaderEdit> shader_edits =
+      {};  // of all kernels, only where faults are put in (diagnosis/faults/faults.h)
 };
 
 class Fault;          // backend/fault.h
 class SharedWeights;  // backend/shared_weights.h
 
 struct BackendOptions {
-  std::size_t threads = 0;       // 0: one per core
+  std::size_t threads = 0;       // 0: as many as this process may run at once
   std::uint64_t context = 4096;  // positions per slot
   std::uint32_t slots = 1;
   // Tokens in one step at most; longer prompts come in several. Nothing: the backend chooses, and its
   // options() tell the number.
   std::optional<std::uint32_t> max_step_tokens;
+  // A slot's sequence can be cut back by so many tokens even where sliding windows keep rings, which are
+  // longer for it; by a step's tokens in any case.
+  std::uint32_t cut_tokens = 0;
   std::vector<std::string> disabled_passes;
   // How keys and values are stored; nothing: f32 if weights are floats or `exact` is set, else f16 (a cache
   // as fine as the products). The reference backend always takes f32.
@@ -51,6 +54,7 @@ struct BackendOptions {
   // The cpu backend's kernels by name, for comparing instruction sets; empty: the best the machine has.
   std::string cpu_target;
   GpuOptions gpu;
+  GpuSetup gpu_setup;
   // Weights that several backends of one model share in a process; null: none.
   std::shared_ptr<SharedWeights> shared;
   // Only where faults are put in on purpose (diagnosis/faults/faults.h): a function that rewrites the plan as
@@ -62,6 +66,11 @@ struct BackendOptions {
 // Tokens of a step at most: what is asked for, else 256, the choice of the backends that run on the host.
 inline std::uint32_t step_tokens(const BackendOptions& options) {
   return options.max_step_tokens.value_or(256);
+}
+
+// Tokens that the rings of windows have room for behind one that is still to attend: see kv_capacity().
+inline std::uint32_t ring_reach(const BackendOptions& options) {
+  return std::max(step_tokens(options), options.cut_tokens);
 }
 
 // The checks of every backend's options: a context of 1 to 2^31 - 1 positions (they are int32), at least one

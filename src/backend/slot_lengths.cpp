@@ -7,11 +7,11 @@
 namespace doppler {
 
 SlotLengths::SlotLengths(const std::vector<KvLayer>& layers, std::uint64_t context, std::uint32_t slots,
-                         std::uint32_t max_step_tokens)
+                         std::uint32_t reach)
     : lengths_(slots), written_(slots), filled_(slots) {
   for (const KvLayer& layer : layers) {
     if (layer.window == 0) continue;
-    const Ring ring{layer.window, kv_capacity(layer, context, max_step_tokens)};
+    const Ring ring{layer.window, kv_capacity(layer, context, reach)};
     const auto same = [&](const Ring& other) { return other.window == ring.window; };
     if (std::none_of(rings_.begin(), rings_.end(), same)) rings_.push_back(ring);
   }

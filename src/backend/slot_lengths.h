@@ -12,7 +12,7 @@ namespace doppler {
 class SlotLengths {
  public:
   SlotLengths(const std::vector<KvLayer>& layers, std::uint64_t context, std::uint32_t slots,
-              std::uint32_t max_step_tokens);
+              std::uint32_t reach);
 
   std::uint64_t operator[](std::size_t slot) const { return lengths_[slot]; }
   std::size_t size() const { return lengths_.size(); }

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "system/files.h"
 #include "system/threads.h"
@@ -74,7 +75,6 @@ struct State {
   LogOptions options;
   std::unique_ptr<LineFile> file, trace_file;
   std::deque<LogRecord> ring;
-  bool over_bar = false;
 };
 
 // Never destroyed: threads may log until the very end.
@@ -111,10 +111,10 @@ bool step_passes(const LogOptions& options, std::int64_t step) {
 
 // With the mutex held.
 void emit(State& to, LogRecord record) {
-  if (to.options.screen) {
-    const std::string line = (to.over_bar ? "\r\033[K" : "") + format_line(record) + "\n";
-    std::fwrite(line.data(), 1, line.size(), stderr);
-  }
+  // What passed the filter of the log is shown; warnings and errors in their colours.
+  const bool plain = record.is_trace || record.level < Level::kWarn;
+  const Said kind = plain ? Said::kAsked : record.level == Level::kWarn ? Said::kWarning : Said::kError;
+  if (to.options.screen) say(kind, format_line(record));
   if (to.file || (to.trace_file && record.is_trace)) {
     const std::string line = format_json_line(record) + "\n";
     if (to.file) to.file->write(line);
@@ -262,12 +262,6 @@ std::vector<LogRecord> log_history(std::size_t most, Level level) {
   }
   std::reverse(newest.begin(), newest.end());
   return newest;
-}
-
-void set_log_over_bar(bool over) {
-  State& current = state();
-  const system::Lock lock(current.mutex);
-  current.over_bar = over;
 }
 
 void log(Level level, std::string_view module, std::string_view text) {

@@ -128,9 +128,6 @@ inline bool trace_wanted(Category category, int layer = -1, std::int64_t step = 
   return (traced_categories() & category_bit(category)) != 0 && log_internal::passes(layer, step);
 }
 
-// True while a progress bar stands on the screen's last line: log lines then overwrite it.
-void set_log_over_bar(bool over);
-
 // Writes the line if its category and layer are traced; steps are filtered by trace_wanted(), or here where a
 // step is given. `data` holds the line's values for programs, a JSON object.
 void trace(Category category, int layer, std::string_view text, std::int64_t step = -1,

@@ -6,6 +6,7 @@
 #include <array>
 #include <vector>
 
+#include "base/layout.h"
 #include "base/text.h"
 
 namespace doppler {
@@ -219,6 +220,10 @@ Result<std::string> normalize_unicode(std::string_view text, UnicodeForm form) {
   out.reserve(text.size());
   for (const utf8proc_int32_t point : points) append_utf8(out, static_cast<char32_t>(point));
   return out;
+}
+
+std::size_t columns_of(char32_t c) {
+  return static_cast<std::size_t>(std::max(0, utf8proc_charwidth(static_cast<utf8proc_int32_t>(c))));
 }
 
 }  // namespace doppler

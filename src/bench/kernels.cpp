@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "base/layout.h"
 #include "bench/report.h"
 
 namespace doppler::bench {
@@ -61,7 +62,9 @@ Json to_json(const KernelTable& table) {
                     {"bandwidth", bandwidth_of(row)},
                     {"share_of_limit", share_of(bandwidth_of(row), table.read_bandwidth)}});
   }
-  return {{"model", table.model},
+  return {{"schema", kReportSchema},
+          {"suite", "kernels"},
+          {"model", table.model},
           {"backend", table.backend},
           {"device", to_json(table.device)},
           {"depth", table.depth},
@@ -70,31 +73,35 @@ Json to_json(const KernelTable& table) {
           {"kernels", std::move(rows)}};
 }
 
-std::string to_text(const KernelTable& table) {
-  const std::string title = fmt::format("a token at {}, by kernel", table.depth);
-  std::size_t op = title.size(), file = 0;
-  for (const KernelTime& row : table.rows) {
-    op = std::max(op, row.what.size());
-    file = std::max(file, row.kernel.size());
-  }
-  std::string out =
-      fmt::format("{}\n{} adapter {}\n\n", table.model, table.device.kind, table.device.describe());
-  out += fmt::format("{:{}}  {:{}} {:>6} {:>9} {:>9} {:>7} {:>9} {:>8} {:>9}\n", title, op, "", file, "calls",
-                     "us a call", "ms", "time", "MB", "GB/s", "of limit");
-  for (const KernelTime& row : table.rows) {
+std::string to_text(const KernelTable& kernels, std::size_t width) {
+  using enum Column::Kind;
+  Table table({{fmt::format("a token at {}, by kernel", kernels.depth)},
+               {"", kText},
+               {"calls", kNumber},
+               {"us a call", kNumber},
+               {"ms", kNumber},
+               {"time", kNumber},
+               {"MB", kNumber},
+               {"GB/s", kNumber},
+               {"of limit", kNumber}});
+  for (const KernelTime& row : kernels.rows) {
     const double calls = static_cast<double>(std::max<std::uint64_t>(row.calls, 1));
-    out += fmt::format("{:{}}  {:{}} {:>6} {:>9.2f} {:>9.4f} {:>6.1f}%", row.what, op, row.kernel, file,
-                       row.calls, row.seconds / calls * 1e6, row.seconds * 1e3,
-                       100 * share_of(row.seconds, table.seconds()));
-    if (row.bytes > 0)
-      out += fmt::format(" {:>9.2f} {:>8.1f} {:>8.1f}%", static_cast<double>(row.bytes) / 1e6,
-                         bandwidth_of(row) / 1e9, 100 * share_of(bandwidth_of(row), table.read_bandwidth));
-    out += '\n';
+    const bool reads = row.bytes > 0;
+    table.add(
+        {row.what, row.kernel, std::to_string(row.calls), fmt::format("{:.2f}", row.seconds / calls * 1e6),
+         fmt::format("{:.4f}", row.seconds * 1e3),
+         fmt::format("{:.1f}%", 100 * share_of(row.seconds, kernels.seconds())),
+         reads ? fmt::format("{:.2f}", static_cast<double>(row.bytes) / 1e6) : "",
+         reads ? fmt::format("{:.1f}", bandwidth_of(row) / 1e9) : "",
+         reads ? fmt::format("{:.1f}%", 100 * share_of(bandwidth_of(row), kernels.read_bandwidth)) : ""});
   }
-  out += fmt::format("together {:.4f} ms: {:.1f} tok/s if nothing came between\n", table.seconds() * 1e3,
-                     share_of(1, table.seconds()));
-  return out +
-         fmt::format("the limit: the device reads its memory at {:.1f} GB/s\n", table.read_bandwidth / 1e9);
+  const std::string about =
+      fmt::format("{}\n{} adapter {}\n", kernels.model, kernels.device.kind, kernels.device.describe());
+  const std::string sums = fmt::format(
+      "together {:.4f} ms: {:.1f} tok/s if nothing came between\nthe limit: the device reads its memory "
+      "at {:.1f} GB/s\n",
+      kernels.seconds() * 1e3, share_of(1, kernels.seconds()), kernels.read_bandwidth / 1e9);
+  return wrap(about, width, 4) + "\n" + table.text(width) + wrap(sums, width, 4);
 }
 
 }  // namespace doppler::bench

@@ -25,6 +25,7 @@ struct KernelTable {
 Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint64_t yardstick_bytes);
 
 Json to_json(const KernelTable& table);
-std::string to_text(const KernelTable& table);
+// For a terminal of `width` columns.
+std::string to_text(const KernelTable& table, std::size_t width);
 
 }  // namespace doppler::bench

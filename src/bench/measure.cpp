@@ -35,14 +35,18 @@ class Feeder {
   }
 
   // `count` steps in which slots [first, first + sequences) grow by one token each.
-  Status grow(std::uint32_t first, std::uint64_t sequences, std::size_t count, OpProfile* profile = nullptr) {
-    if (sequences == 1 && profile == nullptr && continues()) return go_on(first, count);
+  // `token_seconds`, if not null, is given what each step took.
+  Status grow(std::uint32_t first, std::uint64_t sequences, std::size_t count,
+              std::vector<double>* token_seconds, OpProfile* profile = nullptr) {
+    if (sequences == 1 && profile == nullptr && continues()) return go_on(first, count, token_seconds);
     for (std::size_t i = 0; i < count; ++i) {
+      const auto start = Clock::now();
       StepInput input;
       for (std::uint32_t s = first; s < first + sequences; ++s)
         input.add(bench_token(backend_.length(s) + s, vocab_), backend_.length(s), s, true);
       if (profile != nullptr) profile->begin_step(sequences, backend_.length(first));
       DOPPLER_TRY(backend_.step(input, nullptr));
+      if (token_seconds != nullptr) token_seconds->push_back(seconds_since(start));
     }
     return {};
   }
@@ -53,7 +57,7 @@ class Feeder {
 
  private:
   // Lets the backend generate `count` tokens by itself, greedily.
-  Status go_on(std::uint32_t slot, std::size_t count) {
+  Status go_on(std::uint32_t slot, std::size_t count, std::vector<double>* token_seconds) {
     const std::uint64_t before = backend_.length(slot);
     const std::vector<TokenId> history(static_cast<std::size_t>(before) + 1, bench_token(before, vocab_));
     Continuer& continuer = *backend_.continuer();
@@ -64,8 +68,11 @@ class Feeder {
                                              .history = history,
                                              .draw = 0,
                                              .pad_id = -1}));
+    auto last = Clock::now();
     for (std::size_t done = 0; done < count;) {
       DOPPLER_ASSIGN(const auto tokens, continuer.next_tokens());
+      const double took = seconds_since(last);
+      last = Clock::now();
       if (tokens.empty() || tokens.back() < 0) {
         return fail(
             ErrorCode::kMismatch,
@@ -74,6 +81,8 @@ class Feeder {
             backend_.name(), done, count);
       }
       done += tokens.size();
+      if (token_seconds != nullptr)
+        token_seconds->insert(token_seconds->end(), tokens.size(), took / static_cast<double>(tokens.size()));
     }
     return continuer.stop_sequence(before + count);
   }
@@ -87,7 +96,7 @@ class Feeder {
 struct Decode {
   std::uint64_t depth, sequences;
   std::uint32_t slot;  // the first of its own; depth 0 starts over each time
-  std::vector<double> rates, shares;
+  std::vector<double> rates, shares, token_seconds;
   std::uint64_t bytes = 0;
   std::optional<DeviceCounters> counters;  // of the repetitions that count
 };
@@ -108,7 +117,7 @@ class Yardstick {
     made.bytes_ = bytes;
     if (backend.device() != nullptr) {
       made.device_ = backend.device();
-      made.threads_ = threads != 0 ? threads : system::hardware_threads();
+      made.threads_ = threads != 0 ? threads : system::processor_share().count;
     } else {
       DOPPLER_ASSIGN(made.loop_, ReadLoop::create(threads, bytes));
       made.threads_ = made.loop_->threads();
@@ -151,6 +160,7 @@ class Bench {
       DOPPLER_TRY(repeat(feeder, yardstick, i >= options_.warm_up));
     }
     result_.threads = yardstick.threads();
+    DOPPLER_ASSIGN(result_.quality, measure_quality(*loaded_));
     summarise_all();
     tell(0.95, "timing ops");
     if (options_.ops) DOPPLER_TRY(profile(feeder));
@@ -174,17 +184,18 @@ class Bench {
   // Slot 0 reads prompts; then each measurement has its own.
   void plan_slots() {
     std::uint32_t next = 1;
-    for (const std::uint64_t depth : options_.depths) decodes_.push_back({depth, 1, next++, {}, {}, 0, {}});
+    for (const std::uint64_t depth : options_.depths)
+      decodes_.push_back({depth, 1, next++, {}, {}, {}, 0, {}});
     for (const std::uint64_t n : options_.sequences) {
       const bool known = n == 1 && std::ranges::count(options_.depths, 0u) > 0;
-      if (!known) decodes_.push_back({0, n, next, {}, {}, 0, {}}), next += static_cast<std::uint32_t>(n);
+      if (!known) decodes_.push_back({0, n, next, {}, {}, {}, 0, {}}), next += static_cast<std::uint32_t>(n);
     }
     slots_ = next;
     const std::uint64_t grown =
         (options_.warm_up + options_.repetitions + 1) * options_.decode + kProfiledTokens;
     std::uint64_t deepest = 0;
     for (const std::uint64_t depth : options_.depths) deepest = std::max(deepest, depth);
-    load_.context = std::max<std::uint64_t>(options_.prefill, deepest + grown) + 1;
+    load_.context = std::max({std::uint64_t{options_.prefill}, deepest + grown, kQualityContext}) + 1;
   }
 
   Status load_model_often() {
@@ -218,10 +229,7 @@ class Bench {
     result_.memory = loaded_->backend->memory();
     for (const MappedFile& file : loaded_->model->files.tensors.files())
       result_.file_bytes += file.bytes().size();
-    std::array<char, 32> text{};
-    const std::tm parts = system::utc_time();
-    std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
-    result_.date = text.data();
+    result_.date = utc_date();
   }
 
   // The peak is what one conversation needs: untouched parts of the cache take no memory, and the other
@@ -246,7 +254,7 @@ class Bench {
       const DeviceView* device = feeder.backend().device();
       const DeviceCounters before = device != nullptr ? device->counters() : DeviceCounters();
       const auto start = Clock::now();
-      DOPPLER_TRY(feeder.grow(d.slot, d.sequences, options_.decode));
+      DOPPLER_TRY(feeder.grow(d.slot, d.sequences, options_.decode, counts ? &d.token_seconds : nullptr));
       const double seconds = seconds_since(start);
       if (!counts) continue;
       if (device != nullptr)
@@ -293,6 +301,7 @@ class Bench {
       line.bandwidth =
           static_cast<double>(d.bytes) * line.tokens_per_second.median / static_cast<double>(d.sequences);
       line.share = median(d.shares);
+      line.token_seconds = percentiles(d.token_seconds);
       line.counters = d.counters;
       line.tokens = options_.repetitions * options_.decode * d.sequences;
       const bool by_itself = d.sequences == 1 && Feeder(*loaded_).continues();
@@ -310,7 +319,7 @@ class Bench {
       OpProfile ops(backend.plan(), loaded_->model->weights, kv_type_);
       if (d.depth == 0) DOPPLER_TRY(start_over(feeder, d));
       backend.observe(&ops);
-      const Status done = feeder.grow(d.slot, d.sequences, kProfiledTokens, &ops);
+      const Status done = feeder.grow(d.slot, d.sequences, kProfiledTokens, nullptr, &ops);
       backend.observe(nullptr);
       DOPPLER_TRY(done);
       add(d.sequences > 1 ? fmt::format("decode of {} sequences", d.sequences)
@@ -340,6 +349,13 @@ class Bench {
 };
 
 }  // namespace
+
+std::string utc_date() {
+  std::array<char, 32> text{};
+  const std::tm parts = system::utc_time();
+  std::strftime(text.data(), text.size(), "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text.data();
+}
 
 TokenId bench_token(std::uint64_t position, std::uint64_t vocab) {
   // Two primes: neighbours lie far apart, and no short cycle repeats.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "bench/op_profile.h"
+#include "bench/quality.h"
 #include "bench/read_loop.h"
 #include "bench/statistics.h"
 #include "doppler/doppler.h"
@@ -30,6 +31,7 @@ struct BenchOptions {
 struct DecodeResult {
   std::uint64_t depth = 0, sequences = 1;
   Summary tokens_per_second;     // of all sequences together
+  Percentiles token_seconds;     // what each token took, its share of the submission that brought it
   std::uint64_t step_bytes = 0;  // weights and cache that the middle step reads
   double bandwidth = 0;          // bytes per second at the median
   double share = 0;              // of the yardstick, the median over repetitions
@@ -61,6 +63,7 @@ struct BenchResult {
   std::size_t prefill = 0;
   Summary prefill_tokens_per_second;
   std::vector<DecodeResult> decode;
+  Quality quality;
   std::vector<OpTable> ops;
 };
 
@@ -72,6 +75,8 @@ using BenchProgress = std::function<void(double share, std::string_view what)>;
 Result<BenchResult> run_bench(const std::filesystem::path& model, const LoadOptions& load,
                               const BenchOptions& options, const BenchProgress& progress);
 
+// The time now, as "2026-01-31T12:00:00Z".
+std::string utc_date();
 // The token at a position of the measured text: spread over the vocabulary, the same in every run.
 TokenId bench_token(std::uint64_t position, std::uint64_t vocab);
 // Makes a slot's sequence `count` tokens longer, in as few steps as the backend allows; only the last one's

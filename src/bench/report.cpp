@@ -3,16 +3,12 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "base/layout.h"
 #include "base/text.h"
 #include "engine/fallbacks.h"
 
 namespace doppler::bench {
 namespace {
-
-Json to_json(const Summary& s) {
-  return {{"count", s.count}, {"median", s.median}, {"low", s.low},
-          {"high", s.high},   {"min", s.min},       {"max", s.max}};
-}
 
 Json to_json(const OpTable& table, double limit) {
   Json rows = Json::array();
@@ -37,27 +33,22 @@ Json to_json(const DeviceCounters& c) {
           {"written_bytes", c.written_bytes}};
 }
 
-// "for a token 0.125 submits, 130.0 dispatches, ...".
+// "a token: 0.125 submits, 130.0 dispatches, ...".
 std::string counters_text(const DecodeResult& d) {
   const auto per_token = [&](std::uint64_t count) {
     return static_cast<double>(count) / static_cast<double>(d.tokens);
   };
   const DeviceCounters& c = *d.counters;
-  std::string out = fmt::format(
-      "{:<34}{:>10}  a token: {:.3f} submits, {:.1f} dispatches, {:.3f} read-backs ({:.1f} B), {:.1f} B "
-      "written\n",
-      "", "", per_token(c.submits), per_token(c.dispatches), per_token(c.read_backs),
-      per_token(c.read_back_bytes), per_token(c.written_bytes));
-  if (d.submit_tokens > 0)
-    out += fmt::format("{:<34}{:>10}  {} tokens a submission\n", "", "", d.submit_tokens);
-  else
-    out += fmt::format("{:<34}{:>10}  every token fed by the host\n", "", "");
-  return out;
+  return fmt::format(
+      "a token: {:.3f} submits, {:.1f} dispatches, {:.3f} read-backs ({:.1f} B), {:.1f} B written; {}",
+      per_token(c.submits), per_token(c.dispatches), per_token(c.read_backs), per_token(c.read_back_bytes),
+      per_token(c.written_bytes),
+      d.submit_tokens > 0 ? fmt::format("{} tokens a submission", d.submit_tokens)
+                          : "every token fed by the host");
 }
 
-std::string spread(const Summary& s, double scale, int digits) {
-  return fmt::format("{:10.{}f}  {:.{}f}..{:.{}f}", s.median * scale, digits, s.low * scale, digits,
-                     s.high * scale, digits);
+std::string interval(const Summary& s, double scale, int digits) {
+  return fmt::format("{:.{}f}..{:.{}f}", s.low * scale, digits, s.high * scale, digits);
 }
 
 std::string name_of(const DecodeResult& line) {
@@ -65,67 +56,41 @@ std::string name_of(const DecodeResult& line) {
                             : fmt::format("decode @{}", line.depth);
 }
 
-std::string ops_text(const OpTable& table, double limit) {
-  std::string out = fmt::format("\n{:<40}{:>7} {:>11} {:>7} {:>10} {:>8} {:>9}\n", table.phase + ", by op",
-                                "calls", "ms", "time", "MB", "GB/s", "of limit");
-  for (const OpRow& row : table.rows) {
-    out += fmt::format("  {:<38}{:>7} {:>11.3f} {:>6.1f}%", row.name, row.calls, row.seconds * 1e3,
-                       100 * row.seconds / table.seconds);
+std::string ops_text(const OpTable& ops, double limit, std::size_t width) {
+  using enum Column::Kind;
+  Table table({{ops.phase + ", by op"},
+               {"calls", kNumber},
+               {"ms", kNumber},
+               {"time", kNumber},
+               {"MB", kNumber},
+               {"GB/s", kNumber},
+               {"of limit", kNumber}});
+  for (const OpRow& row : ops.rows) {
     const double bandwidth = row.seconds > 0 ? static_cast<double>(row.bytes) / row.seconds : 0;
-    if (row.bytes > 0)
-      out += fmt::format(" {:>10.1f} {:>8.2f} {:>8.1f}%", static_cast<double>(row.bytes) / 1e6,
-                         bandwidth / 1e9, 100 * bandwidth / limit);
-    out += '\n';
+    const bool reads = row.bytes > 0;
+    table.add({row.name, std::to_string(row.calls), fmt::format("{:.3f}", row.seconds * 1e3),
+               fmt::format("{:.1f}%", 100 * row.seconds / ops.seconds),
+               reads ? fmt::format("{:.1f}", static_cast<double>(row.bytes) / 1e6) : "",
+               reads ? fmt::format("{:.2f}", bandwidth / 1e9) : "",
+               reads ? fmt::format("{:.1f}%", 100 * bandwidth / limit) : ""});
   }
-  return out;
-}
-
-// The number at a path of objects, or nothing.
-std::optional<double> number_at(const Json& json, std::initializer_list<const char*> path) {
-  const Json* at = &json;
-  for (const char* key : path) {
-    if (!at->is_object()) return std::nullopt;
-    const auto found = at->find(key);
-    if (found == at->end()) return std::nullopt;
-    at = &*found;
-  }
-  return at->is_number() ? std::optional(at->get<double>()) : std::nullopt;
-}
-
-struct Figure {
-  std::string name;
-  double median, low, high;
-};
-
-void add_figure(std::vector<Figure>& out, std::string name, const Json& holder, const char* key) {
-  const auto middle = number_at(holder, {key, "median"}), low = number_at(holder, {key, "low"}),
-             high = number_at(holder, {key, "high"});
-  if (middle && low && high && *low > 0) out.push_back({std::move(name), *middle, *low, *high});
-}
-
-Result<std::vector<Figure>> figures_of(const Json& json) {
-  const auto decode = json.is_object() ? json.find("decode") : json.end();
-  if (!json.is_object() || decode == json.end() || !decode->is_array())
-    return fail(ErrorCode::kCorrupt,
-                "The old measurement is not what doppler bench --json prints. Measure again.");
-  std::vector<Figure> out;
-  for (const Json& line : *decode) {
-    const auto depth = number_at(line, {"depth"}), sequences = number_at(line, {"sequences"});
-    if (!depth || !sequences) continue;
-    const DecodeResult key{.depth = static_cast<std::uint64_t>(*depth),
-                           .sequences = static_cast<std::uint64_t>(*sequences)};
-    add_figure(out, name_of(key), line, "tokens_per_second");
-  }
-  if (const auto prefill = json.find("prefill"); prefill != json.end()) {
-    const double tokens = number_at(*prefill, {"tokens"}).value_or(0);
-    add_figure(out, fmt::format("prefill {}", tokens), *prefill, "tokens_per_second");
-  }
-  add_figure(out, "load, seconds", json, "load_seconds");
-  add_figure(out, "plain read loop", json, "read_bandwidth");
-  return out;
+  return "\n" + table.text(width);
 }
 
 }  // namespace
+
+Json to_json(const Summary& s) {
+  return {{"count", s.count}, {"median", s.median}, {"low", s.low},
+          {"high", s.high},   {"min", s.min},       {"max", s.max}};
+}
+
+Json memory_json(std::uint64_t peak_bytes, std::uint64_t file_bytes, const MemoryUse& memory) {
+  return {{"peak_bytes", peak_bytes},
+          {"file_bytes", file_bytes},
+          {"cache_bytes", memory.cache},
+          {"activation_bytes", memory.activations},
+          {"weight_bytes", memory.weights}};
+}
 
 Json to_json(const DeviceInfo& device) {
   return {{"name", device.name}, {"kind", device.kind}, {"api", device.api}, {"driver", device.driver}};
@@ -137,6 +102,7 @@ Json to_json(const BenchResult& r) {
     decode.push_back({{"depth", line.depth},
                       {"sequences", line.sequences},
                       {"tokens_per_second", to_json(line.tokens_per_second)},
+                      {"token_seconds", {{"p50", line.token_seconds.p50}, {"p99", line.token_seconds.p99}}},
                       {"step_bytes", line.step_bytes},
                       {"bandwidth", line.bandwidth},
                       {"share_of_limit", line.share},
@@ -146,6 +112,8 @@ Json to_json(const BenchResult& r) {
   }
   for (const OpTable& table : r.ops) ops.push_back(to_json(table, r.read_bandwidth.median));
   return {
+      {"schema", kReportSchema},
+      {"suite", "inference"},
       {"model", r.model},
       {"date", r.date},
       {"cpu", r.cpu},
@@ -161,56 +129,46 @@ Json to_json(const BenchResult& r) {
       {"prefill", {{"tokens", r.prefill}, {"tokens_per_second", to_json(r.prefill_tokens_per_second)}}},
       {"decode", std::move(decode)},
       {"read_bandwidth", to_json(r.read_bandwidth)},
-      {"memory",
-       {{"peak_bytes", r.peak_bytes},
-        {"file_bytes", r.file_bytes},
-        {"cache_bytes", r.memory.cache},
-        {"activation_bytes", r.memory.activations},
-        {"weight_bytes", r.memory.weights}}},
+      {"quality", to_json(r.quality)},
+      {"memory", memory_json(r.peak_bytes, r.file_bytes, r.memory)},
       {"ops", std::move(ops)}};
 }
 
-std::string to_text(const BenchResult& r) {
+std::string to_text(const BenchResult& r, std::size_t width) {
+  using enum Column::Kind;
   const std::string yardstick = r.device ? "the device's read bandwidth" : "the plain loop";
-  std::string out = fmt::format("{}\n{}, backend {}, {} threads, KV cache {}, {}\n", r.model, r.cpu,
-                                r.backend, r.threads, r.kv_type, r.date);
-  if (r.device) out += fmt::format("{} adapter {}\n", r.device->kind, r.device->describe());
-  out += fmt::format("{:<34}{:>10}  95% interval of {}\n", "", "median", r.first_token_seconds.count);
+  std::string about = fmt::format("{}\n{}, backend {}, {} threads, KV cache {}, {}\n", r.model, r.cpu,
+                                  r.backend, r.threads, r.kv_type, r.date);
+  if (r.device) about += fmt::format("{} adapter {}\n", r.device->kind, r.device->describe());
+  Table table(
+      {{""}, {"median", kNumber}, {fmt::format("95% interval of {}", r.first_token_seconds.count), kText}});
   const auto line = [&](const std::string& name, const Summary& s, double scale, int digits) {
-    out += fmt::format("{:<34}{}\n", name, spread(s, scale, digits));
+    table.add({name, fmt::format("{:.{}f}", s.median * scale, digits), interval(s, scale, digits)});
   };
   line("load, s", r.load_seconds, 1, 3);
-  out += fmt::format("{:<34}{:10.3f}\n", "load and one token, first time, s", r.cold_token_seconds);
+  table.add({"load and one token, first time, s", fmt::format("{:.3f}", r.cold_token_seconds)});
   line(fmt::format("first token of {}, s", r.prefill), r.first_token_seconds, 1, 3);
   line(fmt::format("prefill {}, tok/s", r.prefill), r.prefill_tokens_per_second, 1, 1);
   for (const DecodeResult& d : r.decode) {
     line(name_of(d) + ", tok/s", d.tokens_per_second, 1, 2);
-    out += fmt::format("{:<34}{:10.2f}  GB/s: a step reads {}; {:.1f}% of {}\n", "", d.bandwidth / 1e9,
-                       human_bytes(d.step_bytes), 100 * d.share, yardstick);
-    if (d.counters && d.tokens > 0) out += counters_text(d);
+    table.add(
+        {"  reads, GB/s", fmt::format("{:.2f}", d.bandwidth / 1e9),
+         fmt::format("a step reads {}; {:.1f}% of {}", human_bytes(d.step_bytes), 100 * d.share, yardstick)});
+    table.add({"  a token, ms", fmt::format("{:.3f}", d.token_seconds.p50 * 1e3),
+               fmt::format("99 of 100 within {:.3f}", d.token_seconds.p99 * 1e3)});
+    if (d.counters && d.tokens > 0) table.add({"", "", counters_text(d)});
   }
   line(r.device ? "device reads its memory, GB/s" : "plain read loop, GB/s", r.read_bandwidth, 1e-9, 2);
-  out += fmt::format(
-      "{:<34}{:10.3f}  GB: {:.3f} x the file of {:.3f} GB; the backend's: weights {:.3f} GB, cache {:.3f}, "
-      "activations {:.3f}\n",
-      "peak memory", static_cast<double>(r.peak_bytes) / 1e9,
-      static_cast<double>(r.peak_bytes) / static_cast<double>(std::max<std::uint64_t>(r.file_bytes, 1)),
-      static_cast<double>(r.file_bytes) / 1e9, static_cast<double>(r.memory.weights) / 1e9,
-      static_cast<double>(r.memory.cache) / 1e9, static_cast<double>(r.memory.activations) / 1e9);
-  for (const OpTable& table : r.ops) out += ops_text(table, r.read_bandwidth.median);
-  return out;
-}
-
-Result<std::string> compare_text(const Json& old, const Json& now) {
-  DOPPLER_ASSIGN(const std::vector<Figure> before, figures_of(old));
-  DOPPLER_ASSIGN(const std::vector<Figure> after, figures_of(now));
-  std::string out = "now over old (interval):\n";
-  for (const Figure& a : after) {
-    const auto b = std::ranges::find(before, a.name, &Figure::name);
-    if (b == before.end()) continue;
-    out += fmt::format("{:<34}{:10.3f}x ({:.3f}..{:.3f})\n", a.name, a.median / b->median, a.low / b->high,
-                       a.high / b->low);
-  }
+  const double file_bytes = static_cast<double>(std::max<std::uint64_t>(r.file_bytes, 1));
+  table.add(
+      {"peak memory, GB", fmt::format("{:.3f}", static_cast<double>(r.peak_bytes) / 1e9),
+       fmt::format("{:.3f} x the file of {:.3f} GB; the backend's: weights {:.3f} GB, cache {:.3f}, "
+                   "activations {:.3f}",
+                   static_cast<double>(r.peak_bytes) / file_bytes, static_cast<double>(r.file_bytes) / 1e9,
+                   static_cast<double>(r.memory.weights) / 1e9, static_cast<double>(r.memory.cache) / 1e9,
+                   static_cast<double>(r.memory.activations) / 1e9)});
+  std::string out = wrap(about, width, 4) + table.text(width) + wrap(to_text(r.quality), width, 4);
+  for (const OpTable& ops : r.ops) out += ops_text(ops, r.read_bandwidth.median, width);
   return out;
 }
 

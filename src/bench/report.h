@@ -1,6 +1,7 @@
-// A measurement as JSON, as a readable table, and as a comparison with an older one.
+// A measurement as JSON (docs/bench.schema.json says what it holds) and as a readable table.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 #include "base/json_fwd.h"
@@ -8,13 +9,14 @@
 
 namespace doppler::bench {
 
-Json to_json(const BenchResult& result);
-Json to_json(const DeviceInfo& device);
-std::string to_text(const BenchResult& result);
+// The version of the JSON's shape, a member of each; a change that a reader must know of raises it.
+inline constexpr int kReportSchema = 1;
 
-// Each figure of `now` over the same one of `old`, both from to_json, as lines: "decode @0  1.32x
-// (1.28..1.36)". The bounds are low / high and high / low of the two intervals. Figures that only one of them
-// has are left out. Errors: kCorrupt for an `old` that to_json did not write.
-Result<std::string> compare_text(const Json& old, const Json& now);
+Json to_json(const BenchResult& result);
+Json to_json(const Summary& summary);
+Json memory_json(std::uint64_t peak_bytes, std::uint64_t file_bytes, const MemoryUse& memory);
+Json to_json(const DeviceInfo& device);
+// For a terminal of `width` columns.
+std::string to_text(const BenchResult& result, std::size_t width);
 
 }  // namespace doppler::bench

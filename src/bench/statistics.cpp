@@ -52,6 +52,15 @@ Summary summarise(std::span<const double> values) {
   return summary;
 }
 
+Percentiles percentiles(std::span<const double> values) {
+  if (values.empty()) return {};
+  const std::vector<double> ordered = sorted(values);
+  const auto rank = [&](std::size_t hundredths) {
+    return ordered[(ordered.size() * hundredths + 99) / 100 - 1];
+  };
+  return {.p50 = rank(50), .p99 = rank(99)};
+}
+
 Summary summarise_ratios(std::span<const double> numerator, std::span<const double> denominator) {
   std::vector<double> ratios;
   for (std::size_t i = 0; i < std::min(numerator.size(), denominator.size()); ++i)

@@ -21,6 +21,12 @@ double median(std::span<const double> values);
 
 Summary summarise(std::span<const double> values);
 
+// What half and 99 of a hundred values do not exceed (the nearest ranks); 0 for no values.
+struct Percentiles {
+  double p50 = 0, p99 = 0;
+};
+Percentiles percentiles(std::span<const double> values);
+
 // Summary of numerator[i] / denominator[i]: the two are measured in turns, so that a slow round slows both.
 // As many ratios as the shorter has values.
 Summary summarise_ratios(std::span<const double> numerator, std::span<const double> denominator);

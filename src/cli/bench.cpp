@@ -1,9 +1,14 @@
 // doppler bench: how fast a model runs here, and how well it predicts a text.
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "base/files.h"
 #include "base/json.h"
+#include "base/layout.h"
+#include "bench/baseline.h"
 #include "bench/kernels.h"
+#include "bench/loading.h"
 #include "bench/measure.h"
 #include "bench/perplexity.h"
 #include "bench/report.h"
@@ -18,36 +23,65 @@ namespace {
 constexpr std::uint64_t kMaxTextBytes = std::uint64_t{256} << 20;
 
 struct BenchArguments {
-  std::string model, compare, text;
+  std::string model, save, baseline, text;
+  double fail_over = -1;  // below 0: a baseline is compared with, nothing fails
   std::uint64_t chunks = 0, depth = 0;
   bench::BenchOptions options;
 };
 
-Result<Json> read_old(const std::string& path) {
-  DOPPLER_ASSIGN(const std::string text, read_text_file(path, std::uint64_t{64} << 20));
+// An older measurement; whole files of more are not what this program writes.
+constexpr std::uint64_t kMaxBaselineBytes = std::uint64_t{64} << 20;
+
+Result<Json> read_baseline(const std::string& path) {
+  if (path.empty()) return Json();
+  DOPPLER_ASSIGN(const std::string text, read_text_file(path, kMaxBaselineBytes));
   return parse_json(text, "The file " + path);
 }
 
-Result<int> speed(const BenchArguments& arguments, const SettingFlags& given) {
-  Json old;
-  if (!arguments.compare.empty()) {
-    DOPPLER_ASSIGN(old, read_old(arguments.compare));
+Status save(const std::string& path, const Json& measured) {
+  DOPPLER_ASSIGN(OutputFile file, OutputFile::create(path));
+  DOPPLER_TRY(file.write(measured.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+  return file.commit();
+}
+
+// Prints a measurement, saves it, and holds it against the baseline, which was read before.
+Result<int> deliver(const BenchArguments& arguments, const SettingFlags& given, const Json& baseline,
+                    Json measured, const std::string& text) {
+  bench::BaselineComparison comparison;
+  if (!arguments.save.empty()) DOPPLER_TRY(save(arguments.save, measured));
+  if (!arguments.baseline.empty()) {
+    DOPPLER_ASSIGN(comparison, bench::compare_with_baseline(baseline, measured, arguments.fail_over));
+    measured["comparison"] = to_json(comparison);
   }
+  if (given.json) {
+    DOPPLER_TRY(print_json(measured));
+  } else {
+    DOPPLER_TRY(print(text));
+    if (!arguments.baseline.empty()) DOPPLER_TRY(print("\n" + wrap(to_text(comparison), table_columns(), 4)));
+  }
+  return comparison.failures.empty() ? kDone : kAnswerIsNo;
+}
+
+Result<int> inference(const BenchArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const Json baseline, read_baseline(arguments.baseline));
   DOPPLER_ASSIGN(const bench::BenchResult result, [&] {
     ProgressBar bar;
     return bench::run_bench(arguments.model, given.flags.load, arguments.options,
                             [&](double share, std::string_view what) { bar.update(share, what); });
   }());
   tell_fallbacks(result.fallbacks);
-  const Json now = to_json(result);
-  DOPPLER_TRY(given.json ? print_json(now) : print(to_text(result)));
-  if (arguments.compare.empty()) return kDone;
-  DOPPLER_ASSIGN(const std::string lines, bench::compare_text(old, now));
-  if (given.json)
-    fmt::print(stderr, "{}", lines);
-  else
-    DOPPLER_TRY(print("\n" + lines));
-  return kDone;
+  return deliver(arguments, given, baseline, to_json(result), to_text(result, table_columns()));
+}
+
+Result<int> loading(const BenchArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const Json baseline, read_baseline(arguments.baseline));
+  DOPPLER_ASSIGN(const bench::LoadingResult result, [&] {
+    ProgressBar bar;
+    return bench::measure_loading(arguments.model, given.flags.load, arguments.options.loads,
+                                  [&](double share, std::string_view what) { bar.update(share, what); });
+  }());
+  tell_fallbacks(result.fallbacks);
+  return deliver(arguments, given, baseline, to_json(result), wrap(to_text(result), table_columns(), 4));
 }
 
 // The id that the tokenizer puts in front of a text by itself, or -1.
@@ -85,37 +119,32 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
                             {"standard_error", result.standard_error},
                             {"perplexity", result.perplexity()}}));
   } else {
-    DOPPLER_TRY(
-        print(fmt::format("{}: {:.4f} nats a token (+- {:.4f}), perplexity {:.4f}: {} tokens predicted in {} "
-                          "chunks of at most {}\n",
-                          arguments.text, result.loss, result.standard_error, result.perplexity(),
-                          result.tokens, result.chunks, loaded.backend->options().context)));
+    DOPPLER_TRY(print(fit_lines(
+        fmt::format("{}: {:.4f} nats a token (+- {:.4f}), perplexity {:.4f}: {} tokens predicted in {} "
+                    "chunks of at most {}\n",
+                    arguments.text, result.loss, result.standard_error, result.perplexity(), result.tokens,
+                    result.chunks, loaded.backend->options().context))));
   }
   return kDone;
 }
 
 Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const Json baseline, read_baseline(arguments.baseline));
   Settings settings = given.flags;
   if (!settings.given("runtime.backend")) settings.load.backend = "gpu";
   settings.load.context = std::max<std::uint64_t>(settings.load.context, arguments.depth + 1);
   DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
   DOPPLER_ASSIGN(const bench::KernelTable table,
                  bench::measure_kernels(loaded, arguments.depth, arguments.options.yardstick_bytes));
-  if (given.json) {
-    Json json = to_json(table);
-    json["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
-    DOPPLER_TRY(print_json(json));
-  } else {
-    DOPPLER_TRY(print(to_text(table)));
-  }
-  return kDone;
+  Json json = to_json(table);
+  json["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
+  return deliver(arguments, given, baseline, std::move(json), to_text(table, table_columns()));
 }
 
-// `doppler bench kernels MODEL`.
-Command add_kernels(Command& command, BenchArguments& arguments) {
-  Command part = command.add_part("kernels", "time every kernel of a decode step on the GPU");
+// A suite: `doppler bench NAME MODEL`.
+Command add_suite(Command& command, const char* name, const char* what, BenchArguments& arguments) {
+  Command part = command.add_part(name, what);
   part.add_option("MODEL", arguments.model, "a model folder or file").required();
-  part.add_option("--depth", arguments.depth, "tokens in the cache before").show_default();
   return part;
 }
 
@@ -125,33 +154,69 @@ Run add_bench(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
   bench::BenchOptions& o = arguments->options;
   add_model(command, given, "MODEL", arguments->model, "a model folder or file");
-  const Command by_kernel = add_kernels(command, *arguments);
-  command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive();
-  command.add_option("--decode", o.decode, "tokens generated in each repetition").show_default().positive();
-  command.add_option("--depths", o.depths, "tokens in the cache before, such as 0,2000")
-      .separator(',')
-      .show_default();
-  command.add_option("--sequences", o.sequences, "sequences that share each step, such as 1,2,4,8")
-      .separator(',')
-      .positive()
-      .show_default();
-  command.add_option("--repetitions", o.repetitions).show_default().positive();
-  command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default();
-  command.add_option("--loads", o.loads, "times that the model is loaded").show_default().positive();
-  command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out");
-  command.add_option("--compare", arguments->compare,
-                     "print ratios to an older measurement, made with --json");
-  command.add_option(
+  add_suite(command, "inference", "time prompts and generating, the same as without a suite", *arguments);
+  Command by_kernel =
+      add_suite(command, "kernels", "time every kernel of a decode step on the GPU", *arguments);
+  by_kernel.add_option("--depth", arguments->depth, "tokens in the cache before").show_default();
+  const Command by_loading = add_suite(
+      command, "loading", "time loading, from the disk and from memory, to the first token", *arguments);
+  const std::vector<Option> of_inference = {
+      command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive(),
+      command.add_option("--decode", o.decode, "tokens generated in each repetition")
+          .show_default()
+          .positive(),
+      command.add_option("--depths", o.depths, "tokens in the cache before, such as 0,2000")
+          .separator(',')
+          .one_value_each()
+          .show_default(),
+      command.add_option("--sequences", o.sequences, "sequences that share each step, such as 1,2,4,8")
+          .separator(',')
+          .one_value_each()
+          .positive()
+          .show_default(),
+      command.add_option("--repetitions", o.repetitions).show_default().positive(),
+      command.add_option("--warm-up", o.warm_up, "repetitions before those that count").show_default(),
+      command.add_flag("!--no-ops", o.ops, "leave the breakdown by op out")};
+  const Option loads =
+      command.add_option("--loads", o.loads, "times that the model is loaded").show_default().positive();
+  const Option save = command.add_option("--save", arguments->save,
+                                         "write the measurement to this file, as a baseline for later");
+  const Option baseline =
+      command.add_option("--baseline", arguments->baseline,
+                         "print every figure beside that of an older measurement, made with --save");
+  Option fail_over = command.call_option(
+      "--fail-over",
+      [arguments](const std::string& text) -> Status {
+        DOPPLER_ASSIGN(arguments->fail_over, bench::parse_share(text));
+        return {};
+      },
+      "with --baseline: exit with 1 if a figure is certainly worse by more than this, such as 5%, or the "
+      "answers are wrong");
+  fail_over.only_with({baseline});
+  Option text = command.add_option(
       "--perplexity", arguments->text,
       "measure the loss on this text instead: chunks of --context tokens from an empty cache, each with "
       "the BOS that the tokenizer adds; a BOS in the text begins a chunk");
-  command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never");
+  text.not_with(of_inference).not_with({loads, save, baseline});
+  command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never")
+      .only_with({text});
   add_setting_flags(command, given, false, true);
-  return [arguments, &given, by_kernel]() -> Result<int> {
-    if (by_kernel.chosen()) return kernels(*arguments, given);
+  return [arguments, &given, by_kernel, by_loading, of_inference, loads, text]() -> Result<int> {
     if (arguments->model.empty())
       return fail(ErrorCode::kUsage, "No MODEL is given. Run doppler bench --help.");
-    return arguments->text.empty() ? speed(*arguments, given) : perplexity(*arguments, given);
+    const bool suite = by_kernel.chosen() || by_loading.chosen();
+    const auto is_given = [](const Option& option) { return option.given(); };
+    if (suite && (std::ranges::any_of(of_inference, is_given) || text.given() ||
+                  (by_kernel.chosen() && loads.given()))) {
+      return fail(ErrorCode::kUsage,
+                  "A flag of doppler bench inference has no effect on bench {}, which takes {}, --save, "
+                  "--baseline and "
+                  "--fail-over. Leave it out.",
+                  by_kernel.chosen() ? "kernels" : "loading", by_kernel.chosen() ? "--depth" : "--loads");
+    }
+    if (!arguments->text.empty()) return perplexity(*arguments, given);
+    if (by_kernel.chosen()) return kernels(*arguments, given);
+    return by_loading.chosen() ? loading(*arguments, given) : inference(*arguments, given);
   };
 }
 

@@ -20,6 +20,8 @@ namespace doppler::cli {
 
 // Exit statuses.
 inline constexpr int kDone = 0, kAnswerIsNo = 1, kWrongUsage = 2, kNotPossible = 3;
+// Above it, as shells count: the number of the signal that ended the program, such as 130 for Ctrl-C.
+inline constexpr int kSignalled = 128;
 
 // Builds one command: adds its options and returns what runs after parsing.
 using Run = std::function<Result<int>()>;
@@ -39,6 +41,7 @@ Run add_compare(Command& command, SettingFlags& given);
 Run add_debug(Command& command, SettingFlags& given);
 Run add_doctor(Command& command, SettingFlags& given);
 Run add_bench(Command& command, SettingFlags& given);
+Run add_test(Command& command, SettingFlags& given);
 Run add_convert(Command& command, SettingFlags& given);
 Run add_synth(Command& command, SettingFlags& given);
 Run add_config(Command& command, SettingFlags& given);
@@ -51,6 +54,20 @@ Run add_rm(Command& command, SettingFlags& given);
 Status print(std::string_view text);
 // One JSON object and a newline; bytes that are no UTF-8 become U+FFFD.
 Status print_json(const Json& object);
+// Colours, for both streams; auto: on a terminal, unless NO_COLOR is set.
+enum class ColourChoice : std::uint8_t { kAuto, kAlways, kNever };
+void choose_colours(ColourChoice choice);
+bool colours();  // on stdout
+// The width for tables on stdout: the terminal's, without one that of the variable COLUMNS, else 80.
+std::size_t table_columns();
+// Lines that programs may read, too: wrapped where a terminal or COLUMNS gives a width, else left whole.
+std::string fit_lines(std::string_view text);
+// Whether print() failed because the reader of a pipe has gone, which nobody needs to be told.
+bool output_is_cut();
+// Whether print_json() was called: stdout has its object.
+bool object_is_printed();
+// Standard input to its end. Errors: kIo; kLimit for one that does not end.
+Result<std::string> read_input();
 
 // A progress bar on stderr while it lives, if stderr is a terminal.
 class ProgressBar {
@@ -60,7 +77,6 @@ class ProgressBar {
   void update(double share, std::string_view what);
 
  private:
-  bool shown_ = false;
   const bool terminal_;
 };
 
@@ -70,6 +86,8 @@ class InterruptGuard {
  public:
   explicit InterruptGuard(CancelToken token);
   ~InterruptGuard();
+  // The exit status after a signal that came meanwhile; `otherwise` if none did.
+  int status(int otherwise) const;
 
  private:
   CancelToken token_;
@@ -77,7 +95,8 @@ class InterruptGuard {
 };
 
 // Prints on stderr the choice of make_backend, if not empty, and why the backend is slower than it could be.
-void tell_backend(std::string_view choice, const Backend& backend);
+// That there is no GPU is told only to those who asked for --backend auto: others can do nothing about it.
+void tell_backend(std::string_view choice, const Backend& backend, const Settings& settings);
 
 // Loads with a progress bar, and prints the choice.
 Result<Engine> load_engine(const std::string& model, const Settings& settings);
@@ -93,6 +112,8 @@ struct PromptFlags {
 void add_prompt_flags(Command& command, PromptFlags& prompt);
 // Only --prompt-ids.
 void add_prompt_ids_flag(Command& command, PromptFlags& prompt);
+// Standard input to its end, without the newline there.
+Result<std::string> read_piped_text();
 // The prompt's text: from its option, or from standard input if that is piped. Errors: kUsage if there is
 // neither, or a prompt and ids.
 Result<std::string> prompt_text(const PromptFlags& prompt);

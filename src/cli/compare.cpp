@@ -4,7 +4,10 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/layout.h"
+#include "base/screen.h"
 #include "base/text.h"
+#include "cli/auto_reference.h"
 #include "cli/command.h"
 #include "cli/looking.h"
 #include "cli/models.h"
@@ -15,8 +18,6 @@
 #include "diagnosis/report/report_html.h"
 #include "diagnosis/report/report_text.h"
 #include "engine/fallbacks.h"
-#include "system/process.h"
-#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
@@ -29,15 +30,6 @@ struct CompareArguments {
   bool all = false, quick = false;
   LookFlags look;
 };
-
-// As wide as the terminal, in colour if it is one and NO_COLOR is not set (no-color.org).
-diagnosis::TableStyle table_style(bool all) {
-  diagnosis::TableStyle style{.width = 200, .all = all};  // a pipe cuts nothing
-  style.width = system::terminal_columns(system::Stream::kOutput).value_or(style.width);
-  style.colour = system::is_terminal(system::Stream::kOutput) &&
-                 system::environment_variable("NO_COLOR").value_or("").empty();
-  return style;
-}
 
 const TensorView* first_quantised(const Model& model) {
   for (const auto& [name, tensor] : model.files.tensors.tensors()) {
@@ -105,21 +97,22 @@ Result<int> report(const CompareArguments& arguments, const SettingFlags& given,
     json["fallbacks"] = fallbacks_json(fallbacks);
     DOPPLER_TRY(print_json(json));
   } else {
-    DOPPLER_TRY(print(fmt::format("{}: {}{}", backend,
-                                  diagnosis::comparison_table(comparison, table_style(arguments.all)),
-                                  describe_rest(comparison))));
+    const diagnosis::TableStyle style{.width = table_columns(), .colour = colours(), .all = arguments.all};
+    DOPPLER_TRY(print(fmt::format("{}: {}{}", backend, diagnosis::comparison_table(comparison, style),
+                                  wrap(describe_rest(comparison), style.width, 4))));
   }
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 
 // A backend for a loaded model, with room for the whole sequence.
-Result<std::unique_ptr<Backend>> backend_for(const Model& model, LoadOptions load, std::size_t tokens,
+Result<std::unique_ptr<Backend>> backend_for(const Model& model, const Settings& settings, std::size_t tokens,
                                              std::uint32_t slots) {
+  LoadOptions load = settings.load;
   if (load.context == 0) load.context = std::max<std::uint64_t>(choose_context(0, model.spec), tokens);
   DOPPLER_ASSIGN(const BackendOptions options, backend_options(load, model.spec, slots));
   std::string choice;
   DOPPLER_ASSIGN(auto backend, make_backend(load.backend, model.spec, model.weights, options, &choice));
-  tell_backend(choice, *backend);
+  tell_backend(choice, *backend, settings);
   return backend;
 }
 
@@ -137,11 +130,18 @@ Result<diagnosis::Comparison> run_against(const CompareArguments& arguments, con
 }
 
 Result<int> compare_reference(const CompareArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const diagnosis::Recording recording, diagnosis::open_recording(arguments.reference));
+  if (arguments.prompt.text_option.given() || !arguments.prompt.ids.empty()) {
+    return fail(ErrorCode::kUsage,
+                "A recording has its own prompt, so another has no effect with --reference. Leave it out.");
+  }
   DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
+  DOPPLER_ASSIGN(const auto tokenizer, load_tokenizer_if_any(model.files));
+  DOPPLER_ASSIGN(const std::string file, find_reference(arguments.reference, arguments.model, model,
+                                                        usual_prompt(model, tokenizer.has_value())));
+  DOPPLER_ASSIGN(const diagnosis::Recording recording, diagnosis::open_recording(file));
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
   DOPPLER_ASSIGN(const auto backend,
-                 backend_for(model, settings.load, recording.prompt_ids.size() + recording.greedy_ids.size(),
+                 backend_for(model, settings, recording.prompt_ids.size() + recording.greedy_ids.size(),
                              arguments.options.companion ? 2 : 1));
   DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
                  run_against(arguments, given, model, *backend, recording));
@@ -149,10 +149,9 @@ Result<int> compare_reference(const CompareArguments& arguments, const SettingFl
                                           recording, comparison));
   if (!given.json && status != kDone) {
     if (const TensorView* weight = first_quantised(model)) {
-      fmt::print(
-          stderr,
+      say(Said::kNote,
           "The weights are quantised ({} in {}), so a recording of the float model differs. To check the "
-          "backend, record these weights: doppler record {} --backend reference.\n",
+          "backend, record these weights: doppler record {} --backend reference.",
           dtype_name(weight->dtype), weight->name, arguments.model);
     }
   }
@@ -179,7 +178,7 @@ Result<int> compare_backends(const CompareArguments& arguments, const SettingFla
   loaded.backend.reset();  // both at once may be more than the memory holds
   const Model& model = *loaded.model;
   DOPPLER_ASSIGN(const auto backend,
-                 backend_for(model, settings.load, expected.prompt_ids.size() + expected.greedy_ids.size(),
+                 backend_for(model, settings, expected.prompt_ids.size() + expected.greedy_ids.size(),
                              arguments.options.companion ? 2 : 1));
   DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
                  run_against(arguments, given, model, *backend, expected));
@@ -205,7 +204,7 @@ Result<int> compare_models(const CompareArguments& arguments, const SettingFlags
   loaded.backend.reset();
   DOPPLER_ASSIGN(const Model other, load_model(arguments.with_model));
   DOPPLER_ASSIGN(const auto second,
-                 backend_for(other, settings.load, found.prompt_ids.size() + found.greedy_ids.size(), 1));
+                 backend_for(other, settings, found.prompt_ids.size() + found.greedy_ids.size(), 1));
   capture.greedy_ids = found.greedy_ids;
   capture.metadata = diagnosis::model_metadata(arguments.with_model, other.weights);
   DOPPLER_ASSIGN(const diagnosis::Recording expected, diagnosis::capture_run(*second, capture));
@@ -247,14 +246,21 @@ Run add_compare(Command& command, SettingFlags& given) {
   add_model(command, given, "MODEL", arguments->model, "a model folder or file, or a recording").required();
   arguments->prompt.text_option = command.add_option(
       "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
-  command.add_option("--reference", arguments->reference,
-                     "a recording made by doppler record or transformers");
-  command.add_option("--with", arguments->with, "another backend, which runs the same prompt");
+  Option reference = command
+                         .add_option("--reference", arguments->reference,
+                                     "a recording made by doppler record or transformers; auto: made by "
+                                     "transformers now, where python3 has it")
+                         .values({"auto"});
+  std::vector<std::string> backends;
+  for (const BackendInfo& backend : all_backends()) backends.emplace_back(backend.name);
+  command.add_option("--with", arguments->with, "another backend, which runs the same prompt")
+      .values(backends);
   add_model(command, given, "--with-model", arguments->with_model,
             "another model, such as another quantisation, fed the same tokens");
   add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
-      .show_default();
+      .show_default()
+      .not_with({reference});
   command.add_flag("--quick", arguments->quick,
                    "compare values only; without running each op again on the reference backend");
   command

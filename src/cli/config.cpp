@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/layout.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "config/schema.h"
@@ -43,22 +44,14 @@ Result<std::vector<config::ConfigValue>> chosen(const config::Config& config, co
 }
 
 std::string table(std::span<const config::ConfigValue> values) {
-  // Long values (probes) shift the rest of their line instead of widening the column for all.
-  constexpr std::size_t kWidest = 24;
-  std::size_t path_width = 7, value_width = 5, source_width = 4;
+  using enum Column::Kind;
+  Table table({{"setting"}, {"value", kText}, {"from"}, {"meaning", kText}});
   for (const config::ConfigValue& value : values) {
-    path_width = std::max(path_width, value.info->path.size());
-    value_width = std::max(value_width, std::min(value_text(value.value).size(), kWidest));
-    source_width = std::max(source_width, std::min(value.source.name.size(), kWidest));
+    table.add({std::string(value.info->path), value_text(value.value), value.source.name,
+               fmt::format("{}{}", value.info->meaning,
+                           value.info->flag.empty() ? "" : fmt::format(" ({})", value.info->flag))});
   }
-  std::string text = fmt::format("{:{}}  {:{}}  {:{}}  meaning\n", "setting", path_width, "value",
-                                 value_width, "from", source_width);
-  for (const config::ConfigValue& value : values) {
-    text += fmt::format("{:{}}  {:{}}  {:{}}  {}{}\n", value.info->path, path_width, value_text(value.value),
-                        value_width, value.source.name, source_width, value.info->meaning,
-                        value.info->flag.empty() ? "" : fmt::format(" ({})", value.info->flag));
-  }
-  return text;
+  return table.text(table_columns());
 }
 
 Result<int> explain(const ConfigArguments& arguments, const SettingFlags& given) {
@@ -78,20 +71,18 @@ Result<int> explain(const ConfigArguments& arguments, const SettingFlags& given)
 Result<int> presets(const SettingFlags& given) {
   const std::vector<config::PresetListing> all = config::list_presets(given.input.folders);
   Json rows = Json::array();
-  std::size_t width = 0;
-  for (const config::PresetListing& preset : all) width = std::max(width, preset.name.size());
-  std::string text;
+  Table table({{""}, {"", Column::Kind::kText}});
   for (const config::PresetListing& preset : all) {
     rows.push_back({{"name", preset.name},
                     {"description", preset.description},
                     {"extends", preset.extends.empty() ? Json(nullptr) : Json(preset.extends)},
                     {"where", preset.where}});
-    text += fmt::format("{:{}}  {}", preset.name, width, printable(preset.description, 200));
-    if (!preset.extends.empty()) text += fmt::format("; extends {}", printable(preset.extends));
-    if (preset.where != "built in") text += fmt::format(" ({})", preset.where);
-    text += "\n";
+    std::string what = printable(preset.description, 200);
+    if (!preset.extends.empty()) what += fmt::format("; extends {}", printable(preset.extends));
+    if (preset.where != "built in") what += fmt::format(" ({})", preset.where);
+    table.add({preset.name, std::move(what)});
   }
-  DOPPLER_TRY(given.json ? print_json({{"presets", rows}}) : print(text));
+  DOPPLER_TRY(given.json ? print_json({{"presets", rows}}) : print(table.text(table_columns())));
   return kDone;
 }
 
@@ -102,11 +93,11 @@ Run add_config(Command& command, SettingFlags& given) {
   Command explained =
       command.add_part("explain", "print every setting with its value, its source and its meaning");
   explained.add_option("PATH", arguments->path, "only this setting, or those below it");
+  add_setting_flags(explained, given, true, true);
   const Command schema = command.add_part("schema", "print a JSON Schema of configurations");
-  command.add_part("presets", "list the presets that --config takes by name");
+  Command listed = command.add_part("presets", "list the presets that --config takes by name");
+  listed.add_flag("--json", given.json, "print one JSON object on stdout and nothing else there");
   command.require_part();
-  add_setting_flags(command, given, true, true);
-  command.footer("\n  doppler config explain runtime.shared.debug --config debug --trace attn,ffn");
   return [arguments, &given, explained, schema]() -> Result<int> {
     if (explained.chosen()) return explain(*arguments, given);
     if (!schema.chosen()) return presets(given);

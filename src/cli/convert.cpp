@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/layout.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/models.h"
@@ -13,15 +15,13 @@
 namespace doppler::cli {
 namespace {
 
-constexpr int kInterrupted = 130;  // as shells report a program that Ctrl-C ended
-
 struct ConvertArguments {
   std::string model, output, type = "Q4_K_M";
   bool list = false, no_tokenizer = false, nearest = false;
 };
 
-// A mix in one line: the base type and its exceptions, role by role.
-std::string describe_mix(const convert::Mix& mix) {
+// The exceptions from the base type, role by role.
+std::string exceptions_of(const convert::Mix& mix) {
   std::vector<convert::TensorRole> roles;
   std::vector<std::string> exceptions;
   for (const convert::MixRule& rule : mix.rules) {
@@ -35,10 +35,7 @@ std::string describe_mix(const convert::Mix& mix) {
     roles.push_back(rule.role);
     exceptions.push_back(fmt::format("{} {}", convert::role_name(rule.role), dtype_name(rule.type)));
   }
-  const DTypeInfo& base = dtype_info(mix.base);
-  const double bits = static_cast<double>(base.block_bits) / base.block_values;
-  const std::string most = fmt::format("{:6} {:5.2f} bits a weight", base.name, bits);
-  return exceptions.empty() ? most : fmt::format("{}; {}", most, join(exceptions, ", "));
+  return join(exceptions, ", ");
 }
 
 bool can_write(const convert::Mix& mix) {
@@ -48,23 +45,28 @@ bool can_write(const convert::Mix& mix) {
 
 Result<int> list_mixes(bool json) {
   Json all = Json::array();
-  std::string text;
+  using enum Column::Kind;
+  Table table({{"type"}, {"most"}, {"bits a weight", kNumber}, {"but", kText}});
   for (const convert::Mix& mix : convert::all_mixes()) {
     if (!can_write(mix)) continue;
+    const DTypeInfo& base = dtype_info(mix.base);
+    const std::string bits = fmt::format("{:.2f}", static_cast<double>(base.block_bits) / base.block_values);
+    const std::string exceptions = exceptions_of(mix);
     all.push_back({{"name", mix.name},
                    {"type", dtype_name(mix.base)},
                    {"file_type", mix.file_type},
-                   {"description", describe_mix(mix)}});
-    text += fmt::format("{:10} {}\n", mix.name, describe_mix(mix));
+                   {"description", fmt::format("{} {} bits a weight{}{}", base.name, bits,
+                                               exceptions.empty() ? "" : "; ", exceptions)}});
+    table.add({std::string(mix.name), std::string(base.name), bits, exceptions});
   }
   if (json) {
     DOPPLER_TRY(print_json({{"types", std::move(all)}}));
     return kDone;
   }
-  text +=
+  const std::string rest =
       "Vectors, norms, biases and routers stay F32; rows that are no multiple of 256 get a type with blocks "
       "of 32.\n";
-  DOPPLER_TRY(print(text));
+  DOPPLER_TRY(print(table.text(table_columns()) + wrap(rest, table_columns())));
   return kDone;
 }
 
@@ -103,20 +105,24 @@ Status print_report(const ConvertArguments& arguments, const convert::Mix& mix,
 }
 
 Status print_table(const convert::ConvertReport& report) {
-  std::size_t width = 6;
-  for (const convert::TensorReport& tensor : report.tensors)
-    width = std::max(width, printable(tensor.name).size());
-  std::string text = fmt::format("{:{}}  {:>14}  {:>5} > {:6}  {:>9}  {:>8}  {:>9}  {}\n", "tensor", width,
-                                 "shape", "from", "type", "size", "error", "worst row", "because");
+  using enum Column::Kind;
+  Table table({{"tensor"},
+               {"shape", kNumber},
+               {"from"},
+               {"type"},
+               {"size", kNumber},
+               {"error", kNumber},
+               {"row", kNumber},
+               {"because", kText}});
   for (const convert::TensorReport& tensor : report.tensors) {
     const bool changed = tensor.error && tensor.error->relative_rms > 0;
-    text += fmt::format("{:{}}  {:>14}  {:>5} > {:6}  {:>9}  {:>8}  {:>9}  {}\n", printable(tensor.name),
-                        width, describe_shape(tensor.shape), dtype_name(tensor.from), dtype_name(tensor.type),
-                        human_bytes(tensor.bytes),
-                        changed ? fmt::format("{:.2f} %", 100 * tensor.error->relative_rms) : "none",
-                        changed ? fmt::format("{}", tensor.error->worst_row) : "", tensor.reason);
+    table.add({printable(tensor.name), describe_shape(tensor.shape), std::string(dtype_name(tensor.from)),
+               std::string(dtype_name(tensor.type)), human_bytes(tensor.bytes),
+               changed ? fmt::format("{:.2f} %", 100 * tensor.error->relative_rms) : "none",
+               changed ? fmt::format("{}", tensor.error->worst_row) : "", tensor.reason});
   }
-  return print(text);
+  return print(table.text(table_columns()) +
+               wrap("error: of the values, relative; row: the one with the greatest\n", table_columns()));
 }
 
 Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given) {
@@ -141,20 +147,20 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
          .is_cancelled = [&] { return token.cancelled(); }});
   }();
   if (!report && token.cancelled()) {
-    fmt::print(stderr, "doppler: {}\n", report.error().message);
-    return kInterrupted;
+    say(Said::kError, "doppler: {}", report.error().message);
+    return guard.status(kNotPossible);
   }
   if (!report) return std::unexpected(report.error());
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  for (const std::string& warning : report->warnings) fmt::print(stderr, "Warning: {}\n", warning);
+  for (const std::string& warning : report->warnings) say(Said::kWarning, "Warning: {}", warning);
   if (given.json) {
     DOPPLER_TRY(print_report(arguments, *mix, *report, seconds));
     return kDone;
   }
   DOPPLER_TRY(print_table(*report));
-  fmt::print(stderr, "{}: {} in {}, {:.1f} million parameters, {}, {:.2f} bits a weight; {:.1f} s\n",
-             arguments.output, report->architecture, mix->name, static_cast<double>(report->parameters) / 1e6,
-             human_bytes(report->file_bytes), report->bits_per_weight(), seconds);
+  say(Said::kNote, "{}: {} in {}, {:.1f} million parameters, {}, {:.2f} bits a weight; {:.1f} s",
+      arguments.output, report->architecture, mix->name, static_cast<double>(report->parameters) / 1e6,
+      human_bytes(report->file_bytes), report->bits_per_weight(), seconds);
   return kDone;
 }
 
@@ -162,16 +168,22 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
 
 Run add_convert(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ConvertArguments>();
-  add_model(command, given, "MODEL", arguments->model, "the model to convert, of any kind");
-  command.add_option("-o,--output", arguments->output, "the .gguf file to write");
-  command.add_option("--type", arguments->type, "a type or mix of types; see --list").show_default();
-  command.add_flag("--list", arguments->list, "print the types, a line each");
+  std::vector<std::string> mixes;
+  for (const convert::Mix& mix : convert::all_mixes()) {
+    if (can_write(mix)) mixes.emplace_back(mix.name);
+  }
+  Option model = add_model(command, given, "MODEL", arguments->model, "the model to convert, of any kind");
+  Option output = command.add_option("-o,--output", arguments->output, "the .gguf file to write");
+  command.add_option("--type", arguments->type, "a type or mix of types; see --list")
+      .show_default()
+      .values(mixes);
+  command.add_flag("--list", arguments->list, "print the types, a line each").not_with({model, output});
   command.add_flag("--no-tokenizer", arguments->no_tokenizer,
                    "leave the tokenizer out: the file then runs on token ids only");
   command.add_flag("--nearest", arguments->nearest,
                    "take scales from the extremes of each block instead of searching the best: several times "
                    "faster, and worse");
-  add_setting_flags(command, given, false);
+  add_few_setting_flags(command, given, {"--threads"});
   return [arguments, &given] { return convert(*arguments, given); };
 }
 

@@ -5,7 +5,9 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
+#include "cli/auto_reference.h"
 #include "cli/command.h"
 #include "cli/models.h"
 #include "cli/debug_report.h"
@@ -25,7 +27,7 @@ struct DebugArguments {
   PromptFlags prompt;
   LookFlags look;
   std::string layers, tokens, logit_ids, inject;
-  std::vector<std::string> attention;
+  std::vector<std::string> attention, logit_texts;
   Option layers_option;
 };
 
@@ -43,22 +45,10 @@ Result<std::unique_ptr<Patient>> admit(const DebugArguments& arguments, const Se
   patient->subject = diagnosis::subject_of(patient->loaded, std::string(patient->loaded.backend->name()));
   if (arguments.inject.empty()) return patient;
   DOPPLER_ASSIGN(const diagnosis::FaultPlace place, diagnosis::inject(arguments.inject, patient->subject));
-  fmt::print(stderr, "The fault {} is put in{}.\n", arguments.inject,
-             place.stage == Stage::kNone ? "" : "; it shows first at " + place.key());
+  say(Said::kNote, "The fault {} is put in{}.", arguments.inject,
+      place.stage == Stage::kNone ? "" : "; it shows first at " + place.key());
   DOPPLER_ASSIGN(patient->injected, patient->subject.make(patient->subject.options));
   return patient;
-}
-
-// Doppler's shortest benchmark prompt, whose values people know.
-constexpr const char* kUsualPrompt = "The color of the sky is";
-
-// Ids for a model without tokenizer: BOS, then some that lie far apart.
-std::vector<TokenId> usual_ids(const ModelSpec& spec) {
-  std::vector<TokenId> ids;
-  if (spec.bos_id >= 0) ids.push_back(spec.bos_id);
-  for (std::uint32_t i = 1; i <= 12; ++i)
-    ids.push_back(static_cast<TokenId>(std::uint64_t{spec.vocab_size} * ((i * 5) % 13) / 13));
-  return ids;
 }
 
 Result<std::vector<int>> parse_layers(const std::string& text, std::size_t layers) {
@@ -100,14 +90,27 @@ Result<std::vector<TokenId>> prompt_of(const DebugArguments& arguments, const Pa
                                        const Settings& settings) {
   const Loaded& loaded = patient.loaded;
   const bool given = !arguments.prompt.ids.empty() || arguments.prompt.text_option.given();
-  if (!given && !loaded.tokenizer) return usual_ids(loaded.model->spec);
-  std::string text = kUsualPrompt;
+  const RecordedPrompt usual = usual_prompt(*loaded.model, loaded.tokenizer.has_value());
+  if (!given && !loaded.tokenizer) return usual.ids;
+  std::string text = usual.text;
   if (given) {
     DOPPLER_ASSIGN(text, prompt_text(arguments.prompt));
   }
   const bool raw = settings.raw;
   const bool plain = arguments.prompt.ids.empty() && arguments.prompt.system.empty() && (raw || !loaded.chat);
   return plain ? patient.subject.prompt_ids(text) : prompt_ids(loaded, arguments.prompt, text, raw);
+}
+
+// The token that the text is. Errors: kUsage for a text of several, with their pieces.
+Result<TokenId> one_token(const Loaded& loaded, const std::string& text) {
+  DOPPLER_TRY(need_tokenizer(loaded));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, loaded.tokenizer->encode(text, {.add_special = false}));
+  if (ids.size() == 1) return ids[0];
+  std::vector<std::string> pieces;
+  for (const TokenId id : ids)
+    pieces.push_back(fmt::format("\"{}\" ({})", printable(loaded.tokenizer->piece(id).value_or("?")), id));
+  return fail(ErrorCode::kUsage, "The text \"{}\" for --logit-text is no token but {}: {}. Give one of them.",
+              printable(text), ids.size(), join(pieces, ", "));
 }
 
 // The options of the run; `sampling` must outlive them.
@@ -117,6 +120,10 @@ Result<diagnosis::DebugOptions> read_options(const DebugArguments& arguments, co
   diagnosis::DebugOptions options;
   DOPPLER_ASSIGN(options.prompt_ids, prompt_of(arguments, patient, settings));
   DOPPLER_ASSIGN(options.watched_ids, parse_ids(arguments.logit_ids));
+  for (const std::string& text : arguments.logit_texts) {
+    DOPPLER_ASSIGN(const TokenId id, one_token(patient.loaded, text));
+    options.watched_ids.push_back(id);
+  }
   for (const std::string& text : arguments.attention) {
     DOPPLER_ASSIGN(const diagnosis::AttentionQuery query, diagnosis::parse_attention_query(text));
     options.attention.push_back(query);
@@ -177,12 +184,13 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
   view.findings = diagnosis::triage(input);
   view.text = input.text;
   view.probes = looking->probes();
+  view.colour = colours();
   if (given.json) {
     Json json = debug_json(run, view);
     json["fallbacks"] = fallbacks_json(patient->backend().fallbacks());
     DOPPLER_TRY(print_json(json));
   } else {
-    DOPPLER_TRY(print(debug_text(run, view)));
+    DOPPLER_TRY(print(fit_lines(debug_text(run, view))));
   }
   looking->end();
   const bool sick = std::any_of(view.findings.begin(), view.findings.end(),
@@ -196,7 +204,7 @@ Run add_debug(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DebugArguments>();
   add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
-  arguments->prompt.text_option.describe("the text; left out: " + std::string(kUsualPrompt));
+  arguments->prompt.text_option.describe("the text; left out: The color of the sky is");
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   arguments->layers_option =
       command.add_option("--debug-layers", arguments->layers,
@@ -207,12 +215,19 @@ Run add_debug(Command& command, SettingFlags& given) {
   command.add_option("--logit-ids", arguments->logit_ids,
                      "show the logit and rank of these tokens: 138,3730");
   command
+      .add_option("--logit-text", arguments->logit_texts,
+                  "the same for the token that is this text, such as \" blue\"; may be repeated")
+      .one_value_each();
+  command
       .add_option("--attention", arguments->attention,
                   "show where heads look: LAYER, LAYER:HEAD or all; may be repeated")
-      .repeated();
-  command.add_option("--inject", arguments->inject,
-                     "put a fault in on purpose, to see what it looks like (doctor lists them)");
-  command.footer("\nExit status 1 if the triage finds something.");
+      .one_value_each();
+  std::vector<std::string> faults;
+  for (const diagnosis::FaultInfo& fault : diagnosis::all_faults()) faults.emplace_back(fault.name);
+  command
+      .add_option("--inject", arguments->inject,
+                  "put a fault in on purpose, to see what it looks like (doctor lists them)")
+      .values(faults);
   add_look_flags(command, arguments->look);
   add_setting_flags(command, given, true, true);
   return [arguments, &given] { return debug(*arguments, given); };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/screen.h"
 #include "base/text.h"
 #include "diagnosis/ailments.h"
 
@@ -93,7 +94,7 @@ std::string logit_lines(const diagnosis::DebugRun& run, const DebugView& view) {
     const bool last = p.token + 1 == static_cast<std::int64_t>(run.prompt_ids.size());
     if (!p.decode && !last) continue;
     text += fmt::format("[LOGITS] after token {}: top-5", p.token);
-    for (const diagnosis::Choice& c : p.top)
+    for (const Likely& c : p.top)
       text += fmt::format(" {} ({:.1f}%)", name_of(view, c.id), 100 * c.probability);
     text += fmt::format(" min={:.5g} max={:.5g} entropy={:.2f}\n", p.all.min, p.all.max, p.entropy);
     for (const diagnosis::Rank& r : p.watched) {
@@ -119,15 +120,18 @@ std::string attention_lines(const diagnosis::DebugRun& run) {
 std::string triage_lines(const diagnosis::DebugRun& run, const DebugView& view) {
   std::string text;
   for (const diagnosis::Symptom& f : view.findings)
-    text += fmt::format("[TRIAGE] {} {}: {}\n         next: {}\n", f.sick ? "FOUND" : "note", f.check, f.text,
-                        f.next);
+    text += fmt::format(
+        "[TRIAGE] {} {}: {}\n         next: {}\n",
+        f.sick ? painted("FOUND", Paint::kBad, view.colour) : painted("note", Paint::kWarning, view.colour),
+        f.check, f.text, f.next);
   const auto sick = std::count_if(view.findings.begin(), view.findings.end(),
                                   [](const diagnosis::Symptom& f) { return f.sick; });
   if (sick > 0)
     return text + fmt::format("[TRIAGE] {} of {} checks found something.\n", sick,
                               diagnosis::ailments(diagnosis::AskedBy::kDebug).size());
   return text +
-         fmt::format("[TRIAGE] clean: {} checks over {} stages, {} prompt tokens and {} generated ones.\n",
+         fmt::format("[TRIAGE] {}: {} checks over {} stages, {} prompt tokens and {} generated ones.\n",
+                     painted("clean", Paint::kGood, view.colour),
                      diagnosis::ailments(diagnosis::AskedBy::kDebug).size(), run.stages.size(),
                      run.prompt_ids.size(), run.ids.size());
 }
@@ -149,7 +153,7 @@ Json logits_json(const diagnosis::DebugRun& run) {
   Json all = Json::array();
   for (const diagnosis::PositionLogits& p : run.logits) {
     Json top = Json::array(), watched = Json::array();
-    for (const diagnosis::Choice& c : p.top)
+    for (const Likely& c : p.top)
       top.push_back({{"id", c.id}, {"logit", finite(c.logit)}, {"probability", finite(c.probability)}});
     for (const diagnosis::Rank& r : p.watched)
       watched.push_back({{"id", r.id},

@@ -20,6 +20,7 @@ struct DebugView {
   std::optional<std::string> text;
   std::vector<diagnosis::Symptom> findings;
   Json probes;
+  bool colour = false;
 };
 
 std::string debug_text(const diagnosis::DebugRun& run, const DebugView& view);

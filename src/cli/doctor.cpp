@@ -1,6 +1,14 @@
 // doppler doctor: what is wrong with a model, and why.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "base/json.h"
+#include "base/layout.h"
+#include "base/screen.h"
+#include "cli/auto_reference.h"
 #include "cli/command.h"
 #include "cli/models.h"
 #include "diagnosis/ailments.h"
@@ -20,28 +28,31 @@ struct DoctorArguments {
 };
 
 Result<int> list_all(bool json) {
+  const std::size_t width = table_columns();
+  const auto table = [] { return Table({{""}, {"", Column::Kind::kText}}); };
   Json causes = Json::array(), checks = Json::array(), symptoms = Json::array();
-  std::string text = "checks\n";
+  Table asked = table(), seen = table();
   for (const diagnosis::Ailment* check : diagnosis::ailments(diagnosis::AskedBy::kDoctor)) {
     checks.push_back({{"name", check->id}, {"asks", check->asks}});
-    text += fmt::format("  {:15} {}\n", check->id, check->asks);
+    asked.add({std::string(check->id), std::string(check->asks)});
   }
-  text += "\nwhat doppler debug sees in a run\n";
   for (const diagnosis::Ailment* symptom : diagnosis::ailments(diagnosis::AskedBy::kDebug)) {
     symptoms.push_back({{"name", symptom->id}, {"asks", symptom->asks}});
-    text += fmt::format("  {:22} {}\n", symptom->id, symptom->asks);
+    seen.add({std::string(symptom->id), std::string(symptom->asks)});
   }
-  diagnosis::CauseKind kind = diagnosis::CauseKind::kOther;
+  std::string text =
+      "checks\n" + asked.text(width, 2) + "\nwhat doppler debug sees in a run\n" + seen.text(width, 2);
+  std::map<diagnosis::CauseKind, Table> by_kind;
   for (const diagnosis::Cause& cause : diagnosis::all_causes()) {
     causes.push_back({{"cause", cause.id},
                       {"kind", name_of(cause.kind)},
                       {"explanation", cause.explanation},
                       {"repair", cause.repair}});
-    if (cause.kind != kind || &cause == &diagnosis::all_causes()[0])
-      text += fmt::format("\ncauses: {}\n", name_of(cause.kind));
-    kind = cause.kind;
-    text += fmt::format("  {:22} {}\n  {:22}   {}\n", cause.id, cause.explanation, "", cause.repair);
+    by_kind.try_emplace(cause.kind, table())
+        .first->second.add({std::string(cause.id), fmt::format("{}\n  {}", cause.explanation, cause.repair)});
   }
+  for (const auto& [kind, rows] : by_kind)
+    text += fmt::format("\ncauses: {}\n", name_of(kind)) + rows.text(width, 2);
   DOPPLER_TRY(json ? print_json({{"checks", checks}, {"symptoms", symptoms}, {"causes", causes}})
                    : print(text));
   return kDone;
@@ -49,26 +60,58 @@ Result<int> list_all(bool json) {
 
 Result<int> list_faults(bool json) {
   Json faults = Json::array();
-  std::string text;
+  Table table({{"fault"}, {"kind"}, {"puts in", Column::Kind::kText}});
   for (const diagnosis::FaultInfo& fault : diagnosis::all_faults()) {
     faults.push_back({{"fault", fault.name},
                       {"kind", name_of(fault.kind)},
                       {"cause", fault.cause},
                       {"meaning", fault.meaning}});
-    text += fmt::format("{:26} {:12} {}{}\n", fault.name, name_of(fault.kind), fault.meaning,
-                        fault.models.empty() ? "" : fmt::format(" ({})", fault.models));
+    table.add(
+        {std::string(fault.name), std::string(name_of(fault.kind)),
+         fmt::format("{}{}", fault.meaning, fault.models.empty() ? "" : fmt::format(" ({})", fault.models))});
   }
-  DOPPLER_TRY(json ? print_json({{"faults", faults}}) : print(text));
+  DOPPLER_TRY(json ? print_json({{"faults", faults}}) : print(table.text(table_columns())));
   return kDone;
 }
 
+std::string verdict(const diagnosis::Diagnosis& diagnosis) {
+  using enum diagnosis::CheckState;
+  double seconds = 0;
+  for (const diagnosis::CheckResult& check : diagnosis.checks) seconds += check.seconds;
+  const auto skipped = std::ranges::count(diagnosis.checks, kSkipped, &diagnosis::CheckResult::state);
+  const auto counted = [](std::size_t count, const char* what) {
+    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+  };
+  const std::string found = diagnosis.healthy() ? "healthy: nothing found"
+                                                : "sick: " + counted(diagnosis.findings.size(), "finding");
+  return painted(found, diagnosis.healthy() ? Paint::kGood : Paint::kBad, colours()) +
+         fmt::format(" by {} in {:.1f} s{}\n",
+                     counted(diagnosis.checks.size() - static_cast<std::size_t>(skipped), "check"), seconds,
+                     skipped > 0 ? fmt::format("; {} skipped", skipped) : "");
+}
+
+std::string table_of_checks(const diagnosis::Diagnosis& diagnosis) {
+  constexpr std::array<Paint, 3> kPaints = {Paint::kGood, Paint::kBad, Paint::kWarning};
+  Table table(
+      {{"check"}, {"", Column::Kind::kName}, {"s", Column::Kind::kNumber}, {"saw", Column::Kind::kText}});
+  for (const diagnosis::CheckResult& check : diagnosis.checks) {
+    table.add({std::string(check.name),
+               painted(name_of(check.state), kPaints[static_cast<std::size_t>(check.state)], colours()),
+               fmt::format("{:.3f}", check.seconds), check.text});
+  }
+  return table.text(table_columns());
+}
+
+// The verdict first, then what was found, then how.
 Result<int> answer(const diagnosis::Diagnosis& diagnosis, bool json) {
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
-    std::string text = diagnosis.healthy() ? "\nhealthy\n" : "";
+    std::string text = verdict(diagnosis);
     for (std::size_t i = 0; i < diagnosis.findings.size(); ++i)
-      text += fmt::format("\n{}. {}\n", i + 1, describe(diagnosis.findings[i]));
+      text += "\n" + wrap(fmt::format("{}. {}", i + 1, describe(diagnosis.findings[i])), table_columns(), 4) +
+              "\n";
+    text += "\n" + table_of_checks(diagnosis);
     DOPPLER_TRY(print(text));
   }
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
@@ -80,6 +123,16 @@ bool is_diagnosis(const Error& error) {
          error.code == ErrorCode::kUnsupported;
 }
 
+// With a bar while it runs.
+Result<diagnosis::Diagnosis> examine(diagnosis::Subject& subject, diagnosis::DoctorOptions options) {
+  ProgressBar bar;
+  const auto checks = static_cast<double>(diagnosis::ailments(diagnosis::AskedBy::kDoctor).size());
+  options.on_check = [&, done = 0](const diagnosis::CheckResult& check) mutable {
+    bar.update(++done / checks, check.name);
+  };
+  return diagnosis::diagnose(subject, options);
+}
+
 Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) {
   if (arguments.list) return list_all(given.json);
   if (arguments.list_faults) return list_faults(given.json);
@@ -87,11 +140,6 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
     return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
   diagnosis::DoctorOptions options{
       .hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
-  std::optional<diagnosis::Recording> reference;
-  if (!arguments.reference.empty()) {
-    DOPPLER_ASSIGN(reference, diagnosis::open_recording(arguments.reference));
-    options.reference = &*reference;
-  }
   std::optional<Model> source;
   if (!arguments.source.empty()) {
     DOPPLER_ASSIGN(source, load_model(arguments.source));
@@ -105,16 +153,20 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
     const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
-    if (!given.json) DOPPLER_TRY(print(describe(refused.checks[0]) + "\n"));
     return answer(refused, given.json);
   }
-  if (!given.json) {
-    options.on_check = [](const diagnosis::CheckResult& check) { fmt::print("{}\n", describe(check)); };
+  std::optional<diagnosis::Recording> reference;
+  if (!arguments.reference.empty()) {
+    DOPPLER_ASSIGN(const std::string file,
+                   find_reference(arguments.reference, arguments.model, *loaded->model,
+                                  usual_prompt(*loaded->model, loaded->tokenizer.has_value())));
+    DOPPLER_ASSIGN(reference, diagnosis::open_recording(file));
+    options.reference = &*reference;
   }
   diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
   DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));
   if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
-  DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, diagnosis::diagnose(subject, options));
+  DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   return answer(diagnosis, given.json);
 }
@@ -123,19 +175,40 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
 
 Run add_doctor(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DoctorArguments>();
-  add_model(command, given, "MODEL", arguments->model, "a model folder or file");
-  command.add_option("--reference", arguments->reference,
-                     "the truth: a recording made by transformers, or by doppler record of a healthy model");
-  command.add_option("--source", arguments->source, "the float model that MODEL was quantised from");
-  command.add_option("--check", arguments->only, "only these checks; --list names them");
+  Option model = add_model(command, given, "MODEL", arguments->model, "a model folder or file");
+  Option reference = command
+                         .add_option("--reference", arguments->reference,
+                                     "the truth: a recording made by transformers, or by doppler record of a "
+                                     "healthy model; auto: made by "
+                                     "transformers now, where python3 has it")
+                         .values({"auto"});
+  Option source = add_model(command, given, "--source", arguments->source,
+                            "the float model that MODEL was quantised from");
+  std::vector<std::string> checks, faults;
+  for (const diagnosis::Ailment* check : diagnosis::ailments(diagnosis::AskedBy::kDoctor))
+    checks.emplace_back(check->id);
+  for (const diagnosis::FaultInfo& fault : diagnosis::all_faults()) faults.emplace_back(fault.name);
+  Option only =
+      command.add_option("--check", arguments->only, "only these checks, joined by commas; --list names them")
+          .separator(',')
+          .one_value_each()
+          .values(checks);
   command.add_option("--seconds", arguments->seconds, "what all checks may take together")
       .positive()
       .show_default();
-  command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
-  command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
-  command.add_option("--inject", arguments->inject,
-                     "put a fault in first, to see what is said of it; --list-faults names them");
-  command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows");
+  Option hashes =
+      command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
+  Option inject = command
+                      .add_option("--inject", arguments->inject,
+                                  "put a fault in first, to see what is said of it; --list-faults names them")
+                      .values(faults);
+  Option list =
+      command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
+  const std::vector<Option> examining = {model, reference, source, only, hashes, inject};
+  list.not_with(examining);
+  command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows")
+      .not_with(examining)
+      .not_with({list});
   add_setting_flags(command, given, false);
   return [arguments, &given] { return doctor(*arguments, given); };
 }

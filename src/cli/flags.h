@@ -2,9 +2,11 @@
 // CLI11 parses it behind this header, because its own headers take longer to compile than any command.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -18,12 +20,15 @@ class Option;
 
 namespace doppler::cli {
 
-// A declared option, flag or argument: a handle, as cheap to copy as a pointer. Its modifiers return it
+// What the parser does not keep of options.
+struct OptionFacts;
+
+// A declared option, flag or argument: a handle, as cheap to copy as two pointers. Its modifiers return it
 // again.
 class Option {
  public:
   Option() = default;  // empty: only to be assigned to
-  explicit Option(CLI::Option* option) : option_(option) {}
+  Option(CLI::Option* option, OptionFacts* facts) : option_(option), facts_(facts) {}
 
   Option required();
   Option describe(const std::string& text);    // replaces the description it was declared with
@@ -34,22 +39,38 @@ class Option {
   Option positive();
   Option not_negative();
   Option between(std::int64_t least, std::int64_t most);
-  // For lists: values may be joined by this character; or the option takes one value and is repeated for
-  // more.
+  // For lists: values may be joined by this character; each use of the option takes one value.
   Option separator(char character);
   Option one_value_each();
-  Option repeated();
+  // For completion: its values, or how some of them begin ("stage=q_rope,"). The command checks them itself.
+  Option values(std::vector<std::string> values);
+  // Wrong usage: with none of the others, since it would have no effect; with one of them.
+  Option only_with(std::vector<Option> others);
+  Option not_with(const std::vector<Option>& others);
 
   bool given() const;  // once parsed
 
  private:
   CLI::Option* option_ = nullptr;
+  OptionFacts* facts_ = nullptr;
+};
+
+// The words that a command takes.
+struct CommandWords {
+  struct Flag {
+    std::string name;  // "--json", "-o"
+    bool takes_value = false;
+    std::vector<std::string> values;  // some; empty: any
+  };
+  std::string command;
+  std::vector<Flag> flags;          // those of its subcommands, too
+  std::vector<std::string> values;  // its subcommands, or values of its first positional argument
 };
 
 // A command, or a subcommand of one; a handle, too.
 class Command {
  public:
-  explicit Command(CLI::App* app) : app_(app) {}
+  Command(CLI::App* app, OptionFacts* facts) : app_(app), facts_(facts) {}
 
   // NAME is "--long", "-s,--long", or a word for a positional argument. The variable must live as long as the
   // command line.
@@ -72,19 +93,16 @@ class Command {
   // Adds a subcommand; the command's own options may follow it.
   Command add_part(const std::string& name, const std::string& what);
   void require_part();                   // a subcommand must be given
-  void footer(const std::string& text);  // the end of --help
+  void footer(const std::string& text);  // the end of --help; lines that begin with two spaces are examples
 
   bool chosen() const;  // once parsed
 
-  // Every command beside this one with its flags ("--json", "-o"), as completion scripts need them.
-  struct Words {
-    std::string command;
-    std::vector<std::string> flags;
-  };
-  std::vector<Words> all_words() const;
+  // Every command beside this one as completion scripts and messages need it.
+  std::vector<CommandWords> all_words() const;
 
  private:
   CLI::App* app_;
+  OptionFacts* facts_;
 };
 
 // The whole command line: the program's name and texts, its commands, and the parsed arguments.
@@ -97,8 +115,10 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
 
   Command add_command(std::string_view name, std::string_view what);
-  // Whether a command was given; else --help or --version was printed. Errors: kUsage, in the parser's words.
-  Result<bool> parse(int argc, char** argv);
+  std::vector<CommandWords> all_words() const;
+  // The text that --help or --version asks for; nothing if a command is to run. Errors: kUsage, in the
+  // parser's words.
+  Result<std::optional<std::string>> parse(int argc, char** argv);
 
  private:
   std::unique_ptr<CLI::App> app_;

@@ -2,9 +2,11 @@
 #include <fmt/core.h>
 
 #include "backend/gpu_report.h"
+#include "base/layout.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/models.h"
+#include "engine/access.h"
 #include "engine/fallbacks.h"
 #include "engine/info.h"
 
@@ -16,13 +18,14 @@ struct InspectArguments {
   bool tensors = false, plan = false, gpu = false;
 };
 
-std::string describe_op(const Plan& plan, const Weights& weights, const Op& op) {
+// The op's name, and what it makes of what.
+std::pair<std::string, std::string> describe_op(const Plan& plan, const Weights& weights, const Op& op) {
   std::vector<std::string> inputs, outputs, names;
   for (const ValueId id : op.inputs) inputs.push_back(value_name(plan, id));
   for (const ValueId id : op.outputs) outputs.push_back(value_name(plan, id));
   for (const WeightId id : op.weights) names.push_back(weights[id].name);
-  return fmt::format("{:12} {} <- {}{}{}", op_name(op.kind), join(outputs, ", "), join(inputs, ", "),
-                     names.empty() ? "" : "  with ", join(names, ", "));
+  return {std::string(op_name(op.kind)), fmt::format("{} <- {}{}{}", join(outputs, ", "), join(inputs, ", "),
+                                                     names.empty() ? "" : "  with ", join(names, ", "))};
 }
 
 Json to_json(const Model& model, const Plan& plan, const ModelInfo& info, const InspectArguments& arguments) {
@@ -39,7 +42,9 @@ Json to_json(const Model& model, const Plan& plan, const ModelInfo& info, const 
                          {"bytes", tensor.data.size()}});
   }
   for (const Op& op : plan.ops) {
-    if (arguments.plan) ops.push_back(describe_op(plan, model.weights, op));
+    if (!arguments.plan) break;
+    const auto [name, what] = describe_op(plan, model.weights, op);
+    ops.push_back(fmt::format("{:12} {}", name, what));
   }
   Json object = {{"family", info.family},
                  {"spec", spec},
@@ -57,43 +62,39 @@ Json to_json(const Model& model, const Plan& plan, const ModelInfo& info, const 
 
 std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
                     const InspectArguments& arguments) {
-  std::size_t path_width = 0, value_width = 0;
-  for (const Fact& fact : info.facts) {
-    path_width = std::max(path_width, fact.name.size());
-    value_width = std::max(value_width, fact.value.size());
-  }
-  std::string text =
-      fmt::format("{:{}}  {:{}}  {}\n", "value of", path_width, "is", value_width, "because of");
-  for (const Fact& fact : info.facts) {
-    text += fmt::format("{:{}}  {:{}}  {}\n", fact.name, path_width, printable(fact.value), value_width,
-                        fact.because);
-  }
-  text += "\n";
+  using enum Column::Kind;
+  const std::size_t width = table_columns();
+  Table facts({{"value of"}, {"is", kText}, {"because of", kText}});
+  for (const Fact& fact : info.facts) facts.add({fact.name, printable(fact.value), fact.because});
+  Table types({{"tensors", kNumber}, {"of type"}, {"are", kNumber}});
   for (const TensorTypeTotal& total : info.types)
-    text += fmt::format("{:5} tensors of {:8} {:>10}\n", total.tensors, total.type, human_bytes(total.bytes));
-  text += fmt::format("\nmemory at a context of {} tokens: weights {}, KV cache {} ({}), activations {}\n",
-                      info.memory.context, human_bytes(info.memory.weights), human_bytes(info.memory.cache),
-                      info.memory.kv_type, human_bytes(info.memory.activations));
+    types.add({std::to_string(total.tensors), total.type, human_bytes(total.bytes)});
+  std::string text = facts.text(width) + "\n" + types.text(width) + "\n";
+  text +=
+      wrap(fmt::format("memory at a context of {} tokens: weights {}, KV cache {} ({}), activations {}\n",
+                       info.memory.context, human_bytes(info.memory.weights), human_bytes(info.memory.cache),
+                       info.memory.kv_type, human_bytes(info.memory.activations)),
+           width, 4);
   if (arguments.tensors) {
-    text += "\n";
-    for (const auto& [name, tensor] : model.files.tensors.tensors()) {
-      text += fmt::format("{:60} {:5} {}\n", printable(name), dtype_name(tensor.dtype),
-                          describe_shape(tensor.shape));
-    }
+    Table tensors({{"tensor"}, {"type"}, {"shape"}});
+    for (const auto& [name, tensor] : model.files.tensors.tensors())
+      tensors.add({printable(name), std::string(dtype_name(tensor.dtype)), describe_shape(tensor.shape)});
+    text += "\n" + tensors.text(width);
   }
   if (arguments.plan) {
-    text += "\n";
-    for (const Op& op : plan.ops) text += describe_op(plan, model.weights, op) + "\n";
+    Table ops({{"op"}, {"computes", kText}});
+    for (const Op& op : plan.ops) {
+      auto [name, what] = describe_op(plan, model.weights, op);
+      ops.add({std::move(name), std::move(what)});
+    }
+    text += "\n" + ops.text(width);
   }
   return text;
 }
 
 Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given) {
-  DOPPLER_ASSIGN(const Model model, load_model_for_description(arguments.model));
-  DOPPLER_ASSIGN(BackendOptions options, backend_options(given.flags.load, model.spec, 1));
-  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, options.context));
-  options.kv_type = choose_kv_type(options, plan, model.weights);
-  DOPPLER_ASSIGN(const ModelInfo info, describe(model, plan, options));
+  DOPPLER_ASSIGN(const DescribedModel described, describe_files(arguments.model, given.flags.load));
+  const auto& [model, plan, info] = described;
   if (given.json)
     DOPPLER_TRY(print_json(to_json(model, plan, info, arguments)));
   else
@@ -140,15 +141,10 @@ std::string to_text(const GpuReport& report, std::size_t number) {
 }
 
 std::string to_text(std::span<const VariantRow> rows) {
-  std::size_t what = 0, variant = 0;
-  for (const VariantRow& row : rows) {
-    what = std::max(what, row.what.size());
-    variant = std::max(variant, row.variant.size());
-  }
-  std::string text;
-  for (const VariantRow& row : rows)
-    text += fmt::format("{:{}}  {:{}}  {}\n", row.what, what, row.variant, variant, row.why);
-  return text;
+  using enum Column::Kind;
+  Table table({{"what"}, {"kernel", kText}, {"because", kText}});
+  for (const VariantRow& row : rows) table.add({row.what, row.variant, row.why});
+  return table.text(table_columns());
 }
 
 // The GPU adapters, and with a model the kernels that it uses.
@@ -158,20 +154,21 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
   std::string text =
       fmt::format("{} adapter{} through {}\n", reports.size(), reports.size() == 1 ? "" : "s", gpu_library());
   for (const GpuReport& report : reports) {
-    text += to_text(report, adapters.size());
+    text += wrap(to_text(report, adapters.size()), table_columns(), 11);
     adapters.push_back(to_json(report));
   }
   Json object = {{"library", gpu_library()}, {"adapters", std::move(adapters)}};
   if (!arguments.model.empty()) {
     Settings settings = given.flags;
     settings.load.backend = "gpu";
-    DOPPLER_ASSIGN(const Loaded loaded, load_with_bar(arguments.model, settings, 1));
-    DOPPLER_ASSIGN(const std::vector<VariantRow> rows, loaded.backend->describe());
+    DOPPLER_ASSIGN(const Engine engine, load_engine(arguments.model, settings));
+    Backend& backend = *EngineAccess::loaded(engine).backend;
+    DOPPLER_ASSIGN(const std::vector<VariantRow> rows, backend.describe());
     for (const VariantRow& row : rows)
       variants.push_back({{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
     object["model"] = arguments.model;
     object["variants"] = std::move(variants);
-    object["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
+    object["fallbacks"] = fallbacks_json(backend.fallbacks());
     text += "\n" + to_text(rows);
   }
   DOPPLER_TRY(given.json ? print_json(object) : print(text));
@@ -183,11 +180,13 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
 Run add_inspect(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
   add_model(command, given, "MODEL", arguments->model, "a model folder or file");
-  command.add_flag("--gpu", arguments->gpu,
-                   "list the GPUs instead, what they offer, and with a MODEL the kernels that it takes");
-  command.add_flag("--tensors", arguments->tensors, "list every tensor");
-  command.add_flag("--plan", arguments->plan, "list every op of the forward pass");
-  add_setting_flags(command, given, false);
+  Option tensors = command.add_flag("--tensors", arguments->tensors, "list every tensor");
+  Option plan = command.add_flag("--plan", arguments->plan, "list every op of the forward pass");
+  command
+      .add_flag("--gpu", arguments->gpu,
+                "list the GPUs instead, what they offer, and with a MODEL the kernels that it takes")
+      .not_with({tensors, plan});
+  add_few_setting_flags(command, given, {"--context", "--kv-type", "--gpu-adapter"});
   return [arguments, &given]() -> Result<int> {
     if (arguments->gpu) return inspect_gpu(*arguments, given);
     if (arguments->model.empty())

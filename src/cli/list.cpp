@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/models.h"
 #include "hub/ollama.h"
@@ -95,7 +96,7 @@ Result<int> list(bool json) {
     return kDone;
   }
   if (models.empty()) {
-    fmt::print(stderr, "There are no models here. doppler pull org/name gets one.\n");
+    say(Said::kNote, "There are no models here. doppler pull org/name gets one.");
     return kDone;
   }
   DOPPLER_TRY(print(table_of(models)));
@@ -105,9 +106,7 @@ Result<int> list(bool json) {
 }  // namespace
 
 Run add_list(Command& command, SettingFlags& given) {
-  add_setting_flags(command, given, false);
-  command.footer(
-      "\nLooks into the Hugging Face cache (HF_HUB_CACHE, HF_HOME) and Ollama's store (OLLAMA_MODELS).");
+  add_few_setting_flags(command, given);
   return [&given] { return list(given.json); };
 }
 

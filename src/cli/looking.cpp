@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "base/screen.h"
 #include "diagnosis/look/debug_config.h"
 
 namespace doppler::cli {
@@ -30,11 +31,14 @@ Json to_json(const diagnosis::ProbeHit& hit) {
 }  // namespace
 
 void add_look_flags(Command& command, LookFlags& flags) {
+  std::vector<std::string> stages;
+  for (const StageInfo& stage : all_stages()) stages.push_back(fmt::format("stage={},", stage.name));
   command
       .add_option(
           "--probe", flags.probes,
           "print values while the model runs: stage=q_rope,layers=0:5,tokens=0,-1,dims=0:7; may be repeated")
-      .repeated()
+      .one_value_each()
+      .values(std::move(stages))
       .group("Looking inside");
 }
 
@@ -79,7 +83,7 @@ void Looking::print(const diagnosis::ProbeHit& hit) {
   const std::string line = diagnosis::probe_line(hit);
   const Category category = diagnosis::category_of(hit.stage);
   const bool traced = trace_wanted(category, hit.layer, hit.step);
-  if (!traced) fmt::print(stderr, "{}\n", line);
+  if (!traced) say(Said::kAsked, line);
   if (traced) trace(category, hit.layer, line, hit.step, to_json(hit).dump());
   if (keep_) hits_.push_back(hit);
 }
@@ -93,7 +97,7 @@ Json Looking::probes() const {
 
 void Looking::end() const {
   if (!probes_) return;
-  for (const std::string& sentence : probes_->silent()) fmt::print(stderr, "{}\n", sentence);
+  for (const std::string& sentence : probes_->silent()) say(Said::kAsked, sentence);
 }
 
 }  // namespace doppler::cli

@@ -6,6 +6,7 @@
 #include <deque>
 
 #include "base/log.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "model/family.h"
 #include "system/terminal.h"
@@ -38,7 +39,7 @@ class DownloadView {
     }
     const int tenth = static_cast<int>(share * 10);
     if (tenth == tenth_ || !progress.doing.empty()) return;
-    if (tenth_ >= 0) fmt::print(stderr, "{:3} % {}\n", tenth * 10, text(progress, now));
+    if (tenth_ >= 0) say(Said::kNote, "{:3} % {}", tenth * 10, text(progress, now));
     tenth_ = tenth;
   }
 
@@ -86,18 +87,26 @@ Status check_family(const hub::PullPlan& plan, bool force) {
       plan.info.repo, printable(type));
 }
 
-Result<std::string> resolve_model(const std::string& text) {
+// Makes a path of one.
+Result<int> resolve_model(std::string& text) {
   DOPPLER_ASSIGN(const hub::Places places, hub::find_places());
   DOPPLER_ASSIGN(const std::optional<hub::FoundModel> here, hub::resolve_here(places, text));
   if (here) {
-    if (!here->said.empty()) fmt::print(stderr, "{}\n", here->said);
-    return here->path.string();
+    if (!here->said.empty()) say(Said::kNote, here->said);
+    text = here->path.string();
+    return kDone;
   }
   DOPPLER_ASSIGN(const hub::ModelName name, hub::parse_name(text));
   const CancelToken cancel;
   const InterruptGuard guard(cancel);
-  DOPPLER_ASSIGN(const hub::Pulled pulled, pull_with_bar(places, name, {}, cancel));
-  return pulled.model.path.string();
+  const Result<hub::Pulled> pulled = pull_with_bar(places, name, {}, cancel);
+  if (!pulled && cancel.cancelled()) {
+    say(Said::kNote, pulled.error().message);
+    return guard.status(kNotPossible);
+  }
+  if (!pulled) return std::unexpected(pulled.error());
+  text = pulled->model.path.string();
+  return kDone;
 }
 
 }  // namespace
@@ -108,12 +117,13 @@ Option add_model(Command& command, SettingFlags& given, const std::string& name,
   return command.add_option(name, to, what);
 }
 
-Status resolve_models(const SettingFlags& given) {
+Result<int> resolve_models(const SettingFlags& given) {
   for (std::string* const model : given.models) {
     if (model->empty()) continue;
-    DOPPLER_ASSIGN(*model, resolve_model(*model));
+    DOPPLER_ASSIGN(const int status, resolve_model(*model));
+    if (status != kDone) return status;
   }
-  return {};
+  return kDone;
 }
 
 Result<hub::Pulled> pull_with_bar(const hub::Places& places, const hub::ModelName& name,
@@ -124,7 +134,9 @@ Result<hub::Pulled> pull_with_bar(const hub::Places& places, const hub::ModelNam
   options.download.on_note = [](const std::string& note) { log(Level::kWarn, "Hub", note); };
   if (!options.plan_only) {
     options.on_plan = [&](const hub::PullPlan& plan) -> Status {
-      fmt::print(stderr, "{}", hub::describe(plan));
+      std::string text = hub::describe(plan);
+      text.pop_back();  // say() ends lines itself
+      say(Said::kNote, text);
       return check_family(plan, options.force);
     };
   }

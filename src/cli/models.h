@@ -14,9 +14,9 @@ namespace doppler::cli {
 Option add_model(Command& command, SettingFlags& given, const std::string& name, std::string& to,
                  const std::string& what);
 
-// Makes paths of all that add_model() declared, which may download a model. Errors: those of resolve_here()
-// and pull().
-Status resolve_models(const SettingFlags& given);
+// Makes paths of all that add_model() declared, which may download a model. The exit status: kDone, or that
+// of the signal that stopped a download. Errors: those of resolve_here() and pull().
+Result<int> resolve_models(const SettingFlags& given);
 
 // Downloads with the plan and a progress bar on stderr. Options' callbacks are set here.
 Result<hub::Pulled> pull_with_bar(const hub::Places& places, const hub::ModelName& name,

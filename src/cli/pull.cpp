@@ -1,15 +1,12 @@
 // doppler pull: a model by its name, from the Hub into the Hugging Face cache.
 #include "hub/pull.h"
 
-#include <fmt/core.h>
-
 #include "base/json.h"
+#include "base/screen.h"
 #include "cli/models.h"
 
 namespace doppler::cli {
 namespace {
-
-constexpr int kPullStopped = 130;  // 128 and the number of the signal, as shells count
 
 struct PullArguments {
   std::string model;
@@ -32,8 +29,8 @@ Result<int> pull(const PullArguments& arguments, const SettingFlags& given) {
   options.download.connections = arguments.connections;
   const Result<hub::Pulled> pulled = pull_with_bar(places, name, options, cancel);
   if (!pulled && cancel.cancelled()) {
-    fmt::print(stderr, "{}\n", pulled.error().message);
-    return kPullStopped;
+    say(Said::kNote, pulled.error().message);
+    return guard.status(kNotPossible);
   }
   if (!pulled) return std::unexpected(pulled.error());
   if (given.json) {
@@ -60,14 +57,7 @@ Run add_pull(Command& command, SettingFlags& given) {
   command.add_option("--connections", arguments->connections, "how many at once")
       .between(1, 16)
       .show_default();
-  add_setting_flags(command, given, false);
-  command.footer(R"(
-Models go to the Hugging Face cache, where transformers finds them, too. A download that was stopped goes on where
-it was. A token for gated and private models is taken from HF_TOKEN or from ~/.cache/huggingface/token.
-
-  doppler pull org/name             the best type that fits the memory
-  doppler pull org/name:Q4_K_M      this type of a GGUF repository
-  doppler pull org/name --plan      only look)");
+  add_few_setting_flags(command, given);
   return [arguments, &given] { return pull(*arguments, given); };
 }
 

@@ -3,6 +3,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/screen.h"
 #include "cli/command.h"
 #include "cli/models.h"
 #include "cli/looking.h"
@@ -47,8 +48,8 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
                             {"backend", loaded.backend->name()},
                             {"fallbacks", fallbacks_json(loaded.backend->fallbacks())}}));
   } else {
-    fmt::print(stderr, "{}: recorded {} prompt tokens and {} decode steps in {}\n", loaded.backend->name(),
-               options.prompt_ids.size(), options.decode_steps, arguments.output);
+    say(Said::kNote, "{}: recorded {} prompt tokens and {} decode steps in {}", loaded.backend->name(),
+        options.prompt_ids.size(), options.decode_steps, arguments.output);
   }
   return kDone;
 }

@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "base/json.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/models.h"
 #include "hub/ollama.h"
@@ -31,7 +32,7 @@ Result<hub::Removal> plan_removal(const std::string& model) {
 
 // Whether the user says yes; anything but that is no.
 bool agreed() {
-  fmt::print(stderr, "Remove it? [y/N] ");
+  say(Said::kAsked, "Remove it? [y/N]");
   std::string line;
   std::getline(std::cin, line);
   return line == "y" || line == "Y" || line == "yes";
@@ -39,16 +40,16 @@ bool agreed() {
 
 Result<int> rm(const RemoveArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const hub::Removal removal, plan_removal(arguments.model));
-  const std::string what = fmt::format("{}: {}{}\n", removal.what, human_bytes(removal.bytes),
+  const std::string what = fmt::format("{}: {}{}", removal.what, human_bytes(removal.bytes),
                                        removal.stays.empty() ? "" : "; " + removal.stays);
   if (!arguments.yes) {
     if (!system::is_terminal(system::Stream::kInput)) {
       return fail(ErrorCode::kUsage, "Nobody is there to ask whether to remove {}. Give --yes.",
                   removal.what);
     }
-    fmt::print(stderr, "{}", what);
+    say(Said::kAsked, what);
     if (!agreed()) {
-      fmt::print(stderr, "Nothing is removed.\n");
+      say(Said::kNote, "Nothing is removed.");
       return kAnswerIsNo;
     }
   }
@@ -56,7 +57,7 @@ Result<int> rm(const RemoveArguments& arguments, const SettingFlags& given) {
   if (given.json)
     DOPPLER_TRY(print_json({{"removed", removal.what}, {"bytes", removal.bytes}}));
   else
-    fmt::print(stderr, "removed {}", what);
+    say(Said::kNote, "removed {}", what);
   return kDone;
 }
 
@@ -69,7 +70,7 @@ Run add_rm(Command& command, SettingFlags& given) {
                   "a name as doppler list shows it: org/name, org/name:TYPE, ollama:NAME")
       .required();
   command.add_flag("--yes,-y", arguments->yes, "do not ask");
-  add_setting_flags(command, given, false);
+  add_few_setting_flags(command, given);
   return [arguments, &given] { return rm(*arguments, given); };
 }
 

@@ -2,20 +2,50 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include "base/screen.h"
+#include "base/text.h"
+#include "cli/auto_reference.h"
+#include "cli/chat/chat.h"
 #include "cli/command.h"
 #include "cli/models.h"
 #include "cli/looking.h"
+#include "cli/seed.h"
+#include "cli/session_file.h"
+#include "diagnosis/compare/compare.h"
+#include "diagnosis/compare/compare_json.h"
+#include "diagnosis/report/report_text.h"
 #include "engine/access.h"
 #include "engine/fallbacks.h"
+#include "system/terminal.h"
 
 namespace doppler::cli {
 namespace {
 
 struct RunArguments {
-  std::string model;
+  std::string model, session;
   PromptFlags prompt;
   LookFlags look;
+  std::string reference;
 };
+
+// The model against a recording of this very prompt, after the answer.
+Result<std::optional<diagnosis::Comparison>> check_reference(const RunArguments& arguments,
+                                                             const Engine& engine,
+                                                             const std::vector<TokenId>& ids) {
+  if (arguments.reference.empty()) return std::nullopt;
+  const Loaded& loaded = EngineAccess::loaded(engine);
+  DOPPLER_ASSIGN(const std::string file, find_reference(arguments.reference, arguments.model, *loaded.model,
+                                                        {.text = "", .ids = ids}));
+  DOPPLER_ASSIGN(const diagnosis::Recording recording, diagnosis::open_recording(file));
+  if (recording.prompt_ids != ids) {
+    return fail(ErrorCode::kMismatch,
+                "The recording {} is of another prompt ({} tokens, this one has {}). Use doppler compare, "
+                "which runs the "
+                "recording's own, or --reference auto.",
+                printable(file, 200), recording.prompt_ids.size(), ids.size());
+  }
+  return diagnosis::compare_run(*loaded.backend, loaded.model->spec, recording, {}, &loaded.model->weights);
+}
 
 Json timings_json(const Timings& t) {
   return {{"load_ms", t.load_ms},
@@ -28,53 +58,131 @@ Json timings_json(const Timings& t) {
           {"decode_tokens_per_second", t.decode_tokens_per_second()}};
 }
 
+// A person without a prompt wants to talk.
+bool wants_chat(const RunArguments& arguments, const SettingFlags& given) {
+  const PromptFlags& prompt = arguments.prompt;
+  return !prompt.text_option.given() && prompt.ids.empty() && system::is_terminal(system::Stream::kInput) &&
+         !given.json && !given.flags.raw;
+}
+
+// The prompt, and what is piped in besides: the instruction first, then the text that it is about.
+Result<std::string> joined_prompt(const PromptFlags& prompt) {
+  DOPPLER_ASSIGN(std::string text, prompt_text(prompt));
+  if (!prompt.text_option.given() || !system::is_pipe_or_file(system::Stream::kInput)) return text;
+  DOPPLER_ASSIGN(const std::string piped, read_piped_text());
+  return piped.empty() ? text : text + "\n\n" + piped;
+}
+
+// What the session's file holds, and this run's question or text behind it.
+struct Turn {
+  std::vector<Message> messages;  // empty for plain text
+  std::vector<TokenId> ids;
+};
+
+Result<Turn> next_turn(Engine& engine, const RunArguments& arguments, const std::string& text, bool raw) {
+  Turn turn;
+  const bool chats = !raw && engine.has_chat_template() && arguments.prompt.ids.empty();
+  DOPPLER_ASSIGN(turn.messages, load_session(engine, arguments.session));
+  DOPPLER_ASSIGN(const Sequence own, engine.sequence());
+  const std::vector<TokenId> held = own.tokens();
+  if (!held.empty() && turn.messages.empty() == chats) {
+    return fail(ErrorCode::kUsage, "The file {} holds {}. {}, or name another file with --session.",
+                printable(arguments.session, 200), chats ? "plain text and no messages" : "a conversation",
+                chats ? "Give --raw to go on with it" : "Leave out --raw and --prompt-ids");
+  }
+  if (chats) {
+    const std::string& system = arguments.prompt.system;
+    if (!system.empty() && !turn.messages.empty()) {
+      return fail(ErrorCode::kUsage,
+                  "The conversation in the file {} has begun already, so that --system comes too late. Leave "
+                  "it out, or name another file with --session.",
+                  printable(arguments.session, 200));
+    }
+    if (!system.empty()) turn.messages.push_back({"system", system});
+    turn.messages.push_back({"user", text});
+    DOPPLER_ASSIGN(turn.ids, chat_ids(engine, turn.messages));
+    return turn;
+  }
+  turn.ids = held;
+  std::vector<TokenId> more;
+  if (held.empty() || !arguments.prompt.ids.empty()) {
+    DOPPLER_ASSIGN(more, prompt_ids(engine, arguments.prompt, text, raw));
+  } else {
+    DOPPLER_ASSIGN(more, engine.tokenize(text, false));
+  }
+  turn.ids.insert(turn.ids.end(), more.begin(), more.end());
+  return turn;
+}
+
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
-  DOPPLER_ASSIGN(const std::string text, prompt_text(arguments.prompt));
-  const CancelToken cancel;
-  const InterruptGuard guard(cancel);
+  if (wants_chat(arguments, given))
+    return hold_chat({.model = arguments.model, .system = arguments.prompt.system, .look = arguments.look},
+                     given);
+  DOPPLER_ASSIGN(const std::string text, joined_prompt(arguments.prompt));
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
   GenerateOptions options = engine.default_options();
   settings.apply(options);
+  choose_seed(settings, options);
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
-  DOPPLER_ASSIGN(const auto ids, prompt_ids(engine, arguments.prompt, text, settings.raw));
-  DOPPLER_TRY(looking->begin(ids.size(), false));
+  Turn turn;
+  if (arguments.session.empty()) {
+    DOPPLER_ASSIGN(turn.ids, prompt_ids(engine, arguments.prompt, text, settings.raw));
+  } else {
+    DOPPLER_ASSIGN(turn, next_turn(engine, arguments, text, settings.raw));
+  }
+  DOPPLER_TRY(looking->begin(turn.ids.size(), false));
   EngineAccess::look(engine, looking->tap());
 
+  const CancelToken cancel;
+  const InterruptGuard guard(cancel);  // before, nothing is lost when the program ends at once
   Status printed;
   const OnText on_text = [&](std::string_view piece) {
     if (!given.json) printed = print(piece);
     return printed.has_value();
   };
-  DOPPLER_ASSIGN(const Generation result, engine.generate(ids, options, on_text, &cancel));
+  DOPPLER_ASSIGN(const Generation result, engine.generate(turn.ids, options, on_text, &cancel));
   DOPPLER_TRY(printed);
+  if (!arguments.session.empty()) {
+    if (!turn.messages.empty()) turn.messages.push_back({"assistant", result.text});
+    DOPPLER_TRY(save_session(engine, arguments.session, turn.messages));
+  }
   const std::string_view reason = stop_reason_name(result.stop_reason);
+  EngineAccess::look(engine, nullptr);  // probes are of the answer alone
   if (given.json) {
     looking->end();
+    DOPPLER_ASSIGN(const auto comparison, check_reference(arguments, engine, turn.ids));
     Json json = {{"text", result.text},
                  {"ids", result.ids},
                  {"prompt_ids", result.prompt_ids},
                  {"stop_reason", reason},
+                 {"seed", options.seed},
                  {"backend", engine.backend_name()},
                  {"backend_choice", engine.backend_choice()},
                  {"fallbacks", fallbacks_json(EngineAccess::loaded(engine).backend->fallbacks())},
                  {"timings", timings_json(result.timings)}};
     if (const Json probes = looking->probes(); !probes.is_null()) json["probes"] = probes;
+    if (comparison) json["comparison"] = diagnosis::comparison_json(*comparison, engine.backend_name());
     DOPPLER_TRY(print_json(json));
-    return kDone;
+    return guard.status(comparison && !comparison->agrees() ? kAnswerIsNo : kDone);
   }
   if (!engine.has_tokenizer()) {
     DOPPLER_TRY(print(fmt::format("{}", fmt::join(result.ids, ","))));
   }
   DOPPLER_TRY(print("\n"));
   const Timings& t = result.timings;
-  fmt::print(
-      stderr,
-      "{}: loaded in {:.0f} ms; {} prompt tokens at {:.1f}/s; {} generated at {:.1f}/s; stopped by {}\n",
-      engine.backend_name(), t.load_ms, t.prompt_tokens, t.prompt_tokens_per_second(), t.generated_tokens,
-      t.decode_tokens_per_second(), reason);
+  say(Said::kNote,
+      "{}: loaded in {:.0f} ms; {} prompt tokens{} at {:.1f}/s; {} generated at {:.1f}/s; {}stopped by {}",
+      engine.backend_name(), t.load_ms, t.prompt_tokens,
+      t.cached_tokens == 0 ? "" : fmt::format(" ({} cached)", t.cached_tokens), t.prompt_tokens_per_second(),
+      t.generated_tokens, t.decode_tokens_per_second(),
+      options.temperature > 0 ? fmt::format("seed {}; ", options.seed) : "", reason);
   looking->end();
-  return kDone;
+  DOPPLER_ASSIGN(const auto comparison, check_reference(arguments, engine, turn.ids));
+  if (!comparison) return guard.status(kDone);
+  say(Said::kAsked, "{}: {}", arguments.reference == "auto" ? "transformers" : arguments.reference,
+      join(diagnosis::verdict_of(*comparison), " "));
+  return guard.status(comparison->agrees() ? kDone : kAnswerIsNo);
 }
 
 }  // namespace
@@ -84,6 +192,15 @@ Run add_run(Command& command, SettingFlags& given) {
   add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
+  command
+      .add_option(
+          "--reference", arguments->reference,
+          "afterwards, compare every stage with a recording of this prompt; auto: made by transformers now, "
+          "where python3 has it; exit status 1 if they differ")
+      .values({"auto"});
+  command.add_option(
+      "--session", arguments->session,
+      "goes on with the conversation in this file, and keeps it there: messages, tokens, cache");
   add_look_flags(command, arguments->look);
   add_setting_flags(command, given, true, true);
   return [arguments, &given] { return run(*arguments, given); };

@@ -8,7 +8,9 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "base/screen.h"
 #include "base/text.h"
+#include "cli/command.h"
 #include "config/conflicts.h"
 #include "system/numbers.h"
 
@@ -45,6 +47,10 @@ template <auto Member, typename Options>
 void member(const Json& value, Options& options) {
   read(value, options.*Member);
 }
+template <auto Member>
+void of_gpu(const Json& value, LoadOptions& options) {
+  read(value, options.gpu.*Member);
+}
 
 using L = LoadOptions;
 constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
@@ -54,10 +60,10 @@ constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
     {"runtime.inference.kvcache.kvDtype", member<&L::kv_type>},
     {"runtime.cpu.exact", member<&L::exact>},
     {"runtime.cpu.target", member<&L::cpu_target>},
-    {"runtime.gpu.adapter", member<&L::gpu_adapter>},
-    {"runtime.gpu.submitTokens", member<&L::submit_tokens>},
-    {"runtime.gpu.checked", member<&L::gpu_checked>},
-    {"runtime.gpu.poison", member<&L::gpu_poison>},
+    {"runtime.gpu.adapter", of_gpu<&GpuOptions::adapter>},
+    {"runtime.gpu.submitTokens", of_gpu<&GpuOptions::submit_tokens>},
+    {"runtime.gpu.checked", of_gpu<&GpuOptions::checked>},
+    {"runtime.gpu.poison", of_gpu<&GpuOptions::poison>},
 });
 using G = GenerateOptions;
 constexpr auto kGenerateKnobs = std::to_array<Knob<GenerateOptions>>({
@@ -136,7 +142,51 @@ void add_flag(Command& command, SettingFlags& given, const config::SettingInfo& 
     option = command.call_option(flag, [add](const std::string& text) { return add(text); }, help);
   }
   if (info.type != config::ValueType::kBool) option.value_name(type_name(info));
-  option.group(group_title(info.group));
+  std::vector<std::string> values(info.choices.begin(), info.choices.end());
+  if (info.path == "runtime.shared.debug.trace.categories") {
+    values.emplace_back("all");
+    for (const CategoryInfo& category : all_categories()) values.emplace_back(category.name);
+  }
+  option.values(std::move(values)).group(group_title(info.group));
+}
+
+Status choose_colours_by_name(const std::string& name) {
+  constexpr std::array<std::string_view, 3> kNames = {"auto", "always", "never"};  // as ColourChoice
+  const auto at = std::ranges::find(kNames, name);
+  if (at == kNames.end())
+    return fail(ErrorCode::kUsage, "{} is no choice of colours. Say auto, always or never", printable(name));
+  choose_colours(static_cast<ColourChoice>(at - kNames.begin()));
+  return {};
+}
+
+// What every command with settings takes.
+void add_common_flags(Command& command, SettingFlags& given) {
+  std::vector<std::string> presets;
+  for (const config::PresetListing& preset : config::list_presets(given.input.folders))
+    presets.push_back(preset.name);
+  command.add_option("--config", given.input.configs, "a preset, a JSON file, or JSON text; may be repeated")
+      .group("Everywhere")
+      .one_value_each()
+      .values(std::move(presets));
+  command.add_option("--set", given.input.sets, "one setting, path=value; may be repeated")
+      .group("Everywhere")
+      .one_value_each();
+  command
+      .add_flag("--json", given.json,
+                "print one JSON object on stdout and nothing else there, for an error, too")
+      .group("Everywhere");
+  const config::SettingInfo* const level =
+      config::find_setting("runtime.shared.debug.logLevel.defaultLogLevel");
+  command
+      .call_flag(
+          "--quiet", [&given, level] { given.input.flags.push_back({level, "error"}); },
+          "only the answer, and errors: the same as --log-level error")
+      .group("Everywhere");
+  command
+      .call_option("--color", choose_colours_by_name,
+                   "auto (on a terminal, unless NO_COLOR is set), always or never; auto unless given")
+      .group("Everywhere")
+      .values({"auto", "always", "never"});
 }
 
 }  // namespace
@@ -145,19 +195,38 @@ void add_setting_flags(Command& command, SettingFlags& given, bool generation, b
   for (const config::SettingInfo& info : config::all_settings()) {
     if (!info.flag.empty() && takes_group(info.group, generation, trace)) add_flag(command, given, info);
   }
-  command.add_option("--config", given.input.configs, "a preset, a JSON file, or JSON text; may be repeated")
-      .group("Everywhere")
-      .one_value_each();
-  command.add_option("--set", given.input.sets, "one setting, path=value; may be repeated")
-      .group("Everywhere")
-      .one_value_each();
-  command.add_flag("--json", given.json, "print one JSON object on stdout and nothing else there")
-      .group("Everywhere");
+  add_common_flags(command, given);
 }
+
+void add_few_setting_flags(Command& command, SettingFlags& given,
+                           std::initializer_list<std::string_view> flags) {
+  for (const config::SettingInfo& info : config::all_settings()) {
+    if (info.flag == "--log-level" || std::ranges::find(flags, info.flag) != flags.end())
+      add_flag(command, given, info);
+  }
+  add_common_flags(command, given);
+}
+
+namespace {
+
+// --trace-layers and its like shape a trace that something else must begin.
+Status check_trace_flags(const SettingFlags& given, const config::Config& config) {
+  const config::ConfigValue* const enabled = config.find("runtime.shared.debug.trace.enabled");
+  if (enabled == nullptr || enabled->value == true) return {};
+  for (const auto& flag : given.input.flags) {
+    if (flag.info->group == config::SettingGroup::kTrace)
+      return fail(ErrorCode::kUsage, "{} has no effect without --trace. Give both, or neither.",
+                  flag.info->flag);
+  }
+  return {};
+}
+
+}  // namespace
 
 Result<Settings> resolve_settings(const SettingFlags& given) {
   Settings settings;
   DOPPLER_ASSIGN(settings.config, config::resolve_config(given.input));
+  DOPPLER_TRY(check_trace_flags(given, settings.config));
   turn<LoadOptions>(kLoadKnobs, settings.config, settings.load);
   turn<Settings>(kOwnKnobs, settings.config, settings);
   return settings;
@@ -199,6 +268,7 @@ Status begin_log(const Settings& settings) {
     options.trace_steps = tree["trace"]["maxDecodeSteps"].get<std::uint64_t>();
     options.trace_file = text_at(tree, "trace", "file");
   }
+  configure_screen({.notes = options.level < Level::kError, .errors = options.level < Level::kSilent});
   DOPPLER_TRY(configure_log(options));
   for (const std::string& warning : settings.config.warnings()) log(Level::kWarn, "Config", warning);
   if (!settings.config.chain().empty())
@@ -210,7 +280,7 @@ Status end_log(const Settings& settings, bool failed) {
   constexpr std::size_t kShown = 20;  // a screenful with room for the error
   const config::ConfigValue* const screen = settings.config.find("runtime.shared.debug.logOutput.stdout");
   if (failed && screen != nullptr && screen->value == false) {
-    for (const LogRecord& record : log_history(kShown)) fmt::print(stderr, "{}\n", format_line(record));
+    for (const LogRecord& record : log_history(kShown)) say(Said::kError, format_line(record));
   }
   return close_log();
 }

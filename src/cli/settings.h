@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -39,9 +40,12 @@ struct SettingFlags {
   std::vector<std::string*> models;  // that may be names, to be resolved before the command runs
 };
 
-// Adds --config, --set, --json and the flags of the groups: those of kTrace for commands whose runs can be
-// traced.
+// Adds --config, --set, --json, --quiet, --color and the flags of the groups: those of kTrace for commands
+// whose runs can be traced.
 void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace = false);
+// For commands that run no model: of the settings' flags only these, such as --threads, and --log-level.
+void add_few_setting_flags(Command& command, SettingFlags& given,
+                           std::initializer_list<std::string_view> flags = {});
 
 // Applies the order of decision. Errors: those of resolve_config().
 Result<Settings> resolve_settings(const SettingFlags& given);

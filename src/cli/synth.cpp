@@ -5,6 +5,7 @@
 
 #include <chrono>
 
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -41,9 +42,9 @@ Result<int> synth(const SynthArguments& arguments, const SettingFlags& given) {
                             {"token_bytes", report.token_bytes},
                             {"seconds", seconds}}));
   } else {
-    fmt::print(stderr, "{}: {} in {}, {:.1f} million parameters, {}, of which a token reads {}; {:.1f} s\n",
-               arguments.output, shape.name, mix->name, static_cast<double>(report.parameters) / 1e6,
-               human_bytes(report.tensor_bytes), human_bytes(report.token_bytes), seconds);
+    say(Said::kNote, "{}: {} in {}, {:.1f} million parameters, {}, of which a token reads {}; {:.1f} s",
+        arguments.output, shape.name, mix->name, static_cast<double>(report.parameters) / 1e6,
+        human_bytes(report.tensor_bytes), human_bytes(report.token_bytes), seconds);
   }
   return kDone;
 }
@@ -55,15 +56,15 @@ Run add_synth(Command& command, SettingFlags& given) {
   std::vector<std::string> shapes, mixes;
   for (const convert::ModelShape& shape : convert::all_shapes()) shapes.emplace_back(shape.name);
   for (const convert::Mix& mix : convert::all_mixes()) mixes.emplace_back(mix.name);
-  command.add_option("SHAPE", arguments->shape, "one of " + join(shapes, ", ")).required();
+  command.add_option("SHAPE", arguments->shape, "one of " + join(shapes, ", ")).required().values(shapes);
   command.add_option("OUTPUT", arguments->output, "the .gguf file to write").required();
-  command.add_option("--type", arguments->type, "one of " + join(mixes, ", ")).show_default();
+  command.add_option("--type", arguments->type, "one of " + join(mixes, ", ")).show_default().values(mixes);
   command.add_option("--seed", arguments->seed, "the same seed gives the same file").show_default();
   command.add_option("--layers", arguments->layers, "this many layers instead of the published number")
       .between(1, 1000);
   command.add_option("--vocab", arguments->vocab, "a vocabulary of this size instead of the published one")
       .between(2, 1 << 24);
-  add_setting_flags(command, given, false);
+  add_few_setting_flags(command, given, {"--threads"});
   return [arguments, &given] { return synth(*arguments, given); };
 }
 

@@ -1,14 +1,10 @@
-// Reporting: standard output, the progress bar, Ctrl-C, and reading prompts.
+// Reporting: the progress bar, the backend's choice, Ctrl-C, and reading prompts.
 #include <fmt/core.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <charconv>
-#include <cstdio>
-#include <cstring>
-#include <iostream>
-#include <iterator>
 
-#include "base/log.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "config/conflicts.h"
@@ -19,15 +15,6 @@
 
 namespace doppler::cli {
 
-Status print(std::string_view text) {
-  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return {};
-  return fail(ErrorCode::kIo, "Standard output cannot be written: {}.", std::strerror(errno));
-}
-
-Status print_json(const Json& object) {
-  return print(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
 ProgressBar::ProgressBar() : terminal_(system::is_terminal(system::Stream::kError)) {}
 
 void ProgressBar::update(double share, std::string_view what) {
@@ -36,17 +23,11 @@ void ProgressBar::update(double share, std::string_view what) {
   const int filled = static_cast<int>(share * kWidth);
   std::string bar;
   for (int i = 0; i < kWidth; ++i) bar += i < filled ? "█" : "░";
-  fmt::print(stderr, "\r\033[K{} {:3.0f}% {}", bar, share * 100, what);
-  std::fflush(stderr);
-  if (!shown_) set_log_over_bar(true);
-  shown_ = true;
+  draw_bar(fmt::format("{} {:3.0f}% {}", bar, share * 100, what));
 }
 
 ProgressBar::~ProgressBar() {
-  if (!shown_) return;
-  set_log_over_bar(false);
-  fmt::print(stderr, "\r\033[K");
-  std::fflush(stderr);
+  draw_bar("");
 }
 
 namespace {
@@ -70,8 +51,18 @@ InterruptGuard::~InterruptGuard() {
   g_interrupted = nullptr;
 }
 
-void tell_backend(std::string_view choice, const Backend& backend) {
-  if (!choice.empty()) fmt::print(stderr, "{}\n", choice);
+int InterruptGuard::status(int otherwise) const {
+  const int signal = system::EndingHandler::received();
+  return signal == 0 ? otherwise : kSignalled + signal;
+}
+
+void tell_backend(std::string_view choice, const Backend& backend, const Settings& settings) {
+  // A GPU that there is but does not run this is a fallback.
+  const bool no_gpu =
+      backend.name() == "cpu" && std::ranges::none_of(backend.fallbacks(), [&](const Fallback& f) {
+        return choice.find(f.why) != std::string_view::npos;
+      });
+  if (!choice.empty() && (!no_gpu || settings.given("runtime.backend"))) say(Said::kNote, choice);
   tell_fallbacks(backend.fallbacks(), choice);
 }
 
@@ -88,7 +79,7 @@ auto with_bar(const Settings& settings, const Load& load) {
 
 Status check_loaded(const Loaded& loaded, const Settings& settings) {
   DOPPLER_TRY(config::check_config_layers(settings.config, loaded.model->spec.layers.size()));
-  tell_backend(loaded.choice, *loaded.backend);
+  tell_backend(loaded.choice, *loaded.backend, settings);
   return {};
 }
 
@@ -147,16 +138,23 @@ void add_prompt_ids_flag(Command& command, PromptFlags& prompt) {
       "token ids instead of a text: 2,5,9");
 }
 
+Result<std::string> read_piped_text() {
+  DOPPLER_ASSIGN(std::string text, read_input());
+  if (text.ends_with('\n')) text.pop_back();
+  return text;
+}
+
 Result<std::string> prompt_text(const PromptFlags& prompt) {
+  if (!prompt.ids.empty() && !prompt.system.empty()) {
+    return fail(ErrorCode::kUsage, "A --system text has no effect with --prompt-ids. Leave one of them out.");
+  }
   if (!prompt.ids.empty() && prompt.text_option.given()) {
     return fail(ErrorCode::kUsage, "Both a prompt and --prompt-ids are given. Give one of them.");
   }
   if (!prompt.ids.empty() || prompt.text_option.given()) return prompt.text;
   if (system::is_terminal(system::Stream::kInput))
     return fail(ErrorCode::kUsage, "There is no prompt. Give it after the model, or pipe it in.");
-  std::string text{std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>()};
-  if (text.ends_with('\n')) text.pop_back();
-  return text;
+  return read_piped_text();
 }
 
 Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,

@@ -1,14 +1,12 @@
 // doppler tokenize: a text as the model would see it, and back; a conversation through the chat template.
 #include <fmt/core.h>
 
-#include <iostream>
-#include <iterator>
-
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/models.h"
+#include "engine/messages.h"
 #include "formats/gguf.h"
 #include "system/files.h"
 #include "system/terminal.h"
@@ -36,7 +34,7 @@ Result<ModelFiles> open_texts(const std::filesystem::path& model) {
     return files;
   }
   files.folder = model.has_parent_path() ? model.parent_path() : ".";
-  if (is_gguf(model)) {
+  if (model.extension() == ".gguf") {
     DOPPLER_ASSIGN(GgufFile gguf, open_gguf(model));
     files.gguf = std::move(gguf.metadata);
   }
@@ -49,7 +47,7 @@ Result<std::optional<tokenizer::Tokenizer>> open_tokenizer(const std::filesystem
   const std::string extension = model.extension().string();
   if (extension == ".jinja") return std::nullopt;
   const bool file = system::is_file(model);
-  if (file && extension != ".safetensors" && !files.gguf) {
+  if (file && extension != ".safetensors" && extension != ".gguf") {
     DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(model));
     return std::optional(std::move(tokenizer));
   }
@@ -57,9 +55,11 @@ Result<std::optional<tokenizer::Tokenizer>> open_tokenizer(const std::filesystem
 }
 
 std::string table(const tokenizer::Tokenizer& tokenizer, std::span<const TokenId> ids) {
+  // A piece is shown as it is, spaces included, so it is no text to wrap; a long one ends in "…".
+  const std::size_t room = std::max<std::size_t>(table_columns(), 24) - 11;
   std::string text;
   for (const TokenId id : ids)
-    text += fmt::format("{:8}  {}\n", id, printable(tokenizer.piece(id).value_or("?")));
+    text += fmt::format("{:8}  {}\n", id, printable(tokenizer.piece(id).value_or("?"), room));
   return text;
 }
 
@@ -78,23 +78,20 @@ Result<chat::ChatTemplate> open_template(const std::filesystem::path& model, con
   return chat::ChatTemplate::compile(std::move(source), model.filename().string());
 }
 
-// Reads the conversation: an object handed to the template as it is, or a bare list of messages.
-Result<chat::OrderedJson> read_conversation(const std::string& file) {
+// The conversation as run and chat would send it: ready for the answer, unless it says otherwise itself.
+Result<chat::OrderedJson> open_conversation(const std::string& file) {
   DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMaxMessages));
-  DOPPLER_ASSIGN(chat::OrderedJson given, chat::parse_ordered_json(text, "The file " + file));
-  if (given.is_array()) given = chat::OrderedJson{{"messages", given}};
-  if (!given.is_object() || !given.contains("messages")) {
-    return fail(ErrorCode::kUsage,
-                "The file {} holds no conversation. Write {{\"messages\": [{{\"role\": \"user\", "
-                "\"content\": \"…\"}}]}}.",
-                file);
+  auto conversation = read_conversation(text);
+  if (!conversation) {
+    return fail(conversation.error().code, "The file {} cannot be used. {}", printable(file, 200),
+                conversation.error().message);
   }
-  return given;
+  return conversation;
 }
 
 Result<int> render(const TokenizeArguments& arguments, bool json, const ModelFiles& files,
                    const std::optional<tokenizer::Tokenizer>& tokenizer) {
-  DOPPLER_ASSIGN(chat::OrderedJson conversation, read_conversation(arguments.messages));
+  DOPPLER_ASSIGN(const chat::OrderedJson conversation, open_conversation(arguments.messages));
   const bool with_tools = conversation.contains("tools") && !conversation["tools"].empty();
   DOPPLER_ASSIGN(const chat::ChatTemplate chat, open_template(arguments.model, files, with_tools));
   DOPPLER_ASSIGN(chat::OrderedJson variables, template_variables(files, tokenizer));
@@ -124,7 +121,7 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
   if (!arguments.messages.empty()) return render(arguments, given.json, files, tokenizer);
   std::string text = arguments.text;
   if (!arguments.text_option.given() && !system::is_terminal(system::Stream::kInput)) {
-    text.assign(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+    DOPPLER_ASSIGN(text, read_input());
   } else if (!arguments.text_option.given()) {
     return fail(ErrorCode::kUsage, "There is no text. Give it after the model, or --messages FILE.");
   }
@@ -155,12 +152,14 @@ Run add_tokenize(Command& command, SettingFlags& given) {
       .required();
   arguments->text_option = command.add_option("TEXT", arguments->text,
                                               "the text, or with --decode the ids; left out, standard input");
-  command.add_flag("--no-special", arguments->no_special,
-                   "without BOS and EOS; with --decode: special tokens leave no text");
-  command.add_flag("--decode", arguments->decode, "TEXT is ids (2,5,9): show their text");
-  command.add_option("--messages", arguments->messages,
-                     "a conversation as JSON: render it through the chat template");
-  add_setting_flags(command, given, false);
+  Option no_special = command.add_flag("--no-special", arguments->no_special,
+                                       "without BOS and EOS; with --decode: special tokens leave no text");
+  Option decode = command.add_flag("--decode", arguments->decode, "TEXT is ids (2,5,9): show their text");
+  command
+      .add_option("--messages", arguments->messages,
+                  "a conversation as JSON: render it through the chat template, as run would send it")
+      .not_with({arguments->text_option, no_special, decode});
+  add_few_setting_flags(command, given);
   return [arguments, &given] { return tokenize(*arguments, given); };
 }
 

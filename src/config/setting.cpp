@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "doppler/options.h"
+
 namespace doppler::config {
 namespace {
 
@@ -28,7 +30,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .type = kWhole,
      .fallback = "0",
      .off = "0",
-     .meaning = "threads to use; 0: one per core",
+     .meaning = "threads to use at most; 0: as many as this process may run at once",
      .flag = "--threads"},
     {.path = "runtime.inference.kvcache.maxSeqLen",
      .type = kWhole,
@@ -69,7 +71,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .meaning = "tokens that a GPU generates before the host looks at them",
      .flag = "--submit-tokens",
      .least = 1,
-     .most = 64},
+     .most = GpuOptions::kMostSubmitTokens},
     {.path = "runtime.gpu.checked",
      .type = kBool,
      .fallback = "false",
@@ -157,7 +159,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .type = kWhole,
      .fallback = "0",
      .off = "0",
-     .meaning = "the same seed gives the same text",
+     .meaning = "the same seed gives the same text; run and chat draw one unless given",
      .flag = "--seed",
      .group = kGeneration},
     {.path = "runtime.inference.sampling.logitBias",
@@ -231,6 +233,7 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .fallback = "1000",
      .off = "0",
      .meaning = "lines kept in memory; a command that fails shows the last of them if the screen was off",
+     .least = 0,
      .most = 1000000},
     {.path = "runtime.shared.debug.trace.enabled",
      .type = kBool,

@@ -150,11 +150,6 @@ void random_row(std::uint64_t seed, std::string_view name, std::uint64_t row, fl
   }
 }
 
-Result<SynthReport> measure_synthetic(const ModelShape& shape, const Mix& mix) {
-  DOPPLER_ASSIGN(const std::vector<Stored> tensors, stored_tensors(shape, mix));
-  return report_of(shape, tensors);
-}
-
 Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
                                     const std::filesystem::path& path, const SynthOptions& options) {
   DOPPLER_ASSIGN(const std::vector<Stored> tensors, stored_tensors(shape, mix));

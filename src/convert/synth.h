@@ -30,9 +30,6 @@ struct SynthReport {
 Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
                                     const std::filesystem::path& path, const SynthOptions& options);
 
-// The report of write_synthetic without writing the file. Errors: those of shape_spec.
-Result<SynthReport> measure_synthetic(const ModelShape& shape, const Mix& mix);
-
 // Values of a row of the tensor `name`: a pure function of its arguments, on every machine. Near enough to a
 // Gaussian of that mean and deviation (a sum of four uniform numbers: nothing beyond 3.5 deviations).
 void random_row(std::uint64_t seed, std::string_view name, std::uint64_t row, float mean, float deviation,

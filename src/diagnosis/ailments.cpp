@@ -84,10 +84,6 @@ constexpr auto kAilments = std::to_array<Ailment>({
 
 }  // namespace
 
-std::span<const Ailment> all_ailments() {
-  return kAilments;
-}
-
 std::vector<const Ailment*> ailments(AskedBy by) {
   std::vector<const Ailment*> some;
   for (const Ailment& ailment : kAilments) {

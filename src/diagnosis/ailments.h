@@ -34,7 +34,6 @@ struct Ailment {
 
 // In the order in which a person would ask: cheap checks that explain much come first, a cause before its
 // consequences, and the recording before the backend, because a wrong description shows in both.
-std::span<const Ailment> all_ailments();
 std::vector<const Ailment*> ailments(AskedBy by);
 
 }  // namespace doppler::diagnosis

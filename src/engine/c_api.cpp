@@ -10,6 +10,7 @@
 
 #include "base/result.h"
 #include "doppler/doppler.h"
+#include "engine/c_values.h"
 
 using doppler::CancelToken;
 using doppler::Engine;
@@ -18,6 +19,15 @@ using doppler::ErrorCode;
 using doppler::Result;
 using doppler::Sequence;
 using doppler::Status;
+using doppler::c::begin_with;
+using doppler::c::c_values;
+using doppler::c::callbacks;
+using doppler::c::generate_options;
+using doppler::c::list_of;
+using doppler::c::load_options;
+using doppler::c::Logprobs;
+using doppler::c::look_request;
+using doppler::c::text_of;
 
 struct doppler_engine {
   Engine engine;
@@ -26,54 +36,6 @@ struct doppler_sequence {
   Sequence sequence;
   doppler::GenerateOptions defaults;  // those that the model recommends
 };
-struct doppler_cancel {
-  CancelToken token;
-};
-
-namespace {
-
-// The public struct of one token's log probabilities, and the array that it points to.
-struct Logprobs {
-  explicit Logprobs(const doppler::TokenLogprobs& of) {
-    for (const doppler::LikelyToken& token : of.top) top.push_back({token.id, token.logprob});
-    shown = {of.id, of.logprob, top.data(), top.size()};
-  }
-  Logprobs(const Logprobs&) = delete;
-  Logprobs& operator=(const Logprobs&) = delete;
-  std::vector<doppler_likely> top;
-  doppler_logprobs shown;
-};
-
-doppler_statistics c_statistics(const doppler::Statistics& s) {
-  return {.count = s.count,
-          .nan = s.nan,
-          .inf = s.inf,
-          .zeros = s.zeros,
-          .negatives = s.negatives,
-          .max_abs_index = s.max_abs_index,
-          .first_bad = s.first_bad,
-          .min = s.min,
-          .max = s.max,
-          .max_abs = s.max_abs,
-          .mean = s.mean,
-          .rms = s.rms};
-}
-
-// The result points into `v`.
-doppler_values c_values(const doppler::StageValues& v) {
-  return {.stage = v.stage.c_str(),
-          .layer = v.layer,
-          .tokens = v.tokens.data(),
-          .token_count = v.tokens.size(),
-          .width = v.width,
-          .heads = v.heads,
-          .columns = v.columns(),
-          .dims = v.dims.empty() ? nullptr : v.dims.data(),
-          .values = v.values.empty() ? nullptr : v.values.data(),
-          .statistics = c_statistics(v.statistics)};
-}
-
-}  // namespace
 
 struct doppler_generation {
   doppler::Generation generation;
@@ -139,135 +101,6 @@ doppler_status hand_out(Result<T> result, Handle** to, const Make& make) {
   return DOPPLER_OK;
 }
 
-// --- arguments, from C to C++
-
-std::string_view text_of(const char* text, size_t length) {
-  if (text == nullptr) return {};
-  return {text, length == DOPPLER_TEXT ? std::strlen(text) : length};
-}
-template <typename T>
-std::span<const T> list_of(const T* items, size_t count) {
-  return items == nullptr ? std::span<const T>() : std::span(items, count);
-}
-std::string string_of(const char* text) {
-  return text == nullptr ? std::string() : std::string(text);
-}
-
-// Writes as much of the defaults as the caller's struct has room for.
-template <typename T>
-void begin_with(T* given, size_t struct_size, T defaults) {
-  if (given == nullptr || struct_size < sizeof(given->struct_size)) return;
-  defaults.struct_size = std::min(struct_size, sizeof(T));
-  std::memcpy(static_cast<void*>(given), static_cast<const void*>(&defaults), defaults.struct_size);
-}
-
-// The caller's struct in this version's layout, whatever size it was compiled with: members that it lacks
-// keep the defaults of `init`.
-template <typename T>
-T whole(const T& given, T defaults) {
-  std::memcpy(static_cast<void*>(&defaults), static_cast<const void*>(&given),
-              std::min(given.struct_size, sizeof(T)));
-  return defaults;
-}
-
-doppler::LoadOptions load_options(const doppler_load_options* given) {
-  doppler::LoadOptions options;
-  if (given == nullptr) return options;
-  doppler_load_options defaults;
-  doppler_load_options_init(&defaults, sizeof(defaults));
-  const doppler_load_options o = whole(*given, defaults);
-  if (o.backend != nullptr) options.backend = o.backend;
-  options.threads = o.threads;
-  options.context = o.context;
-  options.sequences = o.sequences;
-  options.kv_type = string_of(o.kv_type);
-  options.exact = o.exact;
-  options.cpu_target = string_of(o.cpu_target);
-  options.gpu_adapter = string_of(o.gpu_adapter);
-  options.submit_tokens = o.submit_tokens;
-  if (o.on_progress != nullptr) {
-    options.on_progress = [call = o.on_progress, user = o.user](double share, std::string_view what) {
-      call(user, share, std::string(what).c_str());
-    };
-  }
-  return options;
-}
-
-doppler::GenerateOptions generate_options(const doppler_generate_options* given,
-                                          const doppler::GenerateOptions& model) {
-  if (given == nullptr) return model;
-  doppler_generate_options defaults;
-  doppler_generate_options_init(&defaults, sizeof(defaults), nullptr);
-  const doppler_generate_options o = whole(*given, defaults);
-  doppler::GenerateOptions options{.max_tokens = o.max_tokens,
-                                   .temperature = o.temperature,
-                                   .top_k = o.top_k,
-                                   .top_p = o.top_p,
-                                   .min_p = o.min_p,
-                                   .repeat_penalty = o.repeat_penalty,
-                                   .presence_penalty = o.presence_penalty,
-                                   .frequency_penalty = o.frequency_penalty,
-                                   .penalty_window = o.penalty_window,
-                                   .logit_bias = {},
-                                   .seed = o.seed,
-                                   .stop = {},
-                                   .ignore_eos = o.ignore_eos,
-                                   .logprobs = o.logprobs};
-  for (const doppler_bias& bias : list_of(o.logit_bias, o.logit_bias_count))
-    options.logit_bias[bias.id] = bias.bias;
-  for (const char* stop : list_of(o.stop, o.stop_count)) options.stop.push_back(string_of(stop));
-  return options;
-}
-
-doppler::LookRequest look_request(const doppler_look_request& given) {
-  doppler_look_request defaults;
-  doppler_look_request_init(&defaults, sizeof(defaults));
-  const doppler_look_request o = whole(given, defaults);
-  doppler::LookRequest request;
-  for (const char* stage : list_of(o.stages, o.stage_count)) request.stages.push_back(string_of(stage));
-  const auto layers = list_of(o.layers, o.layer_count);
-  const auto tokens = list_of(o.tokens, o.token_count);
-  const auto dims = list_of(o.dims, o.dim_count);
-  request.layers.assign(layers.begin(), layers.end());
-  request.tokens.assign(tokens.begin(), tokens.end());
-  request.dims.assign(dims.begin(), dims.end());
-  request.values = o.values;
-  request.statistics = o.statistics;
-  request.most_bytes = o.most_bytes;
-  return request;
-}
-
-doppler::Callbacks callbacks(const doppler_callbacks* given) {
-  doppler::Callbacks out;
-  if (given == nullptr) return out;
-  doppler_callbacks defaults;
-  doppler_callbacks_init(&defaults, sizeof(defaults));
-  const doppler_callbacks o = whole(*given, defaults);
-  if (o.on_text != nullptr) {
-    out.on_text = [call = o.on_text, user = o.user](std::string_view text) {
-      return call(user, std::string(text).c_str(), text.size());
-    };
-  }
-  if (o.on_token != nullptr) {
-    out.on_token = [call = o.on_token, user = o.user](doppler_token id,
-                                                      const doppler::TokenLogprobs* logprobs) {
-      if (logprobs == nullptr) return call(user, id, nullptr);
-      const Logprobs shown(*logprobs);
-      return call(user, id, &shown.shown);
-    };
-  }
-  if (o.watch != nullptr && o.on_values != nullptr) {
-    out.watches.push_back(
-        {.what = look_request(*o.watch),
-         .on_values = [call = o.on_values, user = o.user](const doppler::StageValues& values) {
-           const doppler_values shown = c_values(values);
-           call(user, &shown);
-         }});
-  }
-  if (o.cancel != nullptr) out.cancel = o.cancel->token;
-  return out;
-}
-
 // --- results, from C++ to C
 
 template <typename T>
@@ -302,6 +135,23 @@ doppler_status hand_out_sequence(Result<Sequence> sequence, const doppler::Gener
                   [&](Sequence made) { return new doppler_sequence{std::move(made), defaults}; });
 }
 
+// `generate` is called with a copy of the sequence, because the handle may be freed in a callback.
+template <typename Generate>
+doppler_status hand_out_generation(doppler_sequence* sequence, const doppler_generate_options* options,
+                                   const doppler_callbacks* given, doppler_generation** to,
+                                   const Generate& generate) {
+  if (sequence == nullptr) return no_handle("sequence");
+  if (to == nullptr) return no_handle("place for the generation");
+  Sequence own = sequence->sequence;
+  return hand_out(generate(own, generate_options(options, sequence->defaults), callbacks(given)), to,
+                  make_generation);
+}
+
+// The caller's token, or one that nobody cancels.
+CancelToken token_of(const doppler_cancel* cancel) {
+  return cancel != nullptr ? cancel->token : CancelToken();
+}
+
 doppler_engine* make_engine(Engine engine) {
   return new doppler_engine{std::move(engine)};
 }
@@ -316,7 +166,7 @@ const char* doppler_last_error(void) {
 
 void doppler_load_options_init(doppler_load_options* options, size_t struct_size) {
   doppler_load_options defaults = {};
-  defaults.submit_tokens = doppler::LoadOptions().submit_tokens;
+  defaults.submit_tokens = doppler::GpuOptions().submit_tokens;
   begin_with(options, struct_size, defaults);
 }
 
@@ -392,7 +242,7 @@ doppler_status doppler_look_at(doppler_engine* engine, const doppler_token* prom
   if (engine == nullptr) return no_handle("engine");
   if (request == nullptr) return no_handle("request");
   if (look == nullptr) return no_handle("place for the look");
-  const CancelToken token = cancel != nullptr ? cancel->token : CancelToken();
+  const CancelToken token = token_of(cancel);
   return hand_out(engine->engine.look(list_of(prompt, count), look_request(*request), &token), look,
                   [](std::vector<doppler::StageValues> values) {
                     auto* made = new doppler_look{std::move(values), {}};
@@ -414,7 +264,7 @@ doppler_status doppler_score(doppler_engine* engine, const doppler_token* ids, s
                              const doppler_cancel* cancel, doppler_scores** scores) {
   if (engine == nullptr) return no_handle("engine");
   if (scores == nullptr) return no_handle("place for the scores");
-  const CancelToken token = cancel != nullptr ? cancel->token : CancelToken();
+  const CancelToken token = token_of(cancel);
   return hand_out(engine->engine.score(list_of(ids, count), top, &token), scores,
                   [](const std::vector<doppler::TokenLogprobs>& all) {
                     auto* made = new doppler_scores;
@@ -461,43 +311,35 @@ void doppler_callbacks_init(doppler_callbacks* given, size_t struct_size) {
 doppler_status doppler_generate_text(doppler_sequence* sequence, const char* prompt, size_t length,
                                      const doppler_generate_options* options, const doppler_callbacks* given,
                                      doppler_generation** generation) {
-  if (sequence == nullptr) return no_handle("sequence");
-  if (generation == nullptr) return no_handle("place for the generation");
-  Sequence own = sequence->sequence;  // the handle may be freed in a callback
-  return hand_out(
-      own.generate(text_of(prompt, length), generate_options(options, sequence->defaults), callbacks(given)),
-      generation, make_generation);
+  return hand_out_generation(sequence, options, given, generation,
+                             [&](Sequence& own, const auto& how, const auto& calls) {
+                               return own.generate(text_of(prompt, length), how, calls);
+                             });
 }
 
 doppler_status doppler_generate_tokens(doppler_sequence* sequence, const doppler_token* prompt, size_t count,
                                        const doppler_generate_options* options,
                                        const doppler_callbacks* given, doppler_generation** generation) {
-  if (sequence == nullptr) return no_handle("sequence");
-  if (generation == nullptr) return no_handle("place for the generation");
-  Sequence own = sequence->sequence;
-  return hand_out(
-      own.generate(list_of(prompt, count), generate_options(options, sequence->defaults), callbacks(given)),
-      generation, make_generation);
+  return hand_out_generation(sequence, options, given, generation,
+                             [&](Sequence& own, const auto& how, const auto& calls) {
+                               return own.generate(list_of(prompt, count), how, calls);
+                             });
 }
 
 doppler_status doppler_generate_chat(doppler_sequence* sequence, const char* conversation, size_t length,
                                      const doppler_generate_options* options, const doppler_callbacks* given,
                                      doppler_generation** generation) {
-  if (sequence == nullptr) return no_handle("sequence");
-  if (generation == nullptr) return no_handle("place for the generation");
-  Sequence own = sequence->sequence;
-  return hand_out(own.chat_json(text_of(conversation, length), generate_options(options, sequence->defaults),
-                                callbacks(given)),
-                  generation, make_generation);
+  return hand_out_generation(sequence, options, given, generation,
+                             [&](Sequence& own, const auto& how, const auto& calls) {
+                               return own.chat_json(text_of(conversation, length), how, calls);
+                             });
 }
 
 doppler_status doppler_resume(doppler_sequence* sequence, const doppler_generate_options* options,
                               const doppler_callbacks* given, doppler_generation** generation) {
-  if (sequence == nullptr) return no_handle("sequence");
-  if (generation == nullptr) return no_handle("place for the generation");
-  Sequence own = sequence->sequence;
-  return hand_out(own.resume(generate_options(options, sequence->defaults), callbacks(given)), generation,
-                  make_generation);
+  return hand_out_generation(
+      sequence, options, given, generation,
+      [](Sequence& own, const auto& how, const auto& calls) { return own.resume(how, calls); });
 }
 
 const char* doppler_generation_text(const doppler_generation* generation, size_t* length) {
@@ -565,7 +407,7 @@ doppler_status doppler_sequence_tokens(const doppler_sequence* sequence, doppler
 doppler_status doppler_sequence_append(doppler_sequence* sequence, const doppler_token* ids, size_t count,
                                        const doppler_cancel* cancel) {
   if (sequence == nullptr) return no_handle("sequence");
-  const CancelToken token = cancel != nullptr ? cancel->token : CancelToken();
+  const CancelToken token = token_of(cancel);
   return done(sequence->sequence.append(list_of(ids, count), &token));
 }
 doppler_status doppler_sequence_cut(doppler_sequence* sequence, size_t length, size_t* recomputed) {

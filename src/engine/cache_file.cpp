@@ -16,7 +16,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the header is written as it lies in memory");
 
 constexpr char kMagic[8] = {'D', 'O', 'P', 'P', 'L', 'E', 'R', 'C'};
-constexpr std::uint32_t kVersion = 1;
+constexpr std::uint32_t kVersion = 2;
 constexpr std::size_t kHashBytes = 64;  // SHA-256 as hexadecimal digits
 
 struct Header {
@@ -26,22 +26,17 @@ struct Header {
   std::uint64_t model = 0;
   std::uint64_t tokens = 0, cached = 0;
   std::uint64_t cache_bytes = 0;
+  std::uint64_t text_bytes = 0;
 };
-static_assert(sizeof(Header) == 48 && std::is_trivially_copyable_v<Header>);
+static_assert(sizeof(Header) == 56 && std::is_trivially_copyable_v<Header>);
 
-using Parts = std::array<std::span<const std::byte>, 3>;  // header, tokens, cache
+using Parts = std::array<std::span<const std::byte>, 4>;  // header, tokens, cache, text
 
 // The hash of the parts' hashes, because the parts lie apart in memory.
 std::string hash_of(const Parts& parts) {
   std::string hashes;
   for (const std::span<const std::byte> part : parts) hashes += sha256_hex(part);
   return sha256_hex(std::as_bytes(std::span(hashes)));
-}
-
-Result<CacheAccess*> cache_of(Session& session) {
-  if (CacheAccess* const cache = session.backend().cache()) return cache;
-  return fail(ErrorCode::kUnsupported, "The {} backend does not give its cache away.",
-              session.backend().name());
 }
 
 Error corrupt(const std::filesystem::path& file, std::string_view what) {
@@ -60,7 +55,7 @@ Status check_header(const std::filesystem::path& file, const Header& header, std
                 printable(file.string(), 200), header.version, kVersion);
   }
   const auto expected = (Checked(sizeof(Header)) + Checked(header.tokens) * Checked(sizeof(TokenId)) +
-                         Checked(header.cache_bytes) + Checked(kHashBytes))
+                         Checked(header.cache_bytes) + Checked(header.text_bytes) + Checked(kHashBytes))
                             .get();
   if (!expected || *expected != size || header.cached > header.tokens)
     return std::unexpected(corrupt(file, "its sizes do not fit together"));
@@ -91,25 +86,6 @@ Status check_header(const std::filesystem::path& file, const Header& header, std
 
 }  // namespace
 
-Result<CachedSequence> read_sequence(Session& session, std::vector<TokenId> tokens) {
-  DOPPLER_ASSIGN(CacheAccess* const cache, cache_of(session));
-  CachedSequence sequence{.tokens = std::move(tokens), .cached = session.cached().size(), .bytes = {}};
-  if (sequence.cached > 0) {
-    DOPPLER_ASSIGN(sequence.bytes, cache->read(session.slot()));
-  }
-  return sequence;
-}
-
-Status write_sequence(Session& session, const CachedSequence& sequence) {
-  DOPPLER_ASSIGN(CacheAccess* const cache, cache_of(session));
-  session.clear();
-  if (sequence.cached == 0) return {};
-  DOPPLER_TRY(cache->write(session.slot(), sequence.cached, sequence.bytes));
-  session.adopt(
-      {sequence.tokens.begin(), sequence.tokens.begin() + static_cast<std::ptrdiff_t>(sequence.cached)});
-  return {};
-}
-
 CacheIdentity cache_identity(const Backend& backend, const Weights& weights) {
   const Plan& plan = backend.plan();
   Fingerprint print = fingerprint_of(weights);
@@ -136,10 +112,11 @@ Status save_sequence(const std::filesystem::path& file, const CachedSequence& se
                 .model = identity.model,
                 .tokens = sequence.tokens.size(),
                 .cached = sequence.cached,
-                .cache_bytes = sequence.bytes.size()};
+                .cache_bytes = sequence.bytes.size(),
+                .text_bytes = sequence.text.size()};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   const Parts parts = {std::as_bytes(std::span(&header, 1)), std::as_bytes(std::span(sequence.tokens)),
-                       sequence.bytes};
+                       sequence.bytes, std::as_bytes(std::span(sequence.text))};
   DOPPLER_ASSIGN(OutputFile out, OutputFile::create(file));
   for (const std::span<const std::byte> part : parts) DOPPLER_TRY(out.write(part));
   DOPPLER_TRY(out.write(hash_of(parts)));
@@ -148,15 +125,21 @@ Status save_sequence(const std::filesystem::path& file, const CachedSequence& se
 
 Result<CachedSequence> load_sequence(const std::filesystem::path& file, const CacheIdentity& identity) {
   DOPPLER_ASSIGN(const MappedFile mapped, MappedFile::open(file));
-  const std::span<const std::byte> all = mapped.bytes();
+  return parse_sequence(mapped.bytes(), file, identity);
+}
+
+Result<CachedSequence> parse_sequence(std::span<const std::byte> all, const std::filesystem::path& file,
+                                      const CacheIdentity& identity) {
   if (all.size() < sizeof(Header) + kHashBytes) return std::unexpected(corrupt(file, "it is too short"));
   Header header;
   std::memcpy(&header, all.data(), sizeof(header));
   DOPPLER_TRY(check_header(file, header, all.size(), identity));
   const std::span<const std::byte> content = all.first(all.size() - kHashBytes);
   const std::span<const std::byte> tokens = content.subspan(sizeof(Header), header.tokens * sizeof(TokenId));
-  const std::span<const std::byte> cache = content.subspan(sizeof(Header) + tokens.size());
-  const std::string hash = hash_of({content.first(sizeof(Header)), tokens, cache});
+  const std::span<const std::byte> cache =
+      content.subspan(sizeof(Header) + tokens.size(), header.cache_bytes);
+  const std::span<const std::byte> text = content.last(header.text_bytes);
+  const std::string hash = hash_of({content.first(sizeof(Header)), tokens, cache, text});
   if (hash.size() != kHashBytes || std::memcmp(hash.data(), all.data() + content.size(), kHashBytes) != 0)
     return std::unexpected(corrupt(file, "its content has changed since"));
   CachedSequence sequence;
@@ -168,6 +151,7 @@ Result<CachedSequence> load_sequence(const std::filesystem::path& file, const Ca
       return std::unexpected(corrupt(file, "it holds an id outside the vocabulary"));
   }
   sequence.bytes.assign(cache.begin(), cache.end());
+  sequence.text.assign(reinterpret_cast<const char*>(text.data()), text.size());
   return sequence;
 }
 

@@ -1,19 +1,21 @@
-// A sequence with its keys and values outside of a backend: copied to another slot, or kept in a file.
+// A sequence with its keys and values outside of a backend, and the file that keeps it.
 //
 // The file: "DOPPLERC", version, type of keys and values, identity of the model, number of tokens, number of
-// cached ones, bytes of the cache (CacheAccess::read), all little-endian in one header; then the token ids,
-// the cache, and a SHA-256 of the three. Loading checks all of it before it uses any.
+// cached ones, bytes of the cache (CacheAccess::read), bytes of the text, all little-endian in one header;
+// then the token ids, the cache, the text, and the SHA-256 of the four parts' SHA-256, all as hexadecimal
+// digits. Loading checks all of it before it uses any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/result.h"
 #include "doppler/types.h"
-#include "engine/session.h"
 
 namespace doppler {
 
@@ -21,13 +23,8 @@ struct CachedSequence {
   std::vector<TokenId> tokens;
   std::size_t cached = 0;        // how many of them have keys and values
   std::vector<std::byte> bytes;  // of their keys and values
+  std::string text = {};         // the caller's own, kept beside: of a conversation, its messages
 };
-
-// Copies the slot of the session. Errors: kUnsupported for a backend without CacheAccess; those of the
-// backend.
-Result<CachedSequence> read_sequence(Session& session, std::vector<TokenId> tokens);
-// Replaces the contents of the session's slot.
-Status write_sequence(Session& session, const CachedSequence& sequence);
 
 // The properties of model and backend that a file must share.
 struct CacheIdentity {
@@ -44,5 +41,8 @@ Status save_sequence(const std::filesystem::path& file, const CachedSequence& se
 // Errors: kCorrupt for any content that save_sequence does not write; kMismatch for another model's file or
 // another KV type; kLimit for more tokens than the context.
 Result<CachedSequence> load_sequence(const std::filesystem::path& file, const CacheIdentity& identity);
+// The same of a file's bytes, whose errors name `file`.
+Result<CachedSequence> parse_sequence(std::span<const std::byte> bytes, const std::filesystem::path& file,
+                                      const CacheIdentity& identity);
 
 }  // namespace doppler

@@ -19,7 +19,7 @@ Result<MemoryPlan> plan_memory(const Model& model, const Plan& plan, const Backe
                     .activations = 0,
                     .kv_type = std::string(kv_type_name(type))};
   DOPPLER_ASSIGN(memory.cache, KvCache::bytes_needed(plan.kv_layers, options.context, options.slots,
-                                                     step_tokens(options), type));
+                                                     ring_reach(options), type));
   const BufferPlan buffers = plan_buffers(plan);
   memory.activations = ((Checked(buffers.extent(Rows::kAll)) * Checked(step_tokens(options)) +
                          Checked(buffers.extent(Rows::kWanted))) *
@@ -56,12 +56,19 @@ Result<ModelInfo> describe(const Model& model, const Plan& plan, const BackendOp
   return info;
 }
 
+Result<DescribedModel> describe_files(const std::filesystem::path& path, const LoadOptions& options) {
+  DescribedModel made;
+  DOPPLER_ASSIGN(made.model, load_model_for_description(path));
+  DOPPLER_ASSIGN(BackendOptions backend, backend_options(options, made.model.spec, 1 + options.sequences));
+  DOPPLER_ASSIGN(made.plan, build_plan(made.model.spec, made.model.weights, backend.context));
+  backend.kv_type = choose_kv_type(backend, made.plan, made.model.weights);
+  DOPPLER_ASSIGN(made.info, describe(made.model, made.plan, backend));
+  return made;
+}
+
 Result<ModelInfo> describe_model(const std::filesystem::path& path, const LoadOptions& options) {
-  DOPPLER_ASSIGN(const Model model, load_model_for_description(path));
-  DOPPLER_ASSIGN(BackendOptions backend, backend_options(options, model.spec, 1 + options.sequences));
-  DOPPLER_ASSIGN(const Plan plan, build_plan(model.spec, model.weights, backend.context));
-  backend.kv_type = choose_kv_type(backend, plan, model.weights);
-  return describe(model, plan, backend);
+  DOPPLER_ASSIGN(DescribedModel described, describe_files(path, options));
+  return std::move(described.info);
 }
 
 }  // namespace doppler

@@ -10,6 +10,7 @@
 #include "engine/trace.h"
 #include "formats/hf_config.h"
 #include "system/files.h"
+#include "system/threads.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler {
@@ -100,21 +101,17 @@ Result<GenerateOptions> default_options(const ModelFiles& files) {
 Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSpec& spec,
                                        std::uint32_t slots) {
   BackendOptions backend;
-  backend.threads = options.threads;
+  backend.threads = std::min<std::size_t>(options.threads, system::processor_share().count);
   backend.context = choose_context(options.context, spec);
+  backend.cut_tokens = options.cut_tokens;
   backend.slots = slots;
   backend.exact = options.exact;
   backend.cpu_target = options.cpu_target;
-  backend.gpu.adapter = options.gpu_adapter;
-  backend.gpu.submit_tokens = options.submit_tokens;
-  backend.gpu.checked = options.gpu_checked;
-  backend.gpu.poison = options.gpu_poison;
-  // More would only delay a stop: from 16 on the host's share of the time is negligible.
-  constexpr std::uint32_t kMostSubmitTokens = 64;
-  if (options.submit_tokens == 0 || options.submit_tokens > kMostSubmitTokens) {
+  backend.gpu = options.gpu;
+  if (options.gpu.submit_tokens == 0 || options.gpu.submit_tokens > GpuOptions::kMostSubmitTokens) {
     return fail(ErrorCode::kUsage,
                 "The {} tokens of a submission are out of range; there must be between 1 and {}.",
-                options.submit_tokens, kMostSubmitTokens);
+                options.gpu.submit_tokens, GpuOptions::kMostSubmitTokens);
   }
   if (!options.kv_type.empty()) {
     backend.kv_type = kv_type_from_name(options.kv_type);
@@ -172,6 +169,15 @@ Status load_texts(const std::filesystem::path& path, const LoadOptions& options,
   return {};
 }
 
+// Says so where fewer threads run than the options ask for.
+void note_fewer_threads(const LoadOptions& options, Backend& backend) {
+  const system::ProcessorShare share = system::processor_share();
+  if (options.threads <= share.count || backend.device() != nullptr) return;
+  backend.note({fmt::format("The model runs on {} of the {} threads that were asked for.", share.count,
+                            options.threads),
+                fmt::format("More would wait for each other: {}.", share.why)});
+}
+
 Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loaded, LoadSeconds& seconds) {
   Laps laps;
   tell_progress(options, 0.8, "memory");
@@ -179,6 +185,7 @@ Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loa
   backend.shared = loaded.shared;
   DOPPLER_ASSIGN(loaded.backend, make_backend(options.backend, loaded.model->spec, loaded.model->weights,
                                               backend, &loaded.choice));
+  note_fewer_threads(options, *loaded.backend);
   seconds.backend = laps.next();
   tell_progress(options, 1, "ready");
   trace_loaded(loaded, seconds);

@@ -17,15 +17,15 @@ double log_sum(std::span<const float> logits) {
   return largest + std::log(sum);
 }
 
-// With logits in place of log probabilities.
-std::vector<LikelyToken> largest_of(std::span<const float> logits, std::size_t most) {
-  const auto better = [](const LikelyToken& a, const LikelyToken& b) {
-    return a.logprob != b.logprob ? a.logprob > b.logprob : a.id < b.id;
+// The largest, best first; of equals the lower id. Without probabilities.
+std::vector<Likely> largest_of(std::span<const float> logits, std::size_t most) {
+  const auto better = [](const Likely& a, const Likely& b) {
+    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
   };
-  std::vector<LikelyToken> best;
+  std::vector<Likely> best;
   for (std::size_t i = 0; i < logits.size() && most > 0; ++i) {
     if (std::isnan(logits[i])) continue;
-    const LikelyToken token{static_cast<TokenId>(i), logits[i]};
+    const Likely token{static_cast<TokenId>(i), logits[i], 0};
     if (best.size() == most && !better(token, best.back())) continue;
     best.insert(std::upper_bound(best.begin(), best.end(), token, better), token);
     if (best.size() > most) best.pop_back();
@@ -33,23 +33,26 @@ std::vector<LikelyToken> largest_of(std::span<const float> logits, std::size_t m
   return best;
 }
 
-std::vector<LikelyToken> likeliest_of(std::span<const float> logits, std::size_t most, double total) {
-  std::vector<LikelyToken> best = largest_of(logits, most);
-  for (LikelyToken& token : best) token.logprob = static_cast<float>(double{token.logprob} - total);
-  return best;
-}
-
 }  // namespace
 
-std::vector<LikelyToken> likeliest_tokens(std::span<const float> logits, std::size_t most) {
-  return likeliest_of(logits, most, log_sum(logits));
+std::vector<Likely> likeliest(std::span<const float> logits, std::size_t most, double temperature) {
+  std::vector<Likely> best = largest_of(logits, most);
+  if (best.empty()) return best;
+  const double scale = temperature > 0 ? 1 / temperature : 1;
+  const auto weight = [&](float logit) { return std::exp((double{logit} - best[0].logit) * scale); };
+  double sum = 0;
+  for (const float logit : logits)
+    if (!std::isnan(logit)) sum += weight(logit);
+  for (Likely& token : best) token.probability = weight(token.logit) / sum;
+  return best;
 }
 
 TokenLogprobs logprobs_of(std::span<const float> logits, TokenId id, std::size_t top) {
   const double total = log_sum(logits);
-  return {.id = id,
-          .logprob = static_cast<float>(double{logits[static_cast<std::size_t>(id)]} - total),
-          .top = likeliest_of(logits, top, total)};
+  const auto logprob = [&](float logit) { return static_cast<float>(double{logit} - total); };
+  TokenLogprobs made{.id = id, .logprob = logprob(logits[static_cast<std::size_t>(id)])};
+  for (const Likely& token : largest_of(logits, top)) made.top.push_back({token.id, logprob(token.logit)});
+  return made;
 }
 
 }  // namespace doppler

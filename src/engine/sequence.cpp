@@ -3,12 +3,12 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "engine/cache_file.h"
 #include "engine/core.h"
 #include "engine/generate.h"
 #include "engine/logprobs.h"
 #include "engine/look.h"
 #include "engine/messages.h"
+#include "engine/sequence_copy.h"
 
 namespace doppler {
 
@@ -302,16 +302,17 @@ Result<Sequence> Sequence::fork() const {
   return Sequence(other);
 }
 
-Status Sequence::save(const std::filesystem::path& file) const {
+Status Sequence::save(const std::filesystem::path& file, std::string_view text) const {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
   DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
-  DOPPLER_ASSIGN(const CachedSequence copy, read_sequence(state->session, state->held()));
+  DOPPLER_ASSIGN(CachedSequence copy, read_sequence(state->session, state->held()));
+  copy.text = text;
   return save_sequence(file, copy,
                        cache_identity(state->core->backend(), state->core->loaded.model->weights));
 }
 
-Status Sequence::load(const std::filesystem::path& file) {
+Status Sequence::load(const std::filesystem::path& file, std::string* text) {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
   DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
@@ -320,6 +321,7 @@ Status Sequence::load(const std::filesystem::path& file) {
       load_sequence(file, cache_identity(state->core->backend(), state->core->loaded.model->weights)));
   DOPPLER_TRY(write_sequence(state->session, loaded));
   state->hold(loaded.tokens);
+  if (text != nullptr) *text = loaded.text;
   return {};
 }
 

@@ -20,7 +20,8 @@ Result<std::span<const float>> Session::feed(std::span<const TokenId> ids, bool 
   return logits;
 }
 
-Status Session::begin(std::span<const TokenId> ids) {
+// `again`: tokens at the end that are computed in any case.
+Status Session::begin(std::span<const TokenId> ids, std::size_t again) {
   if (ids.empty()) return fail(ErrorCode::kUsage, "The prompt has no tokens. Give at least one.");
   const std::uint64_t context = backend_.options().context;
   if (ids.size() > context) {
@@ -28,11 +29,10 @@ Status Session::begin(std::span<const TokenId> ids) {
                 "The prompt has {} tokens, but the context holds {}. Shorten it or raise --context.",
                 ids.size(), context);
   }
-  // The cached tokens are used only if the prompt continues them: after a cut in the middle a GPU would sum
-  // in another order than for the whole prompt.
-  const bool continues =
-      cached_.size() < ids.size() && std::equal(cached_.begin(), cached_.end(), ids.begin());
-  if (!continues) clear();
+  // Keys and values depend on nothing but the tokens up to theirs, so whatever ids and cache begin with is
+  // kept.
+  const auto common = static_cast<std::size_t>(std::ranges::mismatch(cached_, ids).in1 - cached_.begin());
+  cut(std::min(common, ids.size() - again));
   prompt_length_ = ids.size();
   trace_step_ = 0;
   return {};
@@ -40,7 +40,7 @@ Status Session::begin(std::span<const TokenId> ids) {
 
 Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, const CancelToken* cancel,
                                                std::size_t* reused) {
-  DOPPLER_TRY(begin(ids));
+  DOPPLER_TRY(begin(ids, 1));  // the last token's logits are wanted
   if (reused != nullptr) *reused = cached_.size();
   std::span<const float> logits;
   while (cached_.size() < ids.size()) {
@@ -54,7 +54,7 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
 
 Status Session::extend(std::span<const TokenId> ids, const CancelToken* cancel) {
   if (ids.size() <= cached_.size() && std::equal(ids.begin(), ids.end(), cached_.begin())) return {};
-  DOPPLER_TRY(begin(ids));
+  DOPPLER_TRY(begin(ids, 0));
   while (cached_.size() < ids.size() && (cancel == nullptr || !cancel->cancelled())) {
     const std::size_t count =
         std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());

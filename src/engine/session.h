@@ -26,9 +26,10 @@ class Session {
   // Whether shown_logits() has logits, from the next continuation on.
   void show_logits(bool show) { shows_logits_ = show; }
 
-  // Makes the cache hold exactly `ids` and returns the last one's logits. If `ids` only continue the cached
-  // tokens, these are kept; else it starts over. `reused` (may be null): how many were kept. Errors: kLimit
-  // for a prompt longer than the context; kUsage for an empty one. A cancelled prompt gives empty logits.
+  // Makes the cache hold exactly `ids` and returns the last one's logits. The longest common beginning of
+  // `ids` and the cached tokens is kept (but for the last of `ids`), unless windows have overwritten what it
+  // needs: then it starts over. `reused` (may be null): how many were kept. Errors: kLimit for a prompt
+  // longer than the context; kUsage for an empty one. A cancelled prompt gives empty logits.
   Result<std::span<const float>> prompt(std::span<const TokenId> ids, const CancelToken* cancel,
                                         std::size_t* reused);
 
@@ -71,8 +72,7 @@ class Session {
   std::span<const TokenId> cached() const { return cached_; }
 
  private:
-  // Makes room for `ids`: drops cached tokens that they do not continue.
-  Status begin(std::span<const TokenId> ids);
+  Status begin(std::span<const TokenId> ids, std::size_t again);
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
   void forget_continuation();

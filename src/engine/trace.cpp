@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "engine/loaded.h"
+#include "engine/logprobs.h"
 #include "plan/fuse.h"
 #include "system/memory.h"
 
@@ -56,9 +57,14 @@ void trace_tensors(const TensorStore& store) {
 
 void trace_loader(const Loaded& loaded, const LoadSeconds& seconds) {
   const TensorStore& store = loaded.model->files.tensors;
-  const auto say = [](const std::string& text) { trace(Category::kLoader, -1, text); };
-  for (const MappedFile& file : store.files())
-    say(fmt::format("File: {} ({})", printable(file.path().string(), 200), human_bytes(file.bytes().size())));
+  const auto say = [](const std::string& text, const Json& data) {
+    trace(Category::kLoader, -1, text, -1, data.dump(-1, ' ', false, Json::error_handler_t::replace));
+  };
+  for (const MappedFile& file : store.files()) {
+    const std::string path = printable(file.path().string(), 200);
+    say(fmt::format("File: {} ({})", path, human_bytes(file.bytes().size())),
+        {{"file", path}, {"bytes", file.bytes().size()}});
+  }
   trace_tensors(store);
   struct Total {
     std::size_t tensors = 0;
@@ -71,12 +77,17 @@ void trace_loader(const Loaded& loaded, const LoadSeconds& seconds) {
     total.bytes += tensor.data.size();
   }
   for (const auto& [type, total] : totals)
-    say(fmt::format("Type {}: {} tensors, {}", type, total.tensors, human_bytes(total.bytes)));
+    say(fmt::format("Type {}: {} tensors, {}", type, total.tensors, human_bytes(total.bytes)),
+        {{"type", type}, {"tensors", total.tensors}, {"bytes", total.bytes}});
   say(fmt::format("Seconds: weights {:.3f}, tokenizer and template {:.3f}, backend {:.3f}", seconds.weights,
-                  seconds.texts, seconds.backend));
+                  seconds.texts, seconds.backend),
+      {{"weights_seconds", seconds.weights},
+       {"texts_seconds", seconds.texts},
+       {"backend_seconds", seconds.backend}});
   say(fmt::format("Complete: {} tensors, {} in {:.2f}s ({})", store.tensors().size(),
                   human_bytes(store.total_bytes()), seconds.total(),
-                  rate(store.total_bytes(), seconds.total())));
+                  rate(store.total_bytes(), seconds.total())),
+      {{"tensors", store.tensors().size()}, {"bytes", store.total_bytes()}, {"seconds", seconds.total()}});
 }
 
 void log_loaded(const Loaded& loaded, const LoadSeconds& seconds) {
@@ -93,10 +104,13 @@ void log_loaded(const Loaded& loaded, const LoadSeconds& seconds) {
 // --- kernels
 
 void trace_kernels(const Loaded& loaded) {
-  const auto say = [](const std::string& text) { trace(Category::kKernels, -1, text); };
+  const auto say = [](const std::string& text, const Json& data) {
+    trace(Category::kKernels, -1, text, -1, data.dump(-1, ' ', false, Json::error_handler_t::replace));
+  };
   Backend& backend = *loaded.backend;
   const Plan& plan = backend.plan();
-  say(fmt::format("backend {}{}", backend.name(), loaded.choice.empty() ? "" : ": " + loaded.choice));
+  say(fmt::format("backend {}{}", backend.name(), loaded.choice.empty() ? "" : ": " + loaded.choice),
+      {{"backend", backend.name()}, {"choice", loaded.choice}});
   const auto has = [](const auto& names, std::string_view name) {
     return std::find(names.begin(), names.end(), name) != names.end();
   };
@@ -105,16 +119,17 @@ void trace_kernels(const Loaded& loaded) {
                                    : has(backend.options().disabled_passes, pass.name)
                                        ? "off: switched off"
                                        : "off: not for this backend";
-    say(fmt::format("pass {} ({}): {}", pass.name, pass.does, state));
+    say(fmt::format("pass {} ({}): {}", pass.name, pass.does, state),
+        {{"pass", pass.name}, {"does", pass.does}, {"state", state}});
   }
   auto rows = backend.describe();
-  if (!rows) return say(fmt::format("The kernels cannot be described: {}", rows.error().message));
+  if (!rows) {
+    return say(fmt::format("The kernels cannot be described: {}", rows.error().message),
+               {{"error", rows.error().message}});
+  }
   for (const VariantRow& row : *rows) {
-    const Json data = {{"what", row.what}, {"variant", row.variant}, {"why", row.why}};
-    trace(
-        Category::kKernels, -1,
-        fmt::format("{}: {}{}", row.what, row.variant, row.why.empty() ? "" : fmt::format(" ({})", row.why)),
-        -1, data.dump());
+    say(fmt::format("{}: {}{}", row.what, row.variant, row.why.empty() ? "" : fmt::format(" ({})", row.why)),
+        {{"what", row.what}, {"variant", row.variant}, {"why", row.why}});
   }
 }
 
@@ -127,27 +142,39 @@ void trace_cache(const Backend& backend) {
   const std::vector<KvLayer>& layers = backend.plan().kv_layers;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const KvLayer& layer = layers[i];
-    const std::uint64_t positions = kv_capacity(layer, options.context, step_tokens(options));
+    const std::uint64_t positions = kv_capacity(layer, options.context, ring_reach(options));
     const std::uint64_t bytes =
         2 * positions * layer.kv_heads * kv_row_bytes(type, layer.head_dim) * options.slots;
     all += bytes;
+    const Json data = {{"positions", positions},     {"heads", layer.kv_heads},
+                       {"head_dim", layer.head_dim}, {"kv_type", kv_type_name(type)},
+                       {"slots", options.slots},     {"bytes", bytes}};
     trace(Category::kBuffers, static_cast<int>(i),
           fmt::format("KV cache: {} positions x {} heads x {} x keys and values in {}, {} slot(s): {}",
                       positions, layer.kv_heads, layer.head_dim, kv_type_name(type), options.slots,
-                      human_bytes(bytes)));
+                      human_bytes(bytes)),
+          -1, data.dump());
   }
+  const Json data = {{"bytes", all},
+                     {"layers", layers.size()},
+                     {"kv_type", kv_type_name(type)},
+                     {"context", options.context}};
   trace(Category::kBuffers, -1,
         fmt::format("KV cache: {} in {} layers, {}, context of {}", human_bytes(all), layers.size(),
-                    kv_type_name(type), options.context));
+                    kv_type_name(type), options.context),
+        -1, data.dump());
 }
 
 void trace_buffers(const Loaded& loaded) {
-  const auto say = [](const std::string& text) { trace(Category::kBuffers, -1, text); };
   const TensorStore& store = loaded.model->files.tensors;
   std::uint64_t mapped = 0;
   for (const MappedFile& file : store.files()) mapped += file.bytes().size();
-  say(fmt::format("weights: {} mapped from {} file(s), {} copied at load", human_bytes(mapped),
-                  store.files().size(), human_bytes(store.copied_bytes())));
+  const Json weights = {
+      {"mapped_bytes", mapped}, {"files", store.files().size()}, {"copied_bytes", store.copied_bytes()}};
+  trace(Category::kBuffers, -1,
+        fmt::format("weights: {} mapped from {} file(s), {} copied at load", human_bytes(mapped),
+                    store.files().size(), human_bytes(store.copied_bytes())),
+        -1, weights.dump());
   trace_cache(*loaded.backend);
   const MemoryUse memory = loaded.backend->memory();
   const std::uint64_t bytes = memory.cache + memory.activations + memory.weights;
@@ -161,34 +188,6 @@ void trace_buffers(const Loaded& loaded) {
 }
 
 // --- sample
-
-struct Likely {
-  TokenId id = -1;
-  float logit = 0;
-  double probability = 0;
-};
-
-// The likeliest at the temperature (1 for greedy), of equals the lower id.
-std::vector<Likely> likeliest(std::span<const float> logits, double temperature, std::size_t most) {
-  const auto better = [](const Likely& a, const Likely& b) {
-    return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
-  };
-  std::vector<Likely> best;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i])) continue;
-    const Likely one{static_cast<TokenId>(i), logits[i], 0};
-    if (best.size() == most && !better(one, best.back())) continue;
-    best.insert(std::upper_bound(best.begin(), best.end(), one, better), one);
-    if (best.size() > most) best.pop_back();
-  }
-  if (best.empty()) return best;
-  const double scale = temperature > 0 ? 1 / temperature : 1;
-  double sum = 0;
-  for (const float logit : logits)
-    if (!std::isnan(logit)) sum += std::exp((double{logit} - best[0].logit) * scale);
-  for (Likely& one : best) one.probability = std::exp((double{one.logit} - best[0].logit) * scale) / sum;
-  return best;
-}
 
 std::string text_of(TokenId id, const tokenizer::Tokenizer* tokenizer) {
   const auto piece = tokenizer != nullptr ? tokenizer->piece(id) : Result<std::string>("");
@@ -233,7 +232,7 @@ void trace_sample(const Sampled& sampled, const GenerateOptions& options,
                  data.dump());
   }
   constexpr std::size_t kShown = 5;
-  const std::vector<Likely> best = likeliest(sampled.logits, options.temperature, kShown);
+  const std::vector<Likely> best = likeliest(sampled.logits, kShown, options.temperature);
   const auto at = static_cast<std::size_t>(sampled.id);
   const double logit = at < sampled.logits.size() ? sampled.logits[at] : NAN;
   data["logit"] = std::isfinite(logit) ? Json(logit) : Json(nullptr);
@@ -247,10 +246,14 @@ void trace_sample(const Sampled& sampled, const GenerateOptions& options,
     data["top"].push_back({{"id", one.id}, {"logit", one.logit}, {"probability", one.probability}});
   }
   trace(Category::kSample, -1, line, sampled.step, data.dump(-1, ' ', false, Json::error_handler_t::replace));
+  const Json likely = {{"temperature", options.temperature},
+                       {"top_k", options.top_k},
+                       {"top_p", options.top_p},
+                       {"top", data["top"]}};
   trace(Category::kSample, -1,
         fmt::format("Top-{} (temp={:g}, topK={}, topP={:g}): {}", best.size(), options.temperature,
                     options.top_k, options.top_p, fmt::join(shown, ", ")),
-        sampled.step);
+        sampled.step, likely.dump());
 }
 
 PerfTrace::PerfTrace(const Backend& backend)
@@ -265,23 +268,45 @@ void PerfTrace::end(const Timings& timings) const {
   log(Level::kInfo, "Engine", prefill);
   log(Level::kInfo, "Engine", decode);
   if (!wanted_) return;
-  const auto say = [](const std::string& text) { trace(Category::kPerf, -1, text); };
-  say(prefill);
+  const auto say = [](const std::string& text, const Json& data) {
+    trace(Category::kPerf, -1, text, -1, data.dump());
+  };
+  say(prefill, {{"tokens", timings.prompt_tokens - timings.cached_tokens},
+                {"cached", timings.cached_tokens},
+                {"ms", timings.prompt_ms},
+                {"tokens_per_second", timings.prompt_tokens_per_second()}});
   std::vector<double> sorted = token_ms_;
   std::sort(sorted.begin(), sorted.end());
+  Json decoded = {{"tokens", timings.generated_tokens},
+                  {"ms", timings.decode_ms},
+                  {"tokens_per_second", timings.decode_tokens_per_second()}};
+  std::string line = decode;
   // A device gives several tokens at once, so that the times between tokens mean nothing there.
-  const bool alone = !sorted.empty() && backend_.device() == nullptr;
-  say(!alone ? decode
-             : fmt::format("{}, ms a token p50={:.2f} p90={:.2f} p99={:.2f}", decode, percentile(sorted, 0.5),
-                           percentile(sorted, 0.9), percentile(sorted, 0.99)));
+  if (!sorted.empty() && backend_.device() == nullptr) {
+    const double p50 = percentile(sorted, 0.5), p90 = percentile(sorted, 0.9), p99 = percentile(sorted, 0.99);
+    line += fmt::format(", ms a token p50={:.2f} p90={:.2f} p99={:.2f}", p50, p90, p99);
+    decoded.update({{"p50_ms", p50}, {"p90_ms", p90}, {"p99_ms", p99}});
+  }
+  say(line, decoded);
   const std::optional<DeviceCounters> after = counters_of(backend_);
-  if (!before_ || !after)
-    return say(fmt::format("Counters: the {} backend has no device that counts", backend_.name()));
-  say(fmt::format("Counters: submits={} dispatches={} readBacks={} ({}) written={}",
-                  after->submits - before_->submits, after->dispatches - before_->dispatches,
-                  after->read_backs - before_->read_backs,
-                  human_bytes(after->read_back_bytes - before_->read_back_bytes),
-                  human_bytes(after->written_bytes - before_->written_bytes)));
+  if (!before_ || !after) {
+    return say(fmt::format("Counters: the {} backend has no device that counts", backend_.name()),
+               {{"backend", backend_.name()}, {"counters", nullptr}});
+  }
+  const std::uint64_t submits = after->submits - before_->submits,
+                      dispatches = after->dispatches - before_->dispatches,
+                      read_backs = after->read_backs - before_->read_backs,
+                      read_bytes = after->read_back_bytes - before_->read_back_bytes,
+                      written = after->written_bytes - before_->written_bytes;
+  say(fmt::format("Counters: submits={} dispatches={} readBacks={} ({}) written={}", submits, dispatches,
+                  read_backs, human_bytes(read_bytes), human_bytes(written)),
+      {{"backend", backend_.name()},
+       {"counters",
+        {{"submits", submits},
+         {"dispatches", dispatches},
+         {"read_backs", read_backs},
+         {"read_back_bytes", read_bytes},
+         {"written_bytes", written}}}});
 }
 
 }  // namespace doppler

@@ -161,11 +161,4 @@ std::string ConfigReader::where(std::string_view key) const {
   return fmt::format("{}{}{}", source_, nested ? "." : ": ", printable(key));
 }
 
-std::vector<std::string> ConfigReader::keys() const {
-  std::vector<std::string> names;
-  if (!object_->is_object()) return names;
-  for (const auto& [name, value] : object_->items()) names.push_back(name);
-  return names;
-}
-
 }  // namespace doppler

@@ -50,8 +50,6 @@ class ConfigReader {
   std::string where(std::string_view key) const;
   // The key as the file spells it: itself, if nothing was translated.
   std::string name(std::string_view key) const;
-  // The object's own keys, sorted.
-  std::vector<std::string> keys() const;
   const std::string& source() const { return source_; }
   const Json& json() const { return *object_; }
 

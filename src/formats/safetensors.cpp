@@ -191,21 +191,4 @@ Status SafetensorsWriter::finish() {
   return file_.commit();
 }
 
-Status write_safetensors(const std::filesystem::path& file, std::span<const TensorView> tensors,
-                         const std::map<std::string, std::string>& metadata) {
-  std::vector<SafetensorsWriter::Entry> entries;
-  entries.reserve(tensors.size());
-  for (const TensorView& tensor : tensors) {
-    if (byte_size(tensor.dtype, tensor.shape) != tensor.data.size()) {
-      return fail(ErrorCode::kInternal, "The tensor {} ({}, {}) comes with {} bytes. Report this.",
-                  printable(tensor.name), dtype_name(tensor.dtype), describe_shape(tensor.shape),
-                  tensor.data.size());
-    }
-    entries.push_back({tensor.name, tensor.dtype, tensor.shape});
-  }
-  DOPPLER_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(file, entries, metadata));
-  for (const TensorView& tensor : tensors) DOPPLER_TRY(writer.write(tensor.data));
-  return writer.finish();
-}
-
 }  // namespace doppler

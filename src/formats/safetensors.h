@@ -30,14 +30,10 @@ Result<std::vector<std::string>> list_shards(const std::filesystem::path& index_
 // point into `bytes`.
 Status parse_safetensors(std::span<const std::byte> bytes, std::string_view what, TensorStore& out);
 
-// Writes tensors in the given order, with optional metadata; the file appears only when it is complete. The
-// format has no padding between tensors: give those of wide types first, so that all lie aligned. Errors:
-// kUsage (names that are not UTF-8, reserved or repeated; sizes that overflow), kLimit (a header above 100
-// MB), kIo (such as a full disk), kInternal (a view whose data does not fit its shape).
-Status write_safetensors(const std::filesystem::path& file, std::span<const TensorView> tensors,
-                         const std::map<std::string, std::string>& metadata = {});
-
-// The same, streamed: declare every tensor first, then give the bytes in that order, in pieces of any size.
+// Writes tensors as a stream: declare every one first, then give the bytes in that order, in pieces of any
+// size; the file appears only when it is complete. The format has no padding between tensors: give those of
+// wide types first, so that all lie aligned. Errors: kUsage (names that are not UTF-8, reserved or repeated;
+// sizes that overflow), kLimit (a header above 100 MB), kIo (such as a full disk).
 class SafetensorsWriter {
  public:
   struct Entry {

@@ -117,27 +117,6 @@ constexpr std::array kDecoders = {
     DecoderEntry{DType::kMXFP4, decode_mxfp4},
 };
 
-template <typename Stored>
-void widen(const TensorView& tensor, std::vector<std::int64_t>& out) {
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    Stored value;
-    std::memcpy(&value, tensor.data.data() + i * sizeof(Stored), sizeof(Stored));
-    out[i] = static_cast<std::int64_t>(value);
-  }
-}
-
-struct IntegerEntry {
-  DType dtype;
-  void (*widen)(const TensorView& tensor, std::vector<std::int64_t>& out);
-};
-
-constexpr std::array kIntegers = {
-    IntegerEntry{DType::kI8, widen<std::int8_t>},   IntegerEntry{DType::kU8, widen<std::uint8_t>},
-    IntegerEntry{DType::kI16, widen<std::int16_t>}, IntegerEntry{DType::kU16, widen<std::uint16_t>},
-    IntegerEntry{DType::kI32, widen<std::int32_t>}, IntegerEntry{DType::kU32, widen<std::uint32_t>},
-    IntegerEntry{DType::kI64, widen<std::int64_t>}, IntegerEntry{DType::kU64, widen<std::uint64_t>},
-};
-
 // The elements that the view really holds, so that a view made by hand cannot be read past its end.
 std::uint64_t held_elements(const TensorView& tensor) {
   const DTypeInfo& info = dtype_info(tensor.dtype);
@@ -161,23 +140,6 @@ Status decode_f32(const TensorView& tensor, std::uint64_t begin, std::span<float
   }
   entry->decode(tensor.data.data(), begin, out);
   return {};
-}
-
-Result<std::vector<std::int64_t>> decode_integers(const TensorView& tensor) {
-  const auto entry = std::ranges::find(kIntegers, tensor.dtype, &IntegerEntry::dtype);
-  if (entry == kIntegers.end()) {
-    return fail(ErrorCode::kUnsupported,
-                "The tensor {} has the type {} where integers are needed. Store it as I32 or I64.",
-                tensor.name, dtype_name(tensor.dtype));
-  }
-  std::vector<std::int64_t> values(held_elements(tensor));
-  entry->widen(tensor, values);
-  if (tensor.dtype == DType::kU64 &&
-      std::ranges::any_of(values, [](std::int64_t value) { return value < 0; })) {
-    return fail(ErrorCode::kMismatch, "The tensor {} (U64) holds a value above {}. Store it as I64.",
-                tensor.name, INT64_MAX);
-  }
-  return values;
 }
 
 }  // namespace doppler

@@ -64,11 +64,6 @@ bool can_encode(DType type) {
   return find_encoder(type) != nullptr;
 }
 
-float largest_encodable(DType type) {
-  const Encoder* encoder = find_encoder(type);
-  return encoder == nullptr ? 0.0f : encoder->limit;
-}
-
 Status encode(DType type, std::span<const float> values, std::span<std::byte> out, EncodeSearch search) {
   const Encoder* encoder = find_encoder(type);
   const DTypeInfo& info = dtype_info(type);

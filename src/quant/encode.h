@@ -17,14 +17,11 @@ enum class EncodeSearch : std::uint8_t {
 // True for the types that encode() writes.
 bool can_encode(DType type);
 
-// The largest magnitude that the type's blocks can hold whatever else is in them, 0 for types without an
-// encoder. The scales of most block types are halves, which end at 65504.
-float largest_encodable(DType type);
-
 // Writes values.size() / block_values blocks to `out`, which must hold exactly their bytes. F32, F16 and BF16
 // round to nearest, ties to even. Single threaded and reentrant; the same input gives the same bytes.
 // Errors: kUnsupported for types without an encoder; kMismatch for sizes that are no whole number of blocks;
-// kCorrupt for values that are NaN, infinite or above largest_encodable(), so that no scale becomes infinite.
+// kCorrupt for values that are NaN, infinite or so large that a scale would become
+// infinite: most scales are halves, which end at 65504.
 Status encode(DType type, std::span<const float> values, std::span<std::byte> out,
               EncodeSearch search = EncodeSearch::kBest);
 

@@ -64,8 +64,4 @@ Result<TensorView> take_matrix(const TensorView& tensor, std::uint64_t index);
 // elements beyond the end.
 Status decode_f32(const TensorView& tensor, std::uint64_t begin, std::span<float> out);
 
-// Every element of an integer tensor, such as the ids of a recording.
-// Errors: kUnsupported for dtypes that are not integers; kMismatch for a U64 above the range of int64.
-Result<std::vector<std::int64_t>> decode_integers(const TensorView& tensor);
-
 }  // namespace doppler

@@ -71,6 +71,8 @@ class ScratchFile {
 Expected<std::FILE*> create_file(const Path& path);
 // The file for binary writing from its start (emptied) or its end.
 Expected<std::FILE*> open_output(const Path& path, bool append);
+// The same for a file that no other user may read, as far as the system can keep them from it.
+Expected<std::FILE*> open_private_output(const Path& path, bool append);
 // Returns when the bytes are on the disk.
 std::error_code put_on_disk(std::FILE* file);
 // Gives `from` the name `to`; a file that had it is replaced in one step.

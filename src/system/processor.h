@@ -10,5 +10,7 @@ std::string processor_name();
 
 // Arm's dot product instructions (FEAT_DotProd); false on other processors.
 bool has_arm_dot_product();
+// Its instructions that multiply matrices of 8-bit numbers (FEAT_I8MM).
+bool has_arm_int8_matrices();
 
 }  // namespace doppler::system

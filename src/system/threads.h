@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
 namespace doppler::system {
 
@@ -55,9 +56,14 @@ class Thread {
 
 // A number that no other running thread has.
 std::uintptr_t this_thread();
-// How many threads the machine runs at once; at least 1.
-unsigned hardware_threads();
-// Lets another thread run.
-void yield();
+// How long this thread has run, in seconds: without the time in which it waited, or others ran in its place.
+double thread_seconds();
+
+struct ProcessorShare {
+  unsigned count = 1;  // threads of this process that can run at once; at least 1
+  std::string why;     // what gives that number: "the machine has 2 processors"
+};
+// From the machine, and from what it leaves this process: its affinity mask, and the control groups of Linux.
+ProcessorShare processor_share();
 
 }  // namespace doppler::system

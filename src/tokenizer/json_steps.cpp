@@ -90,23 +90,35 @@ Result<PrependScheme> read_prepend_scheme(const JsonFields& fields) {
   return fields.wrong("prepend_scheme", "always, first or never");
 }
 
+// The character that Metaspace puts in place of a space.
+Result<std::string> read_mark(const JsonFields& fields) {
+  DOPPLER_ASSIGN(const char32_t mark, read_character(fields, "replacement", "\xe2\x96\x81"));
+  std::string text;
+  append_utf8(text, mark);
+  return text;
+}
+
+// ---- Readers of several parts: `Variant` is the part's step, `Step` one of its alternatives
+
+template <typename Step, typename Variant>
+Status add_plain(const JsonFields&, std::vector<Variant>& out) {
+  return out.emplace_back(Step{}), Status();
+}
+template <typename Step, typename Variant>
+Status add_replace(const JsonFields& fields, std::vector<Variant>& out) {
+  Step step;
+  DOPPLER_ASSIGN(step.pattern, read_pattern(fields));
+  DOPPLER_ASSIGN(step.content, fields.required_text("content"));
+  return out.emplace_back(std::move(step)), Status();
+}
+
 // ---- Normalizers
 
 using NormalizerSteps = std::vector<NormalizerStep>;
 
-template <typename Step>
-Status add_plain_normalizer(const JsonFields&, NormalizerSteps& out) {
-  return out.emplace_back(Step{}), Status();
-}
 template <UnicodeForm kForm>
 Status add_form(const JsonFields&, NormalizerSteps& out) {
   return out.emplace_back(normalizers::Form{kForm}), Status();
-}
-Status add_replace(const JsonFields& fields, NormalizerSteps& out) {
-  normalizers::Replace step;
-  DOPPLER_ASSIGN(step.pattern, read_pattern(fields));
-  DOPPLER_ASSIGN(step.content, fields.required_text("content"));
-  return out.emplace_back(std::move(step)), Status();
 }
 Status add_prepend(const JsonFields& fields, NormalizerSteps& out) {
   DOPPLER_ASSIGN(std::string content, fields.required_text("prepend"));
@@ -138,11 +150,11 @@ constexpr auto kNormalizers = std::to_array<StepReader<NormalizerStep>>({
     {"NFD", add_form<UnicodeForm::kNfd>},
     {"NFKC", add_form<UnicodeForm::kNfkc>},
     {"NFKD", add_form<UnicodeForm::kNfkd>},
-    {"Lowercase", add_plain_normalizer<normalizers::Lowercase>},
-    {"StripAccents", add_plain_normalizer<normalizers::StripAccents>},
-    {"Nmt", add_plain_normalizer<normalizers::Nmt>},
-    {"ByteLevel", add_plain_normalizer<normalizers::ByteLevel>},
-    {"Replace", add_replace},
+    {"Lowercase", add_plain<normalizers::Lowercase>},
+    {"StripAccents", add_plain<normalizers::StripAccents>},
+    {"Nmt", add_plain<normalizers::Nmt>},
+    {"ByteLevel", add_plain<normalizers::ByteLevel>},
+    {"Replace", add_replace<normalizers::Replace>},
     {"Prepend", add_prepend},
     {"Strip", add_strip},
     {"Precompiled", add_precompiled},
@@ -153,10 +165,6 @@ constexpr auto kNormalizers = std::to_array<StepReader<NormalizerStep>>({
 
 using PreTokenizerSteps = std::vector<PreTokenizerStep>;
 
-template <typename Step>
-Status add_plain_pre_tokenizer(const JsonFields&, PreTokenizerSteps& out) {
-  return out.emplace_back(Step{}), Status();
-}
 Status add_split(const JsonFields& fields, PreTokenizerSteps& out) {
   pre_tokenizers::Split step;
   DOPPLER_ASSIGN(step.pattern, read_pattern(fields));
@@ -172,9 +180,7 @@ Status add_byte_level(const JsonFields& fields, PreTokenizerSteps& out) {
 }
 Status add_metaspace(const JsonFields& fields, PreTokenizerSteps& out) {
   pre_tokenizers::Metaspace step;
-  step.replacement.clear();
-  DOPPLER_ASSIGN(const char32_t mark, read_character(fields, "replacement", "\xe2\x96\x81"));
-  append_utf8(step.replacement, mark);
+  DOPPLER_ASSIGN(step.replacement, read_mark(fields));
   DOPPLER_ASSIGN(step.prepend, read_prepend_scheme(fields));
   DOPPLER_ASSIGN(step.split, fields.boolean("split", true));
   return out.emplace_back(std::move(step)), Status();
@@ -199,11 +205,11 @@ constexpr auto kPreTokenizers = std::to_array<StepReader<PreTokenizerStep>>({
     {"Split", add_split},
     {"ByteLevel", add_byte_level},
     {"Metaspace", add_metaspace},
-    {"Whitespace", add_plain_pre_tokenizer<pre_tokenizers::Whitespace>},
-    {"WhitespaceSplit", add_plain_pre_tokenizer<pre_tokenizers::WhitespaceSplit>},
+    {"Whitespace", add_plain<pre_tokenizers::Whitespace>},
+    {"WhitespaceSplit", add_plain<pre_tokenizers::WhitespaceSplit>},
     {"Digits", add_digits},
     {"Punctuation", add_punctuation},
-    {"BertPreTokenizer", add_plain_pre_tokenizer<pre_tokenizers::Bert>},
+    {"BertPreTokenizer", add_plain<pre_tokenizers::Bert>},
     {"CharDelimiterSplit", add_delimiter},
 });
 
@@ -281,16 +287,6 @@ constexpr auto kPostProcessors = std::to_array<StepReader<PostProcessorStep>>({
 
 using DecoderSteps = std::vector<DecoderStep>;
 
-template <typename Step>
-Status add_plain_decoder(const JsonFields&, DecoderSteps& out) {
-  return out.emplace_back(Step{}), Status();
-}
-Status add_replace_decoder(const JsonFields& fields, DecoderSteps& out) {
-  decoders::Replace step;
-  DOPPLER_ASSIGN(step.pattern, read_pattern(fields));
-  DOPPLER_ASSIGN(step.content, fields.required_text("content"));
-  return out.emplace_back(std::move(step)), Status();
-}
 Status add_strip_decoder(const JsonFields& fields, DecoderSteps& out) {
   decoders::Strip step;
   DOPPLER_ASSIGN(step.content, read_character(fields, "content", " "));
@@ -302,9 +298,7 @@ Status add_strip_decoder(const JsonFields& fields, DecoderSteps& out) {
 }
 Status add_metaspace_decoder(const JsonFields& fields, DecoderSteps& out) {
   decoders::Metaspace step;
-  step.replacement.clear();
-  DOPPLER_ASSIGN(const char32_t mark, read_character(fields, "replacement", "\xe2\x96\x81"));
-  append_utf8(step.replacement, mark);
+  DOPPLER_ASSIGN(step.replacement, read_mark(fields));
   DOPPLER_ASSIGN(const PrependScheme scheme, read_prepend_scheme(fields));
   step.strip_first = scheme != PrependScheme::kNever;
   return out.emplace_back(std::move(step)), Status();
@@ -322,10 +316,10 @@ Status add_bpe_decoder(const JsonFields& fields, DecoderSteps& out) {
 }
 
 constexpr auto kDecoders = std::to_array<StepReader<DecoderStep>>({
-    {"ByteLevel", add_plain_decoder<decoders::ByteLevel>},
-    {"ByteFallback", add_plain_decoder<decoders::ByteFallback>},
-    {"Fuse", add_plain_decoder<decoders::Fuse>},
-    {"Replace", add_replace_decoder},
+    {"ByteLevel", add_plain<decoders::ByteLevel>},
+    {"ByteFallback", add_plain<decoders::ByteFallback>},
+    {"Fuse", add_plain<decoders::Fuse>},
+    {"Replace", add_replace<decoders::Replace>},
     {"Strip", add_strip_decoder},
     {"Metaspace", add_metaspace_decoder},
     {"WordPiece", add_word_piece},

@@ -23,7 +23,7 @@ class WholeModel : public ::testing::TestWithParam<const char*> {
   }
 
   std::unique_ptr<Backend> make(BackendOptions options = {.threads = 2},
-                                const cpu::Kernels& kernels = cpu::best_kernels()) {
+                                const cpu::Kernels& kernels = cpu::all_kernels().front()) {
     options.context = kCpuContext;
     auto backend = make_cpu_backend_for(kernels, fixture_->model.spec, fixture_->model.weights, options);
     EXPECT_TRUE(backend.has_value()) << (backend ? "" : backend.error().message);
@@ -207,7 +207,7 @@ TEST_P(StoredAs, AgreesWithTheReferenceBackendOnTheSameWeights) {
     bytes.emplace_back(raw.begin(), raw.end());
     tensors.push_back({name, GetParam(), tensor.shape, bytes.back()});
   }
-  ASSERT_OK(write_safetensors(folder / "model.safetensors", tensors));
+  ASSERT_OK(testing::write_tensors(folder / "model.safetensors", tensors));
   write_file(folder / "config.json", read_file(data_path("models/qwen2/config.json")));
   ASSERT_OK_AND_ASSIGN(const Model model, load_model(folder.path()));
   ASSERT_OK_AND_ASSIGN(const auto reference,

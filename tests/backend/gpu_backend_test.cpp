@@ -17,8 +17,8 @@ constexpr std::uint64_t kContext = 64;
 BackendOptions usual() {
   BackendOptions options{
       .threads = 2, .context = kContext, .slots = 1, .max_step_tokens = 32, .disabled_passes = {}};
-  options.gpu.self_check = false;  // gpu_self_check_test.cpp has it
-  options.gpu.tune =
+  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.tune =
       false;  // what is measured may differ from one backend to the next, and so the order of sums
   return options;
 }
@@ -130,8 +130,8 @@ TEST_P(GpuVariants, GiveTheSameLogits) {
   const std::vector<float> expected = run_in_pieces(*reference, sequence_, as_generated());
   BackendOptions poison = usual(), shards = usual(), plain = usual(), small = usual();
   poison.gpu.poison = true;
-  shards.gpu.most_shard_bytes = 200 << 10;  // a few tiles of the widest matrix
-  plain.gpu.no_subgroups = true;
+  shards.gpu_setup.most_shard_bytes = 200 << 10;  // a few tiles of the widest matrix
+  plain.gpu_setup.no_subgroups = true;
   small.max_step_tokens = 5;  // buffers of another size
   const auto backend = make(fixture_->model, usual());
   const std::vector<float> first = run_in_pieces(*backend, sequence_, as_generated());
@@ -198,7 +198,7 @@ class GpuQuantised : public ::testing::TestWithParam<const char*> {
     const std::string path = std::string("gguf/") + GetParam();
     ASSERT_OK_AND_ASSIGN(recording_, open_safetensors(data_path(path + ".llamacpp.safetensors")));
     ASSERT_OK_AND_ASSIGN(model_, load_model(data_path(path + ".gguf")));
-    ASSERT_OK_AND_ASSIGN(const auto prompt, decode_integers(*recording_.find("prompt_ids")));
+    ASSERT_OK_AND_ASSIGN(const auto prompt, testing::read_ids(*recording_.find("prompt_ids")));
     prompt_.assign(prompt.begin(), prompt.end());
     truth_ = recorded("hf_logits_gguf");
   }
@@ -209,15 +209,7 @@ class GpuQuantised : public ::testing::TestWithParam<const char*> {
     EXPECT_TRUE(decode_f32(*tensor, 0, values).has_value());
     return values;
   }
-  double rms_from_truth(std::span<const float> logits) const {
-    if (logits.size() != truth_.size()) return HUGE_VAL;
-    double sum = 0;
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      const double difference = static_cast<double>(logits[i]) - truth_[i];
-      sum += difference * difference;
-    }
-    return std::sqrt(sum / static_cast<double>(logits.size()));
-  }
+  double rms_from_truth(std::span<const float> logits) const { return testing::rms_between(logits, truth_); }
 
   TensorStore recording_;
   Model model_;
@@ -313,7 +305,7 @@ TEST_F(GpuBackendLimits, RefusesWhatDoesNotFit) {
   elsewhere.gpu.adapter = "no such GPU";
   EXPECT_ERROR(try_make(elsewhere), "No GPU adapter is called no such GPU");
   BackendOptions tiny{.context = 64};
-  tiny.gpu.most_shard_bytes = 100;
+  tiny.gpu_setup.most_shard_bytes = 100;
   EXPECT_ERROR(try_make(tiny), "at most 100 bytes", "64 rows");
 }
 

@@ -29,7 +29,7 @@ inline constexpr std::size_t kGuardFloats = 64;      // as far as bindings are a
 class BatchKernels : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto opened = Device::open({.adapter = {}, .software = true, .checked = true, .poison = true});
+    auto opened = Device::open({.checked = true, .poison = true});
     ASSERT_TRUE(opened.has_value()) << opened.error().message;
     device_ = std::move(*opened);
     kernels_ = new KernelCache(*device_);

@@ -26,8 +26,8 @@ TEST(GpuCache, ACopyGoesOnWithTheSameBits) {
   for (const KvType type : {KvType::kF32, KvType::kF16}) {
     BackendOptions options{
         .threads = 2, .context = kCacheContext, .slots = 2, .max_step_tokens = 8, .kv_type = type};
-    options.gpu.self_check = false;
-    options.gpu.tune = false;
+    options.gpu_setup.self_check = false;
+    options.gpu_setup.tune = false;
     ASSERT_OK_AND_ASSIGN(const auto gpu,
                          make_backend("gpu", fixture->model.spec, fixture->model.weights, options));
     for (std::int32_t i = 0; i < 30; ++i) feed(*gpu, 0, 3 + i);

@@ -297,10 +297,13 @@ TEST(Likeliest, IsFoundByEachWorkgroup) {
   DOPPLER_NEEDS_ADAPTER();
   constexpr std::uint32_t kThreads = 32, kGroups = 3;
   for (const std::uint32_t vocab : {1u, 31u, 33u, 97u, 300u}) {
-    for (const std::uint32_t wrong : {UINT32_MAX, vocab / 2}) {
+    for (const std::uint32_t wrong : {UINT32_MAX, vocab / 2, vocab}) {
       std::vector<float> logits;
       for (std::uint32_t row = 0; row < vocab; ++row) logits.push_back(static_cast<float>(row * 37 % 23));
-      if (wrong != UINT32_MAX) logits[wrong] = wrong % 2 == 0 ? NAN : HUGE_VALF;
+      // In place of what is no number: equals everywhere, so that each thread sees several of the largest.
+      if (wrong == vocab) std::ranges::fill(logits, 5.0f);
+      constexpr float kNoNumbers[] = {NAN, HUGE_VALF, 3.4e38f};  // the last: as good as infinite
+      if (wrong < vocab) logits[wrong] = kNoNumbers[wrong / 2 % 3];
       const std::uint32_t pad = vocab > 40 ? 14 : UINT32_MAX;  // of the first workgroup, and its largest
       if (pad != UINT32_MAX) logits[pad] = 50;
       Launch launch(Mode::kUnchecked, "likeliest.wgsl",

@@ -18,8 +18,8 @@ constexpr std::uint64_t kDecodeContext = 96;
 BackendOptions usual_decode() {
   BackendOptions options{
       .threads = 2, .context = kDecodeContext, .slots = 2, .max_step_tokens = 40, .disabled_passes = {}};
-  options.gpu.self_check = false;  // gpu_self_check_test.cpp has it
-  options.gpu.tune =
+  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.tune =
       false;  // what is measured may differ from one backend to the next, and so the order of sums
   return options;
 }
@@ -125,8 +125,9 @@ TEST(GpuDecodeOfMixedTypes, ShowsNormsOfTheSumsThatItShows) {
   }
   // Shapes that happen to round alike would hide it: each dispatch gets a sum of its own.
   BackendOptions options = usual_decode();
-  options.gpu.shader_edits = {{"norm_prologue.wgsl", "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);",
-                               "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps) + f32(${ROWS}) * 1e-4;"}};
+  options.gpu_setup.shader_edits = {
+      {"norm_prologue.wgsl", "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps);",
+       "let f = inverseSqrt(sums.x / ${WIDTH}.0 + eps) + f32(${ROWS}) * 1e-4;"}};
   ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
   KeepAll tap;
   run_in_pieces(*backend, {2, 5, 9, 33, 77, 101, 12, 8, 200, 150, 3, 99, 40, 41, 42, 43}, {1}, &tap);

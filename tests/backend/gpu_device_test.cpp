@@ -48,11 +48,12 @@ TEST(OpenDevice, ChoosesByNameIndexAndKind) {
   EXPECT_ERROR(Device::open({.adapter = std::to_string(adapters.size())}), "No GPU adapter is called");
   EXPECT_ERROR(Device::open({.adapter = "99999999999999999999999"}), "No GPU adapter is called");
   if (adapters[0].software()) {
-    EXPECT_ERROR(Device::open({}), "There is no real GPU, only", last.name.c_str(), "--gpu-adapter");
-    ASSERT_OK_AND_ASSIGN(const auto software, Device::open({.software = true}));
+    EXPECT_ERROR(Device::open({}, {.software = false}), "There is no real GPU, only", last.name.c_str(),
+                 "--gpu-adapter");
+    ASSERT_OK_AND_ASSIGN(const auto software, Device::open({}));
     EXPECT_TRUE(software->adapter().software());
   } else {
-    ASSERT_OK_AND_ASSIGN(const auto best, Device::open({.software = true}));
+    ASSERT_OK_AND_ASSIGN(const auto best, Device::open({}));
     EXPECT_FALSE(best->adapter().software()) << "a real GPU comes first";
   }
 }
@@ -81,7 +82,7 @@ TEST(Buffers, AreZeroOrPoisonAndWholeVectors) {
   EXPECT_EQ(words_of(*device(), zero), std::vector<std::uint32_t>(8, 0));
   ASSERT_OK_AND_ASSIGN(const Buffer least, device()->make_buffer("least", 0));
   EXPECT_EQ(least.bytes(), 16u);
-  ASSERT_OK_AND_ASSIGN(const auto poisoned, Device::open({.software = true, .poison = true}));
+  ASSERT_OK_AND_ASSIGN(const auto poisoned, Device::open({.poison = true}));
   ASSERT_OK_AND_ASSIGN(const Buffer poison, poisoned->make_buffer("poison", 16));
   EXPECT_EQ(words_of(*poisoned, poison), std::vector<std::uint32_t>(4, 0xffffffff));
 }
@@ -364,7 +365,7 @@ TEST_F(Recording, ReadsBackAndCounts) {
 
 TEST(LostDevice, SaysSoFromThenOn) {
   DOPPLER_NEEDS_ADAPTER();
-  ASSERT_OK_AND_ASSIGN(const auto lost, Device::open({.software = true}));
+  ASSERT_OK_AND_ASSIGN(const auto lost, Device::open({}));
   const Buffer buffer = filled(*lost, 16, 1);
   wgpuDeviceDestroy(lost->raw());
   // Whichever call comes first, the process lives on; nothing works any more.

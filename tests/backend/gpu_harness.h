@@ -54,10 +54,8 @@ inline std::shared_ptr<Device> device(Mode mode = Mode::kChecked) {
   if (found != opened.end()) return found->second;
   std::shared_ptr<Device> made;
   if (has_adapter()) {
-    auto result = Device::open({.adapter = {},
-                                .software = true,
-                                .checked = mode != Mode::kUnchecked,
-                                .no_subgroups = mode == Mode::kNoSubgroups});
+    auto result =
+        Device::open({.checked = mode != Mode::kUnchecked}, {.no_subgroups = mode == Mode::kNoSubgroups});
     EXPECT_TRUE(result.has_value()) << (result ? "" : result.error().message);
     if (result) made = *result;
   }

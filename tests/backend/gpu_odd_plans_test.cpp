@@ -262,8 +262,8 @@ const Oddity kOddities[] = {
 BackendOptions odd_options() {
   BackendOptions options{
       .threads = 2, .context = 64, .slots = 1, .max_step_tokens = 16, .disabled_passes = {}};
-  options.gpu.self_check = false;  // gpu_self_check_test.cpp has it
-  options.gpu.tune = false;        // what is measured may differ from one backend to the next
+  options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
+  options.gpu_setup.tune = false;        // what is measured may differ from one backend to the next
   options.gpu.submit_tokens = 4;
   return options;
 }
@@ -422,7 +422,7 @@ TEST(DeviceWithoutSubgroups, RunsOpByOpAndSaysWhy) {
   ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/llama")));
   model.spec.layers.resize(kLayers);
   BackendOptions options = odd_options();
-  options.gpu.no_subgroups = true;
+  options.gpu_setup.no_subgroups = true;
   ASSERT_OK_AND_ASSIGN(const auto gpu, make_backend("gpu", model.spec, model.weights, options));
   ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", model.spec, model.weights, options));
   expect_like_reference(*gpu, *reference, 2e-4);

@@ -310,7 +310,8 @@ TEST(SelfCheck, TakesTheNextShapesWhereTheFirstAreWrong) {
   ASSERT_EQ(setenv("XDG_CACHE_HOME", folder.path().c_str(), 1), 0);
   ASSERT_OK_AND_ASSIGN(const auto fixture, doppler::testing::load_fixture("llama"));
   BackendOptions options{.threads = 2, .context = 96, .slots = 1, .max_step_tokens = 80};
-  options.gpu.tune = false;  // else the second load may measure other shapes as the fastest, and break none
+  options.gpu_setup.tune =
+      false;  // else the second load may measure other shapes as the fastest, and break none
   struct Seen {
     std::string head;  // "R=8 LANES=1 UNITS=1"
     std::vector<Fallback> fallbacks;

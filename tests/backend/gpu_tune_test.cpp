@@ -33,7 +33,7 @@ class Tune : public ::testing::Test {
     ASSERT_OK(fuse_plan(plan, weights_, kGpuPasses, {}));
     BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8};
     options.kv_type = KvType::kF32;
-    options.gpu.self_check = false;
+    options.gpu_setup.self_check = false;
     context_ = std::make_unique<Context>(device(Mode::kUnchecked), std::move(plan), weights_, options);
     ASSERT_OK(context_->allocate());
     ASSERT_OK_AND_ASSIGN(auto program, DecodeProgram::create(*context_));

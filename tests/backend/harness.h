@@ -14,6 +14,7 @@
 #include "formats/safetensors.h"
 #include "model/family.h"
 #include "model/stage.h"
+#include "tensors.h"
 #include "testing.h"
 
 namespace doppler::testing {
@@ -130,7 +131,7 @@ inline Result<std::unique_ptr<FixtureModel>> load_fixture(const std::string& nam
   const auto ids = [&](const char* key) -> Result<std::vector<std::int32_t>> {
     const TensorView* tensor = fixture->recording.find(key);
     if (tensor == nullptr) return fail(ErrorCode::kNotFound, "The recording has no {}.", key);
-    DOPPLER_ASSIGN(const std::vector<std::int64_t> values, decode_integers(*tensor));
+    DOPPLER_ASSIGN(const std::vector<std::int64_t> values, testing::read_ids(*tensor));
     return std::vector<std::int32_t>(values.begin(), values.end());
   };
   DOPPLER_ASSIGN(fixture->prompt, ids("prompt_ids"));

@@ -43,29 +43,39 @@ struct Matrix {
   }
 };
 
+std::vector<ActivationBlock> quantise_with(const PanelKernels& kernels, const std::vector<float>& x,
+                                           std::size_t tokens, std::size_t cols) {
+  std::vector<ActivationBlock> out(tokens * cols / kSubBlock);
+  kernels.quantise(x.data(), tokens, cols, 0, tokens, out.data());
+  return out;
+}
+
+std::vector<float> multiply_with(const PanelKernels& kernels, const Matrix& m, const std::vector<float>& x,
+                                 std::size_t tokens, const float* bias = nullptr) {
+  const auto blocks = quantise_with(kernels, x, tokens, m.matrix.cols);
+  std::vector<float> out(tokens * m.matrix.rows, -1e30f);
+  kernels.rows({.weight = m.matrix,
+                .bias = bias,
+                .x = blocks.data(),
+                .tokens = tokens,
+                .panel_begin = 0,
+                .panel_end = m.matrix.panels(),
+                .out = out.data(),
+                .stride = m.matrix.rows});
+  return out;
+}
+
 class Panels : public ::testing::TestWithParam<std::size_t> {
  protected:
   const PanelKernels& kernels() const { return *all_kernels()[GetParam()].panel; }
 
   std::vector<ActivationBlock> quantise(const std::vector<float>& x, std::size_t tokens,
                                         std::size_t cols) const {
-    std::vector<ActivationBlock> out(tokens * cols / kSubBlock);
-    kernels().quantise(x.data(), tokens, cols, 0, tokens, out.data());
-    return out;
+    return quantise_with(kernels(), x, tokens, cols);
   }
   std::vector<float> multiply(const Matrix& m, const std::vector<float>& x, std::size_t tokens,
                               const float* bias = nullptr) const {
-    const auto blocks = quantise(x, tokens, m.matrix.cols);
-    std::vector<float> out(tokens * m.matrix.rows, -1e30f);
-    kernels().rows({.weight = m.matrix,
-                    .bias = bias,
-                    .x = blocks.data(),
-                    .tokens = tokens,
-                    .panel_begin = 0,
-                    .panel_end = m.matrix.panels(),
-                    .out = out.data(),
-                    .stride = m.matrix.rows});
-    return out;
+    return multiply_with(kernels(), m, x, tokens, bias);
   }
   // The activations as quantise() rounds them, as floats [tokens, cols].
   std::vector<float> rounded(const std::vector<float>& x, std::size_t tokens, std::size_t cols) const {
@@ -195,6 +205,31 @@ TEST_P(Panels, NanAndInfReachTheOutput) {
     auto x = random_floats(64, 1);
     x[40] = bad;
     for (const float value : multiply(m, x, 1)) EXPECT_FALSE(std::isfinite(value));
+  }
+}
+
+// The integer products are exact and the floats are summed in one order, so whatever multiplies them, the
+// bits are the same; but the portable kernels have no fused multiply-add.
+TEST(PanelSets, AllWithFusedMultiplyAddsGiveTheSameBits) {
+  std::vector<const Kernels*> fused;
+  for (const Kernels& kernels : all_kernels()) {
+    if (kernels.panel != panel_portable()) fused.push_back(&kernels);
+  }
+  if (fused.size() < 2) GTEST_SKIP() << "this machine has " << fused.size() << " of them";
+  for (const PanelFormat& format : all_panel_formats()) {
+    const Matrix m(format.dtype, 33, 3 * format.block_cols);
+    for (const std::size_t tokens : {1u, 2u, 4u, 8u, 31u}) {  // every tile by itself, then together
+      const auto x = random_floats(tokens * m.matrix.cols, 1);
+      const auto first = multiply_with(*fused[0]->panel, m, x, tokens);
+      for (const Kernels* other : fused) {
+        const auto out = multiply_with(*other->panel, m, x, tokens);
+        for (std::size_t i = 0; i < out.size(); ++i) {
+          ASSERT_EQ(out[i], first[i])
+              << dtype_name(format.dtype) << ", " << other->target << " and " << fused[0]->target
+              << ", token " << i / m.matrix.rows << " of " << tokens << ", row " << i % m.matrix.rows;
+        }
+      }
+    }
   }
 }
 

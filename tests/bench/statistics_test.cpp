@@ -53,5 +53,16 @@ TEST(Statistics, RatiosArePairedByRound) {
   EXPECT_EQ(ratio.max, 2);
 }
 
+TEST(Statistics, PercentilesAreTheNearestRanks) {
+  std::vector<double> values;
+  for (int i = 200; i > 0; --i) values.push_back(i);
+  EXPECT_EQ(percentiles(values).p50, 100);
+  EXPECT_EQ(percentiles(values).p99, 198);
+  const std::vector<double> one = {7};
+  EXPECT_EQ(percentiles(one).p50, 7);
+  EXPECT_EQ(percentiles(one).p99, 7);
+  EXPECT_EQ(percentiles({}).p99, 0);
+}
+
 }  // namespace
 }  // namespace doppler::bench

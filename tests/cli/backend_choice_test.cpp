@@ -22,7 +22,7 @@ struct NoDriver {
 };
 
 TEST(BackendChoice, AutoSaysInALineWhatItTook) {
-  const Outcome outcome = doppler(run_with({"--json"}));
+  const Outcome outcome = doppler(run_with({"--backend", "auto", "--json"}));
   ASSERT_EQ(outcome.status, 0) << outcome.err;
   const std::string line = first_line(outcome.err), backend = outcome.json()["backend"].get<std::string>();
   EXPECT_EQ(outcome.json()["backend_choice"], line);
@@ -40,6 +40,15 @@ TEST(BackendChoice, WithoutADriverAutoIsTheCpu) {
 #else
   EXPECT_EQ(outcome.err, "cpu: this doppler was built without GPU support\n");
 #endif
+}
+
+// Nobody who did not ask can do anything about it.
+TEST(BackendChoice, ThatThereIsNoGpuIsToldOnlyToThoseWhoAsk) {
+  const NoDriver nothing;
+  const Outcome usual = doppler(run_with({"--json"}));
+  EXPECT_EQ(usual.err, "");
+  EXPECT_TRUE(usual.json()["backend_choice"].get<std::string>().starts_with("cpu: ")) << usual.out;
+  EXPECT_NE(doppler(run_with({"--json", "--log-level", "verbose"})).err.find("cpu: "), std::string::npos);
 }
 
 TEST(BackendChoice, WithoutADriverGpuIsRefused) {

@@ -105,8 +105,8 @@ TEST(Trace, BuffersTellWhatMemoryIsFor) {
   const auto lines = trace_of("buffers", {"--trace-layers", "0"});
   for (const char* part :
        {"weights: 11.3 MB mapped from 1 file(s), 0 B copied",
-        "KV cache: 383 positions x 2 heads x 64 x keys and values in f32, 1 slot(s): 392.2 kB",
-        "KV cache: 3.8 MB in 8 layers, f32, context of 1024", "backend cpu: "})
+        "KV cache: 1024 positions x 2 heads x 64 x keys and values in f32, 1 slot(s): 1.0 MB",
+        "KV cache: 8.4 MB in 8 layers, f32, context of 1024", "backend cpu: "})
     EXPECT_TRUE(any_text(lines, part)) << part;
 }
 

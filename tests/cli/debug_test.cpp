@@ -10,6 +10,7 @@
 #include "engine/generate.h"
 #include "engine/loaded.h"
 #include "formats/safetensors.h"
+#include "tensors.h"
 
 namespace doppler {
 namespace {
@@ -82,7 +83,7 @@ TEST(DebugCommand, FindsATransposedEmbedding) {
         std::copy_n(&tensor.data[2 * (i % columns * rows + i / columns)], 2, &turned[2 * i]);
       tensors.back().data = turned;
     }
-    ASSERT_OK(write_safetensors(dir / "sick/model.safetensors", tensors));
+    ASSERT_OK(testing::write_tensors(dir / "sick/model.safetensors", tensors));
   }
   const std::string sick = (dir / "sick").string();
   const Outcome outcome = doppler({"debug", sick, "The color of the sky is", "--raw", "--backend", "cpu"});
@@ -190,8 +191,8 @@ class LookingChangesNothing : public ::testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Backend> make() {
     BackendOptions options{.threads = 2, .context = 64, .slots = 2};
-    options.gpu.tune = false;  // another shape sums in another order
-    options.gpu.self_check = false;
+    options.gpu_setup.tune = false;  // another shape sums in another order
+    options.gpu_setup.self_check = false;
     auto made = make_backend(GetParam(), model_.spec, model_.weights, options);
     return made ? std::move(*made) : nullptr;
   }

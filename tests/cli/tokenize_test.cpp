@@ -68,8 +68,10 @@ TEST_F(Conversations, AreRenderedWithTheFoldersSpecialTokens) {
   EXPECT_FALSE(outcome.json().contains("ids"));  // there is no tokenizer
   // What the file says comes before what the folder says; a bare list is a conversation too.
   write_messages(R"({"messages": [{"role": "user", "content": "Hi"}], "bos_token": "B"})");
-  EXPECT_EQ(render().json()["text"], "B[user] Hi</s>");
+  EXPECT_EQ(render().json()["text"], "B[user] Hi</s>>");
   write_messages(R"([{"role": "user", "content": "Hi"}])");
+  EXPECT_EQ(render().json()["text"], "<s>[user] Hi</s>>");
+  write_messages(R"({"messages": [{"role": "user", "content": "Hi"}], "add_generation_prompt": false})");
   EXPECT_EQ(render().json()["text"], "<s>[user] Hi</s>");
 }
 
@@ -84,7 +86,16 @@ TEST_F(Conversations, FailWithTheTemplatesOwnWords) {
   write_messages(R"({"no messages": 1})");
   EXPECT_REFUSAL(render(), 2, "holds no conversation");
   write_messages("{");
-  EXPECT_REFUSAL(render(), 3, "not valid JSON");
+  EXPECT_REFUSAL(render(), 2, "not valid JSON");
+}
+
+// What is shown is what is sent.
+TEST_F(Conversations, HaveTheIdsThatRunSends) {
+  write_messages(R"([{"role": "user", "content": "What does a bear eat?"}])");
+  const std::string demo = source_path("demo").string();
+  const Json shown = doppler({"tokenize", demo, "--messages", (dir_ / "m.json").string(), "--json"}).json();
+  const Json sent = doppler({"run", demo, "What does a bear eat?", "--max-tokens", "1", "--json"}).json();
+  EXPECT_EQ(shown["ids"], sent["prompt_ids"]);
 }
 
 TEST_F(Conversations, OfTheDemoGetOneBos) {

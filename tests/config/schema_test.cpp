@@ -126,18 +126,5 @@ TEST(Schema, AllowsAndRefusesWhatTheProgramDoes) {
   agrees(R"({"runtime": {"inference": {"generation": {"maxTokens": 3}}}})", true);
 }
 
-// The README's tables of flags say which setting each one is.
-TEST(Readme, NamesFlagsAndSettingsAsTheTableDoes) {
-  const std::string page = testing::read_file(testing::source_path("README.md"));
-  const std::regex row(R"(\| `(--[a-z-]+)[^|]*\| `(runtime\.[A-Za-z.]+)` \|)");
-  std::size_t rows = 0;
-  for (std::sregex_iterator at(page.begin(), page.end(), row), end; at != end; ++at, ++rows) {
-    const SettingInfo* const info = find_setting((*at)[2].str());
-    ASSERT_NE(info, nullptr) << (*at)[2];
-    EXPECT_EQ(info->flag, (*at)[1].str());
-  }
-  EXPECT_GE(rows, 4u);
-}
-
 }  // namespace
 }  // namespace doppler::config

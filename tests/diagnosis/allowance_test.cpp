@@ -22,7 +22,7 @@ constexpr double kHealthy = 0.8;
 
 BackendOptions options() {
   BackendOptions made{.threads = 2, .context = 64, .max_step_tokens = 32, .disabled_passes = {}};
-  made.gpu.self_check = false;  // tests leave nothing in the user's folders
+  made.gpu_setup.self_check = false;  // tests leave nothing in the user's folders
   return made;
 }
 

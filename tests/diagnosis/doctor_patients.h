@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "diagnosis/doctor/doctor.h"
 #include "formats/safetensors.h"
+#include "tensors.h"
 #include "testing.h"
 
 namespace doppler::testing {
@@ -88,7 +89,7 @@ class PatientFolder {
     std::vector<TensorView> views;
     for (const auto& [name, tensor] : tensors)
       views.push_back({name, tensor.dtype, tensor.shape, tensor.bytes});
-    ASSERT_OK(write_safetensors(folder_ / "model.safetensors", views));
+    ASSERT_OK(testing::write_tensors(folder_ / "model.safetensors", views));
   }
   void truncate(const std::string& file, double share) {
     const std::string bytes = read_file(folder_ / file);

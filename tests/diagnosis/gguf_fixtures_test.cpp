@@ -6,6 +6,7 @@
 #include "diagnosis/compare/compare.h"
 #include "formats/safetensors.h"
 #include "model/family.h"
+#include "tensors.h"
 #include "testing.h"
 
 namespace doppler::diagnosis {
@@ -20,7 +21,7 @@ Result<Model> load(const std::string& name) {
 Result<std::unique_ptr<Backend>> backend_for(const Model& model, const std::string& name) {
   BackendOptions options{
       .threads = 2, .context = 64, .slots = 1, .max_step_tokens = 32, .disabled_passes = {}};
-  options.gpu.self_check = false;  // tests leave nothing in the user's folders
+  options.gpu_setup.self_check = false;  // tests leave nothing in the user's folders
   return make_backend(name, model.spec, model.weights, options);
 }
 
@@ -80,7 +81,7 @@ class Logits : public ::testing::TestWithParam<Expected> {
   }
 
   std::vector<std::int32_t> ids(const char* name) const {
-    const auto read = decode_integers(*expected_.find(name));
+    const auto read = testing::read_ids(*expected_.find(name));
     if (!read) return {};
     return {read->begin(), read->end()};
   }
@@ -160,7 +161,7 @@ class QuantisedOnCpu : public ::testing::TestWithParam<const char*> {
     ASSERT_OK_AND_ASSIGN(
         expected_, open_safetensors(data_path(std::string("gguf/") + GetParam() + ".llamacpp.safetensors")));
     ASSERT_OK_AND_ASSIGN(model_, load(GetParam()));
-    ASSERT_OK_AND_ASSIGN(const auto prompt, decode_integers(*expected_.find("prompt_ids")));
+    ASSERT_OK_AND_ASSIGN(const auto prompt, testing::read_ids(*expected_.find("prompt_ids")));
     prompt_.assign(prompt.begin(), prompt.end());
     truth_ = recorded("hf_logits_gguf");
   }
@@ -183,15 +184,7 @@ class QuantisedOnCpu : public ::testing::TestWithParam<const char*> {
     }
     return all;
   }
-  double rms_from_truth(std::span<const float> logits) const {
-    if (logits.size() != truth_.size()) return INFINITY;
-    double sum = 0;
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      const double difference = static_cast<double>(logits[i]) - truth_[i];
-      sum += difference * difference;
-    }
-    return std::sqrt(sum / static_cast<double>(logits.size()));
-  }
+  double rms_from_truth(std::span<const float> logits) const { return testing::rms_between(logits, truth_); }
 
   TensorStore expected_;
   Model model_;

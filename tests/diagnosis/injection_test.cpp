@@ -91,7 +91,7 @@ class Ward {
     healthy.sample = [](const GenerateOptions&, TokenId, std::span<const float>, std::span<const TokenId>,
                         std::uint64_t) -> Result<TokenId> { return 0; };
     options = {.threads = 1, .context = 64, .slots = 2, .max_step_tokens = 64};
-    options.gpu.tune = false;
+    options.gpu_setup.tune = false;
   }
 
   Result<Runs> right(bool with_hooks) {
@@ -186,7 +186,7 @@ TEST(Injection, FaultsShowAtTheirPlacesOnTheGpu) {
 TEST(Injection, TheSelfCheckRefusesAnEditedKernel) {
   Ward ward("llama3", "gpu");
   BackendOptions options = ward.options;
-  options.gpu.shader_edits = {{"norm.wgsl", "* weight[i]", "+ weight[i]"}};
+  options.gpu_setup.shader_edits = {{"norm.wgsl", "* weight[i]", "+ weight[i]"}};
   options.disabled_passes = {"batch_norm"};
   const auto backend = make_backend("gpu", ward.healthy.spec, ward.healthy.weights, options);
   const auto fed =
@@ -197,7 +197,7 @@ TEST(Injection, TheSelfCheckRefusesAnEditedKernel) {
 TEST(Injection, AnEditThatFindsNothingIsAnError) {
   Ward ward("llama3", "gpu");
   BackendOptions options = ward.options;
-  options.gpu.shader_edits = {{"embed.wgsl", "no such text", ""}};
+  options.gpu_setup.shader_edits = {{"embed.wgsl", "no such text", ""}};
   const auto backend = make_backend("gpu", ward.healthy.spec, ward.healthy.weights, options);
   const auto fed =
       backend ? feed(**backend, 0, ward.ids, 0, true, nullptr) : std::unexpected(backend.error());

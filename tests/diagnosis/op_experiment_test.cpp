@@ -131,7 +131,7 @@ TEST(OpExperiment, ChangedHeads) {
 
 TEST(OpExperiment, ChangedWeightsAndInputs) {
   Bench bench("qwen2");
-  EXPECT_GT(bench.error(Stage::kQProj, 1, [](OpSetup& s) { s.set_bias({}); }), 1e-2);
+  EXPECT_GT(bench.error(Stage::kQProj, 1, [](OpSetup& s) { s.biases.clear(); }), 1e-2);
   const auto negate = [](OpSetup& s) {
     auto weight = s.read_weight();
     ASSERT_OK(weight);
@@ -226,7 +226,9 @@ TEST(OpExperiment, ChangesThatFitNothing) {
   EXPECT_ERROR(refused(Stage::kQProj, [](OpSetup& s) { s.set_weight({96, 96}, std::vector<float>(4)); }),
                "bytes do not fill");
   EXPECT_ERROR(refused(Stage::kQProj, [](OpSetup& s) { s.set_weight({1, 1}, {1}); }), "output x input");
-  EXPECT_ERROR(refused(Stage::kQProj, [](OpSetup& s) { s.set_bias({1, 2}); }), "bias");
+  static constexpr float kTwo[] = {1, 2};
+  const TensorView short_bias{"bias", DType::kF32, {2}, std::as_bytes(std::span(kTwo))};
+  EXPECT_ERROR(refused(Stage::kQProj, [&](OpSetup& s) { s.biases = {short_bias}; }), "bias");
   EXPECT_ERROR(refused(Stage::kQNorm, [](OpSetup& s) { s.set_weight({1}, {1}); }), "as wide as a head");
   EXPECT_ERROR(refused(Stage::kQNorm, [](OpSetup& s) { s.heads = 7; }), "do not divide");
   EXPECT_ERROR(refused(Stage::kQNorm, [](OpSetup& s) { s.params = MatmulParams{}; }), "of another kind");

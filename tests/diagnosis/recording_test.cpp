@@ -42,7 +42,7 @@ class RecordingTest : public ::testing::Test {
   Result<Recording> reopened(const std::map<std::string, TinyTensor>& tensors) {
     std::vector<TensorView> views;
     for (const auto& [name, tensor] : tensors) views.push_back(tensor.view(name));
-    DOPPLER_TRY(write_safetensors(path_, views));
+    DOPPLER_TRY(testing::write_tensors(path_, views));
     return open_recording(path_);
   }
   Result<Comparison> compared(const std::map<std::string, TinyTensor>& tensors,

@@ -53,7 +53,8 @@ TEST(Run, KeysGoOnePositionTooFar) {
   expect_seen("kv_append_off_by_one", "layers.0.attn_out", 0);
 }
 
-// One a step, whatever the step's tokens: decoding overwrites the prompt.
+// One a step, whatever the step's tokens: the prompt's stages are right, and decoding overwrites what the
+// prompt left in the cache, from the first token on.
 TEST(Run, CacheCounterAddsOne) {
   expect_seen("kv_counter_adds_one", "decode_logits", 0);
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <set>
 
+#include "engine/access.h"
 #include "engines.h"
 
 namespace doppler {
@@ -55,6 +56,41 @@ TEST(Engine, AMovedFromOneAnswersWithErrors) {
   EXPECT_ERROR(sequence.save("/tmp/never"), "moved from");
   EXPECT_ERROR(sequence.load("/tmp/never"), "moved from");
   EXPECT_EQ(sequence.length(), 0u);
+}
+
+// A fallback that the backend meets while it computes is a sentence after the call, once.
+TEST(Engine, NotesSayWhatIsSlower) {
+  Engine engine = demo();
+  EXPECT_TRUE(engine.notes().empty());
+  Backend& backend = *EngineAccess::loaded(engine).backend;
+  backend.note({"Single tokens are computed as batches of one.", "A check refuses the program for them."});
+  const std::vector<std::string> expected = {
+      "Single tokens are computed as batches of one. A check refuses the program for them."};
+  for (int call = 0; call < 2; ++call) {
+    ASSERT_OK(engine.generate(kDemoPrompt, at_most(1)));
+    EXPECT_EQ(engine.notes(), expected);
+  }
+  backend.note({"Tokens are chosen on the host.", "The device has no such sampler."});
+  EXPECT_EQ(engine.notes(), expected) << "another thread may compute: not before the end of its call";
+  ASSERT_OK(engine.generate(kDemoPrompt, at_most(1)));
+  EXPECT_EQ(engine.notes().size(), 2u);
+  EXPECT_EQ(engine.notes().front(), expected.front());
+  const auto another = engine.another({.backend = "cpu", .threads = 1, .context = 64});
+  ASSERT_OK(another);
+  EXPECT_TRUE(another->notes().empty()) << "it has a backend of its own";
+}
+
+// A fallback that is known when the model is loaded.
+TEST(Engine, NotesSayThatAGpuIsSoftware) {
+  const auto engine = Engine::load(kDemoModel, {.backend = "gpu", .threads = 2, .context = 64});
+  if (!engine) GTEST_SKIP() << engine.error().message;
+  const DeviceView* const device = EngineAccess::loaded(*engine).backend->device();
+  ASSERT_NE(device, nullptr);
+  if (!device->info().software()) GTEST_SKIP() << "a real GPU";
+  const std::vector<std::string> notes = engine->notes();
+  ASSERT_FALSE(notes.empty());
+  EXPECT_NE(notes.front().find("The gpu backend runs without a GPU."), std::string::npos) << notes.front();
+  EXPECT_NE(notes.front().find(device->info().describe()), std::string::npos) << notes.front();
 }
 
 TEST(Engine, ASequenceOutlivesItsEngine) {

@@ -146,7 +146,7 @@ class GpuSampling : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     // Every buffer begins as NaN, and no access may leave its buffer.
-    auto opened = Device::open({.adapter = {}, .software = true, .checked = true, .poison = true});
+    auto opened = Device::open({.checked = true, .poison = true});
     if (!opened) {
       message_ = opened.error().message;
       return;
@@ -478,7 +478,7 @@ TEST_F(GpuSampling, RefusesWhatItCannotHold) {
 // Not a test of anything: what a token costs, for whoever has a real GPU. Run it with
 // --gtest_also_run_disabled_tests --gtest_filter=*Speed.
 TEST_F(GpuSampling, DISABLED_Speed) {
-  ASSERT_OK_AND_ASSIGN(const auto device, Device::open({.adapter = {}, .software = true}));
+  ASSERT_OK_AND_ASSIGN(const auto device, Device::open({}));
   KernelCache kernels(*device);
   constexpr std::uint32_t kVocab = 262144;
   ASSERT_OK_AND_ASSIGN(const auto chooser, Chooser::create(*device, kernels, kVocab));

@@ -129,7 +129,7 @@ TEST(Sequence, AFileGoesFromOneBackendToAnother) {
 }
 
 TEST(Sequence, ACutThatARingHasOverwrittenIsComputedAgain) {
-  Engine engine = load_engine(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 1000});
+  Engine engine = load_engine(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 1000, .cut_tokens = 0});
   Sequence sequence = engine.sequence().value();
   ASSERT_OK(sequence.append(some(600)));
   ASSERT_OK_AND_ASSIGN(const Generation straight, sequence.resume(just(3)));
@@ -195,7 +195,7 @@ TEST_F(SavedSequence, IsRefusedWhereAnythingChanged) {
 }
 
 TEST_F(SavedSequence, SizesThatOverflowAreRefused) {
-  for (const std::size_t at : {24, 32, 40}) {  // tokens, cached, bytes of the cache
+  for (const std::size_t at : {24, 32, 40, 48}) {  // tokens, cached, bytes of the cache, of the text
     for (const std::uint64_t value :
          {UINT64_MAX, UINT64_MAX / 4, std::uint64_t{1} << 40, std::uint64_t{21}}) {
       std::string changed = bytes_;
@@ -216,6 +216,21 @@ TEST_F(SavedSequence, AnotherModelsAndAnotherTypesAreRefused) {
   refuses("models/gemma3", {.context = 64, .kv_type = "f16"}, "another type");
   refuses("models/gemma3", {.context = 10}, "context holds 10");
   EXPECT_ERROR(engine_.sequence().value().load("/nowhere/at/all"), "/nowhere");
+}
+
+TEST_F(SavedSequence, KeepsATextBeside) {
+  Sequence sequence = engine_.sequence().value();
+  const std::string text("two\nlines and a \0 byte", 22);
+  ASSERT_OK(sequence.save(file_, text));
+  std::string read = "something";
+  ASSERT_OK(sequence.load(file_, &read));
+  EXPECT_EQ(read, text);
+  bytes_ = testing::read_file(file_);
+  for (std::size_t back = 65; back < 65 + text.size(); ++back) {
+    std::string changed = bytes_;
+    changed[changed.size() - back] ^= 1;
+    EXPECT_ERROR(load_changed(changed), "content has changed");
+  }
 }
 
 // --- what a ring still holds

@@ -82,7 +82,7 @@ TEST(Session, KeepsWhatThePromptContinues) {
   EXPECT_TRUE(std::ranges::equal(f.session.cached(), Ids{1, 2, 3, 4, 5, 6}));
 }
 
-TEST(Session, StartsOverWhereThePromptDiffers) {
+TEST(Session, StartsOverWhereACacheCannotBeCut) {
   for (const Ids& next : {Ids{1, 2, 9, 4}, Ids{1, 2}, Ids{7}, Ids{1, 2, 3}}) {
     Fixture f;
     ASSERT_OK(f.prompt({1, 2, 3}));

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "formats/model_files.h"
 #include "formats/safetensors.h"
+#include "tensors.h"
 #include "testing.h"
 
 namespace doppler {
@@ -34,7 +35,7 @@ TEST_P(Fixture, SurvivesBeingWrittenAgain) {
                        open_safetensors(data_path("models") / GetParam() / "reference.safetensors"));
   std::vector<TensorView> tensors;
   for (const auto& [name, tensor] : store.tensors()) tensors.push_back(tensor);
-  ASSERT_OK(write_safetensors(dir / "again.safetensors", tensors, store.metadata()));
+  ASSERT_OK(testing::write_tensors(dir / "again.safetensors", tensors, store.metadata()));
   ASSERT_OK_AND_ASSIGN(const TensorStore again, open_safetensors(dir / "again.safetensors"));
   EXPECT_EQ(again.metadata(), store.metadata());
   ASSERT_EQ(again.tensors().size(), store.tensors().size());

@@ -167,25 +167,6 @@ TEST(DecodeF32, WhatIsNoModelsNumberIsRefused) {
   }
 }
 
-TEST(DecodeIntegers, EveryWidthAndSign) {
-  const auto check = [](DType dtype, const std::vector<std::byte>& bytes, std::vector<std::int64_t> wanted) {
-    ASSERT_OK_AND_ASSIGN(const auto values, decode_integers(view_of(dtype, {wanted.size()}, bytes)));
-    EXPECT_EQ(values, wanted) << dtype_name(dtype);
-  };
-  check(DType::kI8, bytes_of<std::int8_t>({-1, 5}), {-1, 5});
-  check(DType::kU8, bytes_of<std::uint8_t>({255, 5}), {255, 5});
-  check(DType::kI16, bytes_of<std::int16_t>({-2, 5}), {-2, 5});
-  check(DType::kU16, bytes_of<std::uint16_t>({65535}), {65535});
-  check(DType::kI32, bytes_of<std::int32_t>({-3, 262143}), {-3, 262143});
-  check(DType::kU32, bytes_of<std::uint32_t>({4294967295u}), {4294967295});
-  check(DType::kI64, bytes_of<std::int64_t>({INT64_MIN, 7}), {INT64_MIN, 7});
-  check(DType::kU64, bytes_of<std::uint64_t>({INT64_MAX}), {INT64_MAX});
-  EXPECT_ERROR(decode_integers(view_of(DType::kU64, {1}, bytes_of<std::uint64_t>({1ull << 63}))),
-               "weights (U64)");
-  EXPECT_ERROR(decode_integers(view_of(DType::kF32, {1}, bytes_of<float>({1}))), "weights", "F32",
-               "integers");
-}
-
 TEST(SliceRows, SharesTheBytesOfTheRows) {
   const auto bytes = bytes_of<float>({0, 1, 2, 3, 4, 5});
   const TensorView matrix = view_of(DType::kF32, {3, 2}, bytes);

@@ -23,6 +23,7 @@ class Signals : public ::testing::TestWithParam<int> {};
 
 TEST_P(Signals, TheFirstIsHandledTheSecondEndsTheProgram) {
   g_calls = 0;
+  std::signal(GetParam(), SIG_DFL);  // a background job of a script starts with some of them ignored
   {
     const EndingHandler handler([] { ++g_calls; });
     std::raise(GetParam());
@@ -105,6 +106,42 @@ TEST(Folders, FollowTheEnvironment) {
   EXPECT_EQ(cache_folder(), "");
   home ? ::setenv("HOME", home->c_str(), 1) : ::unsetenv("HOME");
   cache ? ::setenv("XDG_CACHE_HOME", cache->c_str(), 1) : ::unsetenv("XDG_CACHE_HOME");
+}
+
+TEST(Folders, WhatIsRememberedHasAPlaceOfItsOwn) {
+  const auto home = environment_variable("HOME"), state = environment_variable("XDG_STATE_HOME");
+  ::setenv("HOME", "/home/somebody", 1);
+  ::unsetenv("XDG_STATE_HOME");
+  EXPECT_EQ(state_folder(), "/home/somebody/.local/state");
+  ::setenv("XDG_STATE_HOME", "/elsewhere", 1);
+  EXPECT_EQ(state_folder(), "/elsewhere");
+  home ? ::setenv("HOME", home->c_str(), 1) : ::unsetenv("HOME");
+  state ? ::setenv("XDG_STATE_HOME", state->c_str(), 1) : ::unsetenv("XDG_STATE_HOME");
+}
+
+TEST(Files, PrivateOnesAreReadByNobodyElse) {
+  TempDir dir;
+  write_file(dir / "file", "one ");
+  ::chmod((dir / "file").c_str(), 0644);
+  for (const bool append : {true, false}) {
+    const auto file = open_private_output(dir / "file", append);
+    ASSERT_TRUE(file);
+    std::fputs("two", *file);
+    std::fclose(*file);
+    EXPECT_EQ(testing::read_file(dir / "file"), append ? "one two" : "two");
+    struct stat info{};
+    ASSERT_EQ(::stat((dir / "file").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777u, 0600u);
+  }
+  EXPECT_FALSE(open_private_output(dir / "no" / "file", true));
+}
+
+TEST(Process, AnEditorChangesAFileWhateverItsName) {
+  TempDir dir;
+  const auto path = dir / "it's a \"$HOME\" file";
+  EXPECT_TRUE(edit_file("printf changed >", path));
+  EXPECT_EQ(testing::read_file(path), "changed");
+  EXPECT_FALSE(edit_file("exit 3; true", path));
 }
 
 }  // namespace

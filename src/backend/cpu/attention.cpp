@@ -138,8 +138,8 @@ void Attention::attend(const Call& call, const StepInput& input, KvCache& cache)
   const Work work{call, input, cache, a, a.heads / a.kv_heads};
   // Enough pairs of token and KV head keep every thread busy; with fewer, the positions are shared out as
   // well.
-  const std::size_t pairs = input.size() * a.kv_heads, enough = 2 * pool_->size();
-  if (pairs >= enough || pool_->size() == 1) {
+  const std::size_t pairs = input.size() * a.kv_heads, enough = 2 * pool_->used();
+  if (pairs >= enough || pool_->used() == 1) {
     run_blocks(work, std::clamp<std::size_t>(pairs / enough, 1, kBlockTokens));
   } else {
     run_split(work);

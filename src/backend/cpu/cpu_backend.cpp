@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <optional>
 
@@ -15,10 +16,12 @@
 #include "backend/shared_weights.h"
 #include "base/checked.h"
 #include "base/text.h"
+#include "base/thread_choice.h"
 #include "base/thread_pool.h"
 #include "plan/buffers.h"
 #include "plan/fuse.h"
 #include "system/memory.h"
+#include "system/threads.h"
 
 namespace doppler {
 namespace {
@@ -28,6 +31,10 @@ using namespace cpu;
 // Values that a thread should at least get of an op that touches each once: about 5 us of work, as much as
 // waking costs.
 constexpr std::size_t kElementGrain = 16384;
+
+// Weights that a thread should at least get of a step: with less, handing over its part costs more than it
+// saves.
+constexpr std::uint64_t kBytesOfAThread = 2 << 20;
 
 constexpr std::string_view kPasses[] = {"gated_ffn", "group_matmuls"};
 
@@ -67,15 +74,27 @@ class CpuBackend final : public HostBackend {
     chosen.kv_type = choose_kv_type(options, plan, weights);
     chosen.max_step_tokens = step_tokens(options);
     DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, options.context, options.slots,
-                                                  *chosen.max_step_tokens, *chosen.kv_type));
+                                                  ring_reach(chosen), *chosen.kv_type));
     std::unique_ptr<CpuBackend> backend(
         new CpuBackend(kernels, std::move(plan), weights, std::move(chosen), std::move(cache)));
     DOPPLER_TRY(backend->allocate());
     DOPPLER_TRY(backend->prepare());
+    backend->token_threads_.emplace(backend->threads_for(1));
     return backend;
   }
 
   std::string_view name() const override { return "cpu"; }
+
+  Result<std::span<const float>> step(const StepInput& input, Tap* tap) override {
+    pool_.use(input.size() == 1 ? token_threads_->threads() : threads_for(input.size()));
+    if (input.size() != 1 || tap != nullptr || threads_for(1) == 1) return HostBackend::step(input, tap);
+    const auto start = std::chrono::steady_clock::now();
+    const double before = system::thread_seconds();
+    auto logits = HostBackend::step(input, tap);
+    const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
+    token_threads_->note(passed.count(), system::thread_seconds() - before);
+    return logits;
+  }
   Rounding rounding() const override {
     if (weight_memory_->bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
     return cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
@@ -100,6 +119,11 @@ class CpuBackend final : public HostBackend {
         element_(*kernels.element),
         pool_(options_.threads),
         buffers_(plan_buffers(plan_)) {}
+
+  std::size_t threads_for(std::size_t tokens) const {
+    return static_cast<std::size_t>(
+        std::clamp<std::uint64_t>(weight_bytes_ * tokens / kBytesOfAThread, 1, pool_.size()));
+  }
 
   // --- creation
 
@@ -185,6 +209,7 @@ class CpuBackend final : public HostBackend {
     for (std::size_t i = 0; i < op.weights.size(); ++i) {
       const TensorView& weight = weights_[op.weights[i]];
       DOPPLER_ASSIGN(const WeightForm form, form_of(weight, options_.exact));
+      weight_bytes_ += weight.data.size();
       std::vector<float>& bias = prepared.biases[i];
       if (!op.biases.empty() && op.biases[i] != kNoWeight) {
         bias.resize(weights_[op.biases[i]].cols());
@@ -423,6 +448,8 @@ class CpuBackend final : public HostBackend {
   const Kernels& kernels_;
   const ElementKernels& element_;
   ThreadPool pool_;
+  std::optional<ThreadChoice> token_threads_;  // for steps of one token
+  std::uint64_t weight_bytes_ = 0;             // that the products of a step read
   std::shared_ptr<const WeightMemory> weight_memory_;
   BufferPlan buffers_;
   LazyFloats arena_, wanted_arena_;

@@ -114,8 +114,5 @@ struct Kernels {
 
 // The sets of kernels this machine can run, best first; the last is portable C++. Never empty.
 std::span<const Kernels> all_kernels();
-inline const Kernels& best_kernels() {
-  return all_kernels().front();
-}
 
 }  // namespace doppler::cpu

@@ -51,7 +51,7 @@ Status Context::allocate() {
   }
   DOPPLER_ASSIGN(step, device->make_filled("step", layout.bytes(), [](std::span<std::byte>) {}));
   for (const KvLayer& layer : plan.kv_layers) {
-    const std::uint64_t capacity = kv_capacity(layer, options.context, step_tokens(options));
+    const std::uint64_t capacity = kv_capacity(layer, options.context, ring_reach(options));
     const auto bytes = (Checked(capacity) * Checked(layer.kv_heads) * Checked(options.slots) *
                         Checked(kv_row_bytes(*options.kv_type, layer.head_dim)))
                            .get();

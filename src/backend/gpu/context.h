@@ -88,12 +88,12 @@ struct Context {
         plan(std::move(made)),
         weights(w),
         options(o),
-        most_binding_bytes(std::min(o.gpu.most_shard_bytes, device->limits().binding_bytes)) {
+        most_binding_bytes(std::min(o.gpu_setup.most_shard_bytes, device->limits().binding_bytes)) {
     layout.tokens = step_tokens(o);
-    if (!o.gpu.self_check) return;
+    if (!o.gpu_setup.self_check) return;
     // Passing or failing with edited kernels says nothing about the real ones.
     self_check.emplace(*device,
-                       o.gpu.shader_edits.empty() ? CacheFile::user_folder() : std::filesystem::path());
+                       o.gpu_setup.shader_edits.empty() ? CacheFile::user_folder() : std::filesystem::path());
     kernels.check_with(
         [this](std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values) {
           return self_check->check(std::move(compiled), file, values);

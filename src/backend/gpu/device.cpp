@@ -83,7 +83,7 @@ std::vector<Found> find_adapters() {
   return found;
 }
 
-Result<Found> choose(std::vector<Found> found, const DeviceOptions& options) {
+Result<Found> choose(std::vector<Found> found, const GpuOptions& options, bool software) {
   std::vector<std::string> names;
   for (const Found& f : found) names.push_back(fmt::format("{} ({})", f.info.name, f.info.kind));
   std::size_t index = found.size();
@@ -93,7 +93,7 @@ Result<Found> choose(std::vector<Found> found, const DeviceOptions& options) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     const bool wanted =
         options.adapter.empty()
-            ? !found[i].info.software() || options.software
+            ? !found[i].info.software() || software
             : (is_index ? i == index : found[i].info.name.find(options.adapter) != std::string::npos);
     if (wanted) return std::move(found[i]);
   }
@@ -130,9 +130,10 @@ std::vector<AdapterInfo> list_adapters() {
   return infos;
 }
 
-Result<std::shared_ptr<Device>> Device::open(const DeviceOptions& options) {
+Result<std::shared_ptr<Device>> Device::open(const GpuOptions& options, const GpuSetup& setup) {
   std::shared_ptr<Device> device(new Device());
   device->options_ = options;
+  device->setup_ = setup;
   DOPPLER_TRY(device->open_adapter());
   if (device->features_.subgroups) DOPPLER_TRY(device->probe_subgroups());
   return device;
@@ -177,15 +178,15 @@ void Device::report(WGPUErrorType type, std::string_view message) {
 Status Device::open_adapter() {
   if (provider::instance() == nullptr)
     return fail(ErrorCode::kNotFound, "WebGPU cannot be started. Use --backend cpu.");
-  DOPPLER_ASSIGN(Found found, choose(find_adapters(), options_));
+  DOPPLER_ASSIGN(Found found, choose(find_adapters(), options_, setup_.software));
   adapter_ = std::move(found.handle);
   adapter_info_ = std::move(found.info);
 
   WGPULimits limits = WGPU_LIMITS_INIT;
   wgpuAdapterGetLimits(adapter_.get(), &limits);
   limits.nextInChain = nullptr;
-  features_.f16 = !options_.no_f16 && has_feature(adapter_.get(), WGPUFeatureName_ShaderF16);
-  features_.subgroups = !options_.no_subgroups && has_feature(adapter_.get(), provider::subgroup_feature());
+  features_.f16 = !setup_.no_f16 && has_feature(adapter_.get(), WGPUFeatureName_ShaderF16);
+  features_.subgroups = !setup_.no_subgroups && has_feature(adapter_.get(), provider::subgroup_feature());
   std::vector<WGPUFeatureName> wanted;
   if (features_.f16) wanted.push_back(WGPUFeatureName_ShaderF16);
   if (features_.subgroups) wanted.push_back(provider::subgroup_feature());

@@ -15,20 +15,11 @@
 
 #include "backend/gpu/adapter.h"
 #include "backend/gpu/handle.h"
-#include "backend/shader_edit.h"
+#include "backend/options.h"
 #include "base/result.h"
 #include "system/threads.h"
 
 namespace doppler::gpu {
-
-struct DeviceOptions {
-  std::string adapter;    // part of a name or an index of list_adapters(); empty: the best real GPU
-  bool software = false;  // may choose a software adapter if there is nothing else
-  bool checked = false;   // kernels check every access against their buffers' bounds
-  bool poison = false;    // new work buffers hold NaN
-  bool no_subgroups = false, no_f16 = false;  // as if the adapter lacked them
-  std::vector<ShaderEdit> shader_edits;       // of all kernels
-};
 
 // Every adapter that the machine offers, best first: discrete, integrated, others, software.
 std::vector<AdapterInfo> list_adapters();
@@ -68,13 +59,14 @@ class Buffer {
 class Device {
  public:
   // Errors: kNotFound without a suitable adapter, listing what there is and what to do.
-  static Result<std::shared_ptr<Device>> open(const DeviceOptions& options);
+  static Result<std::shared_ptr<Device>> open(const GpuOptions& options, const GpuSetup& setup = {});
   ~Device();
 
   const AdapterInfo& adapter() const { return adapter_info_; }
   const Features& features() const { return features_; }
   const Limits& limits() const { return limits_; }
-  const DeviceOptions& options() const { return options_; }
+  const GpuOptions& options() const { return options_; }
+  const GpuSetup& setup() const { return setup_; }
 
   // A buffer that kernels read and write, of at least 16 bytes, rounded up to a multiple of 16. Its content
   // is zero (poison mode: NaN). Errors: kLimit, with what to do, when the device has no room.
@@ -118,7 +110,8 @@ class Device {
   static void on_error(const WGPUDevice*, WGPUErrorType, WGPUStringView, void* self, void*);
   static void on_lost(const WGPUDevice*, WGPUDeviceLostReason, WGPUStringView, void* self, void*);
 
-  DeviceOptions options_;
+  GpuOptions options_;
+  GpuSetup setup_;
   AdapterInfo adapter_info_;
   Features features_;
   Limits limits_;

@@ -38,12 +38,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
  public:
   static Result<std::unique_ptr<Backend>> create(const ModelSpec& spec, const Weights& weights,
                                                  const BackendOptions& options) {
-    DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open({.adapter = options.gpu.adapter,
-                                                                 .software = options.gpu.software,
-                                                                 .checked = options.gpu.checked,
-                                                                 .poison = options.gpu.poison,
-                                                                 .no_subgroups = options.gpu.no_subgroups,
-                                                                 .shader_edits = options.gpu.shader_edits}));
+    DOPPLER_ASSIGN(std::shared_ptr<Device> device, Device::open(options.gpu, options.gpu_setup));
     DOPPLER_ASSIGN(Plan plan, plan_for(spec, weights, options));
     BackendOptions chosen = options;
     chosen.shared.reset();  // its weights lie on the device
@@ -51,7 +46,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       for (const std::string_view pass : kHidingPasses) chosen.disabled_passes.emplace_back(pass);
     }
     DOPPLER_TRY(fuse_plan(plan, weights, kGpuPasses, chosen.disabled_passes));
-    if (!options.gpu.shader_edits.empty()) chosen.gpu.tune = false;  // its results are kept
+    if (!options.gpu_setup.shader_edits.empty()) chosen.gpu_setup.tune = false;  // its results are kept
     chosen.max_step_tokens = options.max_step_tokens.value_or(kStepTokens);
     chosen.kv_type = choose_kv_type(options, plan, weights);
     DOPPLER_TRY(check_kv(plan, chosen));
@@ -207,6 +202,38 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return time_pieces(*context_.device, pieces, tokens);
   }
 
+  Result<std::vector<KernelCheck>> check_kernels() override {
+    if (is_continuing())
+      return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before kernels are checked.");
+    DOPPLER_ASSIGN(std::vector<Piece> pieces, batch_pieces(step_tokens(options())));
+    if (runner_) {
+      DOPPLER_ASSIGN(std::vector<Piece> decode, decode_pieces());
+      pieces.insert(pieces.begin(), std::make_move_iterator(decode.begin()),
+                    std::make_move_iterator(decode.end()));
+    }
+    DOPPLER_ASSIGN(std::vector<KernelCheck> checks, gpu::check_kernels(*context_.device, pieces));
+    if (context_.self_check) {
+      for (const std::string& refusal : context_.self_check->refusals())
+        checks.push_back({.what = "refused at load",
+                          .kernel = "",
+                          .result = KernelCheck::Result::kWrong,
+                          .difference = refusal});
+    }
+    if (runner_) {
+      std::optional<TokenRunner> runner =
+          std::exchange(runner_, std::nullopt);  // what is expected comes from the batch program
+      const Result<std::vector<float>> expected = check_logits(*this);
+      runner_.emplace(std::move(*runner));
+      if (!expected) return std::unexpected(expected.error());
+      DOPPLER_ASSIGN(std::string wrong, wrong_tokens(*this, *expected));
+      const auto result = wrong.empty() ? KernelCheck::Result::kRight : KernelCheck::Result::kWrong;
+      checks.push_back(
+          {.what = "single tokens, whole", .kernel = "", .result = result, .difference = std::move(wrong)});
+    }
+    clear(0);
+    return checks;
+  }
+
   // --- what both programs run
 
   // The kernels of a token that the backend generates by itself.
@@ -244,7 +271,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   GpuBackend(std::shared_ptr<Device> device, Plan plan, const Weights& weights, BackendOptions options)
       : context_(std::move(device), std::move(plan), weights, options),
         taps_(*context_.device),
-        lengths_(context_.plan.kv_layers, options.context, options.slots, step_tokens(options)) {}
+        lengths_(context_.plan.kv_layers, options.context, options.slots, ring_reach(options)) {}
 
   static Status check_kv(const Plan& plan, const BackendOptions& options) {
     if (options.kv_type == KvType::kQ8_0) {

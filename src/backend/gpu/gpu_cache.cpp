@@ -7,12 +7,6 @@
 
 namespace doppler::gpu {
 
-Status GpuCache::cut(std::uint32_t slot, std::uint64_t length) {
-  if (!lengths_.can_cut(slot, length)) return std::unexpected(cannot_cut(length));
-  lengths_.cut(slot, length);
-  return {};
-}
-
 std::uint64_t GpuCache::slot_begins(std::size_t layer, std::uint32_t slot) const {
   const KvLayer& kv = context_.plan.kv_layers[layer];
   return std::uint64_t{slot} * context_.kv[layer].capacity * kv.kv_heads *
@@ -27,7 +21,7 @@ const Buffer& GpuCache::buffer_of(const CacheRun& run) const {
 Status GpuCache::for_each_run(std::uint64_t length,
                               const std::function<Status(const CacheRun&)>& visit) const {
   return doppler::for_each_run(context_.plan.kv_layers, *context_.options.kv_type, length,
-                               context_.options.context, step_tokens(context_.options), visit);
+                               context_.options.context, ring_reach(context_.options), visit);
 }
 
 Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {

@@ -10,12 +10,8 @@ namespace doppler::gpu {
 class GpuCache final : public CacheAccess {
  public:
   // Both belong to the backend and outlive this.
-  GpuCache(Context& context, SlotLengths& lengths) : context_(context), lengths_(lengths) {}
+  GpuCache(Context& context, SlotLengths& lengths) : CacheAccess(lengths), context_(context) {}
 
-  bool can_cut(std::uint32_t slot, std::uint64_t length) const override {
-    return lengths_.can_cut(slot, length);
-  }
-  Status cut(std::uint32_t slot, std::uint64_t length) override;
   Result<std::vector<std::byte>> read(std::uint32_t slot) override;
   Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) override;
 
@@ -25,7 +21,6 @@ class GpuCache final : public CacheAccess {
   const Buffer& buffer_of(const CacheRun& run) const;
   Status for_each_run(std::uint64_t length, const std::function<Status(const CacheRun&)>& visit) const;
   Context& context_;
-  SlotLengths& lengths_;
 };
 
 }  // namespace doppler::gpu

@@ -46,7 +46,7 @@ Result<std::shared_ptr<const Kernel>> Kernel::create(Device& device, std::string
   const ShaderValues common = {{"SUBGROUPS", features.subgroups ? 1 : 0},
                                {"SUBGROUP_SIZE", features.subgroup_size},
                                {"F16", features.f16 ? 1 : 0}};
-  DOPPLER_ASSIGN(std::string text, expand_shader(file, values, common, device.options().shader_edits));
+  DOPPLER_ASSIGN(std::string text, expand_shader(file, values, common, device.setup().shader_edits));
   if (features.subgroups) text = std::string(provider::subgroup_prelude()) + text;
   std::string label(file);
   for (const auto& [name, value] : values) label += fmt::format(" {}={}", name, value);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 
+#include "backend/gpu/self_check.h"
 #include "backend/gpu/timing.h"
 #include "backend/gpu/weights.h"
 
@@ -136,6 +138,27 @@ std::vector<VariantRow> variant_rows(const Features& features, const std::vector
     if (!known) rows.push_back(std::move(row));
   }
   return rows;
+}
+
+Result<std::vector<KernelCheck>> check_kernels(Device& device, const std::vector<Piece>& pieces) {
+  std::vector<KernelCheck> checks;
+  std::set<std::string> seen;
+  for (const Piece& piece : pieces) {
+    const Kernel& kernel = piece.dispatch.kernel.kernel();
+    if (!seen.insert(kernel.label()).second) continue;
+    const KernelLabel label(kernel.label());
+    KernelCheck check{.what = piece.what, .kernel = label.variant()};
+    if (!can_check(label.file, label.values)) {
+      check.result = KernelCheck::Result::kNoCheck;
+    } else {
+      DOPPLER_ASSIGN(const std::shared_ptr<const Kernel> again,
+                     Kernel::create(device, label.file, label.values));
+      DOPPLER_ASSIGN(check.difference, difference_from_cpu(device, again, label.values));
+      if (!check.difference.empty()) check.result = KernelCheck::Result::kWrong;
+    }
+    checks.push_back(std::move(check));
+  }
+  return checks;
 }
 
 Result<std::vector<KernelTime>> time_pieces(Device& device, const std::vector<Piece>& pieces,

@@ -39,6 +39,10 @@ std::string fused_title(std::string_view label);
 // One row for each kernel of each kind of op, in the order in which they run; layers that run alike share it.
 std::vector<VariantRow> variant_rows(const Features& features, const std::vector<Piece>& pieces);
 
+// Runs each kernel once, on inputs of its own, and compares it with plain loops on the CPU; layers that run
+// alike share it.
+Result<std::vector<KernelCheck>> check_kernels(Device& device, const std::vector<Piece>& pieces);
+
 // Kernels of one kind run one after the other, so that each finds its weights where a real step does: not in
 // the cache. `length` is that of the sequence whose token the buffer `step` describes. Overwrites whatever
 // the kernels write.

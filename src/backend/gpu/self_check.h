@@ -29,6 +29,9 @@ struct Variant {
 Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
                                         const ShaderValues& values);
 
+// Whether difference_from_cpu knows what to compare this variant with.
+bool can_check(std::string_view file, const ShaderValues& values);
+
 class SelfCheck {
  public:
   // An empty folder: nothing is remembered.

@@ -581,6 +581,13 @@ Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, co
 
 }  // namespace
 
+bool can_check(std::string_view file, const ShaderValues& values) {
+  const Values named(values);
+  return std::ranges::any_of(kChecked, [&](const CheckedKernel& checked) {
+    return file.starts_with(checked.file) && checked.covers(named);
+  });
+}
+
 Result<std::string> difference_from_cpu(Device& device, std::shared_ptr<const Kernel> kernel,
                                         const ShaderValues& values) {
   const Values named(values);

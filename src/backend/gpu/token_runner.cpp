@@ -14,7 +14,7 @@ constexpr std::size_t kRanks = 3;
 
 // A software adapter is not measured: its speed does not matter to users.
 bool measures(const Context& context) {
-  return context.options.gpu.tune && !context.device->adapter().software();
+  return context.options.gpu_setup.tune && !context.device->adapter().software();
 }
 
 }  // namespace

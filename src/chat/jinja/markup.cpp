@@ -4,32 +4,6 @@
 
 namespace doppler::chat::jinja {
 
-std::string escape_html(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 Value as_markup(Runtime& rt, const Value& value) {
   if (value.is_string()) return rt.markup(value.text());
   if (!value.is(Kind::kList) && !value.is(Kind::kTuple)) return value;

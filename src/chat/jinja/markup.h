@@ -5,11 +5,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/html.h"
 #include "chat/jinja/runtime.h"
 
 namespace doppler::chat::jinja {
-
-std::string escape_html(std::string_view text);
 
 inline bool is_markup(const Value& value) {
   return value.is_string() && value.as<StringObject>().markup;

@@ -115,11 +115,6 @@ void OpSetup::set_weight(Shape shape, const std::vector<float>& values) {
   weights[0] = {weights[0].name, DType::kF32, std::move(shape), own(values)};
 }
 
-void OpSetup::set_bias(const std::vector<float>& values) {
-  biases.clear();
-  if (!values.empty()) biases.push_back(TensorView{"bias", DType::kF32, {values.size()}, own(values)});
-}
-
 Result<std::vector<float>> OpSetup::read_weight() const {
   if (weights.empty()) return unfit(*this, "it has no weight");
   std::vector<float> values(element_count(weights[0].shape).value_or(0));

@@ -36,9 +36,8 @@ struct OpSetup {
   std::function<bool(std::size_t token, std::size_t position)> sees;
 
   std::size_t tokens() const { return ids.size(); }
-  // Replace the weight or bias by these values. To change a weight, decode it first with read_weight().
+  // Replaces the weight by these values. To change it, decode it first with read_weight().
   void set_weight(Shape shape, const std::vector<float>& values);
-  void set_bias(const std::vector<float>& values);  // empty: none
   Result<std::vector<float>> read_weight() const;
 
   std::vector<std::shared_ptr<const std::vector<std::byte>>> owned;  // memory of replaced weights

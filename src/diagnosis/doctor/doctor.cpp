@@ -190,9 +190,8 @@ std::string describe(const Finding& finding) {
   return text;
 }
 
-std::string describe(const CheckResult& check) {
-  return fmt::format("{:8} {:15} {:7.3f} s  {}", kStates[static_cast<std::size_t>(check.state)], check.name,
-                     check.seconds, check.text);
+std::string_view name_of(CheckState state) {
+  return kStates[static_cast<std::size_t>(state)];
 }
 
 }  // namespace doppler::diagnosis

@@ -100,6 +100,6 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
 Json to_json(const Diagnosis& diagnosis);
 // One line: "FINDING k_norm of layer 0 ...".
 std::string describe(const Finding& finding);
-std::string describe(const CheckResult& check);
+std::string_view name_of(CheckState state);  // "ok", "finding", "skipped"
 
 }  // namespace doppler::diagnosis

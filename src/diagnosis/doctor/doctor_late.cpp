@@ -33,6 +33,7 @@ Result<Departure> follow(const Subject& subject, const ModelSpec& spec, const Re
   options.context = prompt + steps + 1;
   options.slots = 1;
   options.max_step_tokens = static_cast<std::uint32_t>(std::min<std::size_t>(prompt, 256));
+  options.cut_tokens = 0;  // rings turn as early as they can
   DOPPLER_ASSIGN(const auto oracle,
                  make_reference_backend_for_plan(std::move(plan), subject.weights, options));
   DOPPLER_ASSIGN(auto logits, feed(*oracle, 0, recording.prompt_ids, 0, false, nullptr));

@@ -53,6 +53,7 @@ BackendOptions options_for(const Examination& e, std::size_t tokens, std::uint32
   options.context = std::max<std::uint64_t>(64, tokens + 16);
   options.slots = slots;
   options.max_step_tokens = 64;
+  options.cut_tokens = 0;  // rings turn as early as they can
   return options;
 }
 

@@ -50,8 +50,8 @@ Site::Site(Subject& subject) : subject_(subject), kept_(std::make_shared<Kept>()
                                     const BackendOptions& options) -> Result<std::unique_ptr<Backend>> {
     BackendOptions with = options;
     with.change_plan = examined.alter_plan;
-    with.gpu.shader_edits = kept->edits;
-    if (!kept->edits.empty()) with.gpu.self_check = false;  // it would refuse the edited kernels
+    with.gpu_setup.shader_edits = kept->edits;
+    if (!kept->edits.empty()) with.gpu_setup.self_check = false;  // it would refuse the edited kernels
     if (kept->make) {
       kept->faults.push_back(kept->make(options));
       with.fault = kept->faults.back().get();

@@ -13,6 +13,7 @@
 #include "diagnosis/look/attention_patterns.h"
 #include "diagnosis/look/magnitudes.h"
 #include "diagnosis/look/stage_records.h"
+#include "engine/logprobs.h"
 #include "model/spec.h"
 #include "model/weights.h"
 
@@ -38,7 +39,7 @@ struct PositionLogits {
   std::int64_t token = 0;  // the position they follow
   bool decode = false;
   Statistics all;           // of the whole row
-  std::vector<Choice> top;  // the five likeliest
+  std::vector<Likely> top;  // the five likeliest
   double entropy = 0;       // nats
   std::vector<Rank> watched;
   std::optional<double> loss;  // of the prompt's next token, in nats

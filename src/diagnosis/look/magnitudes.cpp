@@ -42,20 +42,6 @@ std::string describe_statistics(const Statistics& s, std::size_t width, std::int
   return text;
 }
 
-std::vector<Choice> likeliest(std::span<const float> logits, std::size_t most) {
-  std::vector<Choice> best;
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    if (std::isnan(logits[i]) || (best.size() == most && !(logits[i] > best.back().logit))) continue;
-    const auto place =
-        std::find_if(best.begin(), best.end(), [&](const Choice& c) { return logits[i] > c.logit; });
-    best.insert(place, {static_cast<std::int32_t>(i), logits[i], 0});
-    if (best.size() > most) best.pop_back();
-  }
-  const Mass mass = mass_of(logits);
-  for (Choice& choice : best) choice.probability = mass.probability(choice.logit);
-  return best;
-}
-
 Rank rank_of(std::span<const float> logits, std::int32_t id) {
   const float logit = logits[static_cast<std::size_t>(id)];
   const auto likelier = std::count_if(logits.begin(), logits.end(), [&](float x) { return x > logit; });

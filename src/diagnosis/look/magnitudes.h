@@ -1,4 +1,4 @@
-// Statistics as text, and the likeliest tokens, ranks and entropy of a row of logits.
+// Statistics as text, and ranks and entropy of a row of logits.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +13,6 @@ namespace doppler::diagnosis {
 // "maxAbs=12.3 at (4,17) min=-3.1 max=12.3 mean=0.01 rms=0.9", and NaN, Inf and zeros where there are any;
 // places are (token, dim), the first row being `first_token`.
 std::string describe_statistics(const Statistics& s, std::size_t width, std::int64_t first_token);
-
-struct Choice {
-  std::int32_t id = -1;
-  float logit = 0;
-  double probability = 0;  // at temperature 1
-};
-// The likeliest, best first; of equals the lower id. NaN never wins. Fewer than `most` if there are fewer.
-std::vector<Choice> likeliest(std::span<const float> logits, std::size_t most);
 
 // One token among all: its logit, probability, and how many are likelier (rank 1 is the likeliest).
 struct Rank {

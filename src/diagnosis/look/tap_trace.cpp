@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "backend/backend.h"
+#include "base/json.h"
 #include "diagnosis/look/magnitudes.h"
 #include "diagnosis/look/probe.h"
+#include "engine/logprobs.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -22,6 +25,42 @@ std::vector<float> first_values(std::span<const float> values) {
 // For people who look for a value they know from another engine.
 std::string sample(std::span<const float> values) {
   return fmt::format("first8=[{:.4g}]", fmt::join(first_values(values), ", "));
+}
+
+// JSON has no NaN and no infinity: they are null.
+Json number(double value) {
+  return std::isfinite(value) ? Json(value) : Json(nullptr);
+}
+
+Json data_of(const Statistics& s) {
+  return {{"min", number(s.min)},
+          {"max", number(s.max)},
+          {"max_abs", number(s.max_abs)},
+          {"max_abs_index", s.max_abs_index},
+          {"mean", number(s.mean)},
+          {"rms", number(s.rms)},
+          {"zeros", s.zeros},
+          {"nan", s.nan},
+          {"inf", s.inf}};
+}
+
+Json data_of(const TapEvent& event) {
+  Json data = data_of(measure(event.data));
+  data.update({{"stage", stage_name(event.stage)},
+               {"tokens", event.rows},
+               {"width", event.width},
+               {"position", event.input->positions.front()}});
+  return data;
+}
+
+Json first_data(std::span<const float> values) {
+  Json list = Json::array();
+  for (const float value : first_values(values)) list.push_back(number(value));
+  return list;
+}
+
+std::string text_of(const Json& data) {
+  return data.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace
@@ -68,21 +107,35 @@ void TraceTap::on_stage(const TapEvent& event) {
                       describe_statistics(measure(event.data), event.width, event.input->positions.front()));
   const auto last = event.data.last(event.width);
   text += fmt::format(" last token {}", sample(last));
-  trace(category_of(event.stage), event.layer, text, step);
+  Json data = data_of(event);
+  data["last_token"] = first_data(last);
+  trace(category_of(event.stage), event.layer, text, step, text_of(data));
 }
 
 void TraceTap::embed(const TapEvent& event, std::int64_t step) const {
-  const auto say = [&](const std::string& text) { trace(Category::kEmbed, -1, text, step); };
+  const auto say = [&](const std::string& text, const Json& data) {
+    trace(Category::kEmbed, -1, text, step, text_of(data));
+  };
   say(fmt::format("tokens={} hidden={} vocab={} scaleEmbeddings={} scale={:.6g}", event.rows, event.width,
-                  plan_.vocab_size, spec_.embedding_scale != 1, spec_.embedding_scale));
-  say(fmt::format("TOKEN_IDS [{}]", fmt::join(event.input->ids, ", ")));
+                  plan_.vocab_size, spec_.embedding_scale != 1, spec_.embedding_scale),
+      {{"tokens", event.rows},
+       {"hidden", event.width},
+       {"vocab", plan_.vocab_size},
+       {"scale", spec_.embedding_scale}});
+  say(fmt::format("TOKEN_IDS [{}]", fmt::join(event.input->ids, ", ")), {{"ids", event.input->ids}});
   const auto first = event.data.first(event.width);
   const Statistics of_first = measure(first), all = measure(event.data);
   say(fmt::format("FIRST_TOKEN[{}] maxAbs={:.5g} mean={:.4g} std={:.4g} {}", event.input->ids.front(),
-                  of_first.max_abs, of_first.mean, of_first.deviation(), sample(first)));
+                  of_first.max_abs, of_first.mean, of_first.deviation(), sample(first)),
+      {{"id", event.input->ids.front()},
+       {"max_abs", number(of_first.max_abs)},
+       {"mean", number(of_first.mean)},
+       {"std", number(of_first.deviation())},
+       {"first", first_data(first)}});
   say(fmt::format("RAW maxAbs={:.5g} SCALED maxAbs={:.5g} scale={:.6g} zeros={} NaN={} Inf={}",
                   all.max_abs / spec_.embedding_scale, all.max_abs, spec_.embedding_scale, all.zeros, all.nan,
-                  all.inf));
+                  all.inf),
+      data_of(event));
 }
 
 void TraceTap::attention_geometry(const TapEvent& event, std::int64_t step) const {
@@ -95,7 +148,16 @@ void TraceTap::attention_geometry(const TapEvent& event, std::int64_t step) cons
       name_of(a.rope.layout), name_of(a.rope.scaling.kind), event.rows, event.input->positions.back() + 1);
   if (sliding) text += fmt::format(" window={}", a.window);
   if (a.softcap > 0) text += fmt::format(" softcap={:.6g}", a.softcap);
-  trace(Category::kAttn, event.layer, text, step);
+  const Json data = {{"heads", a.heads},
+                     {"kv_heads", a.kv_heads},
+                     {"head_dim", a.head_dim},
+                     {"scale", a.scale},
+                     {"theta", a.rope.theta},
+                     {"tokens", event.rows},
+                     {"kv_length", event.input->positions.back() + 1},
+                     {"window", sliding ? Json(a.window) : Json(nullptr)},
+                     {"softcap", a.softcap}};
+  trace(Category::kAttn, event.layer, text, step, text_of(data));
 }
 
 void TraceTap::head(const TapEvent& event, std::int64_t step) const {
@@ -103,18 +165,26 @@ void TraceTap::head(const TapEvent& event, std::int64_t step) const {
         fmt::format("LM_HEAD_MATMUL M={} N={} K={} tied={} {}", event.rows, event.width, spec_.hidden,
                     spec_.tied_head,
                     describe_statistics(measure(event.data), event.width, event.input->positions.front())),
-        step);
+        step, text_of(data_of(event)));
 }
 
 void TraceTap::logits(const TapEvent& event, std::int64_t step) const {
   const auto row = event.data.last(event.width);
   const Statistics s = measure(row);
   std::string text = fmt::format("pos={} top-5:", event.input->positions.back());
-  for (const Choice& choice : likeliest(row, 5))
-    text += fmt::format(" {} \"{}\" ({:.1f}%)", choice.id, text_ ? text_(choice.id) : "",
-                        100 * choice.probability);
+  Json data = data_of(s);
+  data.update({{"position", event.input->positions.back()}, {"top", Json::array()}});
+  for (const Likely& choice : likeliest(row, 5)) {
+    const std::string piece = text_ ? text_(choice.id) : "";
+    text += fmt::format(" {} \"{}\" ({:.1f}%)", choice.id, piece, 100 * choice.probability);
+    data["top"].push_back({{"id", choice.id},
+                           {"text", piece},
+                           {"logit", number(choice.logit)},
+                           {"probability", number(choice.probability)}});
+  }
   trace(Category::kLogits, -1,
-        fmt::format("{} min={:.5g} max={:.5g} NaN={} Inf={}", text, s.min, s.max, s.nan, s.inf), step);
+        fmt::format("{} min={:.5g} max={:.5g} NaN={} Inf={}", text, s.min, s.max, s.nan, s.inf), step,
+        text_of(data));
 }
 
 }  // namespace doppler::diagnosis

@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 
+#include "base/html.h"
 #include "base/sha256.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/report/report_files.h"
@@ -137,32 +138,6 @@ Json histogram_json(const StageComparison& c) {
   return json;
 }
 
-std::string escaped(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '&':
-        safe += "&amp;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      case '\'':
-        safe += "&#39;";
-        break;
-      default:
-        safe += c;
-    }
-  }
-  return safe;
-}
-
 // JSON that may stand inside a script element: no character there can end it or open a comment. Inside
 // JSON, these characters only occur in strings.
 std::string script_json(const Json& json) {
@@ -279,9 +254,9 @@ std::string report_html(const Json& report) {
   for (const char* part : {"base.js", "grids.js", "charts.js", "page.js"}) script += marks[part];
   marks["script-hash"] = policy_hash(script);
   const auto agrees = report.find("agrees");
-  marks["title"] =
-      escaped(last_part(text_at(report, "model")) + " against " + last_part(text_at(report, "reference")));
-  marks["verdict"] = escaped(text_at(report, "verdict"));
+  marks["title"] = escape_html(last_part(text_at(report, "model")) + " against " +
+                               last_part(text_at(report, "reference")));
+  marks["verdict"] = escape_html(text_at(report, "verdict"));
   marks["outcome"] = agrees != report.end() && *agrees == true ? "good" : "bad";
   marks["data"] = script_json(report);
   return filled(page, marks);

@@ -8,6 +8,8 @@
 #include <limits>
 #include <optional>
 
+#include "base/layout.h"
+#include "base/screen.h"
 #include "base/text.h"
 
 namespace doppler::diagnosis {
@@ -78,22 +80,6 @@ std::string count_of(std::size_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-// Columns that UTF-8 text takes: one a character (nothing here is wider).
-std::size_t columns_of(std::string_view text) {
-  return static_cast<std::size_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; }));
-}
-
-// At most `width` columns; "…" marks a cut.
-std::string cut(std::string text, std::size_t width) {
-  if (columns_of(text) <= width) return text;
-  std::size_t end = 0;
-  for (std::size_t columns = 0; columns + 1 < width; ++columns)
-    end += std::max<std::size_t>(1, utf8_sequence_length(std::string_view(text).substr(end)));
-  text.resize(end);
-  return text += "…";
-}
-
 // Consecutive stages that are shown as one line.
 struct Run {
   const StageComparison *first = nullptr, *last = nullptr, *worst = nullptr;
@@ -121,7 +107,7 @@ class Table {
       if (excess_of(*c) > excess_of(*run.worst)) run.worst = c;
     }
     std::size_t names = 0;
-    for (const Run& run : runs) names = std::max(names, columns_of(name_of_run(run)));
+    for (const Run& run : runs) names = std::max(names, text_columns(name_of_run(run)));
     names_ = std::min(names, width_ / 2);
     std::string text;
     for (const Run& run : runs) text += line(run);
@@ -152,14 +138,16 @@ class Table {
   std::string line(const Run& run) const {
     const bool agrees = run.first->agrees();
     std::string name = cut(name_of_run(run), names_);
-    name.append(names_ - columns_of(name), ' ');
+    name.append(names_ - text_columns(name), ' ');
     const std::string says = run.count == 1 ? stage_text(*run.first) : run_text(run);
     constexpr std::string_view kFirst = "  ← first";
     const bool first = run.first == wrong_;
-    std::string body = cut(fmt::format("{}  {}", name, says), width_ - 2 - (first ? columns_of(kFirst) : 0));
+    std::string body =
+        cut(fmt::format("{}  {}", name, says), width_ - 2 - (first ? text_columns(kFirst) : 0));
     if (first) body += kFirst;
-    return fmt::format("{} {}\n", painted(agrees ? "✓" : "✗", agrees ? "32" : "31"),
-                       first ? painted(body, "1") : body);
+    return fmt::format("{} {}\n",
+                       painted(agrees ? "✓" : "✗", agrees ? Paint::kGood : Paint::kBad, style_.colour),
+                       first ? painted(body, Paint::kStrong, style_.colour) : body);
   }
 
   static std::string run_text(const Run& run) {
@@ -182,10 +170,6 @@ class Table {
     if (why != Disagreement::kNone && c.inherited && std::isfinite(*c.inherited))
       text += fmt::format("  inherited {:.1e}", *c.inherited);
     return text;
-  }
-
-  std::string painted(std::string_view text, std::string_view code) const {
-    return style_.colour ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
   }
 
   const TableStyle style_;
@@ -262,11 +246,12 @@ std::vector<std::string> verdict_of(const Comparison& comparison) {
 
 std::string comparison_table(const Comparison& comparison, const TableStyle& style) {
   const StageComparison* first = comparison.first_divergence();
-  std::string text = comparison.agrees() ? "agrees\n"
-                     : first == nullptr  ? "DIVERGES in the chosen tokens\n"
-                                         : fmt::format("DIVERGES first at {}\n", first->key);
+  const std::string verdict = comparison.agrees() ? "agrees"
+                              : first == nullptr  ? "DIVERGES in the chosen tokens"
+                                                  : fmt::format("DIVERGES first at {}", first->key);
+  std::string text = painted(verdict, comparison.agrees() ? Paint::kGood : Paint::kBad, style.colour) + "\n";
   text += Table(comparison, style).text();
-  for (const std::string& sentence : verdict_of(comparison)) text += sentence + "\n";
+  for (const std::string& sentence : verdict_of(comparison)) text += wrap(sentence, style.width) + "\n";
   return text;
 }
 

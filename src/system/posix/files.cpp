@@ -103,6 +103,17 @@ Expected<std::FILE*> open_output(const Path& path, bool append) {
   return file;
 }
 
+Expected<std::FILE*> open_private_output(const Path& path, bool append) {
+  FileHandle handle(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (append ? O_APPEND : O_TRUNC), 0600));
+  // The mode holds for a file that was there before, too.
+  if (handle.get() < 0 || ::fchmod(descriptor(handle), 0600) != 0) return std::unexpected(last_error());
+  std::FILE* const file = ::fdopen(descriptor(handle), append ? "ab" : "wb");
+  if (file == nullptr) return std::unexpected(last_error());
+  static_cast<void>(handle.release());
+  return file;
+}
+
 std::error_code put_on_disk(std::FILE* file) {
   return std::fflush(file) != 0 || ::fsync(::fileno(file)) != 0 ? last_error() : std::error_code();
 }

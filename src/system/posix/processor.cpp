@@ -28,4 +28,12 @@ bool has_arm_dot_product() {
 #endif
 }
 
+bool has_arm_int8_matrices() {
+#if defined(__aarch64__) && defined(__linux__)
+  return (::getauxval(AT_HWCAP2) & HWCAP2_I8MM) != 0;
+#else
+  return false;  // macOS is not asked: Apple's first chips lack them, and the dot product is there
+#endif
+}
+
 }  // namespace doppler::system

@@ -1,6 +1,5 @@
 #include "system/threads.h"
 
-#include <algorithm>
 #include <condition_variable>
 #include <system_error>
 #include <thread>
@@ -58,14 +57,6 @@ std::optional<Thread> Thread::start(std::function<void()> body) {
 std::uintptr_t this_thread() {
   thread_local char own;  // each thread has one, at an address of its own
   return reinterpret_cast<std::uintptr_t>(&own);
-}
-
-unsigned hardware_threads() {
-  return std::max(1u, std::thread::hardware_concurrency());
-}
-
-void yield() {
-  std::this_thread::yield();
 }
 
 }  // namespace doppler::system

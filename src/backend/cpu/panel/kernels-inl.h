@@ -10,6 +10,24 @@ using F32v = Lanes::F;
 
 constexpr std::size_t kLaneParts = kPanelRows / Lanes::kLanes;
 
+// Two tokens side by side, for instructions that multiply two rows with two tokens (Lanes::kTogether is 2): 8
+// columns of the one, the same 8 of the other, and so on. It takes the place of their two ActivationBlocks.
+struct alignas(64) ActivationPair {
+  std::int8_t q[2 * kSubBlock];
+  float scale[2];
+  std::int32_t minus_sum[3][2];
+  float scaled_sum[3][2];
+  float unused[2];
+};
+static_assert(sizeof(ActivationPair) == 2 * sizeof(ActivationBlock));
+
+// How many tokens share the vectors of sums, in a tile of `tokens`, and what their activations lie in.
+constexpr std::size_t together_in(std::size_t tokens) {
+  return tokens == 1 ? 1 : Lanes::kTogether;
+}
+template <std::size_t kTokens>
+using Activations = std::conditional_t<together_in(kTokens) == 2, ActivationPair, ActivationBlock>;
+
 // Bytes of a row of 16 lanes of 1, 2 or 4 bytes that belong to part `p`.
 template <std::size_t kBytes>
 DOPPLER_INLINE const std::uint8_t* part_of(const std::uint8_t* lanes, std::size_t p) {
@@ -122,22 +140,63 @@ DOPPLER_INLINE void scales(const std::uint8_t* header, std::size_t s, std::size_
   }
 }
 
-// The integer products of a group with one token's activations, offset included.
-template <class F, std::size_t kCodes>
-DOPPLER_INLINE I group_dot(const I* codes, const ActivationBlock& x, std::size_t first, std::size_t group) {
-  I sum = Lanes::zero();
-  if constexpr (F::kOffsetShift != 0)
-    sum = Lanes::template left<F::kOffsetShift>(Lanes::set(x.minus_sum[group]));
-  return Lanes::template dot<F::kLargest, kCodes>(sum, codes, x.q + 4 * first);
+// A part of four rows, two by two, for instructions that multiply two rows with two tokens. Codes: 8 columns
+// of rows 0 and 1, four vectors for all 32 columns, then rows 2 and 3. Scales and minima: each row's twice,
+// since its neighbour is the other token. (L is Lanes: a parameter, so that sets without such functions need
+// none.)
+template <class F, class L>
+DOPPLER_INLINE void pair_rows(I (&codes)[8], F32v (&scale)[2][2], F32v (&minimum)[2][2]) {
+  I halves[8];
+  DOPPLER_UNROLL_8 for (std::size_t k = 0; k < 4; ++k) {
+    halves[k] = L::zip_first(codes[2 * k], codes[2 * k + 1]);
+    halves[k + 4] = L::zip_second(codes[2 * k], codes[2 * k + 1]);
+  }
+  DOPPLER_UNROLL_8 for (std::size_t k = 0; k < 8; ++k) codes[k] = halves[k];
+  DOPPLER_UNROLL_8 for (std::size_t g = 0; g < kSubBlock / F::kGroup; ++g) {
+    scale[1][g] = L::zip_second(scale[0][g], scale[0][g]),
+    scale[0][g] = L::zip_first(scale[0][g], scale[0][g]);
+    if constexpr (F::kMins) {
+      minimum[1][g] = L::zip_second(minimum[0][g], minimum[0][g]);
+      minimum[0][g] = L::zip_first(minimum[0][g], minimum[0][g]);
+    }
+  }
+}
+template <class L, std::size_t kCount>
+DOPPLER_INLINE I pair_dot(I sum, const I* codes, const std::int8_t* q) {
+  return L::template pair_dot<kCount>(sum, codes, q);
+}
+// From sums of two rows and two tokens each to four rows of one token, then of the other.
+template <class L>
+DOPPLER_INLINE void part_tokens(F32v& first, F32v& second) {
+  const F32v even = L::unzip_even(first, second);
+  second = L::unzip_odd(first, second);
+  first = even;
 }
 
-// Codes of 8 bits where the instruction set has no product of them with signed numbers: they lose their
-// offset and are multiplied as signed numbers, one vector of codes with all tokens before the next, since
-// registers would not hold eight of them and their magnitudes.
-template <class F>
-constexpr bool kSignedCodes = F::kOffsetShift == 7 && !Lanes::kUnsignedWide;
+template <class L>
+DOPPLER_INLINE I without_offset(I codes) {
+  return L::without_offset(codes);
+}
 
-// (L is Lanes: a parameter, so that sets without such functions need none.)
+// How this instruction set multiplies the codes of a format.
+template <class F>
+constexpr panel::WideCodes kCodesAs = F::kOffsetShift == 7 ? Lanes::kWideCodes : panel::WideCodes::kUnsigned;
+
+// The integer products of kCols columns with the activations of one token, or two, offset included.
+template <class F, std::size_t kCols, class X>
+DOPPLER_INLINE I group_dot(const I* codes, const X& x, std::size_t first_col, std::size_t group) {
+  I sum = Lanes::zero();
+  if constexpr (F::kOffsetShift != 0 && kCodesAs<F> == panel::WideCodes::kUnsigned)
+    sum = Lanes::template left<F::kOffsetShift>(Lanes::set(x.minus_sum[group]));
+  if constexpr (std::is_same_v<X, ActivationPair>) {
+    return pair_dot<Lanes, kCols / 8>(sum, codes, x.q + 2 * first_col);
+  } else {
+    return Lanes::template dot<F::kLargest, kCols / 4>(sum, codes, x.q + first_col);
+  }
+}
+
+// Codes of 8 bits as magnitudes: one vector of codes with all tokens before the next, since registers would
+// not hold eight of them and their magnitudes.
 template <class L, std::size_t kTokens>
 DOPPLER_INLINE void signed_dots(const I (&codes)[8], const ActivationBlock* x, I (&dots)[kTokens]) {
   DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTokens; ++t) dots[t] = Lanes::zero();
@@ -151,39 +210,49 @@ DOPPLER_INLINE void signed_dots(const I (&codes)[8], const ActivationBlock* x, I
 // Adds one sub-block of kParts parts of a panel times kTokens tokens.
 template <class F, std::size_t kTokens, std::size_t kParts>
 DOPPLER_INLINE void sub_block(const std::uint8_t* header, const std::uint8_t* planes, std::size_t s,
-                              std::size_t first_part, const ActivationBlock* x,
+                              std::size_t first_part, const Activations<kTokens>* x,
                               F32v (&sum)[kParts][kTokens]) {
+  constexpr std::size_t kTogether = together_in(kTokens), kCodes = 8 / kTogether;
   DOPPLER_UNROLL_8 for (std::size_t p = 0; p < kParts; ++p) {
     I codes[8];
-    F32v scale[2], minimum[2];
+    F32v scale[kTogether][2], minimum[kTogether][2];
     unpack<F>(planes, first_part + p, codes);
-    scales<F>(header, s, first_part + p, scale, minimum);
-    if constexpr (kSignedCodes<F>) {
+    scales<F>(header, s, first_part + p, scale[0], minimum[0]);
+    if constexpr (kTogether == 2) pair_rows<F, Lanes>(codes, scale, minimum);
+    if constexpr (kCodesAs<F> == panel::WideCodes::kMagnitudes) {
       static_assert(F::kGroup == kSubBlock && !F::kMins);
-      constexpr std::size_t kTogether = kTokens < Lanes::kSums / 2 ? kTokens : Lanes::kSums / 2;
-      DOPPLER_UNROLL_8 for (std::size_t first = 0; first < kTokens; first += kTogether) {
-        I dots[kTogether];
+      constexpr std::size_t kAtOnce = kTokens < Lanes::kSums / 2 ? kTokens : Lanes::kSums / 2;
+      DOPPLER_UNROLL_8 for (std::size_t first = 0; first < kTokens; first += kAtOnce) {
+        I dots[kAtOnce];
         signed_dots<Lanes>(codes, x + first, dots);
-        DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTogether; ++t) sum[p][first + t] =
-            Lanes::fma(Lanes::to_float(dots[t]), Lanes::mul(scale[0], Lanes::set(x[first + t].scale)),
+        DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kAtOnce; ++t) sum[p][first + t] =
+            Lanes::fma(Lanes::to_float(dots[t]), Lanes::mul(scale[0][0], Lanes::set(x[first + t].scale)),
                        sum[p][first + t]);
       }
       continue;
     }
+    if constexpr (kCodesAs<F> == panel::WideCodes::kSigned) {
+      DOPPLER_UNROLL_8 for (I& code : codes) code = without_offset<Lanes>(code);
+    }
+    // One vector of sums after the other: a token's, or one of the two that a pair of tokens has.
     DOPPLER_UNROLL_16 for (std::size_t t = 0; t < kTokens; ++t) {
-      const F32v token_scale = Lanes::set(x[t].scale);
+      const Activations<kTokens>& token = x[t / kTogether];
+      const std::size_t half = t % kTogether;
+      const I* own = codes + half * kCodes;
+      const F32v token_scale = Lanes::set(token.scale);
+      F32v& to = sum[p][t];
       if constexpr (F::kGroup == kSubBlock) {
-        const F32v dot = Lanes::to_float(group_dot<F, 8>(codes, x[t], 0, 2));
-        sum[p][t] = Lanes::fma(dot, Lanes::mul(scale[0], token_scale), sum[p][t]);
-        if constexpr (F::kMins) sum[p][t] = Lanes::fma(minimum[0], Lanes::set(x[t].scaled_sum[2]), sum[p][t]);
+        const F32v dot = Lanes::to_float(group_dot<F, 32>(own, token, 0, 2));
+        to = Lanes::fma(dot, Lanes::mul(scale[half][0], token_scale), to);
+        if constexpr (F::kMins) to = Lanes::fma(minimum[half][0], Lanes::set(token.scaled_sum[2]), to);
       } else {
-        const F32v first = Lanes::to_float(group_dot<F, 4>(codes, x[t], 0, 0));
-        const F32v second = Lanes::to_float(group_dot<F, 4>(codes + 4, x[t], 4, 1));
-        sum[p][t] = Lanes::fma(first, Lanes::mul(scale[0], token_scale), sum[p][t]);
-        sum[p][t] = Lanes::fma(second, Lanes::mul(scale[1], token_scale), sum[p][t]);
+        const F32v first = Lanes::to_float(group_dot<F, 16>(own, token, 0, 0));
+        const F32v second = Lanes::to_float(group_dot<F, 16>(own + kCodes / 2, token, 16, 1));
+        to = Lanes::fma(first, Lanes::mul(scale[half][0], token_scale), to);
+        to = Lanes::fma(second, Lanes::mul(scale[half][1], token_scale), to);
         if constexpr (F::kMins) {
-          sum[p][t] = Lanes::fma(minimum[0], Lanes::set(x[t].scaled_sum[0]), sum[p][t]);
-          sum[p][t] = Lanes::fma(minimum[1], Lanes::set(x[t].scaled_sum[1]), sum[p][t]);
+          to = Lanes::fma(minimum[half][0], Lanes::set(token.scaled_sum[0]), to);
+          to = Lanes::fma(minimum[half][1], Lanes::set(token.scaled_sum[1]), to);
         }
       }
     }
@@ -196,8 +265,9 @@ constexpr std::size_t kAhead = 2048;
 
 // kParts parts of one panel times one tile, all columns.
 template <class F, std::size_t kTokens, std::size_t kParts>
-void panel_tile(const PanelCall& call, std::size_t panel, std::size_t first_part, const ActivationBlock* x,
-                std::size_t token) {
+void panel_tile(const PanelCall& call, std::size_t panel, std::size_t first_part,
+                const Activations<kTokens>* x, std::size_t token) {
+  constexpr std::size_t kTogether = together_in(kTokens);
   const std::size_t blocks = call.weight.cols / F::kBlockCols;
   const std::uint8_t* block = call.weight.data + panel * blocks * F::kBlockBytes;
   F32v sum[kParts][kTokens];
@@ -210,7 +280,7 @@ void panel_tile(const PanelCall& call, std::size_t panel, std::size_t first_part
       for (std::size_t line = 0; line < F::kHeaderBytes; line += 64)
         __builtin_prefetch(block + kAhead + line);
     }
-    for (std::size_t s = 0; s < F::kSubBlocks; ++s, planes += F::kSubBlockBytes, x += kTokens) {
+    for (std::size_t s = 0; s < F::kSubBlocks; ++s, planes += F::kSubBlockBytes, x += kTokens / kTogether) {
       DOPPLER_UNROLL_8 for (std::size_t line = 0; line < F::kSubBlockBytes; line += 64)
           __builtin_prefetch(planes + kAhead + line);
       sub_block<F, kTokens, kParts>(block, planes, s, first_part, x, sum);
@@ -218,6 +288,11 @@ void panel_tile(const PanelCall& call, std::size_t panel, std::size_t first_part
   }
   const std::size_t row = panel * kPanelRows;
   const std::size_t rows = call.weight.rows - row < kPanelRows ? call.weight.rows - row : kPanelRows;
+  if constexpr (kTogether == 2) {
+    for (std::size_t p = 0; p < kParts; ++p) {
+      for (std::size_t t = 0; t < kTokens; t += 2) part_tokens<Lanes>(sum[p][t], sum[p][t + 1]);
+    }
+  }
   for (std::size_t t = 0; t < kTokens; ++t) {
     float lanes[kParts * Lanes::kLanes];
     for (std::size_t p = 0; p < kParts; ++p) Lanes::store(sum[p][t], lanes + p * Lanes::kLanes);
@@ -236,8 +311,9 @@ void tile_of(const PanelCall& call, std::size_t panel, const ActivationBlock* x,
   constexpr std::size_t kParts = kTokens * kLaneParts <= Lanes::kSums
                                      ? kLaneParts
                                      : (Lanes::kSums / kTokens > 0 ? Lanes::kSums / kTokens : 1);
+  const auto* activations = reinterpret_cast<const Activations<kTokens>*>(x);
   for (std::size_t part = 0; part < kLaneParts; part += kParts)
-    panel_tile<F, kTokens, kParts>(call, panel, part, x, token);
+    panel_tile<F, kTokens, kParts>(call, panel, part, activations, token);
 }
 
 // Bytes of panels that stay in a core's second-level cache while all tiles pass over them, beside a tile's
@@ -324,6 +400,17 @@ void quantise_block(const float* x, ActivationBlock& out) {
   out.unused = 0;
 }
 
+// A token's block, as one of a pair's.
+void join(const ActivationBlock& block, std::size_t side, ActivationPair& pair) {
+  for (std::size_t c = 0; c < kSubBlock; c += 8) std::memcpy(pair.q + 2 * c + 8 * side, block.q + c, 8);
+  pair.scale[side] = block.scale;
+  for (std::size_t i = 0; i < 3; ++i) {
+    pair.minus_sum[i][side] = block.minus_sum[i];
+    pair.scaled_sum[i][side] = block.scaled_sum[i];
+  }
+  pair.unused[side] = 0;
+}
+
 void quantise(const float* x, std::size_t tokens, std::size_t cols, std::size_t begin, std::size_t end,
               ActivationBlock* out) {
   const std::size_t blocks = cols / kSubBlock;
@@ -332,7 +419,15 @@ void quantise(const float* x, std::size_t tokens, std::size_t cols, std::size_t 
     tile = next_tile(tokens - first, Lanes::kTileTokens);
     for (std::size_t t = first < begin ? begin : first; t < end && t < first + tile; ++t) {
       for (std::size_t b = 0; b < blocks; ++b) {
-        quantise_block(x + t * cols + b * kSubBlock, out[first * blocks + b * tile + (t - first)]);
+        const float* from = x + t * cols + b * kSubBlock;
+        ActivationBlock* to = out + first * blocks + b * tile;
+        if (together_in(tile) == 1) {
+          quantise_block(from, to[t - first]);
+        } else {
+          ActivationBlock block;
+          quantise_block(from, block);
+          join(block, (t - first) % 2, reinterpret_cast<ActivationPair*>(to)[(t - first) / 2]);
+        }
       }
     }
   }

@@ -9,10 +9,11 @@ struct Lanes {
   static constexpr std::size_t kTileTokens = 4;
   static constexpr std::size_t kSums = 4;  // sums in registers, of which there are 16; 8 hold codes
 #ifdef DOPPLER_VNNI
-  static constexpr bool kUnsignedWide = true;
+  static constexpr auto kWideCodes = panel::WideCodes::kUnsigned;
 #else
-  static constexpr bool kUnsignedWide = false;
+  static constexpr auto kWideCodes = panel::WideCodes::kMagnitudes;
 #endif
+  static constexpr std::size_t kTogether = 1;
 
   DOPPLER_INLINE I load(const std::uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));

@@ -8,10 +8,11 @@ struct Lanes {
   static constexpr std::size_t kTileTokens = 16;
   static constexpr std::size_t kSums = 16;  // sums in registers, of which there are 32; 8 hold codes
 #ifdef DOPPLER_VNNI
-  static constexpr bool kUnsignedWide = true;
+  static constexpr auto kWideCodes = panel::WideCodes::kUnsigned;
 #else
-  static constexpr bool kUnsignedWide = false;
+  static constexpr auto kWideCodes = panel::WideCodes::kMagnitudes;
 #endif
+  static constexpr std::size_t kTogether = 1;
 
   DOPPLER_INLINE I load(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
   DOPPLER_INLINE I zero() { return _mm512_setzero_si512(); }

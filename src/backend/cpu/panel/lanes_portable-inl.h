@@ -8,7 +8,8 @@ struct Lanes {
   static constexpr std::size_t kLanes = 4;
   static constexpr std::size_t kTileTokens = 4;
   static constexpr std::size_t kSums = 4;
-  static constexpr bool kUnsignedWide = true;
+  static constexpr auto kWideCodes = panel::WideCodes::kUnsigned;
+  static constexpr std::size_t kTogether = 1;
 
   DOPPLER_INLINE I load(const std::uint8_t* p) {
     I v;

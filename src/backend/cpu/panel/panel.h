@@ -8,8 +8,9 @@
 //
 // A code is what the file stores for a value, without its sign: value = scale * (code - offset) (+ minimum).
 // Four codes of neighbouring columns fill a row's 32-bit lane, so that the dot products of 8-bit numbers that
-// all machines have (vpdpbusd, vpmaddubsw, sdot) give a sum per row. Codes of 5, 6 and 3 bits are kept as two
-// planes, so that panels are (almost) as small as the file.
+// all machines have (vpdpbusd, vpmaddubsw, sdot) give a sum per row; two vectors of four rows and four
+// columns, their lanes in turn, are the two rows of eight columns that a matrix instruction (usmmla) takes.
+// Codes of 5, 6 and 3 bits are kept as two planes, so that panels are (almost) as small as the file.
 #pragma once
 
 #include <cstddef>
@@ -102,6 +103,7 @@ const PanelKernels* panel_avx512();
 const PanelKernels* panel_avx_vnni();
 const PanelKernels* panel_avx2();
 #elif defined(__aarch64__)
+const PanelKernels* panel_neon_i8mm();
 const PanelKernels* panel_neon();
 #endif
 const PanelKernels* panel_portable();  // never null

@@ -4,8 +4,7 @@
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> logits : array<f32>;
 @group(0) @binding(2) var<storage, read_write> candidates : array<vec2u>;
-var<workgroup> best_values : array<f32, ${THREADS}>;
-var<workgroup> best_rows : array<u32, ${THREADS}>;
+#include "best_of_workgroup.wgsl"
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
@@ -26,18 +25,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   }
   best_values[t] = best;
   best_rows[t] = best_row;
-  workgroupBarrier();
-  for (var width = ${THREADS / 2}u; width > 0u; width /= 2u) {
-    if (t < width) {
-      let value = best_values[t + width];
-      let row = best_rows[t + width];
-      if (value > best_values[t] || (value == best_values[t] && row < best_rows[t])) {
-        best_values[t] = value;
-        best_rows[t] = row;
-      }
-    }
-    workgroupBarrier();
-  }
+  find_best_of_workgroup(t);
   if (t == 0u) {
     candidates[group.x] = vec2u(bitcast<u32>(best_values[0]), best_rows[0]);
   }

@@ -7,8 +7,7 @@
 @group(0) @binding(1) var<storage, read_write> ring : array<u32>;
 #if GREEDY
 @group(0) @binding(2) var<storage, read> candidates : array<vec2u>;
-var<workgroup> best_values : array<f32, ${THREADS}>;
-var<workgroup> best_rows : array<u32, ${THREADS}>;
+#include "best_of_workgroup.wgsl"
 #else
 @group(0) @binding(2) var<storage, read> chosen : array<u32>;
 #endif
@@ -28,18 +27,7 @@ fn main(@builtin(local_invocation_index) t : u32) {
   }
   best_values[t] = best;
   best_rows[t] = best_row;
-  workgroupBarrier();
-  for (var width = ${THREADS / 2}u; width > 0u; width /= 2u) {
-    if (t < width) {
-      let value = best_values[t + width];
-      let row = best_rows[t + width];
-      if (value > best_values[t] || (value == best_values[t] && row < best_rows[t])) {
-        best_values[t] = value;
-        best_rows[t] = row;
-      }
-    }
-    workgroupBarrier();
-  }
+  find_best_of_workgroup(t);
   let token = select(best_rows[0], 0xffffffffu, best_rows[0] >= ${VOCAB}u);
 #else
   let token = chosen[0];

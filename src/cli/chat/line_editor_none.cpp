@@ -1,0 +1,10 @@
+// Where the system's console edits lines by itself.
+#include "cli/chat/line_editor.h"
+
+namespace doppler::cli {
+
+std::unique_ptr<LineEditor> LineEditor::open() {
+  return nullptr;
+}
+
+}  // namespace doppler::cli

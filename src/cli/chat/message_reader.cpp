@@ -1,0 +1,64 @@
+#include "cli/chat/message_reader.h"
+
+#include <iostream>
+
+#include "cli/command.h"
+
+namespace doppler::cli {
+namespace {
+
+constexpr std::string_view kQuotes = "\"\"\"";
+
+}  // namespace
+
+std::optional<std::string> MessageLines::take(const std::string& line) {
+  std::string_view rest = line;
+  if (!open_) {
+    quoted_ = rest.starts_with(kQuotes);
+    text_.clear();
+    if (!quoted_) return line;
+    rest.remove_prefix(kQuotes.size());
+    open_ = true;
+    if (rest.empty()) return std::nullopt;  // the newline after the quotes is no part of the message
+  }
+  std::string_view body = rest;
+  while (body.ends_with(' ') || body.ends_with('\r')) body.remove_suffix(1);
+  if (!body.ends_with(kQuotes)) {
+    text_.append(rest) += '\n';
+    return std::nullopt;
+  }
+  text_ += body.substr(0, body.size() - kQuotes.size());
+  if (text_.ends_with('\n')) text_.pop_back();
+  open_ = false;
+  return std::move(text_);
+}
+
+MessageReader::MessageReader(bool prompts)
+    : prompts_(prompts), editor_(prompts ? LineEditor::open() : nullptr) {}
+
+Result<Typed> MessageReader::next_line(const std::string& prompt) {
+  // A request to end is taken here and not by the system, so that the terminal is left as it was.
+  const CancelToken ended;
+  const InterruptGuard guard(ended);
+  if (editor_) return editor_->read(prompt, [&] { return ended.cancelled(); });
+  if (prompts_) DOPPLER_TRY(print(prompt));
+  Typed typed;
+  if (std::getline(std::cin, typed.text)) typed.kind = Typed::Kind::kLine;
+  return typed;
+}
+
+Result<TypedMessage> MessageReader::next() {
+  MessageLines lines;
+  for (;;) {
+    DOPPLER_ASSIGN(const Typed typed, next_line(lines.open() ? "… " : "> "));
+    if (typed.kind != Typed::Kind::kLine) return TypedMessage{.kind = typed.kind};
+    if (std::optional<std::string> text = lines.take(typed.text))
+      return TypedMessage{.kind = typed.kind, .text = std::move(*text), .quoted = lines.quoted()};
+  }
+}
+
+void MessageReader::remember(const std::string& message) {
+  if (editor_) editor_->remember(message);
+}
+
+}  // namespace doppler::cli
