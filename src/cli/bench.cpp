@@ -13,6 +13,7 @@
 #include "bench/perplexity.h"
 #include "bench/report.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "engine/fallbacks.h"
 
 namespace doppler::cli {
@@ -152,7 +153,7 @@ Command add_suite(Command& command, const char* name, const char* what, BenchArg
 Run add_bench(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
   bench::BenchOptions& o = arguments->options;
-  command.add_option("MODEL", arguments->model, "a model folder or file");
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file");
   add_suite(command, "inference", "time prompts and generating, the same as without a suite", *arguments);
   Command by_kernel =
       add_suite(command, "kernels", "time every kernel of a decode step on the GPU", *arguments);

@@ -7,6 +7,7 @@
 #include "cli/auto_reference.h"
 #include "cli/chat/chat.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/looking.h"
 #include "cli/seed.h"
 #include "cli/session_file.h"
@@ -176,7 +177,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
 
 Run add_run(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RunArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   command

@@ -7,6 +7,7 @@
 #include "cli/chat/chat.h"
 #include "cli/chat/commands.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/seed.h"
 #include "cli/session_file.h"
 #include "engine/access.h"
@@ -161,7 +162,8 @@ Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given)
 
 Run add_chat(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ChatArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file with a chat template")
+      .required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
   command
       .add_option("--on-full", arguments->on_full,
