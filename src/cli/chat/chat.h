@@ -22,7 +22,6 @@ struct ChatArguments {
   std::string model, system;
   std::string session = {};  // the file that keeps the conversation and its cache; empty: none
   std::string on_full = "shift";
-  std::string session = {};   // a file with conversation and cache; empty: none
   bool keep_nothing = false;  // neither history nor the last conversation
   LookFlags look;
 };
