@@ -18,22 +18,28 @@ std::size_t escape_length(std::string_view text) {
   return end == std::string_view::npos ? 0 : end + 1;
 }
 
-bool breaks_after(char c) {
-  return std::string_view("./,;:_-=|\\").find(c) != std::string_view::npos;
+// Where a path or a dotted name may be divided: better after these marks than after those that join words.
+bool divides(char c) {
+  return std::string_view("./,;:=|\\").find(c) != std::string_view::npos;
+}
+bool joins(char c) {
+  return c == '_' || c == '-';
 }
 
 // The bytes of a word that fit: up to a mark after which it may be broken; all of it if there is none.
 std::size_t fitting_part(std::string_view word, std::size_t width) {
-  std::size_t columns = 0, part = 0;
+  std::size_t columns = 0, divided = 0, joined = 0;
   for (std::size_t at = 0; at < word.size();) {
     const std::size_t escape = escape_length(word.substr(at));
     const CodePoint c = first_code_point(word.substr(at));
     if (escape == 0) columns += columns_of(c.value);
-    if (columns > width && part > 0) return part;
+    if (columns > width && divided + joined > 0) return divided > 0 ? divided : joined;
     at += escape > 0 ? escape : c.length;
-    if (escape == 0 && at < word.size() && breaks_after(word[at - 1])) part = at;
+    if (escape > 0 || at >= word.size()) continue;
+    if (divides(word[at - 1])) divided = at;
+    if (joins(word[at - 1])) joined = at;
   }
-  return part > 0 && columns > width ? part : word.size();
+  return word.size();
 }
 
 class Wrapper {

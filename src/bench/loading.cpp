@@ -71,7 +71,7 @@ class Loads {
     r.choice = loaded.choice;
     r.fallbacks = loaded.backend->fallbacks();
     r.cpu = system::processor_name();
-    r.threads = load_.threads != 0 ? load_.threads : system::hardware_threads();
+    r.threads = load_.threads != 0 ? load_.threads : system::processor_share().count;
     r.date = utc_date();
     r.memory = loaded.backend->memory();
     r.peak_bytes = system::peak_resident_bytes();

@@ -157,7 +157,7 @@ int report_parse_error(const Error& error, std::span<char* const> words, const C
       hint = fmt::format("Run doppler {} --help.", first);
       if (const std::string_view flag = unknown_flag(words.subspan(1), *command); !flag.empty())
         meant = meant_flag(flag, *command, commands);
-      else if (words.size() > 1)
+      else if (words.size() > 1 && words[1][0] != '-')
         meant = instead_of_flag(first, words[1]);
     } else if (first.starts_with('-')) {
       meant = instead_of_flag("", first.substr(0, first.find('=')));

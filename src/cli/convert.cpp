@@ -119,7 +119,7 @@ Status print_table(const convert::ConvertReport& report) {
     table.add({printable(tensor.name), describe_shape(tensor.shape), std::string(dtype_name(tensor.from)),
                std::string(dtype_name(tensor.type)), human_bytes(tensor.bytes),
                changed ? fmt::format("{:.2f} %", 100 * tensor.error->relative_rms) : "none",
-               changed ? fmt::format("{}", tensor.error->worst_row) : "", tensor.reason});
+               changed ? fmt::format("{}", tensor.error->worst_row) : "", std::string(tensor.reason)});
   }
   return print(table.text(table_columns()) +
                wrap("error: of the values, relative; row: the one with the greatest\n", table_columns()));

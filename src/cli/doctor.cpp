@@ -90,20 +90,34 @@ std::string verdict(const diagnosis::Diagnosis& diagnosis) {
                      skipped > 0 ? fmt::format("; {} skipped", skipped) : "");
 }
 
-std::string table_of_checks(const diagnosis::Diagnosis& diagnosis) {
+// The beginnings of the hashes in a text, which are longer than a line; --json and --hashes have them whole.
+std::string with_short_hashes(const std::string& text) {
+  constexpr std::size_t kDigits = 64, kShown = 12;
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find_first_not_of("0123456789abcdef", at), text.size());
+    const bool hash = end - at == kDigits;
+    out += hash ? text.substr(at, kShown) + "…" : text.substr(at, std::max<std::size_t>(end - at, 1));
+    at = std::max(end, at + 1);
+  }
+  return out;
+}
+
+std::string table_of_checks(const diagnosis::Diagnosis& diagnosis, bool whole_hashes) {
   constexpr std::array<Paint, 3> kPaints = {Paint::kGood, Paint::kBad, Paint::kWarning};
   Table table(
       {{"check"}, {"", Column::Kind::kName}, {"s", Column::Kind::kNumber}, {"saw", Column::Kind::kText}});
   for (const diagnosis::CheckResult& check : diagnosis.checks) {
     table.add({std::string(check.name),
                painted(name_of(check.state), kPaints[static_cast<std::size_t>(check.state)], colours()),
-               fmt::format("{:.3f}", check.seconds), check.text});
+               fmt::format("{:.3f}", check.seconds),
+               whole_hashes ? check.text : with_short_hashes(check.text)});
   }
   return table.text(table_columns());
 }
 
 // The verdict first, then what was found, then how.
-Result<int> answer(const diagnosis::Diagnosis& diagnosis, bool json) {
+Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments, bool json) {
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
@@ -111,7 +125,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, bool json) {
     for (std::size_t i = 0; i < diagnosis.findings.size(); ++i)
       text += "\n" + wrap(fmt::format("{}. {}", i + 1, describe(diagnosis.findings[i])), table_columns(), 4) +
               "\n";
-    text += "\n" + table_of_checks(diagnosis);
+    text += "\n" + table_of_checks(diagnosis, arguments.hashes);
     DOPPLER_TRY(print(text));
   }
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
@@ -153,7 +167,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
     const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
-    return answer(refused, given.json);
+    return answer(refused, arguments, given.json);
   }
   std::optional<diagnosis::Recording> reference;
   if (!arguments.reference.empty()) {
@@ -168,7 +182,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
-  return answer(diagnosis, given.json);
+  return answer(diagnosis, arguments, given.json);
 }
 
 }  // namespace

@@ -87,7 +87,8 @@ std::string fit_help(const std::string& help, std::size_t width) {
   const bool narrow = width < kAt + 40;
   std::string fitted;
   std::istringstream lines(help);
-  for (std::string line; std::getline(lines, line);) {
+  for (std::string line, before; std::getline(lines, line); before = line) {
+    if (line.empty() && before.empty()) continue;
     const bool option =
         line.size() > kAt && line.starts_with("  ") && line[kAt - 1] == ' ' && line[kAt] != ' ';
     if (option && narrow) {
@@ -161,7 +162,9 @@ bool Option::given() const {
 }
 
 Option Command::add_option(const std::string& name, std::string& to, const std::string& what) {
-  return Option(app_->add_option(name, to, what), facts_);
+  CLI::Option* const option = app_->add_option(name, to, what);
+  if (!name.starts_with('-')) option->type_name("");  // that an argument is a text goes without saying
+  return Option(option, facts_);
 }
 Option Command::add_option(const std::string& name, std::uint32_t& to, const std::string& what) {
   return Option(app_->add_option(name, to, what), facts_);

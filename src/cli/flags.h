@@ -116,12 +116,13 @@ class CommandLine {
 
   Command add_command(std::string_view name, std::string_view what);
   std::vector<CommandWords> all_words() const;
-  // The text that --help or --version asks for; nothing if a command is to run. Errors: kUsage, in the
-  // parser's words.
-  Result<std::optional<std::string>> parse(int argc, char** argv);
+  // The text that --help or --version asks for, for a terminal of `width` columns; nothing if a command is to
+  // run. Errors: kUsage, in the parser's words.
+  Result<std::optional<std::string>> parse(int argc, char** argv, std::size_t width);
 
  private:
   std::unique_ptr<CLI::App> app_;
+  std::unique_ptr<OptionFacts> facts_;
 };
 
 }  // namespace doppler::cli

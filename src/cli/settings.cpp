@@ -207,26 +207,9 @@ void add_few_setting_flags(Command& command, SettingFlags& given,
   add_common_flags(command, given);
 }
 
-namespace {
-
-// --trace-layers and its like shape a trace that something else must begin.
-Status check_trace_flags(const SettingFlags& given, const config::Config& config) {
-  const config::ConfigValue* const enabled = config.find("runtime.shared.debug.trace.enabled");
-  if (enabled == nullptr || enabled->value == true) return {};
-  for (const auto& flag : given.input.flags) {
-    if (flag.info->group == config::SettingGroup::kTrace)
-      return fail(ErrorCode::kUsage, "{} has no effect without --trace. Give both, or neither.",
-                  flag.info->flag);
-  }
-  return {};
-}
-
-}  // namespace
-
 Result<Settings> resolve_settings(const SettingFlags& given) {
   Settings settings;
   DOPPLER_ASSIGN(settings.config, config::resolve_config(given.input));
-  DOPPLER_TRY(check_trace_flags(given, settings.config));
   turn<LoadOptions>(kLoadKnobs, settings.config, settings.load);
   turn<Settings>(kOwnKnobs, settings.config, settings);
   return settings;

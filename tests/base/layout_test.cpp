@@ -27,6 +27,7 @@ TEST(Wrap, DividesWhatIsLongerThanALineOnlyAfterAMark) {
   EXPECT_EQ(wrap("say runtime.shared", 10), "say\nruntime.\nshared");
   EXPECT_EQ(wrap("unbreakable", 5), "unbreakable");
   EXPECT_EQ(wrap("2,5,9,11", 4), "2,5,\n9,11");
+  EXPECT_EQ(wrap("a_name.of_two", 10), "a_name.\nof_two");
 }
 
 TEST(Wrap, ColoursTakeNoRoom) {

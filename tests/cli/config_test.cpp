@@ -77,7 +77,7 @@ TEST(Trace, KvTellsEachStepsPlaceAndEachLayersRoom) {
   EXPECT_EQ(lines[0]["data"], Json::parse(R"({"slot": 0, "kvLen": 7, "startPos": 0, "numTokens": 7})"));
   EXPECT_EQ(lines[0]["step"], 0);
   EXPECT_EQ(lines[1]["layer"], 0);
-  EXPECT_EQ(lines[1]["data"]["capacity"], 128 + 256 - 1);
+  EXPECT_EQ(lines[1]["data"]["capacity"], 1024);
   EXPECT_EQ(lines[2]["layer"], 5);
   EXPECT_EQ(lines[2]["data"]["capacity"], 1024);
   EXPECT_EQ(lines[6]["data"]["kvLen"], 9);
@@ -125,6 +125,15 @@ TEST(Trace, ExcludedCategoriesAreSilentAndTheRestSpeaks) {
   for (const char* name : {"loader", "kernels", "embed", "ffn", "logits", "kv", "sample", "perf"})
     EXPECT_GT(seen[name], 0) << name;
   EXPECT_EQ(seen["buffers"] + seen["attn"], 0);
+}
+
+TEST(Trace, EveryLineOfEveryCategoryHasItsNumbersForPrograms) {
+  std::map<std::string, int> seen;
+  for (const Json& line : trace_of("all")) {
+    ++seen[line["category"]];
+    EXPECT_TRUE(line.contains("data") && line["data"].is_object() && !line["data"].empty()) << line;
+  }
+  EXPECT_EQ(seen.size(), 10u);
 }
 
 TEST(Log, LevelsAndFilesAreTheUsers) {

@@ -20,6 +20,7 @@ namespace doppler::cli {
 
 struct ChatArguments {
   std::string model, system;
+  std::string session = {};  // the file that keeps the conversation and its cache; empty: none
   std::string on_full = "shift";
   bool keep_nothing = false;  // neither history nor the last conversation
   LookFlags look;

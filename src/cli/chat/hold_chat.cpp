@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/models.h"
 #include "cli/seed.h"
+#include "cli/session_file.h"
 #include "engine/access.h"
 #include "system/terminal.h"
 
@@ -114,6 +115,8 @@ void greet(const Chat& chat) {
                                 : "";
   tell(fmt::format("{} on {}, context of {} tokens{}", printable(chat.model), chat.engine.backend_name(),
                    chat.engine.context(), drawn));
+  if (const std::size_t turns = chat.conversation.turns(); turns > 0)
+    tell(fmt::format("the conversation goes on after {} turn{}", turns, turns == 1 ? "" : "s"));
   tell("/help lists the commands, \"\"\" begins a message of many lines, Ctrl-D leaves");
 }
 
@@ -137,16 +140,23 @@ Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given)
   chat.has_terminal = system::is_terminal(system::Stream::kInput) && !given.json;
   chat.view = usual_view();
   chat.view.silent = given.json;
+  if (!arguments.session.empty()) {
+    DOPPLER_ASSIGN(chat.conversation, resume_conversation(engine, arguments.session, arguments.system));
+  }
   if (chat.has_terminal) greet(chat);
   Talk talk(chat, chat.has_terminal && !arguments.keep_nothing);
-  DOPPLER_ASSIGN(const bool well, talk.hold());
+  const Result<bool> well = talk.hold();
+  // Also after an error: what was said before is not lost.
+  if (!arguments.session.empty() && !chat.conversation.messages().empty())
+    DOPPLER_TRY(keep_session(engine, arguments.session, chat.conversation));
+  if (!well) return std::unexpected(well.error());
   if (given.json) {
     Json json = conversation_json(chat.conversation);
     json["seed"] = chat.parameters.options().seed;
     DOPPLER_TRY(print_json(json));
   }
   looking->end();
-  return well ? kDone : kNotPossible;
+  return *well ? kDone : kNotPossible;
 }
 
 Run add_chat(Command& command, SettingFlags& given) {
@@ -158,6 +168,9 @@ Run add_chat(Command& command, SettingFlags& given) {
       .add_option("--on-full", arguments->on_full,
                   "when the context is full: shift leaves out the oldest turns, stop ends the answer")
       .show_default();
+  command.add_option(
+      "--session", arguments->session,
+      "goes on with the conversation in this file, and keeps it there at the end: messages, tokens, cache");
   command.add_flag("--keep-nothing", arguments->keep_nothing,
                    "keep neither a history of what is typed nor the last conversation");
   add_look_flags(command, arguments->look);
