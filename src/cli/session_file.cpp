@@ -2,6 +2,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/chat/conversation.h"
 #include "system/files.h"
 
 namespace doppler::cli {
@@ -46,7 +47,9 @@ Result<Conversation> resume_conversation(Engine& engine, const std::string& file
         "out, or name another file with --session.",
         printable(file, 200));
   }
-  return parse_conversation(held.text, "The text in the file " + printable(file, 200));
+  DOPPLER_ASSIGN(std::vector<Message> messages,
+                 parse_messages(held.text, "The text in the file " + printable(file, 200)));
+  return conversation_of(std::move(messages));
 }
 
 Result<std::vector<TokenId>> resume_text(Engine& engine, const std::string& file) {
@@ -61,7 +64,8 @@ Result<std::vector<TokenId>> resume_text(Engine& engine, const std::string& file
 Status keep_session(const Engine& engine, const std::string& file, const Conversation& conversation) {
   DOPPLER_ASSIGN(const Sequence own, engine.sequence());
   if (conversation.messages().empty()) return own.save(file);
-  return own.save(file, conversation_json(conversation).dump(-1, ' ', false, Json::error_handler_t::replace));
+  return own.save(
+      file, messages_json(all_messages(conversation)).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace doppler::cli

@@ -151,7 +151,7 @@ class Table {
   }
 
   static std::string run_text(const Run& run) {
-    const std::string worst = fmt::format("{} {}", run.worst->key, describe_excess(excess_of(*run.worst)));
+    const std::string worst = fmt::format("{} at {}", describe_excess(excess_of(*run.worst)), run.worst->key);
     return run.first->agrees() ? fmt::format("{} agree, nearest {}", count_of(run.count, "stage"), worst)
                                : fmt::format("{} differ, most {}", count_of(run.count, "stage"), worst);
   }
