@@ -34,7 +34,7 @@ Result<ModelFiles> open_texts(const std::filesystem::path& model) {
     return files;
   }
   files.folder = model.has_parent_path() ? model.parent_path() : ".";
-  if (model.extension() == ".gguf") {
+  if (is_gguf(model)) {
     DOPPLER_ASSIGN(GgufFile gguf, open_gguf(model));
     files.gguf = std::move(gguf.metadata);
   }
@@ -47,7 +47,7 @@ Result<std::optional<tokenizer::Tokenizer>> open_tokenizer(const std::filesystem
   const std::string extension = model.extension().string();
   if (extension == ".jinja") return std::nullopt;
   const bool file = system::is_file(model);
-  if (file && extension != ".safetensors" && extension != ".gguf") {
+  if (file && extension != ".safetensors" && !files.gguf) {
     DOPPLER_ASSIGN(tokenizer::Tokenizer tokenizer, tokenizer::Tokenizer::load(model));
     return std::optional(std::move(tokenizer));
   }
