@@ -41,7 +41,6 @@ class Talk {
   Result<bool> hold() {
     for (;;) {
       DOPPLER_ASSIGN(const TypedMessage typed, reader_.next());
-      if (ended_from_outside()) return true;
       if (typed.kind == Typed::Kind::kEnd) break;
       if (typed.kind == Typed::Kind::kInterrupt) {
         if (std::exchange(warned_, true)) return true;
@@ -50,7 +49,6 @@ class Talk {
       }
       warned_ = false;
       const Result<Chat::Next> next = take(typed);
-      if (ended_from_outside()) return true;
       if (!next) {
         tell_error(next.error());
         if (!chat_.has_terminal) return false;
@@ -63,9 +61,6 @@ class Talk {
   }
 
  private:
-  // In the terminal Ctrl-C stops an answer, and ends nothing.
-  bool ended_from_outside() const { return requested_end(!chat_.has_terminal) != 0; }
-
   Result<Chat::Next> take(const TypedMessage& typed) {
     if (typed.text.empty() && chat_.attached.empty()) return Chat::Next::kListen;
     remember(typed.text);
@@ -150,7 +145,6 @@ Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given)
     DOPPLER_TRY(print_json(json));
   }
   looking->end();
-  if (const int ended = requested_end(!chat.has_terminal); ended != 0) return ended;
   return well ? kDone : kNotPossible;
 }
 
