@@ -5,6 +5,9 @@ include(DopplerDependencies)
 find_package(nlohmann_json REQUIRED)
 if(DOPPLER_PROGRAM)
   find_package(CLI11 REQUIRED)
+  if(DOPPLER_HUB)
+    find_package(CURL 7.85 REQUIRED)  # CURLOPT_PROTOCOLS_STR
+  endif()
   if(NOT WIN32)  # whose consoles edit lines themselves
     pkg_check_modules(LIBEDIT REQUIRED IMPORTED_TARGET GLOBAL libedit)
   endif()

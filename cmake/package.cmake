@@ -15,9 +15,14 @@ the libraries for C and C++ programs, and their headers.")
 # The programs' and libraries' own needs are read from them; Vulkan is opened at run time, where there is a GPU.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${DOPPLER_WEBGPU_ROOT}/lib)
+set(recommended "")
 if(DOPPLER_GPU)
-  set(CPACK_DEBIAN_PACKAGE_RECOMMENDS libvulkan1)
+  list(APPEND recommended libvulkan1)
 endif()
+if(DOPPLER_HUB)
+  list(APPEND recommended ca-certificates)  # whom libcurl believes
+endif()
+list(JOIN recommended ", " CPACK_DEBIAN_PACKAGE_RECOMMENDS)
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "mesa-vulkan-drivers, libfmt-dev, libhwy-dev, libpcre2-dev, libssl-dev, libutf8proc-dev")
 # Other packages that link the library need this one; the loader's cache is renewed by a trigger.
 set(control ${PROJECT_BINARY_DIR}/install/control)

@@ -35,14 +35,22 @@ void check(std::span<const std::byte> bytes) {
   if (!std::ranges::all_of(sequence->tokens, [](int id) { return id >= 0 && id < 10; })) std::abort();
 }
 
-// The hash that the format asks for, of a header of 48 bytes whose third number of 8 bytes counts the tokens.
+constexpr std::size_t kHeader = 56;
+
+// The hash that the format asks for, of a header whose numbers of 8 bytes count the tokens (the third), and
+// the bytes of the cache and of the text (the last two).
 std::string hash_of(std::span<const std::byte> content) {
-  std::uint64_t tokens = 0;
-  std::memcpy(&tokens, &content[24], sizeof(tokens));
-  const std::size_t rest = content.size() - 48, ids = std::min<std::uint64_t>(tokens, rest / 4) * 4;
-  const std::string hashes = doppler::sha256_hex(content.first(48)) +
-                             doppler::sha256_hex(content.subspan(48, ids)) +
-                             doppler::sha256_hex(content.subspan(48 + ids));
+  const auto number = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, &content[at], sizeof(value));
+    return value;
+  };
+  const std::size_t rest = content.size() - kHeader, ids = std::min<std::uint64_t>(number(24), rest / 4) * 4;
+  const std::size_t text = std::min<std::uint64_t>(number(48), rest - ids);
+  const std::string hashes = doppler::sha256_hex(content.first(kHeader)) +
+                             doppler::sha256_hex(content.subspan(kHeader, ids)) +
+                             doppler::sha256_hex(content.subspan(kHeader + ids, rest - ids - text)) +
+                             doppler::sha256_hex(content.last(text));
   return doppler::sha256_hex(std::as_bytes(std::span(hashes)));
 }
 
@@ -52,7 +60,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto bytes = std::as_bytes(std::span(data, size));
   check(bytes);
   constexpr std::size_t kHash = 64;
-  if (size < 48 + kHash) return 0;
+  if (size < kHeader + kHash) return 0;
   std::vector<std::byte> mended(bytes.begin(), bytes.end());
   const std::string hash = hash_of(bytes.first(size - kHash));
   std::memcpy(&mended[size - kHash], hash.data(), kHash);

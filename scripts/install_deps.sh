@@ -12,7 +12,7 @@ set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config python3
   libhwy-dev nlohmann-json3-dev libcli11-dev libfmt-dev
-  libpcre2-dev libutf8proc-dev libssl-dev libedit-dev libgtest-dev)
+  libpcre2-dev libutf8proc-dev libssl-dev libcurl4-openssl-dev libedit-dev libgtest-dev)
 if [ "${DOPPLER_GPU:-ON}" = ON ]; then
   # pip fetches the WebGPU library; Mesa has a Vulkan driver that runs on the CPU, for machines without a GPU.
   packages+=(python3-pip libvulkan1 mesa-vulkan-drivers)

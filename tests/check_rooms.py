@@ -11,6 +11,7 @@ MAY_USE = {
     "config": ["base"],
     "quant": ["base"],
     "formats": ["base", "quant"],
+    "hub": ["base", "formats"],
     "tokenizer": ["base", "formats"],
     "chat": ["base", "formats"],
     "model": ["base", "quant", "formats"],
@@ -21,7 +22,7 @@ MAY_USE = {
     "convert": ["base", "quant", "formats", "tokenizer", "chat", "model"],
     "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "diagnosis"],
     "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "diagnosis",
-            "convert", "bench"],
+            "convert", "bench", "hub"],
 }
 
 # The values that the public interface has in common with the rooms below it. Whoever may use engine may use all.

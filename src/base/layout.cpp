@@ -8,7 +8,8 @@
 namespace doppler {
 namespace {
 
-constexpr std::size_t kGap = 2;          // between columns
+constexpr std::string_view kAsEmoji = "\xef\xb8\x8f";  // U+FE0F: the character before it is drawn as an emoji
+constexpr std::size_t kGap = 2;                        // between columns
 constexpr std::size_t kLeastWords = 24;  // columns of a wrapped text, below which it reads badly
 
 // The bytes of an escape sequence of colours, "\033[31m", at the start of the text; 0: there is none.
@@ -120,9 +121,11 @@ std::size_t text_columns(std::string_view text) {
       at += escape;
       continue;
     }
-    const CodePoint c = first_code_point(text.substr(at));
-    columns += columns_of(c.value);
-    at += c.length;
+    // What is drawn as one, such as a letter and its marks, counts as its first character.
+    const std::string_view cluster = text.substr(at, grapheme_length(text.substr(at)));
+    const bool emoji = cluster.find(kAsEmoji) != std::string_view::npos;
+    columns += emoji ? 2 : columns_of(first_code_point(cluster).value);
+    at += cluster.size();
   }
   return columns;
 }

@@ -1,5 +1,5 @@
 // Unicode for tokenizers and chat templates: code points in UTF-8, categories, case, normalisation forms. The
-// data are those of the Unicode Character Database as utf8proc ships it; only base/columns uses it besides.
+// data are those of the Unicode Character Database as utf8proc ships it; no other file uses that library.
 #pragma once
 
 #include <cstddef>

@@ -13,6 +13,7 @@
 #include "bench/perplexity.h"
 #include "bench/report.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "engine/fallbacks.h"
 
 namespace doppler::cli {
@@ -141,9 +142,10 @@ Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) 
 }
 
 // A suite: `doppler bench NAME MODEL`.
-Command add_suite(Command& command, const char* name, const char* what, BenchArguments& arguments) {
+Command add_suite(Command& command, SettingFlags& given, const char* name, const char* what,
+                  BenchArguments& arguments) {
   Command part = command.add_part(name, what);
-  part.add_option("MODEL", arguments.model, "a model folder or file").required();
+  add_model(part, given, "MODEL", arguments.model, "a model folder or file").required();
   return part;
 }
 
@@ -152,13 +154,15 @@ Command add_suite(Command& command, const char* name, const char* what, BenchArg
 Run add_bench(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<BenchArguments>();
   bench::BenchOptions& o = arguments->options;
-  command.add_option("MODEL", arguments->model, "a model folder or file");
-  add_suite(command, "inference", "time prompts and generating, the same as without a suite", *arguments);
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file");
+  add_suite(command, given, "inference", "time prompts and generating, the same as without a suite",
+            *arguments);
   Command by_kernel =
-      add_suite(command, "kernels", "time every kernel of a decode step on the GPU", *arguments);
+      add_suite(command, given, "kernels", "time every kernel of a decode step on the GPU", *arguments);
   by_kernel.add_option("--depth", arguments->depth, "tokens in the cache before").show_default();
-  const Command by_loading = add_suite(
-      command, "loading", "time loading, from the disk and from memory, to the first token", *arguments);
+  const Command by_loading =
+      add_suite(command, given, "loading", "time loading, from the disk and from memory, to the first token",
+                *arguments);
   const std::vector<Option> of_inference = {
       command.add_option("--prefill", o.prefill, "tokens of the prompt").show_default().positive(),
       command.add_option("--decode", o.decode, "tokens generated in each repetition")

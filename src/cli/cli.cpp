@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/examples.h"
+#include "cli/models.h"
 #include "cli/other_words.h"
 #include "system/files.h"
 #include "system/terminal.h"
@@ -17,9 +18,12 @@
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 14> kCommands = {{
+  static constexpr std::array<CommandInfo, 17> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
+      {"pull", "download a model by its name", add_pull},
+      {"list", "show the models that are here, by name, with types and sizes", add_list},
+      {"rm", "remove a model that is here", add_rm},
       {"inspect", "show what a model is: every value with its source, tensors, memory", add_inspect},
       {"tokenize", "show a text's tokens, turn ids back into text, or render a conversation", add_tokenize},
       {"record", "write every stage of a run to a file", add_record},
@@ -39,7 +43,7 @@ std::span<const CommandInfo> all_commands() {
 namespace {
 
 constexpr const char* kFooter = R"(
-A MODEL is a .gguf file, a Hugging Face folder, or a .safetensors file beside its config.json.
+A MODEL is a .gguf file, a Hugging Face folder, a .safetensors file beside its config.json, the name org/name[:TYPE] of a model on the Hugging Face Hub, which is downloaded if it is not here, or ollama:NAME of one that Ollama has.
 Exit status: 0 done, 1 the answer is no (compare, doctor, debug, test), 2 wrong usage, 3 the input or the machine does not allow it, 128 + n ended by signal n (130: Ctrl-C).
 
   doppler run demo "The color of the sky is"
@@ -91,10 +95,11 @@ int report(const Error& error, bool json) {
 }
 
 // The command between the opening and the closing of the log, whose own failure counts if nothing else fails.
-int run_logged(const Settings& settings, const Run& run, bool json) {
-  if (const Status status = begin_log(settings); !status) return report(status.error(), json);
-  const Result<int> result = run();
-  const Status logged = end_log(settings, !result);
+int run_logged(const SettingFlags& given, const Run& run, bool json) {
+  if (const Status status = begin_log(given.flags); !status) return report(status.error(), json);
+  const Result<int> resolved = resolve_models(given);
+  const Result<int> result = resolved && *resolved == kDone ? run() : resolved;
+  const Status logged = end_log(given.flags, !result);
   if (!result) return report(result.error(), json);
   return logged ? *result : report(logged.error(), json);
 }
@@ -194,7 +199,7 @@ int run_command_line(int argc, char** argv) {
     const Result<Settings> settings = resolve_settings(*given[i]);
     if (!settings) return report(settings.error(), json);
     given[i]->flags = *settings;  // from here on the resolved settings
-    return run_logged(*settings, runs[i].second, json);
+    return run_logged(*given[i], runs[i].second, json);
   }
   return kWrongUsage;
 }

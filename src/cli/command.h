@@ -46,6 +46,9 @@ Run add_convert(Command& command, SettingFlags& given);
 Run add_synth(Command& command, SettingFlags& given);
 Run add_config(Command& command, SettingFlags& given);
 Run add_completion(Command& command, SettingFlags& given);
+Run add_pull(Command& command, SettingFlags& given);
+Run add_list(Command& command, SettingFlags& given);
+Run add_rm(Command& command, SettingFlags& given);
 
 // Writes to stdout. Errors: kIo (a full disk, a closed pipe).
 Status print(std::string_view text);

@@ -10,6 +10,7 @@
 #include "cli/auto_reference.h"
 #include "cli/command.h"
 #include "cli/looking.h"
+#include "cli/models.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/compare/compare_recordings.h"
@@ -242,7 +243,7 @@ Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
 
 Run add_compare(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<CompareArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a recording").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file, or a recording").required();
   arguments->prompt.text_option = command.add_option(
       "OTHER", arguments->prompt.text, "another recording, if the first is one; the prompt, for --with");
   Option reference = command
@@ -254,8 +255,8 @@ Run add_compare(Command& command, SettingFlags& given) {
   for (const BackendInfo& backend : all_backends()) backends.emplace_back(backend.name);
   command.add_option("--with", arguments->with, "another backend, which runs the same prompt")
       .values(backends);
-  command.add_option("--with-model", arguments->with_model,
-                     "another model, such as another quantisation, fed the same tokens");
+  add_model(command, given, "--with-model", arguments->with_model,
+            "another model, such as another quantisation, fed the same tokens");
   add_prompt_ids_flag(command, arguments->prompt);
   command.add_option("--steps", arguments->steps, "greedy steps after the prompt, without a recording")
       .show_default()

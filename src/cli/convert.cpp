@@ -10,6 +10,7 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 
 namespace doppler::cli {
 namespace {
@@ -171,7 +172,7 @@ Run add_convert(Command& command, SettingFlags& given) {
   for (const convert::Mix& mix : convert::all_mixes()) {
     if (can_write(mix)) mixes.emplace_back(mix.name);
   }
-  Option model = command.add_option("MODEL", arguments->model, "the model to convert, of any kind");
+  Option model = add_model(command, given, "MODEL", arguments->model, "the model to convert, of any kind");
   Option output = command.add_option("-o,--output", arguments->output, "the .gguf file to write");
   command.add_option("--type", arguments->type, "a type or mix of types; see --list")
       .show_default()

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "cli/auto_reference.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/debug_report.h"
 #include "cli/looking.h"
 #include "diagnosis/faults/faults.h"
@@ -201,7 +202,7 @@ Result<int> debug(const DebugArguments& arguments, const SettingFlags& given) {
 
 Run add_debug(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DebugArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   arguments->prompt.text_option.describe("the text; left out: The color of the sky is");
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");

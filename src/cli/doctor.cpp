@@ -10,6 +10,7 @@
 #include "base/screen.h"
 #include "cli/auto_reference.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
@@ -188,15 +189,15 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
 
 Run add_doctor(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<DoctorArguments>();
-  Option model = command.add_option("MODEL", arguments->model, "a model folder or file");
+  Option model = add_model(command, given, "MODEL", arguments->model, "a model folder or file");
   Option reference = command
                          .add_option("--reference", arguments->reference,
                                      "the truth: a recording made by transformers, or by doppler record of a "
                                      "healthy model; auto: made by "
                                      "transformers now, where python3 has it")
                          .values({"auto"});
-  Option source =
-      command.add_option("--source", arguments->source, "the float model that MODEL was quantised from");
+  Option source = add_model(command, given, "--source", arguments->source,
+                            "the float model that MODEL was quantised from");
   std::vector<std::string> checks, faults;
   for (const diagnosis::Ailment* check : diagnosis::ailments(diagnosis::AskedBy::kDoctor))
     checks.emplace_back(check->id);

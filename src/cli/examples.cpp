@@ -22,6 +22,27 @@ Examples:
 Examples:
   doppler chat demo
   doppler chat demo --system "Answer in one sentence.")"},
+    {"pull", R"(
+Models go to the Hugging Face cache, where transformers finds them, too. A download that was stopped goes on
+where it was. A token for gated and private models comes from HF_TOKEN or ~/.cache/huggingface/token.
+
+Examples:
+  doppler pull org/name
+  doppler pull org/name:Q4_K_M
+  doppler pull org/name --plan)"},
+    {"list", R"(
+Looks into the Hugging Face cache (HF_HUB_CACHE, HF_HOME) and Ollama's store (OLLAMA_MODELS).
+
+Examples:
+  doppler list
+  doppler list --json)"},
+    {"rm", R"(
+Blobs that other models or snapshots use stay.
+
+Examples:
+  doppler rm org/name
+  doppler rm org/name:Q4_K_M --yes
+  doppler rm ollama:llama3.2:1b)"},
     {"inspect", R"(
 Examples:
   doppler inspect demo

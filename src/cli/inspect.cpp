@@ -5,6 +5,7 @@
 #include "base/layout.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "engine/access.h"
 #include "engine/fallbacks.h"
 #include "engine/info.h"
@@ -178,7 +179,7 @@ Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& g
 
 Run add_inspect(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<InspectArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file");
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file");
   Option tensors = command.add_flag("--tensors", arguments->tensors, "list every tensor");
   Option plan = command.add_flag("--plan", arguments->plan, "list every op of the forward pass");
   command

@@ -127,8 +127,8 @@ constexpr auto kFlags = std::to_array<OtherFlag>({
     {"", "--list-presets", "The presets are listed by: doppler config presets."},
     {"", "--perf", "Speed is measured by doppler bench MODEL, or told by --trace perf."},
     {"", "--quantize", "Quantised files are made by: doppler convert MODEL -o OUT.gguf --type Q4_K_M."},
-    {"", "-hf", "A model is named by itself: a folder or a file on this machine."},
-    {"", "--hf-repo", "A model is named by itself: a folder or a file on this machine."},
+    {"", "-hf", "A model of the Hugging Face Hub is named by itself: doppler run org/name:Q4_K_M."},
+    {"", "--hf-repo", "A model of the Hugging Face Hub is named by itself: doppler run org/name:Q4_K_M."},
 });
 
 struct OtherCommand {
@@ -140,6 +140,12 @@ constexpr auto kCommands = std::to_array<OtherCommand>({
      "There is no server; programs call the library (docs/embedding.md), and people doppler chat MODEL."},
     {"server",
      "There is no server; programs call the library (docs/embedding.md), and people doppler chat MODEL."},
+    {"ls", "The models that are here: doppler list."},
+    {"models", "The models that are here: doppler list."},
+    {"download", "A model is downloaded by: doppler pull org/name."},
+    {"get", "A model is downloaded by: doppler pull org/name."},
+    {"delete", "A model is removed by: doppler rm NAME."},
+    {"remove", "A model is removed by: doppler rm NAME."},
     {"show", "What a model is: doppler inspect MODEL."},
     {"info", "What a model is: doppler inspect MODEL."},
     {"describe", "What a model is: doppler inspect MODEL."},

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/screen.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/looking.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/look/tapped_backend.h"
@@ -57,7 +58,7 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
 
 Run add_record(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RecordArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("-o,--output", arguments->output, "the recording to write").required();
   command.add_option("--steps", arguments->steps, "greedy steps to record after the prompt").show_default();

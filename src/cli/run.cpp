@@ -7,6 +7,7 @@
 #include "cli/auto_reference.h"
 #include "cli/chat/chat.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/looking.h"
 #include "cli/seed.h"
 #include "cli/session_file.h"
@@ -74,40 +75,25 @@ Result<std::string> joined_prompt(const PromptFlags& prompt) {
 
 // What the session's file holds, and this run's question or text behind it.
 struct Turn {
-  std::vector<Message> messages;  // empty for plain text
+  Conversation conversation;  // without messages for plain text
   std::vector<TokenId> ids;
 };
 
 Result<Turn> next_turn(Engine& engine, const RunArguments& arguments, const std::string& text, bool raw) {
   Turn turn;
-  const bool chats = !raw && engine.has_chat_template() && arguments.prompt.ids.empty();
-  DOPPLER_ASSIGN(turn.messages, load_session(engine, arguments.session));
-  DOPPLER_ASSIGN(const Sequence own, engine.sequence());
-  const std::vector<TokenId> held = own.tokens();
-  if (!held.empty() && turn.messages.empty() == chats) {
-    return fail(ErrorCode::kUsage, "The file {} holds {}. {}, or name another file with --session.",
-                printable(arguments.session, 200), chats ? "plain text and no messages" : "a conversation",
-                chats ? "Give --raw to go on with it" : "Leave out --raw and --prompt-ids");
-  }
-  if (chats) {
-    const std::string& system = arguments.prompt.system;
-    if (!system.empty() && !turn.messages.empty()) {
-      return fail(ErrorCode::kUsage,
-                  "The conversation in the file {} has begun already, so that --system comes too late. Leave "
-                  "it out, or name another file with --session.",
-                  printable(arguments.session, 200));
-    }
-    if (!system.empty()) turn.messages.push_back({"system", system});
-    turn.messages.push_back({"user", text});
-    DOPPLER_ASSIGN(turn.ids, chat_ids(engine, turn.messages));
+  const PromptFlags& prompt = arguments.prompt;
+  if (!raw && engine.has_chat_template() && prompt.ids.empty()) {
+    DOPPLER_ASSIGN(turn.conversation, resume_conversation(engine, arguments.session, prompt.system));
+    turn.conversation.add({"user", text});
+    DOPPLER_ASSIGN(turn.ids, chat_ids(engine, turn.conversation.sent()));
     return turn;
   }
-  turn.ids = held;
+  DOPPLER_ASSIGN(turn.ids, resume_text(engine, arguments.session));
   std::vector<TokenId> more;
-  if (held.empty() || !arguments.prompt.ids.empty()) {
-    DOPPLER_ASSIGN(more, prompt_ids(engine, arguments.prompt, text, raw));
+  if (turn.ids.empty() || !prompt.ids.empty()) {
+    DOPPLER_ASSIGN(more, prompt_ids(engine, prompt, text, raw));
   } else {
-    DOPPLER_ASSIGN(more, engine.tokenize(text, false));
+    DOPPLER_ASSIGN(more, engine.tokenize(text, false));  // no second BOS
   }
   turn.ids.insert(turn.ids.end(), more.begin(), more.end());
   return turn;
@@ -116,7 +102,10 @@ Result<Turn> next_turn(Engine& engine, const RunArguments& arguments, const std:
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
   if (wants_chat(arguments, given))
-    return hold_chat({.model = arguments.model, .system = arguments.prompt.system, .look = arguments.look},
+    return hold_chat({.model = arguments.model,
+                      .system = arguments.prompt.system,
+                      .session = arguments.session,
+                      .look = arguments.look},
                      given);
   DOPPLER_ASSIGN(const std::string text, joined_prompt(arguments.prompt));
   DOPPLER_ASSIGN(Engine engine, load_engine(arguments.model, settings));
@@ -143,8 +132,8 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const Generation result, engine.generate(turn.ids, options, on_text, &cancel));
   DOPPLER_TRY(printed);
   if (!arguments.session.empty()) {
-    if (!turn.messages.empty()) turn.messages.push_back({"assistant", result.text});
-    DOPPLER_TRY(save_session(engine, arguments.session, turn.messages));
+    if (!turn.conversation.messages().empty()) turn.conversation.add({"assistant", result.text});
+    DOPPLER_TRY(keep_session(engine, arguments.session, turn.conversation));
   }
   const std::string_view reason = stop_reason_name(result.stop_reason);
   EngineAccess::look(engine, nullptr);  // probes are of the answer alone
@@ -188,7 +177,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
 
 Run add_run(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<RunArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file").required();
   add_prompt_flags(command, arguments->prompt);
   command.add_option("--system", arguments->prompt.system, "what the model is told before the conversation");
   command

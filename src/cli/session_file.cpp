@@ -1,62 +1,71 @@
 #include "cli/session_file.h"
 
-#include <algorithm>
-
 #include "base/json.h"
 #include "base/text.h"
+#include "cli/chat/conversation.h"
 #include "system/files.h"
 
 namespace doppler::cli {
 namespace {
 
-// "[{"role": "user", "content": "…"}, …]"
-std::string text_of(std::span<const Message> messages) {
-  Json list = Json::array();
-  for (const Message& message : messages)
-    list.push_back({{"role", message.role}, {"content", message.content}});
-  return list.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+struct Held {
+  std::vector<TokenId> tokens;
+  std::string text;  // the conversation as JSON; empty for plain text
+};
 
-Result<std::vector<Message>> messages_of(const std::string& text, const std::string& file) {
-  std::vector<Message> messages;
-  if (text.empty()) return messages;
-  DOPPLER_ASSIGN(const Json list, parse_json(text, "The text in the file " + printable(file, 200)));
-  const auto is_message = [](const Json& item) {
-    return item.is_object() && item.contains("role") && item["role"].is_string() &&
-           item.contains("content") && item["content"].is_string();
-  };
-  if (!list.is_array() || !std::ranges::all_of(list, is_message)) {
-    return fail(
-        ErrorCode::kCorrupt,
-        "The file {} holds a sequence, but no messages beside it. Name another file with --session to "
-        "begin anew.",
-        printable(file, 200));
-  }
-  for (const Json& item : list)
-    messages.push_back(
-        {.role = item["role"].get<std::string>(), .content = item["content"].get<std::string>()});
-  return messages;
-}
-
-}  // namespace
-
-Result<std::vector<Message>> load_session(Engine& engine, const std::string& file) {
-  if (!system::exists(file)) return std::vector<Message>();
+Result<Held> load_session(Engine& engine, const std::string& file) {
+  Held held;
+  if (!system::exists(file)) return held;
   DOPPLER_ASSIGN(Sequence own, engine.sequence());
-  std::string text;
-  if (Status loaded = own.load(file, &text); !loaded) {
+  if (Status loaded = own.load(file, &held.text); !loaded) {
     Error error = std::move(loaded).error();
     error.message += " Or name another file with --session, to begin anew.";
     return std::unexpected(std::move(error));
   }
-  auto messages = messages_of(text, file);
-  if (!messages) DOPPLER_TRY(own.clear());
-  return messages;
+  held.tokens = own.tokens();
+  return held;
 }
 
-Status save_session(const Engine& engine, const std::string& file, std::span<const Message> messages) {
+}  // namespace
+
+Result<Conversation> resume_conversation(Engine& engine, const std::string& file, const std::string& system) {
+  DOPPLER_ASSIGN(const Held held, load_session(engine, file));
+  Conversation conversation;
+  conversation.system = system;
+  if (held.tokens.empty() && held.text.empty()) return conversation;
+  if (held.text.empty()) {
+    return fail(
+        ErrorCode::kUsage,
+        "The file {} holds plain text and no messages. Go on with it by run --raw, or name another file "
+        "with --session.",
+        printable(file, 200));
+  }
+  if (!system.empty()) {
+    return fail(
+        ErrorCode::kUsage,
+        "The conversation in the file {} has begun already, so that --system comes too late. Leave it "
+        "out, or name another file with --session.",
+        printable(file, 200));
+  }
+  DOPPLER_ASSIGN(std::vector<Message> messages,
+                 parse_messages(held.text, "The text in the file " + printable(file, 200)));
+  return conversation_of(std::move(messages));
+}
+
+Result<std::vector<TokenId>> resume_text(Engine& engine, const std::string& file) {
+  DOPPLER_ASSIGN(Held held, load_session(engine, file));
+  if (held.text.empty()) return std::move(held.tokens);
+  return fail(ErrorCode::kUsage,
+              "The file {} holds a conversation. Leave out --raw and --prompt-ids, or name another file with "
+              "--session.",
+              printable(file, 200));
+}
+
+Status keep_session(const Engine& engine, const std::string& file, const Conversation& conversation) {
   DOPPLER_ASSIGN(const Sequence own, engine.sequence());
-  return own.save(file, messages.empty() ? std::string() : text_of(messages));
+  if (conversation.messages().empty()) return own.save(file);
+  return own.save(
+      file, messages_json(all_messages(conversation)).dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 }  // namespace doppler::cli

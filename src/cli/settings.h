@@ -37,6 +37,7 @@ struct SettingFlags {
   Settings flags;  // once resolved
   config::ConfigInput input;
   bool json = false;
+  std::vector<std::string*> models;  // that may be names, to be resolved before the command runs
 };
 
 // Adds --config, --set, --json, --quiet, --color and the flags of the groups: those of kTrace for commands

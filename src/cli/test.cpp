@@ -9,6 +9,7 @@
 #include "bench/kernel_checks.h"
 #include "bench/report.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "convert/mix.h"
 #include "convert/synth.h"
 #include "system/files.h"
@@ -96,8 +97,8 @@ Run add_test(Command& command, SettingFlags& given) {
   Command kernels = command.add_part("kernels",
                                      "run every kernel on inputs of its own and compare it with plain loops, "
                                      "and whole models with the reference backend");
-  kernels.add_option("MODEL", arguments->model,
-                     "check the kernels of this model, instead of those of six small ones made for it");
+  add_model(kernels, given, "MODEL", arguments->model,
+            "check the kernels of this model, instead of those of six small ones made for it");
   command.require_part();
   add_setting_flags(command, given, false, true);
   return [arguments, &given] { return test_kernels(*arguments, given); };

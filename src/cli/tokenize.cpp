@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "engine/messages.h"
 #include "formats/gguf.h"
 #include "system/files.h"
@@ -147,7 +148,8 @@ Result<int> tokenize(const TokenizeArguments& arguments, const SettingFlags& giv
 
 Run add_tokenize(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<TokenizeArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file, or a tokenizer's alone").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file, or a tokenizer's alone")
+      .required();
   arguments->text_option = command.add_option("TEXT", arguments->text,
                                               "the text, or with --decode the ids; left out, standard input");
   Option no_special = command.add_flag("--no-special", arguments->no_special,

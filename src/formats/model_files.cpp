@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "formats/snapshot.h"
 #include "system/files.h"
 
 namespace doppler {
@@ -39,10 +40,51 @@ constexpr std::array kOtherFormats = {
     OtherFormat{".tflite", "a TensorFlow Lite model"},
 };
 
-const OtherFormat* other_format(std::string_view name) {
-  const auto found =
-      std::ranges::find_if(kOtherFormats, [&](const OtherFormat& f) { return name.ends_with(f.ending); });
-  return found == kOtherFormats.end() ? nullptr : &*found;
+// How many bytes at the beginning of a file tell what it is.
+constexpr std::size_t kBeginning = 64;
+
+// The first bytes of a file; fewer, or none, of one that is shorter or cannot be read: its opening says why.
+std::string beginning_of(const fs::path& path) {
+  const auto file = system::InputFile::open(path);
+  if (!file || !file->regular_size().value_or(std::nullopt)) return {};
+  std::string bytes(kBeginning, '\0');
+  bytes.resize(file->read(std::as_writable_bytes(std::span(bytes))).value_or(0));
+  return bytes;
+}
+
+enum class Kind : std::uint8_t { kGguf, kSafetensors, kIndex, kPointer, kPage, kUnknown };
+
+// By the first bytes, which tell what a name need not. Safetensors begin with the length of a header, below
+// 100 MB, so its upper four bytes are 0, and the header's brace.
+Kind kind_of_bytes(std::string_view bytes) {
+  if (bytes.starts_with("GGUF")) return Kind::kGguf;
+  if (bytes.starts_with("version https://git-lfs.github.com/spec/")) return Kind::kPointer;
+  if (bytes.size() > 8 && bytes[8] == '{' && bytes.substr(4, 4) == std::string_view("\0\0\0\0", 4))
+    return Kind::kSafetensors;
+  const std::size_t text = bytes.find_first_not_of(" \t\r\n");
+  const std::string_view begin = bytes.substr(std::min(text, bytes.size()));
+  if (begin.starts_with("<!DOCTYPE") || begin.starts_with("<!doctype") || begin.starts_with("<html"))
+    return Kind::kPage;
+  return Kind::kUnknown;
+}
+
+// Files that stand for weights without being them, whatever their names say.
+Status check_is_no_stand_in(const fs::path& path, Kind kind) {
+  if (kind == Kind::kPointer) {
+    return fail(ErrorCode::kUnsupported,
+                "The file {} is a Git LFS pointer, which only names the file that it stands for. Run git lfs "
+                "pull in its "
+                "folder, or get the model with doppler pull.",
+                printable_path(path));
+  }
+  if (kind == Kind::kPage) {
+    return fail(ErrorCode::kUnsupported,
+                "The file {} is a web page and no model, as a browser or curl saves it. Download the file "
+                "that the page "
+                "shows, or get the model with doppler pull.",
+                printable_path(path));
+  }
+  return {};
 }
 
 // The names of the folder's entries, sorted, hidden ones left out.
@@ -83,6 +125,22 @@ std::vector<std::string> gguf_models(const std::vector<std::string>& names) {
   return models;
 }
 
+// A folder with an adapter is no model, though its file looks like one.
+Status check_is_no_adapter(const fs::path& folder, const std::vector<std::string>& names) {
+  if (!std::ranges::binary_search(names, "adapter_config.json")) return {};
+  std::string base;
+  const auto text = read_text_file(folder / "adapter_config.json", kMaxConfigBytes);
+  const Result<Json> config = text ? parse_json(*text, "adapter_config.json") : Json();
+  if (config && config->is_object() && config->contains("base_model_name_or_path") &&
+      config->at("base_model_name_or_path").is_string())
+    base = " for the model " + printable(config->at("base_model_name_or_path").get<std::string>());
+  return fail(ErrorCode::kUnsupported,
+              "The folder {} holds a LoRA adapter (adapter_config.json){}, and not a model. Merge it into "
+              "that model, as "
+              "peft's merge_and_unload does, and give the result.",
+              printable_path(folder), base);
+}
+
 // The file that leads to the folder's weights. transformers' order: a complete model.safetensors wins over an
 // index; a GGUF model counts only where there are no safetensors.
 Result<fs::path> find_weights(const fs::path& folder) {
@@ -90,12 +148,16 @@ Result<fs::path> find_weights(const fs::path& folder) {
   for (const std::string_view name : {"model.safetensors", "model.safetensors.index.json"}) {
     if (std::ranges::binary_search(names, name)) return folder / name;
   }
+  DOPPLER_TRY(check_is_no_adapter(folder, names));
   std::vector<std::string> candidates;
-  const OtherFormat* other = nullptr;
-  std::string other_name;
+  std::string consolidated, other_name;
   for (const std::string& name : names) {
-    if (name.ends_with(".safetensors")) candidates.push_back(name);
-    if (other == nullptr && (other = other_format(name)) != nullptr) other_name = name;
+    const bool mistral = name.starts_with("consolidated") && name.ends_with(".safetensors");
+    if (mistral)
+      consolidated = name;
+    else if (name.ends_with(".safetensors"))
+      candidates.push_back(name);
+    if (other_name.empty() && !other_weights(name).empty()) other_name = name;
   }
   if (candidates.size() == 1) return folder / candidates[0];
   if (candidates.size() > 1) {
@@ -111,22 +173,25 @@ Result<fs::path> find_weights(const fs::path& folder) {
     return fail(ErrorCode::kUsage, "The folder {} holds {} GGUF models ({}). Name one of the files.",
                 printable_path(folder), ggufs.size(), printable(join(ggufs, ", "), 120));
   }
-  if (other != nullptr) {
-    return fail(
-        ErrorCode::kUnsupported,
-        "The folder {} holds {} ({}) but neither .safetensors nor .gguf files. {}. Convert the model.",
-        printable_path(folder), printable(other_name), other->what, kReads);
+  if (!consolidated.empty()) {
+    return fail(ErrorCode::kUnsupported,
+                "The folder {} holds {}, weights in Mistral's own layout, but no model.safetensors. Download "
+                "those of the same "
+                "model in transformers' layout.",
+                printable_path(folder), printable(consolidated));
+  }
+  if (!other_name.empty()) {
+    return fail(ErrorCode::kUnsupported,
+                "The folder {} holds {} ({}) but neither .safetensors nor .gguf files. {}. Look for the same "
+                "model in one of "
+                "these, or convert it with transformers' save_pretrained.",
+                printable_path(folder), printable(other_name), other_weights(other_name), kReads);
   }
   return fail(ErrorCode::kNotFound,
               "The folder {} holds no weights: neither model.safetensors nor model.safetensors.index.json "
               "nor any other "
               ".safetensors file is there. Download them.",
               printable_path(folder));
-}
-
-Result<TensorStore> open_weights(const fs::path& weights) {
-  return weights.string().ends_with(kIndexSuffix) ? open_safetensors_index(weights)
-                                                  : open_safetensors(weights);
 }
 
 Result<Json> read_json_object(const fs::path& file) {
@@ -149,8 +214,41 @@ Status check_whole_model(const fs::path& file) {
               printable_path(file), shards->size());
 }
 
+struct WeightsFile {
+  fs::path path;
+  Kind kind = Kind::kUnknown;
+};
+
+// A clone without Git LFS has the index, which is small, and a pointer for each shard.
+Status check_shards(const fs::path& index) {
+  const auto shards = list_shards(index);
+  if (!shards) return {};  // opening the index says what is wrong
+  for (const std::string& shard : *shards) {
+    const fs::path path = index.parent_path() / shard;
+    DOPPLER_TRY(check_is_no_stand_in(path, kind_of_bytes(beginning_of(path))));
+  }
+  return {};
+}
+
+// What a file is: by its name if that says so, which its own opening then checks, else by its first bytes.
+Result<WeightsFile> examine(const fs::path& path) {
+  const std::string name = path.filename().string();
+  const Kind kind = kind_of_bytes(beginning_of(path));
+  DOPPLER_TRY(check_is_no_stand_in(path, kind));
+  if (name.ends_with(kIndexSuffix)) {
+    DOPPLER_TRY(check_shards(path));
+    return WeightsFile{path, Kind::kIndex};
+  }
+  if (name.ends_with(kGgufEnding)) return WeightsFile{path, Kind::kGguf};
+  if (name.ends_with(".safetensors")) return WeightsFile{path, Kind::kSafetensors};
+  if (kind != Kind::kUnknown) return WeightsFile{path, kind};
+  const std::string_view other = other_weights(name);
+  return fail(ErrorCode::kUnsupported, "The file {} is {}. {}. Give one of those.", printable_path(path),
+              !other.empty() ? other : "of a kind that Doppler does not know", kReads);
+}
+
 // The file with the weights, for a path that the user gave; errors say all that is wrong with the path.
-Result<fs::path> resolve_weights(const fs::path& model) {
+Result<WeightsFile> resolve_weights(const fs::path& model) {
   const auto kind = system::kind_of(model);
   if (!kind) {
     return fail(ErrorCode::kIo, "The model {} cannot be opened: {}. Check its permissions.",
@@ -158,16 +256,12 @@ Result<fs::path> resolve_weights(const fs::path& model) {
   }
   if (*kind == system::PathKind::kMissing)
     return fail(ErrorCode::kNotFound, "The model {} does not exist. Check the path.", printable_path(model));
-  if (*kind == system::PathKind::kFolder) return find_weights(model);
-  const std::string name = model.filename().string();
-  if (name.ends_with(kIndexSuffix) || name.ends_with(kGgufEnding)) return model;
-  if (name.ends_with(".safetensors")) {
-    DOPPLER_TRY(check_whole_model(model));
-    return model;
+  if (*kind == system::PathKind::kFolder) {
+    DOPPLER_ASSIGN(const fs::path weights, find_weights(cached_snapshot(model).value_or(model)));
+    return examine(weights);
   }
-  const OtherFormat* other = other_format(name);
-  return fail(ErrorCode::kUnsupported, "The file {} is {}. {}. Give one of those.", printable_path(model),
-              other != nullptr ? other->what : "of a kind that Doppler does not know", kReads);
+  if (model.filename().string().ends_with(".safetensors")) DOPPLER_TRY(check_whole_model(model));
+  return examine(model);
 }
 
 }  // namespace
@@ -184,12 +278,22 @@ Result<Json> read_config(const fs::path& folder) {
   return config;
 }
 
+bool is_gguf(const fs::path& file) {
+  return file.extension() == kGgufEnding || kind_of_bytes(beginning_of(file)) == Kind::kGguf;
+}
+
+std::string_view other_weights(std::string_view name) {
+  const auto found =
+      std::ranges::find_if(kOtherFormats, [&](const OtherFormat& f) { return name.ends_with(f.ending); });
+  return found == kOtherFormats.end() ? std::string_view() : found->what;
+}
+
 Result<ModelFiles> open_model_files(const fs::path& model) {
-  DOPPLER_ASSIGN(const fs::path weights, resolve_weights(model));
+  DOPPLER_ASSIGN(const WeightsFile weights, resolve_weights(model));
   ModelFiles files;
-  files.folder = weights.has_parent_path() ? weights.parent_path() : fs::path(".");
-  if (weights.string().ends_with(kGgufEnding)) {
-    DOPPLER_ASSIGN(GgufFile gguf, open_gguf(weights));
+  files.folder = weights.path.has_parent_path() ? weights.path.parent_path() : fs::path(".");
+  if (weights.kind == Kind::kGguf) {
+    DOPPLER_ASSIGN(GgufFile gguf, open_gguf(weights.path));
     files.gguf = std::move(gguf.metadata);
     files.tensors = std::move(gguf.tensors);
     return files;
@@ -201,7 +305,8 @@ Result<ModelFiles> open_model_files(const fs::path& model) {
   } else if (generation.error().code != ErrorCode::kNotFound) {
     return std::unexpected(std::move(generation).error());
   }
-  DOPPLER_ASSIGN(files.tensors, open_weights(weights));
+  DOPPLER_ASSIGN(files.tensors, weights.kind == Kind::kIndex ? open_safetensors_index(weights.path)
+                                                             : open_safetensors(weights.path));
   return files;
 }
 

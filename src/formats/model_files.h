@@ -22,11 +22,21 @@ struct ModelFiles {
 
 // Opens a .gguf file (the first of a split set, or a whole one); a Hugging Face folder (model.safetensors, or
 // model.safetensors.index.json, or the only *.safetensors there, in transformers' order) or a folder without
-// safetensors that holds exactly one GGUF model; or a .safetensors or index file with its config.json beside
-// it. Errors name what is missing and what was looked for: kNotFound (no such path, no weights, no config),
-// kCorrupt, kIo, kUsage (one shard of many, several GGUF models), kUnsupported (.bin, .pt files: says which
-// formats are read).
+// safetensors that holds exactly one GGUF model; a folder models--ORG--NAME of the Hugging Face cache; a
+// .safetensors or index file with its config.json beside it; or a file of any name that begins as a GGUF or
+// safetensors file does (Ollama's blobs). Errors name what is missing and what was looked for: kNotFound (no
+// such path, no weights, no config), kCorrupt, kIo, kUsage (one shard of many, several GGUF models),
+// kUnsupported
+// (.bin, .pt files, adapters, Git LFS pointers, saved web pages: says what they are, and which formats are
+// read).
 Result<ModelFiles> open_model_files(const std::filesystem::path& model);
+
+// Whether a file is in GGUF: by its ending, or by its first bytes.
+bool is_gguf(const std::filesystem::path& file);
+
+// What weights in a format that is not read are, by a file's name ("a PyTorch checkpoint"); empty for other
+// files.
+std::string_view other_weights(std::string_view name);
 
 // config.json alone, checked to be a JSON object of sane size.
 Result<Json> read_config(const std::filesystem::path& folder);

@@ -2,8 +2,8 @@
 // conversations and what is kept of them, commands and parameters.
 #include <gtest/gtest.h>
 
-#include "base/columns.h"
 #include "base/json.h"
+#include "base/layout.h"
 #include "cli/chat/answer_view.h"
 #include "cli/chat/commands.h"
 #include "cli/chat/conversation.h"
@@ -38,12 +38,12 @@ std::string wrapped(std::string_view text, std::size_t columns, std::size_t step
 }
 
 TEST(Columns, WideCharactersTakeTwoAndMarksNone) {
-  EXPECT_EQ(columns_of("abc"), 3u);
-  EXPECT_EQ(columns_of("熊"), 2u);
-  EXPECT_EQ(columns_of("e\xcc\x81"), 1u);         // e and a combining acute accent
-  EXPECT_EQ(columns_of("❤\xef\xb8\x8f"), 2u);     // drawn as an emoji
-  EXPECT_EQ(columns_of("👩\xe2\x80\x8d🔬"), 2u);  // joined to one
-  EXPECT_EQ(columns_of(""), 0u);
+  EXPECT_EQ(text_columns("abc"), 3u);
+  EXPECT_EQ(text_columns("熊"), 2u);
+  EXPECT_EQ(text_columns("e\xcc\x81"), 1u);         // e and a combining acute accent
+  EXPECT_EQ(text_columns("❤\xef\xb8\x8f"), 2u);     // drawn as an emoji
+  EXPECT_EQ(text_columns("👩\xe2\x80\x8d🔬"), 2u);  // joined to one
+  EXPECT_EQ(text_columns(""), 0u);
 }
 
 TEST(Wrapper, BreaksBetweenWordsAtTheWidth) {
@@ -75,7 +75,8 @@ TEST(Wrapper, TakesAWordThatIsLongerThanTheLineAndANewWidth) {
   Wrapper wrapper([&] { return columns; });
   std::string out = wrapper.feed("one two three ");
   columns = 8;
-  out += wrapper.feed("four five six") + wrapper.flush();
+  out += wrapper.feed("four five six");
+  out += wrapper.flush();
   EXPECT_EQ(out, "one two three\nfour\nfive six");
 }
 
@@ -216,7 +217,7 @@ TEST(Conversation, OldestTurnsAreLeftOutButStay) {
   EXPECT_EQ(sent_text(conversation), "Be brief. q3 a3 ");
   EXPECT_EQ(conversation.turns_left_out(), 2u);
   EXPECT_EQ(conversation.turns(), 3u);
-  EXPECT_EQ(conversation_json(conversation)["messages"].size(), 7u);
+  EXPECT_EQ(messages_json(all_messages(conversation))["messages"].size(), 7u);
 }
 
 TEST(Conversation, TurnsAreTakenBack) {
@@ -242,18 +243,19 @@ TEST(ConversationJson, SavesAndLoadsEveryField) {
   conversation.add({.role = "user", .parts = {{.text = "one"}, {.text = "two"}}});
   conversation.add({.role = "assistant", .tool_calls = {{"1", "weather", R"({"city":"Rome"})"}}});
   conversation.add({.role = "tool", .content = "sunny", .tool_call_id = "1", .name = "weather"});
-  const std::string text = conversation_json(conversation).dump();
-  ASSERT_OK_AND_ASSIGN(const Conversation loaded, parse_conversation(text, "The file x"));
-  EXPECT_EQ(loaded.system, "Be brief.");
-  EXPECT_EQ(conversation_json(loaded).dump(), text);
-  ASSERT_OK_AND_ASSIGN(const Conversation list,
-                       parse_conversation(R"([{"role": "user", "content": "hi"}])", "x"));
-  EXPECT_EQ(list.messages().size(), 1u);
+  const std::string text = messages_json(all_messages(conversation)).dump();
+  ASSERT_OK_AND_ASSIGN(const std::vector<Message> loaded, parse_messages(text, "The file x"));
+  EXPECT_EQ(conversation_of(loaded).system, "Be brief.");
+  EXPECT_EQ(conversation_of(loaded).messages().size(), 5u);
+  EXPECT_EQ(messages_json(loaded).dump(), text);
+  ASSERT_OK_AND_ASSIGN(const std::vector<Message> list,
+                       parse_messages(R"([{"role": "user", "content": "hi"}])", "x"));
+  EXPECT_EQ(list.size(), 1u);
 }
 
 TEST(ConversationJson, RefusesWhatIsNone) {
   const auto refused = [](std::string_view text, std::string_view part) {
-    const auto loaded = parse_conversation(text, "The file x");
+    const auto loaded = parse_messages(text, "The file x");
     ASSERT_FALSE(loaded) << text;
     EXPECT_NE(loaded.error().message.find(part), std::string::npos) << loaded.error().message;
   };

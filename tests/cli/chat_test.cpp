@@ -81,8 +81,25 @@ TEST(Chat, AnAnswerGoesOnWhenTurnsAreLeftOutOnTheWay) {
   EXPECT_GT(messages[5]["content"].get<std::string>().size(), 300u) << messages[5];
 }
 
+TEST(Chat, ASessionGoesOnWithItsCache) {
+  TempDir dir;
+  const std::string file = (dir / "session").string();
+  ASSERT_EQ(chat_with(kBear + "\n", {"--session", file, "--system", "You are kind."}).status, 0);
+  const Outcome more = chat_with("And where does it live?\n/stats\n/show system\n", {"--session", file});
+  ASSERT_EQ(more.status, 0) << more.err;
+  EXPECT_NE(more.err.find("You are kind."), std::string::npos);
+  EXPECT_EQ(more.err.find(" 0 of them cached"), std::string::npos) << more.err;
+  const Json last = chat_with("", {"--session", file, "--json"}).json();
+  EXPECT_EQ(last["messages"].size(), 5u) << last;
+  ASSERT_EQ(
+      doppler({"run", kDemo, "Once", "--raw", "--max-tokens", "1", "--session", (dir / "text").string()})
+          .status,
+      0);
+  EXPECT_REFUSAL(chat_with("", {"--session", (dir / "text").string()}), 2, "holds plain text");
+}
+
 TEST(Chat, NeedsATemplate) {
-  EXPECT_REFUSAL(doppler({"chat", model_path("llama")}, "hi\n"), 3, "tokenizer");
+  EXPECT_REFUSAL(doppler({"chat", model_path("llama")}, "hi\n"), 3, "has no chat template", "run --raw");
 }
 
 TEST(Run, APipeFollowsThePrompt) {

@@ -77,7 +77,7 @@ TEST(Trace, KvTellsEachStepsPlaceAndEachLayersRoom) {
   EXPECT_EQ(lines[0]["data"], Json::parse(R"({"slot": 0, "kvLen": 7, "startPos": 0, "numTokens": 7})"));
   EXPECT_EQ(lines[0]["step"], 0);
   EXPECT_EQ(lines[1]["layer"], 0);
-  EXPECT_EQ(lines[1]["data"]["capacity"], 128 + 256 - 1);
+  EXPECT_EQ(lines[1]["data"]["capacity"], 1024);
   EXPECT_EQ(lines[2]["layer"], 5);
   EXPECT_EQ(lines[2]["data"]["capacity"], 1024);
   EXPECT_EQ(lines[6]["data"]["kvLen"], 9);

@@ -1,4 +1,5 @@
-// run --session: a conversation goes on from run to run, and a file that does not fit is refused and left alone.
+// run --session: a conversation goes on from run to run, and a file that does not fit is refused and left
+// alone.
 #include "program.h"
 
 namespace doppler {
@@ -9,8 +10,9 @@ using testing::Outcome;
 
 Outcome ask(const std::filesystem::path& session, const std::string& text,
             const std::vector<std::string>& more = {}) {
-  std::vector<std::string> arguments = {"run",    testing::source_path("demo").string(), text, "--session",
-                                        session.string(), "--backend", "cpu", "--json"};
+  std::vector<std::string> arguments = {
+      "run",   testing::source_path("demo").string(), text, "--session", session.string(), "--backend", "cpu",
+      "--json"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return doppler(arguments);
 }
@@ -31,6 +33,14 @@ TEST(RunSession, GoesOnFromRunToRun) {
   EXPECT_EQ(chat.json()["messages"][1]["content"], first.json()["text"]);
   EXPECT_EQ(chat.json()["messages"][3]["content"], second.json()["text"]);
 
+  // A chat takes up the same file.
+  const Outcome third = doppler({"chat", testing::source_path("demo").string(), "--backend", "cpu", "--json",
+                                 "--session", file.string()},
+                                "Thank you.\n");
+  ASSERT_EQ(third.status, 0) << third.err;
+  EXPECT_EQ(third.json()["messages"].size(), 6u);
+  EXPECT_EQ(third.json()["messages"][3]["content"], second.json()["text"]);
+
   const std::string before = testing::read_file(file);
   EXPECT_REFUSAL(ask(file, "more", {"--raw"}), 2, "holds a conversation", "another file");
   EXPECT_REFUSAL(ask(file, "more", {"--system", "Be brief."}), 2, "too late", "another file");
@@ -44,8 +54,9 @@ TEST(RunSession, PlainTextGoesOnToo) {
   ASSERT_EQ(first.status, 0) << first.err;
   const Outcome second = ask(file, " day", {"--raw", "--max-tokens", "4"});
   ASSERT_EQ(second.status, 0) << second.err;
-  Json held = first.json()["prompt_ids"];
-  for (const Json& id : first.json()["ids"]) held.push_back(id);
+  const Json said = first.json();
+  Json held = said["prompt_ids"];
+  held.insert(held.end(), said["ids"].begin(), said["ids"].end());
   const Json ids = second.json()["prompt_ids"];
   ASSERT_GT(ids.size(), held.size());
   EXPECT_TRUE(std::equal(held.begin(), held.end(), ids.begin()));
@@ -59,11 +70,12 @@ TEST(RunSession, AFileThatDoesNotFitIsRefusedAndLeftAlone) {
   ASSERT_EQ(ask(file, "What does a bear eat?").status, 0);
   const std::string good = testing::read_file(file);
   const auto llama = testing::data_path("models/llama").string();
-  EXPECT_REFUSAL(doppler({"run", llama, "--prompt-ids", "2,3", "--session", file.string()}), 3, "another model",
-                 "another file");
+  EXPECT_REFUSAL(doppler({"run", llama, "--prompt-ids", "2,3", "--session", file.string()}), 3,
+                 "another model", "another file");
   EXPECT_REFUSAL(ask(file, "more", {"--kv-type", "q8_0"}), 3, "another type", "another file");
   EXPECT_REFUSAL(ask(file, "more", {"--context", "12"}), 3, "context holds 12", "another file");
-  for (const std::string& bad : {good.substr(0, good.size() / 2), std::string("hello"), good + "x", std::string()}) {
+  for (const std::string& bad :
+       {good.substr(0, good.size() / 2), std::string("hello"), good + "x", std::string()}) {
     testing::write_file(file, bad);
     EXPECT_REFUSAL(ask(file, "more"), 3, "no sequence that Doppler has saved", "another file");
     EXPECT_EQ(testing::read_file(file), bad);
@@ -72,8 +84,8 @@ TEST(RunSession, AFileThatDoesNotFitIsRefusedAndLeftAlone) {
 }
 
 TEST(RunThreads, AskedForBeyondWhatTheProcessGetsAreNamed) {
-  const Outcome run = doppler({"run", testing::data_path("models/llama").string(), "--prompt-ids", "2,5", "--max-tokens",
-                               "3", "--backend", "cpu", "--threads", "9999", "--json"});
+  const Outcome run = doppler({"run", testing::data_path("models/llama").string(), "--prompt-ids", "2,5",
+                               "--max-tokens", "3", "--backend", "cpu", "--threads", "9999", "--json"});
   ASSERT_EQ(run.status, 0) << run.err;
   EXPECT_NE(run.err.find("of the 9999 threads"), std::string::npos) << run.err;
   EXPECT_NE(run.json()["fallbacks"].dump().find("processor"), std::string::npos);

@@ -43,8 +43,8 @@ class Reuse : public ::testing::TestWithParam<ReuseCase> {
     BackendOptions options{.threads = 2, .context = kContext, .slots = 2, .max_step_tokens = 8};
     options.cut_tokens = cut_tokens;
     options.kv_type = GetParam().kv_type;
-    options.gpu.self_check = false;
-    options.gpu.tune = false;
+    options.gpu_setup.self_check = false;
+    options.gpu_setup.tune = false;
     auto made = make_backend(GetParam().backend, model_->spec, model_->weights, options);
     if (!made && made.error().code == ErrorCode::kNotFound) GTEST_SKIP() << made.error().message;
     ASSERT_OK(made);

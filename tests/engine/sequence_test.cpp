@@ -129,7 +129,8 @@ TEST(Sequence, AFileGoesFromOneBackendToAnother) {
 }
 
 TEST(Sequence, ACutThatARingHasOverwrittenIsComputedAgain) {
-  Engine engine = load_engine(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 1000, .cut_tokens = 0});
+  Engine engine =
+      load_engine(testing::data_path("models/gemma3"), {.backend = "cpu", .context = 1000, .cut_tokens = 0});
   Sequence sequence = engine.sequence().value();
   ASSERT_OK(sequence.append(some(600)));
   ASSERT_OK_AND_ASSIGN(const Generation straight, sequence.resume(just(3)));

@@ -72,7 +72,7 @@ TEST(ModelFiles, OtherFormatsSayWhatIsRead) {
     EXPECT_EQ(model.error().code, ErrorCode::kUnsupported);
   }
   EXPECT_ERROR(open_model_files(dir.path()), "holds model.onnx (an ONNX model)",
-               "neither .safetensors nor .gguf", "Convert");
+               "neither .safetensors nor .gguf", "convert it");
 }
 
 TEST(ModelFiles, AConfigThatIsNoObjectOrNoJsonIsAnError) {
@@ -102,8 +102,72 @@ TEST(ModelFiles, AFolderInAFilesPlaceSaysSo) {
 TEST(ModelFiles, ADamagedWeightFileIsNamed) {
   TempDir dir;
   write_file(dir / "config.json", "{}");
-  write_file(dir / "model.safetensors", "version https://git-lfs.github.com/spec/v1\n");
+  write_file(dir / "model.safetensors", "neither a length nor a brace\n");
   EXPECT_ERROR(open_model_files(dir.path()), "model.safetensors", "Check that it is a safetensors file");
+}
+
+TEST(ModelFiles, WhatStandsForAModelIsNamed) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n";
+  for (const char* name : {"model.safetensors", "model.gguf", "sha256-0"}) {
+    TempDir dir;
+    write_file(dir / "config.json", "{}");
+    write_file(dir / name, pointer);
+    EXPECT_ERROR(open_model_files(dir / name), name, "Git LFS pointer", "git lfs pull", "doppler pull");
+    write_file(dir / name, "\n<!doctype html><html>");
+    EXPECT_ERROR(open_model_files(dir / name), name, "web page");
+  }
+  // A clone without Git LFS: the index is there, the shards are pointers.
+  TempDir clone;
+  write_file(clone / "config.json", "{}");
+  write_file(clone / "model.safetensors.index.json", index_of(R"("a":"one.safetensors")"));
+  write_file(clone / "one.safetensors", pointer);
+  EXPECT_ERROR(open_model_files(clone.path()), "one.safetensors", "Git LFS pointer");
+}
+
+TEST(ModelFiles, AnAdapterIsNoModel) {
+  TempDir dir;
+  write_file(dir / "adapter_config.json", R"({"base_model_name_or_path": "google/gemma-3-1b-it"})");
+  write_weights(dir / "adapter_model.safetensors", {"lora_A"});
+  EXPECT_ERROR(open_model_files(dir.path()), "LoRA adapter", "for the model google/gemma-3-1b-it", "Merge");
+  write_file(dir / "adapter_config.json", "damaged");
+  EXPECT_ERROR(open_model_files(dir.path()), "LoRA adapter", "Merge");
+}
+
+TEST(ModelFiles, MistralsOwnLayoutIsNamed) {
+  TempDir dir;
+  write_file(dir / "config.json", "{}");
+  write_weights(dir / "consolidated.safetensors", {"w"});
+  EXPECT_ERROR(open_model_files(dir.path()), "consolidated.safetensors", "Mistral's own layout");
+  write_weights(dir / "weights.safetensors", {"m"});
+  ASSERT_OK_AND_ASSIGN(const ModelFiles model, open_model_files(dir.path()));
+  EXPECT_NE(model.tensors.find("m"), nullptr);
+}
+
+TEST(ModelFiles, WeightsWithoutAnEndingAreKnownByTheirFirstBytes) {
+  TempDir dir;
+  std::filesystem::copy(data_path("gguf/llama.gguf"), dir / "sha256-0");
+  ASSERT_OK_AND_ASSIGN(const ModelFiles gguf, open_model_files(dir / "sha256-0"));
+  EXPECT_TRUE(gguf.gguf.has_value());
+  write_file(dir / "config.json", "{}");
+  write_weights(dir / "0123abc", {"w"});
+  ASSERT_OK_AND_ASSIGN(const ModelFiles safetensors, open_model_files(dir / "0123abc"));
+  EXPECT_NE(safetensors.tensors.find("w"), nullptr);
+}
+
+TEST(ModelFiles, AFolderOfTheHuggingFaceCacheIsItsSnapshot) {
+  TempDir dir;
+  const std::string old(40, '1'), newest(40, '2');
+  for (const std::string& commit : {old, newest}) {
+    std::filesystem::create_directories(dir / "snapshots" / commit);
+    write_file(dir / "snapshots" / commit / "config.json", "{}");
+    write_weights(dir / "snapshots" / commit / "model.safetensors", {"w" + commit});
+  }
+  std::filesystem::create_directory(dir / "refs");
+  write_file(dir / "refs/main", newest);
+  ASSERT_OK_AND_ASSIGN(const ModelFiles model, open_model_files(dir.path()));
+  EXPECT_NE(model.tensors.find("w" + newest), nullptr);
+  write_file(dir / "refs/main", "../../elsewhere");
+  EXPECT_ERROR(open_model_files(dir.path()), "holds no weights");
 }
 
 class Sharded : public ::testing::Test {

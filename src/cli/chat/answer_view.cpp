@@ -1,7 +1,6 @@
 #include "cli/chat/answer_view.h"
 
 #include "cli/command.h"
-#include "system/process.h"
 #include "system/terminal.h"
 
 namespace doppler::cli {
@@ -9,7 +8,6 @@ namespace {
 
 // ECMA-48, SGR: faint, and neither bold nor faint.
 constexpr std::string_view kDim = "\033[2m", kNotDim = "\033[22m";
-constexpr std::size_t kUsualColumns = 80;
 
 // A model's text may hold anything; a terminal would obey what begins with an escape character.
 std::string without_controls(std::string_view text) {
@@ -25,9 +23,7 @@ std::string without_controls(std::string_view text) {
 
 ViewOptions usual_view() {
   const bool terminal = system::is_terminal(system::Stream::kOutput);
-  const bool plain = !system::environment_variable("NO_COLOR").value_or("").empty() ||
-                     system::environment_variable("TERM").value_or("") == "dumb";
-  return {.terminal = terminal, .dim = terminal && !plain, .wrap = terminal};
+  return {.terminal = terminal, .dim = terminal && colours(), .wrap = terminal};
 }
 
 std::string AnswerLayout::flow(std::string_view text) {
@@ -61,15 +57,7 @@ std::string AnswerLayout::end() {
   return out + "\n";
 }
 
-namespace {
-
-std::size_t columns_now() {
-  return system::terminal_columns(system::Stream::kOutput).value_or(kUsualColumns);
-}
-
-}  // namespace
-
-AnswerView::AnswerView(const ViewOptions& options) : options_(options), layout_(options, columns_now) {}
+AnswerView::AnswerView(const ViewOptions& options) : options_(options), layout_(options, table_columns) {}
 
 Status AnswerView::show(std::string_view raw, std::span<const AnswerPart> parts) {
   return options_.silent ? Status() : print(layout_.feed(raw, parts));

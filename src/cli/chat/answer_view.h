@@ -18,7 +18,7 @@ struct ViewOptions {
   bool dim = false;       // thinking is shown dim, without its marks
   bool wrap = false;
 };
-// As standard output and the environment (NO_COLOR) have it.
+// As standard output and --color have it.
 ViewOptions usual_view();
 
 // Pure: the texts that the view below prints.

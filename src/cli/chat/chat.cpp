@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -31,7 +32,7 @@ Status Chat::answer() {
   GenerateOptions options = parameters.options();
   options.seed += draws_;
   Result<Answer> given = answerer_.answer(conversation, options, on_full, view, cancel);
-  stopped_ = cancel.cancelled();
+  signalled_ = guard.status(0);
   if (!given) {
     conversation.take_back_turn();
     return std::unexpected(std::move(given).error());
@@ -42,7 +43,7 @@ Status Chat::answer() {
   tell_about(*last_);
   if (last_->text.empty() && last_->stop_reason == StopReason::kCancelled) {
     conversation.take_back_turn();
-    tell("The answer had not begun; the message is taken back.");
+    say(Said::kNote, "The answer had not begun; the message is taken back.");
   } else {
     conversation.add({"assistant", last_->text});
   }
@@ -63,14 +64,14 @@ void Chat::add_to_total(const Answer& answer) {
 void Chat::tell_about(const Answer& answer) const {
   if (answer.turns_left_out > 0) {
     const bool one = answer.turns_left_out == 1;
-    tell(fmt::format("The context of {} tokens was full: the oldest {} {} left out. The system text stays.",
-                     engine.context(), one ? "turn" : fmt::format("{} turns", answer.turns_left_out),
-                     one ? "is" : "are"));
+    say(Said::kWarning,
+        "The context of {} tokens was full: the oldest {} {} left out. The system text stays.",
+        engine.context(), one ? "turn" : fmt::format("{} turns", answer.turns_left_out), one ? "is" : "are");
   }
   if (answer.stop_reason == StopReason::kContextEnd) {
-    tell(fmt::format("The answer ends here because the context of {} tokens is full. {}", engine.context(),
-                     on_full == OnFull::kStop ? "Use /clear, or /set on-full shift, or a longer --context."
-                                              : "Raise --context for longer answers."));
+    say(Said::kWarning, "The answer ends here because the context of {} tokens is full. {}", engine.context(),
+        on_full == OnFull::kStop ? "Use /clear, or /set on-full shift, or a longer --context."
+                                 : "Raise --context for longer answers.");
   }
   if (shows_stats) tell(last_figures());
 }

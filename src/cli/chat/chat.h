@@ -20,6 +20,7 @@ namespace doppler::cli {
 
 struct ChatArguments {
   std::string model, system;
+  std::string session = {};  // the file that keeps the conversation and its cache; empty: none
   std::string on_full = "shift";
   bool keep_nothing = false;  // neither history nor the last conversation
   LookFlags look;
@@ -27,8 +28,8 @@ struct ChatArguments {
 // The whole command, for `chat`, and for `run` without a prompt. Returns the exit status.
 Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given);
 
-// A line for the person, on stderr.
-void tell(std::string_view line);
+// Lines that a command was asked for, on stderr.
+void tell(std::string_view lines);
 
 class Chat {
  public:
@@ -54,8 +55,8 @@ class Chat {
   Status answer();
   // The next answer to the same message is drawn with another seed.
   void draw_again() { ++draws_; }
-  // Whether the last answer was stopped by Ctrl-C; asking forgets it.
-  bool was_stopped() { return std::exchange(stopped_, false); }
+  // The exit status after the signal that stopped the last answer; 0: none did.
+  int signalled() const { return signalled_; }
 
   // The figures of the last answer, and of all.
   std::string last_figures() const;
@@ -70,7 +71,7 @@ class Chat {
   std::size_t answers_ = 0;
   std::uint64_t draws_ = 0;
   std::uint64_t last_seed_ = 0;
-  bool stopped_ = false;
+  int signalled_ = 0;
 };
 
 }  // namespace doppler::cli

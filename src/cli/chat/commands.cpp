@@ -107,7 +107,8 @@ Result<Next> save(Chat& chat, std::string_view argument) {
   const std::filesystem::path path = path_of(argument);
   DOPPLER_ASSIGN(OutputFile file, OutputFile::create(path));
   DOPPLER_TRY(file.write(
-      conversation_json(chat.conversation).dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+      messages_json(all_messages(chat.conversation)).dump(2, ' ', false, Json::error_handler_t::replace) +
+      "\n"));
   DOPPLER_TRY(file.commit());
   tell(fmt::format("Saved {} to {}.", count_of(chat.conversation.messages().size(), "message"),
                    printable_path(path)));
@@ -120,7 +121,8 @@ Result<Next> load(Chat& chat, std::string_view argument) {
   if (argument.empty() && !system::exists(path))
     return fail(ErrorCode::kNotFound, "No conversation was kept yet. Write /load FILE for one of /save.");
   DOPPLER_ASSIGN(const std::string text, read_text_file(path, kMostConversationBytes));
-  DOPPLER_ASSIGN(Conversation loaded, parse_conversation(text, "The file " + printable_path(path)));
+  DOPPLER_ASSIGN(std::vector<Message> messages, parse_messages(text, "The file " + printable_path(path)));
+  Conversation loaded = conversation_of(std::move(messages));
   // What the template refuses is known now and not at the next answer.
   if (const auto sent = loaded.sent(); !sent.empty()) DOPPLER_TRY(chat.engine.render_chat(sent));
   chat.conversation = std::move(loaded);

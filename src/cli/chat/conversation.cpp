@@ -162,15 +162,32 @@ class MessageParser {
 
 }  // namespace
 
-Json conversation_json(const Conversation& conversation) {
-  Json messages = Json::array();
-  if (!conversation.system.empty())
-    messages.push_back({{"role", "system"}, {"content", conversation.system}});
-  for (const Message& message : conversation.messages()) messages.push_back(json_of_message(message));
-  return {{"messages", std::move(messages)}};
+Conversation conversation_of(std::vector<Message> messages) {
+  Conversation conversation;
+  for (Message& message : messages) {
+    const bool opens = &message == messages.data() && message.role == "system" && message.parts.empty();
+    if (opens)
+      conversation.system = std::move(message.content);
+    else
+      conversation.add(std::move(message));
+  }
+  return conversation;
 }
 
-Result<Conversation> parse_conversation(std::string_view json, std::string_view what) {
+std::vector<Message> all_messages(const Conversation& conversation) {
+  std::vector<Message> all;
+  if (!conversation.system.empty()) all.push_back({"system", conversation.system});
+  all.insert(all.end(), conversation.messages().begin(), conversation.messages().end());
+  return all;
+}
+
+Json messages_json(std::span<const Message> messages) {
+  Json list = Json::array();
+  for (const Message& message : messages) list.push_back(json_of_message(message));
+  return {{"messages", std::move(list)}};
+}
+
+Result<std::vector<Message>> parse_messages(std::string_view json, std::string_view what) {
   DOPPLER_ASSIGN(const Json given, parse_json(json, what));
   const Json* messages = given.is_array() ? &given : nullptr;
   if (given.is_object() && given.contains("messages")) messages = &given["messages"];
@@ -182,16 +199,13 @@ Result<Conversation> parse_conversation(std::string_view json, std::string_view 
   }
   if (given.is_object() && given.contains("tools") && !given["tools"].empty())
     return fail(ErrorCode::kUnsupported, "{} has tools, which a chat cannot call. Take them out.", what);
-  Conversation conversation;
+  std::vector<Message> parsed;
   for (std::size_t i = 0; i < messages->size(); ++i) {
     DOPPLER_ASSIGN(Message message,
                    MessageParser((*messages)[i], fmt::format("{}: message {}", what, i + 1)).parse());
-    if (i == 0 && message.role == "system" && message.parts.empty())
-      conversation.system = std::move(message.content);
-    else
-      conversation.add(std::move(message));
+    parsed.push_back(std::move(message));
   }
-  return conversation;
+  return parsed;
 }
 
 }  // namespace doppler::cli

@@ -42,11 +42,15 @@ class Conversation {
   std::size_t first_sent_ = 0;
 };
 
+// A system message at the beginning becomes the system text.
+Conversation conversation_of(std::vector<Message> messages);
+// All of it, also what is left out.
+std::vector<Message> all_messages(const Conversation& conversation);
+
 // {"messages": [...]}, as chat services and `tokenize --messages` read it.
-Json conversation_json(const Conversation& conversation);
-// A conversation from such an object or the bare list. A system message at its beginning becomes the system
-// text. `what` names the source in messages ("The file x"). Errors: kCorrupt, kUsage for values of wrong
-// types; kUnsupported for tools and parts that are no text.
-Result<Conversation> parse_conversation(std::string_view json, std::string_view what);
+Json messages_json(std::span<const Message> messages);
+// The messages of such an object or of the bare list. `what` names the source in errors ("The file x").
+// Errors: kCorrupt for anything else; kUnsupported for tools and parts that are no text.
+Result<std::vector<Message>> parse_messages(std::string_view json, std::string_view what);
 
 }  // namespace doppler::cli

@@ -6,9 +6,10 @@
 #include "base/text.h"
 #include "cli/chat/chat.h"
 #include "cli/chat/commands.h"
-#include "cli/chat/wrap.h"
 #include "cli/command.h"
+#include "cli/models.h"
 #include "cli/seed.h"
+#include "cli/session_file.h"
 #include "engine/access.h"
 #include "system/terminal.h"
 
@@ -25,6 +26,8 @@ void tell_error(const Error& error) {
   say(Said::kError, "doppler: " + error.message);
 }
 
+constexpr int kInterrupted = kSignalled + 2;  // after Ctrl-C, SIGINT
+
 // A chat from its first line to its last.
 class Talk {
  public:
@@ -37,27 +40,26 @@ class Talk {
     for (const std::string& message : history_.messages()) reader_.remember(message);
   }
 
-  // Until somebody leaves. False if a pipe's message or command failed, which ends the chat.
-  Result<bool> hold() {
+  // Until somebody leaves. Returns the exit status: a pipe's message or command that fails ends the chat.
+  Result<int> hold() {
     for (;;) {
       DOPPLER_ASSIGN(const TypedMessage typed, reader_.next());
-      if (typed.kind == Typed::Kind::kEnd) break;
+      if (typed.kind == Typed::Kind::kEnd) {
+        if (chat_.has_terminal) DOPPLER_TRY(print("\n"));
+        return typed.signalled;
+      }
       if (typed.kind == Typed::Kind::kInterrupt) {
-        if (std::exchange(warned_, true)) return true;
-        tell("Ctrl-C once more leaves, as Ctrl-D and /exit do.");
+        if (std::exchange(warned_, true)) return kDone;
+        say(Said::kNote, "Ctrl-C once more leaves, as Ctrl-D and /exit do.");
         continue;
       }
       warned_ = false;
       const Result<Chat::Next> next = take(typed);
-      if (!next) {
-        tell_error(next.error());
-        if (!chat_.has_terminal) return false;
-      } else if (*next == Chat::Next::kLeave) {
-        return true;
-      }
+      if (next && *next == Chat::Next::kLeave) return chat_.signalled();
+      if (next) continue;
+      tell_error(next.error());
+      if (!chat_.has_terminal) return kNotPossible;
     }
-    if (chat_.has_terminal) DOPPLER_TRY(print("\n"));
-    return true;
   }
 
  private:
@@ -76,11 +78,11 @@ class Talk {
     if (next != Chat::Next::kAnswer) return next;
     DOPPLER_TRY(chat_.answer());
     keep();
-    if (chat_.has_terminal && chat_.was_stopped()) {
-      tell("Stopped. Ctrl-C once more leaves.");
-      warned_ = true;
-    }
-    return next;
+    if (chat_.signalled() == 0) return Chat::Next::kListen;
+    if (!chat_.has_terminal || chat_.signalled() != kInterrupted) return Chat::Next::kLeave;
+    say(Said::kNote, "Stopped. Ctrl-C once more leaves.");
+    warned_ = true;
+    return Chat::Next::kListen;
   }
 
   void remember(const std::string& text) {
@@ -91,7 +93,7 @@ class Talk {
   // So that a chat that ends in any way can go on.
   void keep() {
     if (!keeps_ || last_conversation_file().empty()) return;
-    const Json json = conversation_json(chat_.conversation);
+    const Json json = messages_json(all_messages(chat_.conversation));
     const Status kept = write_kept_file(last_conversation_file(),
                                         json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     if (kept) return;
@@ -111,14 +113,17 @@ void greet(const Chat& chat) {
   const std::string drawn = options.temperature > 0
                                 ? fmt::format(", temperature {}, seed {}", options.temperature, options.seed)
                                 : "";
-  tell(fmt::format("{} on {}, context of {} tokens{}", printable(chat.model), chat.engine.backend_name(),
-                   chat.engine.context(), drawn));
-  tell("/help lists the commands, \"\"\" begins a message of many lines, Ctrl-D leaves");
+  say(Said::kNote, "{} on {}, context of {} tokens{}", printable(chat.model), chat.engine.backend_name(),
+      chat.engine.context(), drawn);
+  if (const std::size_t turns = chat.conversation.turns(); turns > 0)
+    say(Said::kNote, "the conversation goes on after {} turn{}", turns, turns == 1 ? "" : "s");
+  say(Said::kNote, "/help lists the commands, \"\"\" begins a message of many lines, Ctrl-D leaves");
 }
 
 Status check_on_full(const std::string& value) {
   if (value == "shift" || value == "stop") return {};
-  return fail(ErrorCode::kUsage, "--on-full is set to {}, but it must be shift or stop.", printable(value));
+  return fail(ErrorCode::kUsage, "The flag --on-full is set to {}, but it must be shift or stop.",
+              printable(value));
 }
 
 }  // namespace
@@ -136,26 +141,37 @@ Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given)
   chat.has_terminal = system::is_terminal(system::Stream::kInput) && !given.json;
   chat.view = usual_view();
   chat.view.silent = given.json;
+  if (!arguments.session.empty()) {
+    DOPPLER_ASSIGN(chat.conversation, resume_conversation(engine, arguments.session, arguments.system));
+  }
   if (chat.has_terminal) greet(chat);
   Talk talk(chat, chat.has_terminal && !arguments.keep_nothing);
-  DOPPLER_ASSIGN(const bool well, talk.hold());
+  const Result<int> status = talk.hold();
+  // Also after an error: what was said before is not lost.
+  if (!arguments.session.empty() && !chat.conversation.messages().empty())
+    DOPPLER_TRY(keep_session(engine, arguments.session, chat.conversation));
+  if (!status) return status;
   if (given.json) {
-    Json json = conversation_json(chat.conversation);
+    Json json = messages_json(all_messages(chat.conversation));
     json["seed"] = chat.parameters.options().seed;
     DOPPLER_TRY(print_json(json));
   }
   looking->end();
-  return well ? kDone : kNotPossible;
+  return *status;
 }
 
 Run add_chat(Command& command, SettingFlags& given) {
   auto arguments = std::make_shared<ChatArguments>();
-  command.add_option("MODEL", arguments->model, "a model folder or file with a chat template").required();
+  add_model(command, given, "MODEL", arguments->model, "a model folder or file with a chat template")
+      .required();
   command.add_option("--system", arguments->system, "what the model is told before the conversation");
   command
       .add_option("--on-full", arguments->on_full,
                   "when the context is full: shift leaves out the oldest turns, stop ends the answer")
       .show_default();
+  command.add_option(
+      "--session", arguments->session,
+      "goes on with the conversation in this file, and keeps it there at the end: messages, tokens, cache");
   command.add_flag("--keep-nothing", arguments->keep_nothing,
                    "keep neither a history of what is typed nor the last conversation");
   add_look_flags(command, arguments->look);

@@ -176,7 +176,7 @@ class LibeditEditor : public LineEditor {
   // libedit gives the terminal back while the program is stopped, and takes it again (EL_SIGNAL).
   static unsigned char on_stop(EditLine*, wint_t) {
     system::stop_for_shell();
-    return CC_REFRESH;
+    return CC_REDISPLAY;
   }
 
   static unsigned char on_interrupt(EditLine* editor, wint_t) {

@@ -36,22 +36,27 @@ std::optional<std::string> MessageLines::take(const std::string& line) {
 MessageReader::MessageReader(bool prompts)
     : prompts_(prompts), editor_(prompts ? LineEditor::open() : nullptr) {}
 
-Result<Typed> MessageReader::next_line(const std::string& prompt) {
+Result<Typed> MessageReader::next_line(const std::string& prompt, int& signalled) {
   // A request to end is taken here and not by the system, so that the terminal is left as it was.
   const CancelToken ended;
   const InterruptGuard guard(ended);
-  if (editor_) return editor_->read(prompt, [&] { return ended.cancelled(); });
-  if (prompts_) DOPPLER_TRY(print(prompt));
   Typed typed;
-  if (std::getline(std::cin, typed.text)) typed.kind = Typed::Kind::kLine;
+  if (editor_) {
+    typed = editor_->read(prompt, [&] { return ended.cancelled(); });
+  } else {
+    if (prompts_) DOPPLER_TRY(print(prompt));
+    if (std::getline(std::cin, typed.text)) typed.kind = Typed::Kind::kLine;
+  }
+  signalled = guard.status(0);
   return typed;
 }
 
 Result<TypedMessage> MessageReader::next() {
   MessageLines lines;
   for (;;) {
-    DOPPLER_ASSIGN(const Typed typed, next_line(lines.open() ? "… " : "> "));
-    if (typed.kind != Typed::Kind::kLine) return TypedMessage{.kind = typed.kind};
+    int signalled = 0;
+    DOPPLER_ASSIGN(const Typed typed, next_line(lines.open() ? "… " : "> ", signalled));
+    if (typed.kind != Typed::Kind::kLine) return TypedMessage{.kind = typed.kind, .signalled = signalled};
     if (std::optional<std::string> text = lines.take(typed.text))
       return TypedMessage{.kind = typed.kind, .text = std::move(*text), .quoted = lines.quoted()};
   }

@@ -30,6 +30,7 @@ struct TypedMessage {
   Typed::Kind kind = Typed::Kind::kEnd;
   std::string text = {};
   bool quoted = false;
+  int signalled = 0;  // of kEnd: the exit status after the signal that asked for it; 0: none did
 };
 
 class MessageReader {
@@ -39,13 +40,11 @@ class MessageReader {
 
   // Errors: kIo of standard output.
   Result<TypedMessage> next();
-  // Whether lines can be edited; else Ctrl-C ends the program, as everywhere.
-  bool edits() const { return editor_ != nullptr; }
   // A message that arrow up brings back.
   void remember(const std::string& message);
 
  private:
-  Result<Typed> next_line(const std::string& prompt);
+  Result<Typed> next_line(const std::string& prompt, int& signalled);
   const bool prompts_;
   std::unique_ptr<LineEditor> editor_;
 };

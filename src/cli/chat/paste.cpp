@@ -18,15 +18,13 @@ constexpr std::size_t kShownLines = 8, kShownBytes = 600;
 
 bool PasteCollector::take(char byte) {
   bytes_ += byte;
-  if (bytes_.ends_with(kPasteEnds)) {
-    bytes_.resize(bytes_.size() - kPasteEnds.size());
-    return true;
-  }
-  if (bytes_.size() > kMostBytes + kPasteEnds.size()) {
+  if (bytes_.size() > kMostBytes + kPasteEnds.size()) {  // room for the mark stays
     bytes_.erase(kMostBytes, 1);
     cut_ = true;
   }
-  return false;
+  if (!bytes_.ends_with(kPasteEnds)) return false;
+  bytes_.resize(bytes_.size() - kPasteEnds.size());
+  return true;
 }
 
 std::string PasteCollector::text() const {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/columns.h"
+#include "base/layout.h"
 #include "base/unicode.h"
 
 namespace doppler::cli {
@@ -76,7 +76,7 @@ void Wrapper::begin_line_with_word() {
 void Wrapper::end_word(std::string& out) {
   if (word_.empty()) return;
   if (line_ == Line::kBegins) begin_line_with_word();
-  const std::size_t columns = columns_of(word_);
+  const std::size_t columns = text_columns(word_);
   if (line_ == Line::kProse && column_ > 0 && column_ + spaces_.size() + columns > columns_()) {
     out += '\n';
     column_ = 0;
