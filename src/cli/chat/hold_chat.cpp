@@ -168,6 +168,7 @@ Run add_chat(Command& command, SettingFlags& given) {
   command
       .add_option("--on-full", arguments->on_full,
                   "when the context is full: shift leaves out the oldest turns, stop ends the answer")
+      .values({"shift", "stop"})
       .show_default();
   command.add_option(
       "--session", arguments->session,
