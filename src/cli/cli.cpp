@@ -131,6 +131,16 @@ std::string meant_flag(std::string_view flag, const CommandWords& command,
   return nearest.empty() ? "" : fmt::format("There is no {}. Did you mean {}?", flag, nearest);
 }
 
+// What stands where a subcommand may.
+std::string meant_part(std::string_view word, const CommandWords& command) {
+  if (const std::string_view instead = instead_of_flag(command.command, word); !instead.empty())
+    return std::string(instead);
+  const std::string nearest = nearest_name(word, command.values);
+  if (nearest.empty() || nearest == word) return "";
+  return fmt::format("There is no {} {}. Did you mean {} {}?", command.command, printable(word),
+                     command.command, nearest);
+}
+
 // The first word that looks like a flag and is none of the command's. A value may begin with a dash, too.
 std::string_view unknown_flag(std::span<char* const> words, const CommandWords& command) {
   for (std::size_t i = 0; i < words.size(); ++i) {
@@ -158,7 +168,7 @@ int report_parse_error(const Error& error, std::span<char* const> words, const C
       if (const std::string_view flag = unknown_flag(words.subspan(1), *command); !flag.empty())
         meant = meant_flag(flag, *command, commands);
       else if (words.size() > 1 && words[1][0] != '-')
-        meant = instead_of_flag(first, words[1]);
+        meant = meant_part(words[1], *command);
     } else if (first.starts_with('-')) {
       meant = instead_of_flag("", first.substr(0, first.find('=')));
       if (!meant.empty()) meant = fmt::format("A command comes first, such as run. {}", meant);

@@ -94,10 +94,6 @@ class InterruptGuard {
   std::optional<system::EndingHandler> handler_;
 };
 
-// 128 + the number of a request to end that came since the newest guard began to live, though the guard may
-// be gone; 0 if none came. Ctrl-C counts where it does not only stop an answer.
-int requested_end(bool ctrl_c_counts);
-
 // Prints on stderr the choice of make_backend, if not empty, and why the backend is slower than it could be.
 // That there is no GPU is told only to those who asked for --backend auto: others can do nothing about it.
 void tell_backend(std::string_view choice, const Backend& backend, const Settings& settings);

@@ -98,8 +98,9 @@ Result<int> report(const CompareArguments& arguments, const SettingFlags& given,
     DOPPLER_TRY(print_json(json));
   } else {
     const diagnosis::TableStyle style{.width = table_columns(), .colour = colours(), .all = arguments.all};
-    DOPPLER_TRY(print(fmt::format("{}: {}{}", backend, diagnosis::comparison_table(comparison, style),
-                                  wrap(describe_rest(comparison), style.width, 4))));
+    const std::string text = fmt::format("{}: {}{}", backend, diagnosis::comparison_table(comparison, style),
+                                         describe_rest(comparison));
+    DOPPLER_TRY(print(wrap(text, style.width, 4)));
   }
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }

@@ -121,7 +121,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
-    std::string text = verdict(diagnosis);
+    std::string text = wrap(verdict(diagnosis), table_columns(), 4);
     for (std::size_t i = 0; i < diagnosis.findings.size(); ++i)
       text += "\n" + wrap(fmt::format("{}. {}", i + 1, describe(diagnosis.findings[i])), table_columns(), 4) +
               "\n";

@@ -52,14 +52,8 @@ InterruptGuard::~InterruptGuard() {
 }
 
 int InterruptGuard::status(int otherwise) const {
-  const int ended = requested_end(true);
-  return ended == 0 ? otherwise : ended;
-}
-
-int requested_end(bool ctrl_c_counts) {
-  constexpr int kCtrlC = 2;  // SIGINT, on every system
   const int signal = system::EndingHandler::received();
-  return signal == 0 || (signal == kCtrlC && !ctrl_c_counts) ? 0 : kSignalled + signal;
+  return signal == 0 ? otherwise : kSignalled + signal;
 }
 
 void tell_backend(std::string_view choice, const Backend& backend, const Settings& settings) {

@@ -110,7 +110,7 @@ class Chat(unittest.TestCase):
         chat.type("\033[200~" + text + "\033[201~\r")
         chat.expect("[paste 1: 3300 lines, ")
         said = chat.expect(READY)
-        self.assertEqual(said.count("doppler: The message has"), 1, said)
+        self.assertEqual(said.count("The message has"), 1, said)
         self.assertIn("but the context holds", " ".join(said.split()))
         self.say(chat, BEAR, BEAR_EATS)
         self.leave(chat)
@@ -160,7 +160,7 @@ class Chat(unittest.TestCase):
             ("What do they like?", "stopped by"),
             ("/show messages", "note.txt:"),
             ("/file binary", "is no text"),
-            ("/file missing", "doppler: "),
+            ("/file missing", "cannot be opened"),
             ("/system Be brief.", "The system text is set"),
             ("/show system", "Be brief."),
             ("/save kept.json", "Saved 4 messages to kept.json."),

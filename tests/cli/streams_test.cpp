@@ -223,15 +223,6 @@ TEST_P(Ended, AfterASignalTheAnswerIsWholeAndTheStatusNamesTheSignal) {
   EXPECT_TRUE(outcome.out.ends_with('\n'));
   EXPECT_NE(outcome.err.find("stopped by cancelled"), std::string::npos) << outcome.err;
 }
-TEST_P(Ended, AChatFromAPipeEndsToo) {
-  std::vector<std::string> arguments = kEndless;
-  arguments[0] = "chat";
-  arguments.erase(arguments.begin() + 2, arguments.begin() + 4);  // the prompt's ids
-  testing::Program program(arguments, "Tell me a story.\nAnd another.\n");
-  while (program.out_so_far().empty()) sched_yield();
-  program.signal(GetParam());
-  EXPECT_EQ(program.wait().status, 128 + GetParam());
-}
 INSTANTIATE_TEST_SUITE_P(Signals, Ended, ::testing::Values(SIGINT, SIGTERM, SIGHUP));
 
 }  // namespace

@@ -221,6 +221,7 @@ TEST(Help, WordsOfOtherProgramsGetTheRightOne) {
   EXPECT_REFUSAL(doppler({"convert", llama, "--quantize", "q4_k_m"}), 2, "--type Q4_K_M");
   EXPECT_REFUSAL(doppler({"bench", llama, "-p", "512"}), 2, "--prefill");
   EXPECT_REFUSAL(doppler({"show", llama}), 2, "doppler inspect MODEL");
+  EXPECT_REFUSAL(doppler({"test", "kernel"}), 2, "Did you mean test kernels?");
   EXPECT_REFUSAL(doppler({"ps"}), 2, "Nothing stays in memory");
   EXPECT_REFUSAL(doppler({"serve", llama}), 2, "There is no server");
   EXPECT_REFUSAL(doppler({llama, "hi"}), 2, "no command but a file or folder", "doppler run");

@@ -17,7 +17,7 @@ namespace doppler::cli {
 
 void tell(std::string_view line) {
   while (line.ends_with('\n')) line.remove_suffix(1);
-  say(Said::kNote, line);
+  say(Said::kAsked, line);
 }
 
 namespace {

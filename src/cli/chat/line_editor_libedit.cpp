@@ -70,6 +70,7 @@ class LibeditEditor : public LineEditor {
     prompt_ = wide(prompt);
     ended_ = &ended;
     interrupted_ = false;
+    set(EL_PREP_TERM, 1);  // first, so that whoever sees the prompt types into the editor
     send(kPasteOn);
     int count = 0;
     const wchar_t* const line = ::el_wgets(editor_, &count);

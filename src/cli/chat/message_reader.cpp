@@ -2,6 +2,7 @@
 
 #include <iostream>
 
+#include "base/screen.h"
 #include "cli/command.h"
 
 namespace doppler::cli {
@@ -45,7 +46,10 @@ Result<Typed> MessageReader::next_line(const std::string& prompt, int& signalled
     typed = editor_->read(prompt, [&] { return ended.cancelled(); });
   } else {
     if (prompts_) DOPPLER_TRY(print(prompt));
-    if (std::getline(std::cin, typed.text)) typed.kind = Typed::Kind::kLine;
+    if (std::getline(std::cin, typed.text)) {
+      typed.kind = Typed::Kind::kLine;
+      if (prompts_) screen_after_output("\n");  // the terminal has shown the newline that was typed
+    }
   }
   signalled = guard.status(0);
   return typed;

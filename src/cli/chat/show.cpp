@@ -62,7 +62,7 @@ std::string show_all(const Chat& chat) {
   const Conversation& conversation = chat.conversation;
   const std::size_t out = conversation.turns_left_out();
   return fmt::format(
-      "{}\ntemplate: {}, {}; /show template prints it\nsystem text: {}\nmessages: {} in {} turns{}\n{}",
+      "{}\ntemplate: {}, {}; /show template prints it\nsystem text: {}\nmessages: {}, turns: {}{}\n{}",
       show_model(chat), chat_template.name(), human_bytes(chat_template.source().size()),
       conversation.system.empty() ? "none" : printable(conversation.system, 60),
       conversation.messages().size(), conversation.turns(),
