@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdlib>
 
+#include "base/json.h"
 #include "hub/name.h"
 #include "hub/ollama.h"
 #include "hub/plan.h"
