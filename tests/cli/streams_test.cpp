@@ -65,7 +65,7 @@ std::vector<Case> all_cases(const TempDir& dir) {
        false,
        /*timed=*/true},
       {{"run", "no such model", "hello", "--json"}},
-      {{"chat", demo, "--json"}},
+      {{"chat", demo, "--json", "--seed", "1"}},
       {{"inspect", llama, "--tensors", "--plan"}},
       {{"tokenize", demo, "The color of the sky is"}},
       {{"tokenize", demo}, /*reads=*/true},
