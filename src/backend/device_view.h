@@ -40,7 +40,7 @@ struct KernelCheck {
     kRight,
     kWrong,
     kNoCheck
-  };                   // kNoCheck: only the whole program covers it
+  };  // kNoCheck: only the whole program covers it
   std::string what;    // as in KernelTime
   std::string kernel;  // the file and the values that were chosen
   Result result = Result::kRight;
