@@ -1,8 +1,6 @@
 // doppler_driver MODEL [--target T] [settings]: Doppler behind the requests of driver.h.
 #include <fmt/core.h>
 
-#include <CLI/CLI.hpp>
-
 #include <array>
 
 #include "cli/settings.h"
@@ -82,14 +80,21 @@ void add_target(const std::string& target, cli::SettingFlags& given) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Doppler behind the requests of driver.h");
+  cli::CommandLine line("doppler_driver", "Doppler behind the requests of driver.h", "", "");
   std::string model, target;
   cli::SettingFlags given;
-  app.add_option("MODEL", model)->required();
-  app.add_option("--target", target, "the CPU instructions to use");
-  cli::Command command(&app);
+  cli::Command command = line.add_command("serve", "the only command, which is not typed");
+  command.add_option("MODEL", model).required();
+  command.add_option("--target", target, "the CPU instructions to use");
   cli::add_setting_flags(command, given, false);
-  CLI11_PARSE(app, argc, argv);
+  std::string serve = "serve";
+  std::vector<char*> words(argv, argv + argc);
+  words.insert(words.begin() + 1, serve.data());
+  const auto help = line.parse(static_cast<int>(words.size()), words.data(), 80);
+  if (!help || *help) {
+    fmt::print(stderr, "{}\n", help ? **help : "doppler_driver: " + help.error().message);
+    return 2;
+  }
   add_target(target, given);
   const auto settings = cli::resolve_settings(given);
   if (!settings) {

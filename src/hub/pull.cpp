@@ -77,7 +77,8 @@ Result<std::vector<DownloadItem>> items_of(const HubClient& client, const ModelN
     if (!twice) items.push_back({file, client.file_url(name.repo, plan.info.commit, file.path)});
   }
   // Small files first: they say what the model is, and fail early.
-  std::ranges::stable_sort(items, {}, [](const DownloadItem& item) { return *item.file.size; });
+  std::ranges::sort(items, {},
+                    [](const DownloadItem& item) { return std::pair(*item.file.size, item.file.path); });
   return items;
 }
 

@@ -95,8 +95,9 @@ std::vector<Variant> gguf_variants(std::span<const RepoFile> files) {
     if (variant.label.empty()) variant.label = "gguf";
     variants.push_back(std::move(variant));
   }
-  std::ranges::stable_sort(variants, [](const Variant& a, const Variant& b) {
-    return a.rank != b.rank ? a.rank < b.rank : a.bytes > b.bytes;
+  std::ranges::sort(variants, [](const Variant& a, const Variant& b) {
+    if (a.rank != b.rank) return a.rank < b.rank;
+    return a.bytes != b.bytes ? a.bytes > b.bytes : a.path < b.path;
   });
   return variants;
 }
