@@ -9,9 +9,21 @@
 #include "bench/measure.h"
 #include "testing.h"
 
+// Sanitizers have allocators of their own, which must see every call; and sanitized code allocates otherwise.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define DOPPLER_COUNTS_ALLOCATIONS 0
+#elif defined(__has_feature)
+#define DOPPLER_COUNTS_ALLOCATIONS (!__has_feature(address_sanitizer) && !__has_feature(thread_sanitizer))
+#else
+#define DOPPLER_COUNTS_ALLOCATIONS 1
+#endif
+
 namespace {
 std::atomic<std::uint64_t> allocations{0};
+}  // namespace
 
+#if DOPPLER_COUNTS_ALLOCATIONS
+namespace {
 void* counted(std::size_t size, std::size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* made = alignment == 0 ? std::malloc(size == 0 ? 1 : size)
@@ -40,6 +52,7 @@ void* counted(std::size_t size, std::size_t alignment) {
 [[gnu::noinline]] void operator delete(void* pointer, std::size_t, std::align_val_t) noexcept {
   std::free(pointer);
 }
+#endif
 
 namespace doppler::bench {
 namespace {
@@ -65,13 +78,6 @@ Json counters_of(const std::string& backend_name) {
                    {"weight_bytes", backend.memory().weights},
                    {"cache_bytes", backend.memory().cache},
                    {"activation_bytes", backend.memory().activations}};
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  counters["allocations"] = 0;  // sanitized code is compiled otherwise, and allocates otherwise
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-  counters["allocations"] = 0;
-#endif
-#endif
   if (device != nullptr) {
     const DeviceCounters after = device->counters();
     counters.erase("activation_bytes");  // follow from what the adapter can do at once
