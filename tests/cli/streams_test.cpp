@@ -81,6 +81,10 @@ std::vector<Case> all_cases(const TempDir& dir) {
       {{"config", "schema"}},
       {{"config", "presets"}},
       {{"completion", "bash"}},
+      {{"list"}},
+      {{"rm", "org/none", "--yes"}},
+      {{"pull", "org/none", "--plan"}},
+      {{"test", "kernels", llama, "--backend", "cpu"}},
   };
   cases.push_back({{"bench", llama}, false, /*timed=*/true});
   cases.back().arguments.insert(cases.back().arguments.end(), short_bench.begin(), short_bench.end());
@@ -102,6 +106,7 @@ std::string text_of(const std::vector<std::string>& words) {
 
 TEST(Streams, ABrokenStderrChangesNothingElse) {
   const TempDir dir;
+  const testing::Environment offline("HF_HUB_OFFLINE", "1"), home("HF_HOME", dir.path().c_str());
   for (const Case& one : all_cases(dir)) {
     SCOPED_TRACE(text_of(one.arguments));
     const Outcome healthy = doppler(one.arguments);
@@ -117,6 +122,7 @@ TEST(Streams, ABrokenStderrChangesNothingElse) {
 
 TEST(Streams, AStdoutThatTakesNothingIsSaidInASentenceAndOneThatIsCutEndsQuietly) {
   const TempDir dir;
+  const testing::Environment offline("HF_HUB_OFFLINE", "1"), home("HF_HOME", dir.path().c_str());
   for (const Case& one : all_cases(dir)) {
     SCOPED_TRACE(text_of(one.arguments));
     const Outcome healthy = doppler(one.arguments);
@@ -139,6 +145,7 @@ TEST(Streams, AStdoutThatTakesNothingIsSaidInASentenceAndOneThatIsCutEndsQuietly
 
 TEST(Streams, ABrokenStdinMattersOnlyToThoseThatReadIt) {
   const TempDir dir;
+  const testing::Environment offline("HF_HUB_OFFLINE", "1"), home("HF_HOME", dir.path().c_str());
   for (const Case& one : all_cases(dir)) {
     SCOPED_TRACE(text_of(one.arguments));
     const Outcome healthy = doppler(one.arguments);
