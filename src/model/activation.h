@@ -1,5 +1,6 @@
 // The activation on the gate of a feed-forward block, in double: the formula that every kernel is compared
-// with. Sources: Elfwing et al. 2017 (SiLU), Hendrycks and Gimpel 2016 (GELU and its approximation by tanh).
+// with. Sources: Elfwing et al. 2017 (SiLU), Hendrycks and Gimpel 2016 (GELU and its approximation by tanh),
+// So et al. 2021 (squared ReLU).
 #pragma once
 
 #include <cmath>
@@ -19,6 +20,10 @@ inline double activate(Activation activation, double x) {
     }
     case Activation::kGeluErf:
       return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+    case Activation::kRelu:
+      return x > 0 ? x : 0;
+    case Activation::kReluSquared:
+      return x > 0 ? x * x : 0;
   }
   return x;
 }

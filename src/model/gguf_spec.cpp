@@ -21,6 +21,7 @@ Result<const FamilyRule*> find_architecture(const GgufMetadata& metadata) {
   std::vector<std::string> known;
   for (const FamilyRule* family : all_families()) {
     const GgufRule& rule = family->gguf;
+    if (rule.architecture.empty()) continue;
     if (std::ranges::find(known, rule.architecture) == known.end()) known.emplace_back(rule.architecture);
     if (rule.architecture != *architecture) continue;
     if (rule.distinguishing_key.empty()) {

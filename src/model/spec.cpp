@@ -19,8 +19,18 @@ std::string_view name_of(RopeScalingKind kind) {
 }
 
 std::string_view name_of(Activation activation) {
-  static constexpr std::array<std::string_view, 3> kNames = {"silu", "gelu_tanh", "gelu"};
+  static constexpr std::array<std::string_view, 5> kNames = {"silu", "gelu_tanh", "gelu", "relu",
+                                                             "relu_squared"};
   return kNames[static_cast<std::size_t>(activation)];
+}
+
+std::string_view name_of(NormKind kind) {
+  return kind == NormKind::kRms ? "rms" : "layer";
+}
+
+std::string_view name_of(NormSpan span) {
+  static constexpr std::array<std::string_view, 3> kNames = {"head", "own_head", "projection"};
+  return kNames[static_cast<std::size_t>(span)];
 }
 
 }  // namespace doppler

@@ -34,15 +34,25 @@ struct RopeScaling {
 struct RopeSpec {
   double theta = 10000;
   RopeLayout layout = RopeLayout::kHalf;
-  std::uint32_t rotary_dim = 0;  // the first dims of a head that rotate; the rest pass through
+  std::uint32_t rotary_dim = 0;  // the first dims of a head that rotate, the rest pass through; 0: no rope
   RopeScaling scaling;
   bool operator==(const RopeSpec&) const = default;
 };
 
+// What a norm divides by: the root of the mean square (Zhang and Sennrich 2019), or the standard deviation
+// after the mean is taken away (Ba et al. 2016).
+enum class NormKind { kRms, kLayer };
+
 struct NormSpec {
+  NormKind kind = NormKind::kRms;
   double eps = 1e-6;
   double weight_offset = 0;  // 1 where the checkpoint stores w - 1 (Gemma)
+  bool bias = false;         // of the norms in the residual stream; those of queries and keys have none
 };
+
+// What one norm of a row with heads covers: each head, with the same weight for all or with a weight of its
+// own, or the whole projection.
+enum class NormSpan { kHead, kOwnHead, kProjection };
 
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kFull;
@@ -52,6 +62,8 @@ struct AttentionSpec {
   double scale = 0;    // multiplies the query-key products
   double softcap = 0;  // 0: none; else scores become c * tanh(s / c) before the mask
   bool qk_norm = false;
+  NormSpan qk_norm_span = NormSpan::kHead;
+  bool qk_norm_after_rope = false;
   bool qkv_bias = false;
   bool o_bias = false;
 
@@ -59,11 +71,12 @@ struct AttentionSpec {
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
 };
 
-enum class Activation { kSilu, kGeluTanh, kGeluErf };
+enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared };
 
 struct FfnSpec {
   Activation activation = Activation::kSilu;
   std::uint32_t width = 0;  // of each expert, where there are any
+  bool gated = true;        // activation(gate) * up; else activation(up)
   bool bias = false;
   std::uint32_t experts = 0;  // 0: one feed-forward for every token
 };
@@ -71,6 +84,11 @@ struct FfnSpec {
 struct LayerSpec {
   AttentionSpec attention;
   FfnSpec ffn;
+  bool attn_norm = true;  // norms on what attention and feed-forward read
+  bool ffn_norm = true;
+  // The feed-forward reads the layer's input as attention does, and both are added to it. Without a norm of
+  // its own it reads the one of attention.
+  bool parallel = false;
   bool post_attn_norm = false;  // a norm on the attention result before it joins the residual (Gemma)
   bool post_ffn_norm = false;   // the same after the feed-forward
 };
@@ -90,7 +108,11 @@ struct ModelSpec {
   std::uint32_t context_length = 0;  // positions the model was made for
   NormSpec norm;
   double embedding_scale = 1;
+  double residual_scale = 1;            // of what attention and feed-forward add to the residual stream
+  std::uint32_t learned_positions = 0;  // rows of a table that is added to the embedding; 0: none
   bool tied_head = false;
+  bool head_bias = false;
+  double logit_scale = 1;
   double final_softcap = 0;    // 0: none
   bool fused_qkv = false;      // the checkpoint stores q, k and v as one tensor
   bool fused_gate_up = false;  // and gate and up as one
@@ -104,5 +126,7 @@ std::string_view name_of(AttentionKind kind);
 std::string_view name_of(RopeLayout layout);
 std::string_view name_of(RopeScalingKind kind);
 std::string_view name_of(Activation activation);
+std::string_view name_of(NormKind kind);
+std::string_view name_of(NormSpan span);
 
 }  // namespace doppler

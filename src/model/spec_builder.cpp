@@ -73,6 +73,14 @@ Result<double> SpecBuilder::get_number(std::string_view path, std::string_view k
   return value;
 }
 
+Result<double> SpecBuilder::get_positive(std::string_view path, std::string_view key,
+                                         std::optional<double> fallback) {
+  DOPPLER_ASSIGN(const double value, get_number(path, key, fallback));
+  if (value > 0) return value;
+  return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.", config_.where(key),
+              value);
+}
+
 Result<bool> SpecBuilder::get_bool(std::string_view path, std::string_view key, bool fallback) {
   DOPPLER_ASSIGN(const std::optional<bool> read, config_.get_bool(key));
   note(std::string(path), read.value_or(fallback) ? "true" : "false",
@@ -91,17 +99,20 @@ Result<Activation> parse_activation(std::string_view name, const std::string& wh
     Activation activation;
   };
   // transformers' names (ACT2FN): gelu_new, gelu_fast and gelu_pytorch_tanh are the same tanh approximation.
-  static constexpr std::array<Known, 6> kKnown = {{{"silu", Activation::kSilu},
+  static constexpr std::array<Known, 8> kKnown = {{{"silu", Activation::kSilu},
                                                    {"swish", Activation::kSilu},
                                                    {"gelu_pytorch_tanh", Activation::kGeluTanh},
                                                    {"gelu_new", Activation::kGeluTanh},
                                                    {"gelu_fast", Activation::kGeluTanh},
-                                                   {"gelu", Activation::kGeluErf}}};
+                                                   {"gelu", Activation::kGeluErf},
+                                                   {"relu", Activation::kRelu},
+                                                   {"relu2", Activation::kReluSquared}}};
   for (const Known& known : kKnown) {
     if (known.name == name) return known.activation;
   }
   return fail(ErrorCode::kUnsupported,
-              "The value {} names the activation {}, but Doppler knows silu, gelu and gelu_pytorch_tanh.",
+              "The value {} names the activation {}, but Doppler knows silu, gelu, gelu_pytorch_tanh, relu "
+              "and relu2.",
               where, printable(name));
 }
 
@@ -173,10 +184,10 @@ Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
     return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but no model has more than {}. Correct it.",
                 config.source(), config.name("num_hidden_layers"), layers, kMaxLayers);
   }
-  DOPPLER_ASSIGN(spec.norm.eps, builder.get_number("norm.eps", "rms_norm_eps", defaults.rms_norm_eps));
+  DOPPLER_ASSIGN(spec.norm.eps, builder.get_number("norm.eps", defaults.norm_eps_key, defaults.rms_norm_eps));
   if (!(spec.norm.eps >= 0 && spec.norm.eps < 1)) {
     return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but it must lie between 0 and 1. Correct it.",
-                config.source(), config.name("rms_norm_eps"), spec.norm.eps);
+                config.source(), config.name(defaults.norm_eps_key), spec.norm.eps);
   }
   DOPPLER_ASSIGN(spec.tied_head,
                  builder.get_bool("head.tied", "tie_word_embeddings", defaults.tie_word_embeddings));
@@ -212,7 +223,8 @@ Result<RopeScalingKind> parse_rope_type(std::string_view name, const std::string
     RopeScalingKind kind;
   };
   // "su" is longrope's name in the first Phi-3 configs.
-  static constexpr std::array<Known, 6> kKnown = {{{"default", RopeScalingKind::kNone},
+  static constexpr std::array<Known, 7> kKnown = {{{"default", RopeScalingKind::kNone},
+                                                   {"dynamic", RopeScalingKind::kNone},
                                                    {"linear", RopeScalingKind::kLinear},
                                                    {"llama3", RopeScalingKind::kLlama3},
                                                    {"yarn", RopeScalingKind::kYarn},
@@ -309,6 +321,19 @@ std::string_view type_key(const ConfigReader& values) {
   return values.has("rope_type") ? "rope_type" : "type";
 }
 
+// The type dynamic stretches theta for sequences longer than the context that the model was made for, which
+// do not run; Hunyuan's alpha stretches it from the first token on.
+Status stretch_theta(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
+                     RopeSpec& rope) {
+  if (!values.has("alpha")) return {};
+  DOPPLER_ASSIGN(const double alpha, positive(values, "alpha", std::nullopt));
+  const double dim = rope.rotary_dim;
+  if (!(dim > 2)) return {};
+  rope.theta *= std::pow(alpha, dim / (dim - 2));
+  builder.note(path + ".theta", number_text(rope.theta), "derived: rope_theta and " + values.where("alpha"));
+  return {};
+}
+
 // `values` is the object that holds rope_type and its parameters: rope_parameters, or the older rope_scaling.
 Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
                     RopeSpec& rope) {
@@ -319,6 +344,7 @@ Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const std:
   DOPPLER_ASSIGN(s.kind, parse_rope_type(type.value_or("default"), values.where(key)));
   builder.note(path + ".scaling", std::string(name_of(s.kind)),
                type ? values.where(key) : builder.default_source());
+  if (type == "dynamic") return stretch_theta(builder, values, path, rope);
   if (s.kind == RopeScalingKind::kNone) return {};
   if (s.kind == RopeScalingKind::kLinear || s.kind == RopeScalingKind::kLlama3) {
     DOPPLER_ASSIGN(s.factor, positive(values, "factor", std::nullopt));
@@ -344,13 +370,17 @@ Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const std:
 }
 
 Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
-                       RopeSpec& rope) {
+                       double default_part, RopeSpec& rope) {
   const std::uint32_t head_dim = builder.spec().layers.front().attention.head_dim;
   rope.rotary_dim = head_dim;
-  const ConfigReader& from = values.has("partial_rotary_factor") ? values : builder.config();
-  DOPPLER_ASSIGN(const std::optional<double> part, from.get_number("partial_rotary_factor"));
-  if (!part) return {};
-  const std::string where = from.where("partial_rotary_factor");
+  const ConfigReader& config = builder.config();
+  // GPT-NeoX and StableLM called it rotary_pct.
+  const ConfigReader& from = values.has("partial_rotary_factor") ? values : config;
+  const std::string_view key = from.has("partial_rotary_factor") ? "partial_rotary_factor" : "rotary_pct";
+  DOPPLER_ASSIGN(std::optional<double> part, from.get_number(key));
+  const std::string where = part ? from.where(key) : builder.default_source();
+  if (!part && default_part == 1) return {};
+  if (!part) part = default_part;
   if (!(*part > 0 && *part <= 1)) {
     return fail(ErrorCode::kCorrupt, "The value {} = {} must lie above 0 and at most at 1. Correct it.",
                 where, *part);
@@ -370,6 +400,7 @@ struct RopeSet {
   std::string path;
   std::string_view old_key;
   double default_theta;
+  double default_part;
 };
 
 // theta stands in `values` or, in older files, beside them, or in both places if they agree.
@@ -393,7 +424,7 @@ Status read_theta(SpecBuilder& builder, const ConfigReader& values, const RopeSe
 
 Status read_rope_set(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
   DOPPLER_TRY(read_theta(builder, values, set, rope));
-  DOPPLER_TRY(read_rotary_dim(builder, values, set.path, rope));
+  DOPPLER_TRY(read_rotary_dim(builder, values, set.path, set.default_part, rope));
   DOPPLER_TRY(read_scaling(builder, values, set.path, rope));
   const RopeTable table = make_rope_table(rope, builder.spec().context_length);
   const auto usable = [](double x) { return std::isfinite(x) && x >= 0; };
@@ -419,7 +450,7 @@ Status check_styles_agree(const ConfigReader& parameters, const ConfigReader& sc
 
 }  // namespace
 
-Status read_rope(SpecBuilder& builder, double default_theta, std::optional<double> local_theta) {
+Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   ModelSpec& spec = builder.spec();
   const ConfigReader& config = builder.config();
   static const Json kEmpty = Json::object();
@@ -431,7 +462,8 @@ Status read_rope(SpecBuilder& builder, double default_theta, std::optional<doubl
   ConfigReader full_values = parameters ? *parameters : scaling ? *scaling : nothing;
   // Sliding layers share the rope of the others, unless the family gives them a theta of their own: that one
   // is not scaled by parameters that are given for all layers.
-  ConfigReader sliding_values = local_theta ? nothing : full_values;
+  const bool own_sliding = defaults.local_theta || defaults.plain_sliding;
+  ConfigReader sliding_values = own_sliding ? nothing : full_values;
   if (by_type) {
     DOPPLER_ASSIGN(const std::optional<ConfigReader> of_full, parameters->get_object("full_attention"));
     DOPPLER_ASSIGN(const std::optional<ConfigReader> of_sliding, parameters->get_object("sliding_attention"));
@@ -439,21 +471,37 @@ Status read_rope(SpecBuilder& builder, double default_theta, std::optional<doubl
     sliding_values = of_sliding.value_or(nothing);
   }
   if (parameters && scaling) DOPPLER_TRY(check_styles_agree(full_values, *scaling));
-  const bool separate = by_type || local_theta;
-  RopeSpec full;
-  DOPPLER_TRY(read_rope_set(
-      builder, full_values,
-      {separate ? "attention.rope[full]" : "attention.rope", "rope_theta", default_theta}, full));
+  const bool separate = by_type || own_sliding;
+  RopeSpec full{.layout = defaults.layout};
+  const std::string path = separate ? "attention.rope[full]" : "attention.rope";
+  DOPPLER_TRY(
+      read_rope_set(builder, full_values, {path, "rope_theta", defaults.theta, defaults.rotary_part}, full));
   RopeSpec sliding = full;
   if (separate) {
-    const RopeSet set = {"attention.rope[sliding]", local_theta ? "rope_local_base_freq" : "rope_theta",
-                         local_theta.value_or(default_theta)};
+    sliding = {.layout = defaults.layout};
+    const RopeSet set = {"attention.rope[sliding]",
+                         defaults.local_theta ? "rope_local_base_freq" : "rope_theta",
+                         defaults.local_theta.value_or(defaults.theta), defaults.rotary_part};
     DOPPLER_TRY(read_rope_set(builder, sliding_values, set, sliding));
   }
+  if (defaults.layout != RopeLayout::kHalf)
+    builder.note("attention.rope.layout", std::string(name_of(defaults.layout)),
+                 fmt::format("rule of the {} family", spec.family));
   for (LayerSpec& layer : spec.layers) {
     layer.attention.rope = layer.attention.kind == AttentionKind::kFull ? full : sliding;
   }
   return {};
+}
+
+void leave_rope_out(SpecBuilder& builder, const std::function<bool(std::size_t)>& has_rope,
+                    std::string source) {
+  auto& layers = builder.spec().layers;
+  const std::string without = layer_ranges(layers.size(), [&](std::size_t i) { return !has_rope(i); });
+  if (without == "layers[]") return;
+  builder.note(without + ".attention.rope", "none", std::move(source));
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    if (!has_rope(i)) layers[i].attention.rope = {.rotary_dim = 0};
+  }
 }
 
 Status read_layer_types(SpecBuilder& builder, std::optional<std::uint64_t> default_window,

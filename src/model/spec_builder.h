@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@ struct ConfigDefaults {
   std::optional<std::uint64_t> vocab_size, hidden_size, intermediate_size, num_hidden_layers,
       num_attention_heads, num_key_value_heads, head_dim, max_position_embeddings;
   double rms_norm_eps = 1e-6;
+  std::string_view norm_eps_key = "rms_norm_eps";
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
   std::string_view activation = "silu", activation_key = "hidden_act";
@@ -38,6 +40,8 @@ class SpecBuilder {
   Result<std::uint32_t> get_uint(std::string_view path, std::string_view key,
                                  std::optional<std::uint64_t> fallback, bool zero_allowed = false);
   Result<double> get_number(std::string_view path, std::string_view key, std::optional<double> fallback);
+  // The same, above zero.
+  Result<double> get_positive(std::string_view path, std::string_view key, std::optional<double> fallback);
   Result<bool> get_bool(std::string_view path, std::string_view key, bool fallback);
 
   // Notes a value that is not read from one key.
@@ -55,10 +59,26 @@ class SpecBuilder {
 // Sizes, norm and head tie; makes the layers, all alike, with attention sizes and the feed-forward.
 Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults);
 
+// The rope of a family's files.
+struct RopeDefaults {
+  double theta = 10000;
+  std::optional<double> local_theta = std::nullopt;  // of sliding layers where they have a theta of their own
+  bool plain_sliding = false;                        // rope_scaling is not for sliding layers
+  double rotary_part = 1;                            // of a head, without a partial_rotary_factor
+  RopeLayout layout = RopeLayout::kHalf;
+};
+
 // rope_parameters (one set, or one per layer type), or the older rope_theta, rope_scaling and
-// rope_local_base_freq. `local_theta` is the default for sliding layers where they have a theta of their own.
-Status read_rope(SpecBuilder& builder, double default_theta,
-                 std::optional<double> local_theta = std::nullopt);
+// rope_local_base_freq.
+Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults);
+inline Status read_rope(SpecBuilder& builder, double default_theta,
+                        std::optional<double> local_theta = std::nullopt) {
+  return read_rope(builder, {.theta = default_theta, .local_theta = local_theta});
+}
+
+// The layers for which has_rope(layer) does not hold do without.
+void leave_rope_out(SpecBuilder& builder, const std::function<bool(std::size_t layer)>& has_rope,
+                    std::string source);
 
 // layer_types if it is there, else layer i attends fully iff is_full(i); sliding layers get the window.
 Status read_layer_types(SpecBuilder& builder, std::optional<std::uint64_t> default_window,

@@ -29,9 +29,14 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kLongRope, "", "rope_factors_short.weight"},
     {kTokenEmbedding, "embedding", Kind::kEmbedding, Stage::kEmbedOut, {S::kVocab, S::kHidden}, When::kAlways,
      "model.embed_tokens.weight", "token_embd.weight"},
+    {kPositionEmbedding, "embedding of positions", Kind::kEmbedding, Stage::kEmbedOut,
+     {S::kPositions, S::kHidden}, When::kLearnedPositions, "model.embed_positions.weight",
+     "position_embd.weight"},
 
-    {kAttnNorm, "norm before attention", Kind::kNorm, Stage::kAttnNormed, {S::kHidden}, When::kAlways,
+    {kAttnNorm, "norm before attention", Kind::kNorm, Stage::kAttnNormed, {S::kHidden}, When::kAttnNorm,
      "model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
+    {kAttnNormBias, "bias of the norm before attention", Kind::kBias, Stage::kAttnNormed, {S::kHidden},
+     When::kAttnNormBias, "model.layers.{}.input_layernorm.bias", "blk.{}.attn_norm.bias"},
     {kQkv, "queries, keys and values", Kind::kProjection, Stage::kQProj, kFromParts, When::kFusedQkv,
      "model.layers.{}.self_attn.qkv_proj.weight", "blk.{}.attn_qkv.weight", {}, {kQ, kK, kV}},
     {kQ, "queries", Kind::kProjection, Stage::kQProj, {S::kQueries, S::kHidden}, When::kAlways,
@@ -48,9 +53,9 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", RotatedHeads::kKey},
     {kVBias, "bias of values", Kind::kBias, Stage::kVProj, {S::kKeys}, When::kQkvBias,
      "model.layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias"},
-    {kQNorm, "norm of queries", Kind::kNorm, Stage::kQNorm, {S::kHeadDim}, When::kQkNorm,
+    {kQNorm, "norm of queries", Kind::kNorm, Stage::kQNorm, {S::kQNorm}, When::kQkNorm,
      "model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight"},
-    {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kHeadDim}, When::kQkNorm,
+    {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kKNorm}, When::kQkNorm,
      "model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight"},
     {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kQueries}, When::kAlways,
      "model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
@@ -59,18 +64,20 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
     {kPostAttnNorm, "norm after attention", Kind::kNorm, Stage::kPostAttnNorm, {S::kHidden},
      When::kPostAttnNorm, "", "blk.{}.post_attention_norm.weight"},
 
-    {kFfnNorm, "norm before the feed-forward", Kind::kNorm, Stage::kFfnNormed, {S::kHidden}, When::kAlways,
+    {kFfnNorm, "norm before the feed-forward", Kind::kNorm, Stage::kFfnNormed, {S::kHidden}, When::kFfnNorm,
      "model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight"},
+    {kFfnNormBias, "bias of the norm before the feed-forward", Kind::kBias, Stage::kFfnNormed, {S::kHidden},
+     When::kFfnNormBias, "model.layers.{}.post_attention_layernorm.bias", "blk.{}.ffn_norm.bias"},
     {kRouter, "router", Kind::kRouter, Stage::kRouterLogits, {S::kExperts, S::kHidden}, When::kExperts,
      "model.layers.{}.mlp.gate.weight", "blk.{}.ffn_gate_inp.weight"},
     // In GGUF files ffn_up holds the gate's rows, too, where the two are fused.
     {kGateUp, "gate and up", Kind::kProjection, Stage::kFfnUp, kFromParts, When::kFusedGateUp,
      "model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", {}, {kGate, kUp, kCount}},
-    {kGate, "gate", Kind::kProjection, Stage::kFfnGate, {S::kFfn, S::kHidden}, When::kDense,
+    {kGate, "gate", Kind::kProjection, Stage::kFfnGate, {S::kFfn, S::kHidden}, When::kGate,
      "model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight"},
     {kUp, "up", Kind::kProjection, Stage::kFfnUp, {S::kFfn, S::kHidden}, When::kDense,
      "model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight"},
-    {kGateBias, "bias of gate", Kind::kBias, Stage::kFfnGate, {S::kFfn}, When::kDenseBias,
+    {kGateBias, "bias of gate", Kind::kBias, Stage::kFfnGate, {S::kFfn}, When::kGateBias,
      "model.layers.{}.mlp.gate_proj.bias", "blk.{}.ffn_gate.bias"},
     {kUpBias, "bias of up", Kind::kBias, Stage::kFfnUp, {S::kFfn}, When::kDenseBias,
      "model.layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias"},
@@ -89,8 +96,12 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
 
     {kFinalNorm, "final norm", Kind::kNorm, Stage::kFinalNorm, {S::kHidden}, When::kAlways,
      "model.norm.weight", "output_norm.weight"},
+    {kFinalNormBias, "bias of the final norm", Kind::kBias, Stage::kFinalNorm, {S::kHidden}, When::kNormBias,
+     "model.norm.bias", "output_norm.bias"},
     {kHead, "head", Kind::kHead, Stage::kLogits, {S::kVocab, S::kHidden}, When::kUntiedHead,
      "lm_head.weight", "output.weight"},
+    {kHeadBias, "bias of the head", Kind::kBias, Stage::kLogits, {S::kVocab}, When::kHeadBias,
+     "lm_head.bias", "output.bias"},
 }};
 // clang-format on
 
@@ -109,6 +120,12 @@ struct SizeInfo {
 };
 using Spec = const ModelSpec&;
 using Layer = const LayerSpec&;
+
+// The values in the weight of a norm of queries or keys.
+std::uint64_t norm_width(const AttentionSpec& attention, std::uint32_t projection) {
+  return attention.qk_norm_span == NormSpan::kHead ? attention.head_dim : projection;
+}
+
 constexpr std::array kSizes = {
     SizeInfo{S::kVocab, "vocab_size", [](Spec s, Layer) -> std::uint64_t { return s.vocab_size; }},
     SizeInfo{S::kHidden, "hidden_size", [](Spec s, Layer) -> std::uint64_t { return s.hidden; }},
@@ -116,7 +133,12 @@ constexpr std::array kSizes = {
              [](Spec, Layer l) -> std::uint64_t { return l.attention.q_width(); }},
     SizeInfo{S::kKeys, "num_key_value_heads x head_dim",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.kv_width(); }},
-    SizeInfo{S::kHeadDim, "head_dim", [](Spec, Layer l) -> std::uint64_t { return l.attention.head_dim; }},
+    SizeInfo{S::kQNorm, "head_dim",
+             [](Spec, Layer l) { return norm_width(l.attention, l.attention.q_width()); }},
+    SizeInfo{S::kKNorm, "head_dim",
+             [](Spec, Layer l) { return norm_width(l.attention, l.attention.kv_width()); }},
+    SizeInfo{S::kPositions, "learned positions",
+             [](Spec s, Layer) -> std::uint64_t { return s.learned_positions; }},
     SizeInfo{S::kFfn, "intermediate_size", [](Spec, Layer l) -> std::uint64_t { return l.ffn.width; }},
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",
@@ -132,6 +154,18 @@ constexpr std::array kConditions = {
     ConditionInfo{When::kAlways, "", "", [](Spec, Layer) { return true; }},
     ConditionInfo{When::kUntiedHead, "tie_word_embeddings = false", "tie_word_embeddings = true",
                   [](Spec s, Layer) { return !s.tied_head; }},
+    ConditionInfo{When::kHeadBias, "head.bias = true", "head.bias = false",
+                  [](Spec s, Layer) { return s.head_bias; }},
+    ConditionInfo{When::kLearnedPositions, "learned positions", "no learned positions",
+                  [](Spec s, Layer) { return s.learned_positions > 0; }},
+    ConditionInfo{When::kAttnNorm, "", "attn_norm = false", [](Spec, Layer l) { return l.attn_norm; }},
+    ConditionInfo{When::kAttnNormBias, "norm.bias = true", "norm.bias = false",
+                  [](Spec s, Layer l) { return l.attn_norm && s.norm.bias; }},
+    ConditionInfo{When::kFfnNorm, "", "ffn_norm = false", [](Spec, Layer l) { return l.ffn_norm; }},
+    ConditionInfo{When::kFfnNormBias, "norm.bias = true", "norm.bias = false",
+                  [](Spec s, Layer l) { return l.ffn_norm && s.norm.bias; }},
+    ConditionInfo{When::kNormBias, "norm.bias = true", "norm.bias = false",
+                  [](Spec s, Layer) { return s.norm.bias; }},
     ConditionInfo{When::kQkNorm, "attention.qk_norm = true", "attention.qk_norm = false",
                   [](Spec, Layer l) { return l.attention.qk_norm; }},
     ConditionInfo{When::kQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
@@ -146,8 +180,12 @@ constexpr std::array kConditions = {
     ConditionInfo{When::kFusedQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
                   [](Spec s, Layer l) { return s.fused_qkv && l.attention.qkv_bias; }},
     ConditionInfo{When::kFusedGateUp, "", "",
-                  [](Spec s, Layer l) { return s.fused_gate_up && l.ffn.experts == 0; }},
+                  [](Spec s, Layer l) { return s.fused_gate_up && l.ffn.gated && l.ffn.experts == 0; }},
     ConditionInfo{When::kDense, "", "ffn.experts > 0", [](Spec, Layer l) { return l.ffn.experts == 0; }},
+    ConditionInfo{When::kGate, "", "ffn.experts > 0 or ffn.gated = false",
+                  [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.gated; }},
+    ConditionInfo{When::kGateBias, "ffn.bias = true", "ffn.bias = false",
+                  [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.gated && l.ffn.bias; }},
     ConditionInfo{When::kDenseBias, "ffn.bias = true", "ffn.bias = false",
                   [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.bias; }},
     ConditionInfo{When::kExperts, "ffn.experts > 0", "ffn.experts = 0",

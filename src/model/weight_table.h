@@ -24,7 +24,9 @@ enum class WeightRole : std::uint8_t {
   kRopeLongFactors,
   kRopeShortFactors,
   kTokenEmbedding,
+  kPositionEmbedding,
   kAttnNorm,
+  kAttnNormBias,
   kQkv,
   kQ,
   kK,
@@ -39,6 +41,7 @@ enum class WeightRole : std::uint8_t {
   kOBias,
   kPostAttnNorm,
   kFfnNorm,
+  kFfnNormBias,
   kRouter,
   kGateUp,
   kGate,
@@ -52,7 +55,9 @@ enum class WeightRole : std::uint8_t {
   kDownExperts,
   kPostFfnNorm,
   kFinalNorm,
+  kFinalNormBias,
   kHead,
+  kHeadBias,
   kCount,
 };
 
@@ -75,7 +80,9 @@ enum class Size : std::uint8_t {
   kHidden,
   kQueries,  // heads x head_dim
   kKeys,     // kv_heads x head_dim
-  kHeadDim,
+  kQNorm,    // of one norm of queries: head_dim, or all heads' weights
+  kKNorm,
+  kPositions,
   kFfn,
   kExperts,
   kRotaryPairs,  // half the dims of a head that rotate
@@ -85,6 +92,13 @@ enum class Size : std::uint8_t {
 enum class WeightCondition : std::uint8_t {
   kAlways,
   kUntiedHead,
+  kHeadBias,
+  kLearnedPositions,
+  kAttnNorm,
+  kAttnNormBias,
+  kFfnNorm,
+  kFfnNormBias,
+  kNormBias,
   kQkNorm,
   kQkvBias,
   kOBias,
@@ -94,7 +108,9 @@ enum class WeightCondition : std::uint8_t {
   kFusedQkvBias,
   kFusedGateUp,
   kDense,  // one feed-forward for every token
+  kGate,   // and it has a gate
   kDenseBias,
+  kGateBias,
   kExperts,
   kDivisors,
   kLongRope,

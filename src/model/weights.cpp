@@ -81,7 +81,12 @@ class Binder {
                   "files are there and belong to this {}.",
                   wanted.name, describe_shape(wanted.shape), spec_.family, reason, spec_.described_by);
     }
-    if (tensor->shape != wanted.shape) {
+    TensorView found = *tensor;
+    // The weights of each head's own norm are stored as [heads, head_dim].
+    if (wanted.info->kind == WeightKind::kNorm && found.shape.size() == 2 &&
+        element_count(found.shape) == element_count(wanted.shape))
+      found.shape = wanted.shape;
+    if (found.shape != wanted.shape) {
       return fail(ErrorCode::kMismatch,
                   "The tensor {} has the shape {}, but the spec ({}) asks for {}. Check that {} belongs "
                   "to these weights.",
@@ -97,7 +102,7 @@ class Binder {
           wanted.name, dtype.name);
     }
     used_.insert(wanted.name);
-    return *tensor;
+    return found;
   }
 
   // A fused tensor becomes row slices with the parts' roles.

@@ -14,23 +14,34 @@ class Builder {
 
   Result<Plan> build() {
     plan_.vocab_size = spec_.vocab_size;
+    DOPPLER_TRY(check_positions());
     ValueId x = value(spec_.hidden, Stage::kEmbedOut);
-    op(OpKind::kEmbed, {}, {x}, {WeightRole::kTokenEmbedding}, EmbedParams{spec_.embedding_scale});
+    std::vector<WeightRole> tables = {WeightRole::kTokenEmbedding};
+    if (spec_.learned_positions > 0) tables.push_back(WeightRole::kPositionEmbedding);
+    op(OpKind::kEmbed, {}, {x}, std::move(tables), EmbedParams{spec_.embedding_scale});
     for (layer_ = 0; layer_ < static_cast<int>(spec_.layers.size()); ++layer_) x = layer(x);
     layer_ = -1;
     rows_ = Rows::kWanted;
     const ValueId selected = value(spec_.hidden, Stage::kPreFinalNorm);
     op(OpKind::kSelect, {x}, {selected}, {}, {});
-    const ValueId normed = norm(selected, WeightRole::kFinalNorm);
-    const ValueId logits = matmul(normed, WeightRole::kHead);
-    // Without a softcap the two stages are the same values; the op stays so that both names can be asked for.
+    const ValueId normed = norm(selected, WeightRole::kFinalNorm, WeightRole::kFinalNormBias);
+    const ValueId logits = matmul(normed, WeightRole::kHead, WeightRole::kHeadBias);
+    // Without scale and softcap the two stages are the same values; the op stays so that both names can be
+    // asked for.
     plan_.logits = value(spec_.vocab_size, Stage::kLogitsFinal);
-    op(OpKind::kSoftcap, {logits}, {plan_.logits}, {}, SoftcapParams{spec_.final_softcap});
+    op(OpKind::kSoftcap, {logits}, {plan_.logits}, {}, SoftcapParams{spec_.final_softcap, spec_.logit_scale});
     DOPPLER_TRY(check_plan(plan_, weights_));
     return std::move(plan_);
   }
 
  private:
+  Status check_positions() const {
+    if (spec_.learned_positions == 0 || context_ <= spec_.learned_positions) return {};
+    return fail(ErrorCode::kLimit,
+                "The model has learned {} positions, and a context of {} needs more. Lower the context.",
+                spec_.learned_positions, context_);
+  }
+
   ValueId value(std::uint32_t width, Stage stage, std::uint32_t heads = 1) {
     plan_.values.push_back({width, heads, rows_, stage, layer_});
     return static_cast<ValueId>(plan_.values.size() - 1);
@@ -51,18 +62,24 @@ class Builder {
     return plan_.ops.back();
   }
 
-  ValueId norm(ValueId x, WeightRole role) {
+  ValueId norm(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount,
+               NormSpan span = NormSpan::kHead) {
     const ValueId y = value(plan_.values[x].width, weight_info(role).stage, plan_.values[x].heads);
-    op(OpKind::kRmsNorm, {x}, {y}, {role}, NormParams{spec_.norm.eps, spec_.norm.weight_offset});
+    Op& made = op(OpKind::kRmsNorm, {x}, {y}, {role},
+                  NormParams{spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, span});
+    if (const WeightId id = find(bias); id != kNoWeight) made.biases = {id};
     return y;
+  }
+
+  WeightId find(WeightRole role) const {
+    return role == WeightRole::kCount ? kNoWeight : weights_.find(role, layer_);
   }
 
   ValueId matmul(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount, std::uint32_t heads = 1) {
     const auto width = static_cast<std::uint32_t>(weight_shape(spec_, role, layer_)[0]);
     const ValueId y = value(width, weight_info(role).stage, heads);
     Op& made = op(OpKind::kMatmul, {x}, {y}, {role}, MatmulParams{});
-    const WeightId id = bias == WeightRole::kCount ? kNoWeight : weights_.find(bias, layer_);
-    if (id != kNoWeight) made.biases = {id};
+    if (const WeightId id = find(bias); id != kNoWeight) made.biases = {id};
     return y;
   }
 
@@ -81,23 +98,28 @@ class Builder {
     return static_cast<std::uint32_t>(rope_specs_.size() - 1);
   }
 
-  // a + b under its stage's name.
-  ValueId add(ValueId a, ValueId b, Stage stage) {
-    const ValueId sum = value(plan_.values[a].width, stage);
-    op(OpKind::kAdd, {a, b}, {sum}, {}, {});
+  // The residual stream with what a half of a layer adds to it, under its stage's name.
+  ValueId add(ValueId stream, ValueId branch, Stage stage) {
+    const ValueId sum = value(plan_.values[stream].width, stage);
+    op(OpKind::kAdd, {stream, branch}, {sum}, {}, AddParams{spec_.residual_scale});
     return sum;
+  }
+
+  void norm_heads(ValueId& q, ValueId& k, const AttentionSpec& a) {
+    q = norm(q, WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
+    k = norm(k, WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
   }
 
   ValueId attention(ValueId normed, const AttentionSpec& a) {
     ValueId q = matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads);
     ValueId k = matmul(normed, WeightRole::kK, WeightRole::kKBias, a.kv_heads);
     const ValueId v = matmul(normed, WeightRole::kV, WeightRole::kVBias, a.kv_heads);
-    if (a.qk_norm) {
-      q = norm(q, WeightRole::kQNorm);
-      k = norm(k, WeightRole::kKNorm);
+    if (a.qk_norm && !a.qk_norm_after_rope) norm_heads(q, k, a);
+    if (a.rope.rotary_dim > 0) {
+      q = rope(q, a.rope, Stage::kQRope);
+      k = rope(k, a.rope, Stage::kKRope);
     }
-    q = rope(q, a.rope, Stage::kQRope);
-    k = rope(k, a.rope, Stage::kKRope);
+    if (a.qk_norm && a.qk_norm_after_rope) norm_heads(q, k, a);
     const ValueId scores = value(0, Stage::kAttnScores, a.heads);  // width: the step's longest sequence
     const ValueId out = value(a.q_width(), Stage::kAttnOut, a.heads);
     Op& made = op(OpKind::kAttention, {q, k, v}, {out}, {},
@@ -108,19 +130,25 @@ class Builder {
   }
 
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
-    const ValueId gate = matmul(normed, WeightRole::kGate, WeightRole::kGateBias);
-    const ValueId up = matmul(normed, WeightRole::kUp, WeightRole::kUpBias);
+    std::vector<ValueId> inputs;
+    if (f.gated) inputs.push_back(matmul(normed, WeightRole::kGate, WeightRole::kGateBias));
+    inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
     const ValueId act = value(f.width, Stage::kFfnAct);
-    op(OpKind::kGated, {gate, up}, {act}, {}, GatedParams{f.activation});
+    op(OpKind::kGated, std::move(inputs), {act}, {}, GatedParams{f.activation});
     return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
   }
 
   ValueId layer(ValueId x) {
     const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
-    ValueId branch = attention(norm(x, WeightRole::kAttnNorm), l.attention);
+    const ValueId input = x;
+    const ValueId normed = l.attn_norm ? norm(x, WeightRole::kAttnNorm, WeightRole::kAttnNormBias) : x;
+    ValueId branch = attention(normed, l.attention);
     if (l.post_attn_norm) branch = norm(branch, WeightRole::kPostAttnNorm);
-    x = add(x, branch, Stage::kPostAttn);
-    branch = feed_forward(norm(x, WeightRole::kFfnNorm), l.ffn);
+    x = add(x, branch, l.parallel ? Stage::kNone : Stage::kPostAttn);
+    ValueId read = l.parallel ? (l.ffn_norm ? input : normed) : x;
+    if (l.parallel && l.attn_norm && !l.ffn_norm) plan_.values[normed].also = Stage::kFfnNormed;
+    if (l.ffn_norm) read = norm(read, WeightRole::kFfnNorm, WeightRole::kFfnNormBias);
+    branch = feed_forward(read, l.ffn);
     if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm);
     return add(x, branch, Stage::kLayerOut);
   }

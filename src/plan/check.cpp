@@ -17,12 +17,12 @@ struct OpShape {
 };
 constexpr int kAny = -1;
 constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes = {{
-    {OpKind::kEmbed, "embed", 0, 1, 1},
+    {OpKind::kEmbed, "embed", 0, kAny, 1},
     {OpKind::kRmsNorm, "rms_norm", 1, 1, 2},
     {OpKind::kMatmul, "matmul", 1, kAny, 3},
     {OpKind::kRope, "rope", 1, 0, 4},
     {OpKind::kAttention, "attention", 3, 0, 5},
-    {OpKind::kAdd, "add", 2, 0, 0},
+    {OpKind::kAdd, "add", 2, 0, 8},
     {OpKind::kGated, "gated", kAny, 0, 6},
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
     {OpKind::kSelect, "select", 1, 0, 0},
@@ -147,18 +147,28 @@ class Checker {
     return cached ? Status{} : wrong("does not match its layer in the cache");
   }
 
+  Status check_norm(const Op& op) const {
+    const std::uint32_t width = out(op).width;
+    if (in(op, 0).width != width || width % out(op).heads != 0) return wrong("changes the width");
+    const bool one_for_all = std::get<NormParams>(op.params).span == NormSpan::kHead;
+    const auto fits = [&](WeightId id) { return vector_is(id, one_for_all ? width / out(op).heads : width); };
+    if (!fits(op.weights[0])) return wrong("has a weight of the wrong width");
+    if (op.biases.empty() || op.biases[0] == kNoWeight) return {};
+    const bool exists = op.biases[0] < weights_.tensors().size();
+    return exists && fits(op.biases[0]) ? Status{} : wrong("has a bias of the wrong width");
+  }
+
   Status check_widths(const Op& op) const {
     switch (op.kind) {
-      case OpKind::kEmbed:
-        return weight_is(op.weights[0], plan_.vocab_size, out(op).width)
-                   ? Status{}
-                   : wrong("has an embedding of the wrong shape");
+      case OpKind::kEmbed: {
+        if (op.weights.empty() || op.weights.size() > 2) return wrong("has the wrong number of weights");
+        if (!weight_is(op.weights[0], plan_.vocab_size, out(op).width))
+          return wrong("has an embedding of the wrong shape");
+        const bool fits = op.weights.size() == 1 || weights_[op.weights[1]].shape.back() == out(op).width;
+        return fits ? Status{} : wrong("has learned positions of the wrong width");
+      }
       case OpKind::kRmsNorm:
-        if (in(op, 0).width != out(op).width || out(op).width % out(op).heads != 0)
-          return wrong("changes the width");
-        return vector_is(op.weights[0], out(op).width / out(op).heads)
-                   ? Status{}
-                   : wrong("has a weight of the wrong width");
+        return check_norm(op);
       case OpKind::kMatmul:
       case OpKind::kGatedMatmul:
         return check_matmul(op);

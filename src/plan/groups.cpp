@@ -16,12 +16,27 @@ class Match {
     const std::size_t at = end() + ahead;
     return at < plan_.ops.size() && plan_.ops[at].kind == kind ? &plan_.ops[at] : nullptr;
   }
-  // The same for a norm of whole rows, which are loaded four values at a time.
-  const Op* next_row_norm(std::size_t ahead = 0) const {
+  // The same for a norm as fused kernels compute it: by the root of the mean square, without a bias.
+  const Op* next_plain_norm(std::size_t ahead = 0) const {
     const Op* norm = next(OpKind::kRmsNorm, ahead);
+    if (norm == nullptr || !norm->biases.empty()) return nullptr;
+    return std::get<NormParams>(norm->params).kind == NormKind::kRms ? norm : nullptr;
+  }
+  // Of whole rows, which are loaded four values at a time.
+  const Op* next_row_norm(std::size_t ahead = 0) const {
+    const Op* norm = next_plain_norm(ahead);
     if (norm == nullptr) return nullptr;
     const Value& v = info(norm->outputs[0]);
     return v.heads == 1 && v.width % 4 == 0 ? norm : nullptr;
+  }
+  // Of each head, with one weight for all.
+  const Op* next_head_norm(std::size_t ahead = 0) const {
+    const Op* norm = next_plain_norm(ahead);
+    return norm != nullptr && std::get<NormParams>(norm->params).span == NormSpan::kHead ? norm : nullptr;
+  }
+  const Op* next_plain_sum(std::size_t ahead) const {
+    const Op* sum = next(OpKind::kAdd, ahead);
+    return sum != nullptr && std::get<AddParams>(sum->params).scale == 1 ? sum : nullptr;
   }
   void take(Part part) {
     group_.parts[static_cast<std::size_t>(part)] = end();
@@ -49,7 +64,7 @@ bool have_one_epsilon(const Op& a, const Op& b) {
 // norms are computed together. False where something does not fit.
 bool take_sum(Match& m, bool one_token) {
   const Op* post = m.next_row_norm();
-  const Op* add = m.next(OpKind::kAdd, post != nullptr ? 1 : 0);
+  const Op* add = m.next_plain_sum(post != nullptr ? 1 : 0);
   if (post != nullptr && add != nullptr && add->inputs[1] == post->outputs[0] &&
       add->inputs[0] != post->outputs[0] && m.is_read_once(post->outputs[0])) {
     m.take(Part::kPostNorm);
@@ -75,7 +90,7 @@ bool are_turned_alike(const Op& q, const Op& k) {
 
 // Takes [norms] [turns] of q and k if only the attention that follows reads them, with the same heads.
 const Op* take_turns(Match& m) {
-  const Op *q_norm = m.next(OpKind::kRmsNorm), *k_norm = m.next(OpKind::kRmsNorm, 1);
+  const Op *q_norm = m.next_head_norm(), *k_norm = m.next_head_norm(1);
   const std::size_t norms = q_norm != nullptr && k_norm != nullptr ? 2 : 0;
   const Op *q_rope = m.next(OpKind::kRope, norms), *k_rope = m.next(OpKind::kRope, norms + 1);
   const std::size_t turns = q_rope != nullptr && k_rope != nullptr ? 2 : 0;
@@ -160,7 +175,8 @@ std::optional<OpGroup> match_head(const Plan& plan, const Readers& readers, std:
     return std::nullopt;
   m.take(Part::kProduct);
   const Op* softcap = m.next(OpKind::kSoftcap);
-  if (softcap == nullptr || softcap->inputs[0] != product->outputs[0] || softcap->outputs[0] != plan.logits)
+  if (softcap == nullptr || std::get<SoftcapParams>(softcap->params).scale != 1 ||
+      softcap->inputs[0] != product->outputs[0] || softcap->outputs[0] != plan.logits)
     return std::nullopt;
   m.take(Part::kSoftcap);
   if (m.end() != plan.ops.size()) return std::nullopt;

@@ -27,19 +27,21 @@ struct Value {
   Rows rows = Rows::kAll;
   Stage stage = Stage::kNone;  // the value's public name
   int layer = -1;
+  Stage also = Stage::kNone;  // a second name in that layer: one norm that both halves read
 };
 
 enum class OpKind : std::uint8_t {
-  kEmbed,        // () -> x: rows of weights[0] for the step's ids, times scale
-  kRmsNorm,      // x -> y: per head, x / rms(x) * (weights[0] + offset)
+  kEmbed,        // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
+                 // it is there, for their positions
+  kRmsNorm,      // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams
   kMatmul,       // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
   kRope,         // x -> y: pairs of each head turned by the token's position
   kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence
-  kAdd,          // a, b -> a + b
+  kAdd,          // a, b -> a + scale * b
   kGated,        // gate, up -> activation(gate) * up; or gate alone -> activation(gate)
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
-  kSoftcap,      // x -> cap * tanh(x / cap)
+  kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
   kCount,
 };
 
@@ -50,6 +52,11 @@ struct EmbedParams {
 };
 struct NormParams {
   double eps = 0, weight_offset = 0;
+  NormKind kind = NormKind::kRms;
+  NormSpan span = NormSpan::kHead;  // of a value's heads
+};
+struct AddParams {
+  double scale = 1;
 };
 struct MatmulParams {};
 struct RopeParams {
@@ -65,10 +72,11 @@ struct GatedParams {
   Activation activation = Activation::kSilu;
 };
 struct SoftcapParams {
-  double cap = 0;
+  double cap = 0;  // 0: none
+  double scale = 1;
 };
 using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams,
-                              AttentionParams, GatedParams, SoftcapParams>;
+                              AttentionParams, GatedParams, SoftcapParams, AddParams>;
 
 struct Op {
   OpKind kind = OpKind::kAdd;

@@ -1,5 +1,5 @@
-// The residual stream between two layers has two names: the output of the embedding or of a layer is the
-// input of the next layer's attention.
+// Values with two names: the output of the embedding or of a layer is the input of the next layer's
+// attention, and in parallel layers one norm may serve attention and feed-forward.
 #pragma once
 
 #include <optional>
@@ -21,6 +21,7 @@ template <typename Look>
 void for_each_name(const Plan& plan, const Value& value, const Look& look) {
   if (value.stage == Stage::kNone) return;
   look(value.stage, value.layer);
+  if (value.also != Stage::kNone) look(value.also, value.layer);
   if (const auto layer = layer_fed_by(plan, value)) look(Stage::kAttnInput, *layer);
 }
 

@@ -248,7 +248,10 @@ TEST_P(Kernel, ElementwiseResultsDoNotDependOnThePlaceInARow) {
   const std::vector<float> gate = random(100, 3), up = random(100);
   std::vector<float> whole(100), sum(100), capped(100);
   kernels().element->gated(Activation::kGeluTanh, gate.data(), up.data(), 100, whole.data());
-  kernels().element->add(gate.data(), up.data(), 100, sum.data());
+  kernels().element->add(gate.data(), up.data(), 1, 100, sum.data());
+  std::vector<float> scaled(100), squares(100);
+  kernels().element->add(gate.data(), up.data(), 0.3f, 100, scaled.data());
+  kernels().element->gated(Activation::kReluSquared, gate.data(), nullptr, 100, squares.data());
   kernels().element->softcap(gate.data(), 2, 100, capped.data());
   for (std::size_t i = 0; i < 100; ++i) {
     float one = 0;
@@ -257,6 +260,20 @@ TEST_P(Kernel, ElementwiseResultsDoNotDependOnThePlaceInARow) {
     kernels().element->softcap(&gate[i], 2, 1, &one);
     EXPECT_EQ(one, capped[i]);
     EXPECT_EQ(gate[i] + up[i], sum[i]);
+    EXPECT_EQ(std::fma(0.3f, up[i], gate[i]), scaled[i]);
+    EXPECT_EQ(gate[i] > 0 ? gate[i] * gate[i] : 0, squares[i]);
+  }
+}
+
+TEST_P(Kernel, CentersARowOfAnyWidth) {
+  for (const std::size_t width : {1, 3, 16, 37, 300}) {
+    std::vector<float> row = random(width, 3);
+    for (float& x : row) x += 5;
+    double mean = 0;
+    for (const float x : row) mean += x / static_cast<double>(width);
+    std::vector<float> centered(width);
+    kernels().element->center(row.data(), width, centered.data());
+    for (std::size_t i = 0; i < width; ++i) EXPECT_NEAR(centered[i], row[i] - mean, 4e-6) << width;
   }
 }
 

@@ -34,7 +34,11 @@ std::vector<float> gathered(const std::vector<float>& wide, std::size_t width, s
   return rows;
 }
 
-TEST(Norm, AgreesForEveryWidthAndSize) {
+enum NormForm { kRms, kLayerWithBias, kLayerOfEachHead };
+
+class Norm : public ::testing::TestWithParam<NormForm> {};
+
+TEST_P(Norm, AgreesForEveryWidthAndSize) {
   DOPPLER_NEEDS_ADAPTER();
   struct {
     std::size_t dim, heads, tokens;
@@ -45,41 +49,58 @@ TEST(Norm, AgreesForEveryWidthAndSize) {
                      {127, 1, 3, 15000, 1e-5, 128}, {288, 2, 2, 1, 1e-6, 128},
                      {1152, 1, 2, 1, 1e-6, 256},    {128, 2, 1, 1, 0.5, 128},
                      {1000, 1, 1, 1e-5f, 1e-6, 48}};
+  const NormForm form = GetParam();
   for (const Mode mode : kModes) {
     for (const auto& c : cases) {
       if (mode == Mode::kChecked && c.dim > 128) continue;
       Random random;
       const std::size_t width = c.dim * c.heads, stride = width + 7, offset = 4, to_stride = width + 2;
       const std::vector<float> x = random.floats(width * c.tokens, c.deviation),
-                               weight = random.floats(c.dim);
+                               weight = random.floats(form == kLayerOfEachHead ? width : c.dim),
+                               bias = random.floats(c.dim);
       std::vector<double> expected(x.size()), allowed(x.size());
       for (std::size_t row = 0; row < c.heads * c.tokens; ++row) {
-        double squares = 0;
+        const std::size_t own = form == kLayerOfEachHead ? row % c.heads * c.dim : 0;
+        double mean = 0, squares = 0;
+        if (form != kRms) {
+          for (std::size_t i = 0; i < c.dim; ++i) mean += x[row * c.dim + i] / static_cast<double>(c.dim);
+        }
         for (std::size_t i = 0; i < c.dim; ++i)
-          squares += static_cast<double>(x[row * c.dim + i]) * x[row * c.dim + i];
+          squares += (x[row * c.dim + i] - mean) * (x[row * c.dim + i] - mean);
         for (std::size_t i = 0; i < c.dim; ++i) {
-          expected[row * c.dim + i] =
-              x[row * c.dim + i] / std::sqrt(squares / static_cast<double>(c.dim) + c.eps) * weight[i];
+          const double scaled = weight[own + i] / std::sqrt(squares / static_cast<double>(c.dim) + c.eps);
+          const double added = form == kLayerWithBias ? bias[i] : 0;
+          expected[row * c.dim + i] = (x[row * c.dim + i] - mean) * scaled + added;
           // Roundings of the sum of squares (halved by the root) and of three products; WGSL allows a root
-          // and a quotient 2.5 units in the last place each.
-          allowed[row * c.dim + i] = std::abs(expected[row * c.dim + i]) * 2e-6 + 1e-30;
+          // and a quotient 2.5 units in the last place each. Those of the mean and of what is taken away.
+          const double lost =
+              std::abs((x[row * c.dim + i] - mean) * scaled) + std::abs(added) +
+              (form != kRms ? std::sqrt(squares / static_cast<double>(c.dim)) + std::abs(mean) : 0) *
+                  std::abs(scaled);
+          allowed[row * c.dim + i] = lost * 2e-6 + 1e-30;
         }
       }
       Launch launch(mode, "norm.wgsl",
                     {{"THREADS", c.threads},
                      {"DIM", i64(c.dim)},
                      {"EPS_BITS", bits_of(c.eps)},
+                     {"LAYER", form != kRms ? 1 : 0},
+                     {"BIAS", form == kLayerWithBias ? 1 : 0},
+                     {"OWN", form == kLayerOfEachHead ? 1 : 0},
                      {"X_STRIDE", i64(stride)},
                      {"X_OFFSET", i64(offset)},
                      {"OUT_STRIDE", i64(to_stride)},
                      {"OUT_OFFSET", 1}});
       launch.in("x", spread(x, width, stride, offset)).in("weight", weight).out("out", to_stride * c.tokens);
+      if (form == kLayerWithBias) launch.in("bias", bias);
       ASSERT_TRUE(launch.run({static_cast<std::uint32_t>(c.heads), static_cast<std::uint32_t>(c.tokens), 1}));
       expect_near_each(gathered(launch.get("out"), width, to_stride, 1), expected, allowed,
                        fmt::format("dim {} heads {} mode {}", c.dim, c.heads, static_cast<int>(mode)));
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Forms, Norm, ::testing::Values(kRms, kLayerWithBias, kLayerOfEachHead));
 
 // Sums and maxima by themselves, one after the other with nothing between, as fused kernels have them.
 constexpr const char* kReduceTest =
@@ -278,13 +299,28 @@ struct Combine {
   std::int64_t activation = 0;
   float deviation = 1;
   Mode mode = Mode::kUnchecked;
+  float scale = 1;
 };
 
 TEST(CombineKernel, AddsGatesCapsCopiesAndSelects) {
   DOPPLER_NEEDS_ADAPTER();
-  const Combine cases[] = {{0},           {1, 0, 3},     {1, 1, 3},     {1, 2, 3},
-                           {1, 0, 15000}, {1, 1, 15000}, {1, 2, 15000}, {2, 0, 20},
-                           {2, 0, 15000}, {3},           {4},           {0, 0, 1, Mode::kChecked}};
+  const Combine cases[] = {{0},
+                           {1, 0, 3},
+                           {1, 1, 3},
+                           {1, 2, 3},
+                           {1, 0, 15000},
+                           {1, 1, 15000},
+                           {1, 2, 15000},
+                           {2, 0, 20},
+                           {2, 0, 15000},
+                           {3},
+                           {4},
+                           {0, 0, 1, Mode::kChecked},
+                           {1, 3, 3},
+                           {1, 4, 3},
+                           {0, 0, 1, Mode::kUnchecked, 0.25f},
+                           {2, 0, 20, Mode::kUnchecked, 0.25f},
+                           {3, 0, 1, Mode::kUnchecked, 0.25f}};
   for (const Combine& c : cases) {
     Random random;
     const std::size_t width = 150, rows = 3, a_rows = c.op == 4 ? 9 : rows;
@@ -295,20 +331,23 @@ TEST(CombineKernel, AddsGatesCapsCopiesAndSelects) {
     for (std::size_t i = 0; i < width * rows; ++i) {
       const double x = c.op == 4 ? a[step[2 + i / width] * width + i % width] : a[i];
       double value = x, error = 0;
+      if (c.op == 3) value = x * c.scale;
       if (c.op == 0) {
-        value = x + b[i];
+        value = x + c.scale * b[i];
         error = std::abs(value) * 1e-7;
       } else if (c.op == 1) {
         const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
         const double act = c.activation == 0   ? x / (1 + std::exp(-x))
                            : c.activation == 1 ? 0.5 * x * (1 + std::tanh(inner))
-                                               : 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+                           : c.activation == 2 ? 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2))
+                           : c.activation == 3 ? std::max(x, 0.0)
+                                               : std::max(x, 0.0) * std::max(x, 0.0);
         value = act * b[i];
         // exp and tanh of GPUs lose some bits, and 1 + tanh cancels where the result is small beside x; the
         // erf polynomial is right to 1.5e-7 of x.
         error = std::abs(x * b[i]) * 2e-6 + std::abs(value) * 2e-6;
       } else if (c.op == 2) {
-        value = 30 * std::tanh(x / 30);
+        value = 30 * std::tanh(c.scale * x / 30);
         error = 30 * 2e-6;
       }
       expected.push_back(value);
@@ -317,6 +356,8 @@ TEST(CombineKernel, AddsGatesCapsCopiesAndSelects) {
     Launch launch(c.mode, "combine.wgsl",
                   {{"THREADS", 64},
                    {"OP", c.op},
+                   {"SCALED", c.scale != 1 ? 1 : 0},
+                   {"SCALE_BITS", bits_of(c.scale)},
                    {"WIDTH", i64(width)},
                    {"A_STRIDE", i64(a_stride)},
                    {"A_OFFSET", 1},

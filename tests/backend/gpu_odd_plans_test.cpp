@@ -116,7 +116,7 @@ void add_adapter(Edit& e, Stage stage, int layer, WeightId a, WeightId b, std::u
   const ValueId low = e.insert(y, make_op(OpKind::kMatmul, {x}, {a}, MatmulParams{}), rank);
   e.plan().values[low].heads = 1;
   const ValueId high = e.insert(low, make_op(OpKind::kMatmul, {low}, {b}, MatmulParams{}), width);
-  const ValueId sum = e.insert(high, make_op(OpKind::kAdd, {y, high}, {}, {}), width);
+  const ValueId sum = e.insert(high, make_op(OpKind::kAdd, {y, high}, {}, AddParams{}), width);
   e.plan().values[sum].heads = e.plan().values[y].heads;
   e.redirect(y, sum);
   std::ranges::find_if(e.plan().ops, [&](const Op& op) { return op.outputs[0] == sum; })->inputs = {y, high};
@@ -143,7 +143,7 @@ const Oddity kOddities[] = {
      [](MoreWeights&) -> Change {
        return [](Edit& e) {
          const Op sum = e.op(Stage::kLayerOut, 0);
-         const ValueId twice = e.insert(sum.outputs[0], make_op(OpKind::kAdd, {}, {}, {}),
+         const ValueId twice = e.insert(sum.outputs[0], make_op(OpKind::kAdd, {}, {}, AddParams{}),
                                         e.plan().values[sum.outputs[0]].width);
          e.redirect(sum.outputs[0], twice);
          std::ranges::find_if(e.plan().ops, [&](const Op& op) { return op.outputs[0] == twice; })->inputs = {

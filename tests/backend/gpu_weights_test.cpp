@@ -16,6 +16,7 @@ std::vector<float> gather_all(Mode mode, const GpuMatrix& matrix, double factor)
     ShaderValues values = format_values(matrix);
     values.merge(ShaderValues{{"THREADS", 64},
                               {"IDS", 3},
+                              {"ADDS", 0},
                               {"WIDTH", matrix.cols},
                               {"ROW0", shard.first_row},
                               {"ROWS", shard.rows},

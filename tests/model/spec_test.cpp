@@ -314,7 +314,7 @@ TEST(Spec, BadValuesAreNamed) {
       {"llama", "rms_norm_eps", "small", {"rms_norm_eps is \"small\""}},
       {"llama", "tie_word_embeddings", 1, {"tie_word_embeddings is 1", "true or false"}},
       {"llama", "attention_bias", "no", {"attention_bias is \"no\""}},
-      {"llama", "hidden_act", "relu", {"hidden_act", "activation relu", "silu"}},
+      {"llama", "hidden_act", "mish", {"hidden_act", "activation mish", "silu"}},
       {"llama", "hidden_act", 4, {"hidden_act is 4"}},
       {"llama", "max_position_embeddings", 0, {"max_position_embeddings = 0"}},
       {"llama", "bos_token_id", 64, {"bos_token_id = 64", "64 tokens"}},

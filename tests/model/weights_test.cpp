@@ -20,9 +20,11 @@ TEST(Weights, EveryFamilyBindsAndLoads) {
     EXPECT_EQ(loaded.spec.family, rule->name);
     for (int layer = 0; layer < 3; ++layer) {
       for (const WeightRole role : {WeightRole::kQ, WeightRole::kK, WeightRole::kV, WeightRole::kO,
-                                    WeightRole::kGate, WeightRole::kUp, WeightRole::kDown}) {
+                                    WeightRole::kUp, WeightRole::kDown}) {
         EXPECT_NE(loaded.weights.find(role, layer), kNoWeight) << rule->name;
       }
+      const bool gated = loaded.spec.layers[static_cast<std::size_t>(layer)].ffn.gated;
+      EXPECT_EQ(loaded.weights.find(WeightRole::kGate, layer) != kNoWeight, gated) << rule->name;
     }
   }
 }

@@ -136,7 +136,7 @@ TEST_F(CheckPlan, RowsOfTokens) {
                         .outputs = {static_cast<ValueId>(p.values.size())},
                         .weights = {},
                         .biases = {},
-                        .params = {},
+                        .params = AddParams{},
                         .emits = {}};
                  p.values.push_back({32, 1, Rows::kWanted, Stage::kNone, -1});
                  p.ops.push_back(sum);

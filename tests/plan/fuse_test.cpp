@@ -130,7 +130,7 @@ TEST(Fuse, AValueWithAnotherReaderIsNotSwallowed) {
             .outputs = {static_cast<ValueId>(fused.plan.values.size())},
             .weights = {},
             .biases = {},
-            .params = {},
+            .params = AddParams{},
             .emits = {}};
   fused.plan.values.push_back({48, 1, Rows::kAll, Stage::kNone, 0});
   fused.plan.ops.insert(gated + 1, reader);

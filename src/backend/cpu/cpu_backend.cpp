@@ -60,6 +60,7 @@ struct Prepared {
   std::vector<std::vector<float>> biases;  // by product; empty where there is none
   std::vector<Product> products;           // kMatmul, kGatedMatmul; `out` is filled in per step
   const TensorView* table = nullptr;       // kEmbed
+  std::vector<float> positions;            // kEmbed: [learned positions, width]
 };
 
 class CpuBackend final : public HostBackend {
@@ -153,10 +154,16 @@ class CpuBackend final : public HostBackend {
   Status prepare() {
     for (const Op& op : plan_.ops) {
       Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}};
-      if (op.kind == OpKind::kRmsNorm) DOPPLER_TRY(prepare_norm(op, prepared.norm));
+      if (op.kind == OpKind::kRmsNorm) {
+        DOPPLER_TRY(prepare_norm(op, prepared.norm));
+        prepared.biases.resize(1);
+        if (!op.biases.empty() && op.biases[0] != kNoWeight)
+          DOPPLER_TRY(decode_all(weights_[op.biases[0]], prepared.biases[0]));
+      }
       if (op.kind == OpKind::kEmbed) {
         prepared.table = &weights_[op.weights[0]];
         DOPPLER_TRY(form_of(*prepared.table, options_.exact));
+        if (op.weights.size() > 1) DOPPLER_TRY(decode_all(weights_[op.weights[1]], prepared.positions));
       }
       if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul)
         DOPPLER_TRY(prepare_products(op, prepared));
@@ -194,11 +201,15 @@ class CpuBackend final : public HostBackend {
     return {};
   }
 
+  Status decode_all(const TensorView& tensor, std::vector<float>& values) {
+    values.resize(element_count(tensor.shape).value_or(0));
+    constants_ += values.size();
+    return decode_f32(tensor, 0, values);
+  }
+
   Status prepare_norm(const Op& op, std::vector<float>& norm) {
     const TensorView& weight = weights_[op.weights[0]];
-    norm.resize(weight.cols());
-    constants_ += norm.size();
-    DOPPLER_TRY(decode_f32(weight, 0, norm));
+    DOPPLER_TRY(decode_all(weight, norm));
     const double offset = std::get<NormParams>(op.params).weight_offset;
     for (float& w : norm) w = static_cast<float>(w + offset);
     return {};
@@ -211,11 +222,8 @@ class CpuBackend final : public HostBackend {
       DOPPLER_ASSIGN(const WeightForm form, form_of(weight, options_.exact));
       weight_bytes_ += weight.data.size();
       std::vector<float>& bias = prepared.biases[i];
-      if (!op.biases.empty() && op.biases[i] != kNoWeight) {
-        bias.resize(weights_[op.biases[i]].cols());
-        constants_ += bias.size();
-        DOPPLER_TRY(decode_f32(weights_[op.biases[i]], 0, bias));
-      }
+      if (!op.biases.empty() && op.biases[i] != kNoWeight)
+        DOPPLER_TRY(decode_all(weights_[op.biases[i]], bias));
       prepared.products.push_back({.form = form,
                                    .floats = matrix_of(weight),
                                    .panels = {},
@@ -312,24 +320,38 @@ class CpuBackend final : public HostBackend {
         const auto row = static_cast<std::size_t>(input().ids[t]);
         if (!is_quantised(table.dtype)) {
           element_.decode_row(matrix_of(table), row, scale, out + t * width);
-          continue;
+        } else {
+          // Type and size were checked when the backend was made.
+          (void)decode_f32(table, row * width, std::span(out + t * width, width));
+          element_.scale(out + t * width, scale, width, out + t * width);
         }
-        // Type and size were checked when the backend was made.
-        (void)decode_f32(table, row * width, std::span(out + t * width, width));
-        for (std::size_t i = 0; i < width; ++i) out[t * width + i] *= scale;
+        if (prepared.positions.empty()) continue;
+        const float* place = &prepared.positions[static_cast<std::size_t>(input().positions[t]) * width];
+        element_.add(out + t * width, place, 1, width, out + t * width);
       }
     });
   }
 
   void rms_norm(const Prepared& prepared) {
     const Value& v = info(prepared.op->outputs[0]);
-    const double eps = std::get<NormParams>(prepared.op->params).eps;
-    const std::size_t dim = v.width / v.heads;
+    const auto& p = std::get<NormParams>(prepared.op->params);
+    const std::size_t parts = p.span == NormSpan::kProjection ? 1 : v.heads, dim = v.width / parts;
     const float* in = value(prepared.op->inputs[0]);
     float* out = value(prepared.op->outputs[0]);
-    for_rows(rows(v) * v.heads, dim, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t r = begin; r < end; ++r)
-        element_.rms_norm(in + r * dim, prepared.norm.data(), dim, eps, out + r * dim);
+    const std::vector<float>&weight = prepared.norm, &bias = prepared.biases[0];
+    for_rows(rows(v) * parts, dim, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t r = begin; r < end; ++r) {
+        // The weight is as wide as a part of a row, or as a row.
+        const std::size_t own = r * dim % weight.size();
+        const float* from = in + r * dim;
+        float* to = out + r * dim;
+        if (p.kind == NormKind::kLayer) {
+          element_.center(from, dim, to);
+          from = to;
+        }
+        element_.rms_norm(from, &weight[own], dim, p.eps, to);
+        if (!bias.empty()) element_.add(to, &bias[own], 1, dim, to);
+      }
     });
   }
 
@@ -411,7 +433,8 @@ class CpuBackend final : public HostBackend {
       for (std::size_t r = begin; r < end; ++r) {
         const std::size_t at = r * width;
         if (op.kind == OpKind::kAdd) {
-          element_.add(a + at, b + at, width, out + at);
+          const auto scale = static_cast<float>(std::get<AddParams>(op.params).scale);
+          element_.add(a + at, b + at, scale, width, out + at);
         } else {
           element_.gated(std::get<GatedParams>(op.params).activation, a + at, b != nullptr ? b + at : nullptr,
                          width, out + at);
@@ -429,18 +452,25 @@ class CpuBackend final : public HostBackend {
   }
 
   void softcap(const Op& op) {
-    const auto cap = static_cast<float>(std::get<SoftcapParams>(op.params).cap);
+    const auto& p = std::get<SoftcapParams>(op.params);
+    const auto cap = static_cast<float>(p.cap), scale = static_cast<float>(p.scale);
     const Value& v = info(op.outputs[0]);
     const float* in = value(op.inputs[0]);
     float* out = value(op.outputs[0]);
-    if (!(cap > 0)) {
+    if (!(cap > 0) && scale == 1) {
       if (in != out) std::copy_n(in, rows(v) * v.width, out);
       return;
     }
     // Blocks of a row at places that are multiples of a vector: vocabularies are too wide for one thread.
     for (std::size_t r = 0; r < rows(v); ++r) {
       pool_.parallel_for(v.width, kElementGrain, [&](std::size_t begin, std::size_t end) {
-        element_.softcap(in + r * v.width + begin, cap, end - begin, out + r * v.width + begin);
+        const float* from = in + r * v.width + begin;
+        float* to = out + r * v.width + begin;
+        if (scale != 1) {
+          element_.scale(from, scale, end - begin, to);
+          from = to;
+        }
+        if (cap > 0) element_.softcap(from, cap, end - begin, to);
       });
     }
   }

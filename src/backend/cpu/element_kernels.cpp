@@ -63,6 +63,19 @@ void rms_norm(const float* in, const float* weight, std::size_t dim, double eps,
   }
 }
 
+void center(const float* in, std::size_t dim, float* out) {
+  const D d;
+  const std::size_t whole = dim / kLanes * kLanes, tail = dim - whole;
+  V sum = hn::Zero(d);
+  for (std::size_t i = 0; i < whole; i += kLanes) sum = hn::Add(sum, hn::LoadU(d, in + i));
+  if (tail != 0) sum = hn::Add(sum, load_some(in + whole, tail));
+  const double mean = static_cast<double>(sum_of(sum)) / static_cast<double>(dim);
+  const V taken = hn::Set(d, static_cast<float>(mean));
+  for (std::size_t i = 0; i < whole; i += kLanes)
+    hn::StoreU(hn::Sub(hn::LoadU(d, in + i), taken), d, out + i);
+  if (tail != 0) store_some(hn::Sub(load_some(in + whole, tail), taken), out + whole, tail);
+}
+
 void rope(const float* in, const float* cos, const float* sin, std::size_t pairs, std::size_t dim,
           RopeLayout layout, float* out) {
   const D d;
@@ -83,12 +96,23 @@ void rope(const float* in, const float* cos, const float* sin, std::size_t pairs
   for (i = 2 * pairs; i < dim; ++i) out[i] = in[i];
 }
 
-void add(const float* a, const float* b, std::size_t count, float* out) {
+void add(const float* a, const float* b, float scale, std::size_t count, float* out) {
   const D d;
+  const V factor = hn::Set(d, scale);
   std::size_t i = 0;
   for (; i + kLanes <= count; i += kLanes)
-    hn::StoreU(hn::Add(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i);
-  for (; i < count; ++i) out[i] = a[i] + b[i];
+    hn::StoreU(hn::MulAdd(hn::LoadU(d, b + i), factor, hn::LoadU(d, a + i)), d, out + i);
+  if (i < count)
+    store_some(hn::MulAdd(load_some(b + i, count - i), factor, load_some(a + i, count - i)), out + i,
+               count - i);
+}
+
+void scale(const float* in, float factor, std::size_t count, float* out) {
+  const D d;
+  const V f = hn::Set(d, factor);
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, in + i), f), d, out + i);
+  for (; i < count; ++i) out[i] = in[i] * factor;
 }
 
 // Both are x / (1 + e^-z): silu with z = x, and gelu because (1 + tanh u) / 2 = 1 / (1 + e^-2u).
@@ -102,6 +126,16 @@ struct GeluTanh {
     const V u = hn::Mul(hn::Set(d, -2 * 0.7978845608028654f),
                         hn::MulAdd(cube, hn::Set(d, 0.044715f), x));  // sqrt(2 / pi)
     return hn::Div(x, hn::Add(hn::Set(d, 1.0f), exp_of(u)));
+  }
+};
+
+struct Relu {
+  static HWY_INLINE V of(V x) { return hn::Max(x, hn::Zero(D())); }
+};
+struct ReluSquared {
+  static HWY_INLINE V of(V x) {
+    const V positive = Relu::of(x);
+    return hn::Mul(positive, positive);
   }
 };
 
@@ -135,6 +169,10 @@ void gated(Activation activation, const float* gate, const float* up, std::size_
                                     (up != nullptr ? up[i] : 1));  // 1 / sqrt(2)
       }
       return;
+    case Activation::kRelu:
+      return gated_of<Relu>(gate, up, count, out);
+    case Activation::kReluSquared:
+      return gated_of<ReluSquared>(gate, up, count, out);
   }
 }
 
@@ -151,7 +189,7 @@ void softcap(const float* in, float cap, std::size_t count, float* out) {
 
 }  // namespace
 
-const ElementKernels kElement = {decode_row, rms_norm, rope, add, gated, softcap};
+const ElementKernels kElement = {decode_row, rms_norm, center, rope, add, scale, gated, softcap};
 
 }  // namespace doppler::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

@@ -93,11 +93,15 @@ struct ElementKernels {
   void (*decode_row)(const WeightMatrix& weight, std::size_t row, float scale, float* out);
   // out = in / rms(in) * weight. in and out may be the same.
   void (*rms_norm)(const float* in, const float* weight, std::size_t dim, double eps, float* out);
+  // out = in - mean(in). in and out may be the same.
+  void (*center)(const float* in, std::size_t dim, float* out);
   // One head: pairs turned by cos and sin [pairs], dims beyond them copied. in and out may be the same.
   void (*rope)(const float* in, const float* cos, const float* sin, std::size_t pairs, std::size_t dim,
                RopeLayout layout, float* out);
-  // out may be a or b.
-  void (*add)(const float* a, const float* b, std::size_t count, float* out);
+  // out = a + scale * b, rounded once; out may be a or b.
+  void (*add)(const float* a, const float* b, float scale, std::size_t count, float* out);
+  // out = in * factor; out may be in.
+  void (*scale)(const float* in, float factor, std::size_t count, float* out);
   // out = activation(gate) * up, or activation(gate) if `up` is null; out may be gate or up.
   void (*gated)(Activation activation, const float* gate, const float* up, std::size_t count, float* out);
   // out = cap * tanh(in / cap); out may be in.

@@ -23,7 +23,9 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
     if (op.kind == OpKind::kSelect) program_.first_wanted_op_ = i;
     const BatchGroup& group = program_.groups_.of(i);
     if (group.first == i && group.blocks) in_blocks = group.blocks;
-    if (op.kind == OpKind::kEmbed) DOPPLER_TRY(context_.matrix(op.weights));
+    if (op.kind == OpKind::kEmbed) {
+      for (const WeightId& table : op.weights) DOPPLER_TRY(context_.matrix(std::span(&table, 1)));
+    }
     if (op.kind != OpKind::kMatmul) continue;
     DOPPLER_ASSIGN(program_.placed_[i], context_.place(op));
     program_.has_blocks_[i] = in_blocks == op.inputs[0];
@@ -121,15 +123,17 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
 }
 
 Status BatchBuilder::embed(const Op& op, Dispatches& out) {
-  DOPPLER_ASSIGN(const GpuMatrix* table, context_.matrix(op.weights));
   const ValueView& to = view(op.outputs[0]);
-  for (const Shard& shard : table->shards) {
-    ShaderValues values;
-    std::vector<Bound> buffers = {{"out", to.buffer}};
-    add_embed(context_, op, *table, shard, kElementThreads, values, buffers);
-    DOPPLER_ASSIGN(Dispatch made, make("embed.wgsl", values, buffers, groups_for((to.width + 3) / 4),
-                                       Dispatch::Per::kToken));
-    out.push_back(std::move(made));
+  for (std::size_t i = 0; i < op.weights.size(); ++i) {
+    DOPPLER_ASSIGN(const GpuMatrix* table, context_.matrix(std::span(op.weights).subspan(i, 1)));
+    for (const Shard& shard : table->shards) {
+      ShaderValues values;
+      std::vector<Bound> buffers = {{"out", to.buffer}};
+      add_embed(context_, op, i, *table, shard, kElementThreads, values, buffers);
+      DOPPLER_ASSIGN(Dispatch made, make("embed.wgsl", values, buffers, groups_for((to.width + 3) / 4),
+                                         Dispatch::Per::kToken));
+      out.push_back(std::move(made));
+    }
   }
   return {};
 }

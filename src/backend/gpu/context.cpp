@@ -134,6 +134,15 @@ Result<Buffer> Context::bias(const Op& op, std::size_t begin, std::size_t end) {
   return biases.emplace(key, std::move(made)).first->second;
 }
 
+Result<Buffer> Context::norm_bias(const Op& op) {
+  if (op.biases.empty() || op.biases[0] == kNoWeight) return Buffer();
+  if (const auto found = biases.find(op.biases); found != biases.end()) return found->second;
+  std::vector<float> values(weights[op.biases[0]].cols());
+  DOPPLER_TRY(decode_f32(weights[op.biases[0]], 0, values));
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "bias", values));
+  return biases.emplace(op.biases, std::move(made)).first->second;
+}
+
 Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {
   std::vector<std::pair<WeightId, double>> key;
   for (const Op* op : {&first, second}) {

@@ -193,12 +193,14 @@ Status DecodeBuilder::single(const Op& op) {
 Status DecodeBuilder::embed(const Op& op) {
   DOPPLER_TRY(place_outputs(op));
   const ValueView& out = values_[op.outputs[0]];
-  DOPPLER_ASSIGN(const GpuMatrix* table, context_.matrix(op.weights));
-  for (const Shard& shard : table->shards) {
-    ShaderValues values;
-    std::vector<Bound> buffers = {out.bound("out")};
-    add_embed(context_, op, *table, shard, kFewThreads, values, buffers);
-    DOPPLER_TRY(add("embed.wgsl", values, buffers, {ceil_div(out.width / 4, kFewThreads), 1, 1}));
+  for (std::size_t i = 0; i < op.weights.size(); ++i) {
+    DOPPLER_ASSIGN(const GpuMatrix* table, context_.matrix(std::span(op.weights).subspan(i, 1)));
+    for (const Shard& shard : table->shards) {
+      ShaderValues values;
+      std::vector<Bound> buffers = {out.bound("out")};
+      add_embed(context_, op, i, *table, shard, kFewThreads, values, buffers);
+      DOPPLER_TRY(add("embed.wgsl", values, buffers, {ceil_div(out.width / 4, kFewThreads), 1, 1}));
+    }
   }
   return {};
 }

@@ -9,6 +9,11 @@ namespace {
 constexpr std::int64_t kAddition = 0, kGatedProduct = 1, kCapped = 2, kCopied = 3, kSelected = 4,
                        kActivated = 5;
 
+void add_scale(ShaderValues& values, double scale) {
+  values["SCALED"] = scale != 1 ? 1 : 0;
+  if (scale != 1) values["SCALE_BITS"] = float_bits(scale);
+}
+
 }  // namespace
 
 std::uint32_t groups_for(std::uint64_t items) {
@@ -26,13 +31,21 @@ bool has_vectors(const ValueView& view) {
 
 Result<KernelCall> norm_kernel(Context& context, const Op& op, const ValueView& x, const ValueView& out) {
   const Value& v = context.plan.values[op.outputs[0]];
+  const auto& p = std::get<NormParams>(op.params);
+  const std::uint32_t parts = p.span == NormSpan::kProjection ? 1 : v.heads;
   ShaderValues values = {{"THREADS", kElementThreads},
-                         {"DIM", v.width / v.heads},
-                         {"EPS_BITS", float_bits(std::get<NormParams>(op.params).eps)}};
+                         {"DIM", v.width / parts},
+                         {"EPS_BITS", float_bits(p.eps)},
+                         {"LAYER", p.kind == NormKind::kLayer ? 1 : 0},
+                         {"OWN", p.span == NormSpan::kOwnHead ? 1 : 0}};
   add_view(values, "X", x);
   add_view(values, "OUT", out);
   DOPPLER_ASSIGN(const Buffer weight, context.norm_weights(op));
-  return KernelCall{"norm.wgsl", values, {x.bound("x"), {"weight", weight}, out.bound("out")}, v.heads};
+  DOPPLER_ASSIGN(const Buffer bias, context.norm_bias(op));
+  values["BIAS"] = bias ? 1 : 0;
+  KernelCall call{"norm.wgsl", values, {x.bound("x"), {"weight", weight}, out.bound("out")}, parts};
+  if (bias) call.buffers.push_back({"bias", bias});
+  return call;
 }
 
 KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x, const ValueView& out) {
@@ -91,14 +104,16 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
     values["WANTED"] = context.layout.wanted();
     call.buffers.push_back({"step", context.step});
   } else if (op.kind == OpKind::kSoftcap) {
-    const double cap = std::get<SoftcapParams>(op.params).cap;
-    values["OP"] = cap > 0 ? kCapped : kCopied;
-    if (cap > 0) values["CAP_BITS"] = float_bits(cap);
+    const auto& p = std::get<SoftcapParams>(op.params);
+    values["OP"] = p.cap > 0 ? kCapped : kCopied;
+    if (p.cap > 0) values["CAP_BITS"] = float_bits(p.cap);
+    add_scale(values, p.scale);
   } else if (op.kind == OpKind::kGated) {
     values["OP"] = b != nullptr ? kGatedProduct : kActivated;
     values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation);
   } else {
     values["OP"] = kAddition;
+    add_scale(values, std::get<AddParams>(op.params).scale);
   }
   if (b != nullptr) {
     // Inputs that lie in one buffer (gate and up) are bound twice, which reading allows.
@@ -109,7 +124,7 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
 }
 
 KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
-  ShaderValues values = {{"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}};
+  ShaderValues values = {{"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}, {"SCALED", 0}};
   add_view(values, "A", from);
   add_view(values, "OUT", to);
   return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};

@@ -92,20 +92,27 @@ Case norm_case(const Values& v) {
       1, std::min({(x_stride - v["X_OFFSET"]) / dim, (out_stride - v["OUT_OFFSET"]) / dim, std::size_t{4}}));
   Sequence sequence;
   Case c;
-  const std::vector<float> x = sequence.numbers(2 * x_stride + dim), weight = sequence.numbers(dim);
+  const bool own = v["OWN"] != 0, has_bias = v["BIAS"] != 0, layer = v["LAYER"] != 0;
+  const std::size_t weights = own ? heads * dim : dim;
+  const std::vector<float> x = sequence.numbers(2 * x_stride + dim), weight = sequence.numbers(weights);
+  const std::vector<float> bias = has_bias ? sequence.numbers(weights) : std::vector<float>(weights);
   c.input("x", x);
   c.input("weight", weight);
+  if (has_bias) c.input("bias", bias);
   c.outputs["out"] = 2 * out_stride + dim;
   c.groups = {static_cast<std::uint32_t>(heads), 2, 1};
   for (std::size_t row = 0; row < 2 * heads; ++row) {
     const std::size_t from = row / heads * x_stride + v["X_OFFSET"] + row % heads * dim;
     const std::size_t to = row / heads * out_stride + v["OUT_OFFSET"] + row % heads * dim;
-    double squares = 0;
-    for (std::size_t i = 0; i < dim; ++i) squares += static_cast<double>(x[from + i]) * x[from + i];
+    const std::size_t first = own ? row % heads * dim : 0;
+    double mean = 0, squares = 0;
+    for (std::size_t i = 0; i < dim; ++i) mean += layer ? x[from + i] / static_cast<double>(dim) : 0;
+    for (std::size_t i = 0; i < dim; ++i) squares += (x[from + i] - mean) * (x[from + i] - mean);
     const double factor = 1 / std::sqrt(squares / static_cast<double>(dim) + v.number("EPS_BITS"));
     for (std::size_t i = 0; i < dim; ++i) {
-      const double value = x[from + i] * factor * weight[i];
-      c.expected.push_back({to + i, value, std::abs(value) * 1e-5});
+      const double scaled = factor * weight[first + i], value = (x[from + i] - mean) * scaled;
+      const double lost = std::abs(value) + (layer ? std::abs(mean * scaled) : 0) + std::abs(bias[first + i]);
+      c.expected.push_back({to + i, value + bias[first + i], lost * 1e-5});
     }
   }
   return c;

@@ -23,14 +23,16 @@ void bind_bias(const PlacedMatrix& part, const Shard& shard, ShaderValues& value
   if (part.bias) buffers.push_back({"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0});
 }
 
-void add_embed(const Context& context, const Op& op, const GpuMatrix& table, const Shard& shard,
-               std::uint32_t threads, ShaderValues& values, std::vector<Bound>& buffers) {
+void add_embed(const Context& context, const Op& op, std::size_t which, const GpuMatrix& table,
+               const Shard& shard, std::uint32_t threads, ShaderValues& values, std::vector<Bound>& buffers) {
+  const bool positions = which > 0;
   values["THREADS"] = threads;
-  values["IDS"] = context.layout.ids();
+  values["IDS"] = positions ? context.layout.positions() : context.layout.ids();
+  values["ADDS"] = positions ? 1 : 0;
   values["WIDTH"] = context.plan.values[op.outputs[0]].width;
   values["ROW0"] = shard.first_row;
   values["ROWS"] = shard.rows;
-  values["FACTOR_BITS"] = float_bits(std::get<EmbedParams>(op.params).scale);
+  values["FACTOR_BITS"] = float_bits(positions ? 1 : std::get<EmbedParams>(op.params).scale);
   add_format(values, table);
   buffers.push_back({"step", context.step});
   bind_shard(buffers, table, shard);

@@ -20,8 +20,8 @@ void bind_bias(const PlacedMatrix& part, const Shard& shard, ShaderValues& value
                std::vector<Bound>& buffers);
 
 // All values of embed.wgsl and its bindings but for `out`.
-void add_embed(const Context& context, const Op& op, const GpuMatrix& table, const Shard& shard,
-               std::uint32_t threads, ShaderValues& values, std::vector<Bound>& buffers);
+void add_embed(const Context& context, const Op& op, std::size_t which, const GpuMatrix& table,
+               const Shard& shard, std::uint32_t threads, ShaderValues& values, std::vector<Bound>& buffers);
 // KV_HALF, DIM, KV_HEADS, CAPACITY, SLOTS, POSITIONS: where an attention's keys and values lie.
 void add_cache(const Context& context, const Op& attention, ShaderValues& values);
 // HEADS, WINDOW, SCALE_BITS, SOFTCAP: how it scores them.

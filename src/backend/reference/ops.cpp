@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <optional>
 
 #include "model/activation.h"
@@ -41,11 +42,14 @@ Status embed(const OpCall& call) {
   const TensorView& table = *call.weights[0];
   const double scale = std::get<EmbedParams>(call.params).scale;
   const Output& out = call.outputs[0];
-  std::vector<float> row(out.width);
+  const TensorView* positions = call.weights.size() > 1 ? call.weights[1] : nullptr;
+  std::vector<float> row(out.width), place(out.width);
   for (std::size_t t = 0; t < call.ids.size(); ++t) {
     DOPPLER_TRY(decode_f32(table, static_cast<std::uint64_t>(call.ids[t]) * out.width, row));
+    if (positions != nullptr)
+      DOPPLER_TRY(decode_f32(*positions, static_cast<std::uint64_t>(call.positions[t]) * out.width, place));
     for (std::size_t i = 0; i < out.width; ++i) {
-      out.data[t * out.width + i] = static_cast<float>(row[i] * scale);
+      out.data[t * out.width + i] = static_cast<float>(row[i] * scale + place[i]);
     }
   }
   return {};
@@ -55,15 +59,22 @@ Status rms_norm(const OpCall& call) {
   const auto& p = std::get<NormParams>(call.params);
   const std::span<const float> in = call.inputs[0].data;
   const Output& out = call.outputs[0];
-  const std::size_t dim = out.width / out.heads;
-  std::vector<float> weight(dim);
+  const std::size_t dim = p.span == NormSpan::kProjection ? out.width : out.width / out.heads;
+  // One for all heads of a row, or one for each.
+  std::vector<float> weight(call.weights[0]->cols()), bias(weight.size(), 0.0f);
   DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
+  if (!call.biases.empty() && call.biases[0] != nullptr) DOPPLER_TRY(decode_f32(*call.biases[0], 0, bias));
   for (std::size_t begin = 0; begin < in.size(); begin += dim) {
-    double sum = 0;
-    for (std::size_t i = 0; i < dim; ++i) sum += static_cast<double>(in[begin + i]) * in[begin + i];
+    const std::span<const float> part = in.subspan(begin, dim);
+    double mean = 0, sum = 0;
+    if (p.kind == NormKind::kLayer)
+      mean = std::accumulate(part.begin(), part.end(), 0.0) / static_cast<double>(dim);
+    for (const float x : part) sum += (x - mean) * (x - mean);
     const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + p.eps);
+    const std::size_t own = begin % weight.size();
     for (std::size_t i = 0; i < dim; ++i) {
-      out.data[begin + i] = static_cast<float>(in[begin + i] * inverse * (weight[i] + p.weight_offset));
+      out.data[begin + i] = static_cast<float>(
+          (part[i] - mean) * inverse * (weight[own + i] + p.weight_offset) + bias[own + i]);
     }
   }
   return {};
@@ -252,10 +263,11 @@ Status select(const OpCall& call) {
 }
 
 Status softcap(const OpCall& call) {
-  const double cap = std::get<SoftcapParams>(call.params).cap;
+  const auto& p = std::get<SoftcapParams>(call.params);
   const std::span<const float> in = call.inputs[0].data;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    call.outputs[0].data[i] = cap > 0 ? static_cast<float>(cap * std::tanh(in[i] / cap)) : in[i];
+    const double x = in[i] * p.scale;
+    call.outputs[0].data[i] = static_cast<float>(p.cap > 0 ? p.cap * std::tanh(x / p.cap) : x);
   }
   return {};
 }
@@ -282,7 +294,9 @@ Status run_op(const OpCall& call, Threads& threads) {
     case OpKind::kAttention:
       return attention(call, threads);
     case OpKind::kAdd:
-      return each(call, [](double a, double b) { return a + b; });
+      return each(call, [scale = std::get<AddParams>(call.params).scale](double a, double b) {
+        return a + scale * b;
+      });
     case OpKind::kGated: {
       const Activation activation = std::get<GatedParams>(call.params).activation;
       return each(call, [activation](double gate, double up) { return activate(activation, gate) * up; });

@@ -137,7 +137,9 @@ class Bounds {
         break;
       case OpKind::kAdd:
         // The sum's rounding; a term that a fused kernel adds before it rounds it; and that rounding itself.
-        each([](double a, double b) { return 3 * kEps * (std::abs(a) + std::abs(b)); });
+        each([scale = std::abs(std::get<AddParams>(s_.params).scale)](double a, double b) {
+          return 3 * kEps * (std::abs(a) + scale * std::abs(b));
+        });
         break;
       case OpKind::kGated:
         gated();
@@ -172,14 +174,17 @@ class Bounds {
   // Decoding scale * code + minimum in another order loses some units of the block's largest value.
   Status embed() {
     const double scale = std::abs(std::get<EmbedParams>(s_.params).scale);
-    std::vector<float> row(s_.width);
+    std::vector<float> row(s_.width), place(s_.width);
     for (std::size_t t = 0; t < s_.tokens(); ++t) {
       DOPPLER_TRY(decode_f32(s_.weights[0], static_cast<std::uint64_t>(s_.ids[t]) * s_.width, row));
+      if (s_.weights.size() > 1)
+        DOPPLER_TRY(decode_f32(s_.weights[1], static_cast<std::uint64_t>(s_.positions[t]) * s_.width, place));
       const double decoding =
           (is_quantised(s_.weights[0].dtype) ? 2 * kEps * largest_magnitude(row) : 0) +
           kDeviations * weight_error() * norm(row) / std::sqrt(static_cast<double>(s_.width));
       for (std::size_t i = 0; i < s_.width; ++i) {
-        set(t * s_.width + i, scale * (kFew * kEps * std::abs(static_cast<double>(row[i])) + decoding));
+        set(t * s_.width + i, scale * (kFew * kEps * std::abs(static_cast<double>(row[i])) + decoding) +
+                                  kFew * kEps * std::abs(static_cast<double>(place[i])));
       }
     }
     return {};
@@ -188,16 +193,27 @@ class Bounds {
   // Every factor is rounded, and the mean of squares by half its sum's error (the root halves it).
   Status rms_norm() {
     const auto& p = std::get<NormParams>(s_.params);
-    const std::size_t dim = s_.width / s_.heads;
-    std::vector<float> weight(dim);
+    const std::size_t dim = p.span == NormSpan::kProjection ? s_.width : s_.width / s_.heads;
+    std::vector<float> weight(s_.weights[0].cols()), bias(weight.size(), 0.0f);
     DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
+    if (!s_.biases.empty() && s_.biases[0]) DOPPLER_TRY(decode_f32(*s_.biases[0], 0, bias));
     const std::span<const float> in = s_.inputs[0].data;
     for (std::size_t begin = 0; begin < in.size(); begin += dim) {
-      const double length = norm(in.subspan(begin, dim));
-      const double inverse = 1 / std::sqrt(length * length / static_cast<double>(dim) + p.eps);
+      const auto part = in.subspan(begin, dim);
+      const double squares = norm(part) * norm(part) / static_cast<double>(dim);
+      // What is left without the mean is smaller, and its errors are those of the values with it.
+      double mean = 0, spread = 0;
+      if (p.kind == NormKind::kLayer) {
+        mean = std::accumulate(part.begin(), part.end(), 0.0) / static_cast<double>(dim);
+        spread = norm(part) / std::sqrt(static_cast<double>(dim));
+      }
+      const double inverse = 1 / std::sqrt(std::max(squares - mean * mean, 0.0) + p.eps);
       for (std::size_t i = 0; i < dim; ++i) {
-        const double factor = std::abs(static_cast<double>(weight[i])) + std::abs(p.weight_offset);
-        set(begin + i, sum_rounding(dim) * std::abs(static_cast<double>(in[begin + i])) * inverse * factor);
+        const std::size_t own = (begin + i) % weight.size();
+        const double factor = std::abs(static_cast<double>(weight[own])) + std::abs(p.weight_offset);
+        set(begin + i,
+            sum_rounding(dim) * (std::abs(static_cast<double>(part[i])) + spread) * inverse * factor +
+                kFew * kEps * std::abs(static_cast<double>(bias[own])));
       }
     }
     return {};
@@ -292,8 +308,11 @@ class Bounds {
   }
 
   void softcap() {
-    const double cap = std::get<SoftcapParams>(s_.params).cap;
-    for (std::size_t i = 0; i < out_.size(); ++i) set(i, softcap_error(cap, s_.inputs[0].data[i]));
+    const auto& p = std::get<SoftcapParams>(s_.params);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const double x = s_.inputs[0].data[i] * p.scale;
+      set(i, softcap_error(p.cap, x) + (p.scale == 1 ? 0 : kFew * kEps * std::abs(x)));
+    }
   }
 
   void attention() {

@@ -39,14 +39,21 @@ Status check_weights(const OpSetup& s) {
       return unfit(s, "a weight's bytes do not fill its shape");
   }
   const bool has_weight = s.kind == OpKind::kEmbed || s.kind == OpKind::kRmsNorm || s.kind == OpKind::kMatmul;
-  if (s.weights.size() != (has_weight ? 1u : 0u)) return unfit(s, "the number of weights is wrong");
-  if (!s.biases.empty() && (s.kind != OpKind::kMatmul || s.biases.size() != 1 ||
-                            (s.biases[0] && !shape_is(*s.biases[0], {s.width})))) {
+  const bool two_tables = s.kind == OpKind::kEmbed && s.weights.size() == 2;
+  if (!two_tables && s.weights.size() != (has_weight ? 1u : 0u))
+    return unfit(s, "the number of weights is wrong");
+  // A norm's vectors may serve every head.
+  const auto* norm = std::get_if<NormParams>(&s.params);
+  const bool by_head = norm != nullptr && norm->span == NormSpan::kHead;
+  const auto is_vector = [&](const TensorView& tensor) {
+    return shape_is(tensor, {by_head ? s.width / s.heads : s.width});
+  };
+  const bool has_bias = s.kind == OpKind::kMatmul || s.kind == OpKind::kRmsNorm;
+  if (!s.biases.empty() && (!has_bias || s.biases.size() != 1 || (s.biases[0] && !is_vector(*s.biases[0]))))
     return unfit(s, "the bias is not as wide as the output");
-  }
   if (s.kind == OpKind::kMatmul && !shape_is(s.weights[0], {s.width, s.inputs[0].width}))
     return unfit(s, "the weight's shape is not output x input");
-  if (s.kind == OpKind::kRmsNorm && !shape_is(s.weights[0], {s.width / s.heads}))
+  if (s.kind == OpKind::kRmsNorm && !is_vector(s.weights[0]))
     return unfit(s, "the weight is not as wide as a head");
   if (s.kind != OpKind::kEmbed) return {};
   if (s.weights[0].shape.size() != 2 || s.weights[0].cols() != s.width)
@@ -54,6 +61,12 @@ Status check_weights(const OpSetup& s) {
   for (const std::int32_t id : s.ids) {
     if (id < 0 || static_cast<std::uint64_t>(id) >= s.weights[0].rows())
       return unfit(s, fmt::format("the id {} has no row", id));
+  }
+  if (!two_tables) return {};
+  if (s.weights[1].cols() != s.width) return unfit(s, "the learned positions are not as wide as the output");
+  for (const std::int32_t position : s.positions) {
+    if (position < 0 || static_cast<std::uint64_t>(position) >= s.weights[1].rows())
+      return unfit(s, fmt::format("the position {} has no row", position));
   }
   return {};
 }
@@ -82,9 +95,10 @@ Status check_attention(const OpSetup& s) {
 
 Status check_setup(const OpSetup& s) {
   constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1};  // by OpKind, as plan/check.cpp has them
-  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 0, 6, 6, 0, 7};
+  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7};
   const auto kind = static_cast<std::size_t>(s.kind);
-  if (kind >= std::size(kInputs) || s.inputs.size() != kInputs[kind])
+  const bool alone = s.kind == OpKind::kGated && s.inputs.size() == 1;  // an activation without a gate
+  if (kind >= std::size(kInputs) || (s.inputs.size() != kInputs[kind] && !alone))
     return unfit(s, "the number of inputs is wrong");
   if (s.params.index() != kParams[kind]) return unfit(s, "the parameters are of another kind");
   if (s.positions.size() != s.tokens()) return unfit(s, "ids and positions differ in number");

@@ -122,6 +122,10 @@ Status StageComparer::match(const TensorView& tensor) {
   const std::vector<Stage> parts = parts_of(stage_text);
   if (parts.empty() || stage_text.contains('.') || stage_info(parts[0]).per_layer != (layer >= 0))
     return unknown(tensor);
+  if (parts.size() > 1) {
+    DOPPLER_ASSIGN(const bool repeats, repeats_parts(tensor, parts, layer));
+    if (repeats) return {};
+  }
   StageComparison comparison{.key = tensor.name, .stage = parts[0], .layer = layer, .tolerance = tolerance_};
   const std::size_t row_width =
       tensor.shape.size() == 3 ? tensor.shape[1] * tensor.shape[2] : tensor.shape[1];
@@ -154,6 +158,38 @@ Status StageComparer::match(const TensorView& tensor) {
   }
   stages_.push_back(std::move(comparison));
   return {};
+}
+
+// Whether every part of this composite is recorded by itself, too. Errors: kMismatch where they differ.
+Result<bool> StageComparer::repeats_parts(const TensorView& tensor, std::span<const Stage> parts,
+                                          int layer) const {
+  std::vector<const TensorView*> own;
+  std::uint64_t width = 0;
+  for (const Stage part : parts) {
+    const TensorView* found = recording_.tensors.find(stage_key(part, layer));
+    if (found == nullptr || found->shape.empty() || found->shape[0] != tensor.shape[0]) return false;
+    own.push_back(found);
+    width += element_count(found->shape).value_or(0) / std::max<std::uint64_t>(found->shape[0], 1);
+  }
+  const std::uint64_t rows = tensor.shape[0];
+  if (element_count(tensor.shape) != rows * width) return false;
+  std::vector<float> whole(width), part;
+  for (std::uint64_t row = 0; row < rows; ++row) {
+    DOPPLER_TRY(decode_f32(tensor, row * width, whole));
+    std::size_t column = 0;
+    for (const TensorView* of : own) {
+      part.resize(static_cast<std::size_t>(*element_count(of->shape) / rows));
+      DOPPLER_TRY(decode_f32(*of, row * part.size(), part));
+      if (!std::equal(part.begin(), part.end(), whole.begin() + static_cast<std::ptrdiff_t>(column))) {
+        return fail(
+            ErrorCode::kMismatch,
+            "The recording holds the stage {} twice, in {} and by itself, with other values. Remove one.",
+            of->name, tensor.name);
+      }
+      column += part.size();
+    }
+  }
+  return true;
 }
 
 void StageComparer::order() {

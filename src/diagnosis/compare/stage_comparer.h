@@ -49,6 +49,7 @@ class StageComparer final : public Tap {
     const TensorView* tensor = nullptr;
     std::size_t column = 0, width = 0, row_width = 0;
   };
+  Result<bool> repeats_parts(const TensorView& tensor, std::span<const Stage> parts, int layer) const;
   Status match(const TensorView& tensor);
   void order();
   void compare_row(const Target& target, std::size_t token, std::span<const float> ours);

@@ -1,6 +1,7 @@
-// Gemma 2 (softcaps, every other layer slides) and Gemma 3 (q/k norms, two rope thetas, five of six layers
-// slide). Both: norms before and after each half, weights stored without their +1 (also q and k norms),
-// embeddings scaled by sqrt(hidden). Sources: transformers' Gemma2Config, Gemma3TextConfig and Gemma3RMSNorm.
+// Gemma 1 (a llama), Gemma 2 (softcaps, every other layer slides) and Gemma 3 (q/k norms, two rope thetas,
+// five of six layers slide). The latter two: norms before and after each half. All: weights stored without
+// their +1 (also q and k norms), embeddings scaled by sqrt(hidden). Sources: transformers' Gemma2Config,
+// Gemma3TextConfig and Gemma3RMSNorm.
 #include <cmath>
 
 #include "base/json.h"
@@ -9,12 +10,9 @@
 namespace doppler {
 namespace {
 
+constexpr std::string_view kGemmaTypes[] = {"gemma"};
 constexpr std::string_view kGemma2Types[] = {"gemma2"};
 constexpr std::string_view kGemma3Types[] = {"gemma3_text", "gemma3"};
-
-bool last_of_period(std::uint32_t layer, std::uint32_t period) {
-  return (layer + 1) % period == 0;
-}
 
 Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::string_view key,
                             std::optional<double> fallback) {
@@ -33,14 +31,20 @@ Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::st
   return cap;
 }
 
-// The part that Gemma 2 and 3 share. The caps are the defaults for scores and final logits; nothing: no cap.
-Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::optional<double> final_cap) {
+// What all Gemmas share.
+void scale_as_gemma(SpecBuilder& builder) {
   ModelSpec& spec = builder.spec();
   spec.norm.weight_offset = 1;
   builder.note("norm.weight_offset", "1", "rule of the gemma families: checkpoints store w - 1");
   spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden)));
   builder.note("embedding_scale", fmt::format("{}", spec.embedding_scale),
                fmt::format("derived: sqrt({})", builder.config().name("hidden_size")));
+}
+
+// The part that Gemma 2 and 3 share. The caps are the defaults for scores and final logits; nothing: no cap.
+Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::optional<double> final_cap) {
+  ModelSpec& spec = builder.spec();
+  scale_as_gemma(builder);
   DOPPLER_ASSIGN(const double scalar,
                  builder.get_number("attention.query_pre_attn_scalar", "query_pre_attn_scalar", 256.0));
   if (!(scalar > 0)) {
@@ -84,10 +88,27 @@ ConfigDefaults gemma_defaults(std::uint64_t vocab_size, std::uint64_t context) {
           .activation_key = "hidden_activation"};
 }
 
+Status fill_gemma1(SpecBuilder& builder) {
+  DOPPLER_TRY(read_common(builder, {.vocab_size = 256000,
+                                    .hidden_size = 3072,
+                                    .intermediate_size = 24576,
+                                    .num_hidden_layers = 28,
+                                    .num_attention_heads = 16,
+                                    .num_key_value_heads = 16,
+                                    .head_dim = 256,
+                                    .max_position_embeddings = 8192,
+                                    .tie_word_embeddings = true,
+                                    .activation = "gelu_pytorch_tanh"}));
+  scale_as_gemma(builder);
+  DOPPLER_TRY(read_attention_bias(builder));
+  return read_rope(builder, 10000);
+}
+
 Status fill_gemma2(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, gemma_defaults(256000, 8192)));
   DOPPLER_TRY(fill_gemma(builder, 50.0, 30.0));
-  DOPPLER_TRY(read_layer_types(builder, 4096, last_of_period, 2, "rule: every second layer attends fully"));
+  DOPPLER_TRY(
+      read_layer_types(builder, 4096, is_last_of_period, 2, "rule: every second layer attends fully"));
   return read_rope(builder, 10000);
 }
 
@@ -99,7 +120,7 @@ Status fill_gemma3(SpecBuilder& builder) {
   const std::string_view key =
       builder.config().has("_sliding_window_pattern") ? "_sliding_window_pattern" : "sliding_window_pattern";
   DOPPLER_ASSIGN(const std::uint32_t period, builder.get_uint("attention.period", key, 6));
-  DOPPLER_TRY(read_layer_types(builder, 4096, last_of_period, period,
+  DOPPLER_TRY(read_layer_types(builder, 4096, is_last_of_period, period,
                                fmt::format("rule: every layer {} of {} attends fully", period, period)));
   return read_rope(builder, 1000000, 10000);
 }
@@ -137,6 +158,7 @@ Status adjust_gemma3(GgufConfig& config) {
 
 }  // namespace
 
+const FamilyRule kGemmaRule = {"gemma", kGemmaTypes, fill_gemma1, {}};
 const FamilyRule kGemma2Rule = {"gemma2",
                                 kGemma2Types,
                                 fill_gemma2,

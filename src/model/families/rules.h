@@ -1,5 +1,8 @@
-// The rules of all families, one file each; family.cpp lists them.
+// The rules of all families, one file each; family.cpp lists them. What several families have in common to
+// say about a spec stands here, too.
 #pragma once
+
+#include <string>
 
 #include "model/family.h"
 
@@ -10,7 +13,45 @@ extern const FamilyRule kMistralRule;
 extern const FamilyRule kQwen2Rule;
 extern const FamilyRule kQwen3Rule;
 extern const FamilyRule kPhi3Rule;
+extern const FamilyRule kGemmaRule;
 extern const FamilyRule kGemma2Rule;
 extern const FamilyRule kGemma3Rule;
+extern const FamilyRule kOlmo2Rule;
+extern const FamilyRule kOlmo3Rule;
+extern const FamilyRule kGraniteRule;
+extern const FamilyRule kSmolLm3Rule;
+extern const FamilyRule kGlm4Rule;
+extern const FamilyRule kCohereRule;
+extern const FamilyRule kCohere2Rule;
+extern const FamilyRule kPhiRule;
+extern const FamilyRule kStarcoder2Rule;
+extern const FamilyRule kStableLmRule;
+extern const FamilyRule kExaone4Rule;
+extern const FamilyRule kSeedOssRule;
+extern const FamilyRule kErnie45Rule;
+extern const FamilyRule kHunyuanDenseRule;
+extern const FamilyRule kNemotronRule;
+
+// Families with norms after each half only.
+inline constexpr std::array<WeightName, 1> kPostNormNames = {
+    {{WeightRole::kPostAttnNorm, "model.layers.{}.post_attention_layernorm.weight",
+      WeightCondition::kPostAttnNorm}}};
+
+// For read_layer_types(): the last layer of each period attends fully.
+bool is_last_of_period(std::uint32_t layer, std::uint32_t period);
+bool slides(const LayerSpec& layer);
+
+// A window in every layer where the file has sliding_window, else in none.
+Status read_window_of_all_layers(SpecBuilder& builder);
+// attention_bias: on queries, keys, values and the attention's output.
+Status read_attention_bias(SpecBuilder& builder);
+Status read_mlp_bias(SpecBuilder& builder, std::string_view key);
+void use_layer_norm(SpecBuilder& builder, bool bias);
+// Attention and feed-forward read the layer's input, the latter through a norm of its own or the former's.
+void use_parallel_halves(SpecBuilder& builder, bool own_norm);
+void use_all_biases(SpecBuilder& builder, std::string source);
+void use_no_gate(SpecBuilder& builder);
+// Errors: kUnsupported where the file says true.
+Status refuse_flag(SpecBuilder& builder, std::string_view key);
 
 }  // namespace doppler

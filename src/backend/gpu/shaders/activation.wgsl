@@ -1,11 +1,15 @@
 // activate(x): a feed-forward layer's activation. Template value ACTIVATION: 0 silu, 1 gelu (tanh form), 2 gelu (erf form),
-// as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
+// 3 relu, 4 relu squared, as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
 fn activate(x : f32) -> f32 {
 #if ACTIVATION == 0
   return x / (1.0 + exp(-clamp(x, -80.0, 80.0)));
 #elif ACTIVATION == 1
   let inner = clamp(0.7978845608028654 * (x + 0.044715 * x * x * x), -15.0, 15.0);
   return 0.5 * x * (1.0 + tanh(inner));
+#elif ACTIVATION == 3
+  return max(x, 0.0);
+#elif ACTIVATION == 4
+  return max(x, 0.0) * max(x, 0.0);
 #else
   // 1 + erf(x / sqrt 2), by Abramowitz and Stegun 7.1.26: error 1.5e-7.
   let z = abs(x) * 0.7071067811865476;

@@ -1,6 +1,6 @@
-// Elementwise ops. OP: 0 a + b; 1 activation(a) * b; 2 CAP * tanh(a / CAP); 3 a itself; 4 row wanted[row] of a;
+// Elementwise ops. OP: 0 a + [SCALE] b; 1 activation(a) * b; 2 CAP * tanh([SCALE] a / CAP); 3 [SCALE] a; 4 row wanted[row] of a;
 // 5 activation(a). Workgroups: x over values, y over rows.
-// Template values (op_kernels.cpp): OP; WIDTH values of a row; CAP_BITS a float's bits; WANTED the word of `step` where the
+// Template values (op_kernels.cpp): OP; WIDTH values of a row; CAP_BITS, SCALE_BITS floats' bits, SCALED whether there is a scale; WANTED the word of `step` where the
 // list of wanted rows begins. Row i of a, b, out begins at float i * STRIDE + OFFSET.
 #if OP == 4
 @group(0) @binding(0) var<storage, read> step : array<u32>;
@@ -26,16 +26,23 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let row = group.y;
 #endif
   let left = a[row * ${A_STRIDE}u + ${A_OFFSET}u + i];
-#if OP == 0
+#if SCALED && (OP == 2 || OP == 3)
+  let scaled = left * bitcast<f32>(${SCALE_BITS}u);
+#else
+  let scaled = left;
+#endif
+#if OP == 0 && SCALED
+  let value = fma(bitcast<f32>(${SCALE_BITS}u), b[row * ${B_STRIDE}u + ${B_OFFSET}u + i], left);
+#elif OP == 0
   let value = left + b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
 #elif OP == 1
   let value = activate(left) * b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
 #elif OP == 5
   let value = activate(left);
 #elif OP == 2
-  let value = bitcast<f32>(${CAP_BITS}u) * tanh(clamp(left / bitcast<f32>(${CAP_BITS}u), -15.0, 15.0));
+  let value = bitcast<f32>(${CAP_BITS}u) * tanh(clamp(scaled / bitcast<f32>(${CAP_BITS}u), -15.0, 15.0));
 #else
-  let value = left;
+  let value = scaled;
 #endif
   out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
 }

@@ -1,4 +1,4 @@
-// out[token] = row ids[token] of an embedding table, times a factor. A table of several buffers has a dispatch for
+// out[token] = row ids[token] of an embedding table, times a factor; with ADDS added to what is there. A table of several buffers has a dispatch for
 // each, which leaves the other buffers' tokens alone. Workgroups: x over the width, y over tokens.
 // Source: the plan's op kEmbed.
 // Template values (shader_values.cpp): IDS the word of `step` where the tokens' ids begin; ROW0, ROWS the table's rows in
@@ -22,5 +22,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     return;
   }
   let row = id - ${ROW0}u;
+#if ADDS
+  out[token * ${WIDTH / 4}u + q] += weight_at(row, q) * bitcast<f32>(${FACTOR_BITS}u);
+#else
   out[token * ${WIDTH / 4}u + q] = weight_at(row, q) * bitcast<f32>(${FACTOR_BITS}u);
+#endif
 }

@@ -1,0 +1,34 @@
+// Granite 3: a llama with multipliers on embedding, scores, residual branches and logits. Source:
+// transformers' GraniteConfig.
+#include "model/families/rules.h"
+
+namespace doppler {
+namespace {
+
+constexpr std::string_view kGraniteTypes[] = {"granite"};
+
+Status fill_granite(SpecBuilder& builder) {
+  DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,
+                                    .hidden_size = 4096,
+                                    .intermediate_size = 11008,
+                                    .num_hidden_layers = 32,
+                                    .num_attention_heads = 32,
+                                    .max_position_embeddings = 2048}));
+  DOPPLER_TRY(read_attention_bias(builder));
+  DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
+  ModelSpec& spec = builder.spec();
+  DOPPLER_ASSIGN(spec.embedding_scale, builder.get_positive("embedding_scale", "embedding_multiplier", 1.0));
+  DOPPLER_ASSIGN(spec.residual_scale, builder.get_positive("residual_scale", "residual_multiplier", 1.0));
+  DOPPLER_ASSIGN(const double divisor, builder.get_positive("head.divisor", "logits_scaling", 1.0));
+  spec.logit_scale = 1 / divisor;
+  DOPPLER_ASSIGN(const double scale,
+                 builder.get_positive("attention.multiplier", "attention_multiplier", 1.0));
+  set_attention_scale(builder, scale, builder.config().where("attention_multiplier"));
+  return read_rope(builder, 10000);
+}
+
+}  // namespace
+
+const FamilyRule kGraniteRule = {"granite", kGraniteTypes, fill_granite, {}};
+
+}  // namespace doppler

@@ -1,0 +1,73 @@
+#include "model/families/rules.h"
+
+namespace doppler {
+namespace {
+
+std::string rule_of(SpecBuilder& builder) {
+  return fmt::format("rule of the {} family", builder.spec().family);
+}
+
+}  // namespace
+
+bool is_last_of_period(std::uint32_t layer, std::uint32_t period) {
+  return (layer + 1) % period == 0;
+}
+
+bool slides(const LayerSpec& layer) {
+  return layer.attention.kind == AttentionKind::kSliding;
+}
+
+Status read_window_of_all_layers(SpecBuilder& builder) {
+  const bool sliding = builder.config().has("sliding_window");
+  return read_layer_types(
+      builder, std::nullopt,
+      sliding ? +[](std::uint32_t, std::uint32_t) { return false; }
+              : +[](std::uint32_t, std::uint32_t) { return true; },
+      1, sliding ? "rule: every layer slides" : "rule: no sliding_window");
+}
+
+Status read_attention_bias(SpecBuilder& builder) {
+  DOPPLER_ASSIGN(const bool bias, builder.get_bool("attention.qkv_bias and o_bias", "attention_bias", false));
+  for (LayerSpec& layer : builder.spec().layers) layer.attention.qkv_bias = layer.attention.o_bias = bias;
+  return {};
+}
+
+Status read_mlp_bias(SpecBuilder& builder, std::string_view key) {
+  DOPPLER_ASSIGN(const bool bias, builder.get_bool("ffn.bias", key, false));
+  for (LayerSpec& layer : builder.spec().layers) layer.ffn.bias = bias;
+  return {};
+}
+
+void use_layer_norm(SpecBuilder& builder, bool bias) {
+  builder.spec().norm.kind = NormKind::kLayer;
+  builder.spec().norm.bias = bias;
+  builder.note("norm.kind", bias ? "layer, with bias" : "layer, without bias", rule_of(builder));
+}
+
+void use_parallel_halves(SpecBuilder& builder, bool own_norm) {
+  builder.note("parallel", own_norm ? "true, with a norm each" : "true, with one norm", rule_of(builder));
+  for (LayerSpec& layer : builder.spec().layers) {
+    layer.parallel = true;
+    layer.ffn_norm = own_norm;
+  }
+}
+
+void use_all_biases(SpecBuilder& builder, std::string source) {
+  builder.note("attention.qkv_bias, attention.o_bias, ffn.bias", "true", std::move(source));
+  for (LayerSpec& layer : builder.spec().layers)
+    layer.attention.qkv_bias = layer.attention.o_bias = layer.ffn.bias = true;
+}
+
+void use_no_gate(SpecBuilder& builder) {
+  builder.note("ffn.gated", "false", rule_of(builder));
+  for (LayerSpec& layer : builder.spec().layers) layer.ffn.gated = false;
+}
+
+Status refuse_flag(SpecBuilder& builder, std::string_view key) {
+  DOPPLER_ASSIGN(const std::optional<bool> value, builder.config().get_bool(key));
+  if (!value.value_or(false)) return {};
+  return fail(ErrorCode::kUnsupported, "The {} says {} = true, which Doppler does not run for the {} family.",
+              builder.config().source(), key, builder.spec().family);
+}
+
+}  // namespace doppler
