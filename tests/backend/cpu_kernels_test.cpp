@@ -260,7 +260,9 @@ TEST_P(Kernel, ElementwiseResultsDoNotDependOnThePlaceInARow) {
     kernels().element->softcap(&gate[i], 2, 1, &one);
     EXPECT_EQ(one, capped[i]);
     EXPECT_EQ(gate[i] + up[i], sum[i]);
-    EXPECT_EQ(std::fma(0.3f, up[i], gate[i]), scaled[i]);
+    kernels().element->add(&gate[i], &up[i], 0.3f, 1, &one);
+    EXPECT_EQ(one, scaled[i]);
+    EXPECT_NEAR(one, gate[i] + 0.3f * up[i], 1e-6);
     EXPECT_EQ(gate[i] > 0 ? gate[i] * gate[i] : 0, squares[i]);
   }
 }

@@ -196,6 +196,7 @@ TEST(Kernels, AreMadeOnceForFileAndValues) {
   const auto make = [&](std::int64_t width) {
     return cache.get("combine.wgsl", {{"THREADS", 64},
                                       {"OP", 3},
+                                      {"SCALED", 0},
                                       {"WIDTH", width},
                                       {"A_STRIDE", 8},
                                       {"A_OFFSET", 0},

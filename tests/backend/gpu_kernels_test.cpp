@@ -357,7 +357,6 @@ TEST(CombineKernel, AddsGatesCapsCopiesAndSelects) {
                   {{"THREADS", 64},
                    {"OP", c.op},
                    {"SCALED", c.scale != 1 ? 1 : 0},
-                   {"SCALE_BITS", bits_of(c.scale)},
                    {"WIDTH", i64(width)},
                    {"A_STRIDE", i64(a_stride)},
                    {"A_OFFSET", 1},
@@ -368,6 +367,7 @@ TEST(CombineKernel, AddsGatesCapsCopiesAndSelects) {
       launch.in("b", spread(b, width, b_stride, 8)).value("B_STRIDE", i64(b_stride)).value("B_OFFSET", 8);
     }
     if (c.op == 1) launch.value("ACTIVATION", c.activation);
+    if (c.scale != 1) launch.value("SCALE_BITS", bits_of(c.scale));
     if (c.op == 2) launch.value("CAP_BITS", bits_of(30));
     if (c.op == 4) launch.in("step", step).value("WANTED", 2);
     ASSERT_TRUE(launch.run({3, rows, 1}));

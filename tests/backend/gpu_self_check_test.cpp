@@ -232,11 +232,11 @@ TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
   ASSERT_OK_AND_ASSIGN(const auto kernel, check.check(nullptr, variant.file, variant.values));
   EXPECT_NE(kernel->label().find("SUBGROUPS=0"), std::string::npos) << kernel->label();
   ASSERT_EQ(check.refusals().size(), 1u);
-  EXPECT_NE(check.refusals()[0].find("computes the kernel norm.wgsl DIM=640"), std::string::npos);
+  EXPECT_NE(check.refusals()[0].find("computes the kernel norm.wgsl BIAS=0 DIM=640"), std::string::npos);
   EXPECT_NE(check.refusals()[0].find("should be"), std::string::npos);
   EXPECT_EQ(check.runs(), 2u);
   const Variant alone[] = {variant};
-  EXPECT_ERROR(check.choose(alone), "norm.wgsl DIM=640", "No other variant of it is left", "--backend cpu");
+  EXPECT_ERROR(check.choose(alone), "norm.wgsl BIAS=0 DIM=640", "No other variant of it is left", "--backend cpu");
 }
 
 TEST(SelfCheck, RemembersWhatPassed) {

@@ -98,7 +98,7 @@ struct ElementKernels {
   // One head: pairs turned by cos and sin [pairs], dims beyond them copied. in and out may be the same.
   void (*rope)(const float* in, const float* cos, const float* sin, std::size_t pairs, std::size_t dim,
                RopeLayout layout, float* out);
-  // out = a + scale * b, rounded once; out may be a or b.
+  // out = a + scale * b; out may be a or b.
   void (*add)(const float* a, const float* b, float scale, std::size_t count, float* out);
   // out = in * factor; out may be in.
   void (*scale)(const float* in, float factor, std::size_t count, float* out);
