@@ -1,0 +1,21 @@
+// The flag --html: a page beside what a command prints.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "cli/flags.h"
+
+namespace doppler::cli {
+
+// `what` completes "also write ... as an HTML page".
+Option add_html_flag(Command& command, std::string& path, const std::string& what);
+
+// Whether the page can be written at all, asked before the long work begins. No path: yes. Errors: those of
+// OutputFile::create.
+Status check_page(const std::string& path);
+
+// Writes the page and says where it is.
+Status write_page(const std::string& path, const std::string& html);
+
+}  // namespace doppler::cli
