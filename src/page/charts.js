@@ -37,7 +37,7 @@ function chart(holder, describe, draw, height = kChartHeight, margins = {}) {
 
 // A figure with a chart of its own, for sections whose number of charts follows from the data.
 function figure(title, hint) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const svg = document.createElementNS($(".logo").namespaceURI, "svg");
   return make("figure", {}, ...(title ? [make("figcaption", {}, make("strong", {}, title), hint ? ` ${hint}` : "")] : []), svg);
 }
 

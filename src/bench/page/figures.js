@@ -27,9 +27,9 @@ function seriesOf() {
   if (data.time_to_first_token) add(`First token of a prompt of ${data.time_to_first_token.prompt_tokens}`, null, data.time_to_first_token.seconds);
   if (data.prefill) add(`Reading a prompt of ${data.prefill.tokens}`, `prefill ${data.prefill.tokens}, tok/s`, data.prefill.tokens_per_second, kRate);
   add("Loading", "load, s", data.load_seconds);
-  for (const [kind, from] of [["cold", "the disk"], ["warm", "memory"]]) {
-    add(`Loading from ${from}`, `${kind} load, s`, data[kind]?.ready_seconds);
-    add(`Loading from ${from}, to a first token`, `${kind} load to first token, s`, data[kind]?.first_token_seconds);
+  for (const [way, from] of [["cold", "the disk"], ["warm", "memory"]]) {
+    add(`Loading from ${from}`, `${way} load, s`, data[way]?.ready_seconds);
+    add(`Loading from ${from}, to a first token`, `${way} load to first token, s`, data[way]?.first_token_seconds);
   }
   return list;
 }
