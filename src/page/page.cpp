@@ -24,7 +24,7 @@ constexpr std::string_view kOutcomes[] = {"good", "bad", "note"};
 // JSON, these characters only occur in strings.
 std::string script_json(const Json& json) {
   std::string safe;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : dump_json(json)) {
     if (c == '<' || c == '>' || c == '&')
       safe += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     else

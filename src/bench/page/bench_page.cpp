@@ -114,17 +114,13 @@ std::size_t certainly(const Json& comparison, std::string_view what) {
   return count;
 }
 
-std::string figures_text(std::size_t count) {
-  return fmt::format("{} figure{}", count, count == 1 ? "" : "s");
-}
-
 // The verdict of a comparison with a baseline: it fails, or how much is certainly better and worse.
 void judge(const Json& comparison, page::Head& head) {
   const std::vector<std::string> failures = sentences_of(member(comparison, {"failures"}));
   const std::size_t better = certainly(comparison, "better"), worse = certainly(comparison, "worse");
   const std::string others =
-      fmt::format("{} certainly better, {} certainly worse, {} within noise.", figures_text(better), worse,
-                  member(comparison, {"figures"}).size() - better - worse);
+      fmt::format("{} certainly better, {} certainly worse, {} within noise.", counted(better, "figure"),
+                  worse, member(comparison, {"figures"}).size() - better - worse);
   head.verdict = others;
   if (!failures.empty()) {
     head.outcome = page::Outcome::kBad;

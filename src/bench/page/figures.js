@@ -42,7 +42,7 @@ function changeOf(name) {
 
 function describeChange(figure) {
   const change = figure.times_as_good - 1;
-  const says = `${percent(Math.abs(change), 1)} ${change < 0 ? "worse" : "better"}`;
+  const says = change >= 1 ? `${number(figure.times_as_good, 2)} times as good` : `${percent(Math.abs(change), 1)} ${change < 0 ? "worse" : "better"}`;
   if (Math.abs(change) < 0.0005) return ["same", "as before"];
   if (figure.certain === "no") return ["same", figure.low === figure.high ? says : `${says}, within noise`];
   return [figure.certain, figure.change === "worse" ? `${says}: too much` : says];

@@ -14,10 +14,6 @@
 namespace doppler::diagnosis {
 namespace {
 
-std::string number_of(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 // "quantisation, recording (no --reference is given)": what no check looked at, by reason.
 std::vector<std::string> unseen(const Diagnosis& diagnosis) {
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
@@ -39,7 +35,7 @@ page::Head head_of_diagnosis(const Diagnosis& diagnosis, const DiagnosisContext&
   page::Head head{.title = page::last_part(context.model),
                   .outcome = page::Outcome::kGood,
                   .word = "Healthy",
-                  .verdict = number_of(diagnosis.checks.size() - skipped, "check") + " found nothing.",
+                  .verdict = counted(diagnosis.checks.size() - skipped, "check") + " found nothing.",
                   .facts = {{"Model", context.model},
                             {"Reference", context.reference},
                             {"Source", context.source},
@@ -49,10 +45,10 @@ page::Head head_of_diagnosis(const Diagnosis& diagnosis, const DiagnosisContext&
     const Finding& first = diagnosis.findings.front();
     const std::size_t others = diagnosis.findings.size() - 1;
     head.outcome = page::Outcome::kBad;
-    head.word = "Sick: " + number_of(diagnosis.findings.size(), "finding");
+    head.word = "Sick: " + counted(diagnosis.findings.size(), "finding");
     head.verdict = first.explanation;
     if (!first.repair.empty()) head.more.push_back("Repair: " + first.repair);
-    if (others > 0) head.more.push_back(fmt::format("{} more below.", number_of(others, "finding")));
+    if (others > 0) head.more.push_back(fmt::format("{} more below.", counted(others, "finding")));
   } else {  // what nobody looked at may be sick
     for (std::string& sentence : unseen(diagnosis)) head.more.push_back(std::move(sentence));
   }
