@@ -159,6 +159,8 @@ TEST(ReportData, HoldsWhatTheDoctorFound) {
   const Json data = report_json(comparison(1, Stage::kQRope, 0), asked);
   EXPECT_EQ(data["findings"][0]["cause"], "rope_theta");
   EXPECT_EQ(data["looked"], "The doctor looked.");
+  const std::string page = report_html(comparison(1, Stage::kQRope, 0), asked);
+  EXPECT_NE(page.find("Likely cause: rope_theta."), std::string::npos) << "the head says so, too";
 }
 
 Diagnosis diagnosis() {

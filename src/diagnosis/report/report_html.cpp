@@ -145,6 +145,11 @@ page::Head head_of(const Comparison& comparison, const ReportContext& context) {
                 {"Prompt", fmt::format("{} tokens", context.prompt_ids.size())},
                 {"Layers", std::to_string(layers)},
                 {"Stages", std::to_string(comparison.stages.size() + (comparison.decode ? 1 : 0))}}};
+  if (context.findings.is_array() && !context.findings.empty()) {
+    const Json& first = context.findings.front();
+    head.more.insert(head.more.begin(), fmt::format("Likely cause: {}. {}", first.value("cause", ""),
+                                                    first.value("repair", "")));
+  }
   if (comparison.decode_steps > 0) {
     head.facts.emplace_back("Chosen tokens equal",
                             fmt::format("{} of {}", comparison.top1_equal, comparison.decode_steps));
