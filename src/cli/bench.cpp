@@ -62,6 +62,7 @@ Result<int> deliver(const BenchArguments& arguments, const SettingFlags& given, 
     DOPPLER_TRY(print(text));
     if (!arguments.baseline.empty()) DOPPLER_TRY(print("\n" + wrap(to_text(comparison), table_columns(), 4)));
   }
+  tell_page(arguments.html);
   return comparison.failures.empty() ? kDone : kAnswerIsNo;
 }
 
@@ -132,6 +133,7 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
                     arguments.text, result.loss, result.standard_error, result.perplexity(), result.tokens,
                     result.chunks, loaded.backend->options().context))));
   }
+  tell_page(arguments.html);
   return kDone;
 }
 

@@ -138,6 +138,7 @@ Result<int> report(const CompareArguments& arguments, const SettingFlags& given,
                                          describe_rest(comparison));
     DOPPLER_TRY(print(wrap(text, style.width, 4)));
   }
+  tell_page(arguments.html);
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 

@@ -137,6 +137,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
     text += "\n" + table_of_checks(diagnosis, arguments.hashes);
     DOPPLER_TRY(print(text));
   }
+  tell_page(arguments.html);
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
 }
 

@@ -19,9 +19,11 @@ Status check_page(const std::string& path) {
 Status write_page(const std::string& path, const std::string& html) {
   DOPPLER_ASSIGN(OutputFile file, OutputFile::create(path));
   DOPPLER_TRY(file.write(html));
-  DOPPLER_TRY(file.commit());
-  say(Said::kNote, "The page is in {}: open it in any browser.", printable_path(path));
-  return {};
+  return file.commit();
+}
+
+void tell_page(const std::string& path) {
+  if (!path.empty()) say(Said::kNote, "The page is in {}: open it in any browser.", printable_path(path));
 }
 
 }  // namespace doppler::cli

@@ -15,7 +15,9 @@ Option add_html_flag(Command& command, std::string& path, const std::string& wha
 // OutputFile::create.
 Status check_page(const std::string& path);
 
-// Writes the page and says where it is.
+// Before the answer is printed, so that a reader who closes the pipe gets the page nevertheless.
 Status write_page(const std::string& path, const std::string& html);
+// After it: a line that says where the page is, if there is one.
+void tell_page(const std::string& path);
 
 }  // namespace doppler::cli
