@@ -160,7 +160,7 @@ function ops() {
     const kind = timeOf(seconds);
     $("#ops .hint").textContent = `${name}: ${kind.say(seconds * kind.scale)} ${kind.unit} in all, each op timed by itself. “Of the limit” is the share of the memory's bandwidth.`;
     barRows($("#ops table"), [data.kernels ? "kernel" : "op", "", "time", "of the limit", kind.unit, "calls"], rows.map((row) =>
-      [row.kernel ? `${row.op} (${row.kernel})` : row.op, row.share, percent(row.share, 1), row.bytes > 0 ? percent(row.share_of_limit) : "", (row.seconds * kind.scale).toPrecision(3), row.calls]));
+      [row.kernel ? `${row.op} (${row.kernel})` : row.op, row.share, percent(row.share, 1), row.bytes > 0 ? percent(row.share_of_limit) : "", number(row.seconds * kind.scale, 3), row.calls]));
   };
   if (phases.length > 1) choices($("#ops .views"), "phase", "Shown is", phases.map(({ phase }) => [phase, phase]), phases[0].phase, show);
   show(phases[0].phase);

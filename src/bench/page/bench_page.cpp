@@ -48,6 +48,12 @@ std::string seconds_text(double seconds) {
   return seconds >= 1 ? three(seconds) + " s" : three(seconds * 1e3) + " ms";
 }
 
+// " after 2000", or nothing for an empty cache.
+std::string after_tokens(const Json& json) {
+  const double depth = value_of(member(json, {"depth"}));
+  return depth > 0 ? fmt::format(" after {:.0f}", depth) : "";
+}
+
 // What was measured, where nothing is there to hold it against.
 struct Measured {
   std::string word, verdict;
@@ -57,12 +63,11 @@ Measured of_inference(const Json& json) {
   const Json& lines = member(json, {"decode"});
   const Json first = lines.is_array() && !lines.empty() ? lines[0] : Json();
   const Json& rate = member(first, {"tokens_per_second"});
-  const double depth = value_of(member(first, {"depth"}));
   const double share = value_of(member(first, {"share_of_limit"}));
   std::string verdict = fmt::format(
       "It generates {} tokens a second{} ({} to {} with 95% confidence){}.",
-      three(value_of(member(rate, {"median"}))), depth > 0 ? fmt::format(" after {:.0f}", depth) : "",
-      three(value_of(member(rate, {"low"}))), three(value_of(member(rate, {"high"}))),
+      three(value_of(member(rate, {"median"}))), after_tokens(first), three(value_of(member(rate, {"low"}))),
+      three(value_of(member(rate, {"high"}))),
       share > 0 && share <= 1 ? fmt::format(", {:.0f}% of what the memory's bandwidth allows", 100 * share)
                               : "");  // beyond 1 the weights come from a cache
   verdict += fmt::format(" The first token of a prompt of {:.0f} comes after {}.",
@@ -87,8 +92,8 @@ Measured of_loading(const Json& json) {
 Measured of_kernels(const Json& json) {
   const double seconds = value_of(member(json, {"seconds"}));
   return {seconds_text(seconds) + " of kernels a token",
-          fmt::format("If nothing came between them, they would generate {} tokens a second after {:.0f}.",
-                      three(seconds > 0 ? 1 / seconds : 0), value_of(member(json, {"depth"})))};
+          fmt::format("If nothing came between them, they would generate {} tokens a second{}.",
+                      three(seconds > 0 ? 1 / seconds : 0), after_tokens(json))};
 }
 
 Measured of_perplexity(const Json& json) {
@@ -178,8 +183,8 @@ page::Head head_of_bench(const Json& json) {
     head.more.push_back("The answers were not checked: " + words({"quality", "why"}) + ".");
   }
   for (const Json& fallback : member(json, {"fallbacks"})) {
-    head.more.push_back(fmt::format("Slower than it could be: {} ({}).", words_of(member(fallback, {"what"})),
-                                    words_of(member(fallback, {"why"}))));
+    head.more.push_back(
+        fmt::format("{} {}", words_of(member(fallback, {"what"})), words_of(member(fallback, {"why"}))));
   }
   return head;
 }

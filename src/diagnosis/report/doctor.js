@@ -78,7 +78,7 @@ function drawChecks() {
 function drawFallbacks() {
   if (!data.fallbacks?.length) return;
   $("#fallbacks").hidden = false;
-  $("#fallbacks ul").append(...data.fallbacks.map(({ what, why }) => make("li", {}, make("strong", {}, what), `: ${why}`)));
+  $("#fallbacks ul").append(...data.fallbacks.map(({ what, why }) => make("li", {}, make("strong", {}, what), ` ${why}`)));
 }
 
 findings();
