@@ -209,6 +209,7 @@ int run_command_line(int argc, char** argv) {
     const Result<Settings> settings = resolve_settings(*given[i]);
     if (!settings) return report(settings.error(), json);
     given[i]->flags = *settings;  // from here on the resolved settings
+    if (const Status sets = check_sets(*given[i]); !sets) return report(sets.error(), json);
     return run_logged(*given[i], runs[i].second, json);
   }
   return kWrongUsage;

@@ -107,7 +107,7 @@ Result<Loaded> load_with_bar(const std::string& model, const Settings& settings,
 struct PromptFlags {
   std::string text, system;
   std::vector<TokenId> ids;
-  Option text_option;
+  Option text_option, ids_option;
 };
 void add_prompt_flags(Command& command, PromptFlags& prompt);
 // Only --prompt-ids.

@@ -276,7 +276,8 @@ Run add_compare(Command& command, SettingFlags& given) {
                      "also write the report as an HTML page that needs no network");
   command.add_flag("--all", arguments->all, "print every stage");
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, false, true);
+  // What it compares takes a step for each token.
+  add_setting_flags(command, given, false, true, {"--submit-tokens"});
   return [arguments, &given] { return compare(*arguments, given); };
 }
 

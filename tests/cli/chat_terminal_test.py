@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import stat
 import sys
 import tempfile
@@ -203,6 +204,33 @@ class Chat(unittest.TestCase):
         self.say(chat, BEAR, re.compile(rb"A bear eats fish and\r\nhoney\."))
         chat.resize(60)
         self.say(chat, BEAR, BEAR_EATS)
+        self.leave(chat)
+
+    def test_run_wraps_words_at_the_width_too(self):
+        run = Terminal([DOPPLER, "run", DEMO, BEAR, "--backend", "cpu"], columns=20)
+        run.expect(re.compile(rb"A bear eats fish and\r\nhoney\.\r\n"))
+        self.assertEqual(run.end(), 0)
+
+    def test_what_cannot_be_answered_keeps_its_file(self):
+        (self.folder / "note.txt").write_text("Bears like honey.\n")
+        chat = self.chat("--context", "64", "--max-tokens", "4")
+        self.say(chat, "/file note.txt", "goes with the next message.")
+        self.say(chat, BEAR * 20, "What /file attached goes with the next message")
+        self.say(chat, BEAR)
+        self.assertEqual(self.messages(chat)[0], BEAR + "\n\nnote.txt:\nBears like honey.")
+        self.say(chat, "/file note.txt", "goes with the next message.")
+        self.say(chat, "/file none", "Nothing goes with the next message.")
+        self.say(chat, "/file none", "No file is attached.")
+        self.leave(chat)
+
+    def test_a_session_is_kept_after_each_answer(self):
+        chat = self.chat("--session", "s")
+        self.say(chat, BEAR, BEAR_EATS)
+        os.kill(chat.pid, signal.SIGKILL)
+        chat.end()
+        chat = Terminal([DOPPLER, "chat", DEMO, "--backend", "cpu", "--session", "s"], cwd=self.folder)
+        chat.expect("the conversation goes on after 1 turn")
+        chat.expect(READY)
         self.leave(chat)
 
     def test_the_oldest_turns_go_when_the_context_is_full(self):

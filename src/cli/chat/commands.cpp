@@ -154,6 +154,11 @@ Result<Next> edit(Chat& chat, std::string_view) {
 
 Result<Next> file(Chat& chat, std::string_view argument) {
   if (argument.empty()) return fail(ErrorCode::kUsage, "/file needs a file's name. Write /file PATH.");
+  if (argument == "none") {
+    tell(std::exchange(chat.attached, {}).empty() ? "No file is attached."
+                                                  : "Nothing goes with the next message.");
+    return Next::kListen;
+  }
   const std::filesystem::path path = path_of(argument);
   DOPPLER_ASSIGN(std::string text, read_text_file(path, kMostFileBytes));
   if (!is_valid_utf8(text) || text.find('\0') != std::string::npos) {
@@ -210,7 +215,7 @@ std::span<const ChatCommand> all_chat_commands() {
       {"/retry", "", "another answer to the last message", retry},
       {"/undo", "", "take the last message and its answer back", undo},
       {"/edit", "", "change the last message in $EDITOR and send it again", edit},
-      {"/file", "PATH", "put a text file into the next message", file},
+      {"/file", "PATH", "put a text file into the next message; none: drop it", file},
       {"/stats", "", "figures of the last answer, and of all", stats},
       {"/exit", "", "leave; /bye and /quit, too", leave},
   });
