@@ -10,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "base/screen.h"
 #include "engine/sampler.h"
 
 namespace {
@@ -54,7 +55,7 @@ std::vector<double> sorted_ms(const GenerateOptions& options, const std::vector<
 int main(int argc, char** argv) {
   const std::size_t size = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 262144;
   if (size < 1000) {
-    fmt::print(stderr, "The vocabulary size must be 1000 or more.\n");
+    say(Said::kError, "The vocabulary size must be 1000 or more.");
     return 2;
   }
   const Shape shapes[] = {

@@ -206,6 +206,21 @@ class Chat(unittest.TestCase):
         self.say(chat, BEAR, BEAR_EATS)
         self.leave(chat)
 
+    def test_tab_completes_commands_and_paths(self):
+        (self.folder / "notes").mkdir()
+        (self.folder / "notes/bären.txt").write_text("Bears like honey.\n")
+        (self.folder / "notes/bäume.txt").write_text("Trees are tall.\n")
+        chat = self.chat()
+        self.say(chat, "/fi\tno\tb\tr\t", "goes with the next message.")  # /file notes/bären.txt
+        self.assertIn(b"notes/b\xc3\xa4ren.txt (", chat.output)
+        chat.type("/set t\t\t")
+        chat.expect("temperature  top-k  top-p")
+        self.say(chat, "e\t0.5", "temperature is 0.5")
+        self.say(chat, "/show sy\t", "There is no system text.")
+        self.say(chat, BEAR[:5] + "\t" + BEAR[5:])
+        self.assertTrue(self.messages(chat)[0].startswith(BEAR), "a message has nothing to complete")
+        self.leave(chat)
+
     def test_run_wraps_words_at_the_width_too(self):
         run = Terminal([DOPPLER, "run", DEMO, BEAR, "--backend", "cpu"], columns=20)
         run.expect(re.compile(rb"A bear eats fish and\r\nhoney\.\r\n"))

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/chat/chat.h"
 #include "cli/chat/commands.h"
+#include "cli/chat/completion.h"
 #include "cli/command.h"
 #include "cli/models.h"
 #include "cli/seed.h"
@@ -37,7 +38,7 @@ class Talk {
       : chat_(chat),
         keeps_(keeps),
         session_(std::move(session)),
-        reader_(chat.has_terminal),
+        reader_(chat.has_terminal, complete_line),
         history_(keeps ? chat_history_file() : std::filesystem::path()) {
     for (const std::string& message : history_.messages()) reader_.remember(message);
   }

@@ -12,8 +12,10 @@
 
 #include "base/text.h"
 #include "base/unicode.h"
+#include "cli/chat/completion.h"
 #include "cli/chat/line_editor.h"
 #include "cli/chat/paste.h"
+#include "cli/command.h"
 #include "system/process.h"
 #include "system/terminal.h"
 
@@ -48,8 +50,11 @@ bool use_utf8() {
 class LibeditEditor : public LineEditor {
  public:
   // `draws`: the stream that is the terminal.
-  explicit LibeditEditor(std::FILE* draws)
-      : draws_(draws), history_(::history_winit()), editor_(::el_init("doppler", stdin, draws, stderr)) {
+  LibeditEditor(std::FILE* draws, Completer completer)
+      : draws_(draws),
+        completer_(std::move(completer)),
+        history_(::history_winit()),
+        editor_(::el_init("doppler", stdin, draws, stderr)) {
     HistEventW event;
     ::history_w(history_, &event, H_SETSIZE, kRemembered);
     ::history_w(history_, &event, H_SETUNIQUE, 1);
@@ -108,6 +113,8 @@ class LibeditEditor : public LineEditor {
     set(EL_ADDFN, L"doppler-stop", L"Goes back to the shell", &on_stop);
     // Ctrl-C and Ctrl-Z are keys while a line is read, and signals else.
     ::el_wset(editor_, EL_SETTY, L"-d", L"-isig", static_cast<wchar_t*>(nullptr));
+    set(EL_ADDFN, L"doppler-complete", L"Completes a command or a path", &on_complete);
+    bind(L"^I", L"doppler-complete");
     bind(L"^C", L"doppler-interrupt");
     bind(L"^Z", L"doppler-stop");
     bind(L"\\e[200~", L"doppler-paste");
@@ -170,6 +177,20 @@ class LibeditEditor : public LineEditor {
     return ::el_winsertstr(editor, shown.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
   }
 
+  // Adds what all candidates have in common, or lists them if that is there already.
+  static unsigned char on_complete(EditLine* editor, wint_t) {
+    const LibeditEditor& here = self(editor);
+    const LineInfoW* const line = ::el_wline(editor);
+    const std::string typed = narrow({line->buffer, static_cast<std::size_t>(line->cursor - line->buffer)});
+    const Completion found = here.completer_(typed);
+    if (found.words.empty()) return CC_ERROR;
+    const std::string more = common_beginning(found.words).substr(typed.size() - found.begin);
+    if (!more.empty()) return ::el_winsertstr(editor, wide(more).c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    if (found.words.size() == 1) return CC_ERROR;
+    here.send("\n" + listed(found.words, table_columns()) + "\n");
+    return CC_REDISPLAY;
+  }
+
   static unsigned char on_newline(EditLine* editor, wint_t) {
     return ::el_winsertstr(editor, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
   }
@@ -196,6 +217,7 @@ class LibeditEditor : public LineEditor {
   }
 
   std::FILE* const draws_;
+  const Completer completer_;
   HistoryW* const history_;
   EditLine* const editor_;
   std::wstring prompt_;
@@ -206,13 +228,13 @@ class LibeditEditor : public LineEditor {
 
 }  // namespace
 
-std::unique_ptr<LineEditor> LineEditor::open() {
+std::unique_ptr<LineEditor> LineEditor::open(Completer completer) {
   using system::Stream;
   const std::string terminal = system::environment_variable("TERM").value_or("");
   if (terminal.empty() || terminal == "dumb" || !system::is_terminal(Stream::kInput)) return nullptr;
   const bool on_output = system::is_terminal(Stream::kOutput);
   if ((!on_output && !system::is_terminal(Stream::kError)) || !use_utf8()) return nullptr;
-  return std::make_unique<LibeditEditor>(on_output ? stdout : stderr);
+  return std::make_unique<LibeditEditor>(on_output ? stdout : stderr, std::move(completer));
 }
 
 }  // namespace doppler::cli
