@@ -396,6 +396,6 @@ int main(int argc, char** argv) {
   options.healthy = !no_healthy;
   options.sick = !only_healthy;
   const auto done = doppler::run(options);
-  if (!done) say(Said::kError, "fault_benchmark: {}", done.error().message);
+  if (!done) doppler::say(doppler::Said::kError, "fault_benchmark: {}", done.error().message);
   return done ? 0 : 3;
 }

@@ -406,6 +406,6 @@ Status run(const std::string& adapter) {
 
 int main(int argc, char** argv) {
   const doppler::Status status = doppler::gpu::run(argc > 1 ? argv[1] : "");
-  if (!status) say(Said::kError, status.error().message);
+  if (!status) doppler::say(doppler::Said::kError, status.error().message);
   return status ? 0 : 1;
 }

@@ -16,7 +16,9 @@
 namespace {
 
 using doppler::GenerateOptions;
+using doppler::Said;
 using doppler::Sampler;
+using doppler::say;
 using doppler::TokenId;
 
 struct Shape {

@@ -13,6 +13,8 @@
 
 namespace {
 
+using doppler::Said;
+using doppler::say;
 using doppler::tokenizer::Tokenizer;
 
 double seconds_of(auto&& work) {

@@ -186,6 +186,11 @@ class Chat(unittest.TestCase):
         chat.type(CTRL_C)
         chat.expect("once more leaves")
         chat.expect(READY)
+        shown = len(chat.output)
+        chat.type("another line" + LEFT * 3 + CTRL_C)  # is dropped, too
+        chat.expect("once more leaves")
+        chat.expect(READY)
+        self.assertEqual(chat.output[shown:].split(b"\033[J")[1].count(b"> another line"), 1, "the line stands there once")
         chat.type(CTRL_C)
         self.assertEqual(chat.end(), 0)
 

@@ -52,7 +52,7 @@ class Talk {
         return typed.signalled;
       }
       if (typed.kind == Typed::Kind::kInterrupt) {
-        if (std::exchange(warned_, true)) return kDone;
+        if (std::exchange(warned_, true) && typed.text.empty()) return kDone;  // else a line is dropped
         say(Said::kNote, "Ctrl-C once more leaves, as Ctrl-D and /exit do.");
         continue;
       }

@@ -18,7 +18,8 @@ struct Typed {
     kEnd,        // Ctrl-D, the end of a pipe, or a request from outside to end
   };
   Kind kind = Kind::kEnd;
-  std::string text = {};  // without the newline at its end; inside it may have some
+  std::string text =
+      {};  // without the newline at its end, inside it may have some; of kInterrupt: what is dropped
 };
 
 // What Tab may put in place of the end of what is typed.

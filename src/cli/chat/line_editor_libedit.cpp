@@ -4,12 +4,16 @@
 #include <histedit.h>
 #include <langinfo.h>
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cwchar>
 #include <optional>
 
+#include "base/layout.h"
 #include "base/text.h"
 #include "base/unicode.h"
 #include "cli/chat/completion.h"
@@ -47,6 +51,18 @@ bool use_utf8() {
   return std::setlocale(LC_CTYPE, "C.UTF-8") != nullptr;
 }
 
+// How many rows of a terminal the text takes; one that fills its last row stands at the beginning of the
+// next.
+std::size_t rows_of(std::string_view text, std::size_t width) {
+  std::size_t rows = 0;
+  for (;;) {
+    const std::size_t end = text.find('\n');
+    rows += text_columns(text.substr(0, end)) / std::max<std::size_t>(width, 1) + 1;
+    if (end == std::string_view::npos) return rows;
+    text.remove_prefix(end + 1);
+  }
+}
+
 class LibeditEditor : public LineEditor {
  public:
   // `draws`: the stream that is the terminal.
@@ -81,7 +97,7 @@ class LibeditEditor : public LineEditor {
     const wchar_t* const line = ::el_wgets(editor_, &count);
     std::wstring text(line == nullptr ? L"" : std::wstring_view(line, static_cast<std::size_t>(count)));
     send(kPasteOff);
-    if (interrupted_) return {Typed::Kind::kInterrupt};
+    if (interrupted_) return {Typed::Kind::kInterrupt, narrow(dropped_)};
     if (line == nullptr || count <= 0) return {Typed::Kind::kEnd};
     if (text.back() == L'\n') text.pop_back();
     return {Typed::Kind::kLine, pastes_.expand(narrow(text))};
@@ -204,6 +220,11 @@ class LibeditEditor : public LineEditor {
   static unsigned char on_interrupt(EditLine* editor, wint_t) {
     LibeditEditor& here = self(editor);
     const LineInfoW* const line = ::el_wline(editor);
+    here.dropped_.assign(line->buffer, static_cast<std::size_t>(line->lastchar - line->buffer));
+    const std::wstring shown = here.prompt_ + std::wstring(line->buffer, line->cursor);
+    // The whole line once more, from where it begins, since the cursor may stand anywhere in it.
+    const std::size_t rows = rows_of(narrow(shown), table_columns()) - 1;
+    here.send(fmt::format("\r{}\033[J", rows > 0 ? fmt::format("\033[{}A", rows) : ""));
     ::el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
     ::el_wset(editor, EL_REFRESH);
     here.send("^C\n");
@@ -223,6 +244,7 @@ class LibeditEditor : public LineEditor {
   std::wstring prompt_;
   const std::function<bool()>* ended_ = nullptr;
   bool interrupted_ = false;
+  std::wstring dropped_;  // the line in which Ctrl-C was pressed
   PasteMarks pastes_;
 };
 

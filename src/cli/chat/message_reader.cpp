@@ -60,7 +60,8 @@ Result<TypedMessage> MessageReader::next() {
   for (std::size_t bytes = 0;;) {
     int signalled = 0;
     DOPPLER_ASSIGN(const Typed typed, next_line(lines.open() ? "… " : "> ", signalled));
-    if (typed.kind != Typed::Kind::kLine) return TypedMessage{.kind = typed.kind, .signalled = signalled};
+    if (typed.kind != Typed::Kind::kLine)
+      return TypedMessage{.kind = typed.kind, .text = typed.text, .signalled = signalled};
     bytes += typed.text.size() + 1;
     if (bytes > kMostBytes) {
       return fail(
