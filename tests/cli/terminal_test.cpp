@@ -225,6 +225,12 @@ TEST(Help, WordsOfOtherProgramsGetTheRightOne) {
   EXPECT_REFUSAL(doppler({"ps"}), 2, "Nothing stays in memory");
   EXPECT_REFUSAL(doppler({"serve", llama}), 2, "There is no server");
   EXPECT_REFUSAL(doppler({llama, "hi"}), 2, "no command but a file or folder", "doppler run");
+  EXPECT_REFUSAL(doppler({}), 2, "No command is given. doppler run MODEL PROMPT answers");
+  EXPECT_REFUSAL(doppler({"push", llama}), 2, "There is no command push. Run doppler --help.");
+  EXPECT_REFUSAL(doppler({"run", llama, "why", "is"}), 2, "stands in quotes");
+  EXPECT_REFUSAL(doppler({"chat", llama, "hi"}), 2, "A chat takes no prompt");
+  EXPECT_REFUSAL(doppler({"convert", llama, "out.gguf", "Q4_0"}), 2, "The file to write is -o FILE");
+  EXPECT_REFUSAL(doppler({"run", "llama3.2", "hi"}), 3, "Check the path, or name one", "ollama:llama3.2");
 }
 
 TEST(Help, FlagsThatACommandIgnoresAreErrors) {
