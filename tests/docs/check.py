@@ -102,9 +102,10 @@ def main():
     if "--update" in sys.argv:
         for name, lines in changes.items():
             (ROOT / name).write_text(page.rewritten(texts[name], lines))
-            print(f"{name}: {len(lines)} outputs are what is printed now.")
-    print("\n\n".join(problems))
-    print(f"\n{len(names)} pages: {ran} commands run, {compared} of them compared with what is shown; not run:")
+            print(f"{name}: written anew below {len(lines)} command{'s' * (len(lines) > 1)}.")
+    if problems:
+        print("\n\n".join(problems) + "\n")
+    print(f"{len(names)} pages: {ran} commands run, {compared} of them compared with what is shown; not run:")
     for reason, count in left_out.most_common():
         print(f"  {count}  {reason}")
     if problems:

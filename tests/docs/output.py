@@ -20,6 +20,7 @@ MASKS = [
     (rf"\bnearest ×ERROR at \S+", "nearest ×ERROR"),
     (rf"\b(error|allowed|inherited)(\s+){NUMBER}", r"\1\2ERROR"),
     (r"\b(AVX2|AVX3\w*|SSE\w*|NEON\w*|SVE\w*)\b", "INSTRUCTIONS"),
+    (r"\bcpu: (there is no GPU|this doppler was built without GPU support)", "cpu: NO GPU"),
     # The adapter: its name, its limits, and the shapes of kernels that rank best on it.
     (r"\bllvmpipe \([^)]*\) \(Vulkan, driver [^)]*\)\),?", "ADAPTER"),
     (r"\bwgpu-native [\d.]+", "LIBRARY"),

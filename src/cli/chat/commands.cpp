@@ -47,6 +47,7 @@ Result<Next> help(Chat&, std::string_view argument) {
     tell(fmt::format("{:22} {}", fmt::format("{} {}", each.name, each.arguments), each.what));
   tell(R"("""                    begins and ends a message of many lines)");
   tell("Alt-Enter              begins a new line of the message");
+  tell("Tab                    completes commands and paths");
   tell("Ctrl-C                 stops the answer or drops the line; twice: leaves");
   return Next::kListen;
 }
