@@ -24,7 +24,7 @@ ASKS_FOR_GPU = re.compile(r"--backend (gpu|auto)|--gpu\b|(bench|test) kernels")
 
 
 def make_folder(folder, doppler):
-    """Makes the folder with what the pages' commands find: the repository, MODEL, a recording, and org/name as if downloaded."""
+    """Makes the folder with what the pages' commands find: the repository, MODEL, FILE, which is a recording, and org/name as if downloaded."""
     folder.mkdir()
     for name in ("tools", "bench", "Makefile"):
         (folder / name).symlink_to(ROOT / name)
@@ -33,7 +33,7 @@ def make_folder(folder, doppler):
     (folder / "demo/training").symlink_to(ROOT / "demo/training")
     shutil.copytree(ROOT / "tests/data/models", folder / "tests/data/models")
     (folder / "MODEL").symlink_to("demo")
-    for name in ("reference.safetensors", "recording.safetensors"):
+    for name in ("reference.safetensors", "recording.safetensors", "FILE"):
         shutil.copy(ROOT / "demo/reference.safetensors", folder / name)
     for program in (folder / "bin/doppler", folder / "build/release/doppler"):
         program.parent.mkdir(parents=True)
