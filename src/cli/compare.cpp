@@ -322,7 +322,8 @@ Run add_compare(Command& command, SettingFlags& given) {
   add_html_flag(command, arguments->html, "the report");
   command.add_flag("--all", arguments->all, "print every stage");
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, false, true);
+  // What it compares takes a step for each token.
+  add_setting_flags(command, given, false, true, {"--submit-tokens"});
   return [arguments, &given] { return compare(*arguments, given); };
 }
 

@@ -218,9 +218,9 @@ Run add_doctor(Command& command, SettingFlags& given) {
           .separator(',')
           .one_value_each()
           .values(checks);
-  command.add_option("--seconds", arguments->seconds, "what all checks may take together")
-      .positive()
-      .show_default();
+  Option seconds = command.add_option("--seconds", arguments->seconds, "what all checks may take together")
+                       .positive()
+                       .show_default();
   Option hashes =
       command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
   Option inject = command
@@ -230,13 +230,17 @@ Run add_doctor(Command& command, SettingFlags& given) {
   Option html = add_html_flag(command, arguments->html, "the diagnosis");
   Option list =
       command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
-  const std::vector<Option> examining = {model, reference, source, only, hashes, inject, html};
+  const std::vector<Option> examining = {model, reference, source, only, seconds, hashes, inject, html};
   list.not_with(examining);
   command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows")
       .not_with(examining)
       .not_with({list});
   add_setting_flags(command, given, false);
-  return [arguments, &given] { return doctor(*arguments, given); };
+  return [arguments, &given]() -> Result<int> {
+    if (arguments->list || arguments->list_faults)
+      DOPPLER_TRY(refuse_flags(given, {}, arguments->list ? "with --list" : "with --list-faults"));
+    return doctor(*arguments, given);
+  };
 }
 
 }  // namespace doppler::cli

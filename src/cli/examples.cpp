@@ -12,6 +12,9 @@ struct Examples {
 
 constexpr auto kExamples = std::to_array<Examples>({
     {"run", R"(
+A text that is piped in follows the prompt. Where a loop of the shell reads from the same pipe, keep it from run:
+  while read -r line; do doppler run demo "$line" </dev/null; done < questions.txt
+
 Examples:
   doppler run demo "The color of the sky is"
   doppler run demo "Tell me a story." --temperature 0.7 --seed 1
