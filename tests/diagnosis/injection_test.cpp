@@ -186,7 +186,7 @@ TEST(Injection, FaultsShowAtTheirPlacesOnTheGpu) {
 TEST(Injection, TheSelfCheckRefusesAnEditedKernel) {
   Ward ward("llama3", "gpu");
   BackendOptions options = ward.options;
-  options.gpu_setup.shader_edits = {{"norm.wgsl", "* weight[i]", "+ weight[i]"}};
+  options.gpu_setup.shader_edits = {{"norm.wgsl", "* weight[own + i]", "+ weight[i]"}};
   options.disabled_passes = {"batch_norm"};
   const auto backend = make_backend("gpu", ward.healthy.spec, ward.healthy.weights, options);
   const auto fed =

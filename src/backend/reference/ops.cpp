@@ -43,13 +43,14 @@ Status embed(const OpCall& call) {
   const double scale = std::get<EmbedParams>(call.params).scale;
   const Output& out = call.outputs[0];
   const TensorView* positions = call.weights.size() > 1 ? call.weights[1] : nullptr;
-  std::vector<float> row(out.width), place(out.width);
+  std::vector<float> row(out.width), place(positions != nullptr ? out.width : 0);
   for (std::size_t t = 0; t < call.ids.size(); ++t) {
     DOPPLER_TRY(decode_f32(table, static_cast<std::uint64_t>(call.ids[t]) * out.width, row));
     if (positions != nullptr)
       DOPPLER_TRY(decode_f32(*positions, static_cast<std::uint64_t>(call.positions[t]) * out.width, place));
     for (std::size_t i = 0; i < out.width; ++i) {
-      out.data[t * out.width + i] = static_cast<float>(row[i] * scale + place[i]);
+      const double added = positions != nullptr ? place[i] : 0;
+      out.data[t * out.width + i] = static_cast<float>(row[i] * scale + added);
     }
   }
   return {};
@@ -61,9 +62,12 @@ Status rms_norm(const OpCall& call) {
   const Output& out = call.outputs[0];
   const std::size_t dim = p.span == NormSpan::kProjection ? out.width : out.width / out.heads;
   // One for all heads of a row, or one for each.
-  std::vector<float> weight(call.weights[0]->cols()), bias(weight.size(), 0.0f);
+  std::vector<float> weight(call.weights[0]->cols()), bias;
   DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
-  if (!call.biases.empty() && call.biases[0] != nullptr) DOPPLER_TRY(decode_f32(*call.biases[0], 0, bias));
+  if (!call.biases.empty() && call.biases[0] != nullptr) {
+    bias.resize(weight.size());
+    DOPPLER_TRY(decode_f32(*call.biases[0], 0, bias));
+  }
   for (std::size_t begin = 0; begin < in.size(); begin += dim) {
     const std::span<const float> part = in.subspan(begin, dim);
     double mean = 0, sum = 0;
@@ -73,8 +77,8 @@ Status rms_norm(const OpCall& call) {
     const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + p.eps);
     const std::size_t own = begin % weight.size();
     for (std::size_t i = 0; i < dim; ++i) {
-      out.data[begin + i] = static_cast<float>(
-          (part[i] - mean) * inverse * (weight[own + i] + p.weight_offset) + bias[own + i]);
+      const double scaled = (part[i] - mean) * inverse * (weight[own + i] + p.weight_offset);
+      out.data[begin + i] = static_cast<float>(bias.empty() ? scaled : scaled + bias[own + i]);
     }
   }
   return {};
