@@ -66,6 +66,7 @@ class TokenizerComparison {
   Status run() {
     byte_level_ = is_byte_level(spec_);
     compare_vocabulary();
+    if (findings_.has("reference_mismatch")) return {};
     find_plain_texts();
     compare_plain();
     compare_special_in_texts();
@@ -108,6 +109,14 @@ class TokenizerComparison {
         ++(at ? moved : own ? other : missing);
         if (example.empty()) example = says;
       }
+    }
+    if (2 * (other + missing) > truth_.pieces.size()) {
+      findings_.add({"reference_mismatch", "vocabulary",
+                     fmt::format("{}; {} of {} tokens that are known are not in this vocabulary at all.", example,
+                                 other + missing, truth_.pieces.size()),
+                     "Take a recording of this model, or the tokenizer's files of the recorded one.", 1,
+                     other + missing});
+      return;
     }
     if (special > 0) {
       findings_.add({"special_tokens", "special tokens", special_example + ".",
