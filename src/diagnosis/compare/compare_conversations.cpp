@@ -425,13 +425,17 @@ void compare_pad(const TextTruth& truth, const TextSide& ours, TextFindings& fin
 }
 
 void compare_sampling(const TextTruth& truth, const TextSide& ours, TextFindings& findings) {
-  if (truth.sampling.empty()) return;
-  for (const auto& [key, found] : ours.sampling) {
-    const auto wanted = truth.sampling.find(key);
-    if (wanted == truth.sampling.end() || wanted->second == found) continue;
+  if (!truth.sampling) return;
+  // What transformers takes where generation_config.json does not say.
+  static constexpr std::pair<std::string_view, double> kUsual[] = {
+      {"do_sample", 0}, {"temperature", 1}, {"top_k", 50}, {"top_p", 1}, {"min_p", 0}, {"repetition_penalty", 1}};
+  for (const auto& [key, usual] : kUsual) {
+    const auto said = truth.sampling->find(key), found = ours.sampling.find(key);
+    const double wanted = said == truth.sampling->end() ? usual : said->second;
+    if (found == ours.sampling.end() || found->second == wanted) continue;
     findings.add({"generation_defaults", "defaults",
-                  fmt::format("The default of {} is {} and should be {}.", key, found, wanted->second),
-                  fmt::format("Set {} in generation_config.json to {}.", key, wanted->second), 1, 1});
+                  fmt::format("The default of {} is {} and should be {}.", key, found->second, wanted),
+                  fmt::format("Set {} in generation_config.json to {}.", key, wanted), 1, 1});
   }
 }
 

@@ -78,7 +78,7 @@ Result<TextTruth> text_truth_of(const TextSide& side, std::string_view prompt) {
   TextTruth truth;
   truth.stop_ids = side.stop_ids;
   if (side.pad_id >= 0) truth.pad_id = side.pad_id;
-  truth.sampling = side.sampling;
+  if (!side.gguf) truth.sampling = side.sampling;
   truth.chat_template = side.chat_template;
   truth.now = system::local_time();
   std::vector<std::string> texts;
