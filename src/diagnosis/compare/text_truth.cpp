@@ -6,6 +6,7 @@
 #include "base/unicode.h"
 #include "diagnosis/compare/text_probes.h"
 #include "system/clock.h"
+#include "tokenizer/byte_level.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -14,6 +15,9 @@ using tokenizer::Tokenizer;
 
 // Of larger vocabularies so many pieces are recorded, evenly spread: some 60 KB.
 constexpr std::size_t kMostPieces = 4096;
+
+// Some tokenizers have hundreds that nobody uses.
+constexpr std::size_t kMostSpecialTexts = 64;
 
 Result<TextCase> case_of(const TextSide& side, std::string text) {
   TextCase made;
@@ -58,6 +62,11 @@ std::vector<std::string> texts_with_special(const Tokenizer& tokenizer) {
   for (const tokenizer::SpecialToken* role : {&tokenizer.bos(), &tokenizer.eos(), &tokenizer.pad()}) {
     if (role->id && !role->text.empty())
       texts.push_back("one" + role->text + "two " + role->text + " three\n");
+  }
+  std::size_t count = 0;
+  for (const tokenizer::AddedToken& added : tokenizer.spec().added) {
+    if (!added.special || tokenizer::byte_of_piece(added.content) || count++ >= kMostSpecialTexts) continue;
+    texts.push_back("one" + added.content + "two");
   }
   return texts;
 }

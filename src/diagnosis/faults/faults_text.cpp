@@ -15,7 +15,8 @@ using chat::OrderedJson;
 using tokenizer::TokenizerSpec;
 using Put = std::function<void(Site&)>;
 using EditSpec = std::function<void(TokenizerSpec&)>;
-using EditText = std::function<std::string(const Subject& subject, const OrderedJson& conversation, std::string text)>;
+using EditText =
+    std::function<std::string(const Subject& subject, const OrderedJson& conversation, std::string text)>;
 using EditConversation = std::function<void(OrderedJson&)>;
 
 bool has_text(const Subject& s) {
@@ -58,7 +59,8 @@ Put template_edit(EditConversation before, EditText after) {
     if (!s.text.render) return;
     s.text.chat_template += "{# edited #}";
     s.text.render = [before, after, render = s.text.render, subject = &s](
-                        const OrderedJson& conversation, const chat::RenderOptions& options) -> Result<std::string> {
+                        const OrderedJson& conversation,
+                        const chat::RenderOptions& options) -> Result<std::string> {
       OrderedJson changed = conversation;
       if (before) before(changed);
       DOPPLER_ASSIGN(std::string text, render(changed, options));
@@ -90,7 +92,8 @@ bool changes_texts(const Put& put, const Subject& subject) {
   return truth_of(subject) != truth_of(changed);
 }
 
-FaultRow row(std::string_view name, std::string_view cause, std::string_view meaning, Put put, bool in_ids = true) {
+FaultRow row(std::string_view name, std::string_view cause, std::string_view meaning, Put put,
+             bool in_ids = true) {
   return {{name, FaultKind::kText, cause, "models whose texts it changes", meaning},
           [put](const Subject& s) { return changes_texts(put, s); },
           at(in_ids ? Stage::kEmbedOut : Stage::kNone, -1, FaultPlace::When::kText),
@@ -123,7 +126,8 @@ void put_prefix_space(TokenizerSpec& spec) {
     }
   }
   spec.sentencepiece.add_dummy_prefix = !spec.sentencepiece.add_dummy_prefix;
-  spec.normalizer.insert(spec.normalizer.begin(), tokenizer::normalizers::Prepend{std::string(tokenizer::kSpaceMark)});
+  spec.normalizer.insert(spec.normalizer.begin(),
+                         tokenizer::normalizers::Prepend{std::string(tokenizer::kSpaceMark)});
 }
 
 void set_form(TokenizerSpec& spec, UnicodeForm form) {
@@ -147,7 +151,8 @@ void renumber(TokenizerSpec& spec, const std::function<TokenId(TokenId)>& id_of)
 // Two words that most texts hold: neither is special, both are made by merges.
 void exchange_two_ids(TokenizerSpec& spec) {
   if (spec.merges.size() < 16) return;
-  const TokenId a = spec.merges[spec.merges.size() / 8].result, b = spec.merges[spec.merges.size() / 4].result;
+  const TokenId a = spec.merges[spec.merges.size() / 8].result,
+                b = spec.merges[spec.merges.size() / 4].result;
   renumber(spec, [a, b](TokenId id) { return id == a ? b : id == b ? a : id; });
 }
 
@@ -157,7 +162,8 @@ void shift_ids(TokenizerSpec& spec) {
   for (const tokenizer::AddedToken& token : spec.added) {
     if (token.id >= first && token.id < size) return;
   }
-  renumber(spec, [first, size](TokenId id) { return id < first ? id : first + (id - first + 1) % (size - first); });
+  renumber(spec,
+           [first, size](TokenId id) { return id < first ? id : first + (id - first + 1) % (size - first); });
 }
 
 // The special token that ends a turn, or else the last one.
@@ -166,7 +172,8 @@ tokenizer::AddedToken* end_token(TokenizerSpec& spec) {
   for (tokenizer::AddedToken& token : spec.added) {
     if (!token.special || token.content.size() < 4) continue;
     last = &token;
-    if (token.content.find("end") != std::string::npos || token.content.find("eot") != std::string::npos) break;
+    if (token.content.find("end") != std::string::npos || token.content.find("eot") != std::string::npos)
+      break;
   }
   return last;
 }
@@ -207,8 +214,11 @@ void use_other_decoder(TokenizerSpec& spec) {
 
 void strip_decoded(TokenizerSpec& spec) {
   if (!spec.decoder) return;
-  const auto strips = [](const auto& step) { return std::holds_alternative<tokenizer::decoders::Strip>(step); };
-  if (std::erase_if(*spec.decoder, strips) == 0) spec.decoder->push_back(tokenizer::decoders::Strip{U' ', 1, 0});
+  const auto strips = [](const auto& step) {
+    return std::holds_alternative<tokenizer::decoders::Strip>(step);
+  };
+  if (std::erase_if(*spec.decoder, strips) == 0)
+    spec.decoder->push_back(tokenizer::decoders::Strip{U' ', 1, 0});
 }
 
 std::vector<FaultRow> tokenizer_faults() {
@@ -231,18 +241,19 @@ std::vector<FaultRow> tokenizer_faults() {
           spec([](TokenizerSpec& s) {
             if (!has<tokenizer::pre_tokenizers::ByteLevel>(s.pre_tokenizer)) put_prefix_space(s);
           })),
-      row("digits_split", "pre_tokenizer", "numbers are cut into digits",
-          spec([](TokenizerSpec& s) {
+      row("digits_split", "pre_tokenizer", "numbers are cut into digits", spec([](TokenizerSpec& s) {
             s.pre_tokenizer.insert(s.pre_tokenizer.begin(), tokenizer::pre_tokenizers::Digits{true});
           })),
       row("pre_tokenizer_gpt2", "pre_tokenizer", "text is cut by GPT-2's pattern", spec(use_gpt2_pattern)),
-      row("pre_tokenizer_dropped", "pre_tokenizer", "the patterns that cut text are left out", spec(drop_splits)),
+      row("pre_tokenizer_dropped", "pre_tokenizer", "the patterns that cut text are left out",
+          spec(drop_splits)),
       row("punctuation_split", "pre_tokenizer", "every punctuation mark is cut off",
           spec([](TokenizerSpec& s) {
             s.pre_tokenizer.insert(s.pre_tokenizer.begin(), tokenizer::pre_tokenizers::Punctuation{});
           })),
-      row("merges_dropped", "merges_dropped", "the tokenizer's merges are dropped, as a reader does that knows them "
-                                              "as texts only",
+      row("merges_dropped", "merges_dropped",
+          "the tokenizer's merges are dropped, as a reader does that knows them "
+          "as texts only",
           spec([](TokenizerSpec& s) { s.merges.clear(); })),
       row("merges_halved", "merges_dropped", "the second half of the merges is dropped",
           spec([](TokenizerSpec& s) { s.merges.resize(s.merges.size() / 2); })),
@@ -250,12 +261,15 @@ std::vector<FaultRow> tokenizer_faults() {
           spec([](TokenizerSpec& s) { std::ranges::reverse(s.merges); })),
       row("merges_sorted", "merges_order", "the merges are sorted by their results",
           spec([](TokenizerSpec& s) { std::ranges::sort(s.merges, {}, &tokenizer::Merge::left); })),
-      row("byte_fallback_off", "unknown_text", "characters that the vocabulary lacks become the unknown token",
+      row("byte_fallback_off", "unknown_text",
+          "characters that the vocabulary lacks become the unknown token",
           spec([](TokenizerSpec& s) { s.byte_fallback = false; })),
       row("ids_exchanged", "token_ids", "two tokens have each other's id", spec(exchange_two_ids)),
       row("ids_shifted", "token_ids", "two thirds of the tokens have their neighbour's id", spec(shift_ids)),
-      row("special_text_wrong", "special_tokens", "the token that ends a turn has another text", spec(rename_end_token)),
-      row("special_as_text", "special_tokens", "the token that ends a turn is read as plain text", spec(forget_end_token)),
+      row("special_text_wrong", "special_tokens", "the token that ends a turn has another text",
+          spec(rename_end_token)),
+      row("special_as_text", "special_tokens", "the token that ends a turn is read as plain text",
+          spec(forget_end_token)),
       row("special_flags_lost", "special_tokens", "special tokens are printed with the answer",
           spec([](TokenizerSpec& s) {
             for (auto& token : s.added) token.special = false;
@@ -273,10 +287,11 @@ std::vector<FaultRow> tokenizer_faults() {
           })),
       row("eos_on", "eos_extra", "add_eos_token is on where it should be off",
           spec([](TokenizerSpec& s) { wrap(s, !s.post_processor.empty(), true); })),
-      row("decoder_of_another_kind", "decoder", "pieces become text by the rules of another kind of tokenizer",
-          spec(use_other_decoder), false),
-      row("decoder_strips", "decoder", "the first space of decoded text is dropped, or kept, against the tokenizer",
-          spec(strip_decoded), false),
+      row("decoder_of_another_kind", "decoder",
+          "pieces become text by the rules of another kind of tokenizer", spec(use_other_decoder), false),
+      row("decoder_strips", "decoder",
+          "the first space of decoded text is dropped, or kept, against the tokenizer", spec(strip_decoded),
+          false),
   };
 }
 
@@ -332,13 +347,15 @@ std::string without_default_system(const Subject&, const OrderedJson& conversati
 std::vector<FaultRow> template_faults() {
   const auto edit = [](EditText after) { return template_edit(nullptr, std::move(after)); };
   return {
-      row("template_role", "chat_role", "the answer's role has another name", edit([](const auto&, const auto&, std::string text) {
+      row("template_role", "chat_role", "the answer's role has another name",
+          edit([](const auto&, const auto&, std::string text) {
             const bool model = text.find(">model\n") != std::string::npos;
             return model ? replaced(text, ">model\n", ">assistant\n") : replaced(text, "assistant", "model");
           })),
       row("template_no_generation_prompt", "generation_prompt", "nothing begins the answer",
           template_edit([](OrderedJson& c) { c["add_generation_prompt"] = false; }, nullptr)),
-      row("template_no_end_of_turn", "end_of_turn", "turns do not end", edit([](const Subject& s, const auto&, std::string text) {
+      row("template_no_end_of_turn", "end_of_turn", "turns do not end",
+          edit([](const Subject& s, const auto&, std::string text) {
             return replaced(text, end_of_turn(s), "");
           })),
       row("template_line_end_lost", "chat_white_space", "line ends of the template are trimmed",
@@ -354,9 +371,10 @@ std::vector<FaultRow> template_faults() {
             }
             return text;
           })),
-      row("template_default_system_dropped", "system_prompt", "the system text that stands for none is left out",
-          edit(without_default_system)),
-      row("template_system_dropped", "system_prompt", "the system text is left out", template_edit(drop_system, nullptr)),
+      row("template_default_system_dropped", "system_prompt",
+          "the system text that stands for none is left out", edit(without_default_system)),
+      row("template_system_dropped", "system_prompt", "the system text is left out",
+          template_edit(drop_system, nullptr)),
       row("template_tools_ignored", "chat_tools", "tools are left out",
           template_edit([](OrderedJson& c) { c.erase("tools"); }, nullptr)),
       row("template_turn_lost", "chat_template", "what the assistant said is left out",
@@ -367,14 +385,16 @@ std::vector<FaultRow> template_faults() {
                 }
               },
               nullptr)),
-      row("template_no_bos", "bos_missing", "the template does not write BOS", edit([](const Subject& s, const auto&, std::string text) {
+      row("template_no_bos", "bos_missing", "the template does not write BOS",
+          edit([](const Subject& s, const auto&, std::string text) {
             const std::string& bos = s.tokenizer->bos().text;
             return !bos.empty() && text.starts_with(bos) ? text.substr(bos.size()) : text;
           })),
-      row("template_missing", "chat_template", "there is no chat template", [](Site& site) {
-        site.subject().text.render = nullptr;
-        tie_conversations(site.subject());
-      }),
+      row("template_missing", "chat_template", "there is no chat template",
+          [](Site& site) {
+            site.subject().text.render = nullptr;
+            tie_conversations(site.subject());
+          }),
   };
 }
 
@@ -430,22 +450,30 @@ std::vector<FaultRow> prompt_faults() {
 
 std::vector<FaultRow> generation_faults() {
   return {
-      row("stop_token_missing", "stop_tokens", "the token that ends a turn does not end the answer",
+      row(
+          "stop_token_missing", "stop_tokens", "the token that ends a turn does not end the answer",
           [](Site& site) {
             auto& ids = site.spec().eos_ids;
-            if (ids.size() > 1) ids.pop_back();
-            else if (!ids.empty()) ids[0] = site.subject().tokenizer->bos().id.value_or(ids[0]);
+            if (ids.size() > 1)
+              ids.pop_back();
+            else if (!ids.empty())
+              ids[0] = site.subject().tokenizer->bos().id.value_or(ids[0]);
           },
           false),
-      row("stop_at_a_word", "stop_tokens", "a word ends the answer",
+      row(
+          "stop_at_a_word", "stop_tokens", "a word ends the answer",
           [](Site& site) {
             site.spec().eos_ids.push_back(static_cast<TokenId>(site.subject().tokenizer->vocab_size() / 2));
           },
           false),
-      row("pad_is_a_word", "pad_token", "the padding token, which is never chosen, is a word",
-          [](Site& site) { site.spec().pad_id = static_cast<TokenId>(site.subject().tokenizer->vocab_size() / 2); },
+      row(
+          "pad_is_a_word", "pad_token", "the padding token, which is never chosen, is a word",
+          [](Site& site) {
+            site.spec().pad_id = static_cast<TokenId>(site.subject().tokenizer->vocab_size() / 2);
+          },
           false),
-      row("temperature_wild", "generation_defaults", "the default temperature is 100",
+      row(
+          "temperature_wild", "generation_defaults", "the default temperature is 100",
           [](Site& site) { site.subject().text.sampling["temperature"] = 100; }, false),
   };
 }
