@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "diagnosis/compare/compare_texts.h"
+#include "diagnosis/compare/text_side.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
 #include "engine/messages.h"

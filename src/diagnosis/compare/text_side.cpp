@@ -1,6 +1,6 @@
-// A loaded model's own side of texts.
+#include "diagnosis/compare/text_side.h"
+
 #include "base/json.h"
-#include "diagnosis/compare/text_truth.h"
 #include "engine/messages.h"
 #include "tokenizer/gguf_tokenizer.h"
 

@@ -16,10 +16,6 @@
 #include "chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
-struct Loaded;
-}
-
 namespace doppler::diagnosis {
 
 // What generation_config.json may say of choosing tokens.
@@ -70,9 +66,6 @@ struct TextSide {
   std::map<std::string, double, std::less<>> sampling;  // as in TextTruth; GGUF files say nothing
   bool gguf = false;                                    // its keys are those of GGUF metadata
 };
-
-// `loaded` outlives it.
-TextSide text_side_of(const Loaded& loaded);
 
 // The texts and conversations of tools/text_probes.json, and `prompt` before them, where it is not empty.
 // Errors: those of the tokenizer for a text; a conversation that the template refuses is none.

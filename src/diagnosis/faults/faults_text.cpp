@@ -57,14 +57,14 @@ Put template_edit(EditConversation before, EditText after) {
   return [before = std::move(before), after = std::move(after)](Site& site) {
     Subject& s = site.subject();
     if (!s.text.render) return;
+    const auto healthy = std::make_shared<const Subject>(s);
     s.text.chat_template += "{# edited #}";
-    s.text.render = [before, after, render = s.text.render, subject = &s](
-                        const OrderedJson& conversation,
-                        const chat::RenderOptions& options) -> Result<std::string> {
+    s.text.render = [before, after, healthy](const OrderedJson& conversation,
+                                             const chat::RenderOptions& options) -> Result<std::string> {
       OrderedJson changed = conversation;
       if (before) before(changed);
-      DOPPLER_ASSIGN(std::string text, render(changed, options));
-      return after ? after(*subject, conversation, std::move(text)) : std::move(text);
+      DOPPLER_ASSIGN(std::string text, healthy->text.render(changed, options));
+      return after ? after(*healthy, conversation, std::move(text)) : std::move(text);
     };
     tie_conversations(s);
   };
@@ -308,13 +308,7 @@ std::string end_of_turn(const Subject& subject) {
   const std::string said = "Purple.";
   const OrderedJson conversation = {
       {"messages", {{{"role", "user"}, {"content", "Name."}}, {{"role", "assistant"}, {"content", said}}}}};
-  // The healthy template: this is asked for with the edited one, which is why it must not edit itself.
-  const auto text = subject.chat == nullptr ? std::string() : [&] {
-    auto variables = template_variables(subject.model->files, *subject.tokenizer);
-    if (!variables) return std::string();
-    for (const auto& [key, value] : conversation.items()) (*variables)[key] = value;
-    return subject.chat->render(*variables).value_or("");
-  }();
+  const std::string text = subject.text.render(conversation, {}).value_or("");
   const std::size_t found = text.rfind(said);
   if (found == std::string::npos) return {};
   std::string end = text.substr(found + said.size());
