@@ -52,6 +52,14 @@ def special_ids(tokenizer):
     return sorted(ids | {int(i) for i in tokenizer.all_special_ids})[:MOST_PIECES]
 
 
+def special_texts(tokenizer, special):
+    """As they are written in texts; pieces may have a normalised spelling."""
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    names = [getattr(added.get(i), "content", None) or piece
+             for i, piece in zip(special, tokenizer.convert_ids_to_tokens(special))]
+    return [name for name in names if name and not BYTE.fullmatch(name)]
+
+
 def pieces(tokenizer, wanted):
     size = len(tokenizer)
     wanted = {i for i in wanted if i < size} | set(range(0, size, size // MOST_PIECES + 1))
@@ -92,8 +100,7 @@ def text_part(tokenizer, generation=None, prompt=None, now=None):
         if name != "unk":
             texts.append(f"one{role['text']}two {role['text']} three\n")
     special = special_ids(tokenizer)
-    names = [name for name in tokenizer.convert_ids_to_tokens(special) if name and not BYTE.fullmatch(name)]
-    texts += [f"one{name}two" for name in names[:MOST_SPECIAL_TEXTS]]
+    texts += [f"one{name}two" for name in special_texts(tokenizer, special)[:MOST_SPECIAL_TEXTS]]
     cases = [text_case(tokenizer, text) for text in texts]
     used = {i for case in cases for i in case["with_special"]}
     template = getattr(tokenizer, "chat_template", None)

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 
 #include "base/text.h"
@@ -185,6 +186,7 @@ class TokenizerComparison {
     Tried best;
     best.left = wrong.size();
     for (const TextRepair& repair : repairs) {
+      if (std::chrono::steady_clock::now() > until_) break;
       TokenizerSpec changed = spec_;
       repair.change(changed);
       auto made = Tokenizer::from_spec(changed);
@@ -323,10 +325,12 @@ class TokenizerComparison {
     const std::string example = becomes(*wrong.front());
     const auto add = [&](std::string cause, std::string step, std::string what, std::string repair,
                          double confidence) {
-      findings_.add({std::move(cause), std::move(step),
-                     fmt::format("{} of {} texts become other tokens: {}. {}.", wrong.size(), plain_.size(),
-                                 what, example),
-                     std::move(repair), confidence, wrong.size()});
+      findings_.add(
+          {std::move(cause), std::move(step),
+           fmt::format(
+               "{} of {} texts become other tokens: {}. {}.{}", wrong.size(), plain_.size(), what, example,
+               std::chrono::steady_clock::now() > until_ ? " (There was no time to try every repair.)" : ""),
+           std::move(repair), confidence, wrong.size()});
     };
     const char* const source = ours_.gguf ? "tokenizer.ggml" : "tokenizer.json";
     const bool ranked = spec_.kind == tokenizer::ModelKind::kBpe;
@@ -589,6 +593,10 @@ class TokenizerComparison {
   TokenizerSpec spec_;   // repaired so far
   Tokenizer tokenizer_;  // of that
   bool byte_level_ = false;
+  // Each repair builds a tokenizer anew, which takes the largest half a second; what is left out then is
+  // said.
+  const std::chrono::steady_clock::time_point until_ =
+      std::chrono::steady_clock::now() + std::chrono::seconds(8);
   std::map<TokenId, std::optional<TokenId>>
       changed_;  // ids of the truth that are another piece here, and its id
   std::vector<const TextCase*> plain_, special_;

@@ -166,16 +166,16 @@ void shift_ids(TokenizerSpec& spec) {
            [first, size](TokenId id) { return id < first ? id : first + (id - first + 1) % (size - first); });
 }
 
-// The special token that ends a turn, or else the last one.
+// The special token that ends a turn, or else EOS.
 tokenizer::AddedToken* end_token(TokenizerSpec& spec) {
-  tokenizer::AddedToken* last = nullptr;
+  tokenizer::AddedToken* eos = nullptr;
   for (tokenizer::AddedToken& token : spec.added) {
     if (!token.special || token.content.size() < 4) continue;
-    last = &token;
+    if (token.id == spec.eos.id) eos = &token;
     if (token.content.find("end") != std::string::npos || token.content.find("eot") != std::string::npos)
-      break;
+      return &token;
   }
-  return last;
+  return eos;
 }
 
 void rename_end_token(TokenizerSpec& spec) {
