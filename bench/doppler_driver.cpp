@@ -3,6 +3,7 @@
 
 #include <array>
 
+#include "base/screen.h"
 #include "cli/settings.h"
 #include "driver.h"
 #include "engine/loaded.h"
@@ -76,7 +77,7 @@ void add_target(const std::string& target, cli::SettingFlags& given) {
   if (target.empty()) return;
   if (config::find_setting(kPath) != nullptr)
     return given.input.sets.push_back(fmt::format("{}={}", kPath, target));
-  fmt::print(stderr, "doppler_driver: there is no setting {}; the target {} is not used\n", kPath, target);
+  say(Said::kError, "doppler_driver: there is no setting {}; the target {} is not used", kPath, target);
 }
 
 int run(int argc, char** argv) {
@@ -92,19 +93,19 @@ int run(int argc, char** argv) {
   words.insert(words.begin() + 1, serve.data());
   const auto help = line.parse(static_cast<int>(words.size()), words.data(), 80);
   if (!help || *help) {
-    fmt::print(stderr, "{}\n", help ? **help : "doppler_driver: " + help.error().message);
+    say(Said::kError, help ? **help : "doppler_driver: " + help.error().message);
     return 2;
   }
   add_target(target, given);
   const auto settings = cli::resolve_settings(given);
   if (!settings) {
-    fmt::print(stderr, "doppler_driver: {}\n", settings.error().message);
+    say(Said::kError, "doppler_driver: {}", settings.error().message);
     return 2;
   }
   const auto start = bench::Clock::now();
   Result<Loaded> loaded = load_all(model, settings->load, 2);
   if (!loaded) {
-    fmt::print(stderr, "doppler_driver: {}\n", loaded.error().message);
+    say(Said::kError, "doppler_driver: {}", loaded.error().message);
     return 3;
   }
   const std::string name = fmt::format("Doppler ({})", loaded->backend->name());

@@ -15,6 +15,7 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/screen.h"
 #include "convert/convert.h"
 #include "convert/mix.h"
 #include "diagnosis/compare/recording.h"
@@ -395,6 +396,6 @@ int main(int argc, char** argv) {
   options.healthy = !no_healthy;
   options.sick = !only_healthy;
   const auto done = doppler::run(options);
-  if (!done) fmt::print(stderr, "fault_benchmark: {}\n", done.error().message);
+  if (!done) doppler::say(doppler::Said::kError, "fault_benchmark: {}", done.error().message);
   return done ? 0 : 3;
 }

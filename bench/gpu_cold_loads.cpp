@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "base/screen.h"
 #include "model/family.h"
 
 using namespace doppler;
@@ -247,11 +248,11 @@ int main(int argc, char** argv) {
     }
   }
   if (!good) {
-    fmt::print(stderr, "gpu_cold_loads MODEL [--loads N] [--checks N] [--tokens N] [--decodes N] [--keep]\n");
+    say(Said::kError, "gpu_cold_loads MODEL [--loads N] [--checks N] [--tokens N] [--decodes N] [--keep]");
     return 2;
   }
   arguments.model = argv[1];
   const Status status = run(arguments);
-  if (!status) fmt::print(stderr, "gpu_cold_loads: {}\n", status.error().message);
+  if (!status) say(Said::kError, "gpu_cold_loads: {}", status.error().message);
   return status ? 0 : 3;
 }

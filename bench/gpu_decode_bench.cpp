@@ -13,6 +13,7 @@
 #include "backend/gpu/decode_program.h"
 #include "backend/gpu/timing.h"
 #include "backend/gpu/tune.h"
+#include "base/screen.h"
 #include "model/family.h"
 #include "plan/fuse.h"
 
@@ -195,10 +196,10 @@ Status run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]\n");
+    say(Said::kError, "gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]");
     return 2;
   }
   const Status status = run(argc, argv);
-  if (!status) fmt::print(stderr, "gpu_decode_bench: {}\n", status.error().message);
+  if (!status) say(Said::kError, "gpu_decode_bench: {}", status.error().message);
   return status ? 0 : 3;
 }

@@ -17,6 +17,7 @@
 #include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/recorder.h"
 #include "base/float16.h"
+#include "base/screen.h"
 
 namespace doppler::gpu {
 namespace {
@@ -405,6 +406,6 @@ Status run(const std::string& adapter) {
 
 int main(int argc, char** argv) {
   const doppler::Status status = doppler::gpu::run(argc > 1 ? argv[1] : "");
-  if (!status) fmt::print(stderr, "{}\n", status.error().message);
+  if (!status) doppler::say(doppler::Said::kError, status.error().message);
   return status ? 0 : 1;
 }

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/screen.h"
 #include "quant/encode.h"
 #include "quant/tensor.h"
 
@@ -183,8 +184,7 @@ Ggml load_ggml(const std::string& folder) {
     std::memcpy(&ggml.quantize_chunk, &symbol, sizeof(symbol));
   }
   if (ggml.quantize_chunk == nullptr)
-    fmt::print(stderr, "The library {} cannot be used: {}. Give the folder that holds it.\n", path,
-               dlerror());
+    say(Said::kError, "The library {} cannot be used: {}. Give the folder that holds it.", path, dlerror());
   return ggml;
 }
 
@@ -209,7 +209,7 @@ int main(int argc, char** argv) {
     for (const bool tails : {false, true}) {
       const Status done = measure(type, tails ? "t(3)" : "Gaussian", tails ? heavy : gaussian, ggml);
       if (!done) {
-        fmt::print(stderr, "{}\n", done.error().message);
+        say(Said::kError, done.error().message);
         return 3;
       }
     }

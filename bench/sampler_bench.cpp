@@ -10,12 +10,15 @@
 #include <random>
 #include <vector>
 
+#include "base/screen.h"
 #include "engine/sampler.h"
 
 namespace {
 
 using doppler::GenerateOptions;
+using doppler::Said;
 using doppler::Sampler;
+using doppler::say;
 using doppler::TokenId;
 
 struct Shape {
@@ -54,7 +57,7 @@ std::vector<double> sorted_ms(const GenerateOptions& options, const std::vector<
 int main(int argc, char** argv) {
   const std::size_t size = argc > 1 ? std::strtoull(argv[1], nullptr, 10) : 262144;
   if (size < 1000) {
-    fmt::print(stderr, "The vocabulary size must be 1000 or more.\n");
+    say(Said::kError, "The vocabulary size must be 1000 or more.");
     return 2;
   }
   const Shape shapes[] = {

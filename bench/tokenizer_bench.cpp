@@ -8,10 +8,13 @@
 #include <vector>
 
 #include "base/files.h"
+#include "base/screen.h"
 #include "tokenizer/tokenizer.h"
 
 namespace {
 
+using doppler::Said;
+using doppler::say;
 using doppler::tokenizer::Tokenizer;
 
 double seconds_of(auto&& work) {
@@ -95,7 +98,7 @@ std::string make_tokenizer_json(std::size_t size) {
 
 int report(const doppler::Result<Tokenizer>& tokenizer, const std::string& text, double load_seconds) {
   if (!tokenizer) {
-    fmt::print(stderr, "{}\n", tokenizer.error().message);
+    say(Said::kError, tokenizer.error().message);
     return 3;
   }
   fmt::print("load: {:.3f} s, {} ids, {} merges\n", load_seconds, tokenizer->vocab_size(),
@@ -106,7 +109,7 @@ int report(const doppler::Result<Tokenizer>& tokenizer, const std::string& text,
     doppler::Result<std::vector<doppler::TokenId>> ids;
     const double encode = seconds_of([&] { ids = tokenizer->encode(input); });
     if (!ids) {
-      fmt::print(stderr, "{}\n", ids.error().message);
+      say(Said::kError, ids.error().message);
       return 3;
     }
     const double decode = seconds_of([&] { (void)tokenizer->decode(*ids); });
@@ -123,7 +126,7 @@ int main(int argc, char** argv) {
   if (argc > 2) {
     auto read = doppler::read_text_file(argv[2], 1u << 30);
     if (!read) {
-      fmt::print(stderr, "{}\n", read.error().message);
+      say(Said::kError, read.error().message);
       return 3;
     }
     text = std::move(*read);

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/json.h"
+#include "base/screen.h"
 #include "bench/statistics.h"
 #include "child.h"
 
@@ -189,9 +190,9 @@ Result<ModelResult> measure(const Options& o, const std::string& model) {
       }
     }
     if (isatty(STDERR_FILENO) != 0)
-      fmt::print(stderr, "\r{}: round {} of {}  ", result.model, round + 1, o.rounds);
+      draw_bar(fmt::format("{}: round {} of {}", result.model, round + 1, o.rounds));
   }
-  if (isatty(STDERR_FILENO) != 0) fmt::print(stderr, "\r\033[K");
+  if (isatty(STDERR_FILENO) != 0) draw_bar("");
   for (const Side side : {kLlama, kDoppler}) {
     DOPPLER_ASSIGN(const std::string answer, children[side]->ask("memory"));
     DOPPLER_ASSIGN(result.peak_bytes[side], number_in(answer, "bytes "));
@@ -316,8 +317,8 @@ Status run(const Options& o) {
   }
   double load = 0;
   if (getloadavg(&load, 1) == 1 && load > 0.5)
-    fmt::print(stderr, "vs_llama_cpp: the machine is busy (load {:.1f}); figures will be lower and wider\n",
-               load);
+    say(Said::kError, "vs_llama_cpp: the machine is busy (load {:.1f}); figures will be lower and wider",
+        load);
   fmt::print("{}; {}\nmedians of {} rounds taken in turns; @{} grows by {} tokens a round\n", today(),
              machine, o.rounds, o.depth, o.deep());
   std::fflush(stdout);
@@ -370,6 +371,6 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const Status status = run(o);
   if (status) return 0;
-  fmt::print(stderr, "vs_llama_cpp: {}\n", status.error().message);
+  say(Said::kError, "vs_llama_cpp: {}", status.error().message);
   return 3;
 }

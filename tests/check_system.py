@@ -1,8 +1,9 @@
 """What is the operating system's stands in src/system alone, so that a port is that folder."""
 
 import pathlib
-import re
 import sys
+
+from source_lines import forbidden_lines, source_files, verdict
 
 FORBIDDEN = [
     (r"#\s*include <(sys/|asm/|unistd|fcntl|c?signal\b|windows|winsock|pthread|dlfcn|termios|poll|sched|spawn|dirent|io\.h"
@@ -22,20 +23,10 @@ EXEMPT = {"export.h"}
 
 
 def main() -> int:
-    wrong = []
-    checked = 0
-    for folder in (pathlib.Path(argument) for argument in sys.argv[1:]):
-        for path in sorted(folder.rglob("*")):
-            if path.suffix not in {".h", ".cpp", ".c"} or path.relative_to(folder).parts[0] == "system" or path.name in EXEMPT:
-                continue
-            checked += 1
-            for number, line in enumerate(path.read_text().splitlines(), 1):
-                code = re.sub(r'"(\\.|[^"\\])*"|//.*', "", line)
-                for pattern, what in FORBIDDEN:
-                    if re.search(pattern, code):
-                        wrong.append(f"{path}:{number}: {what}: {line.strip()}")
-    print("\n".join(wrong) or f"{checked} files leave the system to src/system")
-    return 1 if wrong or checked == 0 else 0
+    files = []
+    for folder in sys.argv[1:]:
+        files += source_files(pathlib.Path(folder), lambda path: path.parts[0] == "system" or path.name in EXEMPT)
+    return verdict(forbidden_lines(files, FORBIDDEN), files, "files leave the system to src/system")
 
 
 sys.exit(main())

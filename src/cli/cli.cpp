@@ -165,10 +165,13 @@ int report_parse_error(const Error& error, std::span<char* const> words, const C
     const auto command = std::ranges::find(commands, first, &CommandWords::command);
     if (command != commands.end()) {
       hint = fmt::format("Run doppler {} --help.", first);
-      if (const std::string_view flag = unknown_flag(words.subspan(1), *command); !flag.empty())
+      const std::string_view flag = unknown_flag(words.subspan(1), *command);
+      if (!flag.empty())
         meant = meant_flag(flag, *command, commands);
       else if (words.size() > 1 && words[1][0] != '-')
         meant = meant_part(words[1], *command);
+      const bool more_words = error.message.find("not expected") != std::string::npos;  // the parser's words
+      if (flag.empty() && meant.empty() && more_words) meant = instead_of_more_words(first);
     } else if (first.starts_with('-')) {
       meant = instead_of_flag("", first.substr(0, first.find('=')));
       if (!meant.empty()) meant = fmt::format("A command comes first, such as run. {}", meant);
@@ -177,8 +180,13 @@ int report_parse_error(const Error& error, std::span<char* const> words, const C
                           printable(first), printable(first));
     } else {
       meant = meant_command(first, commands);
-      if (!meant.empty()) meant = fmt::format("There is no command {}. {}", printable(first), meant);
+      meant = fmt::format("There is no command {}. {}", printable(first), meant.empty() ? hint : meant);
     }
+  } else {
+    meant =
+        "No command is given. doppler run MODEL PROMPT answers, doppler chat MODEL talks, doppler list shows "
+        "the "
+        "models that are here; doppler --help lists all commands.";
   }
   return report({error.code, meant.empty() ? fmt::format("{}. {}", error.message, hint) : meant}, json);
 }
@@ -209,6 +217,7 @@ int run_command_line(int argc, char** argv) {
     const Result<Settings> settings = resolve_settings(*given[i]);
     if (!settings) return report(settings.error(), json);
     given[i]->flags = *settings;  // from here on the resolved settings
+    if (const Status sets = check_sets(*given[i]); !sets) return report(sets.error(), json);
     return run_logged(*given[i], runs[i].second, json);
   }
   return kWrongUsage;

@@ -68,6 +68,8 @@ bool output_is_cut();
 bool object_is_printed();
 // Standard input to its end. Errors: kIo; kLimit for one that does not end.
 Result<std::string> read_input();
+// Its next line without the newline, of at most `most` bytes; nothing at its end. Errors: kLimit.
+Result<std::optional<std::string>> read_line(std::size_t most);
 
 // A progress bar on stderr while it lives, if stderr is a terminal.
 class ProgressBar {
@@ -107,7 +109,7 @@ Result<Loaded> load_with_bar(const std::string& model, const Settings& settings,
 struct PromptFlags {
   std::string text, system;
   std::vector<TokenId> ids;
-  Option text_option;
+  Option text_option, ids_option;
 };
 void add_prompt_flags(Command& command, PromptFlags& prompt);
 // Only --prompt-ids.

@@ -174,17 +174,22 @@ Run add_convert(Command& command, SettingFlags& given) {
   }
   Option model = add_model(command, given, "MODEL", arguments->model, "the model to convert, of any kind");
   Option output = command.add_option("-o,--output", arguments->output, "the .gguf file to write");
-  command.add_option("--type", arguments->type, "a type or mix of types; see --list")
-      .show_default()
-      .values(mixes);
-  command.add_flag("--list", arguments->list, "print the types, a line each").not_with({model, output});
-  command.add_flag("--no-tokenizer", arguments->no_tokenizer,
-                   "leave the tokenizer out: the file then runs on token ids only");
-  command.add_flag("--nearest", arguments->nearest,
-                   "take scales from the extremes of each block instead of searching the best: several times "
-                   "faster, and worse");
+  Option type = command.add_option("--type", arguments->type, "a type or mix of types; see --list")
+                    .show_default()
+                    .values(mixes);
+  Option no_tokenizer = command.add_flag("--no-tokenizer", arguments->no_tokenizer,
+                                         "leave the tokenizer out: the file then runs on token ids only");
+  Option nearest = command.add_flag(
+      "--nearest", arguments->nearest,
+      "take scales from the extremes of each block instead of searching the best: several times "
+      "faster, and worse");
+  command.add_flag("--list", arguments->list, "print the types, a line each")
+      .not_with({model, output, type, no_tokenizer, nearest});
   add_few_setting_flags(command, given, {"--threads"});
-  return [arguments, &given] { return convert(*arguments, given); };
+  return [arguments, &given]() -> Result<int> {
+    if (arguments->list) DOPPLER_TRY(refuse_flags(given, {}, "with --list"));
+    return convert(*arguments, given);
+  };
 }
 
 }  // namespace doppler::cli

@@ -12,6 +12,7 @@
 #include "cli/debug_report.h"
 #include "cli/looking.h"
 #include "cli/models.h"
+#include "cli/seed.h"
 #include "diagnosis/faults/faults.h"
 #include "diagnosis/look/debug_config.h"
 #include "diagnosis/look/triage.h"
@@ -133,6 +134,7 @@ Result<diagnosis::DebugOptions> read_options(const DebugArguments& arguments, co
   settings.apply(sampling);
   // The same tokens each time unless asked otherwise, so that runs can be compared.
   if (!settings.given("runtime.inference.sampling.temperature")) sampling.temperature = 0;
+  tell_idle_sampling(settings, sampling);
   DOPPLER_TRY(check_generate_options(sampling, spec.vocab_size));
   options.decode_steps = sampling.max_tokens;
   options.choose = [&](auto logits, auto history, std::size_t drawn) {

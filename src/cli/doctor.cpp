@@ -11,10 +11,12 @@
 #include "base/text.h"
 #include "cli/auto_reference.h"
 #include "cli/command.h"
+#include "cli/html_page.h"
 #include "cli/models.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
+#include "diagnosis/report/report_doctor.h"
 #include "engine/fallbacks.h"
 
 namespace doppler::cli {
@@ -24,7 +26,7 @@ struct DoctorArguments {
   std::string model, reference, source;
   std::vector<std::string> only;
   double seconds = 30;
-  std::string inject;
+  std::string inject, html;
   bool list = false, list_faults = false, hashes = false;
 };
 
@@ -114,8 +116,17 @@ std::string table_of_checks(const diagnosis::Diagnosis& diagnosis, bool whole_ha
   return table.text(table_columns());
 }
 
-// The verdict first, then what was found, then how.
-Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments, bool json) {
+// The verdict first, then what was found, then how. `backend`: the one that was examined.
+Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments,
+                   const std::string& backend, bool json) {
+  if (!arguments.html.empty()) {
+    DOPPLER_TRY(
+        write_page(arguments.html, diagnosis::report_html(diagnosis, {.model = arguments.model,
+                                                                      .reference = arguments.reference,
+                                                                      .source = arguments.source,
+                                                                      .backend = backend,
+                                                                      .injected = arguments.inject})));
+  }
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
@@ -126,6 +137,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
     text += "\n" + table_of_checks(diagnosis, arguments.hashes);
     DOPPLER_TRY(print(text));
   }
+  tell_page(arguments.html);
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
 }
 
@@ -150,6 +162,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (arguments.list_faults) return list_faults(given.json);
   if (arguments.model.empty())
     return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
+  DOPPLER_TRY(check_page(arguments.html));
   diagnosis::DoctorOptions options{
       .hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
   std::optional<Model> source;
@@ -165,7 +178,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
     const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
-    return answer(refused, arguments, given.json);
+    return answer(refused, arguments, backend, given.json);
   }
   std::optional<diagnosis::Recording> reference;
   if (!arguments.reference.empty()) {
@@ -180,7 +193,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
-  return answer(diagnosis, arguments, given.json);
+  return answer(diagnosis, arguments, backend, given.json);
 }
 
 }  // namespace
@@ -205,24 +218,29 @@ Run add_doctor(Command& command, SettingFlags& given) {
           .separator(',')
           .one_value_each()
           .values(checks);
-  command.add_option("--seconds", arguments->seconds, "what all checks may take together")
-      .positive()
-      .show_default();
+  Option seconds = command.add_option("--seconds", arguments->seconds, "what all checks may take together")
+                       .positive()
+                       .show_default();
   Option hashes =
       command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
   Option inject = command
                       .add_option("--inject", arguments->inject,
                                   "put a fault in first, to see what is said of it; --list-faults names them")
                       .values(faults);
+  Option html = add_html_flag(command, arguments->html, "the diagnosis");
   Option list =
       command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
-  const std::vector<Option> examining = {model, reference, source, only, hashes, inject};
+  const std::vector<Option> examining = {model, reference, source, only, seconds, hashes, inject, html};
   list.not_with(examining);
   command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows")
       .not_with(examining)
       .not_with({list});
   add_setting_flags(command, given, false);
-  return [arguments, &given] { return doctor(*arguments, given); };
+  return [arguments, &given]() -> Result<int> {
+    if (arguments->list || arguments->list_faults)
+      DOPPLER_TRY(refuse_flags(given, {}, arguments->list ? "with --list" : "with --list-faults"));
+    return doctor(*arguments, given);
+  };
 }
 
 }  // namespace doppler::cli

@@ -12,6 +12,9 @@ struct Examples {
 
 constexpr auto kExamples = std::to_array<Examples>({
     {"run", R"(
+A text that is piped in follows the prompt. Where a loop of the shell reads from the same pipe, keep it from run:
+  while read -r line; do doppler run demo "$line" </dev/null; done < questions.txt
+
 Examples:
   doppler run demo "The color of the sky is"
   doppler run demo "Tell me a story." --temperature 0.7 --seed 1
@@ -83,6 +86,7 @@ Examples:
   doppler doctor demo --reference demo/reference.safetensors
   doppler doctor demo --reference auto
   doppler doctor small.gguf --source demo
+  doppler doctor demo --html page.html
   doppler doctor --list)"},
     {"bench", R"(
 Examples:
@@ -90,6 +94,7 @@ Examples:
   doppler bench demo --depths 0,1000 --sequences 1,4
   doppler bench demo --save old.json
   doppler bench demo --baseline old.json --fail-over 5%
+  doppler bench demo --html page.html
   doppler bench demo --perplexity text.txt
   doppler bench kernels demo)"},
     {"test", R"(

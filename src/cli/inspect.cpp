@@ -187,6 +187,9 @@ Run add_inspect(Command& command, SettingFlags& given) {
       .not_with({tensors, plan});
   add_few_setting_flags(command, given, {"--context", "--kv-type", "--gpu-adapter"});
   return [arguments, &given]() -> Result<int> {
+    if (!arguments->gpu) DOPPLER_TRY(refuse_flags(given, {"--gpu-adapter"}, "without --gpu"));
+    if (arguments->gpu && arguments->model.empty())
+      DOPPLER_TRY(refuse_flags(given, {"--context", "--kv-type"}, "without a MODEL"));
     if (arguments->gpu) return inspect_gpu(*arguments, given);
     if (arguments->model.empty())
       return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --gpu to list the GPUs.");

@@ -9,6 +9,7 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "model/family.h"
+#include "system/files.h"
 #include "system/terminal.h"
 
 namespace doppler::cli {
@@ -99,6 +100,13 @@ Result<int> resolve_model(std::string& text) {
   if (path) return take(*path);
   DOPPLER_ASSIGN(const hub::Places places, hub::find_places());
   DOPPLER_ASSIGN(const std::optional<hub::FoundModel> here, hub::resolve_here(places, text));
+  if (here && text.find('/') == std::string::npos && !system::exists(here->path)) {
+    return fail(
+        ErrorCode::kNotFound,
+        "The model {} does not exist. Check the path, or name one: org/name is on the Hub, ollama:{} in "
+        "Ollama's store; doppler list shows what is here.",
+        printable(text), printable(text));
+  }
   if (here) return take(*here);
   DOPPLER_ASSIGN(const hub::ModelName name, hub::parse_name(text));
   const CancelToken cancel;

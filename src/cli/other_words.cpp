@@ -185,6 +185,17 @@ constexpr auto kCommands = std::to_array<OtherCommand>({
     {"version", "The version is: doppler --version."},
 });
 
+// Words behind those that a command takes.
+constexpr auto kMoreWords = std::to_array<OtherCommand>({
+    {"run", "A prompt of several words stands in quotes: doppler run MODEL \"Why is the sky blue?\"."},
+    {"debug", "A prompt of several words stands in quotes: doppler debug MODEL \"Why is the sky blue?\"."},
+    {"record", "A prompt of several words stands in quotes: doppler record MODEL \"Why?\" -o FILE."},
+    {"tokenize", "A text of several words stands in quotes: doppler tokenize MODEL \"Why is it blue?\"."},
+    {"chat", "A chat takes no prompt: type it there, or use doppler run MODEL PROMPT."},
+    {"convert",
+     "The file to write is -o FILE, the type --type T: doppler convert MODEL -o OUT.gguf --type Q4_0."},
+});
+
 }  // namespace
 
 std::string_view instead_of_flag(std::string_view command, std::string_view flag) {
@@ -197,6 +208,11 @@ std::string_view instead_of_flag(std::string_view command, std::string_view flag
 std::string_view instead_of_command(std::string_view word) {
   const auto row = std::ranges::find(kCommands, word, &OtherCommand::word);
   return row == kCommands.end() ? std::string_view() : row->instead;
+}
+
+std::string_view instead_of_more_words(std::string_view command) {
+  const auto row = std::ranges::find(kMoreWords, command, &OtherCommand::word);
+  return row == kMoreWords.end() ? std::string_view() : row->instead;
 }
 
 }  // namespace doppler::cli

@@ -9,5 +9,7 @@ namespace doppler::cli {
 // or of a command. Empty for words that are in no table.
 std::string_view instead_of_flag(std::string_view command, std::string_view flag);
 std::string_view instead_of_command(std::string_view word);
+// What more words than the command takes were probably meant to be.
+std::string_view instead_of_more_words(std::string_view command);
 
 }  // namespace doppler::cli

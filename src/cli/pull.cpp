@@ -52,11 +52,13 @@ Run add_pull(Command& command, SettingFlags& given) {
       .add_option("NAME", arguments->model,
                   "org/name on the Hub, perhaps with :TYPE (as Q4_K_M) or :FILE, or @REVISION before that")
       .required();
-  command.add_flag("--plan", arguments->plan, "show what would be downloaded and why, and download nothing");
+  Option plan = command.add_flag("--plan", arguments->plan,
+                                 "show what would be downloaded and why, and download nothing");
   command.add_flag("--force", arguments->force,
                    "also what does not fit the memory, or is of a family that does not run");
   command.add_option("--connections", arguments->connections, "how many at once")
       .between(1, 16)
+      .not_with({plan})
       .show_default();
   add_few_setting_flags(command, given);
   return [arguments, &given] { return pull(*arguments, given); };

@@ -69,9 +69,11 @@ Run add_record(Command& command, SettingFlags& given) {
   command.add_option("-o,--output", arguments->output, "the recording to write").required();
   command.add_option("--steps", arguments->steps, "greedy steps to record after the prompt").show_default();
   command.add_flag("--attn-scores", arguments->scores, "also the attention scores, which are large");
-  command.add_flag("--chat", arguments->chat, "put the prompt through the model's chat template");
+  command.add_flag("--chat", arguments->chat, "put the prompt through the model's chat template")
+      .not_with({arguments->prompt.ids_option});
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, false, true);
+  // What it records takes a step for each token.
+  add_setting_flags(command, given, false, true, {"--submit-tokens"});
   return [arguments, &given] { return record(*arguments, given); };
 }
 

@@ -5,6 +5,7 @@
 #include "base/screen.h"
 #include "base/text.h"
 #include "cli/auto_reference.h"
+#include "cli/chat/answer_view.h"
 #include "cli/chat/chat.h"
 #include "cli/command.h"
 #include "cli/looking.h"
@@ -99,6 +100,26 @@ Result<Turn> next_turn(Engine& engine, const RunArguments& arguments, const std:
   return turn;
 }
 
+// Generates and shows the answer as it comes, with its words wrapped where a person reads it.
+Result<Generation> shown_answer(Engine& engine, const std::vector<TokenId>& ids,
+                                const GenerateOptions& options, bool silent, const CancelToken& cancel) {
+  ViewOptions look = usual_view();
+  look.silent = silent;
+  look.dim = false;  // the text as the model gives it, the marks of its thinking included
+  AnswerView view(look);
+  Status printed;
+  const OnText on_text = [&](std::string_view piece) {
+    printed = view.show(piece, {});
+    return printed.has_value();
+  };
+  Result<Generation> result = engine.generate(ids, options, on_text, &cancel);
+  DOPPLER_TRY(printed);
+  DOPPLER_TRY(result);
+  if (!silent && !engine.has_tokenizer()) DOPPLER_TRY(print(fmt::format("{}", fmt::join(result->ids, ","))));
+  DOPPLER_TRY(view.end());
+  return result;
+}
+
 Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   const Settings& settings = given.flags;
   if (wants_chat(arguments, given))
@@ -112,6 +133,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
   GenerateOptions options = engine.default_options();
   settings.apply(options);
   choose_seed(settings, options);
+  tell_idle_sampling(settings, options);
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
   Turn turn;
   if (arguments.session.empty()) {
@@ -124,13 +146,7 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
 
   const CancelToken cancel;
   const InterruptGuard guard(cancel);  // before, nothing is lost when the program ends at once
-  Status printed;
-  const OnText on_text = [&](std::string_view piece) {
-    if (!given.json) printed = print(piece);
-    return printed.has_value();
-  };
-  DOPPLER_ASSIGN(const Generation result, engine.generate(turn.ids, options, on_text, &cancel));
-  DOPPLER_TRY(printed);
+  DOPPLER_ASSIGN(const Generation result, shown_answer(engine, turn.ids, options, given.json, cancel));
   if (!arguments.session.empty()) {
     if (!turn.conversation.messages().empty()) turn.conversation.add({"assistant", result.text});
     DOPPLER_TRY(keep_session(engine, arguments.session, turn.conversation));
@@ -154,10 +170,6 @@ Result<int> run(const RunArguments& arguments, const SettingFlags& given) {
     DOPPLER_TRY(print_json(json));
     return guard.status(comparison && !comparison->agrees() ? kAnswerIsNo : kDone);
   }
-  if (!engine.has_tokenizer()) {
-    DOPPLER_TRY(print(fmt::format("{}", fmt::join(result.ids, ","))));
-  }
-  DOPPLER_TRY(print("\n"));
   const Timings& t = result.timings;
   say(Said::kNote,
       "{}: loaded in {:.0f} ms; {} prompt tokens{} at {:.1f}/s; {} generated at {:.1f}/s; {}stopped by {}",

@@ -1,4 +1,4 @@
-// The seed of a run: random unless somebody gives one.
+// How tokens are drawn: the seed, random unless somebody gives one, and settings without effect.
 #pragma once
 
 #include "cli/settings.h"
@@ -7,5 +7,9 @@ namespace doppler::cli {
 
 // For the commands that answer people; those whose results are compared leave the seed at its default.
 void choose_seed(const Settings& settings, GenerateOptions& options);
+
+// Warns of settings that narrow a choice where the model's or the command's own temperature of 0 leaves none;
+// a 0 that the user gives contradicts them (config/conflicts.h). `options`: with the settings applied.
+void tell_idle_sampling(const Settings& settings, const GenerateOptions& options);
 
 }  // namespace doppler::cli

@@ -126,6 +126,7 @@ const char* group_title(config::SettingGroup group) {
 
 void add_flag(Command& command, SettingFlags& given, const config::SettingInfo& info) {
   const std::string flag(info.flag), help(info.meaning);
+  given.taken.push_back(&info);
   const auto add = [&given, &info](Json value) {
     given.input.flags.push_back({&info, std::move(value)});
     return Status();
@@ -191,9 +192,12 @@ void add_common_flags(Command& command, SettingFlags& given) {
 
 }  // namespace
 
-void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace) {
+void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace,
+                       std::initializer_list<std::string_view> without) {
   for (const config::SettingInfo& info : config::all_settings()) {
-    if (!info.flag.empty() && takes_group(info.group, generation, trace)) add_flag(command, given, info);
+    const bool left_out = std::ranges::find(without, info.flag) != without.end();
+    if (!info.flag.empty() && !left_out && takes_group(info.group, generation, trace))
+      add_flag(command, given, info);
   }
   add_common_flags(command, given);
 }
@@ -205,6 +209,29 @@ void add_few_setting_flags(Command& command, SettingFlags& given,
       add_flag(command, given, info);
   }
   add_common_flags(command, given);
+}
+
+Status refuse_flags(const SettingFlags& given, std::initializer_list<std::string_view> flags,
+                    std::string_view why) {
+  for (const config::ConfigInput::Flag& flag : given.input.flags) {
+    const std::string_view name = flag.info->flag;
+    const bool meant =
+        flags.size() == 0 ? name != "--log-level" : std::ranges::find(flags, name) != flags.end();
+    if (meant) return fail(ErrorCode::kUsage, "The flag {} has no effect {}. Leave it out.", name, why);
+  }
+  return {};
+}
+
+Status check_sets(const SettingFlags& given) {
+  for (const config::ConfigValue& value : given.flags.config.values()) {
+    const bool answers = value.info->group == config::SettingGroup::kGeneration && !value.info->flag.empty();
+    if (!answers || value.source.name != "--set" ||
+        std::ranges::find(given.taken, value.info) != given.taken.end())
+      continue;
+    return fail(ErrorCode::kUsage, "The --set of {} has no effect on this command. Leave it out.",
+                value.info->path);
+  }
+  return {};
 }
 
 Result<Settings> resolve_settings(const SettingFlags& given) {

@@ -37,15 +37,24 @@ struct SettingFlags {
   Settings flags;  // once resolved
   config::ConfigInput input;
   bool json = false;
-  std::vector<std::string*> models;  // that may be names, to be resolved before the command runs
+  std::vector<std::string*> models;               // that may be names, to be resolved before the command runs
+  std::vector<const config::SettingInfo*> taken;  // whose flags the command has
 };
 
 // Adds --config, --set, --json, --quiet, --color and the flags of the groups: those of kTrace for commands
-// whose runs can be traced.
-void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace = false);
+// whose runs can be traced. `without`: flags of these groups that have no effect on the command.
+void add_setting_flags(Command& command, SettingFlags& given, bool generation, bool trace = false,
+                       std::initializer_list<std::string_view> without = {});
 // For commands that run no model: of the settings' flags only these, such as --threads, and --log-level.
 void add_few_setting_flags(Command& command, SettingFlags& given,
                            std::initializer_list<std::string_view> flags = {});
+
+// Refuses those of these flags that are given, because they have no effect, as `why` says ("with --list"); an
+// empty list stands for all but --log-level. Errors: kUsage.
+Status refuse_flags(const SettingFlags& given, std::initializer_list<std::string_view> flags,
+                    std::string_view why);
+// Refuses a --set of how answers are made, if the command makes none. Errors: kUsage.
+Status check_sets(const SettingFlags& given);
 
 // Applies the order of decision. Errors: those of resolve_config().
 Result<Settings> resolve_settings(const SettingFlags& given);

@@ -100,4 +100,20 @@ Result<std::string> read_input() {
   return text;
 }
 
+Result<std::optional<std::string>> read_line(std::size_t most) {
+  std::string line;
+  for (int byte = std::getc(stdin); byte != EOF; byte = std::getc(stdin)) {
+    if (byte == '\n') return line;
+    if (line.size() == most) {
+      return fail(
+          ErrorCode::kLimit,
+          "A line of standard input holds more than {} bytes, which is no message. Give a shorter one.",
+          most);
+    }
+    line += static_cast<char>(byte);
+  }
+  if (line.empty()) return std::nullopt;
+  return line;
+}
+
 }  // namespace doppler::cli

@@ -127,7 +127,7 @@ void add_prompt_flags(Command& command, PromptFlags& prompt) {
 }
 
 void add_prompt_ids_flag(Command& command, PromptFlags& prompt) {
-  command.call_option(
+  prompt.ids_option = command.call_option(
       "--prompt-ids",
       [&prompt](const std::string& text) -> Status {
         DOPPLER_ASSIGN(prompt.ids, parse_ids(text));

@@ -100,8 +100,11 @@ Status check_files(const Config& config) {
 struct BackendSetting {
   std::string_view path, backend;
 };
-constexpr std::array<BackendSetting, 2> kBackendSettings = {
-    {{"runtime.cpu.target", "cpu"}, {"runtime.gpu.adapter", "gpu"}}};
+constexpr std::array<BackendSetting, 5> kBackendSettings = {{{"runtime.cpu.target", "cpu"},
+                                                             {"runtime.gpu.adapter", "gpu"},
+                                                             {"runtime.gpu.submitTokens", "gpu"},
+                                                             {"runtime.gpu.checked", "gpu"},
+                                                             {"runtime.gpu.poison", "gpu"}}};
 
 Status check_backend(const Config& config) {
   const ConfigValue& backend = at(config, "runtime.backend");
@@ -114,6 +117,19 @@ Status check_backend(const Config& config) {
   return {};
 }
 
+// What narrows a choice, where a temperature of 0 leaves none.
+Status check_sampling(const Config& config) {
+  const ConfigValue& temperature = at(config, "runtime.inference.sampling.temperature");
+  if (!temperature.given() || temperature.value != 0) return {};
+  for (const std::string_view name : {"topK", "topP", "minP"}) {
+    const ConfigValue& value = at(config, fmt::format("runtime.inference.sampling.{}", name));
+    if (asks(value) && value.source.rank >= temperature.source.rank)
+      return conflict(value, temperature,
+                      "A temperature of 0 takes the likeliest token each time; leave one of them out.");
+  }
+  return {};
+}
+
 }  // namespace
 
 Status check_conflicts(const Config& config) {
@@ -121,7 +137,8 @@ Status check_conflicts(const Config& config) {
   DOPPLER_TRY(check_enabled(config, "trace"));
   DOPPLER_TRY(check_trace(config));
   DOPPLER_TRY(check_files(config));
-  return check_backend(config);
+  DOPPLER_TRY(check_backend(config));
+  return check_sampling(config);
 }
 
 Status check_config_layers(const Config& config, std::size_t layers) {

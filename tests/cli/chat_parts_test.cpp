@@ -6,6 +6,7 @@
 #include "base/layout.h"
 #include "cli/chat/answer_view.h"
 #include "cli/chat/commands.h"
+#include "cli/chat/completion.h"
 #include "cli/chat/conversation.h"
 #include "cli/chat/kept_files.h"
 #include "cli/chat/message_reader.h"
@@ -332,6 +333,38 @@ TEST(ChatCommands, AreFoundByNameByOthersNamesAndNearly) {
   ASSERT_FALSE(wrong);
   EXPECT_NE(wrong.error().message.find("Did you mean /help?"), std::string::npos) << wrong.error().message;
   EXPECT_NE(find_chat_command("/zzzzzzzz").error().message.find("/help lists them"), std::string::npos);
+}
+
+TEST(Completion, OffersCommandsWhatTheyTakeAndPaths) {
+  const auto words = [](std::string_view typed) { return complete_line(typed).words; };
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(words("/s"), (Words{"/save ", "/set ", "/show ", "/stats", "/system "}));
+  EXPECT_EQ(words("/und"), Words{"/undo"});
+  EXPECT_EQ(words("/help und"), Words{"undo"});
+  EXPECT_EQ(words("/show "), (Words{"messages", "model", "settings", "system", "template"}));
+  EXPECT_EQ(words("/set wr"), Words{"wrap "});
+  EXPECT_EQ(words("/set wrap o"), (Words{"wrap off", "wrap on"}));
+  EXPECT_EQ(complete_line("/set wrap o").begin, 5u);
+  EXPECT_EQ(words("/system a"), Words{}) << "any text";
+  EXPECT_EQ(words("what"), Words{}) << "a message";
+  EXPECT_EQ(words("/nothing a"), Words{});
+
+  const testing::TempDir dir;
+  for (const char* name : {"ä1", "ä2", ".hidden", "b"}) testing::write_file(dir / name, "");
+  std::filesystem::create_directory(dir / "folder");
+  const std::string in = dir.path().string() + "/";
+  EXPECT_EQ(paths_from(in), (Words{in + "b", in + "folder/", in + "ä1", in + "ä2"}));
+  EXPECT_EQ(paths_from(in + ".h"), Words{in + ".hidden"});
+  EXPECT_EQ(paths_from(in + "none/x"), Words{});
+  EXPECT_EQ(words("/file " + in + "f"), Words{in + "folder/"});
+  EXPECT_EQ(listed(paths_from(in), 80), "b  folder/  ä1  ä2");
+}
+
+TEST(Completion, CommonBeginningsEndBetweenCharacters) {
+  using Words = std::vector<std::string>;
+  EXPECT_EQ(common_beginning(Words{"aä", "aö"}), "a") << "ä and ö share a byte";
+  EXPECT_EQ(common_beginning(Words{"ab", "abc"}), "ab");
+  EXPECT_EQ(common_beginning(Words{}), "");
 }
 
 TEST(Parameters, AreSettingsByTheirNamesAndRanges) {

@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import signal
 import stat
 import sys
 import tempfile
@@ -185,6 +186,11 @@ class Chat(unittest.TestCase):
         chat.type(CTRL_C)
         chat.expect("once more leaves")
         chat.expect(READY)
+        shown = len(chat.output)
+        chat.type("another line" + LEFT * 3 + CTRL_C)  # is dropped, too
+        chat.expect("once more leaves")
+        chat.expect(READY)
+        self.assertEqual(chat.output[shown:].split(b"\033[J")[1].count(b"> another line"), 1, "the line stands there once")
         chat.type(CTRL_C)
         self.assertEqual(chat.end(), 0)
 
@@ -203,6 +209,48 @@ class Chat(unittest.TestCase):
         self.say(chat, BEAR, re.compile(rb"A bear eats fish and\r\nhoney\."))
         chat.resize(60)
         self.say(chat, BEAR, BEAR_EATS)
+        self.leave(chat)
+
+    def test_tab_completes_commands_and_paths(self):
+        (self.folder / "notes").mkdir()
+        (self.folder / "notes/bären.txt").write_text("Bears like honey.\n")
+        (self.folder / "notes/bäume.txt").write_text("Trees are tall.\n")
+        chat = self.chat()
+        self.say(chat, "/fi\tno\tb\tr\t", "goes with the next message.")  # /file notes/bären.txt
+        self.assertIn(b"notes/b\xc3\xa4ren.txt (", chat.output)
+        chat.type("/set t\t\t")
+        chat.expect("temperature  top-k  top-p")
+        self.say(chat, "e\t0.5", "temperature is 0.5")
+        self.say(chat, "/show sy\t", "There is no system text.")
+        self.say(chat, BEAR[:5] + "\t" + BEAR[5:])
+        self.assertTrue(self.messages(chat)[0].startswith(BEAR), "a message has nothing to complete")
+        self.leave(chat)
+
+    def test_run_wraps_words_at_the_width_too(self):
+        run = Terminal([DOPPLER, "run", DEMO, BEAR, "--backend", "cpu"], columns=20)
+        run.expect(re.compile(rb"A bear eats fish and\r\nhoney\.\r\n"))
+        self.assertEqual(run.end(), 0)
+
+    def test_what_cannot_be_answered_keeps_its_file(self):
+        (self.folder / "note.txt").write_text("Bears like honey.\n")
+        chat = self.chat("--context", "64", "--max-tokens", "4")
+        self.say(chat, "/file note.txt", "goes with the next message.")
+        self.say(chat, BEAR * 20, "What /file attached goes with the next message")
+        self.say(chat, BEAR)
+        self.assertEqual(self.messages(chat)[0], BEAR + "\n\nnote.txt:\nBears like honey.")
+        self.say(chat, "/file note.txt", "goes with the next message.")
+        self.say(chat, "/file none", "Nothing goes with the next message.")
+        self.say(chat, "/file none", "No file is attached.")
+        self.leave(chat)
+
+    def test_a_session_is_kept_after_each_answer(self):
+        chat = self.chat("--session", "s")
+        self.say(chat, BEAR, BEAR_EATS)
+        os.kill(chat.pid, signal.SIGKILL)
+        chat.end()
+        chat = Terminal([DOPPLER, "chat", DEMO, "--backend", "cpu", "--session", "s"], cwd=self.folder)
+        chat.expect("the conversation goes on after 1 turn")
+        chat.expect(READY)
         self.leave(chat)
 
     def test_the_oldest_turns_go_when_the_context_is_full(self):

@@ -225,6 +225,12 @@ TEST(Help, WordsOfOtherProgramsGetTheRightOne) {
   EXPECT_REFUSAL(doppler({"ps"}), 2, "Nothing stays in memory");
   EXPECT_REFUSAL(doppler({"serve", llama}), 2, "There is no server");
   EXPECT_REFUSAL(doppler({llama, "hi"}), 2, "no command but a file or folder", "doppler run");
+  EXPECT_REFUSAL(doppler({}), 2, "No command is given. doppler run MODEL PROMPT answers");
+  EXPECT_REFUSAL(doppler({"push", llama}), 2, "There is no command push. Run doppler --help.");
+  EXPECT_REFUSAL(doppler({"run", llama, "why", "is"}), 2, "stands in quotes");
+  EXPECT_REFUSAL(doppler({"chat", llama, "hi"}), 2, "A chat takes no prompt");
+  EXPECT_REFUSAL(doppler({"convert", llama, "out.gguf", "Q4_0"}), 2, "The file to write is -o FILE");
+  EXPECT_REFUSAL(doppler({"run", "llama3.2", "hi"}), 3, "Check the path, or name one", "ollama:llama3.2");
 }
 
 TEST(Help, FlagsThatACommandIgnoresAreErrors) {
@@ -241,6 +247,39 @@ TEST(Help, FlagsThatACommandIgnoresAreErrors) {
   EXPECT_REFUSAL(doppler({"inspect", "--gpu", "--plan"}), 2, "--gpu", "--plan");
   EXPECT_REFUSAL(doppler({"doctor", llama, "--list"}), 2, "--list has no effect with MODEL");
   EXPECT_REFUSAL(doppler({"run", demo, "--prompt-ids", "2", "--system", "Be brief."}), 2, "--system");
+  EXPECT_REFUSAL(doppler({"chat", demo, "--raw"}), 2, "--raw is a flag of run", "no effect on chat");
+  EXPECT_REFUSAL(doppler({"record", demo, "hi", "-o", "x", "--submit-tokens", "3"}), 2,
+                 "no effect on record");
+  EXPECT_REFUSAL(doppler({"record", demo, "-o", "x", "--chat", "--prompt-ids", "2"}), 2,
+                 "--chat has no effect");
+  EXPECT_REFUSAL(doppler({"record", demo, "hi", "-o", "x", "--set", "runtime.inference.sampling.topK=3"}), 2,
+                 "The --set of runtime.inference.sampling.topK has no effect");
+  EXPECT_REFUSAL(doppler({"run", demo, "hi", "--backend", "cpu", "--gpu-checked"}), 2, "contradicts itself");
+  EXPECT_REFUSAL(doppler({"inspect", demo, "--gpu-adapter", "0"}), 2, "no effect without --gpu");
+  EXPECT_REFUSAL(doppler({"inspect", "--gpu", "--context", "9"}), 2, "no effect without a MODEL");
+  EXPECT_REFUSAL(doppler({"pull", "org/name", "--plan", "--connections", "2"}), 2, "no effect with --plan");
+  EXPECT_REFUSAL(doppler({"convert", "--list", "--threads", "2"}), 2, "no effect with --list");
+  EXPECT_REFUSAL(doppler({"doctor", "--list", "--backend", "cpu"}), 2, "no effect with --list");
+}
+
+// What narrows a choice has none to narrow at a temperature of 0. One that the user gives is a contradiction;
+// one that is the model's own, which the user may not know, is a warning.
+TEST(Help, SamplingFlagsAtTemperatureZeroAreSaid) {
+  const std::string demo = source_path("demo").string();
+  const auto run = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments = {"run", demo, "hi", "--backend", "cpu", "--max-tokens", "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return doppler(arguments);
+  };
+  EXPECT_REFUSAL(run({"--top-p", "0.5", "--temperature", "0"}), 2, "topP is 0.5", "leave one of them out");
+  EXPECT_REFUSAL(run({"--temperature", "0", "--min-p", "0.5"}), 2, "minP is 0.5", "leave one of them out");
+  EXPECT_EQ(run({"--temperature", "0", "--top-p", "1", "--top-k", "0"}).status, 0) << "neither narrows";
+  EXPECT_EQ(run({"--config", "production", "--temperature", "0"}).status, 0) << "the flag overrules a preset";
+  const Outcome idle = run({"--top-k", "3", "--top-p", "0.5"});
+  EXPECT_EQ(idle.status, 0);
+  EXPECT_NE(idle.err.find("--top-k and --top-p have no effect: the temperature is 0"), std::string::npos)
+      << idle.err;
+  EXPECT_EQ(run({"--top-k", "3", "--temperature", "0.5"}).err.find("no effect"), std::string::npos);
 }
 
 TEST(Help, AProbeTakesOneValue) {

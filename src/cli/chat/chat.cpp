@@ -21,7 +21,8 @@ Chat::Chat(Engine& with, Looking& looking, Parameters drawn, const ChatArguments
 
 void Chat::add_message(const std::string& text) {
   std::string content = text;
-  if (!attached.empty()) content += (text.empty() ? "" : "\n\n") + std::exchange(attached, {});
+  sent_along_ = std::exchange(attached, {});
+  if (!sent_along_.empty()) content += (text.empty() ? "" : "\n\n") + sent_along_;
   conversation.add({"user", std::move(content)});
   draws_ = 0;
 }
@@ -34,7 +35,7 @@ Status Chat::answer() {
   Result<Answer> given = answerer_.answer(conversation, options, on_full, view, cancel);
   signalled_ = guard.status(0);
   if (!given) {
-    conversation.take_back_turn();
+    take_back_message();
     return std::unexpected(std::move(given).error());
   }
   add_to_total(*given);
@@ -42,12 +43,20 @@ Status Chat::answer() {
   last_ = std::move(*given);
   tell_about(*last_);
   if (last_->text.empty() && last_->stop_reason == StopReason::kCancelled) {
-    conversation.take_back_turn();
+    take_back_message();
     say(Said::kNote, "The answer had not begun; the message is taken back.");
   } else {
     conversation.add({"assistant", last_->text});
+    sent_along_.clear();
   }
   return {};
+}
+
+void Chat::take_back_message() {
+  conversation.take_back_turn();
+  if (sent_along_.empty()) return;
+  attached = std::exchange(sent_along_, {});
+  say(Said::kNote, "What /file attached goes with the next message; /file none drops it.");
 }
 
 void Chat::add_to_total(const Answer& answer) {

@@ -51,7 +51,8 @@ class Chat {
 
   // Puts the user's words, and what is attached to them, at the end of the conversation.
   void add_message(const std::string& text);
-  // Answers the last message: shows, keeps and counts. A message that cannot be answered is taken back.
+  // Answers the last message: shows, keeps and counts. A message that cannot be answered is taken back, and
+  // what was attached to it is attached again.
   Status answer();
   // The next answer to the same message is drawn with another seed.
   void draw_again() { ++draws_; }
@@ -64,10 +65,12 @@ class Chat {
 
  private:
   void add_to_total(const Answer& answer);
+  void take_back_message();
   void tell_about(const Answer& answer) const;
   Answerer answerer_;
   std::optional<Answer> last_;
   Timings total_;
+  std::string sent_along_;  // what was attached to the message that is being answered
   std::size_t answers_ = 0;
   std::uint64_t draws_ = 0;
   std::uint64_t last_seed_ = 0;

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "base/unicode.h"
+#include "cli/chat/completion.h"
 #include "cli/chat/external_editor.h"
 #include "cli/chat/kept_files.h"
 #include "cli/chat/show.h"
@@ -46,6 +47,7 @@ Result<Next> help(Chat&, std::string_view argument) {
     tell(fmt::format("{:22} {}", fmt::format("{} {}", each.name, each.arguments), each.what));
   tell(R"("""                    begins and ends a message of many lines)");
   tell("Alt-Enter              begins a new line of the message");
+  tell("Tab                    completes commands and paths");
   tell("Ctrl-C                 stops the answer or drops the line; twice: leaves");
   return Next::kListen;
 }
@@ -154,6 +156,11 @@ Result<Next> edit(Chat& chat, std::string_view) {
 
 Result<Next> file(Chat& chat, std::string_view argument) {
   if (argument.empty()) return fail(ErrorCode::kUsage, "/file needs a file's name. Write /file PATH.");
+  if (argument == "none") {
+    tell(std::exchange(chat.attached, {}).empty() ? "No file is attached."
+                                                  : "Nothing goes with the next message.");
+    return Next::kListen;
+  }
   const std::filesystem::path path = path_of(argument);
   DOPPLER_ASSIGN(std::string text, read_text_file(path, kMostFileBytes));
   if (!is_valid_utf8(text) || text.find('\0') != std::string::npos) {
@@ -183,6 +190,13 @@ Result<Next> leave(Chat&, std::string_view) {
   return Next::kLeave;
 }
 
+// What Tab completes.
+std::vector<std::string> names_of_commands(std::string_view) {
+  std::vector<std::string> names;
+  for (const ChatCommand& each : all_chat_commands()) names.emplace_back(each.name.substr(1));
+  return names;
+}
+
 // What other programs call them.
 struct OtherCommand {
   std::string_view other, name;
@@ -200,17 +214,17 @@ constexpr auto kOtherCommands = std::to_array<OtherCommand>({
 
 std::span<const ChatCommand> all_chat_commands() {
   static constexpr auto kCommands = std::to_array<ChatCommand>({
-      {"/help", "[COMMAND]", "this list, or what one command does", help},
+      {"/help", "[COMMAND]", "this list, or what one command does", help, names_of_commands},
       {"/clear", "", "start over; the system text stays", clear},
       {"/system", "[TEXT]", "set the system text, or show it; none: remove it", system_text},
-      {"/set", "[NAME [VALUE]]", "how answers are drawn and shown", set},
-      {"/show", "[PART]", "the model, template, settings, system text, messages", show},
-      {"/save", "FILE", "write the conversation as JSON", save},
-      {"/load", "[FILE]", "go on with a saved one; without FILE the last one", load},
+      {"/set", "[NAME [VALUE]]", "how answers are drawn and shown", set, names_to_set},
+      {"/show", "[PART]", "the model, template, settings, system text, messages", show, names_to_show},
+      {"/save", "FILE", "write the conversation as JSON", save, paths_from},
+      {"/load", "[FILE]", "go on with a saved one; without FILE the last one", load, paths_from},
       {"/retry", "", "another answer to the last message", retry},
       {"/undo", "", "take the last message and its answer back", undo},
       {"/edit", "", "change the last message in $EDITOR and send it again", edit},
-      {"/file", "PATH", "put a text file into the next message", file},
+      {"/file", "PATH", "put a text file into the next message; none: drop it", file, paths_from},
       {"/stats", "", "figures of the last answer, and of all", stats},
       {"/exit", "", "leave; /bye and /quit, too", leave},
   });

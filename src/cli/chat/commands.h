@@ -16,6 +16,8 @@ struct ChatCommand {
   std::string_view what;
   // Does it and says so in a line. `argument`: what follows the name, without spaces around it.
   Result<Chat::Next> (*run)(Chat& chat, std::string_view argument);
+  // What Tab may put after the name, where `typed` stands; null: nothing.
+  std::vector<std::string> (*words)(std::string_view typed) = nullptr;
 };
 std::span<const ChatCommand> all_chat_commands();
 

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "cli/chat/chat.h"
 #include "cli/chat/commands.h"
+#include "cli/chat/completion.h"
 #include "cli/command.h"
 #include "cli/models.h"
 #include "cli/seed.h"
@@ -31,11 +32,13 @@ constexpr int kInterrupted = kSignalled + 2;  // after Ctrl-C, SIGINT
 // A chat from its first line to its last.
 class Talk {
  public:
-  // `keeps`: history and the newest conversation go to the user's folder.
-  Talk(Chat& chat, bool keeps)
+  // `keeps`: history and the newest conversation go to the user's folder. `session`: the file that keeps the
+  // conversation and its cache; empty: none.
+  Talk(Chat& chat, bool keeps, std::string session)
       : chat_(chat),
         keeps_(keeps),
-        reader_(chat.has_terminal),
+        session_(std::move(session)),
+        reader_(chat.has_terminal, complete_line),
         history_(keeps ? chat_history_file() : std::filesystem::path()) {
     for (const std::string& message : history_.messages()) reader_.remember(message);
   }
@@ -49,7 +52,7 @@ class Talk {
         return typed.signalled;
       }
       if (typed.kind == Typed::Kind::kInterrupt) {
-        if (std::exchange(warned_, true)) return kDone;
+        if (std::exchange(warned_, true) && typed.text.empty()) return kDone;  // else a line is dropped
         say(Said::kNote, "Ctrl-C once more leaves, as Ctrl-D and /exit do.");
         continue;
       }
@@ -92,6 +95,10 @@ class Talk {
 
   // So that a chat that ends in any way can go on.
   void keep() {
+    if (!session_.empty()) {
+      if (const Status kept = keep_session(chat_.engine, session_, chat_.conversation); !kept)
+        tell_error(kept.error());
+    }
     if (!keeps_ || last_conversation_file().empty()) return;
     const Json json = messages_json(all_messages(chat_.conversation));
     const Status kept = write_kept_file(last_conversation_file(), dump_json(json, 2) + "\n");
@@ -102,6 +109,7 @@ class Talk {
 
   Chat& chat_;
   bool keeps_;
+  const std::string session_;
   MessageReader reader_;
   ChatHistory history_;
   bool warned_ = false;  // the last thing typed was Ctrl-C
@@ -137,6 +145,7 @@ Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given)
   choose_seed(given.flags, model);
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, EngineAccess::loaded(engine)));
   Chat chat(engine, *looking, Parameters(given.flags, model), arguments);
+  tell_idle_sampling(given.flags, chat.parameters.options());
   chat.has_terminal = system::is_terminal(system::Stream::kInput) && !given.json;
   chat.view = usual_view();
   chat.view.silent = given.json;
@@ -144,9 +153,9 @@ Result<int> hold_chat(const ChatArguments& arguments, const SettingFlags& given)
     DOPPLER_ASSIGN(chat.conversation, resume_conversation(engine, arguments.session, arguments.system));
   }
   if (chat.has_terminal) greet(chat);
-  Talk talk(chat, chat.has_terminal && !arguments.keep_nothing);
+  Talk talk(chat, chat.has_terminal && !arguments.keep_nothing, arguments.session);
   const Result<int> status = talk.hold();
-  // Also after an error: what was said before is not lost.
+  // What commands changed since the last answer.
   if (!arguments.session.empty() && !chat.conversation.messages().empty())
     DOPPLER_TRY(keep_session(engine, arguments.session, chat.conversation));
   if (!status) return status;
@@ -169,13 +178,13 @@ Run add_chat(Command& command, SettingFlags& given) {
                   "when the context is full: shift leaves out the oldest turns, stop ends the answer")
       .values({"shift", "stop"})
       .show_default();
-  command.add_option(
-      "--session", arguments->session,
-      "goes on with the conversation in this file, and keeps it there at the end: messages, tokens, cache");
+  command.add_option("--session", arguments->session,
+                     "goes on with the conversation in this file, and keeps it there after each answer: "
+                     "messages, tokens, cache");
   command.add_flag("--keep-nothing", arguments->keep_nothing,
                    "keep neither a history of what is typed nor the last conversation");
   add_look_flags(command, arguments->look);
-  add_setting_flags(command, given, true, true);
+  add_setting_flags(command, given, true, true, {"--raw"});
   return [arguments, &given] { return hold_chat(*arguments, given); };
 }
 

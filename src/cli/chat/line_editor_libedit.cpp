@@ -4,16 +4,22 @@
 #include <histedit.h>
 #include <langinfo.h>
 
+#include <fmt/core.h>
+
+#include <algorithm>
 #include <cerrno>
 #include <clocale>
 #include <cstdio>
 #include <cwchar>
 #include <optional>
 
+#include "base/layout.h"
 #include "base/text.h"
 #include "base/unicode.h"
+#include "cli/chat/completion.h"
 #include "cli/chat/line_editor.h"
 #include "cli/chat/paste.h"
+#include "cli/command.h"
 #include "system/process.h"
 #include "system/terminal.h"
 
@@ -45,11 +51,26 @@ bool use_utf8() {
   return std::setlocale(LC_CTYPE, "C.UTF-8") != nullptr;
 }
 
+// How many rows of a terminal the text takes; one that fills its last row stands at the beginning of the
+// next.
+std::size_t rows_of(std::string_view text, std::size_t width) {
+  std::size_t rows = 0;
+  for (;;) {
+    const std::size_t end = text.find('\n');
+    rows += text_columns(text.substr(0, end)) / std::max<std::size_t>(width, 1) + 1;
+    if (end == std::string_view::npos) return rows;
+    text.remove_prefix(end + 1);
+  }
+}
+
 class LibeditEditor : public LineEditor {
  public:
   // `draws`: the stream that is the terminal.
-  explicit LibeditEditor(std::FILE* draws)
-      : draws_(draws), history_(::history_winit()), editor_(::el_init("doppler", stdin, draws, stderr)) {
+  LibeditEditor(std::FILE* draws, Completer completer)
+      : draws_(draws),
+        completer_(std::move(completer)),
+        history_(::history_winit()),
+        editor_(::el_init("doppler", stdin, draws, stderr)) {
     HistEventW event;
     ::history_w(history_, &event, H_SETSIZE, kRemembered);
     ::history_w(history_, &event, H_SETUNIQUE, 1);
@@ -76,7 +97,7 @@ class LibeditEditor : public LineEditor {
     const wchar_t* const line = ::el_wgets(editor_, &count);
     std::wstring text(line == nullptr ? L"" : std::wstring_view(line, static_cast<std::size_t>(count)));
     send(kPasteOff);
-    if (interrupted_) return {Typed::Kind::kInterrupt};
+    if (interrupted_) return {Typed::Kind::kInterrupt, narrow(dropped_)};
     if (line == nullptr || count <= 0) return {Typed::Kind::kEnd};
     if (text.back() == L'\n') text.pop_back();
     return {Typed::Kind::kLine, pastes_.expand(narrow(text))};
@@ -108,6 +129,8 @@ class LibeditEditor : public LineEditor {
     set(EL_ADDFN, L"doppler-stop", L"Goes back to the shell", &on_stop);
     // Ctrl-C and Ctrl-Z are keys while a line is read, and signals else.
     ::el_wset(editor_, EL_SETTY, L"-d", L"-isig", static_cast<wchar_t*>(nullptr));
+    set(EL_ADDFN, L"doppler-complete", L"Completes a command or a path", &on_complete);
+    bind(L"^I", L"doppler-complete");
     bind(L"^C", L"doppler-interrupt");
     bind(L"^Z", L"doppler-stop");
     bind(L"\\e[200~", L"doppler-paste");
@@ -170,6 +193,20 @@ class LibeditEditor : public LineEditor {
     return ::el_winsertstr(editor, shown.c_str()) == 0 ? CC_REFRESH : CC_ERROR;
   }
 
+  // Adds what all candidates have in common, or lists them if that is there already.
+  static unsigned char on_complete(EditLine* editor, wint_t) {
+    const LibeditEditor& here = self(editor);
+    const LineInfoW* const line = ::el_wline(editor);
+    const std::string typed = narrow({line->buffer, static_cast<std::size_t>(line->cursor - line->buffer)});
+    const Completion found = here.completer_(typed);
+    if (found.words.empty()) return CC_ERROR;
+    const std::string more = common_beginning(found.words).substr(typed.size() - found.begin);
+    if (!more.empty()) return ::el_winsertstr(editor, wide(more).c_str()) == 0 ? CC_REFRESH : CC_ERROR;
+    if (found.words.size() == 1) return CC_ERROR;
+    here.send("\n" + listed(found.words, table_columns()) + "\n");
+    return CC_REDISPLAY;
+  }
+
   static unsigned char on_newline(EditLine* editor, wint_t) {
     return ::el_winsertstr(editor, L"\n") == 0 ? CC_REFRESH : CC_ERROR;
   }
@@ -183,6 +220,11 @@ class LibeditEditor : public LineEditor {
   static unsigned char on_interrupt(EditLine* editor, wint_t) {
     LibeditEditor& here = self(editor);
     const LineInfoW* const line = ::el_wline(editor);
+    here.dropped_.assign(line->buffer, static_cast<std::size_t>(line->lastchar - line->buffer));
+    const std::wstring shown = here.prompt_ + std::wstring(line->buffer, line->cursor);
+    // The whole line once more, from where it begins, since the cursor may stand anywhere in it.
+    const std::size_t rows = rows_of(narrow(shown), table_columns()) - 1;
+    here.send(fmt::format("\r{}\033[J", rows > 0 ? fmt::format("\033[{}A", rows) : ""));
     ::el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
     ::el_wset(editor, EL_REFRESH);
     here.send("^C\n");
@@ -196,23 +238,25 @@ class LibeditEditor : public LineEditor {
   }
 
   std::FILE* const draws_;
+  const Completer completer_;
   HistoryW* const history_;
   EditLine* const editor_;
   std::wstring prompt_;
   const std::function<bool()>* ended_ = nullptr;
   bool interrupted_ = false;
+  std::wstring dropped_;  // the line in which Ctrl-C was pressed
   PasteMarks pastes_;
 };
 
 }  // namespace
 
-std::unique_ptr<LineEditor> LineEditor::open() {
+std::unique_ptr<LineEditor> LineEditor::open(Completer completer) {
   using system::Stream;
   const std::string terminal = system::environment_variable("TERM").value_or("");
   if (terminal.empty() || terminal == "dumb" || !system::is_terminal(Stream::kInput)) return nullptr;
   const bool on_output = system::is_terminal(Stream::kOutput);
   if ((!on_output && !system::is_terminal(Stream::kError)) || !use_utf8()) return nullptr;
-  return std::make_unique<LibeditEditor>(on_output ? stdout : stderr);
+  return std::make_unique<LibeditEditor>(on_output ? stdout : stderr, std::move(completer));
 }
 
 }  // namespace doppler::cli

@@ -3,7 +3,7 @@
 
 namespace doppler::cli {
 
-std::unique_ptr<LineEditor> LineEditor::open() {
+std::unique_ptr<LineEditor> LineEditor::open(Completer) {
   return nullptr;
 }
 

@@ -1,7 +1,5 @@
 #include "cli/chat/message_reader.h"
 
-#include <iostream>
-
 #include "base/screen.h"
 #include "cli/command.h"
 
@@ -9,6 +7,7 @@ namespace doppler::cli {
 namespace {
 
 constexpr std::string_view kQuotes = "\"\"\"";
+constexpr std::size_t kMostBytes = 64 << 20;  // of a message: far beyond any context
 
 }  // namespace
 
@@ -34,8 +33,8 @@ std::optional<std::string> MessageLines::take(const std::string& line) {
   return std::move(text_);
 }
 
-MessageReader::MessageReader(bool prompts)
-    : prompts_(prompts), editor_(prompts ? LineEditor::open() : nullptr) {}
+MessageReader::MessageReader(bool prompts, Completer completer)
+    : prompts_(prompts), editor_(prompts ? LineEditor::open(std::move(completer)) : nullptr) {}
 
 Result<Typed> MessageReader::next_line(const std::string& prompt, int& signalled) {
   // A request to end is taken here and not by the system, so that the terminal is left as it was.
@@ -46,8 +45,9 @@ Result<Typed> MessageReader::next_line(const std::string& prompt, int& signalled
     typed = editor_->read(prompt, [&] { return ended.cancelled(); });
   } else {
     if (prompts_) DOPPLER_TRY(print(prompt));
-    if (std::getline(std::cin, typed.text)) {
-      typed.kind = Typed::Kind::kLine;
+    DOPPLER_ASSIGN(std::optional<std::string> line, read_line(kMostBytes));
+    if (line) {
+      typed = {Typed::Kind::kLine, std::move(*line)};
       if (prompts_) screen_after_output("\n");  // the terminal has shown the newline that was typed
     }
   }
@@ -57,10 +57,18 @@ Result<Typed> MessageReader::next_line(const std::string& prompt, int& signalled
 
 Result<TypedMessage> MessageReader::next() {
   MessageLines lines;
-  for (;;) {
+  for (std::size_t bytes = 0;;) {
     int signalled = 0;
     DOPPLER_ASSIGN(const Typed typed, next_line(lines.open() ? "… " : "> ", signalled));
-    if (typed.kind != Typed::Kind::kLine) return TypedMessage{.kind = typed.kind, .signalled = signalled};
+    if (typed.kind != Typed::Kind::kLine)
+      return TypedMessage{.kind = typed.kind, .text = typed.text, .signalled = signalled};
+    bytes += typed.text.size() + 1;
+    if (bytes > kMostBytes) {
+      return fail(
+          ErrorCode::kLimit,
+          "A message between \"\"\" holds more than {} bytes. Give a shorter one, or end it with \"\"\".",
+          kMostBytes);
+    }
     if (std::optional<std::string> text = lines.take(typed.text))
       return TypedMessage{.kind = typed.kind, .text = std::move(*text), .quoted = lines.quoted()};
   }

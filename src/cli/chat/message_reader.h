@@ -35,8 +35,8 @@ struct TypedMessage {
 
 class MessageReader {
  public:
-  // `prompts`: whether a person is to be asked for each line.
-  explicit MessageReader(bool prompts);
+  // `prompts`: whether a person is to be asked for each line, who may complete it with Tab.
+  MessageReader(bool prompts, Completer completer);
 
   // Errors: kIo of standard output.
   Result<TypedMessage> next();

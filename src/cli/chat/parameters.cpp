@@ -89,6 +89,11 @@ const Parameter* find_parameter(std::string_view name) {
                       [&](const Parameter& each) { return each.path == other->path; });
 }
 
+bool narrows_choice(const Parameter& parameter) {
+  return parameter.path.ends_with("topK") || parameter.path.ends_with("topP") ||
+         parameter.path.ends_with("minP");
+}
+
 // JSON where it is some, such as "\n" in quotes; else the text itself, as on a command line.
 Result<Json> value_of(std::string_view text) {
   if (text.starts_with('"') || text.starts_with('[') || text.starts_with('{'))
@@ -135,7 +140,9 @@ Result<std::string> Parameters::set(std::string_view name, std::string_view valu
   changed_ = std::move(changed);
   settings_.config = std::move(config);
   apply();
-  return fmt::format("{} is {}", short_name(parameter), parameter.value(options_));
+  const bool idle = options_.temperature <= 0 && narrows_choice(parameter);
+  return fmt::format("{} is {}{}", short_name(parameter), parameter.value(options_),
+                     idle ? ", without effect while temperature is 0" : "");
 }
 
 std::string Parameters::describe(std::string_view name) const {

@@ -126,6 +126,23 @@ Result<std::string> show_part(const Chat& chat, std::string_view part) {
   return fail(ErrorCode::kUsage, "There is no part {} to show, only {}.", printable(part), join(names, ", "));
 }
 
+std::vector<std::string> names_to_show(std::string_view) {
+  std::vector<std::string> names;
+  for (const ShownPart& each : kParts) names.emplace_back(each.name);
+  return names;
+}
+
+std::vector<std::string> names_to_set(std::string_view typed) {
+  std::vector<std::string> names;
+  for (const Switch& each : kSwitches) {
+    if (typed.starts_with(fmt::format("{} ", each.name)))
+      return {fmt::format("{} {}", each.name, each.on), fmt::format("{} {}", each.name, each.off)};
+    names.push_back(fmt::format("{} ", each.name));
+  }
+  for (const std::string& name : Parameters::names()) names.push_back(name + " ");
+  return names;
+}
+
 std::string switches_table(const Chat& chat) {
   std::string text;
   for (const Switch& each : kSwitches)
