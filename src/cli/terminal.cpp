@@ -157,6 +157,25 @@ Result<std::string> prompt_text(const PromptFlags& prompt) {
   return read_piped_text();
 }
 
+namespace {
+
+// As transformers has it, a BOS in the text comes behind the one that the tokenizer adds; few people mean
+// that.
+Result<std::vector<TokenId>> plain_ids(const Loaded& loaded, const std::string& text) {
+  DOPPLER_ASSIGN(std::vector<TokenId> ids, tokenize_prompt(loaded, text));
+  const std::optional<TokenId> bos = loaded.tokenizer->bos().id;
+  if (bos && ids.size() > 1 && ids[0] == *bos && ids[1] == *bos) {
+    say(Said::kWarning,
+        "The prompt begins with two BOS tokens ({}): the tokenizer adds one, and the text has one. Leave it "
+        "out of "
+        "the text.",
+        *bos);
+  }
+  return ids;
+}
+
+}  // namespace
+
 Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags& prompt,
                                         const std::string& text, bool raw) {
   if (!prompt.ids.empty()) return prompt.ids;
@@ -165,7 +184,7 @@ Result<std::vector<TokenId>> prompt_ids(const Loaded& loaded, const PromptFlags&
       return fail(ErrorCode::kUsage, "A --system text needs a chat template, but {}. Leave it out.",
                   raw ? "--raw turns it off" : "the model has none");
     }
-    return tokenize_prompt(loaded, text);
+    return plain_ids(loaded, text);
   }
   std::vector<Message> messages;
   if (!prompt.system.empty()) messages.push_back({"system", prompt.system});

@@ -28,6 +28,27 @@ Status write_chat(const std::filesystem::path& path,
   return writer.finish();
 }
 
+// The session of docs/debugging.md: the template of another model in the demo, converted.
+TEST(GgufTexts, AWrongTemplateIsFoundWithARecording) {
+  const TempDir dir;
+  const std::string demo = testing::source_path("demo").string();
+  for (const char* name : {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json",
+                           "tokenizer_config.json", "special_tokens_map.json"})
+    std::filesystem::copy_file(testing::source_path("demo") / name, dir / name);
+  std::string source = testing::read_file(testing::source_path("demo") / "chat_template.jinja");
+  for (std::size_t at = 0; (at = source.find("model", at)) != std::string::npos;)
+    source.replace(at, 5, "assistant");
+  testing::write_file(dir / "chat_template.jinja", source);
+  const std::string broken = (dir / "broken.gguf").string();
+  ASSERT_EQ(doppler({"convert", dir.path().string(), "-o", broken, "--type", "Q8_0"}).status, 0);
+  const auto found =
+      doppler({"doctor", broken, "--reference", demo + "/reference.safetensors", "--check", "texts"});
+  EXPECT_EQ(found.status, 1) << found.err;
+  for (const char* text : {"sick: 1 finding", "chat_role", "the role model is written as assistant",
+                           "line 19", "tokenizer.chat_template of the GGUF file"})
+    EXPECT_NE(found.out.find(text), std::string::npos) << text << "\n" << found.out;
+}
+
 TEST(GgufTexts, TokenizeAsTheFixturesDo) {
   for (const char* name : {"gemma_json", "llama3", "spm_gemma"}) {
     const Json cases =

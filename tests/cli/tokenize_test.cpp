@@ -37,6 +37,16 @@ TEST(Tokenize, GivesTheFixturesIdsAndTexts) {
   }
 }
 
+// transformers adds BOS before one that the text has; what `tokenize` shows is what `run` feeds.
+TEST(Tokenize, ShowsTheTwoBosThatRunFeeds) {
+  const std::string demo = source_path("demo").string();
+  const Json ids = doppler({"tokenize", demo, "--json", "<bos>The"}).json()["ids"];
+  ASSERT_EQ(ids.size(), 3u);
+  EXPECT_EQ(ids[0], ids[1]);
+  const Outcome run = doppler({"run", demo, "<bos>The", "--raw", "--backend", "cpu", "--max-tokens", "1"});
+  EXPECT_NE(run.err.find("begins with two BOS tokens (2)"), std::string::npos) << run.err;
+}
+
 TEST(Tokenize, TakesTheTextFromStandardInput) {
   const Outcome given = doppler({"tokenize", tokenizer_path("llama3"), "--json", "Hello"});
   EXPECT_EQ(doppler({"tokenize", tokenizer_path("llama3"), "--json"}, "Hello").out, given.out);

@@ -111,13 +111,13 @@ const std::vector<Case>& cases() {
          p.change_json("tokenizer.json", [](Json& t) { t["post_processor"] = nullptr; });
          p.change_json("tokenizer_config.json", [](Json& t) { t["add_bos_token"] = false; });
        }},
-      {"merges_in_reverse", "demo", "merges_dropped", "", -1, [](PatientFolder& p) {
+      {"merges_in_reverse", "demo", "merges_order", "", -1, [](PatientFolder& p) {
          p.change_json("tokenizer.json", [](Json& t) {
            auto& merges = t["model"]["merges"];
            std::reverse(merges.begin(), merges.end());
          });
        }},
-      {"stops_at_a_word", "demo", "special_tokens", "", -1, [](PatientFolder& p) {
+      {"stops_at_a_word", "demo", "stop_tokens", "", -1, [](PatientFolder& p) {
          p.change_json("generation_config.json", [](Json& g) { g["eos_token_id"] = 900; });
        }},
       {"template_forgets", "demo", "chat_template", "", -1, [](PatientFolder& p) {

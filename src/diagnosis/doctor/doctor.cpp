@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/ailments.h"
+#include "diagnosis/compare/text_side.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "engine/fallbacks.h"
 #include "engine/messages.h"
@@ -130,6 +131,7 @@ Subject subject_of(const Loaded& loaded, std::string backend_name) {
   subject.chat_ids = [parts](std::span<const Message> messages) {
     return tokenize_messages(*parts, messages);
   };
+  subject.text = text_side_of(loaded);
   subject.backend_name = std::move(backend_name);
   subject.sample = [](const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
                       std::span<const TokenId> history,
