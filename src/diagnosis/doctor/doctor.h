@@ -32,6 +32,8 @@ struct Finding {
   std::string repair;     // what to do: "Set rms_norm_weight_offset."
   double confidence = 1;  // 0 to 1; below 1 where other causes would explain it as well, or nearly
   std::string ruled_out;  // repairs that were tried and did not help; may be empty
+  // Stages, by key, that the fault may lie in as well, because the recording has nothing between them.
+  std::vector<std::string> among;
   std::string check;      // the check that found it
 };
 
@@ -48,6 +50,7 @@ struct Diagnosis {
   std::vector<Finding> findings;  // in the order of a step
   std::vector<CheckResult> checks;
   std::vector<Fallback> fallbacks;  // of the backend under examination: slower, but not wrong
+  std::vector<std::string> untested;  // what the recording cannot show, a sentence each
   bool healthy() const { return findings.empty(); }
 };
 

@@ -14,6 +14,7 @@ struct Examination {
   const DoctorOptions& options;
   std::vector<Finding>& findings;
   std::vector<Fallback>& fallbacks;
+  std::vector<std::string>& untested;
   std::string_view check;  // the one that runs
   std::chrono::steady_clock::time_point deadline;
 
@@ -57,8 +58,9 @@ Result<Outcome> check_submit(const Examination& examination);
 Result<Outcome> check_batch(const Examination& examination);
 Result<Outcome> check_determinism(const Examination& examination);
 Result<Outcome> check_fallbacks(const Examination& examination);
-// doctor_truth.cpp
+// doctor_recording.cpp
 Result<Outcome> check_recording(const Examination& examination);
+// doctor_truth.cpp
 Result<Outcome> check_truth(const Examination& examination);
 Result<Outcome> check_choices(const Examination& examination);
 

@@ -11,11 +11,17 @@
 
 namespace doppler::diagnosis {
 
+// Where a repair may be tried: on an op whose own output is known; also within a chain of ops (op_chain.h); also
+// on several ops of a chain at once, as it changes what the description says of all of them.
+enum class Reach : std::uint8_t { kOp, kChain, kOps };
+
 struct Repair {
   OpKind kind;
   std::string_view tries;  // for people: "epsilons", "other layers' windows"
   void (*attempt)(OpCase& opcase);
+  Reach reach = Reach::kOp;
 };
+std::span<const Repair> all_repairs();
 
 // The attempt that explains a case best.
 struct Explanation {
@@ -62,6 +68,7 @@ void weight_others(OpCase& c);
 void weight_layout(OpCase& c);
 void weight_one_value(OpCase& c);
 void matmul_input(OpCase& c);
+void weight_along(OpCase& c);  // repairs_along.cpp
 }  // namespace repairs
 
 }  // namespace doppler::diagnosis

@@ -236,7 +236,7 @@ void attention_cache(OpCase& c) {
 // Searches a number that is not in the lists: a ternary search on a logarithmic scale, since the misfit has
 // one minimum near the true value.
 void attention_search(OpCase& c) {
-  if (c.explained()) return;
+  if (c.explained() || !c.direct()) return;
   const auto valley = [&](const std::function<void(OpSetup&, double)>& set, double low, double high) {
     constexpr int kPoints = 48;
     double best = low, least = INFINITY;

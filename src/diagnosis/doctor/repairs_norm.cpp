@@ -123,8 +123,7 @@ void norm_input(OpCase& c) {
 void norm_weight(OpCase& c) {
   const std::string name = c.setup().weights[0].name;
   const auto stored = c.setup().read_weight();
-  const auto factors = measured_factors(c);
-  if (!stored || !factors) return;
+  if (!stored) return;
   const double offset = norm_params(c).weight_offset;
   if (std::ranges::any_of(*stored, [](float w) { return !std::isfinite(w); })) {
     c.keep({"weight_nan", fmt::format("{} holds finite values", name), {}, 0, 1});
@@ -140,6 +139,13 @@ void norm_weight(OpCase& c) {
               fmt::format("{} holds what belongs elsewhere: convert it again.", name),
               [&](OpSetup& s) { s.weights[0] = weight; });
   }
+  if (!c.direct()) {  // the factors cannot be measured
+    if (const std::string other = same_bytes_as(c); !other.empty())
+      c.keep({"stale_weight", fmt::format("{} is another than {}", name, other), {}, 0.5, 0.9});
+    return;
+  }
+  const auto factors = measured_factors(c);
+  if (!factors) return;
   // Does any weight explain it?
   std::vector<float> truth = *factors;
   for (float& w : truth) w = static_cast<float>(w - offset);

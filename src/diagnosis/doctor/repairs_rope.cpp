@@ -127,7 +127,7 @@ void rope_theta(OpCase& c) {
        {10000.0, 500000.0, 1e6, 1e5, 1e7, 150000.0, 50000.0, 160000.0, 5e6, 8e6, 25000.0, 1000.0, 100.0}) {
     if (theta != own) attempt(theta, 1);
   }
-  if (c.explained()) return;
+  if (c.explained() || !c.direct()) return;
   const auto measured = measure_angles(c, std::get<RopeParams>(c.setup().params).layout, spec.rotary_dim);
   const auto theta = measured ? fit_theta(*measured, spec.rotary_dim) : std::nullopt;
   if (!theta || !std::isfinite(*theta) || *theta < 1) return;
@@ -222,7 +222,33 @@ void rope_dims(OpCase& c) {
   }
 }
 
+namespace {
+
+// Along a chain a norm that the plan lacks has no rows to read: it is computed, for queries and keys alike.
+void lacking_norms(OpCase& c) {
+  const auto role = [](Stage stage) { return stage == Stage::kQRope ? WeightRole::kQNorm : WeightRole::kKNorm; };
+  const Weights& weights = c.context().weights;
+  const auto planned = [&](const Value& v) { return v.stage == Stage::kQNorm && v.layer == c.layer(); };
+  if (weights.find(role(c.stage()), c.layer()) == kNoWeight || std::ranges::any_of(c.plan().values, planned))
+    return;
+  const NormSpec& norm = c.context().spec.norm;
+  c.attempt("qk_norm_missing", "queries and keys are normalised before they turn", {}, [&](OpSetup& s) {
+    const WeightId id = weights.find(role(s.stage), s.layer);
+    if (id == kNoWeight) return;
+    OpSetup before = s;
+    before.kind = OpKind::kRmsNorm;
+    before.params = NormParams{norm.eps, norm.weight_offset};
+    before.weights = {weights[id]};
+    if (auto rows = c.context().experiment.run(before)) s.inputs[0].data = std::move(*rows);
+  });
+  c.say_what_lacks(Stage::kQNorm);
+}
+
+}  // namespace
+
 void rope_input(OpCase& c) {
+  if (!c.direct()) lacking_norms(c);
+  if (c.scope().size() > 1) return;
   c.consider("rope_missing", "nothing is rotated", {}, c.setup().inputs[0].data);
   const bool query = c.stage() == Stage::kQRope || c.stage() == Stage::kQNorm;
   const WeightId norm_weight =
