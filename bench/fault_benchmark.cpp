@@ -351,28 +351,39 @@ Result<std::vector<Outcome>> read_outcomes(const std::vector<std::string>& files
   return outcomes;
 }
 
-// The file's text before this mark is kept.
+// The file's text before the first mark is kept, and what follows a mark where nothing new is known of it.
 constexpr std::string_view kGenerated =
     "<!-- From here on written by bench/fault_benchmark --markdown. -->\n";
+constexpr std::string_view kGeneratedThinned =
+    "<!-- From here on written by bench/fault_benchmark --thin ... --markdown. -->\n";
 
 Status write_markdown(const std::filesystem::path& file, const std::vector<Outcome>& all,
                       const std::vector<std::string>& backends) {
   const std::vector<Outcome> outcomes = of_thinning(all, true), thinned = of_thinning(all, false);
-  std::string text;
-  if (const auto old = read_text_file(file, 1 << 20)) text = old->substr(0, old->find(kGenerated));
-  text += fmt::format(
-      "{}\n## The result\n\n{}\n## Fault by fault\n\nLocated, named, of so many runs.\n\n{}\n"
-      "## What was missed\n\n{}",
-      kGenerated, totals(outcomes), fault_rows(outcomes, backends), misses(outcomes));
-  if (!thinned.empty()) {
-    text += fmt::format(
-        "\n## With less recorded\n\nOn the reference backend, faults of description and data that show in "
-        "what is "
-        "recorded. Located: the place, or the ops\nthat the recording has nothing between, it among "
-        "them.\n\n{}",
-        thinned_rows(thinned));
+  std::string head, whole, less;
+  if (const auto old = read_text_file(file, 1 << 20)) {
+    const std::size_t second = std::min(old->find(kGeneratedThinned), old->size());
+    const std::size_t first = std::min(old->find(kGenerated), second);
+    head = old->substr(0, first);
+    whole = old->substr(first, second - first);
+    less = old->substr(second);
   }
-  return write_text(file, text);
+  if (!outcomes.empty()) {
+    whole = fmt::format(
+        "{}\n## The result\n\n{}\n## Fault by fault\n\nLocated, named, of so many runs.\n\n{}\n"
+        "## What was missed\n\n{}\n",
+        kGenerated, totals(outcomes), fault_rows(outcomes, backends), misses(outcomes));
+  }
+  if (!thinned.empty()) {
+    less = fmt::format(
+        "{}\n## With less recorded\n\nOn the reference backend: faults of description and data that show in "
+        "what "
+        "is recorded. Located: the first\nfinding names the place, or lists it among the ops that the "
+        "recording has "
+        "nothing between.\n\n{}",
+        kGeneratedThinned, thinned_rows(thinned));
+  }
+  return write_text(file, head + whole + less);
 }
 
 // The models that a fault is put into: those of the three families that it applies to; the quantised ones

@@ -52,7 +52,8 @@ StoredType stored_type(const Recording& recording) {
   bool bf16 = true, f16 = true, any = false;
   for (const auto& [name, tensor] : recording.tensors.tensors()) {
     // Rows of an embedding that is stored in 16 bits have 16 bits in every recording.
-    if (!is_stage(tensor) || name == stage_key(Stage::kEmbedOut, -1) || name == stage_key(Stage::kAttnInput, 0))
+    if (!is_stage(tensor) || name == stage_key(Stage::kEmbedOut, -1) ||
+        name == stage_key(Stage::kAttnInput, 0))
       continue;
     std::vector<float> row(tensor.shape[0] == 0 ? 0 : *element_count(tensor.shape) / tensor.shape[0]);
     for (std::uint64_t t = 0; t < tensor.shape[0] && (bf16 || f16); ++t) {
@@ -66,7 +67,7 @@ StoredType stored_type(const Recording& recording) {
     if (!bf16 && !f16) return {};
   }
   if (!any) return {};
-  return f16 ? kF16 : kBf16;
+  return bf16 ? kBf16 : kF16;  // values of bfloat16 mostly fit into float16, too
 }
 
 std::optional<Recording> with_named_last_norm(const Recording& recording, const ModelSpec& spec,
@@ -92,8 +93,8 @@ std::optional<Recording> with_named_last_norm(const Recording& recording, const 
     if (!meant.tensors.add(std::move(view))) return std::nullopt;
   }
   for (const auto& [key, value] : recording.tensors.metadata()) meant.tensors.add_metadata(key, value);
-  meant.notes.push_back(
-      fmt::format("{} is normed already, as the last of transformers' hidden_states: taken as {}", last, normed));
+  meant.notes.push_back(fmt::format(
+      "{} is normed already, as the last of transformers' hidden_states: taken as {}", last, normed));
   return meant;
 }
 

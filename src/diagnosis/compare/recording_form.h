@@ -1,4 +1,5 @@
-// What a recording is, besides what it says: values that were stored in 16 bits, a last layer that is normed already.
+// What a recording is, besides what it says: values that were stored in 16 bits, a last layer that is normed
+// already.
 #pragma once
 
 #include <optional>
@@ -17,8 +18,8 @@ struct StoredType {
 };
 StoredType stored_type(const Recording& recording);
 
-// The last of transformers' hidden_states is normed. Where it is recorded as the last layer_out: the recording with
-// final_norm instead, and a note; else nothing. The first one must outlive it.
+// The last of transformers' hidden_states is normed. Where it is recorded as the last layer_out: the
+// recording with final_norm instead, and a note; else nothing. The first one must outlive it.
 std::optional<Recording> with_named_last_norm(const Recording& recording, const ModelSpec& spec,
                                               const Weights& weights);
 

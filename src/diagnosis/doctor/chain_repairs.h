@@ -1,5 +1,5 @@
-// Repairs tried along a chain of ops: on each op, on several at once where a description says the same of all, and
-// on two that may have each other's weights. What is judged is the chain's end.
+// Repairs tried along a chain of ops: on each op, on several at once where a description says the same of
+// all, and on two that may have each other's weights. What is judged is the chain's end.
 #pragma once
 
 #include <functional>
@@ -13,9 +13,9 @@
 namespace doppler::diagnosis {
 
 struct ChainExplanation {
-  Explanation explanation;        // cause "unknown" if nothing fits
-  std::vector<std::size_t> ops;   // that the repair changes; empty: unknown
-  std::vector<std::string> also;  // what else would explain it: "q_rope of layer 0 when ..."
+  Explanation explanation;          // cause "unknown" if nothing fits
+  std::vector<std::size_t> ops;     // that the repair changes; empty: unknown
+  std::vector<std::string> also;    // what else would explain it: "q_rope of layer 0 when ..."
   std::vector<std::size_t> others;  // ops of those explanations
 };
 
@@ -43,13 +43,15 @@ class ChainRepairs {
   std::vector<Stage> stages_of(std::span<const std::size_t> ops) const;
   Status attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
                  std::vector<Fit>& fits, const Repair* only = nullptr);
+  Status reorder(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   Status exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
-  ChainExplanation conclude(std::vector<Fit> fits, double misfit);
+  ChainExplanation conclude(const OpChain& chain, std::vector<Fit> fits, double misfit);
 
   OpCase::Context context_;
   std::function<double()> seconds_left_;
   std::vector<Fit> known_;  // the explanations of earlier chains
   std::optional<Attempt> nearest_;
+  std::size_t unknown_ = 0;  // chains that nothing explained
   bool out_of_time_ = false;
 };
 

@@ -102,7 +102,8 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
   Diagnosis diagnosis;
   DoctorOptions meant = options;
   std::optional<Recording> named;
-  if (options.reference != nullptr) named = with_named_last_norm(*options.reference, subject.spec, subject.weights);
+  if (options.reference != nullptr)
+    named = with_named_last_norm(*options.reference, subject.spec, subject.weights);
   if (named) meant.reference = &*named;
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(

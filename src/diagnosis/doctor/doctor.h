@@ -34,7 +34,7 @@ struct Finding {
   std::string ruled_out;  // repairs that were tried and did not help; may be empty
   // Stages, by key, that the fault may lie in as well, because the recording has nothing between them.
   std::vector<std::string> among;
-  std::string check;      // the check that found it
+  std::string check;  // the check that found it
 };
 
 enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };
@@ -49,7 +49,7 @@ struct CheckResult {
 struct Diagnosis {
   std::vector<Finding> findings;  // in the order of a step
   std::vector<CheckResult> checks;
-  std::vector<Fallback> fallbacks;  // of the backend under examination: slower, but not wrong
+  std::vector<Fallback> fallbacks;    // of the backend under examination: slower, but not wrong
   std::vector<std::string> untested;  // what the recording cannot show, a sentence each
   bool healthy() const { return findings.empty(); }
 };

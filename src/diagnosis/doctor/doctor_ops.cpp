@@ -53,19 +53,20 @@ bool spreads(std::string_view cause) {
 // Of an op that the recording has no output of.
 Finding finding_along(Finding finding, const WrongOp& wrong, const std::string& much) {
   const Attempt& attempt = wrong.explanation.attempt;
-  const std::string from =
-      wrong.from.empty() ? std::string() : fmt::format(" from {}", wrong.from);
+  const std::string from = wrong.from.empty() ? std::string() : fmt::format(" from {}", wrong.from);
   finding.among = wrong.among;
   if (attempt.cause == "unknown") {
-    finding.explanation = fmt::format(
-        "{} does not come out{} ({}), and no repair of the catalogue restores agreement. The recording has nothing "
-        "in between, so that it cannot tell these apart: {}.",
-        wrong.seen_at, from, much, wrong.between);
+    finding.explanation =
+        fmt::format("{} does not come out{} ({}), and no repair of the catalogue restores agreement.",
+                    wrong.seen_at, from, much);
+    if (wrong.among.size() < 2) return finding;
+    finding.explanation += fmt::format(
+        " The recording has nothing in between, so that it cannot tell these apart: {}.", wrong.between);
     finding.repair = "Record the stages in between: doppler record, or tools/hf_record.py, has them all.";
     return finding;
   }
-  finding.explanation = fmt::format("{} comes out{} when, in {}, {}. As it is, it differs ({}).", wrong.seen_at,
-                                    from, wrong.between, attempt.says, much);
+  finding.explanation = fmt::format("{} comes out{} when, in {}, {}. As it is, it differs ({}).",
+                                    wrong.seen_at, from, wrong.between, attempt.says, much);
   if (!wrong.also.empty())
     finding.explanation += fmt::format(" The recording cannot tell this from {}.", join(wrong.also, "; "));
   return finding;
@@ -109,11 +110,14 @@ using Layers = std::set<int>;
 // twice.
 class KindRefiner {
  public:
-  KindRefiner(const ModelSpec& spec, std::vector<WrongOp>& wrong) : spec_(spec), wrong_(wrong) {
+  KindRefiner(const ModelSpec& spec, std::vector<WrongOp>& wrong, const std::set<int>& examined)
+      : spec_(spec), wrong_(wrong), examined_(examined) {
     for (const WrongOp& w : wrong) {
       const Attempt& a = w.explanation.attempt;
-      if (a.cause == "sliding_window") windows_[w.layer] = a.value;
-      if (a.cause == "rope_theta") bases_[w.layer] = a.value;
+      for (const int layer : w.layers.empty() ? std::vector<int>{w.layer} : w.layers) {
+        if (a.cause == "sliding_window") windows_[layer] = a.value;
+        if (a.cause == "rope_theta") bases_[layer] = a.value;
+      }
     }
   }
 
@@ -168,9 +172,11 @@ class KindRefiner {
     return fmt::format("Set sliding_window to {} (it is none).", window);
   }
   bool any_sliding() const { return sliding_layers() > 0; }
+  bool is_examined(int layer) const { return examined_.empty() || examined_.contains(layer); }
   std::size_t sliding_layers() const {
     std::size_t count = 0;
-    for (const LayerSpec& layer : spec_.layers) count += layer.attention.kind == AttentionKind::kSliding;
+    for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i)
+      count += is_examined(i) && ours(i).kind == AttentionKind::kSliding;
     return count;
   }
   bool changes_kind(int layer) const {
@@ -192,7 +198,7 @@ class KindRefiner {
   bool some_of_kind(int layer) const {
     std::size_t of_kind = 0, wrong_of_kind = 0;
     for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) {
-      if (ours(i).kind != ours(layer).kind) continue;
+      if (ours(i).kind != ours(layer).kind || !is_examined(i)) continue;
       ++of_kind;
       wrong_of_kind += bases_.contains(i);
     }
@@ -201,6 +207,7 @@ class KindRefiner {
 
   const ModelSpec& spec_;
   std::vector<WrongOp>& wrong_;
+  const std::set<int>& examined_;
   std::map<int, double> windows_, bases_;
 };
 
@@ -217,6 +224,7 @@ bool is_explained(const std::vector<Finding>& findings, const OpChain& chain) {
 // More products than this for a chain's tokens take seconds each time: then it is judged on fewer tokens.
 constexpr std::uint64_t kMostChainWork = 2'000'000'000;
 constexpr std::size_t kFewestTokens = 8;
+constexpr std::size_t kLongChain = 40;  // ops: more than a layer has
 
 }  // namespace
 
@@ -264,7 +272,8 @@ Status OpJudge::judge_chain(const OpChain& whole) {
   }
   OpChain chain = whole;
   const Plan& plan = experiment_.plan();
-  if (const std::uint64_t few = kMostChainWork / std::max<std::uint64_t>(chain.work(), 1); few < chain.tokens())
+  if (const std::uint64_t few = kMostChainWork / std::max<std::uint64_t>(chain.work(), 1);
+      few < chain.tokens())
     chain.keep_tokens(std::min(chain.tokens(), std::max<std::size_t>(few, kFewestTokens)));
   const TensorView* quantised = nullptr;
   for (const std::size_t op : chain.ops()) {
@@ -272,6 +281,7 @@ Status OpJudge::judge_chain(const OpChain& whole) {
       if (is_quantised(e_.subject.weights[id].dtype)) quantised = &e_.subject.weights[id];
     }
   }
+  quantised_chains_ += quantised != nullptr;
   const std::size_t first[] = {chain.ops().front()};
   for (const bool noisy : {false, true}) {
     // A recording of quantised weights is mostly of the floats that they were made from.
@@ -280,11 +290,19 @@ Status OpJudge::judge_chain(const OpChain& whole) {
     DOPPLER_ASSIGN(const OpCase c, OpCase::open_along(context_for(noisy), chain, first, end));
     if (c.misfit().agrees()) {
       if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = chain.key_of(chain.end());
-      coarse_chains_ |= noisy;
+      coarse_chains_ += noisy;
       return {};
     }
-    const bool last = noisy || quantised == nullptr || !finer_weights;
-    if (last) wrong_chains_.push_back({chain, std::move(end), c.misfit().ratio, where_of(c)});
+    if (!noisy && quantised != nullptr && finer_weights) continue;
+    WrongChain wrong{chain, std::move(end), c.misfit().ratio, where_of(c)};
+    // Every repair runs a chain of many layers from its beginning: on no more tokens than show the
+    // difference.
+    const std::size_t shows = find_bad_places(c).tokens.front() + kFewestTokens / 2;
+    if (chain.ops().size() > kLongChain && std::max(shows, kFewestTokens) < chain.tokens()) {
+      wrong.chain.keep_tokens(std::max(shows, kFewestTokens));
+      DOPPLER_ASSIGN(wrong.end, end_of(wrong.chain, noisy));
+    }
+    wrong_chains_.push_back(std::move(wrong));
   }
   return {};
 }
@@ -296,7 +314,8 @@ Status OpJudge::explain_chains() {
   for (const WrongChain& wrong : wrong_chains_) {
     if (is_explained(e_.findings, wrong.chain)) continue;
     // Ops that two chains share: what was not found in the first is why the second differs, too.
-    const bool shared = std::ranges::any_of(wrong.chain.ops(), [&](std::size_t op) { return suspects.contains(op); });
+    const bool shared =
+        std::ranges::any_of(wrong.chain.ops(), [&](std::size_t op) { return suspects.contains(op); });
     DOPPLER_ASSIGN(ChainExplanation explained, repairs.explain(wrong.chain, wrong.end));
     const bool unknown = explained.ops.empty();
     if (unknown && shared) continue;
@@ -315,6 +334,10 @@ Status OpJudge::explain_chains() {
     if (const Op& made = experiment_.plan().ops[at]; !unknown && !made.weights.empty())
       op.weight = e_.subject.weights[made.weights[0]].name;
     op.also = std::move(explained.also);
+    for (const std::size_t one : explained.ops) {
+      const int layer = experiment_.layer_of(one);
+      if (layer >= 0 && std::ranges::find(op.layers, layer) == op.layers.end()) op.layers.push_back(layer);
+    }
     if (const Stage lacks = op.explanation.attempt.lacks; lacks != Stage::kNone) op.stage = lacks;
     for (const std::size_t one : explained.others) op.among.push_back(wrong.chain.key_of(one));
     for (const std::size_t one : wrong.chain.ops()) {
@@ -354,7 +377,8 @@ Status OpJudge::measure() {
   const auto all = static_cast<std::size_t>(std::ranges::count_if(ops, coarse));
   const auto bad =
       static_cast<std::size_t>(std::ranges::count_if(wrong_, [&](const WrongOp& w) { return coarse(w.op); }));
-  if (!finer_weights || all < 4 || bad * 3 < all * 2) return {};
+  const bool of_chains = coarse_chains_ > 0 && coarse_chains_ * 3 >= quantised_chains_ * 2;
+  if (!finer_weights || (!of_chains && (all < 4 || bad * 3 < all * 2))) return {};
   std::vector<WrongOp> before = std::move(wrong_);
   wrong_.clear();
   noisy_weights_ = true;
@@ -373,8 +397,7 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
     return {};
   if (storage_error(e_.subject.weights[made.weights[0]].dtype) == 0) return {};
   DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
-  DOPPLER_ASSIGN(OpCase c,
-                 OpCase::open(context_for(true), wrong.op, std::move(target), wrong.rows));
+  DOPPLER_ASSIGN(OpCase c, OpCase::open(context_for(true), wrong.op, std::move(target), wrong.rows));
   wrong.only_coarse = c.misfit().agrees();
   if (wrong.only_coarse) return {};
   Explanation explanation = explain(c);
@@ -400,8 +423,8 @@ Status OpJudge::explain_wrong() {
       break;
     }
     DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
-    DOPPLER_ASSIGN(OpCase c, OpCase::open(context_for(noisy_weights_), wrong.op, std::move(target),
-                                          wrong.rows));
+    DOPPLER_ASSIGN(OpCase c,
+                   OpCase::open(context_for(noisy_weights_), wrong.op, std::move(target), wrong.rows));
     if (!who.empty() && explain_execution(c, hints, wrong.explanation)) continue;
     wrong.explanation = explain(c);
     if (who.empty()) DOPPLER_TRY(explain_as_coarse(wrong));
@@ -426,7 +449,7 @@ Status OpJudge::explain_wrong() {
   }
   const auto only_coarse = [](const WrongOp& w) { return w.only_coarse; };
   if (!std::ranges::all_of(wrong_, only_coarse)) std::erase_if(wrong_, only_coarse);
-  std::vector<Finding> findings = gather_findings(e_.subject.spec, wrong_);
+  std::vector<Finding> findings = gather_findings(e_.subject.spec, wrong_, examined_layers());
   findings.resize(std::min(findings.size(), most));
   for (Finding& finding : findings) e_.find(std::move(finding));
   return {};
@@ -446,16 +469,16 @@ std::size_t OpJudge::judged_weighty() const {
   return count;
 }
 
-// Another model of the same size: embeddings differ, nearly every product differs, and nothing explains one. A model
-// with a fault has right parts, or a fault that a repair names.
+// Another model of the same size: embeddings differ, nearly every product differs, and nothing explains one.
+// A model with a fault has right parts, or a fault that a repair names.
 bool OpJudge::is_foreign() const {
   const auto unexplained = [](const WrongOp& w) {
     const std::string& cause = w.explanation.attempt.cause;
     return cause == "unknown" || cause == "weight_wrong" || cause.empty();
   };
   const auto weighty = [&](const WrongOp& w) { return has_weights(w.op) || !w.seen_at.empty(); };
-  const bool embedding =
-      std::ranges::any_of(wrong_, [&](const WrongOp& w) { return w.stage == Stage::kEmbedOut && unexplained(w); });
+  const bool embedding = std::ranges::any_of(
+      wrong_, [&](const WrongOp& w) { return w.stage == Stage::kEmbedOut && unexplained(w); });
   if (!who.empty() || !embedding) return false;
   const auto differ = static_cast<std::size_t>(
       std::ranges::count_if(wrong_, [&](const WrongOp& w) { return weighty(w) && unexplained(w); }));
@@ -465,7 +488,8 @@ bool OpJudge::is_foreign() const {
 
 std::string OpJudge::of_chains() const {
   if (chains_.empty()) return {};
-  std::string text = fmt::format(", and {} chains of them between recorded stages", chains_.size() - unjudged_);
+  std::string text =
+      fmt::format(", and {} chains of them between recorded stages", chains_.size() - unjudged_);
   if (unjudged_ > 0) text += fmt::format(" ({} more not, for lack of time: raise --seconds)", unjudged_);
   return text;
 }
@@ -477,11 +501,23 @@ std::string OpJudge::summary() const {
       unexamined_ == 0 ? ""
                        : fmt::format(" ({} not looked into for lack of time: raise --seconds)", unexamined_),
       worst_at_.empty() ? "none" : worst_at_, 100 * worst_,
-      noisy_weights_ || coarse_chains_ ? " (the recording is of finer weights)" : "");
+      noisy_weights_ || coarse_chains_ > 0 ? " (the recording is of finer weights)" : "");
 }
 
-std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong) {
-  KindRefiner(spec, wrong).refine();
+std::set<int> OpJudge::examined_layers() const {
+  std::set<int> layers;
+  const auto add = [&](std::size_t op) {
+    const OpKind kind = experiment_.plan().ops[op].kind;
+    if (kind == OpKind::kRope || kind == OpKind::kAttention) layers.insert(experiment_.layer_of(op));
+  };
+  for (const std::size_t op : judged_ops_) add(op);
+  for (const OpChain& chain : chains_) std::ranges::for_each(chain.ops(), add);
+  return layers;
+}
+
+std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong,
+                                     const std::set<int>& examined) {
+  KindRefiner(spec, wrong, examined).refine();
   std::vector<Finding> findings;
   std::map<std::string, std::size_t> seen;
   for (const WrongOp& w : wrong) {

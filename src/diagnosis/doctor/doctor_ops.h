@@ -3,11 +3,12 @@
 #pragma once
 
 #include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
-#include "diagnosis/compare/op_experiment.h"
 #include "diagnosis/compare/filled_rows.h"
+#include "diagnosis/compare/op_experiment.h"
 #include "diagnosis/doctor/chain_repairs.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/repairs_execution.h"
@@ -29,6 +30,7 @@ struct WrongOp {
   // Of an op within a chain: where the chain ends, what it begins with, and its ops; else empty.
   std::string seen_at, from, between;
   std::vector<std::string> among, also;  // stages of the chain, by key; other explanations
+  std::vector<int> layers;               // that the explanation changes, if several
 };
 
 class OpJudge {
@@ -62,10 +64,11 @@ class OpJudge {
   Status judge(std::size_t op);
   Status judge_chain(const OpChain& chain);
   Status explain_chains();
+  std::set<int> examined_layers() const;
   bool is_foreign() const;
   bool has_weights(std::size_t op) const;  // a product or an embedding
   std::size_t judged_weighty() const;      // ops and chains with such
-  std::string of_chains() const;  // for the summary
+  std::string of_chains() const;           // for the summary
   Result<OpCase::ChainEnd> end_of(const OpChain& chain, bool noisy);
   Status explain_as_coarse(WrongOp& wrong);
 
@@ -73,8 +76,8 @@ class OpJudge {
   OpExperiment& experiment_;
   std::size_t judged_ = 0;
   std::vector<std::size_t> judged_ops_;  // those judged alone
-  std::size_t unexamined_ = 0;  // wrong ops beyond those in wrong_, for lack of time
-  bool noisy_weights_ = false;  // the rows were computed with finer weights than these
+  std::size_t unexamined_ = 0;           // wrong ops beyond those in wrong_, for lack of time
+  bool noisy_weights_ = false;           // the rows were computed with finer weights than these
   mutable reference::Threads threads_{0};
   double worst_ = 0;
   std::string worst_at_;
@@ -88,12 +91,15 @@ class OpJudge {
   };
   std::vector<WrongChain> wrong_chains_;
   std::size_t unjudged_ = 0;  // chains, for lack of time
-  bool coarse_chains_ = false;  // some agree only if the recording's weights were finer
+  // Chains with quantised weights, and those of them that agree only if the recording's weights were finer.
+  std::size_t quantised_chains_ = 0, coarse_chains_ = 0;
 };
 
 // Groups wrong ops by the kind of layer and by weights that are used twice, and makes one finding for each
 // cause.
-std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong);
+// `examined`: the layers of which the recording tells; empty: all.
+std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong,
+                                     const std::set<int>& examined = {});
 
 // Differences that only show in decoding: a window or a context that the prompt does not fill.
 Result<Outcome> check_late_choices(const Examination& e);

@@ -88,8 +88,8 @@ double cosine(std::span<const float> a, std::span<const float> b) {
 // Rows that are alike but for their length: of numbers that were rounded, or multiplied by one factor.
 constexpr double kAlike = 0.9999;
 
-// Whether the last recorded layer's output is what the final norm read: then the model has no layers after it. A
-// recording that merely lacks layers does not say how many there are.
+// Whether the last recorded layer's output is what the final norm read: then the model has no layers after
+// it. A recording that merely lacks layers does not say how many there are.
 bool ends_with(const Examination& e, int layers) {
   const Recording& recording = *e.options.reference;
   std::vector<float> last = rows_of(recording, Stage::kLayerOut, layers - 1);
@@ -108,7 +108,8 @@ bool ends_with(const Examination& e, int layers) {
   }
   if (end.size() != last.size()) return false;
   for (std::size_t begin = 0; begin < last.size(); begin += width) {
-    if (cosine(std::span(last).subspan(begin, width), std::span(end).subspan(begin, width)) < kAlike) return false;
+    if (cosine(std::span(last).subspan(begin, width), std::span(end).subspan(begin, width)) < kAlike)
+      return false;
   }
   return true;
 }
@@ -118,7 +119,8 @@ std::vector<std::string> other_sizes(const Examination& e, const Plan& plan, int
   const Recording& recording = *e.options.reference;
   std::vector<std::string> sizes;
   const auto note = [&](std::string_view what, std::uint64_t theirs, std::uint64_t ours) {
-    if (theirs != 0 && theirs != ours) sizes.push_back(fmt::format("{} {} (this model: {})", theirs, what, ours));
+    if (theirs != 0 && theirs != ours)
+      sizes.push_back(fmt::format("{} {} (this model: {})", theirs, what, ours));
   };
   const auto width = [&](std::initializer_list<Stage> stages) -> std::uint64_t {
     for (const auto& [name, tensor] : recording.tensors.tensors()) {
@@ -144,7 +146,8 @@ std::vector<std::string> other_sizes(const Examination& e, const Plan& plan, int
   return sizes;
 }
 
-// Rows of embed_out that are another token's: the place of the prompt that they belong to, 0 if they are right.
+// Rows of embed_out that are another token's: the place of the prompt that they belong to, 0 if they are
+// right.
 std::optional<std::ptrdiff_t> shift_of_ids(const Examination& e) {
   const Recording& recording = *e.options.reference;
   std::vector<float> rows = rows_of(recording, Stage::kEmbedOut, -1);
@@ -216,8 +219,8 @@ Result<Outcome> check_recording(const Examination& e) {
                  e.subject.make_plan(std::max<std::uint64_t>(recording.prompt_ids.size(), 1)));
   for (const std::int32_t id : recording.prompt_ids) {
     if (static_cast<std::uint32_t>(id) < spec.vocab_size) continue;
-    mismatch(e, fmt::format("The recording's prompt holds the token {}, but the vocabulary has {} tokens.{}", id,
-                            spec.vocab_size, whose_recording(recording, e.subject.weights)));
+    mismatch(e, fmt::format("The recording's prompt holds the token {}, but the vocabulary has {} tokens.{}",
+                            id, spec.vocab_size, whose_recording(recording, e.subject.weights)));
     return Outcome::found({});
   }
   const int layers = recorded_layers(recording), ours = static_cast<int>(plan.kv_layers.size());
@@ -261,19 +264,21 @@ Result<Outcome> check_recording(const Examination& e) {
     return Outcome::found({});
   }
   if (const auto shift = shift_of_ids(e); shift && *shift != 0) {
-    mismatch(e,
-             fmt::format("The recording's prompt_ids are not those of its rows: each row of embed_out is the "
-                         "embedding of the id {} place{} {}, so that its ids were shifted.",
-                         std::abs(*shift), std::abs(*shift) == 1 ? "" : "s", *shift < 0 ? "before" : "after"),
-             "Record the prompt again, with the ids that the model was given (one BOS more or less shifts all).");
+    mismatch(
+        e,
+        fmt::format("The recording's prompt_ids are not those of its rows: each row of embed_out is the "
+                    "embedding of the id {} place{} {}, so that its ids were shifted.",
+                    std::abs(*shift), std::abs(*shift) == 1 ? "" : "s", *shift < 0 ? "before" : "after"),
+        "Record the prompt again, with the ids that the model was given (one BOS more or less shifts all).");
     return Outcome::found({});
   }
   if (was_cut(recording)) {
-    mismatch(e,
-             fmt::format("The recording was cut: its first decoded token, {}, is not the likeliest after its last "
-                         "prompt token.",
-                         recording.greedy_ids[0]),
-             "Record the whole prompt, or leave greedy_ids and decode_logits out.");
+    mismatch(
+        e,
+        fmt::format("The recording was cut: its first decoded token, {}, is not the likeliest after its last "
+                    "prompt token.",
+                    recording.greedy_ids[0]),
+        "Record the whole prompt, or leave greedy_ids and decode_logits out.");
     return Outcome::found({});
   }
   compare_stages(e, plan);

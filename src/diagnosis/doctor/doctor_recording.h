@@ -8,8 +8,8 @@
 
 namespace doppler::diagnosis::doctor {
 
-// " Its header says that it is of NAME with the weights ...", as a sentence to add; empty: it says nothing, or the
-// same as these weights.
+// " Its header says that it is of NAME with the weights ...", as a sentence to add; empty: it says nothing,
+// or the same as these weights.
 std::string whose_recording(const Recording& recording, const Weights& weights);
 
 }  // namespace doppler::diagnosis::doctor

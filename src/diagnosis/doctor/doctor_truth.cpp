@@ -35,19 +35,22 @@ void list_untested(const Examination& e, const Plan& plan, const OpJudge& judge)
     e.untested.push_back(fmt::format("{}: nothing recorded depends on {}", describe_ops(plan, none),
                                      none.size() == 1 ? "it" : "them"));
   if (!ends.empty()) {
-    e.untested.push_back(fmt::format("which op is wrong where {}{} differs: what comes before is not recorded", ends[0],
-                                     ends.size() == 1 ? "" : fmt::format(", or one of {} more,", ends.size() - 1)));
+    e.untested.push_back(
+        fmt::format("which op is wrong where {}{} differs: what comes before is not recorded", ends[0],
+                    ends.size() == 1 ? "" : fmt::format(", or one of {} more,", ends.size() - 1)));
   }
-  const std::size_t last = tokens + (recording.tensors.find("decode_logits") != nullptr && !recording.greedy_ids.empty()
-                                         ? recording.greedy_ids.size() - 1
-                                         : 0);
+  const std::size_t last =
+      tokens + (recording.tensors.find("decode_logits") != nullptr && !recording.greedy_ids.empty()
+                    ? recording.greedy_ids.size() - 1
+                    : 0);
   std::set<std::uint32_t> windows;
   for (const LayerSpec& layer : e.subject.spec.layers) {
     if (layer.attention.window >= last) windows.insert(layer.attention.window);
   }
   for (const std::uint32_t window : windows)
     e.untested.push_back(fmt::format("the window of {}: the recording has {} tokens", window, last));
-  e.untested.push_back(fmt::format("positions from {} on, and what counts only there (scaled angles, the context)", last));
+  e.untested.push_back(
+      fmt::format("positions from {} on, and what counts only there (scaled angles, the context)", last));
 }
 
 }  // namespace

@@ -25,8 +25,8 @@ struct Attempt {
   std::string says;    // "the weight offset is 1": completes "agrees when"
   std::string repair;  // empty: that of the cause
   double ratio = 0;
-  double weight = 1;  // how far to trust the attempt if it fits: searches, with more freedom, less
-  double value = 0;   // of a window or a base: what it should be
+  double weight = 1;           // how far to trust the attempt if it fits: searches, with more freedom, less
+  double value = 0;            // of a window or a base: what it should be
   Stage lacks = Stage::kNone;  // the op that should be there and is not; kNone: none
 };
 
@@ -44,8 +44,8 @@ class OpCase {
   // all, or for a large product a few. Attention then sees no keys beyond the last of them.
   static Result<OpCase> open(const Context& context, std::size_t op, std::vector<float> target,
                              std::span<const std::size_t> only = {});
-  // Some ops of a chain, to all of which the same change is made; judged by the values at the chain's end. The
-  // first of them is the case's op. The chain must outlive the case.
+  // Some ops of a chain, to all of which the same change is made; judged by the values at the chain's end.
+  // The first of them is the case's op. The chain must outlive the case.
   struct ChainEnd {
     std::vector<float> target, output, allowed;  // recorded, as the plan says, and the difference allowed
   };

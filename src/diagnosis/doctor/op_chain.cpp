@@ -172,7 +172,8 @@ Result<std::vector<float>> OpChain::recorded() const {
 void OpChain::replace_inputs(std::size_t op, const Computed& computed, OpSetup& setup) const {
   const std::vector<ValueId>& ids = experiment_.plan().ops[op].inputs;
   for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (const auto found = computed.find(ids[i]); found != computed.end()) setup.inputs[i].data = found->second;
+    if (const auto found = computed.find(ids[i]); found != computed.end())
+      setup.inputs[i].data = found->second;
   }
 }
 
@@ -197,7 +198,8 @@ Result<std::vector<float>> OpChain::finish(std::size_t given, std::vector<float>
   computed[output_of(given)] = std::move(rows);
   for (const std::size_t op : ops_) {
     const auto& inputs = experiment_.plan().ops[op].inputs;
-    if (op == given || !std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); })) continue;
+    if (op == given || !std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); }))
+      continue;
     DOPPLER_ASSIGN(OpSetup made, setup(op));
     replace_inputs(op, computed, made);
     DOPPLER_ASSIGN(computed[output_of(op)], experiment_.run(made));

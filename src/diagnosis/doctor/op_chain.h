@@ -1,5 +1,5 @@
-// The ops between recorded stages as one. A recording seldom has every stage; an op whose inputs it lacks is run
-// again together with the ops that compute them, from the last recorded stages on, and is judged with the
+// The ops between recorded stages as one. A recording seldom has every stage; an op whose inputs it lacks is
+// run again together with the ops that compute them, from the last recorded stages on, and is judged with the
 // rounding of all of them.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace doppler::diagnosis {
 struct RecordedRounding {
   Arithmetic arithmetic;
   bool finer_weights = false;  // the recording's weights were stored more finely than these
-  double stored = 0;           // share of a value by which storing it moved it: 2^-9 for bfloat16, 0 for float32
+  double stored = 0;  // share of a value by which storing it moved it: 2^-9 for bfloat16, 0 for float32
 };
 
 // The allowance of one op, cut for absurd weights, and with what storing its weight may have changed.
@@ -46,14 +46,15 @@ class OpChain {
   std::size_t tokens() const { return tokens_; }
   std::uint64_t work() const;  // multiplications for one token
 
-  // The recorded values at the end, and those that the oracle computes there with `change` in the ops `changed`.
-  // Errors: those of run_setup(), since a change may alter anything.
+  // The recorded values at the end, and those that the oracle computes there with `change` in the ops
+  // `changed`. Errors: those of run_setup(), since a change may alter anything.
   Result<std::vector<float>> recorded() const;
-  Result<std::vector<float>> run(std::span<const std::size_t> changed = {}, const OpChange& change = {}) const;
+  Result<std::vector<float>> run(std::span<const std::size_t> changed = {},
+                                 const OpChange& change = {}) const;
   // The same where the op `given` has computed `rows`.
   Result<std::vector<float>> finish(std::size_t given, std::vector<float> rows) const;
-  // How far the end may lie from the oracle's values through the rounding of all ops: every op's output is moved
-  // by its own allowance, up or down at random, and what comes of it at the end is measured.
+  // How far the end may lie from the oracle's values through the rounding of all ops: every op's output is
+  // moved by its own allowance, up or down at random, and what comes of it at the end is measured.
   Result<std::vector<float>> allowance(const RecordedRounding& rounding, reference::Threads& threads,
                                        std::span<const std::size_t> changed = {},
                                        const OpChange& change = {}) const;

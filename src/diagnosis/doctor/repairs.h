@@ -11,8 +11,8 @@
 
 namespace doppler::diagnosis {
 
-// Where a repair may be tried: on an op whose own output is known; also within a chain of ops (op_chain.h); also
-// on several ops of a chain at once, as it changes what the description says of all of them.
+// Where a repair may be tried: on an op whose own output is known; also within a chain of ops (op_chain.h);
+// also on several ops of a chain at once, as it changes what the description says of all of them.
 enum class Reach : std::uint8_t { kOp, kChain, kOps };
 
 struct Repair {
@@ -36,12 +36,14 @@ std::string number(double x);  // for sentences: six significant digits
 // repairs_norm.cpp
 void norm_offset(OpCase& c);
 void norm_eps(OpCase& c);
+void norm_both(OpCase& c);  // offset and epsilon
 void norm_input(OpCase& c);
 void norm_weight(OpCase& c);
 // repairs_rope.cpp
 void rope_theta(OpCase& c);
 void rope_layout(OpCase& c);
 void rope_scaling(OpCase& c);
+void rope_both(OpCase& c);  // base and scaling
 void rope_position(OpCase& c);
 void rope_dims(OpCase& c);
 void rope_input(OpCase& c);
@@ -49,6 +51,7 @@ void rope_measured(OpCase& c);
 // repairs_attention.cpp
 void attention_scale(OpCase& c);
 void attention_softcap(OpCase& c);
+void attention_both(OpCase& c);  // scale and softcap
 void attention_window(OpCase& c);
 void attention_heads(OpCase& c);
 void attention_cache(OpCase& c);

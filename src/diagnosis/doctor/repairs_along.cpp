@@ -1,5 +1,5 @@
-// Repairs of a product's weight within a chain of ops. Its own output is not known, so that nothing can be read
-// from it: whole weights are tried.
+// Repairs of a product's weight within a chain of ops. Its own output is not known, so that nothing can be
+// read from it: whole weights are tried.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -40,7 +40,8 @@ void unlikely_values(OpCase& c) {
     const auto bad = std::ranges::find_if(row, [](float x) { return !std::isfinite(x); });
     if (bad != row.end()) {
       c.keep({"weight_nan",
-              fmt::format("{} holds a number, not {}, in row {}, column {}", own.name, *bad, r, bad - row.begin()),
+              fmt::format("{} holds a number, not {}, in row {}, column {}", own.name, *bad, r,
+                          bad - row.begin()),
               {},
               0,
               1});
@@ -51,7 +52,8 @@ void unlikely_values(OpCase& c) {
     negative += static_cast<std::uint64_t>(std::ranges::count_if(row, [](float x) { return x < 0; }));
   }
   if (zero_end && zero_rows * 8 >= own.rows()) {
-    c.keep({"truncated_weight", fmt::format("{} rows of {} are not zero", zero_rows, own.name), {}, 0.5, 0.9});
+    c.keep(
+        {"truncated_weight", fmt::format("{} rows of {} are not zero", zero_rows, own.name), {}, 0.5, 0.9});
   }
   if (negative == 0 && zero_rows < own.rows()) {
     c.keep({"weight_wrong", fmt::format("{} has negative values, too", own.name),
@@ -95,9 +97,10 @@ void row_orders(OpCase& c) {
     });
   };
   if (const std::size_t dim = head_dim(c); rows_may_be_paired(c)) {
-    attempt("weight_permuted",
-            fmt::format("the rows of {} are put in the order of neighbouring rotary pairs (GGUF's)", own.name),
-            [dim](std::uint64_t r) { return unpaired(r, dim); });
+    attempt(
+        "weight_permuted",
+        fmt::format("the rows of {} are put in the order of neighbouring rotary pairs (GGUF's)", own.name),
+        [dim](std::uint64_t r) { return unpaired(r, dim); });
     attempt("weight_permuted",
             fmt::format("the rows of {} are put in the order of halves of a head (Hugging Face's)", own.name),
             [dim](std::uint64_t r) { return paired(r, dim); });
@@ -112,8 +115,8 @@ void scales(OpCase& c) {
   const TensorView& own = c.setup().weights[0];
   const double root = std::sqrt(static_cast<double>(c.context().spec.hidden));
   for (const double scale : {2.0, 0.5, -1.0, 4.0, 0.25, 8.0, 0.125, 16.0, 0.0625, root, 1 / root}) {
-    attempt_weight(c, "weight_scaled", fmt::format("{} is multiplied by {}", own.name, number(scale)), {}, 0.95,
-                   [&](std::uint64_t r, std::span<float> values) -> Status {
+    attempt_weight(c, "weight_scaled", fmt::format("{} is multiplied by {}", own.name, number(scale)), {},
+                   0.95, [&](std::uint64_t r, std::span<float> values) -> Status {
                      DOPPLER_TRY(decode_f32(own, r * own.cols(), values));
                      for (float& x : values) x = static_cast<float>(x * scale);
                      return {};

@@ -11,6 +11,9 @@
 namespace doppler::diagnosis::repairs {
 namespace {
 
+// What models use, the commonest first.
+constexpr double kEpsilons[] = {1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-4, 1e-3, 0.0};
+
 NormParams& norm_params(OpSetup& setup) {
   return std::get<NormParams>(setup.params);
 }
@@ -85,11 +88,24 @@ void norm_offset(OpCase& c) {
 }
 
 void norm_eps(OpCase& c) {
-  for (const double eps : {1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-4, 1e-3, 0.0}) {
+  for (const double eps : kEpsilons) {
     if (eps == norm_params(c).eps) continue;
     c.attempt("norm_eps", fmt::format("epsilon is {}", eps),
               fmt::format("Set rms_norm_eps to {} (it is {}).", eps, norm_params(c).eps),
               [&](OpSetup& s) { norm_params(s).eps = eps; });
+  }
+}
+
+void norm_both(OpCase& c) {
+  if (c.explained()) return;
+  const NormParams own = norm_params(c);
+  const double offset = own.weight_offset == 0 ? 1 : 0;
+  for (const double eps : kEpsilons) {
+    if (eps == own.eps) continue;
+    c.attempt("norm_weight_offset", fmt::format("the weight offset is {} and epsilon {}", offset, eps),
+              fmt::format("Set rms_norm_weight_offset to {} (it is {}) and rms_norm_eps to {} (it is {}).",
+                          offset, own.weight_offset, eps, own.eps),
+              [&](OpSetup& s) { norm_params(s) = {.eps = eps, .weight_offset = offset}; });
   }
 }
 
