@@ -14,7 +14,7 @@ namespace doppler::diagnosis {
 namespace {
 
 // Twice half a unit of the last place: a value that is computed in that type is rounded more than once.
-constexpr StoredType kBf16 = {"bfloat16", 0x1p-8}, kF16 = {"float16", 0x1p-11};
+constexpr StoredType kBf16 = {"bfloat16", 0x1p-8}, kF16 = {"float16", 0x1p-10};
 
 bool is_stage(const TensorView& tensor) {
   return tensor.dtype == DType::kF32 && tensor.shape.size() >= 2 && !parts_of(tensor.name).empty();

@@ -65,8 +65,8 @@ Finding finding_along(Finding finding, const WrongOp& wrong, const std::string& 
     finding.repair = "Record the stages in between: doppler record, or tools/hf_record.py, has them all.";
     return finding;
   }
-  finding.explanation = fmt::format("{} comes out{} when, in {}, {}. As it is, it differs ({}).",
-                                    wrong.seen_at, from, wrong.between, attempt.says, much);
+  finding.explanation = fmt::format("{} comes out{} when {} ({}). As it is, it differs ({}).", wrong.seen_at,
+                                    from, attempt.says, wrong.between, much);
   if (!wrong.also.empty())
     finding.explanation += fmt::format(" The recording cannot tell this from {}.", join(wrong.also, "; "));
   return finding;
@@ -308,7 +308,10 @@ Status OpJudge::judge_chain(const OpChain& whole) {
 }
 
 Status OpJudge::explain_chains() {
-  ChainRepairs repairs(context_for(false), [this] { return e_.seconds_left(); });
+  // What nothing explains must not take the other checks' time.
+  constexpr double kForOthers = 0.4;
+  ChainRepairs repairs(context_for(false),
+                       [this] { return e_.seconds_left() - kForOthers * e_.options.seconds; });
   std::vector<WrongOp> found;
   std::set<std::size_t> suspects;  // ops of earlier chains that nothing explained
   for (const WrongChain& wrong : wrong_chains_) {

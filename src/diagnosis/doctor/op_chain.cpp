@@ -28,9 +28,14 @@ void limit_allowance(std::span<const float> values, std::span<float> allowed) {
 // Runs with every value moved at random. An op's allowance is eight deviations of its rounding, and rows have
 // dozens of values over which the moves even out: three show their size.
 constexpr int kSamples = 3;
+// Where recorded values were rounded, ops of few inputs must show their largest moves value by value.
+constexpr int kStoredSamples = 12;
 // What is allowed beyond the largest of the measured moves: more samples would find larger ones, and healthy
 // models of every family, with every thinning of their recordings, use a fifth of it.
 constexpr float kBeyondMeasured = 2;
+// The same where recorded values were rounded: their moves are two deviations, of which millions of values
+// reach six.
+constexpr float kBeyondStored = 3;
 
 // Numbers between -1 and 1 that are the same in every run: splitmix64.
 class Moves {
@@ -226,7 +231,8 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
   const std::size_t width = end_rows.size() / tokens_;
   std::vector<float> largest(end_rows.size());
   std::vector<double> squares(tokens_);
-  for (int sample = 0; sample < kSamples; ++sample) {
+  const int samples = from_stored ? kStoredSamples : kSamples;
+  for (int sample = 0; sample < samples; ++sample) {
     Computed moved;
     Moves moves(static_cast<std::uint64_t>(sample) + 1);
     for (const std::size_t op : ops_) {
@@ -251,8 +257,9 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
     }
   }
   for (std::size_t i = 0; i < allowed.size(); ++i) {
-    const double typical = std::sqrt(squares[i / width] / static_cast<double>(kSamples * width));
-    allowed[i] += kBeyondMeasured * std::max(largest[i], static_cast<float>(typical));
+    const double typical = std::sqrt(squares[i / width] / (samples * static_cast<double>(width)));
+    allowed[i] +=
+        (from_stored ? kBeyondStored : kBeyondMeasured) * std::max(largest[i], static_cast<float>(typical));
   }
   return allowed;
 }
