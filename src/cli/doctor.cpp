@@ -127,7 +127,8 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
               "\n";
     text += "\n" + table_of_checks(diagnosis, arguments.hashes);
     if (!diagnosis.untested.empty()) text += "\nThe recording does not test:\n";
-    for (const std::string& what : diagnosis.untested) text += wrap("- " + what + ".", table_columns(), 2) + "\n";
+    for (const std::string& what : diagnosis.untested)
+      text += wrap("- " + what + ".", table_columns(), 2) + "\n";
     DOPPLER_TRY(print(text));
   }
   return diagnosis.healthy() ? kDone : kAnswerIsNo;

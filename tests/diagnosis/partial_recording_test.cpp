@@ -31,7 +31,7 @@ Result<Loaded> load(const std::filesystem::path& model) {
 struct Family {
   const char *file, *recording;  // below tests/data; of which model
 };
-constexpr Family kFamilies[] = {
+constexpr Family kPartlyRecorded[] = {
     {"models/llama", "llama"},
     {"models/llama3", "llama3"},
     {"models/mistral", "mistral"},
@@ -65,7 +65,7 @@ TEST_P(HealthyPartly, HasNoFinding) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Doctor, HealthyPartly, ::testing::ValuesIn(kFamilies), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(Doctor, HealthyPartly, ::testing::ValuesIn(kPartlyRecorded), [](const auto& test) {
   std::string name = test.param.file;
   for (char& ch : name) ch = std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
   return name;

@@ -60,5 +60,25 @@ TEST_P(TwoAtOnce, AreBothNamed) {
 INSTANTIATE_TEST_SUITE_P(Doctor, TwoAtOnce, ::testing::ValuesIn(kTwoFaults),
                          [](const auto& test) { return std::string(test.param.name); });
 
+// A weight whose rows have the order of GGUF's rotary pairs, transposed besides.
+TEST(TwoFaults, TransposedAndPermuted) {
+  testing::PatientFolder patient("llama");
+  patient.change_tensors([](testing::RawTensors& all) {
+    testing::RawTensor& weight = all.at("model.layers.1.self_attn.q_proj.weight");
+    constexpr std::size_t kDim = 32;
+    weight.permute([](std::size_t row) {
+      const std::size_t i = row % kDim;
+      return row / kDim * kDim + (i % 2) * kDim / 2 + i / 2;
+    });
+    weight.transpose();
+  });
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
+                       testing::examine(patient.path(), patient.recording(), "reference"));
+  ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
+  EXPECT_EQ(diagnosis.findings[0].cause, "weight_transposed") << all_findings(diagnosis);
+  EXPECT_EQ(diagnosis.findings[0].stage, "q_proj");
+  EXPECT_NE(diagnosis.findings[0].explanation.find("order of rotary pairs"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace doppler::diagnosis

@@ -76,12 +76,12 @@ std::vector<Stage> ChainRepairs::stages_of(std::span<const std::size_t> ops) con
 }
 
 Status ChainRepairs::attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
-                             std::vector<Fit>& fits, const Repair* only) {
+                             std::vector<Fit>& fits, bool joint, const Repair* only) {
   const OpKind kind = context_.experiment.plan().ops[group.ops.front()].kind;
   std::optional<OpCase> opcase;
   for (const Repair& repair : all_repairs()) {
     if (repair.kind != kind || repair.reach < (group.alike ? Reach::kOps : Reach::kChain)) continue;
-    if (only != nullptr && only != &repair) continue;
+    if (only != nullptr ? only != &repair : repair.joint != joint) continue;
     if (seconds_left_() < 0) {
       out_of_time_ = true;
       return {};
@@ -229,19 +229,22 @@ Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCas
     if (known.repair == nullptr) continue;
     for (const Group& group : all) {
       if (stages_of(group.ops) != stages_of(known.ops)) continue;
-      DOPPLER_TRY(attempt(chain, end, group, fits, known.repair));
+      DOPPLER_TRY(attempt(chain, end, group, fits, false, known.repair));
       std::erase_if(fits, [&](const Fit& fit) { return fit.attempt.cause != known.attempt.cause; });
       if (!fits.empty()) return conclude(chain, std::move(fits), misfit);
     }
   }
   // What nothing explained in some chains is not searched for in every one.
   constexpr std::size_t kMostUnknown = 3;
-  for (const bool alike : {true, false}) {
+  enum class Pass { kAlike, kOneByOne, kTwoNumbers };
+  for (const Pass pass : {Pass::kAlike, Pass::kOneByOne, Pass::kTwoNumbers}) {
     if (unknown_ >= kMostUnknown) break;
     for (const Group& group : all) {
-      if (group.alike == alike) DOPPLER_TRY(attempt(chain, end, group, fits));
+      if (pass == Pass::kTwoNumbers || group.alike == (pass == Pass::kAlike))
+        DOPPLER_TRY(attempt(chain, end, group, fits, pass == Pass::kTwoNumbers));
     }
-    DOPPLER_TRY(alike ? reorder(chain, end, fits) : exchange(chain, end, fits));
+    if (pass == Pass::kAlike) DOPPLER_TRY(reorder(chain, end, fits));
+    if (pass == Pass::kOneByOne) DOPPLER_TRY(exchange(chain, end, fits));
     if (!fits.empty()) break;
   }
   return conclude(chain, std::move(fits), misfit);

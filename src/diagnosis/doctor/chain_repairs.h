@@ -42,7 +42,7 @@ class ChainRepairs {
   std::vector<Group> groups(const OpChain& chain) const;
   std::vector<Stage> stages_of(std::span<const std::size_t> ops) const;
   Status attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
-                 std::vector<Fit>& fits, const Repair* only = nullptr);
+                 std::vector<Fit>& fits, bool joint, const Repair* only = nullptr);
   Status reorder(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   Status exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   ChainExplanation conclude(const OpChain& chain, std::vector<Fit> fits, double misfit);

@@ -20,6 +20,7 @@ struct Repair {
   std::string_view tries;  // for people: "epsilons", "other layers' windows"
   void (*attempt)(OpCase& opcase);
   Reach reach = Reach::kOp;
+  bool joint = false;  // of two numbers together: hundreds of attempts, made last along a chain
 };
 std::span<const Repair> all_repairs();
 
