@@ -131,15 +131,12 @@ std::vector<std::string> other_sizes(const Examination& e, const Plan& plan, int
     }
     return 0;
   };
-  const AttentionSpec& a = e.subject.spec.layers[0].attention;
   note("values in a row of the stream",
        width({Stage::kEmbedOut, Stage::kAttnInput, Stage::kLayerOut, Stage::kPostAttn, Stage::kFinalNorm}),
        e.subject.spec.hidden);
   note("logits", width({Stage::kLogits, Stage::kLogitsFinal}), plan.vocab_size);
   note("values between gate and down", width({Stage::kFfnAct, Stage::kFfnGate}),
        stage_width(plan, Stage::kFfnAct, 0));
-  note("heads of queries", recorded_heads(recording, Stage::kQRope), a.heads);
-  note("heads of keys", recorded_heads(recording, Stage::kKRope), a.kv_heads);
   const int ours = static_cast<int>(plan.kv_layers.size());
   if (layers > ours || (layers > 0 && layers < ours && ends_with(e, layers)))
     note("layers", static_cast<std::uint64_t>(layers), static_cast<std::uint64_t>(ours));
