@@ -8,12 +8,15 @@
 #include "base/json.h"
 #include "base/layout.h"
 #include "base/screen.h"
+#include "base/text.h"
 #include "cli/auto_reference.h"
 #include "cli/command.h"
+#include "cli/html_page.h"
 #include "cli/models.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
+#include "diagnosis/report/report_doctor.h"
 #include "engine/fallbacks.h"
 
 namespace doppler::cli {
@@ -23,7 +26,7 @@ struct DoctorArguments {
   std::string model, reference, source;
   std::vector<std::string> only;
   double seconds = 30;
-  std::string inject;
+  std::string inject, html;
   bool list = false, list_faults = false, hashes = false;
 };
 
@@ -79,9 +82,6 @@ std::string verdict(const diagnosis::Diagnosis& diagnosis) {
   double seconds = 0;
   for (const diagnosis::CheckResult& check : diagnosis.checks) seconds += check.seconds;
   const auto skipped = std::ranges::count(diagnosis.checks, kSkipped, &diagnosis::CheckResult::state);
-  const auto counted = [](std::size_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   const std::string found = diagnosis.healthy() ? "healthy: nothing found"
                                                 : "sick: " + counted(diagnosis.findings.size(), "finding");
   return painted(found, diagnosis.healthy() ? Paint::kGood : Paint::kBad, colours()) +
@@ -116,8 +116,17 @@ std::string table_of_checks(const diagnosis::Diagnosis& diagnosis, bool whole_ha
   return table.text(table_columns());
 }
 
-// The verdict first, then what was found, then how.
-Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments, bool json) {
+// The verdict first, then what was found, then how. `backend`: the one that was examined.
+Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments,
+                   const std::string& backend, bool json) {
+  if (!arguments.html.empty()) {
+    DOPPLER_TRY(
+        write_page(arguments.html, diagnosis::report_html(diagnosis, {.model = arguments.model,
+                                                                      .reference = arguments.reference,
+                                                                      .source = arguments.source,
+                                                                      .backend = backend,
+                                                                      .injected = arguments.inject})));
+  }
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
@@ -131,6 +140,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
       text += wrap("- " + what + ".", table_columns(), 2) + "\n";
     DOPPLER_TRY(print(text));
   }
+  tell_page(arguments.html);
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
 }
 
@@ -155,6 +165,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (arguments.list_faults) return list_faults(given.json);
   if (arguments.model.empty())
     return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
+  DOPPLER_TRY(check_page(arguments.html));
   diagnosis::DoctorOptions options{
       .hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
   std::optional<Model> source;
@@ -170,7 +181,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
     const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
-    return answer(refused, arguments, given.json);
+    return answer(refused, arguments, backend, given.json);
   }
   std::optional<diagnosis::Recording> reference;
   if (!arguments.reference.empty()) {
@@ -185,7 +196,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
-  return answer(diagnosis, arguments, given.json);
+  return answer(diagnosis, arguments, backend, given.json);
 }
 
 }  // namespace
@@ -219,9 +230,10 @@ Run add_doctor(Command& command, SettingFlags& given) {
                       .add_option("--inject", arguments->inject,
                                   "put a fault in first, to see what is said of it; --list-faults names them")
                       .values(faults);
+  Option html = add_html_flag(command, arguments->html, "the diagnosis");
   Option list =
       command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
-  const std::vector<Option> examining = {model, reference, source, only, hashes, inject};
+  const std::vector<Option> examining = {model, reference, source, only, hashes, inject, html};
   list.not_with(examining);
   command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows")
       .not_with(examining)

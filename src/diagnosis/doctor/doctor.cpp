@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -113,7 +114,8 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
         options.only.empty() || std::ranges::find(options.only, check->id) != options.only.end();
     if (!wanted) continue;
     const doctor::Examination examination{
-        subject, meant, diagnosis.findings, diagnosis.fallbacks, diagnosis.untested, check->id, deadline};
+        subject,   meant,   diagnosis.findings, diagnosis.fallbacks, diagnosis.ops, diagnosis.untested,
+        check->id, deadline};
     diagnosis.checks.push_back(doctor::run_check(*check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
@@ -156,9 +158,11 @@ Result<std::unique_ptr<Backend>> Subject::make(const BackendOptions& with) const
 namespace {
 
 Json to_json(const Finding& finding) {
+  const Cause* cause = find_cause(finding.cause);
   return {{"stage", finding.stage.empty() ? Json(nullptr) : Json(finding.stage)},
           {"layer", finding.layer >= 0 ? Json(finding.layer) : Json(nullptr)},
           {"cause", finding.cause},
+          {"kind", cause == nullptr ? Json(nullptr) : Json(name_of(cause->kind))},
           {"explanation", finding.explanation},
           {"repair", finding.repair},
           {"confidence", finding.confidence},
@@ -168,12 +172,19 @@ Json to_json(const Finding& finding) {
           {"check", finding.check}};
 }
 
+Json to_json(const JudgedOp& op) {
+  return {{"check", op.check},
+          {"stage", stage_name(op.stage)},
+          {"layer", op.layer >= 0 ? Json(op.layer) : Json(nullptr)},
+          {"excess", std::isfinite(op.excess) ? Json(op.excess) : Json(nullptr)}};
+}
+
 constexpr std::array<std::string_view, 3> kStates = {"ok", "finding", "skipped"};
 
 }  // namespace
 
 Json to_json(const Diagnosis& diagnosis) {
-  Json findings = Json::array(), checks = Json::array();
+  Json findings = Json::array(), checks = Json::array(), ops = Json::array();
   for (const Finding& finding : diagnosis.findings) findings.push_back(to_json(finding));
   for (const CheckResult& check : diagnosis.checks) {
     checks.push_back({{"name", check.name},
@@ -182,11 +193,10 @@ Json to_json(const Diagnosis& diagnosis) {
                       {"text", check.text},
                       {"seconds", check.seconds}});
   }
-  return {{"healthy", diagnosis.healthy()},
-          {"findings", std::move(findings)},
-          {"checks", std::move(checks)},
-          {"untested", diagnosis.untested},
-          {"fallbacks", fallbacks_json(diagnosis.fallbacks)}};
+  for (const JudgedOp& op : diagnosis.ops) ops.push_back(to_json(op));
+  return {{"healthy", diagnosis.healthy()}, {"findings", std::move(findings)},
+          {"checks", std::move(checks)},    {"untested", diagnosis.untested},
+          {"ops", std::move(ops)},          {"fallbacks", fallbacks_json(diagnosis.fallbacks)}};
 }
 
 std::string describe(const Finding& finding) {

@@ -240,6 +240,7 @@ Status OpJudge::judge(std::size_t op) {
     return std::ranges::all_of(rows.data, [](float x) { return std::isfinite(x); });
   };
   if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // a consequence of its inputs
+  ops_[op] = {.check = e_.check, .stage = c.stage(), .layer = c.layer(), .excess = c.misfit().ratio};
   if (c.misfit().agrees()) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
     return {};
@@ -495,6 +496,10 @@ std::string OpJudge::of_chains() const {
       fmt::format(", and {} chains of them between recorded stages", chains_.size() - unjudged_);
   if (unjudged_ > 0) text += fmt::format(" ({} more not, for lack of time: raise --seconds)", unjudged_);
   return text;
+}
+
+void OpJudge::tell_ops() const {
+  for (const auto& [op, judged] : ops_) e_.ops.push_back(judged);
 }
 
 std::string OpJudge::summary() const {
