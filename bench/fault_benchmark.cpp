@@ -19,6 +19,8 @@
 #include "convert/convert.h"
 #include "convert/mix.h"
 #include "diagnosis/compare/recording.h"
+#include "diagnosis/compare/stage_rows.h"
+#include "diagnosis/compare/thinned.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
 #include "engine/loaded.h"
@@ -31,7 +33,7 @@ using Clock = std::chrono::steady_clock;
 struct Patient {
   std::string name, family, type;  // "gemma3 Q4_1", "gemma3", "Q4_1"
   Loaded loaded;
-  diagnosis::Recording recording;
+  diagnosis::Recording recording;  // what the doctor sees: thinned, if that is asked for
 };
 
 struct Outcome {
@@ -39,6 +41,7 @@ struct Outcome {
   std::string place, cause;   // expected; empty for a healthy model
   std::string said_at, said;  // of the first finding
   std::string explanation;
+  std::string thinning;  // of the recording; "whole": none
   std::size_t findings = 0;
   bool located = false, named = false;
   double seconds = 0;
@@ -46,7 +49,7 @@ struct Outcome {
 
 struct Options {
   std::filesystem::path models, demo, scratch;
-  std::vector<std::string> faults, families, backends, from;
+  std::vector<std::string> faults, families, backends, from, thin = {"whole"};
   double seconds = 30;
   bool healthy = true, sick = true, quiet = false;
   std::filesystem::path json, markdown;
@@ -96,22 +99,55 @@ diagnosis::Subject subject_for(const Patient& patient, const std::string& backen
   return subject;
 }
 
+// Whether a recording has anything that the fault changes: a stage at its place or after it.
+bool shows_in(const diagnosis::Recording& recording, const diagnosis::FaultPlace& place) {
+  const auto order = [](Stage stage, int layer) {
+    const bool begins = stage == Stage::kEmbedOut;
+    return std::pair(begins ? -1 : layer >= 0 ? layer : INT32_MAX, static_cast<int>(stage));
+  };
+  for (const auto& [name, tensor] : recording.tensors.tensors()) {
+    for (const Stage stage : diagnosis::parts_of(name)) {
+      if (order(stage, diagnosis::layer_of(name)) >= order(place.stage, place.layer)) return true;
+    }
+  }
+  return false;
+}
+
+// The place itself, or the ops that the recording cannot tell from it; where only one layer is recorded, that
+// layer's own part of a fault that all layers have.
+bool is_at(const diagnosis::Finding& finding, const diagnosis::FaultPlace& place, bool other_layer) {
+  const auto stage = stage_from_name(finding.stage);
+  if (stage && stage_key(*stage, finding.layer) == place.key()) return true;
+  if (std::ranges::find(finding.among, place.key()) != finding.among.end()) return true;
+  return other_layer && stage == place.stage && finding.layer >= 0;
+}
+
 Result<Outcome> examine(const Patient& patient, const std::string& backend, const diagnosis::FaultInfo* fault,
-                        const Options& options) {
+                        const std::string& thinning, const Options& options) {
   diagnosis::Subject subject = subject_for(patient, backend);
   Outcome outcome{.fault = fault ? std::string(fault->name) : "healthy",
                   .kind = fault ? std::string(name_of(fault->kind)) : "healthy",
                   .patient = patient.name,
                   .family = patient.family,
-                  .backend = backend};
+                  .backend = backend,
+                  .thinning = thinning};
+  const diagnosis::Thinning* less = diagnosis::find_thinning(thinning);
+  std::optional<diagnosis::Recording> thinned;
+  if (less != nullptr) {
+    DOPPLER_ASSIGN(thinned, diagnosis::thin(patient.recording, *less));
+  }
+  const diagnosis::Recording& recording = thinned ? *thinned : patient.recording;
+  diagnosis::FaultPlace place;
   if (fault != nullptr) {
-    DOPPLER_ASSIGN(const diagnosis::FaultPlace place, diagnosis::inject(fault->name, subject));
+    DOPPLER_ASSIGN(place, diagnosis::inject(fault->name, subject));
+    const bool in_prompt = place.when == diagnosis::FaultPlace::When::kPrompt;
+    if (less != nullptr && (!in_prompt || !shows_in(recording, place))) return outcome;
     outcome.place = place.key();
     outcome.cause = fault->cause;
   }
   const auto start = Clock::now();
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis,
-                 diagnosis::diagnose(subject, {.reference = &patient.recording, .seconds = options.seconds}));
+                 diagnosis::diagnose(subject, {.reference = &recording, .seconds = options.seconds}));
   outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   outcome.findings = diagnosis.findings.size();
   if (!diagnosis.healthy()) {
@@ -126,7 +162,7 @@ Result<Outcome> examine(const Patient& patient, const std::string& backend, cons
   if (fault == nullptr) {
     outcome.located = outcome.named = diagnosis.healthy();
   } else if (!diagnosis.healthy()) {
-    outcome.located = outcome.said_at == outcome.place;
+    outcome.located = is_at(diagnosis.findings[0], place, thinning == "one_layer");
     outcome.named = outcome.said == outcome.cause;
   }
   return outcome;
@@ -134,12 +170,12 @@ Result<Outcome> examine(const Patient& patient, const std::string& backend, cons
 
 void tell(const Outcome& o) {
   if (o.fault == "healthy") {
-    fmt::print("{:7} {:9} {:28} {:13} {:5.2f} s  {}\n", o.named ? "ok" : "ALARM", o.backend, o.fault,
-               o.patient, o.seconds,
+    fmt::print("{:7} {:9} {:28} {:13} {:13} {:5.2f} s  {}\n", o.named ? "ok" : "ALARM", o.backend, o.fault,
+               o.patient, o.thinning, o.seconds,
                o.named ? "" : fmt::format("{} at {}: {}", o.said, o.said_at, o.explanation));
   } else {
-    fmt::print("{}{}     {:9} {:28} {:13} {:5.2f} s  {}\n", o.located ? "L" : "-", o.named ? "N" : "-",
-               o.backend, o.fault, o.patient, o.seconds,
+    fmt::print("{}{}     {:9} {:28} {:13} {:13} {:5.2f} s  {}\n", o.located ? "L" : "-", o.named ? "N" : "-",
+               o.backend, o.fault, o.patient, o.thinning, o.seconds,
                o.located && o.named
                    ? ""
                    : fmt::format("expected {} at {}, said {} at {}: {}", o.cause, o.place,
@@ -193,6 +229,43 @@ std::string totals(const std::vector<Outcome>& outcomes) {
   return text;
 }
 
+// By what is recorded: what is found of faults that show there, and alarms at healthy models.
+std::string thinned_rows(const std::vector<Outcome>& outcomes) {
+  struct Row {
+    Count sick, healthy;
+    std::size_t silent = 0, elsewhere = 0;
+  };
+  std::map<std::string, Row> by;
+  for (const Outcome& o : outcomes) {
+    Row& row = by[o.thinning];
+    (o.kind == "healthy" ? row.healthy : row.sick).add(o);
+    if (o.kind == "healthy" || o.located) continue;
+    ++(o.said.empty() ? row.silent : row.elsewhere);
+  }
+  std::string text =
+      "| recorded | located | named | nothing found | another place | seconds, mean | healthy | alarms |\n"
+      "|---|---|---|---|---|---|---|---|\n";
+  for (const diagnosis::Thinning& thinning : diagnosis::all_thinnings()) {
+    const auto found = by.find(std::string(thinning.name));
+    if (found == by.end()) continue;
+    const Row& row = found->second;
+    text += fmt::format("| `{}`: {} | {} | {} | {} | {} | {:.2f} | {} | {} |\n", thinning.name,
+                        thinning.meaning, row.sick.share(row.sick.located), row.sick.share(row.sick.named),
+                        row.silent, row.elsewhere,
+                        (row.sick.seconds + row.healthy.seconds) /
+                            static_cast<double>(std::max<std::size_t>(row.sick.of + row.healthy.of, 1)),
+                        row.healthy.of, row.healthy.of - row.healthy.named);
+  }
+  return text;
+}
+
+std::vector<Outcome> of_thinning(const std::vector<Outcome>& outcomes, bool whole) {
+  std::vector<Outcome> some;
+  std::ranges::copy_if(outcomes, std::back_inserter(some),
+                       [&](const Outcome& o) { return (o.thinning == "whole") == whole; });
+  return some;
+}
+
 // One row for each fault: how many of its runs on each backend were located and named.
 std::string fault_rows(const std::vector<Outcome>& outcomes, const std::vector<std::string>& backends) {
   std::string text = "| fault | kind | cause | what is wrong |";
@@ -240,6 +313,7 @@ Json as_json(const std::vector<Outcome>& outcomes) {
                     {"kind", o.kind},
                     {"model", o.patient},
                     {"backend", o.backend},
+                    {"recorded", o.thinning},
                     {"expected", {{"cause", o.cause}, {"place", o.place}}},
                     {"said", {{"cause", o.said}, {"place", o.said_at}, {"explanation", o.explanation}}},
                     {"findings", o.findings},
@@ -268,6 +342,7 @@ Result<std::vector<Outcome>> read_outcomes(const std::vector<std::string>& files
                           .said_at = said.value("place", ""),
                           .said = said.value("cause", ""),
                           .explanation = said.value("explanation", ""),
+                          .thinning = run.value("recorded", "whole"),
                           .findings = run.value("findings", std::size_t{0}),
                           .located = run.value("located", false),
                           .named = run.value("named", false),
@@ -277,19 +352,39 @@ Result<std::vector<Outcome>> read_outcomes(const std::vector<std::string>& files
   return outcomes;
 }
 
-// The file's text before this mark is kept.
+// The file's text before the first mark is kept, and what follows a mark where nothing new is known of it.
 constexpr std::string_view kGenerated =
     "<!-- From here on written by bench/fault_benchmark --markdown. -->\n";
+constexpr std::string_view kGeneratedThinned =
+    "<!-- From here on written by bench/fault_benchmark --thin ... --markdown. -->\n";
 
-Status write_markdown(const std::filesystem::path& file, const std::vector<Outcome>& outcomes,
+Status write_markdown(const std::filesystem::path& file, const std::vector<Outcome>& all,
                       const std::vector<std::string>& backends) {
-  std::string text;
-  if (const auto old = read_text_file(file, 1 << 20)) text = old->substr(0, old->find(kGenerated));
-  text += fmt::format(
-      "{}\n## The result\n\n{}\n## Fault by fault\n\nLocated, named, of so many runs.\n\n{}\n"
-      "## What was missed\n\n{}",
-      kGenerated, totals(outcomes), fault_rows(outcomes, backends), misses(outcomes));
-  return write_text(file, text);
+  const std::vector<Outcome> outcomes = of_thinning(all, true), thinned = of_thinning(all, false);
+  std::string head, whole, less;
+  if (const auto old = read_text_file(file, 1 << 20)) {
+    const std::size_t second = std::min(old->find(kGeneratedThinned), old->size());
+    const std::size_t first = std::min(old->find(kGenerated), second);
+    head = old->substr(0, first);
+    whole = old->substr(first, second - first);
+    less = old->substr(second);
+  }
+  if (!outcomes.empty()) {
+    whole = fmt::format(
+        "{}\n## The result\n\n{}\n## Fault by fault\n\nLocated, named, of so many runs.\n\n{}\n"
+        "## What was missed\n\n{}\n",
+        kGenerated, totals(outcomes), fault_rows(outcomes, backends), misses(outcomes));
+  }
+  if (!thinned.empty()) {
+    less = fmt::format(
+        "{}\n## With less recorded\n\nOn the reference backend: faults of description and data that show in "
+        "what "
+        "is recorded. Located: the first\nfinding names the place, or lists it among the ops that the "
+        "recording has "
+        "nothing between.\n\n{}",
+        kGeneratedThinned, thinned_rows(thinned));
+  }
+  return write_text(file, head + whole + less);
 }
 
 // The models that a fault is put into: those of the three families that it applies to; the quantised ones
@@ -316,7 +411,7 @@ std::vector<const Patient*> patients_of(const diagnosis::FaultInfo& fault,
 Status run(const Options& options) {
   if (!options.from.empty()) {
     DOPPLER_ASSIGN(const std::vector<Outcome> outcomes, read_outcomes(options.from));
-    fmt::print("{}", totals(outcomes));
+    fmt::print("{}\n{}", totals(of_thinning(outcomes, true)), thinned_rows(outcomes));
     return options.markdown.empty() ? Status() : write_markdown(options.markdown, outcomes, options.backends);
   }
   std::deque<Patient> patients;
@@ -343,9 +438,15 @@ Status run(const Options& options) {
   std::vector<Outcome> outcomes;
   const auto add = [&](const Patient& patient, const std::string& backend,
                        const diagnosis::FaultInfo* fault) -> Status {
-    DOPPLER_ASSIGN(Outcome outcome, examine(patient, backend, fault, options));
-    if (!options.quiet) tell(outcome);
-    outcomes.push_back(std::move(outcome));
+    for (const std::string& thinning : options.thin) {
+      // What a backend does wrong is found without a recording.
+      if (thinning != "whole" && fault != nullptr && fault->kind == diagnosis::FaultKind::kExecution)
+        continue;
+      DOPPLER_ASSIGN(Outcome outcome, examine(patient, backend, fault, thinning, options));
+      if (fault != nullptr && outcome.place.empty()) continue;  // nothing of it is recorded
+      if (!options.quiet) tell(outcome);
+      outcomes.push_back(std::move(outcome));
+    }
     return {};
   };
   std::set<std::string> families(options.families.begin(), options.families.end());
@@ -362,7 +463,7 @@ Status run(const Options& options) {
       }
     }
   }
-  fmt::print("\n{}", totals(outcomes));
+  fmt::print("\n{}\n{}", totals(of_thinning(outcomes, true)), thinned_rows(outcomes));
   if (!options.json.empty()) DOPPLER_TRY(write_text(options.json, as_json(outcomes).dump(1) + "\n"));
   if (!options.markdown.empty()) DOPPLER_TRY(write_markdown(options.markdown, outcomes, options.backends));
   return {};
@@ -385,6 +486,11 @@ int main(int argc, char** argv) {
   app.add_option("--fault", options.faults, "only these faults");
   app.add_option("--family", options.families, "only these families");
   app.add_option("--backend", options.backends, "only these backends")->capture_default_str();
+  std::vector<std::string> thinnings = {"whole"};
+  for (const auto& thinning : doppler::diagnosis::all_thinnings()) thinnings.emplace_back(thinning.name);
+  app.add_option("--thin", options.thin, "what is recorded: whole, or less")
+      ->check(CLI::IsMember(thinnings))
+      ->capture_default_str();
   app.add_option("--seconds", options.seconds, "what a diagnosis may take")->capture_default_str();
   app.add_flag("--no-healthy", no_healthy, "leave healthy models out");
   app.add_flag("--only-healthy", only_healthy, "healthy models only");

@@ -135,6 +135,9 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
       text += "\n" + wrap(fmt::format("{}. {}", i + 1, describe(diagnosis.findings[i])), table_columns(), 4) +
               "\n";
     text += "\n" + table_of_checks(diagnosis, arguments.hashes);
+    if (!diagnosis.untested.empty()) text += "\nThe recording does not test:\n";
+    for (const std::string& what : diagnosis.untested)
+      text += wrap("- " + what + ".", table_columns(), 2) + "\n";
     DOPPLER_TRY(print(text));
   }
   tell_page(arguments.html);

@@ -11,6 +11,7 @@
 #include "diagnosis/compare/compare_recordings.h"
 #include "diagnosis/compare/decode_comparer.h"
 #include "diagnosis/compare/op_errors.h"
+#include "diagnosis/compare/recording_form.h"
 #include "diagnosis/compare/stage_comparer.h"
 
 namespace doppler::diagnosis {
@@ -119,8 +120,11 @@ double stage_tolerance(const Backend& backend, const ModelSpec& spec) {
   return stage_tolerance(backend.name(), backend.rounding(), softcapped);
 }
 
-Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& recording,
+Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Recording& given,
                                const CompareOptions& options, const Weights* weights) {
+  std::optional<Recording> named;
+  if (weights != nullptr) named = with_named_last_norm(given, spec, *weights);
+  const Recording& recording = named ? *named : given;
   DOPPLER_TRY(check_ids(backend.plan(), backend.options(), recording));
   const std::size_t vocab = backend.plan().vocab_size;
   const double tolerance = options.tolerance > 0 ? options.tolerance : stage_tolerance(backend, spec);

@@ -6,8 +6,12 @@ Status FilledRows::fill(const Plan& plan, const Weights& weights) {
   OpExperiment experiment(plan, weights, *this);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const Value& out = plan.values[plan.ops[i].outputs[0]];
-    if (out.stage == Stage::kNone || locate(plan, out.stage, out.layer) || !experiment.missing(i).empty())
+    if (out.stage == Stage::kNone || !experiment.missing(i).empty()) continue;
+    if (const auto at = locate(plan, out.stage, out.layer)) {
+      // Known by another name: of a stage that was computed here, too?
+      if (filled_.contains(at->tensor->name)) ops_.insert(i);
       continue;
+    }
     DOPPLER_ASSIGN(std::vector<float> data, experiment.run(i));
     Kept& kept = filled_[stage_key(out.stage, out.layer)];
     kept.data = std::move(data);

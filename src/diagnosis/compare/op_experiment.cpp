@@ -194,7 +194,7 @@ Result<OpSetup> OpExperiment::setup(std::size_t index) const {
                 "The op {} of layer {} cannot be run again: its input {} is not recorded.",
                 op_title(plan_, op), op.layer, fmt::join(names, ", "));
   }
-  OpSetup setup{.kind = op.kind, .layer = op.layer, .params = op.params};
+  OpSetup setup{.kind = op.kind, .stage = output(index).stage, .layer = op.layer, .params = op.params};
   setup.width = output(index).width, setup.heads = output(index).heads;
   for (const ValueId id : op.inputs) {
     const Value& value = plan_.values[id];

@@ -22,6 +22,7 @@ struct OpSetup {
     std::vector<float> data;  // [tokens, width]
   };
   OpKind kind = OpKind::kAdd;
+  Stage stage = Stage::kNone;  // of the output
   int layer = -1;
   OpParams params;
   std::vector<Rows> inputs;         // kAttention: q of the tokens, then k and v of all positions

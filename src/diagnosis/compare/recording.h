@@ -23,6 +23,7 @@ struct Recording {
   std::vector<std::int32_t> prompt_ids;
   std::vector<std::int32_t> greedy_ids;  // first entry chosen by the prompt's last logits; may be empty
   std::optional<TextTruth> text;         // nothing in recordings made before there was such a part
+  std::vector<std::string> notes;        // where it was understood otherwise than it says
   std::shared_ptr<const void> memory;    // of a run kept in memory: the bytes that the tensors view
 };
 

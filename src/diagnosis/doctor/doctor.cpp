@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/compare/text_side.h"
+#include "diagnosis/compare/recording_form.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "engine/fallbacks.h"
 #include "engine/messages.h"
@@ -101,6 +102,11 @@ void put_in_order(std::vector<Finding>& findings) {
 Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options) {
   DOPPLER_TRY(doctor::check_names(options.only));
   Diagnosis diagnosis;
+  DoctorOptions meant = options;
+  std::optional<Recording> named;
+  if (options.reference != nullptr)
+    named = with_named_last_norm(*options.reference, subject.spec, subject.weights);
+  if (named) meant.reference = &*named;
   const auto deadline =
       std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                              std::chrono::duration<double>(options.seconds));
@@ -109,7 +115,8 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
         options.only.empty() || std::ranges::find(options.only, check->id) != options.only.end();
     if (!wanted) continue;
     const doctor::Examination examination{
-        subject, options, diagnosis.findings, diagnosis.fallbacks, diagnosis.ops, check->id, deadline};
+        subject,   meant,   diagnosis.findings, diagnosis.fallbacks, diagnosis.ops, diagnosis.untested,
+        check->id, deadline};
     diagnosis.checks.push_back(doctor::run_check(*check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
@@ -162,6 +169,7 @@ Json to_json(const Finding& finding) {
           {"repair", finding.repair},
           {"confidence", finding.confidence},
           {"places", finding.places},
+          {"among", finding.among},
           {"ruled_out", finding.ruled_out},
           {"check", finding.check}};
 }
@@ -188,11 +196,9 @@ Json to_json(const Diagnosis& diagnosis) {
                       {"seconds", check.seconds}});
   }
   for (const JudgedOp& op : diagnosis.ops) ops.push_back(to_json(op));
-  return {{"healthy", diagnosis.healthy()},
-          {"findings", std::move(findings)},
-          {"checks", std::move(checks)},
-          {"ops", std::move(ops)},
-          {"fallbacks", fallbacks_json(diagnosis.fallbacks)}};
+  return {{"healthy", diagnosis.healthy()}, {"findings", std::move(findings)},
+          {"checks", std::move(checks)},    {"untested", diagnosis.untested},
+          {"ops", std::move(ops)},          {"fallbacks", fallbacks_json(diagnosis.fallbacks)}};
 }
 
 std::string describe(const Finding& finding) {

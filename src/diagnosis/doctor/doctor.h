@@ -32,7 +32,9 @@ struct Finding {
   std::string repair;     // what to do: "Set rms_norm_weight_offset."
   double confidence = 1;  // 0 to 1; below 1 where other causes would explain it as well, or nearly
   std::string ruled_out;  // repairs that were tried and did not help; may be empty
-  std::string check;      // the check that found it
+  // Stages, by key, that the fault may lie in as well, because the recording has nothing between them.
+  std::vector<std::string> among;
+  std::string check;  // the check that found it
 };
 
 enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };
@@ -55,8 +57,9 @@ struct JudgedOp {
 struct Diagnosis {
   std::vector<Finding> findings;  // in the order of a step
   std::vector<CheckResult> checks;
-  std::vector<JudgedOp> ops;        // by check, in the order of a step
-  std::vector<Fallback> fallbacks;  // of the backend under examination: slower, but not wrong
+  std::vector<JudgedOp> ops;          // by check, in the order of a step
+  std::vector<Fallback> fallbacks;    // of the backend under examination: slower, but not wrong
+  std::vector<std::string> untested;  // what the recording cannot show, a sentence each
   bool healthy() const { return findings.empty(); }
 };
 

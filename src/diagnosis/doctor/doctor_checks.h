@@ -15,6 +15,7 @@ struct Examination {
   std::vector<Finding>& findings;
   std::vector<Fallback>& fallbacks;
   std::vector<JudgedOp>& ops;
+  std::vector<std::string>& untested;
   std::string_view check;  // the one that runs
   std::chrono::steady_clock::time_point deadline;
 
@@ -62,8 +63,9 @@ Result<Outcome> check_submit(const Examination& examination);
 Result<Outcome> check_batch(const Examination& examination);
 Result<Outcome> check_determinism(const Examination& examination);
 Result<Outcome> check_fallbacks(const Examination& examination);
-// doctor_truth.cpp
+// doctor_recording.cpp
 Result<Outcome> check_recording(const Examination& examination);
+// doctor_truth.cpp
 Result<Outcome> check_truth(const Examination& examination);
 Result<Outcome> check_choices(const Examination& examination);
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "backend/reference/reference_backend.h"
+#include "diagnosis/compare/recording_form.h"
 #include "diagnosis/doctor/doctor_ops.h"
 
 namespace doppler::diagnosis::doctor {
@@ -40,6 +41,7 @@ Result<Departure> follow(const Subject& subject, const ModelSpec& spec, const Re
   const TensorView* recorded = recording.tensors.find("decode_logits");
   const std::size_t vocab = spec.vocab_size;
   std::vector<float> row(vocab);
+  const double stored = stored_type(recording).share;  // the logits are rounded, too
   Departure departure;
   for (std::size_t step = 0; step < steps; ++step) {
     DOPPLER_ASSIGN(logits, feed(*oracle, 0, std::span(&recording.greedy_ids[step], 1), 0, true, nullptr,
@@ -51,7 +53,7 @@ Result<Departure> follow(const Subject& subject, const ModelSpec& spec, const Re
       worst = std::max(worst, std::abs(static_cast<double>(row[i]) - logits[i]));
     }
     departure.error = std::max(departure.error, worst / largest);
-    if (!(worst <= kAgree * largest)) departure.step = std::min(departure.step, step);
+    if (!(worst <= (kAgree + stored) * largest)) departure.step = std::min(departure.step, step);
   }
   return departure;
 }

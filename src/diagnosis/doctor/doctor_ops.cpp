@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "diagnosis/doctor/doctor_recording.h"
 #include "quant/error.h"
 
 namespace doppler::diagnosis::doctor {
@@ -28,6 +29,13 @@ std::string where_of(const OpCase& c) {
   return text;
 }
 
+// "layers.3.q_rope" as "q_rope of layer 3".
+std::string readable(const std::string& key) {
+  const std::size_t dot = key.rfind('.');
+  if (dot == std::string::npos) return key;
+  return fmt::format("{} of layer {}", key.substr(dot + 1), layer_of(key));
+}
+
 std::string place_of(const WrongOp& wrong) {
   return wrong.layer < 0 ? std::string(stage_name(wrong.stage))
                          : fmt::format("{} of layer {}", stage_name(wrong.stage), wrong.layer);
@@ -42,6 +50,28 @@ bool spreads(std::string_view cause) {
   return std::ranges::find(kByStage, cause) == std::end(kByStage);
 }
 
+// Of an op that the recording has no output of.
+Finding finding_along(Finding finding, const WrongOp& wrong, const std::string& much) {
+  const Attempt& attempt = wrong.explanation.attempt;
+  const std::string from = wrong.from.empty() ? std::string() : fmt::format(" from {}", wrong.from);
+  finding.among = wrong.among;
+  if (attempt.cause == "unknown") {
+    finding.explanation =
+        fmt::format("{} does not come out{} ({}), and no repair of the catalogue restores agreement.",
+                    wrong.seen_at, from, much);
+    if (wrong.among.size() < 2) return finding;
+    finding.explanation += fmt::format(
+        " The recording has nothing in between, so that it cannot tell these apart: {}.", wrong.between);
+    finding.repair = "Record the stages in between: doppler record, or tools/hf_record.py, has them all.";
+    return finding;
+  }
+  finding.explanation = fmt::format("{} comes out{} when {} ({}). As it is, it differs ({}).", wrong.seen_at,
+                                    from, attempt.says, wrong.between, much);
+  if (!wrong.also.empty())
+    finding.explanation += fmt::format(" The recording cannot tell this from {}.", join(wrong.also, "; "));
+  return finding;
+}
+
 Finding finding_of(const WrongOp& wrong) {
   const Attempt& attempt = wrong.explanation.attempt;
   Finding finding{.cause = attempt.cause,
@@ -54,6 +84,7 @@ Finding finding_of(const WrongOp& wrong) {
                                ? fmt::format("{:.3g} times the allowed error", wrong.ratio)
                                : "NaN or infinity";
   const std::string at = wrong.where.empty() ? "" : ", " + wrong.where;
+  if (!wrong.seen_at.empty()) return finding_along(std::move(finding), wrong, much + at);
   if (!wrong.who.empty()) {
     finding.explanation =
         attempt.cause == "unknown"
@@ -79,11 +110,14 @@ using Layers = std::set<int>;
 // twice.
 class KindRefiner {
  public:
-  KindRefiner(const ModelSpec& spec, std::vector<WrongOp>& wrong) : spec_(spec), wrong_(wrong) {
+  KindRefiner(const ModelSpec& spec, std::vector<WrongOp>& wrong, const std::set<int>& examined)
+      : spec_(spec), wrong_(wrong), examined_(examined) {
     for (const WrongOp& w : wrong) {
       const Attempt& a = w.explanation.attempt;
-      if (a.cause == "sliding_window") windows_[w.layer] = a.value;
-      if (a.cause == "rope_theta") bases_[w.layer] = a.value;
+      for (const int layer : w.layers.empty() ? std::vector<int>{w.layer} : w.layers) {
+        if (a.cause == "sliding_window") windows_[layer] = a.value;
+        if (a.cause == "rope_theta") bases_[layer] = a.value;
+      }
     }
   }
 
@@ -138,9 +172,11 @@ class KindRefiner {
     return fmt::format("Set sliding_window to {} (it is none).", window);
   }
   bool any_sliding() const { return sliding_layers() > 0; }
+  bool is_examined(int layer) const { return examined_.empty() || examined_.contains(layer); }
   std::size_t sliding_layers() const {
     std::size_t count = 0;
-    for (const LayerSpec& layer : spec_.layers) count += layer.attention.kind == AttentionKind::kSliding;
+    for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i)
+      count += is_examined(i) && ours(i).kind == AttentionKind::kSliding;
     return count;
   }
   bool changes_kind(int layer) const {
@@ -162,7 +198,7 @@ class KindRefiner {
   bool some_of_kind(int layer) const {
     std::size_t of_kind = 0, wrong_of_kind = 0;
     for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) {
-      if (ours(i).kind != ours(layer).kind) continue;
+      if (ours(i).kind != ours(layer).kind || !is_examined(i)) continue;
       ++of_kind;
       wrong_of_kind += bases_.contains(i);
     }
@@ -171,22 +207,34 @@ class KindRefiner {
 
   const ModelSpec& spec_;
   std::vector<WrongOp>& wrong_;
+  const std::set<int>& examined_;
   std::map<int, double> windows_, bases_;
 };
 
+// A weight whose values were found to be absurd explains a chain that it belongs to.
+bool is_explained(const std::vector<Finding>& findings, const OpChain& chain) {
+  return std::ranges::any_of(chain.ops(), [&](std::size_t op) {
+    return std::ranges::any_of(findings, [&](const Finding& f) {
+      const auto stage = stage_from_name(f.stage);
+      return f.check == "weights" && stage && stage_key(*stage, f.layer) == chain.key_of(op);
+    });
+  });
+}
+
+// More products than this for a chain's tokens take seconds each time: then it is judged on fewer tokens.
+constexpr std::uint64_t kMostChainWork = 2'000'000'000;
+constexpr std::size_t kFewestTokens = 8;
+constexpr std::size_t kLongChain = 40;  // ops: more than a layer has
+
 }  // namespace
 
-OpCase::Context OpJudge::context_for(std::size_t op, bool noisy) const {
-  OpCase::Context context{e_.subject.spec, experiment_, e_.subject.weights, threads_, arithmetic};
-  const Op& made = experiment_.plan().ops[op];
-  if (noisy && !made.weights.empty())
-    context.noise = storage_error(e_.subject.weights[made.weights[0]].dtype);
-  return context;
+OpCase::Context OpJudge::context_for(bool noisy) const {
+  return {e_.subject.spec, experiment_, e_.subject.weights, threads_, {arithmetic, noisy, stored}};
 }
 
 Status OpJudge::judge(std::size_t op) {
   DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(op));
-  DOPPLER_ASSIGN(const OpCase c, OpCase::open(context_for(op, noisy_weights_), op, std::move(target)));
+  DOPPLER_ASSIGN(const OpCase c, OpCase::open(context_for(noisy_weights_), op, std::move(target)));
   const std::string name = stage_key(c.stage(), c.layer());
   const auto finite = [](const OpSetup::Rows& rows) {
     return std::ranges::all_of(rows.data, [](float x) { return std::isfinite(x); });
@@ -210,15 +258,120 @@ Status OpJudge::judge(std::size_t op) {
   return {};
 }
 
+Result<OpCase::ChainEnd> OpJudge::end_of(const OpChain& chain, bool noisy) {
+  OpCase::ChainEnd end;
+  DOPPLER_ASSIGN(end.target, chain.recorded());
+  DOPPLER_ASSIGN(end.output, chain.run());
+  DOPPLER_ASSIGN(end.allowed, chain.allowance({arithmetic, noisy, stored}, threads_));
+  return end;
+}
+
+Status OpJudge::judge_chain(const OpChain& whole) {
+  if (e_.seconds_left() < 0) {
+    ++unjudged_;
+    return {};
+  }
+  OpChain chain = whole;
+  const Plan& plan = experiment_.plan();
+  if (const std::uint64_t few = kMostChainWork / std::max<std::uint64_t>(chain.work(), 1);
+      few < chain.tokens())
+    chain.keep_tokens(std::min(chain.tokens(), std::max<std::size_t>(few, kFewestTokens)));
+  const TensorView* quantised = nullptr;
+  for (const std::size_t op : chain.ops()) {
+    for (const WeightId id : plan.ops[op].weights) {
+      if (is_quantised(e_.subject.weights[id].dtype)) quantised = &e_.subject.weights[id];
+    }
+  }
+  quantised_chains_ += quantised != nullptr;
+  const std::size_t first[] = {chain.ops().front()};
+  for (const bool noisy : {false, true}) {
+    // A recording of quantised weights is mostly of the floats that they were made from.
+    if (noisy && (quantised == nullptr || !finer_weights)) break;
+    DOPPLER_ASSIGN(OpCase::ChainEnd end, end_of(chain, noisy));
+    DOPPLER_ASSIGN(const OpCase c, OpCase::open_along(context_for(noisy), chain, first, end));
+    if (c.misfit().agrees()) {
+      if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = chain.key_of(chain.end());
+      coarse_chains_ += noisy;
+      return {};
+    }
+    if (!noisy && quantised != nullptr && finer_weights) continue;
+    WrongChain wrong{chain, std::move(end), c.misfit().ratio, where_of(c)};
+    // Every repair runs a chain of many layers from its beginning: on no more tokens than show the
+    // difference.
+    const std::size_t shows = find_bad_places(c).tokens.front() + kFewestTokens / 2;
+    if (chain.ops().size() > kLongChain && std::max(shows, kFewestTokens) < chain.tokens()) {
+      wrong.chain.keep_tokens(std::max(shows, kFewestTokens));
+      DOPPLER_ASSIGN(wrong.end, end_of(wrong.chain, noisy));
+    }
+    wrong_chains_.push_back(std::move(wrong));
+  }
+  return {};
+}
+
+Status OpJudge::explain_chains() {
+  // What nothing explains must not take the other checks' time.
+  constexpr double kForOthers = 0.4;
+  ChainRepairs repairs(context_for(false),
+                       [this] { return e_.seconds_left() - kForOthers * e_.options.seconds; });
+  std::vector<WrongOp> found;
+  std::set<std::size_t> suspects;  // ops of earlier chains that nothing explained
+  for (const WrongChain& wrong : wrong_chains_) {
+    if (is_explained(e_.findings, wrong.chain)) continue;
+    // Ops that two chains share: what was not found in the first is why the second differs, too.
+    const bool shared =
+        std::ranges::any_of(wrong.chain.ops(), [&](std::size_t op) { return suspects.contains(op); });
+    DOPPLER_ASSIGN(ChainExplanation explained, repairs.explain(wrong.chain, wrong.end));
+    const bool unknown = explained.ops.empty();
+    if (unknown && shared) continue;
+    const std::size_t at = unknown ? wrong.chain.end() : explained.ops.front();
+    WrongOp op{.op = at,
+               .stage = experiment_.stage_of(at),
+               .layer = experiment_.layer_of(at),
+               .ratio = wrong.ratio,
+               .where = wrong.where};
+    op.explanation = std::move(explained.explanation);
+    op.seen_at = readable(wrong.chain.key_of(wrong.chain.end()));
+    std::vector<std::string> begins = wrong.chain.begins();
+    for (std::string& name : begins) name = readable(name);
+    op.from = begins.size() > 3 ? "the recorded stages before it" : join(begins, " and ");
+    op.between = unknown ? wrong.chain.describe() : describe_ops(experiment_.plan(), explained.ops);
+    if (const Op& made = experiment_.plan().ops[at]; !unknown && !made.weights.empty())
+      op.weight = e_.subject.weights[made.weights[0]].name;
+    op.also = std::move(explained.also);
+    for (const std::size_t one : explained.ops) {
+      const int layer = experiment_.layer_of(one);
+      if (layer >= 0 && std::ranges::find(op.layers, layer) == op.layers.end()) op.layers.push_back(layer);
+    }
+    if (const Stage lacks = op.explanation.attempt.lacks; lacks != Stage::kNone) op.stage = lacks;
+    for (const std::size_t one : explained.others) op.among.push_back(wrong.chain.key_of(one));
+    for (const std::size_t one : wrong.chain.ops()) {
+      if (unknown) suspects.insert(one), op.among.push_back(wrong.chain.key_of(one));
+    }
+    found.push_back(std::move(op));
+  }
+  wrong_.insert(wrong_.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
+  return {};
+}
+
 Status OpJudge::measure() {
   const Plan& plan = experiment_.plan();
   std::vector<std::size_t> ops;
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const Value& out = plan.values[plan.ops[i].outputs[0]];
     if ((skip && skip(i)) || !experiment_.missing(i).empty()) continue;
-    if (experiment_.rows().locate(plan, out.stage, out.layer)) ops.push_back(i);
+    if (!experiment_.rows().locate(plan, out.stage, out.layer)) continue;
+    if (filled != nullptr) {
+      OpChain chain(experiment_, *filled, i);
+      if (!chain.single() || stored > 0) {
+        chains_.push_back(std::move(chain));
+        continue;
+      }
+    }
+    ops.push_back(i);
   }
   judged_ = ops.size();
+  judged_ops_ = ops;
+  for (const OpChain& chain : chains_) DOPPLER_TRY(judge_chain(chain));
   for (const std::size_t op : ops) DOPPLER_TRY(judge(op));
   // If most products with coarser weights than float32 differ, the recording was made with finer ones.
   const auto coarse = [&](std::size_t op) {
@@ -228,7 +381,8 @@ Status OpJudge::measure() {
   const auto all = static_cast<std::size_t>(std::ranges::count_if(ops, coarse));
   const auto bad =
       static_cast<std::size_t>(std::ranges::count_if(wrong_, [&](const WrongOp& w) { return coarse(w.op); }));
-  if (!finer_weights || all < 4 || bad * 3 < all * 2) return {};
+  const bool of_chains = coarse_chains_ > 0 && coarse_chains_ * 3 >= quantised_chains_ * 2;
+  if (!finer_weights || (!of_chains && (all < 4 || bad * 3 < all * 2))) return {};
   std::vector<WrongOp> before = std::move(wrong_);
   wrong_.clear();
   noisy_weights_ = true;
@@ -247,8 +401,7 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
     return {};
   if (storage_error(e_.subject.weights[made.weights[0]].dtype) == 0) return {};
   DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
-  DOPPLER_ASSIGN(OpCase c,
-                 OpCase::open(context_for(wrong.op, true), wrong.op, std::move(target), wrong.rows));
+  DOPPLER_ASSIGN(OpCase c, OpCase::open(context_for(true), wrong.op, std::move(target), wrong.rows));
   wrong.only_coarse = c.misfit().agrees();
   if (wrong.only_coarse) return {};
   Explanation explanation = explain(c);
@@ -259,8 +412,10 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
 }
 
 Status OpJudge::explain_wrong() {
+  DOPPLER_TRY(explain_chains());
   for (std::size_t i = 0; i < wrong_.size(); ++i) {
     WrongOp& wrong = wrong_[i];
+    if (!wrong.seen_at.empty()) continue;
     if (e_.seconds_left() < 0) {
       // Ops that were not examined for lack of time are no findings beside those that are explained.
       const std::size_t kept = std::max<std::size_t>(i, 1);
@@ -272,8 +427,8 @@ Status OpJudge::explain_wrong() {
       break;
     }
     DOPPLER_ASSIGN(std::vector<float> target, experiment_.recorded(wrong.op));
-    DOPPLER_ASSIGN(OpCase c, OpCase::open(context_for(wrong.op, noisy_weights_), wrong.op, std::move(target),
-                                          wrong.rows));
+    DOPPLER_ASSIGN(OpCase c,
+                   OpCase::open(context_for(noisy_weights_), wrong.op, std::move(target), wrong.rows));
     if (!who.empty() && explain_execution(c, hints, wrong.explanation)) continue;
     wrong.explanation = explain(c);
     if (who.empty()) DOPPLER_TRY(explain_as_coarse(wrong));
@@ -286,12 +441,61 @@ Status OpJudge::explain_wrong() {
     }
     if (!who.empty()) explain_by_place(c, hints, wrong.explanation);
   }
+  if (is_foreign()) {
+    e_.find({.cause = "reference_mismatch",
+             .stage = std::string(stage_name(Stage::kEmbedOut)),
+             .explanation = fmt::format(
+                 "The recording is not of this model: {} of {} recorded stages that weights make differ, the "
+                 "embedding of the prompt's tokens among them, and no repair explains one.{}",
+                 wrong_.size(), judged_weighty(), whose_recording(*e_.options.reference, e_.subject.weights)),
+             .confidence = 0.9});
+    return {};
+  }
   const auto only_coarse = [](const WrongOp& w) { return w.only_coarse; };
   if (!std::ranges::all_of(wrong_, only_coarse)) std::erase_if(wrong_, only_coarse);
-  std::vector<Finding> findings = gather_findings(e_.subject.spec, wrong_);
+  std::vector<Finding> findings = gather_findings(e_.subject.spec, wrong_, examined_layers());
   findings.resize(std::min(findings.size(), most));
   for (Finding& finding : findings) e_.find(std::move(finding));
   return {};
+}
+
+bool OpJudge::has_weights(std::size_t op) const {
+  const OpKind kind = experiment_.plan().ops[op].kind;
+  return kind == OpKind::kEmbed || kind == OpKind::kMatmul;
+}
+
+std::size_t OpJudge::judged_weighty() const {
+  std::size_t count = 0;
+  for (const std::size_t op : judged_ops_) count += has_weights(op);
+  for (const OpChain& chain : chains_) {
+    count += std::ranges::any_of(chain.ops(), [&](std::size_t op) { return has_weights(op); });
+  }
+  return count;
+}
+
+// Another model of the same size: embeddings differ, nearly every product differs, and nothing explains one.
+// A model with a fault has right parts, or a fault that a repair names.
+bool OpJudge::is_foreign() const {
+  const auto unexplained = [](const WrongOp& w) {
+    const std::string& cause = w.explanation.attempt.cause;
+    return cause == "unknown" || cause == "weight_wrong" || cause.empty();
+  };
+  const auto weighty = [&](const WrongOp& w) { return has_weights(w.op) || !w.seen_at.empty(); };
+  const bool embedding = std::ranges::any_of(
+      wrong_, [&](const WrongOp& w) { return w.stage == Stage::kEmbedOut && unexplained(w); });
+  if (!who.empty() || !embedding) return false;
+  const auto differ = static_cast<std::size_t>(
+      std::ranges::count_if(wrong_, [&](const WrongOp& w) { return weighty(w) && unexplained(w); }));
+  const std::size_t all = judged_weighty();
+  return all >= 3 && differ * 10 >= all * 9;
+}
+
+std::string OpJudge::of_chains() const {
+  if (chains_.empty()) return {};
+  std::string text =
+      fmt::format(", and {} chains of them between recorded stages", chains_.size() - unjudged_);
+  if (unjudged_ > 0) text += fmt::format(" ({} more not, for lack of time: raise --seconds)", unjudged_);
+  return text;
 }
 
 void OpJudge::tell_ops() const {
@@ -300,16 +504,28 @@ void OpJudge::tell_ops() const {
 
 std::string OpJudge::summary() const {
   return fmt::format(
-      "{} ops judged, {} wrong{}; the worst of the others, {}, uses {:.0f} % of what is allowed{}", judged_,
-      wrong_.size() + unexamined_,
+      "{} ops judged{}, {} wrong{}; the worst of the others, {}, uses {:.0f} % of what is allowed{}", judged_,
+      of_chains(), wrong_.size() + unexamined_,
       unexamined_ == 0 ? ""
                        : fmt::format(" ({} not looked into for lack of time: raise --seconds)", unexamined_),
       worst_at_.empty() ? "none" : worst_at_, 100 * worst_,
-      noisy_weights_ ? " (the recording is of finer weights)" : "");
+      noisy_weights_ || coarse_chains_ > 0 ? " (the recording is of finer weights)" : "");
 }
 
-std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong) {
-  KindRefiner(spec, wrong).refine();
+std::set<int> OpJudge::examined_layers() const {
+  std::set<int> layers;
+  const auto add = [&](std::size_t op) {
+    const OpKind kind = experiment_.plan().ops[op].kind;
+    if (kind == OpKind::kRope || kind == OpKind::kAttention) layers.insert(experiment_.layer_of(op));
+  };
+  for (const std::size_t op : judged_ops_) add(op);
+  for (const OpChain& chain : chains_) std::ranges::for_each(chain.ops(), add);
+  return layers;
+}
+
+std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong,
+                                     const std::set<int>& examined) {
+  KindRefiner(spec, wrong, examined).refine();
   std::vector<Finding> findings;
   std::map<std::string, std::size_t> seen;
   for (const WrongOp& w : wrong) {

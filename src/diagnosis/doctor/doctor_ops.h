@@ -4,10 +4,13 @@
 
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
+#include "diagnosis/compare/filled_rows.h"
 #include "diagnosis/compare/op_experiment.h"
+#include "diagnosis/doctor/chain_repairs.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/repairs_execution.h"
 
@@ -25,6 +28,10 @@ struct WrongOp {
   std::vector<std::size_t> rows;  // the rows that the explanation is judged by; empty: any
   Explanation explanation;
   bool only_coarse = false;  // right, if the recording was made with finer weights
+  // Of an op within a chain: where the chain ends, what it begins with, and its ops; else empty.
+  std::string seen_at, from, between;
+  std::vector<std::string> among, also;  // stages of the chain, by key; other explanations
+  std::vector<int> layers;               // that the explanation changes, if several
 };
 
 class OpJudge {
@@ -37,6 +44,8 @@ class OpJudge {
   std::string who;                           // the backend whose rows they are; empty: the recording
   Arithmetic arithmetic;                     // how the rows were computed
   bool finer_weights = true;                 // the rows may be of weights that were stored more finely
+  const FilledRows* filled = nullptr;  // where stages may be missing: judges the chains that compute them
+  double stored = 0;                   // share of a value by which storing the rows moved it
   // Reports at most this many findings.
   std::size_t most = SIZE_MAX;
 
@@ -45,32 +54,56 @@ class OpJudge {
   // Tries repairs on them and reports findings.
   Status explain_wrong();
 
-  std::size_t judged() const { return judged_; }
+  std::size_t judged() const { return judged_ + chains_.size(); }
+  const std::vector<OpChain>& chains() const { return chains_; }
+  const std::vector<std::size_t>& judged_ops() const { return judged_ops_; }
   const std::vector<WrongOp>& wrong() const { return wrong_; }
   // Hands the error of every op to the examination, under the name of its check.
   void tell_ops() const;
   std::string summary() const;
 
  private:
-  OpCase::Context context_for(std::size_t op, bool noisy) const;
+  OpCase::Context context_for(bool noisy) const;
   Status judge(std::size_t op);
+  Status judge_chain(const OpChain& chain);
+  Status explain_chains();
+  std::set<int> examined_layers() const;
+  bool is_foreign() const;
+  bool has_weights(std::size_t op) const;  // a product or an embedding
+  std::size_t judged_weighty() const;      // ops and chains with such
+  std::string of_chains() const;           // for the summary
+  Result<OpCase::ChainEnd> end_of(const OpChain& chain, bool noisy);
   Status explain_as_coarse(WrongOp& wrong);
 
   const Examination& e_;
   OpExperiment& experiment_;
   std::size_t judged_ = 0;
-  std::size_t unexamined_ = 0;  // wrong ops beyond those in wrong_, for lack of time
-  bool noisy_weights_ = false;  // the rows were computed with finer weights than these
+  std::vector<std::size_t> judged_ops_;  // those judged alone
+  std::size_t unexamined_ = 0;           // wrong ops beyond those in wrong_, for lack of time
+  bool noisy_weights_ = false;           // the rows were computed with finer weights than these
   mutable reference::Threads threads_{0};
   std::map<std::size_t, JudgedOp> ops_;  // by their place in the plan
   double worst_ = 0;
   std::string worst_at_;
   std::vector<WrongOp> wrong_;
+  std::vector<OpChain> chains_;
+  struct WrongChain {
+    OpChain chain;
+    OpCase::ChainEnd end;
+    double ratio = 0;
+    std::string where;
+  };
+  std::vector<WrongChain> wrong_chains_;
+  std::size_t unjudged_ = 0;  // chains, for lack of time
+  // Chains with quantised weights, and those of them that agree only if the recording's weights were finer.
+  std::size_t quantised_chains_ = 0, coarse_chains_ = 0;
 };
 
 // Groups wrong ops by the kind of layer and by weights that are used twice, and makes one finding for each
 // cause.
-std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong);
+// `examined`: the layers of which the recording tells; empty: all.
+std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong,
+                                     const std::set<int>& examined = {});
 
 // Differences that only show in decoding: a window or a context that the prompt does not fill.
 Result<Outcome> check_late_choices(const Examination& e);

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/filled_rows.h"
+#include "diagnosis/compare/recording_form.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/doctor_ops.h"
 
@@ -16,123 +17,43 @@ namespace {
 
 const Outcome kNoReference = Outcome::skip("no --reference is given");
 
-// A stage that is recorded but not in the plan, or the reverse, and the cause that this shows.
-struct OptionalStage {
-  Stage stage;
-  std::string_view lacking, extra;  // causes
-};
-constexpr auto kOptionalStages = std::to_array<OptionalStage>({
-    {Stage::kQNorm, "qk_norm_missing", "qk_norm_misplaced"},
-    {Stage::kKNorm, "qk_norm_missing", "qk_norm_misplaced"},
-    {Stage::kPostAttnNorm, "post_norm_missing", "post_norm_extra"},
-    {Stage::kPostFfnNorm, "post_norm_missing", "post_norm_extra"},
-});
-
-bool planned(const Plan& plan, Stage stage, int layer) {
-  return std::ranges::any_of(plan.values,
-                             [&](const Value& v) { return v.stage == stage && v.layer == layer; });
-}
-
-std::string key_of(Stage stage, int layer) {
-  return stage_key(stage, layer);
-}
-
-void compare_stages(const Examination& e, const Plan& plan) {
+// What a recording cannot show, though everything that it has agrees.
+void list_untested(const Examination& e, const Plan& plan, const OpJudge& judge) {
   const Recording& recording = *e.options.reference;
-  const int layers = static_cast<int>(plan.kv_layers.size());
-  std::map<std::string_view, Finding> found;
-  for (int i = 0; i < layers; ++i) {
-    for (const OptionalStage& optional : kOptionalStages) {
-      const bool recorded = recording.tensors.find(key_of(optional.stage, i)) != nullptr;
-      if (!recorded || planned(plan, optional.stage, i)) continue;
-      Finding& finding = found[optional.lacking];
-      if (finding.stage.empty()) {
-        finding = {.cause = std::string(optional.lacking),
-                   .stage = std::string(stage_name(optional.stage)),
-                   .layer = i,
-                   .places = 0};
-        finding.explanation =
-            fmt::format("The recording has {} in layer {}, but this description does not compute it.",
-                        stage_name(optional.stage), i);
-        finding.confidence = 0.97;
-      }
-      ++finding.places;
-    }
+  const std::size_t tokens = recording.prompt_ids.size();
+  std::set<std::size_t> covered(judge.judged_ops().begin(), judge.judged_ops().end());
+  std::vector<std::string> ends;
+  for (const OpChain& chain : judge.chains()) {
+    covered.insert(chain.ops().begin(), chain.ops().end());
+    if (!chain.single()) ends.push_back(chain.key_of(chain.end()));
   }
-  for (auto& [cause, finding] : found) e.find(std::move(finding));
-}
-
-// Layers that are recorded, at most.
-int recorded_layers(const Recording& recording) {
-  int most = 0;
-  for (const auto& [name, tensor] : recording.tensors.tensors()) {
-    if (!name.starts_with("layers.")) continue;
-    most = std::max(most, std::atoi(name.c_str() + 7) + 1);
+  std::vector<std::size_t> none;
+  for (std::size_t op = 0; op < plan.ops.size(); ++op) {
+    if (!covered.contains(op)) none.push_back(op);
   }
-  return most;
-}
-
-// Heads of a recorded stage, 0 if it does not say.
-std::uint64_t recorded_heads(const Recording& recording, Stage stage) {
-  const TensorView* tensor = recording.tensors.find(key_of(stage, 0));
-  return tensor != nullptr && tensor->shape.size() == 3 ? tensor->shape[1] : 0;
+  if (!none.empty())
+    e.untested.push_back(fmt::format("{}: nothing recorded depends on {}", describe_ops(plan, none),
+                                     none.size() == 1 ? "it" : "them"));
+  if (!ends.empty()) {
+    e.untested.push_back(
+        fmt::format("which op is wrong where {}{} differs: what comes before is not recorded", ends[0],
+                    ends.size() == 1 ? "" : fmt::format(", or one of {} more,", ends.size() - 1)));
+  }
+  const std::size_t last =
+      tokens + (recording.tensors.find("decode_logits") != nullptr && !recording.greedy_ids.empty()
+                    ? recording.greedy_ids.size() - 1
+                    : 0);
+  std::set<std::uint32_t> windows;
+  for (const LayerSpec& layer : e.subject.spec.layers) {
+    if (layer.attention.window >= last) windows.insert(layer.attention.window);
+  }
+  for (const std::uint32_t window : windows)
+    e.untested.push_back(fmt::format("the window of {}: the recording has {} tokens", window, last));
+  e.untested.push_back(
+      fmt::format("positions from {} on, and what counts only there (scaled angles, the context)", last));
 }
 
 }  // namespace
-
-Result<Outcome> check_recording(const Examination& e) {
-  if (e.options.reference == nullptr) return kNoReference;
-  const Recording& recording = *e.options.reference;
-  const ModelSpec& spec = e.subject.spec;
-  DOPPLER_ASSIGN(const Plan plan,
-                 e.subject.make_plan(std::max<std::uint64_t>(recording.prompt_ids.size(), 1)));
-  for (const std::int32_t id : recording.prompt_ids) {
-    if (static_cast<std::uint32_t>(id) < spec.vocab_size) continue;
-    e.find({.cause = "reference_mismatch",
-            .stage = "embed_out",
-            .explanation =
-                fmt::format("The recording's prompt holds the token {}, but the vocabulary has {} tokens.",
-                            id, spec.vocab_size)});
-    return Outcome::found({});
-  }
-  const int layers = recorded_layers(recording), ours = static_cast<int>(plan.kv_layers.size());
-  if (layers != ours && layers > 0) {
-    e.find(
-        {.cause = "layer_count",
-         .stage = "attn_input",
-         .layer = std::min(layers, ours),
-         .explanation = fmt::format("The recording has {} layers, but this description {}.", layers, ours)});
-  }
-  for (const Stage stage : {Stage::kQRope, Stage::kKRope}) {
-    const std::uint64_t heads = recorded_heads(recording, stage);
-    const AttentionSpec& a = spec.layers[0].attention;
-    const std::uint64_t planned_heads = stage == Stage::kQRope ? a.heads : a.kv_heads;
-    if (heads == 0 || heads == planned_heads) continue;
-    e.find({.cause = "head_grouping",
-            .stage = std::string(stage_name(stage)),
-            .layer = 0,
-            .explanation = fmt::format("The recording has {} heads in {}, but this description {}.", heads,
-                                       stage_name(stage), planned_heads),
-            .repair = "Set num_attention_heads, num_key_value_heads and head_dim."});
-    return Outcome::found({});
-  }
-  for (const Value& value : plan.values) {
-    const TensorView* tensor = recording.tensors.find(key_of(value.stage, value.layer));
-    if (tensor == nullptr || value.stage == Stage::kNone || value.stage == Stage::kAttnScores) continue;
-    const std::uint64_t width = *element_count(tensor->shape) / tensor->shape[0];
-    if (width == value.width) continue;
-    e.find(
-        {.cause = "reference_mismatch",
-         .stage = std::string(stage_name(value.stage)),
-         .layer = value.layer,
-         .explanation = fmt::format("The recording's {} is {} wide, but this model computes {} values there.",
-                                    tensor->name, width, value.width)});
-    return Outcome::found({});
-  }
-  compare_stages(e, plan);
-  return Outcome::ok(fmt::format("{} prompt tokens, {} tensors, {} layers", recording.prompt_ids.size(),
-                                 recording.tensors.tensors().size(), layers));
-}
 
 Result<Outcome> check_truth(const Examination& e) {
   if (e.options.reference == nullptr) return kNoReference;
@@ -147,7 +68,11 @@ Result<Outcome> check_truth(const Examination& e) {
   DOPPLER_TRY(rows.fill(plan, e.subject.weights));
   OpExperiment experiment(plan, e.subject.weights, rows);
   OpJudge judge(e, experiment);
-  judge.arithmetic = arithmetic_from(recording.tensors.metadata());
+  judge.arithmetic = arithmetic_of(recording, e.subject.weights);
+  // Of finer weights that the header does not tell of, the ops themselves tell.
+  judge.arithmetic.other_weights = judge.arithmetic.other_error > 0;
+  judge.filled = &rows;
+  judge.stored = stored_type(recording).share;
   const bool other_layers =
       std::ranges::any_of(e.findings, [](const Finding& f) { return f.cause == "layer_count"; });
   judge.skip = [&](std::size_t op) {  // with layers missing, the stages after the last one have other inputs
@@ -156,8 +81,13 @@ Result<Outcome> check_truth(const Examination& e) {
   DOPPLER_TRY(judge.measure());
   judge.tell_ops();
   DOPPLER_TRY(judge.explain_wrong());
-  if (judge.judged() == 0) return Outcome::skip("the recording holds no op with its inputs");
-  return Outcome::ok(judge.summary());
+  if (judge.judged() == 0) return Outcome::skip("the recording holds no stage that can be computed again");
+  list_untested(e, plan, judge);
+  std::string text = judge.summary();
+  if (judge.arithmetic.other_weights)
+    text += fmt::format("; the recording is of coarser weights ({}), which explains some of it",
+                        printable(recording.tensors.metadata().at("weights")));
+  return Outcome::ok(std::move(text));
 }
 
 Result<Outcome> check_choices(const Examination& e) {

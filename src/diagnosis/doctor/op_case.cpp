@@ -11,6 +11,8 @@ namespace {
 constexpr float kLenient = 2e-6f;
 // Attempts with a larger ratio are not excused by their own rounding.
 constexpr double kNear = 1e4;
+// The same along a chain, whose allowance costs several runs of it.
+constexpr double kNearAlong = 100;
 
 // Products beyond this many multiplications are judged on a few tokens: about a second of the oracle's time.
 constexpr std::uint64_t kMostProducts = 1'000'000'000;
@@ -37,21 +39,6 @@ std::vector<float> take_rows(const std::vector<float>& from, std::size_t width,
                  from.begin() + static_cast<std::ptrdiff_t>((r + 1) * width));
   }
   return taken;
-}
-
-// An absurd weight has an absurd allowance, with which every repair would fit. The rounding of a sound weight
-// stays far below the largest value; larger allowances are cut to this share of it.
-constexpr float kSoundShare = 1e-4f;
-
-void limit_allowance(std::span<const float> target, std::span<float> allowed) {
-  float largest = 0;
-  for (const float x : target) {
-    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
-  }
-  if (largest == 0) return;
-  for (float& a : allowed) {
-    if (!(a <= largest)) a = kSoundShare * largest;
-  }
 }
 
 template <typename T>
@@ -85,32 +72,40 @@ Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<
   }
   made.target_ = std::move(target);
   DOPPLER_ASSIGN(made.output_, context.experiment.run(setup));
-  DOPPLER_ASSIGN(made.allowed_, allowance(setup, context.arithmetic, context.threads));
-  if (setup.kind == OpKind::kMatmul) limit_allowance(made.target_, made.allowed_);
-  if (context.noise > 0) {
-    // Six deviations of the noise, which is as likely as one value in 500 million.
-    for (std::size_t t = 0; t < setup.tokens(); ++t) {
-      double squares = 0;
-      for (std::size_t i = 0; i < setup.width; ++i) squares += std::pow(made.target_[t * setup.width + i], 2);
-      const double noise = 6 * context.noise * std::sqrt(squares / static_cast<double>(setup.width));
-      for (std::size_t i = 0; i < setup.width; ++i)
-        made.allowed_[t * setup.width + i] += static_cast<float>(noise);
-    }
-  }
-  made.misfit_ = made.judge(made.output_);
-  made.lenient_ = made.allowed_;
-  for (std::size_t t = 0; t < setup.tokens(); ++t) {
-    float largest = 0;
-    for (std::size_t i = 0; i < setup.width; ++i) {
-      const float x = std::abs(made.target_[t * setup.width + i]);
-      if (std::isfinite(x)) largest = std::max(largest, x);
-    }
-    for (std::size_t i = 0; i < setup.width; ++i) {
-      float& allowed = made.lenient_[t * setup.width + i];
-      allowed = std::max(allowed, kLenient * largest);
-    }
-  }
+  DOPPLER_ASSIGN(made.allowed_, allowance_of(setup, made.target_, context.rounding, context.threads));
+  made.judged_width_ = setup.width;
+  made.be_lenient();
   return made;
+}
+
+Result<OpCase> OpCase::open_along(const Context& context, const OpChain& chain,
+                                  std::span<const std::size_t> ops, const ChainEnd& end) {
+  OpCase made(context);
+  made.index_ = ops.front();
+  made.chain_ = &chain;
+  made.scope_.assign(ops.begin(), ops.end());
+  DOPPLER_ASSIGN(made.setup_, chain.setup(made.index_));
+  for (std::size_t i = 0; i < made.setup_.tokens(); ++i) made.rows_.push_back(i);
+  made.target_ = end.target, made.output_ = end.output, made.allowed_ = end.allowed;
+  made.judged_width_ = end.target.size() / std::max<std::size_t>(made.setup_.tokens(), 1);
+  made.be_lenient();
+  return made;
+}
+
+void OpCase::be_lenient() {
+  misfit_ = judge(output_);
+  lenient_ = allowed_;
+  for (std::size_t begin = 0; begin < target_.size(); begin += judged_width_) {
+    float largest = 0;
+    for (std::size_t i = begin; i < begin + judged_width_; ++i) {
+      if (std::isfinite(target_[i])) largest = std::max(largest, std::abs(target_[i]));
+    }
+    for (std::size_t i = begin; i < begin + judged_width_; ++i)
+      lenient_[i] = std::max(lenient_[i], kLenient * largest);
+  }
+  // With that leniency the op as it is may agree, too: then only what comes far nearer is an explanation.
+  constexpr double kNearer = 0.3;
+  most_ = std::min(1.0, kNearer * judge(output_, lenient_).ratio);
 }
 
 Misfit OpCase::judge(std::span<const float> output, std::span<const float> allowed) const {
@@ -121,7 +116,7 @@ Misfit OpCase::judge(std::span<const float> output, std::span<const float> allow
     const double difference = std::abs(static_cast<double>(output[i]) - target_[i]);
     double ratio = difference / (allowed.empty() ? allowed_[i] : std::max(allowed[i], lenient_[i]));
     if (std::isnan(ratio)) ratio = INFINITY;
-    if (ratio > worst.ratio) worst = {ratio, i / setup_.width, i % setup_.width};
+    if (ratio > worst.ratio) worst = {ratio, i / judged_width_, i % judged_width_};
   }
   return worst;
 }
@@ -158,12 +153,24 @@ std::vector<OpCase::Other> OpCase::others(std::size_t width) const {
 
 bool OpCase::attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
                      double weight, double value) {
-  return keep({std::move(cause), std::move(says), std::move(repair), ratio_with(change), weight, value});
+  return keep(
+      {std::move(cause), std::move(says), std::move(repair), measured(ratio_with(change)), weight, value});
 }
 
 bool OpCase::consider(std::string cause, std::string says, std::string repair, std::span<const float> output,
                       double weight) {
-  return keep({std::move(cause), std::move(says), std::move(repair), judge(output, lenient_).ratio, weight});
+  double ratio = INFINITY;
+  if (chain_ == nullptr) {
+    ratio = judge(output, lenient_).ratio;
+  } else if (scope_.size() == 1) {
+    if (const auto rows = chain_->finish(index_, {output.begin(), output.end()}))
+      ratio = judge(*rows, lenient_).ratio;
+  }
+  return keep({std::move(cause), std::move(says), std::move(repair), measured(ratio), weight});
+}
+
+double OpCase::measured(double ratio) const {
+  return ratio <= 1 && ratio > most_ ? std::nextafter(1.0, 2.0) : ratio;
 }
 
 bool OpCase::keep(Attempt attempt) {
@@ -185,7 +192,17 @@ double OpCase::judge_columns(std::span<const std::size_t> columns, std::span<con
   return worst;
 }
 
+double OpCase::ratio_along(const OpChange& change, bool rough) const {
+  const auto rows = chain_->run(scope_, change);
+  if (!rows) return INFINITY;
+  const double ratio = judge(*rows, lenient_).ratio;
+  if (rough || ratio <= 1 || ratio > kNearAlong) return ratio;
+  const auto allowed = chain_->allowance(context_.rounding, context_.threads, scope_, change);
+  return allowed ? judge(*rows, *allowed).ratio : ratio;
+}
+
 double OpCase::ratio_with(const OpChange& change, bool rough) {
+  if (chain_ != nullptr) return ratio_along(change, rough);
   OpSetup changed = setup_;
   change(changed);
   const auto output = context_.experiment.run(changed);
@@ -193,7 +210,7 @@ double OpCase::ratio_with(const OpChange& change, bool rough) {
   const double ratio = judge(*output, lenient_).ratio;
   if (rough || ratio <= 1 || ratio > kNear) return ratio;
   // The difference may be the change's own rounding.
-  const auto allowed = allowance(changed, context_.arithmetic, context_.threads);
+  const auto allowed = allowance(changed, context_.rounding.arithmetic, context_.threads);
   return allowed ? judge(*output, *allowed).ratio : ratio;
 }
 
@@ -203,10 +220,11 @@ bool OpCase::explained() const {
 
 BadPlaces find_bad_places(const OpCase& c) {
   BadPlaces places;
-  std::vector<bool> column(c.width(), false), token(c.tokens(), false);
+  const std::size_t width = c.judged_width();
+  std::vector<bool> column(width, false), token(c.tokens(), false);
   for (std::size_t t = 0; t < c.tokens(); ++t) {
-    for (std::size_t i = 0; i < c.width(); ++i) {
-      const std::size_t at = t * c.width() + i;
+    for (std::size_t i = 0; i < width; ++i) {
+      const std::size_t at = t * width + i;
       const double difference = std::abs(static_cast<double>(c.output()[at]) - c.target()[at]);
       ++places.all;
       const bool both_nan = std::isnan(c.output()[at]) && std::isnan(c.target()[at]);

@@ -7,6 +7,7 @@
 
 #include "diagnosis/compare/allowance.h"
 #include "diagnosis/compare/op_experiment.h"
+#include "diagnosis/doctor/op_chain.h"
 #include "model/spec.h"
 
 namespace doppler::diagnosis {
@@ -24,8 +25,9 @@ struct Attempt {
   std::string says;    // "the weight offset is 1": completes "agrees when"
   std::string repair;  // empty: that of the cause
   double ratio = 0;
-  double weight = 1;  // how far to trust the attempt if it fits: searches, with more freedom, less
-  double value = 0;   // of a window or a base: what it should be
+  double weight = 1;           // how far to trust the attempt if it fits: searches, with more freedom, less
+  double value = 0;            // of a window or a base: what it should be
+  Stage lacks = Stage::kNone;  // the op that should be there and is not; kNone: none
 };
 
 class OpCase {
@@ -35,15 +37,25 @@ class OpCase {
     OpExperiment& experiment;
     const Weights& weights;
     reference::Threads& threads;
-    Arithmetic arithmetic;  // how the target was computed
-    double noise = 0;       // relative error that the weights' type explains
+    RecordedRounding rounding;  // how the target was computed
   };
 
   // `target`: the output to explain, rows of all tokens. `only`: the tokens to judge by, ascending; empty:
   // all, or for a large product a few. Attention then sees no keys beyond the last of them.
   static Result<OpCase> open(const Context& context, std::size_t op, std::vector<float> target,
                              std::span<const std::size_t> only = {});
+  // Some ops of a chain, to all of which the same change is made; judged by the values at the chain's end.
+  // The first of them is the case's op. The chain must outlive the case.
+  struct ChainEnd {
+    std::vector<float> target, output, allowed;  // recorded, as the plan says, and the difference allowed
+  };
+  static Result<OpCase> open_along(const Context& context, const OpChain& chain,
+                                   std::span<const std::size_t> ops, const ChainEnd& end);
 
+  // Whether target() and output() are the op's own, so that more can be read from them than a ratio.
+  bool direct() const { return chain_ == nullptr; }
+  // The ops that a change is made to.
+  std::span<const std::size_t> scope() const { return scope_; }
   const Context& context() const { return context_; }
   const Plan& plan() const { return context_.experiment.plan(); }
   const Op& op() const { return plan().ops[index_]; }
@@ -53,6 +65,7 @@ class OpCase {
   const OpSetup& setup() const { return setup_; }
   std::size_t tokens() const { return setup_.tokens(); }
   std::size_t width() const { return setup_.width; }
+  std::size_t judged_width() const { return judged_width_; }  // of a row of the target
   const std::vector<float>& target() const { return target_; }
   // The oracle's output by the plan; its distance from the target is misfit().
   const std::vector<float>& output() const { return output_; }
@@ -61,7 +74,7 @@ class OpCase {
   const std::vector<std::size_t>& rows() const { return rows_; }
 
   double allowed_at(std::size_t token, std::size_t place) const {
-    return allowed_[token * setup_.width + place];
+    return allowed_[token * judged_width_ + place];
   }
   // The ratio of judge() over some columns of every token: `output` is [tokens, columns].
   double judge_columns(std::span<const std::size_t> columns, std::span<const float> output) const;
@@ -86,6 +99,8 @@ class OpCase {
   bool consider(std::string cause, std::string says, std::string repair, std::span<const float> output,
                 double weight = 1);
   bool keep(Attempt attempt);
+  // The last attempt's op is one that the plan lacks.
+  void say_what_lacks(Stage stage) { attempts_.back().lacks = stage; }
   // For searches: only the ratio, and no attempt is kept. `rough`: leaves out the change's own rounding
   // error, which takes three times as long.
   double ratio_with(const OpChange& change, bool rough = false);
@@ -95,15 +110,22 @@ class OpCase {
 
  private:
   explicit OpCase(const Context& context) : context_(context) {}
+  void be_lenient();
+  double measured(double ratio) const;  // above 1 where it is hardly less than without a change
+  double ratio_along(const OpChange& change, bool rough) const;
 
   Context context_;
   std::size_t index_ = 0;
+  const OpChain* chain_ = nullptr;  // null: the op alone
+  std::vector<std::size_t> scope_;
   OpSetup setup_;
+  std::size_t judged_width_ = 0;
   std::vector<std::size_t> rows_;
   std::vector<float> target_, output_;
   std::vector<float> allowed_;  // like target_
   // The error allowed to attempts: an op that is computed differently also rounds differently.
   std::vector<float> lenient_;
+  double most_ = 1;  // ratios above it explain nothing
   Misfit misfit_;
   std::vector<Attempt> attempts_;
 };

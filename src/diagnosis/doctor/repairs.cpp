@@ -17,37 +17,42 @@ namespace {
 
 // In the order of plausibility: of several that fit equally well the first counts.
 constexpr auto kRepairs = std::to_array<Repair>({
-    {OpKind::kEmbed, "embedding scales", repairs::embed_scale},
-    {OpKind::kEmbed, "transposed, shifted and missing rows", repairs::embed_rows},
-    {OpKind::kRmsNorm, "weight offsets", repairs::norm_offset},
-    {OpKind::kRmsNorm, "epsilons", repairs::norm_eps},
-    {OpKind::kRmsNorm, "no norm, other inputs", repairs::norm_input},
-    {OpKind::kRmsNorm, "other norms' weights, damaged weights", repairs::norm_weight},
+    {OpKind::kEmbed, "embedding scales", repairs::embed_scale, Reach::kChain},
+    {OpKind::kEmbed, "transposed, shifted and missing rows", repairs::embed_rows, Reach::kChain},
+    {OpKind::kRmsNorm, "weight offsets", repairs::norm_offset, Reach::kOps},
+    {OpKind::kRmsNorm, "epsilons", repairs::norm_eps, Reach::kOps},
+    {OpKind::kRmsNorm, "no norm, other inputs", repairs::norm_input, Reach::kChain},
+    {OpKind::kRmsNorm, "offset and epsilon together", repairs::norm_both, Reach::kOps, true},
+    {OpKind::kRmsNorm, "other norms' weights, damaged weights", repairs::norm_weight, Reach::kChain},
     {OpKind::kMatmul, "NaN and zeros in the weight", repairs::weight_values},
-    {OpKind::kMatmul, "biases", repairs::weight_bias},
+    {OpKind::kMatmul, "biases", repairs::weight_bias, Reach::kChain},
     {OpKind::kMatmul, "permuted and shifted rows", repairs::weight_rows},
     {OpKind::kMatmul, "transposed, shifted and otherwise read weights, types, block layouts",
      repairs::weight_layout},
+    {OpKind::kMatmul, "weights read otherwise, of other layers, scaled", repairs::weight_along,
+     Reach::kChain},
     {OpKind::kMatmul, "scales", repairs::weight_scale},
     {OpKind::kMatmul, "other tensors", repairs::weight_others},
-    {OpKind::kMatmul, "other inputs", repairs::matmul_input},
+    {OpKind::kMatmul, "other inputs", repairs::matmul_input, Reach::kChain},
     {OpKind::kMatmul, "single values", repairs::weight_one_value},
-    {OpKind::kRope, "layouts", repairs::rope_layout},
-    {OpKind::kRope, "bases", repairs::rope_theta},
-    {OpKind::kRope, "scalings", repairs::rope_scaling},
-    {OpKind::kRope, "positions", repairs::rope_position},
-    {OpKind::kRope, "rotating dims", repairs::rope_dims},
-    {OpKind::kRope, "other inputs", repairs::rope_input},
+    {OpKind::kRope, "layouts", repairs::rope_layout, Reach::kOps},
+    {OpKind::kRope, "bases", repairs::rope_theta, Reach::kOps},
+    {OpKind::kRope, "scalings", repairs::rope_scaling, Reach::kOps},
+    {OpKind::kRope, "positions", repairs::rope_position, Reach::kOps},
+    {OpKind::kRope, "rotating dims", repairs::rope_dims, Reach::kOps},
+    {OpKind::kRope, "other inputs", repairs::rope_input, Reach::kOps},
+    {OpKind::kRope, "base and scaling together", repairs::rope_both, Reach::kOps, true},
     {OpKind::kRope, "the angles that were measured", repairs::rope_measured},
-    {OpKind::kAttention, "score scales", repairs::attention_scale},
-    {OpKind::kAttention, "softcaps", repairs::attention_softcap},
-    {OpKind::kAttention, "windows and masks", repairs::attention_window},
-    {OpKind::kAttention, "head maps", repairs::attention_heads},
-    {OpKind::kAttention, "cache positions", repairs::attention_cache},
+    {OpKind::kAttention, "score scales", repairs::attention_scale, Reach::kOps},
+    {OpKind::kAttention, "softcaps", repairs::attention_softcap, Reach::kOps},
+    {OpKind::kAttention, "windows and masks", repairs::attention_window, Reach::kOps},
+    {OpKind::kAttention, "head maps", repairs::attention_heads, Reach::kOps},
+    {OpKind::kAttention, "cache positions", repairs::attention_cache, Reach::kChain},
+    {OpKind::kAttention, "scale and softcap together", repairs::attention_both, Reach::kOps, true},
     {OpKind::kAttention, "a search over scales and softcaps", repairs::attention_search},
-    {OpKind::kAdd, "missing and other terms", repairs::residual},
-    {OpKind::kGated, "activations", repairs::activation},
-    {OpKind::kSoftcap, "caps", repairs::softcap},
+    {OpKind::kAdd, "missing and other terms", repairs::residual, Reach::kChain},
+    {OpKind::kGated, "activations", repairs::activation, Reach::kOps},
+    {OpKind::kSoftcap, "caps", repairs::softcap, Reach::kChain},
 });
 
 // A repair that reduces the error by this factor is the cause, even if some rounding remains, as of a tensor
@@ -79,10 +84,14 @@ double confidence_in(const OpCase& c, const Attempt& best) {
 
 }  // namespace
 
+std::span<const Repair> all_repairs() {
+  return kRepairs;
+}
+
 Explanation explain(OpCase& c) {
   std::vector<std::string> tried;
   for (const Repair& repair : kRepairs) {
-    if (repair.kind != c.op().kind) continue;
+    if (repair.kind != c.op().kind || repair.attempt == repairs::weight_along) continue;
     const bool found_before = c.explained();
     repair.attempt(c);
     if (found_before || !c.explained()) tried.emplace_back(repair.tries);

@@ -11,11 +11,18 @@
 
 namespace doppler::diagnosis {
 
+// Where a repair may be tried: on an op whose own output is known; also within a chain of ops (op_chain.h);
+// also on several ops of a chain at once, as it changes what the description says of all of them.
+enum class Reach : std::uint8_t { kOp, kChain, kOps };
+
 struct Repair {
   OpKind kind;
   std::string_view tries;  // for people: "epsilons", "other layers' windows"
   void (*attempt)(OpCase& opcase);
+  Reach reach = Reach::kOp;
+  bool joint = false;  // of two numbers together: hundreds of attempts, made last along a chain
 };
+std::span<const Repair> all_repairs();
 
 // The attempt that explains a case best.
 struct Explanation {
@@ -30,12 +37,14 @@ std::string number(double x);  // for sentences: six significant digits
 // repairs_norm.cpp
 void norm_offset(OpCase& c);
 void norm_eps(OpCase& c);
+void norm_both(OpCase& c);  // offset and epsilon
 void norm_input(OpCase& c);
 void norm_weight(OpCase& c);
 // repairs_rope.cpp
 void rope_theta(OpCase& c);
 void rope_layout(OpCase& c);
 void rope_scaling(OpCase& c);
+void rope_both(OpCase& c);  // base and scaling
 void rope_position(OpCase& c);
 void rope_dims(OpCase& c);
 void rope_input(OpCase& c);
@@ -43,6 +52,7 @@ void rope_measured(OpCase& c);
 // repairs_attention.cpp
 void attention_scale(OpCase& c);
 void attention_softcap(OpCase& c);
+void attention_both(OpCase& c);  // scale and softcap
 void attention_window(OpCase& c);
 void attention_heads(OpCase& c);
 void attention_cache(OpCase& c);
@@ -62,6 +72,7 @@ void weight_others(OpCase& c);
 void weight_layout(OpCase& c);
 void weight_one_value(OpCase& c);
 void matmul_input(OpCase& c);
+void weight_along(OpCase& c);  // repairs_along.cpp
 }  // namespace repairs
 
 }  // namespace doppler::diagnosis

@@ -64,6 +64,26 @@ void attention_softcap(OpCase& c) {
   }
 }
 
+void attention_both(OpCase& c) {
+  if (c.explained()) return;
+  const AttentionParams own = attention_params(c);
+  std::set<double> seen = {own.scale};
+  for (const auto& [scale, name] : scales(c)) {
+    if (!seen.insert(scale).second) continue;
+    for (const double cap : {0.0, 15.0, 20.0, 30.0, 50.0, 100.0}) {
+      if (cap == own.softcap) continue;
+      const std::string capped = cap == 0 ? "not capped" : fmt::format("capped at {}", cap);
+      c.attempt(
+          "attention_scale",
+          fmt::format("scores are multiplied by {}, {}, and {}", number(scale), name, capped),
+          fmt::format("Set query_pre_attn_scalar to {} (the scale is {}) and attn_logit_softcapping to {}.",
+                      number(1 / (scale * scale)), number(own.scale), cap == 0 ? "null" : number(cap)),
+          [&](OpSetup& s) { attention_params(s).scale = scale, attention_params(s).softcap = cap; });
+      if (c.explained()) return;
+    }
+  }
+}
+
 void attention_window(OpCase& c) {
   const std::uint32_t own = attention_params(c).window;
   const auto keys = static_cast<std::uint32_t>(c.setup().inputs[1].data.size() / c.setup().inputs[1].width);
@@ -236,7 +256,7 @@ void attention_cache(OpCase& c) {
 // Searches a number that is not in the lists: a ternary search on a logarithmic scale, since the misfit has
 // one minimum near the true value.
 void attention_search(OpCase& c) {
-  if (c.explained()) return;
+  if (c.explained() || !c.direct()) return;
   const auto valley = [&](const std::function<void(OpSetup&, double)>& set, double low, double high) {
     constexpr int kPoints = 48;
     double best = low, least = INFINITY;

@@ -86,6 +86,24 @@ void find_rows(OpCase& c, const TensorView& table, double scale) {
 
 }  // namespace
 
+namespace {
+
+// The activations that the op itself has, which several layers may try at once.
+void activations_along(OpCase& c, const char* swap_repair) {
+  const Activation own = std::get<GatedParams>(c.setup().params).activation;
+  for (const Activation other : {Activation::kSilu, Activation::kGeluTanh, Activation::kGeluErf}) {
+    if (other == own) continue;
+    c.attempt("activation", fmt::format("the activation is {}", name_of(other)),
+              fmt::format("Set hidden_act to {} (it is {}).", name_of(other), name_of(own)),
+              [&](OpSetup& s) { std::get<GatedParams>(s.params).activation = other; });
+  }
+  if (c.setup().inputs.size() == 1) return;
+  c.attempt("gate_up_swapped", "gate and up change places", swap_repair,
+            [](OpSetup& s) { std::swap(s.inputs[0], s.inputs[1]); });
+}
+
+}  // namespace
+
 void embed_scale(OpCase& c) {
   const double own = std::get<EmbedParams>(c.setup().params).scale, root = std::sqrt(c.context().spec.hidden);
   const auto attempt = [&](double scale, const char* what, double weight) {
@@ -97,6 +115,7 @@ void embed_scale(OpCase& c) {
   if (own != 1) attempt(1, "", 1);
   attempt(root, ", sqrt(hidden_size)", 1);
   attempt(bf16_to_f32(f32_to_bf16(static_cast<float>(root))), ", sqrt(hidden_size) rounded to bfloat16", 1);
+  if (!c.direct()) return;
   // Any other number shows as one ratio of all values.
   double products = 0, squares = 0;
   for (std::size_t i = 0; i < c.target().size(); ++i) {
@@ -115,11 +134,12 @@ void embed_rows(OpCase& c) {
   const auto attempt_rows = [&](const char* cause, std::string says, double weight,
                                 const std::function<Status(std::uint64_t id, std::span<float> row)>& read,
                                 std::string repair = {}) {
-    std::vector<float> out(c.target().size());
+    std::vector<float> out(c.tokens() * cols);
     std::size_t lost = 0;
     for (std::size_t t = 0; t < c.tokens(); ++t) {
       const auto row = std::span(out).subspan(t * cols, cols);
       const Status status = read(static_cast<std::uint64_t>(c.setup().ids[t]), row);
+      if (!status && !c.direct()) return false;
       if (!status && (status.error().code != ErrorCode::kNotFound || ++lost * 2 > c.tokens())) return false;
       if (!status) {  // the row's values are lost
         std::copy_n(c.target().begin() + static_cast<std::ptrdiff_t>(t * cols), cols, row.begin());
@@ -139,7 +159,7 @@ void embed_rows(OpCase& c) {
         });
   }
   for (const Relayout& layout : relayouts(table, 0)) {
-    if (layout.search && c.explained()) break;
+    if (layout.search && (c.explained() || !c.direct())) break;
     attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair);
   }
   const WeightId head = c.context().weights.find(WeightRole::kHead);
@@ -150,6 +170,7 @@ void embed_rows(OpCase& c) {
         [&](std::uint64_t id, std::span<float> row) { return decode_f32(other, id * cols, row); },
         fmt::format("Exchange {} and {}.", table.name, other.name));
   }
+  if (!c.direct()) return;
   if (!c.explained()) find_rows(c, table, scale);
   // Which tokens are wrong at all?
   const BadPlaces places = find_bad_places(c);
@@ -191,6 +212,8 @@ void embed_rows(OpCase& c) {
 void activation(OpCase& c) {
   const std::string_view own = name_of(std::get<GatedParams>(c.setup().params).activation);
   const auto swap_repair = "Exchange the gate and up projections.";
+  if (!c.direct()) activations_along(c, swap_repair);
+  if (c.scope().size() > 1) return;
   for (const ActivationRow& row : kActivations) {
     c.consider("activation", fmt::format("the activation is {}", row.name),
                row.config != nullptr ? fmt::format("Set hidden_act to {} (it is {}).", row.config, own)
@@ -210,7 +233,33 @@ void activation(OpCase& c) {
              each(c, [&](double gate, double) { return kActivations[0].function(gate); }));
 }
 
+namespace {
+
+// A block's result that goes through a norm before it is added, where the plan lacks it.
+void lacking_post_norm(OpCase& c) {
+  const bool attention = c.stage() == Stage::kPostAttn;
+  const Stage stage = attention ? Stage::kPostAttnNorm : Stage::kPostFfnNorm;
+  const Weights& weights = c.context().weights;
+  const WeightId id =
+      weights.find(attention ? WeightRole::kPostAttnNorm : WeightRole::kPostFfnNorm, c.layer());
+  const auto planned = [&](const Value& v) { return v.stage == stage && v.layer == c.layer(); };
+  if (id == kNoWeight || std::ranges::any_of(c.plan().values, planned)) return;
+  const NormSpec& norm = c.context().spec.norm;
+  c.attempt("post_norm_missing", fmt::format("{} is computed", stage_name(stage)), {}, [&](OpSetup& s) {
+    OpSetup before = s;
+    before.kind = OpKind::kRmsNorm;
+    before.params = NormParams{norm.eps, norm.weight_offset};
+    before.weights = {weights[id]};
+    before.inputs.erase(before.inputs.begin());
+    if (auto rows = c.context().experiment.run(before)) s.inputs[1].data = std::move(*rows);
+  });
+  c.say_what_lacks(stage);
+}
+
+}  // namespace
+
 void residual(OpCase& c) {
+  if (!c.direct()) lacking_post_norm(c);
   const auto& in = c.setup().inputs;
   c.consider("residual_missing", "only the stream passes", {}, in[0].data);
   c.consider("residual_missing", "only the block's result passes", {}, in[1].data);
@@ -244,7 +293,7 @@ void softcap(OpCase& c) {
         [&](OpSetup& s) { std::get<SoftcapParams>(s.params).cap = cap; }, weight);
   };
   for (const double cap : {0.0, 30.0, 15.0, 20.0, 50.0, 100.0}) attempt(cap, 1);
-  if (c.explained()) return;
+  if (c.explained() || !c.direct()) return;
   double low = 0.1, high = 1e4;  // the misfit of a cap too low or too high grows steadily
   for (int i = 0; i < 80 && high / low > 1 + 1e-7; ++i) {
     const double u = low * std::cbrt(high / low), v = high / std::cbrt(high / low);

@@ -20,6 +20,20 @@ void attempt_all(OpCase& c, const WeightProbe& probe, const TensorView& weight, 
   }
 }
 
+// Read in another layout, and rows in the other order of rotary pairs besides.
+void attempt_reordered(OpCase& c, const WeightProbe& probe, std::uint64_t dim) {
+  for (const auto order : {paired, unpaired}) {
+    for (const Relayout& layout : relayouts(probe.weight(), dim)) {
+      if (layout.search || c.explained()) break;
+      const auto read = [&](std::uint64_t row, std::span<float> values) {
+        return layout.read(order(row, dim), values);
+      };
+      c.keep({layout.cause, layout.says + ", and its rows are put in the other order of rotary pairs",
+              layout.repair, probe.ratio(read), 0.95});
+    }
+  }
+}
+
 // The bytes as they lay in a file that has the rows of rotary pairs side by side.
 std::vector<std::byte> in_file_order(const TensorView& weight, std::uint64_t dim) {
   const std::size_t row = weight.data.size() / weight.rows();
@@ -42,6 +56,7 @@ void weight_layout(OpCase& c) {
   const std::vector<std::byte> bytes = in_file_order(file, dim);
   file.data = bytes;
   attempt_all(c, probe, file, dim, true);
+  if (!c.explained()) attempt_reordered(c, probe, dim);
 }
 
 }  // namespace doppler::diagnosis::repairs

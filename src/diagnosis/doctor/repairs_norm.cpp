@@ -11,6 +11,9 @@
 namespace doppler::diagnosis::repairs {
 namespace {
 
+// What models use, the commonest first.
+constexpr double kEpsilons[] = {1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-4, 1e-3, 0.0};
+
 NormParams& norm_params(OpSetup& setup) {
   return std::get<NormParams>(setup.params);
 }
@@ -85,11 +88,24 @@ void norm_offset(OpCase& c) {
 }
 
 void norm_eps(OpCase& c) {
-  for (const double eps : {1e-6, 1e-5, 1e-12, 1e-8, 1e-7, 1e-4, 1e-3, 0.0}) {
+  for (const double eps : kEpsilons) {
     if (eps == norm_params(c).eps) continue;
     c.attempt("norm_eps", fmt::format("epsilon is {}", eps),
               fmt::format("Set rms_norm_eps to {} (it is {}).", eps, norm_params(c).eps),
               [&](OpSetup& s) { norm_params(s).eps = eps; });
+  }
+}
+
+void norm_both(OpCase& c) {
+  if (c.explained()) return;
+  const NormParams own = norm_params(c);
+  const double offset = own.weight_offset == 0 ? 1 : 0;
+  for (const double eps : kEpsilons) {
+    if (eps == own.eps) continue;
+    c.attempt("norm_weight_offset", fmt::format("the weight offset is {} and epsilon {}", offset, eps),
+              fmt::format("Set rms_norm_weight_offset to {} (it is {}) and rms_norm_eps to {} (it is {}).",
+                          offset, own.weight_offset, eps, own.eps),
+              [&](OpSetup& s) { norm_params(s) = {.eps = eps, .weight_offset = offset}; });
   }
 }
 
@@ -123,8 +139,7 @@ void norm_input(OpCase& c) {
 void norm_weight(OpCase& c) {
   const std::string name = c.setup().weights[0].name;
   const auto stored = c.setup().read_weight();
-  const auto factors = measured_factors(c);
-  if (!stored || !factors) return;
+  if (!stored) return;
   const double offset = norm_params(c).weight_offset;
   if (std::ranges::any_of(*stored, [](float w) { return !std::isfinite(w); })) {
     c.keep({"weight_nan", fmt::format("{} holds finite values", name), {}, 0, 1});
@@ -140,6 +155,13 @@ void norm_weight(OpCase& c) {
               fmt::format("{} holds what belongs elsewhere: convert it again.", name),
               [&](OpSetup& s) { s.weights[0] = weight; });
   }
+  if (!c.direct()) {  // the factors cannot be measured
+    if (const std::string other = same_bytes_as(c); !other.empty())
+      c.keep({"stale_weight", fmt::format("{} is another than {}", name, other), {}, 0.5, 0.9});
+    return;
+  }
+  const auto factors = measured_factors(c);
+  if (!factors) return;
   // Does any weight explain it?
   std::vector<float> truth = *factors;
   for (float& w : truth) w = static_cast<float>(w - offset);

@@ -10,6 +10,9 @@
 namespace doppler::diagnosis::repairs {
 namespace {
 
+// What models use, the commonest first.
+constexpr double kBases[] = {10000, 500000, 1e6, 1e5, 1e7, 150000, 50000, 160000, 5e6, 8e6, 25000, 1000, 100};
+
 RopeSpec spec_of(const OpCase& c) {
   const auto& layers = c.context().spec.layers;
   const auto layer = static_cast<std::size_t>(std::max(c.layer(), 0));
@@ -123,21 +126,29 @@ void rope_theta(OpCase& c) {
   for (const LayerSpec& layer : c.context().spec.layers) {
     if (layer.attention.rope.theta != own && !c.explained()) attempt(layer.attention.rope.theta, 1);
   }
-  for (const double theta :
-       {10000.0, 500000.0, 1e6, 1e5, 1e7, 150000.0, 50000.0, 160000.0, 5e6, 8e6, 25000.0, 1000.0, 100.0}) {
+  for (const double theta : kBases) {
     if (theta != own) attempt(theta, 1);
   }
-  if (c.explained()) return;
+  if (c.explained() || !c.direct()) return;
   const auto measured = measure_angles(c, std::get<RopeParams>(c.setup().params).layout, spec.rotary_dim);
   const auto theta = measured ? fit_theta(*measured, spec.rotary_dim) : std::nullopt;
   if (!theta || !std::isfinite(*theta) || *theta < 1) return;
   if (!attempt(rounded(*theta), 0.97)) attempt(*theta, 0.9);
 }
 
-void rope_scaling(OpCase& c) {
+namespace {
+
+struct Scaled {
+  std::string says;
+  RopeSpec spec;
+};
+
+// Every scaling to try, with the layer's own base.
+std::vector<Scaled> scalings(const OpCase& c) {
   const RopeSpec own = spec_of(c);
+  std::vector<Scaled> all;
   const auto attempt = [&](std::string says, const RopeSpec& spec) {
-    attempt_spec(c, "rope_scaling", says, fmt::format("Set rope_scaling so that {}.", says), spec, 1);
+    all.push_back({std::move(says), spec});
   };
   // Scalings of the model's other layers, then published ones.
   for (const LayerSpec& layer : c.context().spec.layers) {
@@ -186,6 +197,35 @@ void rope_scaling(OpCase& c) {
       }
     }
   }
+  return all;
+}
+
+bool attempt_scaled(OpCase& c, const Scaled& scaled) {
+  return attempt_spec(c, "rope_scaling", scaled.says,
+                      fmt::format("Set rope_scaling so that {}.", scaled.says), scaled.spec, 1);
+}
+
+}  // namespace
+
+void rope_scaling(OpCase& c) {
+  for (const Scaled& scaled : scalings(c)) attempt_scaled(c, scaled);
+}
+
+// A base and a scaling that are both wrong: the angles of either alone agree nowhere.
+void rope_both(OpCase& c) {
+  if (c.explained()) return;
+  const double own = spec_of(c).theta;
+  for (Scaled& scaled : scalings(c)) {
+    for (const double theta : kBases) {
+      if (theta == own) continue;
+      scaled.spec.theta = theta;
+      if (attempt_spec(c, "rope_theta", fmt::format("the base is {} and {}", number(theta), scaled.says),
+                       fmt::format("Set rope_theta to {} (it is {}), and rope_scaling so that {}.",
+                                   number(theta), number(own), scaled.says),
+                       scaled.spec, 1, theta))
+        return;
+    }
+  }
 }
 
 void rope_position(OpCase& c) {
@@ -222,7 +262,35 @@ void rope_dims(OpCase& c) {
   }
 }
 
+namespace {
+
+// Along a chain a norm that the plan lacks has no rows to read: it is computed, for queries and keys alike.
+void lacking_norms(OpCase& c) {
+  const auto role = [](Stage stage) {
+    return stage == Stage::kQRope ? WeightRole::kQNorm : WeightRole::kKNorm;
+  };
+  const Weights& weights = c.context().weights;
+  const auto planned = [&](const Value& v) { return v.stage == Stage::kQNorm && v.layer == c.layer(); };
+  if (weights.find(role(c.stage()), c.layer()) == kNoWeight || std::ranges::any_of(c.plan().values, planned))
+    return;
+  const NormSpec& norm = c.context().spec.norm;
+  c.attempt("qk_norm_missing", "queries and keys are normalised before they turn", {}, [&](OpSetup& s) {
+    const WeightId id = weights.find(role(s.stage), s.layer);
+    if (id == kNoWeight) return;
+    OpSetup before = s;
+    before.kind = OpKind::kRmsNorm;
+    before.params = NormParams{norm.eps, norm.weight_offset};
+    before.weights = {weights[id]};
+    if (auto rows = c.context().experiment.run(before)) s.inputs[0].data = std::move(*rows);
+  });
+  c.say_what_lacks(Stage::kQNorm);
+}
+
+}  // namespace
+
 void rope_input(OpCase& c) {
+  if (!c.direct()) lacking_norms(c);
+  if (c.scope().size() > 1) return;
   c.consider("rope_missing", "nothing is rotated", {}, c.setup().inputs[0].data);
   const bool query = c.stage() == Stage::kQRope || c.stage() == Stage::kQNorm;
   const WeightId norm_weight =

@@ -1,0 +1,253 @@
+#include "diagnosis/doctor/chain_repairs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <ranges>
+#include <set>
+
+#include "base/text.h"
+
+namespace doppler::diagnosis {
+namespace {
+
+bool is_head_norm(Stage stage) {
+  return stage == Stage::kQNorm || stage == Stage::kKNorm;
+}
+
+// Whether the description says the same of both: one number that is wrong is wrong in both.
+bool described_alike(const Op& a, const Op& b) {
+  if (a.kind != b.kind) return false;
+  switch (a.kind) {
+    case OpKind::kRmsNorm: {
+      const auto &p = std::get<NormParams>(a.params), &q = std::get<NormParams>(b.params);
+      return p.eps == q.eps && p.weight_offset == q.weight_offset;
+    }
+    case OpKind::kRope: {
+      const auto &p = std::get<RopeParams>(a.params), &q = std::get<RopeParams>(b.params);
+      return p.table == q.table && p.layout == q.layout;
+    }
+    case OpKind::kAttention: {
+      const auto &p = std::get<AttentionParams>(a.params), &q = std::get<AttentionParams>(b.params);
+      return p.heads == q.heads && p.window == q.window && p.scale == q.scale && p.softcap == q.softcap;
+    }
+    case OpKind::kGated:
+      return std::get<GatedParams>(a.params).activation == std::get<GatedParams>(b.params).activation;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+// The largest groups first: most of what is wrong with a description is wrong everywhere.
+std::vector<ChainRepairs::Group> ChainRepairs::groups(const OpChain& chain) const {
+  const Plan& plan = context_.experiment.plan();
+  std::vector<Group> all;
+  std::set<std::vector<std::size_t>> seen;
+  const auto add = [&](const std::function<bool(std::size_t first, std::size_t other)>& belongs) {
+    for (const std::size_t first : chain.ops()) {
+      Group group{{}, true};
+      for (const std::size_t op : chain.ops()) {
+        if (described_alike(plan.ops[first], plan.ops[op]) && belongs(first, op)) group.ops.push_back(op);
+      }
+      if (group.ops.size() > 1 && group.ops.front() == first && seen.insert(group.ops).second)
+        all.push_back(std::move(group));
+    }
+  };
+  const auto stage = [&](std::size_t op) { return context_.experiment.stage_of(op); };
+  add([](std::size_t, std::size_t) { return true; });
+  add([&](std::size_t a, std::size_t b) { return is_head_norm(stage(a)) == is_head_norm(stage(b)); });
+  add([&](std::size_t a, std::size_t b) { return stage(a) == stage(b); });
+  add([&](std::size_t a, std::size_t b) {  // queries and keys of one layer
+    const bool norms = plan.ops[a].kind == OpKind::kRmsNorm;
+    return plan.ops[a].layer == plan.ops[b].layer &&
+           (!norms || (is_head_norm(stage(a)) && is_head_norm(stage(b))));
+  });
+  // Late ops first: little has to be run again behind them, and time may end.
+  for (const std::size_t op : chain.ops() | std::views::reverse) all.push_back({{op}, false});
+  return all;
+}
+
+std::vector<Stage> ChainRepairs::stages_of(std::span<const std::size_t> ops) const {
+  std::set<Stage> stages;
+  for (const std::size_t op : ops) stages.insert(context_.experiment.stage_of(op));
+  return {stages.begin(), stages.end()};
+}
+
+Status ChainRepairs::attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
+                             std::vector<Fit>& fits, bool joint, const Repair* only) {
+  const OpKind kind = context_.experiment.plan().ops[group.ops.front()].kind;
+  std::optional<OpCase> opcase;
+  for (const Repair& repair : all_repairs()) {
+    if (repair.kind != kind || repair.reach < (group.alike ? Reach::kOps : Reach::kChain)) continue;
+    if (only != nullptr ? only != &repair : repair.joint != joint) continue;
+    if (seconds_left_() < 0) {
+      out_of_time_ = true;
+      return {};
+    }
+    if (!opcase) {
+      DOPPLER_ASSIGN(OpCase made, OpCase::open_along(context_, chain, group.ops, end));
+      opcase.emplace(std::move(made));
+    }
+    const std::size_t before = opcase->attempts().size();
+    repair.attempt(*opcase);
+    for (std::size_t i = before; i < opcase->attempts().size(); ++i) {
+      const Attempt& made = opcase->attempts()[i];
+      if (!nearest_ || made.ratio < nearest_->ratio) nearest_ = made;
+      if (made.ratio <= 1) fits.push_back({group.ops, &repair, made});
+    }
+  }
+  return {};
+}
+
+// Norm and rotation of queries and keys in the other order, in every layer of the chain.
+Status ChainRepairs::reorder(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits) {
+  using Place = std::pair<int, Stage>;
+  std::map<Place, OpSetup> all;
+  std::vector<std::size_t> ops;
+  const auto other = [](Stage stage) {
+    return stage == Stage::kQNorm   ? Stage::kQRope
+           : stage == Stage::kQRope ? Stage::kQNorm
+           : stage == Stage::kKNorm ? Stage::kKRope
+           : stage == Stage::kKRope ? Stage::kKNorm
+                                    : Stage::kNone;
+  };
+  for (const std::size_t op : chain.ops()) {
+    if (other(context_.experiment.stage_of(op)) == Stage::kNone) continue;
+    DOPPLER_ASSIGN(OpSetup made, chain.setup(op));
+    all.emplace(Place(made.layer, made.stage), std::move(made));
+    ops.push_back(op);
+  }
+  std::erase_if(ops, [&](std::size_t op) {
+    return !all.contains({context_.experiment.layer_of(op), other(context_.experiment.stage_of(op))});
+  });
+  if (ops.empty()) return {};
+  DOPPLER_ASSIGN(OpCase opcase, OpCase::open_along(context_, chain, ops, end));
+  const bool norm_first = all.at({opcase.layer(), Stage::kQNorm}).kind == OpKind::kRmsNorm;
+  const bool fit = opcase.attempt("qk_norm_misplaced",
+                                  norm_first ? "queries and keys turn before they are normalised"
+                                             : "they are normalised before they turn",
+                                  {}, [&](OpSetup& s) {
+                                    const OpSetup& from = all.at({s.layer, other(s.stage)});
+                                    s.kind = from.kind, s.params = from.params, s.weights = from.weights,
+                                    s.rope = from.rope;
+                                  });
+  if (fit) fits.push_back({ops, nullptr, opcase.attempts().back()});
+  return {};
+}
+
+// Products or norms of one layer with each other's weight: changing one of them alone shows nothing.
+Status ChainRepairs::exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits) {
+  const Plan& plan = context_.experiment.plan();
+  for (const std::size_t a : chain.ops()) {
+    for (const std::size_t b : chain.ops()) {
+      const Op &first = plan.ops[a], &second = plan.ops[b];
+      const bool kinds = first.kind == OpKind::kMatmul || first.kind == OpKind::kRmsNorm;
+      if (a >= b || !kinds || first.kind != second.kind || first.layer != second.layer) continue;
+      const TensorView &one = context_.weights[first.weights[0]],
+                       &other = context_.weights[second.weights[0]];
+      if (one.shape != other.shape || one.data.data() == other.data.data()) continue;
+      if (seconds_left_() < 0) {
+        out_of_time_ = true;
+        return {};
+      }
+      const std::size_t both[] = {a, b};
+      DOPPLER_ASSIGN(OpCase opcase, OpCase::open_along(context_, chain, both, end));
+      const bool gate = context_.experiment.stage_of(a) == Stage::kFfnGate;
+      const bool fit = opcase.attempt(
+          gate ? "gate_up_swapped" : "tensor_swapped",
+          fmt::format("{} and {} change places", one.name, other.name),
+          fmt::format("Exchange {} and {}.", one.name, other.name),
+          [&](OpSetup& s) { s.weights[0] = s.weights[0].data.data() == one.data.data() ? other : one; });
+      if (fit) fits.push_back({{a, b}, nullptr, opcase.attempts().back()});
+    }
+  }
+  return {};
+}
+
+ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> fits, double misfit) {
+  ChainExplanation result;
+  if (fits.empty()) {
+    ++unknown_;
+    result.explanation.attempt = {.cause = "unknown", .ratio = misfit};
+    if (nearest_ && nearest_->ratio < 0.1 * misfit)
+      result.explanation.ruled_out = fmt::format("nearest: when {}, {:.2g} times the allowed error is left",
+                                                 nearest_->says, nearest_->ratio);
+    if (out_of_time_) result.explanation.ruled_out = "not everything, for lack of time: raise --seconds";
+    return result;
+  }
+  // The first in the order of a step, unless a later one fits far better.
+  std::ranges::stable_sort(fits, {}, [](const Fit& fit) { return fit.ops.front(); });
+  const Fit* best = &fits.front();
+  for (const Fit& fit : fits) {
+    if (fit.attempt.ratio < 0.1 * best->attempt.ratio) best = &fit;
+  }
+  const Plan& plan = context_.experiment.plan();
+  std::set<std::string> causes;
+  for (const Fit& fit : fits) {
+    if (fit.attempt.cause == best->attempt.cause || !causes.insert(fit.attempt.cause).second) continue;
+    result.others.insert(result.others.end(), fit.ops.begin(), fit.ops.end());
+    result.also.push_back(
+        fmt::format("{} ({} when {})", fit.attempt.cause, describe_ops(plan, fit.ops), fit.attempt.says));
+  }
+  result.ops = best->ops;
+  result.explanation.attempt = best->attempt;
+  if (best->attempt.cause == "rope_layout") {  // the same numbers, permuted before they turn
+    std::vector<std::size_t> rows;
+    for (const std::size_t op : chain.ops()) {
+      const Stage stage = context_.experiment.stage_of(op);
+      if (stage == Stage::kQProj || stage == Stage::kKProj) rows.push_back(op);
+    }
+    if (!rows.empty()) {
+      result.others.insert(result.others.end(), rows.begin(), rows.end());
+      result.also.push_back(
+          fmt::format("weight_permuted ({} when the rows of both weights keep the other order of pairs)",
+                      describe_ops(plan, rows)));
+    }
+  }
+  // How far the repair reduces the error, as for a single op; a chain has more places where it may lie.
+  const double gain = misfit / std::max(best->attempt.ratio, 0.02);
+  result.explanation.confidence =
+      0.95 * best->attempt.weight * (1 - 1 / (1 + gain / 4)) / (1 + 0.5 * static_cast<double>(causes.size()));
+  known_.push_back(*best);
+  return result;
+}
+
+Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCase::ChainEnd& end) {
+  nearest_.reset();
+  out_of_time_ = false;
+  const double misfit = [&] {
+    const std::size_t first[] = {chain.ops().front()};
+    const auto opcase = OpCase::open_along(context_, chain, first, end);
+    return opcase ? opcase->misfit().ratio : INFINITY;
+  }();
+  const std::vector<Group> all = groups(chain);
+  std::vector<Fit> fits;
+  for (std::size_t k = 0; k < known_.size(); ++k) {
+    const Fit known = known_[k];
+    if (known.repair == nullptr) continue;
+    for (const Group& group : all) {
+      if (stages_of(group.ops) != stages_of(known.ops)) continue;
+      DOPPLER_TRY(attempt(chain, end, group, fits, false, known.repair));
+      std::erase_if(fits, [&](const Fit& fit) { return fit.attempt.cause != known.attempt.cause; });
+      if (!fits.empty()) return conclude(chain, std::move(fits), misfit);
+    }
+  }
+  // What nothing explained in some chains is not searched for in every one.
+  constexpr std::size_t kMostUnknown = 3;
+  enum class Pass { kAlike, kOneByOne, kTwoNumbers };
+  for (const Pass pass : {Pass::kAlike, Pass::kOneByOne, Pass::kTwoNumbers}) {
+    if (unknown_ >= kMostUnknown) break;
+    for (const Group& group : all) {
+      if (pass == Pass::kTwoNumbers || group.alike == (pass == Pass::kAlike))
+        DOPPLER_TRY(attempt(chain, end, group, fits, pass == Pass::kTwoNumbers));
+    }
+    if (pass == Pass::kAlike) DOPPLER_TRY(reorder(chain, end, fits));
+    if (pass == Pass::kOneByOne) DOPPLER_TRY(exchange(chain, end, fits));
+    if (!fits.empty()) break;
+  }
+  return conclude(chain, std::move(fits), misfit);
+}
+
+}  // namespace doppler::diagnosis

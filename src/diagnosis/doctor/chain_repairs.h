@@ -1,0 +1,58 @@
+// Repairs tried along a chain of ops: on each op, on several at once where a description says the same of
+// all, and on two that may have each other's weights. What is judged is the chain's end.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "diagnosis/doctor/op_chain.h"
+#include "diagnosis/doctor/repairs.h"
+
+namespace doppler::diagnosis {
+
+struct ChainExplanation {
+  Explanation explanation;          // cause "unknown" if nothing fits
+  std::vector<std::size_t> ops;     // that the repair changes; empty: unknown
+  std::vector<std::string> also;    // what else would explain it: "q_rope of layer 0 when ..."
+  std::vector<std::size_t> others;  // ops of those explanations
+};
+
+class ChainRepairs {
+ public:
+  // `seconds_left`: no further repair is tried when it is negative.
+  ChainRepairs(OpCase::Context context, std::function<double()> seconds_left)
+      : context_(context), seconds_left_(std::move(seconds_left)) {}
+
+  // Tries what explained an earlier chain first: one cause shows in many layers.
+  Result<ChainExplanation> explain(const OpChain& chain, const OpCase::ChainEnd& end);
+
+ private:
+  // Ops that are changed alike.
+  struct Group {
+    std::vector<std::size_t> ops;
+    bool alike = false;  // several by one description, so that only repairs of Reach::kOps are tried
+  };
+  struct Fit {
+    std::vector<std::size_t> ops;
+    const Repair* repair = nullptr;  // null: two weights exchanged
+    Attempt attempt;
+  };
+  std::vector<Group> groups(const OpChain& chain) const;
+  std::vector<Stage> stages_of(std::span<const std::size_t> ops) const;
+  Status attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
+                 std::vector<Fit>& fits, bool joint, const Repair* only = nullptr);
+  Status reorder(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
+  Status exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
+  ChainExplanation conclude(const OpChain& chain, std::vector<Fit> fits, double misfit);
+
+  OpCase::Context context_;
+  std::function<double()> seconds_left_;
+  std::vector<Fit> known_;  // the explanations of earlier chains
+  std::optional<Attempt> nearest_;
+  std::size_t unknown_ = 0;  // chains that nothing explained
+  bool out_of_time_ = false;
+};
+
+}  // namespace doppler::diagnosis

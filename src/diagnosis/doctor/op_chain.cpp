@@ -1,0 +1,267 @@
+#include "diagnosis/doctor/op_chain.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "base/text.h"
+#include "quant/error.h"
+
+namespace doppler::diagnosis {
+namespace {
+
+// An absurd weight has an absurd allowance, with which every repair would fit. The rounding of a sound weight
+// stays far below the largest value; larger allowances are cut to this share of it.
+constexpr float kSoundShare = 1e-4f;
+
+void limit_allowance(std::span<const float> values, std::span<float> allowed) {
+  float largest = 0;
+  for (const float x : values) {
+    if (std::isfinite(x)) largest = std::max(largest, std::abs(x));
+  }
+  if (largest == 0) return;
+  for (float& a : allowed) {
+    if (!(a <= largest)) a = kSoundShare * largest;
+  }
+}
+
+// Runs with every value moved at random. An op's allowance is eight deviations of its rounding, and rows have
+// dozens of values over which the moves even out: three show their size.
+constexpr int kSamples = 3;
+// Where recorded values were rounded, ops of few inputs must show their largest moves value by value.
+constexpr int kStoredSamples = 12;
+// What is allowed beyond the largest of the measured moves: more samples would find larger ones, and healthy
+// models of every family, with every thinning of their recordings, use a fifth of it.
+constexpr float kBeyondMeasured = 2;
+// The same where recorded values were rounded: their moves are two deviations, of which millions of values
+// reach six.
+constexpr float kBeyondStored = 3;
+
+// Numbers between -1 and 1 that are the same in every run: splitmix64.
+class Moves {
+ public:
+  explicit Moves(std::uint64_t seed) : state_(seed) {}
+  float next() {
+    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    z ^= z >> 31;
+    return static_cast<float>(static_cast<double>(z >> 11) * 0x1p-52 - 1);
+  }
+  float sign() { return next() < 0 ? -1.0f : 1.0f; }
+
+ private:
+  std::uint64_t state_;
+};
+
+void keep_first(OpSetup& setup, std::size_t tokens) {
+  if (tokens >= setup.tokens()) return;
+  for (OpSetup::Rows& input : setup.inputs) input.data.resize(tokens * input.width);
+  setup.ids.resize(tokens);
+  setup.positions.resize(tokens);
+}
+
+}  // namespace
+
+Result<std::vector<float>> allowance_of(const OpSetup& setup, std::span<const float> output,
+                                        const RecordedRounding& rounding, reference::Threads& threads) {
+  DOPPLER_ASSIGN(std::vector<float> allowed, allowance(setup, rounding.arithmetic, threads));
+  if (setup.kind == OpKind::kMatmul) limit_allowance(output, allowed);
+  const double noise =
+      rounding.finer_weights && !setup.weights.empty() ? storage_error(setup.weights[0].dtype) : 0;
+  if (noise == 0 && rounding.stored == 0) return allowed;
+  for (std::size_t t = 0; t < setup.tokens(); ++t) {
+    double squares = 0;
+    for (std::size_t i = 0; i < setup.width; ++i) squares += std::pow(output[t * setup.width + i], 2);
+    // Six deviations of the noise, which is as likely as one value in 500 million.
+    const double moved = 6 * noise * std::sqrt(squares / static_cast<double>(setup.width));
+    for (std::size_t i = 0; i < setup.width; ++i) {
+      const std::size_t at = t * setup.width + i;
+      allowed[at] += static_cast<float>(moved + rounding.stored * std::abs(output[at]));
+    }
+  }
+  return allowed;
+}
+
+OpChain::OpChain(OpExperiment& experiment, const FilledRows& rows, std::size_t op)
+    : experiment_(experiment), tokens_(experiment.rows().ids().size()) {
+  const Plan& plan = experiment.plan();
+  std::map<ValueId, std::size_t> producers;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    for (const ValueId id : plan.ops[i].outputs) producers[id] = i;
+  }
+  std::set<std::size_t> seen = {op};
+  std::vector<std::size_t> open = {op};
+  while (!open.empty()) {
+    const std::size_t at = open.back();
+    open.pop_back();
+    for (const ValueId id : plan.ops[at].inputs) {
+      const std::size_t from = producers.at(id);
+      if (rows.filled(from) && seen.insert(from).second) open.push_back(from);
+    }
+  }
+  ops_.assign(seen.begin(), seen.end());
+}
+
+std::string OpChain::key_of(std::size_t op) const {
+  return stage_key(experiment_.stage_of(op), experiment_.layer_of(op));
+}
+
+std::vector<std::string> OpChain::begins() const {
+  const Plan& plan = experiment_.plan();
+  std::vector<std::string> names;
+  for (const std::size_t op : ops_) {
+    for (const ValueId id : plan.ops[op].inputs) {
+      const bool inside = std::ranges::any_of(ops_, [&](std::size_t o) { return output_of(o) == id; });
+      const std::string name = value_name(plan, id);
+      if (!inside && std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string describe_ops(const Plan& plan, std::span<const std::size_t> ops) {
+  std::vector<std::string> before, inside, after;
+  std::set<int> layers;
+  for (const std::size_t op : ops) {
+    const Value& out = plan.values[plan.ops[op].outputs[0]];
+    const std::string name(stage_name(out.stage));
+    if (out.layer >= 0) {
+      layers.insert(out.layer);
+      if (std::ranges::find(inside, name) == inside.end()) inside.push_back(name);
+    } else {
+      (out.stage == Stage::kEmbedOut ? before : after).push_back(name);
+    }
+  }
+  std::vector<std::string> parts = before;
+  if (layers.size() == 1) {
+    for (std::string& name : inside) parts.push_back(std::move(name));
+    parts.back() += fmt::format(" of layer {}", *layers.begin());
+  } else if (layers.size() > 1) {
+    const std::string which = *layers.rbegin() - *layers.begin() + 1 == static_cast<int>(layers.size())
+                                  ? fmt::format("layers {} to {}", *layers.begin(), *layers.rbegin())
+                                  : fmt::format("{} layers", layers.size());
+    parts.push_back(inside.size() <= 2 ? fmt::format("{} of {}", join(inside, " and "), which) : which);
+  }
+  for (std::string& name : after) parts.push_back(std::move(name));
+  return join(parts, ", ");
+}
+
+std::string OpChain::describe() const {
+  return describe_ops(experiment_.plan(), ops_);
+}
+
+std::uint64_t OpChain::work() const {
+  std::uint64_t sum = 0;
+  for (const std::size_t op : ops_) {
+    const Op& made = experiment_.plan().ops[op];
+    if (made.kind != OpKind::kMatmul) continue;
+    const TensorView& weight = experiment_.weights()[made.weights[0]];
+    sum += weight.rows() * weight.cols();
+  }
+  return sum;
+}
+
+Result<OpSetup> OpChain::setup(std::size_t op) const {
+  DOPPLER_ASSIGN(OpSetup setup, experiment_.setup(op));
+  keep_first(setup, tokens_);
+  return setup;
+}
+
+Result<std::vector<float>> OpChain::recorded() const {
+  DOPPLER_ASSIGN(std::vector<float> rows, experiment_.recorded(end()));
+  rows.resize(tokens_ * (rows.size() / experiment_.rows().ids().size()));
+  return rows;
+}
+
+void OpChain::replace_inputs(std::size_t op, const Computed& computed, OpSetup& setup) const {
+  const std::vector<ValueId>& ids = experiment_.plan().ops[op].inputs;
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    if (const auto found = computed.find(ids[i]); found != computed.end())
+      setup.inputs[i].data = found->second;
+  }
+}
+
+Result<std::vector<float>> OpChain::run(std::span<const std::size_t> changed, const OpChange& change) const {
+  Computed computed;
+  for (const std::size_t op : ops_) {
+    const auto& inputs = experiment_.plan().ops[op].inputs;
+    const bool itself = std::ranges::find(changed, op) != changed.end();
+    const bool follows = std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); });
+    if (!itself && !follows && op != end()) continue;
+    DOPPLER_ASSIGN(OpSetup made, setup(op));
+    replace_inputs(op, computed, made);
+    if (itself && change) change(made);
+    DOPPLER_ASSIGN(computed[output_of(op)], experiment_.run(made));
+  }
+  return std::move(computed[output_of(end())]);
+}
+
+Result<std::vector<float>> OpChain::finish(std::size_t given, std::vector<float> rows) const {
+  if (given == end()) return rows;
+  Computed computed;
+  computed[output_of(given)] = std::move(rows);
+  for (const std::size_t op : ops_) {
+    const auto& inputs = experiment_.plan().ops[op].inputs;
+    if (op == given || !std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); }))
+      continue;
+    DOPPLER_ASSIGN(OpSetup made, setup(op));
+    replace_inputs(op, computed, made);
+    DOPPLER_ASSIGN(computed[output_of(op)], experiment_.run(made));
+  }
+  return std::move(computed[output_of(end())]);
+}
+
+Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, reference::Threads& threads,
+                                              std::span<const std::size_t> changed,
+                                              const OpChange& change) const {
+  const bool from_stored = rounding.stored > 0;
+  std::map<std::size_t, std::vector<float>> own;  // each op's allowance
+  Computed exact;
+  for (const std::size_t op : ops_) {
+    DOPPLER_ASSIGN(OpSetup made, setup(op));
+    replace_inputs(op, exact, made);
+    if (change && std::ranges::find(changed, op) != changed.end()) change(made);
+    DOPPLER_ASSIGN(exact[output_of(op)], experiment_.run(made));
+    DOPPLER_ASSIGN(own[op], allowance_of(made, exact[output_of(op)], rounding, threads));
+  }
+  const std::vector<float>& end_rows = exact[output_of(end())];
+  std::vector<float> allowed = own[end()];
+  if (single() && !from_stored) return allowed;
+  const std::size_t width = end_rows.size() / tokens_;
+  std::vector<float> largest(end_rows.size());
+  std::vector<double> squares(tokens_);
+  const int samples = from_stored ? kStoredSamples : kSamples;
+  for (int sample = 0; sample < samples; ++sample) {
+    Computed moved;
+    Moves moves(static_cast<std::uint64_t>(sample) + 1);
+    for (const std::size_t op : ops_) {
+      DOPPLER_ASSIGN(OpSetup made, setup(op));
+      replace_inputs(op, moved, made);
+      for (std::size_t i = 0; from_stored && i < made.inputs.size(); ++i) {
+        if (moved.contains(experiment_.plan().ops[op].inputs[i])) continue;
+        for (float& x : made.inputs[i].data) x *= 1 + static_cast<float>(rounding.stored) * moves.next();
+      }
+      if (change && std::ranges::find(changed, op) != changed.end()) change(made);
+      DOPPLER_ASSIGN(std::vector<float> out, experiment_.run(made));
+      if (op != end()) {
+        for (std::size_t i = 0; i < out.size(); ++i) out[i] += own[op][i] * moves.sign();
+      }
+      moved[output_of(op)] = std::move(out);
+    }
+    const std::vector<float>& rows = moved[output_of(end())];
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      const float difference = std::abs(rows[i] - end_rows[i]);
+      largest[i] = std::max(largest[i], difference);
+      squares[i / width] += static_cast<double>(difference) * difference;
+    }
+  }
+  for (std::size_t i = 0; i < allowed.size(); ++i) {
+    const double typical = std::sqrt(squares[i / width] / (samples * static_cast<double>(width)));
+    allowed[i] +=
+        (from_stored ? kBeyondStored : kBeyondMeasured) * std::max(largest[i], static_cast<float>(typical));
+  }
+  return allowed;
+}
+
+}  // namespace doppler::diagnosis

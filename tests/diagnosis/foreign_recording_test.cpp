@@ -1,0 +1,176 @@
+// Recordings that are not of the model, or not as it computes: recognised before anything of the model is
+// blamed.
+#include <cmath>
+#include <list>
+
+#include "diagnosis/compare/allowance.h"
+#include "diagnosis/doctor_patients.h"
+
+namespace doppler::diagnosis {
+namespace {
+
+using testing::all_findings;
+using testing::data_path;
+using testing::PatientFolder;
+using testing::RawTensor;
+using testing::RawTensors;
+
+Result<Loaded> load_fixture(const std::filesystem::path& model) {
+  LoadOptions options;
+  options.backend = "reference";
+  options.context = 64;
+  return load_all(model, options);
+}
+
+Result<Recording> recording_of(const char* model) {
+  return open_recording(data_path("models") / model / "reference.safetensors");
+}
+
+Result<Diagnosis> examine(const Loaded& loaded, const Recording& recording) {
+  return diagnose(subject_of(loaded, "reference"),
+                  {.reference = &recording, .seconds = 600, .only = {"recording", "truth", "choices"}});
+}
+
+// A copy of a recording whose tensors are changed; it keeps the memory.
+class Changed {
+ public:
+  explicit Changed(const Recording& from) {
+    for (const auto& [name, tensor] : from.tensors.tensors())
+      tensors_[name] = {tensor.dtype, tensor.shape, {tensor.data.begin(), tensor.data.end()}};
+    metadata_ = from.tensors.metadata();
+  }
+  RawTensors& tensors() { return tensors_; }
+  Result<Recording> read() {
+    TensorStore store;
+    for (const auto& [name, tensor] : tensors_)
+      DOPPLER_TRY(store.add({name, tensor.dtype, tensor.shape, tensor.bytes}));
+    for (const auto& [key, value] : metadata_) store.add_metadata(key, value);
+    return read_recording(std::move(store), "changed");
+  }
+
+ private:
+  RawTensors tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+void each_float(RawTensor& tensor, const std::function<float(float)>& change) {
+  for (std::size_t at = 0; at + 4 <= tensor.bytes.size(); at += 4) {
+    float x;
+    std::memcpy(&x, &tensor.bytes[at], 4);
+    x = change(x);
+    std::memcpy(&tensor.bytes[at], &x, 4);
+  }
+}
+
+void expect_mismatch(const Diagnosis& diagnosis, std::string_view words) {
+  ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
+  EXPECT_EQ(diagnosis.findings[0].cause, "reference_mismatch");
+  EXPECT_NE(diagnosis.findings[0].explanation.find(words), std::string::npos) << all_findings(diagnosis);
+}
+
+TEST(ForeignRecording, OfAnotherSize) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/llama3")));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, recording_of("gemma3"));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  expect_mismatch(diagnosis, "a model of another size");
+}
+
+// The same sizes and names, and every weight another.
+TEST(ForeignRecording, OfAnotherModel) {
+  PatientFolder other("llama3");
+  other.change_tensors([](RawTensors& all) {
+    for (auto& [name, tensor] : all) {
+      if (tensor.shape.size() == 2)
+        tensor.permute([&](std::size_t r) { return (r * 7 + 3) % tensor.rows(); });
+      if (tensor.shape.size() == 2) tensor.each([n = 0](float x) mutable { return ++n % 3 == 0 ? -x : x; });
+    }
+  });
+  ASSERT_OK_AND_ASSIGN(const Loaded theirs, load_fixture(other.path()));
+  ASSERT_OK_AND_ASSIGN(const Recording own, recording_of("llama3"));
+  const testing::TempDir folder;
+  ASSERT_OK(record_run(*theirs.backend, {.prompt_ids = own.prompt_ids}, folder / "theirs.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(folder / "theirs.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/llama3")));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  expect_mismatch(diagnosis, "not of this model");
+}
+
+TEST(ForeignRecording, OfShiftedIds) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/qwen3")));
+  ASSERT_OK_AND_ASSIGN(const Recording right, recording_of("qwen3"));
+  Changed changed(right);
+  auto& ids = changed.tensors().at("prompt_ids").bytes;
+  const std::size_t size = ids.size() / right.prompt_ids.size();
+  std::rotate(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(size), ids.end());
+  ASSERT_OK_AND_ASSIGN(const Recording recording, changed.read());
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  expect_mismatch(diagnosis, "shifted");
+}
+
+TEST(ForeignRecording, CutShort) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/llama")));
+  ASSERT_OK_AND_ASSIGN(const Recording right, recording_of("llama"));
+  Changed changed(right);
+  const std::size_t tokens = right.prompt_ids.size(), kept = tokens - 5;
+  for (auto& [name, tensor] : changed.tensors()) {
+    if (tensor.shape[0] != tokens || name == "greedy_ids" || name == "decode_logits") continue;
+    tensor.bytes.resize(tensor.bytes.size() / tokens * kept);
+    tensor.shape[0] = kept;
+  }
+  ASSERT_OK_AND_ASSIGN(const Recording recording, changed.read());
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  expect_mismatch(diagnosis, "was cut");
+}
+
+// Values rounded to 16 bits are judged with that rounding, and a fault beyond it is still found.
+TEST(ForeignRecording, RoundedTo16Bits) {
+  for (const bool bf16 : {true, false}) {
+    for (const char* model : {"llama3", "qwen2", "gemma3"}) {
+      SCOPED_TRACE(model);
+      ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models") / model));
+      ASSERT_OK_AND_ASSIGN(const Recording right, recording_of(model));
+      Changed changed(right);
+      for (auto& [name, tensor] : changed.tensors()) {
+        if (tensor.dtype != DType::kF32) continue;
+        each_float(tensor,
+                   [&](float x) { return bf16 ? bf16_to_f32(f32_to_bf16(x)) : f16_to_f32(f32_to_f16(x)); });
+      }
+      ASSERT_OK_AND_ASSIGN(const Recording recording, changed.read());
+      ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+      EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
+      EXPECT_NE(diagnosis.checks[0].text.find(bf16 ? "rounded to bfloat16" : "rounded to float16"),
+                std::string::npos)
+          << diagnosis.checks[0].text;
+      Subject sick = subject_of(loaded, "reference");
+      for (LayerSpec& layer : sick.spec.layers) layer.attention.scale *= 2;
+      ASSERT_OK_AND_ASSIGN(
+          const Diagnosis found,
+          diagnose(sick, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}}));
+      ASSERT_FALSE(found.healthy());
+      EXPECT_EQ(found.findings[0].stage, "attn_out") << all_findings(found);
+    }
+  }
+}
+
+// A recording of the same model's coarser weights, of which its header tells.
+TEST(ForeignRecording, OfACoarserQuantisation) {
+  ASSERT_OK_AND_ASSIGN(const Loaded coarse, load_fixture(data_path("gguf/llama.Q4_0.gguf")));
+  ASSERT_OK_AND_ASSIGN(const Recording own, recording_of("llama"));
+  const testing::TempDir folder;
+  ASSERT_OK(record_run(
+      *coarse.backend,
+      {.prompt_ids = own.prompt_ids, .metadata = model_metadata("llama.Q4_0.gguf", coarse.model->weights)},
+      folder / "coarse.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(folder / "coarse.safetensors"));
+  for (const char* file : {"models/llama", "gguf/llama.Q8_0.gguf"}) {
+    SCOPED_TRACE(file);
+    ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path(file)));
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+    EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
+    EXPECT_NE(diagnosis.checks[1].text.find("coarser weights"), std::string::npos)
+        << diagnosis.checks[1].text;
+  }
+}
+
+}  // namespace
+}  // namespace doppler::diagnosis

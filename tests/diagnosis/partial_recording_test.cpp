@@ -1,0 +1,153 @@
+// Recordings as people have them, with fewer stages than a model computes: healthy models have no finding,
+// whatever is left out; a fault is found in the layer, or among the ops, that the recording can tell apart.
+#include <algorithm>
+
+#include "diagnosis/compare/thinned.h"
+#include "diagnosis/doctor_patients.h"
+#include "diagnosis/faults/faults.h"
+
+namespace doppler::diagnosis {
+namespace {
+
+using testing::all_findings;
+using testing::data_path;
+
+// What the checks that read a recording say of it.
+Result<Diagnosis> examine(const Loaded& loaded, const Recording& recording, const std::string& fault = {}) {
+  Subject subject = subject_of(loaded, "reference");
+  if (!fault.empty()) {
+    DOPPLER_TRY(inject(fault, subject));
+  }
+  return diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}});
+}
+
+Result<Loaded> load(const std::filesystem::path& model) {
+  LoadOptions options;
+  options.backend = "reference";
+  options.context = 64;
+  return load_all(model, options);
+}
+
+struct Family {
+  const char *file, *recording;  // below tests/data; of which model
+};
+constexpr Family kPartlyRecorded[] = {
+    {"models/llama", "llama"},
+    {"models/llama3", "llama3"},
+    {"models/mistral", "mistral"},
+    {"models/qwen2", "qwen2"},
+    {"models/qwen3", "qwen3"},
+    {"models/phi3", "phi3"},
+    {"models/gemma2", "gemma2"},
+    {"models/gemma3", "gemma3"},
+    {"models/gemma3_k288", "gemma3_k288"},
+    {"gguf/llama.gguf", "llama"},
+    {"gguf/gemma3.gguf", "gemma3"},
+    // Quantised: the recording is of the float weights.
+    {"gguf/llama.Q8_0.gguf", "llama"},
+    {"gguf/llama.Q4_0.gguf", "llama"},
+    {"gguf/gemma3_k288.Q4_K_M.gguf", "gemma3_k288"},
+};
+
+class HealthyPartly : public ::testing::TestWithParam<Family> {};
+
+TEST_P(HealthyPartly, HasNoFinding) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(data_path(GetParam().file)));
+  ASSERT_OK_AND_ASSIGN(const Recording whole,
+                       open_recording(data_path("models") / GetParam().recording / "reference.safetensors"));
+  for (const Thinning& thinning : all_thinnings()) {
+    SCOPED_TRACE(thinning.name);
+    ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, thinning));
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+    EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.checks.back().state, CheckState::kOk) << diagnosis.checks.back().text;
+    EXPECT_FALSE(diagnosis.untested.empty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Doctor, HealthyPartly, ::testing::ValuesIn(kPartlyRecorded), [](const auto& test) {
+  std::string name = test.param.file;
+  for (char& ch : name) ch = std::isalnum(static_cast<unsigned char>(ch)) ? ch : '_';
+  return name;
+});
+
+struct Patient {
+  const char *fault, *model, *thinning;
+  const char* cause;
+  const char* place;  // the finding's stage, or among those that it says it cannot tell apart
+};
+constexpr Patient kPatients[] = {
+    // A number of the description, wrong in every layer.
+    {"rope_theta_default", "llama3", "hidden_states", "rope_theta", "layers.0.q_rope"},
+    {"rope_theta_default", "llama3", "block_outputs", "rope_theta", "layers.0.q_rope"},
+    {"rope_theta_default", "llama3", "no_qkv", "rope_theta", "layers.0.q_rope"},
+    {"rope_theta_default", "llama3", "logits", "rope_theta", "layers.0.q_rope"},
+    {"rope_theta_default", "llama3", "one_layer", "rope_theta", "layers.1.q_rope"},
+    {"norm_offset_missing", "gemma3", "hidden_named", "norm_weight_offset", "layers.0.attn_normed"},
+    {"norm_eps_large", "qwen3", "hidden_states", "norm_eps", "layers.0.attn_normed"},
+    {"attention_scale_twice", "llama3", "hidden_states", "attention_scale", "layers.0.attn_out"},
+    {"window_one_small", "gemma3", "hidden_states", "sliding_window", "layers.0.attn_out"},
+    {"activation_wrong", "qwen3", "hidden_states", "activation", "layers.0.ffn_act"},
+    {"qk_norm_missing", "qwen3", "hidden_states", "qk_norm_missing", "layers.0.q_norm"},
+    {"post_attn_norm_missing", "gemma3", "hidden_states", "post_norm_missing", "layers.0.post_attn_norm"},
+    {"final_norm_offset", "gemma3", "hidden_states", "norm_weight_offset", "final_norm"},
+    {"embedding_scale_missing", "gemma3", "block_outputs", "embedding_scale", "embed_out"},
+    // One weight, in layer 1.
+    {"k_v_swapped", "llama3", "hidden_states", "tensor_swapped", "layers.1.k_proj"},
+    {"stale_layer", "llama3", "hidden_states", "stale_weight", "layers.1.o_proj"},
+    {"rotary_rows_permuted", "llama3", "hidden_states", "rope_layout", "layers.0.q_proj"},
+    {"bf16_read_as_f16", "llama3", "hidden_states", "wrong_dtype", "layers.1.k_proj"},
+    {"weight_doubled", "llama3", "hidden_states", "weight_scaled", "layers.1.v_proj"},
+    // What no repair names is found in its layer, and nothing is blamed that is not recorded.
+    {"sign_flip", "llama3", "hidden_states", "unknown", "layers.1.ffn_up"},
+};
+
+class SickPartly : public ::testing::TestWithParam<Patient> {};
+
+TEST_P(SickPartly, IsFoundAsFarAsTheRecordingTells) {
+  const Patient& p = GetParam();
+  const auto folder = data_path("models") / p.model;
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(folder));
+  ASSERT_OK_AND_ASSIGN(const Recording whole, open_recording(folder / "reference.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning(p.thinning)));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording, p.fault));
+  ASSERT_FALSE(diagnosis.healthy());
+  const Finding& first = diagnosis.findings[0];
+  EXPECT_EQ(first.cause, p.cause) << all_findings(diagnosis);
+  const auto stage = stage_from_name(first.stage);
+  ASSERT_TRUE(stage) << first.stage;
+  EXPECT_TRUE(stage_key(*stage, first.layer) == p.place || std::ranges::count(first.among, p.place) == 1)
+      << all_findings(diagnosis);
+}
+
+INSTANTIATE_TEST_SUITE_P(Doctor, SickPartly, ::testing::ValuesIn(kPatients), [](const auto& test) {
+  return std::string(test.param.fault) + "_" + test.param.model + "_" + test.param.thinning;
+});
+
+// What the recording cannot show is said, also of a healthy model.
+TEST(PartialRecording, TellsWhatItCannotTest) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(data_path("models/mistral")));
+  ASSERT_OK_AND_ASSIGN(const Recording whole,
+                       open_recording(data_path("models/mistral/reference.safetensors")));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("one_layer")));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  const auto says = [&](std::string_view words) {
+    return std::ranges::any_of(diagnosis.untested, [&](const std::string& s) { return s.contains(words); });
+  };
+  EXPECT_TRUE(says("nothing recorded depends on them"));
+  EXPECT_TRUE(says("positions from"));
+}
+
+// The last of transformers' hidden_states is normed: known by its rows' length.
+TEST(PartialRecording, KnowsANormedLastLayer) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(data_path("models/gemma3")));
+  ASSERT_OK_AND_ASSIGN(const Recording whole,
+                       open_recording(data_path("models/gemma3/reference.safetensors")));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("hidden_states")));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  EXPECT_NE(diagnosis.checks[0].text.find("layers.6.layer_out is normed already"), std::string::npos)
+      << diagnosis.checks[0].text;
+}
+
+}  // namespace
+}  // namespace doppler::diagnosis

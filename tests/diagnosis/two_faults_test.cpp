@@ -1,0 +1,84 @@
+// Two faults at once: in one op, where neither repair alone restores agreement, and in two, of which both are
+// found.
+#include "diagnosis/doctor_patients.h"
+
+namespace doppler::diagnosis {
+namespace {
+
+using testing::all_findings;
+using testing::data_path;
+
+struct TwoFaults {
+  const char *name, *model;
+  void (*harm)(ModelSpec& spec);
+  const char *cause, *stage, *repair;  // of the first finding; part of its repair
+  std::size_t findings = 1;
+};
+constexpr TwoFaults kTwoFaults[] = {
+    {"base_and_scaling", "llama3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers)
+         layer.attention.rope.theta = 10000, layer.attention.rope.scaling = {};
+     },
+     "rope_theta", "q_rope", "Set rope_theta to 500000 (it is 10000), and rope_scaling"},
+    {"scale_and_softcap", "gemma2",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers) layer.attention.scale = 1, layer.attention.softcap = 0;
+     },
+     "attention_scale", "attn_out", "and attn_logit_softcapping to 50"},
+    {"offset_and_epsilon", "gemma3", [](ModelSpec& spec) { spec.norm = {.eps = 1e-3, .weight_offset = 0}; },
+     "norm_weight_offset", "attn_normed",
+     "Set rms_norm_weight_offset to 1 (it is 0) and rms_norm_eps to 1e-06"},
+    {"scale_and_activation", "qwen3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers) layer.attention.scale *= 2;
+       for (LayerSpec& layer : spec.layers) layer.ffn.activation = Activation::kGeluTanh;
+     },
+     "attention_scale", "attn_out", "query_pre_attn_scalar", 2},
+};
+
+class TwoAtOnce : public ::testing::TestWithParam<TwoFaults> {};
+
+TEST_P(TwoAtOnce, AreBothNamed) {
+  const TwoFaults& two = GetParam();
+  LoadOptions options;
+  options.backend = "reference";
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(data_path("models") / two.model, options));
+  ASSERT_OK_AND_ASSIGN(const Recording recording,
+                       open_recording(data_path("models") / two.model / "reference.safetensors"));
+  Subject subject = subject_of(loaded, "reference");
+  two.harm(subject.spec);
+  ASSERT_OK_AND_ASSIGN(
+      const Diagnosis diagnosis,
+      diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}}));
+  ASSERT_EQ(diagnosis.findings.size(), two.findings) << all_findings(diagnosis);
+  EXPECT_EQ(diagnosis.findings[0].cause, two.cause) << all_findings(diagnosis);
+  EXPECT_EQ(diagnosis.findings[0].stage, two.stage) << all_findings(diagnosis);
+  EXPECT_NE(diagnosis.findings[0].repair.find(two.repair), std::string::npos) << all_findings(diagnosis);
+}
+
+INSTANTIATE_TEST_SUITE_P(Doctor, TwoAtOnce, ::testing::ValuesIn(kTwoFaults),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// A weight whose rows have the order of GGUF's rotary pairs, transposed besides.
+TEST(TwoFaults, TransposedAndPermuted) {
+  testing::PatientFolder patient("llama");
+  patient.change_tensors([](testing::RawTensors& all) {
+    testing::RawTensor& weight = all.at("model.layers.1.self_attn.q_proj.weight");
+    constexpr std::size_t kDim = 32;
+    weight.permute([](std::size_t row) {
+      const std::size_t i = row % kDim;
+      return row / kDim * kDim + (i % 2) * kDim / 2 + i / 2;
+    });
+    weight.transpose();
+  });
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
+                       testing::examine(patient.path(), patient.recording(), "reference"));
+  ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
+  EXPECT_EQ(diagnosis.findings[0].cause, "weight_transposed") << all_findings(diagnosis);
+  EXPECT_EQ(diagnosis.findings[0].stage, "q_proj");
+  EXPECT_NE(diagnosis.findings[0].explanation.find("order of rotary pairs"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace doppler::diagnosis
