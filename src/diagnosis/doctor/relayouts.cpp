@@ -9,7 +9,6 @@
 namespace doppler::diagnosis {
 namespace {
 
-using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)>;
 using Place = std::function<std::uint64_t(std::uint64_t row, std::uint64_t col)>;
 
 struct BlockLayout {
@@ -188,23 +187,6 @@ void add_block_changes(const TensorView& w, std::vector<Relayout>& to) {
   }
 }
 
-// A head's columns in the other order of rotary pairs, and columns that turned round.
-void add_column_orders(const TensorView& w, std::uint64_t head_dim, std::vector<Relayout>& to) {
-  const std::uint64_t cols = w.cols();
-  to.push_back({"weight_permuted", fmt::format("the columns of {} come in reverse", w.name),
-                from_places(w, [cols](std::uint64_t r, std::uint64_t i) { return r * cols + cols - 1 - i; }),
-                "Convert the tensor again: its columns lie in reverse."});
-  if (head_dim < 2 || head_dim % 2 != 0 || cols % head_dim != 0) return;
-  for (const bool pairs : {true, false}) {
-    to.push_back({"weight_permuted",
-                  fmt::format("the columns of {} are put in the order of {}", w.name,
-                              pairs ? "halves of a head" : "pairs"),
-                  from_places(w, [cols, head_dim, pairs](std::uint64_t r, std::uint64_t i) {
-                    return r * cols + (pairs ? paired(i, head_dim) : unpaired(i, head_dim));
-                  })});
-  }
-}
-
 // A tensor that begins elsewhere in its file. Converters pad to 32 bytes, so that such numbers of bytes are
 // the likeliest, besides some values or blocks.
 void add_offsets(const TensorView& w, std::vector<Relayout>& to) {
@@ -275,14 +257,27 @@ void add_cuts(const TensorView& w, std::vector<Relayout>& to) {
   }
 }
 
+void drop_minimum(const BlockLayout& layout, std::byte* block) {
+  block[layout.m] = block[layout.m + 1] = std::byte{0};
+}
+
 }  // namespace
+
+ReadRow scales_only(const TensorView& weight) {
+  const auto layout = std::ranges::find(kBlocks, weight.dtype, &BlockLayout::type);
+  if (layout == std::end(kBlocks) || layout->m == 0) return {};
+  return changed_blocks(weight, *layout, drop_minimum);
+}
 
 std::vector<Relayout> relayouts(const TensorView& weight, std::uint64_t head_dim) {
   std::vector<Relayout> all;
   if (!is_quantised(weight.dtype)) add_transposes(weight, all);
   add_types(weight, all);
   add_block_changes(weight, all);
-  if (!is_quantised(weight.dtype)) add_column_orders(weight, head_dim, all);
+  if (!is_quantised(weight.dtype)) {
+    add_column_orders(weight, head_dim, all);
+    add_wrongly_decoded(weight, all);
+  }
   add_offsets(weight, all);
   add_cuts(weight, all);
   return all;

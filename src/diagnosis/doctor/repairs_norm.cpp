@@ -4,6 +4,7 @@
 #include <cmath>
 #include <ranges>
 
+#include "diagnosis/doctor/relayouts.h"
 #include "diagnosis/doctor/repairs.h"
 #include "diagnosis/doctor/weight_probe.h"
 #include "model/rope.h"
@@ -123,8 +124,17 @@ void norm_input(OpCase& c) {
 void norm_weight(OpCase& c) {
   const std::string name = c.setup().weights[0].name;
   const auto stored = c.setup().read_weight();
+  if (!stored) return;
+  // Read as another type; NaN may be what comes of that.
+  for (const Relayout& layout : relayouts(c.setup().weights[0], 0)) {
+    std::vector<float> values(stored->size());
+    if (std::string_view(layout.cause) != "wrong_dtype" || !layout.read(0, values)) continue;
+    c.attempt(layout.cause, layout.says, layout.repair,
+              [&](OpSetup& s) { s.set_weight({values.size()}, values); });
+  }
+  if (c.explained()) return;
   const auto factors = measured_factors(c);
-  if (!stored || !factors) return;
+  if (!factors) return;
   const double offset = norm_params(c).weight_offset;
   if (std::ranges::any_of(*stored, [](float w) { return !std::isfinite(w); })) {
     c.keep({"weight_nan", fmt::format("{} holds finite values", name), {}, 0, 1});

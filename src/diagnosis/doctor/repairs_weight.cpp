@@ -204,33 +204,6 @@ void weight_values(OpCase& c) {
   }
 }
 
-void weight_bias(OpCase& c) {
-  if (c.tokens() < 3) return;
-  std::vector<double> offset(c.width());
-  std::vector<float> out = c.output();
-  for (std::size_t i = 0; i < out.size(); ++i)
-    offset[i % c.width()] += (static_cast<double>(c.target()[i]) - out[i]) / static_cast<double>(c.tokens());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(out[i] + offset[i % c.width()]);
-  const bool has_bias = !c.setup().biases.empty() && c.setup().biases[0];
-  if (!has_bias) {
-    c.consider("bias_missing", "a bias is added", {}, out);
-    return;
-  }
-  const TensorView& bias = *c.setup().biases[0];
-  c.attempt("bias_missing", "no bias is added", fmt::format("Leave {} out.", bias.name),
-            [](OpSetup& s) { s.biases.clear(); });
-  for (const TensorView& other : c.context().weights.tensors()) {
-    if (other.shape != bias.shape || other.data.data() == bias.data.data()) continue;
-    c.attempt("stale_weight", fmt::format("the bias is {}", other.name), {},
-              [&](OpSetup& s) { s.biases[0] = other; });
-  }
-  std::vector<float> stored(c.width());
-  const bool zero =
-      decode_f32(bias, 0, stored) && std::ranges::all_of(stored, [](float x) { return x == 0; });
-  c.consider(zero ? "bias_missing" : "weight_wrong",
-             fmt::format("{} {}", bias.name, zero ? "is not zero" : "holds other values"), {}, out, 0.8);
-}
-
 void weight_scale(OpCase& c) {
   if (c.explained()) return;
   const WeightProbe probe(c);
