@@ -50,7 +50,8 @@ double step_of(std::span<const float> values, int most) {
     largest = std::max(largest, std::abs(static_cast<double>(x)));
   }
   if (largest == 0) return 0;
-  // Values may have been rounded to 16 bits: small codes to BF16, larger ones, whose steps that hides, to F16.
+  // Values may have been rounded to 16 bits: small codes to BF16, larger ones, whose steps that hides, to
+  // F16.
   const double rounding = most < 16 ? 1.0 / 256 : 1.0 / 2048;
   for (int k = 1; k <= most; ++k) {
     double step = largest / k, products = 0, squares = 0;
@@ -96,7 +97,8 @@ bool without_signs(std::span<float> block) {
 }
 
 bool with_signs(std::span<float> block) {
-  const double step = step_of(block, 255);
+  const bool negative = std::ranges::any_of(block, [](float x) { return x < 0; });
+  const double step = step_of(block, 255) * (negative ? -1 : 1);
   if (step == 0) return std::ranges::all_of(block, [](float x) { return x == 0; });
   for (float& x : block) {
     const auto code = std::lround(x / step);
@@ -159,7 +161,7 @@ void add_column_orders(const TensorView& w, std::uint64_t head_dim, std::vector<
       add(
           "weight_permuted",
           fmt::format("the columns of {} are put in the order of {}", w.name,
-                      pairs ? "halves of a head" : "pairs"),
+                      pairs ? "neighbouring pairs" : "halves of a head"),
           [head_dim, pairs](std::uint64_t i) { return pairs ? paired(i, head_dim) : unpaired(i, head_dim); },
           {}, false);
     }

@@ -47,13 +47,13 @@ void permute(OpCase& c, const TensorView& bias, std::span<const float> stored) {
   if (!rows_may_be_paired(c)) return;
   const std::size_t dim = head_dim(c);
   std::vector<float> values(c.width());
-  for (const bool pairs : {false, true}) {
+  for (const bool pairs : {true, false}) {
     for (std::size_t i = 0; i < values.size(); ++i)
       values[i] = stored[pairs ? unpaired(i, dim) : paired(i, dim)];
     c.consider(
         "weight_permuted",
         fmt::format("{} is put in the order of {}, as its weight's rows are", bias.name,
-                    pairs ? "neighbouring rotary pairs (GGUF's)" : "halves of a head (Hugging Face's)"),
+                    pairs ? "halves of a head (Hugging Face's)" : "neighbouring rotary pairs (GGUF's)"),
         "Permute the bias as the rows of its weight are.", output_with(c, stored, values));
   }
 }

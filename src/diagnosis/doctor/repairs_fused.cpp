@@ -131,13 +131,18 @@ std::string describe_way(const OpCase& c, const std::vector<Part>& parts, const 
   const AttentionSpec& a = c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention;
   const bool heads = parts.size() == 3;
   const bool rows = how.groups == parts[0].weight->shape[0];
+  if (heads && how.groups == a.kv_heads) {
+    // A key head belongs to several query heads.
+    for (std::string& name : names)
+      name = name == "q" && a.heads > a.kv_heads ? fmt::format("{} heads of q", a.heads / a.kv_heads)
+                                                 : "one of " + name;
+  }
   const std::string pieces = how.groups == 1                     ? "one after the other"
                              : heads && how.groups == a.kv_heads ? "for each key head in turn"
                              : heads && how.groups == a.heads    ? "for each head in turn"
                              : rows                              ? "row by row in turn"
                                     : fmt::format("in {} pieces in turn", how.groups);
-  return fmt::format("{} of {}, {}", how.read ? "cut into parts" : "the rows are written as those",
-                     join(names, ", "), pieces);
+  return fmt::format("{}, {}", join(names, ", "), pieces);
 }
 
 // Rows that match rows of the siblings, in whatever order: the share of those that were looked for.
@@ -183,6 +188,8 @@ void weight_fused(OpCase& c) {
       static_cast<std::size_t>(std::ranges::find(parts, c.stage(), &Part::stage) - parts.begin());
   const double share = share_among_siblings(c, probe, parts);
   if (share < 0.9) return;
+  Fusing plain{.order = Order(parts.size())};
+  std::iota(plain.order.begin(), plain.order.end(), std::size_t{0});
   for (const Fusing& way : all_ways(c, parts)) {
     const auto sources = sources_of(parts, way);
     // Two tensors of one size that changed places are another cause.
@@ -193,11 +200,16 @@ void weight_fused(OpCase& c) {
     if (swapped || inside) continue;
     const double ratio = ratio_of_sources(probe, parts, sources[own]);
     if (ratio > 1 || !explains_all(c, parts, sources)) continue;
-    Attempt attempt{
-        "fused_split",
-        fmt::format("{} and its siblings are {}", probe.weight().name, describe_way(c, parts, way)),
-        fmt::format("Take the fused tensor apart as {}.", describe_way(c, parts, way)), ratio, 1};
-    c.keep(std::move(attempt));
+    const std::string written = describe_way(c, parts, way);
+    c.keep({"fused_split",
+            way.read ? fmt::format("the rows of {} and its siblings are cut from {}, not {}",
+                                   probe.weight().name, describe_way(c, parts, plain), written)
+                     : fmt::format("the rows of {} and its siblings are taken from {}", probe.weight().name,
+                                   written),
+            way.read ? fmt::format("The fused tensor holds {}: cut it so, not as {}.",
+                                   describe_way(c, parts, plain), written)
+                     : fmt::format("The fused tensor holds {}: cut it so.", written),
+            ratio, 1});
     return;
   }
   // In one piece from a single sibling: the tensors changed places.

@@ -262,8 +262,8 @@ void weight_rows(OpCase& c) {
   if (most(to_pairs) || most(from_pairs)) {
     c.keep({"weight_permuted",
             fmt::format("the rows of {} are put in the order of {}", name,
-                        most(from_pairs) ? "neighbouring rotary pairs (GGUF's)"
-                                         : "halves of a head (Hugging Face's)"),
+                        most(from_pairs) ? "halves of a head (Hugging Face's)"
+                                         : "neighbouring rotary pairs (GGUF's)"),
             {},
             kMatched,
             1});
