@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "diagnosis/doctor/scale_off.h"
 #include "quant/error.h"
 
 namespace doppler::diagnosis::doctor {
@@ -66,6 +67,10 @@ Finding finding_of(const WrongOp& wrong) {
     finding.explanation = fmt::format("{} differs ({}{}), and no repair of the catalogue restores agreement.",
                                       place_of(wrong), much, at);
     if (!wrong.weight.empty()) finding.explanation += fmt::format(" It multiplies by {}.", wrong.weight);
+  } else if (attempt.says.empty()) {
+    finding.explanation =
+        fmt::format("{} differs ({}{}), and no permutation, scale or type of {} explains it.",
+                    place_of(wrong), much, at, wrong.weight);
   } else {
     finding.explanation = fmt::format("{} agrees when {}. As it is, it differs ({}{}).", place_of(wrong),
                                       attempt.says, much, at);
@@ -192,7 +197,8 @@ Status OpJudge::judge(std::size_t op) {
     return std::ranges::all_of(rows.data, [](float x) { return std::isfinite(x); });
   };
   if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // a consequence of its inputs
-  if (c.misfit().agrees()) {
+  const std::optional<double> off = noisy_weights_ && c.misfit().agrees() ? scale_off(c) : std::nullopt;
+  if (c.misfit().agrees() && !off) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
     return {};
   }
@@ -205,6 +211,14 @@ Status OpJudge::judge(std::size_t op) {
   if (!c.setup().weights.empty()) wrong.weight = c.setup().weights[0].name;
   wrong.who = who;
   if (!who.empty()) wrong.rows = rows_to_explain(c, hints);
+  if (off) {
+    wrong.explanation = {
+        .attempt = {.cause = "weight_scaled",
+                    .says =
+                        fmt::format("the scales of {} are multiplied by {:.4g}, as all values together show",
+                                    wrong.weight, 1 / *off)},
+        .confidence = 0.9};
+  }
   wrong_.push_back(std::move(wrong));
   return {};
 }
@@ -260,6 +274,7 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
 Status OpJudge::explain_wrong() {
   for (std::size_t i = 0; i < wrong_.size(); ++i) {
     WrongOp& wrong = wrong_[i];
+    if (!wrong.explanation.attempt.cause.empty()) continue;  // its measure explained it
     if (e_.seconds_left() < 0) {
       // Ops that were not examined for lack of time are no findings beside those that are explained.
       const std::size_t kept = std::max<std::size_t>(i, 1);
@@ -280,7 +295,6 @@ Status OpJudge::explain_wrong() {
     if (Attempt& attempt = wrong.explanation.attempt;
         who.empty() && attempt.cause == "unknown" && c.op().kind == OpKind::kMatmul) {
       attempt.cause = "weight_wrong";
-      attempt.says = fmt::format("{} holds other values", wrong.weight);
       wrong.explanation.confidence = 0.5;
     }
     if (!who.empty()) explain_by_place(c, hints, wrong.explanation);

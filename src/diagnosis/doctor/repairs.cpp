@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -80,6 +81,18 @@ double confidence_in(const OpCase& c, const Attempt& best) {
   return confidence / (1 + 0.5 * static_cast<double>(others.size()));
 }
 
+// What explains the case as well and asks for another repair.
+std::string equally_good(const OpCase& c, const Attempt& best) {
+  std::string text;
+  std::map<std::string, bool> named = {{best.cause, true}};
+  for (const Attempt& attempt : c.attempts()) {
+    const bool as_good = attempt.ratio <= std::max(10 * best.ratio, 0.1) && attempt.ratio <= 1;
+    if (as_good && attempt.weight >= best.weight && !std::exchange(named[attempt.cause], true))
+      text += fmt::format("; or just as well ({}) when {}", attempt.cause, attempt.says);
+  }
+  return text;
+}
+
 }  // namespace
 
 Explanation explain(OpCase& c) {
@@ -110,6 +123,7 @@ Explanation explain(OpCase& c) {
     explanation.confidence = 0.7 * nearest_of_all->weight;
   } else if (best != nullptr) {
     explanation.attempt = *best;
+    explanation.attempt.says += equally_good(c, *best);
     explanation.confidence = confidence_in(c, *best);
   } else {
     explanation.attempt = {.cause = "unknown", .ratio = c.misfit().ratio};
