@@ -145,8 +145,13 @@ std::string describe_way(const OpCase& c, const std::vector<Part>& parts, const 
   return fmt::format("{}, {}", join(names, ", "), pieces);
 }
 
-// Rows that match rows of the siblings, in whatever order: the share of those that were looked for.
-double share_among_siblings(const OpCase& c, const WeightProbe& probe, const std::vector<Part>& parts) {
+// Rows that match rows of the siblings, in whatever order: the share of those that were looked for, and in
+// how many tensors they lie.
+struct Matched {
+  double share = 0;
+  std::size_t tensors = 0;
+};
+Matched match_siblings(const OpCase& c, const WeightProbe& probe, const std::vector<Part>& parts) {
   std::size_t looked = 0, found = 0;
   std::vector<std::vector<float>> outputs;
   for (const Part& part : parts) {
@@ -155,9 +160,10 @@ double share_among_siblings(const OpCase& c, const WeightProbe& probe, const std
     other.width = part.weight->rows();
     other.biases.clear();
     auto out = c.context().experiment.run(other);
-    if (!out) return 0;
+    if (!out) return {};
     outputs.push_back(std::move(*out));
   }
+  std::set<std::size_t> from;
   bool from_sibling = false;
   for (const std::size_t r : probe.sample()) {
     if (!std::ranges::binary_search(probe.bad(), r)) continue;
@@ -169,12 +175,13 @@ double share_among_siblings(const OpCase& c, const WeightProbe& probe, const std
         fits = true;
         for (std::size_t t = 0; t < c.tokens() && fits; ++t)
           fits = std::abs(outputs[p][t * width + row] - probe.target(t, r)) <= c.allowed_at(t, r);
-        from_sibling |= fits && parts[p].stage != c.stage();
+        if (fits) from.insert(p), from_sibling |= parts[p].stage != c.stage();
       }
     }
     found += fits;
   }
-  return looked == 0 || !from_sibling ? 0 : static_cast<double>(found) / static_cast<double>(looked);
+  if (looked == 0 || !from_sibling) return {};
+  return {static_cast<double>(found) / static_cast<double>(looked), from.size()};
 }
 
 }  // namespace
@@ -186,8 +193,8 @@ void weight_fused(OpCase& c) {
   const WeightProbe probe(c);
   const auto own =
       static_cast<std::size_t>(std::ranges::find(parts, c.stage(), &Part::stage) - parts.begin());
-  const double share = share_among_siblings(c, probe, parts);
-  if (share < 0.9) return;
+  const Matched matched = match_siblings(c, probe, parts);
+  if (matched.share < 0.9) return;
   Fusing plain{.order = Order(parts.size())};
   std::iota(plain.order.begin(), plain.order.end(), std::size_t{0});
   for (const Fusing& way : all_ways(c, parts)) {
@@ -212,10 +219,7 @@ void weight_fused(OpCase& c) {
             ratio, 1});
     return;
   }
-  // In one piece from a single sibling: the tensors changed places.
-  for (const Part& part : parts) {
-    if (part.stage != c.stage() && probe.ratio(*part.weight) <= 1) return;
-  }
+  if (matched.tensors < 2) return;  // those of a single sibling: the tensors changed places
   c.keep({"fused_split",
           fmt::format("the rows of {} are put together from its own and its siblings', in an order that is "
                       "none of the usual ones",
