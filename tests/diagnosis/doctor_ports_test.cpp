@@ -12,22 +12,22 @@ using testing::all_findings;
 using testing::model_path;
 using testing::TempDir;
 
-struct Ward {
+struct PortedModel {
   Loaded loaded;
   Recording recording;
 };
 
-Result<Ward> open_ward(const std::filesystem::path& model, const std::filesystem::path& recording) {
+Result<PortedModel> open_ported(const std::filesystem::path& model, const std::filesystem::path& recording) {
   LoadOptions options;
   options.backend = "reference";
   options.context = 64;
-  Ward ward;
+  PortedModel ward;
   DOPPLER_ASSIGN(ward.loaded, load_all(model, options));
   DOPPLER_ASSIGN(ward.recording, open_recording(recording));
   return ward;
 }
 
-Result<Diagnosis> examine_with(const Ward& ward, std::string_view fault, FaultPlace* place,
+Result<Diagnosis> examine_with(const PortedModel& ward, std::string_view fault, FaultPlace* place,
                                const std::string& backend) {
   Subject subject = subject_of(ward.loaded, backend);
   subject.options.threads = 1;
@@ -44,7 +44,7 @@ constexpr std::string_view kFaults[] = {
     "baked_without_minimum", "baked_unsigned",       "block_scales_off",    "row_scale_off",
     "norm_read_as_f16",      "bias_read_as_f16",     "bias_twice",          "bias_not_permuted"};
 
-std::size_t expect_all_named(const Ward& ward, const std::string& who,
+std::size_t expect_all_named(const PortedModel& ward, const std::string& who,
                              const std::string& backend = "reference") {
   std::size_t tried = 0;
   for (const std::string_view fault : kFaults) {
@@ -70,8 +70,8 @@ TEST(Ports, NamedInFloats) {
   const std::pair<const char*, std::size_t> kFamilies[] = {{"gemma3", 9}, {"llama3", 10}, {"qwen3", 10},
                                                            {"qwen2", 13}, {"phi3", 10},   {"demo", 10}};
   for (const auto& [family, faults] : kFamilies) {
-    ASSERT_OK_AND_ASSIGN(const Ward ward,
-                         open_ward(model_path(family), model_path(family) / "reference.safetensors"));
+    ASSERT_OK_AND_ASSIGN(const PortedModel ward,
+                         open_ported(model_path(family), model_path(family) / "reference.safetensors"));
     EXPECT_EQ(expect_all_named(ward, family), faults) << family;
   }
 }
@@ -91,7 +91,7 @@ TEST(Ports, NamedInBlocks) {
       options.context = 64;
       ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(file, options));
       ASSERT_OK(record_run(*loaded.backend, {.prompt_ids = floats.prompt_ids, .decode_steps = 1}, truth));
-      ASSERT_OK_AND_ASSIGN(const Ward ward, open_ward(file, truth));
+      ASSERT_OK_AND_ASSIGN(const PortedModel ward, open_ported(file, truth));
       EXPECT_GE(expect_all_named(ward, fmt::format("{} {}", family, type)), 9u);
     }
   }
@@ -106,7 +106,7 @@ TEST(Ports, ScaleOffWithinTheNoiseOfQuantising) {
     const auto file = folder / "model.gguf";
     ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
     ASSERT_OK(convert::convert_model(model_path("demo"), *mix, file, {.with_tokenizer = false}));
-    ASSERT_OK_AND_ASSIGN(const Ward ward, open_ward(file, model_path("demo") / "reference.safetensors"));
+    ASSERT_OK_AND_ASSIGN(const PortedModel ward, open_ported(file, model_path("demo") / "reference.safetensors"));
     FaultPlace place;
     ASSERT_OK_AND_ASSIGN(const Diagnosis healthy, examine_with(ward, "", &place, "reference"));
     EXPECT_TRUE(healthy.healthy()) << all_findings(healthy);
@@ -120,8 +120,8 @@ TEST(Ports, ScaleOffWithinTheNoiseOfQuantising) {
 
 // Random values in the place of a weight: no search has so much freedom as to explain them.
 TEST(Ports, NothingExplainsRandomValues) {
-  ASSERT_OK_AND_ASSIGN(const Ward ward,
-                       open_ward(model_path("llama3"), model_path("llama3") / "reference.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const PortedModel ward,
+                       open_ported(model_path("llama3"), model_path("llama3") / "reference.safetensors"));
   for (const WeightRole role : {WeightRole::kQ, WeightRole::kO, WeightRole::kUp, WeightRole::kDown}) {
     Subject subject = subject_of(ward.loaded, "reference");
     TensorView tensor = subject.weights[subject.weights.find(role, 1)];

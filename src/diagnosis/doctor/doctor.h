@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/doctor/causes.h"
+#include "diagnosis/doctor/fix.h"
 #include "engine/loaded.h"
 
 namespace doppler::diagnosis {
@@ -29,10 +30,11 @@ struct Finding {
   std::size_t places = 1;  // how many ops (mostly layers) show it
   // What is wrong, with values: "k_norm of layer 0 agrees when the weight offset is 1."
   std::string explanation;
-  std::string repair;     // what to do: "Set rms_norm_weight_offset."
-  double confidence = 1;  // 0 to 1; below 1 where other causes would explain it as well, or nearly
-  std::string ruled_out;  // repairs that were tried and did not help; may be empty
-  std::string check;      // the check that found it
+  std::string repair;           // what to do: "Set rms_norm_weight_offset."
+  double confidence = 1;        // 0 to 1; below 1 where other causes would explain it as well, or nearly
+  std::string ruled_out;        // repairs that were tried and did not help; may be empty
+  std::string check;            // the check that found it
+  std::vector<Fix> fixes = {};  // what --fix writes; empty: nothing that a program can do
 };
 
 enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };

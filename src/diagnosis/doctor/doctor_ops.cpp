@@ -50,7 +50,8 @@ Finding finding_of(const WrongOp& wrong) {
                   .layer = wrong.layer,
                   .repair = attempt.repair,
                   .confidence = wrong.explanation.confidence,
-                  .ruled_out = wrong.explanation.ruled_out};
+                  .ruled_out = wrong.explanation.ruled_out,
+                  .fixes = attempt.fixes};
   const std::string much = std::isfinite(wrong.ratio)
                                ? fmt::format("{:.3g} times the allowed error", wrong.ratio)
                                : "NaN or infinity";
@@ -129,9 +130,13 @@ class KindRefiner {
         a.cause = lost ? "sliding_window" : "layer_types";
         if (lost) a.repair = window_repair(windows_[w.layer]);
       }
-      if (a.cause == "layer_types")
+      if (a.cause == "layer_types") {
+        const bool full = ours(w.layer).kind == AttentionKind::kFull;
+        a.fixes = {{.target = fmt::format("layers[{}].attention.kind", w.layer),
+                    .value = full ? "\"sliding_attention\"" : "\"full_attention\""}};
         a.repair = fmt::format(
             "Set layer_types (or sliding_window_pattern): layer {} should be of the other kind.", w.layer);
+      }
     }
   }
 
@@ -339,6 +344,10 @@ std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp>
     } else {
       Finding& first = findings[at->second];
       ++first.places;
+      for (const Fix& fix : w.explanation.attempt.fixes) {
+        if (std::ranges::none_of(first.fixes, [&](const Fix& other) { return other.same_as(fix); }))
+          first.fixes.push_back(fix);
+      }
       first.confidence = std::max(first.confidence, w.explanation.confidence);
     }
   }

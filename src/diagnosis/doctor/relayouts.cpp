@@ -100,7 +100,7 @@ constexpr const char* kOtherEndian = "Convert the tensor again: its numbers have
 // A row that is read as `type` from `offset` bytes on; lost where that is beyond the tensor's ends.
 ReadRow bytes_from(const TensorView& weight, DType type, std::int64_t offset,
                    std::function<void(std::span<std::byte> row)> change = {}) {
-  return [&weight, type, offset, change](std::uint64_t row, std::span<float> values) -> Status {
+  return [weight, type, offset, change](std::uint64_t row, std::span<float> values) -> Status {
     const DTypeInfo& info = dtype_info(type);
     const std::uint64_t row_bytes = values.size() / info.block_values * info.block_bits / 8;
     const std::int64_t from = static_cast<std::int64_t>(row * row_bytes) + offset;
@@ -121,7 +121,7 @@ ReadRow changed_blocks(const TensorView& weight, const BlockLayout& layout, Chan
 
 // Elements one by one from another place of the flat tensor.
 ReadRow from_places(const TensorView& weight, Place place) {
-  return [&weight, place = std::move(place)](std::uint64_t row, std::span<float> values) -> Status {
+  return [weight, place = std::move(place)](std::uint64_t row, std::span<float> values) -> Status {
     const std::uint64_t size = weight.rows() * weight.cols();
     for (std::size_t i = 0; i < values.size(); ++i)
       DOPPLER_TRY(decode_f32(weight, place(row, i) % size, values.subspan(i, 1)));
@@ -132,7 +132,7 @@ ReadRow from_places(const TensorView& weight, Place place) {
 // Rows of a stream that is cut every `stride` values, of which `cols` were kept: the values between are lost,
 // and rows that need them are left out.
 ReadRow cut_every(const TensorView& weight, std::uint64_t stride) {
-  return [&weight, stride](std::uint64_t row, std::span<float> values) -> Status {
+  return [weight, stride](std::uint64_t row, std::span<float> values) -> Status {
     const std::uint64_t cols = weight.cols();
     for (std::uint64_t i = 0; i < cols; ++i) {
       const std::uint64_t flat = row * cols + i, r = flat / stride, offset = flat % stride;
@@ -163,7 +163,8 @@ void add_types(const TensorView& w, std::vector<Relayout>& to) {
     to.push_back({"wrong_dtype", fmt::format("the bytes of {} are read as {}", w.name, info.name),
                   bytes_from(w, type, 0),
                   fmt::format("Correct the tensor's type to {} (it is {}), or convert it again.", info.name,
-                              dtype_name(w.dtype))});
+                              dtype_name(w.dtype)),
+                  1, false, type});
   }
   if (is_quantised(w.dtype) || size < 2) return;
   to.push_back({"wrong_dtype", fmt::format("the bytes of each value of {} are in reverse", w.name),

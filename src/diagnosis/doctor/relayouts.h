@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ struct Relayout {
   ReadRow read;
   std::string repair = {};  // empty: that of the cause
   double weight = 1;
-  bool search = false;  // one of many candidates: not tried once another relayout fits
+  bool search = false;             // one of many candidates: not tried once another relayout fits
+  std::optional<DType> type = {};  // the type that the tensor's bytes are of, if it is another
 };
 
 // Likeliest first. `head_dim`: columns of a head, for products that read heads; 0: none. The weight's bytes

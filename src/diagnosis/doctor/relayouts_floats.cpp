@@ -14,7 +14,7 @@ namespace {
 using Source = std::function<std::uint64_t(std::uint64_t col)>;  // the column that lies where `col` should
 
 ReadRow from_columns(const TensorView& weight, Source source) {
-  return [&weight, source = std::move(source)](std::uint64_t row, std::span<float> values) -> Status {
+  return [weight, source = std::move(source)](std::uint64_t row, std::span<float> values) -> Status {
     std::vector<float> stored(values.size());
     DOPPLER_TRY(decode_f32(weight, row * values.size(), stored));
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = stored[source(i)];
@@ -136,7 +136,7 @@ void add_wrongly_decoded(const TensorView& w, std::vector<Relayout>& to) {
   if (w.cols() % kBlock != 0) return;
   for (const WrongDecoding& wrong : kWrongDecodings) {
     to.push_back({"wrong_dequantisation", fmt::format(fmt::runtime(wrong.says), w.name),
-                  [&w, decode = wrong.decode](std::uint64_t row, std::span<float> values) -> Status {
+                  [w, decode = wrong.decode](std::uint64_t row, std::span<float> values) -> Status {
                     DOPPLER_TRY(decode_f32(w, row * values.size(), values));
                     for (std::size_t at = 0; at < values.size(); at += kBlock) {
                       if (!decode(values.subspan(at, kBlock)))

@@ -34,11 +34,29 @@ std::vector<TensorView> other_biases(const OpCase& c, const TensorView& own) {
   return others;
 }
 
+Fix values_fix(const std::string& name, std::string what, std::vector<float> values) {
+  return {Fix::Kind::kTensor,
+          name,
+          std::move(what),
+          {},
+          [values = std::move(values)](std::uint64_t, std::span<float> to) -> Status {
+            std::ranges::copy(std::span(values).first(std::min(values.size(), to.size())), to.begin());
+            return {};
+          }};
+}
+
 void read_otherwise(OpCase& c, const TensorView& bias, std::span<const float> stored) {
   std::vector<float> values(c.width());
   for (const Relayout& layout : relayouts(bias, 0)) {
     if (std::string_view(layout.cause) != "wrong_dtype" || !layout.read(0, values)) continue;
     c.consider(layout.cause, layout.says, layout.repair, output_with(c, stored, values));
+    if (layout.type)
+      c.add_fix({Fix::Kind::kTensor,
+                 bias.name,
+                 fmt::format("type {}", dtype_name(*layout.type)),
+                 {},
+                 layout.read,
+                 layout.type});
   }
 }
 
@@ -55,6 +73,7 @@ void permute(OpCase& c, const TensorView& bias, std::span<const float> stored) {
         fmt::format("{} is put in the order of {}, as its weight's rows are", bias.name,
                     pairs ? "halves of a head (Hugging Face's)" : "neighbouring rotary pairs (GGUF's)"),
         "Permute the bias as the rows of its weight are.", output_with(c, stored, values));
+    c.add_fix(values_fix(bias.name, pairs ? "values unpaired" : "values paired", values));
   }
 }
 
@@ -73,6 +92,7 @@ void multiply(OpCase& c, const TensorView& bias, std::span<const float> stored,
              twice ? fmt::format("{} is added once, not twice", bias.name)
                    : fmt::format("{} is multiplied by {:.4g}", bias.name, scale),
              {}, output_with(c, stored, values), twice ? 1 : 0.95);
+  c.add_fix(values_fix(bias.name, fmt::format("times {:.4g}", scale), values));
 }
 
 }  // namespace

@@ -45,6 +45,25 @@ void add_sums(const OpCase& c, std::span<const float> values, std::size_t block,
   }
 }
 
+// The factor of every row, not only of the sampled ones; 1 for rows that are right.
+std::vector<double> row_scales(const OpCase& c, const WeightProbe& probe) {
+  std::vector<double> scales(c.width(), 1);
+  for (const std::size_t r : probe.bad()) {
+    double products = 0, squares = 0;
+    for (std::size_t t = 0; t < c.tokens(); ++t)
+      products += probe.output(t, r) * probe.target(t, r), squares += probe.output(t, r) * probe.output(t, r);
+    if (squares > 0) scales[r] = products / squares;
+  }
+  return scales;
+}
+ReadRow scaled_rows(const TensorView& w, std::vector<double> scales) {
+  return [w, scales = std::move(scales)](std::uint64_t row, std::span<float> values) -> Status {
+    DOPPLER_TRY(decode_f32(w, row * values.size(), values));
+    for (float& x : values) x = static_cast<float>(x * scales[row]);
+    return {};
+  };
+}
+
 // One factor for each row: of all its values, or of what its blocks' scales make of them, minima left out.
 bool scale_rows(OpCase& c, const WeightProbe& probe) {
   const TensorView& w = probe.weight();
@@ -56,12 +75,18 @@ bool scale_rows(OpCase& c, const WeightProbe& probe) {
   const bool few = probe.bad().size() * 2 < probe.rows();
   if (whole && whole->ratio <= 1) {
     const Spread spread = spread_of_wrong(probe, *whole, 0);
-    return c.keep({few || spread.one() ? "weight_scaled" : "scales_lost",
-                   fmt::format("{} of {} are multiplied by {}{}", wrong_rows(probe), w.name,
-                               spread.one() ? "" : "scales of their own, ", spread.text()),
-                   {},
-                   whole->ratio,
-                   0.97});
+    c.keep({few || spread.one() ? "weight_scaled" : "scales_lost",
+            fmt::format("{} of {} are multiplied by {}{}", wrong_rows(probe), w.name,
+                        spread.one() ? "" : "scales of their own, ", spread.text()),
+            {},
+            whole->ratio,
+            0.97});
+    c.add_fix({Fix::Kind::kTensor,
+               w.name,
+               fmt::format("rows times {}", spread.text()),
+               {},
+               scaled_rows(w, row_scales(c, probe))});
+    return true;
   }
   const auto without_minima = scales_only(w);
   if (!without_minima) return false;
@@ -101,14 +126,25 @@ bool scale_columns(OpCase& c, const WeightProbe& probe) {
     spread.add((*factors)[i]);
   }
   if (wrong == 0) return false;
-  return c.keep({"scales_lost",
-                 fmt::format("{} of {} {} multiplied by {}{}",
-                             wrong == 1 ? fmt::format("column {}", first)
-                                        : fmt::format("{} of the {} columns", wrong, factors->size()),
-                             w.name, wrong == 1 ? "is" : "are", spread.one() ? "" : "scales of their own, ",
-                             spread.text()),
-                 "Convert the tensor again with the scales of its inputs, or divide what it reads by them.",
-                 ratio, 0.97});
+  c.keep({"scales_lost",
+          fmt::format("{} of {} {} multiplied by {}{}",
+                      wrong == 1 ? fmt::format("column {}", first)
+                                 : fmt::format("{} of the {} columns", wrong, factors->size()),
+                      w.name, wrong == 1 ? "is" : "are", spread.one() ? "" : "scales of their own, ",
+                      spread.text()),
+          "Convert the tensor again with the scales of its inputs, or divide what it reads by them.", ratio,
+          0.97});
+  c.add_fix({Fix::Kind::kTensor,
+             w.name,
+             fmt::format("columns times {}", spread.text()),
+             {},
+             [w, factors = *factors](std::uint64_t row, std::span<float> values) -> Status {
+               DOPPLER_TRY(decode_f32(w, row * values.size(), values));
+               for (std::size_t i = 0; i < values.size(); ++i)
+                 values[i] = static_cast<float>(values[i] * factors[i]);
+               return {};
+             }});
+  return true;
 }
 
 // A scale, or an offset, for each block of a row.
@@ -195,6 +231,18 @@ void weight_columns(OpCase& c) {
                       probe.weight().name, first, (*order)[first]),
           "Undo the permutation of the columns: act-order's, or that of tensor-parallel shards.", ratio,
           0.98});
+  std::string columns = "columns";
+  for (const std::size_t from : *order) columns += fmt::format(" {}", from);
+  c.add_fix({Fix::Kind::kTensor,
+             probe.weight().name,
+             columns,
+             {},
+             [w = probe.weight(), order = *order](std::uint64_t r, std::span<float> values) -> Status {
+               std::vector<float> stored(values.size());
+               DOPPLER_TRY(decode_f32(w, r * values.size(), stored));
+               for (std::size_t i = 0; i < values.size(); ++i) values[i] = stored[order[i]];
+               return {};
+             }});
 }
 
 }  // namespace doppler::diagnosis::repairs

@@ -217,6 +217,18 @@ void weight_fused(OpCase& c) {
                                    describe_way(c, parts, plain), written)
                      : fmt::format("The fused tensor holds {}: cut it so.", written),
             ratio, 1});
+    std::vector<TensorView> weights;
+    for (const Part& part : parts) weights.push_back(*part.weight);
+    for (std::size_t p = 0; p < parts.size(); ++p) {
+      c.add_fix({Fix::Kind::kTensor,
+                 weights[p].name,
+                 fmt::format("rows from {}", written),
+                 {},
+                 [weights, rows = sources[p]](std::uint64_t row, std::span<float> values) {
+                   const Place& from = rows[row];
+                   return decode_f32(weights[from.part], from.row * values.size(), values);
+                 }});
+    }
     return;
   }
   if (matched.tensors < 2) return;  // those of a single sibling: the tensors changed places

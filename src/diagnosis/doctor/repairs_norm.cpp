@@ -91,6 +91,7 @@ void norm_eps(OpCase& c) {
     c.attempt("norm_eps", fmt::format("epsilon is {}", eps),
               fmt::format("Set rms_norm_eps to {} (it is {}).", eps, norm_params(c).eps),
               [&](OpSetup& s) { norm_params(s).eps = eps; });
+    c.add_setting("norm.eps", number(eps));
   }
 }
 
@@ -131,6 +132,13 @@ void norm_weight(OpCase& c) {
     if (std::string_view(layout.cause) != "wrong_dtype" || !layout.read(0, values)) continue;
     c.attempt(layout.cause, layout.says, layout.repair,
               [&](OpSetup& s) { s.set_weight({values.size()}, values); });
+    if (layout.type)
+      c.add_fix({Fix::Kind::kTensor,
+                 name,
+                 fmt::format("type {}", dtype_name(*layout.type)),
+                 {},
+                 layout.read,
+                 layout.type});
   }
   if (c.explained()) return;
   const auto factors = measured_factors(c);

@@ -222,6 +222,15 @@ void weight_scale(OpCase& c) {
   }
   c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale), {},
              scaled, 0.95);
+  c.add_fix({Fix::Kind::kTensor,
+             c.setup().weights[0].name,
+             fmt::format("times {:.6g}", scale),
+             {},
+             [w = c.setup().weights[0], scale](std::uint64_t row, std::span<float> values) -> Status {
+               DOPPLER_TRY(decode_f32(w, row * values.size(), values));
+               for (float& x : values) x = static_cast<float>(x * scale);
+               return {};
+             }});
 }
 
 void weight_rows(OpCase& c) {
@@ -267,6 +276,15 @@ void weight_rows(OpCase& c) {
             {},
             kMatched,
             1});
+    c.add_fix(
+        {Fix::Kind::kTensor,
+         name,
+         most(from_pairs) ? "rows unpaired" : "rows paired",
+         {},
+         [w = probe.weight(), dim, apart = most(from_pairs)](std::uint64_t row, std::span<float> values) {
+           const std::size_t from = apart ? unpaired(row, dim) : paired(row, dim);
+           return decode_f32(w, from * values.size(), values);
+         }});
   } else if (most(shifted)) {
     c.keep({"weight_shifted",
             fmt::format("row i of {} is row i {} {} ({})", name, signed_shift < 0 ? '-' : '+',
@@ -274,6 +292,13 @@ void weight_rows(OpCase& c) {
             {},
             kMatched,
             1});
+    c.add_fix({Fix::Kind::kTensor,
+               name,
+               fmt::format("rows shifted by {}", signed_shift),
+               {},
+               [w = probe.weight(), shift, rows](std::uint64_t row, std::span<float> values) {
+                 return decode_f32(w, (row + shift) % rows * values.size(), values);
+               }});
   } else if (most(different.size())) {
     c.keep({"weight_permuted", fmt::format("{} of {} change places", where, name), {}, kMatched, 0.95});
   } else if (found >= 2 && found * 20 >= sources.size() && earlier == found) {
@@ -322,6 +347,16 @@ void weight_others(OpCase& c) {
                       : "stale_weight",
               fmt::format("the weight is {}{}", weight.name, both ? ", which has this one's place" : ""),
               both ? fmt::format("Exchange {} and {}.", name, weight.name) : std::string(), ratio, 1});
+      if (both && order == nullptr) {
+        for (const auto& [to, from] : {std::pair(probe.weight(), weight), {weight, probe.weight()}})
+          c.add_fix({Fix::Kind::kRename,
+                     to.name,
+                     from.name,
+                     {},
+                     [from = from](std::uint64_t row, std::span<float> values) {
+                       return decode_f32(from, row * values.size(), values);
+                     }});
+      }
       return;
     }
   }
