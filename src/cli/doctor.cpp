@@ -17,6 +17,7 @@
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
 #include "engine/fallbacks.h"
+#include "system/files.h"
 
 namespace doppler::cli {
 namespace {
@@ -170,11 +171,9 @@ Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem:
     const std::string name =
         finding.layer < 0 ? finding.cause
                           : fmt::format("{} ({} of layer {})", finding.cause, finding.stage, finding.layer);
-    if (cause != nullptr && cause->kind == diagnosis::CauseKind::kText &&
-        std::filesystem::is_directory(source)) {
+    if (cause != nullptr && cause->kind == diagnosis::CauseKind::kText && system::is_folder(source)) {
       for (const std::string_view file : kTextFiles) {
-        if (const auto path = source / file; std::filesystem::exists(path))
-          remedy.changes.files.push_back(path);
+        if (const auto path = source / file; system::exists(path)) remedy.changes.files.push_back(path);
       }
       remedy.done.push_back(fmt::format("{}: the tokenizer's files are the source's", name));
       continue;
@@ -247,9 +246,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (arguments.list_faults) return list_faults(given.json);
   if (arguments.model.empty())
     return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
-  if (std::error_code ignored;
-      !arguments.fix.empty() &&
-      std::filesystem::exists(std::filesystem::symlink_status(arguments.fix, ignored)))
+  if (!arguments.fix.empty() && system::exists(arguments.fix))
     return fail(ErrorCode::kUsage, "The output {} exists already. Give a name that does not.",
                 printable(arguments.fix, 200));
   diagnosis::DoctorOptions options{

@@ -28,20 +28,24 @@ class PartialFolder {
  public:
   explicit PartialFolder(const fs::path& name) : name_(name), partial_(name.string() + ".partial") {}
   ~PartialFolder() {
-    std::error_code ignored;
-    if (made_) fs::remove_all(partial_, ignored);
+    if (!made_) return;
+    for (const fs::path& file : sorted_entries(partial_)) system::remove_file(file);
+    system::remove_file(partial_);
   }
   Status make() {
-    std::error_code error;
-    made_ = fs::create_directory(partial_, error);
+    if (system::exists(partial_)) {
+      return fail(ErrorCode::kUsage,
+                  "The folder {} is left from an earlier try. Remove it, or give another name.",
+                  shown(partial_));
+    }
+    const std::error_code error = system::create_folders(partial_);
+    made_ = !error;
     if (made_) return {};
-    return fail(ErrorCode::kIo, "The folder {} cannot be made: {}. Remove it, or give another name.",
-                shown(partial_), error ? error.message() : "it exists");
+    return fail(ErrorCode::kIo, "The folder {} cannot be made: {}. Give another name.", shown(partial_),
+                error.message());
   }
   Status commit() {
-    std::error_code error;
-    fs::rename(partial_, name_, error);
-    if (error)
+    if (const std::error_code error = system::replace_file(partial_, name_))
       return fail(ErrorCode::kIo, "The folder {} cannot get its name: {}.", shown(name_), error.message());
     made_ = false;
     return {};
@@ -190,7 +194,7 @@ Status copy_folder(const fs::path& model, const Changes& changes, const fs::path
   std::vector<fs::path> files;
   std::uint64_t bytes = 0;
   for (const fs::path& file : sorted_entries(model)) {
-    if (!fs::is_regular_file(file)) continue;
+    if (!system::is_file(file)) continue;
     files.push_back(file);
     bytes += system::file_size(file).value_or(0);
   }
@@ -223,7 +227,7 @@ Status copy_folder(const fs::path& model, const Changes& changes, const fs::path
     DOPPLER_TRY(copy_bytes(better == changes.files.end() ? file : *better, to));
   }
   for (const fs::path& file : changes.files) {
-    if (!fs::exists(folder.path() / file.filename()))
+    if (!system::exists(folder.path() / file.filename()))
       DOPPLER_TRY(copy_bytes(file, folder.path() / file.filename()));
   }
   if (changed < changes.values.size())
@@ -327,10 +331,9 @@ Status copy_gguf(const fs::path& model, const ModelSpec& spec, const Changes& ch
 
 Status write_repaired_copy(const fs::path& model, const ModelSpec& spec, const Changes& changes,
                            const fs::path& output) {
-  std::error_code ignored;
-  if (fs::exists(fs::symlink_status(output, ignored)))
+  if (system::exists(output))
     return fail(ErrorCode::kUsage, "The output {} exists already. Give a name that does not.", shown(output));
-  if (fs::is_directory(model)) {
+  if (system::is_folder(model)) {
     for (const fs::path& file : sorted_entries(model)) {
       if (file.extension() == ".safetensors") return copy_folder(model, changes, output);
     }
