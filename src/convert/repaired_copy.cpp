@@ -264,6 +264,30 @@ Status add_changed(GgufWriter& writer, const GgufMetadata::Entry& entry, const s
   }
 }
 
+// A list of flags, one for each layer, with some turned over; `key` and a dot come before the layer.
+bool is_entry_of(std::string_view key, const ChangedValue& change) {
+  return change.key.starts_with(key) && change.key.size() > key.size() + 1 && change.key[key.size()] == '.' &&
+         change.key.find_first_not_of("0123456789", key.size() + 1) == std::string::npos;
+}
+Result<std::size_t> add_changed_flags(GgufWriter& writer, const GgufMetadata& metadata,
+                                      const GgufMetadata::Entry& entry, const Changes& changes) {
+  const auto unfit = fail(ErrorCode::kUnsupported,
+                          "The key {} is no list of flags, so that no single layer's is changed.", entry.key);
+  if (entry.type != GgufType::kArray) return unfit;
+  DOPPLER_ASSIGN(const auto list, metadata.get_array(entry.key));
+  DOPPLER_ASSIGN(std::vector<bool> flags, list->bools());
+  std::size_t changed = 0;
+  for (const ChangedValue& change : changes.values) {
+    if (!is_entry_of(entry.key, change)) continue;
+    const std::size_t at = std::strtoull(&change.key[entry.key.size() + 1], nullptr, 10);
+    if (at >= flags.size()) return unfit;
+    flags[at] = change.value.find("sliding") != std::string::npos;
+    ++changed;
+  }
+  DOPPLER_TRY(writer.add_bools(entry.key, flags));
+  return changed;
+}
+
 // Dims of a head if the file has the rows of this tensor's rotary pairs side by side; else 0.
 std::uint64_t paired_dims(const ModelSpec& spec, const std::string& name) {
   const FamilyRule* family = family_named(spec.family);
@@ -302,6 +326,13 @@ Status copy_gguf(const fs::path& model, const ModelSpec& spec, const Changes& ch
   for (const GgufMetadata::Entry& entry : file.metadata.entries()) {
     if (entry.key.starts_with("split.") || entry.key == "general.alignment") continue;
     const auto value = std::ranges::find(changes.values, entry.key, &ChangedValue::key);
+    const bool some =
+        std::ranges::any_of(changes.values, [&](const ChangedValue& v) { return is_entry_of(entry.key, v); });
+    if (some) {
+      DOPPLER_ASSIGN(const std::size_t flags, add_changed_flags(writer, file.metadata, entry, changes));
+      changed += flags;
+      continue;
+    }
     if (value == changes.values.end()) {
       DOPPLER_TRY(writer.add_entry(entry));
       continue;

@@ -106,7 +106,8 @@ TEST(Ports, ScaleOffWithinTheNoiseOfQuantising) {
     const auto file = folder / "model.gguf";
     ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
     ASSERT_OK(convert::convert_model(model_path("demo"), *mix, file, {.with_tokenizer = false}));
-    ASSERT_OK_AND_ASSIGN(const PortedModel ward, open_ported(file, model_path("demo") / "reference.safetensors"));
+    ASSERT_OK_AND_ASSIGN(const PortedModel ward,
+                         open_ported(file, model_path("demo") / "reference.safetensors"));
     FaultPlace place;
     ASSERT_OK_AND_ASSIGN(const Diagnosis healthy, examine_with(ward, "", &place, "reference"));
     EXPECT_TRUE(healthy.healthy()) << all_findings(healthy);

@@ -275,10 +275,8 @@ std::vector<Relayout> relayouts(const TensorView& weight, std::uint64_t head_dim
   if (!is_quantised(weight.dtype)) add_transposes(weight, all);
   add_types(weight, all);
   add_block_changes(weight, all);
-  if (!is_quantised(weight.dtype)) {
-    add_column_orders(weight, head_dim, all);
-    add_wrongly_decoded(weight, all);
-  }
+  add_column_orders(weight, head_dim, all);
+  if (!is_quantised(weight.dtype)) add_wrongly_decoded(weight, all);
   add_offsets(weight, all);
   add_cuts(weight, all);
   return all;

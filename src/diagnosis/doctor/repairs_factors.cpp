@@ -208,7 +208,7 @@ void weight_factors(OpCase& c) {
 }
 
 void weight_columns(OpCase& c) {
-  if (c.explained() || is_quantised(c.setup().weights[0].dtype)) return;
+  if (c.explained()) return;
   const WeightProbe probe(c);
   const auto order = match_columns(c, probe);
   if (!order) return;
