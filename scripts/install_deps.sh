@@ -7,7 +7,7 @@
 #   scripts/install_deps.sh format   the same and clang-format
 #   scripts/install_deps.sh aarch64  the same and what scripts/test_on aarch64 needs: a cross compiler and an emulator
 #   scripts/install_deps.sh windows  the same for scripts/test_on windows: mingw-w64 and Wine
-#   scripts/install_deps.sh browser  the same and Chromium, for the test of the HTML report, which is skipped without one
+#   scripts/install_deps.sh browser  the same and Chromium, for the test of the HTML pages, which is skipped without one
 set -euo pipefail
 
 packages=(g++ cmake ninja-build pkg-config python3

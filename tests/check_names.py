@@ -6,7 +6,7 @@ import re
 import sys
 
 # Rooms that others use through a few names have a namespace of their own; all others share doppler.
-OWN = ["bench", "chat", "cli", "config", "convert", "diagnosis", "hub", "tokenizer"]
+OWN = ["bench", "chat", "cli", "config", "convert", "diagnosis", "hub", "page", "tokenizer"]
 
 IGNORED = re.compile(r'//[^\n]*|/\*.*?\*/|^[ \t]*#(?:[^\n\\]|\\.)*|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'',
                      re.MULTILINE | re.DOTALL)

@@ -18,10 +18,12 @@ MAY_USE = {
     "plan": ["base", "quant", "model"],
     "backend": ["base", "quant", "model", "plan"],
     "engine": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend"],
-    "diagnosis": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine"],
+    "page": ["base"],
+    "diagnosis": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "page"],
     "convert": ["base", "quant", "formats", "tokenizer", "chat", "model"],
-    "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "diagnosis"],
-    "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "diagnosis",
+    "bench": ["base", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "page",
+              "diagnosis"],
+    "cli": ["base", "config", "quant", "formats", "tokenizer", "chat", "model", "plan", "backend", "engine", "page", "diagnosis",
             "convert", "bench", "hub"],
 }
 

@@ -98,14 +98,19 @@ std::vector<Figure> figures_of(const Json& json) {
   return std::move(out.list);
 }
 
+bool has_interval(const Figure& figure) {
+  return figure.low < figure.high;
+}
+
 // The yardstick is the machine's, a single slow token and a kernel's time have no interval: told, never
 // failed.
 bool may_fail(const Figure& figure) {
-  return figure.name != "memory's bandwidth" && !figure.name.ends_with("p99 s") && figure.low < figure.high;
+  return figure.name != "memory's bandwidth" && !figure.name.ends_with("p99 s") && has_interval(figure);
 }
 
 ComparedFigure compared(const Figure& old, const Figure& now, double fail_over) {
   ComparedFigure out{.name = now.name, .old_median = old.median, .median = now.median};
+  out.has_interval = has_interval(old) && has_interval(now);
   const bool inverse = now.less_is_better;
   out.speed = inverse ? old.median / now.median : now.median / old.median;
   out.low = inverse ? old.low / now.high : now.low / old.high;
@@ -171,7 +176,7 @@ Result<BaselineComparison> compare_with_baseline(const Json& old, const Json& no
                 "The baseline is of the suite {}, this measurement of {}. Compare like with like.",
                 printable(suite_of(old), 40), suite_of(now));
   }
-  BaselineComparison out;
+  BaselineComparison out{.fail_over = fail_over};
   const std::vector<Figure> before = figures_of(old);
   for (const Figure& figure : figures_of(now)) {
     const auto same = std::ranges::find(before, figure.name, &Figure::name);
@@ -211,11 +216,15 @@ Json to_json(const BaselineComparison& comparison) {
                        {"times_as_good", figure.speed},
                        {"low", figure.low},
                        {"high", figure.high},
+                       {"certain", figure.certainly_better()  ? "better"
+                                   : figure.certainly_worse() ? "worse"
+                                                              : "no"},
                        {"change", kNames[static_cast<std::size_t>(figure.change)]}});
   }
   return {{"figures", std::move(figures)},
           {"differences", comparison.differences},
-          {"failures", comparison.failures}};
+          {"failures", comparison.failures},
+          {"fail_over", comparison.fail_over >= 0 ? Json(comparison.fail_over) : Json(nullptr)}};
 }
 
 Result<double> parse_share(std::string_view text) {

@@ -24,12 +24,16 @@ struct ComparedFigure {
   double speed = 1, low = 1,
          high = 1;  // how many times as good as before: above 1 is better, whatever the figure's unit
   Change change = Change::kNone;
+  bool has_interval = false;  // a single number has none, and nothing about it is certain
+  bool certainly_better() const { return has_interval && low > 1; }
+  bool certainly_worse() const { return has_interval && high < 1; }
 };
 
 struct BaselineComparison {
   std::vector<ComparedFigure> figures;   // that both have, in the new one's order
   std::vector<std::string> differences;  // sentences: another machine, another file, other options
   std::vector<std::string> failures;     // sentences; empty unless a share was given
+  double fail_over = -1;                 // that share; below 0: none
 };
 
 // Both as doppler bench --json prints them, of the same suite. `fail_over`: the share (0.05 is 5%) that a

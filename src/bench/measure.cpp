@@ -20,6 +20,9 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+// As many as a chart has room for.
+constexpr std::size_t kMostTokenTimes = 512;
+
 // The number of tokens decoded with every op timed, apart from the steps that are timed as a whole.
 constexpr std::size_t kProfiledTokens = 8;
 
@@ -302,6 +305,7 @@ class Bench {
           static_cast<double>(d.bytes) * line.tokens_per_second.median / static_cast<double>(d.sequences);
       line.share = median(d.shares);
       line.token_seconds = percentiles(d.token_seconds);
+      line.each_token_seconds = largest_of_groups(d.token_seconds, kMostTokenTimes);
       line.counters = d.counters;
       line.tokens = options_.repetitions * options_.decode * d.sequences;
       const bool by_itself = d.sequences == 1 && Feeder(*loaded_).continues();

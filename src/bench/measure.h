@@ -30,11 +30,12 @@ struct BenchOptions {
 
 struct DecodeResult {
   std::uint64_t depth = 0, sequences = 1;
-  Summary tokens_per_second;     // of all sequences together
-  Percentiles token_seconds;     // what each token took, its share of the submission that brought it
-  std::uint64_t step_bytes = 0;  // weights and cache that the middle step reads
-  double bandwidth = 0;          // bytes per second at the median
-  double share = 0;              // of the yardstick, the median over repetitions
+  Summary tokens_per_second;  // of all sequences together
+  Percentiles token_seconds;  // what each token took, its share of the submission that brought it
+  std::vector<double> each_token_seconds;  // the same in order; see largest_of_groups
+  std::uint64_t step_bytes = 0;            // weights and cache that the middle step reads
+  double bandwidth = 0;                    // bytes per second at the median
+  double share = 0;                        // of the yardstick, the median over repetitions
   // The device's counters over all counted repetitions, which generated `tokens` tokens; nothing on the host.
   std::optional<DeviceCounters> counters;
   std::uint64_t tokens = 0;

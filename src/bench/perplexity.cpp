@@ -63,13 +63,19 @@ std::vector<std::vector<TokenId>> chunk_text(std::span<const TokenId> ids, std::
 Result<PerplexityResult> measure_perplexity(Backend& backend, std::span<const std::vector<TokenId>> chunks,
                                             const std::function<void(double share)>& progress) {
   Sums sums;
+  std::vector<double> losses;
   for (std::size_t i = 0; i < chunks.size(); ++i) {
+    const Sums before = sums;
     DOPPLER_TRY(add_chunk(backend, chunks[i], sums));
+    losses.push_back((sums.loss - before.loss) / static_cast<double>(sums.count - before.count));
     if (progress) progress(static_cast<double>(i + 1) / static_cast<double>(chunks.size()));
   }
   if (sums.count == 0) return fail(ErrorCode::kUsage, "The text has no token to predict. Give a longer one.");
   const auto count = static_cast<double>(sums.count);
-  PerplexityResult result{.tokens = sums.count, .chunks = chunks.size(), .loss = sums.loss / count};
+  PerplexityResult result{.tokens = sums.count,
+                          .chunks = chunks.size(),
+                          .loss = sums.loss / count,
+                          .chunk_losses = std::move(losses)};
   const double variance = std::max(0.0, sums.squares / count - result.loss * result.loss);
   result.standard_error = std::sqrt(variance / count);
   return result;

@@ -15,8 +15,9 @@ namespace doppler::bench {
 struct PerplexityResult {
   std::uint64_t tokens = 0;  // predicted ones
   std::uint64_t chunks = 0;
-  double loss = 0;            // mean, in nats per predicted token
-  double standard_error = 0;  // of the mean, tokens taken as independent
+  double loss = 0;                   // mean, in nats per predicted token
+  double standard_error = 0;         // of the mean, tokens taken as independent
+  std::vector<double> chunk_losses;  // the mean of each chunk, in order
   double perplexity() const;
 };
 

@@ -80,8 +80,8 @@ std::string ops_text(const OpTable& ops, double limit, std::size_t width) {
 }  // namespace
 
 Json to_json(const Summary& s) {
-  return {{"count", s.count}, {"median", s.median}, {"low", s.low},
-          {"high", s.high},   {"min", s.min},       {"max", s.max}};
+  return {{"count", s.count}, {"median", s.median}, {"low", s.low},  {"high", s.high},
+          {"min", s.min},     {"max", s.max},       {"runs", s.runs}};
 }
 
 Json memory_json(std::uint64_t peak_bytes, std::uint64_t file_bytes, const MemoryUse& memory) {
@@ -102,7 +102,10 @@ Json to_json(const BenchResult& r) {
     decode.push_back({{"depth", line.depth},
                       {"sequences", line.sequences},
                       {"tokens_per_second", to_json(line.tokens_per_second)},
-                      {"token_seconds", {{"p50", line.token_seconds.p50}, {"p99", line.token_seconds.p99}}},
+                      {"token_seconds",
+                       {{"p50", line.token_seconds.p50},
+                        {"p99", line.token_seconds.p99},
+                        {"each", line.each_token_seconds}}},
                       {"step_bytes", line.step_bytes},
                       {"bandwidth", line.bandwidth},
                       {"share_of_limit", line.share},

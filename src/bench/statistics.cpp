@@ -49,6 +49,7 @@ Summary summarise(std::span<const double> values) {
   summary.high = ordered[ordered.size() - rank];
   summary.min = ordered.front();
   summary.max = ordered.back();
+  summary.runs.assign(values.begin(), values.end());
   return summary;
 }
 
@@ -59,6 +60,15 @@ Percentiles percentiles(std::span<const double> values) {
     return ordered[(ordered.size() * hundredths + 99) / 100 - 1];
   };
   return {.p50 = rank(50), .p99 = rank(99)};
+}
+
+std::vector<double> largest_of_groups(std::span<const double> values, std::size_t most) {
+  std::vector<double> out;
+  if (most == 0) return out;
+  const std::size_t group = std::max<std::size_t>(1, (values.size() + most - 1) / most);
+  for (; !values.empty(); values = values.subspan(std::min(group, values.size())))
+    out.push_back(std::ranges::max(values.first(std::min(group, values.size()))));
+  return out;
 }
 
 Summary summarise_ratios(std::span<const double> numerator, std::span<const double> denominator) {

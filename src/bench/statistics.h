@@ -14,6 +14,7 @@ struct Summary {
   double median = 0;
   double low = 0, high = 0;  // 95% confidence interval of the median; min and max below six values
   double min = 0, max = 0;
+  std::vector<double> runs;  // the values, in the order in which they were measured
 };
 
 // The mean of the two middle values if their number is even; 0 for no values.
@@ -26,6 +27,9 @@ struct Percentiles {
   double p50 = 0, p99 = 0;
 };
 Percentiles percentiles(std::span<const double> values);
+
+// At most `most` values that stand for all: the largest of each of so many equal groups, in order.
+std::vector<double> largest_of_groups(std::span<const double> values, std::size_t most);
 
 // Summary of numerator[i] / denominator[i]: the two are measured in turns, so that a slow round slows both.
 // As many ratios as the shorter has values.

@@ -10,9 +10,11 @@
 #include "bench/kernels.h"
 #include "bench/loading.h"
 #include "bench/measure.h"
+#include "bench/page/bench_page.h"
 #include "bench/perplexity.h"
 #include "bench/report.h"
 #include "cli/command.h"
+#include "cli/html_page.h"
 #include "cli/models.h"
 #include "engine/fallbacks.h"
 
@@ -23,7 +25,7 @@ namespace {
 constexpr std::uint64_t kMaxTextBytes = std::uint64_t{256} << 20;
 
 struct BenchArguments {
-  std::string model, save, baseline, text;
+  std::string model, save, baseline, text, html;
   double fail_over = -1;  // below 0: a baseline is compared with, nothing fails
   std::uint64_t chunks = 0, depth = 0;
   bench::BenchOptions options;
@@ -53,12 +55,14 @@ Result<int> deliver(const BenchArguments& arguments, const SettingFlags& given, 
     DOPPLER_ASSIGN(comparison, bench::compare_with_baseline(baseline, measured, arguments.fail_over));
     measured["comparison"] = to_json(comparison);
   }
+  if (!arguments.html.empty()) DOPPLER_TRY(write_page(arguments.html, bench::bench_html(measured)));
   if (given.json) {
     DOPPLER_TRY(print_json(measured));
   } else {
     DOPPLER_TRY(print(text));
     if (!arguments.baseline.empty()) DOPPLER_TRY(print("\n" + wrap(to_text(comparison), table_columns(), 4)));
   }
+  tell_page(arguments.html);
   return comparison.failures.empty() ? kDone : kAnswerIsNo;
 }
 
@@ -106,18 +110,22 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
     return bench::measure_perplexity(*loaded.backend, chunks,
                                      [&](double share) { bar.update(share, "predicting"); });
   }());
+  const Json measured = {{"suite", "perplexity"},
+                         {"model", arguments.model},
+                         {"text", arguments.text},
+                         {"backend", loaded.backend->name()},
+                         {"fallbacks", fallbacks_json(loaded.backend->fallbacks())},
+                         {"context", loaded.backend->options().context},
+                         {"bos", bos},
+                         {"chunks", result.chunks},
+                         {"tokens", result.tokens},
+                         {"loss", result.loss},
+                         {"chunk_losses", result.chunk_losses},
+                         {"standard_error", result.standard_error},
+                         {"perplexity", result.perplexity()}};
+  if (!arguments.html.empty()) DOPPLER_TRY(write_page(arguments.html, bench::bench_html(measured)));
   if (given.json) {
-    DOPPLER_TRY(print_json({{"model", arguments.model},
-                            {"text", arguments.text},
-                            {"backend", loaded.backend->name()},
-                            {"fallbacks", fallbacks_json(loaded.backend->fallbacks())},
-                            {"context", loaded.backend->options().context},
-                            {"bos", bos},
-                            {"chunks", result.chunks},
-                            {"tokens", result.tokens},
-                            {"loss", result.loss},
-                            {"standard_error", result.standard_error},
-                            {"perplexity", result.perplexity()}}));
+    DOPPLER_TRY(print_json(measured));
   } else {
     DOPPLER_TRY(print(fit_lines(
         fmt::format("{}: {:.4f} nats a token (+- {:.4f}), perplexity {:.4f}: {} tokens predicted in {} "
@@ -125,6 +133,7 @@ Result<int> perplexity(const BenchArguments& arguments, const SettingFlags& give
                     arguments.text, result.loss, result.standard_error, result.perplexity(), result.tokens,
                     result.chunks, loaded.backend->options().context))));
   }
+  tell_page(arguments.html);
   return kDone;
 }
 
@@ -201,6 +210,7 @@ Run add_bench(Command& command, SettingFlags& given) {
       "measure the loss on this text instead: chunks of --context tokens from an empty cache, each with "
       "the BOS that the tokenizer adds; a BOS in the text begins a chunk");
   text.not_with(of_inference).not_with({loads, save, baseline});
+  add_html_flag(command, arguments->html, "the measurement");
   command.add_option("--chunks", arguments->chunks, "with --perplexity: stop after so many; 0: never")
       .only_with({text});
   add_setting_flags(command, given, false, true);
@@ -213,10 +223,10 @@ Run add_bench(Command& command, SettingFlags& given) {
                   (by_kernel.chosen() && loads.given()))) {
       return fail(ErrorCode::kUsage,
                   "A flag of doppler bench inference has no effect on bench {}, which takes {}, --save, "
-                  "--baseline and "
-                  "--fail-over. Leave it out.",
+                  "--baseline, --fail-over and --html. Leave it out.",
                   by_kernel.chosen() ? "kernels" : "loading", by_kernel.chosen() ? "--depth" : "--loads");
     }
+    for (const std::string& path : {arguments->html, arguments->save}) DOPPLER_TRY(check_page(path));
     if (!arguments->text.empty()) return perplexity(*arguments, given);
     if (by_kernel.chosen()) return kernels(*arguments, given);
     return by_loading.chosen() ? loading(*arguments, given) : inference(*arguments, given);

@@ -9,11 +9,13 @@
 #include "base/text.h"
 #include "cli/auto_reference.h"
 #include "cli/command.h"
+#include "cli/html_page.h"
 #include "cli/looking.h"
 #include "cli/models.h"
 #include "diagnosis/compare/compare.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/compare/compare_recordings.h"
+#include "diagnosis/doctor/doctor.h"
 #include "diagnosis/look/tapped_backend.h"
 #include "diagnosis/report/report_html.h"
 #include "diagnosis/report/report_text.h"
@@ -48,9 +50,43 @@ std::vector<std::string> pieces_of(const Model& model, const diagnosis::Recordin
   return pieces;
 }
 
+// What the doctor makes of a difference: its findings, and where they come from. Empty where nobody asked it.
+struct LikelyCause {
+  Json findings;
+  std::string looked;
+};
+
+// Asks the doctor's checks of ops, for the page alone: a person who only wants the comparison does not wait.
+LikelyCause find_cause(const CompareArguments& arguments, const Settings& settings, const Loaded& loaded,
+                       const diagnosis::Recording& recording) {
+  diagnosis::DoctorOptions options{.reference = &recording, .only = {"recording", "truth", "ops"}};
+  const auto failed = [](const Error& error) {
+    return LikelyCause{Json::array(), "The doctor could not look: " + error.message};
+  };
+  diagnosis::Subject subject = diagnosis::subject_of(loaded, settings.load.backend);
+  const Result<BackendOptions> made = backend_options(settings.load, loaded.model->spec, 1);
+  if (!made) return failed(made.error());
+  subject.options = *made;
+  ProgressBar bar;
+  options.on_check = [&, done = 0](const diagnosis::CheckResult&) mutable {
+    bar.update(++done / static_cast<double>(options.only.size()), "looking for the cause");
+  };
+  bar.update(0, "looking for the cause");
+  const Result<diagnosis::Diagnosis> diagnosis = diagnosis::diagnose(subject, options);
+  if (!diagnosis) return failed(diagnosis.error());
+  return {
+      .findings = to_json(*diagnosis)["findings"],
+      .looked = fmt::format("{} The doctor ran each op alone for this; doppler doctor {} --reference {} "
+                            "asks everything that it knows.",
+                            diagnosis->healthy() ? "No cause that the doctor knows explains the difference."
+                                                 : "What would explain the difference, and its repair.",
+                            arguments.model, arguments.reference)};
+}
+
 // `model` may be null: then ids have no text.
 Status write_report(const CompareArguments& arguments, const Model* model,
-                    const diagnosis::Recording& recording, const diagnosis::Comparison& comparison) {
+                    const diagnosis::Recording& recording, const diagnosis::Comparison& comparison,
+                    const LikelyCause& cause) {
   std::string reference = arguments.reference;
   for (const std::string* other : {&arguments.other, &arguments.with, &arguments.with_model}) {
     if (reference.empty()) reference = *other;
@@ -60,10 +96,9 @@ Status write_report(const CompareArguments& arguments, const Model* model,
       .reference = reference,
       .prompt_ids = recording.prompt_ids,
       .pieces = model == nullptr ? std::vector<std::string>() : pieces_of(*model, recording),
-      .findings = nullptr};
-  DOPPLER_ASSIGN(OutputFile file, OutputFile::create(arguments.html));
-  DOPPLER_TRY(file.write(diagnosis::report_html(diagnosis::report_json(comparison, context))));
-  return file.commit();
+      .findings = cause.findings,
+      .looked = cause.looked};
+  return write_page(arguments.html, diagnosis::report_html(comparison, context));
 }
 
 std::string describe_logits(std::string_view what, const diagnosis::LogitsAgreement& logits) {
@@ -90,8 +125,9 @@ std::string describe_rest(const diagnosis::Comparison& comparison) {
 
 Result<int> report(const CompareArguments& arguments, const SettingFlags& given, std::string_view backend,
                    std::span<const Fallback> fallbacks, const Model* model,
-                   const diagnosis::Recording& recording, const diagnosis::Comparison& comparison) {
-  if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison));
+                   const diagnosis::Recording& recording, const diagnosis::Comparison& comparison,
+                   const LikelyCause& cause = {}) {
+  if (!arguments.html.empty()) DOPPLER_TRY(write_report(arguments, model, recording, comparison, cause));
   if (given.json) {
     Json json = diagnosis::comparison_json(comparison, backend);
     json["fallbacks"] = fallbacks_json(fallbacks);
@@ -102,6 +138,7 @@ Result<int> report(const CompareArguments& arguments, const SettingFlags& given,
                                          describe_rest(comparison));
     DOPPLER_TRY(print(wrap(text, style.width, 4)));
   }
+  tell_page(arguments.html);
   return comparison.agrees() ? kDone : kAnswerIsNo;
 }
 
@@ -135,19 +172,28 @@ Result<int> compare_reference(const CompareArguments& arguments, const SettingFl
     return fail(ErrorCode::kUsage,
                 "A recording has its own prompt, so another has no effect with --reference. Leave it out.");
   }
-  DOPPLER_ASSIGN(const Model model, load_model(arguments.model));
-  DOPPLER_ASSIGN(const auto tokenizer, load_tokenizer_if_any(model.files));
+  DOPPLER_ASSIGN(Model read, load_model(arguments.model));
+  Loaded loaded{.model = std::make_shared<Model>(std::move(read))};
+  const Model& model = *loaded.model;
+  DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(model.files));
   DOPPLER_ASSIGN(const std::string file, find_reference(arguments.reference, arguments.model, model,
-                                                        usual_prompt(model, tokenizer.has_value())));
+                                                        usual_prompt(model, loaded.tokenizer.has_value())));
   DOPPLER_ASSIGN(const diagnosis::Recording recording, diagnosis::open_recording(file));
   DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
-  DOPPLER_ASSIGN(const auto backend,
+  DOPPLER_ASSIGN(auto backend,
                  backend_for(model, settings, recording.prompt_ids.size() + recording.greedy_ids.size(),
                              arguments.options.companion ? 2 : 1));
   DOPPLER_ASSIGN(const diagnosis::Comparison comparison,
                  run_against(arguments, given, model, *backend, recording));
-  DOPPLER_ASSIGN(const int status, report(arguments, given, backend->name(), backend->fallbacks(), &model,
-                                          recording, comparison));
+  const std::string name(backend->name());
+  const std::vector<Fallback> fallbacks = backend->fallbacks();
+  LikelyCause cause;
+  if (!arguments.html.empty() && !comparison.agrees()) {
+    backend.reset();  // the doctor makes its own, and both at once may be more than the memory holds
+    cause = find_cause(arguments, settings, loaded, recording);
+  }
+  DOPPLER_ASSIGN(const int status,
+                 report(arguments, given, name, fallbacks, &model, recording, comparison, cause));
   if (!given.json && status != kDone) {
     if (const TensorView* weight = first_quantised(model)) {
       say(Said::kNote,
@@ -224,6 +270,7 @@ Result<int> compare_files(const CompareArguments& arguments, const SettingFlags&
 }
 
 Result<int> compare(CompareArguments arguments, const SettingFlags& given) {
+  DOPPLER_TRY(check_page(arguments.html));
   arguments.options.local = !arguments.quick;
   const bool prompted = !arguments.with.empty() || !arguments.with_model.empty();
   if (!prompted) arguments.other = arguments.prompt.text;
@@ -272,8 +319,7 @@ Run add_compare(Command& command, SettingFlags& given) {
   command.add_option("--piece", arguments->options.piece, "feed the prompt in pieces of so many tokens");
   command.add_flag("--companion", arguments->options.companion,
                    "run beside a second sequence that shares every step");
-  command.add_option("--html", arguments->html,
-                     "also write the report as an HTML page that needs no network");
+  add_html_flag(command, arguments->html, "the report");
   command.add_flag("--all", arguments->all, "print every stage");
   add_look_flags(command, arguments->look);
   add_setting_flags(command, given, false, true);

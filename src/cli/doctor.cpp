@@ -11,11 +11,13 @@
 #include "base/text.h"
 #include "cli/auto_reference.h"
 #include "cli/command.h"
+#include "cli/html_page.h"
 #include "cli/models.h"
 #include "convert/repaired_copy.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
+#include "diagnosis/report/report_doctor.h"
 #include "engine/fallbacks.h"
 #include "system/files.h"
 
@@ -26,7 +28,7 @@ struct DoctorArguments {
   std::string model, reference, source;
   std::vector<std::string> only;
   double seconds = 30;
-  std::string inject, fix;
+  std::string inject, html, fix;
   bool list = false, list_faults = false, hashes = false;
 };
 
@@ -125,8 +127,17 @@ std::string numbered(const diagnosis::Diagnosis& diagnosis) {
   return text;
 }
 
-// The verdict first, then what was found, then how.
-Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments, bool json) {
+// The verdict first, then what was found, then how. `backend`: the one that was examined.
+Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments,
+                   const std::string& backend, bool json) {
+  if (!arguments.html.empty()) {
+    DOPPLER_TRY(
+        write_page(arguments.html, diagnosis::report_html(diagnosis, {.model = arguments.model,
+                                                                      .reference = arguments.reference,
+                                                                      .source = arguments.source,
+                                                                      .backend = backend,
+                                                                      .injected = arguments.inject})));
+  }
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
@@ -134,6 +145,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
     text += numbered(diagnosis) + "\n" + table_of_checks(diagnosis, arguments.hashes);
     DOPPLER_TRY(print(text));
   }
+  tell_page(arguments.html);
   return diagnosis.healthy() ? kDone : kAnswerIsNo;
 }
 
@@ -249,6 +261,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!arguments.fix.empty() && system::exists(arguments.fix))
     return fail(ErrorCode::kUsage, "The output {} exists already. Give a name that does not.",
                 printable(arguments.fix, 200));
+  DOPPLER_TRY(check_page(arguments.html));
   diagnosis::DoctorOptions options{
       .hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
   std::optional<Model> source;
@@ -264,7 +277,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
     const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
-    return answer(refused, arguments, given.json);
+    return answer(refused, arguments, backend, given.json);
   }
   std::optional<diagnosis::Recording> reference;
   if (!arguments.reference.empty()) {
@@ -281,7 +294,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   if (!arguments.fix.empty())
     return repair(diagnosis, *loaded->model, arguments, settings, backend, options, given.json);
-  return answer(diagnosis, arguments, given.json);
+  return answer(diagnosis, arguments, backend, given.json);
 }
 
 }  // namespace
@@ -315,14 +328,15 @@ Run add_doctor(Command& command, SettingFlags& given) {
                       .add_option("--inject", arguments->inject,
                                   "put a fault in first, to see what is said of it; --list-faults names them")
                       .values(faults);
+  Option html = add_html_flag(command, arguments->html, "the diagnosis");
   Option fix = command
                    .add_option("--fix", arguments->fix,
                                "write a repaired copy of the model here, where a value of its files or a "
                                "tensor's layout is what is wrong, and examine it")
-                   .not_with({inject});
+                   .not_with({inject, html});
   Option list =
       command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
-  const std::vector<Option> examining = {model, reference, source, only, hashes, inject, fix};
+  const std::vector<Option> examining = {model, reference, source, only, hashes, inject, html, fix};
   list.not_with(examining);
   command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows")
       .not_with(examining)

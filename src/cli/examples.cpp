@@ -83,6 +83,7 @@ Examples:
   doppler doctor demo --reference demo/reference.safetensors
   doppler doctor demo --reference auto
   doppler doctor small.gguf --source demo
+  doppler doctor demo --html page.html
   doppler doctor --list)"},
     {"bench", R"(
 Examples:
@@ -90,6 +91,7 @@ Examples:
   doppler bench demo --depths 0,1000 --sequences 1,4
   doppler bench demo --save old.json
   doppler bench demo --baseline old.json --fail-over 5%
+  doppler bench demo --html page.html
   doppler bench demo --perplexity text.txt
   doppler bench kernels demo)"},
     {"test", R"(

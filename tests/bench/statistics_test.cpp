@@ -64,5 +64,16 @@ TEST(Statistics, PercentilesAreTheNearestRanks) {
   EXPECT_EQ(percentiles({}).p99, 0);
 }
 
+TEST(Statistics, ASummaryKeepsTheRunsInTheirOrder) {
+  EXPECT_EQ(summarise(std::vector<double>{3, 1, 2}).runs, (std::vector<double>{3, 1, 2}));
+}
+
+TEST(Statistics, GroupsShowTheirLargestValue) {
+  const std::vector<double> values = {1, 5, 2, 9, 3, 4, 7};
+  EXPECT_EQ(largest_of_groups(values, 100), values);
+  EXPECT_EQ(largest_of_groups(values, 3), (std::vector<double>{5, 9, 7}));
+  EXPECT_TRUE(largest_of_groups({}, 3).empty());
+}
+
 }  // namespace
 }  // namespace doppler::bench

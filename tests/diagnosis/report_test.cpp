@@ -1,11 +1,13 @@
-// The report of a comparison: its page and its table, from comparisons made up here.
+// The report of a comparison: its page and its table, from comparisons made up here; and a diagnosis' page.
 #include <gtest/gtest.h>
 
 #include <limits>
 
 #include "diagnosis/patient.h"
+#include "diagnosis/report/report_doctor.h"
 #include "diagnosis/report/report_html.h"
 #include "diagnosis/report/report_text.h"
+#include "page_data.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -71,15 +73,9 @@ std::size_t lines(const std::string& text) {
 }
 
 TEST(ReportPage, HoldsAllItNeedsAndAsksNobody) {
-  const std::string page = report_html(report_json(comparison(3, Stage::kQRope, 1), context()));
-  EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
-  for (const char* outside :
-       {"http:", "https:", "src=", "@import", "url(", "fetch(", "XMLHttpRequest", "<link", "import("})
-    EXPECT_EQ(page.find(outside), std::string::npos) << outside;
-  EXPECT_NE(page.find("default-src 'none'"), std::string::npos);
-  for (const char* mark :
-       {"{report.css}", "{script}", "{script-hash}", "{data}", "{title}", "{verdict}", "{outcome}"})
-    EXPECT_EQ(page.find(mark), std::string::npos) << mark;
+  const std::string page = report_html(comparison(3, Stage::kQRope, 1), context());
+  testing::expect_page_alone(page);
+  EXPECT_NE(page.find("<p class=\"word\">Differs</p>"), std::string::npos);
   EXPECT_NE(page.find("<h1>tiny against r.safetensors</h1>"), std::string::npos);
   EXPECT_NE(page.find("The first stage that differs is q_rope of layer 1"), std::string::npos);
 }
@@ -90,15 +86,9 @@ TEST(ReportPage, TextOfModelsAndPromptsCannotBecomeMarkup) {
       .model = hostile, .reference = hostile, .prompt_ids = {2, 5, 9, 7}, .pieces = {}, .findings = {}};
   context.pieces.assign(4, hostile);
   context.findings = Json::array({{{"cause", hostile}, {"explanation", hostile}}});
-  const std::string page = report_html(report_json(comparison(1, Stage::kQRope, 0), context));
-  EXPECT_EQ(page.find("alert(1)</script>"), std::string::npos);
-  EXPECT_EQ(page.find("<script>alert"), std::string::npos);
-  EXPECT_EQ(page.find("<b>"), std::string::npos);
-  EXPECT_EQ(page.find("<!--"), std::string::npos);
-  const std::string open = "<script type=\"application/json\" id=\"data\">";
-  const std::size_t begin = page.find(open) + open.size();
-  const Json data = Json::parse(page.substr(begin, page.find("</script>", begin) - begin), nullptr, false);
-  ASSERT_FALSE(data.is_discarded());
+  const std::string page = report_html(comparison(1, Stage::kQRope, 0), context);
+  testing::expect_page_alone(page);
+  const Json data = testing::page_data(page);
   EXPECT_TRUE(data["model"].get<std::string>().starts_with("</script><script>alert(1)"));
   EXPECT_EQ(data["pieces"].size(), 4);
 }
@@ -111,7 +101,7 @@ TEST(ReportPage, StaysBelowAMegabyteForLongPromptsAndDeepModels) {
     ReportContext context = {.model = "m", .reference = "r", .prompt_ids = {}, .pieces = {}, .findings = {}};
     context.prompt_ids.assign(tokens, 123456);
     context.pieces.assign(tokens, "some text");
-    const std::string page = report_html(report_json(large, context));
+    const std::string page = report_html(large, context);
     EXPECT_LT(page.size(), layers == 26 ? 600'000 : 2'500'000) << layers;
   }
 }
@@ -146,7 +136,98 @@ TEST(ReportData, PointsAtTheFirstDivergenceAndShowsItsValues) {
   wrong.execution = op(50);  // now the op alone is known to be wrong: its values say more
   data = report_json(one, context());
   EXPECT_EQ(data["values"][0]["token"], 2);
-  EXPECT_NE(data["values_of"].get<std::string>().find("this run's own inputs"), std::string::npos);
+  EXPECT_EQ(data["value_names"], (Json{"plain loops", "this run"}));
+}
+
+// From the recording's inputs the oracle computes what this model makes of them: there the recording is the
+// truth, though the oracle's value is the expected one of the experiment.
+TEST(ReportData, TheTruthIsWhatWasRecordedWhereTheDescriptionIsWrong) {
+  Comparison one = comparison(2, Stage::kKNorm, 1);
+  StageComparison& wrong = find(one, Stage::kKNorm, 1);
+  wrong.description = op(50);
+  wrong.description->worst = {{3, 7, -2.5F, 1.25F}};  // the oracle's, and what was recorded
+  const Json data = report_json(one, context());
+  EXPECT_EQ(data["value_names"], (Json{"recorded", "this model"}));
+  EXPECT_EQ(data["values"][0], (Json{{"token", 3}, {"index", 7}, {"expected", 1.25}, {"found", -2.5}}));
+}
+
+TEST(ReportData, HoldsWhatTheDoctorFound) {
+  ReportContext asked = context();
+  EXPECT_FALSE(report_json(comparison(1, Stage::kQRope, 0), asked).contains("findings"));
+  asked.findings = Json::array({{{"cause", "rope_theta"}}});
+  asked.looked = "The doctor looked.";
+  const Json data = report_json(comparison(1, Stage::kQRope, 0), asked);
+  EXPECT_EQ(data["findings"][0]["cause"], "rope_theta");
+  EXPECT_EQ(data["looked"], "The doctor looked.");
+  const std::string page = report_html(comparison(1, Stage::kQRope, 0), asked);
+  EXPECT_NE(page.find("Likely cause: rope_theta."), std::string::npos) << "the head says so, too";
+}
+
+Diagnosis diagnosis() {
+  Diagnosis sick;
+  sick.findings.push_back({.cause = "rope_theta",
+                           .stage = "q_rope",
+                           .layer = 5,
+                           .explanation = "It agrees when <the base> is 10000.",
+                           .repair = "Set rope_theta to 10000.",
+                           .confidence = 0.9,
+                           .check = "truth"});
+  sick.checks = {{"truth", "does every op compute what was recorded?", CheckState::kFinding, "2 ops", 0.5},
+                 {"quantisation", "has it lost much?", CheckState::kSkipped, "no --source is given", 0}};
+  sick.ops = {{"truth", Stage::kQRope, 5, 4000}, {"truth", Stage::kEmbedOut, -1, HUGE_VAL}};
+  return sick;
+}
+
+TEST(DoctorPage, BeginsWithTheVerdictTheFirstFindingAndItsRepair) {
+  const std::string page = report_html(diagnosis(), {.model = "models/tiny"});
+  testing::expect_page_alone(page);
+  EXPECT_NE(page.find("<title>tiny: Sick: 1 finding</title>"), std::string::npos);
+  EXPECT_NE(page.find("<div id=\"verdict\" class=\"bad\">"), std::string::npos);
+  EXPECT_NE(page.find("It agrees when &lt;the base&gt; is 10000."), std::string::npos);
+  EXPECT_NE(page.find("Repair: Set rope_theta to 10000."), std::string::npos);
+  const Json data = testing::page_data(page);
+  EXPECT_EQ(data["findings"][0]["kind"], "description");
+  EXPECT_EQ(data["order"][0]["stage"], "embed_out") << "rows stand in the order of a step";
+  EXPECT_EQ(data["ops"][0], (Json{{"check", "truth"}, {"stage", "q_rope"}, {"layer", 5}, {"excess", 4000}}));
+  EXPECT_TRUE(data["ops"][1]["layer"].is_null() && data["ops"][1]["excess"].is_null());
+}
+
+TEST(DoctorPage, OfAHealthyModelSaysWhatNobodyLookedAt) {
+  Diagnosis healthy = diagnosis();
+  healthy.findings.clear();
+  healthy.checks[0].state = CheckState::kOk;
+  const std::string page = report_html(healthy, {.model = "tiny"});
+  EXPECT_NE(page.find("<title>tiny: Healthy</title>"), std::string::npos);
+  EXPECT_NE(page.find("1 check found nothing."), std::string::npos);
+  EXPECT_NE(page.find("Not examined: quantisation (no --source is given)."), std::string::npos);
+}
+
+TEST(DoctorPage, TextOfModelsCannotBecomeMarkup) {
+  const std::string hostile = "</script><script>alert(1)</script><!--<b>\"'&\xff{data}";
+  Diagnosis sick = diagnosis();
+  sick.findings[0].explanation = sick.findings[0].repair = sick.findings[0].cause = hostile;
+  sick.checks[0].text = hostile;
+  const std::string page = report_html(
+      sick,
+      {.model = hostile, .reference = hostile, .source = hostile, .backend = hostile, .injected = hostile});
+  testing::expect_page_alone(page);
+  EXPECT_TRUE(
+      testing::page_data(page)["checks"][0]["text"].get<std::string>().starts_with("</script><script>"));
+}
+
+TEST(DoctorPage, TheDoctorTellsTheErrorOfEveryOp) {
+  const testing::Patient patient("llama");
+  const auto found = diagnose(patient.subject, {.reference = &patient.recording, .only = {"truth", "ops"}});
+  ASSERT_TRUE(found.has_value());
+  for (const std::string_view check : {"truth", "ops"}) {
+    std::size_t rope = 0;
+    for (const JudgedOp& judged : found->ops) {
+      if (judged.check != check) continue;
+      EXPECT_LE(judged.excess, 1) << stage_name(judged.stage) << judged.layer;
+      rope += judged.stage == Stage::kQRope;
+    }
+    EXPECT_EQ(rope, 3) << check << ": one for each layer";
+  }
 }
 
 TEST(ReportData, InfinityIsNull) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -107,8 +108,8 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
     const bool wanted =
         options.only.empty() || std::ranges::find(options.only, check->id) != options.only.end();
     if (!wanted) continue;
-    const doctor::Examination examination{subject,   options, diagnosis.findings, diagnosis.fallbacks,
-                                          check->id, deadline};
+    const doctor::Examination examination{
+        subject, options, diagnosis.findings, diagnosis.fallbacks, diagnosis.ops, check->id, deadline};
     diagnosis.checks.push_back(doctor::run_check(*check, examination));
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
@@ -165,12 +166,14 @@ Json to_json(const Fix& fix) {
 }
 
 Json to_json(const Finding& finding) {
+  const Cause* cause = find_cause(finding.cause);
   Json fixes = Json::array();
   for (const Fix& fix : finding.fixes) fixes.push_back(to_json(fix));
   return {{"fixes", std::move(fixes)},
           {"stage", finding.stage.empty() ? Json(nullptr) : Json(finding.stage)},
           {"layer", finding.layer >= 0 ? Json(finding.layer) : Json(nullptr)},
           {"cause", finding.cause},
+          {"kind", cause == nullptr ? Json(nullptr) : Json(name_of(cause->kind))},
           {"explanation", finding.explanation},
           {"repair", finding.repair},
           {"confidence", finding.confidence},
@@ -179,12 +182,19 @@ Json to_json(const Finding& finding) {
           {"check", finding.check}};
 }
 
+Json to_json(const JudgedOp& op) {
+  return {{"check", op.check},
+          {"stage", stage_name(op.stage)},
+          {"layer", op.layer >= 0 ? Json(op.layer) : Json(nullptr)},
+          {"excess", std::isfinite(op.excess) ? Json(op.excess) : Json(nullptr)}};
+}
+
 constexpr std::array<std::string_view, 3> kStates = {"ok", "finding", "skipped"};
 
 }  // namespace
 
 Json to_json(const Diagnosis& diagnosis) {
-  Json findings = Json::array(), checks = Json::array();
+  Json findings = Json::array(), checks = Json::array(), ops = Json::array();
   for (const Finding& finding : diagnosis.findings) findings.push_back(to_json(finding));
   for (const CheckResult& check : diagnosis.checks) {
     checks.push_back({{"name", check.name},
@@ -193,9 +203,11 @@ Json to_json(const Diagnosis& diagnosis) {
                       {"text", check.text},
                       {"seconds", check.seconds}});
   }
+  for (const JudgedOp& op : diagnosis.ops) ops.push_back(to_json(op));
   return {{"healthy", diagnosis.healthy()},
           {"findings", std::move(findings)},
           {"checks", std::move(checks)},
+          {"ops", std::move(ops)},
           {"fallbacks", fallbacks_json(diagnosis.fallbacks)}};
 }
 

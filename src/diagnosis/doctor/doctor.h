@@ -46,9 +46,18 @@ struct CheckResult {
   double seconds = 0;
 };
 
+// An op that a check ran alone, on inputs taken as right.
+struct JudgedOp {
+  std::string_view check;  // whose rows it was judged by: "truth", the recording's; "ops", the backend's
+  Stage stage = Stage::kNone;
+  int layer = -1;
+  double excess = 0;  // its error over what rounding explains; above 1 it is wrong
+};
+
 struct Diagnosis {
   std::vector<Finding> findings;  // in the order of a step
   std::vector<CheckResult> checks;
+  std::vector<JudgedOp> ops;        // by check, in the order of a step
   std::vector<Fallback> fallbacks;  // of the backend under examination: slower, but not wrong
   bool healthy() const { return findings.empty(); }
 };
@@ -98,7 +107,7 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error);
 
 // {"healthy", "findings": [{"stage", "layer", "cause", "explanation", "repair", "confidence", ...}],
-// "checks": [...], "fallbacks": [{"what", "why"}]}
+// "checks": [...], "ops": [{"check", "stage", "layer", "excess"}], "fallbacks": [{"what", "why"}]}
 Json to_json(const Diagnosis& diagnosis);
 // One line: "FINDING k_norm of layer 0 ...".
 std::string describe(const Finding& finding);

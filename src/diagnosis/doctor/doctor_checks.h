@@ -14,6 +14,7 @@ struct Examination {
   const DoctorOptions& options;
   std::vector<Finding>& findings;
   std::vector<Fallback>& fallbacks;
+  std::vector<JudgedOp>& ops;
   std::string_view check;  // the one that runs
   std::chrono::steady_clock::time_point deadline;
 

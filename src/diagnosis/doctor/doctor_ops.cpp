@@ -202,6 +202,7 @@ Status OpJudge::judge(std::size_t op) {
     return std::ranges::all_of(rows.data, [](float x) { return std::isfinite(x); });
   };
   if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // a consequence of its inputs
+  ops_[op] = {.check = e_.check, .stage = c.stage(), .layer = c.layer(), .excess = c.misfit().ratio};
   const std::optional<double> off = noisy_weights_ && c.misfit().agrees() ? scale_off(c) : std::nullopt;
   if (c.misfit().agrees() && !off) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
@@ -310,6 +311,10 @@ Status OpJudge::explain_wrong() {
   findings.resize(std::min(findings.size(), most));
   for (Finding& finding : findings) e_.find(std::move(finding));
   return {};
+}
+
+void OpJudge::tell_ops() const {
+  for (const auto& [op, judged] : ops_) e_.ops.push_back(judged);
 }
 
 std::string OpJudge::summary() const {

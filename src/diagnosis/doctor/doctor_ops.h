@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ class OpJudge {
 
   std::size_t judged() const { return judged_; }
   const std::vector<WrongOp>& wrong() const { return wrong_; }
+  // Hands the error of every op to the examination, under the name of its check.
+  void tell_ops() const;
   std::string summary() const;
 
  private:
@@ -59,6 +62,7 @@ class OpJudge {
   std::size_t unexamined_ = 0;  // wrong ops beyond those in wrong_, for lack of time
   bool noisy_weights_ = false;  // the rows were computed with finer weights than these
   mutable reference::Threads threads_{0};
+  std::map<std::size_t, JudgedOp> ops_;  // by their place in the plan
   double worst_ = 0;
   std::string worst_at_;
   std::vector<WrongOp> wrong_;

@@ -118,6 +118,7 @@ Result<Outcome> check_ops(const Examination& e) {
   judge.hints.prompt_tokens = kPrompt;
   judge.who = std::string(backend.name());
   DOPPLER_TRY(judge.measure());
+  judge.tell_ops();
   CapturedRows again;
   if (!judge.wrong().empty()) {
     DOPPLER_TRY(run(backend, ids, kPrompt, &again));

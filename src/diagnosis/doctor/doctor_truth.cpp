@@ -154,6 +154,7 @@ Result<Outcome> check_truth(const Examination& e) {
     return rows.filled(op) || (other_layers && plan.ops[op].kind == OpKind::kSelect);
   };
   DOPPLER_TRY(judge.measure());
+  judge.tell_ops();
   DOPPLER_TRY(judge.explain_wrong());
   if (judge.judged() == 0) return Outcome::skip("the recording holds no op with its inputs");
   return Outcome::ok(judge.summary());

@@ -4,29 +4,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <map>
-#include <span>
 
-#include "base/html.h"
-#include "base/json.h"
-#include "base/sha256.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/report/report_files.h"
 #include "diagnosis/report/report_text.h"
+#include "page/page.h"
 
 namespace doppler::diagnosis {
 namespace {
 
+using page::number;
+
 constexpr int kNoError = -100, kInfinite = 127;
 // A screen's width of cells; and so many numbers in all that a page stays below half a megabyte.
 constexpr std::size_t kMostBins = 64, kMostNumbers = 80'000;
-
-// Four digits: more than a reader compares, in a third of the bytes. JSON has no infinity: null.
-Json number(double value) {
-  if (!std::isfinite(value)) return nullptr;
-  return std::strtod(fmt::format("{:.3e}", value).c_str(), nullptr);
-}
 
 int token_code(double error, double tolerance) {
   if (error == 0) return kNoError;
@@ -81,42 +73,39 @@ Json stage_json(const StageComparison& c, std::size_t bin) {
   return json;
 }
 
-// The stages that the comparison has, as a step computes them, with their meanings.
-Json order_json(const std::vector<const StageComparison*>& stages) {
-  std::map<std::pair<int, std::string>, std::string> rows;
-  for (const StageComparison* c : stages) {
-    const std::string name(short_name(*c));
-    const auto known = stage_from_name(name);
-    int rank = static_cast<int>(known.value_or(Stage::kCount));
-    std::string meaning(known ? stage_info(*known).meaning : "");
-    if (name == "qkv_proj") rank = static_cast<int>(Stage::kQProj), meaning = "q, k and v side by side";
-    if (name == "ffn_gate_up") rank = static_cast<int>(Stage::kFfnGate), meaning = "gate and up side by side";
-    rows.emplace(std::pair(rank, name), std::move(meaning));
+// Whose values stand beside each other under "Failing values": the truth, and what was held against it.
+struct ValueSides {
+  const std::vector<WrongValue>& worst;
+  bool exchanged;  // the truth is what `worst` calls found
+  std::string_view truth, result, from;
+};
+
+// The values that say most about the first divergence: those of the op alone where it is to blame. From the
+// recording's inputs the oracle computes what this model's description leads to; the truth is what was
+// recorded.
+ValueSides value_sides(const StageComparison& c) {
+  switch (c.disagreement()) {
+    case Disagreement::kExecution:
+      return {c.execution->worst, false, "plain loops", "this run",
+              " Plain loops were given what this run's op really read."};
+    case Disagreement::kDescription:
+      return {c.description->worst, true, "recorded", "this model",
+              " This model's description and weights were given the recording's own inputs."};
+    default:
+      return {c.worst, false, "recorded", "this run", ""};
   }
-  Json order = Json::array();
-  for (const auto& [row, meaning] : rows) order.push_back({{"stage", row.second}, {"meaning", meaning}});
-  return order;
 }
 
-// The values that say most about the first divergence: those of the op alone where it is to blame.
 void add_values(Json& json, const StageComparison& c) {
-  const Disagreement why = c.disagreement();
-  const bool ran = why == Disagreement::kExecution, described = why == Disagreement::kDescription;
-  const std::vector<WrongValue>& worst = ran         ? c.execution->worst
-                                         : described ? c.description->worst
-                                                     : c.worst;
-  json["values_of"] = fmt::format(
-      "The values of {} that are farthest off{}.", describe_place(c),
-      ran         ? ". Expected is what the oracle computes from this run's own inputs"
-      : described ? ". Expected is what the oracle computes from the recording's inputs, found what "
-                    "was recorded"
-                  : "");
+  const ValueSides sides = value_sides(c);
+  json["values_of"] = fmt::format("The values of {} that are farthest off.{}", describe_place(c), sides.from);
+  json["value_names"] = {sides.truth, sides.result};
   json["values"] = Json::array();
-  for (const WrongValue& value : worst) {
+  for (const WrongValue& value : sides.worst) {
     json["values"].push_back({{"token", value.token},
                               {"index", value.index},
-                              {"expected", number(value.expected)},
-                              {"found", number(value.found)}});
+                              {"expected", number(sides.exchanged ? value.found : value.expected)},
+                              {"found", number(sides.exchanged ? value.expected : value.found)}});
   }
 }
 
@@ -139,67 +128,51 @@ Json histogram_json(const StageComparison& c) {
   return json;
 }
 
-// JSON that may stand inside a script element: no character there can end it or open a comment. Inside
-// JSON, these characters only occur in strings.
-std::string script_json(const Json& json) {
-  std::string safe;
-  for (const char c : dump_json(json)) {
-    if (c == '<' || c == '>' || c == '&')
-      safe += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    else
-      safe += c;
+page::Head head_of(const Comparison& comparison, const ReportContext& context) {
+  const std::vector<std::string> verdict = verdict_of(comparison);
+  int layers = 0;
+  for (const StageComparison& c : comparison.stages) layers = std::max(layers, c.layer + 1);
+  page::Head head{
+      .title = page::last_part(context.model) + " against " + page::last_part(context.reference),
+      .outcome = comparison.agrees() ? page::Outcome::kGood : page::Outcome::kBad,
+      .word = comparison.agrees() ? "Agrees" : "Differs",
+      .verdict = verdict.front(),
+      .more = {verdict.begin() + 1, verdict.end()},
+      .facts = {{"Model", context.model},
+                {"Reference", context.reference},
+                {"Made by", comparison.expected},
+                {"Backend", comparison.found},
+                {"Prompt", fmt::format("{} tokens", context.prompt_ids.size())},
+                {"Layers", std::to_string(layers)},
+                {"Stages", std::to_string(comparison.stages.size() + (comparison.decode ? 1 : 0))}}};
+  if (context.findings.is_array() && !context.findings.empty()) {
+    const Json& first = context.findings.front();
+    head.more.insert(head.more.begin(), fmt::format("Likely cause: {}. {}", first.value("cause", ""),
+                                                    first.value("repair", "")));
   }
-  return safe;
-}
-
-// The text with every {mark} of `marks` replaced, in one pass: replacements are not searched for marks.
-std::string filled(std::string_view text, const std::map<std::string, std::string, std::less<>>& marks) {
-  std::string out;
-  while (!text.empty()) {
-    const std::size_t open = text.find('{');
-    const std::size_t close = open == std::string_view::npos ? open : text.find('}', open);
-    if (close == std::string_view::npos) break;
-    const auto mark = marks.find(text.substr(open + 1, close - open - 1));
-    const std::size_t keep = mark == marks.end() ? open + 1 : open;
-    out += text.substr(0, keep);
-    if (mark != marks.end()) out += mark->second;
-    text.remove_prefix(mark == marks.end() ? keep : close + 1);
+  if (comparison.decode_steps > 0) {
+    head.facts.emplace_back("Chosen tokens equal",
+                            fmt::format("{} of {}", comparison.top1_equal, comparison.decode_steps));
   }
-  return out += text;
-}
-
-// The SHA-256 of a text in base64, as a page's policy names the one script that may run there. Nothing else
-// can, whatever text came into the page.
-std::string policy_hash(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const std::string hex = sha256_hex(std::as_bytes(std::span(text)));
-  const auto bits_at = [&](std::size_t nibble) {  // beyond the end: zeros
-    const std::size_t value =
-        nibble < hex.size() ? std::string_view("0123456789abcdef").find(hex[nibble]) : 0;
-    return static_cast<unsigned>(value);
-  };
-  std::string base64;
-  for (std::size_t i = 0; i < hex.size(); i += 3) {  // three hexadecimal digits are two of base64
-    const unsigned bits = bits_at(i) << 8 | bits_at(i + 1) << 4 | bits_at(i + 2);
-    base64 += kDigits[bits >> 6];
-    base64 += kDigits[bits & 63];
-  }
-  base64.back() = '=';  // 256 bits are 42 digits and four bits: the 43rd digit, and padding
-  return base64;
-}
-
-std::string text_at(const Json& json, std::string_view key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-// "gemma3" of "models/gemma3/": a title has no room for paths.
-std::string last_part(std::string path) {
-  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
-  return path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1);
+  return head;
 }
 
 }  // namespace
+
+Json order_json(const std::vector<std::string_view>& names) {
+  std::map<std::pair<int, std::string>, std::string> rows;
+  for (const std::string_view name : names) {
+    const auto known = stage_from_name(name);
+    int rank = static_cast<int>(known.value_or(Stage::kCount));
+    std::string meaning(known ? stage_info(*known).meaning : "");
+    if (name == "qkv_proj") rank = static_cast<int>(Stage::kQProj), meaning = "q, k and v side by side";
+    if (name == "ffn_gate_up") rank = static_cast<int>(Stage::kFfnGate), meaning = "gate and up side by side";
+    rows.emplace(std::pair(rank, std::string(name)), std::move(meaning));
+  }
+  Json order = Json::array();
+  for (const auto& [row, meaning] : rows) order.push_back({{"stage", row.second}, {"meaning", meaning}});
+  return order;
+}
 
 Json report_json(const Comparison& comparison, const ReportContext& context) {
   std::vector<const StageComparison*> stages;
@@ -210,24 +183,24 @@ Json report_json(const Comparison& comparison, const ReportContext& context) {
       std::clamp<std::size_t>(kMostNumbers / std::max<std::size_t>(1, stages.size()), 1, kMostBins);
   const std::size_t bin = std::max<std::size_t>(1, (tokens + bins - 1) / bins);
 
-  const std::vector<std::string> verdict = verdict_of(comparison);
+  std::vector<std::string_view> names;
+  for (const StageComparison* c : stages) names.push_back(short_name(*c));
   Json json = {{"model", context.model},
                {"reference", context.reference},
                {"backend", comparison.found},
                {"producer", comparison.expected},
                {"agrees", comparison.agrees()},
-               {"verdict", verdict.front()},
-               {"more", std::vector(verdict.begin() + 1, verdict.end())},
                {"tokens", tokens},
                {"bin", bin},
                {"decode", {{"steps", comparison.decode_steps}, {"top1_equal", comparison.top1_equal}}},
-               {"order", order_json(stages)},
+               {"order", order_json(names)},
                {"first", nullptr},
                {"worst", nullptr},
                {"stages", Json::array()}};
   if (bin == 1) json["prompt"] = context.prompt_ids;
   if (bin == 1 && !context.pieces.empty()) json["pieces"] = context.pieces;
   if (context.findings.is_array()) json["findings"] = context.findings;
+  if (!context.looked.empty()) json["looked"] = context.looked;
   const StageComparison* first = comparison.first_divergence();
   const StageComparison* worst = nullptr;
   int layers = 0;
@@ -244,23 +217,13 @@ Json report_json(const Comparison& comparison, const ReportContext& context) {
   return json;
 }
 
-std::string report_html(const Json& report) {
-  std::map<std::string, std::string, std::less<>> marks;
-  std::string_view page;
-  for (const ReportFile& file : report_files()) {
-    if (file.name == "report.html") page = file.text;
-    marks.emplace(file.name, file.text);
-  }
-  std::string& script = marks["script"];
-  for (const char* part : {"base.js", "grids.js", "charts.js", "page.js"}) script += marks[part];
-  marks["script-hash"] = policy_hash(script);
-  const auto agrees = report.find("agrees");
-  marks["title"] = escape_html(last_part(text_at(report, "model")) + " against " +
-                               last_part(text_at(report, "reference")));
-  marks["verdict"] = escape_html(text_at(report, "verdict"));
-  marks["outcome"] = agrees != report.end() && *agrees == true ? "good" : "bad";
-  marks["data"] = script_json(report);
-  return filled(page, marks);
+std::string report_html(const Comparison& comparison, const ReportContext& context) {
+  const auto text = [](std::string_view name) { return page::find_file(report_files(), name); };
+  return page::html({.kind = "comparison",
+                     .body = text("compare.html"),
+                     .scripts = {text("errors.js"), text("compare_grids.js"), text("compare_charts.js"),
+                                 text("compare.js")}},
+                    head_of(comparison, context), report_json(comparison, context));
 }
 
 }  // namespace doppler::diagnosis

@@ -1,52 +1,14 @@
-// Tables of cells: one to stop at with Tab, the others reached with the arrow keys.
+// The comparison's maps: stages by layers, and stages of one layer by tokens.
 
-function makeGrid(table, onShow, onPick) {
-  table.setAttribute("role", "grid");
-  const cells = () => [...table.querySelectorAll("td[data-at]")];
-  const show = (cell) => {
-    for (const other of cells()) other.tabIndex = other === cell ? 0 : -1;
-    onShow(cell.dataset.at);
-  };
-  // The next cell in a direction, over gaps where a layer lacks a stage; a cell that spans all columns is above and
-  // below every cell.
-  const step = (cell, rows, columns) => {
-    const all = [...table.rows];
-    let row = cell.parentElement.rowIndex, column = Number(cell.dataset.column);
-    for (;;) {
-      row += rows, column += columns;
-      if (row < 0 || row >= all.length || column < 0 || column >= Number(table.dataset.columns)) return null;
-      for (const candidate of all[row].querySelectorAll("td[data-at]")) {
-        const from = Number(candidate.dataset.column);
-        if (column >= from && column < from + candidate.colSpan && candidate !== cell) return candidate;
-      }
-    }
-  };
-  table.addEventListener("focusin", (event) => event.target.dataset.at !== undefined && show(event.target));
-  table.addEventListener("mouseover", (event) => {
-    const cell = event.target.closest("td[data-at]");
-    if (cell) onShow(cell.dataset.at);
-  });
-  table.addEventListener("click", (event) => {
-    const cell = event.target.closest("td[data-at]");
-    if (cell) cell.focus(), onPick(cell.dataset.at);
-  });
-  table.addEventListener("keydown", (event) => {
-    const moves = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
-    const cell = event.target.closest("td[data-at]");
-    if (!cell) return;
-    if (event.key === "Enter" || event.key === " ") onPick(cell.dataset.at);
-    else if (moves[event.key]) step(cell, ...moves[event.key])?.focus();
-    else return;
-    event.preventDefault();
-  });
-  const start = table.querySelector("td.first") ?? cells()[0];
-  for (const cell of cells()) cell.tabIndex = cell === start ? 0 : -1;
+// Share of the allowed error; Infinity for NaN in the run or a stage that it lacks, for which JSON has null.
+function ratioOf(stage) {
+  if (stage.error === null) return Infinity;
+  return stage.error === 0 ? 0 : stage.error / stage.tolerance;
 }
 
-function cell(at, column, span, look, text, label) {
-  return make("td", { class: look, colspan: span > 1 ? span : null, role: "gridcell", tabindex: -1, "aria-label": label,
-    "data-at": at, "data-column": column }, text);
-}
+// Errors by token are 10 log10(error / allowed); see report_html.cpp.
+const kNoError = -100, kInfinite = 127;
+const tokenRatio = (code) => (code <= kNoError ? 0 : code >= kInfinite ? Infinity : 10 ** (code / 10));
 
 // The error in a cell of the map: the whole difference from the recording, or the stage's op alone, given right inputs.
 const kViews = { alone: "the op alone", whole: "the whole difference" };
@@ -74,60 +36,18 @@ function labelOf(stage, ratio) {
 }
 
 function drawMap() {
-  const table = $("#map table");
-  const layers = [...new Set(data.stages.filter((s) => s.layer !== null).map((s) => s.layer))].sort((a, b) => a - b);
-  const span = Math.max(1, layers.length);
-  table.dataset.columns = span;
-  const at = new Map(data.stages.map((stage, index) => [`${stage.layer}/${stage.stage}`, index]));
-  if (layers.length > 0) {
-    table.append(make("thead", {}, make("tr", { role: "row" }, make("th", {}, "layer"),
-      ...layers.map((layer) => make("th", { scope: "col", "data-layer": layer }, layer)))));
-  }
-  const body = make("tbody");
-  for (const { stage, meaning } of data.order) {
-    const row = make("tr", { role: "row" }, make("th", { scope: "row", title: meaning }, stage));
-    const add = (index, column, width) => {
-      const td = cell(index, column, width, "", "", "");
-      paint(td, data.stages[index]);
-      row.append(td);
-    };
-    if (at.has(`null/${stage}`)) {
-      add(at.get(`null/${stage}`), 0, span);
-    } else {
-      layers.forEach((layer, column) => {
-        if (at.has(`${layer}/${stage}`)) add(at.get(`${layer}/${stage}`), column, 1);
-        else row.append(make("td"));
-      });
-    }
-    body.append(row);
-  }
-  table.append(body);
-  widen(table, span, 38, 60);
-  makeGrid(table, showStage, (index) => data.stages[index].layer !== null && showLayer(data.stages[index].layer));
+  stageMap($("#map table"), data.order, data.stages, paint, showStage,
+    (index) => data.stages[index].layer !== null && showLayer(data.stages[index].layer));
   showStage(data.first ?? data.worst ?? 0);
-  reveal(table.querySelector("td.first"));
 }
 
 function drawViews() {
   if (!data.stages.some((stage) => stage.execution || stage.description)) return;
   view = "alone";
-  const choices = Object.entries(kViews).map(([name, says]) => {
-    const input = make("input", { type: "radio", name: "view", value: name, checked: name === view });
-    input.addEventListener("change", () => {
-      view = name;
-      for (const td of document.querySelectorAll("#map td[data-at]")) paint(td, data.stages[td.dataset.at]);
-    });
-    return make("label", {}, input, " ", says);
+  choices($("#map .views"), "view", "Each cell shows", Object.entries(kViews), view, (chosen) => {
+    view = chosen;
+    for (const td of document.querySelectorAll("#map td[data-at]")) paint(td, data.stages[td.dataset.at]);
   });
-  $("#map .views").append(make("span", {}, "Each cell shows"), ...choices);
-}
-
-function drawLegend() {
-  const entries = [["a0", "·", "below 1%"], ["a1", "·", "below 10%"], ["a2", "·", "within what is allowed"], ["f1", "×3", "beyond"],
-    ["f2", "×30", "10 times"], ["f3", "×300", "100 times"], ["f4", "×3k", "1000 times, NaN"], ["absent", "?", "not computed"]];
-  if (data.stages.some((stage) => stage.untold)) entries.push(["untold", "", "cannot be told"]);
-  $("#map .legend").append(...entries.map(([look, text, says]) =>
-    make("span", {}, make("i", { class: look }, text), says)));
 }
 
 function showStage(index) {
@@ -202,19 +122,6 @@ function showLayer(layer) {
   const token = stages[start]?.first_bad_token ?? stages[start]?.worst_token ?? 0;
   showToken(stages, `${start},${Math.floor(token / data.bin)}`, label);
   reveal(table.querySelector(`[data-at="${start},${Math.floor(token / data.bin)}"]`));
-}
-
-// Few columns may be wide, as far as the page has room beside the row heads.
-function widen(table, columns, least, most) {
-  const room = Math.min(480, table.closest(".scroll").clientWidth - 130);
-  table.style.setProperty("--cell", `${Math.max(least, Math.min(most, Math.floor(room / columns) - 1))}px`);
-}
-
-// Scrolls a cell's own box, not the page, until the cell is in the middle of what the row heads leave free.
-function reveal(td) {
-  if (!td) return;
-  const box = td.closest(".scroll"), head = td.parentElement.querySelector("th").offsetWidth;
-  box.scrollLeft = td.offsetLeft - head - (box.clientWidth - head - td.offsetWidth) / 2;
 }
 
 function showToken(stages, at, label) {
