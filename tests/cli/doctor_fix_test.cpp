@@ -65,7 +65,8 @@ TEST_P(Fixed, IsTheHealthyModelAgain) {
   EXPECT_FALSE(said["before"]["healthy"]);
   EXPECT_FALSE(said["before"]["findings"][0]["fixes"].empty());
   EXPECT_TRUE(said["after"]["healthy"]) << told.out;
-  ASSERT_OK_AND_ASSIGN(const TensorStore right, open_safetensors(model_path(c.model) / "model.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const TensorStore right,
+                       open_safetensors(patient_source(c.model) / "model.safetensors"));
   ASSERT_OK_AND_ASSIGN(const TensorStore fixed, open_safetensors(out + "/model.safetensors"));
   ASSERT_EQ(right.tensors().size(), fixed.tensors().size());
   for (const auto& [name, tensor] : right.tensors()) {
@@ -75,7 +76,7 @@ TEST_P(Fixed, IsTheHealthyModelAgain) {
     EXPECT_TRUE(std::ranges::equal(other->data, tensor.data)) << name;
   }
   EXPECT_EQ(parse_json(read_file(out + "/config.json"), "").value(),
-            parse_json(read_file(model_path(c.model) / "config.json"), "").value());
+            parse_json(read_file(patient_source(c.model) / "config.json"), "").value());
 }
 
 INSTANTIATE_TEST_SUITE_P(DoctorFix, Fixed, ::testing::Range<std::size_t>(0, patients().size()),

@@ -9,7 +9,7 @@ namespace doppler::diagnosis {
 namespace {
 
 using testing::all_findings;
-using testing::model_path;
+using testing::patient_source;
 using testing::TempDir;
 
 struct PortedModel {
@@ -70,8 +70,9 @@ TEST(Ports, NamedInFloats) {
   const std::pair<const char*, std::size_t> kFamilies[] = {{"gemma3", 9}, {"llama3", 10}, {"qwen3", 10},
                                                            {"qwen2", 13}, {"phi3", 10},   {"demo", 10}};
   for (const auto& [family, faults] : kFamilies) {
-    ASSERT_OK_AND_ASSIGN(const PortedModel ward,
-                         open_ported(model_path(family), model_path(family) / "reference.safetensors"));
+    ASSERT_OK_AND_ASSIGN(
+        const PortedModel ward,
+        open_ported(patient_source(family), patient_source(family) / "reference.safetensors"));
     EXPECT_EQ(expect_all_named(ward, family), faults) << family;
   }
 }
@@ -81,11 +82,11 @@ TEST(Ports, NamedInBlocks) {
   TempDir folder;
   for (const char* family : {"gemma3", "llama3", "qwen3"}) {
     ASSERT_OK_AND_ASSIGN(const Recording floats,
-                         open_recording(model_path(family) / "reference.safetensors"));
+                         open_recording(patient_source(family) / "reference.safetensors"));
     for (const char* type : {"Q4_0", "Q4_1", "Q8_0"}) {
       const auto file = folder / "model.gguf", truth = folder / "truth.safetensors";
       ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
-      ASSERT_OK(convert::convert_model(model_path(family), *mix, file, {.with_tokenizer = false}));
+      ASSERT_OK(convert::convert_model(patient_source(family), *mix, file, {.with_tokenizer = false}));
       LoadOptions options;
       options.backend = "reference";
       options.context = 64;
@@ -105,9 +106,9 @@ TEST(Ports, ScaleOffWithinTheNoiseOfQuantising) {
     SCOPED_TRACE(type);
     const auto file = folder / "model.gguf";
     ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
-    ASSERT_OK(convert::convert_model(model_path("demo"), *mix, file, {.with_tokenizer = false}));
+    ASSERT_OK(convert::convert_model(patient_source("demo"), *mix, file, {.with_tokenizer = false}));
     ASSERT_OK_AND_ASSIGN(const PortedModel ward,
-                         open_ported(file, model_path("demo") / "reference.safetensors"));
+                         open_ported(file, patient_source("demo") / "reference.safetensors"));
     FaultPlace place;
     ASSERT_OK_AND_ASSIGN(const Diagnosis healthy, examine_with(ward, "", &place, "reference"));
     EXPECT_TRUE(healthy.healthy()) << all_findings(healthy);
@@ -121,8 +122,9 @@ TEST(Ports, ScaleOffWithinTheNoiseOfQuantising) {
 
 // Random values in the place of a weight: no search has so much freedom as to explain them.
 TEST(Ports, NothingExplainsRandomValues) {
-  ASSERT_OK_AND_ASSIGN(const PortedModel ward,
-                       open_ported(model_path("llama3"), model_path("llama3") / "reference.safetensors"));
+  ASSERT_OK_AND_ASSIGN(
+      const PortedModel ward,
+      open_ported(patient_source("llama3"), patient_source("llama3") / "reference.safetensors"));
   for (const WeightRole role : {WeightRole::kQ, WeightRole::kO, WeightRole::kUp, WeightRole::kDown}) {
     Subject subject = subject_of(ward.loaded, "reference");
     TensorView tensor = subject.weights[subject.weights.find(role, 1)];
