@@ -402,8 +402,10 @@ std::vector<const Patient*> patients_of(const diagnosis::FaultInfo& fault,
   const std::set<std::string> families = {"gemma3", "llama3", "qwen3"};
   auto found =
       of_type([&](const Patient& p) { return families.contains(p.family) && p.type == "BF16"; }, false);
-  if (found.empty())
-    found = of_type([&](const Patient& p) { return families.contains(p.family) && p.type == "Q4_1"; }, false);
+  for (const char* type : {"Q4_1", "Q4_0", "Q8_0"}) {
+    if (found.empty())
+      found = of_type([&](const Patient& p) { return families.contains(p.family) && p.type == type; }, false);
+  }
   if (found.empty()) found = of_type([&](const Patient& p) { return p.type == "BF16"; }, true);
   return found;
 }
@@ -420,7 +422,7 @@ Status run(const Options& options) {
                    open_patient(options.models / family, options.models / family / "reference.safetensors",
                                 family, "BF16"));
     patients.push_back(std::move(patient));
-    for (const char* type : {"Q4_1", "Q8_0"}) {
+    for (const char* type : {"Q4_1", "Q4_0", "Q8_0"}) {
       DOPPLER_ASSIGN(Patient small, quantised(options, family, type));
       patients.push_back(std::move(small));
     }

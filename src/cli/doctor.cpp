@@ -13,11 +13,13 @@
 #include "cli/command.h"
 #include "cli/html_page.h"
 #include "cli/models.h"
+#include "convert/repaired_copy.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
 #include "diagnosis/faults/faults.h"
 #include "diagnosis/report/report_doctor.h"
 #include "engine/fallbacks.h"
+#include "system/files.h"
 
 namespace doppler::cli {
 namespace {
@@ -26,7 +28,7 @@ struct DoctorArguments {
   std::string model, reference, source;
   std::vector<std::string> only;
   double seconds = 30;
-  std::string inject, html;
+  std::string inject, html, fix;
   bool list = false, list_faults = false, hashes = false;
 };
 
@@ -116,6 +118,15 @@ std::string table_of_checks(const diagnosis::Diagnosis& diagnosis, bool whole_ha
   return table.text(table_columns());
 }
 
+// The findings, one after the other, as people read them.
+std::string numbered(const diagnosis::Diagnosis& diagnosis) {
+  std::string text;
+  for (std::size_t i = 0; i < diagnosis.findings.size(); ++i)
+    text +=
+        "\n" + wrap(fmt::format("{}. {}", i + 1, describe(diagnosis.findings[i])), table_columns(), 4) + "\n";
+  return text;
+}
+
 // The verdict first, then what was found, then how. `backend`: the one that was examined.
 Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments,
                    const std::string& backend, bool json) {
@@ -131,10 +142,7 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
     std::string text = wrap(verdict(diagnosis), table_columns(), 4);
-    for (std::size_t i = 0; i < diagnosis.findings.size(); ++i)
-      text += "\n" + wrap(fmt::format("{}. {}", i + 1, describe(diagnosis.findings[i])), table_columns(), 4) +
-              "\n";
-    text += "\n" + table_of_checks(diagnosis, arguments.hashes);
+    text += numbered(diagnosis) + "\n" + table_of_checks(diagnosis, arguments.hashes);
     if (!diagnosis.untested.empty()) text += "\nThe recording does not test:\n";
     for (const std::string& what : diagnosis.untested)
       text += wrap("- " + what + ".", table_columns(), 2) + "\n";
@@ -160,11 +168,102 @@ Result<diagnosis::Diagnosis> examine(diagnosis::Subject& subject, diagnosis::Doc
   return diagnosis::diagnose(subject, options);
 }
 
+// What a program can do about the findings, and a line for each that it can do nothing about.
+struct Remedy {
+  convert::Changes changes;
+  std::vector<std::string> done, left;  // sentences
+};
+
+// Files of a tokenizer, which a faulty one is replaced by as a whole.
+constexpr std::string_view kTextFiles[] = {
+    "tokenizer.json",    "tokenizer.model",     "tokenizer_config.json", "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja", "generation_config.json"};
+
+Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem::path& source) {
+  Remedy remedy;
+  for (const diagnosis::Finding& finding : diagnosis.findings) {
+    const diagnosis::Cause* cause = diagnosis::find_cause(finding.cause);
+    const std::string name =
+        finding.layer < 0 ? finding.cause
+                          : fmt::format("{} ({} of layer {})", finding.cause, finding.stage, finding.layer);
+    if (cause != nullptr && cause->kind == diagnosis::CauseKind::kText && system::is_folder(source)) {
+      for (const std::string_view file : kTextFiles) {
+        if (const auto path = source / file; system::exists(path)) remedy.changes.files.push_back(path);
+      }
+      remedy.done.push_back(fmt::format("{}: the tokenizer's files are the source's", name));
+      continue;
+    }
+    if (finding.fixes.empty()) {
+      remedy.left.push_back(fmt::format("{}: no value of a file or order of a tensor repairs it", name));
+      continue;
+    }
+    for (const diagnosis::Fix& fix : finding.fixes) {
+      if (fix.kind == diagnosis::Fix::Kind::kSetting) {
+        remedy.changes.values.push_back({fix.file, fix.target, fix.value});
+        remedy.done.push_back(fmt::format("{}: {} of {} is {}", name, fix.target, fix.file, fix.value));
+      } else {
+        remedy.changes.tensors.push_back({fix.target, fix.read, fix.type});
+        // A long list of columns says nothing to people.
+        const std::string what = fix.value.size() > 100 ? fix.value.substr(0, 60) + " …" : fix.value;
+        remedy.done.push_back(fmt::format("{}: {}: {}", name, fix.target, what));
+      }
+    }
+  }
+  return remedy;
+}
+
+// Writes the repaired copy and examines it as the model was examined.
+Result<int> repair(const diagnosis::Diagnosis& before, const Model& model, const DoctorArguments& arguments,
+                   const Settings& settings, const std::string& backend, diagnosis::DoctorOptions options,
+                   bool json) {
+  const Remedy remedy = find_remedy(before, arguments.source);
+  std::string text = wrap("before: " + verdict(before), table_columns(), 4) + numbered(before) + "\n";
+  const auto lines = [&](const char* what, const std::vector<std::string>& all) {
+    for (const std::string& line : all) text += wrap(fmt::format("{}: {}\n", what, line), table_columns(), 4);
+  };
+  lines("not repaired", remedy.left);
+  if (remedy.changes.empty()) {
+    text += before.healthy() ? "There is nothing to repair, so nothing is written.\n"
+                             : "Nothing of this is repaired by a program, so nothing is written.\n";
+    DOPPLER_TRY(json ? print_json({{"before", to_json(before)},
+                                   {"written", nullptr},
+                                   {"after", nullptr},
+                                   {"not_repaired", remedy.left}})
+                     : print(text));
+    return before.healthy() ? kDone : kAnswerIsNo;
+  }
+  DOPPLER_TRY(convert::write_repaired_copy(arguments.model, model.spec, remedy.changes, arguments.fix));
+  const auto refused = [&](const Error& error) { return diagnosis::diagnose_refusal(arguments.fix, error); };
+  const Result<Loaded> loaded = load_with_bar(arguments.fix, settings, 1);
+  diagnosis::Diagnosis after;
+  if (!loaded) {
+    if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
+    after = refused(loaded.error());
+  } else {
+    diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
+    DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));
+    DOPPLER_ASSIGN(after, examine(subject, options));
+  }
+  lines("repaired", remedy.done);
+  text += fmt::format("\nThe repaired copy is {}.\n", printable(arguments.fix, 200)) +
+          wrap("after: " + verdict(after), table_columns(), 4) + numbered(after);
+  DOPPLER_TRY(json ? print_json({{"before", to_json(before)},
+                                 {"written", arguments.fix},
+                                 {"repaired", remedy.done},
+                                 {"not_repaired", remedy.left},
+                                 {"after", to_json(after)}})
+                   : print(text));
+  return after.healthy() ? kDone : kAnswerIsNo;
+}
+
 Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) {
   if (arguments.list) return list_all(given.json);
   if (arguments.list_faults) return list_faults(given.json);
   if (arguments.model.empty())
     return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --list to see what can be found.");
+  if (!arguments.fix.empty() && system::exists(arguments.fix))
+    return fail(ErrorCode::kUsage, "The output {} exists already. Give a name that does not.",
+                printable(arguments.fix, 200));
   DOPPLER_TRY(check_page(arguments.html));
   diagnosis::DoctorOptions options{
       .hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
@@ -196,6 +295,8 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
+  if (!arguments.fix.empty())
+    return repair(diagnosis, *loaded->model, arguments, settings, backend, options, given.json);
   return answer(diagnosis, arguments, backend, given.json);
 }
 
@@ -231,9 +332,14 @@ Run add_doctor(Command& command, SettingFlags& given) {
                                   "put a fault in first, to see what is said of it; --list-faults names them")
                       .values(faults);
   Option html = add_html_flag(command, arguments->html, "the diagnosis");
+  Option fix = command
+                   .add_option("--fix", arguments->fix,
+                               "write a repaired copy of the model here, where a value of its files or a "
+                               "tensor's layout is what is wrong, and examine it")
+                   .not_with({inject, html});
   Option list =
       command.add_flag("--list", arguments->list, "list every check, and every cause that can be named");
-  const std::vector<Option> examining = {model, reference, source, only, seconds, hashes, inject, html};
+  const std::vector<Option> examining = {model, reference, source, only, seconds, hashes, inject, html, fix};
   list.not_with(examining);
   command.add_flag("--list-faults", arguments->list_faults, "list every fault that --inject knows")
       .not_with(examining)

@@ -52,12 +52,13 @@ class Healthy : public ::testing::TestWithParam<std::tuple<std::string, HealthyC
 TEST_P(Healthy, HasNoFinding) {
   const auto& [backend, c] = GetParam();
   const std::string file = c.file, recording = c.recording;
-  const auto model = file == "demo" ? testing::model_path(file) : data_path(file);
-  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
-                       examine(model,
-                               recording.empty() ? std::filesystem::path()
-                                                 : testing::model_path(recording) / "reference.safetensors",
-                               backend));
+  const auto model = file == "demo" ? testing::patient_source(file) : data_path(file);
+  ASSERT_OK_AND_ASSIGN(
+      const Diagnosis diagnosis,
+      examine(model,
+              recording.empty() ? std::filesystem::path()
+                                : testing::patient_source(recording) / "reference.safetensors",
+              backend));
   EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
   for (const CheckResult& check : diagnosis.checks) {
     EXPECT_NE(check.state, CheckState::kFinding) << check.name << " " << check.text;

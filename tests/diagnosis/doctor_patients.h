@@ -54,14 +54,14 @@ struct RawTensor {
 };
 using RawTensors = std::map<std::string, RawTensor>;
 
-inline std::filesystem::path model_path(const std::string& name) {
+inline std::filesystem::path patient_source(const std::string& name) {
   return name == "demo" ? source_path("demo") : data_path("models") / name;
 }
 
 // The folder of a patient, in a place of its own.
 class PatientFolder {
  public:
-  explicit PatientFolder(const std::string& model) : source_(model_path(model)) {
+  explicit PatientFolder(const std::string& model) : source_(patient_source(model)) {
     for (const auto& entry : std::filesystem::directory_iterator(source_)) {
       const std::string name = entry.path().filename().string();
       if (entry.is_regular_file() && name != "reference.safetensors")

@@ -87,7 +87,9 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"weight_transposed", kData, "A weight lies with rows and columns exchanged.",
      "Store it as [out, in], row by row."},
     {"weight_permuted", kData,
-     "The rows of a weight lie in another order, such as GGUF's order of rotary pairs.",
+     "The rows or columns of a weight lie in another order, such as GGUF's order of rotary pairs, "
+     "act-order's, "
+     "or that of tensor-parallel shards.",
      "Undo the permutation, or do not undo one that was never made."},
     {"weight_shifted", kData, "The rows of a weight lie some places further than they should.",
      "Check the tensor's offset in its file, and convert it again."},
@@ -104,6 +106,17 @@ constexpr auto kCauses = std::to_array<Cause>({
     {"tensor_swapped", kData, "Two weights have changed places.", "Exchange the two tensors' names."},
     {"weight_scaled", kData, "A weight is a multiple of what it should be.",
      "Convert the tensor again; check its scale."},
+    {"fused_split", kData,
+     "A fused tensor of queries, keys and values, or of gate and up, is cut in another order than it was "
+     "written.",
+     "Take the fused tensor apart in the order in which it was written."},
+    {"scales_lost", kData, "The rows, columns or blocks of a weight lack their scales.",
+     "Convert the tensor again, and multiply by the scales that lie beside it."},
+    {"wrong_dequantisation", kData,
+     "A weight's floats were made of quantised blocks in a wrong way: without offset, or with other signs.",
+     "Convert the tensor again from the blocks, as their type's definition says."},
+    {"bias_twice", kData, "A bias is added twice.",
+     "Add it once, or convert it again: it is twice too large."},
     {"weight_wrong", kData, "A weight is not the model's, and no change of the catalogue makes it so.",
      "Compare the tensor with its source, and download or convert it again."},
     {"quantisation_error", kData, "Quantising has lost more of a tensor than its type explains.",

@@ -10,6 +10,7 @@
 #include "diagnosis/compare/text_side.h"
 #include "diagnosis/compare/recording_form.h"
 #include "diagnosis/doctor/doctor_checks.h"
+#include "diagnosis/doctor/doctor_fixes.h"
 #include "engine/fallbacks.h"
 #include "engine/messages.h"
 #include "engine/sampler.h"
@@ -121,6 +122,7 @@ Result<Diagnosis> diagnose(const Subject& subject, const DoctorOptions& options)
     if (options.on_check) options.on_check(diagnosis.checks.back());
   }
   put_in_order(diagnosis.findings);
+  for (Finding& finding : diagnosis.findings) doctor::name_keys(subject.spec, finding);
   return diagnosis;
 }
 
@@ -159,9 +161,25 @@ Result<std::unique_ptr<Backend>> Subject::make(const BackendOptions& with) const
 
 namespace {
 
+Json to_json(const Fix& fix) {
+  constexpr std::array<std::string_view, 3> kKinds = {"setting", "tensor", "rename"};
+  Json json = {{"kind", kKinds[static_cast<std::size_t>(fix.kind)]}, {"value", fix.value}};
+  const bool setting = fix.kind == Fix::Kind::kSetting;
+  json[setting ? "key" : "tensor"] = fix.target;
+  if (setting) {
+    json["file"] = fix.file;
+    json["value"] = Json::parse(fix.value, nullptr, false);
+  }
+  if (fix.type) json["type"] = dtype_name(*fix.type);
+  return json;
+}
+
 Json to_json(const Finding& finding) {
   const Cause* cause = find_cause(finding.cause);
-  return {{"stage", finding.stage.empty() ? Json(nullptr) : Json(finding.stage)},
+  Json fixes = Json::array();
+  for (const Fix& fix : finding.fixes) fixes.push_back(to_json(fix));
+  return {{"fixes", std::move(fixes)},
+          {"stage", finding.stage.empty() ? Json(nullptr) : Json(finding.stage)},
           {"layer", finding.layer >= 0 ? Json(finding.layer) : Json(nullptr)},
           {"cause", finding.cause},
           {"kind", cause == nullptr ? Json(nullptr) : Json(name_of(cause->kind))},

@@ -17,6 +17,7 @@
 #include "base/result.h"
 #include "diagnosis/compare/recording.h"
 #include "diagnosis/doctor/causes.h"
+#include "diagnosis/doctor/fix.h"
 #include "engine/loaded.h"
 
 namespace doppler::diagnosis {
@@ -34,7 +35,8 @@ struct Finding {
   std::string ruled_out;  // repairs that were tried and did not help; may be empty
   // Stages, by key, that the fault may lie in as well, because the recording has nothing between them.
   std::vector<std::string> among;
-  std::string check;  // the check that found it
+  std::string check;            // the check that found it
+  std::vector<Fix> fixes = {};  // what --fix writes; empty: nothing that a program can do
 };
 
 enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "diagnosis/doctor/doctor_recording.h"
+#include "diagnosis/doctor/scale_off.h"
 #include "quant/error.h"
 
 namespace doppler::diagnosis::doctor {
@@ -79,7 +80,8 @@ Finding finding_of(const WrongOp& wrong) {
                   .layer = wrong.layer,
                   .repair = attempt.repair,
                   .confidence = wrong.explanation.confidence,
-                  .ruled_out = wrong.explanation.ruled_out};
+                  .ruled_out = wrong.explanation.ruled_out,
+                  .fixes = attempt.fixes};
   const std::string much = std::isfinite(wrong.ratio)
                                ? fmt::format("{:.3g} times the allowed error", wrong.ratio)
                                : "NaN or infinity";
@@ -97,6 +99,10 @@ Finding finding_of(const WrongOp& wrong) {
     finding.explanation = fmt::format("{} differs ({}{}), and no repair of the catalogue restores agreement.",
                                       place_of(wrong), much, at);
     if (!wrong.weight.empty()) finding.explanation += fmt::format(" It multiplies by {}.", wrong.weight);
+  } else if (attempt.says.empty()) {
+    finding.explanation =
+        fmt::format("{} differs ({}{}), and no permutation, scale or type of {} explains it.",
+                    place_of(wrong), much, at, wrong.weight);
   } else {
     finding.explanation = fmt::format("{} agrees when {}. As it is, it differs ({}{}).", place_of(wrong),
                                       attempt.says, much, at);
@@ -158,9 +164,13 @@ class KindRefiner {
         a.cause = lost ? "sliding_window" : "layer_types";
         if (lost) a.repair = window_repair(windows_[w.layer]);
       }
-      if (a.cause == "layer_types")
+      if (a.cause == "layer_types") {
+        const bool full = ours(w.layer).kind == AttentionKind::kFull;
+        a.fixes = {{.target = fmt::format("layers[{}].attention.kind", w.layer),
+                    .value = full ? "\"sliding_attention\"" : "\"full_attention\""}};
         a.repair = fmt::format(
             "Set layer_types (or sliding_window_pattern): layer {} should be of the other kind.", w.layer);
+      }
     }
   }
 
@@ -241,7 +251,8 @@ Status OpJudge::judge(std::size_t op) {
   };
   if (!std::ranges::all_of(c.setup().inputs, finite)) return {};  // a consequence of its inputs
   ops_[op] = {.check = e_.check, .stage = c.stage(), .layer = c.layer(), .excess = c.misfit().ratio};
-  if (c.misfit().agrees()) {
+  const std::optional<double> off = noisy_weights_ && c.misfit().agrees() ? scale_off(c) : std::nullopt;
+  if (c.misfit().agrees() && !off) {
     if (c.misfit().ratio > worst_) worst_ = c.misfit().ratio, worst_at_ = name;
     return {};
   }
@@ -254,6 +265,14 @@ Status OpJudge::judge(std::size_t op) {
   if (!c.setup().weights.empty()) wrong.weight = c.setup().weights[0].name;
   wrong.who = who;
   if (!who.empty()) wrong.rows = rows_to_explain(c, hints);
+  if (off) {
+    wrong.explanation = {
+        .attempt = {.cause = "weight_scaled",
+                    .says =
+                        fmt::format("the scales of {} are multiplied by {:.4g}, as all values together show",
+                                    wrong.weight, 1 / *off)},
+        .confidence = 0.9};
+  }
   wrong_.push_back(std::move(wrong));
   return {};
 }
@@ -416,6 +435,7 @@ Status OpJudge::explain_wrong() {
   for (std::size_t i = 0; i < wrong_.size(); ++i) {
     WrongOp& wrong = wrong_[i];
     if (!wrong.seen_at.empty()) continue;
+    if (!wrong.explanation.attempt.cause.empty()) continue;  // its measure explained it
     if (e_.seconds_left() < 0) {
       // Ops that were not examined for lack of time are no findings beside those that are explained.
       const std::size_t kept = std::max<std::size_t>(i, 1);
@@ -436,7 +456,6 @@ Status OpJudge::explain_wrong() {
     if (Attempt& attempt = wrong.explanation.attempt;
         who.empty() && attempt.cause == "unknown" && c.op().kind == OpKind::kMatmul) {
       attempt.cause = "weight_wrong";
-      attempt.says = fmt::format("{} holds other values", wrong.weight);
       wrong.explanation.confidence = 0.5;
     }
     if (!who.empty()) explain_by_place(c, hints, wrong.explanation);
@@ -546,6 +565,10 @@ std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp>
     } else {
       Finding& first = findings[at->second];
       ++first.places;
+      for (const Fix& fix : w.explanation.attempt.fixes) {
+        if (std::ranges::none_of(first.fixes, [&](const Fix& other) { return other.same_as(fix); }))
+          first.fixes.push_back(fix);
+      }
       first.confidence = std::max(first.confidence, w.explanation.confidence);
     }
   }

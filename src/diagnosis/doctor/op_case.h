@@ -7,6 +7,7 @@
 
 #include "diagnosis/compare/allowance.h"
 #include "diagnosis/compare/op_experiment.h"
+#include "diagnosis/doctor/fix.h"
 #include "diagnosis/doctor/op_chain.h"
 #include "model/spec.h"
 
@@ -25,9 +26,10 @@ struct Attempt {
   std::string says;    // "the weight offset is 1": completes "agrees when"
   std::string repair;  // empty: that of the cause
   double ratio = 0;
-  double weight = 1;           // how far to trust the attempt if it fits: searches, with more freedom, less
-  double value = 0;            // of a window or a base: what it should be
-  Stage lacks = Stage::kNone;  // the op that should be there and is not; kNone: none
+  double weight = 1;            // how far to trust the attempt if it fits: searches, with more freedom, less
+  double value = 0;             // of a window or a base: what it should be
+  Stage lacks = Stage::kNone;   // the op that should be there and is not; kNone: none
+  std::vector<Fix> fixes = {};  // what a program can do; empty: nothing
 };
 
 class OpCase {
@@ -101,6 +103,12 @@ class OpCase {
   bool keep(Attempt attempt);
   // The last attempt's op is one that the plan lacks.
   void say_what_lacks(Stage stage) { attempts_.back().lacks = stage; }
+  // What a program can do about the attempt that was kept last.
+  void add_fix(Fix fix) { attempts_.back().fixes.push_back(std::move(fix)); }
+  // The same for a value of the description: `path` as in ModelSpec::sources, `value` as JSON.
+  void add_setting(std::string path, std::string value) {
+    add_fix({.kind = Fix::Kind::kSetting, .target = std::move(path), .value = std::move(value)});
+  }
   // For searches: only the ratio, and no attempt is kept. `rough`: leaves out the change's own rounding
   // error, which takes three times as long.
   double ratio_with(const OpChange& change, bool rough = false);

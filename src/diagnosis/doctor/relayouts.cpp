@@ -9,7 +9,6 @@
 namespace doppler::diagnosis {
 namespace {
 
-using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)>;
 using Place = std::function<std::uint64_t(std::uint64_t row, std::uint64_t col)>;
 
 struct BlockLayout {
@@ -101,7 +100,7 @@ constexpr const char* kOtherEndian = "Convert the tensor again: its numbers have
 // A row that is read as `type` from `offset` bytes on; lost where that is beyond the tensor's ends.
 ReadRow bytes_from(const TensorView& weight, DType type, std::int64_t offset,
                    std::function<void(std::span<std::byte> row)> change = {}) {
-  return [&weight, type, offset, change](std::uint64_t row, std::span<float> values) -> Status {
+  return [weight, type, offset, change](std::uint64_t row, std::span<float> values) -> Status {
     const DTypeInfo& info = dtype_info(type);
     const std::uint64_t row_bytes = values.size() / info.block_values * info.block_bits / 8;
     const std::int64_t from = static_cast<std::int64_t>(row * row_bytes) + offset;
@@ -122,7 +121,7 @@ ReadRow changed_blocks(const TensorView& weight, const BlockLayout& layout, Chan
 
 // Elements one by one from another place of the flat tensor.
 ReadRow from_places(const TensorView& weight, Place place) {
-  return [&weight, place = std::move(place)](std::uint64_t row, std::span<float> values) -> Status {
+  return [weight, place = std::move(place)](std::uint64_t row, std::span<float> values) -> Status {
     const std::uint64_t size = weight.rows() * weight.cols();
     for (std::size_t i = 0; i < values.size(); ++i)
       DOPPLER_TRY(decode_f32(weight, place(row, i) % size, values.subspan(i, 1)));
@@ -133,7 +132,7 @@ ReadRow from_places(const TensorView& weight, Place place) {
 // Rows of a stream that is cut every `stride` values, of which `cols` were kept: the values between are lost,
 // and rows that need them are left out.
 ReadRow cut_every(const TensorView& weight, std::uint64_t stride) {
-  return [&weight, stride](std::uint64_t row, std::span<float> values) -> Status {
+  return [weight, stride](std::uint64_t row, std::span<float> values) -> Status {
     const std::uint64_t cols = weight.cols();
     for (std::uint64_t i = 0; i < cols; ++i) {
       const std::uint64_t flat = row * cols + i, r = flat / stride, offset = flat % stride;
@@ -164,7 +163,8 @@ void add_types(const TensorView& w, std::vector<Relayout>& to) {
     to.push_back({"wrong_dtype", fmt::format("the bytes of {} are read as {}", w.name, info.name),
                   bytes_from(w, type, 0),
                   fmt::format("Correct the tensor's type to {} (it is {}), or convert it again.", info.name,
-                              dtype_name(w.dtype))});
+                              dtype_name(w.dtype)),
+                  1, false, type});
   }
   if (is_quantised(w.dtype) || size < 2) return;
   to.push_back({"wrong_dtype", fmt::format("the bytes of each value of {} are in reverse", w.name),
@@ -185,23 +185,6 @@ void add_block_changes(const TensorView& w, std::vector<Relayout>& to) {
     to.push_back(
         {row.cause, fmt::format("{} in the blocks of {} ({})", row.says, w.name, dtype_name(w.dtype)),
          changed_blocks(w, *layout, row.change), row.change == swap_scale_bytes ? kOtherEndian : ""});
-  }
-}
-
-// A head's columns in the other order of rotary pairs, and columns that turned round.
-void add_column_orders(const TensorView& w, std::uint64_t head_dim, std::vector<Relayout>& to) {
-  const std::uint64_t cols = w.cols();
-  to.push_back({"weight_permuted", fmt::format("the columns of {} come in reverse", w.name),
-                from_places(w, [cols](std::uint64_t r, std::uint64_t i) { return r * cols + cols - 1 - i; }),
-                "Convert the tensor again: its columns lie in reverse."});
-  if (head_dim < 2 || head_dim % 2 != 0 || cols % head_dim != 0) return;
-  for (const bool pairs : {true, false}) {
-    to.push_back({"weight_permuted",
-                  fmt::format("the columns of {} are put in the order of {}", w.name,
-                              pairs ? "halves of a head" : "pairs"),
-                  from_places(w, [cols, head_dim, pairs](std::uint64_t r, std::uint64_t i) {
-                    return r * cols + (pairs ? paired(i, head_dim) : unpaired(i, head_dim));
-                  })});
   }
 }
 
@@ -275,14 +258,25 @@ void add_cuts(const TensorView& w, std::vector<Relayout>& to) {
   }
 }
 
+void drop_minimum(const BlockLayout& layout, std::byte* block) {
+  block[layout.m] = block[layout.m + 1] = std::byte{0};
+}
+
 }  // namespace
+
+ReadRow scales_only(const TensorView& weight) {
+  const auto layout = std::ranges::find(kBlocks, weight.dtype, &BlockLayout::type);
+  if (layout == std::end(kBlocks) || layout->m == 0) return {};
+  return changed_blocks(weight, *layout, drop_minimum);
+}
 
 std::vector<Relayout> relayouts(const TensorView& weight, std::uint64_t head_dim) {
   std::vector<Relayout> all;
   if (!is_quantised(weight.dtype)) add_transposes(weight, all);
   add_types(weight, all);
   add_block_changes(weight, all);
-  if (!is_quantised(weight.dtype)) add_column_orders(weight, head_dim, all);
+  add_column_orders(weight, head_dim, all);
+  if (!is_quantised(weight.dtype)) add_wrongly_decoded(weight, all);
   add_offsets(weight, all);
   add_cuts(weight, all);
   return all;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -26,6 +27,7 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kRmsNorm, "other norms' weights, damaged weights", repairs::norm_weight, Reach::kChain},
     {OpKind::kMatmul, "NaN and zeros in the weight", repairs::weight_values},
     {OpKind::kMatmul, "biases", repairs::weight_bias, Reach::kChain},
+    {OpKind::kMatmul, "rows of siblings", repairs::weight_fused},
     {OpKind::kMatmul, "permuted and shifted rows", repairs::weight_rows},
     {OpKind::kMatmul, "transposed, shifted and otherwise read weights, types, block layouts",
      repairs::weight_layout},
@@ -34,6 +36,8 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kMatmul, "scales", repairs::weight_scale},
     {OpKind::kMatmul, "other tensors", repairs::weight_others},
     {OpKind::kMatmul, "other inputs", repairs::matmul_input, Reach::kChain},
+    {OpKind::kMatmul, "permuted columns", repairs::weight_columns},
+    {OpKind::kMatmul, "scales of rows, columns and blocks", repairs::weight_factors},
     {OpKind::kMatmul, "single values", repairs::weight_one_value},
     {OpKind::kRope, "layouts", repairs::rope_layout, Reach::kOps},
     {OpKind::kRope, "bases", repairs::rope_theta, Reach::kOps},
@@ -82,6 +86,18 @@ double confidence_in(const OpCase& c, const Attempt& best) {
   return confidence / (1 + 0.5 * static_cast<double>(others.size()));
 }
 
+// What explains the case as well and asks for another repair.
+std::string equally_good(const OpCase& c, const Attempt& best) {
+  std::string text;
+  std::map<std::string, bool> named = {{best.cause, true}};
+  for (const Attempt& attempt : c.attempts()) {
+    const bool as_good = attempt.ratio <= std::max(10 * best.ratio, 0.1) && attempt.ratio <= 1;
+    if (as_good && attempt.weight >= best.weight && !std::exchange(named[attempt.cause], true))
+      text += fmt::format("; or just as well ({}) when {}", attempt.cause, attempt.says);
+  }
+  return text;
+}
+
 }  // namespace
 
 std::span<const Repair> all_repairs() {
@@ -116,6 +132,7 @@ Explanation explain(OpCase& c) {
     explanation.confidence = 0.7 * nearest_of_all->weight;
   } else if (best != nullptr) {
     explanation.attempt = *best;
+    explanation.attempt.says += equally_good(c, *best);
     explanation.confidence = confidence_in(c, *best);
   } else {
     explanation.attempt = {.cause = "unknown", .ratio = c.misfit().ratio};

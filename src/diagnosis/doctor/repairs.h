@@ -63,9 +63,15 @@ void embed_rows(OpCase& c);
 void activation(OpCase& c);
 void residual(OpCase& c);
 void softcap(OpCase& c);
+// repairs_fused.cpp
+void weight_fused(OpCase& c);
+// repairs_factors.cpp
+void weight_factors(OpCase& c);
+void weight_columns(OpCase& c);
+// repairs_bias.cpp
+void weight_bias(OpCase& c);
 // repairs_weight.cpp
 void weight_values(OpCase& c);
-void weight_bias(OpCase& c);
 void weight_rows(OpCase& c);
 void weight_scale(OpCase& c);
 void weight_others(OpCase& c);

@@ -48,6 +48,7 @@ void attention_scale(OpCase& c) {
               fmt::format("Set query_pre_attn_scalar to {} (the scale is {}).", number(1 / (scale * scale)),
                           number(own)),
               [&](OpSetup& s) { attention_params(s).scale = scale; });
+    c.add_setting("attention.query_pre_attn_scalar", number(1 / (scale * scale)));
   }
 }
 
@@ -61,6 +62,7 @@ void attention_softcap(OpCase& c) {
               cap == 0 ? "Set attn_logit_softcapping to null."
                        : fmt::format("Set attn_logit_softcapping to {}.", cap),
               [&](OpSetup& s) { attention_params(s).softcap = cap; });
+    c.add_setting("attention.softcap", cap == 0 ? "null" : number(cap));
   }
 }
 
@@ -99,6 +101,7 @@ void attention_window(OpCase& c) {
             : fmt::format("Set the window of layer {} to {} (it is {}): sliding_window, or layer_types.",
                           c.layer(), window, own == 0 ? "none" : std::to_string(own)),
         [&](OpSetup& s) { attention_params(s).window = window; }, 1, window);
+    if (window > 0 && own > 0) c.add_setting("attention.window", std::to_string(window));
   };
   for (const std::uint32_t window : of_layers) attempt(window);
   if (!of_layers.contains(0)) attempt(0);

@@ -219,6 +219,7 @@ void activation(OpCase& c) {
                row.config != nullptr ? fmt::format("Set hidden_act to {} (it is {}).", row.config, own)
                                      : std::string("Apply no activation."),
                each(c, [&](double gate, double up) { return row.function(gate) * up; }));
+    if (row.config != nullptr) c.add_setting("ffn.activation", fmt::format("\"{}\"", row.config));
   }
   if (c.setup().inputs.size() == 1) return;
   for (const ActivationRow& row : kActivations) {
@@ -291,6 +292,7 @@ void softcap(OpCase& c) {
         cap == 0 ? "Set final_logit_softcapping to null."
                  : fmt::format("Set final_logit_softcapping to {}.", exact_number(cap)),
         [&](OpSetup& s) { std::get<SoftcapParams>(s.params).cap = cap; }, weight);
+    c.add_setting("head.softcap", cap == 0 ? "null" : exact_number(cap));
   };
   for (const double cap : {0.0, 30.0, 15.0, 20.0, 50.0, 100.0}) attempt(cap, 1);
   if (c.explained() || !c.direct()) return;

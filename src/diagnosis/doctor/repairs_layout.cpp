@@ -17,6 +17,8 @@ void attempt_all(OpCase& c, const WeightProbe& probe, const TensorView& weight, 
       return layout.read(through_file ? unpaired(row, dim) : row, values);
     };
     c.keep({layout.cause, layout.says, layout.repair, probe.ratio(read), layout.weight});
+    if (!through_file)
+      c.add_fix({Fix::Kind::kTensor, weight.name, layout.says, {}, layout.read, layout.type});
   }
 }
 

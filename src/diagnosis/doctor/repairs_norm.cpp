@@ -4,6 +4,7 @@
 #include <cmath>
 #include <ranges>
 
+#include "diagnosis/doctor/relayouts.h"
 #include "diagnosis/doctor/repairs.h"
 #include "diagnosis/doctor/weight_probe.h"
 #include "model/rope.h"
@@ -93,6 +94,7 @@ void norm_eps(OpCase& c) {
     c.attempt("norm_eps", fmt::format("epsilon is {}", eps),
               fmt::format("Set rms_norm_eps to {} (it is {}).", eps, norm_params(c).eps),
               [&](OpSetup& s) { norm_params(s).eps = eps; });
+    c.add_setting("norm.eps", number(eps));
   }
 }
 
@@ -140,6 +142,21 @@ void norm_weight(OpCase& c) {
   const std::string name = c.setup().weights[0].name;
   const auto stored = c.setup().read_weight();
   if (!stored) return;
+  // Read as another type; NaN may be what comes of that.
+  for (const Relayout& layout : relayouts(c.setup().weights[0], 0)) {
+    std::vector<float> values(stored->size());
+    if (std::string_view(layout.cause) != "wrong_dtype" || !layout.read(0, values)) continue;
+    c.attempt(layout.cause, layout.says, layout.repair,
+              [&](OpSetup& s) { s.set_weight({values.size()}, values); });
+    if (layout.type)
+      c.add_fix({Fix::Kind::kTensor,
+                 name,
+                 fmt::format("type {}", dtype_name(*layout.type)),
+                 {},
+                 layout.read,
+                 layout.type});
+  }
+  if (c.explained()) return;
   const double offset = norm_params(c).weight_offset;
   if (std::ranges::any_of(*stored, [](float w) { return !std::isfinite(w); })) {
     c.keep({"weight_nan", fmt::format("{} holds finite values", name), {}, 0, 1});

@@ -112,7 +112,7 @@ void rope_theta(OpCase& c) {
   const double own = spec.theta;
   const auto attempt = [&](double theta, double weight) {
     spec.theta = theta;
-    return attempt_spec(
+    const bool agrees = attempt_spec(
         c, "rope_theta", fmt::format("the base is {}", number(theta)),
         fmt::format("Set rope_theta of {} to {} (it is {}).",
                     c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention.kind ==
@@ -121,6 +121,12 @@ void rope_theta(OpCase& c) {
                         : "the layer",
                     number(theta), number(own)),
         spec, weight, theta);
+    const bool local = c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention.kind ==
+                       AttentionKind::kSliding;
+    // One of the two paths is the model's.
+    c.add_setting("attention.rope.theta", number(theta));
+    c.add_setting(local ? "attention.rope[sliding].theta" : "attention.rope[full].theta", number(theta));
+    return agrees;
   };
   attempt(own, 1);  // the plan's table may not be the description's
   for (const LayerSpec& layer : c.context().spec.layers) {

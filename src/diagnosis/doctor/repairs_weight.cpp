@@ -149,18 +149,6 @@ bool one_value_each(OpCase& c, const WeightProbe& probe) {
   return true;
 }
 
-// No bias, and those that other products have.
-void stored_biases(OpCase& c) {
-  const TensorView& bias = *c.setup().biases[0];
-  c.attempt("bias_missing", "no bias is added", fmt::format("Leave {} out.", bias.name),
-            [](OpSetup& s) { s.biases.clear(); });
-  for (const TensorView& other : c.context().weights.tensors()) {
-    if (other.shape != bias.shape || other.data.data() == bias.data.data()) continue;
-    c.attempt("stale_weight", fmt::format("the bias is {}", other.name), {},
-              [&](OpSetup& s) { s.biases[0] = other; });
-  }
-}
-
 }  // namespace
 
 void weight_values(OpCase& c) {
@@ -216,31 +204,6 @@ void weight_values(OpCase& c) {
   }
 }
 
-void weight_bias(OpCase& c) {
-  if (c.tokens() < 3) return;
-  const bool biased = !c.setup().biases.empty() && c.setup().biases[0];
-  if (!c.direct()) {
-    if (biased) stored_biases(c);
-    return;
-  }
-  std::vector<double> offset(c.width());
-  std::vector<float> out = c.output();
-  for (std::size_t i = 0; i < out.size(); ++i)
-    offset[i % c.width()] += (static_cast<double>(c.target()[i]) - out[i]) / static_cast<double>(c.tokens());
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(out[i] + offset[i % c.width()]);
-  if (!biased) {
-    c.consider("bias_missing", "a bias is added", {}, out);
-    return;
-  }
-  stored_biases(c);
-  const TensorView& bias = *c.setup().biases[0];
-  std::vector<float> stored(c.width());
-  const bool zero =
-      decode_f32(bias, 0, stored) && std::ranges::all_of(stored, [](float x) { return x == 0; });
-  c.consider(zero ? "bias_missing" : "weight_wrong",
-             fmt::format("{} {}", bias.name, zero ? "is not zero" : "holds other values"), {}, out, 0.8);
-}
-
 void weight_scale(OpCase& c) {
   if (c.explained()) return;
   const WeightProbe probe(c);
@@ -259,6 +222,15 @@ void weight_scale(OpCase& c) {
   }
   c.consider("weight_scaled", fmt::format("{} is multiplied by {:.6g}", c.setup().weights[0].name, scale), {},
              scaled, 0.95);
+  c.add_fix({Fix::Kind::kTensor,
+             c.setup().weights[0].name,
+             fmt::format("times {:.6g}", scale),
+             {},
+             [w = c.setup().weights[0], scale](std::uint64_t row, std::span<float> values) -> Status {
+               DOPPLER_TRY(decode_f32(w, row * values.size(), values));
+               for (float& x : values) x = static_cast<float>(x * scale);
+               return {};
+             }});
 }
 
 void weight_rows(OpCase& c) {
@@ -299,11 +271,20 @@ void weight_rows(OpCase& c) {
   if (most(to_pairs) || most(from_pairs)) {
     c.keep({"weight_permuted",
             fmt::format("the rows of {} are put in the order of {}", name,
-                        most(from_pairs) ? "neighbouring rotary pairs (GGUF's)"
-                                         : "halves of a head (Hugging Face's)"),
+                        most(from_pairs) ? "halves of a head (Hugging Face's)"
+                                         : "neighbouring rotary pairs (GGUF's)"),
             {},
             kMatched,
             1});
+    c.add_fix(
+        {Fix::Kind::kTensor,
+         name,
+         most(from_pairs) ? "rows unpaired" : "rows paired",
+         {},
+         [w = probe.weight(), dim, apart = most(from_pairs)](std::uint64_t row, std::span<float> values) {
+           const std::size_t from = apart ? unpaired(row, dim) : paired(row, dim);
+           return decode_f32(w, from * values.size(), values);
+         }});
   } else if (most(shifted)) {
     c.keep({"weight_shifted",
             fmt::format("row i of {} is row i {} {} ({})", name, signed_shift < 0 ? '-' : '+',
@@ -311,6 +292,13 @@ void weight_rows(OpCase& c) {
             {},
             kMatched,
             1});
+    c.add_fix({Fix::Kind::kTensor,
+               name,
+               fmt::format("rows shifted by {}", signed_shift),
+               {},
+               [w = probe.weight(), shift, rows](std::uint64_t row, std::span<float> values) {
+                 return decode_f32(w, (row + shift) % rows * values.size(), values);
+               }});
   } else if (most(different.size())) {
     c.keep({"weight_permuted", fmt::format("{} of {} change places", where, name), {}, kMatched, 0.95});
   } else if (found >= 2 && found * 20 >= sources.size() && earlier == found) {
@@ -359,6 +347,16 @@ void weight_others(OpCase& c) {
                       : "stale_weight",
               fmt::format("the weight is {}{}", weight.name, both ? ", which has this one's place" : ""),
               both ? fmt::format("Exchange {} and {}.", name, weight.name) : std::string(), ratio, 1});
+      if (both && order == nullptr) {
+        for (const auto& [to, from] : {std::pair(probe.weight(), weight), {weight, probe.weight()}})
+          c.add_fix({Fix::Kind::kRename,
+                     to.name,
+                     from.name,
+                     {},
+                     [from = from](std::uint64_t row, std::span<float> values) {
+                       return decode_f32(from, row * values.size(), values);
+                     }});
+      }
       return;
     }
   }

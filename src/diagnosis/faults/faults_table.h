@@ -85,6 +85,7 @@ struct FaultRow {
 std::vector<FaultRow> description_faults();
 std::vector<FaultRow> data_faults();
 std::vector<FaultRow> text_faults();
+std::vector<FaultRow> port_faults();  // data faults that porting makes
 std::vector<FaultRow> execution_faults();
 std::vector<FaultRow> shader_faults();  // execution faults of the gpu backend's kernels
 

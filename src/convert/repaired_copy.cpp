@@ -1,0 +1,381 @@
+#include "convert/repaired_copy.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/files.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
+#include "formats/safetensors.h"
+#include "model/family.h"
+#include "model/gguf_rows.h"
+#include "quant/encode.h"
+#include "system/files.h"
+
+namespace doppler::convert {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string shown(const fs::path& path) {
+  return printable(path.string(), 200);
+}
+
+// A folder that is removed with all it holds, unless it was given its name.
+class PartialFolder {
+ public:
+  explicit PartialFolder(const fs::path& name) : name_(name), partial_(name.string() + ".partial") {}
+  ~PartialFolder() {
+    if (!made_) return;
+    for (const fs::path& file : sorted_entries(partial_)) system::remove_file(file);
+    system::remove_file(partial_);
+  }
+  Status make() {
+    if (system::exists(partial_)) {
+      return fail(ErrorCode::kUsage,
+                  "The folder {} is left from an earlier try. Remove it, or give another name.",
+                  shown(partial_));
+    }
+    const std::error_code error = system::create_folders(partial_);
+    made_ = !error;
+    if (made_) return {};
+    return fail(ErrorCode::kIo, "The folder {} cannot be made: {}. Give another name.", shown(partial_),
+                error.message());
+  }
+  Status commit() {
+    if (const std::error_code error = system::replace_file(partial_, name_))
+      return fail(ErrorCode::kIo, "The folder {} cannot get its name: {}.", shown(name_), error.message());
+    made_ = false;
+    return {};
+  }
+  const fs::path& path() const { return partial_; }
+
+ private:
+  fs::path name_, partial_;
+  bool made_ = false;
+};
+
+struct Slice {
+  std::string tensor;
+  std::uint64_t begin = 0, end = UINT64_MAX;
+};
+Slice slice_of(const std::string& name) {
+  const std::size_t open = name.find('['), colon = name.find(':', open);
+  if (open == std::string::npos || colon == std::string::npos) return {name};
+  return {name.substr(0, open), std::strtoull(&name[open + 1], nullptr, 10),
+          std::strtoull(&name[colon + 1], nullptr, 10)};
+}
+
+bool changes_any(const Changes& changes, const TensorStore& store) {
+  return std::ranges::any_of(changes.tensors, [&](const ChangedTensor& changed) {
+    return store.find(slice_of(changed.name).tensor) != nullptr;
+  });
+}
+
+DType type_after(const Changes& changes, const TensorView& tensor) {
+  for (const ChangedTensor& changed : changes.tensors) {
+    if (changed.name == tensor.name && changed.type) return *changed.type;
+  }
+  return tensor.dtype;
+}
+
+// The bytes of a tensor with its changes. `head_dim` above 0: the file has the rows of rotary pairs side by
+// side.
+Result<std::vector<std::byte>> bytes_after(const Changes& changes, const TensorView& tensor,
+                                           std::uint64_t head_dim) {
+  const DType type = type_after(changes, tensor);
+  const auto size = byte_size(type, tensor.shape);
+  if (!size)
+    return fail(ErrorCode::kMismatch, "The tensor {} cannot be stored as {}.", tensor.name, dtype_name(type));
+  std::vector<std::byte> bytes(tensor.data.begin(), tensor.data.end());
+  bytes.resize(*size);
+  const std::uint64_t rows = tensor.rows(), cols = tensor.cols(), row_bytes = *size / rows;
+  std::vector<float> values(cols);
+  const auto place = [&](std::uint64_t at) { return head_dim > 0 ? unpaired(at, head_dim) : at; };
+  for (const ChangedTensor& changed : changes.tensors) {
+    const Slice slice = slice_of(changed.name);
+    if (slice.tensor != tensor.name) continue;
+    if (tensor.shape.size() == 1) {  // a vector, whose values are ordered as rows are
+      const std::uint64_t end = std::min(slice.end, cols);
+      std::vector<float> all(end - slice.begin), whole(cols);
+      DOPPLER_TRY(changed.read(0, all));
+      DOPPLER_TRY(decode_f32(tensor, 0, whole));
+      for (std::uint64_t i = 0; i < all.size(); ++i) whole[place(slice.begin + i)] = all[i];
+      DOPPLER_TRY(encode(type, whole, bytes));
+      continue;
+    }
+    for (std::uint64_t r = slice.begin; r < std::min(slice.end, rows); ++r) {
+      DOPPLER_TRY(changed.read(r - slice.begin, values));
+      DOPPLER_TRY(encode(type, values, std::span(bytes).subspan(place(r) * row_bytes, row_bytes)));
+    }
+  }
+  return bytes;
+}
+
+bool is_changed(const Changes& changes, const std::string& name) {
+  return std::ranges::any_of(
+      changes.tensors, [&](const ChangedTensor& changed) { return slice_of(changed.name).tensor == name; });
+}
+
+Status write_shard(const TensorStore& store, const Changes& changes, const fs::path& output) {
+  std::vector<const TensorView*> tensors;
+  for (const auto& [name, tensor] : store.tensors()) tensors.push_back(&tensor);
+  // As they lay in the file, in which order they are aligned.
+  std::ranges::sort(tensors, {}, [](const TensorView* t) { return t->data.data(); });
+  std::vector<SafetensorsWriter::Entry> entries;
+  for (const TensorView* tensor : tensors)
+    entries.push_back({tensor->name, type_after(changes, *tensor), tensor->shape});
+  DOPPLER_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(output, entries, {{"format", "pt"}}));
+  for (const TensorView* tensor : tensors) {
+    if (!is_changed(changes, tensor->name)) {
+      DOPPLER_TRY(writer.write(tensor->data));
+      continue;
+    }
+    DOPPLER_ASSIGN(const std::vector<std::byte> bytes, bytes_after(changes, *tensor, 0));
+    DOPPLER_TRY(writer.write(bytes));
+  }
+  return writer.finish();
+}
+
+Status set_value(Json& root, const ChangedValue& change) {
+  DOPPLER_ASSIGN(Json value, parse_json(change.value, change.key));
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= change.key.size();) {
+    const std::size_t dot = std::min(change.key.find('.', at), change.key.size());
+    parts.push_back(change.key.substr(at, dot - at));
+    at = dot + 1;
+  }
+  Json* at = &root;
+  // The language half of a multimodal model.
+  if (!root.contains(parts[0]) && root.contains("text_config")) at = &root["text_config"];
+  for (const std::string& part : parts) {
+    if (at->is_array()) {
+      const std::size_t index = std::strtoull(part.c_str(), nullptr, 10);
+      if (index >= at->size())
+        return fail(ErrorCode::kNotFound, "The list of {} in {} has no entry {}.", change.key, change.file,
+                    index);
+      at = &(*at)[index];
+    } else if (at->is_object()) {
+      at = &(*at)[part];
+    } else {
+      return fail(ErrorCode::kNotFound, "The file {} has no place for {}.", change.file, change.key);
+    }
+  }
+  *at = std::move(value);
+  return {};
+}
+
+Status write_text(const fs::path& file, const std::string& text) {
+  DOPPLER_ASSIGN(OutputFile out, OutputFile::create(file));
+  DOPPLER_TRY(out.write(std::string_view(text)));
+  return out.commit();
+}
+
+// Copied through OutputFile, so that a full disk is an error and not a shorter file.
+Status copy_bytes(const fs::path& from, const fs::path& to) {
+  DOPPLER_ASSIGN(const MappedFile file, MappedFile::open(from));
+  DOPPLER_ASSIGN(OutputFile out, OutputFile::create(to));
+  DOPPLER_TRY(out.write(file.bytes()));
+  return out.commit();
+}
+
+Status check_room(const fs::path& output, std::uint64_t bytes) {
+  const auto free = system::free_space(output.has_parent_path() ? output.parent_path() : fs::path("."));
+  if (!free || *free >= bytes) return {};
+  return fail(ErrorCode::kIo,
+              "The copy {} needs {}, but its disk has {} free. Make room, or give a name on another disk.",
+              shown(output), human_bytes(bytes), human_bytes(*free));
+}
+
+Status copy_folder(const fs::path& model, const Changes& changes, const fs::path& output) {
+  constexpr std::uint64_t kMostJson = std::uint64_t{256} << 20;
+  std::vector<fs::path> files;
+  std::uint64_t bytes = 0;
+  for (const fs::path& file : sorted_entries(model)) {
+    if (!system::is_file(file)) continue;
+    files.push_back(file);
+    bytes += system::file_size(file).value_or(0);
+  }
+  DOPPLER_TRY(check_room(output, bytes));
+  PartialFolder folder(output);
+  DOPPLER_TRY(folder.make());
+  std::size_t changed = 0;
+  for (const fs::path& file : files) {
+    const std::string name = file.filename().string();
+    const fs::path to = folder.path() / file.filename();
+    if (file.extension() == ".safetensors") {
+      const auto store = open_safetensors(file);
+      if (store && changes_any(changes, *store)) {
+        DOPPLER_TRY(write_shard(*store, changes, to));
+        continue;
+      }
+    }
+    if (std::ranges::any_of(changes.values, [&](const ChangedValue& v) { return v.file == name; })) {
+      DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMostJson));
+      DOPPLER_ASSIGN(Json json, parse_json(text, name));
+      for (const ChangedValue& value : changes.values) {
+        if (value.file != name) continue;
+        ++changed;
+        DOPPLER_TRY(set_value(json, value));
+      }
+      DOPPLER_TRY(write_text(to, json.dump(2) + "\n"));
+      continue;
+    }
+    const auto better = std::ranges::find(changes.files, file.filename(), &fs::path::filename);
+    DOPPLER_TRY(copy_bytes(better == changes.files.end() ? file : *better, to));
+  }
+  for (const fs::path& file : changes.files) {
+    if (!system::exists(folder.path() / file.filename()))
+      DOPPLER_TRY(copy_bytes(file, folder.path() / file.filename()));
+  }
+  if (changed < changes.values.size())
+    return fail(ErrorCode::kNotFound, "The folder {} has no file {} to change.", shown(model),
+                changes.values[0].file);
+  return folder.commit();
+}
+
+// A number in the type that the key had.
+template <typename T>
+Status add_number(GgufWriter& writer, std::string_view key, const Json& value) {
+  return writer.add<T>(key, value.get<T>());
+}
+Status add_changed(GgufWriter& writer, const GgufMetadata::Entry& entry, const std::string& text) {
+  DOPPLER_ASSIGN(Json value, parse_json(text, entry.key));
+  if (value.is_null()) value = 0;  // GGUF's word for none
+  if (value.is_string()) return writer.add<std::string_view>(entry.key, value.get<std::string>());
+  if (value.is_boolean()) return writer.add<bool>(entry.key, value.get<bool>());
+  if (!value.is_number())
+    return fail(ErrorCode::kUnsupported, "The key {} cannot be changed to {}.", entry.key, text);
+  switch (entry.type) {
+    case GgufType::kF32:
+      return add_number<float>(writer, entry.key, value);
+    case GgufType::kF64:
+      return add_number<double>(writer, entry.key, value);
+    case GgufType::kU64:
+      return add_number<std::uint64_t>(writer, entry.key, value);
+    case GgufType::kI32:
+      return add_number<std::int32_t>(writer, entry.key, value);
+    case GgufType::kU32:
+      return add_number<std::uint32_t>(writer, entry.key, value);
+    default:
+      return fail(ErrorCode::kUnsupported, "The key {} is of a type that is not changed here.", entry.key);
+  }
+}
+
+// A list of flags, one for each layer, with some turned over; `key` and a dot come before the layer.
+bool is_entry_of(std::string_view key, const ChangedValue& change) {
+  return change.key.starts_with(key) && change.key.size() > key.size() + 1 && change.key[key.size()] == '.' &&
+         change.key.find_first_not_of("0123456789", key.size() + 1) == std::string::npos;
+}
+Result<std::size_t> add_changed_flags(GgufWriter& writer, const GgufMetadata& metadata,
+                                      const GgufMetadata::Entry& entry, const Changes& changes) {
+  const auto unfit = fail(ErrorCode::kUnsupported,
+                          "The key {} is no list of flags, so that no single layer's is changed.", entry.key);
+  if (entry.type != GgufType::kArray) return unfit;
+  DOPPLER_ASSIGN(const auto list, metadata.get_array(entry.key));
+  DOPPLER_ASSIGN(std::vector<bool> flags, list->bools());
+  std::size_t changed = 0;
+  for (const ChangedValue& change : changes.values) {
+    if (!is_entry_of(entry.key, change)) continue;
+    const std::size_t at = std::strtoull(&change.key[entry.key.size() + 1], nullptr, 10);
+    if (at >= flags.size()) return unfit;
+    flags[at] = change.value.find("sliding") != std::string::npos;
+    ++changed;
+  }
+  DOPPLER_TRY(writer.add_bools(entry.key, flags));
+  return changed;
+}
+
+// Dims of a head if the file has the rows of this tensor's rotary pairs side by side; else 0.
+std::uint64_t paired_dims(const ModelSpec& spec, const std::string& name) {
+  const FamilyRule* family = family_named(spec.family);
+  if (family == nullptr || !family->gguf.paired_rows) return 0;
+  for (int layer = 0; layer < static_cast<int>(spec.layers.size()); ++layer) {
+    for (const WeightInfo& info : weight_table()) {
+      if (rotated_heads(spec, info.role, layer) > 0 &&
+          weight_name(family->gguf.weight_names, info.role, layer) == name)
+        return spec.layers[static_cast<std::size_t>(layer)].attention.head_dim;
+    }
+  }
+  return 0;
+}
+
+Status copy_gguf(const fs::path& model, const ModelSpec& spec, const Changes& changes,
+                 const fs::path& output) {
+  if (output.extension() != ".gguf") {
+    return fail(ErrorCode::kUsage,
+                "The output {} does not end in .gguf, by which GGUF files are known. Give another name.",
+                shown(output));
+  }
+  if (!changes.files.empty())
+    return fail(ErrorCode::kUsage,
+                "A GGUF file has no tokenizer files to be replaced. Convert the source again.");
+  DOPPLER_ASSIGN(const GgufFile file, open_gguf(model));
+  std::vector<const TensorView*> tensors;
+  std::uint64_t bytes = 0;
+  for (const auto& [name, tensor] : file.tensors.tensors()) {
+    tensors.push_back(&tensor);
+    bytes += tensor.data.size();
+  }
+  DOPPLER_TRY(check_room(output, bytes));
+  std::ranges::stable_sort(tensors, {}, [](const TensorView* t) { return t->data.data(); });
+  DOPPLER_ASSIGN(GgufWriter writer, GgufWriter::create(output, file.alignment));
+  std::size_t changed = 0;
+  for (const GgufMetadata::Entry& entry : file.metadata.entries()) {
+    if (entry.key.starts_with("split.") || entry.key == "general.alignment") continue;
+    const auto value = std::ranges::find(changes.values, entry.key, &ChangedValue::key);
+    const bool some =
+        std::ranges::any_of(changes.values, [&](const ChangedValue& v) { return is_entry_of(entry.key, v); });
+    if (some) {
+      DOPPLER_ASSIGN(const std::size_t flags, add_changed_flags(writer, file.metadata, entry, changes));
+      changed += flags;
+      continue;
+    }
+    if (value == changes.values.end()) {
+      DOPPLER_TRY(writer.add_entry(entry));
+      continue;
+    }
+    ++changed;
+    DOPPLER_TRY(add_changed(writer, entry, value->value));
+  }
+  if (changed < changes.values.size())
+    return fail(ErrorCode::kNotFound, "The file {} lacks a key that should be changed, such as {}.",
+                shown(model), changes.values[0].key);
+  for (const TensorView* tensor : tensors)
+    DOPPLER_TRY(writer.declare_tensor(tensor->name, type_after(changes, *tensor), tensor->shape));
+  DOPPLER_TRY(writer.write_header());
+  for (const TensorView* tensor : tensors) {
+    if (!is_changed(changes, tensor->name)) {
+      DOPPLER_TRY(writer.write_tensor_data(tensor->data));
+      continue;
+    }
+    DOPPLER_ASSIGN(const std::vector<std::byte> data,
+                   bytes_after(changes, *tensor, paired_dims(spec, tensor->name)));
+    DOPPLER_TRY(writer.write_tensor_data(data));
+  }
+  return writer.finish();
+}
+
+}  // namespace
+
+Status write_repaired_copy(const fs::path& model, const ModelSpec& spec, const Changes& changes,
+                           const fs::path& output) {
+  if (system::exists(output))
+    return fail(ErrorCode::kUsage, "The output {} exists already. Give a name that does not.", shown(output));
+  if (system::is_folder(model)) {
+    for (const fs::path& file : sorted_entries(model)) {
+      if (file.extension() == ".safetensors") return copy_folder(model, changes, output);
+    }
+    for (const fs::path& file : sorted_entries(model)) {
+      if (is_gguf(file)) return copy_gguf(file, spec, changes, output);
+    }
+  }
+  if (is_gguf(model)) return copy_gguf(model, spec, changes, output);
+  return fail(ErrorCode::kUnsupported,
+              "The model {} is neither a folder of safetensors nor a GGUF file, and no other is copied.",
+              shown(model));
+}
+
+}  // namespace doppler::convert

@@ -1,0 +1,44 @@
+// A copy of a model with some values of its description and some tensors changed; all else byte for byte.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/spec.h"
+#include "quant/tensor.h"
+
+namespace doppler::convert {
+
+struct ChangedValue {
+  std::string file;   // "config.json", or "gguf" for a GGUF file's metadata
+  std::string key;    // parts joined by dots: "rope_parameters.rope_theta", "layer_types.3"
+  std::string value;  // as JSON
+};
+
+struct ChangedTensor {
+  std::string name;  // a slice of rows of a tensor is named "NAME[begin:end]", as binding names it
+  // Its rows as they should be, in the order in which the model computes with them.
+  std::function<Status(std::uint64_t row, std::span<float> values)> read;
+  std::optional<DType> type;  // nothing: the type stays
+};
+
+struct Changes {
+  std::vector<ChangedValue> values;
+  std::vector<ChangedTensor> tensors;
+  std::vector<std::filesystem::path> files;  // copied over those of the same name; folders only
+  bool empty() const { return values.empty() && tensors.empty() && files.empty(); }
+};
+
+// A folder becomes a folder, a GGUF file (or a split set) one GGUF file. The copy gets its name when it is
+// whole and on disk; after an error nothing of it is left. `spec` is the model's. Errors: kUsage (the output
+// exists, or is no .gguf for a GGUF file), kNotFound (a tensor, key or file that is not the model's), kIo (a
+// full disk, seen before the work where the disk tells), those of encode().
+Status write_repaired_copy(const std::filesystem::path& model, const ModelSpec& spec, const Changes& changes,
+                           const std::filesystem::path& output);
+
+}  // namespace doppler::convert
