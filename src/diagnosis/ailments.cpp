@@ -35,6 +35,7 @@ constexpr auto kAilments = std::to_array<Ailment>({
     {.id = "quantisation",
      .asks = "has quantising lost no more than the type explains?",
      .check = doctor::check_quantisation},
+    {.id = "loss", .asks = "would a repair make plain English likelier?", .check = doctor::check_loss},
     // ---- in one run: prompt, some decode steps, and everything measured ----
     {.id = "not_finite",
      .asks = "is every value of every stage finite?",

@@ -1,0 +1,253 @@
+// What the loss of a paragraph tells: a model that reads plain English badly is repaired in memory, one suspect
+// after the other, and what makes the text clearly likelier names the cause.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/text.h"
+#include "diagnosis/doctor/doctor_checks.h"
+#include "diagnosis/doctor/text_loss.h"
+#include "diagnosis/doctor/trial.h"
+
+namespace doppler::diagnosis::doctor {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// A repair must lower the loss by so many nats a token. Healthy models lose by every change of their values;
+// wrong values that change the loss by less than this do not change what a model says.
+constexpr double kLeastGain = 0.05;
+// And by so many standard errors of the paired difference: of some 300 repairs none does so by chance.
+constexpr double kLeastErrors = 4;
+// Of all tokens' loss by guessing: at or above this a model has not learned to read, or no longer can.
+constexpr double kLikeGuessing = 0.85;
+// A model that reads English needs less than this share of guessing's loss: published models of 100 million
+// weights and more need a quarter, the demo a twentieth. Where no repair comes so far, the text may as well be
+// in a language that the model has never read, and what makes it a little likelier names no fault.
+constexpr double kReads = 0.4;
+constexpr int kMostRounds = 4;  // faults that are found one after the other
+// The halves of layers that matter least are suspected; more would take longer than most readers wait.
+constexpr std::size_t kSuspectedHalves = 4;
+// Of a model whose run of the paragraph takes longer than this, the paragraph's beginning must do.
+constexpr double kSlowRun = 0.3;
+constexpr std::size_t kShortText = 64;
+// Most repairs are dropped after this share of the text: what gains less than half of the least gain there.
+constexpr double kScreen = 0.4;
+
+struct Judged {
+  Suspect suspect;
+  Gain gain;
+  std::vector<float> losses;
+};
+
+// Of losses over the same text.
+bool is_clear(const Gain& gain) {
+  return gain.mean >= kLeastGain && gain.mean >= kLeastErrors * gain.error;
+}
+
+class LossExamination {
+ public:
+  LossExamination(const Examination& e, LossMeter& meter, std::vector<float> losses, double seconds)
+      : e_(e),
+        meter_(meter),
+        trial_(e.subject),
+        losses_(std::move(losses)),
+        reached_(mean_of(losses_)),
+        deadline_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+
+  // Finds one fault after the other. What was found counts only if the model reads in the end.
+  void run() {
+    for (int round = 0; round < kMostRounds; ++round) {
+      results_.clear();
+      const Subject& now = trial_.subject();
+      attempt(description_suspects(now));
+      attempt(order_suspects(now));
+      attempt_layers(now);
+      if (!conclude()) break;
+    }
+    if (reached_ >= kReads * std::log(static_cast<double>(e_.subject.spec.vocab_size))) return;
+    for (Finding& finding : found_) e_.find(std::move(finding));
+  }
+
+  std::size_t tried() const { return tried_; }
+  std::size_t left_out() const { return left_out_; }
+  double seconds_a_trial() const { return tried_ == 0 ? 0 : spent_ / static_cast<double>(tried_); }
+  double loss() const { return reached_; }
+  std::string nearest() const { return nearest_; }
+
+ private:
+  void attempt(std::vector<Suspect> suspects) {
+    for (Suspect& suspect : suspects) {
+      if (Clock::now() > deadline_) {
+        ++left_out_;
+        continue;
+      }
+      Trial changed = trial_;
+      const auto start = Clock::now();
+      if (!suspect.change(changed)) continue;
+      auto losses = suspect.late ? meter_.measure(changed.subject()) : screened(changed.subject());
+      spent_ += std::chrono::duration<double>(Clock::now() - start).count();
+      if (!losses) continue;
+      ++tried_;
+      const Gain gain = gain_of(losses_, *losses);
+      results_.push_back({std::move(suspect), gain, std::move(*losses)});
+    }
+  }
+
+  Result<std::vector<float>> screened(const Subject& changed) {
+    const auto part = static_cast<std::size_t>(kScreen * static_cast<double>(meter_.tokens()));
+    DOPPLER_ASSIGN(std::vector<float> losses, meter_.measure(changed, part));
+    if (gain_of(losses_, losses).mean < kLeastGain / 2) return losses;
+    return meter_.measure(changed);
+  }
+
+  // First what each half of a layer is good for, then what may be wrong in the least useful ones.
+  void attempt_layers(const Subject& now) {
+    const std::size_t before = results_.size();
+    std::vector<Suspect> controls;
+    const int layers = static_cast<int>(now.spec.layers.size());
+    for (int layer = 0; layer < layers; ++layer) {
+      for (const Half half : {Half::kAttention, Half::kFeedForward}) {
+        if (now.weights.find(half == Half::kAttention ? WeightRole::kO : WeightRole::kDown, layer) != kNoWeight)
+          controls.push_back(without(now, layer, half));
+      }
+    }
+    attempt(std::move(controls));
+    std::vector<std::size_t> order;
+    for (std::size_t i = before; i < results_.size(); ++i) order.push_back(i);
+    std::ranges::sort(order, std::greater(), [&](std::size_t i) { return results_[i].gain.mean; });
+    order.resize(std::min(order.size(), kSuspectedHalves));
+    for (const std::size_t i : order) {
+      const Half half = results_[i].suspect.stage == Stage::kOProj ? Half::kAttention : Half::kFeedForward;
+      attempt(layer_suspects(now, results_[i].suspect.layer, half));
+    }
+  }
+
+  // Reports what lowers the loss most, and goes on with it in place. False if nothing does.
+  bool conclude() {
+    const Judged* best = nullptr;
+    const Judged* control = nullptr;
+    for (const Judged& r : results_) {
+      const Judged*& slot = r.suspect.control ? control : best;
+      if (slot == nullptr || r.gain.mean > slot->gain.mean) slot = &r;
+    }
+    if (best != nullptr && nearest_.empty())
+      nearest_ = fmt::format("{} {:+.3f} nats", best->suspect.says, -best->gain.mean);
+    if (best != nullptr && !is_clear(best->gain)) best = nullptr;
+    if (control != nullptr && !is_clear(control->gain)) control = nullptr;
+    if (best == nullptr && control == nullptr) return false;
+    if (best == nullptr || (control != nullptr && !beats(*best, *control))) {
+      reached_ = mean_of(control->losses);
+      report_place(*control);
+      return false;
+    }
+    const Judged* rival = rival_of(*best);
+    reached_ = mean_of(best->losses);
+    report(*best, rival);
+    if (rival != nullptr) return false;
+    const Judged chosen = *best;  // results_ go with the round
+    if (!chosen.suspect.change(trial_)) return false;
+    losses_ = chosen.losses;
+    return true;
+  }
+
+  // Whether one change makes the text clearly likelier than another.
+  static bool beats(const Judged& a, const Judged& b) { return is_clear(gain_of(b.losses, a.losses)); }
+
+  // Another cause that explains the text as well.
+  const Judged* rival_of(const Judged& best) const {
+    const Judged* rival = nullptr;
+    for (const Judged& r : results_) {
+      if (r.suspect.control || r.suspect.cause == best.suspect.cause || !is_clear(r.gain) || beats(best, r)) continue;
+      if (rival == nullptr || r.gain.mean > rival->gain.mean) rival = &r;
+    }
+    return rival;
+  }
+
+  std::string falls(const Judged& r) const {
+    return fmt::format("The loss of a plain paragraph falls from {:.2f} to {:.2f} nats a token", mean_of(losses_),
+                       mean_of(r.losses));
+  }
+
+  void report(const Judged& best, const Judged* rival) {
+    const Suspect& s = best.suspect;
+    Finding finding{.cause = s.cause,
+                    .stage = std::string(stage_name(s.stage)),
+                    .layer = s.layer,
+                    .explanation = fmt::format("{} when {}.", falls(best), s.says),
+                    .repair = s.repair,
+                    .confidence = 0.9};
+    if (rival != nullptr) {
+      finding.explanation = fmt::format("{} when {}, and nearly as far ({:.2f}) when {}.", falls(best), s.says,
+                                        mean_of(rival->losses), rival->suspect.says);
+      finding.cause = "unknown";
+      finding.repair = "Record the model with transformers: doctor --reference tells the two apart.";
+      finding.confidence = 0.5;
+    }
+    found_.push_back(std::move(finding));
+  }
+
+  void report_place(const Judged& r) {
+    found_.push_back({.cause = "unknown",
+             .stage = std::string(stage_name(r.suspect.stage)),
+             .layer = r.suspect.layer,
+             .explanation = fmt::format("{} when {}: something in it is wrong, and no repair that was tried makes it right.",
+                                        falls(r), r.suspect.says),
+             .repair = "Compare the layer's tensors with their source: doctor --source, or record the model with transformers.",
+             .confidence = 0.6});
+  }
+
+  const Examination& e_;
+  LossMeter& meter_;
+  Trial trial_;  // with all repairs so far
+  std::vector<float> losses_;
+  double reached_;  // the least loss, in the mean
+  std::vector<Finding> found_;
+  Clock::time_point deadline_;
+  std::vector<Judged> results_;
+  std::size_t tried_ = 0, left_out_ = 0;
+  double spent_ = 0;
+  std::string nearest_;
+};
+
+}  // namespace
+
+Result<Outcome> check_loss(const Examination& e) {
+  if (e.options.reference != nullptr) return Outcome::skip("the recording tells more");
+  if (e.subject.tokenizer == nullptr) return Outcome::skip("the model has no tokenizer");
+  if (e.subject.spec.layers.empty()) return Outcome::skip("the model has no layers");
+  DOPPLER_ASSIGN(std::vector<TokenId> ids, e.subject.prompt_ids(loss_paragraph()));
+  const auto vocab = static_cast<TokenId>(e.subject.spec.vocab_size);
+  if (std::ranges::any_of(ids, [&](TokenId id) { return id < 0 || id >= vocab; }))
+    return Outcome::skip("the tokenizer's ids exceed the embedding");
+  LossMeter meter(e.subject, std::move(ids));
+  const auto start = Clock::now();
+  auto losses = meter.measure(e.subject);
+  if (!losses) return Outcome::skip(losses.error().message);
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  if (std::ranges::any_of(*losses, [](float x) { return !std::isfinite(x); }))
+    return Outcome::skip("the logits are not finite, which other checks explain");
+  const double whole = mean_of(*losses), chance = std::log(static_cast<double>(vocab));
+  const std::string measured =
+      fmt::format("{} tokens of plain English cost {:.2f} nats each (guessing: {:.2f})", meter.tokens(), whole, chance);
+  if (seconds > kSlowRun) {
+    meter.shorten(kShortText);
+    losses->resize(std::min(losses->size(), kShortText - 1));
+  }
+  LossExamination examination(e, meter, std::move(*losses), 0.5 * e.seconds_left());
+  const std::size_t before = e.findings.size();
+  examination.run();
+  std::string text = fmt::format("{}; {} repairs tried, {}", measured, examination.tried(),
+                                 e.findings.size() > before ? fmt::format("with those found {:.2f}", examination.loss())
+                                                            : "none lowers it clearly");
+  if (!examination.nearest().empty()) text += fmt::format(" (nearest: {})", examination.nearest());
+  if (examination.left_out() > 0) {
+    text += fmt::format("; {} were left out for lack of time: some {:.0f} s more (--seconds)", examination.left_out(),
+                        static_cast<double>(examination.left_out()) * examination.seconds_a_trial());
+  }
+  if (e.findings.size() == before && whole > kLikeGuessing * chance)
+    return Outcome::ok(fmt::format("the loss says nothing of this model, which reads as if it guessed: {}", text));
+  return Outcome::ok(std::move(text));
+}
+
+}  // namespace doppler::diagnosis::doctor
