@@ -19,6 +19,11 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLeastGain = 0.05;
 // And by so many standard errors of the paired difference: of some 300 repairs none does so by chance.
 constexpr double kLeastErrors = 4;
+// And by this share of the loss: where something is broken, whatever makes a model doubt more (a cap, a smaller
+// scale) saves an eighth of its loss, and cures nothing.
+constexpr double kLeastShare = 0.25;
+// Unless the loss is less than this share of guessing's already, so that little is left to gain.
+constexpr double kSmallLoss = 0.1;
 // Of all tokens' loss by guessing: at or above this a model has not learned to read, or no longer can.
 constexpr double kLikeGuessing = 0.85;
 // A model that reads English needs less than this share of guessing's loss: published models of 100 million
@@ -26,13 +31,11 @@ constexpr double kLikeGuessing = 0.85;
 // in a language that the model has never read, and what makes it a little likelier names no fault.
 constexpr double kReads = 0.4;
 constexpr int kMostRounds = 4;  // faults that are found one after the other
-// The halves of layers that matter least are suspected; more would take longer than most readers wait.
-constexpr std::size_t kSuspectedHalves = 4;
+// The halves of layers that matter least are suspected, and more of them where leaving them out even helps:
+// trying everything everywhere would take longer than most readers wait.
+constexpr std::size_t kLeastUseful = 2, kHarmful = 6;
 // Of a model whose run of the paragraph takes longer than this, the paragraph's beginning must do.
 constexpr double kSlowRun = 0.3;
-constexpr std::size_t kShortText = 64;
-// Most repairs are dropped after this share of the text: what gains less than half of the least gain there.
-constexpr double kScreen = 0.4;
 
 struct Judged {
   Suspect suspect;
@@ -40,8 +43,7 @@ struct Judged {
   std::vector<float> losses;
 };
 
-// Of losses over the same text.
-bool is_clear(const Gain& gain) {
+bool is_certain(const Gain& gain) {
   return gain.mean >= kLeastGain && gain.mean >= kLeastErrors * gain.error;
 }
 
@@ -53,6 +55,7 @@ class LossExamination {
         trial_(e.subject),
         losses_(std::move(losses)),
         reached_(mean_of(losses_)),
+        chance_(std::log(static_cast<double>(e.subject.spec.vocab_size))),
         deadline_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
 
   // Finds one fault after the other. What was found counts only if the model reads in the end.
@@ -60,12 +63,15 @@ class LossExamination {
     for (int round = 0; round < kMostRounds; ++round) {
       results_.clear();
       const Subject& now = trial_.subject();
-      attempt(description_suspects(now));
-      attempt(order_suspects(now));
-      attempt_layers(now);
+      std::vector<Suspect> suspects = description_suspects(now);
+      std::ranges::move(order_suspects(now), std::back_inserter(suspects));
+      std::ranges::stable_sort(suspects, {}, &Suspect::turn);
+      attempt(std::move(suspects));
+      // What is wrong on every layer makes each of them look bad.
+      if (std::ranges::none_of(results_, [&](const Judged& r) { return is_clear(r.gain); })) attempt_layers(now);
       if (!conclude()) break;
     }
-    if (reached_ >= kReads * std::log(static_cast<double>(e_.subject.spec.vocab_size))) return;
+    if (reached_ >= kReads * chance_) return;
     for (Finding& finding : found_) e_.find(std::move(finding));
   }
 
@@ -94,9 +100,9 @@ class LossExamination {
     }
   }
 
+  // Most repairs are dropped after the beginning, where they gain less than half of what they must.
   Result<std::vector<float>> screened(const Subject& changed) {
-    const auto part = static_cast<std::size_t>(kScreen * static_cast<double>(meter_.tokens()));
-    DOPPLER_ASSIGN(std::vector<float> losses, meter_.measure(changed, part));
+    DOPPLER_ASSIGN(std::vector<float> losses, meter_.measure_beginning(changed));
     if (gain_of(losses_, losses).mean < kLeastGain / 2) return losses;
     return meter_.measure(changed);
   }
@@ -116,8 +122,10 @@ class LossExamination {
     std::vector<std::size_t> order;
     for (std::size_t i = before; i < results_.size(); ++i) order.push_back(i);
     std::ranges::sort(order, std::greater(), [&](std::size_t i) { return results_[i].gain.mean; });
-    order.resize(std::min(order.size(), kSuspectedHalves));
-    for (const std::size_t i : order) {
+    order.resize(std::min(order.size(), kHarmful));
+    for (std::size_t place = 0; place < order.size(); ++place) {
+      const std::size_t i = order[place];
+      if (place >= kLeastUseful && results_[i].gain.mean < 0) break;
       const Half half = results_[i].suspect.stage == Stage::kOProj ? Half::kAttention : Half::kFeedForward;
       attempt(layer_suspects(now, results_[i].suspect.layer, half));
     }
@@ -152,13 +160,21 @@ class LossExamination {
   }
 
   // Whether one change makes the text clearly likelier than another.
-  static bool beats(const Judged& a, const Judged& b) { return is_clear(gain_of(b.losses, a.losses)); }
+  static bool beats(const Judged& a, const Judged& b) { return is_certain(gain_of(b.losses, a.losses)); }
+
+  bool is_clear(const Gain& gain) const {
+    const double loss = mean_of(losses_);
+    return is_certain(gain) && (gain.mean >= kLeastShare * loss || loss < kSmallLoss * chance_);
+  }
 
   // Another cause that explains the text as well.
   const Judged* rival_of(const Judged& best) const {
     const Judged* rival = nullptr;
     for (const Judged& r : results_) {
-      if (r.suspect.control || r.suspect.cause == best.suspect.cause || !is_clear(r.gain) || beats(best, r)) continue;
+      if (r.suspect.control || r.suspect.cause == best.suspect.cause || !is_clear(r.gain)) continue;
+      // Both explain most of it, so the difference decides, which is small beside either.
+      if (const Gain more = gain_of(r.losses, best.losses); more.mean >= kLeastGain / 2 && more.mean >= 2 * more.error)
+        continue;
       if (rival == nullptr || r.gain.mean > rival->gain.mean) rival = &r;
     }
     return rival;
@@ -201,7 +217,7 @@ class LossExamination {
   LossMeter& meter_;
   Trial trial_;  // with all repairs so far
   std::vector<float> losses_;
-  double reached_;  // the least loss, in the mean
+  double reached_, chance_;  // the least loss, and that of guessing
   std::vector<Finding> found_;
   Clock::time_point deadline_;
   std::vector<Judged> results_;
@@ -214,13 +230,17 @@ class LossExamination {
 
 Result<Outcome> check_loss(const Examination& e) {
   if (e.options.reference != nullptr) return Outcome::skip("the recording tells more");
-  if (e.subject.tokenizer == nullptr) return Outcome::skip("the model has no tokenizer");
+  if (e.subject.tokenizer == nullptr || !e.subject.prompt_ids)
+    return Outcome::skip("the model has no tokenizer");
   if (e.subject.spec.layers.empty()) return Outcome::skip("the model has no layers");
-  DOPPLER_ASSIGN(std::vector<TokenId> ids, e.subject.prompt_ids(loss_paragraph()));
   const auto vocab = static_cast<TokenId>(e.subject.spec.vocab_size);
-  if (std::ranges::any_of(ids, [&](TokenId id) { return id < 0 || id >= vocab; }))
-    return Outcome::skip("the tokenizer's ids exceed the embedding");
-  LossMeter meter(e.subject, std::move(ids));
+  std::vector<std::vector<TokenId>> texts;
+  for (const std::string_view text : loss_texts()) {
+    DOPPLER_ASSIGN(texts.emplace_back(), e.subject.prompt_ids(text));
+    if (std::ranges::any_of(texts.back(), [&](TokenId id) { return id < 0 || id >= vocab; }))
+      return Outcome::skip("the tokenizer's ids exceed the embedding");
+  }
+  LossMeter meter(e.subject, std::move(texts));
   const auto start = Clock::now();
   auto losses = meter.measure(e.subject);
   if (!losses) return Outcome::skip(losses.error().message);
@@ -231,8 +251,8 @@ Result<Outcome> check_loss(const Examination& e) {
   const std::string measured =
       fmt::format("{} tokens of plain English cost {:.2f} nats each (guessing: {:.2f})", meter.tokens(), whole, chance);
   if (seconds > kSlowRun) {
-    meter.shorten(kShortText);
-    losses->resize(std::min(losses->size(), kShortText - 1));
+    meter.shorten();
+    losses->resize(meter.tokens() - 1);
   }
   LossExamination examination(e, meter, std::move(*losses), 0.5 * e.seconds_left());
   const std::size_t before = e.findings.size();

@@ -18,6 +18,7 @@ struct Relayout {
   std::function<Status(std::uint64_t row, std::span<float> values)> read;
   std::string repair = {};  // empty: that of the cause
   double weight = 1;
+  bool same_size = true;  // takes as many bytes; else the file would hold another number of them
   bool search = false;  // one of many candidates: not tried once another relayout fits
 };
 

@@ -51,7 +51,7 @@ class Suspects {
     ends();
     const std::size_t before = all_.size();
     windows();
-    for (std::size_t i = before; i < all_.size(); ++i) all_[i].late = true;
+    for (std::size_t i = before; i < all_.size(); ++i) all_[i].late = true, all_[i].turn = 1;
     return std::move(all_);
   }
 
@@ -193,12 +193,14 @@ class Suspects {
             return {};
           });
     }
+    const std::size_t before = all_.size();
     for (const double base : {1e4, 5e5, 1e6, 1e5, 1e7, 2.5e5, 5e6, 5e4, 1e8, 1e3}) {
       theta("", 0, base, [](const LayerSpec&) { return true; });
       if (!both) continue;
       theta(" on layers of full attention", first_full, base, full);
       theta(" on layers with a window", first_sliding, base, sliding);
     }
+    for (std::size_t i = before + 9; i < all_.size(); ++i) all_[i].turn = 1;  // three bases are common
     using enum RopeScalingKind;
     const auto scaled = [&](std::string says, RopeScaling to) {
       add("rope_scaling", std::move(says), {}, kQRope, 0,
@@ -247,8 +249,10 @@ class Suspects {
     scale("1 / sqrt(hidden / heads)", [hidden](const AttentionSpec& a) { return 1 / std::sqrt(hidden / a.heads); });
     scale("1 / head_dim", [](const AttentionSpec& a) { return 1.0 / a.head_dim; });
     scale("1", [](const AttentionSpec&) { return 1.0; });
+    const std::size_t before = all_.size();
     for (const double scalar : {32.0, 64.0, 96.0, 128.0, 144.0, 168.0, 224.0, 256.0})
       scale(fmt::format("1 / sqrt({})", scalar), [scalar](const AttentionSpec&) { return 1 / std::sqrt(scalar); });
+    for (std::size_t i = before; i < all_.size(); ++i) all_[i].turn = 1;
     for (const double cap : {0.0, 50.0, 30.0}) {
       add("attention_softcap", cap == 0 ? "attention scores are not capped" : fmt::format("attention scores are capped at {}", cap),
           cap == 0 ? "Set attn_logit_softcapping to null." : fmt::format("Set attn_logit_softcapping to {}.", cap), kAttnOut, 0,

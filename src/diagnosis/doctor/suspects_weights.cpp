@@ -160,12 +160,12 @@ Status relayout(Trial& trial, WeightRole role, int layer, std::size_t index) {
   return trial.read_anew(role, layer, all[index].read);
 }
 
-void add_relayouts(const Subject& s, WeightRole role, int layer, bool searches, std::vector<Suspect>& to) {
+void add_relayouts(const Subject& s, WeightRole role, int layer, std::vector<Suspect>& to) {
   if (!has(s, role, layer) || weight(s, role, layer).shape.size() != 2) return;
   const std::uint64_t dim = role == kO ? s.spec.layers[static_cast<std::size_t>(layer)].attention.head_dim : 0;
   const std::vector<Relayout> all = relayouts(weight(s, role, layer), dim);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].search && !searches) continue;
+    if (all[i].search || !all[i].same_size) continue;
     to.push_back({all[i].cause, all[i].says, all[i].repair, weight_info(role).stage, layer,
                   [role, layer, i](Trial& trial) { return relayout(trial, role, layer, i); }});
   }
@@ -179,7 +179,7 @@ std::vector<Suspect> order_suspects(const Subject& s) {
   std::vector<Suspect> all;
   if (s.spec.layers.empty()) return all;
   const auto add = [&](const char* cause, std::string says, Stage stage, Change change) {
-    all.push_back({cause, std::move(says), {}, stage, 0, std::move(change)});
+    all.push_back({cause, std::move(says), {}, stage, 0, std::move(change), 1});
   };
   const AttentionSpec& a = s.spec.layers.front().attention;
   if (a.rope.layout == RopeLayout::kHalf) {
@@ -191,6 +191,7 @@ std::vector<Suspect> order_suspects(const Subject& s) {
             }));
       }
     }
+    all.front().turn = 0;  // GGUF's order, kept by a converter
   }
   for (const Pair& pair : kPairs) {
     if (!same_shape(s, pair.a, pair.b, 0)) continue;
@@ -213,7 +214,7 @@ std::vector<Suspect> order_suspects(const Subject& s) {
           every_layer([role, i](Trial& trial, int layer) { return relayout(trial, role, layer, i); }));
     }
   }
-  add_relayouts(s, kTokenEmbedding, -1, false, all);
+  add_relayouts(s, kTokenEmbedding, -1, all);
   for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4}) {
     all.push_back({"weight_shifted", fmt::format("the embedding is read {} rows {}", std::abs(by), by > 0 ? "later" : "earlier"), {},
                    Stage::kEmbedOut, -1, [by](Trial& trial) {
@@ -221,9 +222,9 @@ std::vector<Suspect> order_suspects(const Subject& s) {
                      return reorder_rows(trial, kTokenEmbedding, -1, [rows, by](std::size_t row) {
                        return static_cast<std::size_t>((static_cast<std::int64_t>(row) + by + rows) % rows);
                      });
-                   }});
+                   }, 1});
   }
-  if (s.weights.find(kHead) != s.weights.find(kTokenEmbedding)) add_relayouts(s, kHead, -1, false, all);
+  if (s.weights.find(kHead) != s.weights.find(kTokenEmbedding)) add_relayouts(s, kHead, -1, all);
   return all;
 }
 
@@ -295,7 +296,7 @@ std::vector<Suspect> layer_suspects(const Subject& s, int layer, Half half) {
   }
   for (const WeightRole role : roles) {
     if (!has(s, role, layer)) continue;
-    add_relayouts(s, role, layer, false, all);
+    add_relayouts(s, role, layer, all);
     add_of_one(s, role, layer, all);
   }
   return all;

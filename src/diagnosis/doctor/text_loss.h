@@ -11,27 +11,30 @@
 
 namespace doppler::diagnosis {
 
-// A plain story, of words and turns that every model of English knows, the demo's tables included.
-std::string_view loss_paragraph();
+// Plain stories, of words and turns that every model of English knows, the demo's tables included. The first is
+// longer than the demo's window.
+std::span<const std::string_view> loss_texts();
 
 class LossMeter {
  public:
-  // `ids`: the text, as a prompt. Computes on the cpu backend whatever backend is examined: the question is
-  // the model, not the backend.
-  LossMeter(const Subject& subject, std::vector<TokenId> ids);
+  // `texts`: each as a prompt, a sequence of its own. Computes on the cpu backend whatever backend is examined:
+  // the question is the model, not the backend.
+  LossMeter(const Subject& subject, std::vector<std::vector<TokenId>> texts);
 
-  // -log of the probability of each token but the first, in nats; infinite where the model gives NaN.
+  // -log of the probability of each token but the texts' first, in nats; infinite where the model gives NaN.
   // Errors: those of the backend, as for a changed model that cannot be computed.
-  // `tokens`: only of the beginning; 0: all.
-  Result<std::vector<float>> measure(const Subject& subject, std::size_t tokens = 0);
-  // From now on only the first ones.
-  void shorten(std::size_t tokens) { ids_.resize(std::min(ids_.size(), tokens)); }
-  std::size_t tokens() const { return ids_.size(); }
-  void use(std::vector<TokenId> ids) { ids_ = std::move(ids); }
+  Result<std::vector<float>> measure(const Subject& subject);
+  // Only the beginning, 64 tokens: the same losses as those that measure() gives first.
+  Result<std::vector<float>> measure_beginning(const Subject& subject);
+  // From now on the beginning is all there is, and its own beginning half of it.
+  void shorten();
+  std::size_t tokens() const;  // of all texts
 
  private:
+  Result<std::vector<float>> measure(const Subject& subject, std::span<const std::vector<TokenId>> texts);
+
   BackendOptions options_;
-  std::vector<TokenId> ids_;
+  std::vector<std::vector<TokenId>> texts_, beginning_;
   std::size_t layers_;               // of the model as it was
   std::unique_ptr<Backend> keeper_;  // keeps the weights as a backend lays them out
 };

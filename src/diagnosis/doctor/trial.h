@@ -46,6 +46,7 @@ struct Suspect {
   Stage stage = Stage::kNone;
   int layer = -1;
   std::function<Status(Trial& trial)> change;  // an error: it does not apply to this model
+  int turn = 0;  // likely ones have the first turn, many values of one thing the second
   // Only tells whether a part of the model is of any use; no repair.
   bool control = false;
   bool late = false;  // shows only at later positions: a window
