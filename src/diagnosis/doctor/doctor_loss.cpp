@@ -72,7 +72,12 @@ class LossExamination {
       if (!conclude()) break;
     }
     if (reached_ >= kReads * chance_) return;
-    for (Finding& finding : found_) e_.find(std::move(finding));
+    for (Finding& finding : found_) {
+      const bool told = finding.cause == "unknown" && std::ranges::any_of(e_.findings, [&](const Finding& other) {
+                          return other.layer == finding.layer && other.check != e_.check;
+                        });
+      if (!told) e_.find(std::move(finding));  // else another check knows what is wrong with that layer
+    }
   }
 
   std::size_t tried() const { return tried_; }
@@ -265,6 +270,7 @@ Result<Outcome> check_loss(const Examination& e) {
     text += fmt::format("; {} were left out for lack of time: some {:.0f} s more (--seconds)", examination.left_out(),
                         static_cast<double>(examination.left_out()) * examination.seconds_a_trial());
   }
+  if (before > 0 && whole > kLikeGuessing * chance) return Outcome::ok(text + "; what was found before explains that");
   if (e.findings.size() == before && whole > kLikeGuessing * chance)
     return Outcome::ok(fmt::format("the loss says nothing of this model, which reads as if it guessed: {}", text));
   return Outcome::ok(std::move(text));
