@@ -1,5 +1,5 @@
-// What the loss of a paragraph tells: a model that reads plain English badly is repaired in memory, one suspect
-// after the other, and what makes the text clearly likelier names the cause.
+// What the loss of a paragraph tells: a model that reads plain English badly is repaired in memory, one
+// suspect after the other, and what makes the text clearly likelier names the cause.
 #include <algorithm>
 #include <cmath>
 #include <optional>
@@ -19,16 +19,16 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLeastGain = 0.05;
 // And by so many standard errors of the paired difference: of some 300 repairs none does so by chance.
 constexpr double kLeastErrors = 4;
-// And by this share of the loss: where something is broken, whatever makes a model doubt more (a cap, a smaller
-// scale) saves an eighth of its loss, and cures nothing.
+// And by this share of the loss: where something is broken, whatever makes a model doubt more (a cap, a
+// smaller scale) saves an eighth of its loss, and cures nothing.
 constexpr double kLeastShare = 0.25;
 // Unless the loss is less than this share of guessing's already, so that little is left to gain.
 constexpr double kSmallLoss = 0.1;
 // Of all tokens' loss by guessing: at or above this a model has not learned to read, or no longer can.
 constexpr double kLikeGuessing = 0.85;
 // A model that reads English needs less than this share of guessing's loss: published models of 100 million
-// weights and more need a quarter, the demo a twentieth. Where no repair comes so far, the text may as well be
-// in a language that the model has never read, and what makes it a little likelier names no fault.
+// weights and more need a quarter, the demo a twentieth. Where no repair comes so far, the text may as well
+// be in a language that the model has never read, and what makes it a little likelier names no fault.
 constexpr double kReads = 0.4;
 constexpr int kMostRounds = 4;  // faults that are found one after the other
 // The halves of layers that matter least are suspected, and more of them where leaving them out even helps:
@@ -56,7 +56,8 @@ class LossExamination {
         losses_(std::move(losses)),
         reached_(mean_of(losses_)),
         chance_(std::log(static_cast<double>(e.subject.spec.vocab_size))),
-        deadline_(Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
+        deadline_(Clock::now() +
+                  std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
 
   // Finds one fault after the other. What was found counts only if the model reads in the end.
   void run() {
@@ -68,14 +69,16 @@ class LossExamination {
       std::ranges::stable_sort(suspects, {}, &Suspect::turn);
       attempt(std::move(suspects));
       // What is wrong on every layer makes each of them look bad.
-      if (std::ranges::none_of(results_, [&](const Judged& r) { return is_clear(r.gain); })) attempt_layers(now);
+      if (std::ranges::none_of(results_, [&](const Judged& r) { return is_clear(r.gain); }))
+        attempt_layers(now);
       if (!conclude()) break;
     }
     if (reached_ >= kReads * chance_) return;
     for (Finding& finding : found_) {
-      const bool told = finding.cause == "unknown" && std::ranges::any_of(e_.findings, [&](const Finding& other) {
-                          return other.layer == finding.layer && other.check != e_.check;
-                        });
+      const bool told =
+          finding.cause == "unknown" && std::ranges::any_of(e_.findings, [&](const Finding& other) {
+            return other.layer == finding.layer && other.check != e_.check;
+          });
       if (!told) e_.find(std::move(finding));  // else another check knows what is wrong with that layer
     }
   }
@@ -119,7 +122,8 @@ class LossExamination {
     const int layers = static_cast<int>(now.spec.layers.size());
     for (int layer = 0; layer < layers; ++layer) {
       for (const Half half : {Half::kAttention, Half::kFeedForward}) {
-        if (now.weights.find(half == Half::kAttention ? WeightRole::kO : WeightRole::kDown, layer) != kNoWeight)
+        if (now.weights.find(half == Half::kAttention ? WeightRole::kO : WeightRole::kDown, layer) !=
+            kNoWeight)
           controls.push_back(without(now, layer, half));
       }
     }
@@ -178,7 +182,8 @@ class LossExamination {
     for (const Judged& r : results_) {
       if (r.suspect.control || r.suspect.cause == best.suspect.cause || !is_clear(r.gain)) continue;
       // Both explain most of it, so the difference decides, which is small beside either.
-      if (const Gain more = gain_of(r.losses, best.losses); more.mean >= kLeastGain / 2 && more.mean >= 2 * more.error)
+      if (const Gain more = gain_of(r.losses, best.losses);
+          more.mean >= kLeastGain / 2 && more.mean >= 2 * more.error)
         continue;
       if (rival == nullptr || r.gain.mean > rival->gain.mean) rival = &r;
     }
@@ -186,8 +191,8 @@ class LossExamination {
   }
 
   std::string falls(const Judged& r) const {
-    return fmt::format("The loss of a plain paragraph falls from {:.2f} to {:.2f} nats a token", mean_of(losses_),
-                       mean_of(r.losses));
+    return fmt::format("The loss of a plain paragraph falls from {:.2f} to {:.2f} nats a token",
+                       mean_of(losses_), mean_of(r.losses));
   }
 
   void report(const Judged& best, const Judged* rival) {
@@ -199,8 +204,8 @@ class LossExamination {
                     .repair = s.repair,
                     .confidence = 0.9};
     if (rival != nullptr) {
-      finding.explanation = fmt::format("{} when {}, and nearly as far ({:.2f}) when {}.", falls(best), s.says,
-                                        mean_of(rival->losses), rival->suspect.says);
+      finding.explanation = fmt::format("{} when {}, and nearly as far ({:.2f}) when {}.", falls(best),
+                                        s.says, mean_of(rival->losses), rival->suspect.says);
       finding.cause = "unknown";
       finding.repair = "Record the model with transformers: doctor --reference tells the two apart.";
       finding.confidence = 0.5;
@@ -209,13 +214,16 @@ class LossExamination {
   }
 
   void report_place(const Judged& r) {
-    found_.push_back({.cause = "unknown",
-             .stage = std::string(stage_name(r.suspect.stage)),
-             .layer = r.suspect.layer,
-             .explanation = fmt::format("{} when {}: something in it is wrong, and no repair that was tried makes it right.",
-                                        falls(r), r.suspect.says),
-             .repair = "Compare the layer's tensors with their source: doctor --source, or record the model with transformers.",
-             .confidence = 0.6});
+    found_.push_back(
+        {.cause = "unknown",
+         .stage = std::string(stage_name(r.suspect.stage)),
+         .layer = r.suspect.layer,
+         .explanation =
+             fmt::format("{} when {}: something in it is wrong, and no repair that was tried makes it right.",
+                         falls(r), r.suspect.says),
+         .repair = "Compare the layer's tensors with their source: doctor --source, or record the model with "
+                   "transformers.",
+         .confidence = 0.6});
   }
 
   const Examination& e_;
@@ -253,8 +261,8 @@ Result<Outcome> check_loss(const Examination& e) {
   if (std::ranges::any_of(*losses, [](float x) { return !std::isfinite(x); }))
     return Outcome::skip("the logits are not finite, which other checks explain");
   const double whole = mean_of(*losses), chance = std::log(static_cast<double>(vocab));
-  const std::string measured =
-      fmt::format("{} tokens of plain English cost {:.2f} nats each (guessing: {:.2f})", meter.tokens(), whole, chance);
+  const std::string measured = fmt::format(
+      "{} tokens of plain English cost {:.2f} nats each (guessing: {:.2f})", meter.tokens(), whole, chance);
   if (seconds > kSlowRun) {
     meter.shorten();
     losses->resize(meter.tokens() - 1);
@@ -262,17 +270,21 @@ Result<Outcome> check_loss(const Examination& e) {
   LossExamination examination(e, meter, std::move(*losses), 0.5 * e.seconds_left());
   const std::size_t before = e.findings.size();
   examination.run();
-  std::string text = fmt::format("{}; {} repairs tried, {}", measured, examination.tried(),
-                                 e.findings.size() > before ? fmt::format("with those found {:.2f}", examination.loss())
-                                                            : "none lowers it clearly");
+  std::string text =
+      fmt::format("{}; {} repairs tried, {}", measured, examination.tried(),
+                  e.findings.size() > before ? fmt::format("with those found {:.2f}", examination.loss())
+                                             : "none lowers it clearly");
   if (!examination.nearest().empty()) text += fmt::format(" (nearest: {})", examination.nearest());
   if (examination.left_out() > 0) {
-    text += fmt::format("; {} were left out for lack of time: some {:.0f} s more (--seconds)", examination.left_out(),
+    text += fmt::format("; {} were left out for lack of time: some {:.0f} s more (--seconds)",
+                        examination.left_out(),
                         static_cast<double>(examination.left_out()) * examination.seconds_a_trial());
   }
-  if (before > 0 && whole > kLikeGuessing * chance) return Outcome::ok(text + "; what was found before explains that");
+  if (before > 0 && whole > kLikeGuessing * chance)
+    return Outcome::ok(text + "; what was found before explains that");
   if (e.findings.size() == before && whole > kLikeGuessing * chance)
-    return Outcome::ok(fmt::format("the loss says nothing of this model, which reads as if it guessed: {}", text));
+    return Outcome::ok(
+        fmt::format("the loss says nothing of this model, which reads as if it guessed: {}", text));
   return Outcome::ok(std::move(text));
 }
 

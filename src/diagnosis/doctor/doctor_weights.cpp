@@ -79,7 +79,8 @@ TensorLook look_at(const TensorView& tensor) {
     look.squares += squares;
     look.zeros_at_end = tail == cols ? look.zeros_at_end + cols : tail;
     look.zero_rows_at_end = tail == cols ? look.zero_rows_at_end + 1 : 0;
-    if (look.zero_rows_at_end > look.zero_run) look.zero_run = look.zero_rows_at_end, look.zero_run_end = r + 1;
+    if (look.zero_rows_at_end > look.zero_run)
+      look.zero_run = look.zero_rows_at_end, look.zero_run_end = r + 1;
     if (tail < cols) unused_tail = std::min(unused_tail, tail);
   }
   look.elements = rows * cols;
@@ -123,8 +124,9 @@ void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
     e.find({.cause = "truncated_weight",
             .stage = b.stage(),
             .layer = b.layer,
-            .explanation = fmt::format("Rows {} to {} of the {} rows of {} are zero.", look.zero_run_end - look.zero_run,
-                                       look.zero_run_end - 1, rows, place_of(b)),
+            .explanation =
+                fmt::format("Rows {} to {} of the {} rows of {} are zero.", look.zero_run_end - look.zero_run,
+                            look.zero_run_end - 1, rows, place_of(b)),
             .confidence = 0.9});
     return;
   }
@@ -143,8 +145,8 @@ void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
           .confidence = 0.9});
 }
 
-// Trained weights reach some hundred times their size in single places; a flipped bit of an exponent, or bytes
-// that are no numbers, reach much further.
+// Trained weights reach some hundred times their size in single places; a flipped bit of an exponent, or
+// bytes that are no numbers, reach much further.
 constexpr double kOutlier = 2000;
 
 void judge_outliers(const Examination& e, const Bound& b, const TensorLook& look) {
@@ -157,11 +159,13 @@ void judge_outliers(const Examination& e, const Bound& b, const TensorLook& look
   e.find({.cause = "weight_wrong",
           .stage = b.stage(),
           .layer = b.layer,
-          .explanation = look.largest < 1e18
-                             ? fmt::format("The value in row {}, column {} of {} has the magnitude {:.3g}, the others {:.3g}.",
-                                           look.largest_at / cols, look.largest_at % cols, place_of(b), look.largest, rest)
-                             : fmt::format("The value in row {}, column {} of {} has the magnitude {:.3g}.",
-                                           look.largest_at / cols, look.largest_at % cols, place_of(b), look.largest),
+          .explanation =
+              look.largest < 1e18
+                  ? fmt::format(
+                        "The value in row {}, column {} of {} has the magnitude {:.3g}, the others {:.3g}.",
+                        look.largest_at / cols, look.largest_at % cols, place_of(b), look.largest, rest)
+                  : fmt::format("The value in row {}, column {} of {} has the magnitude {:.3g}.",
+                                look.largest_at / cols, look.largest_at % cols, place_of(b), look.largest),
           .confidence = 0.9});
 }
 
@@ -220,12 +224,13 @@ std::size_t find_equal_weights(const Examination& e, std::span<const Bound> boun
     const bool vector = b.tensor.shape.size() < 2;
     if (!vector && (b.layer < 0 || other.layer < 0)) continue;  // a head that is stored twice
     const Bound& blamed = vector && other.layer < 0 ? other : b;
-    e.find({.cause = "stale_weight",
-            .stage = blamed.stage(),
-            .layer = blamed.layer,
-            .explanation = fmt::format("{} equals {} byte for byte{}.", place_of(b), place_of(other),
-                                       other.layer == b.layer ? "" : ", so one of them has the other's values"),
-            .confidence = 0.8});
+    e.find(
+        {.cause = "stale_weight",
+         .stage = blamed.stage(),
+         .layer = blamed.layer,
+         .explanation = fmt::format("{} equals {} byte for byte{}.", place_of(b), place_of(other),
+                                    other.layer == b.layer ? "" : ", so one of them has the other's values"),
+         .confidence = 0.8});
   }
   return compared;
 }
@@ -267,8 +272,9 @@ void judge_size(const Examination& e, const Sample& sample, double middle) {
       e.find({.cause = "wrong_dtype",
               .stage = b.stage(),
               .layer = b.layer,
-              .explanation = fmt::format("The values of {} have the size {:.3g}, those of other layers {:.3g}; read as {}, {:.3g}.",
-                                         place_of(b), sample.size, middle, bf16 ? "F16" : "BF16", other),
+              .explanation = fmt::format(
+                  "The values of {} have the size {:.3g}, those of other layers {:.3g}; read as {}, {:.3g}.",
+                  place_of(b), sample.size, middle, bf16 ? "F16" : "BF16", other),
               .repair = fmt::format("Correct the tensor's type to {} (it is {}), or convert it again.",
                                     bf16 ? "F16" : "BF16", dtype_name(b.tensor.dtype)),
               .confidence = 0.9});
@@ -296,7 +302,8 @@ Result<Outcome> check_layers_alike(const Examination& e) {
     for (const Bound& b : bound) {
       if (b.info != &info || b.layer < 0 || b.tensor.shape.size() < 2) continue;
       const Sample sample = sample_of(b, b.tensor.dtype);
-      if (sample.size > 0 && std::isfinite(sample.size)) samples.push_back(sample);  // else check_weights says so
+      if (sample.size > 0 && std::isfinite(sample.size))
+        samples.push_back(sample);  // else check_weights says so
     }
     if (samples.size() < 3) continue;
     std::ranges::sort(samples, {}, &Sample::lean);

@@ -69,11 +69,12 @@ class Suspects {
 
   void offset(std::string which, Stage stage, int layer, std::vector<Stage> stages) {
     add("norm_weight_offset", fmt::format("{} the other weight offset (w against 1 + w)", which),
-        "Set rms_norm_weight_offset: 1 for checkpoints that store w - 1 (Gemma), else 0; or convert the norms again.", stage, layer,
-        plan([stages = std::move(stages)](Plan& made) {
+        "Set rms_norm_weight_offset: 1 for checkpoints that store w - 1 (Gemma), else 0; or convert the "
+        "norms again.",
+        stage, layer, plan([stages = std::move(stages)](Plan& made) {
           for (Op& op : made.ops) {
-            const bool meant = stages.empty() ||
-                               std::ranges::find(stages, made.values[op.outputs[0]].stage) != stages.end();
+            const bool meant =
+                stages.empty() || std::ranges::find(stages, made.values[op.outputs[0]].stage) != stages.end();
             if (op.kind != OpKind::kRmsNorm || !meant) continue;
             double& offset = std::get<NormParams>(op.params).weight_offset;
             offset = 1 - offset;
@@ -88,7 +89,8 @@ class Suspects {
     offset("the last norm has", kFinalNorm, -1, {kFinalNorm});
     offset("the norms before attention and feed-forward have", kAttnNormed, 0, {kAttnNormed, kFfnNormed});
     if (has(WeightRole::kPostAttnNorm, 0))
-      offset("the norms after attention and feed-forward have", kPostAttnNorm, 0, {kPostAttnNorm, kPostFfnNorm});
+      offset("the norms after attention and feed-forward have", kPostAttnNorm, 0,
+             {kPostAttnNorm, kPostFfnNorm});
     for (const double eps : {1e-6, 1e-5, 1e-12, 1e-3}) {
       if (eps == spec_.norm.eps) continue;
       add("norm_eps", fmt::format("epsilon is {} in every norm (it is {})", eps, spec_.norm.eps),
@@ -98,8 +100,8 @@ class Suspects {
             return {};
           });
     }
-    const auto flag = [&](const char* missing, const char* extra, WeightRole role, const char* what, Stage stage,
-                          auto member) {
+    const auto flag = [&](const char* missing, const char* extra, WeightRole role, const char* what,
+                          Stage stage, auto member) {
       if (!has(role, 0)) return;
       const bool on = member(const_cast<LayerSpec&>(spec_.layers.front()));
       add(on ? extra : missing, fmt::format("{} are {}", what, on ? "left out" : "computed"), {}, stage, 0,
@@ -112,8 +114,8 @@ class Suspects {
     flag("post_norm_missing", "post_norm_extra", WeightRole::kPostFfnNorm, "the norms after the feed-forward",
          kPostFfnNorm, [](LayerSpec& l) -> bool& { return l.post_ffn_norm; });
     if (first().qk_norm) {
-      add("qk_norm_misplaced", "queries and keys are normalised on the other side of their rotation", {}, kQNorm, 0,
-          plan([](Plan& made) {
+      add("qk_norm_misplaced", "queries and keys are normalised on the other side of their rotation", {},
+          kQNorm, 0, plan([](Plan& made) {
             for (std::size_t i = 0; i + 1 < made.ops.size(); ++i) {
               const Stage stage = made.values[made.ops[i].outputs[0]].stage;
               if (stage != kQNorm && stage != kKNorm) continue;
@@ -131,7 +133,8 @@ class Suspects {
     reads("norm_order", kFfnNormed, kPostAttn, "the feed-forward's norm reads the stream after attention");
     reads("norm_order", kFfnNormed, kAttnInput, "the feed-forward's norm reads the layer's input");
     reads("residual_missing", kPostAttn, kAttnInput, "attention's result is added to the layer's input");
-    reads("residual_missing", kLayerOut, kPostAttn, "the feed-forward's result is added to the stream after attention");
+    reads("residual_missing", kLayerOut, kPostAttn,
+          "the feed-forward's result is added to the stream after attention");
   }
 
   // The first input of the op of `stage` is `source`, on every layer.
@@ -164,8 +167,9 @@ class Suspects {
   }
 
   void theta(std::string which, int layer, double theta, std::function<bool(const LayerSpec&)> meant) {
-    add("rope_theta", fmt::format("the base of the rotation is {}{} (it is {})", number(theta), which,
-                                  number(spec_.layers[static_cast<std::size_t>(layer)].attention.rope.theta)),
+    add("rope_theta",
+        fmt::format("the base of the rotation is {}{} (it is {})", number(theta), which,
+                    number(spec_.layers[static_cast<std::size_t>(layer)].attention.rope.theta)),
         fmt::format("Set rope_theta{} to {}.", which, number(theta)), kQRope, layer,
         layers([theta, meant = std::move(meant)](LayerSpec& l) {
           return meant(l) && set(l.attention.rope.theta, theta);
@@ -184,7 +188,8 @@ class Suspects {
           layers([](LayerSpec& l) { return set(l.attention.rope.layout, RopeLayout::kHalf); }));
     }
     if (both) {
-      add("rope_theta", "local and global layers exchange their bases", "Exchange the two bases of the rotation.", kQRope, 0,
+      add("rope_theta", "local and global layers exchange their bases",
+          "Exchange the two bases of the rotation.", kQRope, 0,
           [first_full, first_sliding, sliding](Trial& trial) -> Status {
             const double global = trial.layers()[static_cast<std::size_t>(first_full)].attention.rope.theta;
             const double local = trial.layers()[static_cast<std::size_t>(first_sliding)].attention.rope.theta;
@@ -212,23 +217,25 @@ class Suspects {
     for (const double factor : {8.0, 32.0})
       scaled(fmt::format("angles are scaled as in Llama 3, by {}", factor),
              {.kind = kLlama3, .factor = factor, .original_context = 8192});
-    for (const auto& [share, says] : {std::pair{1.0, "all"}, {0.5, "half of the"}, {0.25, "a quarter of the"}}) {
+    for (const auto& [share, says] :
+         {std::pair{1.0, "all"}, {0.5, "half of the"}, {0.25, "a quarter of the"}}) {
       add("rope_dims", fmt::format("{} dims of a head rotate", says),
           fmt::format("Set partial_rotary_factor to {}.", share), kQRope, 0, layers([share](LayerSpec& l) {
             const auto dims = static_cast<std::uint32_t>(share * l.attention.head_dim);
             return dims % 2 == 0 && set(l.attention.rope.rotary_dim, dims);
           }));
     }
-    add("rope_missing", "queries and keys rotate by the description's angles", {}, kQRope, 0, [](Trial& trial) -> Status {
-      DOPPLER_ASSIGN(const Plan now, trial.subject().make_plan(1024));
-      const bool still = std::ranges::any_of(now.rope_tables, [](const RopeTable& table) {
-        return std::ranges::all_of(table.inverse_frequency, [](double x) { return x == 0; });
-      });
-      if (!still) return std::unexpected(does_not_apply());
-      DOPPLER_ASSIGN(const Plan right, build_plan(trial.spec(), trial.weights(), 1024));
-      trial.change_plan([tables = right.rope_tables](Plan& made) { made.rope_tables = tables; });
-      return {};
-    });
+    add("rope_missing", "queries and keys rotate by the description's angles", {}, kQRope, 0,
+        [](Trial& trial) -> Status {
+          DOPPLER_ASSIGN(const Plan now, trial.subject().make_plan(1024));
+          const bool still = std::ranges::any_of(now.rope_tables, [](const RopeTable& table) {
+            return std::ranges::all_of(table.inverse_frequency, [](double x) { return x == 0; });
+          });
+          if (!still) return std::unexpected(does_not_apply());
+          DOPPLER_ASSIGN(const Plan right, build_plan(trial.spec(), trial.weights(), 1024));
+          trial.change_plan([tables = right.rope_tables](Plan& made) { made.rope_tables = tables; });
+          return {};
+        });
     add("rope_missing", "nothing rotates", {}, kQRope, 0, plan([](Plan& made) {
           for (RopeTable& table : made.rope_tables) std::ranges::fill(table.inverse_frequency, 0);
         }));
@@ -236,8 +243,9 @@ class Suspects {
 
   void attention() {
     const auto scale = [&](std::string says, const std::function<double(const AttentionSpec&)>& value) {
-      add("attention_scale", fmt::format("attention scores are multiplied by {} (they are by {})", says, number(first().scale)), {}, kAttnOut, 0,
-          layers([value](LayerSpec& l) {
+      add("attention_scale",
+          fmt::format("attention scores are multiplied by {} (they are by {})", says, number(first().scale)),
+          {}, kAttnOut, 0, layers([value](LayerSpec& l) {
             const double to = value(l.attention);
             const bool other = std::abs(to / l.attention.scale - 1) > 1e-3;
             l.attention.scale = to;
@@ -246,17 +254,22 @@ class Suspects {
     };
     const double hidden = spec_.hidden;
     scale("1 / sqrt(head_dim)", [](const AttentionSpec& a) { return 1 / std::sqrt(double{1} * a.head_dim); });
-    scale("1 / sqrt(hidden / heads)", [hidden](const AttentionSpec& a) { return 1 / std::sqrt(hidden / a.heads); });
+    scale("1 / sqrt(hidden / heads)",
+          [hidden](const AttentionSpec& a) { return 1 / std::sqrt(hidden / a.heads); });
     scale("1 / head_dim", [](const AttentionSpec& a) { return 1.0 / a.head_dim; });
     scale("1", [](const AttentionSpec&) { return 1.0; });
     const std::size_t before = all_.size();
     for (const double scalar : {32.0, 64.0, 96.0, 128.0, 144.0, 168.0, 224.0, 256.0})
-      scale(fmt::format("1 / sqrt({})", scalar), [scalar](const AttentionSpec&) { return 1 / std::sqrt(scalar); });
+      scale(fmt::format("1 / sqrt({})", scalar),
+            [scalar](const AttentionSpec&) { return 1 / std::sqrt(scalar); });
     for (std::size_t i = before; i < all_.size(); ++i) all_[i].turn = 1;
     for (const double cap : {0.0, 50.0, 30.0}) {
-      add("attention_softcap", cap == 0 ? "attention scores are not capped" : fmt::format("attention scores are capped at {}", cap),
-          cap == 0 ? "Set attn_logit_softcapping to null." : fmt::format("Set attn_logit_softcapping to {}.", cap), kAttnOut, 0,
-          layers([cap](LayerSpec& l) { return set(l.attention.softcap, cap); }));
+      add("attention_softcap",
+          cap == 0 ? "attention scores are not capped"
+                   : fmt::format("attention scores are capped at {}", cap),
+          cap == 0 ? "Set attn_logit_softcapping to null."
+                   : fmt::format("Set attn_logit_softcapping to {}.", cap),
+          kAttnOut, 0, layers([cap](LayerSpec& l) { return set(l.attention.softcap, cap); }));
     }
     for (const std::uint32_t times : {2u, 4u}) {
       for (const bool more : {true, false}) heads(times, more);
@@ -274,20 +287,21 @@ class Suspects {
         layers([times, more](LayerSpec& l) {
           AttentionSpec& at = l.attention;
           const auto turn = [&](std::uint32_t& n, bool up) { n = up ? n * times : n / times; };
-          turn(at.heads, more), turn(at.kv_heads, more), turn(at.head_dim, !more), turn(at.rope.rotary_dim, !more);
+          turn(at.heads, more), turn(at.kv_heads, more), turn(at.head_dim, !more),
+              turn(at.rope.rotary_dim, !more);
           at.scale *= more ? std::sqrt(times) : 1 / std::sqrt(times);
           return true;
         }));
   }
 
   void feed_forward() {
-    for (const auto& [activation, says, key] :
-         {std::tuple{Activation::kSilu, "SiLU", "silu"}, {Activation::kGeluTanh, "GELU", "gelu_pytorch_tanh"}}) {
+    for (const auto& [activation, says, key] : {std::tuple{Activation::kSilu, "SiLU", "silu"},
+                                                {Activation::kGeluTanh, "GELU", "gelu_pytorch_tanh"}}) {
       const Activation now = spec_.layers.front().ffn.activation;
       // The two forms of GELU differ by less than text shows.
       if (activation == now || (activation == Activation::kGeluTanh && now == Activation::kGeluErf)) continue;
-      add("activation", fmt::format("the activation is {}", says), fmt::format("Set hidden_act to {}.", key), kFfnAct, 0,
-          layers([activation](LayerSpec& l) { return set(l.ffn.activation, activation); }));
+      add("activation", fmt::format("the activation is {}", says), fmt::format("Set hidden_act to {}.", key),
+          kFfnAct, 0, layers([activation](LayerSpec& l) { return set(l.ffn.activation, activation); }));
     }
     add("gate_up_swapped", "gate and up change places on every layer", {}, kFfnGate, 0, plan([](Plan& made) {
           for (Op& op : made.ops) {
@@ -310,11 +324,15 @@ class Suspects {
   }
 
   void ends() {
-    for (const auto& [scale, says] : {std::pair{1.0, std::string("1")},
-                                      {std::sqrt(double{1} * spec_.hidden), fmt::format("sqrt(hidden), {}", number(std::sqrt(double{1} * spec_.hidden)))}}) {
+    for (const auto& [scale, says] :
+         {std::pair{1.0, std::string("1")},
+          {std::sqrt(double{1} * spec_.hidden),
+           fmt::format("sqrt(hidden), {}", number(std::sqrt(double{1} * spec_.hidden)))}}) {
       if (std::abs(scale / spec_.embedding_scale - 1) < 0.01) continue;
-      add("embedding_scale", fmt::format("embeddings are multiplied by {} (they are by {})", says, number(spec_.embedding_scale)), {}, kEmbedOut, -1,
-          [scale](Trial& trial) -> Status {
+      add("embedding_scale",
+          fmt::format("embeddings are multiplied by {} (they are by {})", says,
+                      number(spec_.embedding_scale)),
+          {}, kEmbedOut, -1, [scale](Trial& trial) -> Status {
             trial.spec().embedding_scale = scale;
             return {};
           });
@@ -322,24 +340,27 @@ class Suspects {
     for (const double cap : {0.0, 30.0}) {
       if (cap == spec_.final_softcap) continue;
       add("final_softcap", cap == 0 ? "logits are not capped" : fmt::format("logits are capped at {}", cap),
-          cap == 0 ? "Set final_logit_softcapping to null." : fmt::format("Set final_logit_softcapping to {}.", cap), kLogitsFinal, -1,
-          [cap](Trial& trial) -> Status {
+          cap == 0 ? "Set final_logit_softcapping to null."
+                   : fmt::format("Set final_logit_softcapping to {}.", cap),
+          kLogitsFinal, -1, [cap](Trial& trial) -> Status {
             trial.spec().final_softcap = cap;
             return {};
           });
     }
-    add("tied_head", "the embedding serves as head", "Set tie_word_embeddings to true.", kLogits, -1, [](Trial& trial) -> Status {
-      const WeightId embedding = trial.weights().find(WeightRole::kTokenEmbedding);
-      if (trial.weights().find(WeightRole::kHead) == embedding ||
-          trial.weight(WeightRole::kHead, -1).shape != trial.weights()[embedding].shape)
-        return std::unexpected(does_not_apply());
-      trial.weights().alias(WeightRole::kHead, -1, embedding);
-      return {};
-    });
+    add("tied_head", "the embedding serves as head", "Set tie_word_embeddings to true.", kLogits, -1,
+        [](Trial& trial) -> Status {
+          const WeightId embedding = trial.weights().find(WeightRole::kTokenEmbedding);
+          if (trial.weights().find(WeightRole::kHead) == embedding ||
+              trial.weight(WeightRole::kHead, -1).shape != trial.weights()[embedding].shape)
+            return std::unexpected(does_not_apply());
+          trial.weights().alias(WeightRole::kHead, -1, embedding);
+          return {};
+        });
     const int count = static_cast<int>(spec_.layers.size());
     if (has(WeightRole::kO, count)) {
       add("layer_count", fmt::format("layer {}, whose weights are there, is computed, too", count),
-          fmt::format("Set num_hidden_layers to {}.", count + 1), kAttnInput, count, [](Trial& trial) -> Status {
+          fmt::format("Set num_hidden_layers to {}.", count + 1), kAttnInput, count,
+          [](Trial& trial) -> Status {
             trial.layers().push_back(trial.layers().back());
             return {};
           });
@@ -350,14 +371,18 @@ class Suspects {
     const auto is_sliding = [](const LayerSpec& l) { return l.attention.kind == AttentionKind::kSliding; };
     const bool any = std::ranges::any_of(spec_.layers, is_sliding);
     const int at = any ? layer_where(is_sliding) : 0;
-    add("sliding_window", "no layer has a window", "Set sliding_window to null.", kAttnOut, at, layers([](LayerSpec& l) {
+    add("sliding_window", "no layer has a window", "Set sliding_window to null.", kAttnOut, at,
+        layers([](LayerSpec& l) {
           l.attention.kind = AttentionKind::kFull;
           return set(l.attention.window, 0u);
         }));
     for (const std::uint32_t window : {1024u, 512u, 256u, 128u, 64u, 32u, 4096u}) {
       if (!any) continue;
-      add("sliding_window", fmt::format("the window is {} (it is {})", window, spec_.layers[static_cast<std::size_t>(at)].attention.window),
-          fmt::format("Set sliding_window to {}.", window), kAttnOut, at, layers([window, is_sliding](LayerSpec& l) {
+      add("sliding_window",
+          fmt::format("the window is {} (it is {})", window,
+                      spec_.layers[static_cast<std::size_t>(at)].attention.window),
+          fmt::format("Set sliding_window to {}.", window), kAttnOut, at,
+          layers([window, is_sliding](LayerSpec& l) {
             return is_sliding(l) && set(l.attention.window, window);
           }));
     }
@@ -378,8 +403,8 @@ class Suspects {
     if (kinds[0].kind == kinds[1].kind && kinds[0].window > 0) {
       const bool second = kinds[1].rope.theta > kinds[0].rope.theta;
       const double theta = kinds[second ? 1 : 0].rope.theta;
-      add("layer_types", fmt::format("the layers whose base is {} attend to everything", number(theta)), {}, kAttnOut,
-          layer_where([theta](const LayerSpec& l) { return l.attention.rope.theta == theta; }),
+      add("layer_types", fmt::format("the layers whose base is {} attend to everything", number(theta)), {},
+          kAttnOut, layer_where([theta](const LayerSpec& l) { return l.attention.rope.theta == theta; }),
           layers([theta](LayerSpec& l) {
             if (l.attention.rope.theta != theta) return false;
             l.attention.kind = AttentionKind::kFull;
@@ -398,7 +423,8 @@ class Suspects {
       int layer = 0;
       while (global[static_cast<std::size_t>(layer)] == now[static_cast<std::size_t>(layer)]) ++layer;
       add("layer_types", std::move(says), {}, stage, layer, [global, kinds](Trial& trial) -> Status {
-        for (std::size_t i = 0; i < global.size(); ++i) trial.layers()[i].attention = kinds[global[i] ? 1 : 0];
+        for (std::size_t i = 0; i < global.size(); ++i)
+          trial.layers()[i].attention = kinds[global[i] ? 1 : 0];
         return {};
       });
     };
@@ -406,7 +432,9 @@ class Suspects {
       std::vector<bool> global(count);
       for (std::size_t i = 0; i < count; ++i)
         global[i] = now[(i + count + static_cast<std::size_t>(by + static_cast<int>(count))) % count];
-      pattern(fmt::format("the pattern of local and global layers begins one layer {}", by > 0 ? "earlier" : "later"), global);
+      pattern(fmt::format("the pattern of local and global layers begins one layer {}",
+                          by > 0 ? "earlier" : "later"),
+              global);
     }
     for (const std::size_t period : {2u, 3u, 4u, 5u, 6u, 7u, 8u}) {
       for (const bool last : {true, false}) {

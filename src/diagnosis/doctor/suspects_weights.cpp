@@ -53,13 +53,17 @@ Change every_layer(std::function<Status(Trial&, int)> change) {
     bool any = false;
     for (int layer = 0; layer < static_cast<int>(trial.layers().size()); ++layer) {
       const Status done = change(trial, layer);
-      if (done) any = true; else last = done;
+      if (done)
+        any = true;
+      else
+        last = done;
     }
     return any ? Status() : last;
   };
 }
 
-Status reorder_rows(Trial& trial, WeightRole role, int layer, const std::function<std::size_t(std::size_t)>& source) {
+Status reorder_rows(Trial& trial, WeightRole role, int layer,
+                    const std::function<std::size_t(std::size_t)>& source) {
   if (!trial.has(role, layer)) return fail(ErrorCode::kNotFound, "The model lacks the weight.");
   const TensorView tensor = trial.weight(role, layer);
   if (tensor.shape.size() == 1) {
@@ -83,7 +87,9 @@ std::size_t head_dim(const Trial& trial, int layer) {
 Status turn_pairs(Trial& trial, int layer, bool queries, bool keys, bool to_pairs) {
   const std::size_t dim = head_dim(trial, layer);
   if (dim % 2 != 0) return fail(ErrorCode::kMismatch, "Heads have an odd number of dims.");
-  const auto order = [dim, to_pairs](std::size_t row) { return to_pairs ? paired(row, dim) : unpaired(row, dim); };
+  const auto order = [dim, to_pairs](std::size_t row) {
+    return to_pairs ? paired(row, dim) : unpaired(row, dim);
+  };
   if (queries) DOPPLER_TRY(reorder_rows(trial, kQ, layer, order));
   if (keys) DOPPLER_TRY(reorder_rows(trial, kK, layer, order));
   if (queries && trial.has(kQBias, layer)) DOPPLER_TRY(reorder_rows(trial, kQBias, layer, order));
@@ -109,7 +115,8 @@ Status regroup_qkv(Trial& trial, int layer, std::array<WeightRole, 3> order, boo
   for (const WeightRole role : {kQ, kK, kV}) {
     if (!trial.has(role, layer)) return fail(ErrorCode::kNotFound, "The model lacks the weight.");
   }
-  const std::array<TensorView, 3> now = {trial.weight(kQ, layer), trial.weight(kK, layer), trial.weight(kV, layer)};
+  const std::array<TensorView, 3> now = {trial.weight(kQ, layer), trial.weight(kK, layer),
+                                         trial.weight(kV, layer)};
   const auto tensor_of = [&](WeightRole role) -> const TensorView& {
     return now[role == kQ ? 0 : role == kK ? 1 : 2];
   };
@@ -139,7 +146,8 @@ Status regroup_qkv(Trial& trial, int layer, std::array<WeightRole, 3> order, boo
 
 // Rows of gate and up that lie in turn.
 Status regroup_gate_up(Trial& trial, int layer) {
-  if (!trial.has(kGate, layer) || !trial.has(kUp, layer)) return fail(ErrorCode::kNotFound, "The model lacks the weight.");
+  if (!trial.has(kGate, layer) || !trial.has(kUp, layer))
+    return fail(ErrorCode::kNotFound, "The model lacks the weight.");
   const TensorView gate = trial.weight(kGate, layer), up = trial.weight(kUp, layer);
   for (const WeightRole role : {kGate, kUp}) {
     DOPPLER_TRY(trial.read_anew(role, layer, [&](std::uint64_t row, std::span<float> values) {
@@ -162,7 +170,8 @@ Status relayout(Trial& trial, WeightRole role, int layer, std::size_t index) {
 
 void add_relayouts(const Subject& s, WeightRole role, int layer, std::vector<Suspect>& to) {
   if (!has(s, role, layer) || weight(s, role, layer).shape.size() != 2) return;
-  const std::uint64_t dim = role == kO ? s.spec.layers[static_cast<std::size_t>(layer)].attention.head_dim : 0;
+  const std::uint64_t dim =
+      role == kO ? s.spec.layers[static_cast<std::size_t>(layer)].attention.head_dim : 0;
   const std::vector<Relayout> all = relayouts(weight(s, role, layer), dim);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].search || !all[i].same_size) continue;
@@ -184,9 +193,14 @@ std::vector<Suspect> order_suspects(const Subject& s) {
   const AttentionSpec& a = s.spec.layers.front().attention;
   if (a.rope.layout == RopeLayout::kHalf) {
     for (const bool to_pairs : {false, true}) {
-      for (const auto& [queries, keys, what] : {std::tuple{true, true, "q and k"}, {true, false, "q"}, {false, true, "k"}}) {
-        add("weight_permuted", fmt::format("the rows of {} are put in the order of {}", what, to_pairs ? "neighbouring rotary pairs (GGUF's)" : "halves of a head (Hugging Face's)"),
-            queries ? Stage::kQProj : Stage::kKProj, every_layer([queries, keys, to_pairs](Trial& trial, int layer) {
+      for (const auto& [queries, keys, what] :
+           {std::tuple{true, true, "q and k"}, {true, false, "q"}, {false, true, "k"}}) {
+        add("weight_permuted",
+            fmt::format(
+                "the rows of {} are put in the order of {}", what,
+                to_pairs ? "neighbouring rotary pairs (GGUF's)" : "halves of a head (Hugging Face's)"),
+            queries ? Stage::kQProj : Stage::kKProj,
+            every_layer([queries, keys, to_pairs](Trial& trial, int layer) {
               return turn_pairs(trial, layer, queries, keys, to_pairs);
             }));
       }
@@ -195,12 +209,17 @@ std::vector<Suspect> order_suspects(const Subject& s) {
   }
   for (const Pair& pair : kPairs) {
     if (!same_shape(s, pair.a, pair.b, 0)) continue;
-    add(pair.cause, fmt::format("{} and {} change places on every layer", label(pair.a), label(pair.b)), earlier(pair.a, pair.b),
-        every_layer([pair](Trial& trial, int layer) { return trial.exchange(pair.a, layer, pair.b, layer); }));
+    add(pair.cause, fmt::format("{} and {} change places on every layer", label(pair.a), label(pair.b)),
+        earlier(pair.a, pair.b), every_layer([pair](Trial& trial, int layer) {
+          return trial.exchange(pair.a, layer, pair.b, layer);
+        }));
   }
   for (const auto& order : {std::array{kK, kQ, kV}, {kQ, kV, kK}, {kV, kK, kQ}, {kK, kV, kQ}, {kV, kQ, kK}})
-    add("weight_permuted", fmt::format("the rows of q, k and v come in the order {}, {}, {}", label(order[0]), label(order[1]), label(order[2])),
-        Stage::kQProj, every_layer([order](Trial& trial, int layer) { return regroup_qkv(trial, layer, order, false); }));
+    add("weight_permuted",
+        fmt::format("the rows of q, k and v come in the order {}, {}, {}", label(order[0]), label(order[1]),
+                    label(order[2])),
+        Stage::kQProj,
+        every_layer([order](Trial& trial, int layer) { return regroup_qkv(trial, layer, order, false); }));
   add("weight_permuted", "the rows of q, k and v are grouped by key head", Stage::kQProj,
       every_layer([](Trial& trial, int layer) { return regroup_qkv(trial, layer, {}, true); }));
   add("weight_permuted", "the rows of gate and up lie in turn", Stage::kFfnGate,
@@ -210,19 +229,27 @@ std::vector<Suspect> order_suspects(const Subject& s) {
     const std::vector<Relayout> layouts = relayouts(weight(s, role, 0), 0);
     for (std::size_t i = 0; i < layouts.size(); ++i) {
       if (layouts[i].search || layouts[i].cause != std::string_view("weight_transposed")) continue;
-      add("weight_transposed", fmt::format("{} are read on every layer as in \"{}\"", label(role), layouts[i].says), weight_info(role).stage,
+      add("weight_transposed",
+          fmt::format("{} are read on every layer as in \"{}\"", label(role), layouts[i].says),
+          weight_info(role).stage,
           every_layer([role, i](Trial& trial, int layer) { return relayout(trial, role, layer, i); }));
     }
   }
   add_relayouts(s, kTokenEmbedding, -1, all);
   for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4}) {
-    all.push_back({"weight_shifted", fmt::format("the embedding is read {} rows {}", std::abs(by), by > 0 ? "later" : "earlier"), {},
-                   Stage::kEmbedOut, -1, [by](Trial& trial) {
-                     const auto rows = static_cast<std::int64_t>(trial.weight(kTokenEmbedding, -1).rows());
-                     return reorder_rows(trial, kTokenEmbedding, -1, [rows, by](std::size_t row) {
-                       return static_cast<std::size_t>((static_cast<std::int64_t>(row) + by + rows) % rows);
-                     });
-                   }, 1});
+    all.push_back(
+        {"weight_shifted",
+         fmt::format("the embedding is read {} rows {}", std::abs(by), by > 0 ? "later" : "earlier"),
+         {},
+         Stage::kEmbedOut,
+         -1,
+         [by](Trial& trial) {
+           const auto rows = static_cast<std::int64_t>(trial.weight(kTokenEmbedding, -1).rows());
+           return reorder_rows(trial, kTokenEmbedding, -1, [rows, by](std::size_t row) {
+             return static_cast<std::size_t>((static_cast<std::int64_t>(row) + by + rows) % rows);
+           });
+         },
+         1});
   }
   if (s.weights.find(kHead) != s.weights.find(kTokenEmbedding)) add_relayouts(s, kHead, -1, all);
   return all;
@@ -243,29 +270,33 @@ void add_of_one(const Subject& s, WeightRole role, int layer, std::vector<Suspec
     to.push_back({cause, std::move(says), {}, stage, layer, std::move(change)});
   };
   for (const int other : {layer - 1, layer + 1}) {
-    if (!has(s, role, other) || weight(s, role, other).shape != weight(s, role, layer).shape || other < 0) continue;
+    if (!has(s, role, other) || weight(s, role, other).shape != weight(s, role, layer).shape || other < 0)
+      continue;
     if (other < layer) continue;  // the pair is tried once
     add("tensor_swapped", fmt::format("{} and {} change places", name, weight(s, role, other).name),
         [role, layer, other](Trial& trial) { return trial.exchange(role, layer, role, other); });
   }
   for (const double scale : {0.5, 2.0}) {
-    add("weight_scaled", fmt::format("{} is multiplied by {}", name, scale), [role, layer, scale](Trial& trial) -> Status {
-      const TensorView tensor = trial.weight(role, layer);
-      return trial.read_anew(role, layer, [&](std::uint64_t row, std::span<float> values) -> Status {
-        DOPPLER_TRY(decode_f32(tensor, row * tensor.cols(), values));
-        for (float& x : values) x = static_cast<float>(x * scale);
-        return {};
-      });
-    });
+    add("weight_scaled", fmt::format("{} is multiplied by {}", name, scale),
+        [role, layer, scale](Trial& trial) -> Status {
+          const TensorView tensor = trial.weight(role, layer);
+          return trial.read_anew(role, layer, [&](std::uint64_t row, std::span<float> values) -> Status {
+            DOPPLER_TRY(decode_f32(tensor, row * tensor.cols(), values));
+            for (float& x : values) x = static_cast<float>(x * scale);
+            return {};
+          });
+        });
   }
-  const std::uint64_t rows = weight(s, role, layer).shape.size() == 2 ? weight(s, role, layer).rows() : weight(s, role, layer).cols();
+  const std::uint64_t rows = weight(s, role, layer).shape.size() == 2 ? weight(s, role, layer).rows()
+                                                                      : weight(s, role, layer).cols();
   for (const std::int64_t by : {1, -1}) {
-    add("weight_shifted", fmt::format("row i of {} is row i {} 1", name, by > 0 ? '+' : '-'), [role, layer, by, rows](Trial& trial) {
-      const auto count = static_cast<std::int64_t>(rows);
-      return reorder_rows(trial, role, layer, [count, by](std::size_t row) {
-        return static_cast<std::size_t>((static_cast<std::int64_t>(row) + by + count) % count);
-      });
-    });
+    add("weight_shifted", fmt::format("row i of {} is row i {} 1", name, by > 0 ? '+' : '-'),
+        [role, layer, by, rows](Trial& trial) {
+          const auto count = static_cast<std::int64_t>(rows);
+          return reorder_rows(trial, role, layer, [count, by](std::size_t row) {
+            return static_cast<std::size_t>((static_cast<std::int64_t>(row) + by + count) % count);
+          });
+        });
   }
 }
 
@@ -277,20 +308,36 @@ std::vector<Suspect> layer_suspects(const Subject& s, int layer, Half half) {
   const auto ours = [&](WeightRole role) { return std::ranges::find(roles, role) != roles.end(); };
   for (const Pair& pair : kPairs) {
     if (!ours(pair.a) || !same_shape(s, pair.a, pair.b, layer)) continue;
-    all.push_back({pair.cause, fmt::format("{} and {} change places", weight(s, pair.a, layer).name, weight(s, pair.b, layer).name), {},
-                   earlier(pair.a, pair.b), layer, [pair, layer](Trial& trial) { return trial.exchange(pair.a, layer, pair.b, layer); }});
+    all.push_back(
+        {pair.cause,
+         fmt::format("{} and {} change places", weight(s, pair.a, layer).name, weight(s, pair.b, layer).name),
+         {},
+         earlier(pair.a, pair.b),
+         layer,
+         [pair, layer](Trial& trial) { return trial.exchange(pair.a, layer, pair.b, layer); }});
   }
   if (half == Half::kFeedForward && same_shape(s, kGate, kUp, layer)) {
-    all.push_back({"gate_up_swapped", fmt::format("{} and {} change places", weight(s, kGate, layer).name, weight(s, kUp, layer).name), {},
-                   Stage::kFfnGate, layer, [layer](Trial& trial) { return trial.exchange(kGate, layer, kUp, layer); }});
+    all.push_back(
+        {"gate_up_swapped",
+         fmt::format("{} and {} change places", weight(s, kGate, layer).name, weight(s, kUp, layer).name),
+         {},
+         Stage::kFfnGate,
+         layer,
+         [layer](Trial& trial) { return trial.exchange(kGate, layer, kUp, layer); }});
   }
-  if (half == Half::kAttention && s.spec.layers[static_cast<std::size_t>(layer)].attention.rope.layout == RopeLayout::kHalf) {
+  if (half == Half::kAttention &&
+      s.spec.layers[static_cast<std::size_t>(layer)].attention.rope.layout == RopeLayout::kHalf) {
     for (const bool to_pairs : {false, true}) {
       for (const auto& [queries, keys] : {std::pair{true, true}, {true, false}, {false, true}}) {
         all.push_back({"weight_permuted",
-                       fmt::format("the rows of {}{}{} of layer {} are put in the order of {}", queries ? "q" : "", queries && keys ? " and " : "", keys ? "k" : "", layer,
-                                   to_pairs ? "neighbouring rotary pairs (GGUF's)" : "halves of a head (Hugging Face's)"),
-                       {}, queries ? Stage::kQProj : Stage::kKProj, layer, [=](Trial& trial) { return turn_pairs(trial, layer, queries, keys, to_pairs); }});
+                       fmt::format("the rows of {}{}{} of layer {} are put in the order of {}",
+                                   queries ? "q" : "", queries && keys ? " and " : "", keys ? "k" : "", layer,
+                                   to_pairs ? "neighbouring rotary pairs (GGUF's)"
+                                            : "halves of a head (Hugging Face's)"),
+                       {},
+                       queries ? Stage::kQProj : Stage::kKProj,
+                       layer,
+                       [=](Trial& trial) { return turn_pairs(trial, layer, queries, keys, to_pairs); }});
       }
     }
   }
@@ -305,13 +352,18 @@ std::vector<Suspect> layer_suspects(const Subject& s, int layer, Half half) {
 Suspect without(const Subject& s, int layer, Half half) {
   const bool attention = half == Half::kAttention;
   const WeightRole last = attention ? kO : kDown;
-  Suspect suspect{"unknown", fmt::format("{} of layer {} adds nothing", attention ? "attention" : "the feed-forward", layer), {},
-                  weight_info(last).stage, layer, [last, layer](Trial& trial) {
-                    return trial.read_anew(last, layer, [](std::uint64_t, std::span<float> row) -> Status {
-                      std::ranges::fill(row, 0);
-                      return {};
-                    });
-                  }};
+  Suspect suspect{
+      "unknown",
+      fmt::format("{} of layer {} adds nothing", attention ? "attention" : "the feed-forward", layer),
+      {},
+      weight_info(last).stage,
+      layer,
+      [last, layer](Trial& trial) {
+        return trial.read_anew(last, layer, [](std::uint64_t, std::span<float> row) -> Status {
+          std::ranges::fill(row, 0);
+          return {};
+        });
+      }};
   suspect.control = true;
   (void)s;
   return suspect;

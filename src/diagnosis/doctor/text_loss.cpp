@@ -15,20 +15,33 @@ namespace {
 constexpr std::size_t kBeginning = 64;
 
 constexpr auto kTexts = std::to_array<std::string_view>({
-    "In the meadow lived a lonely girl called Amanda. Her home was between wild flowers and long grass. Amanda "
-    "often played with a gentle deer named Ivan. One cold morning, everything was white with snow. Amanda and "
-    "Ivan ran outside and built a snowman. They gave him a carrot for a nose, two stones for eyes, and a black "
-    "hat. \"He is our friend,\" said Ivan. They played with him every day. But then the days grew warmer, and the "
-    "snowman grew smaller. Amanda was sad and asked why. \"When it gets warm, snow turns into water,\" said the "
-    "deer. One day there was only a puddle. \"Next winter we will build a new one,\" said the deer. In spring a "
+    "In the meadow lived a lonely girl called Amanda. Her home was between wild flowers and long grass. "
+    "Amanda "
+    "often played with a gentle deer named Ivan. One cold morning, everything was white with snow. Amanda "
+    "and "
+    "Ivan ran outside and built a snowman. They gave him a carrot for a nose, two stones for eyes, and a "
+    "black "
+    "hat. \"He is our friend,\" said Ivan. They played with him every day. But then the days grew warmer, "
+    "and the "
+    "snowman grew smaller. Amanda was sad and asked why. \"When it gets warm, snow turns into water,\" said "
+    "the "
+    "deer. One day there was only a puddle. \"Next winter we will build a new one,\" said the deer. In "
+    "spring a "
     "white flower grew in that place. Amanda smiled again. Moral: Every end is a beginning.",
-    "Once, there lived a patient lighthouse keeper called Astrid. Every day she played in the forest. She could "
-    "wait for a very long time.\n\nOne afternoon, the lighthouse keeper met a strong horse called Simon. Astrid "
-    "was afraid and said, \"Please let me go. Perhaps I can help you one day.\" The horse laughed. \"How could "
-    "somebody like you help me?\" But he let her go.\n\nSoon after that, Astrid heard a cry. Simon was caught in "
-    "a box with a lock. All the strength of the horse was no help. \"Do not move, I will help you,\" said Astrid. "
-    "She found the key behind an old door and opened the lock, and Simon was free.\n\nSimon bowed. \"Thank you, "
-    "Astrid. Now I know that small friends can be great friends.\" From that day on, Astrid and Simon were good "
+    "Once, there lived a patient lighthouse keeper called Astrid. Every day she played in the forest. She "
+    "could "
+    "wait for a very long time.\n\nOne afternoon, the lighthouse keeper met a strong horse called Simon. "
+    "Astrid "
+    "was afraid and said, \"Please let me go. Perhaps I can help you one day.\" The horse laughed. \"How "
+    "could "
+    "somebody like you help me?\" But he let her go.\n\nSoon after that, Astrid heard a cry. Simon was "
+    "caught in "
+    "a box with a lock. All the strength of the horse was no help. \"Do not move, I will help you,\" said "
+    "Astrid. "
+    "She found the key behind an old door and opened the lock, and Simon was free.\n\nSimon bowed. \"Thank "
+    "you, "
+    "Astrid. Now I know that small friends can be great friends.\" From that day on, Astrid and Simon were "
+    "good "
     "friends.",
 });
 
@@ -74,7 +87,8 @@ Result<std::vector<float>> LossMeter::measure_beginning(const Subject& subject) 
   return measure(subject, beginning_);
 }
 
-Result<std::vector<float>> LossMeter::measure(const Subject& subject, std::span<const std::vector<TokenId>> texts) {
+Result<std::vector<float>> LossMeter::measure(const Subject& subject,
+                                              std::span<const std::vector<TokenId>> texts) {
   BackendOptions options = options_;
   options.context = 1 + std::ranges::max(texts, {}, &std::vector<TokenId>::size).size();
   options.max_step_tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(options.context, 256));
@@ -100,7 +114,8 @@ Result<std::vector<float>> LossMeter::measure(const Subject& subject, std::span<
 }
 
 double mean_of(std::span<const float> losses) {
-  return std::accumulate(losses.begin(), losses.end(), 0.0) / static_cast<double>(std::max<std::size_t>(losses.size(), 1));
+  return std::accumulate(losses.begin(), losses.end(), 0.0) /
+         static_cast<double>(std::max<std::size_t>(losses.size(), 1));
 }
 
 Gain gain_of(std::span<const float> before, std::span<const float> after) {

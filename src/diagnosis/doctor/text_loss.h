@@ -11,14 +11,14 @@
 
 namespace doppler::diagnosis {
 
-// Plain stories, of words and turns that every model of English knows, the demo's tables included. The first is
-// longer than the demo's window.
+// Plain stories, of words and turns that every model of English knows, the demo's tables included. The first
+// is longer than the demo's window.
 std::span<const std::string_view> loss_texts();
 
 class LossMeter {
  public:
-  // `texts`: each as a prompt, a sequence of its own. Computes on the cpu backend whatever backend is examined:
-  // the question is the model, not the backend.
+  // `texts`: each as a prompt, a sequence of its own. Computes on the cpu backend whatever backend is
+  // examined: the question is the model, not the backend.
   LossMeter(const Subject& subject, std::vector<std::vector<TokenId>> texts);
 
   // -log of the probability of each token but the texts' first, in nats; infinite where the model gives NaN.

@@ -1,5 +1,6 @@
 // Trial: a copy of the examined model with something changed in memory, to see whether text becomes likelier.
-// Suspects are the changes that are tried: repairs of the whole model, where repairs.h has those of single ops.
+// Suspects are the changes that are tried: repairs of the whole model, where repairs.h has those of single
+// ops.
 #pragma once
 
 #include <functional>
@@ -29,8 +30,8 @@ class Trial {
   void change_plan(std::function<void(Plan&)> change);
   // Two weights take each other's place. Errors: kNotFound, and kMismatch if their shapes differ.
   Status exchange(WeightRole a, int layer_a, WeightRole b, int layer_b);
-  // A weight's rows are read anew; rows that cannot be read so stay as they are. Errors: kNotFound if there is
-  // no such weight.
+  // A weight's rows are read anew; rows that cannot be read so stay as they are. Errors: kNotFound if there
+  // is no such weight.
   using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)>;
   Status read_anew(WeightRole role, int layer, const ReadRow& read);
 
@@ -40,9 +41,9 @@ class Trial {
 };
 
 struct Suspect {
-  std::string cause;  // an id of all_causes()
-  std::string says;   // "theta is 1000000": completes "The loss falls when"
-  std::string repair; // empty: that of the cause
+  std::string cause;   // an id of all_causes()
+  std::string says;    // "theta is 1000000": completes "The loss falls when"
+  std::string repair;  // empty: that of the cause
   Stage stage = Stage::kNone;
   int layer = -1;
   std::function<Status(Trial& trial)> change;  // an error: it does not apply to this model
