@@ -1,5 +1,6 @@
 #include "base/files.h"
 
+#include <algorithm>
 #include <cerrno>
 
 #include "system/files.h"
@@ -52,6 +53,19 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (!data) return system_failure("mapped", path, data.error());
   mapped.data_ = std::move(*data);
   return mapped;
+}
+
+std::filesystem::path typed_path(std::string_view text) {
+  if (text != "~" && !text.starts_with("~/")) return text;
+  const std::filesystem::path home = system::home_folder();
+  if (home.empty()) return text;
+  return text.size() > 2 ? home / text.substr(2) : home;
+}
+
+std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& folder) {
+  auto entries = system::list_folder(folder).value_or(std::vector<std::filesystem::path>());
+  std::ranges::sort(entries);
+  return entries;
 }
 
 std::string printable_path(const std::filesystem::path& path) {

@@ -9,6 +9,8 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -28,6 +30,12 @@ class MappedFile {
   std::size_t size_ = 0;
   std::filesystem::path path_;
 };
+
+// A path as a person or a variable names it: a leading ~ is the user's home folder, where there is one.
+std::filesystem::path typed_path(std::string_view text);
+
+// The entries of a folder by name; none where it cannot be read.
+std::vector<std::filesystem::path> sorted_entries(const std::filesystem::path& folder);
 
 // A path as messages show it: untrusted names made fit to print, long ones cut.
 std::string printable_path(const std::filesystem::path& path);

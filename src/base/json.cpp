@@ -69,6 +69,10 @@ Status check_json_depth(std::string_view text, std::string_view what) {
   return {};
 }
 
+std::string dump_json(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
 Result<Json> parse_json(std::string_view text, std::string_view what) {
   DOPPLER_TRY(check_json_depth(text, what));
   // The parser takes a NUL for the end of its input and would ignore what follows.

@@ -18,6 +18,9 @@ inline constexpr int kMaxJsonDepth = 64;
 // errors. Errors: kCorrupt with line and column; nesting beyond kMaxJsonDepth.
 Result<Json> parse_json(std::string_view text, std::string_view what);
 
+// A value as text; bytes that are no UTF-8 become U+FFFD. `indent` spaces a level, or all in one line.
+std::string dump_json(const Json& value, int indent = -1);
+
 // The depth check alone, for callers that use nlohmann's SAX interface on large files. They must also refuse
 // NUL bytes, which that parser takes for the end of its input.
 Status check_json_depth(std::string_view text, std::string_view what);

@@ -250,7 +250,7 @@ std::string format_json_line(const LogRecord& record) {
     Json data = Json::parse(record.data, nullptr, /*allow_exceptions=*/false);
     if (!data.is_discarded()) line["data"] = std::move(data);
   }
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(line);
 }
 
 std::vector<LogRecord> log_history(std::size_t most, Level level) {

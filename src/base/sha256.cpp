@@ -4,15 +4,18 @@
 
 namespace doppler {
 
-std::string sha256_hex(std::span<const std::byte> bytes) {
-  const auto digest = system::sha256(bytes);
-  if (!digest) return {};
+std::string hex_digits(std::span<const std::byte> bytes) {
   std::string text;
-  for (const std::byte byte : *digest) {
+  for (const std::byte byte : bytes) {
     text += "0123456789abcdef"[std::to_integer<unsigned>(byte) >> 4];
     text += "0123456789abcdef"[std::to_integer<unsigned>(byte) & 15];
   }
   return text;
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  const auto digest = system::sha256(bytes);
+  return digest ? hex_digits(*digest) : std::string();
 }
 
 }  // namespace doppler

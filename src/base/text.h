@@ -34,6 +34,22 @@ std::string utf8_lossy(std::string_view bytes);
 // "The file x" as it reads inside a sentence: "the file x". Other texts stay as they are.
 std::string inside_sentence(std::string_view subject);
 
+// ASCII letters alone, whatever the locale; other bytes stay as they are.
+constexpr char ascii_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+constexpr char ascii_upper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
+std::string ascii_lower(std::string_view text);
+std::string ascii_upper(std::string_view text);
+
+// Without spaces, tabs, carriage returns and newlines at its ends.
+std::string_view trimmed(std::string_view text);
+
+// "1 file", "12 files".
+std::string counted(std::uint64_t count, std::string_view noun);
+
 std::string join(std::span<const std::string> parts, std::string_view separator);
 
 }  // namespace doppler

@@ -32,10 +32,9 @@ Status read_jinja(const fs::path& path, const std::string& name, const std::stri
 }
 
 Status read_additional(const fs::path& folder, Templates& templates) {
-  auto files = system::list_folder(folder / "additional_chat_templates").value_or(std::vector<fs::path>());
+  auto files = sorted_entries(folder / "additional_chat_templates");
   std::erase_if(files,
                 [](const fs::path& path) { return path.extension() != ".jinja" || !system::is_file(path); });
-  std::sort(files.begin(), files.end());
   for (const fs::path& file : files) {
     DOPPLER_TRY(read_jinja(file, file.stem().string(),
                            "additional_chat_templates/" + file.filename().string(), templates));

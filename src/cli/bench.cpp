@@ -40,7 +40,7 @@ Result<Json> read_baseline(const std::string& path) {
 
 Status save(const std::string& path, const Json& measured) {
   DOPPLER_ASSIGN(OutputFile file, OutputFile::create(path));
-  DOPPLER_TRY(file.write(measured.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"));
+  DOPPLER_TRY(file.write(dump_json(measured, 2) + "\n"));
   return file.commit();
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "base/layout.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -16,7 +17,7 @@ struct ConfigArguments {
 };
 
 std::string value_text(const Json& value) {
-  return value.is_null() ? "-" : value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return value.is_null() ? "-" : dump_json(value);
 }
 
 Json to_json(const config::ConfigValue& value) {

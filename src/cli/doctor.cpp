@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/layout.h"
 #include "base/screen.h"
+#include "base/text.h"
 #include "cli/auto_reference.h"
 #include "cli/command.h"
 #include "cli/models.h"
@@ -79,9 +80,6 @@ std::string verdict(const diagnosis::Diagnosis& diagnosis) {
   double seconds = 0;
   for (const diagnosis::CheckResult& check : diagnosis.checks) seconds += check.seconds;
   const auto skipped = std::ranges::count(diagnosis.checks, kSkipped, &diagnosis::CheckResult::state);
-  const auto counted = [](std::size_t count, const char* what) {
-    return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-  };
   const std::string found = diagnosis.healthy() ? "healthy: nothing found"
                                                 : "sick: " + counted(diagnosis.findings.size(), "finding");
   return painted(found, diagnosis.healthy() ? Paint::kGood : Paint::kBad, colours()) +

@@ -151,8 +151,7 @@ std::string to_text(std::span<const VariantRow> rows) {
 Result<int> inspect_gpu(const InspectArguments& arguments, const SettingFlags& given) {
   DOPPLER_ASSIGN(const std::vector<GpuReport> reports, report_gpus());
   Json adapters = Json::array(), variants = Json::array();
-  std::string text =
-      fmt::format("{} adapter{} through {}\n", reports.size(), reports.size() == 1 ? "" : "s", gpu_library());
+  std::string text = fmt::format("{} through {}\n", counted(reports.size(), "adapter"), gpu_library());
   for (const GpuReport& report : reports) {
     text += wrap(to_text(report, adapters.size()), table_columns(), 11);
     adapters.push_back(to_json(report));

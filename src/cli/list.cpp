@@ -58,7 +58,7 @@ Result<std::vector<ListedModel>> collect_models() {
   for (const fs::path& store : places.ollama) {
     for (const hub::OllamaModel& model : hub::list_ollama(store).models) {
       const auto weights = hub::ollama_weights(model);
-      models.push_back({"ollama:" + model.name, "gguf", model.bytes(),
+      models.push_back({model.typed_name(), "gguf", model.bytes(),
                         weights ? weights->string() : model.manifest.string(), "ollama",
                         weights.has_value()});
     }

@@ -89,13 +89,17 @@ Status check_family(const hub::PullPlan& plan, bool force) {
 
 // Makes a path of one.
 Result<int> resolve_model(std::string& text) {
+  const auto take = [&](const hub::FoundModel& found) {
+    if (!found.said.empty()) say(Said::kNote, found.said);
+    text = found.path.string();
+    return kDone;
+  };
+  // What is here needs nothing of the Hub, whose variables and token may be wrong.
+  DOPPLER_ASSIGN(const std::optional<hub::FoundModel> path, hub::resolve_path(text));
+  if (path) return take(*path);
   DOPPLER_ASSIGN(const hub::Places places, hub::find_places());
   DOPPLER_ASSIGN(const std::optional<hub::FoundModel> here, hub::resolve_here(places, text));
-  if (here) {
-    if (!here->said.empty()) say(Said::kNote, here->said);
-    text = here->path.string();
-    return kDone;
-  }
+  if (here) return take(*here);
   DOPPLER_ASSIGN(const hub::ModelName name, hub::parse_name(text));
   const CancelToken cancel;
   const InterruptGuard guard(cancel);

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/screen.h"
 #include "cli/models.h"
+#include "hub/ollama.h"
 
 namespace doppler::cli {
 namespace {
@@ -11,15 +12,15 @@ namespace {
 struct PullArguments {
   std::string model;
   bool plan = false, force = false;
-  std::uint32_t connections = 4;
+  std::uint32_t connections = hub::DownloadOptions().connections;
 };
 
 Result<int> pull(const PullArguments& arguments, const SettingFlags& given) {
-  if (arguments.model.starts_with("ollama:")) {
+  if (arguments.model.starts_with(hub::kOllamaPrefix)) {
     return fail(
         ErrorCode::kUsage,
         "Doppler runs what Ollama has pulled, but pulls from the Hugging Face Hub only. Run ollama pull {}.",
-        arguments.model.substr(7));
+        arguments.model.substr(hub::kOllamaPrefix.size()));
   }
   DOPPLER_ASSIGN(const hub::ModelName name, hub::parse_name(arguments.model));
   DOPPLER_ASSIGN(const hub::Places places, hub::find_places());

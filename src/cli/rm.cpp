@@ -20,10 +20,9 @@ struct RemoveArguments {
 
 Result<hub::Removal> plan_removal(const std::string& model) {
   DOPPLER_ASSIGN(const hub::Places places, hub::find_places());
-  constexpr std::string_view kOllama = "ollama:";
-  if (model.starts_with(kOllama)) {
+  if (model.starts_with(hub::kOllamaPrefix)) {
     DOPPLER_ASSIGN(const hub::OllamaModel found,
-                   hub::find_ollama(places.ollama, model.substr(kOllama.size())));
+                   hub::find_ollama(places.ollama, model.substr(hub::kOllamaPrefix.size())));
     return hub::plan_ollama_removal(found);
   }
   DOPPLER_ASSIGN(const hub::ModelName name, hub::parse_name(model));

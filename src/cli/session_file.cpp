@@ -64,8 +64,7 @@ Result<std::vector<TokenId>> resume_text(Engine& engine, const std::string& file
 Status keep_session(const Engine& engine, const std::string& file, const Conversation& conversation) {
   DOPPLER_ASSIGN(const Sequence own, engine.sequence());
   if (conversation.messages().empty()) return own.save(file);
-  return own.save(
-      file, messages_json(all_messages(conversation)).dump(-1, ' ', false, Json::error_handler_t::replace));
+  return own.save(file, dump_json(messages_json(all_messages(conversation))));
 }
 
 }  // namespace doppler::cli

@@ -71,7 +71,7 @@ Status print(std::string_view text) {
 
 Status print_json(const Json& object) {
   g_object_printed = true;
-  return print(object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+  return print(dump_json(object) + "\n");
 }
 
 bool output_is_cut() {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "config/conflicts.h"
 #include "config/value.h"
@@ -22,9 +23,7 @@ bool is_remark(std::string_view key) {
 }
 
 bool equal_but_for_case(std::string_view a, std::string_view b) {
-  const auto lower = [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; };
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
-                    [&](char x, char y) { return lower(x) == lower(y); });
+  return ascii_lower(a) == ascii_lower(b);
 }
 
 std::unexpected<Error> unknown(std::string_view path, const ConfigSource& source) {
@@ -120,7 +119,7 @@ std::string Config::name_of(std::string_view path, const ConfigSource& source) {
 Status Config::assign(ConfigValue& to, const Json& value, const Giver& giver) {
   Result<Json> canonical = canonical_value(*to.info, value, giver.text);
   if (!canonical) {
-    const std::string given = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string given = dump_json(value);
     return std::unexpected(
         Error{ErrorCode::kUsage,
               end_sentence(fmt::format("The {} sets {} to {}, but it must be {}", giver.source.name,
@@ -150,8 +149,7 @@ Status Config::apply(std::string_view path, const Json& value, const Giver& give
   if (!value.is_object()) {
     return fail(ErrorCode::kUsage,
                 "The {} sets {} to {}, but settings lie below it, so it must be an object or null.",
-                giver.source.name, now,
-                printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60));
+                giver.source.name, now, printable(dump_json(value), 60));
   }
   for (const auto& [key, child] : value.items()) DOPPLER_TRY(apply(now + "." + key, child, giver));
   return {};

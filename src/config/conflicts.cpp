@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 
@@ -12,7 +13,7 @@ namespace {
 constexpr std::string_view kDebug = "runtime.shared.debug.";
 
 std::string said(const ConfigValue& value) {
-  const std::string text = value.value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = dump_json(value.value);
   return fmt::format("{} is {} ({})", value.info->path, printable(text, 60), value.source.name);
 }
 

@@ -58,7 +58,7 @@ void trace_tensors(const TensorStore& store) {
 void trace_loader(const Loaded& loaded, const LoadSeconds& seconds) {
   const TensorStore& store = loaded.model->files.tensors;
   const auto say = [](const std::string& text, const Json& data) {
-    trace(Category::kLoader, -1, text, -1, data.dump(-1, ' ', false, Json::error_handler_t::replace));
+    trace(Category::kLoader, -1, text, -1, dump_json(data));
   };
   for (const MappedFile& file : store.files()) {
     const std::string path = printable(file.path().string(), 200);
@@ -105,7 +105,7 @@ void log_loaded(const Loaded& loaded, const LoadSeconds& seconds) {
 
 void trace_kernels(const Loaded& loaded) {
   const auto say = [](const std::string& text, const Json& data) {
-    trace(Category::kKernels, -1, text, -1, data.dump(-1, ' ', false, Json::error_handler_t::replace));
+    trace(Category::kKernels, -1, text, -1, dump_json(data));
   };
   Backend& backend = *loaded.backend;
   const Plan& plan = backend.plan();
@@ -245,7 +245,7 @@ void trace_sample(const Sampled& sampled, const GenerateOptions& options,
                                 100 * one.probability));
     data["top"].push_back({{"id", one.id}, {"logit", one.logit}, {"probability", one.probability}});
   }
-  trace(Category::kSample, -1, line, sampled.step, data.dump(-1, ' ', false, Json::error_handler_t::replace));
+  trace(Category::kSample, -1, line, sampled.step, dump_json(data));
   const Json likely = {{"temperature", options.temperature},
                        {"top_k", options.top_k},
                        {"top_p", options.top_p},

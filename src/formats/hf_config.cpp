@@ -11,7 +11,7 @@ namespace {
 // A value as it may appear inside a sentence.
 std::string shown(const Json& value) {
   if (value.is_object()) return "an object";
-  return printable(value.dump(-1, ' ', false, Json::error_handler_t::replace), 60);
+  return printable(dump_json(value), 60);
 }
 
 std::unexpected<Error> wrong(const std::string& where, const Json& value, std::string_view wanted) {

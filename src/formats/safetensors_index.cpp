@@ -37,7 +37,7 @@ Result<WeightMap> read_weight_map(const std::filesystem::path& index_file) {
       return fail(
           ErrorCode::kCorrupt,
           "{} puts the tensor {} into {}, which is not the name of a file beside it. Download it again.",
-          what, printable(name), printable(shard.dump(-1, ' ', false, Json::error_handler_t::replace)));
+          what, printable(name), printable(dump_json(shard)));
     }
     weights.emplace(name, *file);
   }

@@ -39,12 +39,6 @@ std::optional<std::string> repo_of(std::string_view folder) {
   return name && name->repo == repo ? std::optional(repo) : std::nullopt;
 }
 
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries = system::list_folder(folder).value_or(std::vector<fs::path>());
-  std::ranges::sort(entries);
-  return entries;
-}
-
 Status make_folder(const fs::path& folder) {
   if (const auto error = system::create_folders(folder)) {
     return fail(ErrorCode::kIo,
@@ -60,7 +54,7 @@ void collect_files(const fs::path& folder, const std::string& prefix, int depth,
                    std::vector<std::string>& into) {
   constexpr int kDeepest = 16;
   constexpr std::size_t kMost = 100'000;
-  for (const fs::path& entry : entries_of(folder)) {
+  for (const fs::path& entry : sorted_entries(folder)) {
     const std::string path = prefix + entry.filename().string();
     if (into.size() >= kMost) return;
     if (!system::link_text(entry) && system::is_folder(entry)) {
@@ -165,7 +159,7 @@ std::vector<RepoFile> CachedRepo::files_of(const fs::path& folder) const {
 }
 
 std::vector<fs::path> CachedRepo::snapshots() const {
-  return entries_of(folder_ / "snapshots");
+  return sorted_entries(folder_ / "snapshots");
 }
 
 std::vector<std::pair<std::string, std::string>> CachedRepo::refs() const {
@@ -180,7 +174,7 @@ std::vector<std::pair<std::string, std::string>> CachedRepo::refs() const {
 
 std::uint64_t CachedRepo::incomplete_bytes() const {
   std::uint64_t bytes = 0;
-  for (const fs::path& entry : entries_of(folder_ / "blobs")) {
+  for (const fs::path& entry : sorted_entries(folder_ / "blobs")) {
     if (entry.filename().string().ends_with(kPart)) bytes += system::file_size(entry).value_or(0);
   }
   return bytes;
@@ -188,7 +182,7 @@ std::uint64_t CachedRepo::incomplete_bytes() const {
 
 std::vector<CachedRepo> list_cache(const fs::path& cache) {
   std::vector<CachedRepo> repos;
-  for (const fs::path& entry : entries_of(cache)) {
+  for (const fs::path& entry : sorted_entries(cache)) {
     if (const auto repo = repo_of(entry.filename().string())) repos.emplace_back(cache, *repo);
   }
   return repos;
@@ -256,7 +250,7 @@ std::set<std::string> used_blobs(const CachedRepo& repo, const std::set<fs::path
 Removal remove_all_of(const CachedRepo& repo, const fs::path& cache) {
   Removal removal;
   removal.what = "all of " + repo.repo();
-  for (const fs::path& entry : entries_of(repo.folder() / "blobs"))
+  for (const fs::path& entry : sorted_entries(repo.folder() / "blobs"))
     removal.bytes += system::file_size(entry).value_or(0);
   for (const fs::path& snapshot : repo.snapshots()) {  // files that lie in snapshots themselves
     for (const std::string& path : files_below(snapshot)) {

@@ -39,14 +39,6 @@ std::string host_of(const Places& places) {
   return at == std::string::npos ? places.endpoint : places.endpoint.substr(at + 3);
 }
 
-// A header that holds a hash in quotes, perhaps as a weak tag.
-std::string tag_of(std::string_view header) {
-  if (header.starts_with("W/")) header.remove_prefix(2);
-  if (header.size() >= 2 && header.starts_with('"') && header.ends_with('"'))
-    header = header.substr(1, header.size() - 2);
-  return is_hash(header) ? std::string(header) : std::string();
-}
-
 std::optional<std::uint64_t> number_of(std::string_view header) {
   std::uint64_t value = 0;
   const auto parsed = std::from_chars(header.data(), header.data() + header.size(), value);
@@ -126,6 +118,13 @@ bool may_come_right(const HttpAnswer& answer, HttpEnd end) {
 std::uint64_t asked_wait_ms(const HttpAnswer& answer) {
   constexpr std::uint64_t kMostSeconds = 1'000'000;  // far more than anyone waits
   return std::min(number_of(answer.header("retry-after")).value_or(0), kMostSeconds) * 1000;
+}
+
+std::string hash_in_tag(std::string_view header) {
+  if (header.starts_with("W/")) header.remove_prefix(2);
+  if (header.size() >= 2 && header.starts_with('"') && header.ends_with('"'))
+    header = header.substr(1, header.size() - 2);
+  return is_hash(header) ? std::string(header) : std::string();
 }
 
 std::string token_for(const Places& places, std::string_view url) {
@@ -238,7 +237,7 @@ Status HubClient::complete(const ModelName& name, RepoFile& file, const std::str
                  fetch(name, what, file_url(name.repo, commit, file.path), true, Redirects::kSameHost));
   const HttpAnswer& answer = document.answer;
   const bool linked = !answer.header("x-linked-etag").empty();
-  file.hash = tag_of(answer.header(linked ? "x-linked-etag" : "etag"));
+  file.hash = hash_in_tag(answer.header(linked ? "x-linked-etag" : "etag"));
   file.size = number_of(answer.header(linked ? "x-linked-size" : "content-length"));
   return {};
 }

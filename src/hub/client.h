@@ -35,6 +35,9 @@ inline bool is_redirect(long status) {
 // As many as the Hub and what delivers for it need, with some to spare.
 inline constexpr int kMostRedirects = 8;
 
+// The hash that a header such as ETag names, in quotes and perhaps as a weak tag; empty if it is none.
+std::string hash_in_tag(std::string_view header);
+
 // The token if it may go there: to the endpoint's own scheme, host and port, and nowhere else.
 std::string token_for(const Places& places, std::string_view url);
 

@@ -343,11 +343,8 @@ class Downloader {
 
   // What the Hub itself says of the file on the way must be what its list said.
   Status check_hash(const Job& job, const Piece& piece) {
-    std::string_view tag = piece.answer().header("x-linked-etag");
-    if (tag.starts_with("W/")) tag.remove_prefix(2);
-    if (tag.size() < 2 || !tag.starts_with('"')) return {};
-    tag = tag.substr(1, tag.size() - 2);
-    if (!is_hash(tag) || tag == job.item->file.hash) return {};
+    const std::string named = hash_in_tag(piece.answer().header("x-linked-etag"));
+    if (named.empty() || named == job.item->file.hash) return {};
     return fail(ErrorCode::kCorrupt,
                 "The file {} has changed while it was downloaded. Run the same command again.", subject(job));
   }

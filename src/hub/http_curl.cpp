@@ -6,6 +6,7 @@
 #include <chrono>
 #include <vector>
 
+#include "base/text.h"
 #include "hub/http.h"
 
 namespace doppler::hub {
@@ -30,20 +31,6 @@ struct Transfer {
   std::array<char, CURL_ERROR_SIZE> error{};
 };
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
-
-std::string_view trimmed(std::string_view text) {
-  const std::size_t begin = text.find_first_not_of(" \t\r\n");
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(" \t\r\n") - begin + 1);
-}
-
 // libcurl hands over each header line, of every answer on the way (such as 100 Continue): the last one
 // counts.
 std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
@@ -57,7 +44,7 @@ std::size_t on_header(char* data, std::size_t, std::size_t size, void* user) {
   }
   const std::size_t colon = line.find(':');
   if (colon != std::string_view::npos)
-    transfer.answer.headers[lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
+    transfer.answer.headers[ascii_lower(line.substr(0, colon))] = trimmed(line.substr(colon + 1));
   return size;
 }
 

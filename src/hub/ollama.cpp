@@ -31,12 +31,6 @@ fs::path blob_of(const fs::path& store, const std::string& hash) {
   return !system::exists(blob) && system::exists(older) ? older : blob;
 }
 
-std::vector<fs::path> sorted_entries(const fs::path& folder) {
-  std::vector<fs::path> entries = system::list_folder(folder).value_or(std::vector<fs::path>());
-  std::ranges::sort(entries);
-  return entries;
-}
-
 // HOST/NAMESPACE/NAME/TAG as Ollama writes it: what is usual is left out.
 std::string short_name(const std::vector<std::string>& parts) {
   std::string name = parts[2] + ":" + parts[3];
@@ -204,7 +198,7 @@ Result<fs::path> ollama_weights(const OllamaModel& model) {
 
 Result<Removal> plan_ollama_removal(const OllamaModel& model) {
   Removal removal;
-  removal.what = "ollama:" + model.name;
+  removal.what = model.typed_name();
   removal.files.push_back(model.manifest);
   const OllamaList list = list_ollama(model.store);
   if (!list.unreadable.empty()) {

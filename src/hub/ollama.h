@@ -17,6 +17,9 @@
 
 namespace doppler::hub {
 
+// The beginning of a name that means a model of Ollama's.
+inline constexpr std::string_view kOllamaPrefix = "ollama:";
+
 struct OllamaLayer {
   std::string kind;  // "model", "template", "adapter", …: what follows application/vnd.ollama.image.
   std::string hash;  // 64 hexadecimal digits
@@ -34,6 +37,7 @@ struct OllamaModel {
 
   std::uint64_t bytes() const;
   const OllamaLayer* layer(std::string_view kind) const;  // the first; null if there is none
+  std::string typed_name() const { return std::string(kOllamaPrefix) + name; }  // as commands take it
 };
 
 // All models of a store, by name; manifests that cannot be read are counted.

@@ -3,6 +3,7 @@
 #include <cerrno>
 
 #include "base/files.h"
+#include "base/sha256.h"
 #include "base/text.h"
 
 namespace doppler::hub {
@@ -27,12 +28,6 @@ Result<system::Hasher> begin_hash(const RepoFile& file) {
     hasher->add(std::as_bytes(std::span(header.c_str(), header.size() + 1)));  // with its zero byte
   }
   return std::move(*hasher);
-}
-
-std::string hex(std::span<const std::byte> bytes) {
-  std::string text;
-  for (const std::byte byte : bytes) text += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return text;
 }
 
 }  // namespace
@@ -135,7 +130,7 @@ Status PartFile::start_over() {
 Result<bool> PartFile::finish() {
   if (const auto error = system::put_on_disk(out_)) return failure("written", error);
   if (std::fclose(std::exchange(out_, nullptr)) != 0) return failure("written", last_library_error());
-  if (hex(hasher_.finish()) != file_.hash) {
+  if (hex_digits(hasher_.finish()) != file_.hash) {
     DOPPLER_TRY(start_over());
     return false;
   }

@@ -21,13 +21,11 @@ std::optional<std::string> variable(const char* name) {
   return value;
 }
 
-// A path from a variable, where a leading ~ is the home folder, as Hugging Face's programs read it.
+// A path from a variable, with ~ as Hugging Face's programs read it.
 std::optional<fs::path> folder_variable(const char* name) {
   const std::optional<std::string> value = variable(name);
   if (!value) return std::nullopt;
-  if (*value == "~" || value->starts_with("~/"))
-    return system::home_folder() / value->substr(std::min<std::size_t>(2, value->size()));
-  return fs::path(*value);
+  return typed_path(*value);
 }
 
 fs::path hugging_face_home() {
@@ -36,23 +34,14 @@ fs::path hugging_face_home() {
   return cache.empty() ? fs::path() : cache / "huggingface";
 }
 
-bool is_true(std::string value) {
-  for (char& c : value) {
-    if (c >= 'a' && c <= 'z') c = static_cast<char>(c - 'a' + 'A');
-  }
+bool is_true(const std::string& value) {
   constexpr std::array<std::string_view, 4> kYes = {"1", "ON", "YES", "TRUE"};
-  return std::ranges::find(kYes, value) != kYes.end();
-}
-
-std::string without_space(const std::string& text) {
-  constexpr const char* kSpace = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  return begin == std::string::npos ? "" : text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  return std::ranges::find(kYes, ascii_upper(value)) != kYes.end();
 }
 
 // The token goes into a header: one of other characters could add headers of its own.
 Result<std::optional<Token>> checked_token(const std::string& text, std::string source) {
-  Token token{without_space(text), std::move(source)};
+  Token token{std::string(trimmed(text)), std::move(source)};
   if (token.text.empty()) return std::nullopt;
   if (!std::ranges::all_of(token.text, [](char c) { return c > ' ' && c < '\x7f'; })) {
     return fail(ErrorCode::kUsage, "The token in {} holds characters that no token has. Copy it again.",
@@ -63,7 +52,7 @@ Result<std::optional<Token>> checked_token(const std::string& text, std::string 
 
 Result<std::optional<Token>> find_token(const fs::path& home) {
   for (const char* const name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
-    if (const auto value = variable(name); value && !without_space(*value).empty())
+    if (const auto value = variable(name); value && !trimmed(*value).empty())
       return checked_token(*value, fmt::format("the variable {}", name));
   }
   const fs::path file = folder_variable("HF_TOKEN_PATH").value_or(home.empty() ? fs::path() : home / "token");

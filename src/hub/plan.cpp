@@ -117,9 +117,8 @@ std::string describe(const PullPlan& plan) {
   if (plan.variants.size() > 1) {
     for (const Variant& variant : plan.variants) text += variant_line(plan, variant);
   }
-  const std::size_t files = plan.chosen.files.size();
-  text += fmt::format("takes {}, {}: {} file{}, {}", plan.chosen.label, plan.why, files,
-                      files == 1 ? "" : "s", human_bytes(plan.chosen.bytes));
+  text += fmt::format("takes {}, {}: {}, {}", plan.chosen.label, plan.why,
+                      counted(plan.chosen.files.size(), "file"), human_bytes(plan.chosen.bytes));
   if (plan.bytes_here > 0)
     text += plan.bytes_to_get() == 0 ? ", all of it here"
                                      : fmt::format(", {} of it here", human_bytes(plan.bytes_here));

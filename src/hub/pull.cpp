@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kOllama = "ollama:";
-
 Status check_allowed(const Places& places, const ModelName& name) {
   if (places.offline) {
     return fail(
@@ -90,13 +88,13 @@ std::string meant_by(const Places& places, const std::string& text) {
   for (const fs::path& store : places.ollama) {
     for (const OllamaModel& model : list_ollama(store).models) {
       if (model.name == text || model.name == text + ":latest" || model.name.starts_with(text + ":"))
-        return "ollama:" + model.name;
+        return model.typed_name();
     }
   }
   return {};
 }
 
-Result<std::optional<FoundModel>> resolve_path(const fs::path& path) {
+Result<FoundModel> open_path(const fs::path& path) {
   if (auto snapshot = cached_snapshot(path)) return FoundModel{std::move(*snapshot), ""};
   DOPPLER_ASSIGN(const std::optional<OllamaModel> model, read_ollama_manifest(path));
   if (!model) return FoundModel{path, ""};
@@ -153,15 +151,22 @@ Result<Pulled> pull(const Places& places, const ModelName& name, const PullOptio
   return pulled;
 }
 
+Result<std::optional<FoundModel>> resolve_path(const std::string& text) {
+  const auto kind = system::kind_of(text);
+  if (text.starts_with(kOllamaPrefix) || (kind && *kind == system::PathKind::kMissing)) return std::nullopt;
+  DOPPLER_ASSIGN(FoundModel model, open_path(text));
+  return model;
+}
+
 Result<std::optional<FoundModel>> resolve_here(const Places& places, const std::string& text) {
-  if (text.starts_with(kOllama)) {
+  if (text.starts_with(kOllamaPrefix)) {
     DOPPLER_ASSIGN(const OllamaModel model,
-                   find_ollama(places.ollama, std::string_view(text).substr(kOllama.size())));
+                   find_ollama(places.ollama, std::string_view(text).substr(kOllamaPrefix.size())));
     DOPPLER_ASSIGN(fs::path weights, ollama_weights(model));
     return FoundModel{std::move(weights), ""};
   }
-  const auto kind = system::kind_of(text);
-  if (!kind || *kind != system::PathKind::kMissing) return resolve_path(text);
+  DOPPLER_ASSIGN(std::optional<FoundModel> path, resolve_path(text));
+  if (path) return path;
   // A path whose first folder is here is a misspelt path, and not a name.
   const bool begun = text.find(':') == std::string::npos && system::is_folder(text.substr(0, text.find('/')));
   if (!is_url(text) && (begun || !looks_like_name(text))) {

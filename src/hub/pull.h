@@ -35,11 +35,14 @@ Result<Pulled> pull(const Places& places, const ModelName& name, const PullOptio
 // What this machine has to spare for models in this cache.
 Machine this_machine(const Places& places);
 
-// What a user's text for a MODEL means without asking the network: a path that exists (of a folder of the
-// cache its snapshot, of a manifest of Ollama's its weights), ollama:NAME, or a name whose model is here. A
-// text that is none of these and no name comes back as it is, for the error of whoever opens it. Nothing: a
-// name whose model has to be pulled. Errors: kNotFound with what was probably meant; those of find_in_cache()
-// and find_ollama().
+// A path that exists: of a folder of the cache its snapshot, of a manifest of Ollama's its weights. Nothing
+// for any other text. Errors: those of reading a manifest.
+Result<std::optional<FoundModel>> resolve_path(const std::string& text);
+
+// What a user's text for a MODEL means without asking the network: what resolve_path() takes, ollama:NAME, or
+// a name whose model is here. A text that is none of these and no name comes back as it is, for the error of
+// whoever opens it. Nothing: a name whose model has to be pulled. Errors: kNotFound with what was probably
+// meant; those of find_in_cache() and find_ollama().
 Result<std::optional<FoundModel>> resolve_here(const Places& places, const std::string& text);
 
 }  // namespace doppler::hub

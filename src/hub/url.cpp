@@ -14,14 +14,6 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 
-std::string lower_case(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return out;
-}
-
 struct Address {
   std::string scheme, authority;
   std::string_view rest;  // path, query and fragment
@@ -30,11 +22,11 @@ struct Address {
 std::optional<Address> take_apart(std::string_view url) {
   const std::size_t colon = url.find("://");
   if (colon == std::string_view::npos) return std::nullopt;
-  Address address{lower_case(url.substr(0, colon)), "", {}};
+  Address address{ascii_lower(url.substr(0, colon)), "", {}};
   if (address.scheme != "http" && address.scheme != "https") return std::nullopt;
   const std::string_view after = url.substr(colon + 3);
   const std::size_t end = std::min(after.find_first_of("/?#"), after.size());
-  address.authority = lower_case(after.substr(0, end));
+  address.authority = ascii_lower(after.substr(0, end));
   address.rest = after.substr(end);
   return address;
 }

@@ -26,16 +26,6 @@ constexpr std::array<std::string_view, 12> kCompanions = {
     "tokenizer.model", "special_tokens_map.json", "added_tokens.json",  "vocab.json",
     "merges.txt",      "chat_template.jinja",     "chat_template.json", "model.safetensors.index.json"};
 
-char upper(char c) {
-  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
-}
-
-std::string upper_case(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), upper);
-  return out;
-}
-
 std::string_view file_name(std::string_view path) {
   return path.substr(path.rfind('/') + 1);
 }
@@ -48,7 +38,7 @@ bool stands_alone(std::string_view text, std::size_t at, std::size_t size) {
 }
 
 bool ends_with_any_case(std::string_view text, std::string_view ending) {
-  return upper_case(text).ends_with(upper_case(ending));
+  return ascii_upper(text).ends_with(ascii_upper(ending));
 }
 
 // "NAME-00002-of-00003.gguf": the part before the numbers, and which of how many.
@@ -69,7 +59,7 @@ std::optional<Split> split_of(std::string_view path) {
 }
 
 bool is_gguf_model(std::string_view path) {
-  const std::string name = upper_case(file_name(path));
+  const std::string name = ascii_upper(file_name(path));
   return name.ends_with(".GGUF") && name.find("MMPROJ") == std::string::npos &&
          name.find("IMATRIX") == std::string::npos;
 }
@@ -152,7 +142,7 @@ std::string_view kind_name(VariantKind kind) {
 }
 
 std::string type_in_name(std::string_view path) {
-  std::string text = upper_case(path);
+  std::string text = ascii_upper(path);
   if (text.ends_with(".GGUF")) text.resize(text.size() - 5);
   std::string best;
   std::size_t best_end = 0;
@@ -179,7 +169,7 @@ std::vector<Variant> find_variants(std::span<const RepoFile> files) {
 
 std::vector<Variant> pick_variants(std::span<const RepoFile> files, std::string_view pick) {
   const std::vector<Variant> all = find_variants(files);
-  const std::string wanted = upper_case(pick);
+  const std::string wanted = ascii_upper(pick);
   const auto take = [&](const auto& matches) {
     std::vector<Variant> taken;
     std::ranges::copy_if(all, std::back_inserter(taken), matches);
@@ -192,11 +182,11 @@ std::vector<Variant> pick_variants(std::span<const RepoFile> files, std::string_
   };
   // From the most exact to the loosest way to name one.
   auto found = take(
-      [&](const Variant& v) { return any_file(v, [&](auto path) { return upper_case(path) == wanted; }); });
-  if (found.empty()) found = take([&](const Variant& v) { return upper_case(v.label) == wanted; });
+      [&](const Variant& v) { return any_file(v, [&](auto path) { return ascii_upper(path) == wanted; }); });
+  if (found.empty()) found = take([&](const Variant& v) { return ascii_upper(v.label) == wanted; });
   if (found.empty()) {
     found = take([&](const Variant& v) {
-      return any_file(v, [&](auto path) { return upper_case(file_name(path)) == wanted; });
+      return any_file(v, [&](auto path) { return ascii_upper(file_name(path)) == wanted; });
     });
   }
   if (found.empty()) {

@@ -150,6 +150,18 @@ TEST(NearestName, FindsATypingErrorAndNothingElse) {
       << "comparing names of this length is not worth its time";
 }
 
+TEST(Trimmed, TakesOnlyAsciiSpaceAway) {
+  EXPECT_EQ(trimmed(" \t\r\n\v\f a b \n"), "a b");
+  EXPECT_EQ(trimmed(" \n "), "");
+  EXPECT_EQ(trimmed("l\xc3\xa0 "), "l\xc3\xa0");
+}
+
+TEST(Counted, SaysOneAndMany) {
+  EXPECT_EQ(counted(0, "line"), "0 lines");
+  EXPECT_EQ(counted(1, "line"), "1 line");
+  EXPECT_EQ(counted(12, "line"), "12 lines");
+}
+
 TEST(Join, PutsTheSeparatorBetween) {
   const std::vector<std::string> parts = {"a", "b", "c"};
   EXPECT_EQ(join(parts, ", "), "a, b, c");

@@ -39,6 +39,15 @@ TEST(Chat, GivesTheConversationAsJson) {
   EXPECT_EQ(chat.json()["seed"], 7);
 }
 
+TEST(Chat, LettersWhoseLastByteIsSpaceInLatin1StayWhole) {
+  // The last byte of à is that of a no-break space, and that of … that of a next-line character.
+  for (const std::string text : {"Tu es là", "Tu attends…"}) {
+    const Outcome chat = chat_with("/system " + text + "\n" + kBear + "\n", {"--json"});
+    ASSERT_EQ(chat.status, 0) << chat.err;
+    EXPECT_EQ(chat.json()["messages"][0]["content"], text);
+  }
+}
+
 TEST(Chat, TheFirstFailureOfAPipeEndsIt) {
   const Outcome chat = chat_with("/hepl\n" + kBear + "\n");
   EXPECT_EQ(chat.status, 3);

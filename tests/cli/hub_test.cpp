@@ -155,6 +155,13 @@ TEST_F(HubCommands, ATokenComesFromTheUsualPlaces) {
                  "characters that no token has");
 }
 
+TEST_F(HubCommands, WhatIsHereNeedsNothingOfTheHub) {
+  const Environment token("HF_TOKEN", "hf\r\nX-Evil: 1"), endpoint("HF_ENDPOINT", "no address");
+  const Outcome inspected = doppler({"inspect", DOPPLER_SOURCE_DIR "/demo"});
+  EXPECT_EQ(inspected.status, 0) << inspected.err;
+  EXPECT_EQ(doppler(run_ids("org/name")).status, 2) << "a name is still looked up with them";
+}
+
 TEST_F(HubCommands, WhatIsNoModelIsNamedForWhatItIs) {
   EXPECT_REFUSAL(doppler(run_ids("org/nothing")), 3, "There is no model org/nothing", "HF_TOKEN");
   EXPECT_REFUSAL(offline(run_ids("org/name")), 3, "org/name is not here", "HF_HUB_OFFLINE");

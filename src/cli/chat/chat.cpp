@@ -91,8 +91,8 @@ std::string Chat::last_figures() const {
 
 std::string Chat::total_figures() const {
   const double seconds = (total_.prompt_ms + total_.decode_ms) / 1000;
-  return fmt::format("{} answer{}: {} prompt tokens, {} of them cached, and {} generated, in {:.1f} s",
-                     answers_, answers_ == 1 ? "" : "s", total_.prompt_tokens, total_.cached_tokens,
+  return fmt::format("{}: {} prompt tokens, {} of them cached, and {} generated, in {:.1f} s",
+                     counted(answers_, "answer"), total_.prompt_tokens, total_.cached_tokens,
                      total_.generated_tokens, seconds);
 }
 

@@ -23,31 +23,17 @@ using Next = Chat::Next;
 constexpr std::uint64_t kMostConversationBytes = 64 << 20;  // far beyond any context
 constexpr std::uint64_t kMostFileBytes = 4 << 20;  // a million tokens of text, more than contexts hold
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_white_space(static_cast<unsigned char>(text.front()))) text.remove_prefix(1);
-  while (!text.empty() && is_white_space(static_cast<unsigned char>(text.back()))) text.remove_suffix(1);
-  return text;
-}
-
 // The first word, and what follows it.
 std::pair<std::string_view, std::string_view> divided(std::string_view text) {
   const std::size_t end = std::min(text.find_first_of(" \t"), text.size());
   return {text.substr(0, end), trimmed(text.substr(end))};
 }
 
-std::string count_of(std::size_t count, std::string_view noun) {
-  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
-}
-
-// A path as a person types it: ~ is the home folder, and quotes around it are none of it.
+// Quotes around a path that is typed are none of it.
 std::filesystem::path path_of(std::string_view text) {
   if (text.size() >= 2 && (text.front() == '"' || text.front() == '\'') && text.back() == text.front())
     text = text.substr(1, text.size() - 2);
-  if (text == "~" || text.starts_with("~/")) {
-    const std::filesystem::path home = system::home_folder();
-    if (!home.empty()) return text.size() > 2 ? home / text.substr(2) : home;
-  }
-  return text;
+  return typed_path(text);
 }
 
 Result<Next> help(Chat&, std::string_view argument) {
@@ -106,11 +92,9 @@ Result<Next> save(Chat& chat, std::string_view argument) {
   if (argument.empty()) return fail(ErrorCode::kUsage, "/save needs a file's name. Write /save FILE.");
   const std::filesystem::path path = path_of(argument);
   DOPPLER_ASSIGN(OutputFile file, OutputFile::create(path));
-  DOPPLER_TRY(file.write(
-      messages_json(all_messages(chat.conversation)).dump(2, ' ', false, Json::error_handler_t::replace) +
-      "\n"));
+  DOPPLER_TRY(file.write(dump_json(messages_json(all_messages(chat.conversation)), 2) + "\n"));
   DOPPLER_TRY(file.commit());
-  tell(fmt::format("Saved {} to {}.", count_of(chat.conversation.messages().size(), "message"),
+  tell(fmt::format("Saved {} to {}.", counted(chat.conversation.messages().size(), "message"),
                    printable_path(path)));
   return Next::kListen;
 }
@@ -126,8 +110,8 @@ Result<Next> load(Chat& chat, std::string_view argument) {
   // What the template refuses is known now and not at the next answer.
   if (const auto sent = loaded.sent(); !sent.empty()) DOPPLER_TRY(chat.engine.render_chat(sent));
   chat.conversation = std::move(loaded);
-  tell(fmt::format("Loaded {} in {} from {}.", count_of(chat.conversation.messages().size(), "message"),
-                   count_of(chat.conversation.turns(), "turn"), printable_path(path)));
+  tell(fmt::format("Loaded {} in {} from {}.", counted(chat.conversation.messages().size(), "message"),
+                   counted(chat.conversation.turns(), "turn"), printable_path(path)));
   return Next::kListen;
 }
 
@@ -149,7 +133,7 @@ Result<Next> undo(Chat& chat, std::string_view) {
   const std::optional<Message> message = chat.conversation.take_back_turn();
   if (!message) return fail(ErrorCode::kUsage, "There is no turn to take back.");
   tell(fmt::format("Took back \"{}\"; {} left.", printable(message->content, 40),
-                   count_of(chat.conversation.turns(), "turn")));
+                   counted(chat.conversation.turns(), "turn")));
   return Next::kListen;
 }
 
@@ -184,8 +168,8 @@ Result<Next> file(Chat& chat, std::string_view argument) {
   while (text.ends_with('\n')) text.pop_back();
   if (!chat.attached.empty()) chat.attached += "\n\n";
   chat.attached += path.filename().string() + ":\n" + text;
-  tell(fmt::format("{} ({}) goes with the next message.", printable_path(path),
-                   count_of(ids.size(), "token")));
+  tell(
+      fmt::format("{} ({}) goes with the next message.", printable_path(path), counted(ids.size(), "token")));
   return Next::kListen;
 }
 

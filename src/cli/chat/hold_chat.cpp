@@ -94,8 +94,7 @@ class Talk {
   void keep() {
     if (!keeps_ || last_conversation_file().empty()) return;
     const Json json = messages_json(all_messages(chat_.conversation));
-    const Status kept = write_kept_file(last_conversation_file(),
-                                        json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    const Status kept = write_kept_file(last_conversation_file(), dump_json(json, 2) + "\n");
     if (kept) return;
     tell_error(kept.error());
     keeps_ = false;
@@ -116,7 +115,7 @@ void greet(const Chat& chat) {
   say(Said::kNote, "{} on {}, context of {} tokens{}", printable(chat.model), chat.engine.backend_name(),
       chat.engine.context(), drawn);
   if (const std::size_t turns = chat.conversation.turns(); turns > 0)
-    say(Said::kNote, "the conversation goes on after {} turn{}", turns, turns == 1 ? "" : "s");
+    say(Said::kNote, "the conversation goes on after {}", counted(turns, "turn"));
   say(Said::kNote, "/help lists the commands, \"\"\" begins a message of many lines, Ctrl-D leaves");
 }
 

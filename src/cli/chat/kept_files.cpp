@@ -30,7 +30,7 @@ std::filesystem::path kept_file(const char* name) {
 }
 
 std::string line_of(const std::string& message) {
-  return Json(message).dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return dump_json(Json(message)) + "\n";
 }
 
 // Twice the messages that are kept, each as long as one may be, with every byte escaped.

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "config/value.h"
 
@@ -25,8 +25,7 @@ std::string number(const G& options) {
 }
 
 std::string stops_of(const G& options) {
-  return options.stop.empty() ? "none"
-                              : Json(options.stop).dump(-1, ' ', false, Json::error_handler_t::replace);
+  return options.stop.empty() ? "none" : dump_json(Json(options.stop));
 }
 
 std::string biases_of(const G& options) {
@@ -66,7 +65,7 @@ constexpr auto kOtherNames = std::to_array<OtherName>({
 std::string plain_name(std::string_view name) {
   std::string plain;
   for (const char c : name)
-    if (c != '-' && c != '_') plain += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (c != '-' && c != '_') plain += ascii_lower(c);
   return plain;
 }
 

@@ -47,8 +47,8 @@ std::string PasteMarks::shown(std::string text, std::string_view what) {
   const auto newlines = static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
   if (newlines < kShownLines && text.size() <= kShownBytes) return text;
   const std::size_t lines = newlines + (text.ends_with('\n') ? 0 : 1);
-  std::string mark = fmt::format("[{} {}: {} line{}, {}]", what, ++counts_[std::string(what)], lines,
-                                 lines == 1 ? "" : "s", human_bytes(text.size()));
+  std::string mark = fmt::format("[{} {}: {}, {}]", what, ++counts_[std::string(what)],
+                                 counted(lines, "line"), human_bytes(text.size()));
   marks_.push_back({mark, std::move(text)});
   return mark;
 }

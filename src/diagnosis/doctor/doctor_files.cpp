@@ -59,9 +59,8 @@ Result<Outcome> check_files(const Examination& e) {
   const ModelFiles& files = e.subject.model->files;
   std::uint64_t bytes = 0;
   for (const MappedFile& file : files.tensors.files()) bytes += file.bytes().size();
-  std::string text =
-      fmt::format("{} tensors, {} in {} file{}", files.tensors.tensors().size(), human_bytes(bytes),
-                  files.tensors.files().size(), files.tensors.files().size() == 1 ? "" : "s");
+  std::string text = fmt::format("{} tensors, {} in {}", files.tensors.tensors().size(), human_bytes(bytes),
+                                 counted(files.tensors.files().size(), "file"));
   if (!e.options.hashes && bytes > kHashedAnyway)
     return Outcome::ok(text + "; --hashes prints their SHA-256");
   for (const MappedFile& file : files.tensors.files())

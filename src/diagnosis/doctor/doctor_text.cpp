@@ -34,7 +34,7 @@ bool has_unknown(const tokenizer::Tokenizer& tokenizer, std::span<const TokenId>
 std::string bare(std::string_view text) {
   std::string kept;
   for (const char c : text) {
-    if (c != ' ') kept += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+    if (c != ' ') kept += ascii_lower(c);
   }
   return kept;
 }

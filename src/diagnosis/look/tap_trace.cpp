@@ -60,7 +60,7 @@ Json first_data(std::span<const float> values) {
 }
 
 std::string text_of(const Json& data) {
-  return data.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return dump_json(data);
 }
 
 }  // namespace

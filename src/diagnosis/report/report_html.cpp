@@ -9,6 +9,7 @@
 #include <span>
 
 #include "base/html.h"
+#include "base/json.h"
 #include "base/sha256.h"
 #include "diagnosis/compare/compare_json.h"
 #include "diagnosis/report/report_files.h"
@@ -142,7 +143,7 @@ Json histogram_json(const StageComparison& c) {
 // JSON, these characters only occur in strings.
 std::string script_json(const Json& json) {
   std::string safe;
-  for (const char c : json.dump(-1, ' ', false, Json::error_handler_t::replace)) {
+  for (const char c : dump_json(json)) {
     if (c == '<' || c == '>' || c == '&')
       safe += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     else

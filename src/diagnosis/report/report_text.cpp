@@ -75,11 +75,6 @@ std::string first_sentence(const StageComparison& c) {
   return sentence + ".";
 }
 
-// "1 stage", "12 stages".
-std::string count_of(std::size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 // Consecutive stages that are shown as one line.
 struct Run {
   const StageComparison *first = nullptr, *last = nullptr, *worst = nullptr;
@@ -152,8 +147,8 @@ class Table {
 
   static std::string run_text(const Run& run) {
     const std::string worst = fmt::format("{} at {}", describe_excess(excess_of(*run.worst)), run.worst->key);
-    return run.first->agrees() ? fmt::format("{} agree, nearest {}", count_of(run.count, "stage"), worst)
-                               : fmt::format("{} differ, most {}", count_of(run.count, "stage"), worst);
+    return run.first->agrees() ? fmt::format("{} agree, nearest {}", counted(run.count, "stage"), worst)
+                               : fmt::format("{} differ, most {}", counted(run.count, "stage"), worst);
   }
 
   // The deciding words come first: narrow terminals cut the rest.
@@ -224,7 +219,7 @@ std::vector<std::string> verdict_of(const Comparison& comparison) {
   const StageComparison* first = comparison.first_divergence();
   if (first == nullptr && comparison.agrees()) {
     sentences.push_back(fmt::format("{} compared, none farther off than the arithmetic allows.",
-                                    count_of(comparison.stages.size(), "stage")));
+                                    counted(comparison.stages.size(), "stage")));
   } else if (first == nullptr) {
     sentences.emplace_back("Every stage is within what is allowed, but the chosen tokens differ.");
   } else {
@@ -239,7 +234,7 @@ std::vector<std::string> verdict_of(const Comparison& comparison) {
   }
   if (comparison.decode_steps > 0) {
     sentences.push_back(fmt::format("The likeliest token is the recording's in {} of {}.",
-                                    comparison.top1_equal, count_of(comparison.decode_steps, "step")));
+                                    comparison.top1_equal, counted(comparison.decode_steps, "step")));
   }
   return sentences;
 }
