@@ -5,19 +5,23 @@
     build/release/doppler compare MODEL --reference reference.safetensors
 
 MODEL is a folder or a name that transformers knows. The model runs in float32 with eager attention, on the CPU unless
---device says otherwise. Needs torch, transformers, numpy and safetensors. What is recorded: docs/recordings.md.
+--device says otherwise. Needs torch, transformers, numpy and safetensors; with --text-only, which records what becomes of texts
+and conversations and runs nothing, no torch. What is recorded: docs/recordings.md.
 """
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import hf_stages  # noqa: E402
+import hf_text  # noqa: E402
 from hf_stages import ATTENTION_FUNCTION, Call, Layer, Value  # noqa: E402
 
 ATTENTION_NAME = "doppler_recording"
+USUAL_PROMPT = "The color of the sky is"
 
 
 class Refused(Exception):
@@ -37,17 +41,22 @@ def parse_ids(text):
 def parse_arguments(argv):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", metavar="MODEL", help="a folder, or a name that transformers knows")
-    prompt = parser.add_mutually_exclusive_group(required=True)
+    prompt = parser.add_mutually_exclusive_group()
     prompt.add_argument("--prompt", help="text, with the special tokens that the tokenizer adds")
     prompt.add_argument("--prompt-ids", help="token ids: 2,5,9")
     parser.add_argument("--chat", action="store_true", help="put --prompt through the model's chat template")
     parser.add_argument("--decode", type=int, default=8, metavar="N", help="greedy steps after the prompt (8)")
+    parser.add_argument("--text-only", action="store_true", help="record tokenizer and template, and run nothing")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="the recording to write")
     parser.add_argument("--device", default="cpu", help="where to compute: cpu, cuda, mps")
     parser.add_argument("--trust-remote-code", action="store_true", help="run the code that the model brings")
     arguments = parser.parse_args(argv)
     if arguments.decode < 0:
         parser.error("--decode must not be below 0")
+    if arguments.text_only and arguments.prompt is None and arguments.prompt_ids is None:
+        arguments.prompt = USUAL_PROMPT
+    if arguments.prompt is None and arguments.prompt_ids is None:
+        parser.error("--prompt or --prompt-ids is needed")
     if arguments.chat and arguments.prompt is None:
         parser.error("--chat needs --prompt")
     return arguments
@@ -78,13 +87,35 @@ def load_model(arguments):
     return model.float().to(arguments.device).eval()
 
 
-def prompt_ids(arguments):
-    if arguments.prompt_ids is not None:
-        return parse_ids(arguments.prompt_ids)
+def load_tokenizer(arguments):
+    """None for a model without one, of which only ids can be recorded."""
     import transformers
 
-    tokenizer = transformers.AutoTokenizer.from_pretrained(
-        arguments.model, trust_remote_code=arguments.trust_remote_code)
+    try:
+        return transformers.AutoTokenizer.from_pretrained(arguments.model, trust_remote_code=arguments.trust_remote_code)
+    except (OSError, ValueError, TypeError):
+        if arguments.prompt_ids is None or arguments.text_only:
+            raise
+        return None
+
+
+def text_metadata(arguments, tokenizer):
+    """The header's entry `text`, and a note where there is none."""
+    import transformers
+
+    if tokenizer is None:
+        return {}, ["texts (the model has no tokenizer)"]
+    try:
+        generation = transformers.GenerationConfig.from_pretrained(arguments.model)
+    except (OSError, ValueError):
+        generation = None
+    part = hf_text.text_part(tokenizer, generation, None if arguments.chat else arguments.prompt)
+    return {"text": json.dumps(part)}, []
+
+
+def prompt_ids(arguments, tokenizer):
+    if arguments.prompt_ids is not None:
+        return parse_ids(arguments.prompt_ids)
     if arguments.chat:
         turns = [{"role": "user", "content": arguments.prompt}]
         text = tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
@@ -251,7 +282,7 @@ def record(model, ids, steps):
     return tensors, list(recorder.notes), recorder
 
 
-def write(tensors, path):
+def write(tensors, path, more_metadata=None):
     """All or nothing: the name appears when the file is whole."""
     import numpy
     import transformers
@@ -262,7 +293,8 @@ def write(tensors, path):
         integer = name in ("prompt_ids", "greedy_ids")
         ready[name] = numpy.ascontiguousarray(array, dtype=numpy.int32 if integer else numpy.float32)
     partial = f"{path}.partial-{os.getpid()}"
-    metadata = {"producer": f"transformers {transformers.__version__}", "dtype": "float32", "attention": "eager"}
+    metadata = {"producer": f"transformers {transformers.__version__}", "dtype": "float32", "attention": "eager",
+                **(more_metadata or {})}
     try:
         save_file(ready, partial, metadata=metadata)
         os.replace(partial, path)
@@ -276,24 +308,31 @@ def write(tensors, path):
 def main(argv):
     arguments = parse_arguments(argv)
     try:
-        import torch  # noqa: F401
         import transformers  # noqa: F401
+        if not arguments.text_only:
+            import torch  # noqa: F401
     except ImportError as missing:
         raise Refused(f"This needs PyTorch and transformers ({missing}). Install them with pip, then run it again.")
     folder = Path(arguments.output).absolute().parent
     if not os.access(folder, os.W_OK):  # said before the model is loaded, not after
         raise Refused(f"The folder {folder} is not there or cannot be written.")
-    ids = prompt_ids(arguments)
+    import numpy
+
+    tokenizer = load_tokenizer(arguments)
+    ids = prompt_ids(arguments, tokenizer)
+    metadata, lacking = text_metadata(arguments, tokenizer)
+    if arguments.text_only:
+        write({"prompt_ids": numpy.array(ids, dtype=numpy.int32)}, arguments.output, metadata)
+        print(f"{arguments.output}: texts and conversations, {len(ids)} prompt tokens")
+        return 0
     model = load_model(arguments)
     vocabulary = model.get_input_embeddings().weight.shape[0]
     if max(ids) >= vocabulary:
         raise Refused(f"The prompt holds the id {max(ids)}, but the vocabulary has {vocabulary} tokens.")
     tensors, notes, recorder = record(model, ids, arguments.decode)
-    import numpy
-
     spoilt = [name for name, array in tensors.items() if not numpy.isfinite(array).all()]
-    write(tensors, arguments.output)
-    for note in notes:
+    write(tensors, arguments.output, metadata)
+    for note in lacking + notes:
         print(f"not recorded: {note}", file=sys.stderr)
     if spoilt:
         print(f"NaN or infinity in {', '.join(spoilt[:5])}: compare will refuse this recording.", file=sys.stderr)

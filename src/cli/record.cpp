@@ -8,6 +8,7 @@
 #include "cli/looking.h"
 #include "cli/models.h"
 #include "diagnosis/compare/recording.h"
+#include "diagnosis/compare/text_truth.h"
 #include "diagnosis/look/tapped_backend.h"
 #include "engine/fallbacks.h"
 #include "engine/messages.h"
@@ -36,6 +37,11 @@ Result<int> record(const RecordArguments& arguments, const SettingFlags& given) 
   diagnosis::RecordOptions options{.decode_steps = arguments.steps, .attention_scores = arguments.scores};
   options.metadata = diagnosis::model_metadata(arguments.model, loaded.model->weights);
   DOPPLER_ASSIGN(options.prompt_ids, prompt_ids(arguments, loaded, text));
+  if (loaded.tokenizer || loaded.chat) {
+    DOPPLER_ASSIGN(const diagnosis::TextTruth truth,
+                   diagnosis::text_truth_of(diagnosis::text_side_of(loaded), text));
+    options.metadata[diagnosis::kTextEntry] = diagnosis::text_truth_json(truth);
+  }
   DOPPLER_ASSIGN(const auto looking, Looking::create(arguments.look, given, loaded));
   DOPPLER_TRY(looking->begin(options.prompt_ids.size(), true));
   diagnosis::TappedBackend backend(*loaded.backend, looking->tap());

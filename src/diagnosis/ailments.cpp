@@ -13,6 +13,7 @@ constexpr auto kAilments = std::to_array<Ailment>({
     {.id = "files", .asks = "are the files whole?", .check = doctor::check_files},
     {.id = "spec", .asks = "does the description make sense?", .check = doctor::check_spec},
     {.id = "memory", .asks = "does it fit?", .check = doctor::check_memory},
+    {.id = "texts", .asks = "do texts become what the recording's do?", .check = doctor::check_texts},
     {.id = "vocabulary", .asks = "do tokenizer and embedding agree?", .check = doctor::check_vocabulary},
     {.id = "round_trips",
      .asks = "does text come back from the tokenizer?",

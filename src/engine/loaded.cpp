@@ -216,10 +216,7 @@ Result<Loaded> load_another(const Loaded& loaded, const LoadOptions& options, st
 
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text) {
   DOPPLER_TRY(need_tokenizer(loaded));
-  DOPPLER_ASSIGN(std::vector<TokenId> ids, loaded.tokenizer->encode(text));
-  const TokenId bos = loaded.tokenizer->bos().id.value_or(loaded.model->spec.bos_id);
-  if (ids.size() > 1 && bos >= 0 && ids[0] == bos && ids[1] == bos) ids.erase(ids.begin());
-  return ids;
+  return loaded.tokenizer->encode(text);
 }
 
 Result<chat::OrderedJson> template_variables(const ModelFiles& files,

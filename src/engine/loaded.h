@@ -59,7 +59,8 @@ Result<Model> load_model_for_description(const std::filesystem::path& path);
 Error no_tokenizer(const ModelFiles& files);
 // That error, if there is no tokenizer.
 Status need_tokenizer(const Loaded& loaded);
-// A prompt's tokens: with the special ones the tokenizer adds, and never with two BOS.
+// A prompt's tokens, with the special ones the tokenizer adds: what transformers makes of the text, so a BOS
+// written in the text is a second one.
 Result<std::vector<TokenId>> tokenize_prompt(const Loaded& loaded, std::string_view text);
 // The variables that transformers passes to every template besides the messages: no tools, no documents, no
 // generation prompt, and the special tokens' texts.

@@ -120,7 +120,8 @@ Result<chat::OrderedJson> read_conversation(std::string_view json) {
   return conversation;
 }
 
-Result<std::string> render_conversation(const Loaded& loaded, const chat::OrderedJson& conversation) {
+Result<std::string> render_conversation(const Loaded& loaded, const chat::OrderedJson& conversation,
+                                        const chat::RenderOptions& options) {
   if (!loaded.chat) {
     return fail(
         ErrorCode::kNotFound,
@@ -130,10 +131,11 @@ Result<std::string> render_conversation(const Loaded& loaded, const chat::Ordere
   }
   DOPPLER_ASSIGN(chat::OrderedJson variables, template_variables(loaded.model->files, loaded.tokenizer));
   for (const auto& [key, value] : conversation.items()) variables[key] = value;
-  if (!conversation.contains("tools") || conversation["tools"].empty()) return loaded.chat->render(variables);
+  if (!conversation.contains("tools") || conversation["tools"].empty())
+    return loaded.chat->render(variables, options);
   DOPPLER_ASSIGN(const chat::ChatTemplate chat,
                  load_chat_template(loaded.model->files, {.name = "", .with_tools = true}));
-  return chat.render(variables);
+  return chat.render(variables, options);
 }
 
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages,

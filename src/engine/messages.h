@@ -25,7 +25,8 @@ Result<chat::OrderedJson> read_conversation(std::string_view json);
 // Renders with the model's template, which writes its own special tokens; with the template for tools if
 // there are tools and the model has such a template. Errors: kNotFound without a template; those of the
 // template.
-Result<std::string> render_conversation(const Loaded& loaded, const chat::OrderedJson& conversation);
+Result<std::string> render_conversation(const Loaded& loaded, const chat::OrderedJson& conversation,
+                                        const chat::RenderOptions& options = {});
 
 Result<std::string> render_messages(const Loaded& loaded, std::span<const Message> messages,
                                     const ChatOptions& options = {});

@@ -5,12 +5,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "base/result.h"
+#include "diagnosis/compare/text_truth.h"
 #include "formats/tensor_store.h"
 
 namespace doppler::diagnosis {
@@ -20,11 +22,13 @@ struct Recording {
   TensorStore tensors;
   std::vector<std::int32_t> prompt_ids;
   std::vector<std::int32_t> greedy_ids;  // first entry chosen by the prompt's last logits; may be empty
+  std::optional<TextTruth> text;         // nothing in recordings made before there was such a part
   std::shared_ptr<const void> memory;    // of a run kept in memory: the bytes that the tensors view
 };
 
 // Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes
-// than float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN or infinity.
+// than float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN or infinity; those
+// of read_text_truth.
 Result<Recording> open_recording(const std::filesystem::path& file);
 // The same of tensors that were read already; `file` names them in messages.
 Result<Recording> read_recording(TensorStore tensors, std::string_view file);

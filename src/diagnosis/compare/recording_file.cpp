@@ -99,6 +99,10 @@ Result<Recording> read_recording(TensorStore tensors, std::string_view file) {
     if (name.ends_with(".attn_scores")) continue;  // -inf where masked, and of its own shape
     DOPPLER_TRY(check_stage_tensor(tensor, recording.prompt_ids.size(), recording.greedy_ids.size()));
   }
+  const auto& metadata = recording.tensors.metadata();
+  if (const auto text = metadata.find(kTextEntry); text != metadata.end()) {
+    DOPPLER_ASSIGN(recording.text, read_text_truth(text->second));
+  }
   return recording;
 }
 

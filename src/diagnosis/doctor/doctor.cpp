@@ -129,6 +129,7 @@ Subject subject_of(const Loaded& loaded, std::string backend_name) {
   subject.chat_ids = [parts](std::span<const Message> messages) {
     return tokenize_messages(*parts, messages);
   };
+  subject.text = text_side_of(loaded);
   subject.backend_name = std::move(backend_name);
   subject.sample = [](const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
                       std::span<const TokenId> history,

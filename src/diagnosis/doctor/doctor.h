@@ -68,6 +68,8 @@ struct Subject {
   // A prompt's ids, as run would feed them; a conversation's likewise.
   std::function<Result<std::vector<TokenId>>(std::string_view text)> prompt_ids;
   std::function<Result<std::vector<TokenId>>(std::span<const Message> messages)> chat_ids;
+  // The rest of what it makes of text; tokenizer, prompt_ids, the spec's EOS and PAD count where they are there.
+  TextSide text;
   // Replaces the engine's Sampler.
   std::function<Result<TokenId>(const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
                                 std::span<const TokenId> history, std::uint64_t draw)>

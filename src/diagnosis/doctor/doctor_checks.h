@@ -36,6 +36,10 @@ struct Outcome {
 Result<Outcome> check_files(const Examination& examination);
 Result<Outcome> check_spec(const Examination& examination);
 Result<Outcome> check_memory(const Examination& examination);
+// doctor_texts.cpp
+Result<Outcome> check_texts(const Examination& examination);
+// Whether a recording has told what texts should become, so that nothing needs to be guessed.
+bool texts_are_known(const Examination& examination);
 // doctor_text.cpp
 Result<Outcome> check_vocabulary(const Examination& examination);
 Result<Outcome> check_round_trips(const Examination& examination);

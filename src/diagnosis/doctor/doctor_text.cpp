@@ -10,6 +10,8 @@ namespace doppler::diagnosis::doctor {
 namespace {
 
 const Outcome kNoTokenizer = Outcome::skip("the model has no tokenizer");
+// What stands below is for models of which nobody recorded what texts become.
+const Outcome kTextsTold = Outcome::skip("the recording tells what texts and conversations become");
 
 // Plain words, numbers, spaces, other scripts, and characters that need more than one token.
 constexpr std::string_view kTexts[] = {
@@ -88,9 +90,9 @@ TokenId bos_of(const Subject& subject) {
   return subject.spec.bos_id;
 }
 
-// Families whose published models all begin with BOS; without it they generate nonsense.
-bool family_wants_bos(std::string_view family) {
-  return family.starts_with("gemma") || family == "llama" || family == "mistral";
+// Every published Gemma is trained with BOS, and generates nonsense without it, whatever the files say.
+bool is_trained_with_bos(const Subject& subject) {
+  return subject.spec.family.starts_with("gemma");
 }
 
 // Names that published tokenizers give to tokens with a task; a token with such a name has no other task.
@@ -130,6 +132,7 @@ double share_before_their_parts(const tokenizer::TokenizerSpec& spec) {
 struct ChatLook {
   bool rendered = false;
   std::size_t bos = 0;
+  std::vector<TokenId> ids;
   std::string problem;
   std::string split;  // a marker of the template that is read as plain text
 };
@@ -177,6 +180,7 @@ Result<ChatLook> look_at_chat(const Examination& e, TokenId bos) {
   }
   look.rendered = true;
   look.bos = bos >= 0 ? count_leading(*ids, bos) : 0;
+  look.ids = *ids;
   DOPPLER_ASSIGN(const std::string text, e.subject.tokenizer->decode(*ids));
   if (bare(text).find(bare(said)) == std::string::npos && !has_unknown(*e.subject.tokenizer, *ids))
     look.problem =
@@ -184,6 +188,41 @@ Result<ChatLook> look_at_chat(const Examination& e, TokenId bos) {
   if (look.problem.empty()) look.problem = lost_turn(e);
   look.split = split_marker(*e.subject.tokenizer, *ids, text);
   return look;
+}
+
+void find_nameless_bos(const Examination& e) {
+  for (const std::string_view name : kBosNames) {
+    const auto id = e.subject.tokenizer->find(name);
+    if (!id || !is_trained_with_bos(e.subject)) continue;
+    e.find({.cause = "bos_missing",
+            .stage = "embed_out",
+            .explanation = fmt::format("A prompt begins without BOS: the files name none, though the "
+                                       "vocabulary has {} ({}).",
+                                       name, *id),
+            .repair = fmt::format("Set bos_token_id to {}.", *id),
+            .confidence = 0.8});
+  }
+}
+
+// Many tokenizers name a BOS that they never write (SmolLM's, Yi's, those of add_bos_token: false), and some
+// templates write it where their tokenizers do not. So a prompt without one is wrong only where the tokenizer
+// itself writes it, a recording of a plain text has it, or the family cannot do without.
+void find_missing_bos(const Examination& e, TokenId bos, const ChatLook& chat) {
+  const auto own = e.subject.tokenizer->encode("a");
+  const bool written = own && !own->empty() && own->front() == bos;
+  const auto like_chat = [&](std::span<const TokenId> ids) {  // whose template wrote BOS
+    return ids.size() > 1 && chat.ids.size() > 1 && ids[1] == chat.ids[1];
+  };
+  const bool recorded = e.options.reference != nullptr && e.options.reference->prompt_ids[0] == bos &&
+                        !like_chat(e.options.reference->prompt_ids);
+  if (!written && !recorded && !is_trained_with_bos(e.subject)) return;
+  e.find({.cause = "bos_missing",
+          .stage = "embed_out",
+          .explanation = fmt::format("A prompt begins without the BOS token {}, {}.", bos,
+                                     written    ? "but the tokenizer writes it"
+                                     : recorded ? "but the recording's begins with it"
+                                                : "but models of this family are trained with it"),
+          .confidence = written || recorded ? 0.95 : 0.7});
 }
 
 }  // namespace
@@ -202,6 +241,7 @@ Result<Outcome> check_vocabulary(const Examination& e) {
 
 Result<Outcome> check_round_trips(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
+  if (texts_are_known(e)) return kTextsTold;
   const tokenizer::Tokenizer& tokenizer = *e.subject.tokenizer;
   std::size_t good = 0, uncovered = 0;
   for (const std::string_view text : kTexts) {
@@ -234,6 +274,7 @@ Result<Outcome> check_round_trips(const Examination& e) {
 
 Result<Outcome> check_merges(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
+  if (texts_are_known(e)) return kTextsTold;
   const tokenizer::TokenizerSpec& spec = e.subject.tokenizer->spec();
   if (spec.kind != tokenizer::ModelKind::kBpe) return Outcome::skip("the tokenizer does not work by merges");
   const Unreached found = count_unreached(spec);
@@ -263,6 +304,7 @@ Result<Outcome> check_merges(const Examination& e) {
 
 Result<Outcome> check_special_tokens(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
+  if (texts_are_known(e) && e.options.reference->text->stop_ids) return kTextsTold;
   const tokenizer::Tokenizer& tokenizer = *e.subject.tokenizer;
   const auto wrong = [&](std::string text) {
     e.find({.cause = "special_tokens", .explanation = std::move(text), .confidence = 0.8});
@@ -315,6 +357,7 @@ Result<Outcome> check_special_tokens(const Examination& e) {
 
 Result<Outcome> check_chat(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
+  if (texts_are_known(e)) return kTextsTold;
   const TokenId bos = bos_of(e.subject);
   DOPPLER_ASSIGN(const auto plain, e.subject.prompt_ids("The color of the sky is"));
   DOPPLER_ASSIGN(const ChatLook chat, look_at_chat(e, bos));
@@ -329,17 +372,7 @@ Result<Outcome> check_chat(const Examination& e) {
             .confidence = 0.8});
   }
   if (bos < 0) {
-    for (const std::string_view name : kBosNames) {
-      const auto id = e.subject.tokenizer->find(name);
-      if (!id || !family_wants_bos(e.subject.spec.family)) continue;
-      e.find({.cause = "bos_missing",
-              .stage = "embed_out",
-              .explanation = fmt::format("A prompt begins without BOS: the files name none, though the "
-                                         "vocabulary has {} ({}).",
-                                         name, *id),
-              .repair = fmt::format("Set bos_token_id to {}.", *id),
-              .confidence = 0.8});
-    }
+    find_nameless_bos(e);
     return Outcome::ok("the model has no BOS");
   }
   const std::size_t begins = count_leading(plain, bos);
@@ -349,18 +382,8 @@ Result<Outcome> check_chat(const Examination& e) {
             .stage = "embed_out",
             .explanation = fmt::format("{} begins with the BOS token {} {} times.", what, bos, count)});
   }
-  const bool recorded = e.options.reference != nullptr && e.options.reference->prompt_ids[0] == bos;
-  const bool wanted = chat.bos > 0 || recorded || family_wants_bos(e.subject.spec.family);
-  if (begins == 0 && wanted) {
-    e.find({.cause = "bos_missing",
-            .stage = "embed_out",
-            .explanation = fmt::format("A prompt begins without the BOS token {}, {}.", bos,
-                                       recorded       ? "but the recording's begins with it"
-                                       : chat.bos > 0 ? "but a conversation begins with it"
-                                                      : "but models of this family are trained with it"),
-            .confidence = recorded || chat.bos > 0 ? 0.95 : 0.7});
-  }
-  if (chat.rendered && chat.bos == 0 && begins > 0) {
+  if (begins == 0) find_missing_bos(e, bos, chat);
+  if (chat.rendered && chat.bos == 0 && begins > 0 && is_trained_with_bos(e.subject)) {
     e.find({.cause = "bos_missing",
             .stage = "embed_out",
             .explanation = fmt::format(
