@@ -88,11 +88,13 @@ TEST(DoctorAlone, FindsNothingInAHealthyModelAndSaysWhatItSaw) {
 }
 
 TEST(DoctorAlone, SaysWhichRepairsWereLeftOutForLackOfTime) {
-  Subject subject = subject_of(demo(), "cpu");
-  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, diagnose(subject, {.seconds = 1e-6, .only = {"loss"}}));
-  EXPECT_TRUE(diagnosis.healthy());
-  EXPECT_NE(diagnosis.checks[0].text.find("left out for lack of time"), std::string::npos)
-      << diagnosis.checks[0].text;
+  const Subject subject = subject_of(demo(), "cpu");
+  ASSERT_OK_AND_ASSIGN(const Diagnosis some, diagnose(subject, {.seconds = 0.2, .only = {"loss"}}));
+  EXPECT_TRUE(some.healthy());
+  EXPECT_NE(some.checks[0].text.find("left out for lack of time"), std::string::npos) << some.checks[0].text;
+  ASSERT_OK_AND_ASSIGN(const Diagnosis none, diagnose(subject, {.seconds = 1e-6, .only = {"loss"}}));
+  EXPECT_EQ(none.checks[0].state, CheckState::kSkipped);
+  EXPECT_NE(none.checks[0].text.find("raise --seconds"), std::string::npos) << none.checks[0].text;
 }
 
 // A model that nobody trained guesses, whatever is changed.
@@ -184,6 +186,128 @@ TEST(DoctorAlone, FindsDamagedWeightsBeforeItBlamesAnythingElse) {
     EXPECT_EQ(diagnosis.findings[0].stage, c.stage);
     EXPECT_EQ(diagnosis.findings[0].layer, c.layer);
   }
+}
+
+struct TextHarm {
+  const char* name;
+  const char* check;
+  const char* cause;  // empty: healthy
+  std::function<void(PatientFolder&)> harm;
+};
+
+void write_template(PatientFolder& patient, std::string text) {
+  testing::write_file(patient.path() / "chat_template.jinja", text);
+}
+
+std::string replaced(std::string text, std::string_view from, std::string_view to) {
+  for (std::size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+std::function<void(PatientFolder&)> in_template(std::string from, std::string to) {
+  return [from, to](PatientFolder& patient) {
+    const std::string text = testing::read_file(patient.path() / "chat_template.jinja");
+    EXPECT_NE(text.find(from), std::string::npos) << from;
+    write_template(patient, replaced(text, from, to));
+  };
+}
+
+const std::vector<TextHarm>& text_harms() {
+  static const std::vector<TextHarm> kHarms = {
+      {"merges shuffled", "token_order", "merges_order",
+       [](PatientFolder& p) {
+         p.change_json("tokenizer.json", [](Json& t) {
+           auto& merges = t["model"]["merges"];
+           std::uint64_t state = 3;
+           for (std::size_t i = merges.size(); i > 1; --i) {
+             state = state * 6364136223846793005 + 1442695040888963407;
+             std::swap(merges[i - 1], merges[(state >> 33) % i]);
+           }
+         });
+       }},
+      {"ids shuffled", "token_order", "token_ids",
+       [](PatientFolder& p) {
+         p.change_json("tokenizer.json", [](Json& t) {
+           Json& vocabulary = t["model"]["vocab"];
+           std::vector<std::int64_t> ids;
+           for (const auto& [piece, id] : vocabulary.items()) ids.push_back(id.get<std::int64_t>());
+           std::ranges::sort(ids);
+           const auto count = static_cast<std::uint64_t>(ids.size());
+           for (auto& [piece, id] : vocabulary.items()) {
+             const auto old = id.get<std::uint64_t>();
+             if (old >= 300) id = 300 + (old - 300) * 1009 % (count - 300);  // 1009 is prime to what is left
+           }
+         });
+       }},
+      {"the template of another model", "turns", "chat_template",
+       [](PatientFolder& p) {
+         write_template(
+             p,
+             "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}"
+             "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}");
+       }},
+      {"a prompt that changes nothing", "turns", "generation_prompt",
+       [](PatientFolder& p) { in_template("add_generation_prompt", "no_such_flag")(p); }},
+      {"an end that does not stop", "turns", "stop_tokens",
+       [](PatientFolder& p) {
+         p.change_json("generation_config.json", [](Json& g) { g["eos_token_id"] = 1; });
+       }},
+      {"a word as padding", "defaults", "pad_token",
+       [](PatientFolder& p) {
+         p.change_json("config.json", [](Json& c) { c["pad_token_id"] = 900; });
+         p.change_json("generation_config.json", [](Json& g) { g["pad_token_id"] = 900; });
+       }},
+      {"a temperature of 5", "defaults", "generation_defaults",
+       [](PatientFolder& p) {
+         p.change_json("generation_config.json",
+                       [](Json& g) { g["do_sample"] = true, g["temperature"] = 5.0; });
+       }},
+      {"nothing", "turns", "", [](PatientFolder&) {}},
+      {"nothing at all", "token_order", "", [](PatientFolder&) {}},
+      {"sampling as published", "defaults", "",
+       [](PatientFolder& p) {
+         p.change_json("generation_config.json",
+                       [](Json& g) { g["do_sample"] = true, g["temperature"] = 0.7, g["top_p"] = 0.8; });
+       }},
+  };
+  return kHarms;
+}
+
+TEST(DoctorAlone, FindsWhatTokenizerTemplateAndDefaultsSayOfEachOther) {
+  for (const TextHarm& c : text_harms()) {
+    SCOPED_TRACE(c.name);
+    PatientFolder patient("demo");
+    c.harm(patient);
+    LoadOptions load;
+    load.backend = "reference";
+    ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(patient.path(), load));
+    Subject subject = subject_of(loaded, "cpu");
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, diagnose(subject, {.only = {c.check}}));
+    if (std::string_view(c.cause).empty()) {
+      EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
+      continue;
+    }
+    ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].cause, c.cause) << all_findings(diagnosis);
+  }
+}
+
+// Tokenizers of every kind stand in order.
+TEST(DoctorAlone, FindsNoDisorderInTokenizersOfAnyKind) {
+  std::size_t looked = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(testing::data_path("tokenizers"))) {
+    if (!entry.is_directory()) continue;
+    const auto tokenizer = tokenizer::Tokenizer::load(entry.path());
+    if (!tokenizer) continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    Subject subject = subject_of(demo(), "cpu");
+    subject.tokenizer = &*tokenizer;
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, diagnose(subject, {.only = {"token_order"}}));
+    EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
+    looked += diagnosis.checks[0].state == CheckState::kOk;
+  }
+  EXPECT_GE(looked, 5u);
 }
 
 }  // namespace

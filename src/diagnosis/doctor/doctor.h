@@ -68,7 +68,8 @@ struct Subject {
   // A prompt's ids, as run would feed them; a conversation's likewise.
   std::function<Result<std::vector<TokenId>>(std::string_view text)> prompt_ids;
   std::function<Result<std::vector<TokenId>>(std::span<const Message> messages)> chat_ids;
-  // The rest of what it makes of text; tokenizer, prompt_ids, the spec's EOS and PAD count where they are there.
+  // The rest of what it makes of text; tokenizer, prompt_ids, the spec's EOS and PAD count where they are
+  // there.
   TextSide text;
   // Replaces the engine's Sampler.
   std::function<Result<TokenId>(const GenerateOptions& options, TokenId pad_id, std::span<const float> logits,
@@ -84,7 +85,7 @@ Subject subject_of(const Loaded& loaded, std::string backend_name);
 
 struct DoctorOptions {
   const Recording* reference = nullptr;  // taken as the truth; null: none
-  const Model* source = nullptr;         // the float model that this one was quantised from; null: unknown
+  const Loaded* source = nullptr;        // the model that this one was converted from; null: unknown
   bool hashes = false;                   // SHA-256 of every file, however long it takes
   double seconds = 30;                   // rough limit for all checks together
   std::vector<std::string> only;         // ids of ailments; empty: all

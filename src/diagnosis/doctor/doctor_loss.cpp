@@ -34,8 +34,10 @@ constexpr int kMostRounds = 4;  // faults that are found one after the other
 // The halves of layers that matter least are suspected, and more of them where leaving them out even helps:
 // trying everything everywhere would take longer than most readers wait.
 constexpr std::size_t kLeastUseful = 2, kHarmful = 6;
-// Of a model whose run of the paragraph takes longer than this, the paragraph's beginning must do.
-constexpr double kSlowRun = 0.3;
+// Of models with more values than this the beginning of the texts must do: two cores read it in a second.
+constexpr double kLongTextValues = 1e8;
+// What two cores multiply and add in a second, prompts of quantised weights, roughly.
+constexpr double kProductsASecond = 3e10;
 
 struct Judged {
   Suspect suspect;
@@ -191,8 +193,8 @@ class LossExamination {
   }
 
   std::string falls(const Judged& r) const {
-    return fmt::format("The loss of a plain paragraph falls from {:.2f} to {:.2f} nats a token",
-                       mean_of(losses_), mean_of(r.losses));
+    return fmt::format("The loss of plain English falls from {:.2f} to {:.2f} nats a token", mean_of(losses_),
+                       mean_of(r.losses));
   }
 
   void report(const Judged& best, const Judged* rival) {
@@ -239,10 +241,43 @@ class LossExamination {
   std::string nearest_;
 };
 
+// Values that a token is multiplied with, in the whole model.
+double work_of_token(const Subject& subject) {
+  double values = 0;
+  for (const TensorView& tensor : subject.weights.tensors())
+    values += static_cast<double>(tensor.rows() * tensor.cols());
+  return values;
+}
+
+// Tokens that are not those the model was trained with make any text unlikely.
+bool text_is_wrong(const Examination& e) {
+  static constexpr std::string_view kWrong[] = {
+      "merges_dropped", "merges_order",         "token_ids",
+      "piece_scores",   "tokenizer_round_trip", "vocabulary_mismatch"};
+  return std::ranges::any_of(e.findings, [](const Finding& finding) {
+    return std::ranges::find(kWrong, finding.cause) != std::end(kWrong);
+  });
+}
+
+// What was tried, and what was not.
+std::string account_of(const LossExamination& examination, bool found) {
+  std::string text = fmt::format(
+      "{} repairs tried, {}", examination.tried(),
+      found ? fmt::format("with those found {:.2f}", examination.loss()) : "none lowers it clearly");
+  if (!examination.nearest().empty()) text += fmt::format(" (nearest: {})", examination.nearest());
+  if (examination.left_out() > 0) {
+    text += fmt::format("; {} were left out for lack of time: some {:.0f} s more (--seconds)",
+                        examination.left_out(),
+                        static_cast<double>(examination.left_out()) * examination.seconds_a_trial());
+  }
+  return text;
+}
+
 }  // namespace
 
 Result<Outcome> check_loss(const Examination& e) {
   if (e.options.reference != nullptr) return Outcome::skip("the recording tells more");
+  if (e.options.source != nullptr) return Outcome::skip("the source tells more");
   if (e.subject.tokenizer == nullptr || !e.subject.prompt_ids)
     return Outcome::skip("the model has no tokenizer");
   if (e.subject.spec.layers.empty()) return Outcome::skip("the model has no layers");
@@ -254,38 +289,29 @@ Result<Outcome> check_loss(const Examination& e) {
       return Outcome::skip("the tokenizer's ids exceed the embedding");
   }
   LossMeter meter(e.subject, std::move(texts));
-  const auto start = Clock::now();
+  const double work = work_of_token(e.subject);
+  if (work > kLongTextValues) meter.shorten();
+  if (const double seconds = work * static_cast<double>(meter.tokens()) / kProductsASecond;
+      seconds > 0.5 * e.seconds_left())
+    return Outcome::skip(
+        fmt::format("reading a text once would take some {:.0f} s: raise --seconds", seconds));
   auto losses = meter.measure(e.subject);
   if (!losses) return Outcome::skip(losses.error().message);
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
   if (std::ranges::any_of(*losses, [](float x) { return !std::isfinite(x); }))
     return Outcome::skip("the logits are not finite, which other checks explain");
-  const double whole = mean_of(*losses), chance = std::log(static_cast<double>(vocab));
+  const double loss = mean_of(*losses), chance = std::log(static_cast<double>(vocab));
   const std::string measured = fmt::format(
-      "{} tokens of plain English cost {:.2f} nats each (guessing: {:.2f})", meter.tokens(), whole, chance);
-  if (seconds > kSlowRun) {
-    meter.shorten();
-    losses->resize(meter.tokens() - 1);
-  }
-  LossExamination examination(e, meter, std::move(*losses), 0.5 * e.seconds_left());
+      "{} tokens of plain English cost {:.2f} nats each (guessing: {:.2f})", meter.tokens(), loss, chance);
   const std::size_t before = e.findings.size();
+  if (text_is_wrong(e)) return Outcome::ok(measured + "; what is wrong with the tokens comes first");
+  LossExamination examination(e, meter, std::move(*losses), 0.5 * e.seconds_left());
   examination.run();
-  std::string text =
-      fmt::format("{}; {} repairs tried, {}", measured, examination.tried(),
-                  e.findings.size() > before ? fmt::format("with those found {:.2f}", examination.loss())
-                                             : "none lowers it clearly");
-  if (!examination.nearest().empty()) text += fmt::format(" (nearest: {})", examination.nearest());
-  if (examination.left_out() > 0) {
-    text += fmt::format("; {} were left out for lack of time: some {:.0f} s more (--seconds)",
-                        examination.left_out(),
-                        static_cast<double>(examination.left_out()) * examination.seconds_a_trial());
-  }
-  if (before > 0 && whole > kLikeGuessing * chance)
-    return Outcome::ok(text + "; what was found before explains that");
-  if (e.findings.size() == before && whole > kLikeGuessing * chance)
-    return Outcome::ok(
-        fmt::format("the loss says nothing of this model, which reads as if it guessed: {}", text));
-  return Outcome::ok(std::move(text));
+  const bool found = e.findings.size() > before;
+  const std::string text = fmt::format("{}; {}", measured, account_of(examination, found));
+  if (found || loss <= kLikeGuessing * chance) return Outcome::ok(text);
+  if (before > 0) return Outcome::ok(text + "; what was found before explains that");
+  return Outcome::ok(
+      fmt::format("the loss says nothing of this model, which reads as if it guessed: {}", text));
 }
 
 }  // namespace doppler::diagnosis::doctor

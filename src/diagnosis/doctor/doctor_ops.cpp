@@ -50,9 +50,11 @@ Finding finding_of(const WrongOp& wrong) {
                   .repair = attempt.repair,
                   .confidence = wrong.explanation.confidence,
                   .ruled_out = wrong.explanation.ruled_out};
-  const std::string much = std::isfinite(wrong.ratio)
-                               ? fmt::format("{:.3g} times the allowed error", wrong.ratio)
-                               : "NaN or infinity";
+  constexpr double kBeyondCounting = 1e6;  // how much more says nothing
+  const std::string much = !std::isfinite(wrong.ratio) ? "NaN or infinity"
+                           : wrong.ratio > kBeyondCounting
+                               ? "more than a million times the allowed error"
+                               : fmt::format("{:.3g} times the allowed error", wrong.ratio);
   const std::string at = wrong.where.empty() ? "" : ", " + wrong.where;
   if (!wrong.who.empty()) {
     finding.explanation =
@@ -66,6 +68,9 @@ Finding finding_of(const WrongOp& wrong) {
     finding.explanation = fmt::format("{} differs ({}{}), and no repair of the catalogue restores agreement.",
                                       place_of(wrong), much, at);
     if (!wrong.weight.empty()) finding.explanation += fmt::format(" It multiplies by {}.", wrong.weight);
+  } else if (attempt.says.starts_with("no permutation") ||
+             attempt.says.starts_with("no other")) {  // what it is not
+    finding.explanation = fmt::format("{} differs ({}{}), and {}.", place_of(wrong), much, at, attempt.says);
   } else {
     finding.explanation = fmt::format("{} agrees when {}. As it is, it differs ({}{}).", place_of(wrong),
                                       attempt.says, much, at);
@@ -280,7 +285,7 @@ Status OpJudge::explain_wrong() {
     if (Attempt& attempt = wrong.explanation.attempt;
         who.empty() && attempt.cause == "unknown" && c.op().kind == OpKind::kMatmul) {
       attempt.cause = "weight_wrong";
-      attempt.says = fmt::format("{} holds other values", wrong.weight);
+      attempt.says = fmt::format("no permutation, scale or type of {} explains it", wrong.weight);
       wrong.explanation.confidence = 0.5;
     }
     if (!who.empty()) explain_by_place(c, hints, wrong.explanation);

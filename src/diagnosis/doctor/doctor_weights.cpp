@@ -8,7 +8,6 @@
 #include "base/thread_pool.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/doctor_ops.h"
-#include "quant/error.h"
 
 namespace doppler::diagnosis::doctor {
 namespace {
@@ -485,41 +484,6 @@ Result<Outcome> check_neighbours(const Examination& e) {
     return Outcome::found(text);
   }
   return Outcome::ok(text + "; too little to tell");
-}
-
-Result<Outcome> check_quantisation(const Examination& e) {
-  if (e.options.source == nullptr) return Outcome::skip("no --source is given");
-  const Model& source = *e.options.source;
-  double worst = 0;
-  std::string worst_name;
-  std::size_t compared = 0;
-  for (const Bound& b : bound_weights(e.subject)) {
-    const WeightId id = source.weights.find(b.info->role, b.layer);
-    if (id == kNoWeight) continue;
-    const TensorView& original = source.weights[id];
-    if (element_count(original.shape) != element_count(b.tensor.shape) || b.tensor.shape.size() < 2) continue;
-    EncodingErrorSum sum;
-    std::vector<float> was(original.cols()), is(original.cols());
-    for (std::uint64_t r = 0; r < original.rows(); ++r) {
-      DOPPLER_TRY(decode_f32(original, r * was.size(), was));
-      DOPPLER_TRY(decode_f32(b.tensor, r * is.size(), is));
-      sum.add_row(r, was, is);
-    }
-    const EncodingError error = sum.get();
-    const double allowed = std::max(2 * storage_error(b.tensor.dtype), 1e-6);
-    ++compared;
-    if (error.relative_rms / allowed > worst)
-      worst = error.relative_rms / allowed, worst_name = b.tensor.name;
-    if (error.relative_rms <= allowed) continue;
-    e.find({.cause = "quantisation_error",
-            .stage = b.stage(),
-            .layer = b.layer,
-            .explanation =
-                fmt::format("{} ({}) has lost {:.3g} of its source, where the type explains {:.3g}.",
-                            place_of(b), dtype_name(b.tensor.dtype), error.relative_rms, allowed / 2)});
-  }
-  return Outcome::ok(fmt::format("{} tensors; the worst, {}, lost {:.0f} % of what its type may", compared,
-                                 worst_name, 50 * worst));
 }
 
 }  // namespace doppler::diagnosis::doctor

@@ -19,7 +19,7 @@ struct Relayout {
   std::string repair = {};  // empty: that of the cause
   double weight = 1;
   bool same_size = true;  // takes as many bytes; else the file would hold another number of them
-  bool search = false;  // one of many candidates: not tried once another relayout fits
+  bool search = false;    // one of many candidates: not tried once another relayout fits
 };
 
 // Likeliest first. `head_dim`: columns of a head, for products that read heads; 0: none. The weight's bytes

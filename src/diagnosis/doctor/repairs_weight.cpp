@@ -228,7 +228,9 @@ void weight_bias(OpCase& c) {
   const bool zero =
       decode_f32(bias, 0, stored) && std::ranges::all_of(stored, [](float x) { return x == 0; });
   c.consider(zero ? "bias_missing" : "weight_wrong",
-             fmt::format("{} {}", bias.name, zero ? "is not zero" : "holds other values"), {}, out, 0.8);
+             zero ? fmt::format("{} is not zero", bias.name)
+                  : fmt::format("no other bias, and none at all, explains what {} adds", bias.name),
+             {}, out, 0.8);
 }
 
 void weight_scale(OpCase& c) {
@@ -377,7 +379,8 @@ void weight_one_value(OpCase& c) {
   if (probe.bad().size() * 2 > c.width()) return;
   // Most rows are right: the others were damaged.
   c.keep({"weight_wrong",
-          fmt::format("{} of {} hold other values", list_rows(probe.bad()), probe.weight().name),
+          fmt::format("no permutation, scale or type of {} explains {}", probe.weight().name,
+                      list_rows(probe.bad())),
           {},
           0.9,
           0.7});
