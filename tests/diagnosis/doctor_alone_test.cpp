@@ -249,6 +249,7 @@ const std::vector<TextHarm>& text_harms() {
        }},
       {"a prompt that changes nothing", "turns", "generation_prompt",
        [](PatientFolder& p) { in_template("add_generation_prompt", "no_such_flag")(p); }},
+      {"turns without an end", "turns", "end_of_turn", in_template("<end_of_turn>", "")},
       {"an end that does not stop", "turns", "stop_tokens",
        [](PatientFolder& p) {
          p.change_json("generation_config.json", [](Json& g) { g["eos_token_id"] = 1; });

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "base/thread_pool.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/text_loss.h"
 #include "diagnosis/doctor/trial.h"
@@ -34,8 +35,6 @@ constexpr int kMostRounds = 4;  // faults that are found one after the other
 // The halves of layers that matter least are suspected, and more of them where leaving them out even helps:
 // trying everything everywhere would take longer than most readers wait.
 constexpr std::size_t kLeastUseful = 2, kHarmful = 6;
-// Of models with more values than this the beginning of the texts must do: two cores read it in a second.
-constexpr double kLongTextValues = 1e8;
 // What two cores multiply and add in a second, prompts of quantised weights, roughly.
 constexpr double kProductsASecond = 3e10;
 
@@ -58,6 +57,7 @@ class LossExamination {
         losses_(std::move(losses)),
         reached_(mean_of(losses_)),
         chance_(std::log(static_cast<double>(e.subject.spec.vocab_size))),
+        pool_(meter.is_small() ? e.subject.options.threads : 1),
         deadline_(Clock::now() +
                   std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {}
 
@@ -93,21 +93,34 @@ class LossExamination {
 
  private:
   void attempt(std::vector<Suspect> suspects) {
-    for (Suspect& suspect : suspects) {
-      if (Clock::now() > deadline_) {
-        ++left_out_;
-        continue;
+    std::vector<std::optional<Judged>> judged(suspects.size());
+    std::vector<char> late(suspects.size(), 0);
+    const auto start = Clock::now();
+    pool_.parallel_for(suspects.size(), 1, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i) {
+        if (Clock::now() > deadline_)
+          late[i] = 1;
+        else
+          judged[i] = judge(std::move(suspects[i]));
       }
-      Trial changed = trial_;
-      const auto start = Clock::now();
-      if (!suspect.change(changed)) continue;
-      auto losses = suspect.late ? meter_.measure(changed.subject()) : screened(changed.subject());
-      spent_ += std::chrono::duration<double>(Clock::now() - start).count();
-      if (!losses) continue;
+    });
+    spent_ += std::chrono::duration<double>(Clock::now() - start).count();
+    left_out_ += static_cast<std::size_t>(std::ranges::count(late, 1));
+    for (auto& one : judged) {
+      if (!one) continue;
       ++tried_;
-      const Gain gain = gain_of(losses_, *losses);
-      results_.push_back({std::move(suspect), gain, std::move(*losses)});
+      results_.push_back(std::move(*one));
     }
+  }
+
+  // Nothing for a change that does not apply to the model.
+  std::optional<Judged> judge(Suspect suspect) {
+    Trial changed = trial_;
+    if (!suspect.change(changed)) return std::nullopt;
+    auto losses = suspect.late ? meter_.measure(changed.subject()) : screened(changed.subject());
+    if (!losses) return std::nullopt;
+    const Gain gain = gain_of(losses_, *losses);
+    return Judged{std::move(suspect), gain, std::move(*losses)};
   }
 
   // Most repairs are dropped after the beginning, where they gain less than half of what they must.
@@ -133,13 +146,21 @@ class LossExamination {
     std::vector<std::size_t> order;
     for (std::size_t i = before; i < results_.size(); ++i) order.push_back(i);
     std::ranges::sort(order, std::greater(), [&](std::size_t i) { return results_[i].gain.mean; });
+    if (order.empty()) return;
     order.resize(std::min(order.size(), kHarmful));
+    const auto half_of = [](const Suspect& suspect) {
+      return suspect.stage == Stage::kOProj ? Half::kAttention : Half::kFeedForward;
+    };
     for (std::size_t place = 0; place < order.size(); ++place) {
       const std::size_t i = order[place];
       if (place >= kLeastUseful && results_[i].gain.mean < 0) break;
-      const Half half = results_[i].suspect.stage == Stage::kOProj ? Half::kAttention : Half::kFeedForward;
-      attempt(layer_suspects(now, results_[i].suspect.layer, half));
+      attempt(layer_suspects(now, results_[i].suspect.layer, half_of(results_[i].suspect)));
     }
+    const Judged worst = results_[order.front()];
+    const bool repaired =
+        std::ranges::any_of(results_, [&](const Judged& r) { return !r.suspect.control && beats(r, worst); });
+    if (is_clear(worst.gain) && !repaired)
+      attempt(layer_searches(now, worst.suspect.layer, half_of(worst.suspect)));
   }
 
   // Reports what lowers the loss most, and goes on with it in place. False if nothing does.
@@ -234,20 +255,13 @@ class LossExamination {
   std::vector<float> losses_;
   double reached_, chance_;  // the least loss, and that of guessing
   std::vector<Finding> found_;
+  ThreadPool pool_;  // for small models: a trial a thread
   Clock::time_point deadline_;
   std::vector<Judged> results_;
   std::size_t tried_ = 0, left_out_ = 0;
   double spent_ = 0;
   std::string nearest_;
 };
-
-// Values that a token is multiplied with, in the whole model.
-double work_of_token(const Subject& subject) {
-  double values = 0;
-  for (const TensorView& tensor : subject.weights.tensors())
-    values += static_cast<double>(tensor.rows() * tensor.cols());
-  return values;
-}
 
 // Tokens that are not those the model was trained with make any text unlikely.
 bool text_is_wrong(const Examination& e) {
@@ -289,9 +303,8 @@ Result<Outcome> check_loss(const Examination& e) {
       return Outcome::skip("the tokenizer's ids exceed the embedding");
   }
   LossMeter meter(e.subject, std::move(texts));
-  const double work = work_of_token(e.subject);
-  if (work > kLongTextValues) meter.shorten();
-  if (const double seconds = work * static_cast<double>(meter.tokens()) / kProductsASecond;
+  if (!meter.is_small()) meter.shorten();
+  if (const double seconds = meter.values() * static_cast<double>(meter.tokens()) / kProductsASecond;
       seconds > 0.5 * e.seconds_left())
     return Outcome::skip(
         fmt::format("reading a text once would take some {:.0f} s: raise --seconds", seconds));

@@ -11,7 +11,7 @@ namespace {
 
 const Outcome kNoTokenizer = Outcome::skip("the model has no tokenizer");
 // What stands below is for models of which nobody recorded what texts become.
-const Outcome kTextsTold = Outcome::skip("the recording tells what texts and conversations become");
+const Outcome kTextsTold = Outcome::skip("the truth tells what texts and conversations become");
 
 // Plain words, numbers, spaces, other scripts, and characters that need more than one token.
 constexpr std::string_view kTexts[] = {

@@ -204,6 +204,16 @@ void judge_end_of_turn(const Examination& e, const Turns& turns) {
   if (end == nullptr || std::ranges::find(e.subject.spec.eos_ids, end->id) != e.subject.spec.eos_ids.end())
     return;
   if (end->id == e.subject.spec.bos_id) return;  // the next conversation, not an end
+  if (turns.whole.substr(0, turns.whole.find(kQuestion)).find(end->content) != std::string::npos) {
+    e.find({.cause = "end_of_turn",
+            .stage = "embed_out",
+            .explanation =
+                fmt::format("After an answer the chat template goes on with {}, which begins a turn: nothing "
+                            "ends the answer.",
+                            printable(end->content)),
+            .confidence = 0.8});
+    return;
+  }
   e.find({.cause = "stop_tokens",
           .explanation = fmt::format(
               "The chat template ends an answer with {} ({}), but generation does not stop there: "

@@ -168,13 +168,14 @@ Status relayout(Trial& trial, WeightRole role, int layer, std::size_t index) {
   return trial.read_anew(role, layer, all[index].read);
 }
 
-void add_relayouts(const Subject& s, WeightRole role, int layer, std::vector<Suspect>& to) {
+void add_relayouts(const Subject& s, WeightRole role, int layer, std::vector<Suspect>& to,
+                   bool searches = false) {
   if (!has(s, role, layer) || weight(s, role, layer).shape.size() != 2) return;
   const std::uint64_t dim =
       role == kO ? s.spec.layers[static_cast<std::size_t>(layer)].attention.head_dim : 0;
   const std::vector<Relayout> all = relayouts(weight(s, role, layer), dim);
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i].search || !all[i].same_size) continue;
+    if (all[i].search != searches || !all[i].same_size) continue;
     to.push_back({all[i].cause, all[i].says, all[i].repair, weight_info(role).stage, layer,
                   [role, layer, i](Trial& trial) { return relayout(trial, role, layer, i); }});
   }
@@ -346,6 +347,12 @@ std::vector<Suspect> layer_suspects(const Subject& s, int layer, Half half) {
     add_relayouts(s, role, layer, all);
     add_of_one(s, role, layer, all);
   }
+  return all;
+}
+
+std::vector<Suspect> layer_searches(const Subject& s, int layer, Half half) {
+  std::vector<Suspect> all;
+  for (const WeightRole role : roles_of(half)) add_relayouts(s, role, layer, all, true);
   return all;
 }
 

@@ -13,6 +13,8 @@ namespace doppler::diagnosis {
 namespace {
 
 constexpr std::size_t kBeginning = 64;
+// Up to this a trial takes milliseconds, and threads would wait for each other longer than they compute.
+constexpr double kSmall = 1e8;
 
 constexpr auto kTexts = std::to_array<std::string_view>({
     "In the meadow lived a lonely girl called Amanda. Her home was between wild flowers and long grass. "
@@ -63,9 +65,15 @@ LossMeter::LossMeter(const Subject& subject, std::vector<std::vector<TokenId>> t
     : texts_(std::move(texts)), layers_(subject.spec.layers.size()) {
   beginning_ = {texts_.front()};
   beginning_[0].resize(std::min(beginning_[0].size(), kBeginning));
-  options_.threads = subject.options.threads;
+  for (const TensorView& tensor : subject.weights.tensors())
+    values_ += static_cast<double>(tensor.rows() * tensor.cols());
+  options_.threads = is_small() ? 1 : subject.options.threads;
   options_.slots = 1;
   options_.shared = std::make_shared<SharedWeights>();
+}
+
+bool LossMeter::is_small() const {
+  return values_ <= kSmall;
 }
 
 void LossMeter::shorten() {

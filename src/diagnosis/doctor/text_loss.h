@@ -22,20 +22,26 @@ class LossMeter {
   LossMeter(const Subject& subject, std::vector<std::vector<TokenId>> texts);
 
   // -log of the probability of each token but the texts' first, in nats; infinite where the model gives NaN.
-  // Errors: those of the backend, as for a changed model that cannot be computed.
+  // After the first call of any thread, those of small models may come from several at once. Errors: those of
+  // the backend, as for a changed model that cannot be computed.
   Result<std::vector<float>> measure(const Subject& subject);
   // Only the beginning, 64 tokens: the same losses as those that measure() gives first.
   Result<std::vector<float>> measure_beginning(const Subject& subject);
   // From now on the beginning is all there is, and its own beginning half of it.
   void shorten();
   std::size_t tokens() const;  // of all texts
+  // What a token is multiplied with, in the whole model. A small model is computed by one thread, so that
+  // several threads may measure at once; of a larger one the texts' beginning should do.
+  double values() const { return values_; }
+  bool is_small() const;
 
  private:
   Result<std::vector<float>> measure(const Subject& subject, std::span<const std::vector<TokenId>> texts);
 
   BackendOptions options_;
   std::vector<std::vector<TokenId>> texts_, beginning_;
-  std::size_t layers_;               // of the model as it was
+  std::size_t layers_;  // of the model as it was
+  double values_ = 0;
   std::unique_ptr<Backend> keeper_;  // keeps the weights as a backend lays them out
 };
 

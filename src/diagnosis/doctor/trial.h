@@ -60,6 +60,8 @@ std::vector<Suspect> order_suspects(const Subject& subject);
 // The same for one half of a layer alone: attention, or feed-forward.
 enum class Half : std::uint8_t { kAttention, kFeedForward };
 std::vector<Suspect> layer_suspects(const Subject& subject, int layer, Half half);
+// What of it may be shifted or cut at other places: many, for a half that is known to be broken.
+std::vector<Suspect> layer_searches(const Subject& subject, int layer, Half half);
 // The layer's half adds nothing: what the model says without it.
 Suspect without(const Subject& subject, int layer, Half half);
 
