@@ -173,14 +173,19 @@ using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)
 std::optional<double> distance(const Pair& p, const ReadRow& read) {
   const std::uint64_t rows = p.source.rows(), cols = p.source.cols(), count = std::min(rows, kSampledRows);
   EncodingErrorSum sum;
+  std::uint64_t lost = 0;
   std::vector<float> was(cols), is(cols);
   for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t row = count < 2 ? 0 : i * (rows - 1) / (count - 1);
-    if (!read(row, is)) continue;
+    if (!read(row, is)) {
+      ++lost;
+      continue;
+    }
     if (!decode_f32(p.source, row * cols, was)) return std::nullopt;
     for (float& x : is) x += static_cast<float>(p.offset);
     sum.add_row(row, was, is);
   }
+  if (2 * lost > count) return std::nullopt;  // too few rows to tell by
   const double error = sum.get().relative_rms;
   return std::isfinite(error) ? std::optional(error) : std::nullopt;
 }
@@ -221,6 +226,7 @@ class WeightComparison {
 
   Outcome run() {
     collect();
+    sort();
     ThreadPool pool(e_.subject.options.threads);
     const auto each = [&](auto work) {
       pool.parallel_for(pairs_.size(), 1, [&](std::size_t begin, std::size_t end) {
@@ -295,8 +301,10 @@ class WeightComparison {
   }
 
   void explain(const Pair& p) {
-    if (not_finite(p) || by_offset(p) || by_scale(p) || by_others(p) || by_row_order(p) || by_layout(p) ||
-        by_end(p))
+    // Where most rows are right, no other way of reading the whole tensor is.
+    const bool in_places = p.whole;
+    if (not_finite(p) || by_end(p)) return;
+    if (!in_places && (by_offset(p) || by_scale(p) || by_others(p) || by_row_order(p) || by_layout(p)))
       return;
     if (p.error < 0.5 && is_quantised(p.ours.dtype)) {
       is(p, "quantisation_error",
@@ -309,6 +317,13 @@ class WeightComparison {
                    "permutation, scale or type of it explains that.",
                    place_of_pair(p), std::isfinite(p.error) ? p.error : 1e9, allowed(p),
                    p.whole ? fmt::format(", most in row {}", p.worst_row) : ""));
+  }
+
+  // In the order of a step, so that the first place is the first that is wrong.
+  void sort() {
+    std::ranges::stable_sort(pairs_, {}, [](const Pair& p) {
+      return p.layer >= 0 ? p.layer : p.info->role == WeightRole::kTokenEmbedding ? -1 : INT32_MAX;
+    });
   }
 
   bool not_finite(const Pair& p) {
@@ -329,7 +344,9 @@ class WeightComparison {
     for (const double by : {1.0, -1.0}) {
       Pair moved = p;
       moved.offset += by;
-      if (!fits(moved, rows_of(p.ours))) continue;
+      // With 1 in it a weight was rounded more coarsely than its own size explains.
+      const auto error = distance(moved, rows_of(p.ours));
+      if (!error || *error > allowed(p) * (1 + p.error)) continue;
       found(p, "norm_weight_offset",
             fmt::format("{} is {} every value", 1, by > 0 ? "added to" : "subtracted from"),
             "Convert the norms again: they are stored as w or as 1 + w; or set rms_norm_weight_offset "
