@@ -2,10 +2,13 @@
 
 import datetime
 import json
+import re
 from pathlib import Path
 
 PROBES = Path(__file__).resolve().parent / "text_probes.json"
 MOST_PIECES = 4096  # of larger vocabularies so many, evenly spread
+MOST_SPECIAL_TEXTS = 64  # some tokenizers have hundreds that nobody uses
+BYTE = re.compile("<0x[0-9A-F]{2}>")  # a byte's token, special in some tokenizers
 SAMPLING_KEYS = ("do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty")
 
 
@@ -88,8 +91,10 @@ def text_part(tokenizer, generation=None, prompt=None, now=None):
     for name, role in roles(tokenizer).items():
         if name != "unk":
             texts.append(f"one{role['text']}two {role['text']} three\n")
-    cases = [text_case(tokenizer, text) for text in texts]
     special = special_ids(tokenizer)
+    names = [name for name in tokenizer.convert_ids_to_tokens(special) if name and not BYTE.fullmatch(name)]
+    texts += [f"one{name}two" for name in names[:MOST_SPECIAL_TEXTS]]
+    cases = [text_case(tokenizer, text) for text in texts]
     used = {i for case in cases for i in case["with_special"]}
     template = getattr(tokenizer, "chat_template", None)
     if isinstance(template, dict):

@@ -10,7 +10,9 @@ The file holds every stage of the prompt's pass under the names of Doppler (`emb
 """
 
 import argparse
+import json
 import os
+import sys
 
 import torch
 import transformers
@@ -126,7 +128,12 @@ def main():
         tokenizer = Tokenizer.from_file(os.path.join(args.model, "tokenizer.json"))
         ids, stop = tokenizer.encode(args.prompt).ids, {tokenizer.token_to_id("<eos>"), tokenizer.token_to_id("<end_of_turn>")}
     values, least = record(model, ids, args.steps, stop)
-    save_file(values, args.out, metadata={"producer": "transformers " + transformers.__version__, "dtype": "float32", "attention": "eager"})
+    metadata = {"producer": "transformers " + transformers.__version__, "dtype": "float32", "attention": "eager"}
+    if not args.prompt_ids:
+        sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "tools"))
+        import hf_text
+        metadata["text"] = json.dumps(hf_text.text_part(transformers.AutoTokenizer.from_pretrained(args.model), model.generation_config))
+    save_file(values, args.out, metadata=metadata)
     print(f"{len(values)} tensors, {len(ids)} prompt tokens, {len(values['greedy_ids'])} greedy ids, smallest margin {least:.3f}, {os.path.getsize(args.out)} bytes")
     if not args.prompt_ids:
         print(repr(tokenizer.decode(values["greedy_ids"].tolist(), skip_special_tokens=False)))

@@ -1,7 +1,6 @@
 #include "cli/debug_report.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -19,6 +18,13 @@ Json finite(double value) {
 
 std::string name_of(const DebugView& view, std::int32_t id) {
   return view.piece ? fmt::format("{} \"{}\"", id, printable(view.piece(id))) : fmt::format("{}", id);
+}
+
+// 2 "<bos>", 396 "The"; ids alone where there is no tokenizer.
+std::string names_of(const DebugView& view, const std::vector<TokenId>& ids) {
+  std::vector<std::string> names;
+  for (const TokenId id : ids) names.push_back(name_of(view, id));
+  return join(names, ", ");
 }
 
 bool shows(const DebugView& view, const diagnosis::StageRecord& record) {
@@ -175,9 +181,9 @@ Json logits_json(const diagnosis::DebugRun& run) {
 
 std::string debug_text(const diagnosis::DebugRun& run, const DebugView& view) {
   std::string text =
-      fmt::format("[PROMPT] {} tokens: {}\n", run.prompt_ids.size(), fmt::join(run.prompt_ids, ","));
+      fmt::format("[PROMPT] {} tokens: {}\n", run.prompt_ids.size(), names_of(view, run.prompt_ids));
   text += checkpoints(run, view) + layer_lines(run) + logit_lines(run, view) + attention_lines(run);
-  text += fmt::format("[OUTPUT] {} tokens: {}\n", run.ids.size(), fmt::join(run.ids, ","));
+  text += fmt::format("[OUTPUT] {} tokens: {}\n", run.ids.size(), names_of(view, run.ids));
   if (view.text) text += fmt::format("[OUTPUT] {}\n", printable(*view.text, 2000));
   if (!run.stopped.empty()) text += fmt::format("[OUTPUT] stopped: {}\n", run.stopped);
   return text + triage_lines(run, view);

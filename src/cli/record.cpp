@@ -8,7 +8,7 @@
 #include "cli/looking.h"
 #include "cli/models.h"
 #include "diagnosis/compare/recording.h"
-#include "diagnosis/compare/text_truth.h"
+#include "diagnosis/compare/text_side.h"
 #include "diagnosis/look/tapped_backend.h"
 #include "engine/fallbacks.h"
 #include "engine/messages.h"

@@ -168,7 +168,7 @@ class ConversationComparison {
     }
     std::string_view wanted = *one.given->rendered, found = one.found;
     if (!compare_bos(one, wanted, found)) return;
-    if (wanted == found) return;
+    if (wanted == found || compare_whole(one, wanted, found)) return;
     const OrderedJson& conversation = one.conversation;
     if (has_tools(conversation) && compare_tools(one, wanted, found)) return;
     if (!compare_contents(one, wanted, found)) return;
@@ -204,6 +204,46 @@ class ConversationComparison {
         "template", fmt::format("{} BOS come first where {} should", f, w));
     wanted = without_wanted;
     found = without_found;
+    return true;
+  }
+
+  // What ends turns in the truth; empty: not known.
+  std::string turn_end() const {
+    for (const Rendered& other : rendered_) {
+      if (!other.given->rendered || prompts(other.conversation)) continue;
+      const auto parts = around(*other.given->rendered, messages_of(other.conversation));
+      if (parts && !is_blank(parts->back())) return std::string(trimmed(parts->back()));
+    }
+    return {};
+  }
+
+  // Differences of one kind at many places: white space, or ends of turns. True if nothing else differs.
+  bool compare_whole(const Rendered& one, std::string_view wanted, std::string_view found) {
+    const auto squeezed = [](std::string_view text, const std::string& without) {
+      std::string out;
+      for (std::size_t at = 0; at < text.size(); ++at) {
+        if (!without.empty() && text.substr(at).starts_with(without)) {
+          at += without.size() - 1;
+        } else if (!is_blank(text.substr(at, 1))) {
+          out += text[at];
+        }
+      }
+      return out;
+    };
+    if (squeezed(wanted, "") == squeezed(found, "")) {
+      const MiddleParts middle = differing_middle(wanted, found);
+      add(one, "chat_white_space", "white space",
+          fmt::format("line ends or spaces are {}", middle.wanted.size() > middle.found.size() ? "lost"
+                                                    : middle.wanted.size() < middle.found.size()
+                                                        ? "added"
+                                                        : "changed"));
+      return true;
+    }
+    const std::string end = turn_end();
+    if (end.empty() || squeezed(wanted, end) != squeezed(found, end)) return false;
+    add(one, "end_of_turn", "end of turn",
+        fmt::format("the end of a turn, {}, is {}", printable(end),
+                    wanted.size() > found.size() ? "missing" : "too much"));
     return true;
   }
 
@@ -425,13 +465,18 @@ void compare_pad(const TextTruth& truth, const TextSide& ours, TextFindings& fin
 }
 
 void compare_sampling(const TextTruth& truth, const TextSide& ours, TextFindings& findings) {
-  if (truth.sampling.empty()) return;
-  for (const auto& [key, found] : ours.sampling) {
-    const auto wanted = truth.sampling.find(key);
-    if (wanted == truth.sampling.end() || wanted->second == found) continue;
+  if (!truth.sampling) return;
+  // What transformers takes where generation_config.json does not say.
+  static constexpr std::pair<std::string_view, double> kUsual[] = {
+      {"do_sample", 0}, {"temperature", 1}, {"top_k", 50},
+      {"top_p", 1},     {"min_p", 0},       {"repetition_penalty", 1}};
+  for (const auto& [key, usual] : kUsual) {
+    const auto said = truth.sampling->find(key), found = ours.sampling.find(key);
+    const double wanted = said == truth.sampling->end() ? usual : said->second;
+    if (found == ours.sampling.end() || found->second == wanted) continue;
     findings.add({"generation_defaults", "defaults",
-                  fmt::format("The default of {} is {} and should be {}.", key, found, wanted->second),
-                  fmt::format("Set {} in generation_config.json to {}.", key, wanted->second), 1, 1});
+                  fmt::format("The default of {} is {} and should be {}.", key, found->second, wanted),
+                  fmt::format("Set {} in generation_config.json to {}.", key, wanted), 1, 1});
   }
 }
 

@@ -23,6 +23,11 @@ class TextFindings {
 void compare_conversations(const TextTruth& truth, const TextSide& ours, TextFindings& findings);
 void compare_generation(const TextTruth& truth, const TextSide& ours, TextFindings& findings);
 
+// Whether pieces are written in the byte-level alphabet.
+bool is_byte_level(const tokenizer::TokenizerSpec& spec);
+// What a piece stands for in the text: its bytes, without a vocabulary's way of writing spaces and bytes.
+std::string surface_of(std::string_view piece, bool byte_level);
+
 // A text in quotes, short enough for a sentence, with the first difference from `other` in sight.
 std::string excerpt(std::string_view text, std::string_view other);
 

@@ -249,7 +249,7 @@ std::vector<TextRepair> normalizer_repairs(const TokenizerSpec& spec, bool gguf)
   return repairs;
 }
 
-std::vector<TextRepair> pre_tokenizer_repairs(const TokenizerSpec& spec, bool gguf) {
+std::vector<TextRepair> pre_tokenizer_repairs(const TokenizerSpec& spec, bool gguf, bool catalogue) {
   std::vector<TextRepair> repairs;
   if (is_sentencepiece(spec)) return repairs;
   add_digits(spec, gguf, repairs);
@@ -267,7 +267,7 @@ std::vector<TextRepair> pre_tokenizer_repairs(const TokenizerSpec& spec, bool gg
              set_pre(gguf, "Set use_regex of ByteLevel to the other value."), repairs);
   add_toggle(spec, &pre_tokenizers::Metaspace::split, "words are cut at spaces",
              "words are not cut at spaces", "Set split of Metaspace to the other value.", repairs);
-  add_catalogue(spec, gguf, repairs);
+  if (catalogue) add_catalogue(spec, gguf, repairs);
   return repairs;
 }
 

@@ -20,10 +20,11 @@ struct TextRepair {
   std::optional<UnicodeForm> before = std::nullopt;
 };
 
-// Changes of the text before it is cut; of how it is cut; of how pieces are joined; of how pieces become
-// text.
+// Changes of the text before it is cut; of how it is cut (`catalogue`: also every published pattern); of how
+// pieces are joined; of how pieces become text.
 std::vector<TextRepair> normalizer_repairs(const tokenizer::TokenizerSpec& spec, bool gguf);
-std::vector<TextRepair> pre_tokenizer_repairs(const tokenizer::TokenizerSpec& spec, bool gguf);
+std::vector<TextRepair> pre_tokenizer_repairs(const tokenizer::TokenizerSpec& spec, bool gguf,
+                                              bool catalogue);
 std::vector<TextRepair> model_repairs(const tokenizer::TokenizerSpec& spec);
 std::vector<TextRepair> decoder_repairs(const tokenizer::TokenizerSpec& spec);
 // Flags of one added token.

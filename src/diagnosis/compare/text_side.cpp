@@ -1,7 +1,8 @@
-// A loaded model's own side of texts.
+#include "diagnosis/compare/text_side.h"
+
 #include "base/json.h"
-#include "diagnosis/compare/text_truth.h"
 #include "engine/messages.h"
+#include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -24,7 +25,8 @@ std::map<std::string, double, std::less<>> sampling_of(const ModelFiles& files) 
 
 TextSide text_side_of(const Loaded& loaded) {
   TextSide side;
-  side.gguf = loaded.model->files.gguf.has_value();
+  const auto& gguf = loaded.model->files.gguf;
+  side.gguf = gguf && tokenizer::has_gguf_tokenizer(*gguf);
   side.stop_ids.assign(loaded.model->spec.eos_ids.begin(), loaded.model->spec.eos_ids.end());
   side.pad_id = loaded.model->spec.pad_id;
   side.sampling = sampling_of(loaded.model->files);

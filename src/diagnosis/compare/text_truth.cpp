@@ -6,6 +6,7 @@
 #include "base/unicode.h"
 #include "diagnosis/compare/text_probes.h"
 #include "system/clock.h"
+#include "tokenizer/byte_level.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -14,6 +15,9 @@ using tokenizer::Tokenizer;
 
 // Of larger vocabularies so many pieces are recorded, evenly spread: some 60 KB.
 constexpr std::size_t kMostPieces = 4096;
+
+// Some tokenizers have hundreds that nobody uses.
+constexpr std::size_t kMostSpecialTexts = 64;
 
 Result<TextCase> case_of(const TextSide& side, std::string text) {
   TextCase made;
@@ -59,6 +63,11 @@ std::vector<std::string> texts_with_special(const Tokenizer& tokenizer) {
     if (role->id && !role->text.empty())
       texts.push_back("one" + role->text + "two " + role->text + " three\n");
   }
+  std::size_t count = 0;
+  for (const tokenizer::AddedToken& added : tokenizer.spec().added) {
+    if (!added.special || tokenizer::byte_of_piece(added.content) || count++ >= kMostSpecialTexts) continue;
+    texts.push_back("one" + added.content + "two");
+  }
   return texts;
 }
 
@@ -78,7 +87,7 @@ Result<TextTruth> text_truth_of(const TextSide& side, std::string_view prompt) {
   TextTruth truth;
   truth.stop_ids = side.stop_ids;
   if (side.pad_id >= 0) truth.pad_id = side.pad_id;
-  truth.sampling = side.sampling;
+  if (!side.gguf) truth.sampling = side.sampling;
   truth.chat_template = side.chat_template;
   truth.now = system::local_time();
   std::vector<std::string> texts;

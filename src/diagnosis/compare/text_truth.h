@@ -16,10 +16,6 @@
 #include "chat/chat_template.h"
 #include "tokenizer/tokenizer.h"
 
-namespace doppler {
-struct Loaded;
-}
-
 namespace doppler::diagnosis {
 
 // What generation_config.json may say of choosing tokens.
@@ -49,8 +45,8 @@ struct TextTruth {
   std::map<std::string, tokenizer::SpecialToken, std::less<>> roles;  // by "bos", "eos", "unk", "pad"
   std::optional<std::vector<TokenId>> stop_ids;                       // that end an answer
   std::optional<TokenId> pad_id;                                      // of the model's configuration
-  std::map<std::string, double, std::less<>>
-      sampling;                // "temperature": what the files say of choosing tokens
+  // "temperature": what the files say of choosing tokens; nothing: not known.
+  std::optional<std::map<std::string, double, std::less<>>> sampling;
   std::string chat_template;   // its source; empty: not known, or there is none
   std::optional<std::tm> now;  // when the conversations were rendered
 };
@@ -67,12 +63,9 @@ struct TextSide {
       render;
   std::vector<TokenId> stop_ids;
   TokenId pad_id = -1;                                  // -1: none
-  std::map<std::string, double, std::less<>> sampling;  // as in TextTruth
+  std::map<std::string, double, std::less<>> sampling;  // as in TextTruth; GGUF files say nothing
   bool gguf = false;                                    // its keys are those of GGUF metadata
 };
-
-// `loaded` outlives it.
-TextSide text_side_of(const Loaded& loaded);
 
 // The texts and conversations of tools/text_probes.json, and `prompt` before them, where it is not empty.
 // Errors: those of the tokenizer for a text; a conversation that the template refuses is none.

@@ -150,11 +150,12 @@ Status read_generation(const OrderedJson& json, TextTruth& truth) {
   const OrderedJson* sampling = member(json, "sampling");
   if (sampling == nullptr) return {};
   if (!sampling->is_object()) return wrong("sampling", "an object of numbers");
+  truth.sampling.emplace();
   for (const char* key : kSamplingKeys) {
     const OrderedJson* value = member(*sampling, key);
     if (value == nullptr) continue;
     if (!value->is_number()) return wrong("sampling", "an object of numbers");
-    truth.sampling[key] = value->get<double>();
+    (*truth.sampling)[key] = value->get<double>();
   }
   return {};
 }
@@ -210,8 +211,10 @@ std::string text_truth_json(const TextTruth& truth) {
     json["roles"][name] = {{"id", role.id.value_or(0)}, {"text", role.text}};
   if (truth.stop_ids) json["stop_ids"] = *truth.stop_ids;
   if (truth.pad_id) json["pad_id"] = *truth.pad_id;
-  json["sampling"] = OrderedJson::object();
-  for (const auto& [key, value] : truth.sampling) json["sampling"][key] = value;
+  if (truth.sampling) {
+    json["sampling"] = OrderedJson::object();
+    for (const auto& [key, value] : *truth.sampling) json["sampling"][key] = value;
+  }
   json["chat_template"] = truth.chat_template;
   if (truth.now) {
     json["now"] =

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "diagnosis/ailments.h"
+#include "diagnosis/compare/text_side.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "engine/fallbacks.h"
 #include "engine/messages.h"

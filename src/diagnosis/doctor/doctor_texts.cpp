@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "diagnosis/compare/compare_texts.h"
+#include "diagnosis/compare/text_side.h"
 #include "diagnosis/doctor/doctor_checks.h"
 
 namespace doppler::diagnosis::doctor {

@@ -122,7 +122,8 @@ namespace {
 const std::vector<FaultRow>& table() {
   static const std::vector<FaultRow> kTable = [] {
     std::vector<FaultRow> rows;
-    for (auto& part : {description_faults(), data_faults(), execution_faults(), shader_faults()})
+    for (auto& part :
+         {description_faults(), data_faults(), text_faults(), execution_faults(), shader_faults()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();
@@ -138,7 +139,7 @@ const FaultRow* find_row(std::string_view name) {
 }  // namespace faults
 
 std::string_view name_of(FaultKind kind) {
-  constexpr std::array<std::string_view, 3> kNames = {"description", "data", "execution"};
+  constexpr std::array<std::string_view, 4> kNames = {"description", "data", "text", "execution"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

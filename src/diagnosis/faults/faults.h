@@ -16,7 +16,8 @@ namespace doppler::diagnosis {
 
 enum class FaultKind : std::uint8_t {
   kDescription,  // ModelSpec or plan contradict the model: every backend is wrong in the same way
-  kData,         // weights or tokenizer are not what they should be
+  kData,         // weights are not what they should be
+  kText,         // tokenizer, chat template or the tokens that end an answer are not the model's
   kExecution,    // the inputs are right; a backend, a cache or the sampler is wrong
 };
 std::string_view name_of(FaultKind kind);

@@ -1,4 +1,4 @@
-// Data faults: damaged or misread weights, or a wrong tokenizer.
+// Data faults: damaged or misread weights.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -268,66 +268,6 @@ std::vector<FaultRow> weight_faults() {
   };
 }
 
-bool has_bos(const Subject& s) {
-  if (s.tokenizer == nullptr || !s.prompt_ids) return false;
-  const auto ids = s.prompt_ids("a");
-  const TokenId bos = s.tokenizer->bos().id.value_or(s.spec.bos_id);
-  return ids && !ids->empty() && bos >= 0 && ids->front() == bos;
-}
-
-// Changes the ids of prompts and conversations.
-std::function<void(Site&)> prompts(std::function<void(std::vector<TokenId>&)> change) {
-  return [change = std::move(change)](Site& site) {
-    Subject& s = site.subject();
-    s.prompt_ids = [change, encode = s.prompt_ids](std::string_view text) -> Result<std::vector<TokenId>> {
-      DOPPLER_ASSIGN(std::vector<TokenId> ids, encode(text));
-      change(ids);
-      return ids;
-    };
-    if (!s.chat_ids) return;
-    s.chat_ids = [change,
-                  encode = s.chat_ids](std::span<const Message> messages) -> Result<std::vector<TokenId>> {
-      DOPPLER_ASSIGN(std::vector<TokenId> ids, encode(messages));
-      change(ids);
-      return ids;
-    };
-  };
-}
-
-std::vector<FaultRow> text_faults() {
-  const auto text = at(Stage::kEmbedOut, -1, When::kText);  // where ids become vectors
-  return {
-      {{"merges_dropped", FaultKind::kData, "merges_dropped", "models with a BPE tokenizer",
-        "the tokenizer's merges are dropped, as a reader does that knows them as texts only"},
-       [](const Subject& s) { return s.tokenizer != nullptr && !s.tokenizer->spec().merges.empty(); },
-       text,
-       [](Site& site) {
-         tokenizer::TokenizerSpec spec = site.subject().tokenizer->spec();
-         spec.merges.clear();
-         auto made = tokenizer::Tokenizer::from_spec(std::move(spec));
-         if (!made) return;
-         Subject& s = site.subject();
-         const auto tokenizer = std::make_shared<const tokenizer::Tokenizer>(std::move(*made));
-         s.tokenizer = tokenizer.get();
-         s.prompt_ids = [tokenizer](std::string_view prompt) { return tokenizer->encode(prompt); };
-       }},
-      {{"double_bos", FaultKind::kData, "double_bos", "models whose tokenizer writes BOS",
-        "prompts begin with two BOS"},
-       has_bos,
-       text,
-       prompts([](std::vector<TokenId>& ids) {
-         if (!ids.empty()) ids.insert(ids.begin(), ids.front());
-       })},
-      {{"bos_missing", FaultKind::kData, "bos_missing", "models whose tokenizer writes BOS",
-        "prompts begin without BOS"},
-       has_bos,
-       text,
-       prompts([](std::vector<TokenId>& ids) {
-         if (!ids.empty()) ids.erase(ids.begin());
-       })},
-  };
-}
-
 }  // namespace
 
 void transpose(TensorView& tensor, Bytes& bytes) {
@@ -340,7 +280,7 @@ void transpose(TensorView& tensor, Bytes& bytes) {
 
 std::vector<FaultRow> data_faults() {
   std::vector<FaultRow> rows;
-  for (const auto& part : {order_faults(), weight_faults(), text_faults()})
+  for (const auto& part : {order_faults(), weight_faults()})
     rows.insert(rows.end(), part.begin(), part.end());
   return rows;
 }

@@ -84,6 +84,7 @@ struct FaultRow {
 
 std::vector<FaultRow> description_faults();
 std::vector<FaultRow> data_faults();
+std::vector<FaultRow> text_faults();
 std::vector<FaultRow> execution_faults();
 std::vector<FaultRow> shader_faults();  // execution faults of the gpu backend's kernels
 
