@@ -66,13 +66,18 @@ class LossExamination {
     for (int round = 0; round < kMostRounds; ++round) {
       results_.clear();
       const Subject& now = trial_.subject();
-      std::vector<Suspect> suspects = description_suspects(now);
-      std::ranges::move(order_suspects(now), std::back_inserter(suspects));
-      std::ranges::stable_sort(suspects, {}, &Suspect::turn);
-      attempt(std::move(suspects));
+      // First what is likely or shows where to look, then many values of one thing, then the least likely
+      // places.
+      std::vector<Suspect> likely = description_suspects(now);
+      std::ranges::move(order_suspects(now), std::back_inserter(likely));
+      const auto later = std::ranges::stable_partition(likely, [](const Suspect& s) { return s.turn == 0; });
+      std::vector<Suspect> rest(std::make_move_iterator(later.begin()), std::make_move_iterator(later.end()));
+      likely.erase(later.begin(), later.end());
+      attempt(std::move(likely));
       // What is wrong on every layer makes each of them look bad.
-      if (std::ranges::none_of(results_, [&](const Judged& r) { return is_clear(r.gain); }))
-        attempt_layers(now);
+      if (!has_repair()) attempt_harmful(now);
+      if (!has_repair()) attempt(std::move(rest));
+      if (!has_repair()) attempt_least_useful(now);
       if (!conclude()) break;
     }
     if (reached_ >= kReads * chance_) return;
@@ -130,37 +135,42 @@ class LossExamination {
     return meter_.measure(changed);
   }
 
-  // First what each half of a layer is good for, then what may be wrong in the least useful ones.
-  void attempt_layers(const Subject& now) {
+  bool has_repair() const {
+    return std::ranges::any_of(results_,
+                               [&](const Judged& r) { return !r.suspect.control && is_clear(r.gain); });
+  }
+
+  static Half half_of(const Suspect& control) {
+    return control.stage == Stage::kOProj ? Half::kAttention : Half::kFeedForward;
+  }
+
+  // What each half of a layer is good for, and what may be wrong in those that do harm.
+  void attempt_harmful(const Subject& now) {
     const std::size_t before = results_.size();
     std::vector<Suspect> controls;
-    const int layers = static_cast<int>(now.spec.layers.size());
-    for (int layer = 0; layer < layers; ++layer) {
+    for (int layer = 0; layer < static_cast<int>(now.spec.layers.size()); ++layer) {
       for (const Half half : {Half::kAttention, Half::kFeedForward}) {
-        if (now.weights.find(half == Half::kAttention ? WeightRole::kO : WeightRole::kDown, layer) !=
-            kNoWeight)
-          controls.push_back(without(now, layer, half));
+        const WeightRole last = half == Half::kAttention ? WeightRole::kO : WeightRole::kDown;
+        if (now.weights.find(last, layer) != kNoWeight) controls.push_back(without(now, layer, half));
       }
     }
     attempt(std::move(controls));
-    std::vector<std::size_t> order;
-    for (std::size_t i = before; i < results_.size(); ++i) order.push_back(i);
-    std::ranges::sort(order, std::greater(), [&](std::size_t i) { return results_[i].gain.mean; });
-    if (order.empty()) return;
-    order.resize(std::min(order.size(), kHarmful));
-    const auto half_of = [](const Suspect& suspect) {
-      return suspect.stage == Stage::kOProj ? Half::kAttention : Half::kFeedForward;
-    };
-    for (std::size_t place = 0; place < order.size(); ++place) {
-      const std::size_t i = order[place];
-      if (place >= kLeastUseful && results_[i].gain.mean < 0) break;
-      attempt(layer_suspects(now, results_[i].suspect.layer, half_of(results_[i].suspect)));
+    useless_.clear();
+    for (std::size_t i = before; i < results_.size(); ++i) useless_.push_back(results_[i]);
+    std::ranges::sort(useless_, std::greater(), [](const Judged& r) { return r.gain.mean; });
+    for (std::size_t i = 0; i < std::min(useless_.size(), kHarmful) && useless_[i].gain.mean > 0; ++i)
+      attempt(layer_suspects(now, useless_[i].suspect.layer, half_of(useless_[i].suspect)));
+    if (useless_.empty() || !is_clear(useless_[0].gain)) return;
+    const bool repaired = std::ranges::any_of(
+        results_, [&](const Judged& r) { return !r.suspect.control && beats(r, useless_[0]); });
+    if (!repaired) attempt(layer_searches(now, useless_[0].suspect.layer, half_of(useless_[0].suspect)));
+  }
+
+  void attempt_least_useful(const Subject& now) {
+    for (std::size_t i = 0; i < std::min(useless_.size(), kLeastUseful); ++i) {
+      if (useless_[i].gain.mean > 0) continue;  // was tried
+      attempt(layer_suspects(now, useless_[i].suspect.layer, half_of(useless_[i].suspect)));
     }
-    const Judged worst = results_[order.front()];
-    const bool repaired =
-        std::ranges::any_of(results_, [&](const Judged& r) { return !r.suspect.control && beats(r, worst); });
-    if (is_clear(worst.gain) && !repaired)
-      attempt(layer_searches(now, worst.suspect.layer, half_of(worst.suspect)));
   }
 
   // Reports what lowers the loss most, and goes on with it in place. False if nothing does.
@@ -258,6 +268,7 @@ class LossExamination {
   ThreadPool pool_;  // for small models: a trial a thread
   Clock::time_point deadline_;
   std::vector<Judged> results_;
+  std::vector<Judged> useless_;  // of each half of a layer: the loss without it, the least useful first
   std::size_t tried_ = 0, left_out_ = 0;
   double spent_ = 0;
   std::string nearest_;
@@ -321,6 +332,9 @@ Result<Outcome> check_loss(const Examination& e) {
   examination.run();
   const bool found = e.findings.size() > before;
   const std::string text = fmt::format("{}; {}", measured, account_of(examination, found));
+  if (!found && before == 0 && loss > kReads * chance && loss <= kLikeGuessing * chance)
+    return Outcome::ok("much for a model of English: something is wrong, or it reads another language; " +
+                       text);
   if (found || loss <= kLikeGuessing * chance) return Outcome::ok(text);
   if (before > 0) return Outcome::ok(text + "; what was found before explains that");
   return Outcome::ok(
