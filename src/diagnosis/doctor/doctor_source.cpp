@@ -110,13 +110,22 @@ void compare_layers(const ModelSpec& ours, const ModelSpec& source, std::size_t 
                    flag(bt.qkv_bias)}},
                  layer, to);
   compare_rope(at.rope, bt.rope, source.context_length, layer, to);
+  // A file without any window has lost them; else layers may have changed their kinds.
+  const bool windows =
+      std::ranges::any_of(ours.layers, [](const LayerSpec& l) { return l.attention.window > 0; });
+  if (windows && at.kind != bt.kind) {
+    compare_values({{"layer_types", "The kind of attention (1: a window)", Stage::kAttnOut,
+                     flag(at.kind == AttentionKind::kSliding), flag(bt.kind == AttentionKind::kSliding)}},
+                   layer, to);
+  } else {
+    compare_values(
+        {{"sliding_window", "The window", Stage::kAttnOut, double{1} * at.window, double{1} * bt.window}},
+        layer, to);
+  }
   compare_values(
       {{"head_grouping", "The number of heads", Stage::kQProj, double{1} * at.heads, double{1} * bt.heads},
        {"head_grouping", "The number of key heads", Stage::kQProj, double{1} * at.kv_heads,
         double{1} * bt.kv_heads},
-       {"layer_types", "The kind of attention (1: a window)", Stage::kAttnOut,
-        flag(at.kind == AttentionKind::kSliding), flag(bt.kind == AttentionKind::kSliding)},
-       {"sliding_window", "The window", Stage::kAttnOut, double{1} * at.window, double{1} * bt.window},
        {"attention_scale", "The scale of attention scores", Stage::kAttnOut, at.scale, bt.scale},
        {"attention_softcap", "The cap of attention scores", Stage::kAttnOut, at.softcap, bt.softcap},
        {"post_norm_missing", "The flag for the norm after attention", Stage::kPostAttnNorm,
