@@ -24,7 +24,7 @@ Result<Diagnosis> beside(const std::filesystem::path& model, const std::filesyst
   return diagnose(subject_of(ours, "cpu"), {.source = &theirs, .seconds = 240, .only = {"source", "texts"}});
 }
 
-std::string weight(int layer, const char* name) {
+std::string source_weight(int layer, const char* name) {
   return fmt::format("model.layers.{}.{}.weight", layer, name);
 }
 
@@ -46,7 +46,7 @@ struct SourceCase {
   std::function<void(PatientFolder&)> harm;
 };
 
-const std::vector<SourceCase>& cases() {
+const std::vector<SourceCase>& source_cases() {
   static const std::vector<SourceCase> kCases = {
       {"eps", "llama", "norm_eps", "attn_normed", -1, config([](Json& c) { c["rms_norm_eps"] = 1e-3; })},
       {"theta", "qwen3", "rope_theta", "q_rope", 0,
@@ -55,31 +55,32 @@ const std::vector<SourceCase>& cases() {
       {"activation", "gemma3", "activation", "ffn_act", 0,
        config([](Json& c) { c["hidden_activation"] = "silu"; })},
       {"transposed", "llama", "weight_transposed", "q_proj", 1,
-       tensor(weight(1, "self_attn.q_proj"), [](RawTensor& t) { t.transpose(); })},
+       tensor(source_weight(1, "self_attn.q_proj"), [](RawTensor& t) { t.transpose(); })},
       {"rotary_rows", "llama", "weight_permuted", "q_proj", 0,
-       tensor(weight(0, "self_attn.q_proj"),
+       tensor(source_weight(0, "self_attn.q_proj"),
               [](RawTensor& t) {
                 t.permute([](std::size_t r) { return r / 32 * 32 + (r % 2) * 16 + r % 32 / 2; });
               })},
       {"shifted", "llama", "weight_shifted", "v_proj", 1,
-       tensor(weight(1, "self_attn.v_proj"),
+       tensor(source_weight(1, "self_attn.v_proj"),
               [](RawTensor& t) { t.permute([&](std::size_t r) { return (r + 1) % t.rows(); }); })},
       {"scaled", "qwen2", "weight_scaled", "v_proj", 1,
-       tensor(weight(1, "self_attn.v_proj"), [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
+       tensor(source_weight(1, "self_attn.v_proj"),
+              [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
       {"truncated", "llama", "truncated_weight", "ffn_out", 1,
-       tensor(weight(1, "mlp.down_proj"), [](RawTensor& t) { t.zero_from(0.5); })},
+       tensor(source_weight(1, "mlp.down_proj"), [](RawTensor& t) { t.zero_from(0.5); })},
       {"one_value", "llama", "weight_wrong", "ffn_up", 2,
-       tensor(weight(2, "mlp.up_proj"), [](RawTensor& t) { t.bytes[4001] ^= std::byte{0x80}; })},
+       tensor(source_weight(2, "mlp.up_proj"), [](RawTensor& t) { t.bytes[4001] ^= std::byte{0x80}; })},
       {"gate_and_up", "llama", "gate_up_swapped", "ffn_gate", 1,
        [](PatientFolder& p) {
          p.change_tensors([](RawTensors& all) {
-           std::swap(all.at(weight(1, "mlp.gate_proj")), all.at(weight(1, "mlp.up_proj")));
+           std::swap(all.at(source_weight(1, "mlp.gate_proj")), all.at(source_weight(1, "mlp.up_proj")));
          });
        }},
       {"stale", "llama", "stale_weight", "o_proj", 2,
        [](PatientFolder& p) {
          p.change_tensors([](RawTensors& all) {
-           all[weight(2, "self_attn.o_proj")] = all[weight(1, "self_attn.o_proj")];
+           all[source_weight(2, "self_attn.o_proj")] = all[source_weight(1, "self_attn.o_proj")];
          });
        }},
       {"norms_plus_one", "gemma3", "norm_weight_offset", "attn_normed", 0,
@@ -99,7 +100,7 @@ const std::vector<SourceCase>& cases() {
 }
 
 TEST(DoctorSource, NamesWhatDiffersAndNothingElse) {
-  for (const SourceCase& c : cases()) {
+  for (const SourceCase& c : source_cases()) {
     SCOPED_TRACE(c.name);
     PatientFolder patient(c.model);
     c.harm(patient);
