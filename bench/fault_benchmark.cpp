@@ -2,6 +2,10 @@
 // models of three families on three backends, one diagnosis each; and diagnoses of healthy models, which must
 // find nothing.
 //
+// The truth is the fixture's recording; with --truth none there is none, and with --truth source it is the
+// model as it was before the fault. Both take the demo model, because the fixtures are random: without a
+// recording their loss says nothing.
+//
 // Located: the first finding names the stage and layer where the fault first shows. Named: it names the cause
 // that the fault's row gives. The doctor sees the model and the recording, but not which fault was put in.
 #include <fmt/format.h>
@@ -50,6 +54,7 @@ struct Outcome {
 struct Options {
   std::filesystem::path models, demo, scratch;
   std::vector<std::string> faults, families, backends, from, thin = {"whole"};
+  std::string truth = "recording";  // or "none", "source"
   double seconds = 30;
   bool healthy = true, sick = true, quiet = false;
   std::filesystem::path json, markdown;
@@ -146,8 +151,11 @@ Result<Outcome> examine(const Patient& patient, const std::string& backend, cons
     outcome.cause = fault->cause;
   }
   const auto start = Clock::now();
-  DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis,
-                 diagnosis::diagnose(subject, {.reference = &recording, .seconds = options.seconds}));
+  DOPPLER_ASSIGN(
+      const diagnosis::Diagnosis diagnosis,
+      diagnosis::diagnose(subject, {.reference = options.truth == "recording" ? &recording : nullptr,
+                                    .source = options.truth == "source" ? &patient.loaded : nullptr,
+                                    .seconds = options.seconds}));
   outcome.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   outcome.findings = diagnosis.findings.size();
   if (!diagnosis.healthy()) {
@@ -218,6 +226,12 @@ std::string totals(const std::vector<Outcome>& outcomes) {
     text += fmt::format("| {} | {} | {} | {:.2f} | {:.2f} |\n", key, c.share(c.located), c.share(c.named),
                         c.seconds / static_cast<double>(c.of), c.longest);
   }
+  std::size_t silent = 0, wrong = 0, sick = 0;
+  for (const Outcome& o : outcomes) {
+    if (o.kind == "healthy") continue;
+    ++sick, silent += o.said.empty(), wrong += !o.said.empty() && !o.named && o.said != "unknown";
+  }
+  text += fmt::format("\nOf {} runs {} were silent, and {} gave another cause.\n", sick, silent, wrong);
   Count healthy;
   for (const Outcome& o : outcomes) {
     if (o.kind == "healthy") healthy.add(o);
@@ -390,7 +404,8 @@ Status write_markdown(const std::filesystem::path& file, const std::vector<Outco
 // The models that a fault is put into: those of the three families that it applies to; the quantised ones
 // where it applies only to them; else the first of the others.
 std::vector<const Patient*> patients_of(const diagnosis::FaultInfo& fault,
-                                        const std::deque<Patient>& patients, const std::string& backend) {
+                                        const std::deque<Patient>& patients, const std::string& backend,
+                                        bool recorded) {
   const auto of_type = [&](auto accepts, bool one) {
     std::vector<const Patient*> found;
     for (const Patient& patient : patients) {
@@ -399,6 +414,7 @@ std::vector<const Patient*> patients_of(const diagnosis::FaultInfo& fault,
     }
     return found;
   };
+  if (!recorded) return of_type([](const Patient& p) { return p.family == "demo"; }, true);
   const std::set<std::string> families = {"gemma3", "llama3", "qwen3"};
   auto found =
       of_type([&](const Patient& p) { return families.contains(p.family) && p.type == "BF16"; }, false);
@@ -417,7 +433,9 @@ Status run(const Options& options) {
     return options.markdown.empty() ? Status() : write_markdown(options.markdown, outcomes, options.backends);
   }
   std::deque<Patient> patients;
+  const bool recorded = options.truth == "recording";
   for (const char* family : {"gemma3", "llama3", "qwen3"}) {
+    if (!recorded) break;
     DOPPLER_ASSIGN(Patient patient,
                    open_patient(options.models / family, options.models / family / "reference.safetensors",
                                 family, "BF16"));
@@ -428,6 +446,7 @@ Status run(const Options& options) {
     }
   }
   for (const char* family : {"gemma2", "qwen2", "llama", "phi3", "mistral", "gemma3_k288"}) {
+    // Healthy ones must be quiet in any case.
     DOPPLER_ASSIGN(Patient patient,
                    open_patient(options.models / family, options.models / family / "reference.safetensors",
                                 family, "BF16"));
@@ -459,7 +478,9 @@ Status run(const Options& options) {
     }
     for (const diagnosis::FaultInfo& fault : diagnosis::all_faults()) {
       if (!options.sick || !chosen(options.faults, fault.name)) continue;
-      for (const Patient* patient : patients_of(fault, patients, backend)) {
+      // What no recording shows, a source does not know either: how a backend computes.
+      if (options.truth == "source" && fault.kind == diagnosis::FaultKind::kExecution) continue;
+      for (const Patient* patient : patients_of(fault, patients, backend, recorded)) {
         if (families.empty() || families.contains(patient->family))
           DOPPLER_TRY(add(*patient, backend, &fault));
       }
@@ -492,6 +513,9 @@ int main(int argc, char** argv) {
   for (const auto& thinning : doppler::diagnosis::all_thinnings()) thinnings.emplace_back(thinning.name);
   app.add_option("--thin", options.thin, "what is recorded: whole, or less")
       ->check(CLI::IsMember(thinnings))
+      ->capture_default_str();
+  app.add_option("--truth", options.truth, "recording, none or source")
+      ->check(CLI::IsMember({"recording", "none", "source"}))
       ->capture_default_str();
   app.add_option("--seconds", options.seconds, "what a diagnosis may take")->capture_default_str();
   app.add_flag("--no-healthy", no_healthy, "leave healthy models out");

@@ -134,8 +134,12 @@ Result<int> report(const CompareArguments& arguments, const SettingFlags& given,
     DOPPLER_TRY(print_json(json));
   } else {
     const diagnosis::TableStyle style{.width = table_columns(), .colour = colours(), .all = arguments.all};
-    const std::string text = fmt::format("{}: {}{}", backend, diagnosis::comparison_table(comparison, style),
-                                         describe_rest(comparison));
+    std::string text = fmt::format("{}: {}{}", backend, diagnosis::comparison_table(comparison, style),
+                                   describe_rest(comparison));
+    if (!comparison.agrees() && model != nullptr) {
+      text += fmt::format("why: doppler doctor {}{}\n", arguments.model,
+                          arguments.reference.empty() ? "" : " --reference " + arguments.reference);
+    }
     DOPPLER_TRY(print(wrap(text, style.width, 4)));
   }
   tell_page(arguments.html);

@@ -79,13 +79,23 @@ Result<int> list_faults(bool json) {
   return kDone;
 }
 
+// Whether the model was held against a truth, and not only against itself.
+bool has_truth(const diagnosis::Diagnosis& diagnosis) {
+  return std::ranges::any_of(diagnosis.checks, [](const diagnosis::CheckResult& check) {
+    return (check.name == "truth" || check.name == "source") &&
+           check.state != diagnosis::CheckState::kSkipped;
+  });
+}
+
 std::string verdict(const diagnosis::Diagnosis& diagnosis) {
   using enum diagnosis::CheckState;
   double seconds = 0;
   for (const diagnosis::CheckResult& check : diagnosis.checks) seconds += check.seconds;
   const auto skipped = std::ranges::count(diagnosis.checks, kSkipped, &diagnosis::CheckResult::state);
-  const std::string found = diagnosis.healthy() ? "healthy: nothing found"
-                                                : "sick: " + counted(diagnosis.findings.size(), "finding");
+  const std::string found =
+      diagnosis.healthy()
+          ? fmt::format("healthy{}: nothing found", has_truth(diagnosis) ? "" : " as far as examined")
+          : "sick: " + counted(diagnosis.findings.size(), "finding");
   return painted(found, diagnosis.healthy() ? Paint::kGood : Paint::kBad, colours()) +
          fmt::format(" by {} in {:.1f} s{}\n",
                      counted(diagnosis.checks.size() - static_cast<std::size_t>(skipped), "check"), seconds,
@@ -142,7 +152,16 @@ Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments&
     DOPPLER_TRY(print_json(to_json(diagnosis)));
   } else {
     std::string text = wrap(verdict(diagnosis), table_columns(), 4);
-    text += numbered(diagnosis) + "\n" + table_of_checks(diagnosis, arguments.hashes);
+    text += numbered(diagnosis);
+    if (diagnosis.healthy() && !has_truth(diagnosis)) {
+      text +=
+          wrap(fmt::format(
+                   "What moves text by little shows only beside a truth: doppler doctor {} --reference auto "
+                   "(transformers), or --source FOLDER for a converted file.\n",
+                   arguments.model),
+               table_columns(), 4);
+    }
+    text += "\n" + table_of_checks(diagnosis, arguments.hashes);
     if (!diagnosis.untested.empty()) text += "\nThe recording does not test:\n";
     for (const std::string& what : diagnosis.untested)
       text += wrap("- " + what + ".", table_columns(), 2) + "\n";
@@ -267,15 +286,15 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   DOPPLER_TRY(check_page(arguments.html));
   diagnosis::DoctorOptions options{
       .hashes = arguments.hashes, .seconds = arguments.seconds, .only = arguments.only};
-  std::optional<Model> source;
-  if (!arguments.source.empty()) {
-    DOPPLER_ASSIGN(source, load_model(arguments.source));
-    options.source = &*source;
-  }
   Settings settings = given.flags;
   const std::string backend = settings.load.backend;
   settings.load.backend =
       "reference";  // the one that always loads; the doctor makes the one it examines itself
+  std::optional<Loaded> source;
+  if (!arguments.source.empty()) {
+    DOPPLER_ASSIGN(source, load_with_bar(arguments.source, settings, 1));
+    options.source = &*source;
+  }
   const Result<Loaded> loaded = load_with_bar(arguments.model, settings, 1);
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
@@ -312,7 +331,8 @@ Run add_doctor(Command& command, SettingFlags& given) {
                                      "transformers now, where python3 has it")
                          .values({"auto"});
   Option source = add_model(command, given, "--source", arguments->source,
-                            "the float model that MODEL was quantised from");
+                            "the model that MODEL was converted from, as the truth for its values, texts "
+                            "and weights");
   std::vector<std::string> checks, faults;
   for (const diagnosis::Ailment* check : diagnosis::ailments(diagnosis::AskedBy::kDoctor))
     checks.emplace_back(check->id);

@@ -99,7 +99,7 @@ Subject subject_of(const Loaded& loaded, std::string backend_name);
 
 struct DoctorOptions {
   const Recording* reference = nullptr;  // taken as the truth; null: none
-  const Model* source = nullptr;         // the float model that this one was quantised from; null: unknown
+  const Loaded* source = nullptr;        // the model that this one was converted from; null: unknown
   bool hashes = false;                   // SHA-256 of every file, however long it takes
   double seconds = 30;                   // rough limit for all checks together
   std::vector<std::string> only;         // ids of ailments; empty: all

@@ -54,7 +54,14 @@ Result<Outcome> check_weights(const Examination& examination);
 Result<Outcome> check_layers_alike(const Examination& examination);
 Result<Outcome> check_tied_head(const Examination& examination);
 Result<Outcome> check_neighbours(const Examination& examination);
-Result<Outcome> check_quantisation(const Examination& examination);
+// doctor_turns.cpp
+Result<Outcome> check_token_order(const Examination& examination);
+Result<Outcome> check_turns(const Examination& examination);
+Result<Outcome> check_defaults(const Examination& examination);
+// doctor_source.cpp
+Result<Outcome> check_source(const Examination& examination);
+// doctor_loss.cpp
+Result<Outcome> check_loss(const Examination& examination);
 // doctor_runs.cpp
 Result<Outcome> check_ops(const Examination& examination);
 Result<Outcome> check_again(const Examination& examination);

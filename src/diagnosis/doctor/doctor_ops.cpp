@@ -82,9 +82,11 @@ Finding finding_of(const WrongOp& wrong) {
                   .confidence = wrong.explanation.confidence,
                   .ruled_out = wrong.explanation.ruled_out,
                   .fixes = attempt.fixes};
-  const std::string much = std::isfinite(wrong.ratio)
-                               ? fmt::format("{:.3g} times the allowed error", wrong.ratio)
-                               : "NaN or infinity";
+  constexpr double kBeyondCounting = 1e6;  // how much more says nothing
+  const std::string much = !std::isfinite(wrong.ratio) ? "NaN or infinity"
+                           : wrong.ratio > kBeyondCounting
+                               ? "more than a million times the allowed error"
+                               : fmt::format("{:.3g} times the allowed error", wrong.ratio);
   const std::string at = wrong.where.empty() ? "" : ", " + wrong.where;
   if (!wrong.seen_at.empty()) return finding_along(std::move(finding), wrong, much + at);
   if (!wrong.who.empty()) {
@@ -103,6 +105,9 @@ Finding finding_of(const WrongOp& wrong) {
     finding.explanation =
         fmt::format("{} differs ({}{}), and no permutation, scale or type of {} explains it.",
                     place_of(wrong), much, at, wrong.weight);
+  } else if (attempt.says.starts_with("no permutation") ||
+             attempt.says.starts_with("no other")) {  // what it is not
+    finding.explanation = fmt::format("{} differs ({}{}), and {}.", place_of(wrong), much, at, attempt.says);
   } else {
     finding.explanation = fmt::format("{} agrees when {}. As it is, it differs ({}{}).", place_of(wrong),
                                       attempt.says, much, at);

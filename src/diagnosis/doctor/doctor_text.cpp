@@ -11,7 +11,7 @@ namespace {
 
 const Outcome kNoTokenizer = Outcome::skip("the model has no tokenizer");
 // What stands below is for models of which nobody recorded what texts become.
-const Outcome kTextsTold = Outcome::skip("the recording tells what texts and conversations become");
+const Outcome kTextsTold = Outcome::skip("the truth tells what texts and conversations become");
 
 // Plain words, numbers, spaces, other scripts, and characters that need more than one token.
 constexpr std::string_view kTexts[] = {
@@ -304,7 +304,8 @@ Result<Outcome> check_merges(const Examination& e) {
 
 Result<Outcome> check_special_tokens(const Examination& e) {
   if (e.subject.tokenizer == nullptr) return kNoTokenizer;
-  if (texts_are_known(e) && e.options.reference->text->stop_ids) return kTextsTold;
+  if (texts_are_known(e) && (e.options.source != nullptr || e.options.reference->text->stop_ids))
+    return kTextsTold;
   const tokenizer::Tokenizer& tokenizer = *e.subject.tokenizer;
   const auto wrong = [&](std::string text) {
     e.find({.cause = "special_tokens", .explanation = std::move(text), .confidence = 0.8});

@@ -3,6 +3,7 @@
 
 #include "base/text.h"
 #include "diagnosis/compare/compare_texts.h"
+#include "diagnosis/compare/text_side.h"
 #include "diagnosis/doctor/doctor_checks.h"
 
 namespace doppler::diagnosis::doctor {
@@ -71,24 +72,37 @@ Result<Outcome> look_at_ids(const Examination& e) {
 }  // namespace
 
 bool texts_are_known(const Examination& e) {
+  if (e.options.source != nullptr && e.options.source->tokenizer) return true;
   return e.options.reference != nullptr && e.options.reference->text &&
          !e.options.reference->text->texts.empty();
 }
 
-Result<Outcome> check_texts(const Examination& e) {
-  if (e.options.reference == nullptr) return Outcome::skip("no --reference is given");
-  if (!e.options.reference->text)
-    return e.subject.tokenizer == nullptr ? Outcome::skip("the recording holds no texts") : look_at_ids(e);
-  const TextTruth& truth = *e.options.reference->text;
+namespace {
+
+// What the model makes of texts, beside what it should.
+Result<Outcome> compare_with(const Examination& e, const TextTruth& truth) {
   const TextSide side = side_of(e.subject);
-  if (side.tokenizer == nullptr && !truth.texts.empty()) {
-    return Outcome::skip("the model has no tokenizer, the recording does");
-  }
+  if (side.tokenizer == nullptr && !truth.texts.empty())
+    return Outcome::skip("the model has no tokenizer, the truth does");
   DOPPLER_ASSIGN(const TextComparison comparison, compare_texts(truth, side));
   find_differences(e, comparison, 1);
   return Outcome::ok(fmt::format("{} texts, {} conversations and {} pieces of the vocabulary{}",
                                  comparison.texts, comparison.conversations, comparison.pieces,
                                  comparison.differences.empty() ? " agree" : " compared"));
+}
+
+}  // namespace
+
+Result<Outcome> check_texts(const Examination& e) {
+  const bool recorded = e.options.reference != nullptr && e.options.reference->text;
+  if (!recorded && e.options.source != nullptr && e.options.source->tokenizer) {
+    DOPPLER_ASSIGN(const TextTruth truth, text_truth_of(text_side_of(*e.options.source)));
+    return compare_with(e, truth);
+  }
+  if (e.options.reference == nullptr) return Outcome::skip("no --reference and no --source is given");
+  if (!e.options.reference->text)
+    return e.subject.tokenizer == nullptr ? Outcome::skip("the recording holds no texts") : look_at_ids(e);
+  return compare_with(e, *e.options.reference->text);
 }
 
 }  // namespace doppler::diagnosis::doctor

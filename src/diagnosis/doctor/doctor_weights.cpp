@@ -8,7 +8,6 @@
 #include "base/thread_pool.h"
 #include "diagnosis/doctor/doctor_checks.h"
 #include "diagnosis/doctor/doctor_ops.h"
-#include "quant/error.h"
 
 namespace doppler::diagnosis::doctor {
 namespace {
@@ -47,8 +46,10 @@ Result<std::vector<Bound>> bound_matrices(const Subject& subject) {
 
 struct TensorLook {
   std::uint64_t elements = 0, bad = 0, zeros_at_end = 0, zero_columns = 0, zero_rows_at_end = 0;
+  std::uint64_t zero_run = 0, zero_run_end = 0;  // the longest run of rows of zeros, and the row after it
   double squares = 0;
-  std::uint64_t first_bad = 0;
+  double largest = 0;  // magnitude, and its place
+  std::uint64_t first_bad = 0, largest_at = 0;
   bool looked = false;
 };
 
@@ -70,11 +71,15 @@ TensorLook look_at(const TensorView& tensor) {
         continue;
       }
       squares += static_cast<double>(x) * x;
+      if (std::abs(static_cast<double>(x)) > look.largest)
+        look.largest = std::abs(static_cast<double>(x)), look.largest_at = r * cols + i;
       tail = x == 0 ? tail + 1 : 0;
     }
     look.squares += squares;
     look.zeros_at_end = tail == cols ? look.zeros_at_end + cols : tail;
     look.zero_rows_at_end = tail == cols ? look.zero_rows_at_end + 1 : 0;
+    if (look.zero_rows_at_end > look.zero_run)
+      look.zero_run = look.zero_rows_at_end, look.zero_run_end = r + 1;
     if (tail < cols) unused_tail = std::min(unused_tail, tail);
   }
   look.elements = rows * cols;
@@ -112,6 +117,18 @@ void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
     // Tokens that were never seen in training may have zero rows; a lost end is longer than a few of them.
     if (zeros < 16 * cols) return;
   }
+  // Rows in the middle of a projection: nobody trains a row to be nothing, and not so many side by side.
+  const std::uint64_t many = std::max<std::uint64_t>(8, rows / 64);
+  if (matrix && !vocabulary && look.zero_run >= many && look.zero_run_end < rows) {
+    e.find({.cause = "truncated_weight",
+            .stage = b.stage(),
+            .layer = b.layer,
+            .explanation =
+                fmt::format("Rows {} to {} of the {} rows of {} are zero.", look.zero_run_end - look.zero_run,
+                            look.zero_run_end - 1, rows, place_of(b)),
+            .confidence = 0.9});
+    return;
+  }
   // Half a row of zeros, or a block of the coarsest types, does not happen.
   const std::uint64_t suspicious =
       matrix ? std::max<std::uint64_t>(cols / 2, 64) : std::max<std::uint64_t>(cols / 16, 4);
@@ -124,6 +141,30 @@ void judge_zeros(const Examination& e, const Bound& b, const TensorLook& look) {
                                            look.elements, place_of(b))
                              : fmt::format("The last {} of the {} columns of {} are zero in every row.",
                                            look.zero_columns, cols, place_of(b)),
+          .confidence = 0.9});
+}
+
+// Trained weights reach some hundred times their size in single places; a flipped bit of an exponent, or
+// bytes that are no numbers, reach much further.
+constexpr double kOutlier = 2000;
+
+void judge_outliers(const Examination& e, const Bound& b, const TensorLook& look) {
+  if (b.info->kind == WeightKind::kBias || look.elements < 64) return;
+  const double rest = std::sqrt(std::max(0.0, look.squares - look.largest * look.largest) /
+                                static_cast<double>(look.elements - 1));
+  // Beyond 1e18 the squares of the others are lost beside the largest's.
+  if (look.largest < 1e18 && (rest == 0 || look.largest < kOutlier * rest)) return;
+  const std::uint64_t cols = b.tensor.cols();
+  e.find({.cause = "weight_wrong",
+          .stage = b.stage(),
+          .layer = b.layer,
+          .explanation =
+              look.largest < 1e18
+                  ? fmt::format(
+                        "The value in row {}, column {} of {} has the magnitude {:.3g}, the others {:.3g}.",
+                        look.largest_at / cols, look.largest_at % cols, place_of(b), look.largest, rest)
+                  : fmt::format("The value in row {}, column {} of {} has the magnitude {:.3g}.",
+                                look.largest_at / cols, look.largest_at % cols, place_of(b), look.largest),
           .confidence = 0.9});
 }
 
@@ -156,6 +197,7 @@ Result<Outcome> check_weights(const Examination& e) {
                looks[i].elements, place_of(bound[i]), looks[i].first_bad / cols, looks[i].first_bad % cols)});
     } else {
       judge_zeros(e, bound[i], looks[i]);
+      if (e.options.reference == nullptr) judge_outliers(e, bound[i], looks[i]);
     }
   }
   return Outcome::ok(
@@ -163,61 +205,123 @@ Result<Outcome> check_weights(const Examination& e) {
                   unseen > 0 ? fmt::format("; {} not looked at for lack of time", unseen) : ""));
 }
 
-Result<Outcome> check_layers_alike(const Examination& e) {
-  // Bytes of matrices of different layers are never equal in a trained model. Names are views of the bytes.
-  std::map<std::string_view, const Bound*> seen;
-  DOPPLER_ASSIGN(const std::vector<Bound> bound, bound_matrices(e.subject));
+namespace {
+
+// Bytes of layers' weights are never equal in a trained model; all ones of a norm, or zeros of a bias, are.
+std::size_t find_equal_weights(const Examination& e, std::span<const Bound> bound) {
+  std::map<std::string_view, const Bound*> seen;  // views of the bytes
   std::size_t compared = 0;
   for (const Bound& b : bound) {
     const std::string_view bytes(reinterpret_cast<const char*>(b.tensor.data.data()), b.tensor.data.size());
-    // A norm may be all ones in every layer; biases all zero.
     const bool plain =
         bytes.size() < 64 || bytes.find_first_not_of(bytes.substr(0, 4)) == std::string_view::npos;
-    if (plain || b.tensor.shape.size() < 2) continue;
+    if (plain) continue;
     ++compared;
     const auto [first, fresh] = seen.emplace(bytes, &b);
     if (fresh || e.options.reference != nullptr) continue;  // the recording shows which of the two is wrong
     const Bound& other = *first->second;
-    const bool swap = other.layer == b.layer;
-    if (b.layer < 0 || other.layer < 0) continue;  // a head that is stored twice
-    e.find({.cause = "stale_weight",
-            .stage = b.stage(),
-            .layer = b.layer,
-            .explanation = fmt::format("{} equals {} byte for byte{}.", place_of(b), place_of(other),
-                                       swap ? "" : ", so one of the layers has the other's"),
-            .confidence = 0.8});
+    const bool vector = b.tensor.shape.size() < 2;
+    if (!vector && (b.layer < 0 || other.layer < 0)) continue;  // a head that is stored twice
+    const Bound& blamed = vector && other.layer < 0 ? other : b;
+    e.find(
+        {.cause = "stale_weight",
+         .stage = blamed.stage(),
+         .layer = blamed.layer,
+         .explanation = fmt::format("{} equals {} byte for byte{}.", place_of(b), place_of(other),
+                                    other.layer == b.layer ? "" : ", so one of them has the other's values"),
+         .confidence = 0.8});
   }
-  // Scales of the same weight through the layers.
-  std::string odd;
+  return compared;
+}
+
+// A weight's size and lean, by some of its rows.
+struct Sample {
+  const Bound* bound;
+  double size = 0;  // root of the mean square
+  double lean = 0;  // the mean, as a share of the size: 0 as many signs of either kind, 1 only one kind
+};
+
+Sample sample_of(const Bound& b, DType type) {
+  TensorView tensor = b.tensor;
+  tensor.dtype = type;
+  std::vector<float> values(std::min<std::uint64_t>(tensor.cols(), 4096));
+  double squares = 0, sum = 0;
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    if (!decode_f32(tensor, i * (tensor.rows() - 1) / 7 * tensor.cols(), values)) continue;
+    for (const float x : values) squares += static_cast<double>(x) * x, sum += x;
+  }
+  const auto count = static_cast<double>(8 * values.size());
+  Sample sample{&b, std::sqrt(squares / count)};
+  if (sample.size > 0) sample.lean = std::abs(sum / count) / sample.size;
+  return sample;
+}
+
+// Layers' sizes of one weight differ by a few times; more has a reason.
+constexpr double kFarLarger = 30;
+// Where reading the bytes as the other 16-bit type gives the size of the other layers, less will do.
+constexpr double kLarger = 6, kAlike = 3;
+
+void judge_size(const Examination& e, const Sample& sample, double middle) {
+  const double times = sample.size > middle ? sample.size / middle : middle / sample.size;
+  const Bound& b = *sample.bound;
+  const bool bf16 = b.tensor.dtype == DType::kBF16, f16 = b.tensor.dtype == DType::kF16;
+  if (times >= kLarger && (bf16 || f16)) {
+    const double other = sample_of(b, bf16 ? DType::kF16 : DType::kBF16).size;
+    if (other < kAlike * middle && other * kAlike > middle) {
+      e.find({.cause = "wrong_dtype",
+              .stage = b.stage(),
+              .layer = b.layer,
+              .explanation = fmt::format(
+                  "The values of {} have the size {:.3g}, those of other layers {:.3g}; read as {}, {:.3g}.",
+                  place_of(b), sample.size, middle, bf16 ? "F16" : "BF16", other),
+              .repair = fmt::format("Correct the tensor's type to {} (it is {}), or convert it again.",
+                                    bf16 ? "F16" : "BF16", dtype_name(b.tensor.dtype)),
+              .confidence = 0.9});
+      return;
+    }
+  }
+  if (times < kFarLarger) return;
+  e.find({.cause = "weight_scaled",
+          .stage = b.stage(),
+          .layer = b.layer,
+          .explanation = fmt::format("The values of {} have the size {:.3g}, those of other layers {:.3g}.",
+                                     place_of(b), sample.size, middle),
+          .confidence = 0.6});
+}
+
+}  // namespace
+
+Result<Outcome> check_layers_alike(const Examination& e) {
+  DOPPLER_ASSIGN(const std::vector<Bound> bound, bound_matrices(e.subject));
+  const std::size_t compared = find_equal_weights(e, bound);
+  if (e.options.reference != nullptr)
+    return Outcome::ok(fmt::format("{} weights compared; the recording tells of the rest", compared));
   for (const WeightInfo& info : weight_table()) {
-    std::vector<std::pair<double, const Bound*>> scales;
+    std::vector<Sample> samples;
     for (const Bound& b : bound) {
       if (b.info != &info || b.layer < 0 || b.tensor.shape.size() < 2) continue;
-      std::vector<float> values(std::min<std::uint64_t>(b.tensor.cols(), 4096));
-      double squares = 0;
-      for (std::uint64_t i = 0; i < 8; ++i) {  // some rows tell a tensor's scale
-        if (!decode_f32(b.tensor, i * (b.tensor.rows() - 1) / 7 * b.tensor.cols(), values)) continue;
-        for (const float x : values) squares += static_cast<double>(x) * x;
-      }
-      if (!(squares > 0) || !std::isfinite(squares)) continue;  // the check of weights names zeros and NaN
-      scales.emplace_back(std::sqrt(squares / static_cast<double>(8 * values.size())), &b);
+      const Sample sample = sample_of(b, b.tensor.dtype);
+      if (sample.size > 0 && std::isfinite(sample.size))
+        samples.push_back(sample);  // else check_weights says so
     }
-    if (scales.size() < 3) continue;
-    std::ranges::sort(scales);
-    const double middle = scales[scales.size() / 2].first;
-    for (const auto& [scale, b] : {scales.front(), scales.back()}) {
-      if (middle == 0 || (scale < 30 * middle && scale * 30 > middle) || e.options.reference != nullptr)
-        continue;
-      e.find(
-          {.cause = "weight_scaled",
-           .stage = b->stage(),
-           .layer = b->layer,
-           .explanation = fmt::format("The values of {} have the size {:.3g}, those of other layers {:.3g}.",
-                                      place_of(*b), scale, middle),
-           .confidence = 0.6});
+    if (samples.size() < 3) continue;
+    std::ranges::sort(samples, {}, &Sample::lean);
+    const double usual = samples[samples.size() / 2].lean;
+    for (const Sample& sample : samples) {
+      if (sample.lean < 0.5 || usual > 0.2) continue;
+      e.find({.cause = "weight_wrong",
+              .stage = sample.bound->stage(),
+              .layer = sample.bound->layer,
+              .explanation = fmt::format("Nearly all values of {} have one sign, those of other layers both.",
+                                         place_of(*sample.bound)),
+              .repair = "Convert the tensor again: its signs are lost.",
+              .confidence = 0.9});
     }
+    std::ranges::sort(samples, {}, &Sample::size);
+    const double middle = samples[samples.size() / 2].size;
+    for (const Sample& sample : samples) judge_size(e, sample, middle);
   }
-  return Outcome::ok(fmt::format("{} matrices, none equal to another, all of their layers' scale", compared));
+  return Outcome::ok(fmt::format("{} weights, none equal to another, all of their layers' scale", compared));
 }
 
 namespace {
@@ -232,6 +336,8 @@ std::size_t rank_of_itself(std::span<const float> scores, std::size_t own) {
 Result<Outcome> check_tied_head(const Examination& e) {
   if (e.options.reference != nullptr) return Outcome::skip("the recording tells more");
   if (!e.subject.spec.tied_head) return Outcome::skip("the head is not tied to the embedding");
+  if (std::ranges::any_of(e.findings, [](const Finding& f) { return f.check == "neighbours"; }))
+    return Outcome::skip("what is wrong with the embedding explains it");
   const TensorView& table = e.subject.weights[e.subject.weights.find(WeightRole::kTokenEmbedding)];
   const TensorView& head = e.subject.weights[e.subject.weights.find(WeightRole::kHead)];
   constexpr std::size_t kTokens = 8;
@@ -378,41 +484,6 @@ Result<Outcome> check_neighbours(const Examination& e) {
     return Outcome::found(text);
   }
   return Outcome::ok(text + "; too little to tell");
-}
-
-Result<Outcome> check_quantisation(const Examination& e) {
-  if (e.options.source == nullptr) return Outcome::skip("no --source is given");
-  const Model& source = *e.options.source;
-  double worst = 0;
-  std::string worst_name;
-  std::size_t compared = 0;
-  for (const Bound& b : bound_weights(e.subject)) {
-    const WeightId id = source.weights.find(b.info->role, b.layer);
-    if (id == kNoWeight) continue;
-    const TensorView& original = source.weights[id];
-    if (element_count(original.shape) != element_count(b.tensor.shape) || b.tensor.shape.size() < 2) continue;
-    EncodingErrorSum sum;
-    std::vector<float> was(original.cols()), is(original.cols());
-    for (std::uint64_t r = 0; r < original.rows(); ++r) {
-      DOPPLER_TRY(decode_f32(original, r * was.size(), was));
-      DOPPLER_TRY(decode_f32(b.tensor, r * is.size(), is));
-      sum.add_row(r, was, is);
-    }
-    const EncodingError error = sum.get();
-    const double allowed = std::max(2 * storage_error(b.tensor.dtype), 1e-6);
-    ++compared;
-    if (error.relative_rms / allowed > worst)
-      worst = error.relative_rms / allowed, worst_name = b.tensor.name;
-    if (error.relative_rms <= allowed) continue;
-    e.find({.cause = "quantisation_error",
-            .stage = b.stage(),
-            .layer = b.layer,
-            .explanation =
-                fmt::format("{} ({}) has lost {:.3g} of its source, where the type explains {:.3g}.",
-                            place_of(b), dtype_name(b.tensor.dtype), error.relative_rms, allowed / 2)});
-  }
-  return Outcome::ok(fmt::format("{} tensors; the worst, {}, lost {:.0f} % of what its type may", compared,
-                                 worst_name, 50 * worst));
 }
 
 }  // namespace doppler::diagnosis::doctor

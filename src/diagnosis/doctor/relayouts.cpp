@@ -164,7 +164,7 @@ void add_types(const TensorView& w, std::vector<Relayout>& to) {
                   bytes_from(w, type, 0),
                   fmt::format("Correct the tensor's type to {} (it is {}), or convert it again.", info.name,
                               dtype_name(w.dtype)),
-                  1, false, type});
+                  1, byte_size(type, w.shape) == w.data.size(), false, type});
   }
   if (is_quantised(w.dtype) || size < 2) return;
   to.push_back({"wrong_dtype", fmt::format("the bytes of each value of {} are in reverse", w.name),
@@ -209,6 +209,7 @@ void add_offsets(const TensorView& w, std::vector<Relayout>& to) {
                     bytes_from(w, w.dtype, sign * n),
                     {},
                     1,
+                    true,
                     true});
     }
   }
@@ -225,6 +226,7 @@ void add_offsets(const TensorView& w, std::vector<Relayout>& to) {
                                 }),
                     {},
                     1,
+                    true,
                     true});
     }
   }
@@ -246,6 +248,7 @@ void add_cuts(const TensorView& w, std::vector<Relayout>& to) {
                   cut_every(w, stride),
                   {},
                   0.95,
+                  true,
                   true});
   }
   for (const std::uint64_t stride : padded) {
@@ -254,6 +257,7 @@ void add_cuts(const TensorView& w, std::vector<Relayout>& to) {
                   from_places(w, [stride](std::uint64_t r, std::uint64_t i) { return r * stride + i; }),
                   {},
                   1,
+                  true,
                   true});
   }
 }

@@ -21,6 +21,7 @@ struct Relayout {
   ReadRow read;
   std::string repair = {};  // empty: that of the cause
   double weight = 1;
+  bool same_size = true;           // takes as many bytes; else the file would hold another number of them
   bool search = false;             // one of many candidates: not tried once another relayout fits
   std::optional<DType> type = {};  // the type that the tensor's bytes are of, if it is another
 };

@@ -127,7 +127,9 @@ void weight_bias(OpCase& c) {
   multiply(c, bias, stored, measured);
   const bool zero = std::ranges::all_of(stored, [](float x) { return x == 0; });
   c.consider(zero ? "bias_missing" : "weight_wrong",
-             fmt::format("{} {}", bias.name, zero ? "is not zero" : "holds other values"), {}, out, 0.8);
+             zero ? fmt::format("{} is not zero", bias.name)
+                  : fmt::format("no other bias, and none at all, explains what {} adds", bias.name),
+             {}, out, 0.8);
 }
 
 }  // namespace doppler::diagnosis::repairs

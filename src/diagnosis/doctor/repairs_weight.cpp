@@ -385,7 +385,8 @@ void weight_one_value(OpCase& c) {
   if (probe.bad().size() * 2 > c.width()) return;
   // Most rows are right: the others were damaged.
   c.keep({"weight_wrong",
-          fmt::format("{} of {} hold other values", list_rows(probe.bad()), probe.weight().name),
+          fmt::format("no permutation, scale or type of {} explains {}", probe.weight().name,
+                      list_rows(probe.bad())),
           {},
           0.9,
           0.7});

@@ -1,0 +1,46 @@
+#include "diagnosis/doctor/trial.h"
+
+#include <cstring>
+
+namespace doppler::diagnosis {
+
+void Trial::change_plan(std::function<void(Plan&)> change) {
+  subject_.alter_plan = [before = std::move(subject_.alter_plan), change = std::move(change)](Plan& plan) {
+    if (before) before(plan);
+    change(plan);
+  };
+}
+
+Status Trial::exchange(WeightRole a, int layer_a, WeightRole b, int layer_b) {
+  const WeightId first = weights().find(a, layer_a), second = weights().find(b, layer_b);
+  if (first == kNoWeight || second == kNoWeight)
+    return fail(ErrorCode::kNotFound, "The model lacks one of the two weights.");
+  if (weights()[first].shape != weights()[second].shape)
+    return fail(ErrorCode::kMismatch, "The two weights have different shapes.");
+  weights().alias(a, layer_a, second);
+  weights().alias(b, layer_b, first);
+  return {};
+}
+
+Status Trial::read_anew(WeightRole role, int layer, const ReadRow& read) {
+  const WeightId id = weights().find(role, layer);
+  if (id == kNoWeight) return fail(ErrorCode::kNotFound, "The model lacks the weight.");
+  TensorView tensor = weights()[id];
+  const std::uint64_t rows = tensor.rows(), cols = tensor.cols();
+  auto bytes = std::make_shared<std::vector<std::byte>>(rows * cols * sizeof(float));
+  std::vector<float> row(cols);
+  for (std::uint64_t r = 0; r < rows; ++r) {
+    if (!read(r, row)) DOPPLER_TRY(decode_f32(tensor, r * cols, row));
+    std::memcpy(bytes->data() + r * cols * sizeof(float), row.data(), cols * sizeof(float));
+  }
+  tensor.dtype = DType::kF32;
+  tensor.data = *bytes;
+  tensor.mapped = false;
+  owned_.push_back(std::move(bytes));
+  const bool tied = weights().find(WeightRole::kHead) == id && role == WeightRole::kTokenEmbedding;
+  const WeightId made = weights().add(role, layer, std::move(tensor));
+  if (tied) weights().alias(WeightRole::kHead, -1, made);
+  return {};
+}
+
+}  // namespace doppler::diagnosis
