@@ -17,7 +17,7 @@ const Loaded& demo() {
   static const Loaded kLoaded = [] {
     LoadOptions load;
     load.backend = "reference";
-    auto loaded = load_all(testing::model_path("demo"), load);
+    auto loaded = load_all(testing::patient_source("demo"), load);
     EXPECT_TRUE(loaded.has_value());
     return std::move(*loaded);
   }();

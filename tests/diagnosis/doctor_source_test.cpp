@@ -104,7 +104,7 @@ TEST(DoctorSource, NamesWhatDiffersAndNothingElse) {
     SCOPED_TRACE(c.name);
     PatientFolder patient(c.model);
     c.harm(patient);
-    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, beside(patient.path(), testing::model_path(c.model)));
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, beside(patient.path(), testing::patient_source(c.model)));
     ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
     EXPECT_EQ(diagnosis.findings[0].cause, c.cause) << all_findings(diagnosis);
     EXPECT_EQ(diagnosis.findings[0].stage, c.stage);
@@ -120,9 +120,9 @@ TEST(DoctorSource, FindsNothingInFaithfulConversions) {
       SCOPED_TRACE(model);
       const auto file = folder / fmt::format("{}.{}.gguf", model, type);
       ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
-      ASSERT_OK(convert::convert_model(testing::model_path(model), *mix, file,
+      ASSERT_OK(convert::convert_model(testing::patient_source(model), *mix, file,
                                        {.with_tokenizer = model == std::string("demo")}));
-      ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, beside(file, testing::model_path(model)));
+      ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, beside(file, testing::patient_source(model)));
       EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
     }
   }
@@ -131,7 +131,7 @@ TEST(DoctorSource, FindsNothingInFaithfulConversions) {
     SCOPED_TRACE(model);
     ASSERT_OK_AND_ASSIGN(
         const Diagnosis diagnosis,
-        beside(testing::data_path(fmt::format("gguf/{}.gguf", model)), testing::model_path(model)));
+        beside(testing::data_path(fmt::format("gguf/{}.gguf", model)), testing::patient_source(model)));
     EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
   }
 }
@@ -145,7 +145,7 @@ TEST(DoctorSource, TellsOneCauseOnce) {
       t.each([](float x) { return x > 0 ? 0.05F : -0.05F; });
     }
   });
-  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, beside(patient.path(), testing::model_path("llama")));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, beside(patient.path(), testing::patient_source("llama")));
   ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
   EXPECT_GT(diagnosis.findings[0].places, 10u);
 }

@@ -63,12 +63,16 @@ void keep_first(OpSetup& setup, std::size_t tokens) {
 
 }  // namespace
 
+double weight_noise(const OpSetup& setup, const RecordedRounding& rounding) {
+  if (!rounding.finer_weights || setup.weights.empty()) return 0;
+  return storage_error(setup.weights[0].dtype);
+}
+
 Result<std::vector<float>> allowance_of(const OpSetup& setup, std::span<const float> output,
                                         const RecordedRounding& rounding, reference::Threads& threads) {
   DOPPLER_ASSIGN(std::vector<float> allowed, allowance(setup, rounding.arithmetic, threads));
   if (setup.kind == OpKind::kMatmul) limit_allowance(output, allowed);
-  const double noise =
-      rounding.finer_weights && !setup.weights.empty() ? storage_error(setup.weights[0].dtype) : 0;
+  const double noise = weight_noise(setup, rounding);
   if (noise == 0 && rounding.stored == 0) return allowed;
   for (std::size_t t = 0; t < setup.tokens(); ++t) {
     double squares = 0;

@@ -22,6 +22,9 @@ struct RecordedRounding {
   double stored = 0;  // share of a value by which storing it moved it: 2^-9 for bfloat16, 0 for float32
 };
 
+// The relative error that storing the op's weight more coarsely than the recording's explains; 0 without one.
+double weight_noise(const OpSetup& setup, const RecordedRounding& rounding);
+
 // The allowance of one op, cut for absurd weights, and with what storing its weight may have changed.
 Result<std::vector<float>> allowance_of(const OpSetup& setup, std::span<const float> output,
                                         const RecordedRounding& rounding, reference::Threads& threads);

@@ -199,7 +199,8 @@ void weight_factors(OpCase& c) {
   // With weights of another precision than the recording's, so many free numbers fit the noise.
   if (c.explained()) return;
   const WeightProbe probe(c);
-  if (scale_rows(c, probe) || scale_columns(c, probe) || c.context().noise > 0) return;
+  if (scale_rows(c, probe) || scale_columns(c, probe) || weight_noise(c.setup(), c.context().rounding) > 0)
+    return;
   for (const bool offsets : {false, true}) {
     for (const std::size_t block : {128, 64, 32, 16}) {
       if (fit_blocks(c, probe, block, offsets)) return;

@@ -8,7 +8,8 @@
 namespace doppler::diagnosis {
 
 std::optional<double> scale_off(const OpCase& c) {
-  if (c.op().kind != OpKind::kMatmul || c.context().noise == 0) return std::nullopt;
+  if (c.op().kind != OpKind::kMatmul || weight_noise(c.setup(), c.context().rounding) == 0)
+    return std::nullopt;
   const WeightProbe probe(c);
   double ours = 0, theirs = 0, products = 0;
   for (std::size_t t = 0; t < c.tokens(); ++t) {
