@@ -150,6 +150,13 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   const Json* generation = out.files.generation_config ? &**out.files.generation_config : nullptr;
   DOPPLER_ASSIGN(out.spec, read_spec(*out.files.config, generation));
   const FamilyRule* rule = family_named(out.spec.family);
+  if (rule->gguf.architecture.empty()) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "Doppler runs the family {} from folders only, and writes no GGUF files of it. Run the folder "
+        "itself.",
+        out.spec.family);
+  }
   DOPPLER_ASSIGN(const Weights weights, bind_weights(out.spec, rule->weight_names, out.files.tensors));
   out.architecture = rule->gguf.architecture;
   DOPPLER_TRY(Source(out, weights, *rule).add_tensors());

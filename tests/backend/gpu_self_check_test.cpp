@@ -236,7 +236,8 @@ TEST(SelfCheck, TakesTheNextVariantAndSaysWhy) {
   EXPECT_NE(check.refusals()[0].find("should be"), std::string::npos);
   EXPECT_EQ(check.runs(), 2u);
   const Variant alone[] = {variant};
-  EXPECT_ERROR(check.choose(alone), "norm.wgsl BIAS=0 DIM=640", "No other variant of it is left", "--backend cpu");
+  EXPECT_ERROR(check.choose(alone), "norm.wgsl BIAS=0 DIM=640", "No other variant of it is left",
+               "--backend cpu");
 }
 
 TEST(SelfCheck, RemembersWhatPassed) {

@@ -37,7 +37,7 @@ struct FaultCase {
 };
 // One of each kind: a value, an order of ops, names, rows, a layer, and what the weights themselves show.
 // bench/fault_benchmark --truth none has them all.
-constexpr FaultCase kFaults[] = {
+constexpr FaultCase kTrialFaults[] = {
     {"qk_norm_offset", "loss"}, {"residual_after_norm", "loss"},  {"rope_thetas_swapped", "loss"},
     {"k_v_swapped", "loss"},    {"rotary_rows_permuted", "loss"}, {"layer_left_out", "loss"},
     {"signs_lost", "layers"},   {"bf16_read_as_f16", "layers"},   {"final_norm_stale", "layers"},
@@ -59,7 +59,7 @@ TEST_P(Alone, NamesTheFaultAndNothingElse) {
   EXPECT_EQ(diagnosis.findings[0].layer, place.layer) << all_findings(diagnosis);
 }
 
-INSTANTIATE_TEST_SUITE_P(Doctor, Alone, ::testing::ValuesIn(kFaults),
+INSTANTIATE_TEST_SUITE_P(Doctor, Alone, ::testing::ValuesIn(kTrialFaults),
                          [](const auto& test) { return std::string(test.param.fault); });
 
 // Repairs that only make a broken model doubt more (caps, smaller scales) must not be named, nor those that

@@ -1,5 +1,6 @@
 """Where the commands of a page are run: a folder with stand-ins for what a reader would have there, and a terminal of 80 columns."""
 
+import json
 import os
 import pathlib
 import re
@@ -33,11 +34,12 @@ def make_folder(folder, doppler):
     (folder / "demo/training").symlink_to(ROOT / "demo/training")
     shutil.copytree(ROOT / "tests/data/models", folder / "tests/data/models")
     (folder / "MODEL").symlink_to("demo")
-    for name in ("reference.safetensors", "recording.safetensors", "FILE"):
+    for name in ("reference.safetensors", "recording.safetensors", "text.safetensors", "FILE"):
         shutil.copy(ROOT / "demo/reference.safetensors", folder / name)
     for program in (folder / "bin/doppler", folder / "build/release/doppler"):
         program.parent.mkdir(parents=True)
         program.symlink_to(doppler)
+    write_hidden_states(ROOT / "demo/reference.safetensors", folder / "hidden.safetensors")
     (folder / "home").mkdir()
     model = folder / "huggingface/hub/models--org--name"
     snapshot = model / "snapshots" / ("0" * 40)
@@ -47,6 +49,23 @@ def make_folder(folder, doppler):
     for file in (ROOT / "demo").iterdir():
         if file.is_file() and file.name not in ("README.md", "reference.safetensors"):
             (snapshot / file.name).symlink_to(file)
+
+
+def write_hidden_states(recording, to):
+    """Of a recording what transformers' output_hidden_states has: the embedding and each layer's output, the last one normed."""
+    data = recording.read_bytes()
+    begin = 8 + int.from_bytes(data[:8], "little")
+    tensors = {name: entry for name, entry in json.loads(data[8:begin]).items() if name != "__metadata__"}
+    layers = sum(name.endswith(".layer_out") for name in tensors)
+    kept = {"prompt_ids": "prompt_ids", "embed_out": "embed_out", f"layers.{layers - 1}.layer_out": "final_norm"}
+    kept |= {f"layers.{i}.layer_out": f"layers.{i}.layer_out" for i in range(layers - 1)}
+    header, body = {}, b""
+    for name, source in kept.items():
+        first, last = tensors[source]["data_offsets"]
+        header[name] = tensors[source] | {"data_offsets": [len(body), len(body) + last - first]}
+        body += data[begin + first:begin + last]
+    text = json.dumps(header).encode()
+    to.write_bytes(len(text).to_bytes(8, "little") + text + body)
 
 
 def environment(folder, gpu):

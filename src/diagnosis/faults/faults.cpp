@@ -122,8 +122,8 @@ namespace {
 const std::vector<FaultRow>& table() {
   static const std::vector<FaultRow> kTable = [] {
     std::vector<FaultRow> rows;
-    for (auto& part :
-         {description_faults(), data_faults(), port_faults(), text_faults(), execution_faults(), shader_faults()})
+    for (auto& part : {description_faults(), data_faults(), port_faults(), text_faults(), execution_faults(),
+                       shader_faults()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();

@@ -37,6 +37,7 @@ Status fill_smollm3(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kSmolLm3Rule = {"smollm3", kSmolLm3Types, fill_smollm3, {.architecture = "smollm3"}};
+const FamilyRule kSmolLm3Rule = {
+    "smollm3", kSmolLm3Types, fill_smollm3, {.architecture = "smollm3", .paired_rows = true}};
 
 }  // namespace doppler
