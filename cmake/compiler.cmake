@@ -20,6 +20,8 @@ add_library(doppler_options INTERFACE)
 target_compile_options(doppler_options INTERFACE -Wall -Wextra -Wpedantic
                        $<$<NOT:$<BOOL:$<TARGET_PROPERTY:UNITY_BUILD>>>:-Wshadow>
                        $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Wno-missing-field-initializers)
+# g++ 12's library keeps what its stable sorts call for deprecated, and clang says so wherever they are used.
+target_compile_options(doppler_options INTERFACE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-deprecated-declarations>)
 if(DOPPLER_WERROR)
   target_compile_options(doppler_options INTERFACE -Werror)
 endif()
