@@ -28,12 +28,12 @@ std::string source_weight(int layer, const char* name) {
   return fmt::format("model.layers.{}.{}.weight", layer, name);
 }
 
-std::function<void(PatientFolder&)> tensor(std::string name, std::function<void(RawTensor&)> change) {
+std::function<void(PatientFolder&)> source_tensor(std::string name, std::function<void(RawTensor&)> change) {
   return [name = std::move(name), change = std::move(change)](PatientFolder& patient) {
     patient.change_tensors([&](RawTensors& all) { change(all.at(name)); });
   };
 }
-std::function<void(PatientFolder&)> config(std::function<void(Json&)> change) {
+std::function<void(PatientFolder&)> source_config(std::function<void(Json&)> change) {
   return [change = std::move(change)](PatientFolder& patient) { patient.change_json("config.json", change); };
 }
 
@@ -48,29 +48,32 @@ struct SourceCase {
 
 const std::vector<SourceCase>& source_cases() {
   static const std::vector<SourceCase> kCases = {
-      {"eps", "llama", "norm_eps", "attn_normed", -1, config([](Json& c) { c["rms_norm_eps"] = 1e-3; })},
+      {"eps", "llama", "norm_eps", "attn_normed", -1,
+       source_config([](Json& c) { c["rms_norm_eps"] = 1e-3; })},
       {"theta", "qwen3", "rope_theta", "q_rope", 0,
-       config([](Json& c) { c["rope_parameters"]["rope_theta"] = 10000; })},
-      {"window", "gemma3", "sliding_window", "attn_out", 0, config([](Json& c) { c["sliding_window"] = 7; })},
+       source_config([](Json& c) { c["rope_parameters"]["rope_theta"] = 10000; })},
+      {"window", "gemma3", "sliding_window", "attn_out", 0,
+       source_config([](Json& c) { c["sliding_window"] = 7; })},
       {"activation", "gemma3", "activation", "ffn_act", 0,
-       config([](Json& c) { c["hidden_activation"] = "silu"; })},
+       source_config([](Json& c) { c["hidden_activation"] = "silu"; })},
       {"transposed", "llama", "weight_transposed", "q_proj", 1,
-       tensor(source_weight(1, "self_attn.q_proj"), [](RawTensor& t) { t.transpose(); })},
+       source_tensor(source_weight(1, "self_attn.q_proj"), [](RawTensor& t) { t.transpose(); })},
       {"rotary_rows", "llama", "weight_permuted", "q_proj", 0,
-       tensor(source_weight(0, "self_attn.q_proj"),
-              [](RawTensor& t) {
-                t.permute([](std::size_t r) { return r / 32 * 32 + (r % 2) * 16 + r % 32 / 2; });
-              })},
+       source_tensor(source_weight(0, "self_attn.q_proj"),
+                     [](RawTensor& t) {
+                       t.permute([](std::size_t r) { return r / 32 * 32 + (r % 2) * 16 + r % 32 / 2; });
+                     })},
       {"shifted", "llama", "weight_shifted", "v_proj", 1,
-       tensor(source_weight(1, "self_attn.v_proj"),
-              [](RawTensor& t) { t.permute([&](std::size_t r) { return (r + 1) % t.rows(); }); })},
+       source_tensor(source_weight(1, "self_attn.v_proj"),
+                     [](RawTensor& t) { t.permute([&](std::size_t r) { return (r + 1) % t.rows(); }); })},
       {"scaled", "qwen2", "weight_scaled", "v_proj", 1,
-       tensor(source_weight(1, "self_attn.v_proj"),
-              [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
+       source_tensor(source_weight(1, "self_attn.v_proj"),
+                     [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
       {"truncated", "llama", "truncated_weight", "ffn_out", 1,
-       tensor(source_weight(1, "mlp.down_proj"), [](RawTensor& t) { t.zero_from(0.5); })},
+       source_tensor(source_weight(1, "mlp.down_proj"), [](RawTensor& t) { t.zero_from(0.5); })},
       {"one_value", "llama", "weight_wrong", "ffn_up", 2,
-       tensor(source_weight(2, "mlp.up_proj"), [](RawTensor& t) { t.bytes[4001] ^= std::byte{0x80}; })},
+       source_tensor(source_weight(2, "mlp.up_proj"),
+                     [](RawTensor& t) { t.bytes[4001] ^= std::byte{0x80}; })},
       {"gate_and_up", "llama", "gate_up_swapped", "ffn_gate", 1,
        [](PatientFolder& p) {
          p.change_tensors([](RawTensors& all) {

@@ -13,7 +13,8 @@ using testing::all_findings;
 using testing::data_path;
 
 // What the checks that read a recording say of it.
-Result<Diagnosis> examine(const Loaded& loaded, const Recording& recording, const std::string& fault = {}) {
+Result<Diagnosis> examine_partly(const Loaded& loaded, const Recording& recording,
+                                 const std::string& fault = {}) {
   Subject subject = subject_of(loaded, "reference");
   if (!fault.empty()) {
     DOPPLER_TRY(inject(fault, subject));
@@ -21,17 +22,17 @@ Result<Diagnosis> examine(const Loaded& loaded, const Recording& recording, cons
   return diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}});
 }
 
-Result<Loaded> load(const std::filesystem::path& model) {
+Result<Loaded> load_to_thin(const std::filesystem::path& model) {
   LoadOptions options;
   options.backend = "reference";
   options.context = 64;
   return load_all(model, options);
 }
 
-struct Family {
+struct ThinnedModel {
   const char *file, *recording;  // below tests/data; of which model
 };
-constexpr Family kPartlyRecorded[] = {
+constexpr ThinnedModel kPartlyRecorded[] = {
     {"models/llama", "llama"},
     {"models/llama3", "llama3"},
     {"models/mistral", "mistral"},
@@ -49,16 +50,16 @@ constexpr Family kPartlyRecorded[] = {
     {"gguf/gemma3_k288.Q4_K_M.gguf", "gemma3_k288"},
 };
 
-class HealthyPartly : public ::testing::TestWithParam<Family> {};
+class HealthyPartly : public ::testing::TestWithParam<ThinnedModel> {};
 
 TEST_P(HealthyPartly, HasNoFinding) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(data_path(GetParam().file)));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(data_path(GetParam().file)));
   ASSERT_OK_AND_ASSIGN(const Recording whole,
                        open_recording(data_path("models") / GetParam().recording / "reference.safetensors"));
   for (const Thinning& thinning : all_thinnings()) {
     SCOPED_TRACE(thinning.name);
     ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, thinning));
-    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine_partly(loaded, recording));
     EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
     EXPECT_EQ(diagnosis.checks.back().state, CheckState::kOk) << diagnosis.checks.back().text;
     EXPECT_FALSE(diagnosis.untested.empty());
@@ -71,12 +72,12 @@ INSTANTIATE_TEST_SUITE_P(Doctor, HealthyPartly, ::testing::ValuesIn(kPartlyRecor
   return name;
 });
 
-struct Patient {
+struct PartlyRecorded {
   const char *fault, *model, *thinning;
   const char* cause;
   const char* place;  // the finding's stage, or among those that it says it cannot tell apart
 };
-constexpr Patient kPatients[] = {
+constexpr PartlyRecorded kPartlyFaulty[] = {
     // A number of the description, wrong in every layer.
     {"rope_theta_default", "llama3", "hidden_states", "rope_theta", "layers.0.q_rope"},
     {"rope_theta_default", "llama3", "block_outputs", "rope_theta", "layers.0.q_rope"},
@@ -102,15 +103,15 @@ constexpr Patient kPatients[] = {
     {"sign_flip", "llama3", "hidden_states", "unknown", "layers.1.ffn_up"},
 };
 
-class SickPartly : public ::testing::TestWithParam<Patient> {};
+class SickPartly : public ::testing::TestWithParam<PartlyRecorded> {};
 
 TEST_P(SickPartly, IsFoundAsFarAsTheRecordingTells) {
-  const Patient& p = GetParam();
+  const PartlyRecorded& p = GetParam();
   const auto folder = data_path("models") / p.model;
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(folder));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(folder));
   ASSERT_OK_AND_ASSIGN(const Recording whole, open_recording(folder / "reference.safetensors"));
   ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning(p.thinning)));
-  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording, p.fault));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine_partly(loaded, recording, p.fault));
   ASSERT_FALSE(diagnosis.healthy());
   const Finding& first = diagnosis.findings[0];
   EXPECT_EQ(first.cause, p.cause) << all_findings(diagnosis);
@@ -120,17 +121,17 @@ TEST_P(SickPartly, IsFoundAsFarAsTheRecordingTells) {
       << all_findings(diagnosis);
 }
 
-INSTANTIATE_TEST_SUITE_P(Doctor, SickPartly, ::testing::ValuesIn(kPatients), [](const auto& test) {
+INSTANTIATE_TEST_SUITE_P(Doctor, SickPartly, ::testing::ValuesIn(kPartlyFaulty), [](const auto& test) {
   return std::string(test.param.fault) + "_" + test.param.model + "_" + test.param.thinning;
 });
 
 // What the recording cannot show is said, also of a healthy model.
 TEST(PartialRecording, TellsWhatItCannotTest) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(data_path("models/mistral")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(data_path("models/mistral")));
   ASSERT_OK_AND_ASSIGN(const Recording whole,
                        open_recording(data_path("models/mistral/reference.safetensors")));
   ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("one_layer")));
-  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine_partly(loaded, recording));
   const auto says = [&](std::string_view words) {
     return std::ranges::any_of(diagnosis.untested, [&](const std::string& s) { return s.contains(words); });
   };
@@ -140,11 +141,11 @@ TEST(PartialRecording, TellsWhatItCannotTest) {
 
 // The last of transformers' hidden_states is normed: known by its rows' length.
 TEST(PartialRecording, KnowsANormedLastLayer) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load(data_path("models/gemma3")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(data_path("models/gemma3")));
   ASSERT_OK_AND_ASSIGN(const Recording whole,
                        open_recording(data_path("models/gemma3/reference.safetensors")));
   ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("hidden_states")));
-  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine_partly(loaded, recording));
   EXPECT_NE(diagnosis.checks[0].text.find("layers.6.layer_out is normed already"), std::string::npos)
       << diagnosis.checks[0].text;
 }

@@ -111,7 +111,7 @@ void row_orders(OpCase& c) {
   }
 }
 
-void scales(OpCase& c) {
+void scales_along(OpCase& c) {
   const TensorView& own = c.setup().weights[0];
   const double root = std::sqrt(static_cast<double>(c.context().spec.hidden));
   for (const double scale : {2.0, 0.5, -1.0, 4.0, 0.25, 8.0, 0.125, 16.0, 0.0625, root, 1 / root}) {
@@ -138,7 +138,7 @@ void weight_along(OpCase& c) {
     attempt_weight(c, layout.cause, layout.says, layout.repair, layout.weight, layout.read);
   }
   if (!c.explained()) other_weights(c);
-  if (!c.explained()) scales(c);
+  if (!c.explained()) scales_along(c);
 }
 
 }  // namespace doppler::diagnosis::repairs
