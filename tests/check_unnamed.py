@@ -13,6 +13,7 @@ TYPE = re.compile(r"(?:template <.*?> )?(?:struct|class|enum class|enum|union) (
 ALIAS = re.compile(r"(using \w+ = .*|namespace \w+ = .*);")
 VALUE = re.compile(r"(?:static |inline |constexpr |constinit |const )*[\w:<>,&*\[\] ]+?[ &*](\w+)(?:\[\w*\])*(?: = |\{|;| =$)")
 FUNCTION = re.compile(r"(?:template <.*?> ?)?(?:static |inline |constexpr |const )*[\w:<>,&*\[\] ]+?[ &*](\w+)\((.*)")
+SIGNATURE = re.compile(r"<[^<>]*\([^()]*\)[^<>]*>")  # std::function<void(int)>: its brackets are no parameters
 NO_NAMES = {"return", "if", "for", "else", "switch", "case", "while", "do", "namespace", "public", "private", "friend"}
 
 
@@ -23,7 +24,8 @@ def parameters(text):
         depth += {"(": 1, ")": -1}.get(text[end], 0)
         end += 1
     inside = " ".join(text[: end - 1].split())
-    return ",".join(re.sub(r"(?<=[\w>&*]) ?\b\w+( = .*)?$", "", part.strip()) for part in inside.split(","))
+    # Without const: where two differ by that alone, a call may take the other file's.
+    return ",".join(re.sub(r"(?<=[\w>&*]) ?\b\w+( = .*)?$", "", part.strip().removeprefix("const ")) for part in inside.split(","))
 
 
 def definitions(path):
@@ -32,6 +34,7 @@ def definitions(path):
         lines = file.read().splitlines()
     inside, around = False, ""
     for number, line in enumerate(lines):
+        line = SIGNATURE.sub("<>", line)
         if named := re.match(r"namespace ([\w:]+) \{", line):
             around = named.group(1)
         if line == "namespace {":
