@@ -87,19 +87,23 @@ struct Case {
 
 Case norm_case(const Values& v) {
   const std::size_t dim = v["DIM"], x_stride = v["X_STRIDE"], out_stride = v["OUT_STRIDE"];
-  // As many heads as fit the views, of two tokens.
-  const std::size_t heads = std::max<std::size_t>(
-      1, std::min({(x_stride - v["X_OFFSET"]) / dim, (out_stride - v["OUT_OFFSET"]) / dim, std::size_t{4}}));
+  // As many heads as fit the views, of two tokens. A single token's row may begin behind its stride.
+  const auto room = [dim](std::size_t stride, std::size_t offset) {
+    return stride > offset ? (stride - offset) / dim : 0;
+  };
+  const std::size_t fitting = std::min(room(x_stride, v["X_OFFSET"]), room(out_stride, v["OUT_OFFSET"]));
+  const std::size_t heads = std::clamp<std::size_t>(fitting, 1, 4);
   Sequence sequence;
   Case c;
   const bool own = v["OWN"] != 0, has_bias = v["BIAS"] != 0, layer = v["LAYER"] != 0;
   const std::size_t weights = own ? heads * dim : dim;
-  const std::vector<float> x = sequence.numbers(2 * x_stride + dim), weight = sequence.numbers(weights);
+  const std::vector<float> x = sequence.numbers(x_stride + v["X_OFFSET"] + heads * dim),
+                           weight = sequence.numbers(weights);
   const std::vector<float> bias = has_bias ? sequence.numbers(weights) : std::vector<float>(weights);
   c.input("x", x);
   c.input("weight", weight);
   if (has_bias) c.input("bias", bias);
-  c.outputs["out"] = 2 * out_stride + dim;
+  c.outputs["out"] = out_stride + v["OUT_OFFSET"] + heads * dim;
   c.groups = {static_cast<std::uint32_t>(heads), 2, 1};
   for (std::size_t row = 0; row < 2 * heads; ++row) {
     const std::size_t from = row / heads * x_stride + v["X_OFFSET"] + row % heads * dim;
