@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine/logprobs.h"
+
 namespace doppler::bench {
 namespace {
 
@@ -38,13 +40,6 @@ Status add_chunk(Backend& backend, const std::vector<TokenId>& chunk, Sums& sums
 
 double PerplexityResult::perplexity() const {
   return std::exp(loss);
-}
-
-double token_loss(std::span<const float> logits, TokenId target) {
-  const double top = *std::max_element(logits.begin(), logits.end());
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
-  return std::log(sum) + top - static_cast<double>(logits[static_cast<std::size_t>(target)]);
 }
 
 std::vector<std::vector<TokenId>> chunk_text(std::span<const TokenId> ids, std::uint64_t context,

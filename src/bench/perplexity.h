@@ -33,7 +33,4 @@ std::vector<std::vector<TokenId>> chunk_text(std::span<const TokenId> ids, std::
 Result<PerplexityResult> measure_perplexity(Backend& backend, std::span<const std::vector<TokenId>> chunks,
                                             const std::function<void(double share)>& progress);
 
-// -log softmax(logits)[target], in double.
-double token_loss(std::span<const float> logits, TokenId target);
-
 }  // namespace doppler::bench

@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "bench/perplexity.h"
+#include "engine/logprobs.h"
 
 namespace doppler::bench {
 namespace {

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/html_page.h"
 #include "cli/models.h"
+#include "cli/remedy.h"
 #include "convert/repaired_copy.h"
 #include "diagnosis/ailments.h"
 #include "diagnosis/doctor/doctor.h"
@@ -187,50 +188,6 @@ Result<diagnosis::Diagnosis> examine(diagnosis::Subject& subject, diagnosis::Doc
   return diagnosis::diagnose(subject, options);
 }
 
-// What a program can do about the findings, and a line for each that it can do nothing about.
-struct Remedy {
-  convert::Changes changes;
-  std::vector<std::string> done, left;  // sentences
-};
-
-// Files of a tokenizer, which a faulty one is replaced by as a whole.
-constexpr std::string_view kTextFiles[] = {
-    "tokenizer.json",    "tokenizer.model",     "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja", "generation_config.json"};
-
-Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem::path& source) {
-  Remedy remedy;
-  for (const diagnosis::Finding& finding : diagnosis.findings) {
-    const diagnosis::Cause* cause = diagnosis::find_cause(finding.cause);
-    const std::string name =
-        finding.layer < 0 ? finding.cause
-                          : fmt::format("{} ({} of layer {})", finding.cause, finding.stage, finding.layer);
-    if (cause != nullptr && cause->kind == diagnosis::CauseKind::kText && system::is_folder(source)) {
-      for (const std::string_view file : kTextFiles) {
-        if (const auto path = source / file; system::exists(path)) remedy.changes.files.push_back(path);
-      }
-      remedy.done.push_back(fmt::format("{}: the tokenizer's files are the source's", name));
-      continue;
-    }
-    if (finding.fixes.empty()) {
-      remedy.left.push_back(fmt::format("{}: no value of a file or order of a tensor repairs it", name));
-      continue;
-    }
-    for (const diagnosis::Fix& fix : finding.fixes) {
-      if (fix.kind == diagnosis::Fix::Kind::kSetting) {
-        remedy.changes.values.push_back({fix.file, fix.target, fix.value});
-        remedy.done.push_back(fmt::format("{}: {} of {} is {}", name, fix.target, fix.file, fix.value));
-      } else {
-        remedy.changes.tensors.push_back({fix.target, fix.read, fix.type});
-        // A long list of columns says nothing to people.
-        const std::string what = fix.value.size() > 100 ? fix.value.substr(0, 60) + " …" : fix.value;
-        remedy.done.push_back(fmt::format("{}: {}: {}", name, fix.target, what));
-      }
-    }
-  }
-  return remedy;
-}
-
 // Writes the repaired copy and examines it as the model was examined.
 Result<int> repair(const diagnosis::Diagnosis& before, const Model& model, const DoctorArguments& arguments,
                    const Settings& settings, const std::string& backend, diagnosis::DoctorOptions options,
@@ -252,12 +209,11 @@ Result<int> repair(const diagnosis::Diagnosis& before, const Model& model, const
     return before.healthy() ? kDone : kAnswerIsNo;
   }
   DOPPLER_TRY(convert::write_repaired_copy(arguments.model, model.spec, remedy.changes, arguments.fix));
-  const auto refused = [&](const Error& error) { return diagnosis::diagnose_refusal(arguments.fix, error); };
   const Result<Loaded> loaded = load_with_bar(arguments.fix, settings, 1);
   diagnosis::Diagnosis after;
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
-    after = refused(loaded.error());
+    after = diagnosis::diagnose_refusal(arguments.fix, loaded.error());
   } else {
     diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
     DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));

@@ -55,4 +55,11 @@ TokenLogprobs logprobs_of(std::span<const float> logits, TokenId id, std::size_t
   return made;
 }
 
+double token_loss(std::span<const float> logits, TokenId target) {
+  const double top = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
+  return std::log(sum) + top - static_cast<double>(logits[static_cast<std::size_t>(target)]);
+}
+
 }  // namespace doppler

@@ -21,4 +21,7 @@ std::vector<Likely> likeliest(std::span<const float> logits, std::size_t most, d
 // The log probability of the token `id`, which is in the row, and the `top` likeliest tokens in its place.
 TokenLogprobs logprobs_of(std::span<const float> logits, TokenId id, std::size_t top);
 
+// -log softmax(logits)[target], in double; NaN where a logit is.
+double token_loss(std::span<const float> logits, TokenId target);
+
 }  // namespace doppler

@@ -37,6 +37,21 @@ class WholeModel : public ::testing::TestWithParam<const char*> {
   std::vector<std::int32_t> sequence_;
 };
 
+// No family of today has them: a table of another tensor's rows is as good as one of positions.
+TEST_P(WholeModel, AddsLearnedPositionsAsTheReferenceDoes) {
+  BackendOptions options{.threads = 2, .context = kCpuContext};
+  options.change_plan = [](Plan& plan) { plan.ops[0].weights.push_back(plan.ops[0].weights[0]); };
+  const Model& model = fixture_->model;
+  ASSERT_OK_AND_ASSIGN(const auto reference, make_backend("reference", model.spec, model.weights, options));
+  const auto cpu = make(options);
+  ASSERT_NE(cpu, nullptr);
+  KeepStages got, expected;
+  run_in_pieces(*cpu, sequence_, as_generated(), &got);
+  run_in_pieces(*reference, sequence_, as_generated(), &expected);
+  EXPECT_LE(relative_error(got.stages["embed_out"], expected.stages["embed_out"]), 1e-6);
+  EXPECT_NE(got.stages["embed_out"], std::vector<float>(got.stages["embed_out"].size()));
+}
+
 TEST_P(WholeModel, AgreesWithTheReferenceBackendAtEveryStage) {
   BackendOptions options{.context = kCpuContext};
   ASSERT_OK_AND_ASSIGN(const auto reference,

@@ -255,6 +255,11 @@ const Oddity kOddities[] = {
        const WeightId bias = more.add({more.model().spec.vocab_size}, 0, 1);
        return [=](Edit& e) { e.op(Stage::kLogits, -1).biases = {bias}; };
      }},
+    {"LearnedPositions", "models/llama",
+     [](MoreWeights& more) -> Change {
+       const WeightId positions = more.add({64, more.model().spec.hidden}, 0, 1);
+       return [=](Edit& e) { e.op(Stage::kEmbedOut, -1).weights.push_back(positions); };
+     }},
     {"NoFinalNorm", "models/llama",
      [](MoreWeights&) -> Change { return [](Edit& e) { e.remove(Stage::kFinalNorm, -1); }; }},
 };

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "engine/logprobs.h"
 #include "model/family.h"
 #include "testing.h"
 

@@ -15,9 +15,7 @@ using testing::PatientFolder;
 
 const Loaded& demo() {
   static const Loaded kLoaded = [] {
-    LoadOptions load;
-    load.backend = "reference";
-    auto loaded = load_all(testing::patient_source("demo"), load);
+    auto loaded = testing::load_patient(testing::patient_source("demo"));
     EXPECT_TRUE(loaded.has_value());
     return std::move(*loaded);
   }();
@@ -95,9 +93,7 @@ TEST(DoctorAlone, SaysThatTheLossTellsNothingOfAnUntrainedModel) {
       });
     }
   });
-  LoadOptions load;
-  load.backend = "reference";
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(patient.path(), load));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(patient.path()));
   Subject subject = subject_of(loaded, "cpu");
   ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, diagnose(subject, {.seconds = 240, .only = {"loss"}}));
   EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
@@ -161,9 +157,7 @@ TEST(DoctorAlone, FindsDamagedWeightsBeforeItBlamesAnythingElse) {
     SCOPED_TRACE(c.name);
     PatientFolder patient("demo");
     c.harm(patient);
-    LoadOptions load;
-    load.backend = "reference";
-    ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(patient.path(), load));
+    ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(patient.path()));
     Subject subject = subject_of(loaded, "cpu");
     ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, diagnose(subject, {.only = {"weights", "layers"}}));
     ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
@@ -265,9 +259,7 @@ TEST(DoctorAlone, FindsWhatTokenizerTemplateAndDefaultsSayOfEachOther) {
     SCOPED_TRACE(c.name);
     PatientFolder patient("demo");
     c.harm(patient);
-    LoadOptions load;
-    load.backend = "reference";
-    ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(patient.path(), load));
+    ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(patient.path()));
     Subject subject = subject_of(loaded, "cpu");
     ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, diagnose(subject, {.only = {c.check}}));
     if (std::string_view(c.cause).empty()) {

@@ -58,6 +58,15 @@ inline std::filesystem::path patient_source(const std::string& name) {
   return name == "demo" ? source_path("demo") : data_path("models") / name;
 }
 
+// With the backend that always loads, which the doctor does not examine.
+inline Result<Loaded> load_patient(const std::filesystem::path& model,
+                                   std::uint64_t context = LoadOptions().context) {
+  LoadOptions options;
+  options.backend = "reference";
+  options.context = context;
+  return load_all(model, options);
+}
+
 // The folder of a patient, in a place of its own.
 class PatientFolder {
  public:

@@ -12,15 +12,9 @@ using testing::PatientFolder;
 using testing::RawTensor;
 using testing::RawTensors;
 
-Result<Loaded> load_without_backend(const std::filesystem::path& path) {
-  LoadOptions options;
-  options.backend = "reference";
-  return load_all(path, options);
-}
-
 Result<Diagnosis> beside(const std::filesystem::path& model, const std::filesystem::path& source) {
-  DOPPLER_ASSIGN(const Loaded ours, load_without_backend(model));
-  DOPPLER_ASSIGN(const Loaded theirs, load_without_backend(source));
+  DOPPLER_ASSIGN(const Loaded ours, testing::load_patient(model));
+  DOPPLER_ASSIGN(const Loaded theirs, testing::load_patient(source));
   return diagnose(subject_of(ours, "cpu"), {.source = &theirs, .seconds = 240, .only = {"source", "texts"}});
 }
 

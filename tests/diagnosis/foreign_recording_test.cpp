@@ -15,13 +15,6 @@ using testing::PatientFolder;
 using testing::RawTensor;
 using testing::RawTensors;
 
-Result<Loaded> load_fixture(const std::filesystem::path& model) {
-  LoadOptions options;
-  options.backend = "reference";
-  options.context = 64;
-  return load_all(model, options);
-}
-
 Result<Recording> recording_of(const char* model) {
   return open_recording(data_path("models") / model / "reference.safetensors");
 }
@@ -69,7 +62,7 @@ void expect_mismatch(const Diagnosis& diagnosis, std::string_view words) {
 }
 
 TEST(ForeignRecording, OfAnotherSize) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/llama3")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/llama3"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording recording, recording_of("gemma3"));
   ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
   expect_mismatch(diagnosis, "a model of another size");
@@ -85,18 +78,18 @@ TEST(ForeignRecording, OfAnotherModel) {
       if (tensor.shape.size() == 2) tensor.each([n = 0](float x) mutable { return ++n % 3 == 0 ? -x : x; });
     }
   });
-  ASSERT_OK_AND_ASSIGN(const Loaded theirs, load_fixture(other.path()));
+  ASSERT_OK_AND_ASSIGN(const Loaded theirs, testing::load_patient(other.path(), 64));
   ASSERT_OK_AND_ASSIGN(const Recording own, recording_of("llama3"));
   const testing::TempDir folder;
   ASSERT_OK(record_run(*theirs.backend, {.prompt_ids = own.prompt_ids}, folder / "theirs.safetensors"));
   ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(folder / "theirs.safetensors"));
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/llama3")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/llama3"), 64));
   ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
   expect_mismatch(diagnosis, "not of this model");
 }
 
 TEST(ForeignRecording, OfShiftedIds) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/qwen3")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/qwen3"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording right, recording_of("qwen3"));
   Changed changed(right);
   auto& ids = changed.tensors().at("prompt_ids").bytes;
@@ -108,7 +101,7 @@ TEST(ForeignRecording, OfShiftedIds) {
 }
 
 TEST(ForeignRecording, CutShort) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models/llama")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/llama"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording right, recording_of("llama"));
   Changed changed(right);
   const std::size_t tokens = right.prompt_ids.size(), kept = tokens - 5;
@@ -127,7 +120,7 @@ TEST(ForeignRecording, RoundedTo16Bits) {
   for (const bool bf16 : {true, false}) {
     for (const char* model : {"llama3", "qwen2", "gemma3"}) {
       SCOPED_TRACE(model);
-      ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path("models") / model));
+      ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models") / model, 64));
       ASSERT_OK_AND_ASSIGN(const Recording right, recording_of(model));
       Changed changed(right);
       for (auto& [name, tensor] : changed.tensors()) {
@@ -154,7 +147,7 @@ TEST(ForeignRecording, RoundedTo16Bits) {
 
 // A recording of the same model's coarser weights, of which its header tells.
 TEST(ForeignRecording, OfACoarserQuantisation) {
-  ASSERT_OK_AND_ASSIGN(const Loaded coarse, load_fixture(data_path("gguf/llama.Q4_0.gguf")));
+  ASSERT_OK_AND_ASSIGN(const Loaded coarse, testing::load_patient(data_path("gguf/llama.Q4_0.gguf"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording own, recording_of("llama"));
   const testing::TempDir folder;
   ASSERT_OK(record_run(
@@ -164,7 +157,7 @@ TEST(ForeignRecording, OfACoarserQuantisation) {
   ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(folder / "coarse.safetensors"));
   for (const char* file : {"models/llama", "gguf/llama.Q8_0.gguf"}) {
     SCOPED_TRACE(file);
-    ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_fixture(data_path(file)));
+    ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path(file), 64));
     ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
     EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
     EXPECT_NE(diagnosis.checks[1].text.find("coarser weights"), std::string::npos)

@@ -22,13 +22,6 @@ Result<Diagnosis> examine_partly(const Loaded& loaded, const Recording& recordin
   return diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}});
 }
 
-Result<Loaded> load_to_thin(const std::filesystem::path& model) {
-  LoadOptions options;
-  options.backend = "reference";
-  options.context = 64;
-  return load_all(model, options);
-}
-
 struct ThinnedModel {
   const char *file, *recording;  // below tests/data; of which model
 };
@@ -53,7 +46,7 @@ constexpr ThinnedModel kPartlyRecorded[] = {
 class HealthyPartly : public ::testing::TestWithParam<ThinnedModel> {};
 
 TEST_P(HealthyPartly, HasNoFinding) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(data_path(GetParam().file)));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path(GetParam().file), 64));
   ASSERT_OK_AND_ASSIGN(const Recording whole,
                        open_recording(data_path("models") / GetParam().recording / "reference.safetensors"));
   for (const Thinning& thinning : all_thinnings()) {
@@ -108,7 +101,7 @@ class SickPartly : public ::testing::TestWithParam<PartlyRecorded> {};
 TEST_P(SickPartly, IsFoundAsFarAsTheRecordingTells) {
   const PartlyRecorded& p = GetParam();
   const auto folder = data_path("models") / p.model;
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(folder));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(folder, 64));
   ASSERT_OK_AND_ASSIGN(const Recording whole, open_recording(folder / "reference.safetensors"));
   ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning(p.thinning)));
   ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine_partly(loaded, recording, p.fault));
@@ -127,7 +120,7 @@ INSTANTIATE_TEST_SUITE_P(Doctor, SickPartly, ::testing::ValuesIn(kPartlyFaulty),
 
 // What the recording cannot show is said, also of a healthy model.
 TEST(PartialRecording, TellsWhatItCannotTest) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(data_path("models/mistral")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/mistral"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording whole,
                        open_recording(data_path("models/mistral/reference.safetensors")));
   ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("one_layer")));
@@ -141,7 +134,7 @@ TEST(PartialRecording, TellsWhatItCannotTest) {
 
 // The last of transformers' hidden_states is normed: known by its rows' length.
 TEST(PartialRecording, KnowsANormedLastLayer) {
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_to_thin(data_path("models/gemma3")));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/gemma3"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording whole,
                        open_recording(data_path("models/gemma3/reference.safetensors")));
   ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("hidden_states")));

@@ -41,9 +41,7 @@ class TwoAtOnce : public ::testing::TestWithParam<TwoFaults> {};
 
 TEST_P(TwoAtOnce, AreBothNamed) {
   const TwoFaults& two = GetParam();
-  LoadOptions options;
-  options.backend = "reference";
-  ASSERT_OK_AND_ASSIGN(const Loaded loaded, load_all(data_path("models") / two.model, options));
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models") / two.model));
   ASSERT_OK_AND_ASSIGN(const Recording recording,
                        open_recording(data_path("models") / two.model / "reference.safetensors"));
   Subject subject = subject_of(loaded, "reference");

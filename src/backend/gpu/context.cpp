@@ -126,21 +126,13 @@ Result<Buffer> Context::bias(const Op& op, std::size_t begin, std::size_t end) {
   std::vector<float> values;  // zero where a weight has none
   for (std::size_t i = begin; i < end; ++i) {
     const std::size_t first = values.size();
-    values.resize(first + weights[op.weights[i]].rows());
+    const TensorView& weight = weights[op.weights[i]];
+    values.resize(first + (weight.shape.size() == 1 ? weight.cols() : weight.rows()));
     if (op.biases[i] != kNoWeight)
       DOPPLER_TRY(decode_f32(weights[op.biases[i]], 0, std::span(values).subspan(first)));
   }
   DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "bias", values));
   return biases.emplace(key, std::move(made)).first->second;
-}
-
-Result<Buffer> Context::norm_bias(const Op& op) {
-  if (op.biases.empty() || op.biases[0] == kNoWeight) return Buffer();
-  if (const auto found = biases.find(op.biases); found != biases.end()) return found->second;
-  std::vector<float> values(weights[op.biases[0]].cols());
-  DOPPLER_TRY(decode_f32(weights[op.biases[0]], 0, values));
-  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "bias", values));
-  return biases.emplace(op.biases, std::move(made)).first->second;
 }
 
 Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {

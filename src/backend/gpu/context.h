@@ -112,10 +112,10 @@ struct Context {
   // Uploads the matrices that are not on the device yet.
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
   Result<std::vector<PlacedMatrix>> place(const Op& op);
-  // One float for each row of the op's weights [begin, end); nothing if none of them has a bias.
+  // One float for each row of the op's weights [begin, end), or value where they are vectors; nothing if none
+  // of them has a bias.
   Result<Buffer> bias(const Op& op, std::size_t begin, std::size_t end);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
-  Result<Buffer> norm_bias(const Op& op);  // null: none
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
   // Bytes on the device: all, the cache's, and the weights'.
   std::uint64_t bytes() const { return device->allocated_bytes(); }

@@ -41,7 +41,7 @@ Result<KernelCall> norm_kernel(Context& context, const Op& op, const ValueView& 
   add_view(values, "X", x);
   add_view(values, "OUT", out);
   DOPPLER_ASSIGN(const Buffer weight, context.norm_weights(op));
-  DOPPLER_ASSIGN(const Buffer bias, context.norm_bias(op));
+  DOPPLER_ASSIGN(const Buffer bias, context.bias(op, 0, 1));
   values["BIAS"] = bias ? 1 : 0;
   KernelCall call{"norm.wgsl", values, {x.bound("x"), {"weight", weight}, out.bound("out")}, parts};
   if (bias) call.buffers.push_back({"bias", bias});

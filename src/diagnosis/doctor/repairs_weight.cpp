@@ -353,8 +353,8 @@ void weight_others(OpCase& c) {
                      to.name,
                      from.name,
                      {},
-                     [from = from](std::uint64_t row, std::span<float> values) {
-                       return decode_f32(from, row * values.size(), values);
+                     [read = from](std::uint64_t row, std::span<float> values) {
+                       return decode_f32(read, row * values.size(), values);
                      }});
       }
       return;

@@ -7,6 +7,7 @@
 
 #include "backend/shared_weights.h"
 #include "diagnosis/compare/recording.h"
+#include "engine/logprobs.h"
 
 namespace doppler::diagnosis {
 
@@ -18,42 +19,22 @@ constexpr double kSmall = 1e8;
 
 constexpr auto kTexts = std::to_array<std::string_view>({
     "In the meadow lived a lonely girl called Amanda. Her home was between wild flowers and long grass. "
-    "Amanda "
-    "often played with a gentle deer named Ivan. One cold morning, everything was white with snow. Amanda "
-    "and "
-    "Ivan ran outside and built a snowman. They gave him a carrot for a nose, two stones for eyes, and a "
-    "black "
-    "hat. \"He is our friend,\" said Ivan. They played with him every day. But then the days grew warmer, "
-    "and the "
-    "snowman grew smaller. Amanda was sad and asked why. \"When it gets warm, snow turns into water,\" said "
-    "the "
-    "deer. One day there was only a puddle. \"Next winter we will build a new one,\" said the deer. In "
-    "spring a "
-    "white flower grew in that place. Amanda smiled again. Moral: Every end is a beginning.",
+    "Amanda often played with a gentle deer named Ivan. One cold morning, everything was white with snow. "
+    "Amanda and Ivan ran outside and built a snowman. They gave him a carrot for a nose, two stones for "
+    "eyes, and a black hat. \"He is our friend,\" said Ivan. They played with him every day. But then the "
+    "days grew warmer, and the snowman grew smaller. Amanda was sad and asked why. \"When it gets warm, "
+    "snow turns into water,\" said the deer. One day there was only a puddle. \"Next winter we will build "
+    "a new one,\" said the deer. In spring a white flower grew in that place. Amanda smiled again. Moral: "
+    "Every end is a beginning.",
     "Once, there lived a patient lighthouse keeper called Astrid. Every day she played in the forest. She "
-    "could "
-    "wait for a very long time.\n\nOne afternoon, the lighthouse keeper met a strong horse called Simon. "
-    "Astrid "
-    "was afraid and said, \"Please let me go. Perhaps I can help you one day.\" The horse laughed. \"How "
-    "could "
-    "somebody like you help me?\" But he let her go.\n\nSoon after that, Astrid heard a cry. Simon was "
-    "caught in "
-    "a box with a lock. All the strength of the horse was no help. \"Do not move, I will help you,\" said "
-    "Astrid. "
-    "She found the key behind an old door and opened the lock, and Simon was free.\n\nSimon bowed. \"Thank "
-    "you, "
-    "Astrid. Now I know that small friends can be great friends.\" From that day on, Astrid and Simon were "
-    "good "
-    "friends.",
+    "could wait for a very long time.\n\nOne afternoon, the lighthouse keeper met a strong horse called "
+    "Simon. Astrid was afraid and said, \"Please let me go. Perhaps I can help you one day.\" The horse "
+    "laughed. \"How could somebody like you help me?\" But he let her go.\n\nSoon after that, Astrid heard "
+    "a cry. Simon was caught in a box with a lock. All the strength of the horse was no help. \"Do not "
+    "move, I will help you,\" said Astrid. She found the key behind an old door and opened the lock, and "
+    "Simon was free.\n\nSimon bowed. \"Thank you, Astrid. Now I know that small friends can be great "
+    "friends.\" From that day on, Astrid and Simon were good friends.",
 });
-
-// -log softmax(logits)[target].
-double loss_of(std::span<const float> logits, TokenId target) {
-  const float largest = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x) - largest);
-  return largest + std::log(sum) - logits[static_cast<std::size_t>(target)];
-}
 
 }  // namespace
 
@@ -112,7 +93,7 @@ Result<std::vector<float>> LossMeter::measure(const Subject& subject,
       DOPPLER_ASSIGN(const auto logits,
                      feed(*backend, 0, std::span(ids).subspan(begin, count), 0, true, nullptr));
       for (std::size_t t = 0; t < count && begin + t + 1 < ids.size(); ++t) {
-        const double loss = loss_of(logits.subspan(t * vocab, vocab), ids[begin + t + 1]);
+        const double loss = token_loss(logits.subspan(t * vocab, vocab), ids[begin + t + 1]);
         losses.push_back(std::isfinite(loss) ? static_cast<float>(loss) : INFINITY);
       }
     }

@@ -22,7 +22,7 @@ Status fill_both(SpecBuilder& builder) {
   use_layer_norm(builder, false);
   DOPPLER_TRY(read_attention_bias(builder));
   DOPPLER_ASSIGN(builder.spec().logit_scale, builder.get_positive("head.scale", "logit_scale", 0.0625));
-  use_parallel_halves(builder, false);
+  use_parallel_halves(builder);
   return {};
 }
 

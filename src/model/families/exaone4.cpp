@@ -25,15 +25,10 @@ Status fill_exaone4(SpecBuilder& builder) {
                                     .num_key_value_heads = 32,
                                     .max_position_embeddings = 2048,
                                     .rms_norm_eps = 1e-5}));
+  use_norms_after_only(builder);
   const std::string rule = "rule of the exaone4 family";
-  builder.note("attn_norm, ffn_norm", "false", rule);
-  builder.note("post_attn_norm, post_ffn_norm", "true", rule);
   builder.note("attention.qk_norm", "true", rule);
-  for (LayerSpec& layer : builder.spec().layers) {
-    layer.attn_norm = layer.ffn_norm = false;
-    layer.post_attn_norm = layer.post_ffn_norm = true;
-    layer.attention.qk_norm = true;
-  }
+  for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;
   const bool windows = builder.config().has("sliding_window");
   if (windows) {
     DOPPLER_ASSIGN(const std::uint32_t period, read_period(builder));

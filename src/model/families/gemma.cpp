@@ -46,11 +46,7 @@ Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::op
   ModelSpec& spec = builder.spec();
   scale_as_gemma(builder);
   DOPPLER_ASSIGN(const double scalar,
-                 builder.get_number("attention.query_pre_attn_scalar", "query_pre_attn_scalar", 256.0));
-  if (!(scalar > 0)) {
-    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.",
-                builder.config().where("query_pre_attn_scalar"), scalar);
-  }
+                 builder.get_positive("attention.query_pre_attn_scalar", "query_pre_attn_scalar", 256.0));
   set_attention_scale(builder, 1 / std::sqrt(scalar), "derived: 1 / sqrt(query_pre_attn_scalar)");
   DOPPLER_ASSIGN(const double cap,
                  read_softcap(builder, "attention.softcap", "attn_logit_softcapping", score_cap));

@@ -10,13 +10,8 @@ constexpr WeightNames kLlamaGgufNames = {.style = NameStyle::kGguf, .rope_factor
 
 Status fill_llama(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {}));
-  DOPPLER_ASSIGN(const bool attention_bias,
-                 builder.get_bool("attention.qkv_bias and o_bias", "attention_bias", false));
-  DOPPLER_ASSIGN(const bool mlp_bias, builder.get_bool("ffn.bias", "mlp_bias", false));
-  for (LayerSpec& layer : builder.spec().layers) {
-    layer.attention.qkv_bias = layer.attention.o_bias = attention_bias;
-    layer.ffn.bias = mlp_bias;
-  }
+  DOPPLER_TRY(read_attention_bias(builder));
+  DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
   return read_rope(builder, 10000);
 }
 

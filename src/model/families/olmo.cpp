@@ -22,13 +22,10 @@ ConfigDefaults olmo_defaults() {
 Status fill_olmo(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, olmo_defaults()));
   DOPPLER_TRY(read_attention_bias(builder));
+  use_norms_after_only(builder);
   const std::string rule = fmt::format("rule of the {} family", builder.spec().family);
-  builder.note("attn_norm, ffn_norm", "false", rule);
-  builder.note("post_attn_norm, post_ffn_norm", "true", rule);
   builder.note("attention.qk_norm", "true, over the whole projection", rule);
   for (LayerSpec& layer : builder.spec().layers) {
-    layer.attn_norm = layer.ffn_norm = false;
-    layer.post_attn_norm = layer.post_ffn_norm = true;
     layer.attention.qk_norm = true;
     layer.attention.qk_norm_span = NormSpan::kProjection;
   }

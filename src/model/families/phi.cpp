@@ -29,7 +29,7 @@ Status fill_phi(SpecBuilder& builder) {
                                     .activation = "gelu_new"}));
   DOPPLER_TRY(refuse_flag(builder, "qk_layernorm"));
   use_layer_norm(builder, true);
-  use_parallel_halves(builder, false);
+  use_parallel_halves(builder);
   use_all_biases(builder, "rule of the phi family");
   use_no_gate(builder);
   builder.spec().head_bias = true;

@@ -12,12 +12,7 @@ Status fill_phi3(SpecBuilder& builder) {
   builder.spec().fused_qkv = builder.spec().fused_gate_up = true;
   builder.note("fused", "qkv_proj, gate_up_proj", "rule of the phi3 family");
   DOPPLER_TRY(read_common(builder, {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5}));
-  const bool sliding = builder.config().has("sliding_window");
-  DOPPLER_TRY(read_layer_types(
-      builder, std::nullopt,
-      sliding ? +[](std::uint32_t, std::uint32_t) { return false; }
-              : +[](std::uint32_t, std::uint32_t) { return true; },
-      1, sliding ? "rule: every layer slides" : "rule: no sliding_window"));
+  DOPPLER_TRY(read_window_of_all_layers(builder));
   return read_rope(builder, 10000);
 }
 

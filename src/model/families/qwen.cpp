@@ -36,12 +36,9 @@ Status fill_qwen2(SpecBuilder& builder) {
 Status fill_qwen3(SpecBuilder& builder) {
   DOPPLER_TRY(
       read_common(builder, {.num_key_value_heads = 32, .head_dim = 128, .max_position_embeddings = 32768}));
-  DOPPLER_ASSIGN(const bool bias, builder.get_bool("attention.qkv_bias and o_bias", "attention_bias", false));
+  DOPPLER_TRY(read_attention_bias(builder));
   builder.note("attention.qk_norm", "true", "rule of the qwen3 family");
-  for (LayerSpec& layer : builder.spec().layers) {
-    layer.attention.qk_norm = true;
-    layer.attention.qkv_bias = layer.attention.o_bias = bias;
-  }
+  for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;
   DOPPLER_TRY(read_windows(builder));
   return read_rope(builder, 10000);
 }

@@ -44,11 +44,20 @@ void use_layer_norm(SpecBuilder& builder, bool bias) {
   builder.note("norm.kind", bias ? "layer, with bias" : "layer, without bias", rule_of(builder));
 }
 
-void use_parallel_halves(SpecBuilder& builder, bool own_norm) {
-  builder.note("parallel", own_norm ? "true, with a norm each" : "true, with one norm", rule_of(builder));
+void use_norms_after_only(SpecBuilder& builder) {
+  builder.note("attn_norm, ffn_norm", "false", rule_of(builder));
+  builder.note("post_attn_norm, post_ffn_norm", "true", rule_of(builder));
+  for (LayerSpec& layer : builder.spec().layers) {
+    layer.attn_norm = layer.ffn_norm = false;
+    layer.post_attn_norm = layer.post_ffn_norm = true;
+  }
+}
+
+void use_parallel_halves(SpecBuilder& builder) {
+  builder.note("parallel", "true, with one norm", rule_of(builder));
   for (LayerSpec& layer : builder.spec().layers) {
     layer.parallel = true;
-    layer.ffn_norm = own_norm;
+    layer.ffn_norm = false;
   }
 }
 

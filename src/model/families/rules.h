@@ -47,8 +47,10 @@ Status read_window_of_all_layers(SpecBuilder& builder);
 Status read_attention_bias(SpecBuilder& builder);
 Status read_mlp_bias(SpecBuilder& builder, std::string_view key);
 void use_layer_norm(SpecBuilder& builder, bool bias);
-// Attention and feed-forward read the layer's input, the latter through a norm of its own or the former's.
-void use_parallel_halves(SpecBuilder& builder, bool own_norm);
+// Norms on what is added to the residual stream, and none on what is read of it.
+void use_norms_after_only(SpecBuilder& builder);
+// Attention and feed-forward read the layer's input through one norm.
+void use_parallel_halves(SpecBuilder& builder);
 void use_all_biases(SpecBuilder& builder, std::string source);
 void use_no_gate(SpecBuilder& builder);
 // Errors: kUnsupported where the file says true.

@@ -23,7 +23,7 @@ Status fill_stablelm(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const bool bias, builder.get_bool("attention.qkv_bias", "use_qkv_bias", false));
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qkv_bias = bias;
   DOPPLER_ASSIGN(const bool parallel, builder.get_bool("parallel", "use_parallel_residual", false));
-  if (parallel) use_parallel_halves(builder, false);
+  if (parallel) use_parallel_halves(builder);
   return read_rope(builder, {.theta = 10000, .rotary_part = 0.25});
 }
 
