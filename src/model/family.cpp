@@ -51,11 +51,13 @@ Result<const FamilyRule*> find_family(const ConfigReader& config, std::string_vi
     return fail(ErrorCode::kCorrupt, "The {} has no model_type. Check that it is a model's config.json.",
                 config.source());
   }
+  const std::string nearest = nearest_name(*type, known);
   return fail(ErrorCode::kUnsupported,
-              "The {} names the architecture {}, but Doppler knows {}. With --family guess it infers the "
-              "decoder from "
-              "keys and tensors; with --family NAME it takes it for one of these.",
-              config.source(), printable(*type), join(known, ", "));
+              "The {} names the architecture {}, which is none of the {} that Doppler knows{}. With --family "
+              "guess it infers "
+              "the decoder from keys and tensors; with --family NAME it takes it for a model of that family.",
+              config.source(), printable(*type), known.size(),
+              nearest.empty() ? std::string() : fmt::format("; the nearest is {}", nearest));
 }
 
 }  // namespace
@@ -99,7 +101,7 @@ Result<Model> load_guessed(ModelFiles files) {
   log(Level::kWarn, "Loader",
       "What this decoder computes is a guess from config.json and the tensors' names: doppler inspect shows "
       "it with "
-      "reasons, doppler doctor MODEL --reference judges it.");
+      "reasons, doppler doctor --reference FILE judges it.");
   return model;
 }
 
