@@ -61,7 +61,9 @@ std::string why_attention(const KernelLabel& label) {
   return fmt::format(
       "heads of {}, keys and values in {}, {}", label.get("DIM"), label.get("KV_HALF") == 1 ? "f16" : "f32",
       label.get("WINDOW") == 0 ? std::string("every position is seen")
-                               : fmt::format("a window of {} positions is seen", label.get("WINDOW")));
+                               : fmt::format("a {} of {} positions is seen",
+                                             label.get("CHUNKED") == 1 ? "chunk" : "window",
+                                             label.get("WINDOW")));
 }
 
 }  // namespace
