@@ -36,6 +36,9 @@ class Weights {
   std::vector<LayerIds> ids_;  // entry 0: model-wide; entry i + 1: layer i
 };
 
+// Where the store's language model is; the first of all nestings if it has no embedding.
+Nesting find_nesting(const WeightNames& names, const TensorStore& store);
+
 // Finds every weight the spec asks for. Errors, each naming tensor, shape and the spec value behind it:
 // kMismatch for a missing tensor, a wrong shape, a tensor that nothing uses, or one that contradicts a flag
 // (q/k norms without qk_norm, a head beside a tie that differs from the embedding, ...); kUnsupported for a
