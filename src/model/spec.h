@@ -63,8 +63,8 @@ struct PositionScale {
 
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kFull;
-  // Sliding: a token attends to itself and the window - 1 tokens before it. Chunked: to itself and those before
-  // it in its chunk, of which each has `window` positions.
+  // Sliding: a token attends to itself and the window - 1 tokens before it. Chunked: to itself and those
+  // before it in its chunk, of which each has `window` positions.
   std::uint32_t window = 0;
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   RopeSpec rope;

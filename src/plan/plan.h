@@ -42,7 +42,7 @@ enum class OpKind : std::uint8_t {
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
-  kPositionScale,  // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
+  kScaleQuery,   // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
   kCount,
 };
 

@@ -278,7 +278,7 @@ const Oddity kOddities[] = {
            const ValueId q = e.value(Stage::kQRope, l);
            const PositionScale scale{.beta = 0.4, .every = 3, .offset = 1};
            const ValueId scaled =
-               e.insert(q, make_op(OpKind::kPositionScale, {q}, {}, scale), e.plan().values[q].width);
+               e.insert(q, make_op(OpKind::kScaleQuery, {q}, {}, scale), e.plan().values[q].width);
            e.plan().values[scaled].stage = Stage::kQScaled;
            e.op(Stage::kAttnOut, l).inputs[0] = scaled;
            // The turns stay neighbours.

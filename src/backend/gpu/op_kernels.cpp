@@ -120,7 +120,7 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
   } else if (op.kind == OpKind::kGated) {
     values["OP"] = b != nullptr ? kGatedProduct : kActivated;
     add_activation(std::get<GatedParams>(op.params), values);
-  } else if (op.kind == OpKind::kPositionScale) {
+  } else if (op.kind == OpKind::kScaleQuery) {
     const auto& p = std::get<PositionScale>(op.params);
     values["OP"] = kScaledByPosition;
     values["BETA_BITS"] = float_bits(p.beta);

@@ -313,14 +313,13 @@ Status run_op(const OpCall& call, Threads& threads) {
       });
     case OpKind::kGated: {
       const auto& p = std::get<GatedParams>(call.params);
-      return each(call,
-                  [&p](double gate, double up) { return activate(p.activation, gate, p.xielu) * up; });
+      return each(call, [&p](double gate, double up) { return activate(p.activation, gate, p.xielu) * up; });
     }
     case OpKind::kSelect:
       return select(call);
     case OpKind::kSoftcap:
       return softcap(call);
-    case OpKind::kPositionScale:
+    case OpKind::kScaleQuery:
       return position_scale(call);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:

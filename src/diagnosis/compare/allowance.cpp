@@ -147,7 +147,7 @@ class Bounds {
       case OpKind::kSoftcap:
         softcap();
         break;
-      case OpKind::kPositionScale:  // a logarithm and a product
+      case OpKind::kScaleQuery:  // a logarithm and a product
         position_scale();
         break;
       default:  // kSelect copies; fused ops have no setups
@@ -298,7 +298,8 @@ class Bounds {
     const auto& p = std::get<GatedParams>(s_.params);
     each([&p](double gate, double up) {
       if (p.activation == Activation::kXielu)
-        return kFunction * kEps * ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
+        return kFunction * kEps *
+               ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
       // exp loses units with its argument's size; silu stays proportional to it. The tail of gelu is a
       // difference from 1, whose error is a share of 1.
       if (p.activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
