@@ -120,12 +120,18 @@ class Builder {
       k = rope(k, a.rope, Stage::kKRope);
     }
     if (a.qk_norm && a.qk_norm_after_rope) norm_heads(q, k, a);
+    if (a.query_scale.every > 0) {
+      const ValueId scaled = value(a.q_width(), Stage::kQScaled, a.heads);
+      op(OpKind::kScaleQuery, {q}, {scaled}, {}, a.query_scale);
+      q = scaled;
+    }
+    const bool chunked = a.kind == AttentionKind::kChunked;
     const ValueId scores = value(0, Stage::kAttnScores, a.heads);  // width: the step's longest sequence
     const ValueId out = value(a.q_width(), Stage::kAttnOut, a.heads);
     Op& made = op(OpKind::kAttention, {q, k, v}, {out}, {},
-                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap});
+                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap, chunked});
     made.emits = {scores};
-    plan_.kv_layers.push_back({a.kv_heads, a.head_dim, a.window});
+    plan_.kv_layers.push_back({a.kv_heads, a.head_dim, a.window, chunked});
     return matmul(out, WeightRole::kO, WeightRole::kOBias);
   }
 
@@ -134,7 +140,7 @@ class Builder {
     if (f.gated) inputs.push_back(matmul(normed, WeightRole::kGate, WeightRole::kGateBias));
     inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
     const ValueId act = value(f.width, Stage::kFfnAct);
-    op(OpKind::kGated, std::move(inputs), {act}, {}, GatedParams{f.activation});
+    op(OpKind::kGated, std::move(inputs), {act}, {}, GatedParams{f.activation, f.xielu});
     return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
   }
 

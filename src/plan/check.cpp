@@ -27,6 +27,7 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
     {OpKind::kSelect, "select", 1, 0, 0},
     {OpKind::kSoftcap, "softcap", 1, 0, 7},
+    {OpKind::kScaleQuery, "scale_query", 1, 0, 9},
 }};
 
 class Checker {
@@ -119,7 +120,8 @@ class Checker {
   // Values have rows for all tokens up to the one select, and for the wanted ones after it.
   Status check_rows(const Op& op) const {
     const bool select = op.kind == OpKind::kSelect;
-    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention || select;
+    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention ||
+                            op.kind == OpKind::kScaleQuery || select;
     const Rows before = op.inputs.empty() ? Rows::kAll : in(op, 0).rows;
     const Rows after = select ? Rows::kWanted : before;
     const auto have = [&](const std::vector<ValueId>& ids, Rows rows) {
@@ -142,8 +144,8 @@ class Checker {
       return wrong("has no layer in the cache");
     }
     const KvLayer& cache = plan_.kv_layers[static_cast<std::size_t>(op.layer)];
-    const bool cached =
-        cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim && cache.window == a.window;
+    const bool cached = cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim &&
+                        cache.window == a.window && cache.chunked == a.chunked;
     return cached ? Status{} : wrong("does not match its layer in the cache");
   }
 
@@ -156,6 +158,17 @@ class Checker {
     if (op.biases.empty() || op.biases[0] == kNoWeight) return {};
     const bool exists = op.biases[0] < weights_.tensors().size();
     return exists && fits(op.biases[0]) ? Status{} : wrong("has a bias of the wrong width");
+  }
+
+  Status check_sum_like(const Op& op) const {
+    for (const ValueId id : op.inputs) {
+      if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
+    }
+    const auto* gated = std::get_if<GatedParams>(&op.params);
+    if (gated != nullptr && gated->activation == Activation::kXielu && op.inputs.size() > 1)
+      return wrong("multiplies xIELU, which has no gate");
+    const auto* scale = std::get_if<PositionScale>(&op.params);
+    return scale == nullptr || scale->every > 0 ? Status{} : wrong("scales by steps of no positions");
   }
 
   Status check_widths(const Op& op) const {
@@ -182,10 +195,7 @@ class Checker {
       case OpKind::kAttention:
         return check_attention(op);
       default:
-        for (const ValueId id : op.inputs) {
-          if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
-        }
-        return {};
+        return check_sum_like(op);
     }
   }
 

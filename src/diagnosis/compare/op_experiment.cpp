@@ -94,8 +94,9 @@ Status check_attention(const OpSetup& s) {
 }  // namespace
 
 Status check_setup(const OpSetup& s) {
-  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1};  // by OpKind, as plan/check.cpp has them
-  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7};
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2,
+                                     2, 1, 1, 1, 1};  // by OpKind, as plan/check.cpp has them
+  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9};
   const auto kind = static_cast<std::size_t>(s.kind);
   const bool alone = s.kind == OpKind::kGated && s.inputs.size() == 1;  // an activation without a gate
   if (kind >= std::size(kInputs) || (s.inputs.size() != kInputs[kind] && !alone))

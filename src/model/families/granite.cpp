@@ -6,6 +6,10 @@ namespace doppler {
 namespace {
 
 constexpr std::string_view kGraniteTypes[] = {"granite"};
+constexpr GgufKey kGraniteKeys[] = {{"embedding_multiplier", "embedding_scale"},
+                                    {"residual_multiplier", "residual_scale"},
+                                    {"attention_multiplier", "attention.scale"},
+                                    {"logits_scaling", "logit_scale"}};
 
 Status fill_granite(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,
@@ -29,6 +33,10 @@ Status fill_granite(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kGraniteRule = {"granite", kGraniteTypes, fill_granite, {}};
+const FamilyRule kGraniteRule = {
+    "granite",
+    kGraniteTypes,
+    fill_granite,
+    {.architecture = "granite", .weight_names = kDivisorNames, .paired_rows = true, .keys = kGraniteKeys}};
 
 }  // namespace doppler
