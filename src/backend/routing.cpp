@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <vector>
 
 namespace doppler {
 namespace {
@@ -83,6 +82,17 @@ bool is_expert(float id, std::span<const float> logits) {
 }
 
 }  // namespace
+
+std::vector<double> choice_scores(const RouterSpec& router, std::span<const float> logits,
+                                  std::span<const float> correction) {
+  std::vector<double> scores = scores_of(router, logits);
+  for (std::size_t e = 0; e < correction.size(); ++e) scores[e] += correction[e];
+  const std::vector<bool> out = shut_out(router, scores);
+  for (std::size_t e = 0; e < scores.size(); ++e) {
+    if (out[e]) scores[e] = kNever;
+  }
+  return scores;
+}
 
 void choose_experts(const RouterSpec& router, std::span<const float> logits, std::span<const float> correction,
                     std::span<float> ids) {

@@ -4,10 +4,15 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "model/spec.h"
 
 namespace doppler {
+
+// What experts are chosen by; -inf for those outside of the best groups.
+std::vector<double> choice_scores(const RouterSpec& router, std::span<const float> logits,
+                                  std::span<const float> correction);
 
 // The ids of the router.top_k chosen experts, best first; of equals the first. `correction` is empty or has
 // one value for each expert. Logits that are not numbers still choose experts that exist.

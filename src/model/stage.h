@@ -21,6 +21,7 @@ enum class Stage : std::uint8_t {
   kKNorm,
   kQRope,
   kKRope,
+  kQScaled,
   kAttnScores,
   kAttnOut,
   kOProj,

@@ -190,9 +190,21 @@ class Binder {
     return {};
   }
 
+  // A tensor of the layers behind the last one.
+  bool predicts(std::string_view name) const {
+    for (std::size_t i = 0; i < spec_.predicting_layers; ++i) {
+      const std::size_t layer = spec_.layers.size() + i;
+      const std::string own = names_.style == NameStyle::kGguf
+                                  ? fmt::format("blk.{}.", layer)
+                                  : nested_name(nesting_, fmt::format("model.layers.{}.", layer));
+      if (name.starts_with(own)) return true;
+    }
+    return false;
+  }
+
   Status check_surplus() const {
     for (const auto& [name, tensor] : store_.tensors()) {
-      if (used_.contains(name) || is_known_surplus(name)) continue;
+      if (used_.contains(name) || is_known_surplus(name) || predicts(name)) continue;
       if (const std::string_view flag = flag_against(name); !flag.empty()) {
         return fail(ErrorCode::kMismatch,
                     "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that {} "

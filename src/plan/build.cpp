@@ -120,18 +120,24 @@ class Builder {
       k = rope(k, a.rope, Stage::kKRope);
     }
     if (a.qk_norm && a.qk_norm_after_rope) norm_heads(q, k, a);
+    if (a.query_scale.every > 0) {
+      const ValueId scaled = value(a.q_width(), Stage::kQScaled, a.heads);
+      op(OpKind::kPositionScale, {q}, {scaled}, {}, a.query_scale);
+      q = scaled;
+    }
+    const bool chunked = a.kind == AttentionKind::kChunked;
     const ValueId scores = value(0, Stage::kAttnScores, a.heads);  // width: the step's longest sequence
     const ValueId out = value(a.q_width(), Stage::kAttnOut, a.heads);
     std::vector<WeightRole> sinks;
     if (a.sinks) sinks.push_back(WeightRole::kSinks);
     Op& made = op(OpKind::kAttention, {q, k, v}, {out}, std::move(sinks),
-                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap});
+                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap, chunked});
     made.emits = {scores};
-    plan_.kv_layers.push_back({a.kv_heads, a.head_dim, a.window});
+    plan_.kv_layers.push_back({a.kv_heads, a.head_dim, a.window, chunked});
     return matmul(out, WeightRole::kO, WeightRole::kOBias);
   }
 
-  static GatedParams gated_params(const FfnSpec& f) { return {f.activation, f.clamp, f.alpha, f.up_offset}; }
+  static GatedParams gated_params(const FfnSpec& f) { return {f.activation, f.xielu, f.clamp, f.alpha, f.up_offset}; }
 
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
     if (f.experts > 0) return experts(normed, f);
@@ -158,7 +164,7 @@ class Builder {
     plan_.values[out].stage = Stage::kNone;
     const ValueId gate = matmul(x, WeightRole::kSharedGate);
     const ValueId gated = value(plan_.values[out].width, Stage::kFfnShared);
-    op(OpKind::kGated, {gate, out}, {gated}, {}, GatedParams{Activation::kSigmoid});
+    op(OpKind::kGated, {gate, out}, {gated}, {}, GatedParams{.activation = Activation::kSigmoid, .xielu = {}});
     return gated;
   }
 

@@ -27,11 +27,12 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
     {OpKind::kSelect, "select", 1, 0, 0},
     {OpKind::kSoftcap, "softcap", 1, 0, 7},
-    {OpKind::kChoose, "choose_experts", 1, kAny, 9},
-    {OpKind::kWeigh, "weigh_experts", 2, kAny, 9},
-    {OpKind::kSpread, "spread", 2, 0, 11},
-    {OpKind::kExpertMatmul, "expert_matmul", 2, kAny, 10},
-    {OpKind::kExpertSum, "expert_sum", kAny, 0, 12},
+    {OpKind::kPositionScale, "position_scale", 1, 0, 9},
+    {OpKind::kChoose, "choose_experts", 1, kAny, kPlaceOf<RouteParams>},
+    {OpKind::kWeigh, "weigh_experts", 2, kAny, kPlaceOf<RouteParams>},
+    {OpKind::kSpread, "spread", 2, 0, kPlaceOf<SpreadParams>},
+    {OpKind::kExpertMatmul, "expert_matmul", 2, kAny, kPlaceOf<ExpertParams>},
+    {OpKind::kExpertSum, "expert_sum", kAny, 0, kPlaceOf<ExpertSumParams>},
 }};
 
 bool is_product(OpKind kind) {
@@ -129,7 +130,8 @@ class Checker {
   // Values have rows for all tokens up to the one select, and for the wanted ones after it.
   Status check_rows(const Op& op) const {
     const bool select = op.kind == OpKind::kSelect;
-    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention || select;
+    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention ||
+                            op.kind == OpKind::kPositionScale || select;
     const Rows before = op.inputs.empty() ? Rows::kAll : in(op, 0).rows;
     const Rows after = select ? Rows::kWanted : before;
     const auto have = [&](const std::vector<ValueId>& ids, Rows rows) {
@@ -155,7 +157,8 @@ class Checker {
       return wrong("has sinks that are not one for each head");
     const KvLayer& cache = plan_.kv_layers[static_cast<std::size_t>(op.layer)];
     const bool cached =
-        cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim && cache.window == a.window;
+        cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim && cache.window == a.window &&
+        cache.chunked == a.chunked;
     return cached ? Status{} : wrong("does not match its layer in the cache");
   }
 
@@ -216,6 +219,11 @@ class Checker {
 
   // A gate may be one value for the whole row.
   Status check_gated(const Op& op) const {
+    if (std::get<GatedParams>(op.params).activation == Activation::kXielu && op.inputs.size() > 1)
+      return wrong("multiplies xIELU, which has no gate");
+    const auto& p = std::get<GatedParams>(op.params);
+    if (!p.is_plain() && (p.activation != Activation::kSilu || op.inputs.size() != 2 || !(p.clamp >= 0)))
+      return wrong("clamps or shifts what only silu of a gate has");
     const bool one = op.inputs.size() == 2 && in(op, 0).width == 1;
     const bool fits = (one || in(op, 0).width == out(op).width) &&
                       (op.inputs.size() == 1 || in(op, 1).width == out(op).width);
@@ -231,6 +239,14 @@ class Checker {
     if (op.biases.empty() || op.biases[0] == kNoWeight) return {};
     const bool exists = op.biases[0] < weights_.tensors().size();
     return exists && fits(op.biases[0]) ? Status{} : wrong("has a bias of the wrong width");
+  }
+
+  Status check_sum_like(const Op& op) const {
+    for (const ValueId id : op.inputs) {
+      if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
+    }
+    const auto* scale = std::get_if<PositionScale>(&op.params);
+    return scale == nullptr || scale->every > 0 ? Status{} : wrong("scales by steps of no positions");
   }
 
   Status check_widths(const Op& op) const {
@@ -268,10 +284,7 @@ class Checker {
       case OpKind::kExpertSum:
         return check_expert_sum(op);
       default:
-        for (const ValueId id : op.inputs) {
-          if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
-        }
-        return {};
+        return check_sum_like(op);
     }
   }
 

@@ -44,6 +44,7 @@ enum class OpKind : std::uint8_t {
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
+  kPositionScale,  // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
   // Experts. What belongs to a token's chosen ones lies side by side in a row, best first.
   kChoose,        // logits -> ids of the chosen experts, as whole floats; weights: correction
   kWeigh,         // logits, ids -> their weights; weights: scales of experts
@@ -76,9 +77,18 @@ struct AttentionParams {
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: the whole sequence
   double scale = 1, softcap = 0;
+  bool chunked = false;  // the window does not slide: the sequence is cut into chunks of it
+
+  // The first position that the token at `position` sees.
+  std::uint64_t first_seen(std::uint64_t position) const {
+    if (window == 0) return 0;
+    if (chunked) return position - position % window;
+    return position + 1 > window ? position + 1 - window : 0;
+  }
 };
 struct GatedParams {
   Activation activation = Activation::kSilu;
+  Xielu xielu;  // kXielu, which takes no `up`
   // 0: none. Else gates above it become it, and ups are cut to +- it.
   double clamp = 0;
   double alpha = 1;      // silu's: x * sigmoid(alpha * x)
@@ -104,7 +114,10 @@ struct ExpertSumParams {
 };
 using OpParams =
     std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams, GatedParams,
-                 SoftcapParams, AddParams, RouteParams, ExpertParams, SpreadParams, ExpertSumParams>;
+                 SoftcapParams, AddParams, PositionScale, RouteParams, ExpertParams, SpreadParams, ExpertSumParams>;
+// The place of a kind of parameters in OpParams.
+template <typename Params>
+inline constexpr std::size_t kPlaceOf = OpParams(Params{}).index();
 
 struct Op {
   OpKind kind = OpKind::kAdd;
@@ -125,6 +138,7 @@ struct Op {
 struct KvLayer {
   std::uint32_t kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: keeps every position
+  bool chunked = false;      // of the window a token sees what lies in its own chunk
 };
 
 struct Plan {

@@ -306,8 +306,7 @@ class Attender {
       return;
     }
     const auto position = static_cast<std::uint64_t>(call_.positions[t]);
-    const std::uint64_t first = a_.window != 0 && position + 1 > a_.window ? position + 1 - a_.window : 0;
-    for (std::uint64_t p = first; p <= position; ++p) visible_.push_back(p);
+    for (std::uint64_t p = a_.first_seen(position); p <= position; ++p) visible_.push_back(p);
   }
 
   const OpCall& call_;
@@ -356,7 +355,7 @@ Status gated(const OpCall& call) {
       gate = std::min(gate, p.clamp);
       up = std::clamp(up, -p.clamp, p.clamp);
     }
-    out.data[i] = static_cast<float>(activate(p.activation, gate, p.alpha) * (up + p.up_offset));
+    out.data[i] = static_cast<float>(activate(p.activation, gate, p.xielu, p.alpha) * (up + p.up_offset));
   }
   return {};
 }
@@ -375,6 +374,17 @@ Status softcap(const OpCall& call) {
   for (std::size_t i = 0; i < in.size(); ++i) {
     const double x = in[i] * p.scale;
     call.outputs[0].data[i] = static_cast<float>(p.cap > 0 ? p.cap * std::tanh(x / p.cap) : x);
+  }
+  return {};
+}
+
+Status position_scale(const OpCall& call) {
+  const auto& p = std::get<PositionScale>(call.params);
+  const Output& out = call.outputs[0];
+  for (std::size_t t = 0; t < call.positions.size(); ++t) {
+    const double factor = position_factor(p, call.positions[t]);
+    for (std::size_t i = t * out.width; i < (t + 1) * out.width; ++i)
+      out.data[i] = static_cast<float>(call.inputs[0].data[i] * factor);
   }
   return {};
 }
@@ -419,6 +429,8 @@ Status run_op(const OpCall& call, Threads& threads) {
       return select(call);
     case OpKind::kSoftcap:
       return softcap(call);
+    case OpKind::kPositionScale:
+      return position_scale(call);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;
