@@ -16,6 +16,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_ASSIGN(ShaderValues values, attention_shape(a));
   add_cache(context_, op, values);
   add_scores(op, values);
+  values.erase("SINKS");  // count when the splits are put together
   values["MOST_SPLITS"] = splits_of(a);
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},
