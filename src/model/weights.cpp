@@ -226,6 +226,14 @@ class Binder {
       const std::string_view flag = unmet_condition(named.when);
       if (exists && !flag.empty() && !meets(spec_, named.when, named.layer)) return flag;
     }
+    for (const WeightName& own : names_.own) {
+      const WeightCondition when = weight_info(own.role).when;
+      for (int layer = 0; layer < static_cast<int>(spec_.layers.size()); ++layer) {
+        const std::string own_name = numbered_name(own.name, static_cast<std::uint64_t>(layer));
+        if (nested_name(nesting_, own_name) == name && !meets(spec_, when, layer))
+          return unmet_condition(when);
+      }
+    }
     return {};
   }
 

@@ -301,13 +301,6 @@ TEST(Convert, LeavesNothingBehindWhenItFails) {
   EXPECT_EQ(read_file(dir / "out.gguf"), "old");
 }
 
-TEST(Convert, RefusesFamiliesOfWhichItWritesNoFiles) {
-  const TempDir dir;
-  EXPECT_ERROR(convert_model(model("granite"), mix("F16"), dir / "out.gguf", {}), "the family granite",
-               "from folders only");
-  EXPECT_FALSE(std::filesystem::exists(dir / "out.gguf"));
-}
-
 TEST(Convert, RefusesToWriteOverItsInput) {
   const TempDir dir;
   ASSERT_OK(convert_model(model("llama"), mix("F32"), dir / "in.gguf", {}));

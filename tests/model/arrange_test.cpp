@@ -116,7 +116,9 @@ TEST(Arrange, JoinsTheNormsOfHeads) {
 }
 
 TEST(Arrange, ReadsXielusNumbers) {
-  TinyModel tiny("apertus", tiny_config("apertus"));
+  Json config = tiny_config("apertus");
+  config["hidden_act"] = "xielu";
+  TinyModel tiny("apertus", config);
   const std::string base = "model.layers.1.mlp.act_fn.";
   tiny.tensors[base + "alpha_p"] = TinyTensor::of({1}, {0.25f});
   tiny.tensors[base + "alpha_n"] = TinyTensor::of({1}, {-2.0f});

@@ -164,6 +164,26 @@ TEST(GgufTokenizer, FillersThatAreTypedUnknownAreNotUsed) {
   }
 }
 
+// From each family's own tokenizer: transformers' Qwen2Tokenizer and Qwen3_5Tokenizer compose, the
+// tokenizer.json of GPT-2, Llama 3, DeepSeek V3 and gpt-oss (o200k) have no normalizer.
+TEST(GgufTokenizer, ComposesWhereTheFamilysTokenizerDoes) {
+  const auto ids = [](const char* pre, const char* text) {
+    const auto tokenizer = load(byte_level(pre, {"Ã©"}, {"Ã ©"}));
+    EXPECT_TRUE(tokenizer.has_value()) << pre;
+    return tokenizer ? tokenizer->encode(text, {.add_special = false}).value_or(std::vector<TokenId>())
+                     : std::vector<TokenId>();
+  };
+  const char *composed = "\xc3\xa9", *decomposed = "e\xcc\x81";
+  for (const char* pre : {"qwen2", "qwen35"}) {
+    EXPECT_EQ(ids(pre, composed), std::vector<TokenId>{256}) << pre;
+    EXPECT_EQ(ids(pre, decomposed), std::vector<TokenId>{256}) << pre;
+  }
+  for (const char* pre : {"gpt-2", "llama-bpe", "deepseek-v3", "gpt-4o"}) {
+    EXPECT_EQ(ids(pre, composed), std::vector<TokenId>{256}) << pre;
+    EXPECT_EQ(ids(pre, decomposed), (std::vector<TokenId>{'e', 0xcc, 0x81})) << pre;
+  }
+}
+
 TEST(GgufTokenizer, RefusesIdsOutsideOfTheVocabulary) {
   for (const char* role : {"bos", "eos", "unknown", "padding"}) {
     Vocab vocab = sentencepiece({"a"});
