@@ -173,7 +173,8 @@ constexpr std::array kSizes = {
              [](Spec, Layer l) { return norm_width(l.attention, l.attention.kv_width()); }},
     SizeInfo{S::kPositions, "learned positions",
              [](Spec s, Layer) -> std::uint64_t { return s.learned_positions; }},
-    SizeInfo{S::kHeads, "num_attention_heads", [](Spec, Layer l) -> std::uint64_t { return l.attention.heads; }},
+    SizeInfo{S::kHeads, "num_attention_heads",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.heads; }},
     SizeInfo{S::kShared, "the shared expert's intermediate_size",
              [](Spec, Layer l) -> std::uint64_t { return l.ffn.shared_width; }},
     SizeInfo{S::kOne, "", [](Spec, Layer) -> std::uint64_t { return 1; }},
@@ -314,7 +315,8 @@ bool WeightInfo::per_layer() const {
 }
 
 bool WeightInfo::per_expert() const {
-  return kind == Kind::kExperts || (shape[0] == Size::kExperts && shape[1] != Size::kNone && kind == Kind::kBias);
+  return kind == Kind::kExperts ||
+         (shape[0] == Size::kExperts && shape[1] != Size::kNone && kind == Kind::kBias);
 }
 
 std::span<const WeightRole> WeightInfo::fused_parts() const {

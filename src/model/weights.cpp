@@ -139,7 +139,8 @@ class Binder {
         DOPPLER_ASSIGN(TensorView own, slice_rows(whole, i, 1, name));
         own.shape.erase(own.shape.begin());
         if (parts.size() > 1) {
-          DOPPLER_ASSIGN(own, slice_rows(own, begin, rows, fmt::format("{}[{}:{}]", name, begin, begin + rows)));
+          DOPPLER_ASSIGN(own,
+                         slice_rows(own, begin, rows, fmt::format("{}[{}:{}]", name, begin, begin + rows)));
         }
         weights_.add_expert(part, wanted.layer, std::move(own));
       }

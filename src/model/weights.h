@@ -21,8 +21,8 @@ inline constexpr WeightId kNoWeight = ~WeightId{0};
 
 class Weights {
  public:
-  // kNoWeight where the model has none. `layer` is -1 for the model-wide roles. Of roles that each expert has:
-  // the first expert's, which the others' follow.
+  // kNoWeight where the model has none. `layer` is -1 for the model-wide roles. Of roles that each expert
+  // has: the first expert's, which the others' follow.
   WeightId find(WeightRole role, int layer = -1) const;
   const TensorView& operator[](WeightId id) const { return tensors_[id]; }
   std::span<const TensorView> tensors() const { return tensors_; }
@@ -42,7 +42,7 @@ class Weights {
   LayerIds& ids(int layer);
   std::vector<TensorView> tensors_;
   std::vector<std::uint32_t> counts_;  // parallel to tensors_
-  std::vector<LayerIds> ids_;  // entry 0: model-wide; entry i + 1: layer i
+  std::vector<LayerIds> ids_;          // entry 0: model-wide; entry i + 1: layer i
 };
 
 // Tensors that checkpoints carry and inference does not need: rope frequencies that the config gives, the

@@ -137,7 +137,9 @@ class Builder {
     return matmul(out, WeightRole::kO, WeightRole::kOBias);
   }
 
-  static GatedParams gated_params(const FfnSpec& f) { return {f.activation, f.xielu, f.clamp, f.alpha, f.up_offset}; }
+  static GatedParams gated_params(const FfnSpec& f) {
+    return {f.activation, f.xielu, f.clamp, f.alpha, f.up_offset};
+  }
 
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
     if (f.experts > 0) return experts(normed, f);
@@ -164,7 +166,8 @@ class Builder {
     plan_.values[out].stage = Stage::kNone;
     const ValueId gate = matmul(x, WeightRole::kSharedGate);
     const ValueId gated = value(plan_.values[out].width, Stage::kFfnShared);
-    op(OpKind::kGated, {gate, out}, {gated}, {}, GatedParams{.activation = Activation::kSigmoid, .xielu = {}});
+    op(OpKind::kGated, {gate, out}, {gated}, {},
+       GatedParams{.activation = Activation::kSigmoid, .xielu = {}});
     return gated;
   }
 

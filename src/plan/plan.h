@@ -49,9 +49,9 @@ enum class OpKind : std::uint8_t {
   kChoose,        // logits -> ids of the chosen experts, as whole floats; weights: correction
   kWeigh,         // logits, ids -> their weights; weights: scales of experts
   kSpread,        // x, weights -> x times each weight
-  kExpertMatmul,  // x, ids -> y_0..y_n-1 of each chosen expert: y_i = weights[i + expert] x (+ biases[i + expert]).
-                  // x is one row for all, or has a part for each
-  kExpertSum,     // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
+  kExpertMatmul,  // x, ids -> y_0..y_n-1 of each chosen expert: y_i = weights[i + expert] x (+ biases[i +
+                  // expert]). x is one row for all, or has a part for each
+  kExpertSum,  // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
   kCount,
 };
 
@@ -112,9 +112,9 @@ struct ExpertSumParams {
   std::uint32_t chosen = 0;
   bool weighted = true, adds = false;  // whether there are the inputs weights and z
 };
-using OpParams =
-    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams, GatedParams,
-                 SoftcapParams, AddParams, PositionScale, RouteParams, ExpertParams, SpreadParams, ExpertSumParams>;
+using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams,
+                              AttentionParams, GatedParams, SoftcapParams, AddParams, PositionScale,
+                              RouteParams, ExpertParams, SpreadParams, ExpertSumParams>;
 // The place of a kind of parameters in OpParams.
 template <typename Params>
 inline constexpr std::size_t kPlaceOf = OpParams(Params{}).index();

@@ -12,8 +12,8 @@ struct Routed {
   std::vector<float> ids, weights;
 };
 
-Routed route(const RouterSpec& router, const std::vector<float>& logits, const std::vector<float>& correction = {},
-             const std::vector<float>& scales = {}) {
+Routed route(const RouterSpec& router, const std::vector<float>& logits,
+             const std::vector<float>& correction = {}, const std::vector<float>& scales = {}) {
   Routed routed{std::vector<float>(router.top_k), std::vector<float>(router.top_k)};
   choose_experts(router, logits, correction, routed.ids);
   weigh_experts(router, logits, routed.ids, scales, routed.weights);

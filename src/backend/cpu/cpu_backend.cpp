@@ -59,13 +59,13 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
 // An op with the parts that are prepared once: decoded norm weights and biases, and its matrices.
 struct Prepared {
   const Op* op = nullptr;
-  std::vector<float> norm;                 // kRmsNorm: weight + offset
+  std::vector<float> norm;  // kRmsNorm: weight + offset
   // By product; empty where there is none. kAttention: sinks; kChoose, kWeigh: what experts have.
   std::vector<std::vector<float>> biases;
   // kMatmul, kGatedMatmul; kExpertMatmul: the products of each expert in turn. `out` is filled in per step.
   std::vector<Product> products;
-  const TensorView* table = nullptr;       // kEmbed
-  std::vector<float> positions;            // kEmbed: [learned positions, width]
+  const TensorView* table = nullptr;  // kEmbed
+  std::vector<float> positions;       // kEmbed: [learned positions, width]
 };
 
 class CpuBackend final : public HostBackend {
@@ -570,7 +570,7 @@ class CpuBackend final : public HostBackend {
           element_.add(a + at, b + at, scale, width, out + at);
         } else {
           gate_row(std::get<GatedParams>(op.params), a + r * info(op.inputs[0]).width,
-               b != nullptr ? b + at : nullptr, info(op.inputs[0]).width, width, out + at);
+                   b != nullptr ? b + at : nullptr, info(op.inputs[0]).width, width, out + at);
         }
       }
     });
@@ -578,7 +578,7 @@ class CpuBackend final : public HostBackend {
 
   // One row; `b` is null for an activation alone, and the gate one value for the row or as wide as it.
   void gate_row(const GatedParams& p, const float* a, const float* b, std::size_t gates, std::size_t width,
-            float* out) const {
+                float* out) const {
     if (p.activation == Activation::kXielu) {
       element_.xielu(p.xielu, a, width, out);
     } else if (gates != width) {

@@ -43,8 +43,7 @@ Status DecodeBuilder::combine(const Op& op) {
   std::vector<Bound> buffers = {
       {"step", context_.step}, {"parts", parts_}, {"marks", marks_}, out.bound("out")};
   DOPPLER_TRY(bind_sinks(context_, op, buffers));
-  return add("attention_combine.wgsl", values, buffers,
-             {ceil_div(out.width / 4, kThreads), 1, 1});
+  return add("attention_combine.wgsl", values, buffers, {ceil_div(out.width / 4, kThreads), 1, 1});
 }
 
 // Adds the values that combined.wgsl takes.

@@ -118,12 +118,17 @@ Status check_experts(const OpSetup& s) {
   const auto* spread = std::get_if<SpreadParams>(&s.params);
   const auto* sum = std::get_if<ExpertSumParams>(&s.params);
   const auto* experts = std::get_if<ExpertParams>(&s.params);
-  const std::size_t chosen = spread != nullptr ? spread->chosen : sum != nullptr ? sum->chosen : experts->chosen;
+  const std::size_t chosen = spread != nullptr ? spread->chosen
+                             : sum != nullptr  ? sum->chosen
+                                               : experts->chosen;
   if (chosen == 0) return unfit(s, "no expert is chosen");
   const bool has_choice = sum == nullptr || sum->weighted;
-  if (has_choice && s.inputs[1].width != chosen) return unfit(s, "there is not one value for each chosen expert");
-  if (spread != nullptr && s.width != s.inputs[0].width * chosen) return unfit(s, "there is not one copy for each weight");
-  if (sum != nullptr && (s.inputs[0].width != s.width * chosen || (sum->adds && s.inputs.back().width != s.width)))
+  if (has_choice && s.inputs[1].width != chosen)
+    return unfit(s, "there is not one value for each chosen expert");
+  if (spread != nullptr && s.width != s.inputs[0].width * chosen)
+    return unfit(s, "there is not one copy for each weight");
+  if (sum != nullptr &&
+      (s.inputs[0].width != s.width * chosen || (sum->adds && s.inputs.back().width != s.width)))
     return unfit(s, "there is not one part for each chosen expert");
   if (experts == nullptr) return {};
   if (s.weights.size() != experts->experts || s.width % chosen != 0 ||
@@ -145,14 +150,30 @@ Status check_experts(const OpSetup& s) {
 }  // namespace
 
 Status check_setup(const OpSetup& s) {
-  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 2, 2, 3};  // by OpKind, as plan/check.cpp has them
-  constexpr std::size_t kParams[] = {
-      1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9, kPlaceOf<RouteParams>, kPlaceOf<RouteParams>, kPlaceOf<SpreadParams>,
-      kPlaceOf<ExpertParams>, kPlaceOf<ExpertSumParams>};
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1,
+                                     1, 1, 1, 1, 2, 2, 2, 3};  // by OpKind, as plan/check.cpp has them
+  constexpr std::size_t kParams[] = {1,
+                                     2,
+                                     3,
+                                     4,
+                                     5,
+                                     8,
+                                     6,
+                                     6,
+                                     0,
+                                     7,
+                                     9,
+                                     kPlaceOf<RouteParams>,
+                                     kPlaceOf<RouteParams>,
+                                     kPlaceOf<SpreadParams>,
+                                     kPlaceOf<ExpertParams>,
+                                     kPlaceOf<ExpertSumParams>};
   const auto kind = static_cast<std::size_t>(s.kind);
   const bool alone = s.kind == OpKind::kGated && s.inputs.size() == 1;  // an activation without a gate
-  const auto* sum = std::get_if<ExpertSumParams>(&s.params);  // which may have fewer
-  const std::size_t wanted = sum != nullptr ? 1u + sum->weighted + sum->adds : kind < std::size(kInputs) ? kInputs[kind] : 0;
+  const auto* sum = std::get_if<ExpertSumParams>(&s.params);            // which may have fewer
+  const std::size_t wanted = sum != nullptr              ? 1u + sum->weighted + sum->adds
+                             : kind < std::size(kInputs) ? kInputs[kind]
+                                                         : 0;
   if (kind >= std::size(kInputs) || (s.inputs.size() != wanted && !alone))
     return unfit(s, "the number of inputs is wrong");
   if (s.params.index() != kParams[kind]) return unfit(s, "the parameters are of another kind");
@@ -165,8 +186,8 @@ Status check_setup(const OpSetup& s) {
     if (in.width == 0 || in.data.size() % in.width != 0 || (!keys && in.data.size() != s.tokens() * in.width))
       return unfit(s, "an input has not one row per token");
     const bool one_gate = s.kind == OpKind::kGated && i == 0 && s.inputs.size() == 2 && in.width == 1;
-    const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention && !is_of_experts(s.kind) &&
-                            !one_gate;
+    const bool same_width =
+        s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention && !is_of_experts(s.kind) && !one_gate;
     if (same_width && in.width != s.width) return unfit(s, "an input is not as wide as the output");
   }
   if (s.kind == OpKind::kRope && s.rope.inverse_frequency.size() * 2 > s.width / s.heads)
