@@ -7,6 +7,7 @@
 #include "convert/gguf_vocabulary.h"
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
+#include "model/expert_files.h"
 #include "system/files.h"
 
 namespace doppler::convert {
