@@ -1,7 +1,7 @@
 // CacheAccess: cutting a backend's cache back, reading it out and filling it, so that sequences can be forked
 // and kept in files. The bytes are the same for every backend: layer after layer, keys before values, head
 // after head, position after position, each a row of kv_row_bytes(); of a layer with a window only the
-// positions that the next token attends to.
+// positions that the next token attends to. Then the layer's convolution state and its recurrent state.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class CacheAccess {
   explicit CacheAccess(SlotLengths& lengths) : lengths_(lengths) {}
   virtual ~CacheAccess() = default;
   // Whether the slot can go back to its first `length` tokens: not where a sliding window's ring has
-  // overwritten what these need.
+  // overwritten what these need, and not where a recurrent layer's state has gone on.
   bool can_cut(std::uint32_t slot, std::uint64_t length) const { return lengths_.can_cut(slot, length); }
   // Errors: kUsage where can_cut() is false.
   Status cut(std::uint32_t slot, std::uint64_t length);
@@ -42,11 +42,14 @@ class CacheAccess {
 // Bytes of read() for so many tokens; nothing if they overflow.
 std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length);
 
-// Some positions of one head that lie side by side both in the cache and in the bytes of read().
+enum class CachePart : std::uint8_t { kKeys, kValues, kConvState, kState };
+
+// Some positions of one head, or a whole state, that lie side by side both in the cache and in the bytes of
+// read().
 struct CacheRun {
   std::size_t layer = 0;
-  bool values = false;         // else keys
-  std::uint64_t in_slot = 0;   // where the run begins among the slot's bytes of the layer's keys or values
+  CachePart part = CachePart::kKeys;
+  std::uint64_t in_slot = 0;   // where the run begins among the slot's bytes of the layer's part
   std::uint64_t in_bytes = 0;  // where it begins among the bytes of read()
   std::uint64_t count = 0;     // bytes
 };

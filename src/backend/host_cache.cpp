@@ -8,7 +8,17 @@
 namespace doppler {
 
 std::uint8_t* HostCache::bytes_of(const CacheRun& run, std::uint32_t slot) {
-  return (run.values ? cache_.value(run.layer, slot, 0, 0) : cache_.key(run.layer, slot, 0, 0)) + run.in_slot;
+  switch (run.part) {
+    case CachePart::kKeys:
+      return cache_.key(run.layer, slot, 0, 0) + run.in_slot;
+    case CachePart::kValues:
+      return cache_.value(run.layer, slot, 0, 0) + run.in_slot;
+    case CachePart::kConvState:
+      return reinterpret_cast<std::uint8_t*>(cache_.conv_state(run.layer, slot)) + run.in_slot;
+    case CachePart::kState:
+      break;
+  }
+  return reinterpret_cast<std::uint8_t*>(cache_.state(run.layer, slot)) + run.in_slot;
 }
 
 Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {

@@ -8,7 +8,7 @@ namespace doppler {
 
 SlotLengths::SlotLengths(const std::vector<KvLayer>& layers, std::uint64_t context, std::uint32_t slots,
                          std::uint32_t reach)
-    : lengths_(slots), written_(slots), filled_(slots) {
+    : recurrent_(is_recurrent(layers)), lengths_(slots), written_(slots), filled_(slots) {
   for (const KvLayer& layer : layers) {
     if (layer.window == 0) continue;
     const Ring ring{layer.window, kv_capacity(layer, context, reach)};
@@ -41,6 +41,7 @@ void SlotLengths::fill(std::size_t slot, std::uint64_t length) {
 bool SlotLengths::can_cut(std::size_t slot, std::uint64_t length) const {
   if (length > lengths_[slot]) return false;
   if (length == 0) return true;
+  if (recurrent_ && length != lengths_[slot]) return false;
   if (length < filled_[slot]) return false;
   return std::all_of(rings_.begin(), rings_.end(), [&](const Ring& ring) {
     const std::uint64_t oldest = length + 1 > ring.window ? length + 1 - ring.window : 0;

@@ -37,6 +37,7 @@ class SlotLengths {
     std::uint64_t window, capacity;
   };
   std::vector<Ring> rings_;  // of the layers with a window, each kind once
+  bool recurrent_ = false;   // a layer keeps a state, which goes on and never back
   std::vector<std::uint64_t> lengths_;
   std::vector<std::uint64_t> written_;  // one past the furthest position written since the slot was empty
   std::vector<std::uint64_t> filled_;   // the length that fill() gave: no cut goes below it

@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/step_trace.h"
 #include "base/log.h"
@@ -179,8 +180,28 @@ Status Session::end_continuation() {
   Status ended = backend_.continuer()->stop_sequence(cached_.size());
   held_.reset();
   logits_tap_.reset();
+  if (ended) ended = feed_lost();
   if (!ended) forget_continuation();
   return ended;
+}
+
+// Feeds the tokens that a continuation's end has lost: the states of recurrent layers go back to certain
+// places only. They have been seen, so that no tap sees them again.
+Status Session::feed_lost() {
+  const auto kept = static_cast<std::size_t>(backend_.length(slot_));
+  if (kept >= cached_.size()) return {};
+  const std::vector<TokenId> lost(cached_.begin() + static_cast<std::ptrdiff_t>(kept), cached_.end());
+  cached_.resize(kept);
+  Tap* const tap = std::exchange(tap_, nullptr);
+  Status fed;
+  for (std::size_t begin = 0; fed && begin < lost.size();) {
+    const std::size_t count = std::min<std::size_t>(step_tokens(backend_.options()), lost.size() - begin);
+    if (const auto logits = feed(std::span(lost).subspan(begin, count), false); !logits)
+      fed = std::unexpected(logits.error());
+    begin += count;
+  }
+  tap_ = tap;
+  return fed;
 }
 
 }  // namespace doppler

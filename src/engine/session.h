@@ -76,6 +76,7 @@ class Session {
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
   void forget_continuation();
+  Status feed_lost();
   void begin_trace_step();
   void tell_new_fallbacks();
   Backend& backend_;

@@ -24,6 +24,10 @@ inline double activate(Activation activation, double x) {
       return x > 0 ? x : 0;
     case Activation::kReluSquared:
       return x > 0 ? x * x : 0;
+    case Activation::kSigmoid:
+      return 1 / (1 + std::exp(-x));
+    case Activation::kIdentity:
+      break;
   }
   return x;
 }

@@ -23,6 +23,7 @@ struct ConfigDefaults {
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
   std::string_view activation = "silu", activation_key = "hidden_act";
+  bool attention = true, ffn = true;  // whether any layer has one; else their sizes are not read
 };
 
 class SpecBuilder {

@@ -39,15 +39,15 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kAttnNormBias, "model.layers.{}.input_layernorm.bias", "blk.{}.attn_norm.bias"},
     {kQkv, "queries, keys and values", Kind::kProjection, Stage::kQProj, kFromParts, When::kFusedQkv,
      "model.layers.{}.self_attn.qkv_proj.weight", "blk.{}.attn_qkv.weight", {}, {kQ, kK, kV}},
-    {kQ, "queries", Kind::kProjection, Stage::kQProj, {S::kQueries, S::kHidden}, When::kAlways,
+    {kQ, "queries", Kind::kProjection, Stage::kQProj, {S::kQueryRows, S::kHidden}, When::kAttention,
      "model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", RotatedHeads::kQuery},
-    {kK, "keys", Kind::kProjection, Stage::kKProj, {S::kKeys, S::kHidden}, When::kAlways,
+    {kK, "keys", Kind::kProjection, Stage::kKProj, {S::kKeys, S::kHidden}, When::kAttention,
      "model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", RotatedHeads::kKey},
-    {kV, "values", Kind::kProjection, Stage::kVProj, {S::kKeys, S::kHidden}, When::kAlways,
+    {kV, "values", Kind::kProjection, Stage::kVProj, {S::kKeys, S::kHidden}, When::kAttention,
      "model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
     {kQkvBias, "bias of queries, keys and values", Kind::kBias, Stage::kQProj, kFromParts, When::kFusedQkvBias,
      "model.layers.{}.self_attn.qkv_proj.bias", "blk.{}.attn_qkv.bias", {}, {kQBias, kKBias, kVBias}},
-    {kQBias, "bias of queries", Kind::kBias, Stage::kQProj, {S::kQueries}, When::kQkvBias,
+    {kQBias, "bias of queries", Kind::kBias, Stage::kQProj, {S::kQueryRows}, When::kQkvBias,
      "model.layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias", RotatedHeads::kQuery},
     {kKBias, "bias of keys", Kind::kBias, Stage::kKProj, {S::kKeys}, When::kQkvBias,
      "model.layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", RotatedHeads::kKey},
@@ -57,10 +57,55 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight"},
     {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kKNorm}, When::kQkNorm,
      "model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight"},
-    {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kQueries}, When::kAlways,
+    {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kQueries}, When::kAttention,
      "model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
     {kOBias, "bias of attention output", Kind::kBias, Stage::kOProj, {S::kHidden}, When::kOBias,
      "model.layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias"},
+
+    {kMixerIn, "input of the recurrent half", Kind::kProjection, Stage::kSsmIn, {S::kMixerIn, S::kHidden},
+     When::kInWhole, "model.layers.{}.mamba.in_proj.weight", "blk.{}.ssm_in.weight"},
+    {kMixerInBias, "bias of the recurrent half's input", Kind::kBias, Stage::kSsmIn, {S::kMixerIn},
+     When::kInBias, "model.layers.{}.mamba.in_proj.bias", "blk.{}.ssm_in.bias"},
+    {kMixerInConv, "input of the convolution", Kind::kProjection, Stage::kConvIn, {S::kChannels, S::kHidden},
+     When::kInSeparate, "model.layers.{}.linear_attn.in_proj_qkv.weight", "blk.{}.attn_qkv.weight"},
+    {kMixerInGate, "gate of the recurrent half", Kind::kProjection, Stage::kSsmGate, {S::kInner, S::kHidden},
+     When::kInSeparate, "model.layers.{}.linear_attn.in_proj_z.weight", "blk.{}.attn_gate.weight"},
+    {kMixerInB, "shares of values that are written", Kind::kProjection, Stage::kSsmInB,
+     {S::kMixerHeads, S::kHidden}, When::kInSeparate, "model.layers.{}.linear_attn.in_proj_b.weight",
+     "blk.{}.ssm_beta.weight"},
+    {kMixerInA, "decays", Kind::kProjection, Stage::kSsmInA, {S::kMixerHeads, S::kHidden}, When::kInSeparate,
+     "model.layers.{}.linear_attn.in_proj_a.weight", "blk.{}.ssm_alpha.weight"},
+    {kMixerInBa, "shares and decays", Kind::kProjection, Stage::kSsmInBa, {S::kMixerInBa, S::kHidden},
+     When::kInByKeyHead, "model.layers.{}.linear_attn.in_proj_ba.weight", "blk.{}.ssm_ba.weight"},
+    {kConvolution, "convolution", Kind::kConvolution, Stage::kConvOut, {S::kChannels, S::kTaps},
+     When::kRecurrent, "model.layers.{}.mamba.conv1d.weight", "blk.{}.ssm_conv1d.weight"},
+    {kConvolutionBias, "bias of the convolution", Kind::kBias, Stage::kConvOut, {S::kChannels},
+     When::kConvolutionBias, "model.layers.{}.mamba.conv1d.bias", "blk.{}.ssm_conv1d.bias"},
+    {kStateProjection, "time step, B and C", Kind::kProjection, Stage::kSsmXProj,
+     {S::kStateProjection, S::kInner}, When::kMamba1, "model.layers.{}.mamba.x_proj.weight",
+     "blk.{}.ssm_x.weight"},
+    {kStepNorm, "norm of the time step", Kind::kNorm, Stage::kSsmDtNorm, {S::kRank}, When::kPartNorms,
+     "model.layers.{}.mamba.dt_layernorm.weight", "blk.{}.ssm_dt_norm.weight"},
+    {kStateInNorm, "norm of B", Kind::kNorm, Stage::kSsmB, {S::kStates}, When::kPartNorms,
+     "model.layers.{}.mamba.b_layernorm.weight", "blk.{}.ssm_b_norm.weight"},
+    {kStateOutNorm, "norm of C", Kind::kNorm, Stage::kSsmC, {S::kStates}, When::kPartNorms,
+     "model.layers.{}.mamba.c_layernorm.weight", "blk.{}.ssm_c_norm.weight"},
+    {kStepProjection, "time step", Kind::kProjection, Stage::kSsmDt, {S::kInner, S::kRank}, When::kMamba1,
+     "model.layers.{}.mamba.dt_proj.weight", "blk.{}.ssm_dt.weight"},
+    {kStepBias, "bias of the time step", Kind::kBias, Stage::kSsmDt, {S::kMixerHeads}, When::kMemory,
+     "model.layers.{}.mamba.dt_bias", "blk.{}.ssm_dt.bias"},
+    {kDecayRate, "decay rates", Kind::kRecurrence, Stage::kSsmA, {S::kMixerHeads}, When::kOneRate,
+     "model.layers.{}.mamba.A_log", "blk.{}.ssm_a"},
+    {kDecayRates, "decay rates of channels", Kind::kRecurrence, Stage::kSsmOut, {S::kInner, S::kStates},
+     When::kMamba1, "model.layers.{}.mamba.A_log", "blk.{}.ssm_a"},
+    {kSkip, "share of x that passes by the state", Kind::kRecurrence, Stage::kSsmOut, {S::kMixerHeads},
+     When::kMamba, "model.layers.{}.mamba.D", "blk.{}.ssm_d"},
+    {kMixerNorm, "norm of the recurrent half's result", Kind::kNorm, Stage::kSsmGated, {S::kMixerNorm},
+     When::kGatedNorm, "model.layers.{}.mamba.norm.weight", "blk.{}.ssm_norm.weight"},
+    {kMixerOut, "output of the recurrent half", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kInner},
+     When::kRecurrent, "model.layers.{}.mamba.out_proj.weight", "blk.{}.ssm_out.weight"},
+    {kMixerOutBias, "bias of the recurrent half's output", Kind::kBias, Stage::kOProj, {S::kHidden},
+     When::kMixerOutBias, "model.layers.{}.mamba.out_proj.bias", "blk.{}.ssm_out.bias"},
     {kPostAttnNorm, "norm after attention", Kind::kNorm, Stage::kPostAttnNorm, {S::kHidden},
      When::kPostAttnNorm, "", "blk.{}.post_attention_norm.weight"},
 
@@ -131,6 +176,10 @@ constexpr std::array kSizes = {
     SizeInfo{S::kHidden, "hidden_size", [](Spec s, Layer) -> std::uint64_t { return s.hidden; }},
     SizeInfo{S::kQueries, "num_attention_heads x head_dim",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.q_width(); }},
+    SizeInfo{S::kQueryRows, "num_attention_heads x head_dim",
+             [](Spec, Layer l) -> std::uint64_t {
+               return std::uint64_t{l.attention.q_width()} * (l.attention.output_gate ? 2 : 1);
+             }},
     SizeInfo{S::kKeys, "num_key_value_heads x head_dim",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.kv_width(); }},
     SizeInfo{S::kQNorm, "head_dim",
@@ -143,7 +192,37 @@ constexpr std::array kSizes = {
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.rope.rotary_dim / 2; }},
+    SizeInfo{S::kMixerIn, "the widths of the recurrent half",
+             [](Spec, Layer l) -> std::uint64_t { return l.recurrent.in_width(); }},
+    SizeInfo{S::kMixerInBa, "2 x recurrent heads",
+             [](Spec, Layer l) { return std::uint64_t{2} * l.recurrent.heads; }},
+    SizeInfo{S::kMixerHeads, "recurrent heads",
+             [](Spec, Layer l) -> std::uint64_t { return l.recurrent.heads; }},
+    SizeInfo{S::kInner, "the inner width of the recurrent half",
+             [](Spec, Layer l) -> std::uint64_t { return l.recurrent.inner(); }},
+    SizeInfo{S::kChannels, "the convolved width",
+             [](Spec, Layer l) -> std::uint64_t { return l.recurrent.channels(); }},
+    SizeInfo{S::kTaps, "the taps of the convolution",
+             [](Spec, Layer l) -> std::uint64_t { return l.recurrent.taps; }},
+    SizeInfo{S::kMixerNorm, "the inner width of the recurrent half",
+             [](Spec, Layer l) -> std::uint64_t {
+               return l.recurrent.one_norm_for_heads ? l.recurrent.head_dim : l.recurrent.inner();
+             }},
+    SizeInfo{S::kStateProjection, "the rank of the time step and the states",
+             [](Spec, Layer l) { return l.recurrent.rank + std::uint64_t{2} * l.recurrent.state_dim; }},
+    SizeInfo{S::kRank, "the rank of the time step",
+             [](Spec, Layer l) -> std::uint64_t { return l.recurrent.rank; }},
+    SizeInfo{S::kStates, "the states of a channel",
+             [](Spec, Layer l) -> std::uint64_t { return l.recurrent.state_dim; }},
 };
+
+bool is(const RecurrentSpec& recurrent, RecurrentKind kind) {
+  return recurrent.kind == kind;
+}
+
+bool has_dense_ffn(const LayerSpec& layer) {
+  return layer.has_ffn && layer.ffn.experts == 0;
+}
 
 struct ConditionInfo {
   WeightCondition condition;
@@ -152,6 +231,7 @@ struct ConditionInfo {
 };
 constexpr std::array kConditions = {
     ConditionInfo{When::kAlways, "", "", [](Spec, Layer) { return true; }},
+    ConditionInfo{When::kAttention, "", "no attention", [](Spec, Layer l) { return l.has_attention; }},
     ConditionInfo{When::kUntiedHead, "tie_word_embeddings = false", "tie_word_embeddings = true",
                   [](Spec s, Layer) { return !s.tied_head; }},
     ConditionInfo{When::kHeadBias, "head.bias = true", "head.bias = false",
@@ -167,29 +247,29 @@ constexpr std::array kConditions = {
     ConditionInfo{When::kNormBias, "norm.bias = true", "norm.bias = false",
                   [](Spec s, Layer) { return s.norm.bias; }},
     ConditionInfo{When::kQkNorm, "attention.qk_norm = true", "attention.qk_norm = false",
-                  [](Spec, Layer l) { return l.attention.qk_norm; }},
+                  [](Spec, Layer l) { return l.has_attention && l.attention.qk_norm; }},
     ConditionInfo{When::kQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
-                  [](Spec, Layer l) { return l.attention.qkv_bias; }},
+                  [](Spec, Layer l) { return l.has_attention && l.attention.qkv_bias; }},
     ConditionInfo{When::kOBias, "attention.o_bias = true", "attention.o_bias = false",
-                  [](Spec, Layer l) { return l.attention.o_bias; }},
+                  [](Spec, Layer l) { return l.has_attention && l.attention.o_bias; }},
     ConditionInfo{When::kPostAttnNorm, "post_attn_norm = true", "post_attn_norm = false",
                   [](Spec, Layer l) { return l.post_attn_norm; }},
     ConditionInfo{When::kPostFfnNorm, "post_ffn_norm = true", "post_ffn_norm = false",
                   [](Spec, Layer l) { return l.post_ffn_norm; }},
-    ConditionInfo{When::kFusedQkv, "", "", [](Spec s, Layer) { return s.fused_qkv; }},
+    ConditionInfo{When::kFusedQkv, "", "", [](Spec s, Layer l) { return s.fused_qkv && l.has_attention; }},
     ConditionInfo{When::kFusedQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
-                  [](Spec s, Layer l) { return s.fused_qkv && l.attention.qkv_bias; }},
+                  [](Spec s, Layer l) { return s.fused_qkv && l.has_attention && l.attention.qkv_bias; }},
     ConditionInfo{When::kFusedGateUp, "", "",
-                  [](Spec s, Layer l) { return s.fused_gate_up && l.ffn.gated && l.ffn.experts == 0; }},
-    ConditionInfo{When::kDense, "", "ffn.experts > 0", [](Spec, Layer l) { return l.ffn.experts == 0; }},
+                  [](Spec s, Layer l) { return s.fused_gate_up && l.ffn.gated && has_dense_ffn(l); }},
+    ConditionInfo{When::kDense, "", "ffn.experts > 0", [](Spec, Layer l) { return has_dense_ffn(l); }},
     ConditionInfo{When::kGate, "", "ffn.experts > 0 or ffn.gated = false",
-                  [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.gated; }},
+                  [](Spec, Layer l) { return has_dense_ffn(l) && l.ffn.gated; }},
     ConditionInfo{When::kGateBias, "ffn.bias = true", "ffn.bias = false",
-                  [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.gated && l.ffn.bias; }},
+                  [](Spec, Layer l) { return has_dense_ffn(l) && l.ffn.gated && l.ffn.bias; }},
     ConditionInfo{When::kDenseBias, "ffn.bias = true", "ffn.bias = false",
-                  [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.bias; }},
+                  [](Spec, Layer l) { return has_dense_ffn(l) && l.ffn.bias; }},
     ConditionInfo{When::kExperts, "ffn.experts > 0", "ffn.experts = 0",
-                  [](Spec, Layer l) { return l.ffn.experts > 0; }},
+                  [](Spec, Layer l) { return l.has_ffn && l.ffn.experts > 0; }},
     // GGUF files store llama3's rule as the divisors that follow from it.
     ConditionInfo{When::kDivisors, "", "",
                   [](Spec, Layer l) {
@@ -198,6 +278,44 @@ constexpr std::array kConditions = {
                   }},
     ConditionInfo{When::kLongRope, "", "",
                   [](Spec, Layer l) { return l.attention.rope.scaling.kind == RopeScalingKind::kLongRope; }},
+    ConditionInfo{When::kRecurrent, "a recurrent layer", "no recurrent layer",
+                  [](Spec, Layer l) { return l.recurrent.exists(); }},
+    ConditionInfo{When::kInWhole, "a recurrent layer", "no recurrent layer with one input projection",
+                  [](Spec, Layer l) {
+                    return l.recurrent.exists() && l.recurrent.in_projection != InProjection::kSeparate;
+                  }},
+    ConditionInfo{When::kInBias, "recurrent.in_bias = true", "recurrent.in_bias = false",
+                  [](Spec, Layer l) { return l.recurrent.exists() && l.recurrent.in_bias; }},
+    ConditionInfo{When::kInSeparate, "a recurrent layer", "no recurrent layer with four input projections",
+                  [](Spec, Layer l) {
+                    return l.recurrent.exists() && l.recurrent.in_projection == InProjection::kSeparate;
+                  }},
+    ConditionInfo{When::kInByKeyHead, "a recurrent layer", "no recurrent layer that goes by key head",
+                  [](Spec, Layer l) {
+                    return l.recurrent.exists() && l.recurrent.in_projection == InProjection::kByKeyHead;
+                  }},
+    ConditionInfo{When::kConvolutionBias, "recurrent.conv_bias = true", "recurrent.conv_bias = false",
+                  [](Spec, Layer l) { return l.recurrent.exists() && l.recurrent.conv_bias; }},
+    ConditionInfo{When::kMemory, "a recurrent layer", "no recurrent layer with a state",
+                  [](Spec, Layer l) {
+                    return l.recurrent.exists() && !is(l.recurrent, RecurrentKind::kShortConvolution);
+                  }},
+    ConditionInfo{When::kOneRate, "a recurrent layer", "no recurrent layer with a decay rate per head",
+                  [](Spec, Layer l) {
+                    return is(l.recurrent, RecurrentKind::kDeltaNet) || is(l.recurrent, RecurrentKind::kMamba2);
+                  }},
+    ConditionInfo{When::kMamba, "a Mamba layer", "no Mamba layer",
+                  [](Spec, Layer l) {
+                    return is(l.recurrent, RecurrentKind::kMamba1) || is(l.recurrent, RecurrentKind::kMamba2);
+                  }},
+    ConditionInfo{When::kMamba1, "a Mamba 1 layer", "no Mamba 1 layer",
+                  [](Spec, Layer l) { return is(l.recurrent, RecurrentKind::kMamba1); }},
+    ConditionInfo{When::kPartNorms, "recurrent.part_norms = true", "recurrent.part_norms = false",
+                  [](Spec, Layer l) { return l.recurrent.exists() && l.recurrent.part_norms; }},
+    ConditionInfo{When::kGatedNorm, "recurrent.norm", "recurrent.norm = none",
+                  [](Spec, Layer l) { return l.recurrent.exists() && l.recurrent.norm != GatedNorm::kNone; }},
+    ConditionInfo{When::kMixerOutBias, "recurrent.out_bias = true", "recurrent.out_bias = false",
+                  [](Spec, Layer l) { return l.recurrent.exists() && l.recurrent.out_bias; }},
 };
 
 const ConditionInfo& condition_info(WeightCondition condition) {

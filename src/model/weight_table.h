@@ -39,6 +39,27 @@ enum class WeightRole : std::uint8_t {
   kKNorm,
   kO,
   kOBias,
+  kMixerIn,
+  kMixerInBias,
+  kMixerInConv,
+  kMixerInGate,
+  kMixerInB,
+  kMixerInA,
+  kMixerInBa,
+  kConvolution,
+  kConvolutionBias,
+  kStateProjection,
+  kStepNorm,
+  kStateInNorm,
+  kStateOutNorm,
+  kStepProjection,
+  kStepBias,
+  kDecayRate,
+  kDecayRates,
+  kSkip,
+  kMixerNorm,
+  kMixerOut,
+  kMixerOutBias,
   kPostAttnNorm,
   kFfnNorm,
   kFfnNormBias,
@@ -71,6 +92,8 @@ enum class WeightKind : std::uint8_t {
   kRouter,       // scores experts
   kExperts,      // [experts, rows, columns]: a projection for each expert
   kRopeFactors,  // divisors of rotary frequencies
+  kConvolution,  // [channels, taps]
+  kRecurrence,   // rates and factors of a recurrence
 };
 
 // The numbers of a spec that shapes are made of.
@@ -78,19 +101,32 @@ enum class Size : std::uint8_t {
   kNone,
   kVocab,
   kHidden,
-  kQueries,  // heads x head_dim
-  kKeys,     // kv_heads x head_dim
-  kQNorm,    // of one norm of queries: head_dim, or all heads' weights
+  kQueries,    // heads x head_dim
+  kQueryRows,  // of the query projection: with a gate for each, twice as many
+  kKeys,       // kv_heads x head_dim
+  kQNorm,      // of one norm of queries: head_dim, or all heads' weights
   kKNorm,
   kPositions,
   kFfn,
   kExperts,
   kRotaryPairs,  // half the dims of a head that rotate
+  // Of a recurrent half:
+  kMixerIn,  // rows of the input projection as a whole
+  kMixerInBa,
+  kMixerHeads,
+  kInner,  // heads x head_dim
+  kChannels,
+  kTaps,
+  kMixerNorm,
+  kStateProjection,  // rank + 2 x states
+  kRank,
+  kStates,
 };
 
 // When a model has a weight.
 enum class WeightCondition : std::uint8_t {
   kAlways,
+  kAttention,
   kUntiedHead,
   kHeadBias,
   kLearnedPositions,
@@ -114,6 +150,19 @@ enum class WeightCondition : std::uint8_t {
   kExperts,
   kDivisors,
   kLongRope,
+  kRecurrent,
+  kInWhole,
+  kInBias,
+  kInSeparate,
+  kInByKeyHead,
+  kConvolutionBias,
+  kMemory,  // a state besides the convolution's
+  kOneRate,
+  kMamba,
+  kMamba1,
+  kPartNorms,
+  kGatedNorm,
+  kMixerOutBias,
 };
 
 // Whose heads the rows (of a vector: the values) belong to, for weights whose outputs are rotated:

@@ -10,6 +10,7 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/describe.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/recurrent.h"
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
 #include "backend/host_backend.h"
@@ -61,6 +62,7 @@ struct Prepared {
   std::vector<Product> products;           // kMatmul, kGatedMatmul; `out` is filled in per step
   const TensorView* table = nullptr;       // kEmbed
   std::vector<float> positions;            // kEmbed: [learned positions, width]
+  RecurrentWeights recurrent;              // of the ops of recurrent layers
 };
 
 class CpuBackend final : public HostBackend {
@@ -153,7 +155,7 @@ class CpuBackend final : public HostBackend {
 
   Status prepare() {
     for (const Op& op : plan_.ops) {
-      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}};
+      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}, .recurrent = {}};
       if (op.kind == OpKind::kRmsNorm) {
         DOPPLER_TRY(prepare_norm(op, prepared.norm));
         prepared.biases.resize(1);
@@ -167,6 +169,7 @@ class CpuBackend final : public HostBackend {
       }
       if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul)
         DOPPLER_TRY(prepare_products(op, prepared));
+      DOPPLER_ASSIGN(prepared.recurrent, prepare_recurrent(op, weights_));
       prepared_.push_back(std::move(prepared));
     }
     DOPPLER_TRY(lay_out_weights());
@@ -208,9 +211,14 @@ class CpuBackend final : public HostBackend {
   }
 
   Status prepare_norm(const Op& op, std::vector<float>& norm) {
-    const TensorView& weight = weights_[op.weights[0]];
-    DOPPLER_TRY(decode_all(weight, norm));
-    const double offset = std::get<NormParams>(op.params).weight_offset;
+    const Value& v = info(op.outputs[0]);
+    const auto& p = std::get<NormParams>(op.params);
+    if (op.weights.empty()) {
+      norm.assign(v.width / v.heads, static_cast<float>(p.factor));
+      return {};
+    }
+    DOPPLER_TRY(decode_all(weights_[op.weights[0]], norm));
+    const double offset = p.weight_offset;
     for (float& w : norm) w = static_cast<float>(w + offset);
     return {};
   }
@@ -303,6 +311,15 @@ class CpuBackend final : public HostBackend {
         return {};
       case OpKind::kSoftcap:
         softcap(op);
+        return {};
+      case OpKind::kColumns:
+      case OpKind::kTimeStep:
+      case OpKind::kDecay:
+      case OpKind::kConvolution:
+      case OpKind::kDeltaRule:
+      case OpKind::kScan:
+      case OpKind::kChannelScan:
+        recurrent(prepared);
         return {};
       case OpKind::kCount:
         break;
@@ -441,6 +458,18 @@ class CpuBackend final : public HostBackend {
         }
       }
     });
+  }
+
+  void recurrent(const Prepared& prepared) {
+    const Op& op = *prepared.op;
+    RecurrentCall call{.op = op,
+                       .weights = prepared.recurrent,
+                       .inputs = {},
+                       .out = value(op.outputs[0]),
+                       .in_width = info(op.inputs[0]).width,
+                       .out_width = info(op.outputs[0]).width};
+    for (const ValueId id : op.inputs) call.inputs.push_back(value(id));
+    run_recurrent(kernels_, pool_, call, input(), cache_);
   }
 
   void select(const Op& op) {

@@ -139,6 +139,16 @@ struct ReluSquared {
   }
 };
 
+struct Sigmoid {
+  static HWY_INLINE V of(V x) {
+    const D d;
+    return hn::Div(hn::Set(d, 1.0f), hn::Add(hn::Set(d, 1.0f), exp_of(hn::Neg(x))));
+  }
+};
+struct Identity {
+  static HWY_INLINE V of(V x) { return x; }
+};
+
 template <class Activate>
 void gated_of(const float* gate, const float* up, std::size_t count, float* out) {
   const D d;
@@ -173,6 +183,10 @@ void gated(Activation activation, const float* gate, const float* up, std::size_
       return gated_of<Relu>(gate, up, count, out);
     case Activation::kReluSquared:
       return gated_of<ReluSquared>(gate, up, count, out);
+    case Activation::kSigmoid:
+      return gated_of<Sigmoid>(gate, up, count, out);
+    case Activation::kIdentity:
+      return gated_of<Identity>(gate, up, count, out);
   }
 }
 

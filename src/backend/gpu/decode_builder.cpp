@@ -4,6 +4,7 @@
 #include <array>
 
 #include "backend/gpu/batch_groups.h"
+#include "backend/gpu/recurrent_kernels.h"
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
@@ -183,6 +184,14 @@ Status DecodeBuilder::single(const Op& op) {
       return add(element_kernel(context_, op, values_[op.inputs[0]],
                                 op.inputs.size() > 1 ? &values_[op.inputs[1]] : nullptr,
                                 values_[op.outputs[0]]));
+    case OpKind::kColumns:
+    case OpKind::kTimeStep:
+    case OpKind::kDecay:
+    case OpKind::kConvolution:
+    case OpKind::kDeltaRule:
+    case OpKind::kScan:
+    case OpKind::kChannelScan:
+      return recurrent(op);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;
@@ -203,6 +212,13 @@ Status DecodeBuilder::embed(const Op& op) {
     }
   }
   return {};
+}
+
+Status DecodeBuilder::recurrent(const Op& op) {
+  DOPPLER_TRY(place_outputs(op));
+  const PlaceOf at = [this](ValueId id) -> const ValueView& { return values_[id]; };
+  DOPPLER_ASSIGN(const RecurrentKernel kernel, recurrent_kernel(context_, op, at, false));
+  return add(kernel.call);
 }
 
 Status DecodeBuilder::attend(const Op& op) {

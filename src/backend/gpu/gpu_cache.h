@@ -17,7 +17,7 @@ class GpuCache final : public CacheAccess {
 
  private:
   // Offset of a slot's first byte in the buffer of a layer's keys or values.
-  std::uint64_t slot_begins(std::size_t layer, std::uint32_t slot) const;
+  std::uint64_t slot_begins(std::size_t layer, CachePart part, std::uint32_t slot) const;
   const Buffer& buffer_of(const CacheRun& run) const;
   Status for_each_run(std::uint64_t length, const std::function<Status(const CacheRun&)>& visit) const;
   Context& context_;

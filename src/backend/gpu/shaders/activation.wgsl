@@ -1,5 +1,5 @@
 // activate(x): a feed-forward layer's activation. Template value ACTIVATION: 0 silu, 1 gelu (tanh form), 2 gelu (erf form),
-// 3 relu, 4 relu squared, as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
+// 3 relu, 4 relu squared, 5 sigmoid, 6 x itself, as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
 fn activate(x : f32) -> f32 {
 #if ACTIVATION == 0
   return x / (1.0 + exp(-clamp(x, -80.0, 80.0)));
@@ -10,6 +10,10 @@ fn activate(x : f32) -> f32 {
   return max(x, 0.0);
 #elif ACTIVATION == 4
   return max(x, 0.0) * max(x, 0.0);
+#elif ACTIVATION == 5
+  return 1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0)));
+#elif ACTIVATION == 6
+  return x;
 #else
   // 1 + erf(x / sqrt 2), by Abramowitz and Stegun 7.1.26: error 1.5e-7.
   let z = abs(x) * 0.7071067811865476;
