@@ -4,9 +4,12 @@
 #include <array>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "model/families/rules.h"
 #include "model/gguf_rows.h"
+#include "model/guess/guess.h"
+#include "model/quantized_folder.h"
 #include "model/special_ids.h"
 
 namespace doppler {
@@ -29,7 +32,15 @@ const FamilyRule* family_named(std::string_view name) {
 
 namespace {
 
-Result<const FamilyRule*> find_family(const ConfigReader& config) {
+Result<const FamilyRule*> find_family(const ConfigReader& config, std::string_view wanted) {
+  if (!wanted.empty()) {
+    if (const FamilyRule* rule = family_named(wanted)) return rule;
+    std::vector<std::string> names;
+    for (const FamilyRule* rule : all_families()) names.emplace_back(rule->name);
+    names.emplace_back(kGuessFamily);
+    return fail(ErrorCode::kUsage, "There is no family {}. Give one of {}.", printable(wanted),
+                join(names, ", "));
+  }
   DOPPLER_ASSIGN(const std::optional<std::string> type, config.get_string("model_type"));
   std::vector<std::string> known;
   for (const FamilyRule* rule : all_families()) {
@@ -42,15 +53,20 @@ Result<const FamilyRule*> find_family(const ConfigReader& config) {
     return fail(ErrorCode::kCorrupt, "The {} has no model_type. Check that it is a model's config.json.",
                 config.source());
   }
-  return fail(ErrorCode::kUnsupported, "The {} names the architecture {}, but Doppler knows {}.",
-              config.source(), printable(*type), join(known, ", "));
+  const std::string nearest = nearest_name(*type, known);
+  return fail(ErrorCode::kUnsupported,
+              "The {} names the architecture {}, which is none of the {} that Doppler knows{}. With --family "
+              "guess it infers "
+              "the decoder from keys and tensors; with --family NAME it takes it for a model of that family.",
+              config.source(), printable(*type), known.size(),
+              nearest.empty() ? std::string() : fmt::format("; the nearest is {}", nearest));
 }
 
 }  // namespace
 
-Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
+Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, std::string_view wanted) {
   const ConfigReader top(config, "config.json");
-  DOPPLER_ASSIGN(const FamilyRule* family, find_family(top));
+  DOPPLER_ASSIGN(const FamilyRule* family, find_family(top, wanted));
   DOPPLER_ASSIGN(const std::optional<ConfigReader> text, top.get_object("text_config"));
   const ConfigReader& reader = text ? *text : top;
   ModelSpec spec;
@@ -77,14 +93,35 @@ Result<Model> load_gguf(ModelFiles files) {
   return model;
 }
 
+Result<Model> load_guessed(ModelFiles files) {
+  Model model;
+  model.files = std::move(files);
+  const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
+  DOPPLER_ASSIGN(GuessedModel guessed, guess_model(*model.files.config, generation, model.files.tensors));
+  model.spec = std::move(guessed.spec);
+  model.weights = std::move(guessed.weights);
+  log(Level::kWarn, "Loader",
+      "What this decoder computes is a guess from config.json and the tensors' names: doppler inspect shows "
+      "it with "
+      "reasons, doppler doctor --reference FILE judges it.");
+  return model;
+}
+
 }  // namespace
 
-Result<Model> load_model(const std::filesystem::path& path) {
+Result<Model> load_model(const std::filesystem::path& path, std::string_view family) {
   Model model;
   DOPPLER_ASSIGN(model.files, open_model_files(path));
-  if (model.files.gguf) return load_gguf(std::move(model.files));
+  if (model.files.gguf) {
+    if (family.empty()) return load_gguf(std::move(model.files));
+    return fail(ErrorCode::kUsage,
+                "A GGUF file says its architecture, so a family ({}) has no effect with it. Leave it out.",
+                printable(family));
+  }
+  DOPPLER_TRY(check_quantization(*model.files.config));
+  if (family == kGuessFamily) return load_guessed(std::move(model.files));
   const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
-  DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation));
+  DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation, family));
   const FamilyRule* rule = family_named(model.spec.family);
   DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule->weight_names, model.files.tensors));
   return model;

@@ -26,9 +26,6 @@ WeightId Weights::add(WeightRole role, int layer, TensorView tensor) {
   return id;
 }
 
-namespace {
-
-// Tensors that checkpoints carry and inference does not need.
 bool is_known_surplus(std::string_view name) {
   // Old Llama exports store the rope frequencies that follow from the config.
   if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn_rot_embd.weight")) return true;
@@ -41,6 +38,8 @@ bool is_known_surplus(std::string_view name) {
   }
   return false;
 }
+
+namespace {
 
 class Binder {
  public:

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -35,6 +36,10 @@ class Weights {
   std::vector<TensorView> tensors_;
   std::vector<LayerIds> ids_;  // entry 0: model-wide; entry i + 1: layer i
 };
+
+// Tensors that checkpoints carry and inference does not need: rope frequencies that the config gives, the
+// vision half of a multimodal model.
+bool is_known_surplus(std::string_view name);
 
 // Finds every weight the spec asks for. Errors, each naming tensor, shape and the spec value behind it:
 // kMismatch for a missing tensor, a wrong shape, a tensor that nothing uses, or one that contradicts a flag
