@@ -300,15 +300,15 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) {
                     return l.recurrent.exists() && !is(l.recurrent, RecurrentKind::kShortConvolution);
                   }},
-    ConditionInfo{When::kOneRate, "a recurrent layer", "no recurrent layer with a decay rate per head",
+    ConditionInfo{When::kOneRate, "a recurrent layer", "no recurrent layer with a state",
                   [](Spec, Layer l) {
                     return is(l.recurrent, RecurrentKind::kDeltaNet) || is(l.recurrent, RecurrentKind::kMamba2);
                   }},
-    ConditionInfo{When::kMamba, "a Mamba layer", "no Mamba layer",
+    ConditionInfo{When::kMamba, "a Mamba layer", "no recurrent layer with a state",
                   [](Spec, Layer l) {
                     return is(l.recurrent, RecurrentKind::kMamba1) || is(l.recurrent, RecurrentKind::kMamba2);
                   }},
-    ConditionInfo{When::kMamba1, "a Mamba 1 layer", "no Mamba 1 layer",
+    ConditionInfo{When::kMamba1, "a Mamba 1 layer", "no recurrent layer with a state",
                   [](Spec, Layer l) { return is(l.recurrent, RecurrentKind::kMamba1); }},
     ConditionInfo{When::kPartNorms, "recurrent.part_norms = true", "recurrent.part_norms = false",
                   [](Spec, Layer l) { return l.recurrent.exists() && l.recurrent.part_norms; }},
