@@ -27,6 +27,47 @@ Status CacheAccess::cut(std::uint32_t slot, std::uint64_t length) {
   return {};
 }
 
+Status CacheAccess::cut_with_states(std::uint32_t slot, std::uint64_t length,
+                                    std::span<const std::byte> states) {
+  if (!can_cut_with_states(slot, length)) {
+    return fail(ErrorCode::kUsage,
+                "The cache cannot be cut to {} tokens: sliding windows have overwritten what these need.",
+                length);
+  }
+  if (states.size() != state_bytes(layers())) {
+    return fail(ErrorCode::kMismatch, "The states have {} bytes, but this model's have {}.", states.size(),
+                state_bytes(layers()));
+  }
+  if (Status written = write_states(slot, states); !written) {
+    lengths_.clear(slot);
+    return written;
+  }
+  lengths_.cut(slot, length);
+  return {};
+}
+
+std::uint64_t state_bytes(std::span<const KvLayer> layers) {
+  std::uint64_t bytes = 0;
+  for (const KvLayer& layer : layers) bytes += layer.recurrent_values() * sizeof(float);
+  return bytes;
+}
+
+Status for_each_state(std::span<const KvLayer> layers,
+                      const std::function<Status(const CacheRun& run)>& visit) {
+  std::uint64_t at = 0;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const std::pair<CachePart, std::uint64_t> states[] = {
+        {CachePart::kConvState, layers[layer].conv_values()}, {CachePart::kState, layers[layer].state}};
+    for (const auto& [part, values] : states) {
+      const std::uint64_t count = values * sizeof(float);
+      if (count == 0) continue;
+      DOPPLER_TRY(visit({.layer = layer, .part = part, .in_slot = 0, .in_bytes = at, .count = count}));
+      at += count;
+    }
+  }
+  return {};
+}
+
 std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length) {
   Checked half, states;  // half: keys or values
   for (const KvLayer& layer : layers) {

@@ -28,6 +28,16 @@ class CacheAccess {
   bool can_cut(std::uint32_t slot, std::uint64_t length) const { return lengths_.can_cut(slot, length); }
   // Errors: kUsage where can_cut() is false.
   Status cut(std::uint32_t slot, std::uint64_t length);
+  // The states of recurrent layers as they are now, to come back to. Errors: those of read().
+  virtual Result<std::vector<std::byte>> read_states(std::uint32_t slot) = 0;
+  // Whether the slot can go back to its first `length` tokens if its states are put back.
+  bool can_cut_with_states(std::uint32_t slot, std::uint64_t length) const {
+    return lengths_.can_cut_rings(slot, length);
+  }
+  // Goes back to the first `length` tokens with the states that read_states() gave when there were no more.
+  // Errors: kUsage where can_cut_with_states() is false, kMismatch for bytes of another size: then nothing
+  // changes; those of the device, after which the slot is empty.
+  Status cut_with_states(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> states);
   // The keys and values of a slot's tokens. Errors: kLimit when memory is short; those of the device.
   virtual Result<std::vector<std::byte>> read(std::uint32_t slot) = 0;
   // Makes a slot hold `length` tokens, whose keys and values read() returned. Errors: kMismatch for bytes of
@@ -36,6 +46,8 @@ class CacheAccess {
   virtual Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) = 0;
 
  protected:
+  virtual std::span<const KvLayer> layers() const = 0;
+  virtual Status write_states(std::uint32_t slot, std::span<const std::byte> states) = 0;
   SlotLengths& lengths_;
 };
 
@@ -57,6 +69,11 @@ struct CacheRun {
 // [kv_head][position % capacity]. Stops at the first error.
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
                     std::uint32_t reach, const std::function<Status(const CacheRun& run)>& visit);
+
+// The same for the states alone, whose bytes are those of read_states().
+Status for_each_state(std::span<const KvLayer> layers,
+                      const std::function<Status(const CacheRun& run)>& visit);
+std::uint64_t state_bytes(std::span<const KvLayer> layers);
 
 // The checks of every write(). Errors: those of CacheAccess::write.
 Status check_cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t context,

@@ -36,6 +36,22 @@ Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
   return bytes;
 }
 
+Result<std::vector<std::byte>> HostCache::read_states(std::uint32_t slot) {
+  std::vector<std::byte> states(state_bytes(layers()));
+  DOPPLER_TRY(for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    std::memcpy(&states[run.in_bytes], bytes_of(run, slot), run.count);
+    return {};
+  }));
+  return states;
+}
+
+Status HostCache::write_states(std::uint32_t slot, std::span<const std::byte> states) {
+  return for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    std::memcpy(bytes_of(run, slot), &states[run.in_bytes], run.count);
+    return {};
+  });
+}
+
 Status HostCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {
   DOPPLER_TRY(check_cache_bytes(plan_.kv_layers, cache_.type(), options_.context, length, bytes.size()));
   DOPPLER_TRY(for_each_run(plan_.kv_layers, cache_.type(), length, options_.context, ring_reach(options_),

@@ -39,9 +39,13 @@ void SlotLengths::fill(std::size_t slot, std::uint64_t length) {
 }
 
 bool SlotLengths::can_cut(std::size_t slot, std::uint64_t length) const {
+  if (recurrent_ && length != 0 && length != lengths_[slot]) return false;
+  return can_cut_rings(slot, length);
+}
+
+bool SlotLengths::can_cut_rings(std::size_t slot, std::uint64_t length) const {
   if (length > lengths_[slot]) return false;
   if (length == 0) return true;
-  if (recurrent_ && length != lengths_[slot]) return false;
   if (length < filled_[slot]) return false;
   return std::all_of(rings_.begin(), rings_.end(), [&](const Ring& ring) {
     const std::uint64_t oldest = length + 1 > ring.window ? length + 1 - ring.window : 0;

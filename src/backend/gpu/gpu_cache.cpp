@@ -69,6 +69,29 @@ Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {
   return bytes;
 }
 
+Result<std::vector<std::byte>> GpuCache::read_states(std::uint32_t slot) {
+  std::vector<std::byte> states(state_bytes(layers()));
+  if (states.empty()) return states;
+  DOPPLER_ASSIGN(const Buffer back, context_.device->make_read_back("states", states.size()));
+  Recorder recorder(*context_.device);
+  DOPPLER_TRY(for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    recorder.copy(buffer_of(run), slot_begins(run.layer, run.part, slot), back, run.in_bytes, run.count);
+    return {};
+  }));
+  DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+  DOPPLER_TRY(context_.device->read(back, states.size(), submission, [&](std::span<const std::byte> from) {
+    std::memcpy(states.data(), from.data(), from.size());
+  }));
+  return states;
+}
+
+Status GpuCache::write_states(std::uint32_t slot, std::span<const std::byte> states) {
+  return for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    return context_.device->write(buffer_of(run), slot_begins(run.layer, run.part, slot),
+                                  states.subspan(run.in_bytes, run.count));
+  });
+}
+
 Status GpuCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {
   DOPPLER_TRY(check_cache_bytes(context_.plan.kv_layers, *context_.options.kv_type, context_.options.context,
                                 length, bytes.size()));
