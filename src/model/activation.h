@@ -1,8 +1,9 @@
 // The activation on the gate of a feed-forward block, in double: the formula that every kernel is compared
 // with. Sources: Elfwing et al. 2017 (SiLU), Hendrycks and Gimpel 2016 (GELU and its approximation by tanh),
-// So et al. 2021 (squared ReLU).
+// So et al. 2021 (squared ReLU), Huang and Schlag 2024 (xIELU).
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -10,7 +11,7 @@
 
 namespace doppler {
 
-inline double activate(Activation activation, double x) {
+inline double activate(Activation activation, double x, const Xielu& xielu = {}) {
   switch (activation) {
     case Activation::kSilu:
       return x / (1 + std::exp(-x));
@@ -28,6 +29,9 @@ inline double activate(Activation activation, double x) {
       return 1 / (1 + std::exp(-x));
     case Activation::kIdentity:
       break;
+    case Activation::kXielu:
+      if (x > 0) return xielu.alpha_p * x * x + xielu.beta * x;
+      return xielu.alpha_n * (std::expm1(std::min(x, xielu.eps)) - x) + xielu.beta * x;
   }
   return x;
 }

@@ -5,7 +5,8 @@
 namespace doppler {
 
 std::string_view name_of(AttentionKind kind) {
-  return kind == AttentionKind::kFull ? "full" : "sliding";
+  static constexpr std::array<std::string_view, 3> kNames = {"full", "sliding", "chunked"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view name_of(RopeLayout layout) {
@@ -19,8 +20,8 @@ std::string_view name_of(RopeScalingKind kind) {
 }
 
 std::string_view name_of(Activation activation) {
-  static constexpr std::array<std::string_view, 7> kNames = {"silu",         "gelu_tanh", "gelu",    "relu",
-                                                             "relu_squared", "sigmoid",   "identity"};
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "silu", "gelu_tanh", "gelu", "relu", "relu_squared", "xielu", "sigmoid", "identity"};
   return kNames[static_cast<std::size_t>(activation)];
 }
 

@@ -11,7 +11,7 @@
 
 namespace doppler {
 
-enum class AttentionKind { kFull, kSliding };
+enum class AttentionKind { kFull, kSliding, kChunked };
 
 // How the two halves of a rotary pair lie in a head: (i, i + d/2) as Hugging Face has them, or (2i, 2i + 1).
 enum class RopeLayout { kHalf, kInterleaved };
@@ -56,9 +56,18 @@ struct NormSpec {
 // own, or the whole projection.
 enum class NormSpan { kHead, kOwnHead, kProjection };
 
+// Queries are multiplied by 1 + beta ln(1 + floor((position + offset) / every)); every = 0: they are not.
+struct PositionScale {
+  double beta = 0;
+  std::uint32_t every = 0, offset = 0;
+  bool operator==(const PositionScale&) const = default;
+};
+
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kFull;
-  std::uint32_t window = 0;  // sliding: a token attends to itself and the window - 1 tokens before it
+  // Sliding: a token attends to itself and the window - 1 tokens before it. Chunked: to itself and those
+  // before it in its chunk, of which each has `window` positions.
+  std::uint32_t window = 0;
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   RopeSpec rope;
   double scale = 0;    // multiplies the query-key products
@@ -71,13 +80,20 @@ struct AttentionSpec {
   // The rows of the query projection are each head's query and then its gate, whose sigmoid multiplies the
   // head's output.
   bool output_gate = false;
-  double key_scale = 1;  // multiplies the key projection's result
+  double key_scale = 1;       // multiplies the key projection's result
+  PositionScale query_scale;  // after rope and norm
 
   std::uint32_t q_width() const { return heads * head_dim; }
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
 };
 
-enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kSigmoid, kIdentity };
+enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kXielu, kSigmoid, kIdentity };
+
+// xIELU's numbers of a layer: above 0 alpha_p x^2 + beta x, else alpha_n (expm1(min(x, eps)) - x) + beta x.
+struct Xielu {
+  double alpha_p = 0, alpha_n = 0, beta = 0, eps = 0;
+  bool operator==(const Xielu&) const = default;
+};
 
 struct FfnSpec {
   Activation activation = Activation::kSilu;
@@ -85,6 +101,7 @@ struct FfnSpec {
   bool gated = true;        // activation(gate) * up; else activation(up)
   bool bias = false;
   std::uint32_t experts = 0;             // 0: one feed-forward for every token
+  Xielu xielu;                           // kXielu
   double gate_scale = 1, out_scale = 1;  // multiply the gate before its activation, and the result
 };
 

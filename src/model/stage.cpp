@@ -45,6 +45,7 @@ constexpr std::array<StageInfo, static_cast<std::size_t>(Stage::kCount)> kStages
     {Stage::kKNorm, "k_norm", true, "keys after their norm"},
     {Stage::kQRope, "q_rope", true, "queries after rotary embedding"},
     {Stage::kKRope, "k_rope", true, "keys after rotary embedding"},
+    {Stage::kQScaled, "q_scaled", true, "queries scaled by their position"},
     {Stage::kAttnScores, "attn_scores", true,
      "scaled and softcapped scores before the softmax, -inf where masked"},
     {Stage::kAttnOut, "attn_out", true, "the heads' output before the output projection"},

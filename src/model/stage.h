@@ -46,6 +46,7 @@ enum class Stage : std::uint8_t {
   kKNorm,
   kQRope,
   kKRope,
+  kQScaled,
   kAttnScores,
   kAttnOut,
   kAttnGated,

@@ -44,18 +44,12 @@ namespace {
 class Binder {
  public:
   Binder(const ModelSpec& spec, const WeightNames& names, const TensorStore& store)
-      : spec_(spec), names_(names), store_(store) {
-    const std::string embedding = weight_name(names_, WeightRole::kTokenEmbedding);
-    const auto found = std::ranges::find_if(kNestings, [&](const Nesting& nesting) {
-      return store.find(nested_name(nesting, embedding)) != nullptr;
-    });
-    if (found != kNestings.end()) nesting_ = *found;
-  }
+      : spec_(spec), names_(names), store_(store), nesting_(find_nesting(names, store)) {}
 
   Result<Weights> bind() {
     for (WeightTensor& tensor : weight_tensors(spec_, names_)) {
       tensor.name = nested_name(nesting_, tensor.name);
-      if (tensor.info->kind == WeightKind::kRopeFactors)
+      if (tensor.info->kind == WeightKind::kRopeFactors || tensor.info->kind == WeightKind::kNumber)
         used_.insert(tensor.name);  // the spec holds its values
       else
         DOPPLER_TRY(take(tensor));
@@ -153,6 +147,8 @@ class Binder {
   Status check_surplus() const {
     for (const auto& [name, tensor] : store_.tensors()) {
       if (used_.contains(name) || is_known_surplus(name)) continue;
+      const auto ends = [&name](std::string_view ending) { return name.ends_with(ending); };
+      if (std::ranges::any_of(names_.needless, ends)) continue;
       if (const std::string_view flag = flag_against(name); !flag.empty()) {
         return fail(ErrorCode::kMismatch,
                     "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that {} "
@@ -184,12 +180,20 @@ class Binder {
   const ModelSpec& spec_;
   const WeightNames& names_;
   const TensorStore& store_;
-  Nesting nesting_ = kNestings[0];
+  const Nesting nesting_;
   Weights weights_;
   std::set<std::string, std::less<>> used_;
 };
 
 }  // namespace
+
+Nesting find_nesting(const WeightNames& names, const TensorStore& store) {
+  const std::string embedding = weight_name(names, WeightRole::kTokenEmbedding);
+  const auto found = std::ranges::find_if(kNestings, [&](const Nesting& nesting) {
+    return store.find(nested_name(nesting, embedding)) != nullptr;
+  });
+  return found == kNestings.end() ? kNestings[0] : *found;
+}
 
 Result<Weights> bind_weights(const ModelSpec& spec, const WeightNames& names, const TensorStore& store) {
   return Binder(spec, names, store).bind();

@@ -164,13 +164,20 @@ class Builder {
       k = rope(k, a.rope, Stage::kKRope);
     }
     if (a.qk_norm && a.qk_norm_after_rope) norm_heads(q, k, a);
+    if (a.query_scale.every > 0) {
+      const ValueId scaled = value(a.q_width(), Stage::kQScaled, a.heads);
+      op(OpKind::kScaleQuery, {q}, {scaled}, {}, a.query_scale);
+      q = scaled;
+    }
+    const bool chunked = a.kind == AttentionKind::kChunked;
     const ValueId scores = value(0, Stage::kAttnScores, a.heads);  // width: the step's longest sequence
     const ValueId out = value(a.q_width(), Stage::kAttnOut, a.heads);
     Op& made = op(OpKind::kAttention, {q, k, v}, {out}, {},
-                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap});
+                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap, chunked});
     made.emits = {scores};
     KvLayer& cache = plan_.kv_layers.back();
     cache.kv_heads = a.kv_heads, cache.head_dim = a.head_dim, cache.window = a.window;
+    cache.chunked = chunked;
     return matmul(gate ? gated(Activation::kSigmoid, {*gate, out}, Stage::kAttnGated) : out, WeightRole::kO,
                   WeightRole::kOBias);
   }
@@ -369,7 +376,7 @@ class Builder {
       inputs.push_back(scaled(matmul(normed, WeightRole::kGate, WeightRole::kGateBias), f.gate_scale));
     inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
     const ValueId act = value(f.width, Stage::kFfnAct);
-    op(OpKind::kGated, std::move(inputs), {act}, {}, GatedParams{f.activation});
+    op(OpKind::kGated, std::move(inputs), {act}, {}, GatedParams{f.activation, f.xielu});
     if (f.out_scale == 1) return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
     const ValueId raw = matmul(act, WeightRole::kDown, WeightRole::kDownBias, 1, Stage::kNone);
     return scaled(raw, f.out_scale, Stage::kFfnOut);

@@ -27,13 +27,14 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
     {OpKind::kSelect, "select", 1, 0, 0},
     {OpKind::kSoftcap, "softcap", 1, 0, 7},
-    {OpKind::kColumns, "columns", 1, 0, 9},
-    {OpKind::kTimeStep, "time_step", 1, 1, 11},
-    {OpKind::kDecay, "decay", 1, 1, 12},
-    {OpKind::kConvolution, "convolution", 1, 1, 10},
-    {OpKind::kDeltaRule, "delta_rule", 5, 0, 13},
-    {OpKind::kScan, "scan", 5, 1, 14},
-    {OpKind::kChannelScan, "channel_scan", 4, 2, 14},
+    {OpKind::kScaleQuery, "scale_query", 1, 0, 9},
+    {OpKind::kColumns, "columns", 1, 0, 10},
+    {OpKind::kTimeStep, "time_step", 1, 1, 12},
+    {OpKind::kDecay, "decay", 1, 1, 13},
+    {OpKind::kConvolution, "convolution", 1, 1, 11},
+    {OpKind::kDeltaRule, "delta_rule", 5, 0, 14},
+    {OpKind::kScan, "scan", 5, 1, 15},
+    {OpKind::kChannelScan, "channel_scan", 4, 2, 15},
 }};
 
 class Checker {
@@ -126,8 +127,8 @@ class Checker {
   // Values have rows for all tokens up to the one select, and for the wanted ones after it.
   Status check_rows(const Op& op) const {
     const bool select = op.kind == OpKind::kSelect;
-    const bool all_tokens =
-        op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention || keeps_state(op.kind) || select;
+    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention ||
+                            op.kind == OpKind::kScaleQuery || keeps_state(op.kind) || select;
     const Rows before = op.inputs.empty() ? Rows::kAll : in(op, 0).rows;
     const Rows after = select ? Rows::kWanted : before;
     const auto have = [&](const std::vector<ValueId>& ids, Rows rows) {
@@ -150,8 +151,8 @@ class Checker {
       return wrong("has no layer in the cache");
     }
     const KvLayer& cache = plan_.kv_layers[static_cast<std::size_t>(op.layer)];
-    const bool cached =
-        cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim && cache.window == a.window;
+    const bool cached = cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim &&
+                        cache.window == a.window && cache.chunked == a.chunked;
     return cached ? Status{} : wrong("does not match its layer in the cache");
   }
 
@@ -231,6 +232,17 @@ class Checker {
     return check_state(op, p.heads, std::uint64_t{p.head_dim} * p.states);
   }
 
+  Status check_sum_like(const Op& op) const {
+    for (const ValueId id : op.inputs) {
+      if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
+    }
+    const auto* gated = std::get_if<GatedParams>(&op.params);
+    if (gated != nullptr && gated->activation == Activation::kXielu && op.inputs.size() > 1)
+      return wrong("multiplies xIELU, which has no gate");
+    const auto* scale = std::get_if<PositionScale>(&op.params);
+    return scale == nullptr || scale->every > 0 ? Status{} : wrong("scales by steps of no positions");
+  }
+
   Status check_widths(const Op& op) const {
     switch (op.kind) {
       case OpKind::kEmbed: {
@@ -268,10 +280,7 @@ class Checker {
         if (!vector_is(op.weights[0], out(op).width)) return wrong("has a weight of the wrong width");
         [[fallthrough]];
       default:
-        for (const ValueId id : op.inputs) {
-          if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
-        }
-        return {};
+        return check_sum_like(op);
     }
   }
 

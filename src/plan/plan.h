@@ -46,6 +46,7 @@ enum class OpKind : std::uint8_t {
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
+  kScaleQuery,   // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
   kColumns,      // x -> columns of x side by side, see ColumnsParams
   kTimeStep,     // x -> softplus(x + weights[0]), within limits
   kDecay,        // x -> x * rate, the logarithm of a state's decay; rate = -exp(weights[0])
@@ -85,9 +86,18 @@ struct AttentionParams {
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: the whole sequence
   double scale = 1, softcap = 0;
+  bool chunked = false;  // the window does not slide: the sequence is cut into chunks of it
+
+  // The first position that the token at `position` sees.
+  std::uint64_t first_seen(std::uint64_t position) const {
+    if (window == 0) return 0;
+    if (chunked) return position - position % window;
+    return position + 1 > window ? position + 1 - window : 0;
+  }
 };
 struct GatedParams {
   Activation activation = Activation::kSilu;
+  Xielu xielu;  // kXielu, which takes no `up`
 };
 struct SoftcapParams {
   double cap = 0;  // 0: none
@@ -123,9 +133,10 @@ struct DeltaParams {
 struct ScanParams {
   std::uint32_t heads = 0, head_dim = 0, groups = 0, states = 0;
 };
-using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams,
-                              AttentionParams, GatedParams, SoftcapParams, AddParams, ColumnsParams,
-                              ConvolutionParams, TimeStepParams, DecayParams, DeltaParams, ScanParams>;
+using OpParams =
+    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
+                 GatedParams, SoftcapParams, AddParams, PositionScale, ColumnsParams, ConvolutionParams,
+                 TimeStepParams, DecayParams, DeltaParams, ScanParams>;
 
 struct Op {
   OpKind kind = OpKind::kAdd;
@@ -144,6 +155,7 @@ struct Op {
 struct KvLayer {
   std::uint32_t kv_heads = 0, head_dim = 0;  // 0: no attention
   std::uint32_t window = 0;                  // 0: keeps every position
+  bool chunked = false;                      // of the window a token sees what lies in its own chunk
   // The last conv_rows inputs of a convolution with so many channels, oldest first, and the values of the
   // recurrent state as the op's formula orders them, head after head: both float32.
   std::uint32_t conv_rows = 0, conv_channels = 0;

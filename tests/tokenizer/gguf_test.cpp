@@ -146,7 +146,22 @@ TEST(GgufTokenizer, RefusesSentencePieceWithoutAnUnknownToken) {
   vocab.ids = {{"unknown", 0}};
   EXPECT_TRUE(load(vocab).has_value());
   vocab.types[0] = vocab.types[1] = 2;
+  EXPECT_TRUE(load(vocab).has_value());
+  vocab.ids.clear();
   EXPECT_ERROR(load(vocab), "two unknown tokens, 0 and 1");
+}
+
+// Phi 3's published files: <unk> is a control token, and the fillers behind the last token are typed unknown.
+TEST(GgufTokenizer, FillersThatAreTypedUnknownAreNotUsed) {
+  for (const bool says_id : {true, false}) {
+    Vocab vocab = sentencepiece({"a", "[PAD260]", "[PAD261]"});
+    vocab.tokens[0] = "<unk>", vocab.types[0] = 3;
+    vocab.types[260] = vocab.types[261] = 2;
+    if (says_id) vocab.ids = {{"unknown", 0}};
+    ASSERT_OK_AND_ASSIGN(const Tokenizer tokenizer, load(vocab));
+    ASSERT_OK_AND_ASSIGN(const std::vector<TokenId> ids, tokenizer.encode("[PAD260] a"));
+    for (const TokenId id : ids) EXPECT_LT(id, 260);
+  }
 }
 
 TEST(GgufTokenizer, RefusesIdsOutsideOfTheVocabulary) {

@@ -56,10 +56,7 @@ struct Attention::Work {
   std::uint64_t position(std::size_t token) const {
     return static_cast<std::uint64_t>(input.positions[token]);
   }
-  std::uint64_t first_position(std::size_t token) const {
-    const std::uint64_t end = position(token) + 1;
-    return a.window != 0 && end > a.window ? end - a.window : 0;
-  }
+  std::uint64_t first_position(std::size_t token) const { return a.first_seen(position(token)); }
   std::uint64_t first_chunk(std::size_t token) const { return first_position(token) / kAttentionChunk; }
   std::uint64_t last_chunk(std::size_t token) const { return position(token) / kAttentionChunk; }
   std::size_t head_place(std::size_t token, std::size_t kv_head) const {

@@ -306,6 +306,9 @@ class CpuBackend final : public HostBackend {
       case OpKind::kGated:
         combine(op);
         return {};
+      case OpKind::kScaleQuery:
+        position_scale(op);
+        return {};
       case OpKind::kSelect:
         select(op);
         return {};
@@ -420,6 +423,19 @@ class CpuBackend final : public HostBackend {
     });
   }
 
+  void position_scale(const Op& op) {
+    const auto& p = std::get<PositionScale>(op.params);
+    const std::size_t width = info(op.outputs[0]).width;
+    const float* in = value(op.inputs[0]);
+    float* out = value(op.outputs[0]);
+    for_rows(input().size(), width, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t t = begin; t < end; ++t) {
+        const auto factor = static_cast<float>(position_factor(p, input().positions[t]));
+        element_.scale(in + t * width, factor, width, out + t * width);
+      }
+    });
+  }
+
   Status attention(const Op& op) {
     const auto& a = std::get<AttentionParams>(op.params);
     Attention::Call call{.params = &a,
@@ -453,8 +469,11 @@ class CpuBackend final : public HostBackend {
           const auto scale = static_cast<float>(std::get<AddParams>(op.params).scale);
           element_.add(a + at, b + at, scale, width, out + at);
         } else {
-          element_.gated(std::get<GatedParams>(op.params).activation, a + at, b != nullptr ? b + at : nullptr,
-                         width, out + at);
+          const auto& p = std::get<GatedParams>(op.params);
+          if (p.activation == Activation::kXielu)
+            element_.xielu(p.xielu, a + at, width, out + at);
+          else
+            element_.gated(p.activation, a + at, b != nullptr ? b + at : nullptr, width, out + at);
         }
       }
     });

@@ -187,7 +187,37 @@ void gated(Activation activation, const float* gate, const float* up, std::size_
       return gated_of<Sigmoid>(gate, up, count, out);
     case Activation::kIdentity:
       return gated_of<Identity>(gate, up, count, out);
+    case Activation::kXielu:  // has a function of its own
+      return;
   }
+}
+
+// e^t - 1 - t for t <= 0: near 0 the series, whose first seven terms are enough above -1/2, since the
+// difference would lose what is left.
+HWY_INLINE V exp_beyond_line(V t) {
+  const D d;
+  V series = hn::Set(d, 1.0f / 40320);
+  for (const float term : {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 1.0f / 2})
+    series = hn::MulAdd(series, t, hn::Set(d, term));
+  const V plain = hn::Sub(hn::Sub(exp_of(t), hn::Set(d, 1.0f)), t);
+  return hn::IfThenElse(hn::Gt(t, hn::Set(d, -0.5f)), hn::Mul(hn::Mul(t, t), series), plain);
+}
+
+HWY_INLINE V xielu_of(const Xielu& n, V x) {
+  const D d;
+  const V t = hn::Min(x, hn::Set(d, static_cast<float>(n.eps)));
+  const V line = hn::Mul(x, hn::Set(d, static_cast<float>(n.beta)));
+  const V above = hn::MulAdd(hn::Mul(x, x), hn::Set(d, static_cast<float>(n.alpha_p)), line);
+  const V beyond = hn::Add(exp_beyond_line(t), hn::Sub(t, x));
+  const V below = hn::MulAdd(beyond, hn::Set(d, static_cast<float>(n.alpha_n)), line);
+  return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), above, below);
+}
+
+void xielu(const Xielu& numbers, const float* in, std::size_t count, float* out) {
+  const D d;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(xielu_of(numbers, hn::LoadU(d, in + i)), d, out + i);
+  if (i < count) store_some(xielu_of(numbers, load_some(in + i, count - i)), out + i, count - i);
 }
 
 void softcap(const float* in, float cap, std::size_t count, float* out) {
@@ -203,7 +233,7 @@ void softcap(const float* in, float cap, std::size_t count, float* out) {
 
 }  // namespace
 
-const ElementKernels kElement = {decode_row, rms_norm, center, rope, add, scale, gated, softcap};
+const ElementKernels kElement = {decode_row, rms_norm, center, rope, add, scale, gated, xielu, softcap};
 
 }  // namespace doppler::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

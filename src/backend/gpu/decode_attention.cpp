@@ -50,6 +50,7 @@ void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
   values["WIDTH"] = a.heads * a.head_dim;
   values["DIM"] = a.head_dim;
   values["WINDOW"] = a.window;
+  values["CHUNKED"] = a.chunked ? 1 : 0;
   values["MOST_SPLITS"] = splits_of(a);
   values["POSITIONS"] = context_.layout.positions();
 }

@@ -7,11 +7,20 @@ namespace {
 
 // OP of combine.wgsl.
 constexpr std::int64_t kAddition = 0, kGatedProduct = 1, kCapped = 2, kCopied = 3, kSelected = 4,
-                       kActivated = 5;
+                       kActivated = 5, kScaledByPosition = 6;
 
 void add_scale(ShaderValues& values, double scale) {
   values["SCALED"] = scale != 1 ? 1 : 0;
   if (scale != 1) values["SCALE_BITS"] = float_bits(scale);
+}
+
+void add_activation(const GatedParams& p, ShaderValues& values) {
+  values["ACTIVATION"] = static_cast<std::int64_t>(p.activation);
+  if (p.activation != Activation::kXielu) return;
+  values["ALPHA_P_BITS"] = float_bits(p.xielu.alpha_p);
+  values["ALPHA_N_BITS"] = float_bits(p.xielu.alpha_n);
+  values["LINE_BITS"] = float_bits(p.xielu.beta);
+  values["LIMIT_BITS"] = float_bits(p.xielu.eps);
 }
 
 }  // namespace
@@ -110,7 +119,15 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
     add_scale(values, p.scale);
   } else if (op.kind == OpKind::kGated) {
     values["OP"] = b != nullptr ? kGatedProduct : kActivated;
-    values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation);
+    add_activation(std::get<GatedParams>(op.params), values);
+  } else if (op.kind == OpKind::kScaleQuery) {
+    const auto& p = std::get<PositionScale>(op.params);
+    values["OP"] = kScaledByPosition;
+    values["BETA_BITS"] = float_bits(p.beta);
+    values["EVERY"] = p.every;
+    values["AHEAD"] = p.offset;
+    values["POSITIONS"] = context.layout.positions();
+    call.buffers.push_back({"step", context.step});
   } else {
     values["OP"] = kAddition;
     add_scale(values, std::get<AddParams>(op.params).scale);

@@ -319,7 +319,8 @@ Activations normed_activations(const Values& v, Sequence& sequence, Case& c) {
 Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t width = v["WIDTH"], dim = v["DIM"], heads = width / dim, most = v["MOST_SPLITS"];
   const std::size_t position = 1000, window = v["WINDOW"];
-  const std::size_t length = window != 0 ? std::min(position + 1, window) : position + 1;
+  const AttentionParams seen{.window = static_cast<std::uint32_t>(window), .chunked = v["CHUNKED"] != 0};
+  const std::size_t length = position + 1 - seen.first_seen(position);
   const std::size_t each = std::max<std::size_t>(32, (length + most - 1) / most);
   const std::size_t count = (length + each - 1) / each;
   const std::vector<float> parts = sequence.numbers(heads * most * dim);
@@ -469,7 +470,8 @@ Case attention_case(const Values& v) {
   // Two tiles of positions and a bit, if the cache holds them; beyond its window if it has one.
   const std::size_t end = std::min<std::size_t>(capacity, 2 * v["THREADS"] + 3);
   const std::size_t position = end - 1;
-  const std::size_t window = v["WINDOW"], begin = window != 0 && end > window ? end - window : 0;
+  const AttentionParams seen{.window = static_cast<std::uint32_t>(v["WINDOW"]), .chunked = v["CHUNKED"] != 0};
+  const std::size_t begin = seen.first_seen(position);
   Sequence sequence;
   Case c;
   const std::size_t rows = fit < kv_heads ? (fit - 1) * capacity + end : fit * capacity;

@@ -52,6 +52,7 @@ void add_scores(const Op& attention, ShaderValues& values) {
   const auto& a = std::get<AttentionParams>(attention.params);
   values["HEADS"] = a.heads;
   values["WINDOW"] = a.window;
+  values["CHUNKED"] = a.chunked ? 1 : 0;
   values["SCALE_BITS"] = float_bits(a.scale);
   values["SOFTCAP"] = a.softcap > 0 ? 1 : 0;
   if (a.softcap > 0) values["SOFTCAP_BITS"] = float_bits(a.softcap);

@@ -223,8 +223,7 @@ class Attender {
       return;
     }
     const auto position = static_cast<std::uint64_t>(call_.positions[t]);
-    const std::uint64_t first = a_.window != 0 && position + 1 > a_.window ? position + 1 - a_.window : 0;
-    for (std::uint64_t p = first; p <= position; ++p) visible_.push_back(p);
+    for (std::uint64_t p = a_.first_seen(position); p <= position; ++p) visible_.push_back(p);
   }
 
   const OpCall& call_;
@@ -318,6 +317,17 @@ Status softcap(const OpCall& call) {
   return {};
 }
 
+Status position_scale(const OpCall& call) {
+  const auto& p = std::get<PositionScale>(call.params);
+  const Output& out = call.outputs[0];
+  for (std::size_t t = 0; t < call.positions.size(); ++t) {
+    const double factor = position_factor(p, call.positions[t]);
+    for (std::size_t i = t * out.width; i < (t + 1) * out.width; ++i)
+      out.data[i] = static_cast<float>(call.inputs[0].data[i] * factor);
+  }
+  return {};
+}
+
 }  // namespace
 
 void Threads::run(std::size_t count, std::size_t grain, std::uint64_t work,
@@ -344,8 +354,8 @@ Status run_op(const OpCall& call, Threads& threads) {
         return a + scale * b;
       });
     case OpKind::kGated: {
-      const Activation activation = std::get<GatedParams>(call.params).activation;
-      return each(call, [activation](double gate, double up) { return activate(activation, gate) * up; });
+      const auto& p = std::get<GatedParams>(call.params);
+      return each(call, [&p](double gate, double up) { return activate(p.activation, gate, p.xielu) * up; });
     }
     case OpKind::kSelect:
       return select(call);
@@ -362,6 +372,8 @@ Status run_op(const OpCall& call, Threads& threads) {
     case OpKind::kScan:
     case OpKind::kChannelScan:
       return run_recurrent_op(call, threads);
+    case OpKind::kScaleQuery:
+      return position_scale(call);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;

@@ -58,14 +58,15 @@ struct OpCall {
   OpKind kind = OpKind::kAdd;
   OpParams params;
   std::vector<Input> inputs;
-  std::vector<Output> outputs;              // several of kMatmul only
-  std::vector<const TensorView*> weights;   // parallel to outputs for kMatmul
-  std::vector<const TensorView*> biases;    // empty, or parallel to weights; null: none
-  const RopeTable* rope = nullptr;          // kRope
-  std::span<const std::int32_t> ids;        // kEmbed: of each row
-  std::span<const std::int32_t> positions;  // kRope, kAttention, kEmbed, recurrent ops: of each row
-  std::span<const std::size_t> wanted;      // kSelect: the rows to take
-  RecurrentState* state = nullptr;          // recurrent ops; a token at position 0 starts from zeros
+  std::vector<Output> outputs;             // several of kMatmul only
+  std::vector<const TensorView*> weights;  // parallel to outputs for kMatmul
+  std::vector<const TensorView*> biases;   // empty, or parallel to weights; null: none
+  const RopeTable* rope = nullptr;         // kRope
+  std::span<const std::int32_t> ids;       // kEmbed: of each row
+  // kRope, kAttention, kEmbed, kScaleQuery, recurrent ops: of each row
+  std::span<const std::int32_t> positions;
+  std::span<const std::size_t> wanted;  // kSelect: the rows to take
+  RecurrentState* state = nullptr;      // recurrent ops; a token at position 0 starts from zeros
   // kAttention:
   const KeyValues* cache = nullptr;
   std::span<float> scores;  // [rows, heads, longest] to fill where a key is seen; empty: not wanted

@@ -157,6 +157,9 @@ class Bounds {
       case OpKind::kChannelScan:
         DOPPLER_TRY(recurrent());
         break;
+      case OpKind::kScaleQuery:  // a logarithm and a product
+        position_scale();
+        break;
       default:  // kSelect copies; fused ops have no setups
         break;
     }
@@ -310,13 +313,16 @@ class Bounds {
   }
 
   void gated() {
-    const Activation activation = std::get<GatedParams>(s_.params).activation;
-    each([activation](double gate, double up) {
+    const auto& p = std::get<GatedParams>(s_.params);
+    each([&p](double gate, double up) {
+      if (p.activation == Activation::kXielu)
+        return kFunction * kEps *
+               ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
       // exp loses units with its argument's size; silu stays proportional to it. The tail of gelu is a
       // difference from 1, whose error is a share of 1.
-      if (activation == Activation::kIdentity) return kFew * kEps * std::abs(gate * up);
-      if (activation == Activation::kSigmoid) return kFunction * kEps * std::abs(up);  // a share of 1
-      if (activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
+      if (p.activation == Activation::kIdentity) return kFew * kEps * std::abs(gate * up);
+      if (p.activation == Activation::kSigmoid) return kFunction * kEps * std::abs(up);  // a share of 1
+      if (p.activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
       const double silu = gate / (1 + std::exp(-gate));
       return kEps * (kFunction + 4 * std::abs(gate)) * std::abs(silu * up);
     });
@@ -335,6 +341,14 @@ class Bounds {
     }
   }
 
+  void position_scale() {
+    const auto& p = std::get<PositionScale>(s_.params);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const double factor = std::abs(position_factor(p, s_.positions[i / s_.width]));
+      set(i, kFunction * kEps * factor * std::abs(static_cast<double>(s_.inputs[0].data[i])));
+    }
+  }
+
   void attention() {
     const auto& a = std::get<AttentionParams>(s_.params);
     threads_.run(s_.tokens() * a.heads, 1, out_.size() * s_.tokens(),
@@ -347,7 +361,7 @@ class Bounds {
   bool sees(const AttentionParams& a, std::size_t t, std::size_t p) const {
     if (s_.sees) return s_.sees(t, p);
     const auto position = static_cast<std::size_t>(s_.positions[t]);
-    return p <= position && (a.window == 0 || p + a.window > position);
+    return p <= position && p >= a.first_seen(position);
   }
 
   // An error of a score moves its share of the output by that share of the way between its value and the

@@ -185,8 +185,8 @@ Status check_recurrent(const OpSetup& s) {
 
 Status check_setup(const OpSetup& s) {
   // By OpKind, as plan/check.cpp has them.
-  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 5, 5, 4};
-  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9, 11, 12, 10, 13, 14, 14};
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 5, 5, 4};
+  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9, 10, 12, 13, 11, 14, 15, 15};
   const auto kind = static_cast<std::size_t>(s.kind);
   const bool alone = s.kind == OpKind::kGated && s.inputs.size() == 1;  // an activation without a gate
   if (kind >= std::size(kInputs) || (s.inputs.size() != kInputs[kind] && !alone))

@@ -6,6 +6,10 @@ namespace doppler {
 namespace {
 
 constexpr std::string_view kGraniteTypes[] = {"granite"};
+constexpr GgufKey kGraniteKeys[] = {{"embedding_multiplier", "embedding_scale"},
+                                    {"residual_multiplier", "residual_scale"},
+                                    {"attention_multiplier", "attention.scale"},
+                                    {"logits_scaling", "logit_scale"}};
 
 Status fill_granite(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,
@@ -34,6 +38,10 @@ Status read_granite_multipliers(SpecBuilder& builder) {
   return {};
 }
 
-const FamilyRule kGraniteRule = {"granite", kGraniteTypes, fill_granite, {}};
+const FamilyRule kGraniteRule = {
+    "granite",
+    kGraniteTypes,
+    fill_granite,
+    {.architecture = "granite", .weight_names = kDivisorNames, .paired_rows = true, .keys = kGraniteKeys}};
 
 }  // namespace doppler

@@ -37,11 +37,20 @@ extern const FamilyRule kGraniteHybridRule;
 extern const FamilyRule kMamba2Rule;
 extern const FamilyRule kFalconH1Rule;
 extern const FamilyRule kNemotronHRule;
+extern const FamilyRule kMinistral3Rule;
+extern const FamilyRule kGpt2Rule;
+extern const FamilyRule kGptNeoXRule;
+extern const FamilyRule kFalconRule;
+extern const FamilyRule kApertusRule;
 
 // Families with norms after each half only.
 inline constexpr std::array<WeightName, 1> kPostNormNames = {
     {{WeightRole::kPostAttnNorm, "model.layers.{}.post_attention_layernorm.weight",
       WeightCondition::kPostAttnNorm}}};
+
+// GGUF files with the table's names that may hold rope divisors (llama3's scaling).
+inline constexpr std::array<WeightRole, 1> kDivisorRoles = {WeightRole::kRopeDivisors};
+inline constexpr WeightNames kDivisorNames = {.style = NameStyle::kGguf, .rope_factors = kDivisorRoles};
 
 // For read_layer_types(): the last layer of each period attends fully.
 bool is_last_of_period(std::uint32_t layer, std::uint32_t period);

@@ -4,7 +4,7 @@
 // Source: Vaswani et al. (2017); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
 // Template values (op_kernels.cpp, shader_values.cpp): HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl;
-// WINDOW newest positions that are seen (0: all); SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped;
+// WINDOW newest positions that are seen (0: all), or CHUNKED of the WINDOW positions from its last multiple on; SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped;
 // EMIT_SCORES 1: scores are stored; SLOTS, POSITIONS words of `step` where the tokens' slots and positions begin.
 // q, out: token i's row begins at float i * STRIDE + OFFSET, as HEADS x DIM. scores: [token][head][position], step[2]
 // positions each (the longest sequence of the step).
@@ -68,7 +68,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     query[d] = q[token * ${Q_STRIDE}u + ${Q_OFFSET}u + head * ${DIM}u + d];
   }
   workgroupBarrier();
-#if WINDOW
+#if WINDOW && CHUNKED
+  let first = position - position % ${WINDOW}u;
+#elif WINDOW
   let first = select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
 #else
   let first = 0u;

@@ -77,7 +77,9 @@ fn row_at(head_row : u32, position : u32) -> u32 {
 }
 // The first position that a token sees.
 fn first_of(position : u32) -> u32 {
-#if WINDOW
+#if WINDOW && CHUNKED
+  return position - position % ${WINDOW}u;
+#elif WINDOW
   return select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
 #else
   return 0u;

@@ -1,8 +1,8 @@
 // Elementwise ops. OP: 0 a + [SCALE] b; 1 activation(a) * b; 2 CAP * tanh([SCALE] a / CAP); 3 [SCALE] a; 4 row wanted[row] of a;
-// 5 activation(a). Workgroups: x over values, y over rows.
+// 5 activation(a); 6 a * (1 + BETA ln(1 + floor((position + AHEAD) / EVERY))). Workgroups: x over values, y over rows.
 // Template values (op_kernels.cpp): OP; WIDTH values of a row; CAP_BITS, SCALE_BITS floats' bits, SCALED whether there is a scale; WANTED the word of `step` where the
-// list of wanted rows begins. Row i of a, b, out begins at float i * STRIDE + OFFSET.
-#if OP == 4
+// list of wanted rows begins; BETA_BITS, EVERY, AHEAD see OP 6, POSITIONS the word where the tokens' positions begin. Row i of a, b, out begins at float i * STRIDE + OFFSET.
+#if OP == 4 || OP == 6
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 #endif
 @group(0) @binding(1) var<storage, read> a : array<f32>;
@@ -37,6 +37,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let value = left + b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
 #elif OP == 1
   let value = activate(left) * b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 6
+  let steps = (step[${POSITIONS}u + group.y] + ${AHEAD}u) / ${EVERY}u;
+  let value = left * (1.0 + bitcast<f32>(${BETA_BITS}u) * log(1.0 + f32(steps)));
 #elif OP == 5
   let value = activate(left);
 #elif OP == 2
