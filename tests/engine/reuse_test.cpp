@@ -176,6 +176,24 @@ TEST_P(ReuseOfStates, GoesBackToTheNearestBorder) {
   EXPECT_EQ(prompt(joined({system, other})), 8u) << "the first step of the prompt ends there";
   EXPECT_EQ(prompt(text(7, 50)), 0u);
 }
+// What a device has computed beyond the last token that is kept changes nothing.
+TEST_P(ReuseOfStates, GoesOnWhereAContinuationWasStopped) {
+  make(kContext);
+  if (!backend_) return;
+  const GenerateOptions greedy;
+  if (!session_->can_continue(greedy)) GTEST_SKIP() << "only a device continues by itself";
+  Ids ids = text(12, 1);
+  ASSERT_OK(session_->prompt(ids, nullptr, nullptr));
+  ids.push_back(9);
+  ASSERT_OK(session_->begin_continuation(ids, 40, greedy, 0, -1));
+  for (int i = 0; i < 11; ++i) {  // a submission and a part of the next
+    ASSERT_OK_AND_ASSIGN(const TokenId id, session_->next());
+    ids.push_back(id);
+  }
+  ASSERT_OK(session_->end_continuation());
+  ASSERT_EQ(session_->cached().size(), ids.size() - 1);
+  EXPECT_EQ(prompt(joined({ids, {3, 4}})), ids.size() - 1);
+}
 constexpr ReuseCase kRecurrentReuse[] = {{"cpu", "qwen3_5", KvType::kF32},
                                          {"cpu", "lfm2", KvType::kF32},
                                          {"reference", "mamba2", KvType::kF32},
