@@ -64,6 +64,11 @@ def table():
 
         lines.append(f"| {name} | {', '.join(f'`{t}`' for t in types)} | {f'`{architecture}`' if architecture else ''} | "
                      f"{mark(recorded)} | {mark(read)} | {mark(written)} |")
+    # Recorded models of no family: what they compute is guessed.
+    guessed = listed_in("tests/diagnosis/fixtures_test.cpp", r"kGuessable = \{(.*?)\};")
+    for name in folders.get(None, []):
+        model_type = json.loads((ROOT / "tests/data/models" / name / "config.json").read_text())["model_type"]
+        lines.append(f"| `--family guess` | `{model_type}` | | {name if name in guessed else ''} | | |")
     return "\n".join(lines) + "\n"
 
 
