@@ -122,7 +122,7 @@ class Builder {
     if (a.qk_norm && a.qk_norm_after_rope) norm_heads(q, k, a);
     if (a.query_scale.every > 0) {
       const ValueId scaled = value(a.q_width(), Stage::kQScaled, a.heads);
-      op(OpKind::kPositionScale, {q}, {scaled}, {}, a.query_scale);
+      op(OpKind::kScaleQuery, {q}, {scaled}, {}, a.query_scale);
       q = scaled;
     }
     const bool chunked = a.kind == AttentionKind::kChunked;

@@ -44,7 +44,7 @@ enum class OpKind : std::uint8_t {
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
-  kPositionScale,  // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
+  kScaleQuery,   // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
   // Experts. What belongs to a token's chosen ones lies side by side in a row, best first.
   kChoose,        // logits -> ids of the chosen experts, as whole floats; weights: correction
   kWeigh,         // logits, ids -> their weights; weights: scales of experts

@@ -149,7 +149,7 @@ class Bounds {
       case OpKind::kSoftcap:
         softcap();
         break;
-      case OpKind::kPositionScale:  // a logarithm and a product
+      case OpKind::kScaleQuery:  // a logarithm and a product
         position_scale();
         break;
       case OpKind::kChoose:
