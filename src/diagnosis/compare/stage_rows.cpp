@@ -38,8 +38,9 @@ std::vector<std::pair<Stage, int>> names_of(const Plan& plan, Stage stage, int l
   }
   if (stage == Stage::kPreFinalNorm && layers > 0) names.emplace_back(Stage::kLayerOut, layers - 1);
   for (const Op& op : plan.ops) {
-    const bool same = op.kind == OpKind::kSoftcap && std::get<SoftcapParams>(op.params).cap == 0;
-    if (!same) continue;
+    if (op.kind != OpKind::kSoftcap) continue;
+    const auto& head = std::get<SoftcapParams>(op.params);
+    if (head.cap != 0 || head.scale != 1) continue;  // else it changes them
     if (stage == Stage::kLogits) names.emplace_back(Stage::kLogitsFinal, -1);
     if (stage == Stage::kLogitsFinal) names.emplace_back(Stage::kLogits, -1);
   }
