@@ -68,7 +68,8 @@ TEST(WeightTable, AWeightThatTheModelHasNotIsNamed) {
     const TinyModel whole{std::string(family->name)};
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, whole.spec());
     for (const WeightInfo& info : weight_table()) {
-      const std::string name = weight_name(family->weight_names, info.role, info.per_layer() ? 1 : -1);
+      const std::string name =
+          expert_name(weight_name(family->weight_names, info.role, info.per_layer() ? 1 : -1), 3);
       const std::string_view flag = unmet_condition(info.when);
       if (name.empty() || whole.tensors.contains(name) || info.role == WeightRole::kHead) continue;
       TinyModel model = whole;
@@ -105,7 +106,7 @@ TEST(WeightTable, NamesAreFoundAgain) {
     const WeightNames names{.style = style, .own = {}, .rope_factors = kAll};
     for (const WeightInfo& info : weight_table()) {
       const int layer = info.per_layer() ? 17 : -1;
-      const std::string name = weight_name(names, info.role, layer);
+      const std::string name = expert_name(weight_name(names, info.role, layer), 3);
       if (name.empty()) continue;
       const std::vector<NamedWeight> found = find_weights(style, name);
       const auto same = [&](const NamedWeight& n) { return n.info == &info && n.layer == layer; };
