@@ -7,6 +7,7 @@
 #include "convert/gguf_vocabulary.h"
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
+#include "model/expert_files.h"
 #include "system/files.h"
 
 namespace doppler::convert {
@@ -89,8 +90,10 @@ class Source {
     const WeightRole role = wanted.info->role;
     SourceTensor tensor{.name = wanted.name, .shape = wanted.shape};
     const std::span<const WeightRole> parts = wanted.info->fused_parts();
-    for (const WeightRole part : parts.empty() ? std::span(&role, 1) : parts)
-      tensor.parts.push_back(weights_[weights_.find(part, wanted.layer)]);  // binding has found them all
+    for (const WeightRole part : parts.empty() ? std::span(&role, 1) : parts) {
+      const WeightId first = weights_.find(part, wanted.layer);  // binding has found them all
+      for (std::uint32_t i = 0; i < weights_.count(first); ++i) tensor.parts.push_back(weights_[first + i]);
+    }
     if (tensor.parts.size() > 1 && tensor.shape.size() < 2) DOPPLER_TRY(join_values(tensor));
     const bool own_heads = (role == WeightRole::kQNorm || role == WeightRole::kKNorm) &&
                            layer_of(wanted).attention.qk_norm_span == NormSpan::kOwnHead;

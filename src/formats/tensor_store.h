@@ -51,7 +51,14 @@ class TensorStore {
   // kNotFound, kMismatch when they are not as large as the whole, kLimit when memory is short, kCorrupt when
   // the name is taken.
   Status join(std::span<const std::string> parts, std::string name, Shape shape);
-  // How much align(), rewrite() and join() had to copy.
+  // A new tensor in memory of the store, for the caller to fill. Errors: kCorrupt when the name is there;
+  // kLimit when memory is short.
+  Result<std::span<std::byte>> create(std::string name, DType dtype, Shape shape);
+  // Forgets a tensor whose values stand elsewhere now, and gives its pages back.
+  void drop(std::string_view name);
+  // Errors: kNotFound; kCorrupt when the new name is there.
+  Status rename(std::string_view from, std::string to);
+  // How much align(), rewrite(), join() and create() took.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   void add_metadata(std::string key, std::string value) {
     metadata_.emplace(std::move(key), std::move(value));

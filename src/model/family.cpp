@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "model/arrange.h"
+#include "model/expert_files.h"
 #include "model/families/rules.h"
 #include "model/gguf_rows.h"
 #include "model/guess/guess.h"
@@ -17,11 +18,14 @@ namespace doppler {
 
 std::span<const FamilyRule* const> all_families() {
   static constexpr auto kFamilies = std::to_array<const FamilyRule*>(
-      {&kLlamaRule,   &kMistralRule, &kQwen2Rule,   &kQwen3Rule,        &kPhi3Rule,       &kGemmaRule,
-       &kGemma2Rule,  &kGemma3Rule,  &kOlmo2Rule,   &kOlmo3Rule,        &kGraniteRule,    &kSmolLm3Rule,
-       &kGlm4Rule,    &kCohereRule,  &kCohere2Rule, &kPhiRule,          &kStarcoder2Rule, &kStableLmRule,
-       &kExaone4Rule, &kSeedOssRule, &kErnie45Rule, &kHunyuanDenseRule, &kNemotronRule,   &kMinistral3Rule,
-       &kGpt2Rule,    &kGptNeoXRule, &kFalconRule,  &kApertusRule});
+      {&kLlamaRule,     &kMistralRule,      &kQwen2Rule,      &kQwen3Rule,      &kPhi3Rule,
+       &kGemmaRule,     &kGemma2Rule,       &kGemma3Rule,     &kOlmo2Rule,      &kOlmo3Rule,
+       &kGraniteRule,   &kSmolLm3Rule,      &kGlm4Rule,       &kCohereRule,     &kCohere2Rule,
+       &kPhiRule,       &kStarcoder2Rule,   &kStableLmRule,   &kExaone4Rule,    &kSeedOssRule,
+       &kErnie45Rule,   &kHunyuanDenseRule, &kNemotronRule,   &kMinistral3Rule, &kGpt2Rule,
+       &kGptNeoXRule,   &kFalconRule,       &kApertusRule,    &kMixtralRule,    &kQwen2MoeRule,
+       &kQwen3MoeRule,  &kGptOssRule,       &kOlmoeRule,      &kGlm4MoeRule,    &kGraniteMoeRule,
+       &kMinimaxM2Rule, &kErnie45MoeRule,   &kHunyuanMoeRule, &kPhimoeRule});
   return kFamilies;
 }
 
@@ -94,6 +98,7 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, s
 
 Result<Weights> bind_folder(ModelSpec& spec, TensorStore& store) {
   const WeightNames& names = family_named(spec.family)->weight_names;
+  DOPPLER_TRY(restore_experts(spec, names, store));
   DOPPLER_TRY(arrange_weights(spec, names, store));
   DOPPLER_TRY(read_numbers(names, store, spec));
   return bind_weights(spec, names, store);

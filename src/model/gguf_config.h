@@ -57,6 +57,7 @@ class GgufConfig {
   Status read_sizes();
   Status read_epsilon();
   Status read_own_keys();
+  Status read_experts();
   Status read_head_dim();
   Status read_vocabulary();
   Status read_windows();

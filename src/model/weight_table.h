@@ -37,6 +37,7 @@ enum class WeightRole : std::uint8_t {
   kVBias,
   kQNorm,
   kKNorm,
+  kSinks,
   kO,
   kOBias,
   kPostAttnNorm,
@@ -48,16 +49,31 @@ enum class WeightRole : std::uint8_t {
   kXieluBeta,
   kXieluEps,
   kRouter,
+  kRouterBias,
+  kRouterCorrection,
+  kExpertScale,
   kGateUp,
   kGate,
   kUp,
   kGateBias,
   kUpBias,
+  kGateUpExperts,
   kGateExperts,
   kUpExperts,
+  kGateExpertsBias,
+  kUpExpertsBias,
   kDown,
   kDownBias,
   kDownExperts,
+  kDownExpertsBias,
+  kSharedGateUp,
+  kSharedGateProj,
+  kSharedUp,
+  kSharedGateProjBias,
+  kSharedUpBias,
+  kSharedDown,
+  kSharedDownBias,
+  kSharedGate,
   kPostFfnNorm,
   kFinalNorm,
   kFinalNormBias,
@@ -89,8 +105,11 @@ enum class Size : std::uint8_t {
   kQNorm,    // of one norm of queries: head_dim, or all heads' weights
   kKNorm,
   kPositions,
+  kHeads,
   kFfn,
   kExperts,
+  kShared,
+  kOne,
   kRotaryPairs,  // half the dims of a head that rotate
   kNumber,       // one value
 };
@@ -119,6 +138,20 @@ enum class WeightCondition : std::uint8_t {
   kDenseBias,
   kGateBias,
   kExperts,
+  kGatedExperts,
+  kFusedExperts,
+  kRouterBias,
+  kRouterCorrection,
+  kExpertScale,
+  kExpertBias,
+  kGatedExpertBias,
+  kShared,
+  kSharedProj,
+  kFusedShared,
+  kSharedBias,
+  kSharedProjBias,
+  kSharedGate,
+  kSinks,
   kDivisors,
   kLongRope,
   kXielu,
@@ -136,12 +169,15 @@ struct WeightInfo {
   Stage stage;                // the first stage that it helps compute; kNone for what is read into the spec
   std::array<Size, 3> shape;  // outermost first, up to the first kNone; of fused roles the parts say it
   WeightCondition when;
-  // {} stands for the layer's index. Empty: such files have no tensor of this role.
+  // {} stands for the layer's index, and a second one for an expert's where each has a tensor of its own.
+  // Empty: such files have no tensor of this role.
   std::string_view hugging_face, gguf;
   RotatedHeads rotated = RotatedHeads::kNone;
   std::array<WeightRole, 3> parts = {WeightRole::kCount, WeightRole::kCount, WeightRole::kCount};
 
   bool per_layer() const;
+  // Whether each expert has one: a matrix, or a bias.
+  bool per_expert() const;
   // The roles whose rows a fused tensor holds, one after the other; empty for all other roles.
   std::span<const WeightRole> fused_parts() const;
 };
@@ -170,10 +206,19 @@ inline constexpr std::array<WeightName, 2> kSandwichNames = {{
      WeightCondition::kPostAttnNorm},
 }};
 
+// Tensors that hold the matrices of all experts with columns instead of rows, [experts, in, out], under these
+// names; gates and ups are one. MXFP4 checkpoints have rows, as NAME_blocks and NAME_scales.
+struct ExpertColumns {
+  std::string_view gate_up, down;  // empty: there are none
+  bool interleaved = false;        // gates and ups in turn, not one half after the other
+};
+
 // How the files of a family name its weights: as the table does, with these exceptions.
 struct WeightNames {
   NameStyle style = NameStyle::kHuggingFace;
   std::span<const WeightName> own = {};
+  // Of folders that store experts as columns, not rows: see expert_files.h.
+  ExpertColumns expert_columns = {};
   // The roles of kind kRopeFactors that the family's files may hold; other families' files must not.
   std::span<const WeightRole> rope_factors = {};
   // What folders store otherwise than the table says; arrange_weights() changes it.
@@ -185,7 +230,8 @@ struct WeightNames {
 };
 
 // The name of a role's tensor, with the layer's index in it; empty if such files have none. Without a spec
-// the first name of a family that has several for the role.
+// the first name of a family that has several for the role. Of roles whose experts have a tensor each, a
+// second {} is left for numbered_name().
 std::string weight_name(const WeightNames& names, WeightRole role, int layer = -1,
                         const ModelSpec* spec = nullptr);
 // The pattern with its first {} replaced.
@@ -211,7 +257,8 @@ struct WeightTensor {
   const WeightInfo* info;
   int layer;         // -1: model-wide
   std::string name;  // empty if the names have none for the role
-  Shape shape;
+  Shape shape;       // of an expert's tensor, where each has one
+  int expert = -1;   // -1: no expert's own
 };
 
 // Every tensor that files of this model hold, each once, in the order of the table: fused tensors instead of

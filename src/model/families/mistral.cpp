@@ -1,5 +1,6 @@
 // Mistral 7B and its successors: llama with a window on every layer. Ministral 3: YaRN, and queries that grow
 // with their position. Sources: transformers' MistralConfig, Ministral3Config.
+#include "base/json.h"
 #include "model/families/rules.h"
 
 namespace doppler {

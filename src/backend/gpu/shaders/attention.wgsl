@@ -21,6 +21,9 @@
 #if EMIT_SCORES
 @group(0) @binding(5) var<storage, read_write> scores : array<f32>;
 #endif
+#if SINKS
+@group(0) @binding(6) var<storage, read> sinks : array<f32>;  // a score for each head, of no position
+#endif
 #include "kv.wgsl"
 #include "reduce.wgsl"
 #define DIMS_PER_THREAD (DIM + THREADS - 1) / THREADS
@@ -77,8 +80,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
   // Running maximum of the scores and sum of the shares, both rescaled by `fade` when the maximum grows;
   // sum<i>: the result's dimension t + i * THREADS.
+#if SINKS
+  var most = sinks[head];
+  var total = 1.0;
+#else
   var most = -3.0e38;
   var total = 0.0;
+#endif
 #for i in 0..DIMS_PER_THREAD
   var sum${i} = 0.0;
 #endfor
