@@ -47,6 +47,9 @@ def family_of(folder, families):
 def table():
     families = rules()
     recorded = listed_in("tests/diagnosis/fixtures_test.cpp", r"kFamilies = \{(.*?)\};")
+    # Suites that name their models themselves.
+    for values in re.findall(r"::testing::Values\(([^)]*)\)", (ROOT / "tests/diagnosis/fixtures_test.cpp").read_text()):
+        recorded |= set(re.findall(r'"([^"]+)"', values))
     written = listed_in("tests/convert/convert_test.cpp", r"FoldersReadBackAsTheSameModel.*?: \{(.*?)\}\)")
     written |= listed_in("tests/convert/convert_test.cpp", r"SameAsLlamaCpp,\s*::testing::Values\((.*?)\),\s*\[\]")
     read = {path.stem for path in (ROOT / "tests/data/gguf").glob("*.gguf") if "." not in path.stem}
