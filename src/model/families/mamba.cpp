@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "model/families/hybrid.h"
-#include "base/json.h"
 #include "model/families/rules.h"
 
 namespace doppler {
