@@ -40,6 +40,8 @@ TEST(Weights, MissingTensors) {
   for (const FamilyRule* rule : all_families()) {
     const TinyModel whole{std::string(rule->name)};
     for (const auto& [name, tensor] : whole.tensors) {
+      // One expert stands for all of a family that has a hundred.
+      if (name.contains(".experts.") && !name.contains(".experts.0.")) continue;
       TinyModel model = whole;
       model.tensors.erase(name);
       EXPECT_ERROR(model.bind(), name.c_str(), "missing", describe_shape(tensor.shape).c_str());
