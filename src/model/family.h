@@ -22,6 +22,8 @@ struct GgufRule {
   std::string_view distinguishing_key = {};
   // The converter puts the two rows of each rotary pair of Q and K side by side; loading puts them back.
   bool paired_rows = false;
+  std::span<const GgufKey> keys = {};              // of its own
+  bool may_fuse_qkv = false;                       // some files hold q, k and v as one tensor
   Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
 };
 
@@ -44,14 +46,23 @@ struct Model {
   Weights weights;
 };
 
+// Arranges a folder's tensors as its family says, fills in the numbers that are tensors, and binds the rest.
+// Errors: those of arrange_weights, read_numbers and bind_weights.
+Result<Weights> bind_folder(ModelSpec& spec, TensorStore& store);
+
 // The spec of a config.json (with text_config inside, if it is a multimodal one) and generation_config.json.
-Result<ModelSpec> read_spec(const Json& config, const Json* generation_config);
+// `family` reads it by the rule of that family instead of the one that model_type names; empty: model_type.
+// Errors: kUnsupported for a model_type that no family has, kUsage for a family that does not exist.
+Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, std::string_view family = {});
 
 // The spec of a GGUF file; the tensors say what keys do not (tied head, biases, rope divisors). Errors as
 // those of read_spec; kMismatch for a vocabulary that contradicts the embedding.
 Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore& tensors);
 
-// Opens, reads and binds. Errors: those of open_model_files, read_spec and bind_weights.
-Result<Model> load_model(const std::filesystem::path& path);
+// Opens, reads and binds. `family` as in read_spec(), or kGuessFamily: a spec guessed from config.json and
+// tensors, which is said in a warning. Errors: those of open_model_files, read_spec, guess_model and
+// bind_weights; kUsage for a family given to a GGUF file, which says its architecture; kUnsupported for
+// folders whose weights are quantised in a way that Doppler does not read.
+Result<Model> load_model(const std::filesystem::path& path, std::string_view family = {});
 
 }  // namespace doppler

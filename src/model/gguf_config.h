@@ -18,12 +18,17 @@
 
 namespace doppler {
 
+// A key of some architectures only, a number or a flag, and its counterpart in config.json.
+struct GgufKey {
+  std::string_view path, suffix;
+};
+
 class GgufConfig {
  public:
   // Everything given must outlive this. `names` are the family's names of tensors: some values follow from a
-  // tensor's presence.
+  // tensor's presence. `keys` are read besides those of all architectures.
   GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors, std::string_view architecture,
-             const WeightNames& names);
+             const WeightNames& names, std::span<const GgufKey> keys = {});
 
   // Fills the configuration from keys and tensors. Errors: kCorrupt for missing or contradictory keys,
   // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for features that Doppler lacks.
@@ -50,6 +55,9 @@ class GgufConfig {
  private:
   Status check_runnable() const;
   Status read_sizes();
+  Status read_epsilon();
+  Status read_own_keys();
+  Status read_experts();
   Status read_head_dim();
   Status read_vocabulary();
   Status read_windows();
@@ -64,6 +72,7 @@ class GgufConfig {
   const TensorStore& tensors_;
   std::string architecture_;
   const WeightNames& names_;
+  std::span<const GgufKey> keys_;
   JsonMember json_;  // an object
   KeyOrigins origins_;
   std::uint64_t layers_ = 0, hidden_ = 0, heads_ = 0, head_dim_ = 0;

@@ -43,8 +43,17 @@ void SpecBuilder::note(std::string path, std::string value, std::string source) 
   spec_.sources.push_back({std::move(path), std::move(value), std::move(source)});
 }
 
+std::string_view SpecBuilder::spelled(std::string_view key) const {
+  if (config_.has(key)) return key;
+  for (const KeyAlias& alias : aliases_) {
+    if (alias.key == key && config_.has(alias.other)) return alias.other;
+  }
+  return key;
+}
+
 Result<std::uint32_t> SpecBuilder::get_uint(std::string_view path, std::string_view key,
                                             std::optional<std::uint64_t> fallback, bool zero_allowed) {
+  key = spelled(key);
   DOPPLER_ASSIGN(const std::optional<std::uint64_t> read, config_.get_uint(key));
   if (!read && !fallback) {
     return fail(ErrorCode::kCorrupt,
@@ -62,6 +71,7 @@ Result<std::uint32_t> SpecBuilder::get_uint(std::string_view path, std::string_v
 
 Result<double> SpecBuilder::get_number(std::string_view path, std::string_view key,
                                        std::optional<double> fallback) {
+  key = spelled(key);
   DOPPLER_ASSIGN(const std::optional<double> read, config_.get_number(key));
   if (!read && !fallback) {
     return fail(ErrorCode::kCorrupt,
@@ -77,11 +87,12 @@ Result<double> SpecBuilder::get_positive(std::string_view path, std::string_view
                                          std::optional<double> fallback) {
   DOPPLER_ASSIGN(const double value, get_number(path, key, fallback));
   if (value > 0) return value;
-  return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.", config_.where(key),
-              value);
+  return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.",
+              config_.where(spelled(key)), value);
 }
 
 Result<bool> SpecBuilder::get_bool(std::string_view path, std::string_view key, bool fallback) {
+  key = spelled(key);
   DOPPLER_ASSIGN(const std::optional<bool> read, config_.get_bool(key));
   note(std::string(path), read.value_or(fallback) ? "true" : "false",
        read ? config_.where(key) : default_source_);
@@ -99,20 +110,21 @@ Result<Activation> parse_activation(std::string_view name, const std::string& wh
     Activation activation;
   };
   // transformers' names (ACT2FN): gelu_new, gelu_fast and gelu_pytorch_tanh are the same tanh approximation.
-  static constexpr std::array<Known, 8> kKnown = {{{"silu", Activation::kSilu},
+  static constexpr std::array<Known, 9> kKnown = {{{"silu", Activation::kSilu},
                                                    {"swish", Activation::kSilu},
                                                    {"gelu_pytorch_tanh", Activation::kGeluTanh},
                                                    {"gelu_new", Activation::kGeluTanh},
                                                    {"gelu_fast", Activation::kGeluTanh},
                                                    {"gelu", Activation::kGeluErf},
                                                    {"relu", Activation::kRelu},
-                                                   {"relu2", Activation::kReluSquared}}};
+                                                   {"relu2", Activation::kReluSquared},
+                                                   {"xielu", Activation::kXielu}}};
   for (const Known& known : kKnown) {
     if (known.name == name) return known.activation;
   }
   return fail(ErrorCode::kUnsupported,
-              "The value {} names the activation {}, but Doppler knows silu, gelu, gelu_pytorch_tanh, relu "
-              "and relu2.",
+              "The value {} names the activation {}, but Doppler knows silu, gelu, gelu_pytorch_tanh, relu, "
+              "relu2 and xielu.",
               where, printable(name));
 }
 
@@ -122,7 +134,7 @@ namespace {
 Result<std::uint32_t> get_or_derive(SpecBuilder& builder, const std::string& path, std::string_view key,
                                     std::optional<std::uint64_t> fallback, std::uint32_t derived,
                                     std::string rule) {
-  if (builder.config().has(key) || fallback) return builder.get_uint(path, key, fallback);
+  if (builder.config().has(builder.spelled(key)) || fallback) return builder.get_uint(path, key, fallback);
   builder.note(path, std::to_string(derived), "derived: " + std::move(rule));
   return derived;
 }
@@ -139,8 +151,9 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
     return fail(ErrorCode::kCorrupt,
                 "The {} says {} = {} and {} = {}, but without {} the first must be a multiple of the second. "
                 "Correct it.",
-                config.source(), config.name("hidden_size"), hidden, config.name("num_attention_heads"),
-                attention.heads, config.name("head_dim"));
+                config.source(), config.name(builder.spelled("hidden_size")), hidden,
+                config.name(builder.spelled("num_attention_heads")), attention.heads,
+                config.name("head_dim"));
   }
   DOPPLER_ASSIGN(attention.head_dim,
                  get_or_derive(builder, "attention.head_dim", "head_dim", defaults.head_dim,
@@ -149,8 +162,8 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
     return fail(
         ErrorCode::kCorrupt,
         "The {} says {} = {} and {} = {}, but the first must be a multiple of the second. Correct it.",
-        config.source(), config.name("num_attention_heads"), attention.heads,
-        config.name("num_key_value_heads"), attention.kv_heads);
+        config.source(), config.name(builder.spelled("num_attention_heads")), attention.heads,
+        config.name(builder.spelled("num_key_value_heads")), attention.kv_heads);
   }
   if (attention.head_dim % 2 != 0) {
     return fail(ErrorCode::kCorrupt,
@@ -161,8 +174,8 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
   // for every pair of a head's dims.
   if (std::uint64_t{attention.heads} * attention.head_dim > kMaxSize || attention.head_dim > kMaxHeadDim) {
     return fail(ErrorCode::kCorrupt, "The {} says {} = {} and {} = {}, too large to be true. Correct it.",
-                config.source(), config.name("num_attention_heads"), attention.heads, config.name("head_dim"),
-                attention.head_dim);
+                config.source(), config.name(builder.spelled("num_attention_heads")), attention.heads,
+                config.name("head_dim"), attention.head_dim);
   }
   attention.rope.rotary_dim = attention.head_dim;
   return {};
@@ -173,6 +186,7 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
 Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
   ModelSpec& spec = builder.spec();
   const ConfigReader& config = builder.config();
+  builder.use_aliases(defaults.aliases);
   builder.note("family", spec.family, config.where("model_type"));
   DOPPLER_ASSIGN(spec.vocab_size, builder.get_uint("vocab_size", "vocab_size", defaults.vocab_size));
   DOPPLER_ASSIGN(spec.hidden, builder.get_uint("hidden", "hidden_size", defaults.hidden_size));
@@ -194,9 +208,20 @@ Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
 
   LayerSpec layer;
   DOPPLER_TRY(read_attention_sizes(builder, defaults, layer.attention));
-  DOPPLER_ASSIGN(layer.ffn.width,
-                 builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
-  const std::string_view key = defaults.activation_key;
+  if (defaults.intermediate_factor != 0) {
+    const std::uint64_t width = std::uint64_t{spec.hidden} * defaults.intermediate_factor;
+    if (width > kMaxSize)
+      return fail(ErrorCode::kCorrupt, "The {} says {} = {}, too large to be true. Correct it.",
+                  config.source(), config.name(builder.spelled("hidden_size")), spec.hidden);
+    DOPPLER_ASSIGN(layer.ffn.width,
+                   get_or_derive(builder, "ffn.width", "intermediate_size", std::nullopt,
+                                 static_cast<std::uint32_t>(width),
+                                 fmt::format("{} x hidden_size", defaults.intermediate_factor)));
+  } else {
+    DOPPLER_ASSIGN(layer.ffn.width,
+                   builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
+  }
+  const std::string_view key = builder.spelled(defaults.activation_key);
   DOPPLER_ASSIGN(const std::optional<std::string> activation, config.get_string(key));
   DOPPLER_ASSIGN(layer.ffn.activation,
                  parse_activation(activation.value_or(std::string(defaults.activation)), config.where(key)));
@@ -374,12 +399,18 @@ Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const s
   const std::uint32_t head_dim = builder.spec().layers.front().attention.head_dim;
   rope.rotary_dim = head_dim;
   const ConfigReader& config = builder.config();
-  // GPT-NeoX and StableLM called it rotary_pct.
+  // GPT-NeoX and StableLM called it rotary_pct; others count dims.
   const ConfigReader& from = values.has("partial_rotary_factor") ? values : config;
-  const std::string_view key = from.has("partial_rotary_factor") ? "partial_rotary_factor" : "rotary_pct";
+  std::string_view key = "partial_rotary_factor";
+  for (const std::string_view other : {"rotary_pct", "rotary_dim"}) {
+    if (!from.has(key) && from.has(other)) key = other;
+  }
   DOPPLER_ASSIGN(std::optional<double> part, from.get_number(key));
   const std::string where = part ? from.where(key) : builder.default_source();
-  if (!part && default_part == 1) return {};
+  // A half more, so that the share times the dims, rounded down, is the count again.
+  if (part && key == "rotary_dim" && *part < head_dim) part = (*part + 0.5) / head_dim;
+  if (part && key == "rotary_dim" && *part == head_dim) part = 1;
+  if (part.value_or(default_part) == 1 && default_part == 1) return {};
   if (!part) part = default_part;
   if (!(*part > 0 && *part <= 1)) {
     return fail(ErrorCode::kCorrupt, "The value {} = {} must lie above 0 and at most at 1. Correct it.",
@@ -474,14 +505,18 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   const bool separate = by_type || own_sliding;
   RopeSpec full{.layout = defaults.layout};
   const std::string path = separate ? "attention.rope[full]" : "attention.rope";
+  const std::string_view old_key =
+      config.has(defaults.old_theta_key) ? defaults.old_theta_key : std::string_view("rope_theta");
   DOPPLER_TRY(
-      read_rope_set(builder, full_values, {path, "rope_theta", defaults.theta, defaults.rotary_part}, full));
+      read_rope_set(builder, full_values, {path, old_key, defaults.theta, defaults.rotary_part}, full));
   RopeSpec sliding = full;
   if (separate) {
     sliding = {.layout = defaults.layout};
-    const RopeSet set = {"attention.rope[sliding]",
-                         defaults.local_theta ? "rope_local_base_freq" : "rope_theta",
-                         defaults.local_theta.value_or(defaults.theta), defaults.rotary_part};
+    // Without a theta of their own they have that of the others.
+    const bool shared = !defaults.local_theta && !by_type;
+    const RopeSet set = {"attention.rope[sliding]", defaults.local_theta ? "rope_local_base_freq" : old_key,
+                         shared ? full.theta : defaults.local_theta.value_or(defaults.theta),
+                         defaults.rotary_part};
     DOPPLER_TRY(read_rope_set(builder, sliding_values, set, sliding));
   }
   if (defaults.layout != RopeLayout::kHalf)
@@ -489,6 +524,29 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
                  fmt::format("rule of the {} family", spec.family));
   for (LayerSpec& layer : spec.layers) {
     layer.attention.rope = layer.attention.kind == AttentionKind::kFull ? full : sliding;
+  }
+  return {};
+}
+
+Status read_query_scale(SpecBuilder& builder) {
+  const ConfigReader& config = builder.config();
+  for (const std::string_view object : {"rope_parameters", "rope_scaling"}) {
+    DOPPLER_ASSIGN(const std::optional<ConfigReader> values, config.get_object(object));
+    if (!values || !values->has("llama_4_scaling_beta")) continue;
+    DOPPLER_ASSIGN(const auto beta, values->get_number("llama_4_scaling_beta"));
+    DOPPLER_ASSIGN(const auto every, values->get_uint("original_max_position_embeddings"));
+    if (*beta == 0) return {};
+    if (!every || *every == 0 || *every > kMaxSize) {
+      return fail(
+          ErrorCode::kCorrupt,
+          "The value {} = {} needs an original_max_position_embeddings above 0 beside it. Correct it.",
+          values->where("llama_4_scaling_beta"), *beta);
+    }
+    for (LayerSpec& layer : builder.spec().layers)
+      layer.attention.query_scale = {.beta = *beta, .every = static_cast<std::uint32_t>(*every)};
+    builder.note("attention.query_scale", fmt::format("{} every {} positions", *beta, *every),
+                 values->where("llama_4_scaling_beta"));
+    return {};
   }
   return {};
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,12 @@
 #include "model/spec.h"
 
 namespace doppler {
+
+// Another spelling of a key, for families whose configuration class has its own (attribute_map in
+// transformers); where a file has both, `key` counts.
+struct KeyAlias {
+  std::string_view key, other;
+};
 
 // The defaults of one family's configuration class, used where config.json leaves a key out.
 struct ConfigDefaults {
@@ -23,6 +30,8 @@ struct ConfigDefaults {
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
   std::string_view activation = "silu", activation_key = "hidden_act";
+  std::uint32_t intermediate_factor = 0;  // of the hidden size, where no intermediate_size is given
+  std::span<const KeyAlias> aliases = {};
 };
 
 class SpecBuilder {
@@ -44,6 +53,10 @@ class SpecBuilder {
   Result<double> get_positive(std::string_view path, std::string_view key, std::optional<double> fallback);
   Result<bool> get_bool(std::string_view path, std::string_view key, bool fallback);
 
+  void use_aliases(std::span<const KeyAlias> aliases) { aliases_ = aliases; }
+  // The key as this file spells it. Getters do this by themselves.
+  std::string_view spelled(std::string_view key) const;
+
   // Notes a value that is not read from one key.
   void note(std::string path, std::string value, std::string source);
   const std::string& default_source() const { return default_source_; }
@@ -52,6 +65,7 @@ class SpecBuilder {
   const ConfigReader& config_;
   ModelSpec& spec_;
   std::string default_source_;
+  std::span<const KeyAlias> aliases_;
 };
 
 // The parts every family shares. Each fills the spec from `builder` and notes its values.
@@ -66,6 +80,7 @@ struct RopeDefaults {
   bool plain_sliding = false;                        // rope_scaling is not for sliding layers
   double rotary_part = 1;                            // of a head, without a partial_rotary_factor
   RopeLayout layout = RopeLayout::kHalf;
+  std::string_view old_theta_key = "rope_theta";  // of files older than rope_parameters
 };
 
 // rope_parameters (one set, or one per layer type), or the older rope_theta, rope_scaling and
@@ -75,6 +90,9 @@ inline Status read_rope(SpecBuilder& builder, double default_theta,
                         std::optional<double> local_theta = std::nullopt) {
   return read_rope(builder, {.theta = default_theta, .local_theta = local_theta});
 }
+
+// llama_4_scaling_beta beside the rope values: queries grow with their position. Without it nothing changes.
+Status read_query_scale(SpecBuilder& builder);
 
 // The layers for which has_rope(layer) does not hold do without.
 void leave_rope_out(SpecBuilder& builder, const std::function<bool(std::size_t layer)>& has_rope,

@@ -37,22 +37,43 @@ enum class WeightRole : std::uint8_t {
   kVBias,
   kQNorm,
   kKNorm,
+  kSinks,
   kO,
   kOBias,
   kPostAttnNorm,
   kFfnNorm,
   kFfnNormBias,
+  // xIELU's numbers, read into the spec.
+  kXieluAlphaP,
+  kXieluAlphaN,
+  kXieluBeta,
+  kXieluEps,
   kRouter,
+  kRouterBias,
+  kRouterCorrection,
+  kExpertScale,
   kGateUp,
   kGate,
   kUp,
   kGateBias,
   kUpBias,
+  kGateUpExperts,
   kGateExperts,
   kUpExperts,
+  kGateExpertsBias,
+  kUpExpertsBias,
   kDown,
   kDownBias,
   kDownExperts,
+  kDownExpertsBias,
+  kSharedGateUp,
+  kSharedGateProj,
+  kSharedUp,
+  kSharedGateProjBias,
+  kSharedUpBias,
+  kSharedDown,
+  kSharedDownBias,
+  kSharedGate,
   kPostFfnNorm,
   kFinalNorm,
   kFinalNormBias,
@@ -71,6 +92,7 @@ enum class WeightKind : std::uint8_t {
   kRouter,       // scores experts
   kExperts,      // [experts, rows, columns]: a projection for each expert
   kRopeFactors,  // divisors of rotary frequencies
+  kNumber,       // one value, of a formula
 };
 
 // The numbers of a spec that shapes are made of.
@@ -83,9 +105,13 @@ enum class Size : std::uint8_t {
   kQNorm,    // of one norm of queries: head_dim, or all heads' weights
   kKNorm,
   kPositions,
+  kHeads,
   kFfn,
   kExperts,
+  kShared,
+  kOne,
   kRotaryPairs,  // half the dims of a head that rotate
+  kNumber,       // one value
 };
 
 // When a model has a weight.
@@ -112,8 +138,24 @@ enum class WeightCondition : std::uint8_t {
   kDenseBias,
   kGateBias,
   kExperts,
+  kGatedExperts,
+  kFusedExperts,
+  kRouterBias,
+  kRouterCorrection,
+  kExpertScale,
+  kExpertBias,
+  kGatedExpertBias,
+  kShared,
+  kSharedProj,
+  kFusedShared,
+  kSharedBias,
+  kSharedProjBias,
+  kSharedGate,
+  kSinks,
   kDivisors,
   kLongRope,
+  kXielu,
+  kParallelFfnNorm,  // of halves side by side each has its norm
 };
 
 // Whose heads the rows (of a vector: the values) belong to, for weights whose outputs are rotated:
@@ -127,12 +169,15 @@ struct WeightInfo {
   Stage stage;                // the first stage that it helps compute; kNone for what is read into the spec
   std::array<Size, 3> shape;  // outermost first, up to the first kNone; of fused roles the parts say it
   WeightCondition when;
-  // {} stands for the layer's index. Empty: such files have no tensor of this role.
+  // {} stands for the layer's index, and a second one for an expert's where each has a tensor of its own.
+  // Empty: such files have no tensor of this role.
   std::string_view hugging_face, gguf;
   RotatedHeads rotated = RotatedHeads::kNone;
   std::array<WeightRole, 3> parts = {WeightRole::kCount, WeightRole::kCount, WeightRole::kCount};
 
   bool per_layer() const;
+  // Whether each expert has one: a matrix, or a bias.
+  bool per_expert() const;
   // The roles whose rows a fused tensor holds, one after the other; empty for all other roles.
   std::span<const WeightRole> fused_parts() const;
 };
@@ -147,7 +192,8 @@ enum class NameStyle : std::uint8_t { kHuggingFace, kGguf };
 struct WeightName {
   WeightRole role;
   std::string_view name;
-  // The flag of models that use this name, for the message when it turns up in another.
+  // What holds for models that use this name; for others the next name of the role counts, and the message
+  // says this when it turns up in one.
   WeightCondition goes_with = WeightCondition::kAlways;
 };
 
@@ -160,16 +206,36 @@ inline constexpr std::array<WeightName, 2> kSandwichNames = {{
      WeightCondition::kPostAttnNorm},
 }};
 
+// Tensors that hold the matrices of all experts with columns instead of rows, [experts, in, out], under these
+// names; gates and ups are one. MXFP4 checkpoints have rows, as NAME_blocks and NAME_scales.
+struct ExpertColumns {
+  std::string_view gate_up, down;  // empty: there are none
+  bool interleaved = false;        // gates and ups in turn, not one half after the other
+};
+
 // How the files of a family name its weights: as the table does, with these exceptions.
 struct WeightNames {
   NameStyle style = NameStyle::kHuggingFace;
   std::span<const WeightName> own = {};
+  // Of folders that store experts as columns, not rows: see expert_files.h.
+  ExpertColumns expert_columns = {};
   // The roles of kind kRopeFactors that the family's files may hold; other families' files must not.
   std::span<const WeightRole> rope_factors = {};
+  // What folders store otherwise than the table says; arrange_weights() changes it.
+  std::span<const WeightRole> transposed = {};  // [in, out]
+  bool qkv_by_head = false;  // a fused qkv holds for each head of keys its queries, its key, its value
+  std::span<const WeightName> each_head = {};  // a tensor for each head, whose number is the second {}
+  // Endings of tensors that files carry and inference does not need.
+  std::span<const std::string_view> needless = {};
 };
 
-// The name of a role's tensor, with the layer's index in it; empty if such files have none.
-std::string weight_name(const WeightNames& names, WeightRole role, int layer = -1);
+// The name of a role's tensor, with the layer's index in it; empty if such files have none. Without a spec
+// the first name of a family that has several for the role. Of roles whose experts have a tensor each, a
+// second {} is left for numbered_name().
+std::string weight_name(const WeightNames& names, WeightRole role, int layer = -1,
+                        const ModelSpec* spec = nullptr);
+// The pattern with its first {} replaced.
+std::string numbered_name(std::string_view pattern, std::uint64_t number);
 
 bool meets(const ModelSpec& spec, WeightCondition condition, int layer = -1);
 
@@ -191,7 +257,8 @@ struct WeightTensor {
   const WeightInfo* info;
   int layer;         // -1: model-wide
   std::string name;  // empty if the names have none for the role
-  Shape shape;
+  Shape shape;       // of an expert's tensor, where each has one
+  int expert = -1;   // -1: no expert's own
 };
 
 // Every tensor that files of this model hold, each once, in the order of the table: fused tensors instead of
@@ -202,9 +269,12 @@ std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightName
 struct Nesting {
   std::string_view model, head;
 };
-inline constexpr std::array<Nesting, 3> kNestings = {{{"model.", "lm_head."},
+inline constexpr std::array<Nesting, 6> kNestings = {{{"model.", "lm_head."},
                                                       {"language_model.model.", "language_model.lm_head."},
-                                                      {"model.language_model.", "lm_head."}}};
+                                                      {"model.language_model.", "lm_head."},
+                                                      {"transformer.", "lm_head."},
+                                                      {"gpt_neox.", "lm_head."},
+                                                      {"", "lm_head."}}};
 std::string nested_name(const Nesting& nesting, std::string_view name);
 
 // A role that a name may stand for.

@@ -22,13 +22,22 @@ Weights::LayerIds& Weights::ids(int layer) {
 WeightId Weights::add(WeightRole role, int layer, TensorView tensor) {
   const auto id = static_cast<WeightId>(tensors_.size());
   tensors_.push_back(std::move(tensor));
+  counts_.push_back(1);
   alias(role, layer, id);
   return id;
 }
 
-namespace {
+void Weights::add_expert(WeightRole role, int layer, TensorView tensor) {
+  const WeightId first = find(role, layer);
+  if (first == kNoWeight) {
+    add(role, layer, std::move(tensor));
+    return;
+  }
+  tensors_.push_back(std::move(tensor));
+  counts_.push_back(1);
+  ++counts_[first];
+}
 
-// Tensors that checkpoints carry and inference does not need.
 bool is_known_surplus(std::string_view name) {
   // Old Llama exports store the rope frequencies that follow from the config.
   if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn_rot_embd.weight")) return true;
@@ -40,21 +49,22 @@ bool is_known_surplus(std::string_view name) {
   return false;
 }
 
+namespace {
+
+Shape without_ones(Shape shape) {
+  std::erase(shape, 1);
+  return shape;
+}
+
 class Binder {
  public:
   Binder(const ModelSpec& spec, const WeightNames& names, const TensorStore& store)
-      : spec_(spec), names_(names), store_(store) {
-    const std::string embedding = weight_name(names_, WeightRole::kTokenEmbedding);
-    const auto found = std::ranges::find_if(kNestings, [&](const Nesting& nesting) {
-      return store.find(nested_name(nesting, embedding)) != nullptr;
-    });
-    if (found != kNestings.end()) nesting_ = *found;
-  }
+      : spec_(spec), names_(names), store_(store), nesting_(find_nesting(names, store)) {}
 
   Result<Weights> bind() {
     for (WeightTensor& tensor : weight_tensors(spec_, names_)) {
       tensor.name = nested_name(nesting_, tensor.name);
-      if (tensor.info->kind == WeightKind::kRopeFactors)
+      if (tensor.info->kind == WeightKind::kRopeFactors || tensor.info->kind == WeightKind::kNumber)
         used_.insert(tensor.name);  // the spec holds its values
       else
         DOPPLER_TRY(take(tensor));
@@ -86,6 +96,8 @@ class Binder {
     if (wanted.info->kind == WeightKind::kNorm && found.shape.size() == 2 &&
         element_count(found.shape) == element_count(wanted.shape))
       found.shape = wanted.shape;
+    // [1, n] and [n] hold the same.
+    if (without_ones(found.shape) == without_ones(wanted.shape)) found.shape = wanted.shape;
     if (found.shape != wanted.shape) {
       return fail(ErrorCode::kMismatch,
                   "The tensor {} has the shape {}, but the spec ({}) asks for {}. Check that {} belongs "
@@ -105,9 +117,36 @@ class Binder {
     return found;
   }
 
+  // Experts' matrices become weights of their own, one after the other.
+  Status take_experts(const WeightTensor& wanted, TensorView whole) {
+    if (wanted.expert >= 0) {
+      weights_.add_expert(wanted.info->role, wanted.layer, std::move(whole));
+      return {};
+    }
+    std::vector<WeightRole> parts(wanted.info->fused_parts().begin(), wanted.info->fused_parts().end());
+    if (parts.empty()) parts.push_back(wanted.info->role);
+    std::uint64_t begin = 0;  // of the part's rows
+    for (const WeightRole part : parts) {
+      const std::uint64_t rows = weight_shape(spec_, part, wanted.layer)[1];
+      for (std::uint64_t i = 0; i < wanted.shape[0]; ++i) {
+        const std::string name = fmt::format("{}[{}]", whole.name, i);
+        DOPPLER_ASSIGN(TensorView own, slice_rows(whole, i, 1, name));
+        own.shape.erase(own.shape.begin());
+        if (parts.size() > 1) {
+          DOPPLER_ASSIGN(own,
+                         slice_rows(own, begin, rows, fmt::format("{}[{}:{}]", name, begin, begin + rows)));
+        }
+        weights_.add_expert(part, wanted.layer, std::move(own));
+      }
+      begin += rows;
+    }
+    return {};
+  }
+
   // A fused tensor becomes row slices with the parts' roles.
   Status take(const WeightTensor& wanted) {
     DOPPLER_ASSIGN(TensorView whole, checked(wanted));
+    if (wanted.info->per_expert()) return take_experts(wanted, std::move(whole));
     const std::span<const WeightRole> parts = wanted.info->fused_parts();
     if (parts.empty()) {
       weights_.add(wanted.info->role, wanted.layer, std::move(whole));
@@ -145,9 +184,23 @@ class Binder {
     return {};
   }
 
+  // A tensor of the layers behind the last one.
+  bool predicts(std::string_view name) const {
+    for (std::size_t i = 0; i < spec_.predicting_layers; ++i) {
+      const std::size_t layer = spec_.layers.size() + i;
+      const std::string own = names_.style == NameStyle::kGguf
+                                  ? fmt::format("blk.{}.", layer)
+                                  : nested_name(nesting_, fmt::format("model.layers.{}.", layer));
+      if (name.starts_with(own)) return true;
+    }
+    return false;
+  }
+
   Status check_surplus() const {
     for (const auto& [name, tensor] : store_.tensors()) {
-      if (used_.contains(name) || is_known_surplus(name)) continue;
+      if (used_.contains(name) || is_known_surplus(name) || predicts(name)) continue;
+      const auto ends = [&name](std::string_view ending) { return name.ends_with(ending); };
+      if (std::ranges::any_of(names_.needless, ends)) continue;
       if (const std::string_view flag = flag_against(name); !flag.empty()) {
         return fail(ErrorCode::kMismatch,
                     "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that {} "
@@ -173,18 +226,34 @@ class Binder {
       const std::string_view flag = unmet_condition(named.when);
       if (exists && !flag.empty() && !meets(spec_, named.when, named.layer)) return flag;
     }
+    for (const WeightName& own : names_.own) {
+      const WeightCondition when = weight_info(own.role).when;
+      for (int layer = 0; layer < static_cast<int>(spec_.layers.size()); ++layer) {
+        const std::string own_name = numbered_name(own.name, static_cast<std::uint64_t>(layer));
+        if (nested_name(nesting_, own_name) == name && !meets(spec_, when, layer))
+          return unmet_condition(when);
+      }
+    }
     return {};
   }
 
   const ModelSpec& spec_;
   const WeightNames& names_;
   const TensorStore& store_;
-  Nesting nesting_ = kNestings[0];
+  const Nesting nesting_;
   Weights weights_;
   std::set<std::string, std::less<>> used_;
 };
 
 }  // namespace
+
+Nesting find_nesting(const WeightNames& names, const TensorStore& store) {
+  const std::string embedding = weight_name(names, WeightRole::kTokenEmbedding);
+  const auto found = std::ranges::find_if(kNestings, [&](const Nesting& nesting) {
+    return store.find(nested_name(nesting, embedding)) != nullptr;
+  });
+  return found == kNestings.end() ? kNestings[0] : *found;
+}
 
 Result<Weights> bind_weights(const ModelSpec& spec, const WeightNames& names, const TensorStore& store) {
   return Binder(spec, names, store).bind();

@@ -154,7 +154,7 @@ Status adjust_gemma3(GgufConfig& config) {
 
 }  // namespace
 
-const FamilyRule kGemmaRule = {"gemma", kGemmaTypes, fill_gemma1, {}};
+const FamilyRule kGemmaRule = {"gemma", kGemmaTypes, fill_gemma1, {.architecture = "gemma"}};
 const FamilyRule kGemma2Rule = {"gemma2",
                                 kGemma2Types,
                                 fill_gemma2,

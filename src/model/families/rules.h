@@ -31,16 +31,38 @@ extern const FamilyRule kSeedOssRule;
 extern const FamilyRule kErnie45Rule;
 extern const FamilyRule kHunyuanDenseRule;
 extern const FamilyRule kNemotronRule;
+extern const FamilyRule kMinistral3Rule;
+extern const FamilyRule kGpt2Rule;
+extern const FamilyRule kGptNeoXRule;
+extern const FamilyRule kFalconRule;
+extern const FamilyRule kApertusRule;
+extern const FamilyRule kMixtralRule;
+extern const FamilyRule kQwen2MoeRule;
+extern const FamilyRule kQwen3MoeRule;
+extern const FamilyRule kGptOssRule;
+extern const FamilyRule kOlmoeRule;
+extern const FamilyRule kGlm4MoeRule;
+extern const FamilyRule kGraniteMoeRule;
+extern const FamilyRule kMinimaxM2Rule;
+extern const FamilyRule kErnie45MoeRule;
+extern const FamilyRule kHunyuanMoeRule;
+extern const FamilyRule kPhimoeRule;
 
 // Families with norms after each half only.
 inline constexpr std::array<WeightName, 1> kPostNormNames = {
     {{WeightRole::kPostAttnNorm, "model.layers.{}.post_attention_layernorm.weight",
       WeightCondition::kPostAttnNorm}}};
 
+// GGUF files with the table's names that may hold rope divisors (llama3's scaling).
+inline constexpr std::array<WeightRole, 1> kDivisorRoles = {WeightRole::kRopeDivisors};
+inline constexpr WeightNames kDivisorNames = {.style = NameStyle::kGguf, .rope_factors = kDivisorRoles};
+
 // For read_layer_types(): the last layer of each period attends fully.
 bool is_last_of_period(std::uint32_t layer, std::uint32_t period);
 bool slides(const LayerSpec& layer);
 
+// No window unless use_sliding_window says otherwise; then from layer max_window_layers on (Qwen).
+Status read_qwen_windows(SpecBuilder& builder);
 // A window in every layer where the file has sliding_window, else in none.
 Status read_window_of_all_layers(SpecBuilder& builder);
 // attention_bias: on queries, keys, values and the attention's output.
