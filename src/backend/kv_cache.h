@@ -1,5 +1,5 @@
 // KvCache: keys and values of every layer and slot. A layer with a window keeps a ring of it, the others
-// every position of the context.
+// every position of the context. A recurrent layer has its state here.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class KvCache {
   static Result<KvCache> create(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots,
                                 std::uint32_t reach, KvType type = KvType::kF32);
 
-  // Bytes the same arguments would take, keys and values together. Errors: kLimit if they overflow.
+  // Bytes the same arguments would take, keys, values and states together. Errors: kLimit if they overflow.
   static Result<std::uint64_t> bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
                                             std::uint32_t slots, std::uint32_t reach,
                                             KvType type = KvType::kF32);
@@ -38,6 +38,13 @@ class KvCache {
   std::uint8_t* value(std::size_t layer, std::uint32_t slot, std::uint32_t kv_head, std::uint64_t position) {
     return bytes_of(values_) + offset(layer, slot, kv_head, position);
   }
+  // The state of a recurrent layer in float32: KvLayer::conv_rows x conv_channels, and KvLayer::state values.
+  float* conv_state(std::size_t layer, std::uint32_t slot) {
+    return states_.data() + state_offset(layer, slot);
+  }
+  float* state(std::size_t layer, std::uint32_t slot) {
+    return conv_state(layer, slot) + layers_[layer].conv_values;
+  }
   KvType type() const { return type_; }
   // Positions a layer holds; position p lives at p % capacity.
   std::uint64_t capacity(std::size_t layer) const { return layers_[layer].capacity; }
@@ -47,6 +54,7 @@ class KvCache {
   struct Layer {
     std::uint64_t capacity, row_bytes, first;  // first: bytes before this layer
     std::uint64_t slot_bytes;
+    std::uint64_t first_state, conv_values, slot_values;  // of the states, in floats
   };
 
   static std::uint8_t* bytes_of(LazyFloats& memory) { return reinterpret_cast<std::uint8_t*>(memory.data()); }
@@ -56,9 +64,13 @@ class KvCache {
     return l.first + slot * l.slot_bytes + (kv_head * l.capacity + position % l.capacity) * l.row_bytes;
   }
 
+  std::size_t state_offset(std::size_t layer, std::uint32_t slot) const {
+    return layers_[layer].first_state + slot * layers_[layer].slot_values;
+  }
+
   std::vector<Layer> layers_;
   KvType type_ = KvType::kF32;
-  LazyFloats keys_, values_;
+  LazyFloats keys_, values_, states_;
   std::uint64_t bytes_ = 0;
 };
 

@@ -30,6 +30,7 @@ struct ConfigDefaults {
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
   std::string_view activation = "silu", activation_key = "hidden_act";
+  bool attention = true, ffn = true;      // whether any layer has one; else their sizes are not read
   std::uint32_t intermediate_factor = 0;  // of the hidden size, where no intermediate_size is given
   std::span<const KeyAlias> aliases = {};
 };

@@ -16,6 +16,8 @@ bool works_in_place(OpKind kind) {
     case OpKind::kAdd:
     case OpKind::kGated:
     case OpKind::kSoftcap:
+    case OpKind::kTimeStep:
+    case OpKind::kDecay:
       return true;
     default:
       return false;

@@ -12,6 +12,7 @@
 #include "backend/cpu/describe.h"
 #include "backend/cpu/expert_rows.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/recurrent.h"
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
 #include "backend/host_backend.h"
@@ -66,6 +67,7 @@ struct Prepared {
   std::vector<Product> products;
   const TensorView* table = nullptr;  // kEmbed
   std::vector<float> positions;       // kEmbed: [learned positions, width]
+  RecurrentWeights recurrent;         // of the ops of recurrent layers
 };
 
 class CpuBackend final : public HostBackend {
@@ -163,7 +165,7 @@ class CpuBackend final : public HostBackend {
 
   Status prepare() {
     for (const Op& op : plan_.ops) {
-      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}};
+      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}, .recurrent = {}};
       if (op.kind == OpKind::kRmsNorm) {
         DOPPLER_TRY(prepare_norm(op, prepared.norm));
         prepared.biases.resize(1);
@@ -182,6 +184,7 @@ class CpuBackend final : public HostBackend {
         prepared.biases.resize(1);
         if (!op.weights.empty()) DOPPLER_TRY(decode_all(weights_[op.weights[0]], prepared.biases[0]));
       }
+      DOPPLER_ASSIGN(prepared.recurrent, prepare_recurrent(op, weights_));
       prepared_.push_back(std::move(prepared));
     }
     DOPPLER_TRY(lay_out_weights());
@@ -222,9 +225,14 @@ class CpuBackend final : public HostBackend {
   }
 
   Status prepare_norm(const Op& op, std::vector<float>& norm) {
-    const TensorView& weight = weights_[op.weights[0]];
-    DOPPLER_TRY(decode_all(weight, norm));
-    const double offset = std::get<NormParams>(op.params).weight_offset;
+    const Value& v = info(op.outputs[0]);
+    const auto& p = std::get<NormParams>(op.params);
+    if (op.weights.empty()) {
+      norm.assign(v.width / v.heads, static_cast<float>(p.factor));
+      return {};
+    }
+    DOPPLER_TRY(decode_all(weights_[op.weights[0]], norm));
+    const double offset = p.weight_offset;
     for (float& w : norm) w = static_cast<float>(w + offset);
     return {};
   }
@@ -351,6 +359,15 @@ class CpuBackend final : public HostBackend {
         return {};
       case OpKind::kSoftcap:
         softcap(op);
+        return {};
+      case OpKind::kColumns:
+      case OpKind::kTimeStep:
+      case OpKind::kDecay:
+      case OpKind::kConvolution:
+      case OpKind::kDeltaRule:
+      case OpKind::kScan:
+      case OpKind::kChannelScan:
+        recurrent(prepared);
         return {};
       case OpKind::kCount:
         break;
@@ -591,6 +608,18 @@ class CpuBackend final : public HostBackend {
       const float limit = p.clamp > 0 ? static_cast<float>(p.clamp) : std::numeric_limits<float>::infinity();
       element_.clamped(a, b, limit, static_cast<float>(p.alpha), static_cast<float>(p.up_offset), width, out);
     }
+  }
+
+  void recurrent(const Prepared& prepared) {
+    const Op& op = *prepared.op;
+    RecurrentCall call{.op = op,
+                       .weights = prepared.recurrent,
+                       .inputs = {},
+                       .out = value(op.outputs[0]),
+                       .in_width = info(op.inputs[0]).width,
+                       .out_width = info(op.outputs[0]).width};
+    for (const ValueId id : op.inputs) call.inputs.push_back(value(id));
+    run_recurrent(kernels_, pool_, call, input(), cache_);
   }
 
   void select(const Op& op) {

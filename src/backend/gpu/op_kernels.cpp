@@ -258,12 +258,8 @@ KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, co
 }
 
 KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
-  ShaderValues values = {{"THREADS", kElementThreads},
-                         {"WIDTH", to.width},
-                         {"OP", kCopied},
-                         {"SCALED", 0},
-                         {"ONE_GATE", 0},
-                         {"SHAPED", 0}};
+  ShaderValues values = {
+      {"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}, {"SCALED", 0}, {"ONE_GATE", 0}};
   add_view(values, "A", from);
   add_view(values, "OUT", to);
   return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};

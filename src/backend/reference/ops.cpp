@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "backend/reference/recurrent_ops.h"
 #include "backend/routing.h"
 #include "model/activation.h"
 #include "system/threads.h"
@@ -63,8 +64,8 @@ Status rms_norm(const OpCall& call) {
   const Output& out = call.outputs[0];
   const std::size_t dim = p.span == NormSpan::kProjection ? out.width : out.width / out.heads;
   // One for all heads of a row, or one for each.
-  std::vector<float> weight(call.weights[0]->cols()), bias;
-  DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
+  std::vector<float> weight(call.weights.empty() ? dim : call.weights[0]->cols()), bias;
+  if (!call.weights.empty()) DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
   if (!call.biases.empty() && call.biases[0] != nullptr) {
     bias.resize(weight.size());
     DOPPLER_TRY(decode_f32(*call.biases[0], 0, bias));
@@ -78,7 +79,8 @@ Status rms_norm(const OpCall& call) {
     const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + p.eps);
     const std::size_t own = begin % weight.size();
     for (std::size_t i = 0; i < dim; ++i) {
-      const double scaled = (part[i] - mean) * inverse * (weight[own + i] + p.weight_offset);
+      const double factor = call.weights.empty() ? p.factor : weight[own + i] + p.weight_offset;
+      const double scaled = (part[i] - mean) * inverse * factor;
       out.data[begin + i] = static_cast<float>(bias.empty() ? scaled : scaled + bias[own + i]);
     }
   }
@@ -369,6 +371,46 @@ Status select(const OpCall& call) {
   return {};
 }
 
+Status columns(const OpCall& call) {
+  const Input& in = call.inputs[0];
+  const Output& out = call.outputs[0];
+  for (std::size_t t = 0; t * out.width < out.data.size(); ++t) {
+    float* to = &out.data[t * out.width];
+    for (const ColumnRange& range : std::get<ColumnsParams>(call.params).ranges) {
+      for (std::size_t i = 0; i < std::size_t{range.groups} * range.width; ++i) {
+        const std::size_t group = i / range.width, within = range.first + i % range.width;
+        const double x = in.data[t * in.width + group * (in.width / range.groups) + within];
+        *to++ = static_cast<float>(x * range.scale);
+      }
+    }
+  }
+  return {};
+}
+
+Status time_step(const OpCall& call) {
+  const auto& p = std::get<TimeStepParams>(call.params);
+  const Output& out = call.outputs[0];
+  std::vector<float> bias(out.width);
+  DOPPLER_TRY(decode_f32(*call.weights[0], 0, bias));
+  for (std::size_t i = 0; i < out.data.size(); ++i) {
+    const double x = static_cast<double>(call.inputs[0].data[i]) + bias[i % out.width];
+    const double step = x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+    out.data[i] = static_cast<float>(std::clamp(step, p.low, p.high));
+  }
+  return {};
+}
+
+Status decay(const OpCall& call) {
+  const Output& out = call.outputs[0];
+  std::vector<float> rate(out.width);
+  DOPPLER_TRY(decode_f32(*call.weights[0], 0, rate));
+  for (std::size_t i = 0; i < out.data.size(); ++i) {
+    const double x = call.inputs[0].data[i];
+    out.data[i] = static_cast<float>(x * -std::exp(static_cast<double>(rate[i % out.width])));
+  }
+  return {};
+}
+
 Status softcap(const OpCall& call) {
   const auto& p = std::get<SoftcapParams>(call.params);
   const std::span<const float> in = call.inputs[0].data;
@@ -430,6 +472,17 @@ Status run_op(const OpCall& call, Threads& threads) {
       return select(call);
     case OpKind::kSoftcap:
       return softcap(call);
+    case OpKind::kColumns:
+      return columns(call);
+    case OpKind::kTimeStep:
+      return time_step(call);
+    case OpKind::kDecay:
+      return decay(call);
+    case OpKind::kConvolution:
+    case OpKind::kDeltaRule:
+    case OpKind::kScan:
+    case OpKind::kChannelScan:
+      return run_recurrent_op(call, threads);
     case OpKind::kScaleQuery:
       return position_scale(call);
     case OpKind::kGatedMatmul:

@@ -6,6 +6,7 @@
 
 #include "backend/routing.h"
 #include "base/text.h"
+#include "diagnosis/compare/allowance_recurrent.h"
 #include "model/activation.h"
 #include "quant/error.h"
 #include "system/threads.h"
@@ -149,6 +150,15 @@ class Bounds {
       case OpKind::kSoftcap:
         softcap();
         break;
+      case OpKind::kColumns:
+      case OpKind::kTimeStep:
+      case OpKind::kDecay:
+      case OpKind::kConvolution:
+      case OpKind::kDeltaRule:
+      case OpKind::kScan:
+      case OpKind::kChannelScan:
+        DOPPLER_TRY(recurrent());
+        break;
       case OpKind::kScaleQuery:  // a logarithm and a product
         position_scale();
         break;
@@ -219,8 +229,8 @@ class Bounds {
   Status rms_norm() {
     const auto& p = std::get<NormParams>(s_.params);
     const std::size_t dim = p.span == NormSpan::kProjection ? s_.width : s_.width / s_.heads;
-    std::vector<float> weight(s_.weights[0].cols()), bias(weight.size(), 0.0f);
-    DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
+    std::vector<float> weight(s_.weights.empty() ? dim : s_.weights[0].cols()), bias(weight.size(), 0.0f);
+    if (!s_.weights.empty()) DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
     if (!s_.biases.empty() && s_.biases[0]) DOPPLER_TRY(decode_f32(*s_.biases[0], 0, bias));
     const std::span<const float> in = s_.inputs[0].data;
     for (std::size_t begin = 0; begin < in.size(); begin += dim) {
@@ -235,7 +245,9 @@ class Bounds {
       const double inverse = 1 / std::sqrt(std::max(squares - mean * mean, 0.0) + p.eps);
       for (std::size_t i = 0; i < dim; ++i) {
         const std::size_t own = (begin + i) % weight.size();
-        const double factor = std::abs(static_cast<double>(weight[own])) + std::abs(p.weight_offset);
+        const double factor = s_.weights.empty()
+                                  ? std::abs(p.factor)
+                                  : std::abs(static_cast<double>(weight[own])) + std::abs(p.weight_offset);
         set(begin + i,
             sum_rounding(dim) * (std::abs(static_cast<double>(part[i])) + spread) * inverse * factor +
                 kFew * kEps * std::abs(static_cast<double>(bias[own])));
@@ -295,6 +307,12 @@ class Bounds {
       }
     });
     return first;
+  }
+
+  Status recurrent() {
+    DOPPLER_ASSIGN(const std::vector<double> bounds, recurrent_bounds(s_, threads_));
+    for (std::size_t i = 0; i < bounds.size(); ++i) set(i, bounds[i]);
+    return {};
   }
 
   // The angle is a float32 product, so its error grows with it; the frequency's logarithm costs some more.
@@ -439,6 +457,8 @@ class Bounds {
                ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
       // exp loses units with its argument's size; silu stays proportional to it. The tail of gelu is a
       // difference from 1, whose error is a share of 1.
+      if (p.activation == Activation::kIdentity) return kFew * kEps * std::abs(gate * up);
+      if (p.activation == Activation::kSigmoid) return kFunction * kEps * std::abs(up);  // a share of 1
       if (p.activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
       const double silu = gate / (1 + std::exp(-gate));
       return kEps * (kFunction + 4 * std::abs(gate)) * std::abs(silu * up);
