@@ -26,12 +26,12 @@ Status CacheAccess::cut(std::uint32_t slot, std::uint64_t length) {
 }
 
 std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length) {
-  Checked half;  // keys or values
+  Checked sum;
   for (const KvLayer& layer : layers) {
-    half = half + Checked(attended(layer, length)) * Checked(layer.kv_heads) *
-                      Checked(kv_row_bytes(type, layer.head_dim));
+    sum = sum + Checked(attended(layer, length)) * Checked(layer.kv_heads) *
+                    Checked(kv_row_bytes(type, layer.head_dim)) * Checked(layer.has_values ? 2u : 1u);
   }
-  return (half * Checked(2)).get();
+  return sum.get();
 }
 
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
@@ -43,6 +43,7 @@ Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t 
     const std::uint64_t capacity = kv_capacity(kv, context, reach);
     const std::uint64_t first = length - attended(kv, length);
     for (const bool values : {false, true}) {
+      if (values && !kv.has_values) continue;
       for (std::uint64_t head = 0; head < kv.kv_heads; ++head) {
         for (std::uint64_t position = first; position < length;) {
           const std::uint64_t place = position % capacity;

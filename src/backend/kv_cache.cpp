@@ -15,12 +15,13 @@ std::uint64_t kv_capacity(const KvLayer& layer, std::uint64_t context, std::uint
 
 Result<std::uint64_t> KvCache::bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
                                             std::uint32_t slots, std::uint32_t reach, KvType type) {
-  Checked half;  // keys or values
+  Checked sum;
   for (const KvLayer& layer : layers) {
-    half = half + Checked(kv_capacity(layer, context, reach)) * Checked(layer.kv_heads) *
-                      Checked(kv_row_bytes(type, layer.head_dim)) * Checked(slots);
+    sum = sum + Checked(kv_capacity(layer, context, reach)) * Checked(layer.kv_heads) *
+                    Checked(kv_row_bytes(type, layer.head_dim)) * Checked(slots) *
+                    Checked(layer.has_values ? 2u : 1u);
   }
-  const auto bytes = (half * Checked(2)).get();
+  const auto bytes = sum.get();
   if (!bytes)
     return fail(ErrorCode::kLimit,
                 "The KV cache of {} positions in {} slots exceeds 2^64 bytes. Lower the context.", context,
@@ -39,16 +40,17 @@ Result<KvCache> KvCache::create(std::span<const KvLayer> layers, std::uint64_t c
         "The KV cache of {} positions in {} slots needs {}, but the machine has {} left. Lower the context.",
         context, slots, human_bytes(cache.bytes_), human_bytes(available));
   }
-  std::uint64_t first = 0;
+  std::uint64_t first = 0, first_value = 0;
   for (const KvLayer& layer : layers) {
     const std::uint64_t capacity = kv_capacity(layer, context, reach);
     const std::uint64_t row_bytes = kv_row_bytes(type, layer.head_dim);
     const std::uint64_t slot_bytes = capacity * layer.kv_heads * row_bytes;
-    cache.layers_.push_back({capacity, row_bytes, first, slot_bytes});
+    cache.layers_.push_back({capacity, row_bytes, first, first_value, slot_bytes, layer.has_values});
     first += slot_bytes * slots;
+    if (layer.has_values) first_value += slot_bytes * slots;
   }
   DOPPLER_ASSIGN(cache.keys_, LazyFloats::allocate((first + 3) / 4));
-  DOPPLER_ASSIGN(cache.values_, LazyFloats::allocate((first + 3) / 4));
+  DOPPLER_ASSIGN(cache.values_, LazyFloats::allocate((first_value + 3) / 4));
   return cache;
 }
 

@@ -92,6 +92,7 @@ CacheIdentity cache_identity(const Backend& backend, const Weights& weights) {
   for (const KvLayer& layer : plan.kv_layers) {
     const std::uint32_t shape[] = {layer.kv_heads, layer.head_dim, layer.window};
     print.add(std::as_bytes(std::span(shape)));
+    if (!layer.has_values) print.add(std::as_bytes(std::span("keys alone")));
   }
   for (const RopeTable& table : plan.rope_tables) {
     print.add(std::as_bytes(std::span(table.inverse_frequency)));

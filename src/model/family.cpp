@@ -13,10 +13,10 @@ namespace doppler {
 
 std::span<const FamilyRule* const> all_families() {
   static constexpr auto kFamilies = std::to_array<const FamilyRule*>(
-      {&kLlamaRule,   &kMistralRule, &kQwen2Rule,   &kQwen3Rule,        &kPhi3Rule,       &kGemmaRule,
-       &kGemma2Rule,  &kGemma3Rule,  &kOlmo2Rule,   &kOlmo3Rule,        &kGraniteRule,    &kSmolLm3Rule,
-       &kGlm4Rule,    &kCohereRule,  &kCohere2Rule, &kPhiRule,          &kStarcoder2Rule, &kStableLmRule,
-       &kExaone4Rule, &kSeedOssRule, &kErnie45Rule, &kHunyuanDenseRule, &kNemotronRule});
+      {&kLlamaRule,    &kMistralRule, &kQwen2Rule,   &kQwen3Rule,   &kPhi3Rule,         &kGemmaRule,
+       &kGemma2Rule,   &kGemma3Rule,  &kGemma4Rule,  &kOlmo2Rule,   &kOlmo3Rule,        &kGraniteRule,
+       &kSmolLm3Rule,  &kGlm4Rule,    &kCohereRule,  &kCohere2Rule, &kPhiRule,          &kStarcoder2Rule,
+       &kStableLmRule, &kExaone4Rule, &kSeedOssRule, &kErnie45Rule, &kHunyuanDenseRule, &kNemotronRule});
   return kFamilies;
 }
 

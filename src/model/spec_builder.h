@@ -66,6 +66,7 @@ struct RopeDefaults {
   bool plain_sliding = false;                        // rope_scaling is not for sliding layers
   double rotary_part = 1;                            // of a head, without a partial_rotary_factor
   RopeLayout layout = RopeLayout::kHalf;
+  std::uint32_t rotary_dim = 0;  // of every head, whatever the file says; 0: what it says
 };
 
 // rope_parameters (one set, or one per layer type), or the older rope_theta, rope_scaling and

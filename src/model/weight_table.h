@@ -25,8 +25,19 @@ enum class WeightRole : std::uint8_t {
   kRopeShortFactors,
   kTokenEmbedding,
   kPositionEmbedding,
+  kPerLayerEmbedding,
+  kPerLayerModelProjection,
+  kPerLayerProjectionNorm,
   kAttnNorm,
   kAttnNormBias,
+  kQDown,
+  kQDownNorm,
+  kQUp,
+  kKvDown,
+  kKvDownNorm,
+  kKvUp,
+  kKUp,
+  kVUp,
   kQkv,
   kQ,
   kK,
@@ -54,6 +65,10 @@ enum class WeightRole : std::uint8_t {
   kDownBias,
   kDownExperts,
   kPostFfnNorm,
+  kPleGate,
+  kPleProjection,
+  kPleNorm,
+  kLayerScale,
   kFinalNorm,
   kFinalNormBias,
   kHead,
@@ -65,7 +80,7 @@ enum class WeightRole : std::uint8_t {
 enum class WeightKind : std::uint8_t {
   kEmbedding,    // rows are looked up
   kHead,         // its products are the logits
-  kNorm,         // scales a normed vector
+  kNorm,         // scales a normed vector, or any other by numbers near 1
   kProjection,   // matrix of a product
   kBias,         // added to a product
   kRouter,       // scores experts
@@ -80,7 +95,19 @@ enum class Size : std::uint8_t {
   kHidden,
   kQueries,  // heads x head_dim
   kKeys,     // kv_heads x head_dim
-  kQNorm,    // of one norm of queries: head_dim, or all heads' weights
+  kAttnOut,  // heads x their values' size
+  kOne,
+  kHeads,
+  kOwnDims,  // of a latent head of queries, which do not rotate
+  kQLatent,
+  kKvLatent,
+  kKvDown,  // the latent and the rotary key
+  kKvUp,    // heads x (keys' own dims and values)
+  kValueDim,
+  kPerLayer,
+  kPerLayerAll,  // layers x kPerLayer
+  kPerLayerTokens,
+  kQNorm,  // of one norm of queries: head_dim, or all heads' weights
   kKNorm,
   kPositions,
   kFfn,
@@ -100,6 +127,16 @@ enum class WeightCondition : std::uint8_t {
   kFfnNormBias,
   kNormBias,
   kQkNorm,
+  kKNorm,
+  kQ,     // queries are projections of the stream
+  kOwnK,  // the layer makes keys of its own
+  kOwnV,
+  kLatent,
+  kLatentQ,
+  kLatentWhole,
+  kLatentSplit,
+  kPerLayer,
+  kLayerScale,
   kQkvBias,
   kOBias,
   kPostAttnNorm,

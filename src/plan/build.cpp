@@ -1,6 +1,8 @@
 // build_plan(): from a ModelSpec to the unfused plan.
 #include <array>
+#include <cmath>
 #include <map>
+#include <numbers>
 
 #include "plan/plan.h"
 
@@ -19,6 +21,7 @@ class Builder {
     std::vector<WeightRole> tables = {WeightRole::kTokenEmbedding};
     if (spec_.learned_positions > 0) tables.push_back(WeightRole::kPositionEmbedding);
     op(OpKind::kEmbed, {}, {x}, std::move(tables), EmbedParams{spec_.embedding_scale});
+    if (spec_.per_layer.width > 0) per_layer_ = per_layer_inputs(x);
     for (layer_ = 0; layer_ < static_cast<int>(spec_.layers.size()); ++layer_) x = layer(x);
     layer_ = -1;
     rows_ = Rows::kWanted;
@@ -62,6 +65,51 @@ class Builder {
     return plan_.ops.back();
   }
 
+  // ((norm of the embedding's projection) + (the table's row)) / sqrt 2, for every layer side by side. What
+  // scales the projection counts in the norm's epsilon alone.
+  ValueId per_layer_inputs(ValueId embedding) {
+    const auto layers = static_cast<std::uint32_t>(spec_.layers.size());
+    const ValueId projected =
+        matmul(embedding, WeightRole::kPerLayerModelProjection, WeightRole::kCount, layers);
+    plan_.values[projected].stage = Stage::kNone;
+    const ValueId normed = value(plan_.values[projected].width, Stage::kNone, layers);
+    op(OpKind::kRmsNorm, {projected}, {normed}, {WeightRole::kPerLayerProjectionNorm},
+       NormParams{spec_.norm.eps * spec_.hidden, spec_.norm.weight_offset, spec_.norm.kind, NormSpan::kHead});
+    const ValueId looked_up = value(plan_.values[projected].width, Stage::kNone, layers);
+    op(OpKind::kEmbed, {}, {looked_up}, {WeightRole::kPerLayerEmbedding},
+       EmbedParams{std::sqrt(static_cast<double>(spec_.per_layer.width))});
+    const ValueId sum = value(plan_.values[projected].width, Stage::kNone, layers);
+    op(OpKind::kAdd, {normed, looked_up}, {sum}, {}, AddParams{});
+    return scaled(sum, 1 / std::numbers::sqrt2, Stage::kPerLayerInputs);
+  }
+
+  // x times a number.
+  ValueId scaled(ValueId x, double scale, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kScale, {x}, {y}, {}, ScaleParams{scale});
+    return y;
+  }
+
+  ValueId slice(ValueId x, std::uint32_t begin, std::uint32_t width, Stage stage = Stage::kNone) {
+    const ValueId y = value(width, stage);
+    op(OpKind::kSlice, {x}, {y}, {}, SliceParams{begin, 1});
+    return y;
+  }
+
+  ValueId join(ValueId a, ValueId b, std::uint32_t parts, Stage stage = Stage::kNone) {
+    const std::uint32_t of_b = plan_.values[b].heads == parts ? 1 : parts;
+    const ValueId y = value(plan_.values[a].width + plan_.values[b].width * of_b, stage, parts);
+    op(OpKind::kJoin, {a, b}, {y}, {}, JoinParams{parts});
+    return y;
+  }
+
+  // A norm of each head without a weight.
+  ValueId plain_norm(ValueId x, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kRmsNorm, {x}, {y}, {}, NormParams{spec_.norm.eps, 0, NormKind::kRms, NormSpan::kHead});
+    return y;
+  }
+
   ValueId norm(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount,
                NormSpan span = NormSpan::kHead) {
     const ValueId y = value(plan_.values[x].width, weight_info(role).stage, plan_.values[x].heads);
@@ -83,9 +131,9 @@ class Builder {
     return y;
   }
 
-  ValueId rope(ValueId x, const RopeSpec& spec, Stage stage) {
+  ValueId rope(ValueId x, const RopeSpec& spec, Stage stage, std::uint32_t begin = 0) {
     const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
-    op(OpKind::kRope, {x}, {y}, {}, RopeParams{rope_table(spec), spec.layout});
+    op(OpKind::kRope, {x}, {y}, {}, RopeParams{rope_table(spec), spec.layout, begin});
     return y;
   }
 
@@ -105,28 +153,109 @@ class Builder {
     return sum;
   }
 
-  void norm_heads(ValueId& q, ValueId& k, const AttentionSpec& a) {
-    q = norm(q, WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
-    k = norm(k, WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
+  // The inputs of an attention: queries, then keys and values if the layer makes its own.
+  using Heads = std::vector<ValueId>;
+
+  void norm_heads(Heads& heads, const AttentionSpec& a) {
+    heads[0] = norm(heads[0], WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
+    if (a.has_own_kv()) heads[1] = norm(heads[1], WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
+  }
+
+  Heads project_heads(ValueId normed, const AttentionSpec& a) {
+    Heads heads = {matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads)};
+    if (a.has_own_kv()) {
+      const ValueId k = matmul(normed, WeightRole::kK, WeightRole::kKBias, a.kv_heads);
+      ValueId v = a.keys_as_values ? k : matmul(normed, WeightRole::kV, WeightRole::kVBias, a.kv_heads);
+      if (a.v_norm) v = plain_norm(v, Stage::kVNorm);
+      heads.insert(heads.end(), {k, v});
+    }
+    if (a.qk_norm && !a.qk_norm_after_rope) norm_heads(heads, a);
+    if (a.rope.rotary_dim > 0) {
+      heads[0] = rope(heads[0], a.rope, Stage::kQRope);
+      if (a.has_own_kv()) heads[1] = rope(heads[1], a.rope, Stage::kKRope);
+    }
+    if (a.qk_norm && a.qk_norm_after_rope) norm_heads(heads, a);
+    return heads;
+  }
+
+  ValueId attend(Heads heads, AttentionParams params, Stage stage) {
+    const ValueId scores = value(0, Stage::kAttnScores, params.heads);  // width: the step's longest sequence
+    const ValueId out = value(params.heads * params.out_dim(), stage, params.heads);
+    Op& made = op(OpKind::kAttention, std::move(heads), {out}, {}, params);
+    made.emits = {scores};
+    const bool own = params.kv_layer < 0;
+    plan_.kv_layers.push_back(
+        {own ? params.kv_heads : 0, params.head_dim, params.window, params.value_dim == 0});
+    return out;
   }
 
   ValueId attention(ValueId normed, const AttentionSpec& a) {
-    ValueId q = matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads);
-    ValueId k = matmul(normed, WeightRole::kK, WeightRole::kKBias, a.kv_heads);
-    const ValueId v = matmul(normed, WeightRole::kV, WeightRole::kVBias, a.kv_heads);
-    if (a.qk_norm && !a.qk_norm_after_rope) norm_heads(q, k, a);
-    if (a.rope.rotary_dim > 0) {
-      q = rope(q, a.rope, Stage::kQRope);
-      k = rope(k, a.rope, Stage::kKRope);
-    }
-    if (a.qk_norm && a.qk_norm_after_rope) norm_heads(q, k, a);
-    const ValueId scores = value(0, Stage::kAttnScores, a.heads);  // width: the step's longest sequence
-    const ValueId out = value(a.q_width(), Stage::kAttnOut, a.heads);
-    Op& made = op(OpKind::kAttention, {q, k, v}, {out}, {},
-                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap});
-    made.emits = {scores};
-    plan_.kv_layers.push_back({a.kv_heads, a.head_dim, a.window});
+    const AttentionParams params{.heads = a.heads,
+                                 .kv_heads = a.kv_heads,
+                                 .head_dim = a.head_dim,
+                                 .window = a.window,
+                                 .scale = a.scale,
+                                 .softcap = a.softcap,
+                                 .kv_layer = a.kv_source};
+    const ValueId out = a.is_latent() ? latent_attention(normed, a, params)
+                                      : attend(project_heads(normed, a), params, Stage::kAttnOut);
     return matmul(out, WeightRole::kO, WeightRole::kOBias);
+  }
+
+  // Which rows of the latent's matrices belong to a head.
+  struct UpRows {
+    WeightRole role;
+    std::uint32_t begin, rows, stride;
+    bool transposed;
+  };
+  static UpRows key_rows(const AttentionSpec& a, bool to_latent) {
+    const LatentSpec& l = a.latent;
+    const std::uint32_t own = a.head_dim - l.rope_dim;
+    if (l.split_up) return {WeightRole::kKUp, 0, l.kv_rank, l.kv_rank, !to_latent};
+    return {WeightRole::kKvUp, 0, own, own + l.value_dim, to_latent};
+  }
+  static UpRows value_rows(const AttentionSpec& a) {
+    const LatentSpec& l = a.latent;
+    if (l.split_up) return {WeightRole::kVUp, 0, l.value_dim, l.value_dim, false};
+    const std::uint32_t own = a.head_dim - l.rope_dim;
+    return {WeightRole::kKvUp, own, l.value_dim, own + l.value_dim, false};
+  }
+
+  ValueId head_matmul(ValueId x, const AttentionSpec& a, const UpRows& rows, std::uint32_t dim, Stage stage) {
+    const ValueId y = value(a.heads * dim, stage, a.heads);
+    op(OpKind::kHeadMatmul, {x}, {y}, {rows.role},
+       HeadMatmulParams{a.heads, rows.begin, rows.rows, rows.stride, rows.transposed});
+    return y;
+  }
+
+  // q_h (U_h c) = (U_h' q_h) c: queries meet the latent itself, which is all that the cache holds beside the
+  // rotated key; and what a head takes of it becomes its values' sum afterwards.
+  ValueId latent_attention(ValueId normed, const AttentionSpec& a, AttentionParams params) {
+    const LatentSpec& l = a.latent;
+    const std::uint32_t own = a.head_dim - l.rope_dim;
+    ValueId q_from = normed;
+    if (l.q_rank > 0) q_from = norm(matmul(normed, WeightRole::kQDown), WeightRole::kQDownNorm);
+    ValueId q = matmul(q_from, l.q_rank > 0 ? WeightRole::kQUp : WeightRole::kQ, WeightRole::kCount, a.heads);
+    const ValueId down = matmul(normed, WeightRole::kKvDown);
+    const ValueId latent = norm(slice(down, 0, l.kv_rank), WeightRole::kKvDownNorm);
+    const ValueId turning = slice(down, l.kv_rank, l.rope_dim);
+    q = rope(q, a.rope, Stage::kQRope, own);
+    const ValueId turned = rope(turning, a.rope, Stage::kNone);
+    show_heads(latent, turning, a);
+    params.kv_heads = 1;
+    params.head_dim = l.kv_rank + l.rope_dim;
+    params.value_dim = l.kv_rank;
+    const ValueId met = head_matmul(q, a, key_rows(a, true), params.head_dim, Stage::kNone);
+    const ValueId taken = attend({met, join(latent, turned, 1)}, params, Stage::kNone);
+    return head_matmul(taken, a, value_rows(a), l.value_dim, Stage::kAttnOut);
+  }
+
+  // Keys and values as attention without the latent would see them. Nothing reads them but those who look.
+  void show_heads(ValueId latent, ValueId turning, const AttentionSpec& a) {
+    const std::uint32_t own = a.head_dim - a.latent.rope_dim;
+    const ValueId keys = head_matmul(latent, a, key_rows(a, false), own, Stage::kNone);
+    rope(join(keys, turning, a.heads, Stage::kKProj), a.rope, Stage::kKRope, own);
+    head_matmul(latent, a, value_rows(a), a.latent.value_dim, Stage::kVProj);
   }
 
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
@@ -150,7 +279,27 @@ class Builder {
     if (l.ffn_norm) read = norm(read, WeightRole::kFfnNorm, WeightRole::kFfnNormBias);
     branch = feed_forward(read, l.ffn);
     if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm);
-    return add(x, branch, Stage::kLayerOut);
+    const bool embeds = spec_.per_layer.width > 0;
+    x = add(x, branch, embeds ? Stage::kPleIn : l.out_scale ? Stage::kNone : Stage::kLayerOut);
+    if (embeds)
+      x = add(x, per_layer_branch(x, l.ffn.activation), l.out_scale ? Stage::kNone : Stage::kLayerOut);
+    return l.out_scale ? scaled_by(x, WeightRole::kLayerScale, Stage::kLayerOut) : x;
+  }
+
+  // The layer's part of per_layer_inputs, gated by what `x` makes of it.
+  ValueId per_layer_branch(ValueId x, Activation activation) {
+    const std::uint32_t width = spec_.per_layer.width;
+    const ValueId gate = matmul(x, WeightRole::kPleGate);
+    const ValueId own = slice(per_layer_, static_cast<std::uint32_t>(layer_) * width, width);
+    const ValueId act = value(width, Stage::kPleAct);
+    op(OpKind::kGated, {gate, own}, {act}, {}, GatedParams{activation});
+    return norm(matmul(act, WeightRole::kPleProjection), WeightRole::kPleNorm);
+  }
+
+  ValueId scaled_by(ValueId x, WeightRole role, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kScale, {x}, {y}, {role}, ScaleParams{});
+    return y;
   }
 
   const ModelSpec& spec_;
@@ -158,6 +307,7 @@ class Builder {
   const std::uint64_t context_;
   Plan plan_;
   std::vector<RopeSpec> rope_specs_;
+  ValueId per_layer_ = 0;  // per_layer_inputs, where there are any
   int layer_ = -1;
   Rows rows_ = Rows::kAll;
 };

@@ -31,17 +31,26 @@ struct Value {
 };
 
 enum class OpKind : std::uint8_t {
-  kEmbed,        // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
-                 // it is there, for their positions
-  kRmsNorm,      // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams
-  kMatmul,       // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
-  kRope,         // x -> y: pairs of each head turned by the token's position
-  kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence
-  kAdd,          // a, b -> a + scale * b
-  kGated,        // gate, up -> activation(gate) * up; or gate alone -> activation(gate)
+  kEmbed,      // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
+               // it is there, for their positions
+  kRmsNorm,    // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams. Without
+               // a weight: x / rms(x)
+  kMatmul,     // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
+  kRope,       // x -> y: pairs of each head turned by the token's position
+  kAttention,  // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
+               // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does
+  kAdd,        // a, b -> a + scale * b
+  kGated,      // gate, up -> activation(gate) * up; or gate alone -> activation(gate)
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
+  kScale,        // x -> by * x (* weights[0], a value for all or one for each column)
+  kSlice,        // x -> y: of each part of a row, the columns from `begin` on
+  kJoin,         // a, b -> y: side by side, part by part; a b of one part goes behind each part of a
+  kHeadMatmul,   // x -> y: each head of x times a matrix of its own; see HeadMatmulParams
+  kMix,          // streams, x (, c) -> y: stream j + (offset + c[j]) x, summed over the parts of x
+  kMatchRms,     // x, y -> x * rms(y) / rms(x), for each head of x
+  kCutoff,       // x -> relu(x - (mean + deviations * standard deviation)) of a row
   kCount,
 };
 
@@ -62,11 +71,18 @@ struct MatmulParams {};
 struct RopeParams {
   std::uint32_t table = 0;  // index into Plan::rope_tables
   RopeLayout layout = RopeLayout::kHalf;
+  std::uint32_t begin = 0;  // the first dim of a head that turns
 };
 struct AttentionParams {
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: the whole sequence
   double scale = 1, softcap = 0;
+  int kv_layer = -1;  // the layer whose cache is read; -1: the op's own
+  // Above 0: values are the first dims of the keys, so many, and the cache holds keys alone.
+  std::uint32_t value_dim = 0;
+
+  std::uint32_t out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
+  std::size_t cache_of(int layer) const { return static_cast<std::size_t>(kv_layer >= 0 ? kv_layer : layer); }
 };
 struct GatedParams {
   Activation activation = Activation::kSilu;
@@ -75,8 +91,39 @@ struct SoftcapParams {
   double cap = 0;  // 0: none
   double scale = 1;
 };
-using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams,
-                              AttentionParams, GatedParams, SoftcapParams, AddParams>;
+struct ScaleParams {
+  double by = 1;
+};
+struct SliceParams {
+  std::uint32_t begin = 0;  // first column of a part
+  std::uint32_t parts = 1;  // of a row
+};
+struct JoinParams {
+  std::uint32_t parts = 1;
+};
+// Head h has rows [h * stride + begin, h * stride + begin + rows) of weights[0], a matrix M of [rows,
+// columns]: y = M x, or y = M' x. What a head of x has beyond the dims that are multiplied follows the
+// product. An x as wide as these dims is every head's.
+struct HeadMatmulParams {
+  std::uint32_t heads = 1, begin = 0, rows = 0, stride = 0;
+  bool transposed = false;
+};
+// c has a number for each stream and part of x: c[j * parts + i]. Streams before `first` stay as they are.
+struct MixParams {
+  std::uint32_t streams = 1;
+  double offset = 0;
+  std::uint32_t first = 0;
+};
+struct MatchRmsParams {
+  double least = 0;  // of the mean of x's squares
+};
+struct CutoffParams {
+  double deviations = 0;
+};
+using OpParams =
+    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
+                 GatedParams, SoftcapParams, AddParams, ScaleParams, SliceParams, JoinParams,
+                 HeadMatmulParams, MixParams, MatchRmsParams, CutoffParams>;
 
 struct Op {
   OpKind kind = OpKind::kAdd;
@@ -91,10 +138,11 @@ struct Op {
   std::vector<ValueId> emits;
 };
 
-// The cache of one attention layer.
+// The cache of one attention layer. A layer that reads another one's has no heads here.
 struct KvLayer {
   std::uint32_t kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: keeps every position
+  bool has_values = true;    // false: values are parts of the keys
 };
 
 struct Plan {

@@ -64,8 +64,8 @@ Status Context::allocate() {
           device->adapter().name, human_bytes(device->limits().binding_bytes));
     }
     KvBuffers buffers{.capacity = static_cast<std::uint32_t>(capacity), .keys = {}, .values = {}};
-    DOPPLER_ASSIGN(buffers.keys, device->make_buffer("keys", *bytes));
-    DOPPLER_ASSIGN(buffers.values, device->make_buffer("values", *bytes));
+    if (*bytes > 0) DOPPLER_ASSIGN(buffers.keys, device->make_buffer("keys", *bytes));
+    if (*bytes > 0 && layer.has_values) DOPPLER_ASSIGN(buffers.values, device->make_buffer("values", *bytes));
     kv.push_back(std::move(buffers));
   }
   for (const RopeTable& table : plan.rope_tables) {
@@ -77,7 +77,10 @@ Status Context::allocate() {
 
 std::uint64_t Context::cache_bytes() const {
   std::uint64_t bytes = 0;
-  for (const KvBuffers& layer : kv) bytes += layer.keys.bytes() + layer.values.bytes();
+  for (const KvBuffers& layer : kv) {
+    if (layer.keys) bytes += layer.keys.bytes();
+    if (layer.values) bytes += layer.values.bytes();
+  }
   return bytes;
 }
 
@@ -86,6 +89,7 @@ std::uint64_t Context::weight_bytes() const {
   for (const auto& [ids, matrix] : matrices) bytes += matrix.bytes;
   for (const auto& [key, buffer] : norms) bytes += buffer.bytes();
   for (const auto& [key, buffer] : biases) bytes += buffer.bytes();
+  for (const auto& [key, buffer] : constants) bytes += buffer.bytes();
   return bytes;
 }
 
@@ -138,18 +142,65 @@ Result<Buffer> Context::bias(const Op& op, std::size_t begin, std::size_t end) {
 Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {
   std::vector<std::pair<WeightId, double>> key;
   for (const Op* op : {&first, second}) {
-    if (op != nullptr) key.emplace_back(op->weights[0], std::get<NormParams>(op->params).weight_offset);
+    if (op == nullptr) continue;
+    const Value& v = plan.values[op->outputs[0]];
+    // Without weights: as many ones.
+    if (op->weights.empty())
+      key.emplace_back(kNoWeight, v.width / v.heads);
+    else
+      key.emplace_back(op->weights[0], std::get<NormParams>(op->params).weight_offset);
   }
   if (const auto found = norms.find(key); found != norms.end()) return found->second;
   std::vector<float> values;
   for (const auto& [weight, offset] : key) {
     const std::size_t begin = values.size();
+    if (weight == kNoWeight) {
+      values.resize(begin + static_cast<std::size_t>(offset), 1.0f);
+      continue;
+    }
     values.resize(begin + weights[weight].cols());
     DOPPLER_TRY(decode_f32(weights[weight], 0, std::span(values).subspan(begin)));
     for (float& value : std::span(values).subspan(begin)) value = static_cast<float>(value + offset);
   }
   DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "norms", values));
   return norms.emplace(std::move(key), std::move(made)).first->second;
+}
+
+Result<Buffer> Context::factors(const Op& op) {
+  const double by = std::get<ScaleParams>(op.params).by;
+  const std::string key = fmt::format("factors {} {}", op.weights.empty() ? kNoWeight : op.weights[0], by);
+  if (const auto found = constants.find(key); found != constants.end()) return found->second;
+  std::vector<float> values(1, 1.0f);
+  if (!op.weights.empty()) {
+    values.resize(weights[op.weights[0]].cols());
+    DOPPLER_TRY(decode_f32(weights[op.weights[0]], 0, values));
+  }
+  for (float& value : values) value = static_cast<float>(value * by);
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "factors", values));
+  return constants.emplace(key, std::move(made)).first->second;
+}
+
+Result<Buffer> Context::head_matrices(const Op& op) {
+  const auto& p = std::get<HeadMatmulParams>(op.params);
+  const std::string key = fmt::format("heads {} {} {}", op.weights[0], p.begin, p.transposed);
+  if (const auto found = constants.find(key); found != constants.end()) return found->second;
+  const TensorView& weight = weights[op.weights[0]];
+  const std::size_t cols = weight.cols(), each = p.rows * cols;
+  std::vector<float> values(p.heads * each), matrix(each);
+  for (std::size_t h = 0; h < p.heads; ++h) {
+    DOPPLER_TRY(decode_f32(weight, (h * p.stride + p.begin) * cols, matrix));
+    for (std::size_t r = 0; r < p.rows; ++r) {
+      for (std::size_t c = 0; c < cols; ++c)
+        values[h * each + (p.transposed ? r * cols + c : c * p.rows + r)] = matrix[r * cols + c];
+    }
+  }
+  if (values.size() * sizeof(float) > device->limits().binding_bytes) {
+    return fail(ErrorCode::kLimit, "The tensor {} needs {} as floats, but the GPU {} binds at most {}.",
+                weight.name, human_bytes(values.size() * sizeof(float)), device->adapter().name,
+                human_bytes(device->limits().binding_bytes));
+  }
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "head matrices", values));
+  return constants.emplace(key, std::move(made)).first->second;
 }
 
 }  // namespace doppler::gpu

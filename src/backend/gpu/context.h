@@ -20,9 +20,9 @@
 namespace doppler::gpu {
 
 // The passes of plan/fuse.h that the programs have kernels for.
-inline constexpr std::string_view kGpuPasses[] = {kPassGroupMatmuls,    kPassBatchGemm,  kPassBatchNorm,
-                                                  kPassBatchGated,      kPassBatchRope,  kPassBatchAttention,
-                                                  kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct};
+inline constexpr std::string_view kGpuPasses[] = {
+    kPassReadValues, kPassGroupMatmuls,   kPassBatchGemm,       kPassBatchNorm,  kPassBatchGated,
+    kPassBatchRope,  kPassBatchAttention, kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct};
 
 // The buffer `step` describes a step's tokens: words 0 to 7 are counts, then come four lists of
 // max_step_tokens words.
@@ -78,6 +78,7 @@ struct Context {
   // By the weights in them, and the offset added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
   std::map<std::vector<WeightId>, Buffer> biases;
+  std::map<std::string, Buffer> constants;  // other floats, by what they are
 
   Context(const Context&) = delete;  // the kernels' check refers to it by address
   Context& operator=(const Context&) = delete;
@@ -117,6 +118,10 @@ struct Context {
   Result<Buffer> bias(const Op& op, std::size_t begin, std::size_t end);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
+  // The factors of a kScale, one or one for each column.
+  Result<Buffer> factors(const Op& op);
+  // The matrices of a kHeadMatmul: [head][input][output].
+  Result<Buffer> head_matrices(const Op& op);
   // Bytes on the device: all, the cache's, and the weights'.
   std::uint64_t bytes() const { return device->allocated_bytes(); }
   std::uint64_t cache_bytes() const;

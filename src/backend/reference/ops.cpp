@@ -38,6 +38,11 @@ class FirstError {
   std::optional<Error> error_;
 };
 
+// Tokens beyond a table of fewer rows than the vocabulary has read its first.
+std::uint64_t row_of(const TensorView& table, std::int32_t id) {
+  return static_cast<std::uint64_t>(id) < table.rows() ? static_cast<std::uint64_t>(id) : 0;
+}
+
 Status embed(const OpCall& call) {
   const TensorView& table = *call.weights[0];
   const double scale = std::get<EmbedParams>(call.params).scale;
@@ -45,7 +50,7 @@ Status embed(const OpCall& call) {
   const TensorView* positions = call.weights.size() > 1 ? call.weights[1] : nullptr;
   std::vector<float> row(out.width), place(positions != nullptr ? out.width : 0);
   for (std::size_t t = 0; t < call.ids.size(); ++t) {
-    DOPPLER_TRY(decode_f32(table, static_cast<std::uint64_t>(call.ids[t]) * out.width, row));
+    DOPPLER_TRY(decode_f32(table, row_of(table, call.ids[t]) * out.width, row));
     if (positions != nullptr)
       DOPPLER_TRY(decode_f32(*positions, static_cast<std::uint64_t>(call.positions[t]) * out.width, place));
     for (std::size_t i = 0; i < out.width; ++i) {
@@ -62,8 +67,8 @@ Status rms_norm(const OpCall& call) {
   const Output& out = call.outputs[0];
   const std::size_t dim = p.span == NormSpan::kProjection ? out.width : out.width / out.heads;
   // One for all heads of a row, or one for each.
-  std::vector<float> weight(call.weights[0]->cols()), bias;
-  DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
+  std::vector<float> weight(call.weights.empty() ? dim : call.weights[0]->cols(), 1.0f), bias;
+  if (!call.weights.empty()) DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
   if (!call.biases.empty() && call.biases[0] != nullptr) {
     bias.resize(weight.size());
     DOPPLER_TRY(decode_f32(*call.biases[0], 0, bias));
@@ -151,23 +156,32 @@ Status matmul(const OpCall& call, Threads& threads) {
   return {};
 }
 
+// The two dims of a pair, as they are read and as they are left.
+struct Pair {
+  std::size_t from[2], to[2];
+};
+Pair pair_of(RopeLayout layout, std::size_t i, std::size_t pairs) {
+  const Pair halves = {{i, i + pairs}, {i, i + pairs}}, neighbours = {{2 * i, 2 * i + 1}, {2 * i, 2 * i + 1}};
+  if (layout == RopeLayout::kHalf) return halves;
+  return layout == RopeLayout::kInterleaved ? neighbours : Pair{{2 * i, 2 * i + 1}, {i, i + pairs}};
+}
+
 Status rope(const OpCall& call) {
   const auto& p = std::get<RopeParams>(call.params);
   const RopeTable& table = *call.rope;
   const std::span<const float> in = call.inputs[0].data;
   const Output& out = call.outputs[0];
-  std::copy(in.begin(), in.end(), out.data.begin());  // dims beyond the rotary ones pass through
+  std::copy(in.begin(), in.end(), out.data.begin());  // dims besides the rotary ones pass through
   const std::size_t dim = out.width / out.heads, pairs = table.inverse_frequency.size();
   for (std::size_t t = 0; t < call.positions.size(); ++t) {
     for (std::size_t i = 0; i < pairs; ++i) {
       const auto [cos, sin] = table.turn(call.positions[t], i);
-      const std::size_t first = p.layout == RopeLayout::kHalf ? i : 2 * i;
-      const std::size_t second = p.layout == RopeLayout::kHalf ? i + pairs : 2 * i + 1;
+      const Pair pair = pair_of(p.layout, i, pairs);
       for (std::size_t h = 0; h < out.heads; ++h) {
-        const std::size_t at = t * out.width + h * dim;
-        const double x = in[at + first], y = in[at + second];
-        out.data[at + first] = static_cast<float>(x * cos - y * sin);
-        out.data[at + second] = static_cast<float>(y * cos + x * sin);
+        const std::size_t at = t * out.width + h * dim + p.begin;
+        const double x = in[at + pair.from[0]], y = in[at + pair.from[1]];
+        out.data[at + pair.to[0]] = static_cast<float>(x * cos - y * sin);
+        out.data[at + pair.to[1]] = static_cast<float>(y * cos + x * sin);
       }
     }
   }
@@ -199,15 +213,16 @@ class Attender {
       largest = std::max(largest, score);
     }
     double total = 0;
-    sum_.assign(a_.head_dim, 0.0);
+    const std::size_t dim = a_.out_dim(), to = (t * a_.heads + h) * dim;
+    sum_.assign(dim, 0.0);
     for (std::size_t i = 0; i < visible_.size(); ++i) {
       const double weight = std::exp(scores_[i] - largest);
       total += weight;
       const float* value = call_.cache->value(t, kv_head, visible_[i]);
-      for (std::size_t d = 0; d < a_.head_dim; ++d) sum_[d] += weight * value[d];
+      for (std::size_t d = 0; d < dim; ++d) sum_[d] += weight * value[d];
     }
-    for (std::size_t d = 0; d < a_.head_dim; ++d) {
-      call_.outputs[0].data[at + d] = visible_.empty() ? 0 : static_cast<float>(sum_[d] / total);
+    for (std::size_t d = 0; d < dim; ++d) {
+      call_.outputs[0].data[to + d] = visible_.empty() ? 0 : static_cast<float>(sum_[d] / total);
     }
   }
 
@@ -266,6 +281,129 @@ Status select(const OpCall& call) {
   return {};
 }
 
+Status scale(const OpCall& call) {
+  const double by = std::get<ScaleParams>(call.params).by;
+  const Output& out = call.outputs[0];
+  std::vector<float> weight(1, 1.0f);
+  if (!call.weights.empty()) {
+    weight.resize(call.weights[0]->cols());
+    DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
+  }
+  for (std::size_t i = 0; i < out.data.size(); ++i)
+    out.data[i] = static_cast<float>(by * call.inputs[0].data[i] * weight[i % weight.size()]);
+  return {};
+}
+
+Status slice(const OpCall& call) {
+  const auto& p = std::get<SliceParams>(call.params);
+  const Input& in = call.inputs[0];
+  const std::size_t from = in.width / p.parts, to = call.outputs[0].width / p.parts;
+  for (std::size_t part = 0; part < in.data.size() / from; ++part)
+    std::copy_n(&in.data[part * from + p.begin], to, &call.outputs[0].data[part * to]);
+  return {};
+}
+
+Status join(const OpCall& call) {
+  const std::size_t parts = std::get<JoinParams>(call.params).parts;
+  const Input &a = call.inputs[0], &b = call.inputs[1];
+  const Output& out = call.outputs[0];
+  const std::size_t of_a = a.width / parts, of_b = out.width / parts - of_a;
+  for (std::size_t part = 0; part < out.data.size() / (of_a + of_b); ++part) {
+    const std::size_t t = part / parts, own = b.width == of_b ? 0 : part % parts;
+    float* to = &out.data[part * (of_a + of_b)];
+    std::copy_n(&a.data[part * of_a], of_a, to);
+    std::copy_n(&b.data[t * b.width + own * of_b], of_b, to + of_a);
+  }
+  return {};
+}
+
+Status head_matmul(const OpCall& call, Threads& threads) {
+  const auto& p = std::get<HeadMatmulParams>(call.params);
+  const TensorView& weight = *call.weights[0];
+  const Input& in = call.inputs[0];
+  const Output& out = call.outputs[0];
+  const std::size_t cols = weight.cols(), takes = p.transposed ? p.rows : cols;
+  const std::size_t gives = p.transposed ? cols : p.rows, to_dim = out.width / p.heads;
+  const std::size_t from_dim = in.width == takes ? in.width : in.width / p.heads;
+  const std::size_t tokens = in.data.size() / in.width;
+  FirstError error;
+  threads.run(
+      p.heads, 1, std::uint64_t{p.heads} * p.rows * cols * tokens, [&](std::size_t begin, std::size_t end) {
+        std::vector<float> matrix(p.rows * cols);
+        for (std::size_t h = begin; h < end; ++h) {
+          error.keep(decode_f32(weight, (h * p.stride + p.begin) * cols, matrix));
+          for (std::size_t t = 0; t < tokens; ++t) {
+            const float* x = &in.data[t * in.width + (in.width == takes ? 0 : h * from_dim)];
+            float* y = &out.data[t * out.width + h * to_dim];
+            for (std::size_t o = 0; o < gives; ++o) {
+              double sum = 0;
+              for (std::size_t i = 0; i < takes; ++i)
+                sum +=
+                    static_cast<double>(x[i]) * (p.transposed ? matrix[i * cols + o] : matrix[o * cols + i]);
+              y[o] = static_cast<float>(sum);
+            }
+            std::copy(x + takes, x + from_dim, y + gives);
+          }
+        }
+      });
+  return error.take();
+}
+
+Status mix(const OpCall& call) {
+  const auto& p = std::get<MixParams>(call.params);
+  const Input &in = call.inputs[0], &x = call.inputs[1];
+  const std::size_t width = in.width / p.streams, parts = x.width / width;
+  for (std::size_t t = 0; t < in.data.size() / in.width; ++t) {
+    for (std::size_t j = 0; j < p.streams; ++j) {
+      for (std::size_t d = 0; d < width; ++d) {
+        const std::size_t at = t * in.width + j * width + d;
+        double sum = in.data[at];
+        for (std::size_t i = 0; i < parts && j >= p.first; ++i) {
+          const double c =
+              call.inputs.size() > 2 ? call.inputs[2].data[t * p.streams * parts + j * parts + i] : 0;
+          sum += (p.offset + c) * x.data[t * x.width + i * width + d];
+        }
+        call.outputs[0].data[at] = static_cast<float>(sum);
+      }
+    }
+  }
+  return {};
+}
+
+double mean_square(std::span<const float> x) {
+  double sum = 0;
+  for (const float v : x) sum += static_cast<double>(v) * v;
+  return sum / static_cast<double>(x.size());
+}
+
+Status match_rms(const OpCall& call) {
+  const Input &in = call.inputs[0], &like = call.inputs[1];
+  const std::size_t dim = in.width / call.outputs[0].heads;
+  for (std::size_t begin = 0; begin < in.data.size(); begin += dim) {
+    const double target = mean_square(like.data.subspan(begin / in.width * like.width, like.width));
+    const double own =
+        std::max(mean_square(in.data.subspan(begin, dim)), std::get<MatchRmsParams>(call.params).least);
+    const double factor = std::sqrt(target / own);
+    for (std::size_t i = begin; i < begin + dim; ++i)
+      call.outputs[0].data[i] = static_cast<float>(in.data[i] * factor);
+  }
+  return {};
+}
+
+Status cutoff(const OpCall& call) {
+  const Input& in = call.inputs[0];
+  for (std::size_t begin = 0; begin < in.data.size(); begin += in.width) {
+    const std::span<const float> row = in.data.subspan(begin, in.width);
+    const double n = static_cast<double>(in.width), mean = std::accumulate(row.begin(), row.end(), 0.0) / n;
+    double squares = 0;
+    for (const float v : row) squares += (v - mean) * (v - mean);
+    const double least = mean + std::get<CutoffParams>(call.params).deviations * std::sqrt(squares / n);
+    for (std::size_t i = 0; i < row.size(); ++i)
+      call.outputs[0].data[begin + i] = static_cast<float>(std::max(row[i] - least, 0.0));
+  }
+  return {};
+}
+
 Status softcap(const OpCall& call) {
   const auto& p = std::get<SoftcapParams>(call.params);
   const std::span<const float> in = call.inputs[0].data;
@@ -309,6 +447,20 @@ Status run_op(const OpCall& call, Threads& threads) {
       return select(call);
     case OpKind::kSoftcap:
       return softcap(call);
+    case OpKind::kScale:
+      return scale(call);
+    case OpKind::kSlice:
+      return slice(call);
+    case OpKind::kJoin:
+      return join(call);
+    case OpKind::kHeadMatmul:
+      return head_matmul(call, threads);
+    case OpKind::kMix:
+      return mix(call);
+    case OpKind::kMatchRms:
+      return match_rms(call);
+    case OpKind::kCutoff:
+      return cutoff(call);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;

@@ -38,7 +38,9 @@ Status check_weights(const OpSetup& s) {
     if (byte_size(weight.dtype, weight.shape) != weight.data.size())
       return unfit(s, "a weight's bytes do not fill its shape");
   }
-  const bool has_weight = s.kind == OpKind::kEmbed || s.kind == OpKind::kRmsNorm || s.kind == OpKind::kMatmul;
+  const bool may_have_weight = s.kind == OpKind::kRmsNorm || s.kind == OpKind::kScale;
+  const bool has_weight = s.kind == OpKind::kEmbed || s.kind == OpKind::kMatmul ||
+                          s.kind == OpKind::kHeadMatmul || (may_have_weight && !s.weights.empty());
   const bool two_tables = s.kind == OpKind::kEmbed && s.weights.size() == 2;
   if (!two_tables && s.weights.size() != (has_weight ? 1u : 0u))
     return unfit(s, "the number of weights is wrong");
@@ -53,14 +55,16 @@ Status check_weights(const OpSetup& s) {
     return unfit(s, "the bias is not as wide as the output");
   if (s.kind == OpKind::kMatmul && !shape_is(s.weights[0], {s.width, s.inputs[0].width}))
     return unfit(s, "the weight's shape is not output x input");
-  if (s.kind == OpKind::kRmsNorm && !is_vector(s.weights[0]))
+  if (s.kind == OpKind::kRmsNorm && has_weight && !is_vector(s.weights[0]))
     return unfit(s, "the weight is not as wide as a head");
+  if (s.kind == OpKind::kScale && has_weight && !shape_is(s.weights[0], {1}) &&
+      !shape_is(s.weights[0], {s.width}))
+    return unfit(s, "the weight is not as wide as the output");
   if (s.kind != OpKind::kEmbed) return {};
   if (s.weights[0].shape.size() != 2 || s.weights[0].cols() != s.width)
     return unfit(s, "the weight is not as wide as the output");
   for (const std::int32_t id : s.ids) {
-    if (id < 0 || static_cast<std::uint64_t>(id) >= s.weights[0].rows())
-      return unfit(s, fmt::format("the id {} has no row", id));
+    if (id < 0 || s.weights[0].rows() == 0) return unfit(s, fmt::format("the id {} has no row", id));
   }
   if (!two_tables) return {};
   if (s.weights[1].cols() != s.width) return unfit(s, "the learned positions are not as wide as the output");
@@ -93,11 +97,51 @@ Status check_attention(const OpSetup& s) {
 
 }  // namespace
 
+namespace {
+
+// Ops whose inputs differ in width from the output.
+Status check_columns(const OpSetup& s) {
+  const std::size_t x = s.inputs[0].width, y = s.width;
+  if (const auto* p = std::get_if<SliceParams>(&s.params)) {
+    const bool fits =
+        p->parts > 0 && x % p->parts == 0 && y % p->parts == 0 && p->begin + y / p->parts <= x / p->parts;
+    return fits ? Status{} : unfit(s, "the input does not have these columns");
+  }
+  if (const auto* p = std::get_if<JoinParams>(&s.params)) {
+    const std::size_t b = s.inputs[1].width;
+    const bool fits =
+        p->parts > 0 && x % p->parts == 0 && y % p->parts == 0 && (y == x + b || y == x + b * p->parts);
+    return fits ? Status{} : unfit(s, "the parts do not fill the output");
+  }
+  if (const auto* p = std::get_if<MixParams>(&s.params)) {
+    const std::size_t part = p->streams == 0 ? 0 : x / p->streams;
+    bool fits = part > 0 && x % p->streams == 0 && y == x && s.inputs[1].width % part == 0;
+    if (fits && s.inputs.size() > 2) fits = s.inputs[2].width == p->streams * (s.inputs[1].width / part);
+    return fits ? Status{} : unfit(s, "the streams do not match the inputs");
+  }
+  if (const auto* p = std::get_if<HeadMatmulParams>(&s.params)) {
+    if (s.weights.size() != 1 || p->heads == 0 || p->begin + p->rows > p->stride ||
+        s.weights[0].rows() != std::uint64_t{p->heads} * p->stride)
+      return unfit(s, "the weight's rows are not those of its heads");
+    const std::size_t cols = s.weights[0].cols(), takes = p->transposed ? p->rows : cols;
+    const std::size_t gives = p->transposed ? cols : p->rows, from = x == takes ? x : x / p->heads;
+    const bool fits = (x == takes || x % p->heads == 0) && y % p->heads == 0 && from >= takes &&
+                      y / p->heads == gives + (from - takes);
+    return fits ? Status{} : unfit(s, "the weight's shape is not output x input");
+  }
+  return x == y ? Status{} : unfit(s, "an input is not as wide as the output");
+}
+
+}  // namespace
+
 Status check_setup(const OpSetup& s) {
-  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1};  // by OpKind, as plan/check.cpp has them
-  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7};
+  // By OpKind, as plan/check.cpp has them.
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 1, 3, 2, 1};
+  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9, 10, 11, 12, 13, 14, 15};
   const auto kind = static_cast<std::size_t>(s.kind);
-  const bool alone = s.kind == OpKind::kGated && s.inputs.size() == 1;  // an activation without a gate
+  // An activation without a gate, streams without coefficients.
+  const bool alone =
+      (s.kind == OpKind::kGated && s.inputs.size() == 1) || (s.kind == OpKind::kMix && s.inputs.size() == 2);
   if (kind >= std::size(kInputs) || (s.inputs.size() != kInputs[kind] && !alone))
     return unfit(s, "the number of inputs is wrong");
   if (s.params.index() != kParams[kind]) return unfit(s, "the parameters are of another kind");
@@ -109,12 +153,15 @@ Status check_setup(const OpSetup& s) {
     const bool keys = s.kind == OpKind::kAttention && i > 0;
     if (in.width == 0 || in.data.size() % in.width != 0 || (!keys && in.data.size() != s.tokens() * in.width))
       return unfit(s, "an input has not one row per token");
-    const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention;
+    const bool same_width =
+        s.kind != OpKind::kMatmul && s.kind < OpKind::kSlice && s.kind != OpKind::kAttention;
     if (same_width && in.width != s.width) return unfit(s, "an input is not as wide as the output");
   }
-  if (s.kind == OpKind::kRope && s.rope.inverse_frequency.size() * 2 > s.width / s.heads)
+  if (s.kind == OpKind::kRope &&
+      s.rope.inverse_frequency.size() * 2 + std::get<RopeParams>(s.params).begin > s.width / s.heads)
     return unfit(s, "more dims rotate than a head has");
   if (s.kind == OpKind::kAttention) DOPPLER_TRY(check_attention(s));
+  if (s.kind >= OpKind::kSlice) DOPPLER_TRY(check_columns(s));
   return check_weights(s);
 }
 
@@ -174,9 +221,22 @@ std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
   return std::nullopt;
 }
 
+// Where a layer reads the keys and values of another, they are inputs all the same.
+std::vector<ValueId> OpExperiment::inputs(std::size_t index) const {
+  const Op& op = plan_.ops[index];
+  std::vector<ValueId> ids = op.inputs;
+  const auto* a = std::get_if<AttentionParams>(&op.params);
+  if (a == nullptr || a->kv_layer < 0) return ids;
+  for (const Op& other : plan_.ops) {
+    if (other.kind == OpKind::kAttention && other.layer == a->kv_layer)
+      ids.insert(ids.end(), other.inputs.begin() + 1, other.inputs.end());
+  }
+  return ids;
+}
+
 std::vector<std::string> OpExperiment::missing(std::size_t op) const {
   std::vector<std::string> names;
-  for (const ValueId id : plan_.ops[op].inputs) {
+  for (const ValueId id : inputs(op)) {
     const Value& value = plan_.values[id];
     if (!rows_.locate(plan_, value.stage, value.layer)) names.push_back(value_name(plan_, id));
   }
@@ -196,7 +256,7 @@ Result<OpSetup> OpExperiment::setup(std::size_t index) const {
   }
   OpSetup setup{.kind = op.kind, .stage = output(index).stage, .layer = op.layer, .params = op.params};
   setup.width = output(index).width, setup.heads = output(index).heads;
-  for (const ValueId id : op.inputs) {
+  for (const ValueId id : inputs(index)) {
     const Value& value = plan_.values[id];
     DOPPLER_ASSIGN(std::vector<float> data, rows_.read(plan_, value.stage, value.layer));
     setup.inputs.push_back({value.width, value.heads, std::move(data)});

@@ -30,7 +30,7 @@ double largest_magnitude(const TensorView& tensor) {
 
 // Execution order: embedding, layers in order with their stages in order, then the rest.
 std::pair<int, int> place(const StageComparison& c) {
-  const bool before = c.stage == Stage::kEmbedOut;
+  const bool before = c.layer < 0 && c.stage < Stage::kAttnInput;
   return {before ? -1 : c.layer >= 0 ? c.layer : INT32_MAX, static_cast<int>(c.stage)};
 }
 
