@@ -64,8 +64,12 @@ Status Context::allocate() {
           device->adapter().name, human_bytes(device->limits().binding_bytes));
     }
     KvBuffers buffers{.capacity = static_cast<std::uint32_t>(capacity), .keys = {}, .values = {}};
-    if (*bytes > 0) DOPPLER_ASSIGN(buffers.keys, device->make_buffer("keys", *bytes));
-    if (*bytes > 0 && layer.has_values) DOPPLER_ASSIGN(buffers.values, device->make_buffer("values", *bytes));
+    if (*bytes > 0) {
+      DOPPLER_ASSIGN(buffers.keys, device->make_buffer("keys", *bytes));
+    }
+    if (*bytes > 0 && layer.has_values) {
+      DOPPLER_ASSIGN(buffers.values, device->make_buffer("values", *bytes));
+    }
     kv.push_back(std::move(buffers));
   }
   for (const RopeTable& table : plan.rope_tables) {
