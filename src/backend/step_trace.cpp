@@ -22,7 +22,8 @@ void trace_kv(const Plan& plan, const BackendOptions& options, const Appended& a
     const std::uint64_t capacity = kv_capacity(layer, options.context, ring_reach(options));
     const std::uint64_t held = std::min(length, capacity);
     // The newest token attends to its window, the others of the cache are room for the tokens of a step.
-    const std::uint64_t seen = layer.window == 0 ? length : std::min<std::uint64_t>(length, layer.window);
+    const AttentionParams attention{.window = layer.window, .chunked = layer.chunked};
+    const std::uint64_t seen = length == 0 ? 0 : length - attention.first_seen(length - 1);
     Json data = whole;
     data.update({{"held", held}, {"capacity", capacity}, {"window", layer.window}, {"seen", seen}});
     trace(

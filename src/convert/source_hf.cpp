@@ -82,8 +82,10 @@ class Source {
     const WeightRole role = wanted.info->role;
     SourceTensor tensor{.name = wanted.name, .shape = wanted.shape};
     const std::span<const WeightRole> parts = wanted.info->fused_parts();
-    for (const WeightRole part : parts.empty() ? std::span(&role, 1) : parts)
-      tensor.parts.push_back(weights_[weights_.find(part, wanted.layer)]);  // binding has found them all
+    for (const WeightRole part : parts.empty() ? std::span(&role, 1) : parts) {
+      const WeightId first = weights_.find(part, wanted.layer);  // binding has found them all
+      for (std::uint32_t i = 0; i < weights_.count(first); ++i) tensor.parts.push_back(weights_[first + i]);
+    }
     if (tensor.parts.size() > 1 && tensor.shape.size() < 2) DOPPLER_TRY(join_values(tensor));
     if (wanted.info->kind == WeightKind::kNorm)
       tensor.added = static_cast<float>(out_.spec.norm.weight_offset);

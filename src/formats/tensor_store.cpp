@@ -95,4 +95,33 @@ Status TensorStore::rewrite(
   return {};
 }
 
+Result<std::span<std::byte>> TensorStore::create(std::string name, DType dtype, Shape shape) {
+  const auto bytes = byte_size(dtype, shape);
+  if (!bytes) {
+    return fail(ErrorCode::kMismatch, "The tensor {} ({}, {}) does not hold whole rows of blocks. Check it.",
+                printable(name), dtype_name(dtype), describe_shape(shape));
+  }
+  DOPPLER_ASSIGN(const std::span<std::byte> made, reserve_copy(*bytes));
+  DOPPLER_TRY(add({std::move(name), dtype, std::move(shape), made}));
+  return made;
+}
+
+Status TensorStore::rename(std::string_view from, std::string to) {
+  const auto found = tensors_.find(from);
+  if (found == tensors_.end()) {
+    return fail(ErrorCode::kNotFound, "The model holds no tensor {}. Check the name.", printable(from));
+  }
+  TensorView tensor = std::move(found->second);
+  tensors_.erase(found);
+  tensor.name = std::move(to);
+  return add(std::move(tensor));
+}
+
+void TensorStore::drop(std::string_view name) {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) return;
+  if (found->second.mapped) system::release_pages(found->second.data);
+  tensors_.erase(found);
+}
+
 }  // namespace doppler

@@ -44,7 +44,14 @@ class TensorStore {
   // short.
   Status rewrite(std::string_view name,
                  const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill);
-  // How much align() and rewrite() had to copy.
+  // A new tensor in memory of the store, for the caller to fill. Errors: kCorrupt when the name is there;
+  // kLimit when memory is short.
+  Result<std::span<std::byte>> create(std::string name, DType dtype, Shape shape);
+  // Forgets a tensor whose values stand elsewhere now, and gives its pages back.
+  void drop(std::string_view name);
+  // Errors: kNotFound; kCorrupt when the new name is there.
+  Status rename(std::string_view from, std::string to);
+  // How much align(), rewrite() and create() took.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   void add_metadata(std::string key, std::string value) {
     metadata_.emplace(std::move(key), std::move(value));

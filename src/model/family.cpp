@@ -5,6 +5,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "model/expert_files.h"
 #include "model/families/rules.h"
 #include "model/gguf_rows.h"
 #include "model/special_ids.h"
@@ -13,10 +14,12 @@ namespace doppler {
 
 std::span<const FamilyRule* const> all_families() {
   static constexpr auto kFamilies = std::to_array<const FamilyRule*>(
-      {&kLlamaRule,    &kMistralRule, &kQwen2Rule,   &kQwen3Rule,   &kPhi3Rule,         &kGemmaRule,
-       &kGemma2Rule,   &kGemma3Rule,  &kGemma4Rule,  &kOlmo2Rule,   &kOlmo3Rule,        &kGraniteRule,
-       &kSmolLm3Rule,  &kGlm4Rule,    &kCohereRule,  &kCohere2Rule, &kPhiRule,          &kStarcoder2Rule,
-       &kStableLmRule, &kExaone4Rule, &kSeedOssRule, &kErnie45Rule, &kHunyuanDenseRule, &kNemotronRule});
+      {&kLlamaRule,   &kMistralRule, &kQwen2Rule,   &kQwen3Rule,        &kPhi3Rule,       &kGemmaRule,
+       &kGemma2Rule,  &kGemma3Rule, &kGemma4Rule,  &kOlmo2Rule,   &kOlmo3Rule,        &kGraniteRule,    &kSmolLm3Rule,
+       &kGlm4Rule,    &kCohereRule,  &kCohere2Rule, &kPhiRule,          &kStarcoder2Rule, &kStableLmRule,
+       &kExaone4Rule, &kSeedOssRule, &kErnie45Rule, &kHunyuanDenseRule, &kNemotronRule, &kMixtralRule,
+       &kQwen2MoeRule, &kQwen3MoeRule, &kGptOssRule, &kOlmoeRule, &kGlm4MoeRule, &kGraniteMoeRule,
+       &kMinimaxM2Rule, &kErnie45MoeRule, &kHunyuanMoeRule, &kPhimoeRule});
   return kFamilies;
 }
 
@@ -84,6 +87,7 @@ Result<Model> load_model(const std::filesystem::path& path) {
   const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
   DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation));
   const FamilyRule* rule = family_named(model.spec.family);
+  DOPPLER_TRY(restore_experts(model.spec, rule->weight_names, model.files.tensors));
   DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule->weight_names, model.files.tensors));
   return model;
 }

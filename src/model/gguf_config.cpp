@@ -26,6 +26,16 @@ constexpr std::array kPlainKeys = {
     PlainKey{"max_position_embeddings", "context_length", true, true},
     PlainKey{"rms_norm_eps", "attention.layer_norm_rms_epsilon", false, true},
     PlainKey{"rope_local_base_freq", "rope.freq_base_swa", false, false},
+    PlainKey{"num_experts", "expert_count", true, false},
+    PlainKey{"num_experts_per_tok", "expert_used_count", true, false},
+    PlainKey{"moe_intermediate_size", "expert_feed_forward_length", true, false},
+    PlainKey{"shared_expert_intermediate_size", "expert_shared_feed_forward_length", true, false},
+    PlainKey{"n_shared_experts", "expert_shared_count", true, false},
+    PlainKey{"n_group", "expert_group_count", true, false},
+    PlainKey{"topk_group", "expert_group_used_count", true, false},
+    PlainKey{"first_k_dense_replace", "leading_dense_block_count", true, false},
+    PlainKey{"num_nextn_predict_layers", "nextn_predict_layers", true, false},
+    PlainKey{"routed_scaling_factor", "expert_weights_scale", false, false},
 };
 
 // Keys of architectures that change the arithmetic in ways Doppler does not know, and the value besides 0
@@ -118,13 +128,6 @@ Status GgufConfig::translate() {
 }
 
 Status GgufConfig::check_runnable() const {
-  DOPPLER_ASSIGN(const auto experts, get_uint("expert_count"));
-  if (experts.value_or(0) > 0) {
-    return fail(
-        ErrorCode::kUnsupported,
-        "The value {} = {} makes this a mixture of experts, which Doppler does not run. Use a dense model.",
-        as_source(key("expert_count")), *experts);
-  }
   DOPPLER_ASSIGN(const auto causal, metadata_.get_bool(key("attention.causal")));
   if (!causal.value_or(true)) {
     return fail(
@@ -162,6 +165,7 @@ Status GgufConfig::read_sizes() {
                   key(plain.suffix));
     }
   }
+  DOPPLER_TRY(read_experts());
   layers_ = (*json_)["num_hidden_layers"].get<std::uint64_t>();
   hidden_ = (*json_)["hidden_size"].get<std::uint64_t>();
   heads_ = (*json_)["num_attention_heads"].get<std::uint64_t>();
@@ -172,6 +176,22 @@ Status GgufConfig::read_sizes() {
   return fail(ErrorCode::kCorrupt,
               "The value {} = {} is more than the {} tensors of the file. Download it again.",
               as_source(key("block_count")), layers_, tensors_.tensors().size());
+}
+
+// Of mixtures of experts, what needs more than copying.
+Status GgufConfig::read_experts() {
+  DOPPLER_ASSIGN(const auto norm, metadata_.get_bool(key("expert_weights_norm")));
+  if (norm) set_from_key("norm_topk_prob", *norm, "expert_weights_norm");
+  // Layers that predict several tokens at once count as layers here.
+  DOPPLER_ASSIGN(const auto predicting, get_uint("nextn_predict_layers"));
+  const auto blocks = (*json_)["num_hidden_layers"].get<std::uint64_t>();
+  if (predicting.value_or(0) == 0) return {};
+  if (*predicting >= blocks) {
+    return fail(ErrorCode::kCorrupt, "The value {} = {} leaves no layer of {} = {}. Download the file again.",
+                as_source(key("nextn_predict_layers")), *predicting, key("block_count"), blocks);
+  }
+  set_from_key("num_hidden_layers", blocks - *predicting, "block_count");
+  return {};
 }
 
 Status GgufConfig::read_head_dim() {

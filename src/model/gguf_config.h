@@ -50,6 +50,7 @@ class GgufConfig {
  private:
   Status check_runnable() const;
   Status read_sizes();
+  Status read_experts();
   Status read_head_dim();
   Status read_vocabulary();
   Status read_windows();

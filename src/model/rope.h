@@ -31,4 +31,10 @@ struct RopeTable {
 // llama3 rule as published with Llama 3.1. All agree with transformers' modeling_rope_utils.
 RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context);
 
+// What the query at a position is multiplied by.
+inline double position_factor(const PositionScale& scale, std::int64_t position) {
+  const std::int64_t steps = (position + scale.offset) / scale.every;
+  return 1 + scale.beta * std::log1p(static_cast<double>(steps));
+}
+
 }  // namespace doppler

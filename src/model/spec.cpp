@@ -5,7 +5,8 @@
 namespace doppler {
 
 std::string_view name_of(AttentionKind kind) {
-  return kind == AttentionKind::kFull ? "full" : "sliding";
+  static constexpr std::array<std::string_view, 3> kNames = {"full", "sliding", "chunked"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::string_view name_of(RopeLayout layout) {
@@ -20,13 +21,19 @@ std::string_view name_of(RopeScalingKind kind) {
 }
 
 std::string_view name_of(Activation activation) {
-  static constexpr std::array<std::string_view, 5> kNames = {"silu", "gelu_tanh", "gelu", "relu",
-                                                             "relu_squared"};
+  static constexpr std::array<std::string_view, 7> kNames = {
+      "silu", "gelu_tanh", "gelu", "relu", "relu_squared", "xielu", "sigmoid"};
   return kNames[static_cast<std::size_t>(activation)];
 }
 
 std::string_view name_of(NormKind kind) {
   return kind == NormKind::kRms ? "rms" : "layer";
+}
+
+std::string_view name_of(RouterScore score) {
+  static constexpr std::array<std::string_view, 4> kNames = {"softmax", "sigmoid", "softmax_of_chosen",
+                                                             "sparsemixer"};
+  return kNames[static_cast<std::size_t>(score)];
 }
 
 std::string_view name_of(NormSpan span) {

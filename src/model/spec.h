@@ -9,7 +9,7 @@
 
 namespace doppler {
 
-enum class AttentionKind { kFull, kSliding };
+enum class AttentionKind { kFull, kSliding, kChunked };
 
 // How the two halves of a rotary pair lie in a head: (i, i + d/2) as Hugging Face has them, or (2i, 2i + 1).
 // The third kind reads pairs as (2i, 2i + 1) and leaves them as (i, i + d/2).
@@ -68,9 +68,18 @@ struct LatentSpec {
   bool split_up = false;
 };
 
+// Queries are multiplied by 1 + beta ln(1 + floor((position + offset) / every)); every = 0: they are not.
+struct PositionScale {
+  double beta = 0;
+  std::uint32_t every = 0, offset = 0;
+  bool operator==(const PositionScale&) const = default;
+};
+
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kFull;
-  std::uint32_t window = 0;  // sliding: a token attends to itself and the window - 1 tokens before it
+  // Sliding: a token attends to itself and the window - 1 tokens before it. Chunked: to itself and those before
+  // it in its chunk, of which each has `window` positions.
+  std::uint32_t window = 0;
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   RopeSpec rope;
   double scale = 0;    // multiplies the query-key products
@@ -80,10 +89,12 @@ struct AttentionSpec {
   bool qk_norm_after_rope = false;
   bool qkv_bias = false;
   bool o_bias = false;
+  bool sinks = false;  // a score for each head that takes its share of the softmax and adds no value
+  PositionScale query_scale;    // after rope and norm
   bool v_norm = false;          // a norm without a weight on each head of values
   bool keys_as_values = false;  // values are what the projection of keys gives; none has its own
-  int kv_source =
-      -1;  // the earlier layer whose cached keys and values are read; -1: this layer makes its own
+  // The earlier layer whose cached keys and values are read; -1: this layer makes its own.
+  int kv_source = -1;
   LatentSpec latent;
 
   bool is_latent() const { return latent.kv_rank > 0; }
@@ -93,14 +104,50 @@ struct AttentionSpec {
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
 };
 
-enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared };
+enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kXielu, kSigmoid };
+
+// What makes an expert's weight of its logit: its share of all experts, a logistic function of it alone, its
+// share of the chosen ones, or Phi-MoE's two softmaxes over the logits near the best.
+enum class RouterScore { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSparseMixer };
+
+// Which experts a token is sent to, and with which weights. The best `top_k` by score (plus the correction)
+// are chosen, of the best groups only where there are several; then their scores without the correction are
+// the weights, normalised and scaled.
+struct RouterSpec {
+  RouterScore score = RouterScore::kSoftmax;
+  std::uint32_t top_k = 0;
+  bool bias = false;          // of the logits
+  bool correction = false;    // added to the scores for choosing only
+  std::uint32_t groups = 1;   // neighbouring experts
+  std::uint32_t kept_groups = 1;
+  std::uint32_t group_best = 2;  // a group's score is the sum of so many of its best
+  bool normalise = false;        // weights / (their sum + norm_eps), the sum being at least norm_floor
+  double norm_eps = 0, norm_floor = 0;
+  double scale = 1;
+  bool expert_scale = false;  // and each expert's weight times one of its own
+  bool on_input = false;      // weights multiply what experts read, not what they give
+  double jitter = 0;          // kSparseMixer: half the width of the band
+};
+
+// xIELU's numbers of a layer: above 0 alpha_p x^2 + beta x, else alpha_n (expm1(min(x, eps)) - x) + beta x.
+struct Xielu {
+  double alpha_p = 0, alpha_n = 0, beta = 0, eps = 0;
+  bool operator==(const Xielu&) const = default;
+};
 
 struct FfnSpec {
   Activation activation = Activation::kSilu;
   std::uint32_t width = 0;  // of each expert, where there are any
   bool gated = true;        // activation(gate) * up; else activation(up)
   bool bias = false;
+  // gpt-oss: gate and up are clamped (the gate from above only), silu takes alpha * gate, and up gets 1 more.
+  double clamp = 0;  // 0: none
+  double alpha = 1, up_offset = 0;
   std::uint32_t experts = 0;  // 0: one feed-forward for every token
+  RouterSpec router;
+  std::uint32_t shared_width = 0;  // of what every token goes through beside its experts; 0: nothing
+  bool shared_gate = false;        // whose result is multiplied by a logistic function of its input
+  Xielu xielu;                // kXielu
   // Above 0: gates below the mean of all plus so many standard deviations count as 0 (Gemma 3n).
   double gate_cutoff = 0;
 };
@@ -157,7 +204,10 @@ struct ModelSpec {
   double final_softcap = 0;    // 0: none
   bool fused_qkv = false;      // the checkpoint stores q, k and v as one tensor
   bool fused_gate_up = false;  // and gate and up as one
+  bool fused_experts = false;  // and those of all experts: [experts, gates then ups, hidden]
+  bool fused_shared = false;   // and those of the shared expert
   std::vector<LayerSpec> layers;
+  std::uint32_t predicting_layers = 0;  // that files hold behind these, to predict several tokens at once
   std::vector<std::int32_t> eos_ids;
   std::int32_t bos_id = -1, pad_id = -1;  // -1: none
   std::vector<SpecSource> sources;
@@ -169,5 +219,6 @@ std::string_view name_of(RopeScalingKind kind);
 std::string_view name_of(Activation activation);
 std::string_view name_of(NormKind kind);
 std::string_view name_of(NormSpan span);
+std::string_view name_of(RouterScore score);
 
 }  // namespace doppler

@@ -17,8 +17,6 @@ constexpr std::string_view kBraces = "{}";
 using S = Size;
 constexpr std::array<Size, 3> kFromParts = {};
 
-// Experts have no Hugging Face name: there each expert's matrix is a tensor of its own, and binding does not
-// join these yet.
 // clang-format off
 constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
     {kRopeDivisors, "rope divisors", Kind::kRopeFactors, Stage::kNone, {S::kRotaryPairs}, When::kDivisors,
@@ -81,6 +79,8 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight"},
     {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kKNorm}, When::kKNorm,
      "model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight"},
+    {kSinks, "attention sinks", Kind::kBias, Stage::kAttnOut, {S::kHeads}, When::kSinks,
+     "model.layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"},
     {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kAttnOut}, When::kAlways,
      "model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
     {kOBias, "bias of attention output", Kind::kBias, Stage::kOProj, {S::kHidden}, When::kOBias,
@@ -94,6 +94,12 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kFfnNormBias, "model.layers.{}.post_attention_layernorm.bias", "blk.{}.ffn_norm.bias"},
     {kRouter, "router", Kind::kRouter, Stage::kRouterLogits, {S::kExperts, S::kHidden}, When::kExperts,
      "model.layers.{}.mlp.gate.weight", "blk.{}.ffn_gate_inp.weight"},
+    {kRouterBias, "bias of the router", Kind::kBias, Stage::kRouterLogits, {S::kExperts}, When::kRouterBias,
+     "model.layers.{}.mlp.gate.bias", "blk.{}.ffn_gate_inp.bias"},
+    {kRouterCorrection, "correction of the router's scores", Kind::kBias, Stage::kRouterIds, {S::kExperts},
+     When::kRouterCorrection, "model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
+    {kExpertScale, "scales of experts", Kind::kBias, Stage::kRouterWeights, {S::kExperts}, When::kExpertScale,
+     "model.layers.{}.router.per_expert_scale", "blk.{}.ffn_down_exps.scale"},
     // In GGUF files ffn_up holds the gate's rows, too, where the two are fused.
     {kGateUp, "gate and up", Kind::kProjection, Stage::kFfnUp, kFromParts, When::kFusedGateUp,
      "model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", {}, {kGate, kUp, kCount}},
@@ -105,16 +111,44 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.mlp.gate_proj.bias", "blk.{}.ffn_gate.bias"},
     {kUpBias, "bias of up", Kind::kBias, Stage::kFfnUp, {S::kFfn}, When::kDenseBias,
      "model.layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias"},
+    {kGateUpExperts, "gates and ups of experts", Kind::kExperts, Stage::kFfnUp, kFromParts, When::kFusedExperts,
+     "model.layers.{}.mlp.experts.gate_up_proj", "", {},
+     {kGateExperts, kUpExperts, kCount}},
     {kGateExperts, "gates of experts", Kind::kExperts, Stage::kFfnGate, {S::kExperts, S::kFfn, S::kHidden},
-     When::kExperts, "", "blk.{}.ffn_gate_exps.weight"},
+     When::kGatedExperts, "model.layers.{}.mlp.experts.{}.gate_proj.weight", "blk.{}.ffn_gate_exps.weight"},
     {kUpExperts, "ups of experts", Kind::kExperts, Stage::kFfnUp, {S::kExperts, S::kFfn, S::kHidden},
-     When::kExperts, "", "blk.{}.ffn_up_exps.weight"},
+     When::kExperts, "model.layers.{}.mlp.experts.{}.up_proj.weight", "blk.{}.ffn_up_exps.weight"},
+    {kGateExpertsBias, "biases of experts' gates", Kind::kBias, Stage::kFfnGate, {S::kExperts, S::kFfn},
+     When::kGatedExpertBias, "model.layers.{}.mlp.experts.{}.gate_proj.bias", "blk.{}.ffn_gate_exps.bias"},
+    {kUpExpertsBias, "biases of experts' ups", Kind::kBias, Stage::kFfnUp, {S::kExperts, S::kFfn},
+     When::kExpertBias, "model.layers.{}.mlp.experts.{}.up_proj.bias", "blk.{}.ffn_up_exps.bias"},
     {kDown, "down", Kind::kProjection, Stage::kFfnOut, {S::kHidden, S::kFfn}, When::kDense,
      "model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
     {kDownBias, "bias of down", Kind::kBias, Stage::kFfnOut, {S::kHidden}, When::kDenseBias,
      "model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias"},
-    {kDownExperts, "downs of experts", Kind::kExperts, Stage::kFfnOut, {S::kExperts, S::kHidden, S::kFfn},
-     When::kExperts, "", "blk.{}.ffn_down_exps.weight"},
+    {kDownExperts, "downs of experts", Kind::kExperts, Stage::kFfnExperts, {S::kExperts, S::kHidden, S::kFfn},
+     When::kExperts, "model.layers.{}.mlp.experts.{}.down_proj.weight", "blk.{}.ffn_down_exps.weight"},
+    {kDownExpertsBias, "biases of experts' downs", Kind::kBias, Stage::kFfnExperts, {S::kExperts, S::kHidden},
+     When::kExpertBias, "model.layers.{}.mlp.experts.{}.down_proj.bias", "blk.{}.ffn_down_exps.bias"},
+    {kSharedGateUp, "gate and up of the shared expert", Kind::kProjection, Stage::kSharedUp, kFromParts,
+     When::kFusedShared, "model.layers.{}.shared_mlp.input_linear.weight", "", {},
+     {kSharedGateProj, kSharedUp, kCount}},
+    {kSharedGateProj, "gate of the shared expert", Kind::kProjection, Stage::kSharedGateProj,
+     {S::kShared, S::kHidden}, When::kSharedProj, "model.layers.{}.mlp.shared_experts.gate_proj.weight",
+     "blk.{}.ffn_gate_shexp.weight"},
+    {kSharedUp, "up of the shared expert", Kind::kProjection, Stage::kSharedUp, {S::kShared, S::kHidden},
+     When::kShared, "model.layers.{}.mlp.shared_experts.up_proj.weight", "blk.{}.ffn_up_shexp.weight"},
+    {kSharedGateProjBias, "bias of the shared expert's gate", Kind::kBias, Stage::kSharedGateProj,
+     {S::kShared}, When::kSharedProjBias, "model.layers.{}.mlp.shared_experts.gate_proj.bias",
+     "blk.{}.ffn_gate_shexp.bias"},
+    {kSharedUpBias, "bias of the shared expert's up", Kind::kBias, Stage::kSharedUp, {S::kShared},
+     When::kSharedBias, "model.layers.{}.mlp.shared_experts.up_proj.bias", "blk.{}.ffn_up_shexp.bias"},
+    {kSharedDown, "down of the shared expert", Kind::kProjection, Stage::kFfnShared, {S::kHidden, S::kShared},
+     When::kShared, "model.layers.{}.mlp.shared_experts.down_proj.weight", "blk.{}.ffn_down_shexp.weight"},
+    {kSharedDownBias, "bias of the shared expert's down", Kind::kBias, Stage::kFfnShared, {S::kHidden},
+     When::kSharedBias, "model.layers.{}.mlp.shared_experts.down_proj.bias", "blk.{}.ffn_down_shexp.bias"},
+    {kSharedGate, "gate on the shared expert", Kind::kRouter, Stage::kSharedGate, {S::kOne, S::kHidden},
+     When::kSharedGate, "model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight"},
     {kPostFfnNorm, "norm after the feed-forward", Kind::kNorm, Stage::kPostFfnNorm, {S::kHidden},
      When::kPostFfnNorm, "model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight"},
     {kPleGate, "gate of the per-layer input", Kind::kProjection, Stage::kPleGate, {S::kPerLayer, S::kHidden},
@@ -173,9 +207,6 @@ constexpr std::array kSizes = {
              [](Spec, Layer l) -> std::uint64_t { return l.attention.kv_width(); }},
     SizeInfo{S::kAttnOut, "num_attention_heads x head_dim",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.out_width(); }},
-    SizeInfo{S::kOne, "", [](Spec, Layer) -> std::uint64_t { return 1; }},
-    SizeInfo{S::kHeads, "num_attention_heads",
-             [](Spec, Layer l) -> std::uint64_t { return l.attention.heads; }},
     SizeInfo{S::kOwnDims, "qk_nope_head_dim", [](Spec, Layer l) -> std::uint64_t { return own_dims(l); }},
     SizeInfo{S::kQLatent, "q_lora_rank",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.latent.q_rank; }},
@@ -201,6 +232,10 @@ constexpr std::array kSizes = {
              [](Spec, Layer l) { return norm_width(l.attention, l.attention.kv_width()); }},
     SizeInfo{S::kPositions, "learned positions",
              [](Spec s, Layer) -> std::uint64_t { return s.learned_positions; }},
+    SizeInfo{S::kHeads, "num_attention_heads", [](Spec, Layer l) -> std::uint64_t { return l.attention.heads; }},
+    SizeInfo{S::kShared, "the shared expert's intermediate_size",
+             [](Spec, Layer l) -> std::uint64_t { return l.ffn.shared_width; }},
+    SizeInfo{S::kOne, "", [](Spec, Layer) -> std::uint64_t { return 1; }},
     SizeInfo{S::kFfn, "intermediate_size", [](Spec, Layer l) -> std::uint64_t { return l.ffn.width; }},
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",
@@ -275,6 +310,34 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return l.ffn.experts == 0 && l.ffn.bias; }},
     ConditionInfo{When::kExperts, "ffn.experts > 0", "ffn.experts = 0",
                   [](Spec, Layer l) { return l.ffn.experts > 0; }},
+    ConditionInfo{When::kGatedExperts, "ffn.experts > 0", "ffn.experts = 0",
+                  [](Spec, Layer l) { return l.ffn.experts > 0 && l.ffn.gated; }},
+    ConditionInfo{When::kFusedExperts, "", "",
+                  [](Spec s, Layer l) { return s.fused_experts && l.ffn.experts > 0 && l.ffn.gated; }},
+    ConditionInfo{When::kRouterBias, "ffn.router.bias = true", "ffn.router.bias = false",
+                  [](Spec, Layer l) { return l.ffn.experts > 0 && l.ffn.router.bias; }},
+    ConditionInfo{When::kRouterCorrection, "ffn.router.correction = true", "ffn.router.correction = false",
+                  [](Spec, Layer l) { return l.ffn.experts > 0 && l.ffn.router.correction; }},
+    ConditionInfo{When::kExpertScale, "ffn.router.expert_scale = true", "ffn.router.expert_scale = false",
+                  [](Spec, Layer l) { return l.ffn.experts > 0 && l.ffn.router.expert_scale; }},
+    ConditionInfo{When::kExpertBias, "ffn.bias = true", "ffn.bias = false",
+                  [](Spec, Layer l) { return l.ffn.experts > 0 && l.ffn.bias; }},
+    ConditionInfo{When::kGatedExpertBias, "ffn.bias = true", "ffn.bias = false",
+                  [](Spec, Layer l) { return l.ffn.experts > 0 && l.ffn.gated && l.ffn.bias; }},
+    ConditionInfo{When::kShared, "ffn.shared_width > 0", "ffn.shared_width = 0",
+                  [](Spec, Layer l) { return l.ffn.shared_width > 0; }},
+    ConditionInfo{When::kSharedProj, "ffn.shared_width > 0", "ffn.shared_width = 0",
+                  [](Spec, Layer l) { return l.ffn.shared_width > 0 && l.ffn.gated; }},
+    ConditionInfo{When::kFusedShared, "", "",
+                  [](Spec s, Layer l) { return s.fused_shared && l.ffn.shared_width > 0 && l.ffn.gated; }},
+    ConditionInfo{When::kSharedBias, "ffn.bias = true", "ffn.bias = false",
+                  [](Spec, Layer l) { return l.ffn.shared_width > 0 && l.ffn.bias; }},
+    ConditionInfo{When::kSharedProjBias, "ffn.bias = true", "ffn.bias = false",
+                  [](Spec, Layer l) { return l.ffn.shared_width > 0 && l.ffn.gated && l.ffn.bias; }},
+    ConditionInfo{When::kSharedGate, "ffn.shared_gate = true", "ffn.shared_gate = false",
+                  [](Spec, Layer l) { return l.ffn.shared_width > 0 && l.ffn.shared_gate; }},
+    ConditionInfo{When::kSinks, "attention.sinks = true", "attention.sinks = false",
+                  [](Spec, Layer l) { return l.attention.sinks; }},
     // GGUF files store llama3's rule as the divisors that follow from it.
     ConditionInfo{When::kDivisors, "", "",
                   [](Spec, Layer l) {
@@ -308,21 +371,21 @@ std::string_view pattern_of(const WeightInfo& info, NameStyle style) {
   return style == NameStyle::kGguf ? info.gguf : info.hugging_face;
 }
 
-// The layer in a name of that pattern; -1 for patterns without one. Nothing if the name is of another
-// pattern.
+// The layer in a name of that pattern, which may hold an expert's index, too; -1 for patterns without one.
+// Nothing if the name is of another pattern.
 std::optional<int> match(std::string_view pattern, std::string_view name) {
   const std::size_t braces = pattern.find(kBraces);
   if (braces == std::string_view::npos) {
     if (name == pattern) return -1;
     return std::nullopt;
   }
-  const std::string_view before = pattern.substr(0, braces), after = pattern.substr(braces + kBraces.size());
-  if (!name.starts_with(before) || !name.ends_with(after)) return std::nullopt;
-  if (name.size() <= before.size() + after.size()) return std::nullopt;
-  const std::string_view number = name.substr(before.size(), name.size() - before.size() - after.size());
+  if (!name.starts_with(pattern.substr(0, braces))) return std::nullopt;
+  const std::string_view rest = name.substr(braces);
   int layer = 0;
-  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), layer);
-  if (error != std::errc() || end != number.data() + number.size() || layer < 0) return std::nullopt;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  if (error != std::errc() || layer < 0) return std::nullopt;
+  const auto after = rest.substr(static_cast<std::size_t>(end - rest.data()));
+  if (!match(pattern.substr(braces + kBraces.size()), after)) return std::nullopt;
   return layer;
 }
 
@@ -330,6 +393,10 @@ std::optional<int> match(std::string_view pattern, std::string_view name) {
 
 bool WeightInfo::per_layer() const {
   return gguf.contains(kBraces) || hugging_face.contains(kBraces);
+}
+
+bool WeightInfo::per_expert() const {
+  return kind == Kind::kExperts || (shape[0] == Size::kExperts && shape[1] != Size::kNone && kind == Kind::kBias);
 }
 
 std::span<const WeightRole> WeightInfo::fused_parts() const {
@@ -356,6 +423,13 @@ std::string weight_name(const WeightNames& names, WeightRole role, int layer) {
   return name;
 }
 
+std::string expert_name(std::string_view name, std::uint64_t expert) {
+  std::string own(name);
+  if (const auto braces = own.find(kBraces); braces != std::string::npos)
+    own.replace(braces, kBraces.size(), std::to_string(expert));
+  return own;
+}
+
 bool meets(const ModelSpec& spec, WeightCondition condition, int layer) {
   return condition_info(condition).holds(spec, layer_of(spec, layer));
 }
@@ -366,10 +440,11 @@ Shape weight_shape(const ModelSpec& spec, WeightRole role, int layer) {
     Shape shape;
     for (const WeightRole part : info.fused_parts()) {
       const Shape of_part = weight_shape(spec, part, layer);
+      const std::size_t rows = info.kind == Kind::kExperts ? 1 : 0;  // behind the number of experts
       if (shape.empty())
         shape = of_part;
       else
-        shape[0] += of_part[0];
+        shape[rows] += of_part[rows];
     }
     return shape;
   }
@@ -423,12 +498,22 @@ std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightName
   std::vector<WeightTensor> out;
   const auto add = [&](const WeightInfo& info, int layer) {
     if (!meets(spec, info.when, layer)) return;
+    // Files that have no name for a fused tensor hold its parts.
     const bool inside_another = std::ranges::any_of(kTable, [&](const WeightInfo& whole) {
-      return is_part_of(info.role, whole) && meets(spec, whole.when, layer);
+      return is_part_of(info.role, whole) && meets(spec, whole.when, layer) &&
+             !weight_name(names, whole.role, layer).empty();
     });
     std::string name = weight_name(names, info.role, layer);
+    if (name.empty() && !info.fused_parts().empty()) return;
     if (inside_another || (info.kind == Kind::kRopeFactors && name.empty())) return;
-    out.push_back({&info, layer, std::move(name), weight_shape(spec, info.role, layer)});
+    Shape shape = weight_shape(spec, info.role, layer);
+    if (!info.per_expert() || !name.contains(kBraces)) {
+      out.push_back({&info, layer, std::move(name), std::move(shape)});
+      return;
+    }
+    const Shape own(shape.begin() + 1, shape.end());
+    for (std::uint64_t i = 0; i < shape[0]; ++i)
+      out.push_back({&info, layer, expert_name(name, i), own, static_cast<int>(i)});
   };
   const auto first = std::ranges::find_if(kTable, &WeightInfo::per_layer);
   const auto last = std::ranges::find_if_not(first, kTable.end(), &WeightInfo::per_layer);

@@ -48,22 +48,38 @@ enum class WeightRole : std::uint8_t {
   kVBias,
   kQNorm,
   kKNorm,
+  kSinks,
   kO,
   kOBias,
   kPostAttnNorm,
   kFfnNorm,
   kFfnNormBias,
   kRouter,
+  kRouterBias,
+  kRouterCorrection,
+  kExpertScale,
   kGateUp,
   kGate,
   kUp,
   kGateBias,
   kUpBias,
+  kGateUpExperts,
   kGateExperts,
   kUpExperts,
+  kGateExpertsBias,
+  kUpExpertsBias,
   kDown,
   kDownBias,
   kDownExperts,
+  kDownExpertsBias,
+  kSharedGateUp,
+  kSharedGateProj,
+  kSharedUp,
+  kSharedGateProjBias,
+  kSharedUpBias,
+  kSharedDown,
+  kSharedDownBias,
+  kSharedGate,
   kPostFfnNorm,
   kPleGate,
   kPleProjection,
@@ -112,6 +128,7 @@ enum class Size : std::uint8_t {
   kPositions,
   kFfn,
   kExperts,
+  kShared,
   kRotaryPairs,  // half the dims of a head that rotate
 };
 
@@ -149,6 +166,20 @@ enum class WeightCondition : std::uint8_t {
   kDenseBias,
   kGateBias,
   kExperts,
+  kGatedExperts,
+  kFusedExperts,
+  kRouterBias,
+  kRouterCorrection,
+  kExpertScale,
+  kExpertBias,
+  kGatedExpertBias,
+  kShared,
+  kSharedProj,
+  kFusedShared,
+  kSharedBias,
+  kSharedProjBias,
+  kSharedGate,
+  kSinks,
   kDivisors,
   kLongRope,
 };
@@ -164,12 +195,15 @@ struct WeightInfo {
   Stage stage;                // the first stage that it helps compute; kNone for what is read into the spec
   std::array<Size, 3> shape;  // outermost first, up to the first kNone; of fused roles the parts say it
   WeightCondition when;
-  // {} stands for the layer's index. Empty: such files have no tensor of this role.
+  // {} stands for the layer's index, and a second one for an expert's where each has a tensor of its own.
+  // Empty: such files have no tensor of this role.
   std::string_view hugging_face, gguf;
   RotatedHeads rotated = RotatedHeads::kNone;
   std::array<WeightRole, 3> parts = {WeightRole::kCount, WeightRole::kCount, WeightRole::kCount};
 
   bool per_layer() const;
+  // Whether each expert has one: a matrix, or a bias.
+  bool per_expert() const;
   // The roles whose rows a fused tensor holds, one after the other; empty for all other roles.
   std::span<const WeightRole> fused_parts() const;
 };
@@ -197,16 +231,28 @@ inline constexpr std::array<WeightName, 2> kSandwichNames = {{
      WeightCondition::kPostAttnNorm},
 }};
 
+// Tensors that hold the matrices of all experts with columns instead of rows, [experts, in, out], under these
+// names; gates and ups are one. MXFP4 checkpoints have rows, as NAME_blocks and NAME_scales.
+struct ExpertColumns {
+  std::string_view gate_up, down;  // empty: there are none
+  bool interleaved = false;        // gates and ups in turn, not one half after the other
+};
+
 // How the files of a family name its weights: as the table does, with these exceptions.
 struct WeightNames {
   NameStyle style = NameStyle::kHuggingFace;
   std::span<const WeightName> own = {};
+  // Of folders that store experts as columns, not rows: see expert_files.h.
+  ExpertColumns expert_columns = {};
   // The roles of kind kRopeFactors that the family's files may hold; other families' files must not.
   std::span<const WeightRole> rope_factors = {};
 };
 
 // The name of a role's tensor, with the layer's index in it; empty if such files have none.
+// Of roles whose experts have a tensor each, a second {} is left for expert_name().
 std::string weight_name(const WeightNames& names, WeightRole role, int layer = -1);
+// The name of one expert's tensor; the same where all are in one.
+std::string expert_name(std::string_view name, std::uint64_t expert);
 
 bool meets(const ModelSpec& spec, WeightCondition condition, int layer = -1);
 
@@ -228,7 +274,8 @@ struct WeightTensor {
   const WeightInfo* info;
   int layer;         // -1: model-wide
   std::string name;  // empty if the names have none for the role
-  Shape shape;
+  Shape shape;       // of an expert's tensor, where each has one
+  int expert = -1;   // -1: no expert's own
 };
 
 // Every tensor that files of this model hold, each once, in the order of the table: fused tensors instead of

@@ -22,8 +22,20 @@ Weights::LayerIds& Weights::ids(int layer) {
 WeightId Weights::add(WeightRole role, int layer, TensorView tensor) {
   const auto id = static_cast<WeightId>(tensors_.size());
   tensors_.push_back(std::move(tensor));
+  counts_.push_back(1);
   alias(role, layer, id);
   return id;
+}
+
+void Weights::add_expert(WeightRole role, int layer, TensorView tensor) {
+  const WeightId first = find(role, layer);
+  if (first == kNoWeight) {
+    add(role, layer, std::move(tensor));
+    return;
+  }
+  tensors_.push_back(std::move(tensor));
+  counts_.push_back(1);
+  ++counts_[first];
 }
 
 namespace {
@@ -38,6 +50,11 @@ bool is_known_surplus(std::string_view name) {
     if (name.starts_with(part) || name.starts_with(fmt::format("model.{}", part))) return true;
   }
   return false;
+}
+
+Shape without_ones(Shape shape) {
+  std::erase(shape, 1);
+  return shape;
 }
 
 class Binder {
@@ -86,6 +103,8 @@ class Binder {
     if (wanted.info->kind == WeightKind::kNorm && found.shape.size() == 2 &&
         element_count(found.shape) == element_count(wanted.shape))
       found.shape = wanted.shape;
+    // [1, n] and [n] hold the same.
+    if (without_ones(found.shape) == without_ones(wanted.shape)) found.shape = wanted.shape;
     if (found.shape != wanted.shape) {
       return fail(ErrorCode::kMismatch,
                   "The tensor {} has the shape {}, but the spec ({}) asks for {}. Check that {} belongs "
@@ -105,9 +124,35 @@ class Binder {
     return found;
   }
 
+  // Experts' matrices become weights of their own, one after the other.
+  Status take_experts(const WeightTensor& wanted, TensorView whole) {
+    if (wanted.expert >= 0) {
+      weights_.add_expert(wanted.info->role, wanted.layer, std::move(whole));
+      return {};
+    }
+    std::vector<WeightRole> parts(wanted.info->fused_parts().begin(), wanted.info->fused_parts().end());
+    if (parts.empty()) parts.push_back(wanted.info->role);
+    std::uint64_t begin = 0;  // of the part's rows
+    for (const WeightRole part : parts) {
+      const std::uint64_t rows = weight_shape(spec_, part, wanted.layer)[1];
+      for (std::uint64_t i = 0; i < wanted.shape[0]; ++i) {
+        const std::string name = fmt::format("{}[{}]", whole.name, i);
+        DOPPLER_ASSIGN(TensorView own, slice_rows(whole, i, 1, name));
+        own.shape.erase(own.shape.begin());
+        if (parts.size() > 1) {
+          DOPPLER_ASSIGN(own, slice_rows(own, begin, rows, fmt::format("{}[{}:{}]", name, begin, begin + rows)));
+        }
+        weights_.add_expert(part, wanted.layer, std::move(own));
+      }
+      begin += rows;
+    }
+    return {};
+  }
+
   // A fused tensor becomes row slices with the parts' roles.
   Status take(const WeightTensor& wanted) {
     DOPPLER_ASSIGN(TensorView whole, checked(wanted));
+    if (wanted.info->per_expert()) return take_experts(wanted, std::move(whole));
     const std::span<const WeightRole> parts = wanted.info->fused_parts();
     if (parts.empty()) {
       weights_.add(wanted.info->role, wanted.layer, std::move(whole));
@@ -145,9 +190,21 @@ class Binder {
     return {};
   }
 
+  // A tensor of the layers behind the last one.
+  bool predicts(std::string_view name) const {
+    for (std::size_t i = 0; i < spec_.predicting_layers; ++i) {
+      const std::size_t layer = spec_.layers.size() + i;
+      const std::string own = names_.style == NameStyle::kGguf
+                                  ? fmt::format("blk.{}.", layer)
+                                  : nested_name(nesting_, fmt::format("model.layers.{}.", layer));
+      if (name.starts_with(own)) return true;
+    }
+    return false;
+  }
+
   Status check_surplus() const {
     for (const auto& [name, tensor] : store_.tensors()) {
-      if (used_.contains(name) || is_known_surplus(name) || is_unread_kv(name)) continue;
+      if (used_.contains(name) || is_known_surplus(name) || is_unread_kv(name) || predicts(name)) continue;
       if (const std::string_view flag = flag_against(name); !flag.empty()) {
         return fail(ErrorCode::kMismatch,
                     "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that {} "

@@ -20,12 +20,19 @@ inline constexpr WeightId kNoWeight = ~WeightId{0};
 
 class Weights {
  public:
-  // kNoWeight where the model has none. `layer` is -1 for the model-wide roles.
+  // kNoWeight where the model has none. `layer` is -1 for the model-wide roles. Of roles that each expert has:
+  // the first expert's, which the others' follow.
   WeightId find(WeightRole role, int layer = -1) const;
   const TensorView& operator[](WeightId id) const { return tensors_[id]; }
   std::span<const TensorView> tensors() const { return tensors_; }
 
+  // How many weights of one role and layer follow each other from this one on: those of its experts; 1
+  // elsewhere.
+  std::uint32_t count(WeightId first) const { return counts_[first]; }
+
   WeightId add(WeightRole role, int layer, TensorView tensor);
+  // Another expert's, directly after those before it.
+  void add_expert(WeightRole role, int layer, TensorView tensor);
   // Two roles share one tensor: a tied head.
   void alias(WeightRole role, int layer, WeightId id) { ids(layer)[static_cast<std::size_t>(role)] = id; }
 
@@ -33,6 +40,7 @@ class Weights {
   using LayerIds = std::array<WeightId, static_cast<std::size_t>(WeightRole::kCount)>;
   LayerIds& ids(int layer);
   std::vector<TensorView> tensors_;
+  std::vector<std::uint32_t> counts_;  // parallel to tensors_
   std::vector<LayerIds> ids_;  // entry 0: model-wide; entry i + 1: layer i
 };
 

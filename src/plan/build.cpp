@@ -175,17 +175,29 @@ class Builder {
       if (a.has_own_kv()) heads[1] = rope(heads[1], a.rope, Stage::kKRope);
     }
     if (a.qk_norm && a.qk_norm_after_rope) norm_heads(heads, a);
+    heads[0] = scaled_by_position(heads[0], a);
     return heads;
   }
 
-  ValueId attend(Heads heads, AttentionParams params, Stage stage) {
+  ValueId scaled_by_position(ValueId q, const AttentionSpec& a) {
+    if (a.query_scale.every == 0) return q;
+    const ValueId y = value(a.q_width(), Stage::kQScaled, a.heads);
+    op(OpKind::kPositionScale, {q}, {y}, {}, a.query_scale);
+    return y;
+  }
+
+  ValueId attend(Heads heads, AttentionParams params, Stage stage, bool has_sinks = false) {
     const ValueId scores = value(0, Stage::kAttnScores, params.heads);  // width: the step's longest sequence
     const ValueId out = value(params.heads * params.out_dim(), stage, params.heads);
-    Op& made = op(OpKind::kAttention, std::move(heads), {out}, {}, params);
+    std::vector<WeightRole> sinks;
+    if (has_sinks) sinks.push_back(WeightRole::kSinks);
+    Op& made = op(OpKind::kAttention, std::move(heads), {out}, std::move(sinks), params);
     made.emits = {scores};
-    const bool own = params.kv_layer < 0;
-    plan_.kv_layers.push_back(
-        {own ? params.kv_heads : 0, params.head_dim, params.window, params.value_dim == 0});
+    plan_.kv_layers.push_back({.kv_heads = params.kv_layer < 0 ? params.kv_heads : 0,
+                               .head_dim = params.head_dim,
+                               .window = params.window,
+                               .chunked = params.chunked,
+                               .has_values = params.value_dim == 0});
     return out;
   }
 
@@ -196,9 +208,10 @@ class Builder {
                                  .window = a.window,
                                  .scale = a.scale,
                                  .softcap = a.softcap,
+                                 .chunked = a.kind == AttentionKind::kChunked,
                                  .kv_layer = a.kv_source};
     const ValueId out = a.is_latent() ? latent_attention(normed, a, params)
-                                      : attend(project_heads(normed, a), params, Stage::kAttnOut);
+                                      : attend(project_heads(normed, a), params, Stage::kAttnOut, a.sinks);
     return matmul(out, WeightRole::kO, WeightRole::kOBias);
   }
 
@@ -239,7 +252,7 @@ class Builder {
     const ValueId down = matmul(normed, WeightRole::kKvDown);
     const ValueId latent = norm(slice(down, 0, l.kv_rank), WeightRole::kKvDownNorm);
     const ValueId turning = slice(down, l.kv_rank, l.rope_dim);
-    q = rope(q, a.rope, Stage::kQRope, own);
+    q = scaled_by_position(rope(q, a.rope, Stage::kQRope, own), a);
     const ValueId turned = rope(turning, a.rope, Stage::kNone);
     show_heads(latent, turning, a);
     params.kv_heads = 1;
@@ -258,13 +271,84 @@ class Builder {
     head_matmul(latent, a, value_rows(a), a.latent.value_dim, Stage::kVProj);
   }
 
+  static GatedParams gated_params(const FfnSpec& f) { return {f.activation, f.xielu, f.clamp, f.alpha, f.up_offset}; }
+
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
+    if (f.experts > 0) return experts(normed, f);
     std::vector<ValueId> inputs;
     if (f.gated) inputs.push_back(matmul(normed, WeightRole::kGate, WeightRole::kGateBias));
     inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
     const ValueId act = value(f.width, Stage::kFfnAct);
-    op(OpKind::kGated, std::move(inputs), {act}, {}, GatedParams{f.activation});
+    op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
     return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
+  }
+
+  // What every token goes through beside its experts.
+  ValueId shared_expert(ValueId x, const FfnSpec& f) {
+    std::vector<ValueId> inputs;
+    if (f.gated) {
+      inputs.push_back(matmul(x, WeightRole::kSharedGateProj, WeightRole::kSharedGateProjBias));
+      if (!f.shared_gate) plan_.values.back().stage = Stage::kSharedGate;
+    }
+    inputs.push_back(matmul(x, WeightRole::kSharedUp, WeightRole::kSharedUpBias));
+    const ValueId act = value(f.shared_width, Stage::kSharedAct);
+    op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
+    const ValueId out = matmul(act, WeightRole::kSharedDown, WeightRole::kSharedDownBias);
+    if (!f.shared_gate) return out;
+    plan_.values[out].stage = Stage::kNone;
+    const ValueId gate = matmul(x, WeightRole::kSharedGate);
+    const ValueId gated = value(plan_.values[out].width, Stage::kFfnShared);
+    op(OpKind::kGated, {gate, out}, {gated}, {}, GatedParams{.activation = Activation::kSigmoid, .xielu = {}});
+    return gated;
+  }
+
+  // One product of each chosen expert, with the bias of its own.
+  ValueId expert_matmul(ValueId x, ValueId ids, const FfnSpec& f, WeightRole role, WeightRole bias) {
+    const std::uint32_t chosen = f.router.top_k;
+    const auto rows = static_cast<std::uint32_t>(weight_shape(spec_, role, layer_)[1]);
+    const ValueId y = value(rows * chosen, weight_info(role).stage, chosen);
+    Op& made = op(OpKind::kExpertMatmul, {x, ids}, {y}, {role}, ExpertParams{f.experts, chosen});
+    if (const WeightId id = find(bias); id != kNoWeight) made.biases = {id};
+    return y;
+  }
+
+  // Which experts a token is sent to, and what each counts.
+  std::pair<ValueId, ValueId> route(ValueId x, const FfnSpec& f) {
+    const ValueId logits = matmul(x, WeightRole::kRouter, WeightRole::kRouterBias);
+    const auto given = [](bool there, WeightRole role) {
+      return there ? std::vector<WeightRole>{role} : std::vector<WeightRole>();
+    };
+    const ValueId ids = value(f.router.top_k, Stage::kRouterIds);
+    op(OpKind::kChoose, {logits}, {ids}, given(f.router.correction, WeightRole::kRouterCorrection),
+       RouteParams{f.router});
+    const ValueId weights = value(f.router.top_k, Stage::kRouterWeights);
+    op(OpKind::kWeigh, {logits, ids}, {weights}, given(f.router.expert_scale, WeightRole::kExpertScale),
+       RouteParams{f.router});
+    return {ids, weights};
+  }
+
+  ValueId experts(ValueId x, const FfnSpec& f) {
+    const auto [ids, weights] = route(x, f);
+    const std::uint32_t chosen = f.router.top_k;
+    ValueId read = x;
+    if (f.router.on_input) {
+      read = value(spec_.hidden * chosen, Stage::kExpertInputs, chosen);
+      op(OpKind::kSpread, {x, weights}, {read}, {}, SpreadParams{chosen});
+    }
+    std::vector<ValueId> inputs;
+    if (f.gated)
+      inputs.push_back(expert_matmul(read, ids, f, WeightRole::kGateExperts, WeightRole::kGateExpertsBias));
+    inputs.push_back(expert_matmul(read, ids, f, WeightRole::kUpExperts, WeightRole::kUpExpertsBias));
+    const ValueId act = value(f.width * chosen, Stage::kFfnAct, chosen);
+    op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
+    const ValueId given = expert_matmul(act, ids, f, WeightRole::kDownExperts, WeightRole::kDownExpertsBias);
+    inputs = {given};
+    if (!f.router.on_input) inputs.push_back(weights);
+    if (f.shared_width > 0) inputs.push_back(shared_expert(x, f));
+    const ValueId out = value(spec_.hidden, Stage::kFfnOut);
+    op(OpKind::kExpertSum, std::move(inputs), {out}, {},
+       ExpertSumParams{chosen, !f.router.on_input, f.shared_width > 0});
+    return out;
   }
 
   ValueId layer(ValueId x) {

@@ -21,20 +21,30 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kRmsNorm, "rms_norm", 1, kAny, 2},
     {OpKind::kMatmul, "matmul", 1, kAny, 3},
     {OpKind::kRope, "rope", 1, 0, 4},
-    {OpKind::kAttention, "attention", kAny, 0, 5},
+    {OpKind::kAttention, "attention", kAny, kAny, 5},
     {OpKind::kAdd, "add", 2, 0, 8},
     {OpKind::kGated, "gated", kAny, 0, 6},
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
     {OpKind::kSelect, "select", 1, 0, 0},
     {OpKind::kSoftcap, "softcap", 1, 0, 7},
-    {OpKind::kScale, "scale", 1, kAny, 9},
-    {OpKind::kSlice, "slice", 1, 0, 10},
-    {OpKind::kJoin, "join", 2, 0, 11},
-    {OpKind::kHeadMatmul, "head_matmul", 1, 1, 12},
-    {OpKind::kMix, "mix", kAny, 0, 13},
-    {OpKind::kMatchRms, "match_rms", 2, 0, 14},
-    {OpKind::kCutoff, "cutoff", 1, 0, 15},
+    {OpKind::kPositionScale, "position_scale", 1, 0, 9},
+    {OpKind::kChoose, "choose_experts", 1, kAny, kPlaceOf<RouteParams>},
+    {OpKind::kWeigh, "weigh_experts", 2, kAny, kPlaceOf<RouteParams>},
+    {OpKind::kSpread, "spread", 2, 0, kPlaceOf<SpreadParams>},
+    {OpKind::kExpertMatmul, "expert_matmul", 2, kAny, kPlaceOf<ExpertParams>},
+    {OpKind::kExpertSum, "expert_sum", kAny, 0, kPlaceOf<ExpertSumParams>},
+    {OpKind::kScale, "scale", 1, kAny, kPlaceOf<ScaleParams>},
+    {OpKind::kSlice, "slice", 1, 0, kPlaceOf<SliceParams>},
+    {OpKind::kJoin, "join", 2, 0, kPlaceOf<JoinParams>},
+    {OpKind::kHeadMatmul, "head_matmul", 1, 1, kPlaceOf<HeadMatmulParams>},
+    {OpKind::kMix, "mix", kAny, 0, kPlaceOf<MixParams>},
+    {OpKind::kMatchRms, "match_rms", 2, 0, kPlaceOf<MatchRmsParams>},
+    {OpKind::kCutoff, "cutoff", 1, 0, kPlaceOf<CutoffParams>},
 }};
+
+bool is_product(OpKind kind) {
+  return kind == OpKind::kMatmul || kind == OpKind::kExpertMatmul;
+}
 
 class Checker {
  public:
@@ -66,15 +76,16 @@ class Checker {
 
   Status check_form(const Op& op) {
     const OpShape& shape = kShapes[static_cast<std::size_t>(op.kind)];
-    const bool counted = shape.inputs == kAny ? op.inputs.size() >= 1 && op.inputs.size() <= 3
+    const std::size_t most = op.kind == OpKind::kGated ? 2 : 3;
+    const bool counted = shape.inputs == kAny ? op.inputs.size() >= 1 && op.inputs.size() <= most
                                               : shape.inputs == static_cast<int>(op.inputs.size());
     if (!counted) return wrong("has the wrong number of inputs");
     if (shape.weights != kAny && shape.weights != static_cast<int>(op.weights.size()))
       return wrong("has the wrong number of weights");
     if (shape.params != op.params.index()) return wrong("has the parameters of another kind");
-    if (op.outputs.empty() || (op.kind != OpKind::kMatmul && op.outputs.size() != 1))
+    if (op.outputs.empty() || (!is_product(op.kind) && op.outputs.size() != 1))
       return wrong("has the wrong number of outputs");
-    if (op.kind == OpKind::kMatmul && op.weights.size() != op.outputs.size())
+    if (is_product(op.kind) && op.weights.size() != op.outputs.size())
       return wrong("needs one weight per output");
     if (!op.biases.empty() && op.biases.size() != op.weights.size())
       return wrong("has biases that do not match its weights");
@@ -126,7 +137,8 @@ class Checker {
   // Values have rows for all tokens up to the one select, and for the wanted ones after it.
   Status check_rows(const Op& op) const {
     const bool select = op.kind == OpKind::kSelect;
-    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention || select;
+    const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention ||
+                            op.kind == OpKind::kPositionScale || select;
     const Rows before = op.inputs.empty() ? Rows::kAll : in(op, 0).rows;
     const Rows after = select ? Rows::kWanted : before;
     const auto have = [&](const std::vector<ValueId>& ids, Rows rows) {
@@ -153,10 +165,80 @@ class Checker {
         a.cache_of(op.layer) > static_cast<std::size_t>(op.layer)) {
       return wrong("has no layer in the cache");
     }
+    if (op.weights.size() > 1 || (op.weights.size() == 1 && !vector_is(op.weights[0], a.heads)))
+      return wrong("has sinks that are not one for each head");
     const KvLayer& cache = plan_.kv_layers[a.cache_of(op.layer)];
-    const bool cached = cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim &&
-                        cache.window == a.window && cache.has_values != keys_only;
+    const bool cached = cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim && cache.window == a.window && cache.chunked == a.chunked &&
+                        cache.has_values != keys_only;
     return cached ? Status{} : wrong("does not match its layer in the cache");
+  }
+
+  // Of logits, choices and the chosen experts' weights.
+  Status check_route(const Op& op) const {
+    const RouterSpec& r = std::get<RouteParams>(op.params).router;
+    const std::uint32_t experts = in(op, 0).width;
+    const bool possible = r.top_k > 0 && r.groups > 0 && experts % r.groups == 0 && r.kept_groups > 0 &&
+                          r.kept_groups <= r.groups && r.top_k <= experts / r.groups * r.kept_groups &&
+                          r.group_best > 0;
+    if (!possible) return wrong("chooses more experts than there are");
+    if (r.score == RouterScore::kSparseMixer && r.top_k != 2) return wrong("mixes other than two experts");
+    for (const Value* v : {&out(op), op.inputs.size() > 1 ? &in(op, 1) : &out(op)}) {
+      if (v->width != r.top_k) return wrong("has not one value for each chosen expert");
+    }
+    const bool needs = op.kind == OpKind::kChoose ? r.correction : r.expert_scale;
+    const bool fits = op.weights.size() == (needs ? 1u : 0u) && (!needs || vector_is(op.weights[0], experts));
+    return fits ? Status{} : wrong("has not one weight for each expert");
+  }
+
+  Status check_expert_matmul(const Op& op) const {
+    const auto& p = std::get<ExpertParams>(op.params);
+    const std::uint64_t x = in(op, 0).width;
+    if (p.chosen == 0 || p.experts < p.chosen || in(op, 1).width != p.chosen)
+      return wrong("has not one id for each chosen expert");
+    for (std::size_t i = 0; i < op.weights.size(); ++i) {
+      const WeightId bias = op.biases.empty() ? kNoWeight : op.biases[i];
+      const std::size_t last = weights_.tensors().size() - 1;
+      const bool exist = op.weights[i] + std::uint64_t{p.experts} - 1 <= last &&
+                         (bias == kNoWeight || bias + std::uint64_t{p.experts} - 1 <= last);
+      if (!exist) return wrong("uses experts that do not exist");
+      if (out(op, i).width % p.chosen != 0) return wrong("has an output without a part for each chosen expert");
+      const std::uint64_t rows = out(op, i).width / p.chosen;
+      for (WeightId e = 0; e < p.experts; ++e) {
+        const bool fits = weight_is(op.weights[i] + e, rows, x) ||
+                          (x % p.chosen == 0 && weight_is(op.weights[i] + e, rows, x / p.chosen));
+        if (!fits) return wrong("has a weight whose shape is not output x input");
+        if (bias != kNoWeight && !vector_is(bias + e, rows)) return wrong("has a bias of the wrong width");
+      }
+    }
+    return {};
+  }
+
+  Status check_spread(const Op& op) const {
+    const std::uint32_t chosen = std::get<SpreadParams>(op.params).chosen;
+    const bool fits = in(op, 1).width == chosen && out(op).width == std::uint64_t{in(op, 0).width} * chosen;
+    return fits ? Status{} : wrong("has not one copy for each weight");
+  }
+
+  Status check_expert_sum(const Op& op) const {
+    const auto& p = std::get<ExpertSumParams>(op.params);
+    if (op.inputs.size() != 1u + p.weighted + p.adds) return wrong("has the wrong number of inputs");
+    const bool fits = in(op, 0).width == std::uint64_t{out(op).width} * p.chosen &&
+                      (!p.weighted || in(op, 1).width == p.chosen) &&
+                      (!p.adds || plan_.values[op.inputs.back()].width == out(op).width);
+    return fits ? Status{} : wrong("has not one part for each chosen expert");
+  }
+
+  // A gate may be one value for the whole row.
+  Status check_gated(const Op& op) const {
+    if (std::get<GatedParams>(op.params).activation == Activation::kXielu && op.inputs.size() > 1)
+      return wrong("multiplies xIELU, which has no gate");
+    const auto& p = std::get<GatedParams>(op.params);
+    if (!p.is_plain() && (p.activation != Activation::kSilu || op.inputs.size() != 2 || !(p.clamp >= 0)))
+      return wrong("clamps or shifts what only silu of a gate has");
+    const bool one = op.inputs.size() == 2 && in(op, 0).width == 1;
+    const bool fits = (one || in(op, 0).width == out(op).width) &&
+                      (op.inputs.size() == 1 || in(op, 1).width == out(op).width);
+    return fits ? Status{} : wrong("combines values of different widths");
   }
 
   Status check_norm(const Op& op) const {
@@ -215,6 +297,14 @@ class Checker {
     return fits ? Status{} : wrong("has a weight whose shape is not output x input");
   }
 
+  Status check_sum_like(const Op& op) const {
+    for (const ValueId id : op.inputs) {
+      if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
+    }
+    const auto* scale = std::get_if<PositionScale>(&op.params);
+    return scale == nullptr || scale->every > 0 ? Status{} : wrong("scales by steps of no positions");
+  }
+
   Status check_widths(const Op& op) const {
     switch (op.kind) {
       case OpKind::kEmbed: {
@@ -248,12 +338,19 @@ class Checker {
       case OpKind::kMix:
       case OpKind::kMatchRms:
         return check_columns(op);
+      case OpKind::kGated:
+        return check_gated(op);
+      case OpKind::kChoose:
+      case OpKind::kWeigh:
+        return check_route(op);
+      case OpKind::kSpread:
+        return check_spread(op);
+      case OpKind::kExpertMatmul:
+        return check_expert_matmul(op);
+      case OpKind::kExpertSum:
+        return check_expert_sum(op);
       default:
-        if (op.inputs.size() > 2) return wrong("has the wrong number of inputs");
-        for (const ValueId id : op.inputs) {
-          if (plan_.values[id].width != out(op).width) return wrong("combines values of different widths");
-        }
-        return {};
+        return check_sum_like(op);
     }
   }
 

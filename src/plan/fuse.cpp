@@ -16,8 +16,8 @@ void group_matmuls(Plan& plan) {
   std::vector<Op> ops;
   for (Op& op : plan.ops) {
     Op* last = ops.empty() ? nullptr : &ops.back();
-    if (last == nullptr || op.kind != OpKind::kMatmul || last->kind != OpKind::kMatmul ||
-        last->inputs != op.inputs) {
+    const bool product = op.kind == OpKind::kMatmul || op.kind == OpKind::kExpertMatmul;
+    if (last == nullptr || !product || last->kind != op.kind || last->inputs != op.inputs) {
       ops.push_back(std::move(op));
       continue;
     }
@@ -41,7 +41,8 @@ void fuse_gated_ffn(Plan& plan) {
              readers.of(out).size() == 1;
     };
     Op& op = plan.ops[i];
-    const bool fits = op.kind == OpKind::kGated && op.inputs.size() == 2 && i >= 2 && ops.size() >= 2 &&
+    const bool fits = op.kind == OpKind::kGated && std::get<GatedParams>(op.params).is_plain() &&
+                      op.inputs.size() == 2 && i >= 2 && ops.size() >= 2 &&
                       is_part(i - 2, op.inputs[0]) && is_part(i - 1, op.inputs[1]) &&
                       plan.ops[i - 2].inputs == plan.ops[i - 1].inputs;
     if (!fits) {

@@ -38,6 +38,14 @@ class Match {
     const Op* sum = next(OpKind::kAdd, ahead);
     return sum != nullptr && std::get<AddParams>(sum->params).scale == 1 ? sum : nullptr;
   }
+  // activation(gate) * up of two values alike, without anything else.
+  const Op* next_plain_gated() const {
+    const Op* gated = next(OpKind::kGated);
+    const bool plain = gated != nullptr && gated->inputs.size() == 2 &&
+                       std::get<GatedParams>(gated->params).is_plain() &&
+                       info(gated->inputs[0]).width == info(gated->outputs[0]).width;
+    return plain ? gated : nullptr;
+  }
   void take(Part part) {
     group_.parts[static_cast<std::size_t>(part)] = end();
     ++group_.count;
@@ -131,9 +139,8 @@ std::optional<OpGroup> match_sum(const Plan& plan, const Readers& readers, std::
 
 std::optional<OpGroup> match_gated(const Plan& plan, const Readers& readers, std::size_t first) {
   Match m(plan, readers, first);
-  const Op* gated = m.next(OpKind::kGated);
-  if (gated == nullptr || gated->inputs.size() != 2 || m.info(gated->outputs[0]).width % 4 != 0)
-    return std::nullopt;
+  const Op* gated = m.next_plain_gated();
+  if (gated == nullptr || m.info(gated->outputs[0]).width % 4 != 0) return std::nullopt;
   m.take(Part::kGated);
   return m.done();
 }
@@ -161,9 +168,8 @@ std::optional<OpGroup> match_product(const Plan& plan, const Readers& readers, s
   if (product == nullptr) return std::nullopt;
   if (m.has(Part::kNorm) && product->inputs[0] != plan.ops[m.end() - 1].outputs[0]) return std::nullopt;
   m.take(Part::kProduct);
-  const Op* gated = m.next(OpKind::kGated);
-  if (gated != nullptr && gated->inputs.size() == 2 && gated->inputs == product->outputs)
-    m.take(Part::kGated);
+  const Op* gated = m.next_plain_gated();
+  if (gated != nullptr && gated->inputs == product->outputs) m.take(Part::kGated);
   if (!m.has(Part::kNorm) && !m.has(Part::kGated)) return std::nullopt;
   return m.done();
 }

@@ -31,26 +31,37 @@ struct Value {
 };
 
 enum class OpKind : std::uint8_t {
-  kEmbed,      // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
-               // it is there, for their positions
-  kRmsNorm,    // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams. Without
-               // a weight: x / rms(x)
-  kMatmul,     // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
-  kRope,       // x -> y: pairs of each head turned by the token's position
-  kAttention,  // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
-               // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does
-  kAdd,        // a, b -> a + scale * b
-  kGated,      // gate, up -> activation(gate) * up; or gate alone -> activation(gate)
+  kEmbed,        // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
+                 // it is there, for their positions
+  kRmsNorm,      // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams. Without
+                 // a weight: x / rms(x)
+  kMatmul,       // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
+  kRope,         // x -> y: pairs of each head turned by the token's position
+  kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
+                 // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does.
+                 // weights: sinks, a score for each head that only adds to the softmax's sum
+  kAdd,          // a, b -> a + scale * b
+  kGated,        // gate, up -> activation(gate) * up, the gate being as wide or one value for a row; or gate
+                 // alone -> activation(gate); see GatedParams
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
-  kScale,        // x -> by * x (* weights[0], a value for all or one for each column)
-  kSlice,        // x -> y: of each part of a row, the columns from `begin` on
-  kJoin,         // a, b -> y: side by side, part by part; a b of one part goes behind each part of a
-  kHeadMatmul,   // x -> y: each head of x times a matrix of its own; see HeadMatmulParams
-  kMix,          // streams, x (, c) -> y: stream j + (offset + c[j]) x, summed over the parts of x
-  kMatchRms,     // x, y -> x * rms(y) / rms(x), for each head of x
-  kCutoff,       // x -> relu(x - (mean + deviations * standard deviation)) of a row
+  kPositionScale,  // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
+  // Experts. What belongs to a token's chosen ones lies side by side in a row, best first.
+  kChoose,        // logits -> ids of the chosen experts, as whole floats; weights: correction
+  kWeigh,         // logits, ids -> their weights; weights: scales of experts
+  kSpread,        // x, weights -> x times each weight
+  kExpertMatmul,  // x, ids -> y_0..y_n-1 of each chosen expert: y_i = weights[i + expert] x (+ biases[i + expert]).
+                  // x is one row for all, or has a part for each
+  kExpertSum,     // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
+  // Columns.
+  kScale,       // x -> by * x (* weights[0], a value for all or one for each column)
+  kSlice,       // x -> y: of each part of a row, the columns from `begin` on
+  kJoin,        // a, b -> y: side by side, part by part; a b of one part goes behind each part of a
+  kHeadMatmul,  // x -> y: each head of x times a matrix of its own; see HeadMatmulParams
+  kMix,         // streams, x (, c) -> y: stream j + (offset + c[j]) x, summed over the parts of x
+  kMatchRms,    // x, y -> x * rms(y) / rms(x), for each head of x
+  kCutoff,      // x -> relu(x - (mean + deviations * standard deviation)) of a row
   kCount,
 };
 
@@ -77,15 +88,29 @@ struct AttentionParams {
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: the whole sequence
   double scale = 1, softcap = 0;
+  bool chunked = false;  // the window does not slide: the sequence is cut into chunks of it
+
   int kv_layer = -1;  // the layer whose cache is read; -1: the op's own
   // Above 0: values are the first dims of the keys, so many, and the cache holds keys alone.
   std::uint32_t value_dim = 0;
 
   std::uint32_t out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
   std::size_t cache_of(int layer) const { return static_cast<std::size_t>(kv_layer >= 0 ? kv_layer : layer); }
+  // The first position that the token at `position` sees.
+  std::uint64_t first_seen(std::uint64_t position) const {
+    if (window == 0) return 0;
+    if (chunked) return position - position % window;
+    return position + 1 > window ? position + 1 - window : 0;
+  }
 };
 struct GatedParams {
   Activation activation = Activation::kSilu;
+  Xielu xielu;  // kXielu, which takes no `up`
+  // 0: none. Else gates above it become it, and ups are cut to +- it.
+  double clamp = 0;
+  double alpha = 1;      // silu's: x * sigmoid(alpha * x)
+  double up_offset = 0;  // added to up after the clamp
+  bool is_plain() const { return clamp == 0 && alpha == 1 && up_offset == 0; }
 };
 struct SoftcapParams {
   double cap = 0;  // 0: none
@@ -120,10 +145,26 @@ struct MatchRmsParams {
 struct CutoffParams {
   double deviations = 0;
 };
+struct RouteParams {  // kChoose, kWeigh
+  RouterSpec router;
+};
+struct ExpertParams {  // kExpertMatmul
+  std::uint32_t experts = 0, chosen = 0;
+};
+struct SpreadParams {
+  std::uint32_t chosen = 0;
+};
+struct ExpertSumParams {
+  std::uint32_t chosen = 0;
+  bool weighted = true, adds = false;  // whether there are the inputs weights and z
+};
 using OpParams =
-    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
-                 GatedParams, SoftcapParams, AddParams, ScaleParams, SliceParams, JoinParams,
-                 HeadMatmulParams, MixParams, MatchRmsParams, CutoffParams>;
+    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams, GatedParams,
+                 SoftcapParams, AddParams, PositionScale, RouteParams, ExpertParams, SpreadParams, ExpertSumParams, ScaleParams, SliceParams,
+                 JoinParams, HeadMatmulParams, MixParams, MatchRmsParams, CutoffParams>;
+// The place of a kind of parameters in OpParams.
+template <typename Params>
+inline constexpr std::size_t kPlaceOf = OpParams(Params{}).index();
 
 struct Op {
   OpKind kind = OpKind::kAdd;
@@ -131,7 +172,9 @@ struct Op {
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
   std::vector<WeightId> weights;
-  std::vector<WeightId> biases;  // parallel to weights where not empty; kNoWeight: none
+  // Parallel to weights where not empty; kNoWeight: none. Of experts both name the first one's, which the
+  // others' follow.
+  std::vector<WeightId> biases;
   OpParams params;
   // Values this op computes on the way and stores only when a tap asks for them (the op's emitting variant):
   // the parts a fusion swallowed, and attn_scores.
@@ -142,6 +185,7 @@ struct Op {
 struct KvLayer {
   std::uint32_t kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: keeps every position
+  bool chunked = false;      // of the window a token sees what lies in its own chunk
   bool has_values = true;    // false: values are parts of the keys
 };
 

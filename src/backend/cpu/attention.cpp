@@ -36,10 +36,17 @@ void merge(const AttentionKernels& kernels, const State& into, const State& chun
   }
 }
 
-void finish(const State& state, std::size_t group, std::size_t head_dim, float* out) {
+// `sinks` of the group's heads, or null.
+void finish(const State& state, const float* sinks, std::size_t group, std::size_t head_dim, float* out) {
   for (std::size_t h = 0; h < group; ++h) {
+    float total = state.total[h], scale = 1;
+    if (sinks != nullptr) {
+      const float largest = std::max(state.largest[h], sinks[h]);
+      scale = std::exp(state.largest[h] - largest);
+      total = total * scale + std::exp(sinks[h] - largest);
+    }
     for (std::size_t i = 0; i < head_dim; ++i)
-      out[h * head_dim + i] = state.sum[h * head_dim + i] / state.total[h];
+      out[h * head_dim + i] = state.sum[h * head_dim + i] * scale / total;
   }
 }
 
@@ -57,11 +64,13 @@ struct Attention::Work {
     return static_cast<std::uint64_t>(input.positions[token]);
   }
   std::uint64_t first_position(std::size_t token) const {
-    const std::uint64_t end = position(token) + 1;
-    return a.window != 0 && end > a.window ? end - a.window : 0;
+    return a.first_seen(position(token));
   }
   std::uint64_t first_chunk(std::size_t token) const { return first_position(token) / kAttentionChunk; }
   std::uint64_t last_chunk(std::size_t token) const { return position(token) / kAttentionChunk; }
+  const float* sinks(std::size_t kv_head) const {
+    return call.sinks == nullptr ? nullptr : call.sinks + kv_head * group;
+  }
   std::size_t head_place(std::size_t token, std::size_t kv_head, std::size_t dim) const {
     return (token * a.heads + kv_head * group) * dim;
   }
@@ -178,8 +187,8 @@ void Attention::run_blocks(const Work& work, std::size_t block) {
             }
           }
           for (std::size_t t = first; t < last; ++t) {
-            finish(State(running + (t - first) * floats, work.group), work.group, work.a.out_dim(),
-                   work.call.out + work.head_place(t, kv_head, work.a.out_dim()));
+            finish(State(running + (t - first) * floats, work.group), work.sinks(kv_head), work.group,
+                   work.a.out_dim(), work.call.out + work.head_place(t, kv_head, work.a.out_dim()));
           }
         }
       });
@@ -212,7 +221,7 @@ void Attention::run_split(const Work& work) {
         merge(*kernels_, state, State(partials_.data() + (pair * chunks + c) * floats, work.group),
               work.group, work.a.out_dim());
       }
-      finish(state, work.group, work.a.out_dim(),
+      finish(state, work.sinks(kv_head), work.group, work.a.out_dim(),
              work.call.out + work.head_place(token, kv_head, work.a.out_dim()));
     }
   };

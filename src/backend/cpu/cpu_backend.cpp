@@ -5,14 +5,17 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 #include "backend/cpu/attention.h"
 #include "backend/cpu/describe.h"
+#include "backend/cpu/expert_rows.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
 #include "backend/host_backend.h"
+#include "backend/routing.h"
 #include "backend/shared_weights.h"
 #include "base/checked.h"
 #include "base/text.h"
@@ -57,8 +60,10 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
 struct Prepared {
   const Op* op = nullptr;
   std::vector<float> norm;                 // kRmsNorm: weight + offset; kScale: its factors
-  std::vector<std::vector<float>> biases;  // by product; empty where there is none
-  std::vector<Product> products;           // kMatmul, kGatedMatmul; `out` is filled in per step
+  // By product; empty where there is none. kAttention: sinks; kChoose, kWeigh: what experts have.
+  std::vector<std::vector<float>> biases;
+  // kMatmul, kGatedMatmul, kHeadMatmul; kExpertMatmul: the products of each expert in turn. `out` is filled in per step.
+  std::vector<Product> products;
   const TensorView* table = nullptr;       // kEmbed
   std::vector<float> positions;            // kEmbed: [learned positions, width]
   std::vector<float> matrices;             // kHeadMatmul: [heads, outputs, inputs], a product each
@@ -141,19 +146,24 @@ class CpuBackend final : public HostBackend {
                   rows, bytes ? human_bytes(*bytes) : "more than 2^64 bytes", human_bytes(available));
     }
     DOPPLER_ASSIGN(arena_, LazyFloats::allocate(*floats));
-    std::size_t widest = 0, widest_head = 0;
+    MatmulRoom room{.tokens = rows};
+    std::size_t widest_head = 0;
     for (const Op& op : plan_.ops) {
       if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul || op.kind == OpKind::kHeadMatmul)
-        widest = std::max<std::size_t>(widest, info(op.inputs[0]).width);
-      if (op.kind == OpKind::kHeadMatmul) {
-        const std::size_t heads = std::get<HeadMatmulParams>(op.params).heads;
-        const std::size_t gives = info(op.outputs[0]).width / heads;
+        room.cols = std::max<std::size_t>(room.cols, info(op.inputs[0]).width);
+      if (const auto* heads = std::get_if<HeadMatmulParams>(&op.params)) {
+        const std::size_t gives = info(op.outputs[0]).width / heads->heads;
         widest_head = std::max({widest_head, gives, std::size_t{info(op.inputs[0]).width}});
       }
+      if (op.kind != OpKind::kExpertMatmul) continue;
+      const auto& p = std::get<ExpertParams>(op.params);
+      room.cols = std::max<std::size_t>(room.cols, weights_[op.weights[0]].cols());
+      room.expert_rows = std::max<std::size_t>(room.expert_rows, rows * p.chosen);
+      room.experts = std::max<std::size_t>(room.experts, p.experts);
     }
     DOPPLER_ASSIGN(head_in_, LazyFloats::allocate(widest_head * rows));
     DOPPLER_ASSIGN(head_out_, LazyFloats::allocate(widest_head * rows));
-    DOPPLER_ASSIGN(matmul_, Matmul::create(kernels_, pool_, rows, widest));
+    DOPPLER_ASSIGN(matmul_, Matmul::create(kernels_, pool_, room));
     DOPPLER_ASSIGN(attention_, Attention::create(*kernels_.attention, pool_, plan_, options_));
     DOPPLER_ASSIGN(angles_, RopeAngles::create(plan_.rope_tables, rows));
     return {};
@@ -177,14 +187,18 @@ class CpuBackend final : public HostBackend {
       }
       if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul)
         DOPPLER_TRY(prepare_products(op, prepared));
+      if (op.kind == OpKind::kExpertMatmul) DOPPLER_TRY(prepare_experts(op, prepared));
+      if (op.kind == OpKind::kAttention || op.kind == OpKind::kChoose || op.kind == OpKind::kWeigh) {
+        prepared.biases.resize(1);
+        if (!op.weights.empty()) DOPPLER_TRY(decode_all(weights_[op.weights[0]], prepared.biases[0]));
+      }
       prepared_.push_back(std::move(prepared));
     }
     DOPPLER_TRY(lay_out_weights());
     for (Prepared& prepared : prepared_) {
       for (std::size_t i = 0; i < prepared.products.size(); ++i) {
         Product& product = prepared.products[i];
-        if (product.form == WeightForm::kPanels)
-          product.panels = weight_memory_->panels(weights_[prepared.op->weights[i]]);
+        if (product.form == WeightForm::kPanels) product.panels = weight_memory_->panels(*product.blocks);
       }
     }
     return {};
@@ -268,22 +282,40 @@ class CpuBackend final : public HostBackend {
     return {};
   }
 
+  Status add_product(WeightId id, WeightId bias_id, Prepared& prepared) {
+    const TensorView& weight = weights_[id];
+    DOPPLER_ASSIGN(const WeightForm form, form_of(weight, options_.exact));
+    std::vector<float>& bias = prepared.biases.emplace_back();
+    if (bias_id != kNoWeight) DOPPLER_TRY(decode_all(weights_[bias_id], bias));
+    prepared.products.push_back({.form = form,
+                                 .floats = matrix_of(weight),
+                                 .panels = {},
+                                 .blocks = &weight,
+                                 .rows = static_cast<std::size_t>(weight.rows()),
+                                 .cols = static_cast<std::size_t>(weight.cols()),
+                                 .bias = bias.empty() ? nullptr : bias.data()});
+    return {};
+  }
+
   Status prepare_products(const Op& op, Prepared& prepared) {
-    prepared.biases.resize(op.weights.size());
+    prepared.biases.reserve(op.weights.size());
     for (std::size_t i = 0; i < op.weights.size(); ++i) {
-      const TensorView& weight = weights_[op.weights[i]];
-      DOPPLER_ASSIGN(const WeightForm form, form_of(weight, options_.exact));
-      weight_bytes_ += weight.data.size();
-      std::vector<float>& bias = prepared.biases[i];
-      if (!op.biases.empty() && op.biases[i] != kNoWeight)
-        DOPPLER_TRY(decode_all(weights_[op.biases[i]], bias));
-      prepared.products.push_back({.form = form,
-                                   .floats = matrix_of(weight),
-                                   .panels = {},
-                                   .blocks = &weight,
-                                   .rows = static_cast<std::size_t>(weight.rows()),
-                                   .cols = static_cast<std::size_t>(weight.cols()),
-                                   .bias = bias.empty() ? nullptr : bias.data()});
+      DOPPLER_TRY(add_product(op.weights[i], op.biases.empty() ? kNoWeight : op.biases[i], prepared));
+      weight_bytes_ += weights_[op.weights[i]].data.size();
+    }
+    return {};
+  }
+
+  // A token reads the weights of its chosen experts only.
+  Status prepare_experts(const Op& op, Prepared& prepared) {
+    const auto& p = std::get<ExpertParams>(op.params);
+    prepared.biases.reserve(op.weights.size() * p.experts);
+    for (WeightId e = 0; e < p.experts; ++e) {
+      for (std::size_t i = 0; i < op.weights.size(); ++i) {
+        const WeightId bias = op.biases.empty() || op.biases[i] == kNoWeight ? kNoWeight : op.biases[i] + e;
+        DOPPLER_TRY(add_product(op.weights[i] + e, bias, prepared));
+        if (e < p.chosen) weight_bytes_ += weights_[op.weights[i] + e].data.size();
+      }
     }
     return {};
   }
@@ -346,10 +378,26 @@ class CpuBackend final : public HostBackend {
         rope(op);
         return {};
       case OpKind::kAttention:
-        return attention(op);
+        return attention(prepared);
       case OpKind::kAdd:
       case OpKind::kGated:
         combine(op);
+        return {};
+      case OpKind::kPositionScale:
+        position_scale(op);
+        return {};
+      case OpKind::kChoose:
+      case OpKind::kWeigh:
+        route(prepared);
+        return {};
+      case OpKind::kSpread:
+        spread(op);
+        return {};
+      case OpKind::kExpertMatmul:
+        expert_matmul(prepared);
+        return {};
+      case OpKind::kExpertSum:
+        expert_sum(op);
         return {};
       case OpKind::kSelect:
         select(op);
@@ -481,13 +529,98 @@ class CpuBackend final : public HostBackend {
     });
   }
 
-  Status attention(const Op& op) {
+  void position_scale(const Op& op) {
+    const auto& p = std::get<PositionScale>(op.params);
+    const std::size_t width = info(op.outputs[0]).width;
+    const float* in = value(op.inputs[0]);
+    float* out = value(op.outputs[0]);
+    for_rows(input().size(), width, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t t = begin; t < end; ++t) {
+        const auto factor = static_cast<float>(position_factor(p, input().positions[t]));
+        element_.scale(in + t * width, factor, width, out + t * width);
+      }
+    });
+  }
+
+  // Each token's choice by itself, in double: some hundred experts at most.
+  void route(const Prepared& prepared) {
+    const Op& op = *prepared.op;
+    const RouterSpec& router = std::get<RouteParams>(op.params).router;
+    const std::size_t experts = info(op.inputs[0]).width, chosen = info(op.outputs[0]).width;
+    const float* logits = value(op.inputs[0]);
+    const float* ids = op.inputs.size() > 1 ? value(op.inputs[1]) : nullptr;
+    float* out = value(op.outputs[0]);
+    const std::size_t count = rows(info(op.outputs[0]));
+    // A score is worth some 16 plain values: an exponential, and a look at it for each choice.
+    for_rows(count, 16 * experts, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t t = begin; t < end; ++t) {
+        const std::span<const float> own(logits + t * experts, experts);
+        const std::span<float> to(out + t * chosen, chosen);
+        if (ids == nullptr)
+          choose_experts(router, own, prepared.biases[0], to);
+        else
+          weigh_experts(router, own, {ids + t * chosen, chosen}, prepared.biases[0], to);
+      }
+    });
+  }
+
+  void spread(const Op& op) {
+    const std::size_t chosen = std::get<SpreadParams>(op.params).chosen, width = info(op.inputs[0]).width;
+    const float *in = value(op.inputs[0]), *weights = value(op.inputs[1]);
+    float* out = value(op.outputs[0]);
+    for_rows(rows(info(op.outputs[0])) * chosen, width, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin; i < end; ++i)
+        element_.scale(in + i / chosen * width, weights[i], width, out + i * width);
+    });
+  }
+
+  void expert_matmul(Prepared& prepared) {
+    const Op& op = *prepared.op;
+    const auto& p = std::get<ExpertParams>(op.params);
+    const std::size_t outputs = op.outputs.size();
+    const bool own_rows = info(op.inputs[0]).width != prepared.products[0].cols;
+    expert_rows_.sort({value(op.inputs[1]), rows(info(op.inputs[1])) * p.chosen}, p.experts);
+    expert_work_.clear();
+    for (std::size_t e = 0; e < p.experts; ++e) {
+      const auto places = expert_rows_.of(e);
+      if (places.empty()) continue;
+      const auto products = std::span(prepared.products).subspan(e * outputs, outputs);
+      for (std::size_t i = 0; i < outputs; ++i) products[i].out = value(op.outputs[i]);
+      expert_work_.push_back({products, places});
+    }
+    matmul_->run_experts(value(op.inputs[0]), own_rows, p.chosen, expert_work_);
+  }
+
+  void expert_sum(const Op& op) {
+    const auto& p = std::get<ExpertSumParams>(op.params);
+    const Value& v = info(op.outputs[0]);
+    const std::size_t width = v.width;
+    const float* parts = value(op.inputs[0]);
+    const float* weights = p.weighted ? value(op.inputs[1]) : nullptr;
+    const float* added = p.adds ? value(op.inputs.back()) : nullptr;
+    float* out = value(op.outputs[0]);
+    for_rows(rows(v), width * p.chosen, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t i = begin * p.chosen; i < end * p.chosen; ++i) {
+        const float weight = weights != nullptr ? weights[i] : 1;
+        float* to = out + i / p.chosen * width;
+        const bool first = i % p.chosen == 0;
+        if (first && added == nullptr)
+          element_.scale(parts + i * width, weight, width, to);
+        else
+          element_.add(first ? added + i / p.chosen * width : to, parts + i * width, weight, width, to);
+      }
+    });
+  }
+
+  Status attention(const Prepared& prepared) {
+    const Op& op = *prepared.op;
     const auto& a = std::get<AttentionParams>(op.params);
     Attention::Call call{.params = &a,
                          .layer = a.cache_of(op.layer),
                          .q = value(op.inputs[0]),
                          .k = op.inputs.size() > 1 ? value(op.inputs[1]) : nullptr,
                          .v = op.inputs.size() > 2 ? value(op.inputs[2]) : nullptr,
+                         .sinks = prepared.biases[0].empty() ? nullptr : prepared.biases[0].data(),
                          .out = value(op.outputs[0])};
     DOPPLER_TRY(look(op, Fault::Moment::kAppend));
     if (call.k != nullptr) attention_->append(call, input(), cache_);
@@ -514,11 +647,28 @@ class CpuBackend final : public HostBackend {
           const auto scale = static_cast<float>(std::get<AddParams>(op.params).scale);
           element_.add(a + at, b + at, scale, width, out + at);
         } else {
-          element_.gated(std::get<GatedParams>(op.params).activation, a + at, b != nullptr ? b + at : nullptr,
-                         width, out + at);
+          gate_row(std::get<GatedParams>(op.params), a + r * info(op.inputs[0]).width,
+               b != nullptr ? b + at : nullptr, info(op.inputs[0]).width, width, out + at);
         }
       }
     });
+  }
+
+  // One row; `b` is null for an activation alone, and the gate one value for the row or as wide as it.
+  void gate_row(const GatedParams& p, const float* a, const float* b, std::size_t gates, std::size_t width,
+            float* out) const {
+    if (p.activation == Activation::kXielu) {
+      element_.xielu(p.xielu, a, width, out);
+    } else if (gates != width) {
+      float factor;
+      element_.gated(p.activation, a, nullptr, 1, &factor);
+      element_.scale(b, factor, width, out);
+    } else if (p.is_plain()) {
+      element_.gated(p.activation, a, b, width, out);
+    } else {
+      const float limit = p.clamp > 0 ? static_cast<float>(p.clamp) : std::numeric_limits<float>::infinity();
+      element_.clamped(a, b, limit, static_cast<float>(p.alpha), static_cast<float>(p.up_offset), width, out);
+    }
   }
 
   void select(const Op& op) {
@@ -703,6 +853,8 @@ class CpuBackend final : public HostBackend {
   std::optional<Matmul> matmul_;
   std::optional<Attention> attention_;
   std::optional<RopeAngles> angles_;
+  ExpertRows expert_rows_;
+  std::vector<ExpertWork> expert_work_;
   std::vector<Prepared> prepared_;
 };
 

@@ -26,6 +26,7 @@ VariantRow describe_op(const Kernels& kernels, const Plan& plan, const Weights& 
   VariantRow row{.what = op_title(plan, op), .variant = {}, .why = {}};
   switch (op.kind) {
     case OpKind::kMatmul:
+    case OpKind::kExpertMatmul:
     case OpKind::kGatedMatmul: {
       // The products of a group may have several types.
       for (const WeightId id : op.weights) {

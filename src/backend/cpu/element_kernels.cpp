@@ -140,6 +140,13 @@ struct ReluSquared {
   }
 };
 
+struct Sigmoid {
+  static HWY_INLINE V of(V x) {
+    const V one = hn::Set(D(), 1.0f);
+    return hn::Div(one, hn::Add(one, exp_of(hn::Neg(x))));
+  }
+};
+
 template <class Activate>
 void gated_of(const float* gate, const float* up, std::size_t count, float* out) {
   const D d;
@@ -174,7 +181,61 @@ void gated(Activation activation, const float* gate, const float* up, std::size_
       return gated_of<Relu>(gate, up, count, out);
     case Activation::kReluSquared:
       return gated_of<ReluSquared>(gate, up, count, out);
+    case Activation::kSigmoid:
+      return gated_of<Sigmoid>(gate, up, count, out);
+    case Activation::kXielu:  // has a function of its own
+      return;
   }
+}
+
+// e^t - 1 - t for t <= 0: near 0 the series, whose first seven terms are enough above -1/2, since the
+// difference would lose what is left.
+HWY_INLINE V exp_beyond_line(V t) {
+  const D d;
+  V series = hn::Set(d, 1.0f / 40320);
+  for (const float term : {1.0f / 5040, 1.0f / 720, 1.0f / 120, 1.0f / 24, 1.0f / 6, 1.0f / 2})
+    series = hn::MulAdd(series, t, hn::Set(d, term));
+  const V plain = hn::Sub(hn::Sub(exp_of(t), hn::Set(d, 1.0f)), t);
+  return hn::IfThenElse(hn::Gt(t, hn::Set(d, -0.5f)), hn::Mul(hn::Mul(t, t), series), plain);
+}
+
+HWY_INLINE V xielu_of(const Xielu& n, V x) {
+  const D d;
+  const V t = hn::Min(x, hn::Set(d, static_cast<float>(n.eps)));
+  const V line = hn::Mul(x, hn::Set(d, static_cast<float>(n.beta)));
+  const V above = hn::MulAdd(hn::Mul(x, x), hn::Set(d, static_cast<float>(n.alpha_p)), line);
+  const V beyond = hn::Add(exp_beyond_line(t), hn::Sub(t, x));
+  const V below = hn::MulAdd(beyond, hn::Set(d, static_cast<float>(n.alpha_n)), line);
+  return hn::IfThenElse(hn::Gt(x, hn::Zero(d)), above, below);
+}
+
+void xielu(const Xielu& numbers, const float* in, std::size_t count, float* out) {
+  const D d;
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) hn::StoreU(xielu_of(numbers, hn::LoadU(d, in + i)), d, out + i);
+  if (i < count) store_some(xielu_of(numbers, load_some(in + i, count - i)), out + i, count - i);
+}
+
+HWY_INLINE V clamped_of(V gate, V up, V limit, V alpha, V offset) {
+  // Min and Max of some machines drop a NaN of one side, so NaN goes around them.
+  const V g = hn::IfThenElse(hn::Gt(gate, limit), limit, gate);
+  V u = hn::IfThenElse(hn::Gt(up, limit), limit, up);
+  u = hn::IfThenElse(hn::Lt(u, hn::Neg(limit)), hn::Neg(limit), u);
+  const V one = hn::Set(D(), 1.0f);
+  const V glu = hn::Div(g, hn::Add(one, exp_of(hn::Neg(hn::Mul(alpha, g)))));
+  return hn::Mul(glu, hn::Add(u, offset));
+}
+
+void clamped(const float* gate, const float* up, float limit, float alpha, float offset, std::size_t count,
+             float* out) {
+  const D d;
+  const V l = hn::Set(d, limit), a = hn::Set(d, alpha), o = hn::Set(d, offset);
+  std::size_t i = 0;
+  for (; i + kLanes <= count; i += kLanes)
+    hn::StoreU(clamped_of(hn::LoadU(d, gate + i), hn::LoadU(d, up + i), l, a, o), d, out + i);
+  if (i < count)
+    store_some(clamped_of(load_some(gate + i, count - i), load_some(up + i, count - i), l, a, o), out + i,
+               count - i);
 }
 
 void softcap(const float* in, float cap, std::size_t count, float* out) {
@@ -190,7 +251,7 @@ void softcap(const float* in, float cap, std::size_t count, float* out) {
 
 }  // namespace
 
-const ElementKernels kElement = {decode_row, rms_norm, center, rope, add, scale, gated, softcap};
+const ElementKernels kElement = {decode_row, rms_norm, center, rope, add, scale, gated, xielu, clamped, softcap};
 
 }  // namespace doppler::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

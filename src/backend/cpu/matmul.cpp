@@ -11,22 +11,30 @@ constexpr std::size_t kDecodedRows = 8;
 // and the activations pass by once for them.
 constexpr std::size_t kGatedRows = 128;
 
+constexpr std::size_t kLineFloats = 16;  // of a cache line
+
 constexpr std::size_t round_up(std::size_t value, std::size_t to) {
   return (value + to - 1) / to * to;
 }
 
 }  // namespace
 
-Result<Matmul> Matmul::create(const Kernels& kernels, ThreadPool& pool, std::size_t max_tokens,
-                              std::size_t max_cols) {
+Result<Matmul> Matmul::create(const Kernels& kernels, ThreadPool& pool, const MatmulRoom& room) {
+  const std::size_t max_tokens = room.tokens, max_cols = room.cols;
   Matmul out(kernels, pool);
   out.kernel_scratch_ = kernels.matmul->scratch_floats(max_tokens);
   out.decoded_floats_ = kDecodedRows * max_cols;
   out.block_floats_ = max_tokens * kGatedRows;
   // Rounded up to a page, so that no two threads write the same cache line.
   out.scratch_stride_ = round_up(out.kernel_scratch_ + out.decoded_floats_ + 2 * out.block_floats_, 1024);
-  DOPPLER_ASSIGN(out.packed_, LazyFloats::allocate(kernels.matmul->packed_floats(max_tokens, max_cols)));
-  const std::size_t blocks = max_tokens * (max_cols / kSubBlock);
+  // Each expert's rows begin a tile of their own.
+  const std::size_t tiled = room.expert_rows + room.experts * kernels.matmul->tile_tokens;
+  const std::size_t most_rows = std::max(max_tokens, room.expert_rows);
+  DOPPLER_ASSIGN(out.packed_, LazyFloats::allocate(
+                                  kernels.matmul->packed_floats(std::max(max_tokens, tiled), max_cols) +
+                                  room.experts * kLineFloats));
+  DOPPLER_ASSIGN(out.gathered_, LazyFloats::allocate(room.expert_rows * max_cols));
+  const std::size_t blocks = most_rows * (max_cols / kSubBlock);
   DOPPLER_ASSIGN(out.quantised_, LazyFloats::allocate(blocks * sizeof(ActivationBlock) / sizeof(float)));
   DOPPLER_ASSIGN(out.scratch_, LazyFloats::allocate(out.scratch_stride_ * pool.size()));
   return out;
@@ -150,6 +158,91 @@ void Matmul::run(const float* x, std::size_t tokens, std::span<const Product> pr
                  scratch_.data() + thread * scratch_stride_);
           }
           first += round_up(product.rows, kPanelRows);
+        }
+      });
+}
+
+Matmul::Inputs Matmul::prepare_expert(const float* x, bool own_rows, std::size_t chosen, const ExpertWork& work,
+                                      std::size_t first, float* packed) {
+  const std::size_t cols = work.products[0].cols, tokens = work.places.size();
+  const auto source = [&](std::size_t i) {
+    return x + (own_rows ? work.places[i] : work.places[i] / chosen) * cols;
+  };
+  const float* rows = source(0);
+  if (tokens > 1) {
+    float* to = gathered_.data() + first * cols;
+    for (std::size_t i = 0; i < tokens; ++i) std::copy_n(source(i), cols, to + i * cols);
+    rows = to;
+  }
+  Inputs inputs{.tokens = tokens};
+  const bool panels = std::ranges::any_of(
+      work.products, [](const Product& product) { return product.form == WeightForm::kPanels; });
+  const bool floats = std::ranges::any_of(
+      work.products, [](const Product& product) { return product.form != WeightForm::kPanels; });
+  if (panels) {
+    auto* blocks = reinterpret_cast<ActivationBlock*>(quantised_.data()) + first * (cols / kSubBlock);
+    kernels_->panel->quantise(rows, tokens, cols, 0, tokens, blocks);
+    inputs.blocks = blocks;
+  }
+  if (!floats) return inputs;
+  const MatmulKernels& kernels = *kernels_->matmul;
+  inputs.floats = rows;
+  if (!kernels.is_packed(tokens, cols)) {
+    kernels.pack(rows, tokens, cols, 0, (tokens + kernels.tile_tokens - 1) / kernels.tile_tokens, packed);
+    inputs.floats = packed;
+  }
+  return inputs;
+}
+
+// Results of several rows leave through the scratch, from where each goes to its place.
+void Matmul::expert_rows(const ExpertWork& work, const Product& product, const Inputs& inputs,
+                         std::size_t begin, std::size_t end, float* scratch) const {
+  if (inputs.tokens == 1)
+    return rows(product, inputs, begin, end, product.out + work.places[0] * product.rows + begin, product.rows,
+                scratch);
+  float* own = scratch + kernel_scratch_ + decoded_floats_;
+  const std::size_t block = 2 * block_floats_ / inputs.tokens / kPanelRows * kPanelRows;
+  for (std::size_t row = begin; row < end; row += block) {
+    const std::size_t count = std::min(block, end - row);
+    rows(product, inputs, row, row + count, own, block, scratch);
+    for (std::size_t t = 0; t < inputs.tokens; ++t)
+      std::copy_n(own + t * block, count, product.out + work.places[t] * product.rows + row);
+  }
+}
+
+void Matmul::run_experts(const float* x, bool own_rows, std::size_t chosen, std::span<const ExpertWork> experts) {
+  if (experts.empty()) return;
+  std::vector<Inputs> inputs(experts.size());
+  std::vector<std::size_t> firsts, packed;
+  std::size_t count = 0, floats = 0, total = 0, step = 1;
+  for (const ExpertWork& work : experts) {
+    const std::size_t tokens = work.places.size();
+    firsts.push_back(count);
+    packed.push_back(floats);
+    count += tokens;
+    floats += round_up(kernels_->matmul->packed_floats(tokens, work.products[0].cols), kLineFloats);
+    for (const Product& product : work.products) {
+      total += round_up(product.rows, kPanelRows);
+      step = std::max(step, grain(product, tokens));
+    }
+  }
+  // 8 rows: at least some microseconds, worth a hand-over.
+  pool_->parallel_for(experts.size(), std::max<std::size_t>(8 * experts.size() / count, 1),
+                      [&](std::size_t begin, std::size_t end) {
+                        for (std::size_t i = begin; i < end; ++i)
+                          inputs[i] = prepare_expert(x, own_rows, chosen, experts[i], firsts[i],
+                                                     packed_.data() + packed[i]);
+                      });
+  pool_->parallel_chunks(
+      total, round_up(step, kPanelRows), [&](std::size_t thread, std::size_t begin, std::size_t end) {
+        float* scratch = scratch_.data() + thread * scratch_stride_;
+        std::size_t first = 0;
+        for (std::size_t i = 0; i < experts.size() && first < end; ++i) {
+          for (const Product& product : experts[i].products) {
+            const std::size_t from = std::max(begin, first), to = std::min(end, first + product.rows);
+            if (from < to) expert_rows(experts[i], product, inputs[i], from - first, to - first, scratch);
+            first += round_up(product.rows, kPanelRows);
+          }
         }
       });
 }

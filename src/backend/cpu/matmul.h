@@ -32,11 +32,23 @@ struct Product {
   float* out = nullptr;  // [tokens, rows]
 };
 
+// The products of one expert, all of one width, and the places of the rows that are sent to it.
+struct ExpertWork {
+  std::span<const Product> products;  // `out` is [tokens, chosen, rows]
+  std::span<const std::uint32_t> places;
+};
+
+// How much memory the products need.
+struct MatmulRoom {
+  std::size_t tokens = 0, cols = 0;  // at most
+  std::size_t expert_rows = 0;       // of all experts together, a token counting once for each of its own
+  std::size_t experts = 0;
+};
+
 class Matmul {
  public:
-  // Allocates memory for steps of max_tokens with inputs of up to max_cols. Errors: kLimit.
-  static Result<Matmul> create(const Kernels& kernels, ThreadPool& pool, std::size_t max_tokens,
-                               std::size_t max_cols);
+  // Errors: kLimit.
+  static Result<Matmul> create(const Kernels& kernels, ThreadPool& pool, const MatmulRoom& room);
 
   // out = x weight' (+ bias) for each product. x is [tokens, cols].
   void run(const float* x, std::size_t tokens, std::span<const Product> products);
@@ -46,8 +58,12 @@ class Matmul {
   void run_gated(const float* x, std::size_t tokens, const Product& gate, const Product& up,
                  Activation activation, float* out);
 
+  // The products of each expert with the rows that are sent to it: those of `x` [tokens, cols], or of
+  // [tokens, chosen, cols] if they are `own_rows`.
+  void run_experts(const float* x, bool own_rows, std::size_t chosen, std::span<const ExpertWork> experts);
+
   std::uint64_t bytes() const {
-    return (packed_.size() + quantised_.size() + scratch_.size()) * sizeof(float);
+    return (packed_.size() + quantised_.size() + gathered_.size() + scratch_.size()) * sizeof(float);
   }
 
  private:
@@ -71,7 +87,14 @@ class Matmul {
 
   const Kernels* kernels_;
   ThreadPool* pool_;
+  // Gathers an expert's rows and prepares them, in its part of the memory that begins with row `first`.
+  Inputs prepare_expert(const float* x, bool own_rows, std::size_t chosen, const ExpertWork& work,
+                        std::size_t first, float* packed);
+  void expert_rows(const ExpertWork& work, const Product& product, const Inputs& inputs, std::size_t begin,
+                   std::size_t end, float* scratch) const;
+
   LazyFloats packed_, quantised_;
+  LazyFloats gathered_;  // experts' rows side by side
   LazyFloats scratch_;  // per thread: the kernels' own, decoded rows, then gate and up
   std::size_t scratch_stride_ = 0, kernel_scratch_ = 0, decoded_floats_ = 0, block_floats_ = 0;
 };

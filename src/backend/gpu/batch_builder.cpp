@@ -79,6 +79,7 @@ Result<Dispatch> BatchBuilder::make(std::string_view file, const ShaderValues& v
 
 Status BatchBuilder::add(KernelCall call, Dispatch::Per per, Dispatches& out) {
   DOPPLER_ASSIGN(Dispatch made, make(call.file, call.values, call.buffers, call.x, per));
+  made.z = call.z;
   out.push_back(std::move(made));
   return {};
 }
@@ -113,9 +114,28 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
     case OpKind::kGated:
     case OpKind::kSelect:
     case OpKind::kSoftcap:
+    case OpKind::kPositionScale:
       return add(element_kernel(context_, op, view(op.inputs[0]),
                                 op.inputs.size() > 1 ? &view(op.inputs[1]) : nullptr, view(op.outputs[0])),
                  per(op.outputs[0]), out);
+    case OpKind::kChoose:
+    case OpKind::kWeigh: {
+      DOPPLER_ASSIGN(KernelCall call,
+                     route_kernel(context_, op, view(op.inputs[0]),
+                                  op.inputs.size() > 1 ? &view(op.inputs[1]) : nullptr, view(op.outputs[0])));
+      return add(std::move(call), per(op.outputs[0]), out);
+    }
+    case OpKind::kExpertMatmul: {
+      std::vector<ValueView> to;
+      for (const ValueId id : op.outputs) to.push_back(view(id));
+      DOPPLER_ASSIGN(std::vector<KernelCall> calls,
+                     expert_kernels(context_, op, view(op.inputs[0]), view(op.inputs[1]), to));
+      for (KernelCall& call : calls) DOPPLER_TRY(add(std::move(call), per(op.outputs[0]), out));
+      return {};
+    }
+    case OpKind::kSpread:
+    case OpKind::kExpertSum:
+      return add(parts_call(op, [&](ValueId id) { return &view(id); }), per(op.outputs[0]), out);
     case OpKind::kScale:
     case OpKind::kSlice:
     case OpKind::kJoin:

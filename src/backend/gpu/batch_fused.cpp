@@ -147,7 +147,8 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
 
 Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* scores) {
   const auto& a = std::get<AttentionParams>(op.params);
-  KernelCall call = attention_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0]), scores);
+  DOPPLER_ASSIGN(KernelCall call,
+                 attention_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0]), scores));
   const Limits& limits = device().limits();
   std::optional<AttentionShape> shape =
       runs && a.value_dim == 0 ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();

@@ -143,6 +143,20 @@ Result<Buffer> Context::bias(const Op& op, std::size_t begin, std::size_t end) {
   return biases.emplace(key, std::move(made)).first->second;
 }
 
+Result<Buffer> Context::vectors(WeightId first, std::size_t count) {
+  std::vector<WeightId> key;
+  for (std::size_t i = 0; i < count; ++i) key.push_back(first + static_cast<WeightId>(i));
+  if (const auto found = biases.find(key); found != biases.end()) return found->second;
+  std::vector<float> values;
+  for (const WeightId id : key) {
+    const std::size_t begin = values.size();
+    values.resize(begin + weights[id].cols());
+    DOPPLER_TRY(decode_f32(weights[id], 0, std::span(values).subspan(begin)));
+  }
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "vectors", values));
+  return biases.emplace(std::move(key), std::move(made)).first->second;
+}
+
 Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {
   std::vector<std::pair<WeightId, double>> key;
   for (const Op* op : {&first, second}) {

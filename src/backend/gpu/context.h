@@ -116,6 +116,8 @@ struct Context {
   // One float for each row of the op's weights [begin, end), or value where they are vectors; nothing if none
   // of them has a bias.
   Result<Buffer> bias(const Op& op, std::size_t begin, std::size_t end);
+  // Vectors one behind the other: what each expert or head has.
+  Result<Buffer> vectors(WeightId first, std::size_t count);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
   // The factors of a kScale, one or one for each column.

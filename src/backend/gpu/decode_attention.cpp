@@ -39,8 +39,10 @@ Status DecodeBuilder::combine(const Op& op) {
   const ValueView& out = values_[op.outputs[0]];
   ShaderValues values = {{"THREADS", kThreads}};
   add_splits(op, values);
-  return add("attention_combine.wgsl", values,
-             {{"step", context_.step}, {"parts", parts_}, {"marks", marks_}, out.bound("out")},
+  std::vector<Bound> buffers = {
+      {"step", context_.step}, {"parts", parts_}, {"marks", marks_}, out.bound("out")};
+  DOPPLER_TRY(bind_sinks(context_, op, buffers));
+  return add("attention_combine.wgsl", values, buffers,
              {ceil_div(out.width / 4, kThreads), 1, 1});
 }
 
@@ -50,6 +52,8 @@ void DecodeBuilder::add_splits(const Op& op, ShaderValues& values) const {
   values["WIDTH"] = a.heads * a.head_dim;
   values["DIM"] = a.head_dim;
   values["WINDOW"] = a.window;
+  values["CHUNKED"] = a.chunked ? 1 : 0;
+  values["SINKS"] = op.weights.empty() ? 0 : 1;
   values["MOST_SPLITS"] = splits_of(a);
   values["POSITIONS"] = context_.layout.positions();
 }

@@ -150,7 +150,7 @@ Status DecodeBuilder::add(std::string_view file, const ShaderValues& values,
 }
 
 Status DecodeBuilder::add(const KernelCall& call) {
-  return add(call.file, call.values, call.buffers, {call.x, 1, 1});
+  return add(call.file, call.values, call.buffers, {call.x, 1, call.z});
 }
 
 // --- ops by themselves
@@ -179,10 +179,26 @@ Status DecodeBuilder::single(const Op& op) {
     case OpKind::kAdd:
     case OpKind::kGated:
     case OpKind::kSoftcap:
+    case OpKind::kPositionScale:
       DOPPLER_TRY(place_outputs(op));
       return add(element_kernel(context_, op, values_[op.inputs[0]],
                                 op.inputs.size() > 1 ? &values_[op.inputs[1]] : nullptr,
                                 values_[op.outputs[0]]));
+    case OpKind::kChoose:
+    case OpKind::kWeigh: {
+      DOPPLER_TRY(place_outputs(op));
+      DOPPLER_ASSIGN(
+          const KernelCall call,
+          route_kernel(context_, op, values_[op.inputs[0]],
+                       op.inputs.size() > 1 ? &values_[op.inputs[1]] : nullptr, values_[op.outputs[0]]));
+      return add(call);
+    }
+    case OpKind::kExpertMatmul:
+      return multiply_experts(op);
+    case OpKind::kSpread:
+    case OpKind::kExpertSum:
+      DOPPLER_TRY(place_outputs(op));
+      return add(parts_call(op, [&](ValueId id) { return &values_[id]; }));
     case OpKind::kScale:
     case OpKind::kSlice:
     case OpKind::kJoin:
@@ -203,6 +219,16 @@ Status DecodeBuilder::single(const Op& op) {
   return fail(ErrorCode::kInternal, "The gpu backend does not run the op {}.", op_name(op.kind));
 }
 
+Status DecodeBuilder::multiply_experts(const Op& op) {
+  DOPPLER_TRY(place_outputs(op));
+  std::vector<ValueView> to;
+  for (const ValueId id : op.outputs) to.push_back(values_[id]);
+  DOPPLER_ASSIGN(const std::vector<KernelCall> calls,
+                 expert_kernels(context_, op, values_[op.inputs[0]], values_[op.inputs[1]], to));
+  for (const KernelCall& call : calls) DOPPLER_TRY(add(call));
+  return {};
+}
+
 Status DecodeBuilder::embed(const Op& op) {
   DOPPLER_TRY(place_outputs(op));
   const ValueView& out = values_[op.outputs[0]];
@@ -220,10 +246,13 @@ Status DecodeBuilder::embed(const Op& op) {
 
 Status DecodeBuilder::attend(const Op& op) {
   DOPPLER_TRY(place_outputs(op));
-  if (op.inputs.size() > 1)
-    DOPPLER_TRY(add(append_kernel(context_, op, values_[op.inputs[1]],
-                                  op.inputs.size() > 2 ? &values_[op.inputs[2]] : nullptr)));
-  return add(attention_kernel(context_, op, values_[op.inputs[0]], values_[op.outputs[0]], nullptr));
+  if (op.inputs.size() > 1) {
+    const ValueView* values = op.inputs.size() > 2 ? &values_[op.inputs[2]] : nullptr;
+    DOPPLER_TRY(add(append_kernel(context_, op, values_[op.inputs[1]], values)));
+  }
+  DOPPLER_ASSIGN(const KernelCall call,
+                 attention_kernel(context_, op, values_[op.inputs[0]], values_[op.outputs[0]], nullptr));
+  return add(call);
 }
 
 // --- activations in 8 bits

@@ -137,6 +137,7 @@ Status DecodeBuilder::add_combine(const OpGroup& group, bool stores, ShaderValue
   buffers.push_back({"step", context_.step});
   buffers.push_back({"parts", parts_});
   buffers.push_back({"marks", marks_});
+  DOPPLER_TRY(bind_sinks(context_, attention, buffers));
   if (emits) buffers.push_back(values_[attention.outputs[0]].bound("attn_out"));
   return {};
 }

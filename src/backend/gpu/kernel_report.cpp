@@ -42,6 +42,9 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"kv_append.wgsl", -1, -1, "append"},
     {"attention.wgsl", -1, -1, "attention"},
     {"combine.wgsl", -1, -1, "sums and activations by themselves"},
+    {"route.wgsl", -1, -1, "choice of experts, and their weights"},
+    {"experts.wgsl", -1, -1, "chosen experts"},
+    {"expert_parts.wgsl", -1, -1, "sum of experts"},
     {"likeliest.wgsl", -1, -1, "likeliest token"},
     {"head.wgsl", -1, -1, "norm, head"},
     {"next_token.wgsl", -1, -1, "next token"},
@@ -61,7 +64,9 @@ std::string why_attention(const KernelLabel& label) {
   return fmt::format(
       "heads of {}, keys and values in {}, {}", label.get("DIM"), label.get("KV_HALF") == 1 ? "f16" : "f32",
       label.get("WINDOW") == 0 ? std::string("every position is seen")
-                               : fmt::format("a window of {} positions is seen", label.get("WINDOW")));
+                               : fmt::format("a {} of {} positions is seen",
+                                             label.get("CHUNKED") == 1 ? "chunk" : "window",
+                                             label.get("WINDOW")));
 }
 
 }  // namespace

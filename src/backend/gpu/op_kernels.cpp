@@ -7,11 +7,20 @@ namespace {
 
 // OP of combine.wgsl.
 constexpr std::int64_t kAddition = 0, kGatedProduct = 1, kCapped = 2, kCopied = 3, kSelected = 4,
-                       kActivated = 5;
+                       kActivated = 5, kScaledByPosition = 6;
 
 void add_scale(ShaderValues& values, double scale) {
   values["SCALED"] = scale != 1 ? 1 : 0;
   if (scale != 1) values["SCALE_BITS"] = float_bits(scale);
+}
+
+void add_activation(const GatedParams& p, ShaderValues& values) {
+  values["ACTIVATION"] = static_cast<std::int64_t>(p.activation);
+  if (p.activation != Activation::kXielu) return;
+  values["ALPHA_P_BITS"] = float_bits(p.xielu.alpha_p);
+  values["ALPHA_N_BITS"] = float_bits(p.xielu.alpha_n);
+  values["LINE_BITS"] = float_bits(p.xielu.beta);
+  values["LIMIT_BITS"] = float_bits(p.xielu.eps);
 }
 
 }  // namespace
@@ -83,7 +92,7 @@ KernelCall append_kernel(const Context& context, const Op& op, const ValueView& 
   return call;
 }
 
-KernelCall attention_kernel(const Context& context, const Op& op, const ValueView& q, const ValueView& out,
+Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueView& q, const ValueView& out,
                             const Buffer* scores) {
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context.kv[a.cache_of(op.layer)];
@@ -101,6 +110,7 @@ KernelCall attention_kernel(const Context& context, const Op& op, const ValueVie
                   {"values", kv.values ? kv.values : kv.keys},
                   out.bound("out")};
   if (scores != nullptr) call.buffers.push_back({"scores", *scores});
+  DOPPLER_TRY(bind_sinks(context, op, call.buffers));
   call.x = a.heads;
   return call;
 }
@@ -119,8 +129,24 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
     if (p.cap > 0) values["CAP_BITS"] = float_bits(p.cap);
     add_scale(values, p.scale);
   } else if (op.kind == OpKind::kGated) {
+    const auto& p = std::get<GatedParams>(op.params);
     values["OP"] = b != nullptr ? kGatedProduct : kActivated;
-    values["ACTIVATION"] = static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation);
+    values["ONE_GATE"] = a.width != out.width ? 1 : 0;
+    values["SHAPED"] = p.is_plain() ? 0 : 1;
+    if (!p.is_plain()) {
+      values["GATE_LIMIT_BITS"] = float_bits(p.clamp > 0 ? p.clamp : 3e38);
+      values["ALPHA_BITS"] = float_bits(p.alpha);
+      values["UP_OFFSET_BITS"] = float_bits(p.up_offset);
+    }
+    add_activation(p, values);
+  } else if (op.kind == OpKind::kPositionScale) {
+    const auto& p = std::get<PositionScale>(op.params);
+    values["OP"] = kScaledByPosition;
+    values["BETA_BITS"] = float_bits(p.beta);
+    values["EVERY"] = p.every;
+    values["AHEAD"] = p.offset;
+    values["POSITIONS"] = context.layout.positions();
+    call.buffers.push_back({"step", context.step});
   } else {
     values["OP"] = kAddition;
     add_scale(values, std::get<AddParams>(op.params).scale);
@@ -133,8 +159,111 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
   return call;
 }
 
+Result<KernelCall> route_kernel(Context& context, const Op& op, const ValueView& logits, const ValueView* ids,
+                                const ValueView& out) {
+  const RouterSpec& r = std::get<RouteParams>(op.params).router;
+  ShaderValues values = {{"THREADS", 64},  // as many experts at a time
+                         {"WEIGH", op.kind == OpKind::kWeigh ? 1 : 0},
+                         {"EXPERTS", logits.width},
+                         {"CHOSEN", r.top_k},
+                         {"SCORE", static_cast<std::int64_t>(r.score)},
+                         {"GROUPS", r.groups},
+                         {"KEPT_GROUPS", r.kept_groups},
+                         {"GROUP_BEST", r.group_best},
+                         {"NORMALISE", r.normalise ? 1 : 0},
+                         {"NORM_EPS_BITS", float_bits(r.norm_eps)},
+                         {"NORM_FLOOR_BITS", float_bits(r.norm_floor)},
+                         {"SCALE_BITS", float_bits(r.scale)},
+                         {"BAND_BITS", float_bits(2 * r.jitter)},
+                         {"EACH", op.weights.empty() ? 0 : 1}};
+  add_view(values, "X", logits);
+  add_view(values, "OUT", out);
+  KernelCall call{"route.wgsl", {}, {logits.bound("x"), out.bound("out")}};
+  if (ids != nullptr) {
+    add_view(values, "IDS", *ids);
+    call.buffers.push_back(ids->bound("ids"));
+  }
+  if (!op.weights.empty()) {
+    DOPPLER_ASSIGN(const Buffer each, context.vectors(op.weights[0], 1));
+    call.buffers.push_back({"each", each});
+  }
+  call.values = std::move(values);
+  return call;
+}
+
+Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, const ValueView& x,
+                                               const ValueView& ids, std::span<const ValueView> outs) {
+  const auto& p = std::get<ExpertParams>(op.params);
+  std::vector<KernelCall> calls;
+  for (std::size_t i = 0; i < outs.size(); ++i) {
+    std::vector<WeightId> experts;
+    for (WeightId e = 0; e < p.experts; ++e) experts.push_back(op.weights[i] + e);
+    DOPPLER_ASSIGN(const GpuMatrix* matrix, context.matrix(experts));
+    Buffer bias;
+    if (!op.biases.empty() && op.biases[i] != kNoWeight) {
+      DOPPLER_ASSIGN(bias, context.vectors(op.biases[i], p.experts));
+    }
+    const std::uint32_t rows = matrix->rows / p.experts;
+    const bool own_rows = x.width != matrix->cols;
+    // A tile of rows is as many threads wide; the rest of a workgroup shares the columns.
+    const std::uint32_t tile = 16, lanes = 8;
+    for (const Shard& shard : matrix->shards) {
+      ShaderValues values = {{"R", tile},
+                             {"LANES", lanes},
+                             {"ACT", 0},
+                             {"EXPERTS", p.experts},
+                             {"ROWS", rows},
+                             {"ROW0", shard.first_row},
+                             {"SHARD_ROWS", shard.rows},
+                             {"WIDTH", matrix->cols},
+                             {"OWN", own_rows ? 1 : 0},
+                             {"BIAS", bias ? 1 : 0}};
+      const ValueView read = {.buffer = x.buffer, .stride = x.stride, .offset = x.offset, .width = matrix->cols};
+      values["X_VEC"] = has_vectors(read) ? 1 : 0;
+      add_format(values, *matrix);
+      add_view(values, "X", x);
+      add_view(values, "IDS", ids);
+      add_view(values, "OUT", outs[i]);
+      KernelCall call{"experts.wgsl", values, {x.bound("x"), ids.bound("ids"), outs[i].bound("out")}};
+      bind_shard(call.buffers, *matrix, shard);
+      if (bias) call.buffers.push_back({"bias", bias});
+      call.x = (rows + tile - 1) / tile;
+      call.z = p.chosen;
+      calls.push_back(std::move(call));
+    }
+  }
+  return calls;
+}
+
+KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, const ValueView* z,
+                        const ValueView& out) {
+  const bool sum = op.kind == OpKind::kExpertSum;
+  const std::uint32_t chosen =
+      sum ? std::get<ExpertSumParams>(op.params).chosen : std::get<SpreadParams>(op.params).chosen;
+  ShaderValues values = {{"THREADS", kElementThreads},
+                         {"SUM", sum ? 1 : 0},
+                         {"CHOSEN", chosen},
+                         {"WIDTH", sum ? out.width : a.width},
+                         {"WEIGHTED", b != nullptr ? 1 : 0},
+                         {"ADDS", z != nullptr ? 1 : 0}};
+  KernelCall call{"expert_parts.wgsl", {}, {a.bound("a"), out.bound("out")}, groups_for(out.width)};
+  add_view(values, "A", a);
+  add_view(values, "OUT", out);
+  if (b != nullptr) {
+    add_view(values, "B", *b);
+    call.buffers.push_back(b->bound("b"));
+  }
+  if (z != nullptr) {
+    add_view(values, "Z", *z);
+    call.buffers.push_back(z->bound("z"));
+  }
+  call.values = std::move(values);
+  return call;
+}
+
 KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
-  ShaderValues values = {{"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}, {"SCALED", 0}};
+  ShaderValues values = {{"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied},
+                         {"SCALED", 0},                {"ONE_GATE", 0},     {"SHAPED", 0}};
   add_view(values, "A", from);
   add_view(values, "OUT", to);
   return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};

@@ -18,6 +18,7 @@ struct KernelCall {
   ShaderValues values;
   std::vector<Bound> buffers;
   std::uint32_t x = 1;  // workgroups for each row
+  std::uint32_t z = 1;
 };
 
 // Threads of the kernels that touch each value once.
@@ -33,11 +34,29 @@ KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x,
 // The two halves of an attention: the cache is written, then read. `v` is null where values are parts of
 // keys; `scores` may be null.
 KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView* v);
-KernelCall attention_kernel(const Context& context, const Op& op, const ValueView& q, const ValueView& out,
+Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueView& q, const ValueView& out,
                             const Buffer* scores);
-// kAdd, kGated, kSelect and kSoftcap; `b` is null where the op has one input.
+// kAdd, kGated, kSelect, kSoftcap and kPositionScale; `b` is null where the op has one input.
 KernelCall element_kernel(const Context& context, const Op& op, const ValueView& a, const ValueView* b,
                           const ValueView& out);
+// kChoose and kWeigh; `ids` is null for the first.
+Result<KernelCall> route_kernel(Context& context, const Op& op, const ValueView& logits, const ValueView* ids,
+                                const ValueView& out);
+// kExpertMatmul: a kernel for each shard of each output's matrices.
+Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, const ValueView& x,
+                                               const ValueView& ids, std::span<const ValueView> outs);
+// kSpread: `a` is x, `b` the weights. kExpertSum: `a` is the parts, `b` the weights and `z` what is added, null
+// where the op has none.
+KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, const ValueView* z,
+                        const ValueView& out);
+// The same, the views being found by `view_of`, ValueId to const ValueView*.
+template <typename ViewOf>
+KernelCall parts_call(const Op& op, const ViewOf& view_of) {
+  const auto* sum = std::get_if<ExpertSumParams>(&op.params);
+  const bool weighted = sum == nullptr || sum->weighted, adds = sum != nullptr && sum->adds;
+  return parts_kernel(op, *view_of(op.inputs[0]), weighted ? view_of(op.inputs[1]) : nullptr,
+                      adds ? view_of(op.inputs.back()) : nullptr, *view_of(op.outputs[0]));
+}
 // kScale, kSlice, kJoin, kHeadMatmul, kMix, kMatchRms and kCutoff; `in` in the order of the op's inputs.
 Result<KernelCall> column_kernel(Context& context, const Op& op, std::span<const ValueView* const> in,
                                  const ValueView& out);

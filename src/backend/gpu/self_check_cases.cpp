@@ -319,7 +319,8 @@ Activations normed_activations(const Values& v, Sequence& sequence, Case& c) {
 Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t width = v["WIDTH"], dim = v["DIM"], heads = width / dim, most = v["MOST_SPLITS"];
   const std::size_t position = 1000, window = v["WINDOW"];
-  const std::size_t length = window != 0 ? std::min(position + 1, window) : position + 1;
+  const AttentionParams seen{.window = static_cast<std::uint32_t>(window), .chunked = v["CHUNKED"] != 0};
+  const std::size_t length = position + 1 - seen.first_seen(position);
   const std::size_t each = std::max<std::size_t>(32, (length + most - 1) / most);
   const std::size_t count = (length + each - 1) / each;
   const std::vector<float> parts = sequence.numbers(heads * most * dim);
@@ -327,12 +328,14 @@ Activations combined_activations(const Values& v, Sequence& sequence, Case& c) {
   for (std::size_t i = 1; i < marks.size(); i += 2) marks[i] = std::abs(marks[i]) + 1;
   c.input("parts", parts);
   c.input("marks", marks);
+  const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? heads : 0);
+  if (!sinks.empty()) c.input("sinks", sinks);
   c.inputs["step"].assign(v["POSITIONS"] + 1, 0);
   c.inputs["step"].back() = static_cast<std::uint32_t>(position);
   std::vector<double> x(width);
   for (std::size_t i = 0; i < width; ++i) {
     const std::size_t head = i / dim;
-    double total = 0, sum = 0;
+    double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[head])), sum = 0;
     for (std::size_t split = head * most; split < head * most + count; ++split) {
       const double weight = std::exp(static_cast<double>(marks[2 * split]));
       total += marks[2 * split + 1] * weight;
@@ -469,7 +472,8 @@ Case attention_case(const Values& v) {
   // Two tiles of positions and a bit, if the cache holds them; beyond its window if it has one.
   const std::size_t end = std::min<std::size_t>(capacity, 2 * v["THREADS"] + 3);
   const std::size_t position = end - 1;
-  const std::size_t window = v["WINDOW"], begin = window != 0 && end > window ? end - window : 0;
+  const AttentionParams seen{.window = static_cast<std::uint32_t>(v["WINDOW"]), .chunked = v["CHUNKED"] != 0};
+  const std::size_t begin = seen.first_seen(position);
   Sequence sequence;
   Case c;
   const std::size_t rows = fit < kv_heads ? (fit - 1) * capacity + end : fit * capacity;
@@ -493,6 +497,8 @@ Case attention_case(const Values& v) {
   store("keys", keys), store("values", values);
   const std::vector<float> q = sequence.numbers(v["Q_OFFSET"] + all_heads * dim);
   c.input("q", q);
+  const std::vector<float> sinks = sequence.numbers(v["SINKS"] != 0 ? all_heads : 0);
+  if (!sinks.empty()) c.input("sinks", sinks);
   std::vector<std::uint32_t> step(std::max(v["SLOTS"], v["POSITIONS"]) + 1, 0);
   step[v["POSITIONS"]] = static_cast<std::uint32_t>(position);
   step[2] = std::max(step[2], static_cast<std::uint32_t>(end));
@@ -502,7 +508,7 @@ Case attention_case(const Values& v) {
   for (std::size_t h = 0; h < heads; ++h) {
     const std::size_t first = h / (all_heads / kv_heads) * capacity;
     std::vector<double> shares;
-    double total = 0;
+    double total = sinks.empty() ? 0 : std::exp(static_cast<double>(sinks[h]));
     for (std::size_t p = begin; p < end; ++p) {
       double score = 0;
       for (std::size_t d = 0; d < dim; ++d)

@@ -53,9 +53,18 @@ void add_scores(const Op& attention, ShaderValues& values) {
   const auto& a = std::get<AttentionParams>(attention.params);
   values["HEADS"] = a.heads;
   values["WINDOW"] = a.window;
+  values["CHUNKED"] = a.chunked ? 1 : 0;
+  values["SINKS"] = attention.weights.empty() ? 0 : 1;
   values["SCALE_BITS"] = float_bits(a.scale);
   values["SOFTCAP"] = a.softcap > 0 ? 1 : 0;
   if (a.softcap > 0) values["SOFTCAP_BITS"] = float_bits(a.softcap);
+}
+
+Status bind_sinks(Context& context, const Op& attention, std::vector<Bound>& buffers) {
+  if (attention.weights.empty()) return {};
+  DOPPLER_ASSIGN(const Buffer sinks, context.vectors(attention.weights[0], 1));
+  buffers.push_back({"sinks", sinks});
+  return {};
 }
 
 void add_rotation(const Context& context, const RopeParams& rope, ShaderValues& values) {

@@ -24,7 +24,9 @@ void add_embed(const Context& context, const Op& op, std::size_t which, const Gp
                const Shard& shard, std::uint32_t threads, ShaderValues& values, std::vector<Bound>& buffers);
 // KV_HALF, DIM, KV_HEADS, CAPACITY, SLOTS, POSITIONS: where an attention's keys and values lie.
 void add_cache(const Context& context, const Op& attention, ShaderValues& values);
-// HEADS, WINDOW, SCALE_BITS, SOFTCAP: how it scores them.
+// The buffer of attention's sinks, where it has some: SINKS of add_scores().
+Status bind_sinks(Context& context, const Op& attention, std::vector<Bound>& buffers);
+// HEADS, WINDOW, CHUNKED, SINKS, SCALE_BITS, SOFTCAP: how it scores them.
 void add_scores(const Op& attention, ShaderValues& values);
 // PAIRS, HIGH_ROWS, INTERLEAVED: how a head is turned.
 void add_rotation(const Context& context, const RopeParams& rope, ShaderValues& values);

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "backend/routing.h"
 #include "model/activation.h"
 #include "system/threads.h"
 
@@ -137,21 +138,104 @@ Status multiply_rows(const TensorView& weight, std::span<const float> bias, std:
   return {};
 }
 
-Status matmul(const OpCall& call, Threads& threads) {
-  const Input& in = call.inputs[0];
+// Some rows of x, multiplied by one matrix.
+Status multiply_all(const Input& in, const TensorView& weight, const TensorView* bias_tensor, const Output& out,
+                    Threads& threads) {
   const std::size_t tokens = in.width == 0 ? 0 : in.data.size() / in.width;
   if (tokens == 0) return {};
   const std::vector<double> x = interleave(in, tokens);
+  std::vector<float> bias(out.width, 0.0f);
+  if (bias_tensor != nullptr) DOPPLER_TRY(decode_f32(*bias_tensor, 0, bias));
+  FirstError error;
+  threads.run(out.width, kRows, std::uint64_t{out.width} * in.width * tokens,
+              [&](std::size_t begin, std::size_t end) {
+                error.keep(multiply_rows(weight, bias, x, tokens, out, begin, end));
+              });
+  return error.take();
+}
+
+Status decode_whole(const std::vector<const TensorView*>& weights, std::vector<float>& values) {
+  if (weights.empty()) return {};
+  values.resize(element_count(weights[0]->shape).value_or(0));
+  return decode_f32(*weights[0], 0, values);
+}
+
+std::span<const float> row_of(const Input& in, std::size_t t) {
+  return in.data.subspan(t * in.width, in.width);
+}
+
+Status route(const OpCall& call) {
+  const RouterSpec& router = std::get<RouteParams>(call.params).router;
+  std::vector<float> weight;
+  DOPPLER_TRY(decode_whole(call.weights, weight));
+  const Output& out = call.outputs[0];
+  for (std::size_t t = 0; t < out.data.size() / out.width; ++t) {
+    const std::span<float> to = out.data.subspan(t * out.width, out.width);
+    if (call.kind == OpKind::kChoose)
+      choose_experts(router, row_of(call.inputs[0], t), weight, to);
+    else
+      weigh_experts(router, row_of(call.inputs[0], t), row_of(call.inputs[1], t), weight, to);
+  }
+  return {};
+}
+
+// Expert by expert: the rows that are sent to it, together.
+Status expert_matmul(const OpCall& call, Threads& threads) {
+  const auto& p = std::get<ExpertParams>(call.params);
+  const Input &x = call.inputs[0], &ids = call.inputs[1];
+  const std::size_t tokens = ids.data.size() / p.chosen;
   for (std::size_t i = 0; i < call.outputs.size(); ++i) {
-    const Output& out = call.outputs[i];
-    std::vector<float> bias(out.width, 0.0f);
-    if (!call.biases.empty() && call.biases[i] != nullptr) DOPPLER_TRY(decode_f32(*call.biases[i], 0, bias));
-    FirstError error;
-    threads.run(out.width, kRows, std::uint64_t{out.width} * in.width * tokens,
-                [&](std::size_t begin, std::size_t end) {
-                  error.keep(multiply_rows(*call.weights[i], bias, x, tokens, out, begin, end));
-                });
-    DOPPLER_TRY(error.take());
+    const std::size_t cols = call.weights[i]->cols(), rows = call.outputs[i].width / p.chosen;
+    const bool own_rows = x.width != cols;  // a part of x for each of the token's experts
+    for (std::size_t e = 0; e < p.experts; ++e) {
+      std::vector<std::size_t> places;  // token x chosen + place
+      std::vector<float> in;
+      for (std::size_t at = 0; at < tokens * p.chosen; ++at) {
+        if (ids.data[at] != static_cast<float>(e)) continue;
+        const std::size_t from = own_rows ? at * cols : at / p.chosen * cols;
+        in.insert(in.end(), &x.data[from], &x.data[from] + cols);
+        places.push_back(at);
+      }
+      std::vector<float> out(places.size() * rows);
+      const TensorView* bias = call.biases.empty() ? nullptr : call.biases[i];
+      DOPPLER_TRY(multiply_all({in, cols}, call.weights[i][e], bias == nullptr ? nullptr : bias + e,
+                               {out, rows, 1}, threads));
+      for (std::size_t n = 0; n < places.size(); ++n)
+        std::copy_n(&out[n * rows], rows, &call.outputs[i].data[places[n] * rows]);
+    }
+  }
+  return {};
+}
+
+Status spread(const OpCall& call) {
+  const Input &x = call.inputs[0], &weights = call.inputs[1];
+  for (std::size_t i = 0; i < weights.data.size(); ++i) {
+    const std::span<const float> row = row_of(x, i / weights.width);
+    for (std::size_t c = 0; c < x.width; ++c)
+      call.outputs[0].data[i * x.width + c] = static_cast<float>(static_cast<double>(row[c]) * weights.data[i]);
+  }
+  return {};
+}
+
+Status expert_sum(const OpCall& call) {
+  const auto& p = std::get<ExpertSumParams>(call.params);
+  const Output& out = call.outputs[0];
+  for (std::size_t i = 0; i < out.data.size(); ++i) {
+    const std::size_t t = i / out.width, c = i % out.width;
+    double sum = p.adds ? call.inputs.back().data[i] : 0;
+    for (std::size_t k = 0; k < p.chosen; ++k) {
+      const double weight = p.weighted ? call.inputs[1].data[t * p.chosen + k] : 1;
+      sum += weight * call.inputs[0].data[(t * p.chosen + k) * out.width + c];
+    }
+    out.data[i] = static_cast<float>(sum);
+  }
+  return {};
+}
+
+Status matmul(const OpCall& call, Threads& threads) {
+  for (std::size_t i = 0; i < call.outputs.size(); ++i) {
+    DOPPLER_TRY(multiply_all(call.inputs[0], *call.weights[i], call.biases.empty() ? nullptr : call.biases[i],
+                             call.outputs[i], threads));
   }
   return {};
 }
@@ -191,14 +275,15 @@ Status rope(const OpCall& call) {
 // One head of one token.
 class Attender {
  public:
-  explicit Attender(const OpCall& call) : call_(call), a_(std::get<AttentionParams>(call.params)) {}
+  Attender(const OpCall& call, std::span<const float> sinks)
+      : call_(call), a_(std::get<AttentionParams>(call.params)), sinks_(sinks) {}
 
   void attend(std::size_t t, std::uint32_t h) {
     find_visible(t);
     const std::uint32_t kv_head = call_.head_map.empty() ? h / (a_.heads / a_.kv_heads) : call_.head_map[h];
     const std::size_t at = (t * a_.heads + h) * a_.head_dim;
     const std::span<const float> q = call_.inputs[0].data;
-    double largest = -std::numeric_limits<double>::infinity();
+    double largest = sinks_.empty() ? -std::numeric_limits<double>::infinity() : sinks_[h];
     scores_.resize(visible_.size());
     for (std::size_t i = 0; i < visible_.size(); ++i) {
       const float* key = call_.cache->key(t, kv_head, visible_[i]);
@@ -212,7 +297,7 @@ class Attender {
       scores_[i] = score;
       largest = std::max(largest, score);
     }
-    double total = 0;
+    double total = sinks_.empty() ? 0 : std::exp(sinks_[h] - largest);
     const std::size_t dim = a_.out_dim(), to = (t * a_.heads + h) * dim;
     sum_.assign(dim, 0.0);
     for (std::size_t i = 0; i < visible_.size(); ++i) {
@@ -236,12 +321,12 @@ class Attender {
       return;
     }
     const auto position = static_cast<std::uint64_t>(call_.positions[t]);
-    const std::uint64_t first = a_.window != 0 && position + 1 > a_.window ? position + 1 - a_.window : 0;
-    for (std::uint64_t p = first; p <= position; ++p) visible_.push_back(p);
+    for (std::uint64_t p = a_.first_seen(position); p <= position; ++p) visible_.push_back(p);
   }
 
   const OpCall& call_;
   const AttentionParams& a_;
+  std::span<const float> sinks_;           // one for each head, or none
   std::vector<std::uint64_t> visible_;  // positions
   std::vector<double> scores_, sum_;
 };
@@ -252,9 +337,11 @@ Status attention(const OpCall& call, Threads& threads) {
   if (tokens == 0) return {};
   const auto longest =
       1 + static_cast<std::uint64_t>(*std::max_element(call.positions.begin(), call.positions.end()));
+  std::vector<float> sinks;
+  DOPPLER_TRY(decode_whole(call.weights, sinks));
   const std::uint64_t work = tokens * a.heads * longest * a.head_dim;
   threads.run(tokens * a.heads, 1, work, [&](std::size_t begin, std::size_t end) {
-    Attender attender(call);
+    Attender attender(call, sinks);
     for (std::size_t i = begin; i < end; ++i)
       attender.attend(i / a.heads, static_cast<std::uint32_t>(i % a.heads));
   });
@@ -266,9 +353,24 @@ Status each(const OpCall& call, Function function) {
   const std::span<const float> a = call.inputs[0].data;
   const std::span<float> out = call.outputs[0].data;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    // A gate alone is multiplied with nothing.
-    const double b = call.inputs.size() > 1 ? call.inputs[1].data[i] : 1;
-    out[i] = static_cast<float>(function(a[i], b));
+    out[i] = static_cast<float>(function(a[i], call.inputs[1].data[i]));
+  }
+  return {};
+}
+
+// The gate may be one value for each row.
+Status gated(const OpCall& call) {
+  const auto& p = std::get<GatedParams>(call.params);
+  const Output& out = call.outputs[0];
+  const std::size_t share = call.inputs[0].width == 1 ? out.width : 1;
+  for (std::size_t i = 0; i < out.data.size(); ++i) {
+    double gate = call.inputs[0].data[i / share];
+    double up = call.inputs.size() > 1 ? call.inputs[1].data[i] : 1;
+    if (p.clamp > 0) {
+      gate = std::min(gate, p.clamp);
+      up = std::clamp(up, -p.clamp, p.clamp);
+    }
+    out.data[i] = static_cast<float>(activate(p.activation, gate, p.xielu, p.alpha) * (up + p.up_offset));
   }
   return {};
 }
@@ -414,6 +516,17 @@ Status softcap(const OpCall& call) {
   return {};
 }
 
+Status position_scale(const OpCall& call) {
+  const auto& p = std::get<PositionScale>(call.params);
+  const Output& out = call.outputs[0];
+  for (std::size_t t = 0; t < call.positions.size(); ++t) {
+    const double factor = position_factor(p, call.positions[t]);
+    for (std::size_t i = t * out.width; i < (t + 1) * out.width; ++i)
+      out.data[i] = static_cast<float>(call.inputs[0].data[i] * factor);
+  }
+  return {};
+}
+
 }  // namespace
 
 void Threads::run(std::size_t count, std::size_t grain, std::uint64_t work,
@@ -439,14 +552,23 @@ Status run_op(const OpCall& call, Threads& threads) {
       return each(call, [scale = std::get<AddParams>(call.params).scale](double a, double b) {
         return a + scale * b;
       });
-    case OpKind::kGated: {
-      const Activation activation = std::get<GatedParams>(call.params).activation;
-      return each(call, [activation](double gate, double up) { return activate(activation, gate) * up; });
-    }
+    case OpKind::kGated:
+      return gated(call);
+    case OpKind::kChoose:
+    case OpKind::kWeigh:
+      return route(call);
+    case OpKind::kSpread:
+      return spread(call);
+    case OpKind::kExpertMatmul:
+      return expert_matmul(call, threads);
+    case OpKind::kExpertSum:
+      return expert_sum(call);
     case OpKind::kSelect:
       return select(call);
     case OpKind::kSoftcap:
       return softcap(call);
+    case OpKind::kPositionScale:
+      return position_scale(call);
     case OpKind::kScale:
       return scale(call);
     case OpKind::kSlice:

@@ -50,12 +50,12 @@ struct OpCall {
   OpKind kind = OpKind::kAdd;
   OpParams params;
   std::vector<Input> inputs;
-  std::vector<Output> outputs;              // several of kMatmul only
-  std::vector<const TensorView*> weights;   // parallel to outputs for kMatmul
+  std::vector<Output> outputs;              // several of products only
+  std::vector<const TensorView*> weights;   // parallel to outputs for kMatmul; the first experts' of kExpertMatmul
   std::vector<const TensorView*> biases;    // empty, or parallel to weights; null: none
   const RopeTable* rope = nullptr;          // kRope
   std::span<const std::int32_t> ids;        // kEmbed: of each row
-  std::span<const std::int32_t> positions;  // kRope, kAttention, kEmbed: of each row
+  std::span<const std::int32_t> positions;  // kRope, kAttention, kEmbed, kPositionScale: of each row
   std::span<const std::size_t> wanted;      // kSelect: the rows to take
   // kAttention:
   const KeyValues* cache = nullptr;
@@ -68,6 +68,7 @@ struct OpCall {
   std::size_t keys = 0;
 };
 
+// The experts' weights (and biases) follow each other in memory from the one that the call names on.
 // The same result for any number of threads. Errors: kInternal for fused ops; those of decode_f32.
 Status run_op(const OpCall& call, Threads& threads);
 

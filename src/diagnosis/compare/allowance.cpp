@@ -4,7 +4,9 @@
 #include <cmath>
 #include <numeric>
 
+#include "backend/routing.h"
 #include "base/text.h"
+#include "model/activation.h"
 #include "quant/error.h"
 #include "system/threads.h"
 
@@ -159,6 +161,28 @@ class Bounds {
       case OpKind::kMatchRms:
       case OpKind::kCutoff:
         by_row();
+        break;
+      case OpKind::kPositionScale:  // a logarithm and a product
+        position_scale();
+        break;
+      case OpKind::kChoose:
+        DOPPLER_TRY(choose());
+        break;
+      case OpKind::kWeigh:
+        DOPPLER_TRY(weigh());
+        break;
+      case OpKind::kSpread:
+        for (std::size_t i = 0; i < out_.size(); ++i) {
+          const std::size_t width = s_.inputs[0].width, place = i / width;
+          const std::size_t from = place / s_.inputs[1].width * width + i % width;
+          set(i, 2 * kEps * std::abs(static_cast<double>(s_.inputs[0].data[from]) * s_.inputs[1].data[place]));
+        }
+        break;
+      case OpKind::kExpertMatmul:
+        DOPPLER_TRY(expert_matmul());
+        break;
+      case OpKind::kExpertSum:
+        expert_sum();
         break;
       default:  // kSelect, kSlice and kJoin copy; fused ops have no setups
         break;
@@ -382,12 +406,126 @@ class Bounds {
     }
   }
 
+  Result<std::vector<float>> first_weight() const {
+    std::vector<float> values;
+    if (s_.weights.empty()) return values;
+    values.resize(s_.weights[0].cols());
+    DOPPLER_TRY(decode_f32(s_.weights[0], 0, values));
+    return values;
+  }
+
+  // Equal, but where two scores are so near that rounding may turn their order round.
+  Status choose() {
+    const RouterSpec& router = std::get<RouteParams>(s_.params).router;
+    DOPPLER_ASSIGN(const std::vector<float> correction, first_weight());
+    for (std::size_t t = 0; t < s_.tokens(); ++t) {
+      std::vector<double> scores = choice_scores(router, row(s_.inputs[0], t), correction);
+      std::ranges::sort(scores, std::greater());
+      // The scores' exponentials lose units with the size of the logits.
+      const double near = kFunction * kEps * (1 + largest_magnitude(row(s_.inputs[0], t)));
+      bool turns = false;
+      for (std::size_t i = 0; i < s_.width && i + 1 < scores.size(); ++i)
+        turns = turns || scores[i] - scores[i + 1] <= near * (1 + std::abs(scores[i]));
+      for (std::size_t i = 0; i < s_.width; ++i)
+        set(t * s_.width + i, turns ? static_cast<double>(scores.size()) : 0.25);
+    }
+    return {};
+  }
+
+  // An exponential, which loses units with its argument's size, and some sums of a few.
+  Status weigh() {
+    const RouterSpec& router = std::get<RouteParams>(s_.params).router;
+    DOPPLER_ASSIGN(const std::vector<float> scales, first_weight());
+    std::vector<float> weights(s_.width);
+    for (std::size_t t = 0; t < s_.tokens(); ++t) {
+      const auto logits = row(s_.inputs[0], t);
+      weigh_experts(router, logits, row(s_.inputs[1], t), scales, weights);
+      const double share = kFunction * kEps * (1 + 2 * largest_magnitude(logits));
+      for (std::size_t i = 0; i < s_.width; ++i)
+        set(t * s_.width + i, share * std::abs(static_cast<double>(weights[i])));
+    }
+    return {};
+  }
+
+  void expert_sum() {
+    const auto& p = std::get<ExpertSumParams>(s_.params);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const std::size_t t = i / s_.width, c = i % s_.width;
+      double size = p.adds ? std::abs(static_cast<double>(s_.inputs.back().data[i])) : 0;
+      for (std::size_t k = 0; k < p.chosen; ++k) {
+        const double weight = p.weighted ? s_.inputs[1].data[t * p.chosen + k] : 1;
+        size += std::abs(weight * s_.inputs[0].data[(t * p.chosen + k) * s_.width + c]);
+      }
+      set(i, (2 + p.chosen) * kEps * size);
+    }
+  }
+
+  // As matmul(), each chosen expert for its own rows.
+  Status expert_matmul() {
+    const auto& p = std::get<ExpertParams>(s_.params);
+    const std::size_t cols = s_.weights[0].cols(), rows = s_.width / p.chosen;
+    const bool own_rows = s_.inputs[0].width != cols;
+    const bool eight_bits = arithmetic_.eight_bit_products && is_quantised(s_.weights[0].dtype);
+    const double format = weight_error();
+    std::vector<float> weights(cols), bias(rows);
+    for (std::size_t e = 0; e < s_.weights.size(); ++e) {
+      std::ranges::fill(bias, 0.0f);
+      if (!s_.biases.empty() && s_.biases[e]) DOPPLER_TRY(decode_f32(*s_.biases[e], 0, bias));
+      std::vector<std::size_t> places;
+      for (std::size_t i = 0; i < s_.tokens() * p.chosen; ++i) {
+        if (s_.inputs[1].data[i] == static_cast<float>(e)) places.push_back(i);
+      }
+      for (std::size_t r = 0; r < rows && !places.empty(); ++r) {
+        DOPPLER_TRY(decode_f32(s_.weights[e], r * cols, weights));
+        const double length = norm(weights);
+        for (const std::size_t place : places) {
+          const auto x = std::span(s_.inputs[0].data)
+                             .subspan((own_rows ? place : place / p.chosen) * cols, cols);
+          double bound = sum_rounding(cols) * length * norm(x) + 2 * kEps * std::abs(static_cast<double>(bias[r]));
+          double sum = 0;
+          for (std::size_t b = 0; (eight_bits || format > 0) && b < cols; b += kBlock) {
+            const std::size_t count = std::min(kBlock, cols - b);
+            const double step = eight_bits ? largest_magnitude(x.subspan(b, count)) / kCodes : 0;
+            const double size = norm(std::span(weights).subspan(b, count));
+            const double share = kDeviations * format * norm(x.subspan(b, count));
+            sum += size * size * (kOfStep * kOfStep * step * step + share * share / static_cast<double>(count));
+          }
+          bound += std::sqrt(sum);
+          set(place * rows + r, bound);
+        }
+      }
+    }
+    return {};
+  }
+
+  // Where gates and ups are cut, nothing but the cut ones count.
+  void shaped(const GatedParams& p) {
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      double gate = s_.inputs[0].data[i], up = s_.inputs[1].data[i];
+      if (p.clamp > 0) gate = std::min(gate, p.clamp), up = std::clamp(up, -p.clamp, p.clamp);
+      const double glu = std::abs(activate(p.activation, gate, p.xielu, p.alpha));
+      set(i, kEps * (kFunction + 4 * std::abs(p.alpha * gate)) * glu * (std::abs(up) + std::abs(p.up_offset)));
+    }
+  }
+
   void gated() {
-    const Activation activation = std::get<GatedParams>(s_.params).activation;
-    each([activation](double gate, double up) {
+    const auto& p = std::get<GatedParams>(s_.params);
+    if (!p.is_plain()) return shaped(p);
+    if (s_.inputs.size() == 2 && s_.inputs[0].width != s_.width) {  // one gate for a row
+      for (std::size_t i = 0; i < out_.size(); ++i) {
+        const double gate = activate(p.activation, s_.inputs[0].data[i / s_.width]);
+        set(i, kFunction * kEps * std::abs(gate * s_.inputs[1].data[i]));
+      }
+      return;
+    }
+    each([&p](double gate, double up) {
+      if (p.activation == Activation::kSigmoid)
+        return kEps * (kFunction + 4 * std::abs(gate)) * std::abs(up / (1 + std::exp(-gate)));
+      if (p.activation == Activation::kXielu)
+        return kFunction * kEps * ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
       // exp loses units with its argument's size; silu stays proportional to it. The tail of gelu is a
       // difference from 1, whose error is a share of 1.
-      if (activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
+      if (p.activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
       const double silu = gate / (1 + std::exp(-gate));
       return kEps * (kFunction + 4 * std::abs(gate)) * std::abs(silu * up);
     });
@@ -406,6 +544,14 @@ class Bounds {
     }
   }
 
+  void position_scale() {
+    const auto& p = std::get<PositionScale>(s_.params);
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const double factor = std::abs(position_factor(p, s_.positions[i / s_.width]));
+      set(i, kFunction * kEps * factor * std::abs(static_cast<double>(s_.inputs[0].data[i])));
+    }
+  }
+
   void attention() {
     const auto& a = std::get<AttentionParams>(s_.params);
     threads_.run(s_.tokens() * a.heads, 1, out_.size() * s_.tokens(),
@@ -418,7 +564,7 @@ class Bounds {
   bool sees(const AttentionParams& a, std::size_t t, std::size_t p) const {
     if (s_.sees) return s_.sees(t, p);
     const auto position = static_cast<std::size_t>(s_.positions[t]);
-    return p <= position && (a.window == 0 || p + a.window > position);
+    return p <= position && p >= a.first_seen(position);
   }
 
   // An error of a score moves its share of the output by that share of the way between its value and the

@@ -42,7 +42,10 @@ Status check_weights(const OpSetup& s) {
   const bool has_weight = s.kind == OpKind::kEmbed || s.kind == OpKind::kMatmul ||
                           s.kind == OpKind::kHeadMatmul || (may_have_weight && !s.weights.empty());
   const bool two_tables = s.kind == OpKind::kEmbed && s.weights.size() == 2;
-  if (!two_tables && s.weights.size() != (has_weight ? 1u : 0u))
+  const bool sinks = s.kind == OpKind::kAttention && s.weights.size() == 1;
+  if (sinks && !shape_is(s.weights[0], {std::get<AttentionParams>(s.params).heads}))
+    return unfit(s, "there is not one sink for each head");
+  if (!two_tables && !sinks && s.weights.size() != (has_weight ? 1u : 0u))
     return unfit(s, "the number of weights is wrong");
   // A norm's vectors may serve every head.
   const auto* norm = std::get_if<NormParams>(&s.params);
@@ -95,9 +98,62 @@ Status check_attention(const OpSetup& s) {
   return {};
 }
 
+bool is_of_experts(OpKind kind) {
+  return kind == OpKind::kChoose || kind == OpKind::kWeigh || kind == OpKind::kSpread ||
+         kind == OpKind::kExpertMatmul || kind == OpKind::kExpertSum;
+}
+
+Status check_route(const OpSetup& s) {
+  const RouterSpec& r = std::get<RouteParams>(s.params).router;
+  const std::size_t experts = s.inputs[0].width;
+  const bool possible = r.top_k > 0 && r.top_k == s.width && r.groups > 0 && experts % r.groups == 0 &&
+                        r.kept_groups > 0 && r.kept_groups <= r.groups &&
+                        r.top_k <= experts / r.groups * r.kept_groups &&
+                        (r.score != RouterScore::kSparseMixer || r.top_k == 2) &&
+                        (s.kind == OpKind::kChoose || s.inputs[1].width == r.top_k);
+  if (!possible) return unfit(s, "more experts are chosen than there are");
+  const bool fits = s.weights.empty() || (s.weights.size() == 1 && s.weights[0].shape == Shape{experts});
+  return fits ? Status{} : unfit(s, "there is not one weight for each expert");
+}
+
+// The weights are those of all experts, one after the other.
+Status check_experts(const OpSetup& s) {
+  if (s.kind == OpKind::kChoose || s.kind == OpKind::kWeigh) return check_route(s);
+  const auto* spread = std::get_if<SpreadParams>(&s.params);
+  const auto* sum = std::get_if<ExpertSumParams>(&s.params);
+  const auto* experts = std::get_if<ExpertParams>(&s.params);
+  const std::size_t chosen = spread != nullptr ? spread->chosen : sum != nullptr ? sum->chosen : experts->chosen;
+  if (chosen == 0) return unfit(s, "no expert is chosen");
+  const bool has_choice = sum == nullptr || sum->weighted;
+  if (has_choice && s.inputs[1].width != chosen) return unfit(s, "there is not one value for each chosen expert");
+  if (spread != nullptr && s.width != s.inputs[0].width * chosen) return unfit(s, "there is not one copy for each weight");
+  if (sum != nullptr && (s.inputs[0].width != s.width * chosen || (sum->adds && s.inputs.back().width != s.width)))
+    return unfit(s, "there is not one part for each chosen expert");
+  if (experts == nullptr) return {};
+  if (s.weights.size() != experts->experts || s.width % chosen != 0 ||
+      (!s.biases.empty() && s.biases.size() != s.weights.size()))
+    return unfit(s, "there is not one weight for each expert");
+  const std::size_t x = s.inputs[0].width;
+  for (std::size_t e = 0; e < s.weights.size(); ++e) {
+    const TensorView& w = s.weights[e];
+    const bool fits = w.shape.size() == 2 && w.shape[0] == s.width / chosen &&
+                      (w.shape[1] == x || w.shape[1] * chosen == x) && w.shape == s.weights[0].shape;
+    if (!fits || byte_size(w.dtype, w.shape) != w.data.size())
+      return unfit(s, "an expert's weight is not output x input");
+    if (!s.biases.empty() && s.biases[e] && s.biases[e]->shape != Shape{w.shape[0]})
+      return unfit(s, "an expert's bias is not as wide as its output");
+  }
+  return {};
+}
+
 }  // namespace
 
 namespace {
+
+bool moves_columns(OpKind kind) {
+  return kind == OpKind::kSlice || kind == OpKind::kJoin || kind == OpKind::kHeadMatmul || kind == OpKind::kMix ||
+         kind == OpKind::kMatchRms;
+}
 
 // Ops whose inputs differ in width from the output.
 Status check_columns(const OpSetup& s) {
@@ -136,13 +192,37 @@ Status check_columns(const OpSetup& s) {
 
 Status check_setup(const OpSetup& s) {
   // By OpKind, as plan/check.cpp has them.
-  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 1, 3, 2, 1};
-  constexpr std::size_t kParams[] = {1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9, 10, 11, 12, 13, 14, 15};
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 2, 2, 3, 1, 1, 2, 1, 3, 2, 1};
+  constexpr std::size_t kParams[] = {1,
+                                     2,
+                                     3,
+                                     4,
+                                     5,
+                                     8,
+                                     6,
+                                     6,
+                                     0,
+                                     7,
+                                     9,
+                                     kPlaceOf<RouteParams>,
+                                     kPlaceOf<RouteParams>,
+                                     kPlaceOf<SpreadParams>,
+                                     kPlaceOf<ExpertParams>,
+                                     kPlaceOf<ExpertSumParams>,
+                                     kPlaceOf<ScaleParams>,
+                                     kPlaceOf<SliceParams>,
+                                     kPlaceOf<JoinParams>,
+                                     kPlaceOf<HeadMatmulParams>,
+                                     kPlaceOf<MixParams>,
+                                     kPlaceOf<MatchRmsParams>,
+                                     kPlaceOf<CutoffParams>};
   const auto kind = static_cast<std::size_t>(s.kind);
   // An activation without a gate, streams without coefficients.
   const bool alone =
       (s.kind == OpKind::kGated && s.inputs.size() == 1) || (s.kind == OpKind::kMix && s.inputs.size() == 2);
-  if (kind >= std::size(kInputs) || (s.inputs.size() != kInputs[kind] && !alone))
+  const auto* sum = std::get_if<ExpertSumParams>(&s.params);  // which may have fewer
+  const std::size_t wanted = sum != nullptr ? 1u + sum->weighted + sum->adds : kind < std::size(kInputs) ? kInputs[kind] : 0;
+  if (kind >= std::size(kInputs) || (s.inputs.size() != wanted && !alone))
     return unfit(s, "the number of inputs is wrong");
   if (s.params.index() != kParams[kind]) return unfit(s, "the parameters are of another kind");
   if (s.positions.size() != s.tokens()) return unfit(s, "ids and positions differ in number");
@@ -153,15 +233,17 @@ Status check_setup(const OpSetup& s) {
     const bool keys = s.kind == OpKind::kAttention && i > 0;
     if (in.width == 0 || in.data.size() % in.width != 0 || (!keys && in.data.size() != s.tokens() * in.width))
       return unfit(s, "an input has not one row per token");
-    const bool same_width =
-        s.kind != OpKind::kMatmul && s.kind < OpKind::kSlice && s.kind != OpKind::kAttention;
+    const bool one_gate = s.kind == OpKind::kGated && i == 0 && s.inputs.size() == 2 && in.width == 1;
+    const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention && !is_of_experts(s.kind) &&
+                            !one_gate && !moves_columns(s.kind);
     if (same_width && in.width != s.width) return unfit(s, "an input is not as wide as the output");
   }
   if (s.kind == OpKind::kRope &&
       s.rope.inverse_frequency.size() * 2 + std::get<RopeParams>(s.params).begin > s.width / s.heads)
     return unfit(s, "more dims rotate than a head has");
   if (s.kind == OpKind::kAttention) DOPPLER_TRY(check_attention(s));
-  if (s.kind >= OpKind::kSlice) DOPPLER_TRY(check_columns(s));
+  if (is_of_experts(s.kind)) return check_experts(s);
+  if (moves_columns(s.kind)) DOPPLER_TRY(check_columns(s));
   return check_weights(s);
 }
 
@@ -191,6 +273,12 @@ Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& t
   call.outputs = {{out, setup.width, setup.heads}};
   for (const TensorView& weight : setup.weights) call.weights.push_back(&weight);
   for (const auto& bias : setup.biases) call.biases.push_back(bias ? &*bias : nullptr);
+  std::vector<TensorView> biases;  // of experts: side by side, as the op finds them
+  if (setup.kind == OpKind::kExpertMatmul) {
+    for (const auto& bias : setup.biases) biases.push_back(bias.value_or(TensorView()));
+    call.weights.resize(1);
+    call.biases.assign(biases.empty() || !setup.biases[0] ? 0 : 1, biases.data());
+  }
   call.rope = &setup.rope;
   call.ids = setup.ids;
   call.positions = setup.positions;
@@ -261,9 +349,14 @@ Result<OpSetup> OpExperiment::setup(std::size_t index) const {
     DOPPLER_ASSIGN(std::vector<float> data, rows_.read(plan_, value.stage, value.layer));
     setup.inputs.push_back({value.width, value.heads, std::move(data)});
   }
-  for (const WeightId id : op.weights) setup.weights.push_back(weights_[id]);
+  const auto* experts = std::get_if<ExpertParams>(&op.params);
+  const WeightId count = experts != nullptr ? experts->experts : 1;
+  for (const WeightId id : op.weights) {
+    for (WeightId e = 0; e < count; ++e) setup.weights.push_back(weights_[id + e]);
+  }
   for (const WeightId id : op.biases) {
-    setup.biases.push_back(id == kNoWeight ? std::nullopt : std::optional(weights_[id]));
+    for (WeightId e = 0; e < count; ++e)
+      setup.biases.push_back(id == kNoWeight ? std::nullopt : std::optional(weights_[id + e]));
   }
   if (const auto* rope = std::get_if<RopeParams>(&op.params)) setup.rope = plan_.rope_tables[rope->table];
   setup.ids.assign(rows_.ids().begin(), rows_.ids().end());

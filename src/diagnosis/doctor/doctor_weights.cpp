@@ -27,7 +27,8 @@ std::vector<Bound> bound_weights(const Subject& subject) {
     for (const WeightInfo& info : weight_table()) {
       const WeightId id = subject.weights.find(info.role, layer);
       if (id == kNoWeight || (info.role == WeightRole::kHead && subject.spec.tied_head)) continue;
-      bound.push_back({&info, layer, subject.weights[id]});
+      for (std::uint32_t i = 0; i < subject.weights.count(id); ++i)
+        bound.push_back({&info, layer, subject.weights[id + i]});
     }
   }
   return bound;

@@ -1,21 +1,20 @@
-// Granite 3: a llama with multipliers on embedding, scores, residual branches and logits. Source:
-// transformers' GraniteConfig.
-#include "model/families/rules.h"
+// Granite 3: a llama with multipliers on embedding, scores, residual branches and logits, and the same with
+// experts. Sources: transformers' GraniteConfig, GraniteMoeConfig.
+#include "model/families/experts.h"
 
 namespace doppler {
 namespace {
 
 constexpr std::string_view kGraniteTypes[] = {"granite"};
+constexpr std::string_view kGraniteMoeTypes[] = {"granitemoe"};
+constexpr WeightName kGraniteMoeNames[] = {
+    {WeightRole::kRouter, "model.layers.{}.block_sparse_moe.router.layer.weight"},
+    {WeightRole::kGateUpExperts, "model.layers.{}.block_sparse_moe.input_linear.weight"},
+    {WeightRole::kDownExperts, "model.layers.{}.block_sparse_moe.output_linear.weight"},
+};
 
-Status fill_granite(SpecBuilder& builder) {
-  DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,
-                                    .hidden_size = 4096,
-                                    .intermediate_size = 11008,
-                                    .num_hidden_layers = 32,
-                                    .num_attention_heads = 32,
-                                    .max_position_embeddings = 2048}));
+Status read_multipliers(SpecBuilder& builder) {
   DOPPLER_TRY(read_attention_bias(builder));
-  DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
   ModelSpec& spec = builder.spec();
   DOPPLER_ASSIGN(spec.embedding_scale, builder.get_positive("embedding_scale", "embedding_multiplier", 1.0));
   DOPPLER_ASSIGN(spec.residual_scale, builder.get_positive("residual_scale", "residual_multiplier", 1.0));
@@ -27,8 +26,37 @@ Status fill_granite(SpecBuilder& builder) {
   return read_rope(builder, 10000);
 }
 
+Status fill_granite(SpecBuilder& builder) {
+  DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,
+                                    .hidden_size = 4096,
+                                    .intermediate_size = 11008,
+                                    .num_hidden_layers = 32,
+                                    .num_attention_heads = 32,
+                                    .max_position_embeddings = 2048}));
+  DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
+  return read_multipliers(builder);
+}
+
+Status fill_granitemoe(SpecBuilder& builder) {
+  DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,
+                                    .hidden_size = 4096,
+                                    .intermediate_size = 11008,
+                                    .num_hidden_layers = 32,
+                                    .num_attention_heads = 32,
+                                    .max_position_embeddings = 2048}));
+  DOPPLER_TRY(read_experts(
+      builder,
+      {.experts = 8, .top_k = 2, .width = {}, .router = {.score = RouterScore::kSoftmaxOfChosen}},
+      every_layer));
+  builder.spec().fused_experts = true;
+  return read_multipliers(builder);
+}
+
 }  // namespace
 
 const FamilyRule kGraniteRule = {"granite", kGraniteTypes, fill_granite, {}};
+
+const FamilyRule kGraniteMoeRule = {
+    "granitemoe", kGraniteMoeTypes, fill_granitemoe, {.architecture = "granitemoe"}, {.own = kGraniteMoeNames}};
 
 }  // namespace doppler

@@ -8,28 +8,11 @@ namespace {
 constexpr std::string_view kQwen2Types[] = {"qwen2"};
 constexpr std::string_view kQwen3Types[] = {"qwen3"};
 
-bool below(std::uint32_t layer, std::uint32_t first_sliding) {
-  return layer < first_sliding;
-}
-
-// The window is off unless use_sliding_window says otherwise; then it starts at layer max_window_layers.
-Status read_windows(SpecBuilder& builder) {
-  DOPPLER_ASSIGN(const bool use, builder.get_bool("attention.use_window", "use_sliding_window", false));
-  if (!use) {
-    return read_layer_types(
-        builder, std::nullopt, [](std::uint32_t, std::uint32_t) { return true; }, 1,
-        "rule: use_sliding_window is false");
-  }
-  DOPPLER_ASSIGN(const std::uint32_t first,
-                 builder.get_uint("attention.first_sliding_layer", "max_window_layers", 28, true));
-  return read_layer_types(builder, 4096, below, first, "rule: layers from max_window_layers on slide");
-}
-
 Status fill_qwen2(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.num_key_value_heads = 32, .max_position_embeddings = 32768}));
   builder.note("attention.qkv_bias", "true", "rule of the qwen2 family");
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qkv_bias = true;
-  DOPPLER_TRY(read_windows(builder));
+  DOPPLER_TRY(read_qwen_windows(builder));
   return read_rope(builder, 10000);
 }
 
@@ -39,7 +22,7 @@ Status fill_qwen3(SpecBuilder& builder) {
   DOPPLER_TRY(read_attention_bias(builder));
   builder.note("attention.qk_norm", "true", "rule of the qwen3 family");
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;
-  DOPPLER_TRY(read_windows(builder));
+  DOPPLER_TRY(read_qwen_windows(builder));
   return read_rope(builder, 10000);
 }
 

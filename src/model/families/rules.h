@@ -32,6 +32,17 @@ extern const FamilyRule kSeedOssRule;
 extern const FamilyRule kErnie45Rule;
 extern const FamilyRule kHunyuanDenseRule;
 extern const FamilyRule kNemotronRule;
+extern const FamilyRule kMixtralRule;
+extern const FamilyRule kQwen2MoeRule;
+extern const FamilyRule kQwen3MoeRule;
+extern const FamilyRule kGptOssRule;
+extern const FamilyRule kOlmoeRule;
+extern const FamilyRule kGlm4MoeRule;
+extern const FamilyRule kGraniteMoeRule;
+extern const FamilyRule kMinimaxM2Rule;
+extern const FamilyRule kErnie45MoeRule;
+extern const FamilyRule kHunyuanMoeRule;
+extern const FamilyRule kPhimoeRule;
 
 // What Gemma's own files say: embeddings are scaled by sqrt(hidden), and a softcap of null is none. The
 // fallback: nothing, where an absent key means none.
@@ -48,6 +59,8 @@ inline constexpr std::array<WeightName, 1> kPostNormNames = {
 bool is_last_of_period(std::uint32_t layer, std::uint32_t period);
 bool slides(const LayerSpec& layer);
 
+// No window unless use_sliding_window says otherwise; then from layer max_window_layers on (Qwen).
+Status read_qwen_windows(SpecBuilder& builder);
 // A window in every layer where the file has sliding_window, else in none.
 Status read_window_of_all_layers(SpecBuilder& builder);
 // attention_bias: on queries, keys, values and the attention's output.

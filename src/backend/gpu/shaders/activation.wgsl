@@ -1,5 +1,5 @@
 // activate(x): a feed-forward layer's activation. Template value ACTIVATION: 0 silu, 1 gelu (tanh form), 2 gelu (erf form),
-// 3 relu, 4 relu squared, as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
+// 3 relu, 4 relu squared, 5 xielu (ALPHA_P_BITS, ALPHA_N_BITS, LINE_BITS, LIMIT_BITS: its four numbers), 6 sigmoid, as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
 fn activate(x : f32) -> f32 {
 #if ACTIVATION == 0
   return x / (1.0 + exp(-clamp(x, -80.0, 80.0)));
@@ -10,6 +10,15 @@ fn activate(x : f32) -> f32 {
   return max(x, 0.0);
 #elif ACTIVATION == 4
   return max(x, 0.0) * max(x, 0.0);
+#elif ACTIVATION == 5
+  // e^t - 1 - t: near 0 the series, since the difference would lose what is left.
+  let t = min(x, bitcast<f32>(${LIMIT_BITS}u));
+  let series = t * t * (0.5 + t * (1.0 / 6.0 + t * (1.0 / 24.0 + t * (1.0 / 120.0 + t * (1.0 / 720.0 + t / 5040.0)))));
+  let beyond = select(exp(max(t, -80.0)) - 1.0 - t, series, t > -0.5) + (t - x);
+  let bend = select(bitcast<f32>(${ALPHA_N_BITS}u) * beyond, bitcast<f32>(${ALPHA_P_BITS}u) * x * x, x > 0.0);
+  return bend + bitcast<f32>(${LINE_BITS}u) * x;
+#elif ACTIVATION == 6
+  return 1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0)));
 #else
   // 1 + erf(x / sqrt 2), by Abramowitz and Stegun 7.1.26: error 1.5e-7.
   let z = abs(x) * 0.7071067811865476;

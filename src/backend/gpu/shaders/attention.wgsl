@@ -5,7 +5,7 @@
 //
 // Template values (op_kernels.cpp, shader_values.cpp): HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl;
 // VALUE_DIM the first dims of a row of values, which count;
-// WINDOW newest positions that are seen (0: all); SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped;
+// WINDOW newest positions that are seen (0: all), or CHUNKED of the WINDOW positions from its last multiple on; SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped;
 // EMIT_SCORES 1: scores are stored; SLOTS, POSITIONS words of `step` where the tokens' slots and positions begin.
 // q, out: token i's row begins at float i * STRIDE + OFFSET, as HEADS x DIM, and x VALUE_DIM. scores: [token][head][position], step[2]
 // positions each (the longest sequence of the step).
@@ -21,6 +21,9 @@
 @group(0) @binding(4) var<storage, read_write> out : array<f32>;
 #if EMIT_SCORES
 @group(0) @binding(5) var<storage, read_write> scores : array<f32>;
+#endif
+#if SINKS
+@group(0) @binding(6) var<storage, read> sinks : array<f32>;  // a score for each head, of no position
 #endif
 #include "kv.wgsl"
 #include "reduce.wgsl"
@@ -69,15 +72,22 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     query[d] = q[token * ${Q_STRIDE}u + ${Q_OFFSET}u + head * ${DIM}u + d];
   }
   workgroupBarrier();
-#if WINDOW
+#if WINDOW && CHUNKED
+  let first = position - position % ${WINDOW}u;
+#elif WINDOW
   let first = select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
 #else
   let first = 0u;
 #endif
   // Running maximum of the scores and sum of the shares, both rescaled by `fade` when the maximum grows;
   // sum<i>: the result's dimension t + i * THREADS.
+#if SINKS
+  var most = sinks[head];
+  var total = 1.0;
+#else
   var most = -3.0e38;
   var total = 0.0;
+#endif
 #for i in 0..DIMS_PER_THREAD
   var sum${i} = 0.0;
 #endfor

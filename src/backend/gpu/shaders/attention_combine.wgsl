@@ -5,6 +5,9 @@
 @group(0) @binding(1) var<storage, read> parts : array<vec4f>;
 @group(0) @binding(2) var<storage, read> marks : array<vec2f>;
 @group(0) @binding(3) var<storage, read_write> out : array<vec4f>;
+#if SINKS
+@group(0) @binding(4) var<storage, read> sinks : array<f32>;
+#endif
 #include "combined.wgsl"
 
 @compute @workgroup_size(${THREADS})

@@ -32,6 +32,9 @@
 #if EMIT_SCORES
 @group(0) @binding(5) var<storage, read_write> scores : array<f32>;
 #endif
+#if SINKS
+@group(0) @binding(6) var<storage, read> sinks : array<f32>;
+#endif
 // BP positions of a tile; NC columns of a head, CHUNKS of them for k; RV rows and COLUMNS columns of sums of a thread;
 // LOADS_K vectors of a chunk of k that a thread loads.
 #define THREADS LANES * BQ / RQ
@@ -77,7 +80,9 @@ fn row_at(head_row : u32, position : u32) -> u32 {
 }
 // The first position that a token sees.
 fn first_of(position : u32) -> u32 {
-#if WINDOW
+#if WINDOW && CHUNKED
+  return position - position % ${WINDOW}u;
+#elif WINDOW
   return select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
 #else
   return 0u;
@@ -156,8 +161,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   }
 #for r in 0..RQ
   let position${r} = step[${POSITIONS}u + min(token0 + row0 + ${r}u, tokens - 1u)];
+#if SINKS
+  var most${r} = sinks[head];
+  var total${r} = select(0.0, 1.0, lane == 0u);
+#else
   var most${r} = -3.0e38;
   var total${r} = 0.0;
+#endif
 #endfor
 #for i in 0..COLUMNS
 #for r in 0..RV

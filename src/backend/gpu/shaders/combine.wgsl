@@ -1,8 +1,9 @@
 // Elementwise ops. OP: 0 a + [SCALE] b; 1 activation(a) * b; 2 CAP * tanh([SCALE] a / CAP); 3 [SCALE] a; 4 row wanted[row] of a;
-// 5 activation(a). Workgroups: x over values, y over rows.
+// 5 activation(a); 6 a * (1 + BETA ln(1 + floor((position + AHEAD) / EVERY))). Workgroups: x over values, y over rows.
 // Template values (op_kernels.cpp): OP; WIDTH values of a row; CAP_BITS, SCALE_BITS floats' bits, SCALED whether there is a scale; WANTED the word of `step` where the
-// list of wanted rows begins. Row i of a, b, out begins at float i * STRIDE + OFFSET.
-#if OP == 4
+// list of wanted rows begins; ONE_GATE 1: a is one value for the row; SHAPED 1: gate and up are cut at GATE_LIMIT, silu takes ALPHA * gate, UP_OFFSET is
+// added to up; BETA_BITS, EVERY, AHEAD see OP 6, POSITIONS the word where the tokens' positions begin. Row i of a, b, out begins at float i * STRIDE + OFFSET.
+#if OP == 4 || OP == 6
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 #endif
 @group(0) @binding(1) var<storage, read> a : array<f32>;
@@ -25,7 +26,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
   let row = group.y;
 #endif
+#if ONE_GATE
+  let left = a[row * ${A_STRIDE}u + ${A_OFFSET}u];
+#else
   let left = a[row * ${A_STRIDE}u + ${A_OFFSET}u + i];
+#endif
 #if SCALED && (OP == 2 || OP == 3)
   let scaled = left * bitcast<f32>(${SCALE_BITS}u);
 #else
@@ -35,8 +40,16 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let value = fma(bitcast<f32>(${SCALE_BITS}u), b[row * ${B_STRIDE}u + ${B_OFFSET}u + i], left);
 #elif OP == 0
   let value = left + b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 1 && SHAPED
+  let limit = bitcast<f32>(${GATE_LIMIT_BITS}u);
+  let gate = min(left, limit);
+  let up = clamp(b[row * ${B_STRIDE}u + ${B_OFFSET}u + i], -limit, limit) + bitcast<f32>(${UP_OFFSET_BITS}u);
+  let value = gate / (1.0 + exp(-clamp(bitcast<f32>(${ALPHA_BITS}u) * gate, -80.0, 80.0))) * up;
 #elif OP == 1
   let value = activate(left) * b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 6
+  let steps = (step[${POSITIONS}u + group.y] + ${AHEAD}u) / ${EVERY}u;
+  let value = left * (1.0 + bitcast<f32>(${BETA_BITS}u) * log(1.0 + f32(steps)));
 #elif OP == 5
   let value = activate(left);
 #elif OP == 2

@@ -7,6 +7,9 @@
 #if EMIT_ATTN
 @group(0) @binding(14) var<storage, read_write> attn_out : array<vec4f>;
 #endif
+#if SINKS
+@group(0) @binding(15) var<storage, read> sinks : array<f32>;
+#endif
 #include "prologue_x.wgsl"
 #include "combined.wgsl"
 // Vectors of four values that a thread takes.

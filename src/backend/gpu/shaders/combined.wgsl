@@ -1,6 +1,7 @@
 // Four values of an attention's result (vector v of [head][DIM / 4]), from the partial results of its `count` splits:
 //   parts [head][MOST_SPLITS][DIM / 4]: sum of shares times values, the shares relative to the split's own maximum
 //   marks [head][MOST_SPLITS]: (maximum score, sum of shares)
+//   sinks [head], where SINKS is 1: a score for each head that only adds to the shares' sum
 // Template values (decode_attention.cpp): DIM a head's size, WIDTH heads * DIM, MOST_SPLITS and WINDOW see splits.wgsl,
 // POSITIONS the word of `step` with the token's position.
 #include "splits.wgsl"
@@ -10,8 +11,13 @@
 fn combined(v : u32, count : u32) -> vec4f {
   let head = v / ${HEAD_VECS}u;
   let at = head * ${MOST_SPLITS}u;
+#if SINKS
+  var most = sinks[head];
+  var total = 1.0;
+#else
   var most = -3.0e38;
   var total = 0.0;
+#endif
   var sum = vec4f(0.0);
   for (var s = 0u; s < count; s += 8u) {
 #for i in 0..8

@@ -1,5 +1,5 @@
 // How a token's sequence is split among workgroups: at most MOST_SPLITS (16 or 32) parts of at least 32 positions.
-// WINDOW: newest positions that are seen, 0: all.
+// WINDOW: newest positions that are seen, 0: all; CHUNKED: of chunks of WINDOW positions the newest.
 struct Splits {
   begin : u32,  // first position that is seen
   end : u32,    // after the newest
@@ -8,7 +8,9 @@ struct Splits {
 }
 fn splits_of(position : u32) -> Splits {
   var s : Splits;
-#if WINDOW
+#if WINDOW && CHUNKED
+  s.begin = position - position % ${WINDOW}u;
+#elif WINDOW
   s.begin = select(0u, position + 1u - ${WINDOW}u, position + 1u > ${WINDOW}u);
 #else
   s.begin = 0u;

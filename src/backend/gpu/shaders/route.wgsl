@@ -1,0 +1,202 @@
+// Which experts a token is sent to (WEIGH 0), best first and the first of equals, or what each of them counts (WEIGH 1), from
+// the router's logits: the plan's ops kChoose and kWeigh, as backend/routing.cpp has them. One workgroup for a token.
+// Workgroups: y over tokens.
+// Sources: Shazeer et al. (2017), DeepSeek-AI (2024), Liu et al. (2023).
+//
+// Template values (op_kernels.cpp): EXPERTS, of which CHOSEN; SCORE 0 softmax, 1 sigmoid, 2 softmax of the chosen, 3 sparse
+// mixer; GROUPS of which KEPT_GROUPS stay, by the sum of their GROUP_BEST best; NORMALISE, NORM_EPS_BITS, NORM_FLOOR_BITS;
+// SCALE_BITS; BAND_BITS of the sparse mixer; EACH 1: `each` has a value for each expert, added to its score (WEIGH 0) or
+// multiplied with its weight. Row i of x, ids, out begins at float i * STRIDE + OFFSET.
+@group(0) @binding(0) var<storage, read> x : array<f32>;
+#if WEIGH
+@group(0) @binding(1) var<storage, read> ids : array<f32>;
+#endif
+#if EACH
+@group(0) @binding(2) var<storage, read> each : array<f32>;
+#endif
+@group(0) @binding(3) var<storage, read_write> out : array<f32>;
+#include "reduce.wgsl"
+#define SHUTS KEPT_GROUPS < GROUPS
+#define GROUP_SIZE EXPERTS / GROUPS
+
+#if !WEIGH
+var<workgroup> scores : array<f32, ${EXPERTS}>;
+var<workgroup> taken : array<u32, ${EXPERTS}>;
+var<workgroup> best_scores : array<f32, ${THREADS}>;
+var<workgroup> best_ids : array<u32, ${THREADS}>;
+#if SHUTS
+var<workgroup> group_scores : array<f32, ${GROUPS}>;
+var<workgroup> kept : array<u32, ${GROUPS}>;
+#endif
+#endif
+
+fn logistic(v : f32) -> f32 {
+  return 1.0 / (1.0 + exp(-clamp(v, -80.0, 80.0)));
+}
+
+#if !WEIGH
+// Whether expert b with score v goes before expert a with score u; 0xffffffff is none.
+fn goes_before(v : f32, b : u32, u : f32, a : u32) -> bool {
+  return b != 0xffffffffu && (a == 0xffffffffu || v > u || (v == u && b < a));
+}
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let from_x = group.y * ${X_STRIDE}u + ${X_OFFSET}u;
+  let to = group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
+#if SCORE == 0
+  // The softmax over all experts.
+  var largest = -3.0e38;
+  for (var e = t; e < ${EXPERTS}u; e += ${THREADS}u) {
+    largest = max(largest, x[from_x + e]);
+  }
+  largest = workgroup_max(largest, t);
+  var sum = 0.0;
+  for (var e = t; e < ${EXPERTS}u; e += ${THREADS}u) {
+    sum += exp(x[from_x + e] - largest);
+  }
+  let all = workgroup_sum(vec4f(sum, 0.0, 0.0, 0.0), t).x;
+#endif
+#if !WEIGH
+  for (var e = t; e < ${EXPERTS}u; e += ${THREADS}u) {
+#if SCORE == 0
+    var score = exp(x[from_x + e] - largest) / all;
+#elif SCORE == 1
+    var score = logistic(x[from_x + e]);
+#else
+    var score = x[from_x + e];
+#endif
+#if EACH
+    score += each[e];
+#endif
+    scores[e] = score;
+    taken[e] = 0u;
+  }
+  workgroupBarrier();
+#if SHUTS
+  for (var g = t; g < ${GROUPS}u; g += ${THREADS}u) {
+    // The best ones are taken out one by one; those before the last are known by their score and place.
+    var total = 0.0;
+    var last_score = 3.0e38;
+    var last = 0u;
+    for (var i = 0u; i < ${GROUP_BEST}u && i < ${GROUP_SIZE}u; i++) {
+      var found = 0xffffffffu;
+      for (var e = g * ${GROUP_SIZE}u; e < (g + 1u) * ${GROUP_SIZE}u; e++) {
+        let later = i == 0u || scores[e] < last_score || (scores[e] == last_score && e > last);
+        if (later && (found == 0xffffffffu || scores[e] > scores[found])) {
+          found = e;
+        }
+      }
+      found = min(found, ${EXPERTS - 1}u);
+      last_score = scores[found];
+      last = found;
+      total += last_score;
+    }
+    group_scores[g] = total;
+    kept[g] = 0u;
+  }
+  workgroupBarrier();
+  if (t == 0u) {
+    for (var i = 0u; i < ${KEPT_GROUPS}u; i++) {
+      var found = 0xffffffffu;
+      for (var g = 0u; g < ${GROUPS}u; g++) {
+        if (kept[g] == 0u && (found == 0xffffffffu || group_scores[g] > group_scores[found])) {
+          found = g;
+        }
+      }
+      kept[min(found, ${GROUPS - 1}u)] = 1u;
+    }
+  }
+  workgroupBarrier();
+  for (var e = t; e < ${EXPERTS}u; e += ${THREADS}u) {
+    taken[e] = 1u - kept[e / ${GROUP_SIZE}u];
+  }
+  workgroupBarrier();
+#endif
+  for (var i = 0u; i < ${CHOSEN}u; i++) {
+    var best = 0xffffffffu;
+    var best_score = 0.0;
+    for (var e = t; e < ${EXPERTS}u; e += ${THREADS}u) {
+      if (taken[e] == 0u && goes_before(scores[e], e, best_score, best)) {
+        best = e;
+        best_score = scores[e];
+      }
+    }
+    best_ids[t] = best;
+    best_scores[t] = best_score;
+    workgroupBarrier();
+    for (var width = ${THREADS / 2}u; width > 0u; width /= 2u) {
+      if (t < width && goes_before(best_scores[t + width], best_ids[t + width], best_scores[t], best_ids[t])) {
+        best_scores[t] = best_scores[t + width];
+        best_ids[t] = best_ids[t + width];
+      }
+      workgroupBarrier();
+    }
+    if (t == 0u) {
+      let id = min(best_ids[0], ${EXPERTS - 1}u);
+      taken[id] = 1u;
+      out[to + i] = f32(id);
+    }
+    workgroupBarrier();
+  }
+#else
+  let from_ids = group.y * ${IDS_STRIDE}u + ${IDS_OFFSET}u;
+#for i in 0..CHOSEN
+  let id${i} = min(u32(max(ids[from_ids + ${i}u], 0.0)), ${EXPERTS - 1}u);
+#if SCORE == 0
+  var w${i} = exp(x[from_x + id${i}] - largest) / all;
+#elif SCORE == 1
+  var w${i} = logistic(x[from_x + id${i}]);
+#else
+  var w${i} = x[from_x + id${i}];
+#endif
+#endfor
+#if SCORE == 2
+  var largest = w0;
+#for i in 0..CHOSEN
+  largest = max(largest, w${i});
+#endfor
+  var all = 0.0;
+#for i in 0..CHOSEN
+  w${i} = exp(w${i} - largest);
+  all += w${i};
+#endfor
+#for i in 0..CHOSEN
+  w${i} /= all;
+#endfor
+#elif SCORE == 3
+  // The share of those within the band below the best; the second's without the first.
+#for i in 0..2
+  var near${i} = 0.0;
+  for (var e = t; e < ${EXPERTS}u; e += ${THREADS}u) {
+    let l = x[from_x + e];
+    let within = (w${i} - l) / max(abs(l), w${i}) <= bitcast<f32>(${BAND_BITS}u);
+    if (within && (${i}u == 0u || e != id0)) {
+      near${i} += exp(l - w${i});
+    }
+  }
+  let all${i} = workgroup_sum(vec4f(near${i}, 0.0, 0.0, 0.0), t).x;
+#endfor
+  w0 = 1.0 / all0;
+  w1 = 1.0 / all1;
+#endif
+  var factor = bitcast<f32>(${SCALE_BITS}u);
+#if NORMALISE
+  var total = bitcast<f32>(${NORM_EPS_BITS}u);
+#for i in 0..CHOSEN
+  total += w${i};
+#endfor
+  factor /= max(total, bitcast<f32>(${NORM_FLOOR_BITS}u));
+#endif
+  if (t == 0u) {
+#for i in 0..CHOSEN
+#if EACH
+    out[to + ${i}u] = w${i} * factor * each[id${i}];
+#else
+    out[to + ${i}u] = w${i} * factor;
+#endif
+#endfor
+  }
+#endif
+}
