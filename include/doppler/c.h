@@ -95,7 +95,8 @@ typedef struct doppler_load_options {
   uint32_t submit_tokens;  /* tokens that a GPU generates between two checks by the host, 1 to 64 */
   /* Called as loading proceeds; may be NULL. `share`: how much is done, 0 to 1; `what`: the present step. */
   void (*on_progress)(void* user, double share, const char* what);
-  void* user; /* handed to on_progress */
+  void* user;         /* handed to on_progress */
+  const char* family; /* by whose rule config.json is read, or "guess"; NULL: what model_type says */
 } doppler_load_options;
 DOPPLER_API void doppler_load_options_init(doppler_load_options* options, size_t struct_size);
 

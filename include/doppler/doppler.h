@@ -46,6 +46,9 @@ struct LoadOptions {
   std::uint32_t cut_tokens = 4096;
   // How many sequences Engine::new_sequence may open at a time, besides the engine's own; each has a cache.
   std::uint32_t sequences = 0;
+  // The family by whose rule a folder's config.json is read, or "guess": a decoder inferred from its keys and
+  // tensors. Empty: what model_type says.
+  std::string family = {};
   std::string kv_type = {};     // "f32", "f16", "q8_0"; empty: f16 for quantised models, else f32
   bool exact = false;           // float activations also where weights are quantised (slower)
   std::string cpu_target = {};  // the instruction set of the kernels, such as "AVX2"; empty: the best

@@ -176,14 +176,14 @@ Result<int> compare_reference(const CompareArguments& arguments, const SettingFl
     return fail(ErrorCode::kUsage,
                 "A recording has its own prompt, so another has no effect with --reference. Leave it out.");
   }
-  DOPPLER_ASSIGN(Model read, load_model(arguments.model));
+  DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
+  DOPPLER_ASSIGN(Model read, load_model(arguments.model, settings.load.family));
   Loaded loaded{.model = std::make_shared<Model>(std::move(read))};
   const Model& model = *loaded.model;
   DOPPLER_ASSIGN(loaded.tokenizer, load_tokenizer_if_any(model.files));
   DOPPLER_ASSIGN(const std::string file, find_reference(arguments.reference, arguments.model, model,
                                                         usual_prompt(model, loaded.tokenizer.has_value())));
   DOPPLER_ASSIGN(const diagnosis::Recording recording, diagnosis::open_recording(file));
-  DOPPLER_ASSIGN(const Settings settings, resolve_settings(given));
   DOPPLER_ASSIGN(auto backend,
                  backend_for(model, settings, recording.prompt_ids.size() + recording.greedy_ids.size(),
                              arguments.options.companion ? 2 : 1));
@@ -253,7 +253,9 @@ Result<int> compare_models(const CompareArguments& arguments, const SettingFlags
                                           .threads = loaded.backend->options().threads};
   std::vector<Fallback> fallbacks = loaded.backend->fallbacks();
   loaded.backend.reset();
-  DOPPLER_ASSIGN(const Model other, load_model(arguments.with_model));
+  // A GGUF file says its architecture itself.
+  const std::string family = is_gguf(arguments.with_model) ? std::string() : settings.load.family;
+  DOPPLER_ASSIGN(const Model other, load_model(arguments.with_model, family));
   DOPPLER_ASSIGN(const auto second,
                  backend_for(other, settings, found.prompt_ids.size() + found.greedy_ids.size(), 1));
   capture.greedy_ids = found.greedy_ids;

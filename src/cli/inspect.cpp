@@ -185,7 +185,7 @@ Run add_inspect(Command& command, SettingFlags& given) {
       .add_flag("--gpu", arguments->gpu,
                 "list the GPUs instead, what they offer, and with a MODEL the kernels that it takes")
       .not_with({tensors, plan});
-  add_few_setting_flags(command, given, {"--context", "--kv-type", "--gpu-adapter"});
+  add_few_setting_flags(command, given, {"--context", "--family", "--kv-type", "--gpu-adapter"});
   return [arguments, &given]() -> Result<int> {
     if (!arguments->gpu) DOPPLER_TRY(refuse_flags(given, {"--gpu-adapter"}, "without --gpu"));
     if (arguments->gpu && arguments->model.empty())

@@ -56,6 +56,7 @@ using L = LoadOptions;
 constexpr auto kLoadKnobs = std::to_array<Knob<LoadOptions>>({
     {"runtime.backend", member<&L::backend>},
     {"runtime.threads", member<&L::threads>},
+    {"runtime.family", member<&L::family>},
     {"runtime.inference.kvcache.maxSeqLen", member<&L::context>},
     {"runtime.inference.kvcache.kvDtype", member<&L::kv_type>},
     {"runtime.cpu.exact", member<&L::exact>},

@@ -32,6 +32,14 @@ constexpr auto kSettings = std::to_array<SettingInfo>({
      .off = "0",
      .meaning = "threads to use at most; 0: as many as this process may run at once",
      .flag = "--threads"},
+    {.path = "runtime.family",
+     .type = kText,
+     .fallback = "null",
+     .off = "null",
+     .meaning =
+         "the family by whose rule a folder's config.json is read, or guess: a decoder inferred from keys "
+         "and tensors; what model_type says unless given",
+     .flag = "--family"},
     {.path = "runtime.inference.kvcache.maxSeqLen",
      .type = kWhole,
      .fallback = "0",

@@ -58,7 +58,7 @@ Result<ModelInfo> describe(const Model& model, const Plan& plan, const BackendOp
 
 Result<DescribedModel> describe_files(const std::filesystem::path& path, const LoadOptions& options) {
   DescribedModel made;
-  DOPPLER_ASSIGN(made.model, load_model_for_description(path));
+  DOPPLER_ASSIGN(made.model, load_model_for_description(path, options.family));
   DOPPLER_ASSIGN(BackendOptions backend, backend_options(options, made.model.spec, 1 + options.sequences));
   DOPPLER_ASSIGN(made.plan, build_plan(made.model.spec, made.model.weights, backend.context));
   backend.kv_type = choose_kv_type(backend, made.plan, made.model.weights);

@@ -53,8 +53,8 @@ void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Mod
                                       printable(tokenizer->eos().text))});
 }
 
-Result<Model> load_model_for_description(const std::filesystem::path& path) {
-  DOPPLER_ASSIGN(Model model, load_model(path));
+Result<Model> load_model_for_description(const std::filesystem::path& path, std::string_view family) {
+  DOPPLER_ASSIGN(Model model, load_model(path, family));
   if (model.files.gguf && model.spec.eos_ids.empty())
     add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
   return model;
@@ -150,7 +150,7 @@ Status load_texts(const std::filesystem::path& path, const LoadOptions& options,
                   LoadSeconds& seconds) {
   Laps laps;
   tell_progress(options, 0, "weights");
-  DOPPLER_ASSIGN(Model model, load_model(path));
+  DOPPLER_ASSIGN(Model model, load_model(path, options.family));
   const auto owned = std::make_shared<Model>(std::move(model));
   loaded.model = owned;
   seconds.weights = laps.next();

@@ -53,7 +53,7 @@ void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Mod
 
 // A model for describing, not for running: its end of text is completed as load_all does it, but a tokenizer
 // that is broken is an error only of the calls that need it.
-Result<Model> load_model_for_description(const std::filesystem::path& path);
+Result<Model> load_model_for_description(const std::filesystem::path& path, std::string_view family);
 
 // kNotFound, naming the files that were looked for and what to add.
 Error no_tokenizer(const ModelFiles& files);

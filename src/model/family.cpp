@@ -4,22 +4,27 @@
 #include <array>
 
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "model/expert_files.h"
 #include "model/families/rules.h"
 #include "model/gguf_rows.h"
+#include "model/guess/guess.h"
+#include "model/quantized_folder.h"
 #include "model/special_ids.h"
 
 namespace doppler {
 
 std::span<const FamilyRule* const> all_families() {
   static constexpr auto kFamilies = std::to_array<const FamilyRule*>(
-      {&kLlamaRule,   &kMistralRule, &kQwen2Rule,   &kQwen3Rule,        &kPhi3Rule,       &kGemmaRule,
-       &kGemma2Rule,  &kGemma3Rule, &kGemma4Rule,  &kOlmo2Rule,   &kOlmo3Rule,        &kGraniteRule,    &kSmolLm3Rule,
-       &kGlm4Rule,    &kCohereRule,  &kCohere2Rule, &kPhiRule,          &kStarcoder2Rule, &kStableLmRule,
-       &kExaone4Rule, &kSeedOssRule, &kErnie45Rule, &kHunyuanDenseRule, &kNemotronRule, &kMixtralRule,
-       &kQwen2MoeRule, &kQwen3MoeRule, &kGptOssRule, &kOlmoeRule, &kGlm4MoeRule, &kGraniteMoeRule,
-       &kMinimaxM2Rule, &kErnie45MoeRule, &kHunyuanMoeRule, &kPhimoeRule});
+      {&kLlamaRule,      &kMistralRule,    &kQwen2Rule,        &kQwen3Rule,       &kPhi3Rule,
+       &kGemmaRule,      &kGemma2Rule,     &kGemma3Rule,       &kGemma3nRule,     &kGemma4Rule,
+       &kDeepseekV2Rule, &kDeepseekV3Rule, &kMistral4Rule,     &kGlm4MoeLiteRule, &kOlmo2Rule,
+       &kOlmo3Rule,      &kGraniteRule,    &kSmolLm3Rule,      &kGlm4Rule,        &kCohereRule,
+       &kCohere2Rule,    &kPhiRule,        &kStarcoder2Rule,   &kStableLmRule,    &kExaone4Rule,
+       &kSeedOssRule,    &kErnie45Rule,    &kHunyuanDenseRule, &kNemotronRule,    &kMixtralRule,
+       &kQwen2MoeRule,   &kQwen3MoeRule,   &kGptOssRule,       &kOlmoeRule,       &kGlm4MoeRule,
+       &kGraniteMoeRule, &kMinimaxM2Rule,  &kErnie45MoeRule,   &kHunyuanMoeRule,  &kPhimoeRule});
   return kFamilies;
 }
 
@@ -30,7 +35,15 @@ const FamilyRule* family_named(std::string_view name) {
 
 namespace {
 
-Result<const FamilyRule*> find_family(const ConfigReader& config) {
+Result<const FamilyRule*> find_family(const ConfigReader& config, std::string_view wanted) {
+  if (!wanted.empty()) {
+    if (const FamilyRule* rule = family_named(wanted)) return rule;
+    std::vector<std::string> names;
+    for (const FamilyRule* rule : all_families()) names.emplace_back(rule->name);
+    names.emplace_back(kGuessFamily);
+    return fail(ErrorCode::kUsage, "There is no family {}. Give one of {}.", printable(wanted),
+                join(names, ", "));
+  }
   DOPPLER_ASSIGN(const std::optional<std::string> type, config.get_string("model_type"));
   std::vector<std::string> known;
   for (const FamilyRule* rule : all_families()) {
@@ -43,15 +56,20 @@ Result<const FamilyRule*> find_family(const ConfigReader& config) {
     return fail(ErrorCode::kCorrupt, "The {} has no model_type. Check that it is a model's config.json.",
                 config.source());
   }
-  return fail(ErrorCode::kUnsupported, "The {} names the architecture {}, but Doppler knows {}.",
-              config.source(), printable(*type), join(known, ", "));
+  const std::string nearest = nearest_name(*type, known);
+  return fail(ErrorCode::kUnsupported,
+              "The {} names the architecture {}, which is none of the {} that Doppler knows{}. With --family "
+              "guess it infers "
+              "the decoder from keys and tensors; with --family NAME it takes it for a model of that family.",
+              config.source(), printable(*type), known.size(),
+              nearest.empty() ? std::string() : fmt::format("; the nearest is {}", nearest));
 }
 
 }  // namespace
 
-Result<ModelSpec> read_spec(const Json& config, const Json* generation_config) {
+Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, std::string_view wanted) {
   const ConfigReader top(config, "config.json");
-  DOPPLER_ASSIGN(const FamilyRule* family, find_family(top));
+  DOPPLER_ASSIGN(const FamilyRule* family, find_family(top, wanted));
   DOPPLER_ASSIGN(const std::optional<ConfigReader> text, top.get_object("text_config"));
   const ConfigReader& reader = text ? *text : top;
   ModelSpec spec;
@@ -78,14 +96,35 @@ Result<Model> load_gguf(ModelFiles files) {
   return model;
 }
 
+Result<Model> load_guessed(ModelFiles files) {
+  Model model;
+  model.files = std::move(files);
+  const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
+  DOPPLER_ASSIGN(GuessedModel guessed, guess_model(*model.files.config, generation, model.files.tensors));
+  model.spec = std::move(guessed.spec);
+  model.weights = std::move(guessed.weights);
+  log(Level::kWarn, "Loader",
+      "What this decoder computes is a guess from config.json and the tensors' names: doppler inspect shows "
+      "it with "
+      "reasons, doppler doctor --reference FILE judges it.");
+  return model;
+}
+
 }  // namespace
 
-Result<Model> load_model(const std::filesystem::path& path) {
+Result<Model> load_model(const std::filesystem::path& path, std::string_view family) {
   Model model;
   DOPPLER_ASSIGN(model.files, open_model_files(path));
-  if (model.files.gguf) return load_gguf(std::move(model.files));
+  if (model.files.gguf) {
+    if (family.empty()) return load_gguf(std::move(model.files));
+    return fail(ErrorCode::kUsage,
+                "A GGUF file says its architecture, so a family ({}) has no effect with it. Leave it out.",
+                printable(family));
+  }
+  DOPPLER_TRY(check_quantization(*model.files.config));
+  if (family == kGuessFamily) return load_guessed(std::move(model.files));
   const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
-  DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation));
+  DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation, family));
   const FamilyRule* rule = family_named(model.spec.family);
   DOPPLER_TRY(restore_experts(model.spec, rule->weight_names, model.files.tensors));
   DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule->weight_names, model.files.tensors));

@@ -23,6 +23,10 @@ struct GgufRule {
   // The converter puts the two rows of each rotary pair of Q and K side by side; loading puts them back.
   bool paired_rows = false;
   Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
+  // Keys (after "ARCHITECTURE.") that adjust reads, though other architectures may not have them, or may not
+  // give layers different values.
+  std::span<const std::string_view> own_keys = {};
+  bool divisors_of_full = false;  // rope divisors are those of layers that attend fully
 };
 
 struct FamilyRule {
@@ -45,13 +49,18 @@ struct Model {
 };
 
 // The spec of a config.json (with text_config inside, if it is a multimodal one) and generation_config.json.
-Result<ModelSpec> read_spec(const Json& config, const Json* generation_config);
+// `family` reads it by the rule of that family instead of the one that model_type names; empty: model_type.
+// Errors: kUnsupported for a model_type that no family has, kUsage for a family that does not exist.
+Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, std::string_view family = {});
 
 // The spec of a GGUF file; the tensors say what keys do not (tied head, biases, rope divisors). Errors as
 // those of read_spec; kMismatch for a vocabulary that contradicts the embedding.
 Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore& tensors);
 
-// Opens, reads and binds. Errors: those of open_model_files, read_spec and bind_weights.
-Result<Model> load_model(const std::filesystem::path& path);
+// Opens, reads and binds. `family` as in read_spec(), or kGuessFamily: a spec guessed from config.json and
+// tensors, which is said in a warning. Errors: those of open_model_files, read_spec, guess_model and
+// bind_weights; kUsage for a family given to a GGUF file, which says its architecture; kUnsupported for
+// folders whose weights are quantised in a way that Doppler does not read.
+Result<Model> load_model(const std::filesystem::path& path, std::string_view family = {});
 
 }  // namespace doppler

@@ -52,6 +52,11 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
     spec.norm.weight_offset = 0;
     renote(builder, "norm.weight_offset", "0", "rule of GGUF: norms are stored with their +1");
   }
+  if (config.tensor(WeightRole::kKUp, 0) != nullptr) {
+    for (LayerSpec& layer : spec.layers) layer.attention.latent.split_up = true;
+    builder.note("attention.latent.split_up", "true",
+                 "gguf: tensor " + config.tensor_name(WeightRole::kKUp, 0));
+  }
   // config.json has one switch for all four biases.
   if (spec.layers[0].attention.o_bias && config.tensor(WeightRole::kOBias, 0) == nullptr) {
     for (LayerSpec& layer : spec.layers) layer.attention.o_bias = false;
@@ -69,11 +74,16 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
 }
 
 // rope_freqs.weight: one divisor per rotary pair, which is how llama3's scaling is stored.
-Status read_divisors(SpecBuilder& builder, const GgufConfig& config) {
+Status read_divisors(SpecBuilder& builder, const GgufConfig& config, bool of_full) {
   const TensorView* tensor = config.tensor(WeightRole::kRopeDivisors);
   if (tensor == nullptr) return {};
   ModelSpec& spec = builder.spec();
-  const RopeSpec& rope = spec.layers[0].attention.rope;
+  const auto divides = [&](const LayerSpec& layer) {
+    return !of_full || layer.attention.kind == AttentionKind::kFull;
+  };
+  const auto first = std::ranges::find_if(spec.layers, divides);
+  if (first == spec.layers.end()) return {};
+  const RopeSpec& rope = first->attention.rope;
   if (rope.scaling.kind != RopeScalingKind::kNone) {
     return fail(ErrorCode::kUnsupported,
                 "The tensor {} scales rotary embedding a second time, beside {} = {}. Use another model.",
@@ -86,7 +96,8 @@ Status read_divisors(SpecBuilder& builder, const GgufConfig& config) {
                 "file again.",
                 tensor->name, dtype_name(tensor->dtype), describe_shape(tensor->shape), rope.rotary_dim / 2);
   }
-  std::vector<float> values(rope.rotary_dim / 2);
+  const std::uint32_t pairs = rope.rotary_dim / 2;
+  std::vector<float> values(pairs);
   DOPPLER_TRY(decode_f32(*tensor, 0, values));
   if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x) && x >= 1e-6f; })) {
     return fail(ErrorCode::kCorrupt,
@@ -95,6 +106,7 @@ Status read_divisors(SpecBuilder& builder, const GgufConfig& config) {
                 tensor->name);
   }
   for (LayerSpec& layer : spec.layers) {
+    if (!divides(layer) || layer.attention.rope.rotary_dim / 2 != pairs) continue;
     layer.attention.rope.scaling.kind = RopeScalingKind::kDivisors;
     layer.attention.rope.scaling.divisors.assign(values.begin(), values.end());
   }
@@ -112,6 +124,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
   }
   const GgufRule& rule = family->gguf;
   GgufConfig config(metadata, tensors, rule.architecture, rule.weight_names);
+  config.set_own_keys(rule.own_keys);
   DOPPLER_TRY(config.translate());
   if (rule.adjust != nullptr) DOPPLER_TRY(rule.adjust(config));
   ModelSpec spec;
@@ -129,7 +142,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
                 rule.architecture);
   }
   DOPPLER_TRY(settle_weights(builder, config));
-  DOPPLER_TRY(read_divisors(builder, config));
+  DOPPLER_TRY(read_divisors(builder, config, rule.divisors_of_full));
   DOPPLER_TRY(read_special_ids(std::span(&reader, 1), spec));
   return spec;
 }

@@ -194,8 +194,10 @@ Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
 
   LayerSpec layer;
   DOPPLER_TRY(read_attention_sizes(builder, defaults, layer.attention));
-  DOPPLER_ASSIGN(layer.ffn.width,
-                 builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
+  if (!defaults.widths_by_layer) {
+    DOPPLER_ASSIGN(layer.ffn.width,
+                   builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
+  }
   const std::string_view key = defaults.activation_key;
   DOPPLER_ASSIGN(const std::optional<std::string> activation, config.get_string(key));
   DOPPLER_ASSIGN(layer.ffn.activation,

@@ -23,6 +23,7 @@ struct ConfigDefaults {
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
   std::string_view activation = "silu", activation_key = "hidden_act";
+  bool widths_by_layer = false;  // intermediate_size is a list, which the family reads
 };
 
 class SpecBuilder {

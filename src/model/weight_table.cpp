@@ -39,10 +39,27 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
     {kPerLayerProjectionNorm, "norm of per-layer inputs", Kind::kNorm, Stage::kPerLayerInputs, {S::kPerLayer},
      When::kPerLayer, "model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
 
+    {kAltupProjection, "projection to a stream", Kind::kProjection, Stage::kAltupIn, {S::kHidden, S::kHidden},
+     When::kAltupOthers, "model.altup_projections.{}.weight", ""},
+    {kAltupUnprojection, "projection of a stream", Kind::kProjection, Stage::kPreFinalNorm,
+     {S::kHidden, S::kHidden}, When::kAltupOthers, "model.altup_unembed_projections.{}.weight", ""},
+    {kAltupRouterNorm, "norm of what weighs streams", Kind::kNorm, Stage::kAltupPredicted, {S::kHidden},
+     When::kAltup, "model.layers.{}.altup.router_norm.weight", ""},
+    {kAltupRouter, "weights of streams", Kind::kProjection, Stage::kAltupPredicted, {S::kStreams, S::kHidden},
+     When::kAltup, "model.layers.{}.altup.modality_router.weight", ""},
+    {kAltupPrediction, "prediction of streams", Kind::kProjection, Stage::kAltupPredicted,
+     {S::kStreamPairs, S::kStreams}, When::kAltup, "model.layers.{}.altup.prediction_coefs.weight", ""},
+
     {kAttnNorm, "norm before attention", Kind::kNorm, Stage::kAttnNormed, {S::kHidden}, When::kAttnNorm,
      "model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
     {kAttnNormBias, "bias of the norm before attention", Kind::kBias, Stage::kAttnNormed, {S::kHidden},
      When::kAttnNormBias, "model.layers.{}.input_layernorm.bias", "blk.{}.attn_norm.bias"},
+    {kLaurelDown, "low-rank branch", Kind::kProjection, Stage::kLaurelOut, {S::kLaurel, S::kHidden},
+     When::kAltup, "model.layers.{}.laurel.linear_left.weight", ""},
+    {kLaurelUp, "output of the low-rank branch", Kind::kProjection, Stage::kLaurelOut, {S::kHidden, S::kLaurel},
+     When::kAltup, "model.layers.{}.laurel.linear_right.weight", ""},
+    {kLaurelNorm, "norm of the low-rank branch", Kind::kNorm, Stage::kLaurelOut, {S::kHidden}, When::kAltup,
+     "model.layers.{}.laurel.post_laurel_norm.weight", ""},
     {kQDown, "latent queries", Kind::kProjection, Stage::kQAProj, {S::kQLatent, S::kHidden}, When::kLatentQ,
      "model.layers.{}.self_attn.q_a_proj.weight", "blk.{}.attn_q_a.weight"},
     {kQDownNorm, "norm of latent queries", Kind::kNorm, Stage::kQANorm, {S::kQLatent}, When::kLatentQ,
@@ -151,6 +168,10 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kSharedGate, "model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight"},
     {kPostFfnNorm, "norm after the feed-forward", Kind::kNorm, Stage::kPostFfnNorm, {S::kHidden},
      When::kPostFfnNorm, "model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight"},
+    {kAltupCorrection, "correction of streams", Kind::kProjection, Stage::kAltupCorrected,
+     {S::kStreams, S::kStreams}, When::kAltup, "model.layers.{}.altup.correction_coefs.weight", ""},
+    {kAltupOutScale, "scale of the corrected stream", Kind::kNorm, Stage::kPleIn, {S::kHidden}, When::kAltup,
+     "model.layers.{}.altup.correct_output_scale", ""},
     {kPleGate, "gate of the per-layer input", Kind::kProjection, Stage::kPleGate, {S::kPerLayer, S::kHidden},
      When::kPerLayer, "model.layers.{}.per_layer_input_gate.weight", "blk.{}.inp_gate.weight"},
     {kPleProjection, "projection of the per-layer input", Kind::kProjection, Stage::kPleProj,
@@ -224,6 +245,10 @@ constexpr std::array kSizes = {
              [](Spec s, Layer) -> std::uint64_t { return s.per_layer.width; }},
     SizeInfo{S::kPerLayerAll, "num_hidden_layers x hidden_size_per_layer_input",
              [](Spec s, Layer) { return s.layers.size() * std::uint64_t{s.per_layer.width}; }},
+    SizeInfo{S::kStreams, "altup_num_inputs", [](Spec s, Layer) -> std::uint64_t { return s.altup.streams; }},
+    SizeInfo{S::kStreamPairs, "the square of altup_num_inputs",
+             [](Spec s, Layer) { return std::uint64_t{s.altup.streams} * s.altup.streams; }},
+    SizeInfo{S::kLaurel, "laurel_rank", [](Spec s, Layer) -> std::uint64_t { return s.altup.laurel_rank; }},
     SizeInfo{S::kPerLayerTokens, "vocab_size_per_layer_input",
              [](Spec s, Layer) -> std::uint64_t { return s.per_layer.tokens; }},
     SizeInfo{S::kQNorm, "head_dim",
@@ -232,7 +257,8 @@ constexpr std::array kSizes = {
              [](Spec, Layer l) { return norm_width(l.attention, l.attention.kv_width()); }},
     SizeInfo{S::kPositions, "learned positions",
              [](Spec s, Layer) -> std::uint64_t { return s.learned_positions; }},
-    SizeInfo{S::kHeads, "num_attention_heads", [](Spec, Layer l) -> std::uint64_t { return l.attention.heads; }},
+    SizeInfo{S::kHeads, "num_attention_heads",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.heads; }},
     SizeInfo{S::kShared, "the shared expert's intermediate_size",
              [](Spec, Layer l) -> std::uint64_t { return l.ffn.shared_width; }},
     SizeInfo{S::kOne, "", [](Spec, Layer) -> std::uint64_t { return 1; }},
@@ -286,6 +312,13 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return l.attention.is_latent() && l.attention.latent.split_up; }},
     ConditionInfo{When::kPerLayer, "per_layer.width > 0", "per_layer.width = 0",
                   [](Spec s, Layer) { return s.per_layer.width > 0; }},
+    ConditionInfo{When::kAltup, "altup.streams > 0", "altup.streams = 0",
+                  [](Spec s, Layer) { return s.altup.streams > 0; }},
+    ConditionInfo{When::kAltupOthers, "altup.streams > 0", "altup.streams = 0",
+                  [](Spec s, Layer l) {
+                    const auto number = static_cast<std::size_t>(&l - s.layers.data());
+                    return !s.layers.empty() && number + 1 < s.altup.streams;
+                  }},
     ConditionInfo{When::kLayerScale, "out_scale = true", "out_scale = false",
                   [](Spec, Layer l) { return l.out_scale; }},
     ConditionInfo{When::kQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
@@ -396,7 +429,8 @@ bool WeightInfo::per_layer() const {
 }
 
 bool WeightInfo::per_expert() const {
-  return kind == Kind::kExperts || (shape[0] == Size::kExperts && shape[1] != Size::kNone && kind == Kind::kBias);
+  return kind == Kind::kExperts ||
+         (shape[0] == Size::kExperts && shape[1] != Size::kNone && kind == Kind::kBias);
 }
 
 std::span<const WeightRole> WeightInfo::fused_parts() const {

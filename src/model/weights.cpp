@@ -38,9 +38,6 @@ void Weights::add_expert(WeightRole role, int layer, TensorView tensor) {
   ++counts_[first];
 }
 
-namespace {
-
-// Tensors that checkpoints carry and inference does not need.
 bool is_known_surplus(std::string_view name) {
   // Old Llama exports store the rope frequencies that follow from the config.
   if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn_rot_embd.weight")) return true;
@@ -51,6 +48,8 @@ bool is_known_surplus(std::string_view name) {
   }
   return false;
 }
+
+namespace {
 
 Shape without_ones(Shape shape) {
   std::erase(shape, 1);
@@ -140,7 +139,8 @@ class Binder {
         DOPPLER_ASSIGN(TensorView own, slice_rows(whole, i, 1, name));
         own.shape.erase(own.shape.begin());
         if (parts.size() > 1) {
-          DOPPLER_ASSIGN(own, slice_rows(own, begin, rows, fmt::format("{}[{}:{}]", name, begin, begin + rows)));
+          DOPPLER_ASSIGN(own,
+                         slice_rows(own, begin, rows, fmt::format("{}[{}:{}]", name, begin, begin + rows)));
         }
         weights_.add_expert(part, wanted.layer, std::move(own));
       }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -20,8 +21,8 @@ inline constexpr WeightId kNoWeight = ~WeightId{0};
 
 class Weights {
  public:
-  // kNoWeight where the model has none. `layer` is -1 for the model-wide roles. Of roles that each expert has:
-  // the first expert's, which the others' follow.
+  // kNoWeight where the model has none. `layer` is -1 for the model-wide roles. Of roles that each expert
+  // has: the first expert's, which the others' follow.
   WeightId find(WeightRole role, int layer = -1) const;
   const TensorView& operator[](WeightId id) const { return tensors_[id]; }
   std::span<const TensorView> tensors() const { return tensors_; }
@@ -41,8 +42,12 @@ class Weights {
   LayerIds& ids(int layer);
   std::vector<TensorView> tensors_;
   std::vector<std::uint32_t> counts_;  // parallel to tensors_
-  std::vector<LayerIds> ids_;  // entry 0: model-wide; entry i + 1: layer i
+  std::vector<LayerIds> ids_;          // entry 0: model-wide; entry i + 1: layer i
 };
+
+// Tensors that checkpoints carry and inference does not need: rope frequencies that the config gives, the
+// vision half of a multimodal model.
+bool is_known_surplus(std::string_view name);
 
 // Finds every weight the spec asks for. Errors, each naming tensor, shape and the spec value behind it:
 // kMismatch for a missing tensor, a wrong shape, a tensor that nothing uses, or one that contradicts a flag

@@ -22,8 +22,11 @@ class Builder {
     if (spec_.learned_positions > 0) tables.push_back(WeightRole::kPositionEmbedding);
     op(OpKind::kEmbed, {}, {x}, std::move(tables), EmbedParams{spec_.embedding_scale});
     if (spec_.per_layer.width > 0) per_layer_ = per_layer_inputs(x);
+    plan_.has_streams = spec_.altup.streams > 0;
+    if (plan_.has_streams) x = begin_streams(x);
     for (layer_ = 0; layer_ < static_cast<int>(spec_.layers.size()); ++layer_) x = layer(x);
     layer_ = -1;
+    if (plan_.has_streams) x = end_streams(x);
     rows_ = Rows::kWanted;
     const ValueId selected = value(spec_.hidden, Stage::kPreFinalNorm);
     op(OpKind::kSelect, {x}, {selected}, {}, {});
@@ -81,6 +84,114 @@ class Builder {
     const ValueId sum = value(plan_.values[projected].width, Stage::kNone, layers);
     op(OpKind::kAdd, {normed, looked_up}, {sum}, {}, AddParams{});
     return scaled(sum, 1 / std::numbers::sqrt2, Stage::kPerLayerInputs);
+  }
+
+  // A product with a matrix that has a number as others have a layer.
+  ValueId numbered_matmul(ValueId x, WeightRole role, std::uint32_t number) {
+    const ValueId y = value(plan_.values[x].width, Stage::kNone);
+    op(OpKind::kMatmul, {x}, {y}, {}, MatmulParams{}).weights = {
+        weights_.find(role, static_cast<int>(number))};
+    return y;
+  }
+
+  ValueId stream(ValueId streams, std::uint32_t number, Stage stage = Stage::kNone) {
+    return slice(streams, number * spec_.hidden, spec_.hidden, stage);
+  }
+
+  // Values of `parts` heads, scaled to the size of x.
+  ValueId match_rms(ValueId parts, ValueId x) {
+    constexpr double kLeast = 1e-5;  // as transformers has it
+    const ValueId y = value(plan_.values[parts].width, Stage::kNone, plan_.values[parts].heads);
+    op(OpKind::kMatchRms, {parts, x}, {y}, {}, MatchRmsParams{kLeast});
+    return y;
+  }
+
+  // All streams beside the first, one behind the other, made by `make` of their number.
+  template <typename Make>
+  ValueId other_streams(const Make& make) {
+    ValueId all = make(1);
+    for (std::uint32_t i = 2; i < spec_.altup.streams; ++i) all = join(all, make(i), 1);
+    plan_.values[all].heads = spec_.altup.streams - 1;
+    return all;
+  }
+
+  ValueId begin_streams(ValueId embedding) {
+    const ValueId others = other_streams(
+        [&](std::uint32_t i) { return numbered_matmul(embedding, WeightRole::kAltupProjection, i - 1); });
+    const ValueId streams = join(embedding, match_rms(others, embedding), 1, Stage::kAltupIn);
+    plan_.values[streams].heads = spec_.altup.streams;
+    return streams;
+  }
+
+  // The mean of the first stream and what the others' projections give, in its size.
+  ValueId end_streams(ValueId streams) {
+    const ValueId first = stream(streams, 0);
+    const ValueId others =
+        match_rms(other_streams([&](std::uint32_t i) {
+                    return numbered_matmul(stream(streams, i), WeightRole::kAltupUnprojection, i - 1);
+                  }),
+                  first);
+    ValueId sum = first;
+    for (std::uint32_t i = 0; i + 1 < spec_.altup.streams; ++i) sum = sum_of(sum, stream(others, i));
+    return scaled(sum, 1.0 / spec_.altup.streams, Stage::kNone);
+  }
+
+  ValueId sum_of(ValueId a, ValueId b, double scale = 1, Stage stage = Stage::kNone) {
+    const ValueId y = value(plan_.values[a].width, stage, plan_.values[a].heads);
+    op(OpKind::kAdd, {a, b}, {y}, {}, AddParams{scale});
+    return y;
+  }
+
+  ValueId mix(std::vector<ValueId> inputs, double offset, std::uint32_t first, Stage stage) {
+    const ValueId y = value(plan_.values[inputs[0]].width, stage, spec_.altup.streams);
+    op(OpKind::kMix, std::move(inputs), {y}, {}, MixParams{spec_.altup.streams, offset, first});
+    return y;
+  }
+
+  // A number for each stream, from what one of them holds: tanh(router(norm(x)) / hidden).
+  ValueId modalities(ValueId x) {
+    const ValueId normed = value(spec_.hidden, Stage::kNone);
+    op(OpKind::kRmsNorm, {x}, {normed}, {WeightRole::kAltupRouterNorm},
+       NormParams{spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, NormSpan::kHead});
+    const ValueId routed = unnamed_matmul(normed, WeightRole::kAltupRouter);
+    const ValueId y = value(spec_.altup.streams, Stage::kNone);
+    op(OpKind::kSoftcap, {routed}, {y}, {}, SoftcapParams{1, 1.0 / spec_.hidden});
+    return y;
+  }
+
+  ValueId unnamed_matmul(ValueId x, WeightRole role) {
+    const ValueId y = matmul(x, role);
+    plan_.values[y].stage = Stage::kNone;
+    return y;
+  }
+
+  ValueId laurel(ValueId normed) {
+    const ValueId branch =
+        unnamed_matmul(unnamed_matmul(normed, WeightRole::kLaurelDown), WeightRole::kLaurelUp);
+    const ValueId scaled_branch = norm(branch, WeightRole::kLaurelNorm);
+    plan_.values[scaled_branch].stage = Stage::kNone;
+    return sum_of(normed, scaled_branch, 1, Stage::kLaurelOut);
+  }
+
+  // One stream goes through the layer; what it should have been by the layer's prediction corrects them all.
+  ValueId stream_layer(ValueId streams) {
+    const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
+    const std::uint32_t active = spec_.altup.active;
+    const ValueId weights = unnamed_matmul(modalities(stream(streams, active)), WeightRole::kAltupPrediction);
+    const ValueId predicted = mix({streams, streams, weights}, 0, 0, Stage::kAltupPredicted);
+    const ValueId x = stream(predicted, active, Stage::kAttnInput);
+    const ValueId normed = norm(x, WeightRole::kAttnNorm);
+    const ValueId beside = laurel(normed);
+    const ValueId attended = norm(attention(normed, l.attention), WeightRole::kPostAttnNorm);
+    const ValueId both =
+        scaled(sum_of(sum_of(x, attended), beside), 1 / std::numbers::sqrt2, Stage::kPostAttn);
+    const ValueId fed = feed_forward(norm(both, WeightRole::kFfnNorm), l.ffn);
+    const ValueId result = sum_of(both, norm(fed, WeightRole::kPostFfnNorm));
+    const ValueId corrections = unnamed_matmul(modalities(result), WeightRole::kAltupCorrection);
+    const ValueId corrected =
+        mix({predicted, sum_of(result, x, -1), corrections}, 1, 0, Stage::kAltupCorrected);
+    const ValueId read = scaled_by(stream(corrected, active), WeightRole::kAltupOutScale, Stage::kPleIn);
+    return mix({corrected, per_layer_branch(read, l.ffn.activation)}, 1, 1, Stage::kLayerOut);
   }
 
   // x times a number.
@@ -271,13 +382,20 @@ class Builder {
     head_matmul(latent, a, value_rows(a), a.latent.value_dim, Stage::kVProj);
   }
 
-  static GatedParams gated_params(const FfnSpec& f) { return {f.activation, f.xielu, f.clamp, f.alpha, f.up_offset}; }
+  static GatedParams gated_params(const FfnSpec& f) {
+    return {f.activation, f.xielu, f.clamp, f.alpha, f.up_offset};
+  }
 
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
     if (f.experts > 0) return experts(normed, f);
     std::vector<ValueId> inputs;
     if (f.gated) inputs.push_back(matmul(normed, WeightRole::kGate, WeightRole::kGateBias));
     inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
+    if (f.gated && f.gate_cutoff > 0) {
+      const ValueId cut = value(f.width, Stage::kNone);
+      op(OpKind::kCutoff, {inputs[0]}, {cut}, {}, CutoffParams{f.gate_cutoff});
+      inputs[0] = cut;
+    }
     const ValueId act = value(f.width, Stage::kFfnAct);
     op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
     return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
@@ -298,7 +416,8 @@ class Builder {
     plan_.values[out].stage = Stage::kNone;
     const ValueId gate = matmul(x, WeightRole::kSharedGate);
     const ValueId gated = value(plan_.values[out].width, Stage::kFfnShared);
-    op(OpKind::kGated, {gate, out}, {gated}, {}, GatedParams{.activation = Activation::kSigmoid, .xielu = {}});
+    op(OpKind::kGated, {gate, out}, {gated}, {},
+       GatedParams{.activation = Activation::kSigmoid, .xielu = {}});
     return gated;
   }
 
@@ -353,6 +472,7 @@ class Builder {
 
   ValueId layer(ValueId x) {
     const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
+    if (plan_.has_streams) return stream_layer(x);
     const ValueId input = x;
     const ValueId normed = l.attn_norm ? norm(x, WeightRole::kAttnNorm, WeightRole::kAttnNormBias) : x;
     ValueId branch = attention(normed, l.attention);

@@ -31,29 +31,29 @@ struct Value {
 };
 
 enum class OpKind : std::uint8_t {
-  kEmbed,        // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
-                 // it is there, for their positions
-  kRmsNorm,      // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams. Without
-                 // a weight: x / rms(x)
-  kMatmul,       // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
-  kRope,         // x -> y: pairs of each head turned by the token's position
-  kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
-                 // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does.
-                 // weights: sinks, a score for each head that only adds to the softmax's sum
-  kAdd,          // a, b -> a + scale * b
-  kGated,        // gate, up -> activation(gate) * up, the gate being as wide or one value for a row; or gate
-                 // alone -> activation(gate); see GatedParams
-  kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
-  kSelect,       // x -> the rows whose logits are wanted
-  kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
+  kEmbed,      // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
+               // it is there, for their positions
+  kRmsNorm,    // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams. Without
+               // a weight: x / rms(x)
+  kMatmul,     // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
+  kRope,       // x -> y: pairs of each head turned by the token's position
+  kAttention,  // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
+               // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does.
+               // weights: sinks, a score for each head that only adds to the softmax's sum
+  kAdd,        // a, b -> a + scale * b
+  kGated,      // gate, up -> activation(gate) * up, the gate being as wide or one value for a row; or gate
+               // alone -> activation(gate); see GatedParams
+  kGatedMatmul,    // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
+  kSelect,         // x -> the rows whose logits are wanted
+  kSoftcap,        // x -> cap * tanh(scale * x / cap); scale * x without a cap
   kPositionScale,  // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
   // Experts. What belongs to a token's chosen ones lies side by side in a row, best first.
   kChoose,        // logits -> ids of the chosen experts, as whole floats; weights: correction
   kWeigh,         // logits, ids -> their weights; weights: scales of experts
   kSpread,        // x, weights -> x times each weight
-  kExpertMatmul,  // x, ids -> y_0..y_n-1 of each chosen expert: y_i = weights[i + expert] x (+ biases[i + expert]).
-                  // x is one row for all, or has a part for each
-  kExpertSum,     // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
+  kExpertMatmul,  // x, ids -> y_0..y_n-1 of each chosen expert: y_i = weights[i + expert] x (+ biases[i +
+                  // expert]). x is one row for all, or has a part for each
+  kExpertSum,  // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
   // Columns.
   kScale,       // x -> by * x (* weights[0], a value for all or one for each column)
   kSlice,       // x -> y: of each part of a row, the columns from `begin` on
@@ -159,9 +159,10 @@ struct ExpertSumParams {
   bool weighted = true, adds = false;  // whether there are the inputs weights and z
 };
 using OpParams =
-    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams, GatedParams,
-                 SoftcapParams, AddParams, PositionScale, RouteParams, ExpertParams, SpreadParams, ExpertSumParams, ScaleParams, SliceParams,
-                 JoinParams, HeadMatmulParams, MixParams, MatchRmsParams, CutoffParams>;
+    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
+                 GatedParams, SoftcapParams, AddParams, PositionScale, RouteParams, ExpertParams,
+                 SpreadParams, ExpertSumParams, ScaleParams, SliceParams, JoinParams, HeadMatmulParams,
+                 MixParams, MatchRmsParams, CutoffParams>;
 // The place of a kind of parameters in OpParams.
 template <typename Params>
 inline constexpr std::size_t kPlaceOf = OpParams(Params{}).index();
@@ -197,6 +198,8 @@ struct Plan {
   ValueId logits = 0;              // the value that is sampled from
   std::uint32_t vocab_size = 0;
   std::vector<std::string> passes;  // of fuse.h that are on, by name
+  // Layers read one of several residual streams: attn_input is a value, and not what the layer before left.
+  bool has_streams = false;
 };
 
 // The unfused plan: every stage a value of its own. `context` is the longest sequence that will run.

@@ -10,6 +10,7 @@ namespace doppler {
 
 // The layer that takes this value in as its attn_input, if one does.
 inline std::optional<int> layer_fed_by(const Plan& plan, const Value& value) {
+  if (plan.has_streams) return std::nullopt;
   if (value.stage != Stage::kEmbedOut && value.stage != Stage::kLayerOut) return std::nullopt;
   const int next = value.layer + 1;  // the embedding's layer is -1
   if (static_cast<std::size_t>(next) >= plan.kv_layers.size()) return std::nullopt;

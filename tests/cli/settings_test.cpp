@@ -16,6 +16,7 @@ Json options_of(const LoadOptions& load, const GenerateOptions& sampling, bool r
   for (const auto& [id, bias] : sampling.logit_bias) biases[std::to_string(id)] = bias;
   return {{"runtime.backend", load.backend},
           {"runtime.threads", load.threads},
+          {"runtime.family", load.family},
           {"runtime.inference.kvcache.maxSeqLen", load.context},
           {"runtime.inference.kvcache.kvDtype", load.kv_type},
           {"runtime.cpu.exact", load.exact},

@@ -23,11 +23,14 @@ constexpr Feeding kFeedings[] = {{"whole", {}},
                                  {"companion", {.companion = true}},
                                  {"companion_threes", {.piece = 3, .companion = true}}};
 
-class Fixtures : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {};
+class Fixtures : public ::testing::TestWithParam<std::tuple<std::string, std::string>> {
+ protected:
+  void check(std::string_view by);
+};
 
-TEST_P(Fixtures, AgreeWithTransformers) {
+void Fixtures::check(std::string_view by) {
   const auto& [backend_name, family] = GetParam();
-  ASSERT_OK_AND_ASSIGN(const Model model, load_model(testing::data_path("models") / family));
+  ASSERT_OK_AND_ASSIGN(const Model model, load_model(testing::data_path("models") / family, by));
   ASSERT_OK_AND_ASSIGN(const Recording recording,
                        open_recording(testing::data_path("models") / family / "reference.safetensors"));
   // A step of 9 tokens is shorter than the prompts, so that windows wrap around their rings in "whole" too.
@@ -50,6 +53,16 @@ TEST_P(Fixtures, AgreeWithTransformers) {
   }
 }
 
+TEST_P(Fixtures, AgreeWithTransformers) {
+  check({});
+}
+
+// The same models without their names: keys and tensors say enough.
+using Guessed = Fixtures;
+TEST_P(Guessed, AgreeWithTransformers) {
+  check("guess");
+}
+
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   for (const BackendInfo& info : all_backends()) names.emplace_back(info.name);
@@ -59,6 +72,15 @@ std::vector<std::string> backend_names() {
 INSTANTIATE_TEST_SUITE_P(
     Dense, Fixtures, ::testing::Combine(::testing::ValuesIn(backend_names()), ::testing::ValuesIn(kFamilies)),
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+const std::vector<std::string> kGuessable = {"llama3",  "qwen2", "qwen3",   "phi3", "gemma2",  "gemma3",
+                                             "mistral", "olmo3", "granite", "phi",  "nemotron"};
+INSTANTIATE_TEST_SUITE_P(WithoutAFamily, Guessed,
+                         ::testing::Combine(::testing::ValuesIn(backend_names()),
+                                            ::testing::ValuesIn(kGuessable)),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
+                         });
 
 }  // namespace
 }  // namespace doppler::diagnosis

@@ -275,7 +275,8 @@ TEST(Spec, EverySourceIsASentencePart) {
 }
 
 TEST(Spec, UnknownArchitectures) {
-  EXPECT_ERROR(spec_of({{"model_type", "mamba"}}), "architecture mamba", "llama", "gemma3_text");
+  EXPECT_ERROR(spec_of({{"model_type", "mamba"}}), "architecture mamba", "--family guess");
+  EXPECT_ERROR(spec_of({{"model_type", "gemma3_tex"}}), "the nearest is gemma3_text");
   EXPECT_ERROR(spec_of({{"hidden_size", 3}}), "config.json has no model_type");
   EXPECT_ERROR(spec_of({{"model_type", 3}}), "model_type is 3", "string");
   EXPECT_ERROR(spec_of({{"model_type", "gemma3"}, {"text_config", 3}}), "text_config is 3", "object");

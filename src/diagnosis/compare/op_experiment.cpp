@@ -122,12 +122,17 @@ Status check_experts(const OpSetup& s) {
   const auto* spread = std::get_if<SpreadParams>(&s.params);
   const auto* sum = std::get_if<ExpertSumParams>(&s.params);
   const auto* experts = std::get_if<ExpertParams>(&s.params);
-  const std::size_t chosen = spread != nullptr ? spread->chosen : sum != nullptr ? sum->chosen : experts->chosen;
+  const std::size_t chosen = spread != nullptr ? spread->chosen
+                             : sum != nullptr  ? sum->chosen
+                                               : experts->chosen;
   if (chosen == 0) return unfit(s, "no expert is chosen");
   const bool has_choice = sum == nullptr || sum->weighted;
-  if (has_choice && s.inputs[1].width != chosen) return unfit(s, "there is not one value for each chosen expert");
-  if (spread != nullptr && s.width != s.inputs[0].width * chosen) return unfit(s, "there is not one copy for each weight");
-  if (sum != nullptr && (s.inputs[0].width != s.width * chosen || (sum->adds && s.inputs.back().width != s.width)))
+  if (has_choice && s.inputs[1].width != chosen)
+    return unfit(s, "there is not one value for each chosen expert");
+  if (spread != nullptr && s.width != s.inputs[0].width * chosen)
+    return unfit(s, "there is not one copy for each weight");
+  if (sum != nullptr &&
+      (s.inputs[0].width != s.width * chosen || (sum->adds && s.inputs.back().width != s.width)))
     return unfit(s, "there is not one part for each chosen expert");
   if (experts == nullptr) return {};
   if (s.weights.size() != experts->experts || s.width % chosen != 0 ||
@@ -151,8 +156,8 @@ Status check_experts(const OpSetup& s) {
 namespace {
 
 bool moves_columns(OpKind kind) {
-  return kind == OpKind::kSlice || kind == OpKind::kJoin || kind == OpKind::kHeadMatmul || kind == OpKind::kMix ||
-         kind == OpKind::kMatchRms;
+  return kind == OpKind::kSlice || kind == OpKind::kJoin || kind == OpKind::kHeadMatmul ||
+         kind == OpKind::kMix || kind == OpKind::kMatchRms;
 }
 
 // Ops whose inputs differ in width from the output.
@@ -221,7 +226,9 @@ Status check_setup(const OpSetup& s) {
   const bool alone =
       (s.kind == OpKind::kGated && s.inputs.size() == 1) || (s.kind == OpKind::kMix && s.inputs.size() == 2);
   const auto* sum = std::get_if<ExpertSumParams>(&s.params);  // which may have fewer
-  const std::size_t wanted = sum != nullptr ? 1u + sum->weighted + sum->adds : kind < std::size(kInputs) ? kInputs[kind] : 0;
+  const std::size_t wanted = sum != nullptr              ? 1u + sum->weighted + sum->adds
+                             : kind < std::size(kInputs) ? kInputs[kind]
+                                                         : 0;
   if (kind >= std::size(kInputs) || (s.inputs.size() != wanted && !alone))
     return unfit(s, "the number of inputs is wrong");
   if (s.params.index() != kParams[kind]) return unfit(s, "the parameters are of another kind");
@@ -234,8 +241,8 @@ Status check_setup(const OpSetup& s) {
     if (in.width == 0 || in.data.size() % in.width != 0 || (!keys && in.data.size() != s.tokens() * in.width))
       return unfit(s, "an input has not one row per token");
     const bool one_gate = s.kind == OpKind::kGated && i == 0 && s.inputs.size() == 2 && in.width == 1;
-    const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention && !is_of_experts(s.kind) &&
-                            !one_gate && !moves_columns(s.kind);
+    const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention &&
+                            !is_of_experts(s.kind) && !one_gate && !moves_columns(s.kind);
     if (same_width && in.width != s.width) return unfit(s, "an input is not as wide as the output");
   }
   if (s.kind == OpKind::kRope &&
@@ -299,7 +306,7 @@ Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& t
 }
 
 std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
-  if (stage == Stage::kAttnInput) {
+  if (stage == Stage::kAttnInput && !plan_.has_streams) {
     if (layer < 0) return std::nullopt;
     return layer == 0 ? find(Stage::kEmbedOut, -1) : find(Stage::kLayerOut, layer - 1);
   }

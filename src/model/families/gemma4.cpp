@@ -92,8 +92,58 @@ Status fill_gemma4(SpecBuilder& builder) {
   return read_rope(builder, 1000000, 10000);
 }
 
+// Values that differ between layers, as config.json's words have them.
+Status adjust_gemma4(GgufConfig& config) {
+  const Json& json = config.json();
+  const auto is_full = [&](std::size_t i) {
+    return json.contains("layer_types") && json["layer_types"][i] == "full_attention";
+  };
+  DOPPLER_ASSIGN(const auto sliding_dim, config.get_uint("attention.key_length_swa"));
+  DOPPLER_ASSIGN(const auto full_dim, config.get_uint("attention.key_length"));
+  if (sliding_dim && full_dim) {
+    config.set_from_key("head_dim", *sliding_dim, "attention.key_length_swa");
+    config.set_from_key("global_head_dim", *full_dim, "attention.key_length");
+  }
+  DOPPLER_ASSIGN(const std::vector<std::uint64_t> kv_heads, config.get_uints("attention.head_count_kv"));
+  for (std::size_t i = 0; i < kv_heads.size(); ++i) {
+    config.set_from_key(is_full(i) ? "num_global_key_value_heads" : "num_key_value_heads", kv_heads[i],
+                        "attention.head_count_kv");
+  }
+  DOPPLER_ASSIGN(const std::vector<std::uint64_t> widths, config.get_uints("feed_forward_length"));
+  if (!widths.empty() && widths.back() == 2 * widths.front())
+    config.set_from_key("use_double_wide_mlp", true, "feed_forward_length");
+  DOPPLER_ASSIGN(const auto shared, config.get_uint("attention.shared_kv_layers"));
+  config.set_from_key("num_kv_shared_layers", shared.value_or(0), "attention.shared_kv_layers");
+  DOPPLER_ASSIGN(const auto per_layer, config.get_uint("embedding_length_per_layer_input"));
+  config.set_from_key("hidden_size_per_layer_input", per_layer.value_or(0),
+                      "embedding_length_per_layer_input");
+  if (const TensorView* table = config.tensor(WeightRole::kPerLayerEmbedding))
+    config.derive("vocab_size_per_layer_input", table->rows(), "tensor " + table->name);
+  for (std::size_t i = 0; i < config.layers(); ++i) {
+    if (!is_full(i) || config.tensor(WeightRole::kK, static_cast<int>(i)) == nullptr) continue;
+    const bool none = config.tensor(WeightRole::kV, static_cast<int>(i)) == nullptr;
+    config.derive(
+        "attention_k_eq_v", none,
+        (none ? "no tensor " : "tensor ") + config.tensor_name(WeightRole::kV, static_cast<int>(i)));
+    break;
+  }
+  return {};
+}
+
+constexpr std::string_view kGemma4Keys[] = {"attention.head_count_kv", "feed_forward_length",
+                                            "attention.shared_kv_layers", "embedding_length_per_layer_input"};
+constexpr WeightRole kGemma4Factors[] = {WeightRole::kRopeDivisors};
+
 }  // namespace
 
-const FamilyRule kGemma4Rule = {"gemma4", kGemma4Types, fill_gemma4, {}, {.own = kSandwichNames}};
+const FamilyRule kGemma4Rule = {"gemma4",
+                                kGemma4Types,
+                                fill_gemma4,
+                                {.architecture = "gemma4",
+                                 .weight_names = {.style = NameStyle::kGguf, .rope_factors = kGemma4Factors},
+                                 .adjust = adjust_gemma4,
+                                 .own_keys = kGemma4Keys,
+                                 .divisors_of_full = true},
+                                {.own = kSandwichNames}};
 
 }  // namespace doppler

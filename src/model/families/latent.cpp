@@ -1,6 +1,6 @@
-// Families with latent attention: DeepSeek V2 and V3, Mistral 4, GLM 4.7 Flash. They differ in how experts are
-// chosen and in how rotary pairs lie. Sources: transformers' DeepseekV2Config, DeepseekV3Config, Mistral4Config,
-// Glm4MoeLiteConfig.
+// Families with latent attention: DeepSeek V2 and V3, Mistral 4, GLM 4.7 Flash. They differ in how experts
+// are chosen and in how rotary pairs lie. Sources: transformers' DeepseekV2Config, DeepseekV3Config,
+// Mistral4Config, Glm4MoeLiteConfig.
 #include <cmath>
 
 #include "base/json.h"
@@ -25,7 +25,8 @@ constexpr std::uint32_t kWidest = 1 << 20;
 Status read_latent(SpecBuilder& builder, const LatentDefaults& defaults) {
   const ConfigReader& config = builder.config();
   LatentSpec latent;
-  DOPPLER_ASSIGN(latent.kv_rank, builder.get_uint("attention.latent.kv_rank", "kv_lora_rank", defaults.kv_rank));
+  DOPPLER_ASSIGN(latent.kv_rank,
+                 builder.get_uint("attention.latent.kv_rank", "kv_lora_rank", defaults.kv_rank));
   if (says_null(config, "q_lora_rank")) {
     builder.note("attention.latent.q_rank", "0", config.where("q_lora_rank"));
   } else {
@@ -46,8 +47,9 @@ Status read_latent(SpecBuilder& builder, const LatentDefaults& defaults) {
                 config.source(), width);
   }
   if (latent.rope_dim % 2 != 0) {
-    return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but rotary embedding turns pairs of dims. Correct it.",
-                config.source(), config.name("qk_rope_head_dim"), latent.rope_dim);
+    return fail(ErrorCode::kCorrupt,
+                "The {} says {} = {}, but rotary embedding turns pairs of dims. Correct it.", config.source(),
+                config.name("qk_rope_head_dim"), latent.rope_dim);
   }
   DOPPLER_TRY(refuse_flag(builder, "attention_bias"));
   for (LayerSpec& layer : builder.spec().layers) {
@@ -79,7 +81,8 @@ Status read_scale(SpecBuilder& builder) {
 }
 
 Status read_shared_experts(SpecBuilder& builder, std::uint64_t fallback) {
-  DOPPLER_ASSIGN(const std::uint32_t shared, builder.get_uint("shared experts", "n_shared_experts", fallback, true));
+  DOPPLER_ASSIGN(const std::uint32_t shared,
+                 builder.get_uint("shared experts", "n_shared_experts", fallback, true));
   for (const LayerSpec& layer : builder.spec().layers) {
     if (layer.ffn.experts == 0 || shared == 0) continue;
     set_shared_expert(builder, std::uint64_t{layer.ffn.width} * shared, false,
@@ -209,7 +212,8 @@ Status fill_glm4_moe_lite(SpecBuilder& builder) {
   DOPPLER_TRY(read_scale(builder));
   DOPPLER_ASSIGN(const auto types, builder.config().get_strings("mlp_layer_types"));
   if (types && types->size() != spec.layers.size()) {
-    return fail(ErrorCode::kCorrupt, "The {} lists {} mlp_layer_types for num_hidden_layers = {}. Correct it.",
+    return fail(ErrorCode::kCorrupt,
+                "The {} lists {} mlp_layer_types for num_hidden_layers = {}. Correct it.",
                 builder.config().source(), types->size(), spec.layers.size());
   }
   DOPPLER_ASSIGN(const std::uint32_t dense, read_dense_layers(builder, 1));
@@ -234,7 +238,8 @@ Status adjust_deepseek2(GgufConfig& config) {
   const auto number = [&](std::string_view suffix) -> Result<std::uint64_t> {
     DOPPLER_ASSIGN(const auto value, config.get_uint(suffix));
     if (value && *value > 0) return *value;
-    return fail(ErrorCode::kCorrupt, "The GGUF metadata has no {}, which latent attention needs. Download the file again.",
+    return fail(ErrorCode::kCorrupt,
+                "The GGUF metadata has no {}, which latent attention needs. Download the file again.",
                 config.key(suffix));
   };
   DOPPLER_ASSIGN(const std::uint64_t whole, number("attention.key_length_mla"));
@@ -249,10 +254,12 @@ Status adjust_deepseek2(GgufConfig& config) {
   config.set_from_key("kv_lora_rank", rank, "attention.kv_lora_rank");
   config.set_from_key("v_head_dim", values, "attention.value_length_mla");
   config.set_from_key("qk_rope_head_dim", rotary, "rope.dimension_count");
-  config.derive("qk_nope_head_dim", whole - rotary,
-                fmt::format("{} - {}", config.key("attention.key_length_mla"), config.key("rope.dimension_count")));
+  config.derive(
+      "qk_nope_head_dim", whole - rotary,
+      fmt::format("{} - {}", config.key("attention.key_length_mla"), config.key("rope.dimension_count")));
   DOPPLER_ASSIGN(const auto q_rank, config.get_uint("attention.q_lora_rank"));
-  config.set_from_key("q_lora_rank", q_rank.value_or(0) > 0 ? Json(*q_rank) : Json(), "attention.q_lora_rank");
+  config.set_from_key("q_lora_rank", q_rank.value_or(0) > 0 ? Json(*q_rank) : Json(),
+                      "attention.q_lora_rank");
   // llama.cpp's key is a tenth of the weight of YaRN's magnitude; transformers' mscale is the same.
   DOPPLER_ASSIGN(const auto weight, config.get_number("rope.scaling.yarn_log_multiplier"));
   if (weight.value_or(0) != 0) {
@@ -262,7 +269,8 @@ Status adjust_deepseek2(GgufConfig& config) {
   DOPPLER_ASSIGN(const auto gating, config.get_uint("expert_gating_func"));
   config.set_from_key("scoring_func", gating.value_or(1) == 2 ? "sigmoid" : "softmax", "expert_gating_func");
   DOPPLER_ASSIGN(const auto groups, config.get_uint("expert_group_count"));
-  if (groups.value_or(0) > 1) config.set_from_key("topk_method", "group_limited_greedy", "expert_group_count");
+  if (groups.value_or(0) > 1)
+    config.set_from_key("topk_method", "group_limited_greedy", "expert_group_count");
   return {};
 }
 
@@ -270,12 +278,11 @@ constexpr std::string_view kDeepseekKeys[] = {"rope.scaling.yarn_log_multiplier"
 
 }  // namespace
 
-const FamilyRule kDeepseekV2Rule = {"deepseek_v2",
-                                    kDeepseekV2Types,
-                                    fill_deepseek_v2,
-                                    {.architecture = "deepseek2",
-                                     .adjust = adjust_deepseek2,
-                                     .own_keys = kDeepseekKeys}};
+const FamilyRule kDeepseekV2Rule = {
+    "deepseek_v2",
+    kDeepseekV2Types,
+    fill_deepseek_v2,
+    {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys}};
 const FamilyRule kDeepseekV3Rule = {"deepseek_v3", kDeepseekV3Types, fill_deepseek_v3, {}};
 const FamilyRule kMistral4Rule = {"mistral4", kMistral4Types, fill_mistral4, {}};
 const FamilyRule kGlm4MoeLiteRule = {"glm4_moe_lite", kGlm4MoeLiteTypes, fill_glm4_moe_lite, {}};
