@@ -524,6 +524,29 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   return {};
 }
 
+Status read_query_scale(SpecBuilder& builder) {
+  const ConfigReader& config = builder.config();
+  for (const std::string_view object : {"rope_parameters", "rope_scaling"}) {
+    DOPPLER_ASSIGN(const std::optional<ConfigReader> values, config.get_object(object));
+    if (!values || !values->has("llama_4_scaling_beta")) continue;
+    DOPPLER_ASSIGN(const auto beta, values->get_number("llama_4_scaling_beta"));
+    DOPPLER_ASSIGN(const auto every, values->get_uint("original_max_position_embeddings"));
+    if (*beta == 0) return {};
+    if (!every || *every == 0 || *every > kMaxSize) {
+      return fail(
+          ErrorCode::kCorrupt,
+          "The value {} = {} needs an original_max_position_embeddings above 0 beside it. Correct it.",
+          values->where("llama_4_scaling_beta"), *beta);
+    }
+    for (LayerSpec& layer : builder.spec().layers)
+      layer.attention.query_scale = {.beta = *beta, .every = static_cast<std::uint32_t>(*every)};
+    builder.note("attention.query_scale", fmt::format("{} every {} positions", *beta, *every),
+                 values->where("llama_4_scaling_beta"));
+    return {};
+  }
+  return {};
+}
+
 void leave_rope_out(SpecBuilder& builder, const std::function<bool(std::size_t)>& has_rope,
                     std::string source) {
   auto& layers = builder.spec().layers;

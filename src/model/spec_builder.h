@@ -78,6 +78,9 @@ inline Status read_rope(SpecBuilder& builder, double default_theta,
   return read_rope(builder, {.theta = default_theta, .local_theta = local_theta});
 }
 
+// llama_4_scaling_beta beside the rope values: queries grow with their position. Without it nothing changes.
+Status read_query_scale(SpecBuilder& builder);
+
 // The layers for which has_rope(layer) does not hold do without.
 void leave_rope_out(SpecBuilder& builder, const std::function<bool(std::size_t layer)>& has_rope,
                     std::string source);
