@@ -358,10 +358,10 @@ class Builder {
     const LatentSpec& l = a.latent;
     const std::uint32_t own = a.head_dim - l.rope_dim;
     ValueId q_from = normed;
-    if (l.q_rank > 0) q_from = norm(matmul(normed, WeightRole::kQDown), WeightRole::kQDownNorm);
+    if (l.q_rank > 0) q_from = latent_norm(matmul(normed, WeightRole::kQDown), WeightRole::kQDownNorm);
     ValueId q = matmul(q_from, l.q_rank > 0 ? WeightRole::kQUp : WeightRole::kQ, WeightRole::kCount, a.heads);
     const ValueId down = matmul(normed, WeightRole::kKvDown);
-    const ValueId latent = norm(slice(down, 0, l.kv_rank), WeightRole::kKvDownNorm);
+    const ValueId latent = latent_norm(slice(down, 0, l.kv_rank), WeightRole::kKvDownNorm);
     const ValueId turning = slice(down, l.kv_rank, l.rope_dim);
     q = scaled_by_position(rope(q, a.rope, Stage::kQRope, own), a);
     const ValueId turned = rope(turning, a.rope, Stage::kNone);
@@ -372,6 +372,14 @@ class Builder {
     const ValueId met = head_matmul(q, a, key_rows(a, true), params.head_dim, Stage::kNone);
     const ValueId taken = attend({met, join(latent, turned, 1)}, params, Stage::kNone);
     return head_matmul(taken, a, value_rows(a), l.value_dim, Stage::kAttnOut);
+  }
+
+  // Latents' norms have an epsilon of their own in transformers, whatever rms_norm_eps says.
+  ValueId latent_norm(ValueId x, WeightRole role) {
+    constexpr double kEps = 1e-6;
+    const ValueId y = value(plan_.values[x].width, weight_info(role).stage);
+    op(OpKind::kRmsNorm, {x}, {y}, {role}, NormParams{kEps, 0, NormKind::kRms, NormSpan::kHead});
+    return y;
   }
 
   // Keys and values as attention without the latent would see them. Nothing reads them but those who look.

@@ -168,7 +168,8 @@ class Checker {
     if (op.weights.size() > 1 || (op.weights.size() == 1 && !vector_is(op.weights[0], a.heads)))
       return wrong("has sinks that are not one for each head");
     const KvLayer& cache = plan_.kv_layers[a.cache_of(op.layer)];
-    const bool cached = cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim && cache.window == a.window && cache.chunked == a.chunked &&
+    const bool cached = cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim &&
+                        cache.window == a.window && cache.chunked == a.chunked &&
                         cache.has_values != keys_only;
     return cached ? Status{} : wrong("does not match its layer in the cache");
   }
@@ -201,7 +202,8 @@ class Checker {
       const bool exist = op.weights[i] + std::uint64_t{p.experts} - 1 <= last &&
                          (bias == kNoWeight || bias + std::uint64_t{p.experts} - 1 <= last);
       if (!exist) return wrong("uses experts that do not exist");
-      if (out(op, i).width % p.chosen != 0) return wrong("has an output without a part for each chosen expert");
+      if (out(op, i).width % p.chosen != 0)
+        return wrong("has an output without a part for each chosen expert");
       const std::uint64_t rows = out(op, i).width / p.chosen;
       for (WeightId e = 0; e < p.experts; ++e) {
         const bool fits = weight_is(op.weights[i] + e, rows, x) ||

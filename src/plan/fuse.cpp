@@ -42,9 +42,8 @@ void fuse_gated_ffn(Plan& plan) {
     };
     Op& op = plan.ops[i];
     const bool fits = op.kind == OpKind::kGated && std::get<GatedParams>(op.params).is_plain() &&
-                      op.inputs.size() == 2 && i >= 2 && ops.size() >= 2 &&
-                      is_part(i - 2, op.inputs[0]) && is_part(i - 1, op.inputs[1]) &&
-                      plan.ops[i - 2].inputs == plan.ops[i - 1].inputs;
+                      op.inputs.size() == 2 && i >= 2 && ops.size() >= 2 && is_part(i - 2, op.inputs[0]) &&
+                      is_part(i - 1, op.inputs[1]) && plan.ops[i - 2].inputs == plan.ops[i - 1].inputs;
     if (!fits) {
       ops.push_back(op);
       continue;
@@ -65,16 +64,13 @@ void fuse_gated_ffn(Plan& plan) {
   plan.ops = std::move(ops);
 }
 
-// Ops whose results nothing reads but a tap are left out, from the last to the first; their stages are gone.
+// Ops whose results nothing reads but a tap are left out, from the last to the first.
 void keep_read_values(Plan& plan) {
   std::vector<bool> read(plan.values.size());
   read[plan.logits] = true;
   std::vector<Op> ops;
   for (auto op = plan.ops.rbegin(); op != plan.ops.rend(); ++op) {
-    if (std::ranges::none_of(op->outputs, [&](ValueId id) { return read[id]; })) {
-      for (const ValueId id : op->outputs) plan.values[id].stage = Stage::kNone;
-      continue;
-    }
+    if (std::ranges::none_of(op->outputs, [&](ValueId id) { return read[id]; })) continue;
     for (const ValueId id : op->inputs) read[id] = true;
     ops.push_back(std::move(*op));
   }

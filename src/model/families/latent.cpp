@@ -13,7 +13,10 @@ constexpr std::string_view kDeepseekV2Types[] = {"deepseek_v2", "deepseek2"};
 constexpr std::string_view kDeepseekV3Types[] = {"deepseek_v3"};
 constexpr std::string_view kMistral4Types[] = {"mistral4"};
 constexpr std::string_view kGlm4MoeLiteTypes[] = {"glm4_moe_lite"};
-// Their names of the shared expert and of the correction are the table's own.
+constexpr WeightName kMistral4Names[] = {
+    {WeightRole::kGateUpExperts, "model.layers.{}.mlp.experts.gate_up_proj"},
+    {WeightRole::kDownExperts, "model.layers.{}.mlp.experts.down_proj"},
+};
 
 struct LatentDefaults {
   std::uint64_t q_rank, kv_rank, own_dim, rope_dim, value_dim;
@@ -284,7 +287,7 @@ const FamilyRule kDeepseekV2Rule = {
     fill_deepseek_v2,
     {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys}};
 const FamilyRule kDeepseekV3Rule = {"deepseek_v3", kDeepseekV3Types, fill_deepseek_v3, {}};
-const FamilyRule kMistral4Rule = {"mistral4", kMistral4Types, fill_mistral4, {}};
+const FamilyRule kMistral4Rule = {"mistral4", kMistral4Types, fill_mistral4, {}, {.own = kMistral4Names}};
 const FamilyRule kGlm4MoeLiteRule = {"glm4_moe_lite", kGlm4MoeLiteTypes, fill_glm4_moe_lite, {}};
 
 }  // namespace doppler
