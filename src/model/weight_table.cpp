@@ -373,9 +373,11 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return l.attention.sinks; }},
     // GGUF files store llama3's rule as the divisors that follow from it.
     ConditionInfo{When::kDivisors, "", "",
-                  [](Spec, Layer l) {
-                    const RopeScalingKind kind = l.attention.rope.scaling.kind;
-                    return kind == RopeScalingKind::kDivisors || kind == RopeScalingKind::kLlama3;
+                  [](Spec s, Layer) {
+                    return std::ranges::any_of(s.layers, [](Layer l) {
+                      const RopeScalingKind kind = l.attention.rope.scaling.kind;
+                      return kind == RopeScalingKind::kDivisors || kind == RopeScalingKind::kLlama3;
+                    });
                   }},
     ConditionInfo{When::kLongRope, "", "",
                   [](Spec, Layer l) { return l.attention.rope.scaling.kind == RopeScalingKind::kLongRope; }},
