@@ -201,7 +201,8 @@ class Checker {
       const bool exist = op.weights[i] + std::uint64_t{p.experts} - 1 <= last &&
                          (bias == kNoWeight || bias + std::uint64_t{p.experts} - 1 <= last);
       if (!exist) return wrong("uses experts that do not exist");
-      if (out(op, i).width % p.chosen != 0) return wrong("has an output without a part for each chosen expert");
+      if (out(op, i).width % p.chosen != 0)
+        return wrong("has an output without a part for each chosen expert");
       const std::uint64_t rows = out(op, i).width / p.chosen;
       for (WeightId e = 0; e < p.experts; ++e) {
         const bool fits = weight_is(op.weights[i] + e, rows, x) ||

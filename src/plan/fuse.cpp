@@ -42,9 +42,8 @@ void fuse_gated_ffn(Plan& plan) {
     };
     Op& op = plan.ops[i];
     const bool fits = op.kind == OpKind::kGated && std::get<GatedParams>(op.params).is_plain() &&
-                      op.inputs.size() == 2 && i >= 2 && ops.size() >= 2 &&
-                      is_part(i - 2, op.inputs[0]) && is_part(i - 1, op.inputs[1]) &&
-                      plan.ops[i - 2].inputs == plan.ops[i - 1].inputs;
+                      op.inputs.size() == 2 && i >= 2 && ops.size() >= 2 && is_part(i - 2, op.inputs[0]) &&
+                      is_part(i - 1, op.inputs[1]) && plan.ops[i - 2].inputs == plan.ops[i - 1].inputs;
     if (!fits) {
       ops.push_back(op);
       continue;
