@@ -94,8 +94,8 @@ std::vector<double> choice_scores(const RouterSpec& router, std::span<const floa
   return scores;
 }
 
-void choose_experts(const RouterSpec& router, std::span<const float> logits, std::span<const float> correction,
-                    std::span<float> ids) {
+void choose_experts(const RouterSpec& router, std::span<const float> logits,
+                    std::span<const float> correction, std::span<float> ids) {
   std::vector<double> scores = scores_of(router, logits);
   for (std::size_t e = 0; e < correction.size(); ++e) scores[e] += correction[e];
   std::vector<bool> taken = shut_out(router, scores);

@@ -29,6 +29,7 @@ constexpr std::array kHabits = {
     Habits{.family = "phi3", .rope_dimension = true, .original_context = true, .window_always = true},
     Habits{.family = "gemma2", .rope_base = false, .period = 2},
     Habits{.family = "gemma3", .full_theta = 1000000, .period = 6},
+    Habits{.family = "gpt_oss", .period = 2},
 };
 
 const Habits& habits_of(std::string_view family) {
@@ -51,6 +52,7 @@ class MetadataWriter {
     add_text("general.name", facts_.name);
     add_text("general.size_label", size_label(facts_.parameters));
     add_sizes();
+    add_experts();
     add_rope();
     add_scaling();
     add_windows();
@@ -87,6 +89,31 @@ class MetadataWriter {
       add_count("attention.value_length", attention_.head_dim);
     }
     add_count("vocab_size", spec_.vocab_size);
+  }
+
+  void add_experts() {
+    const auto first =
+        std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.ffn.experts > 0; });
+    if (first == spec_.layers.end()) return;
+    const FfnSpec& ffn = first->ffn;
+    const RouterSpec& router = ffn.router;
+    add_count("expert_count", ffn.experts);
+    add_count("expert_used_count", router.top_k);
+    add_count("expert_feed_forward_length", ffn.width);
+    if (ffn.shared_width > 0) {
+      add_count("expert_shared_feed_forward_length", ffn.shared_width);
+      if (ffn.shared_width % ffn.width == 0) add_count("expert_shared_count", ffn.shared_width / ffn.width);
+    }
+    if (router.groups > 1) {
+      add_count("expert_group_count", router.groups);
+      add_count("expert_group_used_count", router.kept_groups);
+    }
+    if (router.scale != 1) add_number("expert_weights_scale", router.scale);
+    out_.push_back({own("expert_weights_norm"), router.normalise});
+    // Readers' numbers: 1 softmax, 2 sigmoid.
+    if (router.score == RouterScore::kSigmoid) add_count("expert_gating_func", 2);
+    if (first != spec_.layers.begin())
+      add_count("leading_dense_block_count", static_cast<std::uint32_t>(first - spec_.layers.begin()));
   }
 
   // The layer that attends fully, or the first: its rope is the model's.

@@ -7,6 +7,7 @@
 #include "convert/gguf_vocabulary.h"
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
+#include "model/expert_files.h"
 #include "system/files.h"
 
 namespace doppler::convert {
@@ -159,6 +160,7 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
         "itself.",
         out.spec.family);
   }
+  DOPPLER_TRY(restore_experts(out.spec, rule->weight_names, out.files.tensors));
   DOPPLER_ASSIGN(const Weights weights, bind_weights(out.spec, rule->weight_names, out.files.tensors));
   out.architecture = rule->gguf.architecture;
   DOPPLER_TRY(Source(out, weights, *rule).add_tensors());

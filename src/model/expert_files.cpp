@@ -58,11 +58,12 @@ class Restorer {
 
   Status check(const TensorView& tensor, const Shape& shape) const {
     if (tensor.shape == shape) return {};
-    return fail(ErrorCode::kMismatch,
-                "The tensor {} has the shape {}, but {} experts, hidden_size and intermediate_size ask for {}. "
-                "Check that {} belongs to these weights.",
-                printable(tensor.name), describe_shape(tensor.shape), experts_, describe_shape(shape),
-                spec_.described_by);
+    return fail(
+        ErrorCode::kMismatch,
+        "The tensor {} has the shape {}, but {} experts, hidden_size and intermediate_size ask for {}. "
+        "Check that {} belongs to these weights.",
+        printable(tensor.name), describe_shape(tensor.shape), experts_, describe_shape(shape),
+        spec_.described_by);
   }
 
   Result<std::span<std::byte>> create(WeightRole role, DType dtype, Shape shape) {
@@ -70,7 +71,7 @@ class Restorer {
                          std::move(shape));
   }
   // New tensors may have the names of the old ones.
-  Status settle(std::string_view old, std::span<const RowPick> picks, WeightRole RowPick::*role) {
+  Status settle(std::string_view old, std::span<const RowPick> picks, WeightRole RowPick::* role) {
     store_.drop(old);
     for (const RowPick& pick : picks) {
       const std::string name = nested_name(*nesting_, weight_name(names_, pick.*role, layer_));
@@ -88,8 +89,10 @@ class Restorer {
     const TensorView from = *found;
     const std::size_t bytes = dtype_info(from.dtype).block_bits / 8;
     if (is_quantised(from.dtype) || bytes == 0) {
-      return fail(ErrorCode::kUnsupported, "The tensor {} is stored as {}, of which Doppler takes no columns. "
-                  "Convert it.", printable(name), dtype_name(from.dtype));
+      return fail(ErrorCode::kUnsupported,
+                  "The tensor {} is stored as {}, of which Doppler takes no columns. "
+                  "Convert it.",
+                  printable(name), dtype_name(from.dtype));
     }
     for (const RowPick& pick : picks) {
       DOPPLER_ASSIGN(const std::span<std::byte> to, create(pick.role, from.dtype, {experts_, count, cols}));
@@ -112,15 +115,18 @@ class Restorer {
     const TensorView *found = store_.find(name + "_blocks"), *scale = store_.find(name + "_scales");
     if (found == nullptr && scale == nullptr) return {};
     if (found == nullptr || scale == nullptr || found->dtype != DType::kU8 || scale->dtype != DType::kU8) {
-      return fail(ErrorCode::kMismatch, "The tensors {}_blocks and {}_scales must both be there, as U8. "
-                  "Download the files again.", printable(name), printable(name));
+      return fail(ErrorCode::kMismatch,
+                  "The tensors {}_blocks and {}_scales must both be there, as U8. "
+                  "Download the files again.",
+                  printable(name), printable(name));
     }
     const std::uint64_t blocks = cols / kBlockValues;
     DOPPLER_TRY(check(*found, {experts_, rows, blocks, kPacked}));
     DOPPLER_TRY(check(*scale, {experts_, rows, blocks}));
     const std::span<const std::byte> codes = found->data, scales = scale->data;
     for (const RowPick& pick : picks) {
-      DOPPLER_ASSIGN(const std::span<std::byte> to, create(pick.role, DType::kMXFP4, {experts_, count, cols}));
+      DOPPLER_ASSIGN(const std::span<std::byte> to,
+                     create(pick.role, DType::kMXFP4, {experts_, count, cols}));
       std::size_t at = 0;
       for (std::uint64_t e = 0; e < experts_; ++e) {
         for (std::uint64_t i = 0; i < count; ++i) {

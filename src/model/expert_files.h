@@ -1,6 +1,6 @@
-// Experts as some folders store them: all of a layer in one tensor with columns instead of rows, gates and ups
-// together (gpt-oss, Llama 4), or in MXFP4 with blocks and scales apart (gpt-oss as published). Loading turns
-// these into tensors of rows, which is one copy of them.
+// Experts as some folders store them: all of a layer in one tensor with columns instead of rows, gates and
+// ups together (gpt-oss, Llama 4), or in MXFP4 with blocks and scales apart (gpt-oss as published). Loading
+// turns these into tensors of rows, which is one copy of them.
 #pragma once
 
 #include "base/result.h"

@@ -77,8 +77,8 @@ struct PositionScale {
 
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kFull;
-  // Sliding: a token attends to itself and the window - 1 tokens before it. Chunked: to itself and those before
-  // it in its chunk, of which each has `window` positions.
+  // Sliding: a token attends to itself and the window - 1 tokens before it. Chunked: to itself and those
+  // before it in its chunk, of which each has `window` positions.
   std::uint32_t window = 0;
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
   RopeSpec rope;
@@ -116,9 +116,9 @@ enum class RouterScore { kSoftmax, kSigmoid, kSoftmaxOfChosen, kSparseMixer };
 struct RouterSpec {
   RouterScore score = RouterScore::kSoftmax;
   std::uint32_t top_k = 0;
-  bool bias = false;          // of the logits
-  bool correction = false;    // added to the scores for choosing only
-  std::uint32_t groups = 1;   // neighbouring experts
+  bool bias = false;         // of the logits
+  bool correction = false;   // added to the scores for choosing only
+  std::uint32_t groups = 1;  // neighbouring experts
   std::uint32_t kept_groups = 1;
   std::uint32_t group_best = 2;  // a group's score is the sum of so many of its best
   bool normalise = false;        // weights / (their sum + norm_eps), the sum being at least norm_floor

@@ -153,16 +153,18 @@ struct ExpertModel {
   }
 };
 
-TEST(WeightTable, ExpertsAreTensorsOfThreeDimensions) {
+TEST(WeightTable, StacksOfExpertsBecomeAMatrixEach) {
   ExpertModel model;
   ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());
-  EXPECT_EQ(weights[weights.find(WeightRole::kGateExperts, 2)].shape, (Shape{4, 48, 32}));
-  EXPECT_EQ(weights[weights.find(WeightRole::kDownExperts, 2)].shape, (Shape{4, 32, 48}));
+  EXPECT_EQ(weights[weights.find(WeightRole::kGateExperts, 2)].shape, (Shape{48, 32}));
+  EXPECT_EQ(weights[weights.find(WeightRole::kDownExperts, 2)].shape, (Shape{32, 48}));
   EXPECT_EQ(weights[weights.find(WeightRole::kRouter, 2)].shape, (Shape{4, 32}));
   EXPECT_EQ(weights.find(WeightRole::kGate, 2), kNoWeight);
-  const TensorView& up = weights[weights.find(WeightRole::kUpExperts, 0)];
-  EXPECT_EQ(up.rows(), 4u * 48);
-  EXPECT_EQ(up.matrices(), 4u);
+  const WeightId up = weights.find(WeightRole::kUpExperts, 0);
+  EXPECT_EQ(weights.count(up), 4u);
+  EXPECT_EQ(weights[up + 3].name, "blk.0.ffn_up_exps.weight[3]");
+  EXPECT_EQ(weights[up + 3].data.data(),
+            weights[up].data.data() + 3 * weights[up].data.size());  // a view, not a copy
 
   ExpertModel missing = model;
   missing.tensors.erase("blk.1.ffn_up_exps.weight");
@@ -173,14 +175,24 @@ TEST(WeightTable, ExpertsAreTensorsOfThreeDimensions) {
   ExpertModel flat = model;
   flat.tensors["blk.0.ffn_up_exps.weight"].shape = {4 * 48, 32};
   EXPECT_ERROR(flat.bind(), "blk.0.ffn_up_exps.weight", "192 x 32", "4 x 48 x 32", "num_experts");
-  // A folder has a tensor for each expert, and binding joins none.
-  TinyModel folder("llama");
-  for (int layer = 0; layer < 3; ++layer) {
-    const std::string router = weight_name({}, WeightRole::kRouter, layer);
-    folder.tensors[router] = random_tensor(router, {4, 32}, 0, 1);
-  }
-  EXPECT_ERROR(bind_weights(model.spec, family_named("llama")->weight_names, folder.store()),
-               "gates of experts", "no name");
+}
+
+TEST(WeightTable, ExpertsWithATensorEachFollowEachOther) {
+  ExpertModel model;
+  const WeightNames& names = family_named("mixtral")->weight_names;
+  std::map<std::string, TinyTensor> tensors;
+  for (const WeightTensor& tensor : weight_tensors(model.spec, names))
+    tensors[tensor.name] = random_tensor(tensor.name, tensor.shape, 0, 1);
+  TensorStore store;
+  for (const auto& [name, tensor] : tensors) ASSERT_OK(store.add(tensor.view(name)));
+  ASSERT_OK_AND_ASSIGN(const Weights weights, bind_weights(model.spec, names, store));
+  const WeightId down = weights.find(WeightRole::kDownExperts, 1);
+  ASSERT_EQ(weights.count(down), 4u);
+  EXPECT_EQ(weights[down + 2].name, "model.layers.1.block_sparse_moe.experts.2.w2.weight");
+  TensorStore short_store;
+  tensors.erase("model.layers.1.block_sparse_moe.experts.3.w1.weight");
+  for (const auto& [name, tensor] : tensors) ASSERT_OK(short_store.add(tensor.view(name)));
+  EXPECT_ERROR(bind_weights(model.spec, names, short_store), "experts.3.w1.weight", "missing");
 }
 
 }  // namespace

@@ -63,9 +63,7 @@ struct Attention::Work {
   std::uint64_t position(std::size_t token) const {
     return static_cast<std::uint64_t>(input.positions[token]);
   }
-  std::uint64_t first_position(std::size_t token) const {
-    return a.first_seen(position(token));
-  }
+  std::uint64_t first_position(std::size_t token) const { return a.first_seen(position(token)); }
   std::uint64_t first_chunk(std::size_t token) const { return first_position(token) / kAttentionChunk; }
   std::uint64_t last_chunk(std::size_t token) const { return position(token) / kAttentionChunk; }
   const float* sinks(std::size_t kv_head) const {

@@ -648,7 +648,7 @@ class CpuBackend final : public HostBackend {
           element_.add(a + at, b + at, scale, width, out + at);
         } else {
           gate_row(std::get<GatedParams>(op.params), a + r * info(op.inputs[0]).width,
-               b != nullptr ? b + at : nullptr, info(op.inputs[0]).width, width, out + at);
+                   b != nullptr ? b + at : nullptr, info(op.inputs[0]).width, width, out + at);
         }
       }
     });
@@ -656,7 +656,7 @@ class CpuBackend final : public HostBackend {
 
   // One row; `b` is null for an activation alone, and the gate one value for the row or as wide as it.
   void gate_row(const GatedParams& p, const float* a, const float* b, std::size_t gates, std::size_t width,
-            float* out) const {
+                float* out) const {
     if (p.activation == Activation::kXielu) {
       element_.xielu(p.xielu, a, width, out);
     } else if (gates != width) {

@@ -251,7 +251,8 @@ void softcap(const float* in, float cap, std::size_t count, float* out) {
 
 }  // namespace
 
-const ElementKernels kElement = {decode_row, rms_norm, center, rope, add, scale, gated, xielu, clamped, softcap};
+const ElementKernels kElement = {decode_row, rms_norm, center, rope,    add,
+                                 scale,      gated,    xielu,  clamped, softcap};
 
 }  // namespace doppler::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();

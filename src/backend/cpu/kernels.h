@@ -109,8 +109,8 @@ struct ElementKernels {
   // out = xIELU(in); out may be in.
   void (*xielu)(const Xielu& numbers, const float* in, std::size_t count, float* out);
   // out = g * sigmoid(alpha * g) * (u + offset), where g is min(gate, limit) and u is up within +- limit.
-  void (*clamped)(const float* gate, const float* up, float limit, float alpha, float offset, std::size_t count,
-                  float* out);
+  void (*clamped)(const float* gate, const float* up, float limit, float alpha, float offset,
+                  std::size_t count, float* out);
   // out = cap * tanh(in / cap); out may be in.
   void (*softcap)(const float* in, float cap, std::size_t count, float* out);
 };

@@ -30,9 +30,9 @@ Result<Matmul> Matmul::create(const Kernels& kernels, ThreadPool& pool, const Ma
   // Each expert's rows begin a tile of their own.
   const std::size_t tiled = room.expert_rows + room.experts * kernels.matmul->tile_tokens;
   const std::size_t most_rows = std::max(max_tokens, room.expert_rows);
-  DOPPLER_ASSIGN(out.packed_, LazyFloats::allocate(
-                                  kernels.matmul->packed_floats(std::max(max_tokens, tiled), max_cols) +
-                                  room.experts * kLineFloats));
+  DOPPLER_ASSIGN(out.packed_,
+                 LazyFloats::allocate(kernels.matmul->packed_floats(std::max(max_tokens, tiled), max_cols) +
+                                      room.experts * kLineFloats));
   DOPPLER_ASSIGN(out.gathered_, LazyFloats::allocate(room.expert_rows * max_cols));
   const std::size_t blocks = most_rows * (max_cols / kSubBlock);
   DOPPLER_ASSIGN(out.quantised_, LazyFloats::allocate(blocks * sizeof(ActivationBlock) / sizeof(float)));
@@ -162,8 +162,8 @@ void Matmul::run(const float* x, std::size_t tokens, std::span<const Product> pr
       });
 }
 
-Matmul::Inputs Matmul::prepare_expert(const float* x, bool own_rows, std::size_t chosen, const ExpertWork& work,
-                                      std::size_t first, float* packed) {
+Matmul::Inputs Matmul::prepare_expert(const float* x, bool own_rows, std::size_t chosen,
+                                      const ExpertWork& work, std::size_t first, float* packed) {
   const std::size_t cols = work.products[0].cols, tokens = work.places.size();
   const auto source = [&](std::size_t i) {
     return x + (own_rows ? work.places[i] : work.places[i] / chosen) * cols;
@@ -198,8 +198,8 @@ Matmul::Inputs Matmul::prepare_expert(const float* x, bool own_rows, std::size_t
 void Matmul::expert_rows(const ExpertWork& work, const Product& product, const Inputs& inputs,
                          std::size_t begin, std::size_t end, float* scratch) const {
   if (inputs.tokens == 1)
-    return rows(product, inputs, begin, end, product.out + work.places[0] * product.rows + begin, product.rows,
-                scratch);
+    return rows(product, inputs, begin, end, product.out + work.places[0] * product.rows + begin,
+                product.rows, scratch);
   float* own = scratch + kernel_scratch_ + decoded_floats_;
   const std::size_t block = 2 * block_floats_ / inputs.tokens / kPanelRows * kPanelRows;
   for (std::size_t row = begin; row < end; row += block) {
@@ -210,7 +210,8 @@ void Matmul::expert_rows(const ExpertWork& work, const Product& product, const I
   }
 }
 
-void Matmul::run_experts(const float* x, bool own_rows, std::size_t chosen, std::span<const ExpertWork> experts) {
+void Matmul::run_experts(const float* x, bool own_rows, std::size_t chosen,
+                         std::span<const ExpertWork> experts) {
   if (experts.empty()) return;
   std::vector<Inputs> inputs(experts.size());
   std::vector<std::size_t> firsts, packed;

@@ -95,7 +95,7 @@ class Matmul {
 
   LazyFloats packed_, quantised_;
   LazyFloats gathered_;  // experts' rows side by side
-  LazyFloats scratch_;  // per thread: the kernels' own, decoded rows, then gate and up
+  LazyFloats scratch_;   // per thread: the kernels' own, decoded rows, then gate and up
   std::size_t scratch_stride_ = 0, kernel_scratch_ = 0, decoded_floats_ = 0, block_floats_ = 0;
 };
 

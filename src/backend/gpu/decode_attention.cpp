@@ -16,6 +16,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_ASSIGN(ShaderValues values, attention_shape(a));
   add_cache(context_, op, values);
   add_scores(op, values);
+  values.erase("SINKS");  // count when the splits are put together
   values["MOST_SPLITS"] = splits_of(a);
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},
@@ -42,8 +43,7 @@ Status DecodeBuilder::combine(const Op& op) {
   std::vector<Bound> buffers = {
       {"step", context_.step}, {"parts", parts_}, {"marks", marks_}, out.bound("out")};
   DOPPLER_TRY(bind_sinks(context_, op, buffers));
-  return add("attention_combine.wgsl", values, buffers,
-             {ceil_div(out.width / 4, kThreads), 1, 1});
+  return add("attention_combine.wgsl", values, buffers, {ceil_div(out.width / 4, kThreads), 1, 1});
 }
 
 // Adds the values that combined.wgsl takes.

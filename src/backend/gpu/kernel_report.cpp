@@ -61,12 +61,12 @@ std::string why_weights(const KernelLabel& label) {
 }
 
 std::string why_attention(const KernelLabel& label) {
-  return fmt::format(
-      "heads of {}, keys and values in {}, {}", label.get("DIM"), label.get("KV_HALF") == 1 ? "f16" : "f32",
-      label.get("WINDOW") == 0 ? std::string("every position is seen")
-                               : fmt::format("a {} of {} positions is seen",
-                                             label.get("CHUNKED") == 1 ? "chunk" : "window",
-                                             label.get("WINDOW")));
+  return fmt::format("heads of {}, keys and values in {}, {}", label.get("DIM"),
+                     label.get("KV_HALF") == 1 ? "f16" : "f32",
+                     label.get("WINDOW") == 0
+                         ? std::string("every position is seen")
+                         : fmt::format("a {} of {} positions is seen",
+                                       label.get("CHUNKED") == 1 ? "chunk" : "window", label.get("WINDOW")));
 }
 
 }  // namespace

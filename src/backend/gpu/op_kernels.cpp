@@ -132,7 +132,7 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
     const auto& p = std::get<GatedParams>(op.params);
     values["OP"] = b != nullptr ? kGatedProduct : kActivated;
     values["ONE_GATE"] = a.width != out.width ? 1 : 0;
-    values["SHAPED"] = p.is_plain() ? 0 : 1;
+    if (b != nullptr) values["SHAPED"] = p.is_plain() ? 0 : 1;
     if (!p.is_plain()) {
       values["GATE_LIMIT_BITS"] = float_bits(p.clamp > 0 ? p.clamp : 3e38);
       values["ALPHA_BITS"] = float_bits(p.alpha);
@@ -167,15 +167,20 @@ Result<KernelCall> route_kernel(Context& context, const Op& op, const ValueView&
                          {"EXPERTS", logits.width},
                          {"CHOSEN", r.top_k},
                          {"SCORE", static_cast<std::int64_t>(r.score)},
-                         {"GROUPS", r.groups},
-                         {"KEPT_GROUPS", r.kept_groups},
-                         {"GROUP_BEST", r.group_best},
-                         {"NORMALISE", r.normalise ? 1 : 0},
-                         {"NORM_EPS_BITS", float_bits(r.norm_eps)},
-                         {"NORM_FLOOR_BITS", float_bits(r.norm_floor)},
-                         {"SCALE_BITS", float_bits(r.scale)},
-                         {"BAND_BITS", float_bits(2 * r.jitter)},
                          {"EACH", op.weights.empty() ? 0 : 1}};
+  if (op.kind == OpKind::kChoose) {
+    values["GROUPS"] = r.groups;
+    values["KEPT_GROUPS"] = r.kept_groups;
+    if (r.kept_groups < r.groups) values["GROUP_BEST"] = r.group_best;
+  } else {
+    values["NORMALISE"] = r.normalise ? 1 : 0;
+    values["SCALE_BITS"] = float_bits(r.scale);
+    if (r.normalise) {
+      values["NORM_EPS_BITS"] = float_bits(r.norm_eps);
+      values["NORM_FLOOR_BITS"] = float_bits(r.norm_floor);
+    }
+    if (r.score == RouterScore::kSparseMixer) values["BAND_BITS"] = float_bits(2 * r.jitter);
+  }
   add_view(values, "X", logits);
   add_view(values, "OUT", out);
   KernelCall call{"route.wgsl", {}, {logits.bound("x"), out.bound("out")}};
@@ -218,7 +223,8 @@ Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, c
                              {"WIDTH", matrix->cols},
                              {"OWN", own_rows ? 1 : 0},
                              {"BIAS", bias ? 1 : 0}};
-      const ValueView read = {.buffer = x.buffer, .stride = x.stride, .offset = x.offset, .width = matrix->cols};
+      const ValueView read = {
+          .buffer = x.buffer, .stride = x.stride, .offset = x.offset, .width = matrix->cols};
       values["X_VEC"] = has_vectors(read) ? 1 : 0;
       add_format(values, *matrix);
       add_view(values, "X", x);
@@ -262,8 +268,8 @@ KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, co
 }
 
 KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
-  ShaderValues values = {{"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied},
-                         {"SCALED", 0},                {"ONE_GATE", 0},     {"SHAPED", 0}};
+  ShaderValues values = {
+      {"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}, {"SCALED", 0}, {"ONE_GATE", 0}};
   add_view(values, "A", from);
   add_view(values, "OUT", to);
   return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};

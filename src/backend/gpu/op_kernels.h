@@ -35,7 +35,7 @@ KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x,
 // keys; `scores` may be null.
 KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView* v);
 Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueView& q, const ValueView& out,
-                            const Buffer* scores);
+                                    const Buffer* scores);
 // kAdd, kGated, kSelect, kSoftcap and kPositionScale; `b` is null where the op has one input.
 KernelCall element_kernel(const Context& context, const Op& op, const ValueView& a, const ValueView* b,
                           const ValueView& out);
@@ -45,8 +45,8 @@ Result<KernelCall> route_kernel(Context& context, const Op& op, const ValueView&
 // kExpertMatmul: a kernel for each shard of each output's matrices.
 Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, const ValueView& x,
                                                const ValueView& ids, std::span<const ValueView> outs);
-// kSpread: `a` is x, `b` the weights. kExpertSum: `a` is the parts, `b` the weights and `z` what is added, null
-// where the op has none.
+// kSpread: `a` is x, `b` the weights. kExpertSum: `a` is the parts, `b` the weights and `z` what is added,
+// null where the op has none.
 KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, const ValueView* z,
                         const ValueView& out);
 // The same, the views being found by `view_of`, ValueId to const ValueView*.

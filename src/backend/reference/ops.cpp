@@ -139,8 +139,8 @@ Status multiply_rows(const TensorView& weight, std::span<const float> bias, std:
 }
 
 // Some rows of x, multiplied by one matrix.
-Status multiply_all(const Input& in, const TensorView& weight, const TensorView* bias_tensor, const Output& out,
-                    Threads& threads) {
+Status multiply_all(const Input& in, const TensorView& weight, const TensorView* bias_tensor,
+                    const Output& out, Threads& threads) {
   const std::size_t tokens = in.width == 0 ? 0 : in.data.size() / in.width;
   if (tokens == 0) return {};
   const std::vector<double> x = interleave(in, tokens);
@@ -212,7 +212,8 @@ Status spread(const OpCall& call) {
   for (std::size_t i = 0; i < weights.data.size(); ++i) {
     const std::span<const float> row = row_of(x, i / weights.width);
     for (std::size_t c = 0; c < x.width; ++c)
-      call.outputs[0].data[i * x.width + c] = static_cast<float>(static_cast<double>(row[c]) * weights.data[i]);
+      call.outputs[0].data[i * x.width + c] =
+          static_cast<float>(static_cast<double>(row[c]) * weights.data[i]);
   }
   return {};
 }
@@ -326,7 +327,7 @@ class Attender {
 
   const OpCall& call_;
   const AttentionParams& a_;
-  std::span<const float> sinks_;           // one for each head, or none
+  std::span<const float> sinks_;        // one for each head, or none
   std::vector<std::uint64_t> visible_;  // positions
   std::vector<double> scores_, sum_;
 };

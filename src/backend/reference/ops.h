@@ -50,8 +50,9 @@ struct OpCall {
   OpKind kind = OpKind::kAdd;
   OpParams params;
   std::vector<Input> inputs;
-  std::vector<Output> outputs;              // several of products only
-  std::vector<const TensorView*> weights;   // parallel to outputs for kMatmul; the first experts' of kExpertMatmul
+  std::vector<Output> outputs;  // several of products only
+  std::vector<const TensorView*>
+      weights;  // parallel to outputs for kMatmul; the first experts' of kExpertMatmul
   std::vector<const TensorView*> biases;    // empty, or parallel to weights; null: none
   const RopeTable* rope = nullptr;          // kRope
   std::span<const std::int32_t> ids;        // kEmbed: of each row

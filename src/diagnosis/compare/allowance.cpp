@@ -175,7 +175,8 @@ class Bounds {
         for (std::size_t i = 0; i < out_.size(); ++i) {
           const std::size_t width = s_.inputs[0].width, place = i / width;
           const std::size_t from = place / s_.inputs[1].width * width + i % width;
-          set(i, 2 * kEps * std::abs(static_cast<double>(s_.inputs[0].data[from]) * s_.inputs[1].data[place]));
+          set(i,
+              2 * kEps * std::abs(static_cast<double>(s_.inputs[0].data[from]) * s_.inputs[1].data[place]));
         }
         break;
       case OpKind::kExpertMatmul:
@@ -479,16 +480,18 @@ class Bounds {
         DOPPLER_TRY(decode_f32(s_.weights[e], r * cols, weights));
         const double length = norm(weights);
         for (const std::size_t place : places) {
-          const auto x = std::span(s_.inputs[0].data)
-                             .subspan((own_rows ? place : place / p.chosen) * cols, cols);
-          double bound = sum_rounding(cols) * length * norm(x) + 2 * kEps * std::abs(static_cast<double>(bias[r]));
+          const auto x =
+              std::span(s_.inputs[0].data).subspan((own_rows ? place : place / p.chosen) * cols, cols);
+          double bound =
+              sum_rounding(cols) * length * norm(x) + 2 * kEps * std::abs(static_cast<double>(bias[r]));
           double sum = 0;
           for (std::size_t b = 0; (eight_bits || format > 0) && b < cols; b += kBlock) {
             const std::size_t count = std::min(kBlock, cols - b);
             const double step = eight_bits ? largest_magnitude(x.subspan(b, count)) / kCodes : 0;
             const double size = norm(std::span(weights).subspan(b, count));
             const double share = kDeviations * format * norm(x.subspan(b, count));
-            sum += size * size * (kOfStep * kOfStep * step * step + share * share / static_cast<double>(count));
+            sum +=
+                size * size * (kOfStep * kOfStep * step * step + share * share / static_cast<double>(count));
           }
           bound += std::sqrt(sum);
           set(place * rows + r, bound);
@@ -504,7 +507,8 @@ class Bounds {
       double gate = s_.inputs[0].data[i], up = s_.inputs[1].data[i];
       if (p.clamp > 0) gate = std::min(gate, p.clamp), up = std::clamp(up, -p.clamp, p.clamp);
       const double glu = std::abs(activate(p.activation, gate, p.xielu, p.alpha));
-      set(i, kEps * (kFunction + 4 * std::abs(p.alpha * gate)) * glu * (std::abs(up) + std::abs(p.up_offset)));
+      set(i,
+          kEps * (kFunction + 4 * std::abs(p.alpha * gate)) * glu * (std::abs(up) + std::abs(p.up_offset)));
     }
   }
 
@@ -522,7 +526,8 @@ class Bounds {
       if (p.activation == Activation::kSigmoid)
         return kEps * (kFunction + 4 * std::abs(gate)) * std::abs(up / (1 + std::exp(-gate)));
       if (p.activation == Activation::kXielu)
-        return kFunction * kEps * ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
+        return kFunction * kEps *
+               ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
       // exp loses units with its argument's size; silu stays proportional to it. The tail of gelu is a
       // difference from 1, whose error is a share of 1.
       if (p.activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);

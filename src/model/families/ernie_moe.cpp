@@ -24,7 +24,8 @@ Status fill_ernie4_5_moe(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const bool bias, builder.get_bool("every bias", "use_bias", false));
   for (LayerSpec& layer : spec.layers)
     layer.attention.qkv_bias = layer.attention.o_bias = layer.ffn.bias = bias;
-  DOPPLER_ASSIGN(const std::uint32_t first, builder.get_uint("first layer with experts", "moe_layer_start_index", 1, true));
+  DOPPLER_ASSIGN(const std::uint32_t first,
+                 builder.get_uint("first layer with experts", "moe_layer_start_index", 1, true));
   DOPPLER_ASSIGN(const std::uint32_t step, builder.get_uint("ffn.experts every", "moe_layer_interval", 1));
   // -1 stands for the last.
   std::uint64_t last = spec.layers.size();
@@ -36,7 +37,8 @@ Status fill_ernie4_5_moe(SpecBuilder& builder) {
                             .width = 1536,
                             .router = {.correction = true, .normalise = true, .norm_floor = 1e-12}},
                            [&](std::size_t i) { return (i + 1) % step == 0 && i >= first && i <= last; }));
-  const std::string_view key = builder.config().has("n_shared_experts") ? "n_shared_experts" : "moe_num_shared_experts";
+  const std::string_view key =
+      builder.config().has("n_shared_experts") ? "n_shared_experts" : "moe_num_shared_experts";
   DOPPLER_ASSIGN(const std::uint32_t shared, builder.get_uint("shared experts", key, 2, true));
   for (const LayerSpec& layer : spec.layers) {
     if (layer.ffn.experts == 0 || shared == 0) continue;

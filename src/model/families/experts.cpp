@@ -31,11 +31,13 @@ Result<std::uint32_t> read_equal(SpecBuilder& builder, std::string_view path, st
   if (found == config.json().end() || !found->is_array()) return builder.get_uint(path, key, fallback);
   DOPPLER_ASSIGN(const auto values, config.get_uints(key));
   const bool same = values && !values->empty() && std::ranges::all_of(*values, [&](std::uint64_t v) {
-    return v == values->front() && v > 0 && v < (std::uint64_t{1} << 31);
-  });
+                      return v == values->front() && v > 0 && v < (std::uint64_t{1} << 31);
+                    });
   if (!same) {
-    return fail(ErrorCode::kUnsupported, "The list {} gives layers different numbers, which Doppler does not run. "
-                "Use another model.", config.where(key));
+    return fail(ErrorCode::kUnsupported,
+                "The list {} gives layers different numbers, which Doppler does not run. "
+                "Use another model.",
+                config.where(key));
   }
   builder.note(std::string(path), std::to_string(values->front()), config.where(key));
   return static_cast<std::uint32_t>(values->front());
@@ -48,23 +50,26 @@ Status read_groups(SpecBuilder& builder, std::uint32_t experts, RouterSpec& rout
   if (experts % router.groups == 0 && router.kept_groups <= router.groups &&
       router.top_k <= experts / router.groups * router.kept_groups)
     return {};
-  return fail(ErrorCode::kCorrupt,
-              "The {} says {} = {} and {} = {}, but {} of {} experts can not be chosen from so many groups. Correct "
-              "it.",
-              config.source(), config.name("n_group"), router.groups, config.name("topk_group"),
-              router.kept_groups, router.top_k, experts);
+  return fail(
+      ErrorCode::kCorrupt,
+      "The {} says {} = {} and {} = {}, but {} of {} experts can not be chosen from so many groups. Correct "
+      "it.",
+      config.source(), config.name("n_group"), router.groups, config.name("topk_group"), router.kept_groups,
+      router.top_k, experts);
 }
 
 Status check_numbers(SpecBuilder& builder, std::uint32_t experts, const RouterSpec& router) {
   const ConfigReader& config = builder.config();
   const std::string count = config.name(first_key(config, kCountKeys));
   if (std::uint64_t{experts} * builder.spec().layers.size() > kMostExperts) {
-    return fail(ErrorCode::kCorrupt, "The {} says {} = {} for {} layers, but no model has so many experts. Correct it.",
+    return fail(ErrorCode::kCorrupt,
+                "The {} says {} = {} for {} layers, but no model has so many experts. Correct it.",
                 config.source(), count, experts, builder.spec().layers.size());
   }
   const std::string top_k = config.name(first_key(config, kTopKKeys));
   if (router.top_k > experts) {
-    return fail(ErrorCode::kCorrupt, "The {} says {} = {} of {} = {}, but a token is sent to an expert once. Correct it.",
+    return fail(ErrorCode::kCorrupt,
+                "The {} says {} = {} of {} = {}, but a token is sent to an expert once. Correct it.",
                 config.source(), top_k, router.top_k, count, experts);
   }
   if (router.score != RouterScore::kSparseMixer || router.top_k == 2) return {};
@@ -93,7 +98,8 @@ Status read_experts(SpecBuilder& builder, const ExpertDefaults& defaults,
   DOPPLER_TRY(check_numbers(builder, experts, router));
   std::uint32_t width = spec.layers[0].ffn.width;
   if (defaults.width || config.has("moe_intermediate_size")) {
-    DOPPLER_ASSIGN(width, read_equal(builder, "ffn.width of experts", "moe_intermediate_size", defaults.width));
+    DOPPLER_ASSIGN(width,
+                   read_equal(builder, "ffn.width of experts", "moe_intermediate_size", defaults.width));
   }
   if (defaults.reads_normalise) {
     DOPPLER_ASSIGN(router.normalise,
@@ -121,12 +127,14 @@ Result<std::vector<bool>> read_sparse_layers(SpecBuilder& builder) {
   for (std::size_t i = 0; i < sparse.size(); ++i)
     sparse[i] = (i + 1) % step == 0 && (!dense || std::ranges::find(*dense, i) == dense->end());
   if (dense && !dense->empty())
-    builder.note("layers without experts", fmt::format("{}", dense->size()), builder.config().where("mlp_only_layers"));
+    builder.note("layers without experts", fmt::format("{}", dense->size()),
+                 builder.config().where("mlp_only_layers"));
   return sparse;
 }
 
 void set_shared_expert(SpecBuilder& builder, std::uint64_t width, bool gate, std::string source) {
-  builder.note("ffn.shared_width", fmt::format("{}{}", width, gate ? ", with a gate" : ""), std::move(source));
+  builder.note("ffn.shared_width", fmt::format("{}{}", width, gate ? ", with a gate" : ""),
+               std::move(source));
   for (LayerSpec& layer : builder.spec().layers) {
     if (layer.ffn.experts == 0) continue;
     layer.ffn.shared_width = static_cast<std::uint32_t>(width);

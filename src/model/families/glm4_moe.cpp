@@ -25,19 +25,18 @@ Status fill_glm4_moe(SpecBuilder& builder) {
     layer.attention.qkv_bias = bias;
     layer.attention.qk_norm = qk_norm;
   }
-  DOPPLER_ASSIGN(const std::uint32_t dense, builder.get_uint("dense layers", "first_k_dense_replace", 1, true));
-  DOPPLER_TRY(read_experts(builder,
-                           {.experts = 128,
-                            .top_k = 8,
-                            .width = 1408,
-                            .router = {.score = RouterScore::kSigmoid,
-                                       .correction = true,
-                                       .normalise = true,
-                                       .norm_eps = 1e-20},
-                            .reads_normalise = true,
-                            .reads_scale = true,
-                            .reads_groups = true},
-                           [&](std::size_t i) { return i >= dense; }));
+  DOPPLER_ASSIGN(const std::uint32_t dense,
+                 builder.get_uint("dense layers", "first_k_dense_replace", 1, true));
+  DOPPLER_TRY(read_experts(
+      builder,
+      {.experts = 128,
+       .top_k = 8,
+       .width = 1408,
+       .router = {.score = RouterScore::kSigmoid, .correction = true, .normalise = true, .norm_eps = 1e-20},
+       .reads_normalise = true,
+       .reads_scale = true,
+       .reads_groups = true},
+      [&](std::size_t i) { return i >= dense; }));
   DOPPLER_ASSIGN(const std::uint32_t shared, builder.get_uint("shared experts", "n_shared_experts", 1, true));
   for (const LayerSpec& layer : spec.layers) {
     if (layer.ffn.experts == 0) continue;
@@ -51,7 +50,8 @@ Status fill_glm4_moe(SpecBuilder& builder) {
 
 Status adjust_glm4_moe(GgufConfig& config) {
   const bool normed = config.tensor(WeightRole::kQNorm, 0) != nullptr;
-  config.derive("use_qk_norm", normed, normed ? "there is a tensor of q_norm" : "there is no tensor of q_norm");
+  config.derive("use_qk_norm", normed,
+                normed ? "there is a tensor of q_norm" : "there is no tensor of q_norm");
   return {};
 }
 

@@ -45,8 +45,7 @@ Status fill_granitemoe(SpecBuilder& builder) {
                                     .num_attention_heads = 32,
                                     .max_position_embeddings = 2048}));
   DOPPLER_TRY(read_experts(
-      builder,
-      {.experts = 8, .top_k = 2, .width = {}, .router = {.score = RouterScore::kSoftmaxOfChosen}},
+      builder, {.experts = 8, .top_k = 2, .width = {}, .router = {.score = RouterScore::kSoftmaxOfChosen}},
       every_layer));
   builder.spec().fused_experts = true;
   return read_multipliers(builder);
@@ -56,7 +55,10 @@ Status fill_granitemoe(SpecBuilder& builder) {
 
 const FamilyRule kGraniteRule = {"granite", kGraniteTypes, fill_granite, {}};
 
-const FamilyRule kGraniteMoeRule = {
-    "granitemoe", kGraniteMoeTypes, fill_granitemoe, {.architecture = "granitemoe"}, {.own = kGraniteMoeNames}};
+const FamilyRule kGraniteMoeRule = {"granitemoe",
+                                    kGraniteMoeTypes,
+                                    fill_granitemoe,
+                                    {.architecture = "granitemoe"},
+                                    {.own = kGraniteMoeNames}};
 
 }  // namespace doppler

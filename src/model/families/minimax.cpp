@@ -23,13 +23,13 @@ Status fill_minimax_m2(SpecBuilder& builder) {
     layer.attention.qk_norm = true;
     layer.attention.qk_norm_span = NormSpan::kProjection;
   }
-  DOPPLER_TRY(read_experts(
-      builder,
-      {.experts = 256,
-       .top_k = 8,
-       .width = {},
-       .router = {.score = RouterScore::kSigmoid, .correction = true, .normalise = true}},
-      every_layer));
+  DOPPLER_TRY(
+      read_experts(builder,
+                   {.experts = 256,
+                    .top_k = 8,
+                    .width = {},
+                    .router = {.score = RouterScore::kSigmoid, .correction = true, .normalise = true}},
+                   every_layer));
   // Published files say how many dims rotate.
   double part = 0.5;
   DOPPLER_ASSIGN(const auto dims, builder.config().get_uint("rotary_dim"));

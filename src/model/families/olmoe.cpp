@@ -17,7 +17,8 @@ Status fill_olmoe(SpecBuilder& builder) {
                                     .rms_norm_eps = 1e-5}));
   DOPPLER_TRY(read_attention_bias(builder));
   if (builder.config().has("clip_qkv")) {
-    return fail(ErrorCode::kUnsupported, "The value {} clips queries, keys and values, which Doppler does not do.",
+    return fail(ErrorCode::kUnsupported,
+                "The value {} clips queries, keys and values, which Doppler does not do.",
                 builder.config().where("clip_qkv"));
   }
   builder.note("attention.qk_norm", "true, over the projection", "rule of the olmoe family");

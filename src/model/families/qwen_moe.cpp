@@ -32,7 +32,8 @@ Status fill_qwen2_moe(SpecBuilder& builder) {
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qkv_bias = bias;
   DOPPLER_TRY(read_qwen_windows(builder));
   DOPPLER_TRY(read_routing(builder, {.experts = 60, .top_k = 4, .width = 1408, .router = {}}));
-  DOPPLER_ASSIGN(const std::uint32_t shared, builder.get_uint("ffn.shared_width", "shared_expert_intermediate_size", 5632));
+  DOPPLER_ASSIGN(const std::uint32_t shared,
+                 builder.get_uint("ffn.shared_width", "shared_expert_intermediate_size", 5632));
   set_shared_expert(builder, shared, true, builder.config().where("shared_expert_intermediate_size"));
   return read_rope(builder, 10000);
 }
