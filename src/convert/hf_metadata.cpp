@@ -7,6 +7,8 @@
 #include <cmath>
 #include <numbers>
 
+#include "model/arrange.h"
+
 namespace doppler::convert {
 namespace {
 
@@ -19,16 +21,44 @@ struct Habits {
   bool original_context = false;  // writes rope.scaling.original_context_length always
   bool window_always = false;     // 0 stands for no window
   double full_theta = 0;          // of layers that attend fully, where a model has none; 0: as the others
-  std::uint32_t period = 0;  // readers' rule: the last layer of each so many attends fully; 1: none slides
+  std::uint32_t period = 0;     // readers' rule: the last layer of each so many attends fully; 1: none slides
+  bool pattern_always = false;  // writes the pattern of windows even where it follows the rule
+  bool logit_scale = false;     // writes what logits are multiplied by
+  bool multipliers = false;     // Granite's: of embedding, residual branches and scores, and logits' divisor
+  bool parallel_flag = false;   // says whether the halves lie side by side
+  std::string_view data_layout = {};
 };
 constexpr std::array kHabits = {
     Habits{.family = "llama", .rope_dimension = true, .period = 1},
     Habits{.family = "mistral", .rope_dimension = true},
+    Habits{.family = "ministral3", .rope_dimension = true, .period = 1},
     Habits{.family = "qwen2", .period = 1},
     Habits{.family = "qwen3", .period = 1},
     Habits{.family = "phi3", .rope_dimension = true, .original_context = true, .window_always = true},
+    Habits{.family = "gemma", .rope_base = false, .period = 1},
     Habits{.family = "gemma2", .rope_base = false, .period = 2},
     Habits{.family = "gemma3", .full_theta = 1000000, .period = 6},
+    Habits{.family = "olmo2", .period = 1},
+    Habits{.family = "olmo3", .period = 4, .pattern_always = true},
+    Habits{.family = "granite", .rope_dimension = true, .period = 1, .multipliers = true},
+    Habits{.family = "smollm3", .rope_dimension = true, .period = 1},
+    Habits{.family = "glm4", .period = 1},
+    Habits{.family = "cohere", .period = 1, .logit_scale = true},
+    Habits{.family = "cohere2", .rope_dimension = true, .period = 4, .logit_scale = true},
+    Habits{.family = "exaone4", .period = 4, .pattern_always = true},
+    Habits{.family = "phi", .rope_dimension = true, .rope_base = false, .period = 1},
+    Habits{.family = "starcoder2"},
+    Habits{
+        .family = "stablelm", .rope_dimension = true, .rope_base = false, .period = 1, .parallel_flag = true},
+    Habits{.family = "seed_oss", .period = 1},
+    Habits{.family = "ernie4_5", .period = 1},
+    Habits{.family = "hunyuan_v1_dense", .period = 1},
+    Habits{.family = "nemotron", .rope_dimension = true, .period = 1},
+    Habits{.family = "apertus", .rope_dimension = true, .period = 1},
+    Habits{.family = "gpt2", .rope_base = false, .period = 1},
+    Habits{
+        .family = "gpt_neox", .rope_dimension = true, .rope_base = false, .period = 1, .parallel_flag = true},
+    Habits{.family = "falcon", .rope_base = false, .period = 1, .data_layout = "jploski"},
     Habits{.family = "gpt_oss", .period = 2},
 };
 
@@ -56,8 +86,10 @@ class MetadataWriter {
     add_rope();
     add_scaling();
     add_windows();
+    add_own();
     // Where no key says otherwise, readers scale by the head size.
-    if (std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6)
+    if (habits_.multipliers ||
+        std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6)
       add_number("attention.scale", attention_.scale);
     const bool gemma2 = spec_.family == "gemma2";  // whose readers take 50 and 30 when the keys are absent
     if (gemma2 || attention_.softcap > 0) add_number("attn_logit_softcapping", attention_.softcap);
@@ -82,7 +114,8 @@ class MetadataWriter {
     add_count("feed_forward_length", spec_.layers[0].ffn.width);
     add_count("attention.head_count", attention_.heads);
     add_count("attention.head_count_kv", attention_.kv_heads);
-    add_number("attention.layer_norm_rms_epsilon", spec_.norm.eps);
+    const bool rms = spec_.norm.kind == NormKind::kRms;
+    add_number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", spec_.norm.eps);
     // Readers divide the width by the heads where the keys are absent.
     if (facts_.says_head_dim || attention_.q_width() != spec_.hidden) {
       add_count("attention.key_length", attention_.head_dim);
@@ -116,14 +149,18 @@ class MetadataWriter {
       add_count("leading_dense_block_count", static_cast<std::uint32_t>(first - spec_.layers.begin()));
   }
 
-  // The layer that attends fully, or the first: its rope is the model's.
+  // Of the layers that turn the first that attends fully, or else the first: its rope is the model's.
   const RopeSpec& main_rope() const {
-    const auto full = std::ranges::find_if_not(spec_.layers, slides);
-    return full == spec_.layers.end() ? attention_.rope : full->attention.rope;
+    const auto turns = [](const LayerSpec& layer) { return layer.attention.rope.rotary_dim > 0; };
+    const auto full = std::ranges::find_if(
+        spec_.layers, [&](const LayerSpec& layer) { return turns(layer) && !slides(layer); });
+    const auto any = full != spec_.layers.end() ? full : std::ranges::find_if(spec_.layers, turns);
+    return any == spec_.layers.end() ? attention_.rope : any->attention.rope;
   }
 
   void add_rope() {
     const RopeSpec& rope = main_rope();
+    if (rope.rotary_dim == 0) return;  // no layer turns
     if (habits_.rope_dimension || rope.rotary_dim != attention_.head_dim)
       add_count("rope.dimension_count", rope.rotary_dim);
     const double theta =
@@ -147,10 +184,12 @@ class MetadataWriter {
     add_text(own("rope.scaling.type"), name_of(scaling.kind));
     add_number("rope.scaling.factor", scaling.factor);
     if (scaling.kind != RopeScalingKind::kYarn) return;
-    // llama.cpp multiplies YaRN's own magnitude by its key, where config.json replaces it.
     const double magnitude = scaling.factor <= 1 ? 1 : 0.1 * std::log(scaling.factor) + 1;
-    if (std::abs(scaling.attention_factor / magnitude - 1) > 1e-6)
-      add_number("rope.scaling.yarn_attn_factor", scaling.attention_factor / magnitude);
+    // Where mscale and mscale_all_dim are equal, the magnitude is 1, and readers are told the weight.
+    if (std::abs(scaling.attention_factor - 1) < 1e-6 && magnitude > 1)
+      add_number("rope.scaling.yarn_log_multiplier", 1);
+    else if (std::abs(scaling.attention_factor / magnitude - 1) > 1e-6)
+      add_number("rope.scaling.yarn_attn_factor", scaling.attention_factor);
     add_number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     add_number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
   }
@@ -169,7 +208,34 @@ class MetadataWriter {
       const bool expected = habits_.period == 0 || (i + 1) % habits_.period != 0;
       as_expected = as_expected && expected == pattern.back();
     }
-    if (!as_expected) out_.push_back({own("attention.sliding_window_pattern"), std::move(pattern)});
+    if (!as_expected || habits_.pattern_always)
+      out_.push_back({own("attention.sliding_window_pattern"), std::move(pattern)});
+  }
+
+  // Keys of some architectures only.
+  void add_own() {
+    if (!habits_.data_layout.empty()) add_text(own("tensor_data_layout"), habits_.data_layout);
+    if (habits_.parallel_flag) out_.push_back({own("use_parallel_residual"), spec_.layers[0].parallel});
+    if (habits_.logit_scale) add_number("logit_scale", spec_.logit_scale);
+    if (habits_.multipliers) {
+      add_number("embedding_scale", spec_.embedding_scale);
+      add_number("residual_scale", spec_.residual_scale);
+      add_number("logit_scale", 1 / spec_.logit_scale);
+    }
+    if (attention_.query_scale.every > 0)
+      add_number("attention.temperature_scale", attention_.query_scale.beta);
+    if (spec_.layers[0].ffn.activation == Activation::kXielu) add_xielu();
+  }
+
+  void add_xielu() {
+    std::array<std::vector<float>, 4> lists;
+    for (const LayerSpec& layer : spec_.layers) {
+      const Xielu& x = layer.ffn.xielu;
+      const std::array<double, 4> values = {stored_alpha_p(x), stored_alpha_n(x), x.beta, x.eps};
+      for (std::size_t i = 0; i < values.size(); ++i) lists[i].push_back(static_cast<float>(values[i]));
+    }
+    constexpr std::array kKeys = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta", "xielu.eps"};
+    for (std::size_t i = 0; i < kKeys.size(); ++i) out_.push_back({kKeys[i], std::move(lists[i])});
   }
 
   const ModelSpec& spec_;

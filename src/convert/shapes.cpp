@@ -23,6 +23,7 @@ constexpr std::array kShapes = {
     ModelShape{"llama3.2-1b", "llama",  128256, 2048,  8192, 16, 32,  8,  64, 131072, 1e-5f, 5e5f,   true,
                0, 0, 32},
     ModelShape{"qwen3-0.6b",  "qwen3",  151936, 1024,  3072, 28, 16,  8, 128,  40960, 1e-6f, 1e6f,   true},
+    ModelShape{"qwen3-8b",    "qwen3",  151936, 4096, 12288, 36, 32,  8, 128,  40960, 1e-6f, 1e6f,   false},
     ModelShape{"phi3-mini",   "phi3",    32064, 3072,  8192, 32, 32, 32,  96,   4096, 1e-5f, 1e4f,   false,
                2047},
     ModelShape{"llama3.1-8b", "llama",  128256, 4096, 14336, 32, 32,  8, 128, 131072, 1e-5f, 5e5f,   false,

@@ -61,11 +61,18 @@ class Source {
 
  private:
   std::vector<float> rope_factors(WeightRole role) const {
-    const RopeSpec& rope = out_.spec.layers[0].attention.rope;
+    const auto turns = [](const LayerSpec& layer) { return layer.attention.rope.rotary_dim > 0; };
+    const auto first = std::ranges::find_if(out_.spec.layers, turns);
+    const RopeSpec& rope =
+        (first == out_.spec.layers.end() ? out_.spec.layers.begin() : first)->attention.rope;
     if (role == WeightRole::kRopeDivisors) return llama3_divisors(rope);
     const std::vector<double>& factors =
         role == WeightRole::kRopeLongFactors ? rope.scaling.long_factor : rope.scaling.short_factor;
     return {factors.begin(), factors.end()};
+  }
+
+  const LayerSpec& layer_of(const WeightTensor& tensor) const {
+    return out_.spec.layers[static_cast<std::size_t>(std::max(tensor.layer, 0))];
   }
 
   // Parts are joined row by row; those of a vector, which is one row, as values.
@@ -88,6 +95,12 @@ class Source {
       for (std::uint32_t i = 0; i < weights_.count(first); ++i) tensor.parts.push_back(weights_[first + i]);
     }
     if (tensor.parts.size() > 1 && tensor.shape.size() < 2) DOPPLER_TRY(join_values(tensor));
+    const bool own_heads = (role == WeightRole::kQNorm || role == WeightRole::kKNorm) &&
+                           layer_of(wanted).attention.qk_norm_span == NormSpan::kOwnHead;
+    if (own_heads) {  // llama.cpp's shape for a weight per head
+      const std::uint64_t dim = layer_of(wanted).attention.head_dim;
+      tensor.shape = {tensor.shape[0] / dim, dim};
+    }
     if (wanted.info->kind == WeightKind::kNorm)
       tensor.added = static_cast<float>(out_.spec.norm.weight_offset);
     if (rule_.gguf.paired_rows) tensor.paired_heads = rotated_heads(out_.spec, role, wanted.layer);
@@ -160,8 +173,7 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
         "itself.",
         out.spec.family);
   }
-  DOPPLER_TRY(restore_experts(out.spec, rule->weight_names, out.files.tensors));
-  DOPPLER_ASSIGN(const Weights weights, bind_weights(out.spec, rule->weight_names, out.files.tensors));
+  DOPPLER_ASSIGN(const Weights weights, bind_folder(out.spec, out.files.tensors));
   out.architecture = rule->gguf.architecture;
   DOPPLER_TRY(Source(out, weights, *rule).add_tensors());
 

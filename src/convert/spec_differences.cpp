@@ -26,7 +26,7 @@ class Differences {
   void check_layer(const LayerSpec& wanted, const LayerSpec& got, double context) {
     const AttentionSpec &a = wanted.attention, &b = got.attention;
     check_text("attention.kind", name_of(a.kind), name_of(b.kind));
-    if (a.kind == AttentionKind::kSliding) check("attention.window", a.window, b.window);
+    if (a.kind != AttentionKind::kFull) check("attention.window", a.window, b.window);
     check("attention.heads", a.heads, b.heads);
     check("attention.kv_heads", a.kv_heads, b.kv_heads);
     check("attention.head_dim", a.head_dim, b.head_dim);
@@ -35,10 +35,15 @@ class Differences {
     check("attention.qk_norm", a.qk_norm, b.qk_norm);
     check("attention.qkv_bias", a.qkv_bias, b.qkv_bias);
     check("attention.o_bias", a.o_bias, b.o_bias);
+    check("attention.query_scale.beta", a.query_scale.beta, b.query_scale.beta);
+    check("attention.query_scale.every", a.query_scale.every, b.query_scale.every);
     check_rope(a.rope, b.rope, context);
     check_text("ffn.activation", name_of(wanted.ffn.activation), name_of(got.ffn.activation));
     check("ffn.width", wanted.ffn.width, got.ffn.width);
     check("ffn.bias", wanted.ffn.bias, got.ffn.bias);
+    check("ffn.xielu.alpha_p", wanted.ffn.xielu.alpha_p, got.ffn.xielu.alpha_p);
+    check("ffn.xielu.alpha_n", wanted.ffn.xielu.alpha_n, got.ffn.xielu.alpha_n);
+    check("parallel", wanted.parallel, got.parallel);
     check("post_attn_norm", wanted.post_attn_norm, got.post_attn_norm);
     check("post_ffn_norm", wanted.post_ffn_norm, got.post_ffn_norm);
   }
@@ -75,6 +80,9 @@ std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSp
   all.check("context_length", wanted.context_length, got.context_length);
   all.check("norm.eps", wanted.norm.eps, got.norm.eps);
   all.check("embedding_scale", wanted.embedding_scale, got.embedding_scale);
+  all.check("residual_scale", wanted.residual_scale, got.residual_scale);
+  all.check("learned_positions", wanted.learned_positions, got.learned_positions);
+  all.check("logit_scale", wanted.logit_scale, got.logit_scale);
   all.check("head.softcap", wanted.final_softcap, got.final_softcap);
   all.check("head.tied", wanted.tied_head, got.tied_head);
   all.check("layers", static_cast<double>(wanted.layers.size()), static_cast<double>(got.layers.size()));

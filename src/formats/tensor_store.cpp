@@ -81,7 +81,8 @@ void TensorStore::mark_mapped() {
 
 Status TensorStore::rewrite(
     std::string_view name,
-    const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill) {
+    const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill,
+    std::optional<Shape> shape) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) {
     return fail(ErrorCode::kNotFound, "The model holds no tensor {}. Check the name.", printable(name));
@@ -92,7 +93,37 @@ Status TensorStore::rewrite(
   if (tensor.mapped) system::release_pages(tensor.data);
   tensor.data = copy;
   tensor.mapped = false;
+  if (shape) tensor.shape = std::move(*shape);
   return {};
+}
+
+Status TensorStore::join(std::span<const std::string> parts, std::string name, Shape shape) {
+  std::uint64_t bytes = 0;
+  std::optional<DType> dtype;
+  for (const std::string& part : parts) {
+    const TensorView* tensor = find(part);
+    if (tensor == nullptr)
+      return fail(ErrorCode::kNotFound, "The model holds no tensor {}. Check the name.", printable(part));
+    bytes += tensor->data.size();
+    if (dtype && *dtype != tensor->dtype) bytes = UINT64_MAX;  // no size fits
+    dtype = tensor->dtype;
+    if (bytes == UINT64_MAX) break;
+  }
+  if (!dtype || byte_size(*dtype, shape) != bytes) {
+    return fail(ErrorCode::kMismatch,
+                "The {} tensors from {} on are not of one type with the {} values of {} together. Check that "
+                "all weight files are there and belong to this model.",
+                parts.size(), parts.empty() ? "none" : printable(parts[0]), describe_shape(shape), name);
+  }
+  DOPPLER_ASSIGN(const std::span<std::byte> copy, reserve_copy(bytes));
+  std::size_t at = 0;
+  for (const std::string& part : parts) {
+    const auto found = tensors_.find(part);
+    std::ranges::copy(found->second.data, copy.begin() + static_cast<std::ptrdiff_t>(at));
+    at += found->second.data.size();
+    tensors_.erase(found);
+  }
+  return add({std::move(name), *dtype, std::move(shape), copy});
 }
 
 Result<std::span<std::byte>> TensorStore::create(std::string name, DType dtype, Shape shape) {

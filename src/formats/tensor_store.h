@@ -6,6 +6,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,10 +42,15 @@ class TensorStore {
   // Sets TensorView::mapped for every tensor whose bytes lie in files().
   void mark_mapped();
   // Moves one tensor into memory of the store: `fill` gets the old bytes and, of the same size, the new ones
-  // to write. The pages of the mapped original are given back. Errors: kNotFound, kLimit when memory is
-  // short.
+  // to write, whose shape may be another of as many values. The pages of the mapped original are given back.
+  // Errors: kNotFound, kLimit when memory is short.
   Status rewrite(std::string_view name,
-                 const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill);
+                 const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill,
+                 std::optional<Shape> shape = std::nullopt);
+  // Makes one tensor of the bytes of several of its type, in that order; they leave the store. Errors:
+  // kNotFound, kMismatch when they are not as large as the whole, kLimit when memory is short, kCorrupt when
+  // the name is taken.
+  Status join(std::span<const std::string> parts, std::string name, Shape shape);
   // A new tensor in memory of the store, for the caller to fill. Errors: kCorrupt when the name is there;
   // kLimit when memory is short.
   Result<std::span<std::byte>> create(std::string name, DType dtype, Shape shape);

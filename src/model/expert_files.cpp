@@ -47,7 +47,7 @@ class Restorer {
                  std::span<const RowPick> picks) {
     for (const Nesting& nesting : kNestings) {
       nesting_ = &nesting;
-      std::string name = expert_name(pattern, static_cast<std::uint64_t>(layer_));
+      std::string name = numbered_name(pattern, static_cast<std::uint64_t>(layer_));
       name = nested_name(nesting, name);
       DOPPLER_TRY(restore_floats(name, rows, cols, count, picks));
       DOPPLER_TRY(restore_blocks(name, rows, cols, count, picks));

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "model/arrange.h"
 #include "model/expert_files.h"
 #include "model/families/rules.h"
 #include "model/gguf_rows.h"
@@ -35,6 +36,16 @@ const FamilyRule* family_named(std::string_view name) {
 
 namespace {
 
+// Null for a type that no family has.
+const FamilyRule* family_of_type(std::string_view type) {
+  const auto has = [type](const FamilyRule* rule) {
+    return std::ranges::find(rule->model_types, type) != rule->model_types.end();
+  };
+  const auto found = std::ranges::find_if(all_families(), has);
+  return found == all_families().end() ? nullptr : *found;
+}
+
+// A multimodal model's own type may be unknown where that of its language half is not.
 Result<const FamilyRule*> find_family(const ConfigReader& config, std::string_view wanted) {
   if (!wanted.empty()) {
     if (const FamilyRule* rule = family_named(wanted)) return rule;
@@ -45,13 +56,14 @@ Result<const FamilyRule*> find_family(const ConfigReader& config, std::string_vi
                 join(names, ", "));
   }
   DOPPLER_ASSIGN(const std::optional<std::string> type, config.get_string("model_type"));
-  std::vector<std::string> known;
-  for (const FamilyRule* rule : all_families()) {
-    for (const std::string_view name : rule->model_types) {
-      if (type && *type == name) return rule;
-      known.emplace_back(name);
-    }
+  DOPPLER_ASSIGN(const std::optional<std::string> text, config.get_string("text_config.model_type"));
+  for (const auto& name : {type, text}) {
+    if (!name) continue;
+    if (const FamilyRule* family = family_of_type(*name)) return family;
   }
+  std::vector<std::string> known;
+  for (const FamilyRule* rule : all_families())
+    known.insert(known.end(), rule->model_types.begin(), rule->model_types.end());
   if (!type) {
     return fail(ErrorCode::kCorrupt, "The {} has no model_type. Check that it is a model's config.json.",
                 config.source());
@@ -82,6 +94,14 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, s
   if (text) readers.push_back(top);
   DOPPLER_TRY(read_special_ids(readers, spec));
   return spec;
+}
+
+Result<Weights> bind_folder(ModelSpec& spec, TensorStore& store) {
+  const WeightNames& names = family_named(spec.family)->weight_names;
+  DOPPLER_TRY(restore_experts(spec, names, store));
+  DOPPLER_TRY(arrange_weights(spec, names, store));
+  DOPPLER_TRY(read_numbers(names, store, spec));
+  return bind_weights(spec, names, store);
 }
 
 namespace {
@@ -125,9 +145,7 @@ Result<Model> load_model(const std::filesystem::path& path, std::string_view fam
   if (family == kGuessFamily) return load_guessed(std::move(model.files));
   const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
   DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation, family));
-  const FamilyRule* rule = family_named(model.spec.family);
-  DOPPLER_TRY(restore_experts(model.spec, rule->weight_names, model.files.tensors));
-  DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule->weight_names, model.files.tensors));
+  DOPPLER_ASSIGN(model.weights, bind_folder(model.spec, model.files.tensors));
   return model;
 }
 

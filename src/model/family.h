@@ -22,6 +22,8 @@ struct GgufRule {
   std::string_view distinguishing_key = {};
   // The converter puts the two rows of each rotary pair of Q and K side by side; loading puts them back.
   bool paired_rows = false;
+  std::span<const GgufKey> keys = {};              // of its own
+  bool may_fuse_qkv = false;                       // some files hold q, k and v as one tensor
   Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
   // Keys (after "ARCHITECTURE.") that adjust reads, though other architectures may not have them, or may not
   // give layers different values.
@@ -47,6 +49,10 @@ struct Model {
   ModelSpec spec;
   Weights weights;
 };
+
+// Arranges a folder's tensors as its family says, fills in the numbers that are tensors, and binds the rest.
+// Errors: those of arrange_weights, read_numbers and bind_weights.
+Result<Weights> bind_folder(ModelSpec& spec, TensorStore& store);
 
 // The spec of a config.json (with text_config inside, if it is a multimodal one) and generation_config.json.
 // `family` reads it by the rule of that family instead of the one that model_type names; empty: model_type.

@@ -24,7 +24,6 @@ constexpr std::array kPlainKeys = {
     PlainKey{"num_attention_heads", "attention.head_count", true, true},
     PlainKey{"num_key_value_heads", "attention.head_count_kv", true, false},
     PlainKey{"max_position_embeddings", "context_length", true, true},
-    PlainKey{"rms_norm_eps", "attention.layer_norm_rms_epsilon", false, true},
     PlainKey{"rope_local_base_freq", "rope.freq_base_swa", false, false},
     PlainKey{"num_experts", "expert_count", true, false},
     PlainKey{"num_experts_per_tok", "expert_used_count", true, false},
@@ -64,11 +63,12 @@ std::string as_source(std::string_view key) {
 }  // namespace
 
 GgufConfig::GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors,
-                       std::string_view architecture, const WeightNames& names)
+                       std::string_view architecture, const WeightNames& names, std::span<const GgufKey> keys)
     : metadata_(metadata),
       tensors_(tensors),
       architecture_(architecture),
       names_(names),
+      keys_(keys),
       json_(Json::object()) {}
 
 std::string GgufConfig::key(std::string_view suffix) const {
@@ -139,12 +139,14 @@ Status GgufConfig::translate() {
   set("model_type", architecture_, {"general.architecture", as_source("general.architecture")});
   DOPPLER_TRY(check_runnable());
   DOPPLER_TRY(read_sizes());
+  DOPPLER_TRY(read_epsilon());
   DOPPLER_TRY(read_head_dim());
   DOPPLER_TRY(read_vocabulary());
   DOPPLER_TRY(read_windows());
   DOPPLER_TRY(read_softcaps());
   DOPPLER_TRY(read_rope());
   read_flags();
+  DOPPLER_TRY(read_own_keys());
   return read_special_ids();
 }
 
@@ -160,6 +162,7 @@ Status GgufConfig::check_runnable() const {
     if (std::ranges::find(own_keys_, neutral.suffix) != own_keys_.end()) continue;
     DOPPLER_ASSIGN(const auto value, get_number(neutral.suffix));
     if (!value || *value == 0 || *value == neutral.neutral) continue;
+    if (std::ranges::find(keys_, neutral.suffix, &GgufKey::suffix) != keys_.end()) continue;
     return fail(ErrorCode::kUnsupported,
                 "The value {} = {} is one that Doppler does not compute with. Use another model.",
                 as_source(key(neutral.suffix)), *value);
@@ -198,6 +201,40 @@ Status GgufConfig::read_sizes() {
   return fail(ErrorCode::kCorrupt,
               "The value {} = {} is more than the {} tensors of the file. Download it again.",
               as_source(key("block_count")), layers_, tensors_.tensors().size());
+}
+
+// Norms by the mean square and norms by the standard deviation have a key each; families have their own words
+// for either.
+Status GgufConfig::read_epsilon() {
+  constexpr std::string_view kRms = "attention.layer_norm_rms_epsilon",
+                             kLayer = "attention.layer_norm_epsilon";
+  DOPPLER_ASSIGN(const auto rms, get_number(kRms));
+  DOPPLER_ASSIGN(const auto layer, get_number(kLayer));
+  if (!rms && !layer) {
+    return fail(ErrorCode::kCorrupt,
+                "The GGUF metadata has no {}, which every model has. Download the file again.", key(kRms));
+  }
+  set_from_key("rms_norm_eps", rms ? *rms : *layer, rms ? kRms : kLayer);
+  for (const std::string_view path : {"layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"})
+    set_from_key(path, layer ? *layer : *rms, layer ? kLayer : kRms);
+  return {};
+}
+
+Status GgufConfig::read_own_keys() {
+  for (const GgufKey& own : keys_) {
+    const std::string name = key(own.suffix);
+    origins_[std::string(own.path)] = {name, as_source(name)};
+    const GgufMetadata::Entry* entry = metadata_.find(name);
+    if (entry == nullptr) continue;
+    if (entry->type == GgufType::kBool) {
+      DOPPLER_ASSIGN(const auto flag, metadata_.get_bool(name));
+      set_from_key(own.path, *flag, own.suffix);
+    } else {
+      DOPPLER_ASSIGN(const auto number, metadata_.get_number(name));
+      set_from_key(own.path, *number, own.suffix);
+    }
+  }
+  return {};
 }
 
 // Of mixtures of experts, what needs more than copying.
@@ -319,7 +356,10 @@ Status GgufConfig::read_rope() {
   set("rope_theta", base.value_or(10000),
       {key("rope.freq_base"), base ? as_source(key("rope.freq_base")) : "default of GGUF"});
   DOPPLER_ASSIGN(const auto rotary, get_uint("rope.dimension_count"));
-  if (rotary && *rotary != head_dim_) {
+  if (!rotary || *rotary == head_dim_) {
+    set("partial_rotary_factor", 1,
+        {key("rope.dimension_count"), rotary ? as_source(key("rope.dimension_count")) : "default of GGUF"});
+  } else {
     if (*rotary > head_dim_ || *rotary == 0) {
       return fail(ErrorCode::kCorrupt,
                   "The value {} = {} must lie between 1 and the head's {} dims. Download the file "
@@ -357,14 +397,17 @@ Status GgufConfig::read_rope_scaling() {
     DOPPLER_ASSIGN(const auto value, get_number(suffix));
     if (value && *value != 0) set_from_key(fmt::format("rope_scaling.{}", name), *value, suffix);
   }
-  const std::string_view attention = metadata_.has(key("rope.scaling.yarn_attn_factor"))
-                                         ? "rope.scaling.yarn_attn_factor"
-                                         : "rope.scaling.attn_factor";
-  DOPPLER_ASSIGN(const auto magnitude, get_number(attention));
-  if (magnitude && kind == "yarn") {
-    // llama.cpp multiplies YaRN's own magnitude by this key, where config.json replaces it.
+  if (kind != "yarn") return {};
+  // The converter copies config.json's attention_factor to the first key. By the other llama.cpp multiplies
+  // YaRN's own magnitude.
+  constexpr std::string_view kMagnitude = "rope.scaling.yarn_attn_factor",
+                             kTimes = "rope.scaling.attn_factor";
+  DOPPLER_ASSIGN(const auto magnitude, get_number(kMagnitude));
+  DOPPLER_ASSIGN(const auto times, get_number(kTimes));
+  if (magnitude && *magnitude != 0) set_from_key("rope_scaling.attention_factor", *magnitude, kMagnitude);
+  if (!magnitude && times) {
     const double own = factor.value_or(1) <= 1 ? 1 : 0.1 * std::log(*factor) + 1;
-    set_from_key("rope_scaling.attention_factor", *magnitude * own, attention);
+    set_from_key("rope_scaling.attention_factor", *times * own, kTimes);
   }
   return {};
 }
@@ -401,18 +444,28 @@ Status GgufConfig::read_rope_factors() {
 
 // Flags that follow from the presence of a tensor.
 void GgufConfig::read_flags() {
+  // Config keys differ by family; one of two tensors decides.
   struct Flag {
     std::string_view path;
-    WeightRole role;
+    WeightRole role, or_role;
     int layer;
     bool when_there;
   };
-  constexpr Flag kFlags[] = {{"tie_word_embeddings", WeightRole::kHead, -1, false},
-                             {"attention_bias", WeightRole::kQBias, 0, true},
-                             {"mlp_bias", WeightRole::kGateBias, 0, true}};
+  constexpr Flag kFlags[] = {
+      {"tie_word_embeddings", WeightRole::kHead, WeightRole::kHead, -1, false},
+      {"attention_bias", WeightRole::kQBias, WeightRole::kQkvBias, 0, true},
+      {"use_qkv_bias", WeightRole::kQBias, WeightRole::kQkvBias, 0, true},
+      {"use_bias", WeightRole::kQBias, WeightRole::kQkvBias, 0, true},
+      {"bias", WeightRole::kQBias, WeightRole::kQkvBias, 0, true},
+      {"mlp_bias", WeightRole::kGateBias, WeightRole::kUpBias, 0, true},
+      {"use_qk_norm", WeightRole::kQNorm, WeightRole::kQNorm, 0, true},
+      {"qk_layernorm", WeightRole::kQNorm, WeightRole::kQNorm, 0, true},
+  };
   for (const Flag& flag : kFlags) {
-    const std::string name = tensor_name(flag.role, flag.layer);
+    std::string name = tensor_name(flag.role, flag.layer);
     if (name.empty()) continue;
+    const std::string other = tensor_name(flag.or_role, flag.layer);
+    if (tensors_.find(name) == nullptr && tensors_.find(other) != nullptr) name = other;
     const bool there = tensors_.find(name) != nullptr;
     set(flag.path, there == flag.when_there,
         {std::string(flag.path), as_source((there ? "tensor " : "no tensor ") + name)});

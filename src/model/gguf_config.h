@@ -18,12 +18,17 @@
 
 namespace doppler {
 
+// A key of some architectures only, a number or a flag, and its counterpart in config.json.
+struct GgufKey {
+  std::string_view path, suffix;
+};
+
 class GgufConfig {
  public:
   // Everything given must outlive this. `names` are the family's names of tensors: some values follow from a
-  // tensor's presence.
+  // tensor's presence. `keys` are read besides those of all architectures.
   GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors, std::string_view architecture,
-             const WeightNames& names);
+             const WeightNames& names, std::span<const GgufKey> keys = {});
 
   // These keys (after "ARCHITECTURE.") are the family's own: it reads them itself, so they may differ between
   // layers, of which the first counts until then, and may change the arithmetic.
@@ -57,6 +62,8 @@ class GgufConfig {
  private:
   Status check_runnable() const;
   Status read_sizes();
+  Status read_epsilon();
+  Status read_own_keys();
   Status read_experts();
   Status read_head_dim();
   Status read_vocabulary();
@@ -72,6 +79,7 @@ class GgufConfig {
   const TensorStore& tensors_;
   std::string architecture_;
   const WeightNames& names_;
+  std::span<const GgufKey> keys_;
   JsonMember json_;  // an object
   KeyOrigins origins_;
   std::span<const std::string_view> own_keys_;

@@ -24,7 +24,7 @@ Status restore_row_order(const ModelSpec& spec, const WeightNames& names, Tensor
     for (const WeightInfo& info : weight_table()) {
       const std::uint64_t heads = rotated_heads(spec, info.role, layer);
       if (heads == 0) continue;
-      const std::string name = weight_name(names, info.role, layer);
+      const std::string name = weight_name(names, info.role, layer, &spec);
       const TensorView* tensor = store.find(name);
       if (tensor == nullptr || tensor->shape.empty() || tensor->shape[0] != heads * head_dim) continue;
       DOPPLER_TRY(store.rewrite(name, RowCopy{heads, head_dim}));

@@ -2,9 +2,11 @@
 // spec from these as for a folder, and then values are corrected that do not fit the weights as the converter
 // has changed them.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "base/text.h"
+#include "model/arrange.h"
 #include "model/family.h"
 #include "model/special_ids.h"
 
@@ -114,6 +116,29 @@ Status read_divisors(SpecBuilder& builder, const GgufConfig& config, bool of_ful
   return {};
 }
 
+// xIELU's numbers are lists with an entry for each layer.
+Status read_xielu(const GgufMetadata& metadata, SpecBuilder& builder) {
+  auto& layers = builder.spec().layers;
+  if (layers[0].ffn.activation != Activation::kXielu) return {};
+  std::array<std::vector<float>, 4> lists;
+  constexpr std::array<std::string_view, 4> kKeys = {"xielu.alpha_p", "xielu.alpha_n", "xielu.beta",
+                                                     "xielu.eps"};
+  for (std::size_t i = 0; i < kKeys.size(); ++i) {
+    DOPPLER_ASSIGN(const auto array, metadata.get_array(kKeys[i]));
+    if (array) {
+      DOPPLER_ASSIGN(lists[i], array->floats());
+    }
+    const bool finite = std::ranges::all_of(lists[i], [](float x) { return std::isfinite(x); });
+    if (lists[i].size() == layers.size() && finite) continue;
+    return fail(ErrorCode::kCorrupt,
+                "The list {} must hold a finite number for each of {} layers. Download the file again.",
+                GgufMetadata::where(kKeys[i]), layers.size());
+  }
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    layers[i].ffn.xielu = xielu_of(lists[0][i], lists[1][i], lists[2][i], lists[3][i]);
+  return {};
+}
+
 }  // namespace
 
 Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore& tensors) {
@@ -141,6 +166,12 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
                 reader.where("partial_rotary_factor"), attention.rope.rotary_dim, attention.head_dim,
                 rule.architecture);
   }
+  if (rule.may_fuse_qkv) {
+    spec.fused_qkv = config.tensor(WeightRole::kQkv, 0) != nullptr;
+    if (spec.fused_qkv)
+      renote(builder, "fused", "attn_qkv", "gguf: tensor " + config.tensor_name(WeightRole::kQkv, 0));
+  }
+  DOPPLER_TRY(read_xielu(metadata, builder));
   DOPPLER_TRY(settle_weights(builder, config));
   DOPPLER_TRY(read_divisors(builder, config, rule.divisors_of_full));
   DOPPLER_TRY(read_special_ids(std::span(&reader, 1), spec));

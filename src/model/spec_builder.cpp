@@ -43,8 +43,17 @@ void SpecBuilder::note(std::string path, std::string value, std::string source) 
   spec_.sources.push_back({std::move(path), std::move(value), std::move(source)});
 }
 
+std::string_view SpecBuilder::spelled(std::string_view key) const {
+  if (config_.has(key)) return key;
+  for (const KeyAlias& alias : aliases_) {
+    if (alias.key == key && config_.has(alias.other)) return alias.other;
+  }
+  return key;
+}
+
 Result<std::uint32_t> SpecBuilder::get_uint(std::string_view path, std::string_view key,
                                             std::optional<std::uint64_t> fallback, bool zero_allowed) {
+  key = spelled(key);
   DOPPLER_ASSIGN(const std::optional<std::uint64_t> read, config_.get_uint(key));
   if (!read && !fallback) {
     return fail(ErrorCode::kCorrupt,
@@ -62,6 +71,7 @@ Result<std::uint32_t> SpecBuilder::get_uint(std::string_view path, std::string_v
 
 Result<double> SpecBuilder::get_number(std::string_view path, std::string_view key,
                                        std::optional<double> fallback) {
+  key = spelled(key);
   DOPPLER_ASSIGN(const std::optional<double> read, config_.get_number(key));
   if (!read && !fallback) {
     return fail(ErrorCode::kCorrupt,
@@ -77,11 +87,12 @@ Result<double> SpecBuilder::get_positive(std::string_view path, std::string_view
                                          std::optional<double> fallback) {
   DOPPLER_ASSIGN(const double value, get_number(path, key, fallback));
   if (value > 0) return value;
-  return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.", config_.where(key),
-              value);
+  return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it.",
+              config_.where(spelled(key)), value);
 }
 
 Result<bool> SpecBuilder::get_bool(std::string_view path, std::string_view key, bool fallback) {
+  key = spelled(key);
   DOPPLER_ASSIGN(const std::optional<bool> read, config_.get_bool(key));
   note(std::string(path), read.value_or(fallback) ? "true" : "false",
        read ? config_.where(key) : default_source_);
@@ -99,20 +110,21 @@ Result<Activation> parse_activation(std::string_view name, const std::string& wh
     Activation activation;
   };
   // transformers' names (ACT2FN): gelu_new, gelu_fast and gelu_pytorch_tanh are the same tanh approximation.
-  static constexpr std::array<Known, 8> kKnown = {{{"silu", Activation::kSilu},
+  static constexpr std::array<Known, 9> kKnown = {{{"silu", Activation::kSilu},
                                                    {"swish", Activation::kSilu},
                                                    {"gelu_pytorch_tanh", Activation::kGeluTanh},
                                                    {"gelu_new", Activation::kGeluTanh},
                                                    {"gelu_fast", Activation::kGeluTanh},
                                                    {"gelu", Activation::kGeluErf},
                                                    {"relu", Activation::kRelu},
-                                                   {"relu2", Activation::kReluSquared}}};
+                                                   {"relu2", Activation::kReluSquared},
+                                                   {"xielu", Activation::kXielu}}};
   for (const Known& known : kKnown) {
     if (known.name == name) return known.activation;
   }
   return fail(ErrorCode::kUnsupported,
-              "The value {} names the activation {}, but Doppler knows silu, gelu, gelu_pytorch_tanh, relu "
-              "and relu2.",
+              "The value {} names the activation {}, but Doppler knows silu, gelu, gelu_pytorch_tanh, relu, "
+              "relu2 and xielu.",
               where, printable(name));
 }
 
@@ -122,7 +134,7 @@ namespace {
 Result<std::uint32_t> get_or_derive(SpecBuilder& builder, const std::string& path, std::string_view key,
                                     std::optional<std::uint64_t> fallback, std::uint32_t derived,
                                     std::string rule) {
-  if (builder.config().has(key) || fallback) return builder.get_uint(path, key, fallback);
+  if (builder.config().has(builder.spelled(key)) || fallback) return builder.get_uint(path, key, fallback);
   builder.note(path, std::to_string(derived), "derived: " + std::move(rule));
   return derived;
 }
@@ -139,8 +151,9 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
     return fail(ErrorCode::kCorrupt,
                 "The {} says {} = {} and {} = {}, but without {} the first must be a multiple of the second. "
                 "Correct it.",
-                config.source(), config.name("hidden_size"), hidden, config.name("num_attention_heads"),
-                attention.heads, config.name("head_dim"));
+                config.source(), config.name(builder.spelled("hidden_size")), hidden,
+                config.name(builder.spelled("num_attention_heads")), attention.heads,
+                config.name("head_dim"));
   }
   DOPPLER_ASSIGN(attention.head_dim,
                  get_or_derive(builder, "attention.head_dim", "head_dim", defaults.head_dim,
@@ -149,8 +162,8 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
     return fail(
         ErrorCode::kCorrupt,
         "The {} says {} = {} and {} = {}, but the first must be a multiple of the second. Correct it.",
-        config.source(), config.name("num_attention_heads"), attention.heads,
-        config.name("num_key_value_heads"), attention.kv_heads);
+        config.source(), config.name(builder.spelled("num_attention_heads")), attention.heads,
+        config.name(builder.spelled("num_key_value_heads")), attention.kv_heads);
   }
   if (attention.head_dim % 2 != 0) {
     return fail(ErrorCode::kCorrupt,
@@ -161,8 +174,8 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
   // for every pair of a head's dims.
   if (std::uint64_t{attention.heads} * attention.head_dim > kMaxSize || attention.head_dim > kMaxHeadDim) {
     return fail(ErrorCode::kCorrupt, "The {} says {} = {} and {} = {}, too large to be true. Correct it.",
-                config.source(), config.name("num_attention_heads"), attention.heads, config.name("head_dim"),
-                attention.head_dim);
+                config.source(), config.name(builder.spelled("num_attention_heads")), attention.heads,
+                config.name("head_dim"), attention.head_dim);
   }
   attention.rope.rotary_dim = attention.head_dim;
   return {};
@@ -173,6 +186,7 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
 Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
   ModelSpec& spec = builder.spec();
   const ConfigReader& config = builder.config();
+  builder.use_aliases(defaults.aliases);
   builder.note("family", spec.family, config.where("model_type"));
   DOPPLER_ASSIGN(spec.vocab_size, builder.get_uint("vocab_size", "vocab_size", defaults.vocab_size));
   DOPPLER_ASSIGN(spec.hidden, builder.get_uint("hidden", "hidden_size", defaults.hidden_size));
@@ -395,12 +409,18 @@ Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const R
   const double default_part = set.default_part;
   const std::string& path = set.path;
   const ConfigReader& config = builder.config();
-  // GPT-NeoX and StableLM called it rotary_pct.
+  // GPT-NeoX and StableLM called it rotary_pct; others count dims.
   const ConfigReader& from = values.has("partial_rotary_factor") ? values : config;
-  const std::string_view key = from.has("partial_rotary_factor") ? "partial_rotary_factor" : "rotary_pct";
+  std::string_view key = "partial_rotary_factor";
+  for (const std::string_view other : {"rotary_pct", "rotary_dim"}) {
+    if (!from.has(key) && from.has(other)) key = other;
+  }
   DOPPLER_ASSIGN(std::optional<double> part, from.get_number(key));
   const std::string where = part ? from.where(key) : builder.default_source();
-  if (!part && default_part == 1) return {};
+  // A half more, so that the share times the dims, rounded down, is the count again.
+  if (part && key == "rotary_dim" && *part < head_dim) part = (*part + 0.5) / head_dim;
+  if (part && key == "rotary_dim" && *part == head_dim) part = 1;
+  if (part.value_or(default_part) == 1 && default_part == 1) return {};
   if (!part) part = default_part;
   if (!(*part > 0 && *part <= 1)) {
     return fail(ErrorCode::kCorrupt, "The value {} = {} must lie above 0 and at most at 1. Correct it.",

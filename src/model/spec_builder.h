@@ -5,6 +5,7 @@
 #include <functional>
 #include <initializer_list>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -13,6 +14,12 @@
 #include "model/spec.h"
 
 namespace doppler {
+
+// Another spelling of a key, for families whose configuration class has its own (attribute_map in
+// transformers); where a file has both, `key` counts.
+struct KeyAlias {
+  std::string_view key, other;
+};
 
 // The defaults of one family's configuration class, used where config.json leaves a key out.
 struct ConfigDefaults {
@@ -45,6 +52,10 @@ class SpecBuilder {
   Result<double> get_positive(std::string_view path, std::string_view key, std::optional<double> fallback);
   Result<bool> get_bool(std::string_view path, std::string_view key, bool fallback);
 
+  void use_aliases(std::span<const KeyAlias> aliases) { aliases_ = aliases; }
+  // The key as this file spells it. Getters do this by themselves.
+  std::string_view spelled(std::string_view key) const;
+
   // Notes a value that is not read from one key.
   void note(std::string path, std::string value, std::string source);
   const std::string& default_source() const { return default_source_; }
@@ -53,6 +64,7 @@ class SpecBuilder {
   const ConfigReader& config_;
   ModelSpec& spec_;
   std::string default_source_;
+  std::span<const KeyAlias> aliases_;
 };
 
 // The parts every family shares. Each fills the spec from `builder` and notes its values.

@@ -109,6 +109,14 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.post_attention_layernorm.weight", "blk.{}.ffn_norm.weight"},
     {kFfnNormBias, "bias of the norm before the feed-forward", Kind::kBias, Stage::kFfnNormed, {S::kHidden},
      When::kFfnNormBias, "model.layers.{}.post_attention_layernorm.bias", "blk.{}.ffn_norm.bias"},
+    {kXieluAlphaP, "xIELU's alpha_p", Kind::kNumber, Stage::kNone, {S::kNumber}, When::kXielu,
+     "model.layers.{}.mlp.act_fn.alpha_p", ""},
+    {kXieluAlphaN, "xIELU's alpha_n", Kind::kNumber, Stage::kNone, {S::kNumber}, When::kXielu,
+     "model.layers.{}.mlp.act_fn.alpha_n", ""},
+    {kXieluBeta, "xIELU's beta", Kind::kNumber, Stage::kNone, {S::kNumber}, When::kXielu,
+     "model.layers.{}.mlp.act_fn.beta", ""},
+    {kXieluEps, "xIELU's eps", Kind::kNumber, Stage::kNone, {S::kNumber}, When::kXielu,
+     "model.layers.{}.mlp.act_fn.eps", ""},
     {kRouter, "router", Kind::kRouter, Stage::kRouterLogits, {S::kExperts, S::kHidden}, When::kExperts,
      "model.layers.{}.mlp.gate.weight", "blk.{}.ffn_gate_inp.weight"},
     {kRouterBias, "bias of the router", Kind::kBias, Stage::kRouterLogits, {S::kExperts}, When::kRouterBias,
@@ -266,6 +274,7 @@ constexpr std::array kSizes = {
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.rope.rotary_dim / 2; }},
+    SizeInfo{S::kNumber, "one number", [](Spec, Layer) -> std::uint64_t { return 1; }},
 };
 
 struct ConditionInfo {
@@ -381,6 +390,10 @@ constexpr std::array kConditions = {
                   }},
     ConditionInfo{When::kLongRope, "", "",
                   [](Spec, Layer l) { return l.attention.rope.scaling.kind == RopeScalingKind::kLongRope; }},
+    ConditionInfo{When::kXielu, "ffn.activation = xielu", "another ffn.activation than xielu",
+                  [](Spec, Layer l) { return l.ffn.activation == Activation::kXielu; }},
+    ConditionInfo{When::kParallelFfnNorm, "parallel = true with two norms", "parallel = false, or one norm",
+                  [](Spec, Layer l) { return l.parallel && l.ffn_norm; }},
 };
 
 const ConditionInfo& condition_info(WeightCondition condition) {
@@ -447,23 +460,23 @@ const WeightInfo& weight_info(WeightRole role) {
   return kTable[static_cast<std::size_t>(role)];
 }
 
-std::string weight_name(const WeightNames& names, WeightRole role, int layer) {
+std::string numbered_name(std::string_view pattern, std::uint64_t number) {
+  std::string name(pattern);
+  if (const auto braces = name.find(kBraces); braces != std::string::npos)
+    name.replace(braces, kBraces.size(), std::to_string(number));
+  return name;
+}
+
+std::string weight_name(const WeightNames& names, WeightRole role, int layer, const ModelSpec* spec) {
   const WeightInfo& info = weight_info(role);
   if (info.kind == Kind::kRopeFactors &&
       std::ranges::find(names.rope_factors, role) == names.rope_factors.end())
     return {};
-  const auto own = std::ranges::find(names.own, role, &WeightName::role);
-  std::string name(own == names.own.end() ? pattern_of(info, names.style) : own->name);
-  if (const auto braces = name.find(kBraces); braces != std::string::npos)
-    name.replace(braces, kBraces.size(), std::to_string(layer));
-  return name;
-}
-
-std::string expert_name(std::string_view name, std::uint64_t expert) {
-  std::string own(name);
-  if (const auto braces = own.find(kBraces); braces != std::string::npos)
-    own.replace(braces, kBraces.size(), std::to_string(expert));
-  return own;
+  const auto own = std::ranges::find_if(names.own, [&](const WeightName& name) {
+    return name.role == role && (spec == nullptr || meets(*spec, name.goes_with, layer));
+  });
+  const std::string_view pattern = own == names.own.end() ? pattern_of(info, names.style) : own->name;
+  return numbered_name(pattern, static_cast<std::uint64_t>(std::max(layer, 0)));
 }
 
 bool meets(const ModelSpec& spec, WeightCondition condition, int layer) {
@@ -539,9 +552,10 @@ std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightName
       return is_part_of(info.role, whole) && meets(spec, whole.when, layer) &&
              !weight_name(names, whole.role, layer).empty();
     });
-    std::string name = weight_name(names, info.role, layer);
+    std::string name = weight_name(names, info.role, layer, &spec);
     if (name.empty() && !info.fused_parts().empty()) return;
-    if (inside_another || (info.kind == Kind::kRopeFactors && name.empty())) return;
+    const bool in_spec = info.kind == Kind::kRopeFactors || info.kind == Kind::kNumber;
+    if (inside_another || (in_spec && name.empty())) return;
     Shape shape = weight_shape(spec, info.role, layer);
     if (!info.per_expert() || !name.contains(kBraces)) {
       out.push_back({&info, layer, std::move(name), std::move(shape)});
@@ -549,7 +563,7 @@ std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightName
     }
     const Shape own(shape.begin() + 1, shape.end());
     for (std::uint64_t i = 0; i < shape[0]; ++i)
-      out.push_back({&info, layer, expert_name(name, i), own, static_cast<int>(i)});
+      out.push_back({&info, layer, numbered_name(name, i), own, static_cast<int>(i)});
   };
   const auto first = std::ranges::find_if(kTable, &WeightInfo::per_layer);
   const auto last = std::ranges::find_if_not(first, kTable.end(), &WeightInfo::per_layer);
@@ -570,6 +584,7 @@ std::string nested_name(const Nesting& nesting, std::string_view name) {
 std::vector<NamedWeight> find_weights(NameStyle style, std::string_view name) {
   if (style == NameStyle::kHuggingFace) {
     for (const Nesting& nesting : std::span(kNestings).subspan(1)) {
+      if (nesting.model.empty()) continue;
       if (name.starts_with(nesting.model))
         return find_weights(style, fmt::format("model.{}", name.substr(nesting.model.size())));
       if (nesting.head != kNestings[0].head && name.starts_with(nesting.head))

@@ -62,6 +62,11 @@ enum class WeightRole : std::uint8_t {
   kPostAttnNorm,
   kFfnNorm,
   kFfnNormBias,
+  // xIELU's numbers, read into the spec.
+  kXieluAlphaP,
+  kXieluAlphaN,
+  kXieluBeta,
+  kXieluEps,
   kRouter,
   kRouterBias,
   kRouterCorrection,
@@ -112,6 +117,7 @@ enum class WeightKind : std::uint8_t {
   kRouter,       // scores experts
   kExperts,      // [experts, rows, columns]: a projection for each expert
   kRopeFactors,  // divisors of rotary frequencies
+  kNumber,       // one value, of a formula
 };
 
 // The numbers of a spec that shapes are made of.
@@ -143,6 +149,7 @@ enum class Size : std::uint8_t {
   kExperts,
   kShared,
   kRotaryPairs,  // half the dims of a head that rotate
+  kNumber,       // one value
 };
 
 // When a model has a weight.
@@ -197,6 +204,8 @@ enum class WeightCondition : std::uint8_t {
   kSinks,
   kDivisors,
   kLongRope,
+  kXielu,
+  kParallelFfnNorm,  // of halves side by side each has its norm
 };
 
 // Whose heads the rows (of a vector: the values) belong to, for weights whose outputs are rotated:
@@ -233,7 +242,8 @@ enum class NameStyle : std::uint8_t { kHuggingFace, kGguf };
 struct WeightName {
   WeightRole role;
   std::string_view name;
-  // The flag of models that use this name, for the message when it turns up in another.
+  // What holds for models that use this name; for others the next name of the role counts, and the message
+  // says this when it turns up in one.
   WeightCondition goes_with = WeightCondition::kAlways;
 };
 
@@ -261,13 +271,21 @@ struct WeightNames {
   ExpertColumns expert_columns = {};
   // The roles of kind kRopeFactors that the family's files may hold; other families' files must not.
   std::span<const WeightRole> rope_factors = {};
+  // What folders store otherwise than the table says; arrange_weights() changes it.
+  std::span<const WeightRole> transposed = {};  // [in, out]
+  bool qkv_by_head = false;  // a fused qkv holds for each head of keys its queries, its key, its value
+  std::span<const WeightName> each_head = {};  // a tensor for each head, whose number is the second {}
+  // Endings of tensors that files carry and inference does not need.
+  std::span<const std::string_view> needless = {};
 };
 
-// The name of a role's tensor, with the layer's index in it; empty if such files have none.
-// Of roles whose experts have a tensor each, a second {} is left for expert_name().
-std::string weight_name(const WeightNames& names, WeightRole role, int layer = -1);
-// The name of one expert's tensor; the same where all are in one.
-std::string expert_name(std::string_view name, std::uint64_t expert);
+// The name of a role's tensor, with the layer's index in it; empty if such files have none. Without a spec
+// the first name of a family that has several for the role. Of roles whose experts have a tensor each, a
+// second {} is left for numbered_name().
+std::string weight_name(const WeightNames& names, WeightRole role, int layer = -1,
+                        const ModelSpec* spec = nullptr);
+// The pattern with its first {} replaced.
+std::string numbered_name(std::string_view pattern, std::uint64_t number);
 
 bool meets(const ModelSpec& spec, WeightCondition condition, int layer = -1);
 
@@ -301,9 +319,12 @@ std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightName
 struct Nesting {
   std::string_view model, head;
 };
-inline constexpr std::array<Nesting, 3> kNestings = {{{"model.", "lm_head."},
+inline constexpr std::array<Nesting, 6> kNestings = {{{"model.", "lm_head."},
                                                       {"language_model.model.", "language_model.lm_head."},
-                                                      {"model.language_model.", "lm_head."}}};
+                                                      {"model.language_model.", "lm_head."},
+                                                      {"transformer.", "lm_head."},
+                                                      {"gpt_neox.", "lm_head."},
+                                                      {"", "lm_head."}}};
 std::string nested_name(const Nesting& nesting, std::string_view name);
 
 // A role that a name may stand for.

@@ -59,18 +59,12 @@ Shape without_ones(Shape shape) {
 class Binder {
  public:
   Binder(const ModelSpec& spec, const WeightNames& names, const TensorStore& store)
-      : spec_(spec), names_(names), store_(store) {
-    const std::string embedding = weight_name(names_, WeightRole::kTokenEmbedding);
-    const auto found = std::ranges::find_if(kNestings, [&](const Nesting& nesting) {
-      return store.find(nested_name(nesting, embedding)) != nullptr;
-    });
-    if (found != kNestings.end()) nesting_ = *found;
-  }
+      : spec_(spec), names_(names), store_(store), nesting_(find_nesting(names, store)) {}
 
   Result<Weights> bind() {
     for (WeightTensor& tensor : weight_tensors(spec_, names_)) {
       tensor.name = nested_name(nesting_, tensor.name);
-      if (tensor.info->kind == WeightKind::kRopeFactors)
+      if (tensor.info->kind == WeightKind::kRopeFactors || tensor.info->kind == WeightKind::kNumber)
         used_.insert(tensor.name);  // the spec holds its values
       else
         DOPPLER_TRY(take(tensor));
@@ -241,18 +235,34 @@ class Binder {
       const std::string_view flag = unmet_condition(named.when);
       if (exists && !flag.empty() && !meets(spec_, named.when, named.layer)) return flag;
     }
+    for (const WeightName& own : names_.own) {
+      const WeightCondition when = weight_info(own.role).when;
+      for (int layer = 0; layer < static_cast<int>(spec_.layers.size()); ++layer) {
+        const std::string own_name = numbered_name(own.name, static_cast<std::uint64_t>(layer));
+        if (nested_name(nesting_, own_name) == name && !meets(spec_, when, layer))
+          return unmet_condition(when);
+      }
+    }
     return {};
   }
 
   const ModelSpec& spec_;
   const WeightNames& names_;
   const TensorStore& store_;
-  Nesting nesting_ = kNestings[0];
+  const Nesting nesting_;
   Weights weights_;
   std::set<std::string, std::less<>> used_;
 };
 
 }  // namespace
+
+Nesting find_nesting(const WeightNames& names, const TensorStore& store) {
+  const std::string embedding = weight_name(names, WeightRole::kTokenEmbedding);
+  const auto found = std::ranges::find_if(kNestings, [&](const Nesting& nesting) {
+    return store.find(nested_name(nesting, embedding)) != nullptr;
+  });
+  return found == kNestings.end() ? kNestings[0] : *found;
+}
 
 Result<Weights> bind_weights(const ModelSpec& spec, const WeightNames& names, const TensorStore& store) {
   return Binder(spec, names, store).bind();

@@ -45,6 +45,9 @@ class Weights {
   std::vector<LayerIds> ids_;          // entry 0: model-wide; entry i + 1: layer i
 };
 
+// Where the store's language model is; the first of all nestings if it has no embedding.
+Nesting find_nesting(const WeightNames& names, const TensorStore& store);
+
 // Tensors that checkpoints carry and inference does not need: rope frequencies that the config gives, the
 // vision half of a multimodal model.
 bool is_known_surplus(std::string_view name);

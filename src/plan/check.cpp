@@ -27,7 +27,7 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
     {OpKind::kSelect, "select", 1, 0, 0},
     {OpKind::kSoftcap, "softcap", 1, 0, 7},
-    {OpKind::kPositionScale, "position_scale", 1, 0, 9},
+    {OpKind::kScaleQuery, "scale_query", 1, 0, 9},
     {OpKind::kChoose, "choose_experts", 1, kAny, kPlaceOf<RouteParams>},
     {OpKind::kWeigh, "weigh_experts", 2, kAny, kPlaceOf<RouteParams>},
     {OpKind::kSpread, "spread", 2, 0, kPlaceOf<SpreadParams>},
@@ -138,7 +138,7 @@ class Checker {
   Status check_rows(const Op& op) const {
     const bool select = op.kind == OpKind::kSelect;
     const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention ||
-                            op.kind == OpKind::kPositionScale || select;
+                            op.kind == OpKind::kScaleQuery || select;
     const Rows before = op.inputs.empty() ? Rows::kAll : in(op, 0).rows;
     const Rows after = select ? Rows::kWanted : before;
     const auto have = [&](const std::vector<ValueId>& ids, Rows rows) {

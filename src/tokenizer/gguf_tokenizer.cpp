@@ -263,18 +263,22 @@ class GgufReader {
   // The piece for text that nothing else covers. With byte pieces it is never needed, but the model wants
   // one.
   Status find_unknown() {
-    std::optional<TokenId> typed;
+    std::vector<TokenId> typed;
     for (std::size_t id = 0; id < types_.size(); ++id) {
-      if (types_[id] != PieceType::kUnknown) continue;
-      if (typed) {
-        return fail(ErrorCode::kCorrupt, "{} has two unknown tokens, {} and {}. Convert it again.", what_,
-                    *typed, id);
-      }
-      typed = static_cast<TokenId>(id);
+      if (types_[id] == PieceType::kUnknown) typed.push_back(static_cast<TokenId>(id));
     }
-    const auto named = std::ranges::find(pieces_, "<unk>");
-    if (!typed && named != pieces_.end()) typed = static_cast<TokenId>(named - pieces_.begin());
-    spec_.unknown = spec_.unk.id ? spec_.unk.id : typed;
+    const auto place = std::ranges::find(pieces_, "<unk>");
+    std::optional<TokenId> named;
+    if (place != pieces_.end()) named = static_cast<TokenId>(place - pieces_.begin());
+    spec_.unknown = spec_.unk.id;
+    if (!spec_.unknown && typed.size() == 1) spec_.unknown = typed[0];
+    if (!spec_.unknown) spec_.unknown = named;
+    if (!spec_.unknown && typed.size() > 1) {
+      return fail(ErrorCode::kCorrupt, "{} has two unknown tokens, {} and {}. Convert it again.", what_,
+                  typed[0], typed[1]);
+    }
+    // Phi 3's published files give this type also to the fillers behind the last token, which are never used.
+    for (const TokenId id : typed) types_[index(id)] = PieceType::kUnused;
     if (!spec_.unknown || pieces_[index(*spec_.unknown)].empty()) {
       return fail(ErrorCode::kCorrupt,
                   "{} has no unknown token: no token is of the type 2 or is named <unk>. "

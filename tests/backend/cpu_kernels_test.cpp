@@ -9,6 +9,7 @@
 #include "backend/cpu/kernels.h"
 #include "base/float16.h"
 #include "harness.h"
+#include "model/activation.h"
 
 namespace doppler::cpu {
 namespace {
@@ -233,6 +234,17 @@ TEST_P(Kernel, ActivationsAndSoftcapsAreAccurateEverywhere) {
   EXPECT_LT(worst_error(x, gated(Activation::kGeluErf),
                         [](double v) { return 0.5 * v * (1 + std::erf(v * 0.7071067811865476)); }),
             1e-6);
+  // Relative to what is added: near 0 the two parts cancel.
+  const Xielu numbers{.alpha_p = 0.8, .alpha_n = 1.25, .beta = 0.5, .eps = -1e-6};
+  std::vector<float> bent(x.size());
+  kernels().element->xielu(numbers, x.data(), x.size(), bent.data());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const double v = x[i], want = activate(Activation::kXielu, v, numbers);
+    EXPECT_NEAR(bent[i], want, 1e-6 * (0.8 * v * v + 1.75 * std::abs(v))) << v;
+    float one = 0;
+    kernels().element->xielu(numbers, &x[i], 1, &one);
+    EXPECT_EQ(one, bent[i]) << v;
+  }
   for (const float cap : {30.0f, 50.0f}) {
     EXPECT_LT(worst_error(
                   x,

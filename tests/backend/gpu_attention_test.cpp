@@ -185,6 +185,7 @@ void expect_attention(const CacheShape& shape, const std::vector<Token>& tokens,
   ShaderValues template_values = cache_values(keys, tokens.size());
   template_values.merge(ShaderValues{{"THREADS", threads},
                                      {"WINDOW", i64(shape.window)},
+                                     {"CHUNKED", 0},
                                      {"HEADS", i64(shape.heads)},
                                      {"SCALE_BITS", bits_of(scale)},
                                      {"SOFTCAP", shape.softcap > 0 ? 1 : 0},

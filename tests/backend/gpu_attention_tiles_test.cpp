@@ -71,6 +71,7 @@ class AttentionTiles : public BatchKernels {
                            {"KV_HEADS", c.kv_heads},
                            {"CAPACITY", c.capacity},
                            {"WINDOW", c.window},
+                           {"CHUNKED", 0},
                            {"SCALE_BITS", float_bits(scale)},
                            {"SOFTCAP", c.softcap ? 1 : 0},
                            {"EMIT_SCORES", 1},

@@ -260,6 +260,48 @@ const Oddity kOddities[] = {
        const WeightId positions = more.add({64, more.model().spec.hidden}, 0, 1);
        return [=](Edit& e) { e.op(Stage::kEmbedOut, -1).weights.push_back(positions); };
      }},
+    {"AttentionInChunks", "models/llama",
+     [](MoreWeights&) -> Change {
+       return [](Edit& e) {
+         for (int l = 0; l < static_cast<int>(kLayers); ++l) {
+           auto& a = std::get<AttentionParams>(e.op(Stage::kAttnOut, l).params);
+           KvLayer& cache = e.plan().kv_layers[static_cast<std::size_t>(l)];
+           a.window = cache.window = 5;
+           a.chunked = cache.chunked = true;
+         }
+       };
+     }},
+    {"QueriesScaledByPosition", "models/qwen3",
+     [](MoreWeights&) -> Change {
+       return [](Edit& e) {
+         for (int l = 0; l < static_cast<int>(kLayers); ++l) {
+           const ValueId q = e.value(Stage::kQRope, l);
+           const PositionScale scale{.beta = 0.4, .every = 3, .offset = 1};
+           const ValueId scaled =
+               e.insert(q, make_op(OpKind::kScaleQuery, {q}, {}, scale), e.plan().values[q].width);
+           e.plan().values[scaled].stage = Stage::kQScaled;
+           e.op(Stage::kAttnOut, l).inputs[0] = scaled;
+           // The turns stay neighbours.
+           const Op moved = e.op(Stage::kQScaled, l);
+           e.plan().ops.erase(e.plan().ops.begin() +
+                              static_cast<std::ptrdiff_t>(e.index(Stage::kQScaled, l)));
+           e.plan().ops.insert(
+               e.plan().ops.begin() + static_cast<std::ptrdiff_t>(e.index(Stage::kAttnOut, l)), moved);
+         }
+       };
+     }},
+    {"XieluWithoutAGate", "models/llama",
+     [](MoreWeights&) -> Change {
+       return [](Edit& e) {
+         for (int l = 0; l < static_cast<int>(kLayers); ++l) {
+           Op& act = e.op(Stage::kFfnAct, l);
+           act.inputs.resize(1);
+           act.params =
+               GatedParams{Activation::kXielu, {.alpha_p = 0.8, .alpha_n = 1.1, .beta = 0.5, .eps = -1e-6}};
+           e.plan().ops.erase(e.plan().ops.begin() + static_cast<std::ptrdiff_t>(e.index(Stage::kFfnUp, l)));
+         }
+       };
+     }},
     {"NoFinalNorm", "models/llama",
      [](MoreWeights&) -> Change { return [](Edit& e) { e.remove(Stage::kFinalNorm, -1); }; }},
 };

@@ -38,6 +38,7 @@ TEST(Shapes, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(static_cast<double>(measured("qwen3-0.6b", "BF16").parameters) / 1e6, 596.0, 0.1);
   EXPECT_NEAR(static_cast<double>(measured("phi3-mini", "BF16").parameters) / 1e6, 3821.1, 0.1);
   EXPECT_NEAR(static_cast<double>(measured("llama3.1-8b", "BF16").parameters) / 1e6, 8030.3, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("qwen3-8b", "BF16").parameters) / 1e6, 8190.7, 0.1);
 }
 
 TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {

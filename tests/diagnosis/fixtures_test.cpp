@@ -8,9 +8,9 @@ namespace doppler::diagnosis {
 namespace {
 
 const std::vector<std::string> kFamilies = {
-    "llama",   "llama3",           "mistral", "qwen2",   "qwen3",  "phi3", "gemma2",
-    "gemma3",  "gemma3_k288",      "olmo3",   "granite", "cohere", "phi",  "nemotron",
-    "exaone4", "hunyuan_v1_dense", "glm4"};
+    "llama",   "llama3",           "mistral", "qwen2",   "qwen3",   "phi3",      "gemma2",
+    "gemma3",  "gemma3_k288",      "olmo3",   "granite", "cohere",  "phi",       "nemotron",
+    "exaone4", "hunyuan_v1_dense", "glm4",    "gpt2",    "apertus", "ministral3"};
 
 struct Feeding {
   const char* name;
@@ -84,8 +84,10 @@ INSTANTIATE_TEST_SUITE_P(
     Dense, Fixtures, ::testing::Combine(::testing::ValuesIn(backend_names()), ::testing::ValuesIn(kFamilies)),
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
-const std::vector<std::string> kGuessable = {"llama3",  "qwen2", "qwen3",   "phi3", "gemma2",  "gemma3",
-                                             "mistral", "olmo3", "granite", "phi",  "nemotron"};
+// The first three have no family: Arcee's ungated relu², StarCoder 1's learned positions, VaultGemma.
+const std::vector<std::string> kGuessable = {"arcee", "gpt_bigcode", "vaultgemma", "llama3",  "qwen2",
+                                             "qwen3", "phi3",        "gemma2",     "gemma3",  "mistral",
+                                             "olmo3", "granite",     "phi",        "nemotron"};
 INSTANTIATE_TEST_SUITE_P(WithoutAFamily, Guessed,
                          ::testing::Combine(::testing::ValuesIn(backend_names()),
                                             ::testing::ValuesIn(kGuessable)),

@@ -393,7 +393,8 @@ TEST(GgufSpec, BiasesFollowTheirTensors) {
 }
 
 TEST(GgufSpec, WhatDopplerDoesNotRunIsNamed) {
-  EXPECT_ERROR(TinyGguf("gemma4").load(), "architecture gemma4", "llama, qwen2, qwen3, phi3, gemma2, gemma3");
+  EXPECT_ERROR(TinyGguf("gemma5").load(), "architecture gemma5",
+               "llama, qwen2, qwen3, phi3, gemma, gemma2, gemma3");
   EXPECT_ERROR(TinyGguf("llama").with("attention.value_length", 16).load(), "attention.value_length = 16");
   EXPECT_ERROR(TinyGguf("llama").with("rope.dimension_count", 4).load(), "rope.dimension_count = 4", "part");
   TinyGguf scaled("llama");

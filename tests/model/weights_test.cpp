@@ -14,6 +14,7 @@ TEST(Weights, EveryFamilyBindsAndLoads) {
   for (const FamilyRule* rule : all_families()) {
     const TinyModel model{std::string(rule->name)};
     ASSERT_OK(model.bind());
+    if (!rule->weight_names.transposed.empty()) continue;  // arrange_test.cpp
     const testing::TempDir dir;
     ASSERT_OK(model.write(dir.path()));
     ASSERT_OK_AND_ASSIGN(const Model loaded, load_model(dir.path()));

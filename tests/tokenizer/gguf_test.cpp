@@ -146,7 +146,42 @@ TEST(GgufTokenizer, RefusesSentencePieceWithoutAnUnknownToken) {
   vocab.ids = {{"unknown", 0}};
   EXPECT_TRUE(load(vocab).has_value());
   vocab.types[0] = vocab.types[1] = 2;
+  EXPECT_TRUE(load(vocab).has_value());
+  vocab.ids.clear();
   EXPECT_ERROR(load(vocab), "two unknown tokens, 0 and 1");
+}
+
+// Phi 3's published files: <unk> is a control token, and the fillers behind the last token are typed unknown.
+TEST(GgufTokenizer, FillersThatAreTypedUnknownAreNotUsed) {
+  for (const bool says_id : {true, false}) {
+    Vocab vocab = sentencepiece({"a", "[PAD260]", "[PAD261]"});
+    vocab.tokens[0] = "<unk>", vocab.types[0] = 3;
+    vocab.types[260] = vocab.types[261] = 2;
+    if (says_id) vocab.ids = {{"unknown", 0}};
+    ASSERT_OK_AND_ASSIGN(const Tokenizer tokenizer, load(vocab));
+    ASSERT_OK_AND_ASSIGN(const std::vector<TokenId> ids, tokenizer.encode("[PAD260] a"));
+    for (const TokenId id : ids) EXPECT_LT(id, 260);
+  }
+}
+
+// From each family's own tokenizer: transformers' Qwen2Tokenizer and Qwen3_5Tokenizer compose, the
+// tokenizer.json of GPT-2, Llama 3, DeepSeek V3 and gpt-oss (o200k) have no normalizer.
+TEST(GgufTokenizer, ComposesWhereTheFamilysTokenizerDoes) {
+  const auto ids = [](const char* pre, const char* text) {
+    const auto tokenizer = load(byte_level(pre, {"Ã©"}, {"Ã ©"}));
+    EXPECT_TRUE(tokenizer.has_value()) << pre;
+    return tokenizer ? tokenizer->encode(text, {.add_special = false}).value_or(std::vector<TokenId>())
+                     : std::vector<TokenId>();
+  };
+  const char *composed = "\xc3\xa9", *decomposed = "e\xcc\x81";
+  for (const char* pre : {"qwen2", "qwen35"}) {
+    EXPECT_EQ(ids(pre, composed), std::vector<TokenId>{256}) << pre;
+    EXPECT_EQ(ids(pre, decomposed), std::vector<TokenId>{256}) << pre;
+  }
+  for (const char* pre : {"gpt-2", "llama-bpe", "deepseek-v3", "gpt-4o"}) {
+    EXPECT_EQ(ids(pre, composed), std::vector<TokenId>{256}) << pre;
+    EXPECT_EQ(ids(pre, decomposed), (std::vector<TokenId>{'e', 0xcc, 0x81})) << pre;
+  }
 }
 
 TEST(GgufTokenizer, RefusesIdsOutsideOfTheVocabulary) {

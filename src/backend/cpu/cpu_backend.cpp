@@ -383,7 +383,7 @@ class CpuBackend final : public HostBackend {
       case OpKind::kGated:
         combine(op);
         return {};
-      case OpKind::kPositionScale:
+      case OpKind::kScaleQuery:
         position_scale(op);
         return {};
       case OpKind::kChoose:

@@ -114,7 +114,7 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
     case OpKind::kGated:
     case OpKind::kSelect:
     case OpKind::kSoftcap:
-    case OpKind::kPositionScale:
+    case OpKind::kScaleQuery:
       return add(element_kernel(context_, op, view(op.inputs[0]),
                                 op.inputs.size() > 1 ? &view(op.inputs[1]) : nullptr, view(op.outputs[0])),
                  per(op.outputs[0]), out);

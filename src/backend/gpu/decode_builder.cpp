@@ -179,7 +179,7 @@ Status DecodeBuilder::single(const Op& op) {
     case OpKind::kAdd:
     case OpKind::kGated:
     case OpKind::kSoftcap:
-    case OpKind::kPositionScale:
+    case OpKind::kScaleQuery:
       DOPPLER_TRY(place_outputs(op));
       return add(element_kernel(context_, op, values_[op.inputs[0]],
                                 op.inputs.size() > 1 ? &values_[op.inputs[1]] : nullptr,

@@ -139,7 +139,7 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
       values["UP_OFFSET_BITS"] = float_bits(p.up_offset);
     }
     add_activation(p, values);
-  } else if (op.kind == OpKind::kPositionScale) {
+  } else if (op.kind == OpKind::kScaleQuery) {
     const auto& p = std::get<PositionScale>(op.params);
     values["OP"] = kScaledByPosition;
     values["BETA_BITS"] = float_bits(p.beta);
@@ -268,8 +268,12 @@ KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, co
 }
 
 KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
-  ShaderValues values = {
-      {"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}, {"SCALED", 0}, {"ONE_GATE", 0}};
+  ShaderValues values = {{"THREADS", kElementThreads},
+                         {"WIDTH", to.width},
+                         {"OP", kCopied},
+                         {"SCALED", 0},
+                         {"ONE_GATE", 0},
+                         {"SHAPED", 0}};
   add_view(values, "A", from);
   add_view(values, "OUT", to);
   return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};

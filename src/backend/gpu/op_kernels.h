@@ -36,7 +36,7 @@ KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x,
 KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView* v);
 Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueView& q, const ValueView& out,
                                     const Buffer* scores);
-// kAdd, kGated, kSelect, kSoftcap and kPositionScale; `b` is null where the op has one input.
+// kAdd, kGated, kSelect, kSoftcap and kScaleQuery; `b` is null where the op has one input.
 KernelCall element_kernel(const Context& context, const Op& op, const ValueView& a, const ValueView* b,
                           const ValueView& out);
 // kChoose and kWeigh; `ids` is null for the first.

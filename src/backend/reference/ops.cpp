@@ -568,7 +568,7 @@ Status run_op(const OpCall& call, Threads& threads) {
       return select(call);
     case OpKind::kSoftcap:
       return softcap(call);
-    case OpKind::kPositionScale:
+    case OpKind::kScaleQuery:
       return position_scale(call);
     case OpKind::kScale:
       return scale(call);

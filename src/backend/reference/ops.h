@@ -56,7 +56,7 @@ struct OpCall {
   std::vector<const TensorView*> biases;    // empty, or parallel to weights; null: none
   const RopeTable* rope = nullptr;          // kRope
   std::span<const std::int32_t> ids;        // kEmbed: of each row
-  std::span<const std::int32_t> positions;  // kRope, kAttention, kEmbed, kPositionScale: of each row
+  std::span<const std::int32_t> positions;  // kRope, kAttention, kEmbed, kScaleQuery: of each row
   std::span<const std::size_t> wanted;      // kSelect: the rows to take
   // kAttention:
   const KeyValues* cache = nullptr;

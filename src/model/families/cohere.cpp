@@ -8,6 +8,7 @@ namespace {
 
 constexpr std::string_view kCohereTypes[] = {"cohere"};
 constexpr std::string_view kCohere2Types[] = {"cohere2"};
+constexpr GgufKey kCohereKeys[] = {{"logit_scale", "logit_scale"}};
 
 Status fill_both(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.vocab_size = 256000,
@@ -52,7 +53,9 @@ Status fill_cohere2(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kCohereRule = {"cohere", kCohereTypes, fill_cohere, {}};
-const FamilyRule kCohere2Rule = {"cohere2", kCohere2Types, fill_cohere2, {}};
+const FamilyRule kCohereRule = {
+    "cohere", kCohereTypes, fill_cohere, {.architecture = "command-r", .keys = kCohereKeys}};
+const FamilyRule kCohere2Rule = {
+    "cohere2", kCohere2Types, fill_cohere2, {.architecture = "cohere2", .keys = kCohereKeys}};
 
 }  // namespace doppler

@@ -45,6 +45,10 @@ Status fill_exaone4(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kExaone4Rule = {"exaone4", kExaone4Types, fill_exaone4, {}, {.own = kPostNormNames}};
+const FamilyRule kExaone4Rule = {"exaone4",
+                                 kExaone4Types,
+                                 fill_exaone4,
+                                 {.architecture = "exaone4", .weight_names = kDivisorNames},
+                                 {.own = kPostNormNames}};
 
 }  // namespace doppler

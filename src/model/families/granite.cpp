@@ -6,6 +6,10 @@ namespace doppler {
 namespace {
 
 constexpr std::string_view kGraniteTypes[] = {"granite"};
+constexpr GgufKey kGraniteKeys[] = {{"embedding_multiplier", "embedding_scale"},
+                                    {"residual_multiplier", "residual_scale"},
+                                    {"attention_multiplier", "attention.scale"},
+                                    {"logits_scaling", "logit_scale"}};
 constexpr std::string_view kGraniteMoeTypes[] = {"granitemoe"};
 constexpr WeightName kGraniteMoeNames[] = {
     {WeightRole::kRouter, "model.layers.{}.block_sparse_moe.router.layer.weight"},
@@ -53,7 +57,11 @@ Status fill_granitemoe(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kGraniteRule = {"granite", kGraniteTypes, fill_granite, {}};
+const FamilyRule kGraniteRule = {
+    "granite",
+    kGraniteTypes,
+    fill_granite,
+    {.architecture = "granite", .weight_names = kDivisorNames, .paired_rows = true, .keys = kGraniteKeys}};
 
 const FamilyRule kGraniteMoeRule = {"granitemoe",
                                     kGraniteMoeTypes,

@@ -5,8 +5,6 @@ namespace doppler {
 namespace {
 
 constexpr std::string_view kLlamaTypes[] = {"llama"};
-constexpr WeightRole kLlamaRopeFactors[] = {WeightRole::kRopeDivisors};
-constexpr WeightNames kLlamaGgufNames = {.style = NameStyle::kGguf, .rope_factors = kLlamaRopeFactors};
 
 Status fill_llama(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {}));
@@ -17,10 +15,9 @@ Status fill_llama(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kLlamaRule = {
-    "llama",
-    kLlamaTypes,
-    fill_llama,
-    {.architecture = "llama", .weight_names = kLlamaGgufNames, .paired_rows = true}};
+const FamilyRule kLlamaRule = {"llama",
+                               kLlamaTypes,
+                               fill_llama,
+                               {.architecture = "llama", .weight_names = kDivisorNames, .paired_rows = true}};
 
 }  // namespace doppler

@@ -9,6 +9,8 @@ namespace {
 constexpr std::string_view kSeedOssTypes[] = {"seed_oss"};
 constexpr std::string_view kErnie45Types[] = {"ernie4_5"};
 constexpr std::string_view kHunyuanDenseTypes[] = {"hunyuan_v1_dense"};
+// llama.cpp's name for the norm that Hugging Face calls post_attention_layernorm.
+constexpr WeightName kSeedOssGgufNames[] = {{WeightRole::kFfnNorm, "blk.{}.post_attention_norm.weight"}};
 constexpr WeightName kHunyuanNames[] = {
     {WeightRole::kQNorm, "model.layers.{}.self_attn.query_layernorm.weight", WeightCondition::kQkNorm},
     {WeightRole::kKNorm, "model.layers.{}.self_attn.key_layernorm.weight", WeightCondition::kQkNorm},
@@ -67,9 +69,16 @@ Status fill_hunyuan_dense(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kSeedOssRule = {"seed_oss", kSeedOssTypes, fill_seed_oss, {}};
-const FamilyRule kErnie45Rule = {"ernie4_5", kErnie45Types, fill_ernie4_5, {}};
-const FamilyRule kHunyuanDenseRule = {
-    "hunyuan_v1_dense", kHunyuanDenseTypes, fill_hunyuan_dense, {}, {.own = kHunyuanNames}};
+const FamilyRule kSeedOssRule = {
+    "seed_oss",
+    kSeedOssTypes,
+    fill_seed_oss,
+    {.architecture = "seed_oss", .weight_names = {.style = NameStyle::kGguf, .own = kSeedOssGgufNames}}};
+const FamilyRule kErnie45Rule = {"ernie4_5", kErnie45Types, fill_ernie4_5, {.architecture = "ernie4_5"}};
+const FamilyRule kHunyuanDenseRule = {"hunyuan_v1_dense",
+                                      kHunyuanDenseTypes,
+                                      fill_hunyuan_dense,
+                                      {.architecture = "hunyuan-dense"},
+                                      {.own = kHunyuanNames}};
 
 }  // namespace doppler

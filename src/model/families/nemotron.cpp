@@ -28,6 +28,6 @@ Status fill_nemotron(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kNemotronRule = {"nemotron", kNemotronTypes, fill_nemotron, {}};
+const FamilyRule kNemotronRule = {"nemotron", kNemotronTypes, fill_nemotron, {.architecture = "nemotron"}};
 
 }  // namespace doppler

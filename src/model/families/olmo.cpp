@@ -48,6 +48,10 @@ Status fill_olmo3(SpecBuilder& builder) {
 
 const FamilyRule kOlmo2Rule = {
     "olmo2", kOlmo2Types, fill_olmo2, {.architecture = "olmo2"}, {.own = kPostNormNames}};
-const FamilyRule kOlmo3Rule = {"olmo3", kOlmo3Types, fill_olmo3, {}, {.own = kPostNormNames}};
+const FamilyRule kOlmo3Rule = {"olmo3",
+                               kOlmo3Types,
+                               fill_olmo3,
+                               {.architecture = "olmo2", .distinguishing_key = "attention.sliding_window"},
+                               {.own = kPostNormNames}};
 
 }  // namespace doppler

@@ -39,6 +39,7 @@ Status fill_phi(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kPhiRule = {"phi", kPhiTypes, fill_phi, {}, {.own = kPhiNames}};
+const FamilyRule kPhiRule = {
+    "phi", kPhiTypes, fill_phi, {.architecture = "phi2", .may_fuse_qkv = true}, {.own = kPhiNames}};
 
 }  // namespace doppler

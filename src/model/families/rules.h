@@ -37,6 +37,11 @@ extern const FamilyRule kSeedOssRule;
 extern const FamilyRule kErnie45Rule;
 extern const FamilyRule kHunyuanDenseRule;
 extern const FamilyRule kNemotronRule;
+extern const FamilyRule kMinistral3Rule;
+extern const FamilyRule kGpt2Rule;
+extern const FamilyRule kGptNeoXRule;
+extern const FamilyRule kFalconRule;
+extern const FamilyRule kApertusRule;
 extern const FamilyRule kMixtralRule;
 extern const FamilyRule kQwen2MoeRule;
 extern const FamilyRule kQwen3MoeRule;
@@ -59,6 +64,10 @@ Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::st
 inline constexpr std::array<WeightName, 1> kPostNormNames = {
     {{WeightRole::kPostAttnNorm, "model.layers.{}.post_attention_layernorm.weight",
       WeightCondition::kPostAttnNorm}}};
+
+// GGUF files with the table's names that may hold rope divisors (llama3's scaling).
+inline constexpr std::array<WeightRole, 1> kDivisorRoles = {WeightRole::kRopeDivisors};
+inline constexpr WeightNames kDivisorNames = {.style = NameStyle::kGguf, .rope_factors = kDivisorRoles};
 
 // For read_layer_types(): the last layer of each period attends fully.
 bool is_last_of_period(std::uint32_t layer, std::uint32_t period);

@@ -35,7 +35,10 @@ Status fill_starcoder2(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kStarcoder2Rule = {
-    "starcoder2", kStarcoder2Types, fill_starcoder2, {}, {.own = kStarcoder2Names}};
+const FamilyRule kStarcoder2Rule = {"starcoder2",
+                                    kStarcoder2Types,
+                                    fill_starcoder2,
+                                    {.architecture = "starcoder2"},
+                                    {.own = kStarcoder2Names}};
 
 }  // namespace doppler
