@@ -23,7 +23,8 @@ std::span<const FamilyRule* const> all_families() {
        &kDeepseekV2Rule, &kDeepseekV3Rule, &kMistral4Rule,     &kGlm4MoeLiteRule, &kOlmo2Rule,
        &kOlmo3Rule,      &kGraniteRule,    &kSmolLm3Rule,      &kGlm4Rule,        &kCohereRule,
        &kCohere2Rule,    &kPhiRule,        &kStarcoder2Rule,   &kStableLmRule,    &kExaone4Rule,
-       &kSeedOssRule,    &kErnie45Rule,    &kHunyuanDenseRule, &kNemotronRule,    &kMixtralRule,
+       &kSeedOssRule,    &kErnie45Rule,    &kHunyuanDenseRule, &kNemotronRule,    &kMinistral3Rule,
+       &kGpt2Rule,       &kGptNeoXRule,    &kFalconRule,       &kApertusRule,     &kMixtralRule,
        &kQwen2MoeRule,   &kQwen3MoeRule,   &kGptOssRule,       &kOlmoeRule,       &kGlm4MoeRule,
        &kGraniteMoeRule, &kMinimaxM2Rule,  &kErnie45MoeRule,   &kHunyuanMoeRule,  &kPhimoeRule});
   return kFamilies;

@@ -80,12 +80,11 @@ Status read_divisors(SpecBuilder& builder, const GgufConfig& config, bool of_ful
   const TensorView* tensor = config.tensor(WeightRole::kRopeDivisors);
   if (tensor == nullptr) return {};
   ModelSpec& spec = builder.spec();
-  const auto divides = [&](const LayerSpec& layer) {
-    return !of_full || layer.attention.kind == AttentionKind::kFull;
+  const auto turns = [&](const LayerSpec& layer) {
+    return layer.attention.rope.rotary_dim > 0 && (!of_full || layer.attention.kind == AttentionKind::kFull);
   };
-  const auto first = std::ranges::find_if(spec.layers, divides);
-  if (first == spec.layers.end()) return {};
-  const RopeSpec& rope = first->attention.rope;
+  const auto first = std::ranges::find_if(spec.layers, turns);
+  const RopeSpec rope = (first == spec.layers.end() ? spec.layers.front() : *first).attention.rope;
   if (rope.scaling.kind != RopeScalingKind::kNone) {
     return fail(ErrorCode::kUnsupported,
                 "The tensor {} scales rotary embedding a second time, beside {} = {}. Use another model.",
@@ -98,8 +97,7 @@ Status read_divisors(SpecBuilder& builder, const GgufConfig& config, bool of_ful
                 "file again.",
                 tensor->name, dtype_name(tensor->dtype), describe_shape(tensor->shape), rope.rotary_dim / 2);
   }
-  const std::uint32_t pairs = rope.rotary_dim / 2;
-  std::vector<float> values(pairs);
+  std::vector<float> values(rope.rotary_dim / 2);
   DOPPLER_TRY(decode_f32(*tensor, 0, values));
   if (!std::ranges::all_of(values, [](float x) { return std::isfinite(x) && x >= 1e-6f; })) {
     return fail(ErrorCode::kCorrupt,
@@ -108,7 +106,7 @@ Status read_divisors(SpecBuilder& builder, const GgufConfig& config, bool of_ful
                 tensor->name);
   }
   for (LayerSpec& layer : spec.layers) {
-    if (!divides(layer) || layer.attention.rope.rotary_dim / 2 != pairs) continue;
+    if (!turns(layer)) continue;
     layer.attention.rope.scaling.kind = RopeScalingKind::kDivisors;
     layer.attention.rope.scaling.divisors.assign(values.begin(), values.end());
   }
@@ -148,7 +146,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
                 "The GGUF file holds no tensors, only a vocabulary. Use a file with weights.");
   }
   const GgufRule& rule = family->gguf;
-  GgufConfig config(metadata, tensors, rule.architecture, rule.weight_names);
+  GgufConfig config(metadata, tensors, rule.architecture, rule.weight_names, rule.keys);
   config.set_own_keys(rule.own_keys);
   DOPPLER_TRY(config.translate());
   if (rule.adjust != nullptr) DOPPLER_TRY(rule.adjust(config));

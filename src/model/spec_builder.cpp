@@ -208,11 +208,22 @@ Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
 
   LayerSpec layer;
   DOPPLER_TRY(read_attention_sizes(builder, defaults, layer.attention));
-  if (!defaults.widths_by_layer) {
+  if (defaults.widths_by_layer) {
+    layer.ffn.width = 0;  // read layer by layer
+  } else if (defaults.intermediate_factor != 0) {
+    const std::uint64_t width = std::uint64_t{spec.hidden} * defaults.intermediate_factor;
+    if (width > kMaxSize)
+      return fail(ErrorCode::kCorrupt, "The {} says {} = {}, too large to be true. Correct it.",
+                  config.source(), config.name(builder.spelled("hidden_size")), spec.hidden);
+    DOPPLER_ASSIGN(layer.ffn.width,
+                   get_or_derive(builder, "ffn.width", "intermediate_size", std::nullopt,
+                                 static_cast<std::uint32_t>(width),
+                                 fmt::format("{} x hidden_size", defaults.intermediate_factor)));
+  } else {
     DOPPLER_ASSIGN(layer.ffn.width,
                    builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
   }
-  const std::string_view key = defaults.activation_key;
+  const std::string_view key = builder.spelled(defaults.activation_key);
   DOPPLER_ASSIGN(const std::optional<std::string> activation, config.get_string(key));
   DOPPLER_ASSIGN(layer.ffn.activation,
                  parse_activation(activation.value_or(std::string(defaults.activation)), config.where(key)));
@@ -513,6 +524,8 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   const bool separate = by_type || own_sliding;
   RopeSpec full{.layout = defaults.layout};
   const std::string path = separate ? "attention.rope[full]" : "attention.rope";
+  const std::string_view old_key =
+      config.has(defaults.old_theta_key) ? defaults.old_theta_key : std::string_view("rope_theta");
   const bool whole = defaults.rotary_dim > 0;
   const auto dims_of = [&](AttentionKind kind) {
     const auto first =
@@ -522,14 +535,15 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   };
   DOPPLER_TRY(read_rope_set(
       builder, full_values,
-      {path, "rope_theta", defaults.theta, defaults.rotary_part, dims_of(AttentionKind::kFull), whole},
-      full));
+      {path, old_key, defaults.theta, defaults.rotary_part, dims_of(AttentionKind::kFull), whole}, full));
   RopeSpec sliding = full;
   if (separate) {
     sliding = {.layout = defaults.layout};
+    // Without a theta of their own they have that of the others.
+    const bool shared = !defaults.local_theta && !by_type;
     const RopeSet set = {"attention.rope[sliding]",
-                         defaults.local_theta ? "rope_local_base_freq" : "rope_theta",
-                         defaults.local_theta.value_or(defaults.theta),
+                         defaults.local_theta ? "rope_local_base_freq" : old_key,
+                         shared ? full.theta : defaults.local_theta.value_or(defaults.theta),
                          defaults.rotary_part,
                          dims_of(AttentionKind::kSliding),
                          whole};

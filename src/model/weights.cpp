@@ -199,6 +199,8 @@ class Binder {
   Status check_surplus() const {
     for (const auto& [name, tensor] : store_.tensors()) {
       if (used_.contains(name) || is_known_surplus(name) || is_unread_kv(name) || predicts(name)) continue;
+      const auto ends = [&name](std::string_view ending) { return name.ends_with(ending); };
+      if (std::ranges::any_of(names_.needless, ends)) continue;
       if (const std::string_view flag = flag_against(name); !flag.empty()) {
         return fail(ErrorCode::kMismatch,
                     "The tensor {} ({}) is in the weights, but the spec says {} (family {}). Check that {} "

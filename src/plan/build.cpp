@@ -293,7 +293,7 @@ class Builder {
   ValueId scaled_by_position(ValueId q, const AttentionSpec& a) {
     if (a.query_scale.every == 0) return q;
     const ValueId y = value(a.q_width(), Stage::kQScaled, a.heads);
-    op(OpKind::kPositionScale, {q}, {y}, {}, a.query_scale);
+    op(OpKind::kScaleQuery, {q}, {y}, {}, a.query_scale);
     return y;
   }
 

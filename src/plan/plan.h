@@ -43,17 +43,17 @@ enum class OpKind : std::uint8_t {
   kAdd,        // a, b -> a + scale * b
   kGated,      // gate, up -> activation(gate) * up, the gate being as wide or one value for a row; or gate
                // alone -> activation(gate); see GatedParams
-  kGatedMatmul,    // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
-  kSelect,         // x -> the rows whose logits are wanted
-  kSoftcap,        // x -> cap * tanh(scale * x / cap); scale * x without a cap
-  kPositionScale,  // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
+  kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
+  kSelect,       // x -> the rows whose logits are wanted
+  kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
+  kScaleQuery,   // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
   // Experts. What belongs to a token's chosen ones lies side by side in a row, best first.
   kChoose,        // logits -> ids of the chosen experts, as whole floats; weights: correction
   kWeigh,         // logits, ids -> their weights; weights: scales of experts
   kSpread,        // x, weights -> x times each weight
   kExpertMatmul,  // x, ids -> y_0..y_n-1 of each chosen expert: y_i = weights[i + expert] x (+ biases[i +
                   // expert]). x is one row for all, or has a part for each
-  kExpertSum,  // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
+  kExpertSum,     // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
   // Columns.
   kScale,       // x -> by * x (* weights[0], a value for all or one for each column)
   kSlice,       // x -> y: of each part of a row, the columns from `begin` on

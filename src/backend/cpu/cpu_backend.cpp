@@ -59,14 +59,15 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
 // An op with the parts that are prepared once: decoded norm weights and biases, and its matrices.
 struct Prepared {
   const Op* op = nullptr;
-  std::vector<float> norm;                 // kRmsNorm: weight + offset; kScale: its factors
+  std::vector<float> norm;  // kRmsNorm: weight + offset; kScale: its factors
   // By product; empty where there is none. kAttention: sinks; kChoose, kWeigh: what experts have.
   std::vector<std::vector<float>> biases;
-  // kMatmul, kGatedMatmul, kHeadMatmul; kExpertMatmul: the products of each expert in turn. `out` is filled in per step.
+  // kMatmul, kGatedMatmul, kHeadMatmul; kExpertMatmul: the products of each expert in turn. `out` is filled
+  // in per step.
   std::vector<Product> products;
-  const TensorView* table = nullptr;       // kEmbed
-  std::vector<float> positions;            // kEmbed: [learned positions, width]
-  std::vector<float> matrices;             // kHeadMatmul: [heads, outputs, inputs], a product each
+  const TensorView* table = nullptr;  // kEmbed
+  std::vector<float> positions;       // kEmbed: [learned positions, width]
+  std::vector<float> matrices;        // kHeadMatmul: [heads, outputs, inputs], a product each
 };
 
 class CpuBackend final : public HostBackend {
@@ -384,7 +385,7 @@ class CpuBackend final : public HostBackend {
         combine(op);
         return {};
       case OpKind::kScaleQuery:
-        position_scale(op);
+        scale_query(op);
         return {};
       case OpKind::kChoose:
       case OpKind::kWeigh:
@@ -529,7 +530,7 @@ class CpuBackend final : public HostBackend {
     });
   }
 
-  void position_scale(const Op& op) {
+  void scale_query(const Op& op) {
     const auto& p = std::get<PositionScale>(op.params);
     const std::size_t width = info(op.outputs[0]).width;
     const float* in = value(op.inputs[0]);

@@ -517,7 +517,7 @@ Status softcap(const OpCall& call) {
   return {};
 }
 
-Status position_scale(const OpCall& call) {
+Status scale_query(const OpCall& call) {
   const auto& p = std::get<PositionScale>(call.params);
   const Output& out = call.outputs[0];
   for (std::size_t t = 0; t < call.positions.size(); ++t) {
@@ -569,7 +569,7 @@ Status run_op(const OpCall& call, Threads& threads) {
     case OpKind::kSoftcap:
       return softcap(call);
     case OpKind::kScaleQuery:
-      return position_scale(call);
+      return scale_query(call);
     case OpKind::kScale:
       return scale(call);
     case OpKind::kSlice:

@@ -162,8 +162,8 @@ class Bounds {
       case OpKind::kCutoff:
         by_row();
         break;
-      case OpKind::kPositionScale:  // a logarithm and a product
-        position_scale();
+      case OpKind::kScaleQuery:  // a logarithm and a product
+        scale_query();
         break;
       case OpKind::kChoose:
         DOPPLER_TRY(choose());
@@ -549,7 +549,7 @@ class Bounds {
     }
   }
 
-  void position_scale() {
+  void scale_query() {
     const auto& p = std::get<PositionScale>(s_.params);
     for (std::size_t i = 0; i < out_.size(); ++i) {
       const double factor = std::abs(position_factor(p, s_.positions[i / s_.width]));

@@ -159,7 +159,7 @@ void scale_embedding_as_gemma(SpecBuilder& builder) {
                fmt::format("derived: sqrt({})", builder.config().name("hidden_size")));
 }
 
-const FamilyRule kGemmaRule = {"gemma", kGemmaTypes, fill_gemma1, {}};
+const FamilyRule kGemmaRule = {"gemma", kGemmaTypes, fill_gemma1, {.architecture = "gemma"}};
 const FamilyRule kGemma2Rule = {"gemma2",
                                 kGemma2Types,
                                 fill_gemma2,
