@@ -22,13 +22,13 @@ struct GgufRule {
   std::string_view distinguishing_key = {};
   // The converter puts the two rows of each rotary pair of Q and K side by side; loading puts them back.
   bool paired_rows = false;
-  std::span<const GgufKey> keys = {};  // of its own
-  bool may_fuse_qkv = false;           // some files hold q, k and v as one tensor
+  std::span<const GgufKey> keys = {};              // of its own
+  bool may_fuse_qkv = false;                       // some files hold q, k and v as one tensor
+  Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
   // Keys (after "ARCHITECTURE.") that adjust reads, though other architectures may not have them, or may not
   // give layers different values.
   std::span<const std::string_view> own_keys = {};
-  bool divisors_of_full = false;                   // rope divisors are those of layers that attend fully
-  Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
+  bool divisors_of_full = false;  // rope divisors are those of layers that attend fully
 };
 
 struct FamilyRule {
