@@ -145,6 +145,8 @@ Result<Outcome> examine(const Patient& patient, const std::string& backend, cons
   diagnosis::FaultPlace place;
   if (fault != nullptr) {
     DOPPLER_ASSIGN(place, diagnosis::inject(fault->name, subject));
+    // What a backend makes of a right description, the source's does not tell.
+    if (options.truth == "source" && subject.alter_plan) return outcome;
     const bool in_prompt = place.when == diagnosis::FaultPlace::When::kPrompt;
     if (less != nullptr && (!in_prompt || !shows_in(recording, place))) return outcome;
     outcome.place = place.key();

@@ -22,12 +22,19 @@ void check(const doppler::ModelSpec& spec) {
   require(spec.pad_id >= -1 && spec.bos_id >= -1 && spec.pad_id < static_cast<std::int64_t>(spec.vocab_size));
   const doppler::LayerSpec* last = nullptr;
   for (const doppler::LayerSpec& layer : spec.layers) {
+    require(layer.has_attention || layer.has_ffn || layer.recurrent.exists());
+    if (layer.has_ffn) require(layer.ffn.width > 0);
+    if (layer.has_ffn && layer.ffn.experts > 0)
+      require(layer.ffn.router.top_k > 0 && layer.ffn.router.top_k <= layer.ffn.experts);
+    if (layer.recurrent.exists()) require(layer.recurrent.taps > 0 && layer.recurrent.inner() > 0);
+    if (!layer.has_attention) continue;
     const doppler::AttentionSpec& a = layer.attention;
     require(a.kv_heads > 0 && a.heads % a.kv_heads == 0 && a.head_dim % 2 == 0 &&
             a.q_width() / a.head_dim == a.heads);
-    require(a.scale > 0 && std::isfinite(a.scale) && a.softcap >= 0 && layer.ffn.width > 0);
-    require((a.kind == doppler::AttentionKind::kSliding) == (a.window > 0));
-    require(a.rope.rotary_dim > 0 && a.rope.rotary_dim <= a.head_dim && a.rope.rotary_dim % 2 == 0);
+    require(a.scale > 0 && std::isfinite(a.scale) && a.softcap >= 0);
+    require((a.kind != doppler::AttentionKind::kFull) == (a.window > 0));
+    require(a.rope.rotary_dim <= a.head_dim && a.rope.rotary_dim % 2 == 0);
+    if (a.rope.rotary_dim == 0) continue;
     // Tables cost time, and neighbouring layers mostly share theirs.
     if (a.head_dim > 4096 || (last != nullptr && last->attention.rope == a.rope)) continue;
     last = &layer;

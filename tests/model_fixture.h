@@ -58,6 +58,27 @@ inline Json tiny_config(const std::string& family) {
                  {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
   config[gemma ? "hidden_activation" : "hidden_act"] = gemma ? "gelu_pytorch_tanh" : "silu";
   if (gemma || family == "mistral") config["sliding_window"] = 4;
+  // Recurrent layers: the defaults are those of large models.
+  if (family == "lfm2") config["layer_types"] = {"conv", "full_attention", "conv"};
+  if (family == "qwen3_5") {
+    config["layer_types"] = {"linear_attention", "full_attention", "linear_attention"};
+    config.update({{"linear_num_key_heads", 2},
+                   {"linear_num_value_heads", 4},
+                   {"linear_key_head_dim", 8},
+                   {"linear_value_head_dim", 8}});
+  }
+  if (family == "granitemoehybrid" || family == "falcon_h1")
+    config.update(
+        {{"mamba_n_heads", 4}, {"mamba_d_head", 16}, {"mamba_d_state", 8}, {"num_local_experts", 0}});
+  if (family == "granitemoehybrid") {
+    config["layer_types"] = {"mamba", "attention", "mamba"};
+    config["shared_intermediate_size"] = 48;
+  }
+  if (family == "nemotron_h") {
+    config["layers_block_type"] = {"linear_attention", "mlp", "full_attention"};
+    config.update({{"mamba_num_heads", 4}, {"mamba_head_dim", 16}, {"ssm_state_size", 8}, {"n_groups", 2}});
+  }
+  if (family == "mamba2") config.update({{"num_heads", 4}, {"n_groups", 1}, {"state_size", 8}});
   if (gemma) config["query_pre_attn_scalar"] = 8;
   if (family == "gemma3") {
     config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};

@@ -164,7 +164,8 @@ class DOPPLER_API Sequence {
 
   // Keeps the first `length` tokens. Returns how many of these the next call computes again: none, unless the
   // ring buffers of sliding windows have overwritten keys and values that they attend to (see
-  // LoadOptions::cut_tokens); then all. Errors: kUsage for a length beyond the sequence's.
+  // LoadOptions::cut_tokens); then all. Recurrent layers go back to the nearest place that was kept. Errors:
+  // kUsage for a length beyond the sequence's.
   Result<std::size_t> cut(std::size_t length);
   Status clear();
   // Another sequence with the same tokens, keys and values. Errors: kLimit if all of LoadOptions::sequences

@@ -1,6 +1,7 @@
 #include "backend/cache_access.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/kv_cache.h"
 #include "base/checked.h"
@@ -18,20 +19,63 @@ std::uint64_t attended(const KvLayer& layer, std::uint64_t length) {
 Status CacheAccess::cut(std::uint32_t slot, std::uint64_t length) {
   if (!can_cut(slot, length)) {
     return fail(ErrorCode::kUsage,
-                "The cache cannot be cut to {} tokens: sliding windows have overwritten what these need.",
+                "The cache cannot be cut to {} tokens: sliding windows have overwritten what these need, or "
+                "recurrent layers have gone on.",
                 length);
   }
   lengths_.cut(slot, length);
   return {};
 }
 
-std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length) {
-  Checked sum;
-  for (const KvLayer& layer : layers) {
-    sum = sum + Checked(attended(layer, length)) * Checked(layer.kv_heads) *
-                    Checked(kv_row_bytes(type, layer.head_dim)) * Checked(layer.has_values ? 2u : 1u);
+Status CacheAccess::cut_with_states(std::uint32_t slot, std::uint64_t length,
+                                    std::span<const std::byte> states) {
+  if (!can_cut_with_states(slot, length)) {
+    return fail(ErrorCode::kUsage,
+                "The cache cannot be cut to {} tokens: sliding windows have overwritten what these need.",
+                length);
   }
-  return sum.get();
+  if (states.size() != state_bytes(layers())) {
+    return fail(ErrorCode::kMismatch, "The states have {} bytes, but this model's have {}.", states.size(),
+                state_bytes(layers()));
+  }
+  if (Status written = write_states(slot, states); !written) {
+    lengths_.clear(slot);
+    return written;
+  }
+  lengths_.cut(slot, length);
+  return {};
+}
+
+std::uint64_t state_bytes(std::span<const KvLayer> layers) {
+  std::uint64_t bytes = 0;
+  for (const KvLayer& layer : layers) bytes += layer.recurrent_values() * sizeof(float);
+  return bytes;
+}
+
+Status for_each_state(std::span<const KvLayer> layers,
+                      const std::function<Status(const CacheRun& run)>& visit) {
+  std::uint64_t at = 0;
+  for (std::size_t layer = 0; layer < layers.size(); ++layer) {
+    const std::pair<CachePart, std::uint64_t> states[] = {
+        {CachePart::kConvState, layers[layer].conv_values()}, {CachePart::kState, layers[layer].state}};
+    for (const auto& [part, values] : states) {
+      const std::uint64_t count = values * sizeof(float);
+      if (count == 0) continue;
+      DOPPLER_TRY(visit({.layer = layer, .part = part, .in_slot = 0, .in_bytes = at, .count = count}));
+      at += count;
+    }
+  }
+  return {};
+}
+
+std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length) {
+  Checked rows, states;  // rows: keys and values
+  for (const KvLayer& layer : layers) {
+    rows = rows + Checked(attended(layer, length)) * Checked(layer.kv_heads) *
+                      Checked(kv_row_bytes(type, layer.head_dim)) * Checked(layer.has_values ? 2u : 1u);
+    if (length > 0) states = states + Checked(layer.recurrent_values()) * Checked(sizeof(float));
+  }
+  return (rows + states).get();
 }
 
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
@@ -42,14 +86,14 @@ Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t 
     const std::uint64_t row = kv_row_bytes(type, kv.head_dim);
     const std::uint64_t capacity = kv_capacity(kv, context, reach);
     const std::uint64_t first = length - attended(kv, length);
-    for (const bool values : {false, true}) {
-      if (values && !kv.has_values) continue;
+    for (const CachePart part : {CachePart::kKeys, CachePart::kValues}) {
+      if (part == CachePart::kValues && !kv.has_values) continue;
       for (std::uint64_t head = 0; head < kv.kv_heads; ++head) {
         for (std::uint64_t position = first; position < length;) {
           const std::uint64_t place = position % capacity;
           const std::uint64_t count = std::min(length - position, capacity - place);
           DOPPLER_TRY(visit({.layer = layer,
-                             .values = values,
+                             .part = part,
                              .in_slot = (head * capacity + place) * row,
                              .in_bytes = at,
                              .count = count * row}));
@@ -57,6 +101,14 @@ Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t 
           position += count;
         }
       }
+    }
+    const std::pair<CachePart, std::uint64_t> states[] = {{CachePart::kConvState, kv.conv_values()},
+                                                          {CachePart::kState, kv.state}};
+    for (const auto& [part, values] : states) {
+      if (values == 0 || length == 0) continue;
+      const std::uint64_t count = values * sizeof(float);
+      DOPPLER_TRY(visit({.layer = layer, .part = part, .in_slot = 0, .in_bytes = at, .count = count}));
+      at += count;
     }
   }
   return {};

@@ -35,7 +35,8 @@ class Continuer {
   virtual Status continue_sequence(const Continuation& continuation) = 0;
   virtual Result<std::span<const TokenId>> next_tokens() = 0;
   // Ends the continuation. The slot's cache then holds `length` tokens: those before, the continuation's
-  // `id`, and those from next_tokens() that the caller keeps, at most all but the last.
+  // `id`, and those from next_tokens() that the caller keeps, at most all but the last. Where recurrent
+  // layers cannot go back to that they are fewer: Backend::length() says how many.
   virtual Status stop_sequence(std::uint64_t length) = 0;
 };
 

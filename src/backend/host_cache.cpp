@@ -8,7 +8,17 @@
 namespace doppler {
 
 std::uint8_t* HostCache::bytes_of(const CacheRun& run, std::uint32_t slot) {
-  return (run.values ? cache_.value(run.layer, slot, 0, 0) : cache_.key(run.layer, slot, 0, 0)) + run.in_slot;
+  switch (run.part) {
+    case CachePart::kKeys:
+      return cache_.key(run.layer, slot, 0, 0) + run.in_slot;
+    case CachePart::kValues:
+      return cache_.value(run.layer, slot, 0, 0) + run.in_slot;
+    case CachePart::kConvState:
+      return reinterpret_cast<std::uint8_t*>(cache_.conv_state(run.layer, slot)) + run.in_slot;
+    case CachePart::kState:
+      break;
+  }
+  return reinterpret_cast<std::uint8_t*>(cache_.state(run.layer, slot)) + run.in_slot;
 }
 
 Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
@@ -24,6 +34,22 @@ Result<std::vector<std::byte>> HostCache::read(std::uint32_t slot) {
                              return {};
                            }));
   return bytes;
+}
+
+Result<std::vector<std::byte>> HostCache::read_states(std::uint32_t slot) {
+  std::vector<std::byte> states(state_bytes(layers()));
+  DOPPLER_TRY(for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    std::memcpy(&states[run.in_bytes], bytes_of(run, slot), run.count);
+    return {};
+  }));
+  return states;
+}
+
+Status HostCache::write_states(std::uint32_t slot, std::span<const std::byte> states) {
+  return for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    std::memcpy(bytes_of(run, slot), &states[run.in_bytes], run.count);
+    return {};
+  });
 }
 
 Status HostCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {

@@ -15,8 +15,11 @@ class HostCache final : public CacheAccess {
 
   Result<std::vector<std::byte>> read(std::uint32_t slot) override;
   Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) override;
+  Result<std::vector<std::byte>> read_states(std::uint32_t slot) override;
 
  private:
+  std::span<const KvLayer> layers() const override { return plan_.kv_layers; }
+  Status write_states(std::uint32_t slot, std::span<const std::byte> states) override;
   std::uint8_t* bytes_of(const CacheRun& run, std::uint32_t slot);
   const Plan& plan_;
   const BackendOptions& options_;

@@ -1,5 +1,5 @@
 // KvCache: keys and values of every layer and slot. A layer with a window keeps a ring of it, the others
-// every position of the context.
+// every position of the context. A recurrent layer has its state here.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class KvCache {
   static Result<KvCache> create(std::span<const KvLayer> layers, std::uint64_t context, std::uint32_t slots,
                                 std::uint32_t reach, KvType type = KvType::kF32);
 
-  // Bytes the same arguments would take, keys and values together. Errors: kLimit if they overflow.
+  // Bytes the same arguments would take, keys, values and states together. Errors: kLimit if they overflow.
   static Result<std::uint64_t> bytes_needed(std::span<const KvLayer> layers, std::uint64_t context,
                                             std::uint32_t slots, std::uint32_t reach,
                                             KvType type = KvType::kF32);
@@ -42,6 +42,13 @@ class KvCache {
     if (!l.has_values) return key(layer, slot, kv_head, position);
     return bytes_of(values_) + l.first_value + offset(l, slot, kv_head, position);
   }
+  // The state of a recurrent layer in float32: KvLayer::conv_rows x conv_channels, and KvLayer::state values.
+  float* conv_state(std::size_t layer, std::uint32_t slot) {
+    return states_.data() + state_offset(layer, slot);
+  }
+  float* state(std::size_t layer, std::uint32_t slot) {
+    return conv_state(layer, slot) + layers_[layer].conv_values;
+  }
   KvType type() const { return type_; }
   // Positions a layer holds; position p lives at p % capacity.
   std::uint64_t capacity(std::size_t layer) const { return layers_[layer].capacity; }
@@ -52,6 +59,7 @@ class KvCache {
     std::uint64_t capacity, row_bytes, first, first_value;  // bytes before this layer's keys, and values
     std::uint64_t slot_bytes;
     bool has_values;
+    std::uint64_t first_state, conv_values, slot_values;  // of the states, in floats
   };
 
   static std::uint8_t* bytes_of(LazyFloats& memory) { return reinterpret_cast<std::uint8_t*>(memory.data()); }
@@ -60,9 +68,13 @@ class KvCache {
     return slot * l.slot_bytes + (kv_head * l.capacity + position % l.capacity) * l.row_bytes;
   }
 
+  std::size_t state_offset(std::size_t layer, std::uint32_t slot) const {
+    return layers_[layer].first_state + slot * layers_[layer].slot_values;
+  }
+
   std::vector<Layer> layers_;
   KvType type_ = KvType::kF32;
-  LazyFloats keys_, values_;
+  LazyFloats keys_, values_, states_;
   std::uint64_t bytes_ = 0;
 };
 

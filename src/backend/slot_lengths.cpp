@@ -8,7 +8,7 @@ namespace doppler {
 
 SlotLengths::SlotLengths(const std::vector<KvLayer>& layers, std::uint64_t context, std::uint32_t slots,
                          std::uint32_t reach)
-    : lengths_(slots), written_(slots), filled_(slots) {
+    : recurrent_(is_recurrent(layers)), lengths_(slots), written_(slots), filled_(slots) {
   for (const KvLayer& layer : layers) {
     if (layer.window == 0) continue;
     const Ring ring{layer.window, kv_capacity(layer, context, reach)};
@@ -39,6 +39,11 @@ void SlotLengths::fill(std::size_t slot, std::uint64_t length) {
 }
 
 bool SlotLengths::can_cut(std::size_t slot, std::uint64_t length) const {
+  if (recurrent_ && length != 0 && length != lengths_[slot]) return false;
+  return can_cut_rings(slot, length);
+}
+
+bool SlotLengths::can_cut_rings(std::size_t slot, std::uint64_t length) const {
   if (length > lengths_[slot]) return false;
   if (length == 0) return true;
   if (length < filled_[slot]) return false;

@@ -29,7 +29,9 @@ class SlotLengths {
   // Whether everything that a token at `length` attends to is still there: a ring overwrites what lies
   // further back than its capacity.
   bool can_cut(std::size_t slot, std::uint64_t length) const;
-  // Only where can_cut() says so.
+  // The same for what rings hold alone: states are put back by others.
+  bool can_cut_rings(std::size_t slot, std::uint64_t length) const;
+  // Only where one of them says so.
   void cut(std::size_t slot, std::uint64_t length) { lengths_[slot] = length; }
 
  private:
@@ -37,6 +39,7 @@ class SlotLengths {
     std::uint64_t window, capacity;
   };
   std::vector<Ring> rings_;  // of the layers with a window, each kind once
+  bool recurrent_ = false;   // a layer keeps a state, which goes on and never back
   std::vector<std::uint64_t> lengths_;
   std::vector<std::uint64_t> written_;  // one past the furthest position written since the slot was empty
   std::vector<std::uint64_t> filled_;   // the length that fill() gave: no cut goes below it

@@ -19,6 +19,7 @@ void trace_kv(const Plan& plan, const BackendOptions& options, const Appended& a
   for (std::size_t i = 0; i < plan.kv_layers.size(); ++i) {
     if (!trace_wanted(Category::kKv, static_cast<int>(i), step)) continue;
     const KvLayer& layer = plan.kv_layers[i];
+    if (layer.kv_heads == 0) continue;
     const std::uint64_t capacity = kv_capacity(layer, options.context, ring_reach(options));
     const std::uint64_t held = std::min(length, capacity);
     // The newest token attends to its window, the others of the cache are room for the tokens of a step.

@@ -18,7 +18,9 @@ std::uint64_t weight_bytes(const Plan& plan, const Weights& weights, const Op& o
 std::uint64_t cache_bytes(const KvLayer& layer, KvType type, std::uint64_t position) {
   const std::uint64_t tokens =
       layer.window == 0 ? position + 1 : std::min<std::uint64_t>(layer.window, position + 1);
-  return (layer.has_values ? 2 : 1) * tokens * layer.kv_heads * kv_row_bytes(type, layer.head_dim);
+  // A state is read and written.
+  const std::uint64_t states = 2 * layer.recurrent_values() * sizeof(float);
+  return (layer.has_values ? 2 : 1) * tokens * layer.kv_heads * kv_row_bytes(type, layer.head_dim) + states;
 }
 
 std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type, std::uint64_t position) {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -43,6 +44,22 @@ Error corrupt(const std::filesystem::path& file, std::string_view what) {
   return {ErrorCode::kCorrupt,
           fmt::format("The file {} is no sequence that Doppler has saved: {}. Save it again.",
                       printable(file.string(), 200), what)};
+}
+
+// A recurrent state that is not finite never becomes finite again.
+Status check_states(const std::filesystem::path& file, std::span<const std::byte> cache, std::uint64_t length,
+                    const CacheIdentity& identity) {
+  return for_each_run(identity.layers, identity.type, length, identity.context, 1,
+                      [&](const CacheRun& run) -> Status {
+                        if (run.part == CachePart::kKeys || run.part == CachePart::kValues) return {};
+                        for (std::uint64_t at = 0; at < run.count; at += sizeof(float)) {
+                          float value = 0;
+                          std::memcpy(&value, &cache[run.in_bytes + at], sizeof(value));
+                          if (!std::isfinite(value))
+                            return std::unexpected(corrupt(file, "a recurrent state is not finite"));
+                        }
+                        return {};
+                      });
 }
 
 // Checks the header against the file's size, the model and the context.
@@ -93,6 +110,9 @@ CacheIdentity cache_identity(const Backend& backend, const Weights& weights) {
     const std::uint32_t shape[] = {layer.kv_heads, layer.head_dim, layer.window};
     print.add(std::as_bytes(std::span(shape)));
     if (!layer.has_values) print.add(std::as_bytes(std::span("keys alone")));
+    if (layer.recurrent_values() == 0) continue;
+    const std::uint64_t states[] = {layer.conv_rows, layer.conv_channels, layer.state};
+    print.add(std::as_bytes(std::span(states)));
   }
   for (const RopeTable& table : plan.rope_tables) {
     print.add(std::as_bytes(std::span(table.inverse_frequency)));
@@ -143,6 +163,7 @@ Result<CachedSequence> parse_sequence(std::span<const std::byte> all, const std:
   const std::string hash = hash_of({content.first(sizeof(Header)), tokens, cache, text});
   if (hash.size() != kHashBytes || std::memcmp(hash.data(), all.data() + content.size(), kHashBytes) != 0)
     return std::unexpected(corrupt(file, "its content has changed since"));
+  DOPPLER_TRY(check_states(file, cache, header.cached, identity));
   CachedSequence sequence;
   sequence.tokens.resize(header.tokens);
   sequence.cached = header.cached;

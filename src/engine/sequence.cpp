@@ -268,8 +268,6 @@ Result<Generation> Sequence::resume(const GenerateOptions& options, const Callba
   const std::vector<TokenId> all = state->held();
   if (!turn) return cancelled_before(all);
   if (all.empty()) return fail(ErrorCode::kUsage, "The sequence is empty, so that nothing can be resumed.");
-  // resume() needs the last token's logits, so that token is computed again.
-  if (state->session.cached().size() >= all.size()) state->session.cut(all.size() - 1);
   return state->generate(all, options, callbacks);
 }
 
@@ -283,7 +281,8 @@ Result<std::size_t> Sequence::cut(std::size_t length) {
   }
   all.resize(length);
   state->hold(std::move(all));
-  return state->session.cut(length) ? 0 : length;
+  state->session.cut(length);
+  return length - std::min(length, state->session.cached().size());
 }
 
 Status Sequence::clear() {

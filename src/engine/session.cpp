@@ -1,6 +1,7 @@
 #include "engine/session.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "backend/step_trace.h"
 #include "base/log.h"
@@ -45,38 +46,69 @@ Result<std::span<const float>> Session::prompt(std::span<const TokenId> ids, con
   std::span<const float> logits;
   while (cached_.size() < ids.size()) {
     if (cancel != nullptr && cancel->cancelled()) return std::span<const float>();
-    const std::size_t count =
-        std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());
+    const std::size_t count = chunk_of(ids.size() - cached_.size());
     DOPPLER_ASSIGN(logits, feed(ids.subspan(cached_.size(), count), cached_.size() + count == ids.size()));
+    DOPPLER_TRY(keep_border(ids.size()));
   }
   return logits;
+}
+
+// Borders that are kept: the newest, and some at distances that hold what conversations share.
+static constexpr std::size_t kMostBorders = 4, kBorderDistance = 512;
+
+// Tokens of the next step of a prompt of which so many are left. The last token of a recurrent model's prompt
+// comes alone, because the same prompt again, or another answer to it, begins in front of it.
+std::size_t Session::chunk_of(std::size_t left) const {
+  const std::size_t most = step_tokens(backend_.options());
+  const bool ends = left <= most && left > 1 && is_recurrent(backend_.plan().kv_layers);
+  return ends ? left - 1 : std::min(most, left);
+}
+
+Status Session::keep_border(std::size_t prompt) {
+  CacheAccess* const cache = backend_.cache();
+  if (cache == nullptr || !is_recurrent(backend_.plan().kv_layers) || cached_.size() == prompt) return {};
+  const bool far = borders_.empty() || cached_.size() >= borders_.back().length + kBorderDistance;
+  if (!far && cached_.size() + 1 != prompt) return {};
+  if (!borders_.empty() && borders_.back().length >= cached_.size()) return {};
+  DOPPLER_ASSIGN(std::vector<std::byte> states, cache->read_states(slot_));
+  // The first is what all prompts of a program share, if anything is.
+  if (borders_.size() == kMostBorders) borders_.erase(borders_.begin() + 1);
+  borders_.push_back({cached_.size(), std::move(states)});
+  return {};
 }
 
 Status Session::extend(std::span<const TokenId> ids, const CancelToken* cancel) {
   if (ids.size() <= cached_.size() && std::equal(ids.begin(), ids.end(), cached_.begin())) return {};
   DOPPLER_TRY(begin(ids, 0));
   while (cached_.size() < ids.size() && (cancel == nullptr || !cancel->cancelled())) {
-    const std::size_t count =
-        std::min<std::size_t>(step_tokens(backend_.options()), ids.size() - cached_.size());
-    DOPPLER_TRY(feed(ids.subspan(cached_.size(), count), false));
+    DOPPLER_TRY(feed(ids.subspan(cached_.size(), chunk_of(ids.size() - cached_.size())), false));
+    DOPPLER_TRY(keep_border(ids.size()));
   }
   return {};
 }
 
 bool Session::cut(std::size_t length) {
   if (length >= cached_.size()) return true;
+  std::erase_if(borders_, [&](const Border& border) { return border.length > length; });
   CacheAccess* const cache = backend_.cache();
-  if (length == 0 || cache == nullptr || !cache->can_cut(slot_, length) || !cache->cut(slot_, length)) {
-    clear();
-    return length == 0;
+  std::size_t kept = 0;
+  if (length > 0 && cache != nullptr && cache->can_cut(slot_, length)) {
+    kept = cache->cut(slot_, length) ? length : 0;
+  } else if (cache != nullptr && !borders_.empty()) {
+    const Border& border = borders_.back();
+    kept = cache->cut_with_states(slot_, border.length, border.states) ? border.length : 0;
   }
-  cached_.resize(length);
-  return true;
+  if (kept == 0)
+    clear();
+  else
+    cached_.resize(kept);
+  return kept == length;
 }
 
 void Session::clear() {
   backend_.clear(slot_);
   cached_.clear();
+  borders_.clear();
 }
 
 Result<std::span<const float>> Session::append(TokenId id) {
@@ -179,8 +211,28 @@ Status Session::end_continuation() {
   Status ended = backend_.continuer()->stop_sequence(cached_.size());
   held_.reset();
   logits_tap_.reset();
+  if (ended) ended = feed_lost();
   if (!ended) forget_continuation();
   return ended;
+}
+
+// Feeds the tokens that a continuation's end has lost: the states of recurrent layers go back to certain
+// places only. They have been seen, so that no tap sees them again.
+Status Session::feed_lost() {
+  const auto kept = static_cast<std::size_t>(backend_.length(slot_));
+  if (kept >= cached_.size()) return {};
+  const std::vector<TokenId> lost(cached_.begin() + static_cast<std::ptrdiff_t>(kept), cached_.end());
+  cached_.resize(kept);
+  Tap* const tap = std::exchange(tap_, nullptr);
+  Status fed;
+  for (std::size_t begin = 0; fed && begin < lost.size();) {
+    const std::size_t count = std::min<std::size_t>(step_tokens(backend_.options()), lost.size() - begin);
+    if (const auto logits = feed(std::span(lost).subspan(begin, count), false); !logits)
+      fed = std::unexpected(logits.error());
+    begin += count;
+  }
+  tap_ = tap;
+  return fed;
 }
 
 }  // namespace doppler

@@ -28,8 +28,9 @@ class Session {
 
   // Makes the cache hold exactly `ids` and returns the last one's logits. The longest common beginning of
   // `ids` and the cached tokens is kept (but for the last of `ids`), unless windows have overwritten what it
-  // needs: then it starts over. `reused` (may be null): how many were kept. Errors: kLimit for a prompt
-  // longer than the context; kUsage for an empty one. A cancelled prompt gives empty logits.
+  // needs: then it starts over; recurrent layers go back to the nearest border before it. `reused` (may be
+  // null): how many were kept. Errors: kLimit for a prompt longer than the context; kUsage for an empty one.
+  // A cancelled prompt gives empty logits.
   Result<std::span<const float>> prompt(std::span<const TokenId> ids, const CancelToken* cancel,
                                         std::size_t* reused);
 
@@ -37,13 +38,16 @@ class Session {
   // cache shorter.
   Status extend(std::span<const TokenId> ids, const CancelToken* cancel);
 
-  // Keeps the first `length` of the cached tokens. False where the cache cannot go back so far: it is then
-  // empty.
+  // Keeps the first `length` of the cached tokens. False where the cache cannot go back to these: it then
+  // holds fewer, or none.
   bool cut(std::size_t length);
   // Forgets everything.
   void clear();
   // To be called when the slot was filled with these tokens from outside (a file, another slot).
-  void adopt(std::vector<TokenId> ids) { cached_ = std::move(ids); }
+  void adopt(std::vector<TokenId> ids) {
+    cached_ = std::move(ids);
+    borders_.clear();
+  }
 
   // Appends one token and returns its logits.
   Result<std::span<const float>> append(TokenId id);
@@ -75,7 +79,15 @@ class Session {
   Status begin(std::span<const TokenId> ids, std::size_t again);
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
+  // Of recurrent models: the states as they were when the cache held so many tokens, to go back to.
+  struct Border {
+    std::size_t length = 0;
+    std::vector<std::byte> states;
+  };
+  std::size_t chunk_of(std::size_t left) const;
+  Status keep_border(std::size_t prompt);
   void forget_continuation();
+  Status feed_lost();
   void begin_trace_step();
   void tell_new_fallbacks();
   Backend& backend_;
@@ -89,6 +101,7 @@ class Session {
   TapList taps_;                         // logits_tap_ and tap_
   std::optional<HeldTap> held_;          // while the backend generates and a tap looks
   std::vector<TokenId> cached_;
+  std::vector<Border> borders_;  // beginnings of cached_, by length
   // While the backend generates: the newest token, which is not in cached_, and the ones to come.
   std::optional<TokenId> newest_;
   std::vector<TokenId> coming_;

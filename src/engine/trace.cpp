@@ -145,7 +145,16 @@ void trace_cache(const Backend& backend) {
     const std::uint64_t positions = kv_capacity(layer, options.context, ring_reach(options));
     const std::uint64_t bytes =
         2 * positions * layer.kv_heads * kv_row_bytes(type, layer.head_dim) * options.slots;
-    all += bytes;
+    const std::uint64_t state_bytes = layer.recurrent_values() * sizeof(float) * options.slots;
+    all += bytes + state_bytes;
+    if (state_bytes > 0) {
+      trace(
+          Category::kBuffers, static_cast<int>(i),
+          fmt::format("State: {} inputs of {} channels and {} values in f32, {} slot(s): {}", layer.conv_rows,
+                      layer.conv_channels, layer.state, options.slots, human_bytes(state_bytes)),
+          -1, Json{{"state_bytes", state_bytes}}.dump());
+    }
+    if (layer.kv_heads == 0) continue;
     const Json data = {{"positions", positions},     {"heads", layer.kv_heads},
                        {"head_dim", layer.head_dim}, {"kv_type", kv_type_name(type)},
                        {"slots", options.slots},     {"bytes", bytes}};

@@ -28,6 +28,8 @@ inline double activate(Activation activation, double x, const Xielu& xielu = {},
       return x > 0 ? x * x : 0;
     case Activation::kSigmoid:
       return 1 / (1 + std::exp(-x));
+    case Activation::kIdentity:
+      break;
     case Activation::kXielu:
       if (x > 0) return xielu.alpha_p * x * x + xielu.beta * x;
       return xielu.alpha_n * (std::expm1(std::min(x, xielu.eps)) - x) + xielu.beta * x;

@@ -21,8 +21,8 @@ std::string_view name_of(RopeScalingKind kind) {
 }
 
 std::string_view name_of(Activation activation) {
-  static constexpr std::array<std::string_view, 7> kNames = {"silu",         "gelu_tanh", "gelu",   "relu",
-                                                             "relu_squared", "xielu",     "sigmoid"};
+  static constexpr std::array<std::string_view, 8> kNames = {
+      "silu", "gelu_tanh", "gelu", "relu", "relu_squared", "xielu", "sigmoid", "identity"};
   return kNames[static_cast<std::size_t>(activation)];
 }
 
@@ -34,6 +34,37 @@ std::string_view name_of(RouterScore score) {
   static constexpr std::array<std::string_view, 4> kNames = {"softmax", "sigmoid", "softmax_of_chosen",
                                                              "sparsemixer"};
   return kNames[static_cast<std::size_t>(score)];
+}
+
+std::string_view name_of(RecurrentKind kind) {
+  static constexpr std::array<std::string_view, 5> kNames = {"none", "short_convolution", "delta_net",
+                                                             "mamba2", "mamba1"};
+  return kNames[static_cast<std::size_t>(kind)];
+}
+
+std::uint32_t RecurrentSpec::channels() const {
+  const bool values_alone = kind == RecurrentKind::kShortConvolution || kind == RecurrentKind::kMamba1;
+  return values_alone ? inner() : inner() + 2 * keys();
+}
+
+std::uint32_t RecurrentSpec::in_width() const {
+  switch (kind) {
+    case RecurrentKind::kShortConvolution:
+      return 3 * inner();
+    case RecurrentKind::kMamba1:
+      return 2 * inner();
+    case RecurrentKind::kMamba2:
+      return inner() + channels() + heads;
+    case RecurrentKind::kDeltaNet:
+      return channels() + inner();
+    case RecurrentKind::kNone:
+      break;
+  }
+  return 0;
+}
+
+std::uint64_t RecurrentSpec::state_size() const {
+  return kind == RecurrentKind::kShortConvolution ? 0 : std::uint64_t{inner()} * state_dim;
 }
 
 std::string_view name_of(NormSpan span) {

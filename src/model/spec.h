@@ -2,7 +2,9 @@
 // from a model's metadata; the plan builder reads nothing else.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -90,6 +92,10 @@ struct AttentionSpec {
   bool qkv_bias = false;
   bool o_bias = false;
   bool sinks = false;  // a score for each head that takes its share of the softmax and adds no value
+  // The rows of the query projection are each head's query and then its gate, whose sigmoid multiplies the
+  // head's output.
+  bool output_gate = false;
+  double key_scale = 1;         // multiplies the key projection's result
   PositionScale query_scale;    // after rope and norm
   bool v_norm = false;          // a norm without a weight on each head of values
   bool keys_as_values = false;  // values are what the projection of keys gives; none has its own
@@ -104,7 +110,7 @@ struct AttentionSpec {
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
 };
 
-enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kXielu, kSigmoid };
+enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kXielu, kSigmoid, kIdentity };
 
 // What makes an expert's weight of its logit: its share of all experts, a logistic function of it alone, its
 // share of the chosen ones, or Phi-MoE's two softmaxes over the logits near the best.
@@ -147,15 +153,60 @@ struct FfnSpec {
   RouterSpec router;
   std::uint32_t shared_width = 0;  // of what every token goes through beside its experts; 0: nothing
   bool shared_gate = false;        // whose result is multiplied by a logistic function of its input
-  Xielu xielu;                // kXielu
+  Xielu xielu;                     // kXielu
   // Above 0: gates below the mean of all plus so many standard deviations count as 0 (Gemma 3n).
   double gate_cutoff = 0;
+  double gate_scale = 1, out_scale = 1;  // multiply the gate before its activation, and the result
+};
+
+// Layers whose memory of the sequence is a state of fixed size, beside or instead of attention. Their
+// formulas stand at the ops of plan.h.
+enum class RecurrentKind { kNone, kShortConvolution, kDeltaNet, kMamba2, kMamba1 };
+
+// How the projections of a recurrent layer's input are stored: one tensor, its parts one after the other; one
+// per part; or one whose rows go by key head, each with its own rows of every part.
+enum class InProjection { kWhole, kSeparate, kByKeyHead };
+
+enum class GatedNorm { kNone, kNormThenGate, kGateThenNorm };  // kNone: the gate alone
+
+// The parts of Mamba 2's input projection, in the order of its rows.
+enum class InPart { kGate, kX, kB, kC, kStep, kCount };
+
+struct RecurrentSpec {
+  RecurrentKind kind = RecurrentKind::kNone;
+  std::uint32_t taps = 0;                   // of the causal convolution: a token and the taps - 1 before it
+  std::uint32_t heads = 0, head_dim = 0;    // of the values: Mamba's x, the delta net's v
+  std::uint32_t groups = 0, state_dim = 0;  // Mamba: of B and C; delta net: heads of keys and their width
+  std::uint32_t rank = 0;                   // Mamba 1: width of the time step before its own projection
+  InProjection in_projection = InProjection::kWhole;
+  bool in_bias = false, conv_bias = false, out_bias = false;
+  bool part_norms = false;  // Mamba 1: norms on time step, B and C
+  GatedNorm norm = GatedNorm::kNone;
+  std::uint32_t norm_groups = 1;  // parts of the inner width that are normed by themselves, with own weights
+  bool one_norm_for_heads = false;  // instead: each head is normed, with the same weights
+  double min_step = 0,
+         max_step = std::numeric_limits<double>::infinity();  // Mamba 2: limits of the time step
+  double in_scale = 1, out_scale = 1;  // multiply what the layer reads and what it gives
+  std::array<double, static_cast<std::size_t>(InPart::kCount)> part_scales = {1, 1, 1, 1, 1};  // Mamba 2
+
+  bool exists() const { return kind != RecurrentKind::kNone; }
+  std::uint32_t inner() const { return heads * head_dim; }
+  std::uint32_t keys() const { return groups * state_dim; }  // delta net: of keys; Mamba 2: of B, of C
+  std::uint32_t channels() const;                            // that are convolved
+  std::uint32_t in_width() const;                            // rows of the input projection as a whole
+  std::uint64_t state_size() const;                          // values of the recurrent state
 };
 
 struct LayerSpec {
   AttentionSpec attention;
   FfnSpec ffn;
-  bool attn_norm = true;  // norms on what attention and feed-forward read
+  RecurrentSpec recurrent;
+  // What a layer has: attention, a recurrent half, or both side by side, or neither; and a feed-forward or
+  // not. `attention` and `ffn` of a layer without them mean nothing.
+  bool has_attention = true;
+  bool has_ffn = true;
+  double attn_in_scale = 1, attn_out_scale = 1;  // multiply what attention reads and what it gives
+  bool attn_norm = true;                         // norms on what attention and feed-forward read
   bool ffn_norm = true;
   // The feed-forward reads the layer's input as attention does, and both are added to it. Without a norm of
   // its own it reads the one of attention.
@@ -220,5 +271,6 @@ std::string_view name_of(Activation activation);
 std::string_view name_of(NormKind kind);
 std::string_view name_of(NormSpan span);
 std::string_view name_of(RouterScore score);
+std::string_view name_of(RecurrentKind kind);
 
 }  // namespace doppler

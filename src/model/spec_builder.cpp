@@ -181,6 +181,31 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
   return {};
 }
 
+Status read_ffn_sizes(SpecBuilder& builder, const ConfigDefaults& defaults, FfnSpec& ffn) {
+  const ConfigReader& config = builder.config();
+  const std::uint32_t hidden = builder.spec().hidden;
+  if (defaults.widths_by_layer) {
+    ffn.width = 0;  // read layer by layer
+  } else if (defaults.intermediate_factor != 0) {
+    const std::uint64_t width = std::uint64_t{hidden} * defaults.intermediate_factor;
+    if (width > kMaxSize)
+      return fail(ErrorCode::kCorrupt, "The {} says {} = {}, too large to be true. Correct it.",
+                  config.source(), config.name(builder.spelled("hidden_size")), hidden);
+    DOPPLER_ASSIGN(ffn.width, get_or_derive(builder, "ffn.width", "intermediate_size", std::nullopt,
+                                            static_cast<std::uint32_t>(width),
+                                            fmt::format("{} x hidden_size", defaults.intermediate_factor)));
+  } else {
+    DOPPLER_ASSIGN(ffn.width, builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
+  }
+  const std::string_view key = builder.spelled(defaults.activation_key);
+  DOPPLER_ASSIGN(const std::optional<std::string> activation, config.get_string(key));
+  DOPPLER_ASSIGN(ffn.activation,
+                 parse_activation(activation.value_or(std::string(defaults.activation)), config.where(key)));
+  builder.note("ffn.activation", std::string(name_of(ffn.activation)),
+               activation ? config.where(key) : builder.default_source());
+  return {};
+}
+
 }  // namespace
 
 Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
@@ -207,29 +232,12 @@ Status read_common(SpecBuilder& builder, const ConfigDefaults& defaults) {
                  builder.get_bool("head.tied", "tie_word_embeddings", defaults.tie_word_embeddings));
 
   LayerSpec layer;
-  DOPPLER_TRY(read_attention_sizes(builder, defaults, layer.attention));
-  if (defaults.widths_by_layer) {
-    layer.ffn.width = 0;  // read layer by layer
-  } else if (defaults.intermediate_factor != 0) {
-    const std::uint64_t width = std::uint64_t{spec.hidden} * defaults.intermediate_factor;
-    if (width > kMaxSize)
-      return fail(ErrorCode::kCorrupt, "The {} says {} = {}, too large to be true. Correct it.",
-                  config.source(), config.name(builder.spelled("hidden_size")), spec.hidden);
-    DOPPLER_ASSIGN(layer.ffn.width,
-                   get_or_derive(builder, "ffn.width", "intermediate_size", std::nullopt,
-                                 static_cast<std::uint32_t>(width),
-                                 fmt::format("{} x hidden_size", defaults.intermediate_factor)));
-  } else {
-    DOPPLER_ASSIGN(layer.ffn.width,
-                   builder.get_uint("ffn.width", "intermediate_size", defaults.intermediate_size));
-  }
-  const std::string_view key = builder.spelled(defaults.activation_key);
-  DOPPLER_ASSIGN(const std::optional<std::string> activation, config.get_string(key));
-  DOPPLER_ASSIGN(layer.ffn.activation,
-                 parse_activation(activation.value_or(std::string(defaults.activation)), config.where(key)));
-  builder.note("ffn.activation", std::string(name_of(layer.ffn.activation)),
-               activation ? config.where(key) : builder.default_source());
+  if (defaults.attention) DOPPLER_TRY(read_attention_sizes(builder, defaults, layer.attention));
+  if (defaults.ffn) DOPPLER_TRY(read_ffn_sizes(builder, defaults, layer.ffn));
+  layer.has_attention = defaults.attention, layer.has_ffn = defaults.ffn;
+  layer.ffn_norm = defaults.ffn;
   spec.layers.assign(layers, layer);
+  if (!defaults.attention) return {};
   set_attention_scale(builder, 1 / std::sqrt(static_cast<double>(layer.attention.head_dim)),
                       "derived: 1 / sqrt(head_dim)");
   return {};

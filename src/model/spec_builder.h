@@ -31,6 +31,7 @@ struct ConfigDefaults {
   bool tie_word_embeddings = false;
   std::string_view activation = "silu", activation_key = "hidden_act";
   bool widths_by_layer = false;           // intermediate_size is a list, which the family reads
+  bool attention = true, ffn = true;      // whether any layer has one; else their sizes are not read
   std::uint32_t intermediate_factor = 0;  // of the hidden size, where no intermediate_size is given
   std::span<const KeyAlias> aliases = {};
 };

@@ -59,6 +59,27 @@ enum class WeightRole : std::uint8_t {
   kSinks,
   kO,
   kOBias,
+  kMixerIn,
+  kMixerInBias,
+  kMixerInConv,
+  kMixerInGate,
+  kMixerInB,
+  kMixerInA,
+  kMixerInBa,
+  kConvolution,
+  kConvolutionBias,
+  kStateProjection,
+  kStepNorm,
+  kStateInNorm,
+  kStateOutNorm,
+  kStepProjection,
+  kStepBias,
+  kDecayRate,
+  kDecayRates,
+  kSkip,
+  kMixerNorm,
+  kMixerOut,
+  kMixerOutBias,
   kPostAttnNorm,
   kFfnNorm,
   kFfnNormBias,
@@ -117,6 +138,8 @@ enum class WeightKind : std::uint8_t {
   kRouter,       // scores experts
   kExperts,      // [experts, rows, columns]: a projection for each expert
   kRopeFactors,  // divisors of rotary frequencies
+  kConvolution,  // [channels, taps]
+  kRecurrence,   // rates and factors of a recurrence
   kNumber,       // one value, of a formula
 };
 
@@ -125,9 +148,10 @@ enum class Size : std::uint8_t {
   kNone,
   kVocab,
   kHidden,
-  kQueries,  // heads x head_dim
-  kKeys,     // kv_heads x head_dim
-  kAttnOut,  // heads x their values' size
+  kQueries,    // heads x head_dim
+  kQueryRows,  // of the query projection: with a gate for each, twice as many
+  kKeys,       // kv_heads x head_dim
+  kAttnOut,    // heads x their values' size
   kOne,
   kHeads,
   kOwnDims,  // of a latent head of queries, which do not rotate
@@ -149,12 +173,24 @@ enum class Size : std::uint8_t {
   kExperts,
   kShared,
   kRotaryPairs,  // half the dims of a head that rotate
-  kNumber,       // one value
+  // Of a recurrent half:
+  kMixerIn,  // rows of the input projection as a whole
+  kMixerInBa,
+  kMixerHeads,
+  kInner,  // heads x head_dim
+  kChannels,
+  kTaps,
+  kMixerNorm,
+  kStateProjection,  // rank + 2 x states
+  kRank,
+  kStates,
+  kNumber,  // one value
 };
 
 // When a model has a weight.
 enum class WeightCondition : std::uint8_t {
   kAlways,
+  kAttention,
   kUntiedHead,
   kHeadBias,
   kLearnedPositions,
@@ -204,6 +240,19 @@ enum class WeightCondition : std::uint8_t {
   kSinks,
   kDivisors,
   kLongRope,
+  kRecurrent,
+  kInWhole,
+  kInBias,
+  kInSeparate,
+  kInByKeyHead,
+  kConvolutionBias,
+  kMemory,  // a state besides the convolution's
+  kOneRate,
+  kMamba,
+  kMamba1,
+  kPartNorms,
+  kGatedNorm,
+  kMixerOutBias,
   kXielu,
   kParallelFfnNorm,  // of halves side by side each has its norm
 };

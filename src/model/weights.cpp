@@ -41,9 +41,11 @@ void Weights::add_expert(WeightRole role, int layer, TensorView tensor) {
 bool is_known_surplus(std::string_view name) {
   // Old Llama exports store the rope frequencies that follow from the config.
   if (name.ends_with(".rotary_emb.inv_freq") || name.ends_with(".attn_rot_embd.weight")) return true;
+  // Heads that guess several tokens ahead (Qwen 3.5, Qwen 3 Next): not run.
+  if (name.starts_with("mtp.") || name.starts_with("model.mtp.")) return true;
   // The vision half of a multimodal model; Doppler runs its language half.
   for (const std::string_view part :
-       {"vision_tower.", "multi_modal_projector.", "vision_model.", "audio_tower."}) {
+       {"vision_tower.", "multi_modal_projector.", "vision_model.", "audio_tower.", "visual."}) {
     if (name.starts_with(part) || name.starts_with(fmt::format("model.{}", part))) return true;
   }
   return false;
@@ -98,6 +100,10 @@ class Binder {
       found.shape = wanted.shape;
     // [1, n] and [n] hold the same.
     if (without_ones(found.shape) == without_ones(wanted.shape)) found.shape = wanted.shape;
+    // A depthwise convolution is stored as [channels, 1, taps].
+    const bool depthwise = wanted.info->kind == WeightKind::kConvolution && found.shape.size() == 3 &&
+                           found.shape[0] == wanted.shape[0] && found.shape[1] == 1;
+    if (depthwise && found.shape[2] == wanted.shape[1]) found.shape = wanted.shape;
     if (found.shape != wanted.shape) {
       return fail(ErrorCode::kMismatch,
                   "The tensor {} has the shape {}, but the spec ({}) asks for {}. Check that {} belongs "

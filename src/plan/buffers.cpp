@@ -17,6 +17,8 @@ bool works_in_place(const Op& op) {
     case OpKind::kSoftcap:
     case OpKind::kScale:
     case OpKind::kCutoff:
+    case OpKind::kTimeStep:
+    case OpKind::kDecay:
       return true;
     case OpKind::kRope:
       return std::get<RopeParams>(op.params).layout != RopeLayout::kInterleavedToHalf;

@@ -1,8 +1,8 @@
 // build_plan(): from a ModelSpec to the unfused plan.
-#include <array>
 #include <cmath>
-#include <map>
+#include <initializer_list>
 #include <numbers>
+#include <optional>
 
 #include "plan/plan.h"
 
@@ -182,7 +182,7 @@ class Builder {
     const ValueId x = stream(predicted, active, Stage::kAttnInput);
     const ValueId normed = norm(x, WeightRole::kAttnNorm);
     const ValueId beside = laurel(normed);
-    const ValueId attended = norm(attention(normed, l.attention), WeightRole::kPostAttnNorm);
+    const ValueId attended = norm(mixer(normed, l), WeightRole::kPostAttnNorm);
     const ValueId both =
         scaled(sum_of(sum_of(x, attended), beside), 1 / std::numbers::sqrt2, Stage::kPostAttn);
     const ValueId fed = feed_forward(norm(both, WeightRole::kFfnNorm), l.ffn);
@@ -194,17 +194,8 @@ class Builder {
     return mix({corrected, per_layer_branch(read, l.ffn.activation)}, 1, 1, Stage::kLayerOut);
   }
 
-  // x times a number.
-  ValueId scaled(ValueId x, double scale, Stage stage) {
-    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
-    op(OpKind::kScale, {x}, {y}, {}, ScaleParams{scale});
-    return y;
-  }
-
   ValueId slice(ValueId x, std::uint32_t begin, std::uint32_t width, Stage stage = Stage::kNone) {
-    const ValueId y = value(width, stage);
-    op(OpKind::kSlice, {x}, {y}, {}, SliceParams{begin, 1});
-    return y;
+    return columns(x, stage, 1, {{1, begin, width}});
   }
 
   ValueId join(ValueId a, ValueId b, std::uint32_t parts, Stage stage = Stage::kNone) {
@@ -223,9 +214,13 @@ class Builder {
 
   ValueId norm(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount,
                NormSpan span = NormSpan::kHead) {
-    const ValueId y = value(plan_.values[x].width, weight_info(role).stage, plan_.values[x].heads);
-    Op& made = op(OpKind::kRmsNorm, {x}, {y}, {role},
-                  NormParams{spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, span});
+    return norm(x, role, bias, weight_info(role).stage,
+                {spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, span});
+  }
+
+  ValueId norm(ValueId x, WeightRole role, WeightRole bias, Stage stage, const NormParams& params) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    Op& made = op(OpKind::kRmsNorm, {x}, {y}, {role}, params);
     if (const WeightId id = find(bias); id != kNoWeight) made.biases = {id};
     return y;
   }
@@ -235,8 +230,12 @@ class Builder {
   }
 
   ValueId matmul(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount, std::uint32_t heads = 1) {
+    return matmul(x, role, bias, heads, weight_info(role).stage);
+  }
+
+  ValueId matmul(ValueId x, WeightRole role, WeightRole bias, std::uint32_t heads, Stage stage) {
     const auto width = static_cast<std::uint32_t>(weight_shape(spec_, role, layer_)[0]);
-    const ValueId y = value(width, weight_info(role).stage, heads);
+    const ValueId y = value(width, stage, heads);
     Op& made = op(OpKind::kMatmul, {x}, {y}, {role}, MatmulParams{});
     if (const WeightId id = find(bias); id != kNoWeight) made.biases = {id};
     return y;
@@ -264,21 +263,32 @@ class Builder {
     return sum;
   }
 
-  // The inputs of an attention: queries, then keys and values if the layer makes its own.
+  // The inputs of an attention: queries, then keys and values if the layer makes its own; and the gate of its
+  // output, if it has one.
   using Heads = std::vector<ValueId>;
+  struct Projected {
+    Heads heads;
+    std::optional<ValueId> gate;
+  };
 
   void norm_heads(Heads& heads, const AttentionSpec& a) {
     heads[0] = norm(heads[0], WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
     if (a.has_own_kv()) heads[1] = norm(heads[1], WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
   }
 
-  Heads project_heads(ValueId normed, const AttentionSpec& a) {
-    Heads heads = {matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads)};
+  Projected project_heads(ValueId normed, const AttentionSpec& a) {
+    const Stage q_stage = a.output_gate ? Stage::kNone : Stage::kQProj;
+    Projected made{{matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads, q_stage)}, {}};
+    Heads& heads = made.heads;
     if (a.has_own_kv()) {
       const ValueId k = matmul(normed, WeightRole::kK, WeightRole::kKBias, a.kv_heads);
       ValueId v = a.keys_as_values ? k : matmul(normed, WeightRole::kV, WeightRole::kVBias, a.kv_heads);
       if (a.v_norm) v = plain_norm(v, Stage::kVNorm);
-      heads.insert(heads.end(), {k, v});
+      heads.insert(heads.end(), {scaled(k, a.key_scale), v});
+    }
+    if (a.output_gate) {  // each head's rows are query and gate
+      made.gate = columns(heads[0], Stage::kAttnGate, 1, {{a.heads, a.head_dim, a.head_dim}});
+      heads[0] = columns(heads[0], Stage::kQProj, a.heads, {{a.heads, 0, a.head_dim}});
     }
     if (a.qk_norm && !a.qk_norm_after_rope) norm_heads(heads, a);
     if (a.rope.rotary_dim > 0) {
@@ -287,7 +297,7 @@ class Builder {
     }
     if (a.qk_norm && a.qk_norm_after_rope) norm_heads(heads, a);
     heads[0] = scaled_by_position(heads[0], a);
-    return heads;
+    return made;
   }
 
   ValueId scaled_by_position(ValueId q, const AttentionSpec& a) {
@@ -304,12 +314,39 @@ class Builder {
     if (has_sinks) sinks.push_back(WeightRole::kSinks);
     Op& made = op(OpKind::kAttention, std::move(heads), {out}, std::move(sinks), params);
     made.emits = {scores};
-    plan_.kv_layers.push_back({.kv_heads = params.kv_layer < 0 ? params.kv_heads : 0,
-                               .head_dim = params.head_dim,
-                               .window = params.window,
-                               .chunked = params.chunked,
-                               .has_values = params.value_dim == 0});
+    KvLayer& cache = plan_.kv_layers.back();
+    cache.kv_heads = params.kv_layer < 0 ? params.kv_heads : 0, cache.head_dim = params.head_dim;
+    cache.window = params.window, cache.chunked = params.chunked;
+    cache.has_values = params.value_dim == 0;
     return out;
+  }
+
+  // x times a factor that is not 1.
+  ValueId scaled(ValueId x, double factor, Stage stage = Stage::kNone) {
+    if (factor == 1) return x;
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kSoftcap, {x}, {y}, {}, SoftcapParams{0, factor});
+    return y;
+  }
+
+  ValueId columns(ValueId x, Stage stage, std::uint32_t heads, std::initializer_list<ColumnRange> ranges) {
+    ColumnsParams params;
+    std::uint32_t width = 0;
+    std::size_t count = 0;
+    for (const ColumnRange& range : ranges) {
+      params.ranges[count++] = range;
+      width += range.groups * range.width;
+    }
+    const ValueId y = value(width, stage, heads);
+    op(OpKind::kColumns, {x}, {y}, {}, params);
+    return y;
+  }
+
+  ValueId gated(Activation activation, std::vector<ValueId> inputs, Stage stage) {
+    const Value first = plan_.values[inputs[0]];
+    const ValueId y = value(first.width, stage);
+    op(OpKind::kGated, std::move(inputs), {y}, {}, GatedParams{activation});
+    return y;
   }
 
   ValueId attention(ValueId normed, const AttentionSpec& a) {
@@ -321,9 +358,200 @@ class Builder {
                                  .softcap = a.softcap,
                                  .chunked = a.kind == AttentionKind::kChunked,
                                  .kv_layer = a.kv_source};
-    const ValueId out = a.is_latent() ? latent_attention(normed, a, params)
-                                      : attend(project_heads(normed, a), params, Stage::kAttnOut, a.sinks);
-    return matmul(out, WeightRole::kO, WeightRole::kOBias);
+    if (a.is_latent()) return matmul(latent_attention(normed, a, params), WeightRole::kO, WeightRole::kOBias);
+    const Projected projected = project_heads(normed, a);
+    const ValueId out = attend(projected.heads, params, Stage::kAttnOut, a.sinks);
+    if (!projected.gate) return matmul(out, WeightRole::kO, WeightRole::kOBias);
+    const ValueId gated_out = gated(Activation::kSigmoid, {*projected.gate, out}, Stage::kAttnGated);
+    return matmul(gated_out, WeightRole::kO, WeightRole::kOBias);
+  }
+
+  // The causal convolution of a recurrent half.
+  ValueId convolution(ValueId x, const RecurrentSpec& r) {
+    const Activation activation =
+        r.kind == RecurrentKind::kShortConvolution ? Activation::kIdentity : Activation::kSilu;
+    const ValueId y = value(plan_.values[x].width, Stage::kConvOut);
+    Op& made =
+        op(OpKind::kConvolution, {x}, {y}, {WeightRole::kConvolution}, ConvolutionParams{r.taps, activation});
+    if (const WeightId id = find(WeightRole::kConvolutionBias); id != kNoWeight) made.biases = {id};
+    return y;
+  }
+
+  ValueId short_convolution(ValueId in, const RecurrentSpec& r) {
+    const std::uint32_t width = r.inner();
+    const ValueId b = columns(in, Stage::kNone, 1, {{1, 0, width}});
+    const ValueId c = columns(in, Stage::kNone, 1, {{1, width, width}});
+    const ValueId x = columns(in, Stage::kNone, 1, {{1, 2 * width, width}});
+    const ValueId convolved = convolution(gated(Activation::kIdentity, {b, x}, Stage::kConvIn), r);
+    return gated(Activation::kIdentity, {c, convolved}, Stage::kSsmGated);
+  }
+
+  // What the delta net reads of a layer: input of the convolution, gate, and what beta and decay are made of.
+  struct DeltaInputs {
+    ValueId convolved, gate, beta, step;
+  };
+
+  DeltaInputs delta_inputs(ValueId normed, const RecurrentSpec& r) {
+    if (r.in_projection == InProjection::kSeparate) {
+      return {.convolved = matmul(normed, WeightRole::kMixerInConv),
+              .gate = matmul(normed, WeightRole::kMixerInGate, WeightRole::kCount, r.heads),
+              .beta = matmul(normed, WeightRole::kMixerInB),
+              .step = matmul(normed, WeightRole::kMixerInA)};
+    }
+    // By key head: its query, key, and the values and gates of its value heads; in the other, their b, then
+    // a.
+    const ValueId in = matmul(normed, WeightRole::kMixerIn, WeightRole::kMixerInBias);
+    const ValueId ba = matmul(normed, WeightRole::kMixerInBa);
+    const std::uint32_t share = r.heads / r.groups, values = share * r.head_dim, key = r.state_dim;
+    return {.convolved = columns(in, Stage::kConvIn, 1,
+                                 {{r.groups, 0, key}, {r.groups, key, key}, {r.groups, 2 * key, values}}),
+            .gate = columns(in, Stage::kSsmGate, r.heads, {{r.groups, 2 * key + values, values}}),
+            .beta = columns(ba, Stage::kNone, 1, {{r.groups, 0, share}}),
+            .step = columns(ba, Stage::kNone, 1, {{r.groups, share, share}})};
+  }
+
+  // x / sqrt(sum of squares + eps) * factor of each head: a mean's norm, with what the mean divides by taken
+  // out. The epsilon is the delta net's own constant.
+  ValueId l2_norm(ValueId x, double factor, Stage stage) {
+    constexpr double kEps = 1e-6;
+    const double dim = plan_.values[x].width / plan_.values[x].heads;
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kRmsNorm, {x}, {y}, {}, NormParams{.eps = kEps / dim, .factor = factor / std::sqrt(dim)});
+    return y;
+  }
+
+  ValueId time_step(ValueId x, const RecurrentSpec& r, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage);
+    op(OpKind::kTimeStep, {x}, {y}, {WeightRole::kStepBias}, TimeStepParams{r.min_step, r.max_step});
+    return y;
+  }
+
+  ValueId decay(ValueId step, Stage stage) {
+    const ValueId y = value(plan_.values[step].width, stage);
+    op(OpKind::kDecay, {step}, {y}, {WeightRole::kDecayRate}, DecayParams{});
+    return y;
+  }
+
+  ValueId delta_net(ValueId normed, const RecurrentSpec& r) {
+    const DeltaInputs in = delta_inputs(normed, r);
+    const ValueId beta = gated(Activation::kSigmoid, {in.beta}, Stage::kDeltaBeta);
+    const ValueId rate = decay(time_step(in.step, r, Stage::kNone), Stage::kDeltaDecay);
+    const ValueId conv = convolution(in.convolved, r);
+    const std::uint32_t keys = r.keys();
+    const ValueId q = columns(conv, Stage::kNone, r.groups, {{1, 0, keys}});
+    const ValueId k = columns(conv, Stage::kNone, r.groups, {{1, keys, keys}});
+    const ValueId v = columns(conv, Stage::kDeltaV, r.heads, {{1, 2 * keys, r.inner()}});
+    const ValueId q_normed = l2_norm(q, 1 / std::sqrt(static_cast<double>(r.state_dim)), Stage::kDeltaQ);
+    const ValueId k_normed = l2_norm(k, 1, Stage::kDeltaK);
+    const ValueId out = value(r.inner(), Stage::kSsmOut, r.heads);
+    op(OpKind::kDeltaRule, {q_normed, k_normed, v, beta, rate}, {out}, {},
+       DeltaParams{r.heads, r.groups, r.state_dim, r.head_dim});
+    return gated_norm(out, in.gate, r);
+  }
+
+  ValueId mamba2(ValueId normed, const RecurrentSpec& r) {
+    const ValueId in = matmul(normed, WeightRole::kMixerIn, WeightRole::kMixerInBias);
+    const std::uint32_t inner = r.inner(), keys = r.keys();
+    const auto scale = [&](InPart part) { return r.part_scales[static_cast<std::size_t>(part)]; };
+    const ValueId gate = columns(in, Stage::kSsmGate, 1, {{1, 0, inner, scale(InPart::kGate)}});
+    const ValueId convolved = columns(in, Stage::kConvIn, 1,
+                                      {{1, inner, inner, scale(InPart::kX)},
+                                       {1, 2 * inner, keys, scale(InPart::kB)},
+                                       {1, 2 * inner + keys, keys, scale(InPart::kC)}});
+    const ValueId raw_step =
+        columns(in, Stage::kNone, 1, {{1, 2 * inner + 2 * keys, r.heads, scale(InPart::kStep)}});
+    const ValueId conv = convolution(convolved, r);
+    const ValueId x = columns(conv, Stage::kSsmX, r.heads, {{1, 0, inner}});
+    const ValueId b = columns(conv, Stage::kSsmB, r.groups, {{1, inner, keys}});
+    const ValueId c = columns(conv, Stage::kSsmC, r.groups, {{1, inner + keys, keys}});
+    const ValueId step = time_step(raw_step, r, Stage::kSsmDt);
+    const ValueId rate = decay(step, Stage::kSsmA);
+    const ValueId out = value(inner, Stage::kSsmOut, r.heads);
+    op(OpKind::kScan, {x, b, c, step, rate}, {out}, {WeightRole::kSkip},
+       ScanParams{r.heads, r.head_dim, r.groups, r.state_dim});
+    return gated_norm(out, gate, r);
+  }
+
+  ValueId mamba1(ValueId normed, const RecurrentSpec& r) {
+    const ValueId in = matmul(normed, WeightRole::kMixerIn, WeightRole::kMixerInBias);
+    const std::uint32_t inner = r.inner(), states = r.state_dim;
+    const ValueId convolved = columns(in, Stage::kConvIn, 1, {{1, 0, inner}});
+    const ValueId gate = columns(in, Stage::kSsmGate, 1, {{1, inner, inner}});
+    const ValueId x = convolution(convolved, r);
+    const ValueId parts = matmul(x, WeightRole::kStateProjection);
+    const auto part = [&](std::uint32_t first, std::uint32_t width, WeightRole role) {
+      const Stage stage = weight_info(role).stage;
+      if (!r.part_norms) return columns(parts, stage, 1, {{1, first, width}});
+      NormParams params{.eps = spec_.norm.eps};
+      return norm(columns(parts, Stage::kNone, 1, {{1, first, width}}), role, WeightRole::kCount, stage,
+                  params);
+    };
+    const ValueId low = part(0, r.rank, WeightRole::kStepNorm);
+    const ValueId b = part(r.rank, states, WeightRole::kStateInNorm);
+    const ValueId c = part(r.rank + states, states, WeightRole::kStateOutNorm);
+    const ValueId raw = matmul(low, WeightRole::kStepProjection, WeightRole::kCount, 1, Stage::kNone);
+    const ValueId step = time_step(raw, r, Stage::kSsmDt);
+    const ValueId out = value(inner, Stage::kSsmOut);
+    op(OpKind::kChannelScan, {x, b, c, step}, {out}, {WeightRole::kDecayRates, WeightRole::kSkip},
+       ScanParams{inner, 1, 1, states});
+    return gated_norm(out, gate, r);
+  }
+
+  // The gate's SiLU times a recurrence's result, normed before or after or not.
+  ValueId gated_norm(ValueId y, ValueId gate, const RecurrentSpec& r) {
+    const NormSpan span = r.one_norm_for_heads ? NormSpan::kHead : NormSpan::kOwnHead;
+    const NormParams params{.eps = spec_.norm.eps, .span = span};
+    const std::uint32_t parts = r.one_norm_for_heads ? r.heads : r.norm_groups;
+    const auto normed = [&](ValueId x, Stage stage) {
+      const ValueId made = value(r.inner(), stage, parts);
+      op(OpKind::kRmsNorm, {x}, {made}, {WeightRole::kMixerNorm}, params);
+      return made;
+    };
+    switch (r.norm) {
+      case GatedNorm::kNormThenGate:
+        return gated(Activation::kSilu, {gate, normed(y, Stage::kNone)}, Stage::kSsmGated);
+      case GatedNorm::kGateThenNorm:
+        return normed(gated(Activation::kSilu, {gate, y}, Stage::kNone), Stage::kSsmGated);
+      case GatedNorm::kNone:
+        break;
+    }
+    return gated(Activation::kSilu, {gate, y}, Stage::kSsmGated);
+  }
+
+  ValueId recurrent(ValueId normed, const LayerSpec& l) {
+    const RecurrentSpec& r = l.recurrent;
+    KvLayer& cache = plan_.kv_layers.back();
+    cache.conv_rows = r.taps - 1, cache.conv_channels = r.channels(), cache.state = r.state_size();
+    ValueId out = 0;
+    switch (r.kind) {
+      case RecurrentKind::kShortConvolution:
+        out = short_convolution(matmul(normed, WeightRole::kMixerIn, WeightRole::kMixerInBias), r);
+        break;
+      case RecurrentKind::kDeltaNet:
+        out = delta_net(normed, r);
+        break;
+      case RecurrentKind::kMamba2:
+        out = mamba2(scaled(normed, r.in_scale), r);
+        break;
+      case RecurrentKind::kMamba1:
+      case RecurrentKind::kNone:
+        out = mamba1(normed, r);
+        break;
+    }
+    const Stage stage = l.has_attention ? Stage::kSsmOProj : Stage::kOProj;
+    return matmul(out, WeightRole::kMixerOut, WeightRole::kMixerOutBias, 1, stage);
+  }
+
+  // Attention, the recurrent half, or the sum of both.
+  ValueId mixer(ValueId normed, const LayerSpec& l) {
+    plan_.kv_layers.emplace_back();
+    if (!l.has_attention) return scaled(recurrent(normed, l), l.recurrent.out_scale);
+    const ValueId attended =
+        scaled(attention(scaled(normed, l.attn_in_scale), l.attention), l.attn_out_scale);
+    if (!l.recurrent.exists()) return attended;
+    const ValueId sum = value(spec_.hidden, Stage::kNone);
+    op(OpKind::kAdd, {attended, recurrent(normed, l)}, {sum}, {}, AddParams{l.recurrent.out_scale});
+    return sum;
   }
 
   // Which rows of the latent's matrices belong to a head.
@@ -397,7 +625,8 @@ class Builder {
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
     if (f.experts > 0) return experts(normed, f);
     std::vector<ValueId> inputs;
-    if (f.gated) inputs.push_back(matmul(normed, WeightRole::kGate, WeightRole::kGateBias));
+    if (f.gated)
+      inputs.push_back(scaled(matmul(normed, WeightRole::kGate, WeightRole::kGateBias), f.gate_scale));
     inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
     if (f.gated && f.gate_cutoff > 0) {
       const ValueId cut = value(f.width, Stage::kNone);
@@ -406,7 +635,18 @@ class Builder {
     }
     const ValueId act = value(f.width, Stage::kFfnAct);
     op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
-    return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
+    if (f.out_scale == 1) return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
+    const ValueId raw = matmul(act, WeightRole::kDown, WeightRole::kDownBias, 1, Stage::kNone);
+    return scaled(raw, f.out_scale, Stage::kFfnOut);
+  }
+
+  // A layer without any mixer.
+  ValueId feed_forward_layer(ValueId x, const LayerSpec& l) {
+    plan_.kv_layers.emplace_back();
+    const ValueId read = l.ffn_norm ? norm(x, WeightRole::kFfnNorm, WeightRole::kFfnNormBias) : x;
+    ValueId branch = feed_forward(read, l.ffn);
+    if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm);
+    return add(x, branch, Stage::kLayerOut);
   }
 
   // What every token goes through beside its experts.
@@ -481,10 +721,12 @@ class Builder {
   ValueId layer(ValueId x) {
     const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
     if (plan_.has_streams) return stream_layer(x);
+    if (!l.has_attention && !l.recurrent.exists()) return feed_forward_layer(x, l);
     const ValueId input = x;
     const ValueId normed = l.attn_norm ? norm(x, WeightRole::kAttnNorm, WeightRole::kAttnNormBias) : x;
-    ValueId branch = attention(normed, l.attention);
+    ValueId branch = mixer(normed, l);
     if (l.post_attn_norm) branch = norm(branch, WeightRole::kPostAttnNorm);
+    if (!l.has_ffn) return add(x, branch, Stage::kLayerOut);
     x = add(x, branch, l.parallel ? Stage::kNone : Stage::kPostAttn);
     ValueId read = l.parallel ? (l.ffn_norm ? input : normed) : x;
     if (l.parallel && l.attn_norm && !l.ffn_norm) plan_.values[normed].also = Stage::kFfnNormed;

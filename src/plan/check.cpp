@@ -33,8 +33,14 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kSpread, "spread", 2, 0, kPlaceOf<SpreadParams>},
     {OpKind::kExpertMatmul, "expert_matmul", 2, kAny, kPlaceOf<ExpertParams>},
     {OpKind::kExpertSum, "expert_sum", kAny, 0, kPlaceOf<ExpertSumParams>},
-    {OpKind::kScale, "scale", 1, kAny, kPlaceOf<ScaleParams>},
-    {OpKind::kSlice, "slice", 1, 0, kPlaceOf<SliceParams>},
+    {OpKind::kColumns, "columns", 1, 0, kPlaceOf<ColumnsParams>},
+    {OpKind::kTimeStep, "time_step", 1, 1, kPlaceOf<TimeStepParams>},
+    {OpKind::kDecay, "decay", 1, 1, kPlaceOf<DecayParams>},
+    {OpKind::kConvolution, "convolution", 1, 1, kPlaceOf<ConvolutionParams>},
+    {OpKind::kDeltaRule, "delta_rule", 5, 0, kPlaceOf<DeltaParams>},
+    {OpKind::kScan, "scan", 5, 1, kPlaceOf<ScanParams>},
+    {OpKind::kChannelScan, "channel_scan", 4, 2, kPlaceOf<ScanParams>},
+    {OpKind::kScale, "scale", 1, 1, kPlaceOf<ScaleParams>},
     {OpKind::kJoin, "join", 2, 0, kPlaceOf<JoinParams>},
     {OpKind::kHeadMatmul, "head_matmul", 1, 1, kPlaceOf<HeadMatmulParams>},
     {OpKind::kMix, "mix", kAny, 0, kPlaceOf<MixParams>},
@@ -138,7 +144,7 @@ class Checker {
   Status check_rows(const Op& op) const {
     const bool select = op.kind == OpKind::kSelect;
     const bool all_tokens = op.kind == OpKind::kEmbed || op.kind == OpKind::kAttention ||
-                            op.kind == OpKind::kScaleQuery || select;
+                            op.kind == OpKind::kScaleQuery || keeps_state(op.kind) || select;
     const Rows before = op.inputs.empty() ? Rows::kAll : in(op, 0).rows;
     const Rows after = select ? Rows::kWanted : before;
     const auto have = [&](const std::vector<ValueId>& ids, Rows rows) {
@@ -249,20 +255,27 @@ class Checker {
     const bool one_for_all = std::get<NormParams>(op.params).span == NormSpan::kHead;
     const auto fits = [&](WeightId id) { return vector_is(id, one_for_all ? width / out(op).heads : width); };
     if (op.weights.size() > 1) return wrong("has the wrong number of weights");
-    if (!op.weights.empty() && !fits(op.weights[0])) return wrong("has a weight of the wrong width");
+    if (op.weights.empty()) return op.biases.empty() ? Status{} : wrong("has a bias without a weight");
+    if (!fits(op.weights[0])) return wrong("has a weight of the wrong width");
     if (op.biases.empty() || op.biases[0] == kNoWeight) return {};
     const bool exists = op.biases[0] < weights_.tensors().size();
     return exists && fits(op.biases[0]) ? Status{} : wrong("has a bias of the wrong width");
   }
 
   Status check_columns(const Op& op) const {
-    const std::uint64_t x = in(op, 0).width, y = out(op).width;
-    if (const auto* slice = std::get_if<SliceParams>(&op.params)) {
-      const std::uint64_t parts = slice->parts;
-      const bool fits =
-          parts > 0 && x % parts == 0 && y % parts == 0 && slice->begin + y / parts <= x / parts;
-      return fits ? Status{} : wrong("takes columns that its input does not have");
+    std::uint64_t width = 0;
+    for (const ColumnRange& range : std::get<ColumnsParams>(op.params).ranges) {
+      if (range.width == 0) continue;
+      const bool fits = range.groups > 0 && in(op, 0).width % range.groups == 0 &&
+                        std::uint64_t{range.first} + range.width <= in(op, 0).width / range.groups;
+      if (!fits) return wrong("takes columns that its input does not have");
+      width += std::uint64_t{range.groups} * range.width;
     }
+    return width == out(op).width ? Status{} : wrong("takes other columns than its output holds");
+  }
+
+  Status check_combined(const Op& op) const {
+    const std::uint64_t x = in(op, 0).width, y = out(op).width;
     if (const auto* join = std::get_if<JoinParams>(&op.params)) {
       const std::uint64_t parts = join->parts, b = in(op, 1).width;
       const bool fits = parts > 0 && x % parts == 0 && (y == x + b || y == x + b * parts) && y % parts == 0;
@@ -278,7 +291,6 @@ class Checker {
       const bool fits = y == x && x % in(op, 0).heads == 0;
       return fits ? Status{} : wrong("changes the width");
     }
-    if (op.weights.empty()) return x == y ? Status{} : wrong("changes the width");
     const Shape& weight = weights_[op.weights[0]].shape;
     const bool one_or_each = weight.size() == 1 && (weight[0] == 1 || weight[0] == y);
     return x == y && one_or_each ? Status{} : wrong("has a weight of the wrong width");
@@ -297,6 +309,57 @@ class Checker {
     const std::uint64_t from = shared ? x : x / p.heads;
     const bool fits = from >= takes && y / p.heads == gives + (from - takes);
     return fits ? Status{} : wrong("has a weight whose shape is not output x input");
+  }
+
+  const KvLayer* cached(const Op& op) const {
+    const bool exists = op.layer >= 0 && static_cast<std::size_t>(op.layer) < plan_.kv_layers.size();
+    return exists ? &plan_.kv_layers[static_cast<std::size_t>(op.layer)] : nullptr;
+  }
+
+  Status check_convolution(const Op& op) const {
+    const std::uint32_t taps = std::get<ConvolutionParams>(op.params).taps, width = out(op).width;
+    if (taps == 0 || in(op, 0).width != width || !weight_is(op.weights[0], width, taps))
+      return wrong("has a weight whose shape is not channels x taps");
+    const WeightId bias = op.biases.empty() ? kNoWeight : op.biases[0];
+    if (bias != kNoWeight && (bias >= weights_.tensors().size() || !vector_is(bias, width)))
+      return wrong("has a bias of the wrong width");
+    const KvLayer* layer = cached(op);
+    const bool kept = layer != nullptr && layer->conv_rows == taps - 1 && layer->conv_channels == width;
+    return kept ? Status{} : wrong("does not match its layer in the cache");
+  }
+
+  // Every head of `heads` keeps `per_head` values.
+  Status check_state(const Op& op, std::uint64_t heads, std::uint64_t per_head) const {
+    const KvLayer* layer = cached(op);
+    const bool kept = layer != nullptr && layer->state == heads * per_head;
+    return kept ? Status{} : wrong("does not match its layer in the cache");
+  }
+
+  Status check_delta(const Op& op) const {
+    const auto& p = std::get<DeltaParams>(op.params);
+    const std::uint64_t keys = std::uint64_t{p.key_heads} * p.key_dim,
+                        values = std::uint64_t{p.heads} * p.value_dim;
+    const bool fits = keys > 0 && values > 0 && p.heads % p.key_heads == 0 && in(op, 0).width == keys &&
+                      in(op, 1).width == keys && in(op, 2).width == values && in(op, 3).width == p.heads &&
+                      in(op, 4).width == p.heads && out(op).width == values;
+    if (!fits) return wrong("has heads that do not match its inputs");
+    return check_state(op, p.heads, std::uint64_t{p.key_dim} * p.value_dim);
+  }
+
+  Status check_scan(const Op& op) const {
+    const auto& p = std::get<ScanParams>(op.params);
+    const bool channels = op.kind == OpKind::kChannelScan;
+    const std::uint64_t inner = std::uint64_t{p.heads} * p.head_dim,
+                        states = std::uint64_t{p.groups} * p.states;
+    bool fits = inner > 0 && states > 0 && p.heads % p.groups == 0 && in(op, 0).width == inner &&
+                in(op, 1).width == states && in(op, 2).width == states && in(op, 3).width == p.heads &&
+                out(op).width == inner && vector_is(op.weights.back(), p.heads);
+    if (channels)
+      fits = fits && p.head_dim == 1 && p.groups == 1 && weight_is(op.weights[0], p.heads, p.states);
+    else
+      fits = fits && in(op, 4).width == p.heads;
+    if (!fits) return wrong("has heads that do not match its inputs or weights");
+    return check_state(op, p.heads, std::uint64_t{p.head_dim} * p.states);
   }
 
   Status check_sum_like(const Op& op) const {
@@ -335,11 +398,10 @@ class Checker {
       case OpKind::kHeadMatmul:
         return check_head_matmul(op);
       case OpKind::kScale:
-      case OpKind::kSlice:
       case OpKind::kJoin:
       case OpKind::kMix:
       case OpKind::kMatchRms:
-        return check_columns(op);
+        return check_combined(op);
       case OpKind::kGated:
         return check_gated(op);
       case OpKind::kChoose:
@@ -351,6 +413,19 @@ class Checker {
         return check_expert_matmul(op);
       case OpKind::kExpertSum:
         return check_expert_sum(op);
+      case OpKind::kColumns:
+        return check_columns(op);
+      case OpKind::kConvolution:
+        return check_convolution(op);
+      case OpKind::kDeltaRule:
+        return check_delta(op);
+      case OpKind::kScan:
+      case OpKind::kChannelScan:
+        return check_scan(op);
+      case OpKind::kTimeStep:
+      case OpKind::kDecay:
+        if (!vector_is(op.weights[0], out(op).width)) return wrong("has a weight of the wrong width");
+        [[fallthrough]];
       default:
         return check_sum_like(op);
     }
@@ -367,6 +442,15 @@ class Checker {
 std::string_view op_name(OpKind kind) {
   const auto index = static_cast<std::size_t>(kind);
   return index < kShapes.size() ? kShapes[index].name : "unknown op";
+}
+
+bool keeps_state(OpKind kind) {
+  return kind == OpKind::kConvolution || kind == OpKind::kDeltaRule || kind == OpKind::kScan ||
+         kind == OpKind::kChannelScan;
+}
+
+bool is_recurrent(std::span<const KvLayer> layers) {
+  return std::ranges::any_of(layers, [](const KvLayer& layer) { return layer.recurrent_values() > 0; });
 }
 
 std::string op_title(const Plan& plan, const Op& op) {

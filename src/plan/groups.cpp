@@ -19,7 +19,7 @@ class Match {
   // The same for a norm as fused kernels compute it: by the root of the mean square, without a bias.
   const Op* next_plain_norm(std::size_t ahead = 0) const {
     const Op* norm = next(OpKind::kRmsNorm, ahead);
-    if (norm == nullptr || !norm->biases.empty()) return nullptr;
+    if (norm == nullptr || !norm->biases.empty() || norm->weights.empty()) return nullptr;
     return std::get<NormParams>(norm->params).kind == NormKind::kRms ? norm : nullptr;
   }
   // Of whole rows, which are loaded four values at a time.

@@ -2,7 +2,10 @@
 // checked before it runs; a backend only executes it and holds no model logic.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <limits>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -31,18 +34,18 @@ struct Value {
 };
 
 enum class OpKind : std::uint8_t {
-  kEmbed,      // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
-               // it is there, for their positions
-  kRmsNorm,    // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams. Without
-               // a weight: x / rms(x)
-  kMatmul,     // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
-  kRope,       // x -> y: pairs of each head turned by the token's position
-  kAttention,  // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
-               // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does.
-               // weights: sinks, a score for each head that only adds to the softmax's sum
-  kAdd,        // a, b -> a + scale * b
-  kGated,      // gate, up -> activation(gate) * up, the gate being as wide or one value for a row; or gate
-               // alone -> activation(gate); see GatedParams
+  kEmbed,        // () -> x: rows of weights[0] for the step's ids, times scale; plus rows of weights[1], if
+                 // it is there, for their positions
+  kRmsNorm,      // x -> y: per head, x / rms(x) * (weights[0] + offset) (+ biases[0]); see NormParams.
+                 // Without a weight: x / rms(x) * factor
+  kMatmul,       // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
+  kRope,         // x -> y: pairs of each head turned by the token's position
+  kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
+                 // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does.
+                 // weights: sinks, a score for each head that only adds to the softmax's sum
+  kAdd,          // a, b -> a + scale * b
+  kGated,        // gate, up -> activation(gate) * up, the gate being as wide or one value for a row; or gate
+                 // alone -> activation(gate); see GatedParams
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
   kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
@@ -54,9 +57,19 @@ enum class OpKind : std::uint8_t {
   kExpertMatmul,  // x, ids -> y_0..y_n-1 of each chosen expert: y_i = weights[i + expert] x (+ biases[i +
                   // expert]). x is one row for all, or has a part for each
   kExpertSum,     // y, [weights], [z] -> the sum of the parts of y, times the weights, + z
+  kColumns,       // x -> columns of x side by side, see ColumnsParams
+  kTimeStep,      // x -> softplus(x + weights[0]), within limits
+  kDecay,         // x -> x * rate, the logarithm of a state's decay; rate = -exp(weights[0])
+  // What follows goes along a sequence: each token after the one before it in its slot, from a state in the
+  // cache that is zero before the first.
+  kConvolution,  // x -> y: each channel's last taps inputs times weights[0] [channels, taps], the last tap
+                 // for the token itself (+ biases[0]), through the activation
+  kDeltaRule,    // q, k, v, beta, decay -> o: Yang et al. 2024 (gated DeltaNet), see DeltaParams
+  kScan,         // x, B, C, step, decay -> y: Dao and Gu 2024 (Mamba 2), D = weights[0], see ScanParams
+  kChannelScan,  // x, B, C, step -> y: Gu and Dao 2023 (Mamba), rates = -exp(weights[0]) [channels, states],
+                 // D = weights[1]
   // Columns.
-  kScale,       // x -> by * x (* weights[0], a value for all or one for each column)
-  kSlice,       // x -> y: of each part of a row, the columns from `begin` on
+  kScale,       // x -> x * weights[0], a value for all or one for each column
   kJoin,        // a, b -> y: side by side, part by part; a b of one part goes behind each part of a
   kHeadMatmul,  // x -> y: each head of x times a matrix of its own; see HeadMatmulParams
   kMix,         // streams, x (, c) -> y: stream j + (offset + c[j]) x, summed over the parts of x
@@ -66,6 +79,8 @@ enum class OpKind : std::uint8_t {
 };
 
 std::string_view op_name(OpKind kind);
+// Whether an op goes along a sequence and leaves a state in the cache for the next step.
+bool keeps_state(OpKind kind);
 
 struct EmbedParams {
   double scale = 1;
@@ -74,6 +89,7 @@ struct NormParams {
   double eps = 0, weight_offset = 0;
   NormKind kind = NormKind::kRms;
   NormSpan span = NormSpan::kHead;  // of a value's heads
+  double factor = 1;                // of a norm without a weight
 };
 struct AddParams {
   double scale = 1;
@@ -116,13 +132,7 @@ struct SoftcapParams {
   double cap = 0;  // 0: none
   double scale = 1;
 };
-struct ScaleParams {
-  double by = 1;
-};
-struct SliceParams {
-  std::uint32_t begin = 0;  // first column of a part
-  std::uint32_t parts = 1;  // of a row
-};
+struct ScaleParams {};
 struct JoinParams {
   std::uint32_t parts = 1;
 };
@@ -158,11 +168,42 @@ struct ExpertSumParams {
   std::uint32_t chosen = 0;
   bool weighted = true, adds = false;  // whether there are the inputs weights and z
 };
+// Some columns of a row whose columns lie in `groups` equal groups: of each group the `width` columns from
+// `first` on.
+struct ColumnRange {
+  std::uint32_t groups = 1, first = 0, width = 0;
+  double scale = 1;
+};
+// The output is the ranges side by side, the groups of a range one after the other.
+struct ColumnsParams {
+  static constexpr std::size_t kMost = 3;
+  std::array<ColumnRange, kMost> ranges = {};  // those after the first of width 0 do not count
+};
+struct ConvolutionParams {
+  std::uint32_t taps = 0;
+  Activation activation = Activation::kSilu;
+};
+struct TimeStepParams {
+  double low = 0, high = std::numeric_limits<double>::infinity();
+};
+struct DecayParams {};
+// Of each value head h with key head h / (heads / key_heads), for its state S [key_dim, value_dim]:
+// S = exp(decay) S; S = S + k (x) beta (v - S' k); o = S' q.
+struct DeltaParams {
+  std::uint32_t heads = 0, key_heads = 0, key_dim = 0, value_dim = 0;
+};
+// kScan, of each head h with group h / (heads / groups), for its state S [head_dim, states]:
+// S = exp(decay) S + step x (x) B; y = S C + D x. kChannelScan: heads are channels of one value with a rate
+// for each state, decay = step * rate, and one group.
+struct ScanParams {
+  std::uint32_t heads = 0, head_dim = 0, groups = 0, states = 0;
+};
 using OpParams =
     std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
                  GatedParams, SoftcapParams, AddParams, PositionScale, RouteParams, ExpertParams,
-                 SpreadParams, ExpertSumParams, ScaleParams, SliceParams, JoinParams, HeadMatmulParams,
-                 MixParams, MatchRmsParams, CutoffParams>;
+                 SpreadParams, ExpertSumParams, ColumnsParams, ConvolutionParams, TimeStepParams, DecayParams,
+                 DeltaParams, ScanParams, ScaleParams, JoinParams, HeadMatmulParams, MixParams,
+                 MatchRmsParams, CutoffParams>;
 // The place of a kind of parameters in OpParams.
 template <typename Params>
 inline constexpr std::size_t kPlaceOf = OpParams(Params{}).index();
@@ -182,13 +223,23 @@ struct Op {
   std::vector<ValueId> emits;
 };
 
-// The cache of one attention layer. A layer that reads another one's has no heads here.
+// The cache of one layer: keys and values of its attention, and the state of its recurrent half.
 struct KvLayer {
+  // Without dims no attention; with dims but no heads one that reads the cache of another layer.
   std::uint32_t kv_heads = 0, head_dim = 0;
   std::uint32_t window = 0;  // 0: keeps every position
   bool chunked = false;      // of the window a token sees what lies in its own chunk
   bool has_values = true;    // false: values are parts of the keys
+  // The last conv_rows inputs of a convolution with so many channels, oldest first, and the values of the
+  // recurrent state as the op's formula orders them, head after head: both float32.
+  std::uint32_t conv_rows = 0, conv_channels = 0;
+  std::uint64_t state = 0;
+  std::uint64_t conv_values() const { return std::uint64_t{conv_rows} * conv_channels; }
+  std::uint64_t recurrent_values() const { return conv_values() + state; }
 };
+
+// Whether a layer keeps a state, which cannot go back to what it was some tokens before.
+bool is_recurrent(std::span<const KvLayer> layers);
 
 struct Plan {
   std::vector<Value> values;

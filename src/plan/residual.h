@@ -1,5 +1,5 @@
-// Values with two names: the output of the embedding or of a layer is the input of the next layer's
-// attention, and in parallel layers one norm may serve attention and feed-forward.
+// Values with two names: the output of the embedding or of a layer is what the next layer takes in, and in
+// parallel layers one norm may serve attention and feed-forward.
 #pragma once
 
 #include <optional>
@@ -8,7 +8,16 @@
 
 namespace doppler {
 
-// The layer that takes this value in as its attn_input, if one does.
+// Whether a layer begins with attention or a recurrent half. One that is only a feed-forward takes in what
+// others have after attention: its input is its post_attn.
+inline bool has_mixer(const KvLayer& layer) {
+  return layer.head_dim > 0 || layer.recurrent_values() > 0;
+}
+inline Stage input_stage(const Plan& plan, int layer) {
+  return has_mixer(plan.kv_layers[static_cast<std::size_t>(layer)]) ? Stage::kAttnInput : Stage::kPostAttn;
+}
+
+// The layer that takes this value in, if one does.
 inline std::optional<int> layer_fed_by(const Plan& plan, const Value& value) {
   if (plan.has_streams) return std::nullopt;
   if (value.stage != Stage::kEmbedOut && value.stage != Stage::kLayerOut) return std::nullopt;
@@ -23,7 +32,7 @@ void for_each_name(const Plan& plan, const Value& value, const Look& look) {
   if (value.stage == Stage::kNone) return;
   look(value.stage, value.layer);
   if (value.also != Stage::kNone) look(value.also, value.layer);
-  if (const auto layer = layer_fed_by(plan, value)) look(Stage::kAttnInput, *layer);
+  if (const auto layer = layer_fed_by(plan, value)) look(input_stage(plan, *layer), *layer);
 }
 
 }  // namespace doppler

@@ -72,6 +72,7 @@ class AttentionTiles : public BatchKernels {
                            {"CAPACITY", c.capacity},
                            {"WINDOW", c.window},
                            {"CHUNKED", 0},
+                           {"SINKS", 0},
                            {"SCALE_BITS", float_bits(scale)},
                            {"SOFTCAP", c.softcap ? 1 : 0},
                            {"EMIT_SCORES", 1},

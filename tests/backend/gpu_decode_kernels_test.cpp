@@ -179,6 +179,7 @@ TEST(CombinePrologue, OfScoresFarApart) {
                         {"WIDTH", kWidth},
                         {"DIM", kDim},
                         {"MOST_SPLITS", kMost},
+                        {"SINKS", 0},
                         {"POSITIONS", 2},
                         {"WINDOW", 0},
                         {"EMIT_ATTN", 1}});

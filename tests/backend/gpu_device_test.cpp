@@ -197,6 +197,7 @@ TEST(Kernels, AreMadeOnceForFileAndValues) {
     return cache.get("combine.wgsl", {{"THREADS", 64},
                                       {"OP", 3},
                                       {"SCALED", 0},
+                                      {"ONE_GATE", 0},
                                       {"WIDTH", width},
                                       {"A_STRIDE", 8},
                                       {"A_OFFSET", 0},

@@ -355,15 +355,17 @@ TEST(CombineKernel, AddsGatesCapsCopiesAndSelects) {
       expected.push_back(value);
       allowed.push_back(error);
     }
-    Launch launch(c.mode, "combine.wgsl",
-                  {{"THREADS", 64},
-                   {"OP", c.op},
-                   {"SCALED", c.scale != 1 ? 1 : 0},
-                   {"WIDTH", i64(width)},
-                   {"A_STRIDE", i64(a_stride)},
-                   {"A_OFFSET", 1},
-                   {"OUT_STRIDE", i64(to_stride)},
-                   {"OUT_OFFSET", 2}});
+    ShaderValues values = {{"THREADS", 64},
+                           {"OP", c.op},
+                           {"SCALED", c.scale != 1 ? 1 : 0},
+                           {"ONE_GATE", 0},
+                           {"WIDTH", i64(width)},
+                           {"A_STRIDE", i64(a_stride)},
+                           {"A_OFFSET", 1},
+                           {"OUT_STRIDE", i64(to_stride)},
+                           {"OUT_OFFSET", 2}};
+    if (c.op == 1) values["SHAPED"] = 0;
+    Launch launch(c.mode, "combine.wgsl", values);
     launch.in("a", spread(a, width, a_stride, 1)).out("out", to_stride * rows);
     if (c.op <= 1) {
       launch.in("b", spread(b, width, b_stride, 8)).value("B_STRIDE", i64(b_stride)).value("B_OFFSET", 8);

@@ -62,6 +62,7 @@ Variant fused_variant(DType type, int prologue, bool gated, bool eight_bits, boo
                          {"POSITIONS", 5},
                          {"WINDOW", eight_bits ? 300 : 0},
                          {"CHUNKED", 0},
+                         {"SINKS", 0},
                          {"EMIT_ATTN", 0}});
   }
   v["EPI"] = gated ? 1 : 0;
@@ -101,6 +102,7 @@ Variant attention_variant(bool half, std::int64_t window, bool cap, std::int64_t
                    {"THREADS", 64},
                    {"WINDOW", window},
                    {"CHUNKED", 0},
+                   {"SINKS", 0},
                    {"HEADS", 4},
                    {"SCALE_BITS", bits_of(0.125)},
                    {"SOFTCAP", cap ? 1 : 0},

@@ -42,7 +42,7 @@ struct SourceCase {
 
 const std::vector<SourceCase>& source_cases() {
   static const std::vector<SourceCase> kCases = {
-      {"eps", "llama", "norm_eps", "attn_normed", -1,
+      {"eps", "llama", "norm_eps", "attn_normed", 0,
        source_config([](Json& c) { c["rms_norm_eps"] = 1e-3; })},
       {"theta", "qwen3", "rope_theta", "q_rope", 0,
        source_config([](Json& c) { c["rope_parameters"]["rope_theta"] = 10000; })},

@@ -8,10 +8,10 @@ namespace doppler::diagnosis {
 namespace {
 
 const std::vector<std::string> kFamilies = {
-    "llama",       "llama3",           "mistral", "qwen2",   "qwen3",   "phi3",       "gemma2",
-    "gemma3",      "gemma3_k288",      "olmo3",   "granite", "cohere",  "phi",        "nemotron",
-    "exaone4",     "hunyuan_v1_dense", "glm4",    "gpt2",    "apertus", "ministral3", "gemma4_ple",
-    "gemma4_keqv", "deepseek_v3"};
+    "llama",   "llama3",           "mistral",    "qwen2",       "qwen3",      "phi3",       "gemma2",
+    "gemma3",  "gemma3_k288",      "olmo3",      "granite",     "cohere",     "phi",        "nemotron",
+    "exaone4", "hunyuan_v1_dense", "glm4",       "gpt2",        "apertus",    "ministral3", "lfm2",
+    "qwen3_5", "mamba2",           "gemma4_ple", "gemma4_keqv", "deepseek_v3"};
 
 struct Feeding {
   const char* name;
@@ -60,15 +60,6 @@ TEST_P(Fixtures, AgreeWithTransformers) {
   check({});
 }
 
-// Experts: MXFP4 with sinks, biases and a clamped activation; sigmoid routing, a shared expert, a dense
-// layer.
-INSTANTIATE_TEST_SUITE_P(Experts, Fixtures,
-                         ::testing::Combine(::testing::ValuesIn(backend_names()),
-                                            ::testing::Values("gpt_oss", "glm4_moe")),
-                         [](const auto& test) {
-                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
-                         });
-
 // The same models without their names: keys and tensors say enough.
 using Guessed = Fixtures;
 TEST_P(Guessed, AgreeWithTransformers) {
@@ -84,6 +75,15 @@ std::vector<std::string> backend_names() {
 INSTANTIATE_TEST_SUITE_P(
     Dense, Fixtures, ::testing::Combine(::testing::ValuesIn(backend_names()), ::testing::ValuesIn(kFamilies)),
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+// Experts: MXFP4 with sinks, biases and a clamped activation; sigmoid routing, a shared expert, a dense
+// layer.
+INSTANTIATE_TEST_SUITE_P(Experts, Fixtures,
+                         ::testing::Combine(::testing::ValuesIn(backend_names()),
+                                            ::testing::Values("gpt_oss", "glm4_moe")),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
+                         });
 
 // The first three have no family: Arcee's ungated relu², StarCoder 1's learned positions, VaultGemma.
 const std::vector<std::string> kGuessable = {"arcee", "gpt_bigcode", "vaultgemma", "llama3",  "qwen2",

@@ -102,7 +102,8 @@ TEST(ReportPage, StaysBelowAMegabyteForLongPromptsAndDeepModels) {
     context.prompt_ids.assign(tokens, 123456);
     context.pieces.assign(tokens, "some text");
     const std::string page = report_html(large, context);
-    EXPECT_LT(page.size(), layers == 26 ? 600'000 : 2'500'000) << layers;
+    // Every stage there is, in each layer: twice what a model has.
+    EXPECT_LT(page.size(), layers == 26 ? 1'000'000 : 3'500'000) << layers;
   }
 }
 
@@ -283,7 +284,7 @@ TEST(ReportTable, FoldsWhatAgreesIntoOneLine) {
 TEST(ReportTable, ShowsTheFirstDivergenceBetweenWhatAgreesAndWhatFollows) {
   const std::string text = table(comparison(26, Stage::kQNorm, 7));
   EXPECT_TRUE(text.starts_with("DIVERGES first at layers.7.q_norm\n")) << text;
-  EXPECT_NE(text.find("✓ embed_out … layers.7.v_proj"), std::string::npos) << text;
+  EXPECT_NE(text.find("✓ embed_out … layers.7."), std::string::npos) << text;
   const std::size_t at = text.find("✗ layers.7.q_norm");
   ASSERT_NE(at, std::string::npos) << text;
   const std::string line = text.substr(at, text.find('\n', at) - at);

@@ -78,5 +78,43 @@ TEST(TwoFaults, TransposedAndPermuted) {
   EXPECT_NE(diagnosis.findings[0].explanation.find("order of rotary pairs"), std::string::npos);
 }
 
+// Rows and bias of one product: moved together, or each wrong in its own way.
+TEST(TwoFaults, RowsAndBias) {
+  const auto in_pairs = [](std::size_t row) {
+    constexpr std::size_t kDim = 16;
+    const std::size_t i = row % kDim;
+    return row / kDim * kDim + (i % 2) * kDim / 2 + i / 2;
+  };
+  struct Case {
+    const char* says;
+    std::function<void(testing::RawTensor& bias)> harm;
+  };
+  const Case kCases[] = {
+      {"and the values of model.layers.1.self_attn.q_proj.bias with them",
+       [&](testing::RawTensor& bias) {
+         bias.shape = {bias.shape[0], 1};  // each value is a row
+         bias.permute(in_pairs);
+         bias.shape = {bias.shape[0]};
+       }},
+      {"and model.layers.1.self_attn.q_proj.bias is multiplied by 0.5",
+       [](testing::RawTensor& bias) { bias.each([](float x) { return 2 * x; }); }},
+  };
+  for (const Case& c : kCases) {
+    SCOPED_TRACE(c.says);
+    testing::PatientFolder patient("qwen2");
+    patient.change_tensors([&](testing::RawTensors& all) {
+      all.at("model.layers.1.self_attn.q_proj.weight").permute(in_pairs);
+      c.harm(all.at("model.layers.1.self_attn.q_proj.bias"));
+    });
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
+                         testing::examine(patient.path(), patient.recording(), "reference"));
+    ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].cause, "weight_permuted") << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].stage, "q_proj");
+    EXPECT_NE(diagnosis.findings[0].explanation.find(c.says), std::string::npos) << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].fixes.size(), 2u);
+  }
+}
+
 }  // namespace
 }  // namespace doppler::diagnosis

@@ -160,6 +160,53 @@ TEST_P(Reuse, StartsOverWhereARingHasOverwrittenWhatAPromptNeeds) {
   EXPECT_EQ(prompt(joined({text(50, 1), text(3, 33)})), windows ? 0u : 50u);
 }
 
+// Recurrent layers go back to a border: in front of a prompt's last token, or farther.
+using ReuseOfStates = Reuse;
+TEST_P(ReuseOfStates, GoesBackToTheNearestBorder) {
+  make(kContext);
+  if (!backend_) return;
+  const Ids system = text(30, 1), question = text(9, 20), other = text(12, 41);
+  EXPECT_EQ(prompt(joined({system, question})), 0u);
+  answer(20);
+  EXPECT_EQ(prompt(joined({system, question})), 38u) << "the same again";
+  answer(20);
+  const Ids answered(session_->cached().begin(), session_->cached().end());
+  EXPECT_EQ(prompt(joined({answered, text(5, 9)})), answered.size()) << "the next turn";
+  EXPECT_EQ(prompt(joined({system, question, text(3, 50)})), 38u) << "another answer";
+  EXPECT_EQ(prompt(joined({system, other})), 8u) << "the first step of the prompt ends there";
+  EXPECT_EQ(prompt(text(7, 50)), 0u);
+}
+// What a device has computed beyond the last token that is kept changes nothing.
+TEST_P(ReuseOfStates, GoesOnWhereAContinuationWasStopped) {
+  make(kContext);
+  if (!backend_) return;
+  const GenerateOptions greedy;
+  if (!session_->can_continue(greedy)) GTEST_SKIP() << "only a device continues by itself";
+  Ids ids = text(12, 1);
+  ASSERT_OK(session_->prompt(ids, nullptr, nullptr));
+  ids.push_back(9);
+  ASSERT_OK(session_->begin_continuation(ids, 40, greedy, 0, -1));
+  for (int i = 0; i < 11; ++i) {  // a submission and a part of the next
+    ASSERT_OK_AND_ASSIGN(const TokenId id, session_->next());
+    ids.push_back(id);
+  }
+  ASSERT_OK(session_->end_continuation());
+  ASSERT_EQ(session_->cached().size(), ids.size() - 1);
+  EXPECT_EQ(prompt(joined({ids, {3, 4}})), ids.size() - 1);
+}
+constexpr ReuseCase kRecurrentReuse[] = {{"cpu", "qwen3_5", KvType::kF32},
+                                         {"cpu", "lfm2", KvType::kF32},
+                                         {"reference", "mamba2", KvType::kF32},
+#if DOPPLER_GPU
+                                         {"gpu", "qwen3_5", KvType::kF32}
+#endif
+};
+INSTANTIATE_TEST_SUITE_P(Backends, ReuseOfStates, ::testing::ValuesIn(kRecurrentReuse),
+                         [](const auto& parameter) {
+                           const ReuseCase& c = parameter.param;
+                           return std::string(c.backend) + "_" + c.model;
+                         });
+
 INSTANTIATE_TEST_SUITE_P(Backends, Reuse, ::testing::ValuesIn(kReuseCases), [](const auto& parameter) {
   const ReuseCase& c = parameter.param;
   return std::string(c.backend) + "_" + c.model + "_" + std::string(kv_type_name(c.kv_type));

@@ -102,7 +102,10 @@ TEST(Fuse, EveryStageStaysReadable) {
     for (const FusionPass& pass : all_fusion_passes()) all.push_back(pass.name);
     const Fused plain(model, {}), fused(model, all);
     ASSERT_OK(fused.status);
-    EXPECT_LT(fused.plan.ops.size(), plain.plan.ops.size());
+    // A layer of Mamba 2 alone has one product that reads its norm, and nothing to join.
+    if (rule->name != "mamba2") {
+      EXPECT_LT(fused.plan.ops.size(), plain.plan.ops.size()) << rule->name;
+    }
     EXPECT_EQ(readable_stages(fused.plan), readable_stages(plain.plan)) << rule->name;
   }
 }

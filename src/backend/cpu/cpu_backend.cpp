@@ -12,6 +12,7 @@
 #include "backend/cpu/describe.h"
 #include "backend/cpu/expert_rows.h"
 #include "backend/cpu/matmul.h"
+#include "backend/cpu/recurrent.h"
 #include "backend/cpu/rope_angles.h"
 #include "backend/cpu/weight_memory.h"
 #include "backend/host_backend.h"
@@ -59,7 +60,7 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
 // An op with the parts that are prepared once: decoded norm weights and biases, and its matrices.
 struct Prepared {
   const Op* op = nullptr;
-  std::vector<float> norm;  // kRmsNorm: weight + offset; kScale: its factors
+  std::vector<float> norm;  // kRmsNorm: weight + offset; kScale: its weights
   // By product; empty where there is none. kAttention: sinks; kChoose, kWeigh: what experts have.
   std::vector<std::vector<float>> biases;
   // kMatmul, kGatedMatmul, kHeadMatmul; kExpertMatmul: the products of each expert in turn. `out` is filled
@@ -68,6 +69,7 @@ struct Prepared {
   const TensorView* table = nullptr;  // kEmbed
   std::vector<float> positions;       // kEmbed: [learned positions, width]
   std::vector<float> matrices;        // kHeadMatmul: [heads, outputs, inputs], a product each
+  RecurrentWeights recurrent;         // of the ops of recurrent layers
 };
 
 class CpuBackend final : public HostBackend {
@@ -172,14 +174,14 @@ class CpuBackend final : public HostBackend {
 
   Status prepare() {
     for (const Op& op : plan_.ops) {
-      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}};
+      Prepared prepared{.op = &op, .norm = {}, .biases = {}, .products = {}, .recurrent = {}};
       if (op.kind == OpKind::kRmsNorm) {
         DOPPLER_TRY(prepare_norm(op, prepared.norm));
         prepared.biases.resize(1);
         if (!op.biases.empty() && op.biases[0] != kNoWeight)
           DOPPLER_TRY(decode_all(weights_[op.biases[0]], prepared.biases[0]));
       }
-      if (op.kind == OpKind::kScale) DOPPLER_TRY(prepare_scale(op, prepared.norm));
+      if (op.kind == OpKind::kScale) DOPPLER_TRY(decode_all(weights_[op.weights[0]], prepared.norm));
       if (op.kind == OpKind::kHeadMatmul) DOPPLER_TRY(prepare_heads(op, prepared));
       if (op.kind == OpKind::kEmbed) {
         prepared.table = &weights_[op.weights[0]];
@@ -193,6 +195,7 @@ class CpuBackend final : public HostBackend {
         prepared.biases.resize(1);
         if (!op.weights.empty()) DOPPLER_TRY(decode_all(weights_[op.weights[0]], prepared.biases[0]));
       }
+      DOPPLER_ASSIGN(prepared.recurrent, prepare_recurrent(op, weights_));
       prepared_.push_back(std::move(prepared));
     }
     DOPPLER_TRY(lay_out_weights());
@@ -232,13 +235,6 @@ class CpuBackend final : public HostBackend {
     return decode_f32(tensor, 0, values);
   }
 
-  Status prepare_scale(const Op& op, std::vector<float>& factors) {
-    factors.assign(1, 1.0f);
-    if (!op.weights.empty()) DOPPLER_TRY(decode_all(weights_[op.weights[0]], factors));
-    for (float& factor : factors) factor = static_cast<float>(factor * std::get<ScaleParams>(op.params).by);
-    return {};
-  }
-
   // Each head's matrix as floats, [outputs, inputs], whichever way the weight has it.
   Status prepare_heads(const Op& op, Prepared& prepared) {
     const auto& p = std::get<HeadMatmulParams>(op.params);
@@ -270,15 +266,14 @@ class CpuBackend final : public HostBackend {
   }
 
   Status prepare_norm(const Op& op, std::vector<float>& norm) {
+    const Value& v = info(op.outputs[0]);
+    const auto& p = std::get<NormParams>(op.params);
     if (op.weights.empty()) {
-      const Value& v = info(op.outputs[0]);
-      const bool whole = std::get<NormParams>(op.params).span == NormSpan::kProjection;
-      norm.assign(whole ? v.width : v.width / v.heads, 1.0f);
+      norm.assign(v.width / v.heads, static_cast<float>(p.factor));
       return {};
     }
-    const TensorView& weight = weights_[op.weights[0]];
-    DOPPLER_TRY(decode_all(weight, norm));
-    const double offset = std::get<NormParams>(op.params).weight_offset;
+    DOPPLER_TRY(decode_all(weights_[op.weights[0]], norm));
+    const double offset = p.weight_offset;
     for (float& w : norm) w = static_cast<float>(w + offset);
     return {};
   }
@@ -409,9 +404,6 @@ class CpuBackend final : public HostBackend {
       case OpKind::kScale:
         scale(prepared);
         return {};
-      case OpKind::kSlice:
-        slice(op);
-        return {};
       case OpKind::kJoin:
         join(op);
         return {};
@@ -426,6 +418,15 @@ class CpuBackend final : public HostBackend {
         return {};
       case OpKind::kCutoff:
         cutoff(op);
+        return {};
+      case OpKind::kColumns:
+      case OpKind::kTimeStep:
+      case OpKind::kDecay:
+      case OpKind::kConvolution:
+      case OpKind::kDeltaRule:
+      case OpKind::kScan:
+      case OpKind::kChannelScan:
+        recurrent(prepared);
         return {};
       case OpKind::kCount:
         break;
@@ -672,6 +673,18 @@ class CpuBackend final : public HostBackend {
     }
   }
 
+  void recurrent(const Prepared& prepared) {
+    const Op& op = *prepared.op;
+    RecurrentCall call{.op = op,
+                       .weights = prepared.recurrent,
+                       .inputs = {},
+                       .out = value(op.outputs[0]),
+                       .in_width = info(op.inputs[0]).width,
+                       .out_width = info(op.outputs[0]).width};
+    for (const ValueId id : op.inputs) call.inputs.push_back(value(id));
+    run_recurrent(kernels_, pool_, call, input(), cache_);
+  }
+
   void select(const Op& op) {
     const std::size_t width = info(op.outputs[0]).width;
     const float* in = value(op.inputs[0]);
@@ -719,17 +732,6 @@ class CpuBackend final : public HostBackend {
           for (std::size_t i = 0; i < v.width; ++i) to[i] = from[i] * factors[i];
         }
       }
-    });
-  }
-
-  void slice(const Op& op) {
-    const auto& p = std::get<SliceParams>(op.params);
-    const std::size_t from = info(op.inputs[0]).width / p.parts, to = info(op.outputs[0]).width / p.parts;
-    const float* in = value(op.inputs[0]);
-    float* out = value(op.outputs[0]);
-    for_rows(rows(info(op.outputs[0])) * p.parts, to, [&](std::size_t begin, std::size_t end) {
-      for (std::size_t part = begin; part < end; ++part)
-        std::copy_n(in + part * from + p.begin, to, out + part * to);
     });
   }
 

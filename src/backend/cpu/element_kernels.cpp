@@ -146,6 +146,9 @@ struct Sigmoid {
     return hn::Div(one, hn::Add(one, exp_of(hn::Neg(x))));
   }
 };
+struct Identity {
+  static HWY_INLINE V of(V x) { return x; }
+};
 
 template <class Activate>
 void gated_of(const float* gate, const float* up, std::size_t count, float* out) {
@@ -183,6 +186,8 @@ void gated(Activation activation, const float* gate, const float* up, std::size_
       return gated_of<ReluSquared>(gate, up, count, out);
     case Activation::kSigmoid:
       return gated_of<Sigmoid>(gate, up, count, out);
+    case Activation::kIdentity:
+      return gated_of<Identity>(gate, up, count, out);
     case Activation::kXielu:  // has a function of its own
       return;
   }

@@ -10,6 +10,7 @@ namespace doppler::cpu {
 const MatmulKernels* matmul_kernels(std::int64_t target_bit);
 const AttentionKernels* attention_kernels(std::int64_t target_bit);
 const ElementKernels* element_kernels(std::int64_t target_bit);
+const RecurrentKernels* recurrent_kernels(std::int64_t target_bit);
 
 }  // namespace doppler::cpu
 

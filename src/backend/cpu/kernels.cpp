@@ -44,7 +44,11 @@ struct Available {
       const PanelKernels* panel = set.panel();
       const MatmulKernels* matmul = matmul_kernels(set.target);
       if ((supported & set.target) == 0 || panel == nullptr || matmul == nullptr) continue;
-      kernels[count++] = {set.name, matmul, attention_kernels(set.target), element_kernels(set.target),
+      kernels[count++] = {set.name,
+                          matmul,
+                          attention_kernels(set.target),
+                          element_kernels(set.target),
+                          recurrent_kernels(set.target),
                           panel};
     }
   }

@@ -115,11 +115,52 @@ struct ElementKernels {
   void (*softcap)(const float* in, float cap, std::size_t count, float* out);
 };
 
+// One token's part of a causal convolution, channels [begin, end). Rows of the state, of the weight (by tap)
+// and of in and out are `channels` wide.
+struct ConvolutionCall {
+  const float* in = nullptr;
+  const float *weight = nullptr, *bias = nullptr;  // bias: may be null
+  std::size_t channels = 0, taps = 0, begin = 0, end = 0;
+  bool silu = false;
+  float *state = nullptr, *out = nullptr;  // state: the taps - 1 inputs before, oldest first; moved on by one
+};
+
+// One token's step of a head; its state is [key_dim, value_dim]. `decay` multiplies the state.
+struct DeltaCall {
+  const float *q = nullptr, *k = nullptr, *v = nullptr;
+  float beta = 0, decay = 0;
+  std::size_t key_dim = 0, value_dim = 0;
+  float *state = nullptr, *out = nullptr;
+};
+
+// One token's step of `rows` values x of a head; its state is [rows, states].
+struct ScanCall {
+  const float *x = nullptr, *b = nullptr, *c = nullptr;
+  float step = 0, decay = 0, skip = 0;
+  std::size_t rows = 0, states = 0;
+  float *state = nullptr, *out = nullptr;
+};
+
+// One token's step of channels [begin, end), each with a state of `states` values and a rate for each.
+struct ChannelScanCall {
+  const float *x = nullptr, *b = nullptr, *c = nullptr, *step = nullptr, *rates = nullptr, *skip = nullptr;
+  std::size_t begin = 0, end = 0, states = 0;
+  float *state = nullptr, *out = nullptr;
+};
+
+struct RecurrentKernels {
+  void (*convolve)(const ConvolutionCall& call);
+  void (*delta)(const DeltaCall& call);
+  void (*scan)(const ScanCall& call);
+  void (*channel_scan)(const ChannelScanCall& call);
+};
+
 struct Kernels {
   std::string_view target;  // "AVX3_VNNI", "AVX2", ...
   const MatmulKernels* matmul;
   const AttentionKernels* attention;
   const ElementKernels* element;
+  const RecurrentKernels* recurrent;
   const PanelKernels* panel;
 };
 

@@ -4,6 +4,7 @@
 
 #include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/gemv_shape.h"
+#include "backend/gpu/recurrent_kernels.h"
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
@@ -137,7 +138,6 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
     case OpKind::kExpertSum:
       return add(parts_call(op, [&](ValueId id) { return &view(id); }), per(op.outputs[0]), out);
     case OpKind::kScale:
-    case OpKind::kSlice:
     case OpKind::kJoin:
     case OpKind::kHeadMatmul:
     case OpKind::kMix:
@@ -148,11 +148,28 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
       DOPPLER_ASSIGN(KernelCall call, column_kernel(context_, op, in, view(op.outputs[0])));
       return add(std::move(call), per(op.outputs[0]), out);
     }
+    case OpKind::kColumns:
+    case OpKind::kTimeStep:
+    case OpKind::kDecay:
+    case OpKind::kConvolution:
+    case OpKind::kDeltaRule:
+    case OpKind::kScan:
+    case OpKind::kChannelScan:
+      return recurrent(op, out);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;
   }
   return fail(ErrorCode::kInternal, "The gpu backend does not run the op {}.", op_name(op.kind));
+}
+
+Status BatchBuilder::recurrent(const Op& op, Dispatches& out) {
+  const PlaceOf place = [this](ValueId id) -> const ValueView& { return view(id); };
+  DOPPLER_ASSIGN(RecurrentKernel kernel, recurrent_kernel(context_, op, place, true));
+  const Dispatch::Per rows = kernel.each_token ? Dispatch::Per::kToken : Dispatch::Per::kOnce;
+  DOPPLER_TRY(add(std::move(kernel.call), rows, out));
+  out.back().z = kernel.z;
+  return {};
 }
 
 Status BatchBuilder::embed(const Op& op, Dispatches& out) {

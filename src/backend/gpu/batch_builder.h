@@ -48,6 +48,7 @@ class BatchBuilder {
   Status make_shared_buffers();
   Status single(const Variant& variant, Dispatches& out);
   Status embed(const Op& op, Dispatches& out);
+  Status recurrent(const Op& op, Dispatches& out);
   Status matmul(const Variant& variant, Dispatches& out);
   Status gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
   Status gemm(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,

@@ -63,13 +63,18 @@ Status Context::allocate() {
           capacity, options.slots, bytes ? human_bytes(*bytes) : "more than 2^64 bytes",
           device->adapter().name, human_bytes(device->limits().binding_bytes));
     }
-    KvBuffers buffers{.capacity = static_cast<std::uint32_t>(capacity), .keys = {}, .values = {}};
-    if (*bytes > 0) {
+    KvBuffers buffers{.capacity = static_cast<std::uint32_t>(capacity),
+                      .keys = {},
+                      .values = {},
+                      .conv_state = {},
+                      .state = {}};
+    if (layer.kv_heads > 0) {
       DOPPLER_ASSIGN(buffers.keys, device->make_buffer("keys", *bytes));
     }
-    if (*bytes > 0 && layer.has_values) {
+    if (layer.kv_heads > 0 && layer.has_values) {
       DOPPLER_ASSIGN(buffers.values, device->make_buffer("values", *bytes));
     }
+    DOPPLER_TRY(allocate_states(layer, buffers));
     kv.push_back(std::move(buffers));
   }
   for (const RopeTable& table : plan.rope_tables) {
@@ -79,11 +84,29 @@ Status Context::allocate() {
   return {};
 }
 
+Status Context::allocate_states(const KvLayer& layer, KvBuffers& buffers) const {
+  const std::pair<std::uint64_t, Buffer*> states[] = {{layer.conv_values(), &buffers.conv_state},
+                                                      {layer.state, &buffers.state}};
+  for (const auto& [values, buffer] : states) {
+    if (values == 0) continue;
+    const auto bytes = (Checked(values) * Checked(sizeof(float)) * Checked(options.slots)).get();
+    if (!bytes || *bytes > device->limits().binding_bytes) {
+      return fail(
+          ErrorCode::kLimit,
+          "The state of a recurrent layer in {} slots needs {}, but the GPU {} binds at most {}. Use fewer "
+          "slots.",
+          options.slots, bytes ? human_bytes(*bytes) : "more than 2^64 bytes", device->adapter().name,
+          human_bytes(device->limits().binding_bytes));
+    }
+    DOPPLER_ASSIGN(*buffer, device->make_buffer("state", *bytes));
+  }
+  return {};
+}
+
 std::uint64_t Context::cache_bytes() const {
   std::uint64_t bytes = 0;
   for (const KvBuffers& layer : kv) {
-    if (layer.keys) bytes += layer.keys.bytes();
-    if (layer.values) bytes += layer.values.bytes();
+    bytes += layer.keys.bytes() + layer.values.bytes() + layer.conv_state.bytes() + layer.state.bytes();
   }
   return bytes;
 }
@@ -93,7 +116,7 @@ std::uint64_t Context::weight_bytes() const {
   for (const auto& [ids, matrix] : matrices) bytes += matrix.bytes;
   for (const auto& [key, buffer] : norms) bytes += buffer.bytes();
   for (const auto& [key, buffer] : biases) bytes += buffer.bytes();
-  for (const auto& [key, buffer] : constants) bytes += buffer.bytes();
+  for (const auto& [key, buffer] : by_head) bytes += buffer.bytes();
   return bytes;
 }
 
@@ -157,16 +180,40 @@ Result<Buffer> Context::vectors(WeightId first, std::size_t count) {
   return biases.emplace(std::move(key), std::move(made)).first->second;
 }
 
+// Of a norm without weights, which no fused kernel takes.
+Result<Buffer> Context::plain_norm_weights(const Op& op) {
+  const Value& v = plan.values[op.outputs[0]];
+  const double factor = std::get<NormParams>(op.params).factor;
+  const std::vector<float> values(v.width / v.heads, static_cast<float>(factor));
+  const std::vector<std::pair<WeightId, double>> key = {{kNoWeight, factor}, {v.width / v.heads, 0}};
+  if (const auto found = norms.find(key); found != norms.end()) return found->second;
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "norms", values));
+  return norms.emplace(key, std::move(made)).first->second;
+}
+
+Result<Buffer> Context::vector(WeightId id, VectorForm form) {
+  if (const auto found = forms.find({id, form}); found != forms.end()) return found->second;
+  const TensorView& weight = weights[id];
+  std::vector<float> values(element_count(weight.shape).value_or(0));
+  DOPPLER_TRY(decode_f32(weight, 0, values));
+  if (form == VectorForm::kRates) {
+    for (float& value : values) value = static_cast<float>(-std::exp(static_cast<double>(value)));
+  }
+  if (form == VectorForm::kByTap) {
+    const std::vector<float> by_channel = values;
+    const std::size_t taps = weight.cols(), channels = values.size() / taps;
+    for (std::size_t i = 0; i < values.size(); ++i) values[i % taps * channels + i / taps] = by_channel[i];
+  }
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "vector", values));
+  return forms.emplace(std::pair(id, form), std::move(made)).first->second;
+}
+
 Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {
   std::vector<std::pair<WeightId, double>> key;
   for (const Op* op : {&first, second}) {
     if (op == nullptr) continue;
-    const Value& v = plan.values[op->outputs[0]];
-    // Without weights: as many ones.
-    if (op->weights.empty())
-      key.emplace_back(kNoWeight, v.width / v.heads);
-    else
-      key.emplace_back(op->weights[0], std::get<NormParams>(op->params).weight_offset);
+    if (op->weights.empty()) return plain_norm_weights(*op);
+    key.emplace_back(op->weights[0], std::get<NormParams>(op->params).weight_offset);
   }
   if (const auto found = norms.find(key); found != norms.end()) return found->second;
   std::vector<float> values;
@@ -184,24 +231,10 @@ Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {
   return norms.emplace(std::move(key), std::move(made)).first->second;
 }
 
-Result<Buffer> Context::factors(const Op& op) {
-  const double by = std::get<ScaleParams>(op.params).by;
-  const std::string key = fmt::format("factors {} {}", op.weights.empty() ? kNoWeight : op.weights[0], by);
-  if (const auto found = constants.find(key); found != constants.end()) return found->second;
-  std::vector<float> values(1, 1.0f);
-  if (!op.weights.empty()) {
-    values.resize(weights[op.weights[0]].cols());
-    DOPPLER_TRY(decode_f32(weights[op.weights[0]], 0, values));
-  }
-  for (float& value : values) value = static_cast<float>(value * by);
-  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "factors", values));
-  return constants.emplace(key, std::move(made)).first->second;
-}
-
 Result<Buffer> Context::head_matrices(const Op& op) {
   const auto& p = std::get<HeadMatmulParams>(op.params);
-  const std::string key = fmt::format("heads {} {} {}", op.weights[0], p.begin, p.transposed);
-  if (const auto found = constants.find(key); found != constants.end()) return found->second;
+  const std::tuple key(op.weights[0], p.begin, p.transposed);
+  if (const auto found = by_head.find(key); found != by_head.end()) return found->second;
   const TensorView& weight = weights[op.weights[0]];
   const std::size_t cols = weight.cols(), each = p.rows * cols;
   std::vector<float> values(p.heads * each), matrix(each);
@@ -218,7 +251,7 @@ Result<Buffer> Context::head_matrices(const Op& op) {
                 human_bytes(device->limits().binding_bytes));
   }
   DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "head matrices", values));
-  return constants.emplace(key, std::move(made)).first->second;
+  return by_head.emplace(key, std::move(made)).first->second;
 }
 
 }  // namespace doppler::gpu

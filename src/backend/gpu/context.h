@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "backend/backend.h"
@@ -43,6 +44,8 @@ struct StepLayout {
 struct KvBuffers {
   std::uint32_t capacity = 0;
   Buffer keys, values;
+  // Of a recurrent layer, slot after slot: see KvLayer.
+  Buffer conv_state, state;
 };
 
 // The matrices of a matmul on the device: neighbouring weights of one format are stacked into one matrix.
@@ -58,6 +61,10 @@ struct TunedShape {
   std::uint32_t head_groups = 0;
   bool operator==(const TunedShape&) const = default;
 };
+
+// How the weights of recurrent layers lie on the device: as they are; a convolution's by tap; as -exp of
+// them.
+enum class VectorForm : std::uint8_t { kPlain, kByTap, kRates };
 
 struct Context {
   std::shared_ptr<Device> device;
@@ -78,7 +85,9 @@ struct Context {
   // By the weights in them, and the offset added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
   std::map<std::vector<WeightId>, Buffer> biases;
-  std::map<std::string, Buffer> constants;  // other floats, by what they are
+  // Of kHeadMatmul: by weight, first row of a head, and whether transposed.
+  std::map<std::tuple<WeightId, std::uint32_t, bool>, Buffer> by_head;
+  std::map<std::pair<WeightId, VectorForm>, Buffer> forms;  // of recurrent layers
 
   Context(const Context&) = delete;  // the kernels' check refers to it by address
   Context& operator=(const Context&) = delete;
@@ -110,6 +119,7 @@ struct Context {
   std::vector<std::uint32_t> first_step() const { return std::vector<std::uint32_t>(layout.bytes() / 4, 0); }
 
   Status allocate();
+  Status allocate_states(const KvLayer& layer, KvBuffers& buffers) const;
   // Uploads the matrices that are not on the device yet.
   Result<const GpuMatrix*> matrix(std::span<const WeightId> ids);
   Result<std::vector<PlacedMatrix>> place(const Op& op);
@@ -120,10 +130,10 @@ struct Context {
   Result<Buffer> vectors(WeightId first, std::size_t count);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
-  // The factors of a kScale, one or one for each column.
-  Result<Buffer> factors(const Op& op);
   // The matrices of a kHeadMatmul: [head][input][output].
   Result<Buffer> head_matrices(const Op& op);
+  Result<Buffer> plain_norm_weights(const Op& op);
+  Result<Buffer> vector(WeightId id, VectorForm form);
   // Bytes on the device: all, the cache's, and the weights'.
   std::uint64_t bytes() const { return device->allocated_bytes(); }
   std::uint64_t cache_bytes() const;

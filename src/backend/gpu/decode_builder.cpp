@@ -4,6 +4,7 @@
 #include <array>
 
 #include "backend/gpu/batch_groups.h"
+#include "backend/gpu/recurrent_kernels.h"
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
@@ -200,7 +201,6 @@ Status DecodeBuilder::single(const Op& op) {
       DOPPLER_TRY(place_outputs(op));
       return add(parts_call(op, [&](ValueId id) { return &values_[id]; }));
     case OpKind::kScale:
-    case OpKind::kSlice:
     case OpKind::kJoin:
     case OpKind::kHeadMatmul:
     case OpKind::kMix:
@@ -212,6 +212,14 @@ Status DecodeBuilder::single(const Op& op) {
       DOPPLER_ASSIGN(const KernelCall call, column_kernel(context_, op, in, values_[op.outputs[0]]));
       return add(call);
     }
+    case OpKind::kColumns:
+    case OpKind::kTimeStep:
+    case OpKind::kDecay:
+    case OpKind::kConvolution:
+    case OpKind::kDeltaRule:
+    case OpKind::kScan:
+    case OpKind::kChannelScan:
+      return recurrent(op);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;
@@ -242,6 +250,13 @@ Status DecodeBuilder::embed(const Op& op) {
     }
   }
   return {};
+}
+
+Status DecodeBuilder::recurrent(const Op& op) {
+  DOPPLER_TRY(place_outputs(op));
+  const PlaceOf at = [this](ValueId id) -> const ValueView& { return values_[id]; };
+  DOPPLER_ASSIGN(const RecurrentKernel kernel, recurrent_kernel(context_, op, at, false));
+  return add(kernel.call);
 }
 
 Status DecodeBuilder::attend(const Op& op) {

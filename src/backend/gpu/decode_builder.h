@@ -53,6 +53,7 @@ class DecodeBuilder {
   Status embed(const Op& op);
   Status attend(const Op& op);
   Status multiply_experts(const Op& op);
+  Status recurrent(const Op& op);
   Status place(std::span<const ValueId> ids, std::span<const ValueId> read);
   Status place_outputs(const Op& op) { return place(op.outputs, op.inputs); }
   std::vector<ValueId> read_by(const OpGroup& group) const;

@@ -7,15 +7,27 @@
 
 namespace doppler::gpu {
 
-std::uint64_t GpuCache::slot_begins(std::size_t layer, std::uint32_t slot) const {
+std::uint64_t GpuCache::slot_begins(std::size_t layer, CachePart part, std::uint32_t slot) const {
   const KvLayer& kv = context_.plan.kv_layers[layer];
+  if (part == CachePart::kConvState) return slot * kv.conv_values() * sizeof(float);
+  if (part == CachePart::kState) return slot * kv.state * sizeof(float);
   return std::uint64_t{slot} * context_.kv[layer].capacity * kv.kv_heads *
          kv_row_bytes(*context_.options.kv_type, kv.head_dim);
 }
 
 const Buffer& GpuCache::buffer_of(const CacheRun& run) const {
   const KvBuffers& buffers = context_.kv[run.layer];
-  return run.values ? buffers.values : buffers.keys;
+  switch (run.part) {
+    case CachePart::kKeys:
+      return buffers.keys;
+    case CachePart::kValues:
+      return buffers.values;
+    case CachePart::kConvState:
+      return buffers.conv_state;
+    case CachePart::kState:
+      break;
+  }
+  return buffers.state;
 }
 
 Status GpuCache::for_each_run(std::uint64_t length,
@@ -37,8 +49,8 @@ Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {
     DOPPLER_ASSIGN(const Buffer back, context_.device->make_read_back("cache", count));
     Recorder recorder(*context_.device);
     for (const CacheRun& run : runs) {
-      recorder.copy(buffer_of(run), slot_begins(run.layer, slot) + run.in_slot, back, run.in_bytes - begin,
-                    run.count);
+      recorder.copy(buffer_of(run), slot_begins(run.layer, run.part, slot) + run.in_slot, back,
+                    run.in_bytes - begin, run.count);
     }
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     runs.clear();
@@ -48,8 +60,7 @@ Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {
   };
   const auto collect = [&](const CacheRun& run) -> Status {
     Status fetched;
-    if (!runs.empty() && (runs.back().layer != run.layer || runs.back().values != run.values))
-      fetched = fetch();
+    if (!runs.empty() && (runs.back().layer != run.layer || runs.back().part != run.part)) fetched = fetch();
     runs.push_back(run);
     return fetched;
   };
@@ -58,12 +69,35 @@ Result<std::vector<std::byte>> GpuCache::read(std::uint32_t slot) {
   return bytes;
 }
 
+Result<std::vector<std::byte>> GpuCache::read_states(std::uint32_t slot) {
+  std::vector<std::byte> states(state_bytes(layers()));
+  if (states.empty()) return states;
+  DOPPLER_ASSIGN(const Buffer back, context_.device->make_read_back("states", states.size()));
+  Recorder recorder(*context_.device);
+  DOPPLER_TRY(for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    recorder.copy(buffer_of(run), slot_begins(run.layer, run.part, slot), back, run.in_bytes, run.count);
+    return {};
+  }));
+  DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
+  DOPPLER_TRY(context_.device->read(back, states.size(), submission, [&](std::span<const std::byte> from) {
+    std::memcpy(states.data(), from.data(), from.size());
+  }));
+  return states;
+}
+
+Status GpuCache::write_states(std::uint32_t slot, std::span<const std::byte> states) {
+  return for_each_state(layers(), [&](const CacheRun& run) -> Status {
+    return context_.device->write(buffer_of(run), slot_begins(run.layer, run.part, slot),
+                                  states.subspan(run.in_bytes, run.count));
+  });
+}
+
 Status GpuCache::write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) {
   DOPPLER_TRY(check_cache_bytes(context_.plan.kv_layers, *context_.options.kv_type, context_.options.context,
                                 length, bytes.size()));
   lengths_.clear(slot);
   DOPPLER_TRY(for_each_run(length, [&](const CacheRun& run) -> Status {
-    return context_.device->write(buffer_of(run), slot_begins(run.layer, slot) + run.in_slot,
+    return context_.device->write(buffer_of(run), slot_begins(run.layer, run.part, slot) + run.in_slot,
                                   bytes.subspan(run.in_bytes, run.count));
   }));
   lengths_.fill(slot, length);

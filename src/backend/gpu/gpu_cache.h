@@ -14,10 +14,13 @@ class GpuCache final : public CacheAccess {
 
   Result<std::vector<std::byte>> read(std::uint32_t slot) override;
   Status write(std::uint32_t slot, std::uint64_t length, std::span<const std::byte> bytes) override;
+  Result<std::vector<std::byte>> read_states(std::uint32_t slot) override;
 
  private:
+  std::span<const KvLayer> layers() const override { return context_.plan.kv_layers; }
+  Status write_states(std::uint32_t slot, std::span<const std::byte> states) override;
   // Offset of a slot's first byte in the buffer of a layer's keys or values.
-  std::uint64_t slot_begins(std::size_t layer, std::uint32_t slot) const;
+  std::uint64_t slot_begins(std::size_t layer, CachePart part, std::uint32_t slot) const;
   const Buffer& buffer_of(const CacheRun& run) const;
   Status for_each_run(std::uint64_t length, const std::function<Status(const CacheRun&)>& visit) const;
   Context& context_;

@@ -1,22 +1,22 @@
-// The kernels of ops that scale or rearrange the columns of rows: shaders/columns.wgsl, head_matmul.wgsl and
-// row_statistic.wgsl.
+// The kernels of ops that scale, join, mix or cut the columns of rows: shaders/combine.wgsl, head_matmul.wgsl
+// and row_statistic.wgsl.
 #include "backend/gpu/op_kernels.h"
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
 namespace {
 
-// OP of columns.wgsl, and of row_statistic.wgsl.
-constexpr std::int64_t kScaled = 0, kSliced = 1, kJoined = 2, kMixed = 3;
+// OP of combine.wgsl, and of row_statistic.wgsl.
+constexpr std::int64_t kScaled = 0, kJoined = 1, kMixed = 2;
 constexpr std::int64_t kMatched = 0, kCut = 1;
 
 using Inputs = std::span<const ValueView* const>;
 
-KernelCall columns(std::int64_t op, Inputs in, const ValueView& out) {
+KernelCall combine(std::int64_t op, Inputs in, const ValueView& out) {
   ShaderValues values = {{"THREADS", kElementThreads}, {"OP", op}, {"WIDTH", out.width}};
   add_view(values, "A", *in[0]);
   add_view(values, "OUT", out);
-  KernelCall call{"columns.wgsl", values, {in[0]->bound("a"), out.bound("out")}, groups_for(out.width)};
+  KernelCall call{"combine.wgsl", values, {in[0]->bound("a"), out.bound("out")}, groups_for(out.width)};
   if (in.size() > 1) {
     add_view(call.values, "B", *in[1]);
     call.buffers.push_back(in[1]->bound("b"));
@@ -25,24 +25,16 @@ KernelCall columns(std::int64_t op, Inputs in, const ValueView& out) {
 }
 
 Result<KernelCall> scale(Context& context, const Op& op, Inputs in, const ValueView& out) {
-  KernelCall call = columns(kScaled, in, out);
-  DOPPLER_ASSIGN(const Buffer factors, context.factors(op));
-  const bool each = !op.weights.empty() && context.weights[op.weights[0]].cols() > 1;
+  KernelCall call = combine(kScaled, in, out);
+  DOPPLER_ASSIGN(const Buffer factors, context.vector(op.weights[0], VectorForm::kPlain));
+  const bool each = context.weights[op.weights[0]].cols() > 1;
   call.values["EACH"] = each ? 1 : 0;
   call.buffers.push_back({"b", factors});
   return call;
 }
 
-KernelCall slice(const SliceParams& p, Inputs in, const ValueView& out) {
-  KernelCall call = columns(kSliced, in, out);
-  call.values["PART"] = out.width / p.parts;
-  call.values["FROM"] = in[0]->width / p.parts;
-  call.values["BEGIN"] = p.begin;
-  return call;
-}
-
 KernelCall join(const JoinParams& p, Inputs in, const ValueView& out) {
-  KernelCall call = columns(kJoined, in, out);
+  KernelCall call = combine(kJoined, in, out);
   const std::uint32_t of_a = in[0]->width / p.parts, of_b = out.width / p.parts - of_a;
   call.values["PART"] = of_a + of_b;
   call.values["FROM"] = of_a;
@@ -51,7 +43,7 @@ KernelCall join(const JoinParams& p, Inputs in, const ValueView& out) {
 }
 
 KernelCall mix(const MixParams& p, Inputs in, const ValueView& out) {
-  KernelCall call = columns(kMixed, in, out);
+  KernelCall call = combine(kMixed, in, out);
   const std::uint32_t each = out.width / p.streams;
   call.values["PART"] = each;
   call.values["PARTS"] = in[1]->width / each;
@@ -109,8 +101,6 @@ Result<KernelCall> column_kernel(Context& context, const Op& op, Inputs in, cons
   switch (op.kind) {
     case OpKind::kScale:
       return scale(context, op, in, out);
-    case OpKind::kSlice:
-      return slice(std::get<SliceParams>(op.params), in, out);
     case OpKind::kJoin:
       return join(std::get<JoinParams>(op.params), in, out);
     case OpKind::kMix:

@@ -93,7 +93,7 @@ KernelCall append_kernel(const Context& context, const Op& op, const ValueView& 
 }
 
 Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueView& q, const ValueView& out,
-                            const Buffer* scores) {
+                                    const Buffer* scores) {
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context.kv[a.cache_of(op.layer)];
   KernelCall call{.file = "attention.wgsl", .values = {}, .buffers = {}};
@@ -268,12 +268,8 @@ KernelCall parts_kernel(const Op& op, const ValueView& a, const ValueView* b, co
 }
 
 KernelCall copy_kernel(const ValueView& from, const ValueView& to) {
-  ShaderValues values = {{"THREADS", kElementThreads},
-                         {"WIDTH", to.width},
-                         {"OP", kCopied},
-                         {"SCALED", 0},
-                         {"ONE_GATE", 0},
-                         {"SHAPED", 0}};
+  ShaderValues values = {
+      {"THREADS", kElementThreads}, {"WIDTH", to.width}, {"OP", kCopied}, {"SCALED", 0}, {"ONE_GATE", 0}};
   add_view(values, "A", from);
   add_view(values, "OUT", to);
   return {"combine.wgsl", values, {from.bound("a"), to.bound("out")}, groups_for(to.width)};

@@ -57,7 +57,7 @@ KernelCall parts_call(const Op& op, const ViewOf& view_of) {
   return parts_kernel(op, *view_of(op.inputs[0]), weighted ? view_of(op.inputs[1]) : nullptr,
                       adds ? view_of(op.inputs.back()) : nullptr, *view_of(op.outputs[0]));
 }
-// kScale, kSlice, kJoin, kHeadMatmul, kMix, kMatchRms and kCutoff; `in` in the order of the op's inputs.
+// kScale, kJoin, kHeadMatmul, kMix, kMatchRms and kCutoff; `in` in the order of the op's inputs.
 Result<KernelCall> column_kernel(Context& context, const Op& op, std::span<const ValueView* const> in,
                                  const ValueView& out);
 KernelCall copy_kernel(const ValueView& from, const ValueView& to);

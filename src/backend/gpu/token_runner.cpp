@@ -127,6 +127,7 @@ Status TokenRunner::begin(const Continuation& continuation, std::uint64_t length
   }
   const std::uint32_t words[] = {0, static_cast<std::uint32_t>(continuation.pad_id)};
   static_assert(StepLayout::kPad == StepLayout::kCounted + 1);
+  for (Snapshot& snapshot : snapshots_) snapshot.length = UINT64_MAX;  // of another sequence
   DOPPLER_TRY(
       context_->device->write(context_->step, StepLayout::kCounted * 4, std::as_bytes(std::span(words))));
   flying_.emplace(Flying{.program = program,
@@ -147,6 +148,62 @@ Result<Buffer> TokenRunner::back_buffer(std::vector<Buffer>& spare, std::string_
   return buffer;
 }
 
+namespace {
+
+// The parts of a layer's states that belong to one slot.
+struct SlotState {
+  const Buffer* buffer;
+  std::uint64_t offset, bytes;
+};
+
+std::vector<SlotState> states_of(const Context& context, std::uint32_t slot) {
+  std::vector<SlotState> states;
+  for (std::size_t i = 0; i < context.kv.size(); ++i) {
+    const KvLayer& layer = context.plan.kv_layers[i];
+    const std::pair<const Buffer*, std::uint64_t> parts[] = {{&context.kv[i].conv_state, layer.conv_values()},
+                                                             {&context.kv[i].state, layer.state}};
+    for (const auto& [buffer, values] : parts) {
+      const std::uint64_t bytes = values * sizeof(float);
+      if (bytes > 0) states.push_back({buffer, slot * bytes, bytes});
+    }
+  }
+  return states;
+}
+
+}  // namespace
+
+Status TokenRunner::keep_snapshot(Recorder& recorder) {
+  const std::vector<SlotState> states = states_of(*context_, flying_->slot);
+  if (states.empty()) return {};
+  if (snapshots_.empty()) snapshots_.resize(kSnapshots);
+  Snapshot& snapshot = snapshots_[next_snapshot_++ % kSnapshots];
+  snapshot.length = flying_->begin + flying_->submitted;
+  snapshot.buffers.resize(states.size());
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    if (!snapshot.buffers[i]) {
+      DOPPLER_ASSIGN(snapshot.buffers[i], context_->device->make_buffer("snapshot", states[i].bytes));
+    }
+    recorder.copy(*states[i].buffer, states[i].offset, snapshot.buffers[i], 0, states[i].bytes);
+  }
+  return {};
+}
+
+// Puts the newest states in place that are not beyond `length`; returns the tokens that they stand for.
+Result<std::uint64_t> TokenRunner::go_back(std::uint32_t slot, std::uint64_t length) {
+  const Snapshot* newest = nullptr;
+  for (const Snapshot& snapshot : snapshots_) {
+    const bool fits = !snapshot.buffers.empty() && snapshot.length <= length;
+    if (fits && (newest == nullptr || snapshot.length > newest->length)) newest = &snapshot;
+  }
+  if (newest == nullptr) return std::uint64_t{0};
+  const std::vector<SlotState> states = states_of(*context_, slot);
+  Recorder recorder(*context_->device);
+  for (std::size_t i = 0; i < states.size(); ++i)
+    recorder.copy(newest->buffers[i], 0, *states[i].buffer, states[i].offset, states[i].bytes);
+  DOPPLER_TRY(recorder.submit());
+  return newest->length;
+}
+
 Status TokenRunner::submit_tokens() {
   const DecodeProgram& program = *flying_->program;
   const TapRing* taps = program.taps();
@@ -157,6 +214,7 @@ Status TokenRunner::submit_tokens() {
   Flight flight{.submission = 0, .first = flying_->submitted, .tokens = tokens, .back = {}, .taps_back = {}};
   DOPPLER_ASSIGN(flight.back, back_buffer(spare_, "tokens", DecodeProgram::kRing * 4));
   Recorder recorder(*context_->device);
+  DOPPLER_TRY(keep_snapshot(recorder));
   for (std::uint32_t i = 0; i < tokens; ++i) {
     if (flying_->sampling == nullptr) {
       program.record_greedy(recorder);
@@ -227,7 +285,11 @@ Result<TokenRunner::Ended> TokenRunner::end(std::uint64_t length) {
                 flying.begin, flying.begin + flying.given);
   }
   DOPPLER_TRY(waited);
-  return Ended{flying.slot, length, flying.begin + flying.submitted};
+  const std::uint64_t written = flying.begin + flying.submitted;
+  if (length == written || !is_recurrent(context_->plan.kv_layers))
+    return Ended{flying.slot, length, written};
+  DOPPLER_ASSIGN(const std::uint64_t kept, go_back(flying.slot, length));
+  return Ended{flying.slot, kept, written};
 }
 
 }  // namespace doppler::gpu

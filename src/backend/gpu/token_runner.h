@@ -52,7 +52,7 @@ class TokenRunner {
   Result<std::span<const TokenId>> next_tokens();
   struct Ended {
     std::uint32_t slot = 0;
-    std::uint64_t length = 0;
+    std::uint64_t length = 0;  // what is kept: fewer than asked for where a recurrent state goes back farther
     std::uint64_t written = 0;  // tokens in the slot's cache, with those that were not kept
   };
   // Waits for the submissions under way. Errors: kUsage for a length that the continuation did not reach.
@@ -81,6 +81,16 @@ class TokenRunner {
     TokenId fed = 0;  // the token fed to the first step of the next flight to be read
     std::vector<Flight> flights;
   };
+  // The states of recurrent layers before a flight: a state cannot go back, so tokens that are not kept are
+  // taken back by putting an older one in its place.
+  struct Snapshot {
+    std::uint64_t length = 0;     // of the slot's cache then
+    std::vector<Buffer> buffers;  // two for each layer, where it keeps something
+  };
+  // Of the flight that was given last, and of those under way.
+  static constexpr std::size_t kSnapshots = 3;
+  Status keep_snapshot(Recorder& recorder);
+  Result<std::uint64_t> go_back(std::uint32_t slot, std::uint64_t length);
   Status submit_tokens();
   Status show(const Flight& flight);
   Result<Buffer> back_buffer(std::vector<Buffer>& spare, std::string_view label, std::uint64_t bytes);
@@ -94,6 +104,8 @@ class TokenRunner {
   std::optional<Flying> flying_;
   std::vector<Buffer> spare_, spare_taps_;  // read-back buffers
   std::vector<TokenId> tokens_;
+  std::vector<Snapshot> snapshots_;  // of recurrent models
+  std::size_t next_snapshot_ = 0;
 };
 
 }  // namespace doppler::gpu

@@ -7,6 +7,8 @@
 #include <numeric>
 #include <optional>
 
+#include "backend/reference/column_ops.h"
+#include "backend/reference/recurrent_ops.h"
 #include "backend/routing.h"
 #include "model/activation.h"
 #include "system/threads.h"
@@ -68,7 +70,7 @@ Status rms_norm(const OpCall& call) {
   const Output& out = call.outputs[0];
   const std::size_t dim = p.span == NormSpan::kProjection ? out.width : out.width / out.heads;
   // One for all heads of a row, or one for each.
-  std::vector<float> weight(call.weights.empty() ? dim : call.weights[0]->cols(), 1.0f), bias;
+  std::vector<float> weight(call.weights.empty() ? dim : call.weights[0]->cols()), bias;
   if (!call.weights.empty()) DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
   if (!call.biases.empty() && call.biases[0] != nullptr) {
     bias.resize(weight.size());
@@ -83,7 +85,8 @@ Status rms_norm(const OpCall& call) {
     const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + p.eps);
     const std::size_t own = begin % weight.size();
     for (std::size_t i = 0; i < dim; ++i) {
-      const double scaled = (part[i] - mean) * inverse * (weight[own + i] + p.weight_offset);
+      const double factor = call.weights.empty() ? p.factor : weight[own + i] + p.weight_offset;
+      const double scaled = (part[i] - mean) * inverse * factor;
       out.data[begin + i] = static_cast<float>(bias.empty() ? scaled : scaled + bias[own + i]);
     }
   }
@@ -384,125 +387,42 @@ Status select(const OpCall& call) {
   return {};
 }
 
-Status scale(const OpCall& call) {
-  const double by = std::get<ScaleParams>(call.params).by;
-  const Output& out = call.outputs[0];
-  std::vector<float> weight(1, 1.0f);
-  if (!call.weights.empty()) {
-    weight.resize(call.weights[0]->cols());
-    DOPPLER_TRY(decode_f32(*call.weights[0], 0, weight));
-  }
-  for (std::size_t i = 0; i < out.data.size(); ++i)
-    out.data[i] = static_cast<float>(by * call.inputs[0].data[i] * weight[i % weight.size()]);
-  return {};
-}
-
-Status slice(const OpCall& call) {
-  const auto& p = std::get<SliceParams>(call.params);
-  const Input& in = call.inputs[0];
-  const std::size_t from = in.width / p.parts, to = call.outputs[0].width / p.parts;
-  for (std::size_t part = 0; part < in.data.size() / from; ++part)
-    std::copy_n(&in.data[part * from + p.begin], to, &call.outputs[0].data[part * to]);
-  return {};
-}
-
-Status join(const OpCall& call) {
-  const std::size_t parts = std::get<JoinParams>(call.params).parts;
-  const Input &a = call.inputs[0], &b = call.inputs[1];
-  const Output& out = call.outputs[0];
-  const std::size_t of_a = a.width / parts, of_b = out.width / parts - of_a;
-  for (std::size_t part = 0; part < out.data.size() / (of_a + of_b); ++part) {
-    const std::size_t t = part / parts, own = b.width == of_b ? 0 : part % parts;
-    float* to = &out.data[part * (of_a + of_b)];
-    std::copy_n(&a.data[part * of_a], of_a, to);
-    std::copy_n(&b.data[t * b.width + own * of_b], of_b, to + of_a);
-  }
-  return {};
-}
-
-Status head_matmul(const OpCall& call, Threads& threads) {
-  const auto& p = std::get<HeadMatmulParams>(call.params);
-  const TensorView& weight = *call.weights[0];
+Status columns(const OpCall& call) {
   const Input& in = call.inputs[0];
   const Output& out = call.outputs[0];
-  const std::size_t cols = weight.cols(), takes = p.transposed ? p.rows : cols;
-  const std::size_t gives = p.transposed ? cols : p.rows, to_dim = out.width / p.heads;
-  const std::size_t from_dim = in.width == takes ? in.width : in.width / p.heads;
-  const std::size_t tokens = in.data.size() / in.width;
-  FirstError error;
-  threads.run(
-      p.heads, 1, std::uint64_t{p.heads} * p.rows * cols * tokens, [&](std::size_t begin, std::size_t end) {
-        std::vector<float> matrix(p.rows * cols);
-        for (std::size_t h = begin; h < end; ++h) {
-          error.keep(decode_f32(weight, (h * p.stride + p.begin) * cols, matrix));
-          for (std::size_t t = 0; t < tokens; ++t) {
-            const float* x = &in.data[t * in.width + (in.width == takes ? 0 : h * from_dim)];
-            float* y = &out.data[t * out.width + h * to_dim];
-            for (std::size_t o = 0; o < gives; ++o) {
-              double sum = 0;
-              for (std::size_t i = 0; i < takes; ++i)
-                sum +=
-                    static_cast<double>(x[i]) * (p.transposed ? matrix[i * cols + o] : matrix[o * cols + i]);
-              y[o] = static_cast<float>(sum);
-            }
-            std::copy(x + takes, x + from_dim, y + gives);
-          }
-        }
-      });
-  return error.take();
-}
-
-Status mix(const OpCall& call) {
-  const auto& p = std::get<MixParams>(call.params);
-  const Input &in = call.inputs[0], &x = call.inputs[1];
-  const std::size_t width = in.width / p.streams, parts = x.width / width;
-  for (std::size_t t = 0; t < in.data.size() / in.width; ++t) {
-    for (std::size_t j = 0; j < p.streams; ++j) {
-      for (std::size_t d = 0; d < width; ++d) {
-        const std::size_t at = t * in.width + j * width + d;
-        double sum = in.data[at];
-        for (std::size_t i = 0; i < parts && j >= p.first; ++i) {
-          const double c =
-              call.inputs.size() > 2 ? call.inputs[2].data[t * p.streams * parts + j * parts + i] : 0;
-          sum += (p.offset + c) * x.data[t * x.width + i * width + d];
-        }
-        call.outputs[0].data[at] = static_cast<float>(sum);
+  for (std::size_t t = 0; t * out.width < out.data.size(); ++t) {
+    float* to = &out.data[t * out.width];
+    for (const ColumnRange& range : std::get<ColumnsParams>(call.params).ranges) {
+      for (std::size_t i = 0; i < std::size_t{range.groups} * range.width; ++i) {
+        const std::size_t group = i / range.width, within = range.first + i % range.width;
+        const double x = in.data[t * in.width + group * (in.width / range.groups) + within];
+        *to++ = static_cast<float>(x * range.scale);
       }
     }
   }
   return {};
 }
 
-double mean_square(std::span<const float> x) {
-  double sum = 0;
-  for (const float v : x) sum += static_cast<double>(v) * v;
-  return sum / static_cast<double>(x.size());
-}
-
-Status match_rms(const OpCall& call) {
-  const Input &in = call.inputs[0], &like = call.inputs[1];
-  const std::size_t dim = in.width / call.outputs[0].heads;
-  for (std::size_t begin = 0; begin < in.data.size(); begin += dim) {
-    const double target = mean_square(like.data.subspan(begin / in.width * like.width, like.width));
-    const double own =
-        std::max(mean_square(in.data.subspan(begin, dim)), std::get<MatchRmsParams>(call.params).least);
-    const double factor = std::sqrt(target / own);
-    for (std::size_t i = begin; i < begin + dim; ++i)
-      call.outputs[0].data[i] = static_cast<float>(in.data[i] * factor);
+Status time_step(const OpCall& call) {
+  const auto& p = std::get<TimeStepParams>(call.params);
+  const Output& out = call.outputs[0];
+  std::vector<float> bias(out.width);
+  DOPPLER_TRY(decode_f32(*call.weights[0], 0, bias));
+  for (std::size_t i = 0; i < out.data.size(); ++i) {
+    const double x = static_cast<double>(call.inputs[0].data[i]) + bias[i % out.width];
+    const double step = x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x));
+    out.data[i] = static_cast<float>(std::clamp(step, p.low, p.high));
   }
   return {};
 }
 
-Status cutoff(const OpCall& call) {
-  const Input& in = call.inputs[0];
-  for (std::size_t begin = 0; begin < in.data.size(); begin += in.width) {
-    const std::span<const float> row = in.data.subspan(begin, in.width);
-    const double n = static_cast<double>(in.width), mean = std::accumulate(row.begin(), row.end(), 0.0) / n;
-    double squares = 0;
-    for (const float v : row) squares += (v - mean) * (v - mean);
-    const double least = mean + std::get<CutoffParams>(call.params).deviations * std::sqrt(squares / n);
-    for (std::size_t i = 0; i < row.size(); ++i)
-      call.outputs[0].data[begin + i] = static_cast<float>(std::max(row[i] - least, 0.0));
+Status decay(const OpCall& call) {
+  const Output& out = call.outputs[0];
+  std::vector<float> rate(out.width);
+  DOPPLER_TRY(decode_f32(*call.weights[0], 0, rate));
+  for (std::size_t i = 0; i < out.data.size(); ++i) {
+    const double x = call.inputs[0].data[i];
+    out.data[i] = static_cast<float>(x * -std::exp(static_cast<double>(rate[i % out.width])));
   }
   return {};
 }
@@ -568,22 +488,26 @@ Status run_op(const OpCall& call, Threads& threads) {
       return select(call);
     case OpKind::kSoftcap:
       return softcap(call);
+    case OpKind::kColumns:
+      return columns(call);
+    case OpKind::kTimeStep:
+      return time_step(call);
+    case OpKind::kDecay:
+      return decay(call);
+    case OpKind::kConvolution:
+    case OpKind::kDeltaRule:
+    case OpKind::kScan:
+    case OpKind::kChannelScan:
+      return run_recurrent_op(call, threads);
     case OpKind::kScaleQuery:
       return scale_query(call);
     case OpKind::kScale:
-      return scale(call);
-    case OpKind::kSlice:
-      return slice(call);
     case OpKind::kJoin:
-      return join(call);
     case OpKind::kHeadMatmul:
-      return head_matmul(call, threads);
     case OpKind::kMix:
-      return mix(call);
     case OpKind::kMatchRms:
-      return match_rms(call);
     case OpKind::kCutoff:
-      return cutoff(call);
+      return run_column_op(call, threads);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;

@@ -36,6 +36,14 @@ class KeyValues {
   virtual const float* value(std::size_t token, std::uint32_t kv_head, std::uint64_t position) const = 0;
 };
 
+// The values that a recurrent op keeps of the sequence of a token, as KvLayer orders them. They go on from
+// one token to the next.
+class RecurrentState {
+ public:
+  virtual ~RecurrentState() = default;
+  virtual float* of(std::size_t token) = 0;
+};
+
 struct Input {
   std::span<const float> data;  // [rows, width]
   std::size_t width = 0;
@@ -51,13 +59,15 @@ struct OpCall {
   OpParams params;
   std::vector<Input> inputs;
   std::vector<Output> outputs;  // several of products only
-  std::vector<const TensorView*>
-      weights;  // parallel to outputs for kMatmul; the first experts' of kExpertMatmul
-  std::vector<const TensorView*> biases;    // empty, or parallel to weights; null: none
-  const RopeTable* rope = nullptr;          // kRope
-  std::span<const std::int32_t> ids;        // kEmbed: of each row
-  std::span<const std::int32_t> positions;  // kRope, kAttention, kEmbed, kScaleQuery: of each row
-  std::span<const std::size_t> wanted;      // kSelect: the rows to take
+  // Parallel to outputs for kMatmul; the first experts' of kExpertMatmul.
+  std::vector<const TensorView*> weights;
+  std::vector<const TensorView*> biases;  // empty, or parallel to weights; null: none
+  const RopeTable* rope = nullptr;        // kRope
+  std::span<const std::int32_t> ids;      // kEmbed: of each row
+  // kRope, kAttention, kEmbed, kScaleQuery, recurrent ops: of each row
+  std::span<const std::int32_t> positions;
+  std::span<const std::size_t> wanted;  // kSelect: the rows to take
+  RecurrentState* state = nullptr;      // recurrent ops; a token at position 0 starts from zeros
   // kAttention:
   const KeyValues* cache = nullptr;
   std::span<float> scores;  // [rows, heads, longest] to fill where a key is seen; empty: not wanted

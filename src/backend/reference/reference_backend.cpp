@@ -40,6 +40,22 @@ class CachedLayer final : public reference::KeyValues {
   const StepInput& input_;
 };
 
+class CachedState final : public reference::RecurrentState {
+ public:
+  CachedState(KvCache& cache, const Op& op, const StepInput& input)
+      : cache_(cache), layer_(static_cast<std::size_t>(op.layer)), kind_(op.kind), input_(input) {}
+  float* of(std::size_t token) override {
+    const auto slot = static_cast<std::uint32_t>(input_.slots[token]);
+    return kind_ == OpKind::kConvolution ? cache_.conv_state(layer_, slot) : cache_.state(layer_, slot);
+  }
+
+ private:
+  KvCache& cache_;
+  const std::size_t layer_;
+  const OpKind kind_;
+  const StepInput& input_;
+};
+
 class ReferenceBackend final : public HostBackend {
  public:
   ReferenceBackend(Plan plan, const Weights& weights, BackendOptions options, KvCache cache)
@@ -79,6 +95,9 @@ class ReferenceBackend final : public HostBackend {
     call.wanted = wanted();
     if (const auto* rope = std::get_if<RopeParams>(&op.params)) call.rope = &plan_.rope_tables[rope->table];
     if (op.kind == OpKind::kAttention) return attend(op, call);
+    if (!keeps_state(op.kind)) return reference::run_op(call, threads_);
+    CachedState state(cache_, op, input());
+    call.state = &state;
     return reference::run_op(call, threads_);
   }
 

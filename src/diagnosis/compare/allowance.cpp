@@ -6,6 +6,7 @@
 
 #include "backend/routing.h"
 #include "base/text.h"
+#include "diagnosis/compare/allowance_recurrent.h"
 #include "model/activation.h"
 #include "quant/error.h"
 #include "system/threads.h"
@@ -149,6 +150,15 @@ class Bounds {
       case OpKind::kSoftcap:
         softcap();
         break;
+      case OpKind::kColumns:
+      case OpKind::kTimeStep:
+      case OpKind::kDecay:
+      case OpKind::kConvolution:
+      case OpKind::kDeltaRule:
+      case OpKind::kScan:
+      case OpKind::kChannelScan:
+        DOPPLER_TRY(recurrent());
+        break;
       case OpKind::kScale:
         DOPPLER_TRY(scale());
         break;
@@ -185,7 +195,7 @@ class Bounds {
       case OpKind::kExpertSum:
         expert_sum();
         break;
-      default:  // kSelect, kSlice and kJoin copy; fused ops have no setups
+      default:  // kSelect and kJoin copy; fused ops have no setups
         break;
     }
     return std::move(out_);
@@ -215,15 +225,10 @@ class Bounds {
   }
 
   Status scale() {
-    std::vector<float> weight(1, 1.0f);
-    if (!s_.weights.empty()) {
-      weight.resize(s_.weights[0].cols());
-      DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
-    }
-    const double by = std::abs(std::get<ScaleParams>(s_.params).by);
+    std::vector<float> weight(s_.weights[0].cols());
+    DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
     for (std::size_t i = 0; i < out_.size(); ++i)
-      set(i,
-          kFew * kEps * by * std::abs(static_cast<double>(s_.inputs[0].data[i]) * weight[i % weight.size()]));
+      set(i, kFew * kEps * std::abs(static_cast<double>(s_.inputs[0].data[i]) * weight[i % weight.size()]));
     return {};
   }
 
@@ -306,8 +311,7 @@ class Bounds {
   Status rms_norm() {
     const auto& p = std::get<NormParams>(s_.params);
     const std::size_t dim = p.span == NormSpan::kProjection ? s_.width : s_.width / s_.heads;
-    std::vector<float> weight(s_.weights.empty() ? dim : s_.weights[0].cols(), 1.0f),
-        bias(weight.size(), 0.0f);
+    std::vector<float> weight(s_.weights.empty() ? dim : s_.weights[0].cols()), bias(weight.size(), 0.0f);
     if (!s_.weights.empty()) DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
     if (!s_.biases.empty() && s_.biases[0]) DOPPLER_TRY(decode_f32(*s_.biases[0], 0, bias));
     const std::span<const float> in = s_.inputs[0].data;
@@ -323,7 +327,9 @@ class Bounds {
       const double inverse = 1 / std::sqrt(std::max(squares - mean * mean, 0.0) + p.eps);
       for (std::size_t i = 0; i < dim; ++i) {
         const std::size_t own = (begin + i) % weight.size();
-        const double factor = std::abs(static_cast<double>(weight[own])) + std::abs(p.weight_offset);
+        const double factor = s_.weights.empty()
+                                  ? std::abs(p.factor)
+                                  : std::abs(static_cast<double>(weight[own])) + std::abs(p.weight_offset);
         set(begin + i,
             sum_rounding(dim) * (std::abs(static_cast<double>(part[i])) + spread) * inverse * factor +
                 kFew * kEps * std::abs(static_cast<double>(bias[own])));
@@ -383,6 +389,12 @@ class Bounds {
       }
     });
     return first;
+  }
+
+  Status recurrent() {
+    DOPPLER_ASSIGN(const std::vector<double> bounds, recurrent_bounds(s_, threads_));
+    for (std::size_t i = 0; i < bounds.size(); ++i) set(i, bounds[i]);
+    return {};
   }
 
   // The angle is a float32 product, so its error grows with it; the frequency's logarithm costs some more.
@@ -530,6 +542,8 @@ class Bounds {
                ((p.xielu.alpha_n + p.xielu.beta + p.xielu.alpha_p * std::abs(gate)) * std::abs(gate));
       // exp loses units with its argument's size; silu stays proportional to it. The tail of gelu is a
       // difference from 1, whose error is a share of 1.
+      if (p.activation == Activation::kIdentity) return kFew * kEps * std::abs(gate * up);
+      if (p.activation == Activation::kSigmoid) return kFunction * kEps * std::abs(up);  // a share of 1
       if (p.activation != Activation::kSilu) return kFunction * kEps * std::abs(gate * up);
       const double silu = gate / (1 + std::exp(-gate));
       return kEps * (kFunction + 4 * std::abs(gate)) * std::abs(silu * up);

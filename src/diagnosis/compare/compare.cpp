@@ -9,6 +9,7 @@
 #include "backend/tap_list.h"
 #include "base/text.h"
 #include "diagnosis/compare/compare_recordings.h"
+#include "diagnosis/compare/compare_states.h"
 #include "diagnosis/compare/decode_comparer.h"
 #include "diagnosis/compare/op_errors.h"
 #include "diagnosis/compare/recording_form.h"
@@ -148,6 +149,7 @@ Result<Comparison> compare_run(Backend& backend, const ModelSpec& spec, const Re
   Comparison result;
   DOPPLER_ASSIGN(result.stages, comparer.take_stages());
   if (judge) DOPPLER_TRY(judge_run(result.stages, backend, spec, *weights, captured, recording));
+  DOPPLER_TRY(compare_states(backend, recording, tolerance, result.stages));
   result.prompt_logits = comparer.prompt_logits();
   result.found = backend.name(), result.expected = describe_origin(recording);
   decode.widen(result.stages);

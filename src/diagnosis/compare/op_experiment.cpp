@@ -27,9 +27,63 @@ class RowsAsCache final : public reference::KeyValues {
   const std::size_t head_dim_;
 };
 
+// The state of an op by itself: its tokens are one sequence, or several one after the other, each of which
+// begins at position 0.
+class OwnState final : public reference::RecurrentState {
+ public:
+  explicit OwnState(const OpSetup& s) {
+    if (const auto* convolution = std::get_if<ConvolutionParams>(&s.params))
+      values_.resize((convolution->taps - 1) * s.width);
+    else if (const auto* delta = std::get_if<DeltaParams>(&s.params))
+      values_.resize(s.width * delta->key_dim);
+    else if (const auto* scan = std::get_if<ScanParams>(&s.params))
+      values_.resize(s.width * scan->states);
+  }
+  float* of(std::size_t) override { return values_.data(); }
+
+ private:
+  std::vector<float> values_;
+};
+
 std::unexpected<Error> unfit(const OpSetup& setup, std::string_view what) {
   return fail(ErrorCode::kMismatch, "The op {} of layer {} cannot run with this change: {}.",
               op_name(setup.kind), setup.layer, what);
+}
+
+std::size_t weights_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::kEmbed:
+    case OpKind::kRmsNorm:
+    case OpKind::kMatmul:
+    case OpKind::kTimeStep:
+    case OpKind::kDecay:
+    case OpKind::kConvolution:
+    case OpKind::kScan:
+    case OpKind::kScale:
+    case OpKind::kHeadMatmul:
+      return 1;
+    case OpKind::kChannelScan:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+// Of the first weight of ops in recurrent layers; nothing for all other ops.
+std::optional<Shape> shape_of_recurrent_weight(const OpSetup& s) {
+  switch (s.kind) {
+    case OpKind::kTimeStep:
+    case OpKind::kDecay:
+      return Shape{s.width};
+    case OpKind::kConvolution:
+      return Shape{s.width, std::get<ConvolutionParams>(s.params).taps};
+    case OpKind::kScan:
+      return Shape{std::get<ScanParams>(s.params).heads};
+    case OpKind::kChannelScan:
+      return Shape{s.width, std::get<ScanParams>(s.params).states};
+    default:
+      return std::nullopt;
+  }
 }
 
 Status check_weights(const OpSetup& s) {
@@ -38,14 +92,12 @@ Status check_weights(const OpSetup& s) {
     if (byte_size(weight.dtype, weight.shape) != weight.data.size())
       return unfit(s, "a weight's bytes do not fill its shape");
   }
-  const bool may_have_weight = s.kind == OpKind::kRmsNorm || s.kind == OpKind::kScale;
-  const bool has_weight = s.kind == OpKind::kEmbed || s.kind == OpKind::kMatmul ||
-                          s.kind == OpKind::kHeadMatmul || (may_have_weight && !s.weights.empty());
   const bool two_tables = s.kind == OpKind::kEmbed && s.weights.size() == 2;
   const bool sinks = s.kind == OpKind::kAttention && s.weights.size() == 1;
   if (sinks && !shape_is(s.weights[0], {std::get<AttentionParams>(s.params).heads}))
     return unfit(s, "there is not one sink for each head");
-  if (!two_tables && !sinks && s.weights.size() != (has_weight ? 1u : 0u))
+  const bool plain_norm = s.kind == OpKind::kRmsNorm && s.weights.empty();
+  if (!two_tables && !plain_norm && !sinks && s.weights.size() != weights_of(s.kind))
     return unfit(s, "the number of weights is wrong");
   // A norm's vectors may serve every head.
   const auto* norm = std::get_if<NormParams>(&s.params);
@@ -53,15 +105,19 @@ Status check_weights(const OpSetup& s) {
   const auto is_vector = [&](const TensorView& tensor) {
     return shape_is(tensor, {by_head ? s.width / s.heads : s.width});
   };
-  const bool has_bias = s.kind == OpKind::kMatmul || s.kind == OpKind::kRmsNorm;
+  const bool has_bias = s.kind == OpKind::kMatmul || s.kind == OpKind::kConvolution ||
+                        (s.kind == OpKind::kRmsNorm && !plain_norm);
   if (!s.biases.empty() && (!has_bias || s.biases.size() != 1 || (s.biases[0] && !is_vector(*s.biases[0]))))
     return unfit(s, "the bias is not as wide as the output");
   if (s.kind == OpKind::kMatmul && !shape_is(s.weights[0], {s.width, s.inputs[0].width}))
     return unfit(s, "the weight's shape is not output x input");
-  if (s.kind == OpKind::kRmsNorm && has_weight && !is_vector(s.weights[0]))
+  if (const auto expected = shape_of_recurrent_weight(s); expected && s.weights[0].shape != *expected)
+    return unfit(s, fmt::format("the weight's shape is not {}", describe_shape(*expected)));
+  if (s.kind == OpKind::kChannelScan && !shape_is(s.weights[1], {s.width}))
+    return unfit(s, "the second weight is not as wide as the output");
+  if (s.kind == OpKind::kRmsNorm && !plain_norm && !is_vector(s.weights[0]))
     return unfit(s, "the weight is not as wide as a head");
-  if (s.kind == OpKind::kScale && has_weight && !shape_is(s.weights[0], {1}) &&
-      !shape_is(s.weights[0], {s.width}))
+  if (s.kind == OpKind::kScale && !shape_is(s.weights[0], {1}) && !shape_is(s.weights[0], {s.width}))
     return unfit(s, "the weight is not as wide as the output");
   if (s.kind != OpKind::kEmbed) return {};
   if (s.weights[0].shape.size() != 2 || s.weights[0].cols() != s.width)
@@ -151,23 +207,47 @@ Status check_experts(const OpSetup& s) {
   return {};
 }
 
-}  // namespace
+bool have_widths(const OpSetup& s, std::initializer_list<std::size_t> widths) {
+  return std::ranges::equal(s.inputs, widths, {}, &OpSetup::Rows::width);
+}
 
-namespace {
+Status check_recurrent(const OpSetup& s) {
+  bool fits = true;
+  if (const auto* columns = std::get_if<ColumnsParams>(&s.params)) {
+    std::size_t width = 0;
+    for (const ColumnRange& range : columns->ranges) {
+      if (range.width == 0) continue;
+      fits = fits && range.groups > 0 && s.inputs[0].width % range.groups == 0 &&
+             std::size_t{range.first} + range.width <= s.inputs[0].width / range.groups;
+      width += std::size_t{range.groups} * range.width;
+    }
+    fits = fits && width == s.width;
+  } else if (const auto* convolution = std::get_if<ConvolutionParams>(&s.params)) {
+    fits = convolution->taps > 0;
+  } else if (const auto* delta = std::get_if<DeltaParams>(&s.params)) {
+    const std::size_t keys = std::size_t{delta->key_heads} * delta->key_dim,
+                      values = std::size_t{delta->heads} * delta->value_dim;
+    fits = keys > 0 && values > 0 && delta->heads % delta->key_heads == 0 && s.width == values &&
+           have_widths(s, {keys, keys, values, delta->heads, delta->heads});
+  } else if (const auto* scan = std::get_if<ScanParams>(&s.params)) {
+    const std::size_t inner = std::size_t{scan->heads} * scan->head_dim,
+                      states = std::size_t{scan->groups} * scan->states;
+    fits = inner > 0 && states > 0 && scan->heads % scan->groups == 0 && s.width == inner &&
+           (s.kind == OpKind::kScan
+                ? have_widths(s, {inner, states, states, scan->heads, scan->heads})
+                : scan->head_dim == 1 && scan->groups == 1 && have_widths(s, {inner, states, states, inner}));
+  }
+  return fits ? Status{} : unfit(s, "the widths of its inputs do not fit together");
+}
 
-bool moves_columns(OpKind kind) {
-  return kind == OpKind::kSlice || kind == OpKind::kJoin || kind == OpKind::kHeadMatmul ||
-         kind == OpKind::kMix || kind == OpKind::kMatchRms;
+bool combines_columns(OpKind kind) {
+  return kind == OpKind::kJoin || kind == OpKind::kHeadMatmul || kind == OpKind::kMix ||
+         kind == OpKind::kMatchRms;
 }
 
 // Ops whose inputs differ in width from the output.
-Status check_columns(const OpSetup& s) {
+Status check_combined(const OpSetup& s) {
   const std::size_t x = s.inputs[0].width, y = s.width;
-  if (const auto* p = std::get_if<SliceParams>(&s.params)) {
-    const bool fits =
-        p->parts > 0 && x % p->parts == 0 && y % p->parts == 0 && p->begin + y / p->parts <= x / p->parts;
-    return fits ? Status{} : unfit(s, "the input does not have these columns");
-  }
   if (const auto* p = std::get_if<JoinParams>(&s.params)) {
     const std::size_t b = s.inputs[1].width;
     const bool fits =
@@ -197,30 +277,18 @@ Status check_columns(const OpSetup& s) {
 
 Status check_setup(const OpSetup& s) {
   // By OpKind, as plan/check.cpp has them.
-  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 2, 2, 3, 1, 1, 2, 1, 3, 2, 1};
-  constexpr std::size_t kParams[] = {1,
-                                     2,
-                                     3,
-                                     4,
-                                     5,
-                                     8,
-                                     6,
-                                     6,
-                                     0,
-                                     7,
-                                     9,
-                                     kPlaceOf<RouteParams>,
-                                     kPlaceOf<RouteParams>,
-                                     kPlaceOf<SpreadParams>,
-                                     kPlaceOf<ExpertParams>,
-                                     kPlaceOf<ExpertSumParams>,
-                                     kPlaceOf<ScaleParams>,
-                                     kPlaceOf<SliceParams>,
-                                     kPlaceOf<JoinParams>,
-                                     kPlaceOf<HeadMatmulParams>,
-                                     kPlaceOf<MixParams>,
-                                     kPlaceOf<MatchRmsParams>,
-                                     kPlaceOf<CutoffParams>};
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 2, 2,
+                                     3, 1, 1, 1, 1, 5, 5, 4, 1, 2, 1, 3, 2, 1};
+  // clang-format off
+  constexpr std::size_t kParams[] = {
+      1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9,
+      kPlaceOf<RouteParams>, kPlaceOf<RouteParams>, kPlaceOf<SpreadParams>, kPlaceOf<ExpertParams>,
+      kPlaceOf<ExpertSumParams>,
+      kPlaceOf<ColumnsParams>, kPlaceOf<TimeStepParams>, kPlaceOf<DecayParams>, kPlaceOf<ConvolutionParams>,
+      kPlaceOf<DeltaParams>, kPlaceOf<ScanParams>, kPlaceOf<ScanParams>,
+      kPlaceOf<ScaleParams>, kPlaceOf<JoinParams>, kPlaceOf<HeadMatmulParams>, kPlaceOf<MixParams>,
+      kPlaceOf<MatchRmsParams>, kPlaceOf<CutoffParams>};
+  // clang-format on
   const auto kind = static_cast<std::size_t>(s.kind);
   // An activation without a gate, streams without coefficients.
   const bool alone =
@@ -242,15 +310,18 @@ Status check_setup(const OpSetup& s) {
       return unfit(s, "an input has not one row per token");
     const bool one_gate = s.kind == OpKind::kGated && i == 0 && s.inputs.size() == 2 && in.width == 1;
     const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention &&
-                            !is_of_experts(s.kind) && !one_gate && !moves_columns(s.kind);
+                            s.kind != OpKind::kColumns && s.kind != OpKind::kDeltaRule &&
+                            s.kind != OpKind::kScan && s.kind != OpKind::kChannelScan &&
+                            !is_of_experts(s.kind) && !one_gate && !combines_columns(s.kind);
     if (same_width && in.width != s.width) return unfit(s, "an input is not as wide as the output");
   }
   if (s.kind == OpKind::kRope &&
       s.rope.inverse_frequency.size() * 2 + std::get<RopeParams>(s.params).begin > s.width / s.heads)
     return unfit(s, "more dims rotate than a head has");
   if (s.kind == OpKind::kAttention) DOPPLER_TRY(check_attention(s));
+  DOPPLER_TRY(check_recurrent(s));
   if (is_of_experts(s.kind)) return check_experts(s);
-  if (moves_columns(s.kind)) DOPPLER_TRY(check_columns(s));
+  if (combines_columns(s.kind)) DOPPLER_TRY(check_combined(s));
   return check_weights(s);
 }
 
@@ -292,6 +363,8 @@ Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& t
   std::vector<std::size_t> all(setup.tokens());
   for (std::size_t t = 0; t < all.size(); ++t) all[t] = t;
   call.wanted = all;
+  OwnState state(setup);
+  call.state = &state;
   if (setup.kind != OpKind::kAttention) {
     DOPPLER_TRY(reference::run_op(call, threads));
     return out;

@@ -28,7 +28,7 @@ struct OpSetup {
   std::vector<Rows> inputs;  // kAttention: q of the tokens, then k and v of all positions
   std::size_t width = 0;     // of the output
   std::size_t heads = 1;     // of the output: a norm and a rotation work on each head by itself
-  // One or none, of kExpertMatmul each expert's; views of the model's bytes or of `owned`.
+  // Mostly one or none, of kExpertMatmul each expert's; views of the model's bytes or of `owned`.
   std::vector<TensorView> weights;
   std::vector<std::optional<TensorView>> biases;  // empty, or one for each weight
   RopeTable rope;                                 // kRope

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "diagnosis/compare/compare_states.h"
 #include "diagnosis/compare/stage_rows.h"
 #include "plan/residual.h"
 
@@ -70,7 +71,7 @@ StageWidths planned_stages(const Plan& plan) {
 Status StageComparer::prepare() {
   for (const auto& [name, tensor] : recording_.tensors.tensors()) {
     if (name == "prompt_ids" || name == "greedy_ids" || name == "decode_logits" ||
-        name.ends_with(".attn_scores"))
+        name.ends_with(".attn_scores") || is_recorded_state(name))
       continue;
     DOPPLER_TRY(match(tensor));
   }

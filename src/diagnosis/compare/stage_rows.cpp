@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "base/text.h"
+#include "plan/residual.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -19,22 +20,28 @@ constexpr std::array<Composite, 2> kComposites = {{
     {"ffn_gate_up", {Stage::kFfnGate, Stage::kFfnUp, Stage::kNone}},
 }};
 
+bool is_input(const Plan& plan, Stage stage, int layer) {
+  const bool exists = layer >= 0 && static_cast<std::size_t>(layer) < plan.kv_layers.size();
+  return exists && stage == input_stage(plan, layer);
+}
+
 // Other names under which the same values are known.
 std::vector<std::pair<Stage, int>> names_of(const Plan& plan, Stage stage, int layer) {
   const int layers = static_cast<int>(plan.kv_layers.size());
   std::vector<std::pair<Stage, int>> names = {{stage, layer}};
   if (plan.has_streams) return names;
-  if (stage == Stage::kAttnInput)
+  if (stage == Stage::kAttnInput || is_input(plan, stage, layer))
     names.emplace_back(layer == 0 ? Stage::kEmbedOut : Stage::kLayerOut, layer - 1);
-  if (stage == Stage::kEmbedOut && layers > 0) names.emplace_back(Stage::kAttnInput, 0);
+  if (stage == Stage::kEmbedOut && layers > 0) names.emplace_back(input_stage(plan, 0), 0);
   if (stage == Stage::kLayerOut) {
-    names.emplace_back(layer + 1 < layers ? Stage::kAttnInput : Stage::kPreFinalNorm,
+    names.emplace_back(layer + 1 < layers ? input_stage(plan, layer + 1) : Stage::kPreFinalNorm,
                        layer + 1 < layers ? layer + 1 : -1);
   }
   if (stage == Stage::kPreFinalNorm && layers > 0) names.emplace_back(Stage::kLayerOut, layers - 1);
   for (const Op& op : plan.ops) {
-    const bool same = op.kind == OpKind::kSoftcap && std::get<SoftcapParams>(op.params).cap == 0;
-    if (!same) continue;
+    if (op.kind != OpKind::kSoftcap) continue;
+    const auto& head = std::get<SoftcapParams>(op.params);
+    if (head.cap != 0 || head.scale != 1) continue;  // else it changes them
     if (stage == Stage::kLogits) names.emplace_back(Stage::kLogitsFinal, -1);
     if (stage == Stage::kLogitsFinal) names.emplace_back(Stage::kLogits, -1);
   }
@@ -85,7 +92,7 @@ int layer_of(std::string_view key) {
 }
 
 std::size_t stage_width(const Plan& plan, Stage stage, int layer) {
-  if (stage == Stage::kAttnInput && !plan.has_streams) {
+  if ((stage == Stage::kAttnInput && !plan.has_streams) || is_input(plan, stage, layer)) {
     if (layer < 0 || static_cast<std::size_t>(layer) >= plan.kv_layers.size()) return 0;
     return layer == 0 ? stage_width(plan, Stage::kEmbedOut, -1)
                       : stage_width(plan, Stage::kLayerOut, layer - 1);

@@ -15,8 +15,13 @@ bool is_head_norm(Stage stage) {
   return stage == Stage::kQNorm || stage == Stage::kKNorm;
 }
 
-// Whether the description says the same of both: one number that is wrong is wrong in both.
-bool described_alike(const Op& a, const Op& b) {
+bool is_query_or_key(Stage stage) {
+  return stage == Stage::kQProj || stage == Stage::kKProj;
+}
+
+// Whether the description, or a converter, says the same of both: what is wrong is wrong in both.
+bool described_alike(const Plan& plan, std::size_t first, std::size_t second) {
+  const Op &a = plan.ops[first], &b = plan.ops[second];
   if (a.kind != b.kind) return false;
   switch (a.kind) {
     case OpKind::kRmsNorm: {
@@ -33,6 +38,9 @@ bool described_alike(const Op& a, const Op& b) {
     }
     case OpKind::kGated:
       return std::get<GatedParams>(a.params).activation == std::get<GatedParams>(b.params).activation;
+    case OpKind::kMatmul:
+      return is_query_or_key(plan.values[a.outputs[0]].stage) &&
+             is_query_or_key(plan.values[b.outputs[0]].stage);
     default:
       return false;
   }
@@ -49,7 +57,7 @@ std::vector<ChainRepairs::Group> ChainRepairs::groups(const OpChain& chain) cons
     for (const std::size_t first : chain.ops()) {
       Group group{{}, true};
       for (const std::size_t op : chain.ops()) {
-        if (described_alike(plan.ops[first], plan.ops[op]) && belongs(first, op)) group.ops.push_back(op);
+        if (described_alike(plan, first, op) && belongs(first, op)) group.ops.push_back(op);
       }
       if (group.ops.size() > 1 && group.ops.front() == first && seen.insert(group.ops).second)
         all.push_back(std::move(group));
@@ -137,6 +145,59 @@ Status ChainRepairs::reorder(const OpChain& chain, const OpCase::ChainEnd& end, 
   return {};
 }
 
+// Layers as those of the other kind are, with their window and their rotation: one layer, or, where the chain
+// has several, all of them with the kinds of the layers so many places further.
+Status ChainRepairs::change_kinds(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits) {
+  const Plan& plan = context_.experiment.plan();
+  const auto& layers = context_.spec.layers;
+  const auto layer_of = [&](std::size_t op) { return context_.experiment.layer_of(op); };
+  const auto kind_of = [&](int layer) { return layers[static_cast<std::size_t>(layer)].attention.kind; };
+  std::map<int, std::vector<std::size_t>> by_layer;  // what a layer's kind decides
+  for (const std::size_t op : chain.ops()) {
+    const OpKind kind = plan.ops[op].kind;
+    if (kind == OpKind::kRope || kind == OpKind::kAttention) by_layer[layer_of(op)].push_back(op);
+  }
+  const auto as_other = [&](OpSetup& s) {
+    const auto like = std::ranges::find_if(layers, [&](const LayerSpec& other) {
+      return other.attention.kind != kind_of(s.layer) &&
+             other.attention.head_dim == layers[static_cast<std::size_t>(s.layer)].attention.head_dim;
+    });
+    if (like == layers.end()) return;
+    const auto op = context_.experiment.find(s.stage, static_cast<int>(like - layers.begin()));
+    if (!op) return;
+    const Op& from = plan.ops[*op];
+    if (s.kind == OpKind::kAttention && from.kind == OpKind::kAttention)
+      std::get<AttentionParams>(s.params).window = std::get<AttentionParams>(from.params).window;
+    if (s.kind == OpKind::kRope && from.kind == OpKind::kRope) {
+      s.params = from.params;
+      s.rope = plan.rope_tables[std::get<RopeParams>(from.params).table];
+    }
+  };
+  const auto attempt = [&](const std::vector<std::size_t>& ops, std::string says) -> Status {
+    if (seconds_left_() < 0) {
+      out_of_time_ = true;
+      return {};
+    }
+    DOPPLER_ASSIGN(OpCase opcase, OpCase::open_along(context_, chain, ops, end));
+    if (opcase.attempt("layer_types", std::move(says), {}, as_other))
+      fits.push_back({ops, nullptr, opcase.attempts().back()});
+    return {};
+  };
+  for (const auto& [layer, ops] : by_layer)
+    DOPPLER_TRY(attempt(ops, fmt::format("layer {} is of the other kind", layer)));
+  for (std::size_t places = 1; by_layer.size() > 1 && places < layers.size() && fits.empty(); ++places) {
+    std::vector<std::size_t> ops;
+    for (const auto& [layer, of_layer] : by_layer) {
+      if (kind_of(static_cast<int>((static_cast<std::size_t>(layer) + places) % layers.size())) !=
+          kind_of(layer))
+        ops.insert(ops.end(), of_layer.begin(), of_layer.end());
+    }
+    if (!ops.empty())
+      DOPPLER_TRY(attempt(ops, fmt::format("every layer is of the kind of the one {} further", places)));
+  }
+  return {};
+}
+
 // Products or norms of one layer with each other's weight: changing one of them alone shows nothing.
 Status ChainRepairs::exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits) {
   const Plan& plan = context_.experiment.plan();
@@ -193,19 +254,22 @@ ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> f
   }
   result.ops = best->ops;
   result.explanation.attempt = best->attempt;
-  if (best->attempt.cause == "rope_layout") {  // the same numbers, permuted before they turn
-    std::vector<std::size_t> rows;
+  const auto note_other = [&](Stage stage, Stage or_stage, std::string_view cause, std::string_view says) {
+    std::vector<std::size_t> same;
     for (const std::size_t op : chain.ops()) {
-      const Stage stage = context_.experiment.stage_of(op);
-      if (stage == Stage::kQProj || stage == Stage::kKProj) rows.push_back(op);
+      const Stage its = context_.experiment.stage_of(op);
+      if (its == stage || its == or_stage) same.push_back(op);
     }
-    if (!rows.empty()) {
-      result.others.insert(result.others.end(), rows.begin(), rows.end());
-      result.also.push_back(
-          fmt::format("weight_permuted ({} when the rows of both weights keep the other order of pairs)",
-                      describe_ops(plan, rows)));
-    }
-  }
+    if (same.empty()) return;
+    result.others.insert(result.others.end(), same.begin(), same.end());
+    result.also.push_back(fmt::format("{} ({} when {})", cause, describe_ops(plan, same), says));
+  };
+  // Where one thing is wrong in two places at once, or the other thing in one.
+  if (best->attempt.cause == "rope_layout")  // the same numbers, permuted before they turn
+    note_other(Stage::kQProj, Stage::kKProj, "weight_permuted",
+               "the rows of both weights keep the other order of pairs");
+  if (best->attempt.cause == "gate_up_swapped" && best->ops.size() > 1)
+    note_other(Stage::kFfnAct, Stage::kFfnAct, "gate_up_swapped", "the activation stands on the other half");
   // How far the repair reduces the error, as for a single op; a chain has more places where it may lie.
   const double gain = misfit / std::max(best->attempt.ratio, 0.02);
   result.explanation.confidence =
@@ -244,6 +308,7 @@ Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCas
         DOPPLER_TRY(attempt(chain, end, group, fits, pass == Pass::kTwoNumbers));
     }
     if (pass == Pass::kAlike) DOPPLER_TRY(reorder(chain, end, fits));
+    if (pass == Pass::kAlike && fits.empty()) DOPPLER_TRY(change_kinds(chain, end, fits));
     if (pass == Pass::kOneByOne) DOPPLER_TRY(exchange(chain, end, fits));
     if (!fits.empty()) break;
   }

@@ -44,6 +44,7 @@ class ChainRepairs {
   Status attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
                  std::vector<Fit>& fits, bool joint, const Repair* only = nullptr);
   Status reorder(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
+  Status change_kinds(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   Status exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   ChainExplanation conclude(const OpChain& chain, std::vector<Fit> fits, double misfit);
 

@@ -33,6 +33,8 @@ constexpr auto kRepairs = std::to_array<Repair>({
      repairs::weight_layout},
     {OpKind::kMatmul, "weights read otherwise, of other layers, scaled", repairs::weight_along,
      Reach::kChain},
+    {OpKind::kMatmul, "rows of queries and keys in the other order of pairs", repairs::rows_along,
+     Reach::kOps, true},
     {OpKind::kMatmul, "scales", repairs::weight_scale},
     {OpKind::kMatmul, "other tensors", repairs::weight_others},
     {OpKind::kMatmul, "other inputs", repairs::matmul_input, Reach::kChain},
@@ -58,6 +60,11 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kGated, "activations", repairs::activation, Reach::kOps},
     {OpKind::kSoftcap, "caps", repairs::softcap, Reach::kChain},
 });
+
+// Repairs that an op alone has better ones for.
+bool is_of_chains(const Repair& repair) {
+  return repair.attempt == repairs::weight_along || repair.attempt == repairs::rows_along;
+}
 
 // A repair that reduces the error by this factor is the cause, even if some rounding remains, as of a tensor
 // that was stored again.
@@ -107,7 +114,7 @@ std::span<const Repair> all_repairs() {
 Explanation explain(OpCase& c) {
   std::vector<std::string> tried;
   for (const Repair& repair : kRepairs) {
-    if (repair.kind != c.op().kind || repair.attempt == repairs::weight_along) continue;
+    if (repair.kind != c.op().kind || is_of_chains(repair)) continue;
     const bool found_before = c.explained();
     repair.attempt(c);
     if (found_before || !c.explained()) tried.emplace_back(repair.tries);

@@ -78,7 +78,9 @@ void weight_others(OpCase& c);
 void weight_layout(OpCase& c);
 void weight_one_value(OpCase& c);
 void matmul_input(OpCase& c);
-void weight_along(OpCase& c);  // repairs_along.cpp
+// repairs_along.cpp
+void weight_along(OpCase& c);
+void rows_along(OpCase& c);
 }  // namespace repairs
 
 }  // namespace doppler::diagnosis

@@ -141,4 +141,28 @@ void weight_along(OpCase& c) {
   if (!c.explained()) scales_along(c);
 }
 
+// Rows of queries' and keys' weights together, which a converter leaves in the order of the other format:
+// with norms in between, no other order of pairs in the rotation does the same.
+void rows_along(OpCase& c) {
+  const TensorView& own = c.setup().weights[0];
+  if (c.direct() || c.scope().size() < 2 || own.rows() * own.cols() > kMostValues || !rows_may_be_paired(c))
+    return;
+  const std::size_t dim = head_dim(c);
+  for (const bool pairs : {true, false}) {
+    c.attempt("weight_permuted",
+              fmt::format("the rows of both weights are put in the order of {}",
+                          pairs ? "neighbouring rotary pairs (GGUF's)" : "halves of a head (Hugging Face's)"),
+              {}, [&](OpSetup& s) {
+                const TensorView weight = s.weights[0];
+                const std::uint64_t cols = weight.cols();
+                std::vector<float> values(weight.rows() * cols);
+                for (std::uint64_t r = 0; r < weight.rows(); ++r) {
+                  const std::uint64_t from = pairs ? unpaired(r, dim) : paired(r, dim);
+                  if (!decode_f32(weight, from * cols, std::span(values).subspan(r * cols, cols))) return;
+                }
+                s.set_weight(weight.shape, values);
+              });
+  }
+}
+
 }  // namespace doppler::diagnosis::repairs

@@ -19,37 +19,95 @@ struct Source {
   std::size_t row, from;  // from: the weight's row that would give this output; width(): none
 };
 
-// The sources of wrong rows, evenly chosen. With `biases` each row takes its bias along.
-std::vector<Source> find_sources(const OpCase& c, const WeightProbe& probe, bool biases) {
+// What becomes of the bias where rows changed places.
+enum class BiasOf : std::uint8_t {
+  kPlace,  // it is added where it was
+  kRow,    // each row takes its bias along
+  kNone,   // nothing is known of it: rows are told by how their outputs differ from token to token
+};
+
+// The sources of wrong rows, evenly chosen.
+std::vector<Source> find_sources(const OpCase& c, const WeightProbe& probe, BiasOf bias) {
+  const bool free = bias == BiasOf::kNone;
+  const auto with_bias = [&](double x, std::size_t r) {
+    return x + (bias == BiasOf::kRow ? probe.bias(r) : 0);
+  };
   const auto output = [&](std::size_t t, std::size_t r) {
-    return probe.output(t, r) + (biases ? probe.bias(r) : 0);
+    return with_bias(probe.output(t, r), r) - (free ? probe.output(0, r) : 0);
   };
   const auto target = [&](std::size_t t, std::size_t r) {
-    return probe.target(t, r) + (biases ? probe.bias(r) : 0);
+    return with_bias(probe.target(t, r), r) - (free ? probe.target(0, r) : 0);
   };
+  const auto allowed_at = [&](std::size_t t, std::size_t r) {
+    return c.allowed_at(t, r) + (free ? c.allowed_at(0, r) : 0);
+  };
+  const std::size_t key = free ? 1 : 0;  // the token whose outputs are sorted
   std::vector<std::size_t> order;
   for (std::size_t r = 0; r < c.width(); ++r) {
-    if (std::isfinite(output(0, r))) order.push_back(r);
+    if (std::isfinite(output(key, r))) order.push_back(r);
   }
-  std::ranges::sort(order, {}, [&](std::size_t r) { return output(0, r); });
+  std::ranges::sort(order, {}, [&](std::size_t r) { return output(key, r); });
   std::vector<Source> sources;
   const std::size_t count = std::min(kMostSources, probe.bad().size());
   for (std::size_t i = 0; i < count; ++i) {
     const std::size_t bad = probe.bad()[i * probe.bad().size() / count];
-    const double wanted = target(0, bad), allowed = c.allowed_at(0, bad);
+    const double wanted = target(key, bad), allowed = allowed_at(key, bad);
     auto at =
-        std::ranges::lower_bound(order, wanted - allowed, {}, [&](std::size_t r) { return output(0, r); });
+        std::ranges::lower_bound(order, wanted - allowed, {}, [&](std::size_t r) { return output(key, r); });
     Source source{bad, c.width()};
     double nearest = 1;  // in allowed errors: where much is allowed, several fit
-    for (; at != order.end() && output(0, *at) <= wanted + allowed; ++at) {
+    for (; at != order.end() && output(key, *at) <= wanted + allowed; ++at) {
       double worst = 0;
       for (std::size_t t = 0; t < c.tokens() && worst <= nearest; ++t)
-        worst = std::max(worst, std::abs(output(t, *at) - target(t, bad)) / c.allowed_at(t, bad));
+        worst = std::max(worst, std::abs(output(t, *at) - target(t, bad)) / allowed_at(t, bad));
       if (worst <= nearest) nearest = worst, source.from = *at;
     }
     sources.push_back(source);
   }
   return sources;
+}
+
+// The rows in another order, and what that says of the bias.
+struct Moved {
+  std::vector<Source> sources;
+  std::string with_bias = {};        // ", and ..."; empty: the bias stays, or there is none
+  bool along = false;                // the values of the bias move with the rows
+  std::optional<double> scale = {};  // what the bias is multiplied by
+};
+Moved find_moved(const OpCase& c, const WeightProbe& probe) {
+  const auto found = [&](const std::vector<Source>& sources) {
+    return std::ranges::any_of(sources, [&](const Source& s) { return s.from != c.width(); });
+  };
+  Moved moved{find_sources(c, probe, BiasOf::kPlace)};
+  const auto& biases = c.setup().biases;
+  if (found(moved.sources) || biases.empty() || !biases[0]) return moved;
+  moved.sources = find_sources(c, probe, BiasOf::kRow);
+  if (found(moved.sources)) {
+    moved.with_bias = fmt::format(", and the values of {} with them", biases[0]->name);
+    moved.along = true;
+  }
+  if (moved.along || c.tokens() < 3) return moved;
+  // Both are wrong, each in its own way: what the rows do not explain is what should be added.
+  moved.sources = find_sources(c, probe, BiasOf::kNone);
+  if (!found(moved.sources)) return moved;
+  const auto measured = [&](const Source& s) {
+    return probe.target(0, s.row) + probe.bias(s.row) - probe.output(0, s.from);
+  };
+  double products = 0, squares = 0, rest = 0;
+  std::erase_if(moved.sources, [&](const Source& s) { return s.from == c.width(); });
+  for (const Source& s : moved.sources) {
+    products += measured(s) * probe.bias(s.row), squares += probe.bias(s.row) * probe.bias(s.row);
+  }
+  const double scale = squares > 0 ? products / squares : 0;
+  for (const Source& s : moved.sources)
+    rest = std::max(rest, std::abs(measured(s) - scale * probe.bias(s.row)) / c.allowed_at(0, s.row));
+  constexpr double kMultiple = 10;  // of what is allowed: the rest is the rounding of the row that was moved
+  if (rest < kMultiple) moved.scale = std::abs(scale) < 1e-4 ? 0 : scale;
+  moved.with_bias = fmt::format(", and {} is {}", biases[0]->name,
+                                !moved.scale        ? "another"
+                                : *moved.scale == 0 ? "not added"
+                                                    : fmt::format("multiplied by {:.4g}", *moved.scale));
+  return moved;
 }
 
 std::string list_rows(const std::vector<std::size_t>& rows) {
@@ -236,11 +294,9 @@ void weight_scale(OpCase& c) {
 void weight_rows(OpCase& c) {
   const WeightProbe probe(c);
   if (c.explained() || c.tokens() < 2) return;  // one token does not identify a row
-  std::vector<Source> sources = find_sources(c, probe, false);
   const std::size_t rows = c.width(), dim = head_dim(c);
-  if (const bool has_bias = !c.setup().biases.empty() && c.setup().biases[0];
-      has_bias && std::ranges::all_of(sources, [&](const Source& s) { return s.from == rows; }))
-    sources = find_sources(c, probe, true);
+  const Moved moved = find_moved(c, probe);
+  const std::vector<Source>& sources = moved.sources;
   std::size_t found = 0, to_pairs = 0, from_pairs = 0, earlier = 0;
   std::map<std::size_t, std::size_t> shifts;
   std::set<std::size_t> different;
@@ -268,39 +324,50 @@ void weight_rows(OpCase& c) {
                                 : static_cast<std::int64_t>(shift);
   // Rows were matched through every token, so what fits, fits.
   constexpr double kMatched = 0.3;
-  if (most(to_pairs) || most(from_pairs)) {
-    c.keep({"weight_permuted",
-            fmt::format("the rows of {} are put in the order of {}", name,
-                        most(from_pairs) ? "halves of a head (Hugging Face's)"
-                                         : "neighbouring rotary pairs (GGUF's)"),
-            {},
-            kMatched,
-            1});
-    c.add_fix(
-        {Fix::Kind::kTensor,
-         name,
-         most(from_pairs) ? "rows unpaired" : "rows paired",
-         {},
-         [w = probe.weight(), dim, apart = most(from_pairs)](std::uint64_t row, std::span<float> values) {
-           const std::size_t from = apart ? unpaired(row, dim) : paired(row, dim);
-           return decode_f32(w, from * values.size(), values);
-         }});
-  } else if (most(shifted)) {
-    c.keep({"weight_shifted",
-            fmt::format("row i of {} is row i {} {} ({})", name, signed_shift < 0 ? '-' : '+',
-                        std::abs(signed_shift), where),
-            {},
-            kMatched,
-            1});
+  const auto permuted = [&](const char* cause, std::string says, std::string what, auto from, double weight) {
+    c.keep({cause, says + moved.with_bias, {}, kMatched, weight});
     c.add_fix({Fix::Kind::kTensor,
                name,
-               fmt::format("rows shifted by {}", signed_shift),
+               what,
                {},
-               [w = probe.weight(), shift, rows](std::uint64_t row, std::span<float> values) {
-                 return decode_f32(w, (row + shift) % rows * values.size(), values);
+               [w = probe.weight(), from](std::uint64_t row, std::span<float> values) {
+                 return decode_f32(w, from(row) * values.size(), values);
                }});
+    if (!moved.along && !moved.scale) return;
+    c.add_fix({Fix::Kind::kTensor,
+               c.setup().biases[0]->name,
+               moved.along ? what : fmt::format("times {:.4g}", *moved.scale),
+               {},
+               [b = *c.setup().biases[0], from, along = moved.along, scale = moved.scale.value_or(1)](
+                   std::uint64_t, std::span<float> values) -> Status {
+                 std::vector<float> stored(values.size());
+                 DOPPLER_TRY(decode_f32(b, 0, stored));
+                 for (std::size_t i = 0; i < values.size(); ++i)
+                   values[i] = static_cast<float>(stored[along ? from(i) : i] * scale);
+                 return {};
+               }});
+  };
+  if (most(to_pairs) || most(from_pairs)) {
+    const bool apart = most(from_pairs);
+    permuted(
+        "weight_permuted",
+        fmt::format("the rows of {} are put in the order of {}", name,
+                    apart ? "halves of a head (Hugging Face's)" : "neighbouring rotary pairs (GGUF's)"),
+        apart ? "rows unpaired" : "rows paired",
+        [dim, apart](std::uint64_t row) { return apart ? unpaired(row, dim) : paired(row, dim); }, 1);
+  } else if (most(shifted)) {
+    permuted(
+        "weight_shifted",
+        fmt::format("row i of {} is row i {} {} ({})", name, signed_shift < 0 ? '-' : '+',
+                    std::abs(signed_shift), where),
+        fmt::format("rows shifted by {}", signed_shift),
+        [shift, rows](std::uint64_t row) { return (row + shift) % rows; }, 1);
   } else if (most(different.size())) {
-    c.keep({"weight_permuted", fmt::format("{} of {} change places", where, name), {}, kMatched, 0.95});
+    c.keep({"weight_permuted",
+            fmt::format("{} of {} change places{}", where, name, moved.with_bias),
+            {},
+            kMatched,
+            0.95});
   } else if (found >= 2 && found * 20 >= sources.size() && earlier == found) {
     c.keep({"row_blocks_misaligned",
             fmt::format("{} is cut into rows at other places: row {} lies where row {} should", name,

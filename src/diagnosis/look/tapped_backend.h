@@ -21,6 +21,7 @@ class TappedBackend final : public Backend {
     TapList taps;
     return inner_.step(input, taps.add(tap).add(besides_).get());
   }
+  CacheAccess* cache() override { return inner_.cache(); }
   DeviceView* device() override { return inner_.device(); }
   Result<std::vector<VariantRow>> describe() override { return inner_.describe(); }
   std::uint64_t length(std::uint32_t slot) const override { return inner_.length(slot); }

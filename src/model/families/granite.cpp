@@ -19,6 +19,13 @@ constexpr WeightName kGraniteMoeNames[] = {
 
 Status read_multipliers(SpecBuilder& builder) {
   DOPPLER_TRY(read_attention_bias(builder));
+  DOPPLER_TRY(read_granite_multipliers(builder));
+  return read_rope(builder, 10000);
+}
+
+}  // namespace
+
+Status read_granite_multipliers(SpecBuilder& builder) {
   ModelSpec& spec = builder.spec();
   DOPPLER_ASSIGN(spec.embedding_scale, builder.get_positive("embedding_scale", "embedding_multiplier", 1.0));
   DOPPLER_ASSIGN(spec.residual_scale, builder.get_positive("residual_scale", "residual_multiplier", 1.0));
@@ -27,8 +34,10 @@ Status read_multipliers(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const double scale,
                  builder.get_positive("attention.multiplier", "attention_multiplier", 1.0));
   set_attention_scale(builder, scale, builder.config().where("attention_multiplier"));
-  return read_rope(builder, 10000);
+  return {};
 }
+
+namespace {
 
 Status fill_granite(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.vocab_size = 32000,

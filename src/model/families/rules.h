@@ -37,6 +37,12 @@ extern const FamilyRule kSeedOssRule;
 extern const FamilyRule kErnie45Rule;
 extern const FamilyRule kHunyuanDenseRule;
 extern const FamilyRule kNemotronRule;
+extern const FamilyRule kLfm2Rule;
+extern const FamilyRule kQwen35Rule;
+extern const FamilyRule kGraniteHybridRule;
+extern const FamilyRule kMamba2Rule;
+extern const FamilyRule kFalconH1Rule;
+extern const FamilyRule kNemotronHRule;
 extern const FamilyRule kMinistral3Rule;
 extern const FamilyRule kGpt2Rule;
 extern const FamilyRule kGptNeoXRule;
@@ -87,6 +93,8 @@ void use_norms_after_only(SpecBuilder& builder);
 void use_parallel_halves(SpecBuilder& builder);
 void use_all_biases(SpecBuilder& builder, std::string source);
 void use_no_gate(SpecBuilder& builder);
+// Factors of embedding, scores, residual branches and logits, as Granite's files have them.
+Status read_granite_multipliers(SpecBuilder& builder);
 // Errors: kUnsupported where the file says true.
 Status refuse_flag(SpecBuilder& builder, std::string_view key);
 

@@ -1,19 +1,10 @@
-// Ops that scale or rearrange columns. OP: 0 a * b[column, or 0]; 1 columns of a; 2 a and b side by side;
-// 3 streams a plus what is mixed in of b. Workgroups: x over the WIDTH values of a row of `out`, y over rows.
-// Template values (op_columns.cpp): EACH 1: b has a factor for each column. A row of `out` is parts of PART values: of a
-// part of a, FROM values wide, those from BEGIN on; or FROM values of a, then those of b, whose parts are B_STEP apart.
-// Streams are PART wide; b has PARTS of them, c (COEFFICIENTS 1) a number for each stream and part of b, to which
-// OFFSET_BITS is added; streams before FIRST stay. Row i of a, b, c, out begins at float i * STRIDE + OFFSET.
-@group(0) @binding(0) var<storage, read> a : array<f32>;
-#if OP != 1
-@group(0) @binding(1) var<storage, read> b : array<f32>;
-#endif
-#if OP == 3
-#if COEFFICIENTS
-@group(0) @binding(2) var<storage, read> c : array<f32>;
-#endif
-#endif
-@group(0) @binding(3) var<storage, read_write> out : array<f32>;
+// Columns of x side by side: up to three ranges, each of the same columns of every group of a row. Workgroups: x over
+// columns of out, y over tokens.
+// Template values (recurrent_kernels.cpp): RANGES ranges; of range r: TO_r the column of out where it begins, WIDTH_r columns of
+// each group from the group's column FIRST_r on, GROUP_r columns of a group, SCALE_r the bits of its factor; WIDTH columns of
+// out. A token's row of x, out begins at float token * STRIDE + OFFSET.
+@group(0) @binding(0) var<storage, read> x : array<f32>;
+@group(0) @binding(1) var<storage, read_write> out : array<f32>;
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
@@ -21,34 +12,23 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (i >= ${WIDTH}u) {
     return;
   }
-  let row = group.y;
-  let at = row * ${A_STRIDE}u + ${A_OFFSET}u;
-#if OP == 0
-  let value = a[at + i] * b[i * ${EACH}u];
-#else
-  let part = i / ${PART}u;
-  let d = i % ${PART}u;
-#if OP == 1
-  let value = a[at + part * ${FROM}u + ${BEGIN}u + d];
-#elif OP == 2
+  let row = group.y * ${X_STRIDE}u + ${X_OFFSET}u;
   var value = 0.0;
-  if (d < ${FROM}u) {
-    value = a[at + part * ${FROM}u + d];
-  } else {
-    value = b[row * ${B_STRIDE}u + ${B_OFFSET}u + part * ${B_STEP}u + d - ${FROM}u];
+  if (i >= ${TO_0}u) {
+    let within = i - ${TO_0}u;
+    value = x[row + within / ${WIDTH_0}u * ${GROUP_0}u + ${FIRST_0}u + within % ${WIDTH_0}u] * bitcast<f32>(${SCALE_0}u);
   }
-#else
-  var value = a[at + i];
-  if (part >= ${FIRST}u) {
-    for (var p = 0u; p < ${PARTS}u; p++) {
-      var factor = bitcast<f32>(${OFFSET_BITS}u);
-#if COEFFICIENTS
-      factor += c[row * ${C_STRIDE}u + ${C_OFFSET}u + part * ${PARTS}u + p];
-#endif
-      value = fma(factor, b[row * ${B_STRIDE}u + ${B_OFFSET}u + p * ${PART}u + d], value);
-    }
+#if RANGES > 1
+  if (i >= ${TO_1}u) {
+    let within = i - ${TO_1}u;
+    value = x[row + within / ${WIDTH_1}u * ${GROUP_1}u + ${FIRST_1}u + within % ${WIDTH_1}u] * bitcast<f32>(${SCALE_1}u);
   }
 #endif
+#if RANGES > 2
+  if (i >= ${TO_2}u) {
+    let within = i - ${TO_2}u;
+    value = x[row + within / ${WIDTH_2}u * ${GROUP_2}u + ${FIRST_2}u + within % ${WIDTH_2}u] * bitcast<f32>(${SCALE_2}u);
+  }
 #endif
-  out[row * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
+  out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
 }

@@ -16,10 +16,10 @@
 #endif
 @group(0) @binding(3) var<storage, read_write> out : array<f32>;
 #include "reduce.wgsl"
-#define SHUTS KEPT_GROUPS < GROUPS
-#define GROUP_SIZE EXPERTS / GROUPS
 
 #if !WEIGH
+#define SHUTS KEPT_GROUPS < GROUPS
+#define GROUP_SIZE EXPERTS / GROUPS
 var<workgroup> scores : array<f32, ${EXPERTS}>;
 var<workgroup> taken : array<u32, ${EXPERTS}>;
 var<workgroup> best_scores : array<f32, ${THREADS}>;

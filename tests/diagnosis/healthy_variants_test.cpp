@@ -1,0 +1,259 @@
+// Healthy models as people store them: configurations in old and new keys, several shards, other float types,
+// GGUF of many types, with recordings whole, partial and none at all, and beside their source. The doctor
+// must be quiet. A few of these run with all tests; docs/faults.md says how to run all.
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "convert/convert.h"
+#include "convert/mix.h"
+#include "diagnosis/compare/thinned.h"
+#include "diagnosis/doctor_patients.h"
+
+namespace doppler::diagnosis {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::all_findings;
+using testing::PatientFolder;
+using testing::RawTensor;
+using testing::RawTensors;
+using testing::TempDir;
+
+// A copy of the model at `dir`; an empty path where the variant makes no sense for it.
+struct Variant {
+  const char* name;
+  std::function<Result<fs::path>(const std::string& model, const TempDir& dir)> make;
+};
+
+Result<fs::path> copy_of(const std::string& model, const TempDir& dir) {
+  const fs::path to = dir / "copy";
+  fs::create_directory(to);
+  for (const auto& entry : fs::directory_iterator(testing::patient_source(model))) {
+    if (entry.is_regular_file() && entry.path().filename() != "reference.safetensors")
+      fs::copy_file(entry.path(), to / entry.path().filename());
+  }
+  return to;
+}
+
+// Every float tensor in another type: exactly in F32, rounded in F16.
+Result<fs::path> of_type(const std::string& model, const TempDir& dir, DType type) {
+  DOPPLER_ASSIGN(const fs::path to, copy_of(model, dir));
+  DOPPLER_ASSIGN(const TensorStore store,
+                 open_safetensors(testing::patient_source(model) / "model.safetensors"));
+  std::vector<std::vector<std::byte>> kept;
+  std::vector<TensorView> views;
+  for (const auto& [name, tensor] : store.tensors()) {
+    std::vector<float> values(element_count(tensor.shape).value_or(0));
+    DOPPLER_TRY(decode_f32(tensor, 0, values));
+    auto& bytes = kept.emplace_back();
+    for (const float x : values) {
+      const std::uint16_t half = f32_to_f16(x);
+      const void* from = type == DType::kF16 ? static_cast<const void*>(&half) : &x;
+      const auto* begin = static_cast<const std::byte*>(from);
+      bytes.insert(bytes.end(), begin, begin + (type == DType::kF16 ? 2 : 4));
+    }
+    views.push_back({name, type, tensor.shape, bytes});
+  }
+  DOPPLER_TRY(testing::write_tensors(to / "model.safetensors", views));
+  return to;
+}
+
+Result<fs::path> sharded(const std::string& model, const TempDir& dir) {
+  DOPPLER_ASSIGN(const fs::path to, copy_of(model, dir));
+  DOPPLER_ASSIGN(const TensorStore store,
+                 open_safetensors(testing::patient_source(model) / "model.safetensors"));
+  constexpr std::size_t kShards = 3;
+  std::array<std::vector<TensorView>, kShards> shards;
+  Json map = Json::object();
+  const auto name_of = [&](std::size_t i) {
+    return fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, kShards);
+  };
+  std::size_t count = 0;
+  for (const auto& [name, tensor] : store.tensors()) {
+    map[name] = name_of(count % kShards);
+    shards[count++ % kShards].push_back(tensor);
+  }
+  for (std::size_t i = 0; i < kShards; ++i) DOPPLER_TRY(testing::write_tensors(to / name_of(i), shards[i]));
+  testing::write_file(to / "model.safetensors.index.json",
+                      Json{{"metadata", Json::object()}, {"weight_map", map}}.dump());
+  fs::remove(to / "model.safetensors");
+  return to;
+}
+
+// The keys of transformers before its fifth version.
+void use_old_keys(Json& c) {
+  if (c.contains("dtype")) c["torch_dtype"] = c["dtype"], c.erase("dtype");
+  if (!c.contains("rope_parameters")) return;
+  Json rope = c["rope_parameters"];
+  c.erase("rope_parameters");
+  if (rope.contains("sliding_attention") && c.value("model_type", "").starts_with("gemma3")) {
+    c["rope_local_base_freq"] = rope["sliding_attention"]["rope_theta"];
+    rope = Json(rope["full_attention"]);
+    c.erase("layer_types");
+  }
+  if (rope.contains("full_attention")) rope = Json(rope["full_attention"]);
+  for (const char* key : {"rope_theta", "partial_rotary_factor"}) {
+    if (rope.contains(key)) c[key] = rope[key], rope.erase(key);
+  }
+  if (rope.value("rope_type", "default") != "default") c["rope_scaling"] = rope;
+}
+// Those of the fifth.
+void use_new_keys(Json& c) {
+  if (c.contains("torch_dtype")) c["dtype"] = c["torch_dtype"], c.erase("torch_dtype");
+  if (c.contains("rope_parameters") || !c.contains("rope_theta")) return;
+  Json rope =
+      c.contains("rope_scaling") && c["rope_scaling"].is_object() ? c["rope_scaling"] : Json::object();
+  if (!rope.contains("rope_type")) rope["rope_type"] = "default";
+  rope["rope_theta"] = c["rope_theta"];
+  c.erase("rope_theta"), c.erase("rope_scaling");
+  if (c.contains("rope_local_base_freq")) {
+    rope = {{"full_attention", rope},
+            {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", c["rope_local_base_freq"]}}}};
+    c.erase("rope_local_base_freq");
+  }
+  c["rope_parameters"] = rope;
+}
+
+Result<fs::path> with_keys(const std::string& model, const TempDir& dir, void (*change)(Json&)) {
+  // Which layers of this one are scaled, the old keys do not say.
+  if (change == use_old_keys && model == "olmo3") return fs::path();
+  DOPPLER_ASSIGN(const fs::path to, copy_of(model, dir));
+  DOPPLER_ASSIGN(Json config, parse_json(testing::read_file(to / "config.json"), "config.json"));
+  const Json before = config;
+  change(config);
+  if (config == before) return fs::path();
+  testing::write_file(to / "config.json", config.dump());
+  return to;
+}
+
+// Nothing for an architecture that llama.cpp has no words for.
+Result<fs::path> gguf(const std::string& model, const TempDir& dir, const char* type) {
+  const fs::path from = testing::patient_source(model), to = dir / "copy.gguf";
+  DOPPLER_ASSIGN(const convert::Mix* mix, convert::find_mix(type));
+  const auto made = convert::convert_model(
+      from, *mix, to,
+      {.with_tokenizer = fs::exists(from / "tokenizer.json"), .search = EncodeSearch::kNearest});
+  if (!made && made.error().code == ErrorCode::kUnsupported) return fs::path();
+  if (!made) return std::unexpected(made.error());
+  return to;
+}
+
+const std::vector<Variant>& variants() {
+  static const std::vector<Variant> kVariants = [] {
+    std::vector<Variant> all = {
+        {"as_it_is",
+         [](const auto& m, const auto&) -> Result<fs::path> { return testing::patient_source(m); }},
+        {"F32", [](const auto& m, const auto& d) { return of_type(m, d, DType::kF32); }},
+        {"F16", [](const auto& m, const auto& d) { return of_type(m, d, DType::kF16); }},
+        {"sharded", sharded},
+        {"old_keys", [](const auto& m, const auto& d) { return with_keys(m, d, use_old_keys); }},
+        {"new_keys", [](const auto& m, const auto& d) { return with_keys(m, d, use_new_keys); }}};
+    for (const char* type : {"BF16", "F16", "Q8_0", "Q5_1", "Q4_0", "Q4_K_M"})
+      all.push_back({type, [type](const auto& m, const auto& d) { return gguf(m, d, type); }});
+    for (std::size_t i = 6; i < all.size(); ++i) {  // names of their own, beside those of folders
+      static constexpr const char* kNames[] = {"gguf_BF16", "gguf_F16",  "gguf_Q8_0",
+                                               "gguf_Q5_1", "gguf_Q4_0", "gguf_Q4_K_M"};
+      all[i].name = kNames[i - 6];
+    }
+    return all;
+  }();
+  return kVariants;
+}
+
+// What the doctor is told: "whole", "none", "source", or a thinning's name.
+std::vector<std::string> all_truths() {
+  std::vector<std::string> all = {"whole", "none", "source"};
+  for (const Thinning& thinning : all_thinnings()) all.emplace_back(thinning.name);
+  return all;
+}
+
+struct Told {
+  bool applies = true;
+  std::string alarms;  // findings; empty: none
+};
+Result<Told> examine_variant(const std::string& model, const fs::path& file, const std::string& truth) {
+  const fs::path source_folder = testing::patient_source(model);
+  if (truth == "source" && file == source_folder) return Told{.applies = false};
+  LoadOptions load;
+  load.backend = "reference";
+  load.context = 256;
+  DOPPLER_ASSIGN(const Loaded loaded, load_all(file, load));
+  DoctorOptions options{.seconds = 600};
+  std::optional<Recording> recording;
+  std::optional<Loaded> source;
+  if (truth == "source") {
+    DOPPLER_ASSIGN(source, load_all(source_folder, load));
+    options.source = &*source;
+  } else if (truth != "none") {
+    DOPPLER_ASSIGN(recording, open_recording(source_folder / "reference.safetensors"));
+    if (const Thinning* thinning = find_thinning(truth)) {
+      DOPPLER_ASSIGN(recording, thin(*recording, *thinning));
+    }
+    options.reference = &*recording;
+  }
+  Subject subject = subject_of(loaded, "cpu");
+  subject.options.threads = 1;
+  DOPPLER_ASSIGN(const Diagnosis diagnosis, diagnose(subject, options));
+  return Told{.alarms = all_findings(diagnosis)};
+}
+
+// A model of another kind for each variant, so that few runs see much.
+constexpr const char* kModels[] = {"gemma3", "llama3", "qwen2", "phi3", "olmo3", "glm4"};
+
+class HealthyVariants : public ::testing::TestWithParam<std::size_t> {};
+
+TEST_P(HealthyVariants, RaiseNoAlarm) {
+  const Variant& variant = variants()[GetParam()];
+  const std::string model = kModels[GetParam() % std::size(kModels)];
+  const TempDir dir;
+  ASSERT_OK_AND_ASSIGN(const fs::path file, variant.make(model, dir));
+  if (file.empty()) GTEST_SKIP() << model << " has no such variant";
+  for (const std::string& truth :
+       {std::string("whole"), std::string("source"), std::string("hidden_states")}) {
+    SCOPED_TRACE(model + " " + truth);
+    ASSERT_OK_AND_ASSIGN(const Told told, examine_variant(model, file, truth));
+    EXPECT_EQ(told.alarms, "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Doctor, HealthyVariants, ::testing::Range<std::size_t>(1, variants().size()),
+                         [](const auto& test) { return variants()[test.param].name; });
+
+// Every family, variant and truth: minutes. Run by hand.
+TEST(AllHealthyVariants, DISABLED_RaiseNoAlarm) {
+  std::vector<std::string> models = {"demo"};
+  for (const auto& entry : fs::directory_iterator(testing::data_path("models"))) {
+    if (fs::exists(entry.path() / "reference.safetensors"))
+      models.push_back(entry.path().filename().string());
+  }
+  std::ranges::sort(models);
+  std::map<std::string, std::pair<std::size_t, std::size_t>> by_truth;  // runs, alarms
+  std::size_t made = 0;
+  for (const Variant& variant : variants()) {
+    for (const std::string& model : models) {
+      const TempDir dir;
+      ASSERT_OK_AND_ASSIGN(const fs::path file, variant.make(model, dir));
+      if (file.empty()) continue;
+      ++made;
+      for (const std::string& truth : all_truths()) {
+        SCOPED_TRACE(fmt::format("{} {} {}", model, variant.name, truth));
+        const auto told = examine_variant(model, file, truth);
+        if (!told) {
+          ADD_FAILURE() << told.error().message;
+          continue;
+        }
+        if (!told->applies) continue;
+        auto& [runs, alarms] = by_truth[truth];
+        ++runs, alarms += !told->alarms.empty();
+        EXPECT_EQ(told->alarms, "");
+      }
+    }
+  }
+  fmt::print("{} variants of {} models\n| truth | runs | alarms |\n|---|---|---|\n", made, models.size());
+  for (const auto& [truth, counts] : by_truth)
+    fmt::print("| {} | {} | {} |\n", truth, counts.first, counts.second);
+}
+
+}  // namespace
+}  // namespace doppler::diagnosis
