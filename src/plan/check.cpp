@@ -375,7 +375,8 @@ class Checker {
       case OpKind::kEmbed: {
         if (op.weights.empty() || op.weights.size() > 2) return wrong("has the wrong number of weights");
         const Shape& table = weights_[op.weights[0]].shape;
-        if (table.size() != 2 || table[0] == 0 || table[1] != out(op).width)
+        const bool rows = table[0] == plan_.vocab_size || (out(op).stage != Stage::kEmbedOut && table[0] > 0);
+        if (table.size() != 2 || !rows || table[1] != out(op).width)
           return wrong("has an embedding of the wrong shape");
         const bool fits = op.weights.size() == 1 || weights_[op.weights[1]].shape.back() == out(op).width;
         return fits ? Status{} : wrong("has learned positions of the wrong width");

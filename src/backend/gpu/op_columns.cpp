@@ -1,4 +1,4 @@
-// The kernels of ops that scale, join, mix or cut the columns of rows: shaders/combine.wgsl, head_matmul.wgsl
+// The kernels of ops that scale, join, mix or cut the columns of rows: shaders/join_columns.wgsl, head_matmul.wgsl
 // and row_statistic.wgsl.
 #include "backend/gpu/op_kernels.h"
 #include "backend/gpu/shader_values.h"
@@ -6,7 +6,7 @@
 namespace doppler::gpu {
 namespace {
 
-// OP of combine.wgsl, and of row_statistic.wgsl.
+// OP of join_columns.wgsl, and of row_statistic.wgsl.
 constexpr std::int64_t kScaled = 0, kJoined = 1, kMixed = 2;
 constexpr std::int64_t kMatched = 0, kCut = 1;
 
@@ -16,7 +16,7 @@ KernelCall combine(std::int64_t op, Inputs in, const ValueView& out) {
   ShaderValues values = {{"THREADS", kElementThreads}, {"OP", op}, {"WIDTH", out.width}};
   add_view(values, "A", *in[0]);
   add_view(values, "OUT", out);
-  KernelCall call{"combine.wgsl", values, {in[0]->bound("a"), out.bound("out")}, groups_for(out.width)};
+  KernelCall call{"join_columns.wgsl", values, {in[0]->bound("a"), out.bound("out")}, groups_for(out.width)};
   if (in.size() > 1) {
     add_view(call.values, "B", *in[1]);
     call.buffers.push_back(in[1]->bound("b"));

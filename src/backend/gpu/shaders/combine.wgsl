@@ -1,17 +1,19 @@
-// Ops that scale or combine columns. OP: 0 a * b[column, or 0]; 1 a and b side by side; 2 streams a plus what is mixed
-// in of b. Workgroups: x over the WIDTH values of a row of `out`, y over rows.
-// Template values (op_columns.cpp): EACH 1: b has a factor for each column. A row of `out` is parts of PART values: FROM
-// values of a, then those of b, whose parts are B_STEP apart. Streams are PART wide; b has PARTS of them, c (COEFFICIENTS
-// 1) a number for each stream and part of b, to which OFFSET_BITS is added; streams before FIRST stay. Row i of a, b, c,
-// out begins at float i * STRIDE + OFFSET.
-@group(0) @binding(0) var<storage, read> a : array<f32>;
-@group(0) @binding(1) var<storage, read> b : array<f32>;
-#if OP == 2
-#if COEFFICIENTS
-@group(0) @binding(2) var<storage, read> c : array<f32>;
+// Elementwise ops. OP: 0 a + [SCALE] b; 1 activation(a) * b; 2 CAP * tanh([SCALE] a / CAP); 3 [SCALE] a; 4 row wanted[row] of a;
+// 5 activation(a); 6 a * (1 + BETA ln(1 + floor((position + AHEAD) / EVERY))). Workgroups: x over values, y over rows.
+// Template values (op_kernels.cpp): OP; WIDTH values of a row; CAP_BITS, SCALE_BITS floats' bits, SCALED whether there is a scale; WANTED the word of `step` where the
+// list of wanted rows begins; ONE_GATE 1: a is one value for the row; SHAPED 1: gate and up are cut at GATE_LIMIT, silu takes ALPHA * gate, UP_OFFSET is
+// added to up; BETA_BITS, EVERY, AHEAD see OP 6, POSITIONS the word where the tokens' positions begin. Row i of a, b, out begins at float i * STRIDE + OFFSET.
+#if OP == 4 || OP == 6
+@group(0) @binding(0) var<storage, read> step : array<u32>;
 #endif
+@group(0) @binding(1) var<storage, read> a : array<f32>;
+#if OP <= 1
+@group(0) @binding(2) var<storage, read> b : array<f32>;
 #endif
 @group(0) @binding(3) var<storage, read_write> out : array<f32>;
+#if OP == 1 || OP == 5
+#include "activation.wgsl"
+#endif
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
@@ -19,32 +21,41 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (i >= ${WIDTH}u) {
     return;
   }
+#if OP == 4
+  let row = step[${WANTED}u + group.y];
+#else
   let row = group.y;
-  let at = row * ${A_STRIDE}u + ${A_OFFSET}u;
-#if OP == 0
-  let value = a[at + i] * b[i * ${EACH}u];
+#endif
+#if ONE_GATE
+  let left = a[row * ${A_STRIDE}u + ${A_OFFSET}u];
 #else
-  let part = i / ${PART}u;
-  let d = i % ${PART}u;
-#if OP == 1
-  var value = 0.0;
-  if (d < ${FROM}u) {
-    value = a[at + part * ${FROM}u + d];
-  } else {
-    value = b[row * ${B_STRIDE}u + ${B_OFFSET}u + part * ${B_STEP}u + d - ${FROM}u];
-  }
+  let left = a[row * ${A_STRIDE}u + ${A_OFFSET}u + i];
+#endif
+#if SCALED && (OP == 2 || OP == 3)
+  let scaled = left * bitcast<f32>(${SCALE_BITS}u);
 #else
-  var value = a[at + i];
-  if (part >= ${FIRST}u) {
-    for (var p = 0u; p < ${PARTS}u; p++) {
-      var factor = bitcast<f32>(${OFFSET_BITS}u);
-#if COEFFICIENTS
-      factor += c[row * ${C_STRIDE}u + ${C_OFFSET}u + part * ${PARTS}u + p];
+  let scaled = left;
 #endif
-      value = fma(factor, b[row * ${B_STRIDE}u + ${B_OFFSET}u + p * ${PART}u + d], value);
-    }
-  }
+#if OP == 0 && SCALED
+  let value = fma(bitcast<f32>(${SCALE_BITS}u), b[row * ${B_STRIDE}u + ${B_OFFSET}u + i], left);
+#elif OP == 0
+  let value = left + b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 1 && SHAPED
+  let limit = bitcast<f32>(${GATE_LIMIT_BITS}u);
+  let gate = min(left, limit);
+  let up = clamp(b[row * ${B_STRIDE}u + ${B_OFFSET}u + i], -limit, limit) + bitcast<f32>(${UP_OFFSET_BITS}u);
+  let value = gate / (1.0 + exp(-clamp(bitcast<f32>(${ALPHA_BITS}u) * gate, -80.0, 80.0))) * up;
+#elif OP == 1
+  let value = activate(left) * b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+#elif OP == 6
+  let steps = (step[${POSITIONS}u + group.y] + ${AHEAD}u) / ${EVERY}u;
+  let value = left * (1.0 + bitcast<f32>(${BETA_BITS}u) * log(1.0 + f32(steps)));
+#elif OP == 5
+  let value = activate(left);
+#elif OP == 2
+  let value = bitcast<f32>(${CAP_BITS}u) * tanh(clamp(scaled / bitcast<f32>(${CAP_BITS}u), -15.0, 15.0));
+#else
+  let value = scaled;
 #endif
-#endif
-  out[row * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
+  out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
 }
