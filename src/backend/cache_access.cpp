@@ -69,13 +69,13 @@ Status for_each_state(std::span<const KvLayer> layers,
 }
 
 std::optional<std::uint64_t> cache_bytes(std::span<const KvLayer> layers, KvType type, std::uint64_t length) {
-  Checked half, states;  // half: keys or values
+  Checked rows, states;  // rows: keys and values
   for (const KvLayer& layer : layers) {
-    half = half + Checked(attended(layer, length)) * Checked(layer.kv_heads) *
-                      Checked(kv_row_bytes(type, layer.head_dim));
+    rows = rows + Checked(attended(layer, length)) * Checked(layer.kv_heads) *
+                      Checked(kv_row_bytes(type, layer.head_dim)) * Checked(layer.has_values ? 2u : 1u);
     if (length > 0) states = states + Checked(layer.recurrent_values()) * Checked(sizeof(float));
   }
-  return (half * Checked(2) + states).get();
+  return (rows + states).get();
 }
 
 Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t length, std::uint64_t context,
@@ -87,6 +87,7 @@ Status for_each_run(std::span<const KvLayer> layers, KvType type, std::uint64_t 
     const std::uint64_t capacity = kv_capacity(kv, context, reach);
     const std::uint64_t first = length - attended(kv, length);
     for (const CachePart part : {CachePart::kKeys, CachePart::kValues}) {
+      if (part == CachePart::kValues && !kv.has_values) continue;
       for (std::uint64_t head = 0; head < kv.kv_heads; ++head) {
         for (std::uint64_t position = first; position < length;) {
           const std::uint64_t place = position % capacity;

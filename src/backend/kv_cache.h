@@ -33,10 +33,14 @@ class KvCache {
   // One position's row of kv_row_bytes(): layout [slot][kv_head][position % capacity][row], so that the
   // positions of a head lie in one stream. Aligned to 4 bytes where the type's rows are.
   std::uint8_t* key(std::size_t layer, std::uint32_t slot, std::uint32_t kv_head, std::uint64_t position) {
-    return bytes_of(keys_) + offset(layer, slot, kv_head, position);
+    const Layer& l = layers_[layer];
+    return bytes_of(keys_) + l.first + offset(l, slot, kv_head, position);
   }
+  // Of a layer without values of its own: the key, with which they begin.
   std::uint8_t* value(std::size_t layer, std::uint32_t slot, std::uint32_t kv_head, std::uint64_t position) {
-    return bytes_of(values_) + offset(layer, slot, kv_head, position);
+    const Layer& l = layers_[layer];
+    if (!l.has_values) return key(layer, slot, kv_head, position);
+    return bytes_of(values_) + l.first_value + offset(l, slot, kv_head, position);
   }
   // The state of a recurrent layer in float32: KvLayer::conv_rows x conv_channels, and KvLayer::state values.
   float* conv_state(std::size_t layer, std::uint32_t slot) {
@@ -52,16 +56,16 @@ class KvCache {
 
  private:
   struct Layer {
-    std::uint64_t capacity, row_bytes, first;  // first: bytes before this layer
+    std::uint64_t capacity, row_bytes, first, first_value;  // bytes before this layer's keys, and values
     std::uint64_t slot_bytes;
+    bool has_values;
     std::uint64_t first_state, conv_values, slot_values;  // of the states, in floats
   };
 
   static std::uint8_t* bytes_of(LazyFloats& memory) { return reinterpret_cast<std::uint8_t*>(memory.data()); }
-  std::size_t offset(std::size_t layer, std::uint32_t slot, std::uint32_t kv_head,
-                     std::uint64_t position) const {
-    const Layer& l = layers_[layer];
-    return l.first + slot * l.slot_bytes + (kv_head * l.capacity + position % l.capacity) * l.row_bytes;
+  static std::size_t offset(const Layer& l, std::uint32_t slot, std::uint32_t kv_head,
+                            std::uint64_t position) {
+    return slot * l.slot_bytes + (kv_head * l.capacity + position % l.capacity) * l.row_bytes;
   }
 
   std::size_t state_offset(std::size_t layer, std::uint32_t slot) const {

@@ -20,13 +20,17 @@ std::uint64_t cache_bytes(const KvLayer& layer, KvType type, std::uint64_t posit
       layer.window == 0 ? position + 1 : std::min<std::uint64_t>(layer.window, position + 1);
   // A state is read and written.
   const std::uint64_t states = 2 * layer.recurrent_values() * sizeof(float);
-  return 2 * tokens * layer.kv_heads * kv_row_bytes(type, layer.head_dim) + states;
+  return (layer.has_values ? 2 : 1) * tokens * layer.kv_heads * kv_row_bytes(type, layer.head_dim) + states;
 }
 
 std::uint64_t token_bytes(const Plan& plan, const Weights& weights, KvType type, std::uint64_t position) {
   std::uint64_t bytes = 0;
   for (const Op& op : plan.ops) bytes += weight_bytes(plan, weights, op, 1);
-  for (const KvLayer& layer : plan.kv_layers) bytes += cache_bytes(layer, type, position);
+  for (const Op& op : plan.ops) {
+    // A layer's cache may serve several.
+    if (const auto* a = std::get_if<AttentionParams>(&op.params))
+      bytes += cache_bytes(plan.kv_layers[a->cache_of(op.layer)], type, position);
+  }
   return bytes;
 }
 

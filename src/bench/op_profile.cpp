@@ -27,8 +27,8 @@ void OpProfile::on_op(std::size_t index, double seconds) {
   row.bytes += weight_bytes(plan_, weights_, op, tokens_);
   // A step of several tokens reads the cache about once: what its last token sees.
   if (op.kind == OpKind::kAttention && op.layer >= 0)
-    row.bytes +=
-        cache_bytes(plan_.kv_layers[static_cast<std::size_t>(op.layer)], kv_type_, position_ + tokens_ - 1);
+    row.bytes += cache_bytes(plan_.kv_layers[std::get<AttentionParams>(op.params).cache_of(op.layer)],
+                             kv_type_, position_ + tokens_ - 1);
 }
 
 std::vector<OpRow> OpProfile::rows() const {

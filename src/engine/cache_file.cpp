@@ -109,6 +109,7 @@ CacheIdentity cache_identity(const Backend& backend, const Weights& weights) {
   for (const KvLayer& layer : plan.kv_layers) {
     const std::uint32_t shape[] = {layer.kv_heads, layer.head_dim, layer.window};
     print.add(std::as_bytes(std::span(shape)));
+    if (!layer.has_values) print.add(std::as_bytes(std::span("keys alone")));
     if (layer.recurrent_values() == 0) continue;
     const std::uint64_t states[] = {layer.conv_rows, layer.conv_channels, layer.state};
     print.add(std::as_bytes(std::span(states)));

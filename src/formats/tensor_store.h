@@ -58,7 +58,9 @@ class TensorStore {
   void drop(std::string_view name);
   // Errors: kNotFound; kCorrupt when the new name is there.
   Status rename(std::string_view from, std::string to);
-  // How much align(), rewrite(), join() and create() took.
+  // Another shape of as many values for a tensor that is there.
+  void reshape(std::string_view name, Shape shape) { tensors_.find(name)->second.shape = std::move(shape); }
+  // How much align(), rewrite() and create() took.
   std::uint64_t copied_bytes() const { return copied_bytes_; }
   void add_metadata(std::string key, std::string value) {
     metadata_.emplace(std::move(key), std::move(value));

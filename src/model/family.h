@@ -25,6 +25,10 @@ struct GgufRule {
   std::span<const GgufKey> keys = {};              // of its own
   bool may_fuse_qkv = false;                       // some files hold q, k and v as one tensor
   Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
+  // Keys (after "ARCHITECTURE.") that adjust reads, though other architectures may not have them, or may not
+  // give layers different values.
+  std::span<const std::string_view> own_keys = {};
+  bool divisors_of_full = false;  // rope divisors are those of layers that attend fully
 };
 
 struct FamilyRule {

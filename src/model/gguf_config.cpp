@@ -81,13 +81,34 @@ Result<std::optional<std::uint64_t>> GgufConfig::get_uint(std::string_view suffi
   if (entry == nullptr || entry->type != GgufType::kArray) return metadata_.get_uint(name);
   DOPPLER_ASSIGN(const auto list, metadata_.get_array(name));
   DOPPLER_ASSIGN(const std::vector<std::int64_t> values, list->ints());
-  const bool same = std::ranges::all_of(values, [&](std::int64_t value) { return value == values[0]; });
+  const bool own = std::ranges::find(own_keys_, suffix) != own_keys_.end();
+  const bool same =
+      own || std::ranges::all_of(values, [&](std::int64_t value) { return value == values[0]; });
   if (values.empty() || !same || values[0] < 0) {
     return fail(ErrorCode::kUnsupported,
                 "The value {} = {} differs between layers, which Doppler does not run. Use another model.",
                 as_source(name), metadata_.describe(name));
   }
   return static_cast<std::uint64_t>(values[0]);
+}
+
+Result<std::vector<std::uint64_t>> GgufConfig::get_uints(std::string_view suffix) const {
+  const std::string name = key(suffix);
+  const GgufMetadata::Entry* entry = metadata_.find(name);
+  if (entry == nullptr || entry->type != GgufType::kArray) {
+    DOPPLER_ASSIGN(const auto value, metadata_.get_uint(name));
+    return value ? std::vector<std::uint64_t>(layers_, *value) : std::vector<std::uint64_t>();
+  }
+  DOPPLER_ASSIGN(const auto list, metadata_.get_array(name));
+  DOPPLER_ASSIGN(const std::vector<std::int64_t> values, list->ints());
+  const bool fits =
+      values.size() == layers_ && std::ranges::all_of(values, [](std::int64_t v) { return v >= 0; });
+  if (!fits) {
+    return fail(ErrorCode::kCorrupt,
+                "The list {} has {} entries for {} layers, or one below 0. Download the file again.",
+                as_source(name), values.size(), layers_);
+  }
+  return std::vector<std::uint64_t>(values.begin(), values.end());
 }
 
 Result<std::optional<double>> GgufConfig::get_number(std::string_view suffix) const {
@@ -138,6 +159,7 @@ Status GgufConfig::check_runnable() const {
         as_source(key("attention.causal")));
   }
   for (const NeutralKey& neutral : kNeutralKeys) {
+    if (std::ranges::find(own_keys_, neutral.suffix) != own_keys_.end()) continue;
     DOPPLER_ASSIGN(const auto value, get_number(neutral.suffix));
     if (!value || *value == 0 || *value == neutral.neutral) continue;
     if (std::ranges::find(keys_, neutral.suffix, &GgufKey::suffix) != keys_.end()) continue;
@@ -248,7 +270,9 @@ Status GgufConfig::read_head_dim() {
   else
     derive("head_dim", head_dim_,
            fmt::format("{} / {}", key("embedding_length"), key("attention.head_count")));
-  if (value_length.value_or(head_dim_) == head_dim_) return {};
+  // Of latent attention both lengths are those of the latent.
+  if (value_length.value_or(head_dim_) == head_dim_ || metadata_.has(key("attention.kv_lora_rank")))
+    return {};
   return fail(ErrorCode::kUnsupported,
               "The value {} = {} differs from the key's {}, which Doppler does not run. Use "
               "another model.",

@@ -30,6 +30,10 @@ class GgufConfig {
   GgufConfig(const GgufMetadata& metadata, const TensorStore& tensors, std::string_view architecture,
              const WeightNames& names, std::span<const GgufKey> keys = {});
 
+  // These keys (after "ARCHITECTURE.") are the family's own: it reads them itself, so they may differ between
+  // layers, of which the first counts until then, and may change the arithmetic.
+  void set_own_keys(std::span<const std::string_view> keys) { own_keys_ = keys; }
+
   // Fills the configuration from keys and tensors. Errors: kCorrupt for missing or contradictory keys,
   // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for features that Doppler lacks.
   Status translate();
@@ -38,6 +42,9 @@ class GgufConfig {
   std::string key(std::string_view suffix) const;
   Result<std::optional<std::uint64_t>> get_uint(std::string_view suffix) const;
   Result<std::optional<double>> get_number(std::string_view suffix) const;
+  // A value for each layer, which one value stands for, too; empty where there is none. Errors: kCorrupt for
+  // a list of another length.
+  Result<std::vector<std::uint64_t>> get_uints(std::string_view suffix) const;
   std::string tensor_name(WeightRole role, int layer = -1) const { return weight_name(names_, role, layer); }
   // Null if the model has none.
   const TensorView* tensor(WeightRole role, int layer = -1) const;
@@ -75,6 +82,7 @@ class GgufConfig {
   std::span<const GgufKey> keys_;
   JsonMember json_;  // an object
   KeyOrigins origins_;
+  std::span<const std::string_view> own_keys_;
   std::uint64_t layers_ = 0, hidden_ = 0, heads_ = 0, head_dim_ = 0;
 };
 

@@ -54,6 +54,11 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
     spec.norm.weight_offset = 0;
     renote(builder, "norm.weight_offset", "0", "rule of GGUF: norms are stored with their +1");
   }
+  if (config.tensor(WeightRole::kKUp, 0) != nullptr) {
+    for (LayerSpec& layer : spec.layers) layer.attention.latent.split_up = true;
+    builder.note("attention.latent.split_up", "true",
+                 "gguf: tensor " + config.tensor_name(WeightRole::kKUp, 0));
+  }
   // config.json has one switch for all four biases.
   if (spec.layers[0].attention.o_bias && config.tensor(WeightRole::kOBias, 0) == nullptr) {
     for (LayerSpec& layer : spec.layers) layer.attention.o_bias = false;
@@ -71,11 +76,13 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
 }
 
 // rope_freqs.weight: one divisor per rotary pair, which is how llama3's scaling is stored.
-Status read_divisors(SpecBuilder& builder, const GgufConfig& config) {
+Status read_divisors(SpecBuilder& builder, const GgufConfig& config, bool of_full) {
   const TensorView* tensor = config.tensor(WeightRole::kRopeDivisors);
   if (tensor == nullptr) return {};
   ModelSpec& spec = builder.spec();
-  const auto turns = [](const LayerSpec& layer) { return layer.attention.rope.rotary_dim > 0; };
+  const auto turns = [&](const LayerSpec& layer) {
+    return layer.attention.rope.rotary_dim > 0 && (!of_full || layer.attention.kind == AttentionKind::kFull);
+  };
   const auto first = std::ranges::find_if(spec.layers, turns);
   const RopeSpec rope = (first == spec.layers.end() ? spec.layers.front() : *first).attention.rope;
   if (rope.scaling.kind != RopeScalingKind::kNone) {
@@ -140,6 +147,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
   }
   const GgufRule& rule = family->gguf;
   GgufConfig config(metadata, tensors, rule.architecture, rule.weight_names, rule.keys);
+  config.set_own_keys(rule.own_keys);
   DOPPLER_TRY(config.translate());
   if (rule.adjust != nullptr) DOPPLER_TRY(rule.adjust(config));
   ModelSpec spec;
@@ -163,7 +171,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
   }
   DOPPLER_TRY(read_xielu(metadata, builder));
   DOPPLER_TRY(settle_weights(builder, config));
-  DOPPLER_TRY(read_divisors(builder, config));
+  DOPPLER_TRY(read_divisors(builder, config, rule.divisors_of_full));
   DOPPLER_TRY(read_special_ids(std::span(&reader, 1), spec));
   return spec;
 }

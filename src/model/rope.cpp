@@ -58,6 +58,7 @@ RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context) {
     table.inverse_frequency[i] = std::pow(spec.theta, -2.0 * static_cast<double>(i) / spec.rotary_dim);
   }
   const RopeScaling& s = spec.scaling;
+  const auto still = std::min<std::size_t>(spec.still_pairs, table.inverse_frequency.size());
   switch (s.kind) {
     case RopeScalingKind::kNone:
       break;
@@ -84,6 +85,7 @@ RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context) {
       break;
     }
   }
+  std::fill_n(table.inverse_frequency.rbegin(), still, 0.0);
   return table;
 }
 

@@ -10,7 +10,8 @@ std::string_view name_of(AttentionKind kind) {
 }
 
 std::string_view name_of(RopeLayout layout) {
-  return layout == RopeLayout::kHalf ? "half" : "interleaved";
+  static constexpr std::array<std::string_view, 3> kNames = {"half", "interleaved", "interleaved_to_half"};
+  return kNames[static_cast<std::size_t>(layout)];
 }
 
 std::string_view name_of(RopeScalingKind kind) {

@@ -14,7 +14,8 @@ namespace doppler {
 enum class AttentionKind { kFull, kSliding, kChunked };
 
 // How the two halves of a rotary pair lie in a head: (i, i + d/2) as Hugging Face has them, or (2i, 2i + 1).
-enum class RopeLayout { kHalf, kInterleaved };
+// The third kind reads pairs as (2i, 2i + 1) and leaves them as (i, i + d/2).
+enum class RopeLayout { kHalf, kInterleaved, kInterleavedToHalf };
 
 enum class RopeScalingKind { kNone, kLinear, kLlama3, kYarn, kLongRope, kDivisors };
 
@@ -37,7 +38,8 @@ struct RopeScaling {
 struct RopeSpec {
   double theta = 10000;
   RopeLayout layout = RopeLayout::kHalf;
-  std::uint32_t rotary_dim = 0;  // the first dims of a head that rotate, the rest pass through; 0: no rope
+  std::uint32_t rotary_dim = 0;   // the first dims of a head that rotate, the rest pass through; 0: no rope
+  std::uint32_t still_pairs = 0;  // the last of the rotary pairs, which do not turn (Gemma 4)
   RopeScaling scaling;
   bool operator==(const RopeSpec&) const = default;
 };
@@ -56,6 +58,18 @@ struct NormSpec {
 // What one norm of a row with heads covers: each head, with the same weight for all or with a weight of its
 // own, or the whole projection.
 enum class NormSpan { kHead, kOwnHead, kProjection };
+
+// Keys and values made of one narrow vector for all heads, the latent, which alone is cached (DeepSeek-AI
+// 2024, "DeepSeek-V2", section 2.1). A head of queries has dims of its own for what the latent gives and,
+// behind them, dims that rotate, whose key is one for all heads.
+struct LatentSpec {
+  std::uint32_t kv_rank = 0;  // width of the latent; 0: keys and values are projections of their own
+  std::uint32_t q_rank = 0;   // width of the queries' own latent; 0: none
+  std::uint32_t rope_dim = 0;
+  std::uint32_t value_dim = 0;  // of a head of values
+  // The matrices that make keys and values of the latent are two tensors, that of keys transposed (GGUF).
+  bool split_up = false;
+};
 
 // Queries are multiplied by 1 + beta ln(1 + floor((position + offset) / every)); every = 0: they are not.
 struct PositionScale {
@@ -82,10 +96,18 @@ struct AttentionSpec {
   // The rows of the query projection are each head's query and then its gate, whose sigmoid multiplies the
   // head's output.
   bool output_gate = false;
-  double key_scale = 1;       // multiplies the key projection's result
-  PositionScale query_scale;  // after rope and norm
+  double key_scale = 1;         // multiplies the key projection's result
+  PositionScale query_scale;    // after rope and norm
+  bool v_norm = false;          // a norm without a weight on each head of values
+  bool keys_as_values = false;  // values are what the projection of keys gives; none has its own
+  // The earlier layer whose cached keys and values are read; -1: this layer makes its own.
+  int kv_source = -1;
+  LatentSpec latent;
 
+  bool is_latent() const { return latent.kv_rank > 0; }
+  bool has_own_kv() const { return kv_source < 0; }
   std::uint32_t q_width() const { return heads * head_dim; }
+  std::uint32_t out_width() const { return heads * (is_latent() ? latent.value_dim : head_dim); }
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
 };
 
@@ -131,9 +153,11 @@ struct FfnSpec {
   double alpha = 1, up_offset = 0;
   std::uint32_t experts = 0;  // 0: one feed-forward for every token
   RouterSpec router;
-  std::uint32_t shared_width = 0;        // of what every token goes through beside its experts; 0: nothing
-  bool shared_gate = false;              // whose result is multiplied by a logistic function of its input
-  Xielu xielu;                           // kXielu
+  std::uint32_t shared_width = 0;  // of what every token goes through beside its experts; 0: nothing
+  bool shared_gate = false;        // whose result is multiplied by a logistic function of its input
+  Xielu xielu;                     // kXielu
+  // Above 0: gates below the mean of all plus so many standard deviations count as 0 (Gemma 3n).
+  double gate_cutoff = 0;
   double gate_scale = 1, out_scale = 1;  // multiply the gate before its activation, and the result
 };
 
@@ -191,6 +215,7 @@ struct LayerSpec {
   bool parallel = false;
   bool post_attn_norm = false;  // a norm on the attention result before it joins the residual (Gemma)
   bool post_ffn_norm = false;   // the same after the feed-forward
+  bool out_scale = false;       // the layer's whole output is multiplied by a learned number
 };
 
 // The origin of one value, for `doppler inspect`.
@@ -198,6 +223,20 @@ struct SpecSource {
   std::string path;    // "layers[0..4].attention.window"
   std::string value;   // "512"
   std::string source;  // "config.json: sliding_window", "gguf: llama.block_count", "derived: ..."
+};
+
+// A second embedding, of which each layer reads its own part (Gemma 3n, Gemma 4).
+struct PerLayerSpec {
+  std::uint32_t width = 0;   // of a layer's part; 0: none
+  std::uint32_t tokens = 0;  // rows of the table; later tokens read row 0
+};
+
+// Several residual streams, of which each layer reads and writes one and predicts the others (Baykal et al.
+// 2023, "Alternating Updates"), and a low-rank branch beside attention (LAuReL, Menghani et al. 2024).
+struct AltupSpec {
+  std::uint32_t streams = 0;  // 0: one residual stream
+  std::uint32_t active = 0;   // the stream that layers read
+  std::uint32_t laurel_rank = 0;
 };
 
 struct ModelSpec {
@@ -210,6 +249,8 @@ struct ModelSpec {
   double embedding_scale = 1;
   double residual_scale = 1;            // of what attention and feed-forward add to the residual stream
   std::uint32_t learned_positions = 0;  // rows of a table that is added to the embedding; 0: none
+  PerLayerSpec per_layer;
+  AltupSpec altup;
   bool tied_head = false;
   bool head_bias = false;
   double logit_scale = 1;

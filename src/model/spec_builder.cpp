@@ -184,7 +184,9 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
 Status read_ffn_sizes(SpecBuilder& builder, const ConfigDefaults& defaults, FfnSpec& ffn) {
   const ConfigReader& config = builder.config();
   const std::uint32_t hidden = builder.spec().hidden;
-  if (defaults.intermediate_factor != 0) {
+  if (defaults.widths_by_layer) {
+    ffn.width = 0;  // read layer by layer
+  } else if (defaults.intermediate_factor != 0) {
     const std::uint64_t width = std::uint64_t{hidden} * defaults.intermediate_factor;
     if (width > kMaxSize)
       return fail(ErrorCode::kCorrupt, "The {} says {} = {}, too large to be true. Correct it.",
@@ -256,7 +258,8 @@ Result<RopeScalingKind> parse_rope_type(std::string_view name, const std::string
     RopeScalingKind kind;
   };
   // "su" is longrope's name in the first Phi-3 configs.
-  static constexpr std::array<Known, 7> kKnown = {{{"default", RopeScalingKind::kNone},
+  static constexpr std::array<Known, 8> kKnown = {{{"default", RopeScalingKind::kNone},
+                                                   {"proportional", RopeScalingKind::kNone},
                                                    {"dynamic", RopeScalingKind::kNone},
                                                    {"linear", RopeScalingKind::kLinear},
                                                    {"llama3", RopeScalingKind::kLlama3},
@@ -405,10 +408,28 @@ Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const std:
   return {};
 }
 
-Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
-                       double default_part, RopeSpec& rope) {
-  const std::uint32_t head_dim = builder.spec().layers.front().attention.head_dim;
+// One set of rope values: its name in reports, the older top-level key of its theta, theta's default, and the
+// dims of a head.
+struct RopeSet {
+  std::string path;
+  std::string_view old_key;
+  double default_theta;
+  double default_part;
+  std::uint32_t head_dim;
+  bool whole = false;  // all of these dims turn, whatever the file says
+};
+
+bool is_proportional(const ConfigReader& values) {
+  const auto type = values.get_string(type_key(values));
+  return type && *type == "proportional";
+}
+
+Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
+  const std::uint32_t head_dim = set.head_dim;
   rope.rotary_dim = head_dim;
+  if (set.whole) return {};
+  const double default_part = set.default_part;
+  const std::string& path = set.path;
   const ConfigReader& config = builder.config();
   // GPT-NeoX and StableLM called it rotary_pct; others count dims.
   const ConfigReader& from = values.has("partial_rotary_factor") ? values : config;
@@ -427,6 +448,12 @@ Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const s
     return fail(ErrorCode::kCorrupt, "The value {} = {} must lie above 0 and at most at 1. Correct it.",
                 where, *part);
   }
+  if (is_proportional(values)) {
+    // The first pairs of the whole head turn, and frequencies count as if all did.
+    rope.still_pairs = head_dim / 2 - static_cast<std::uint32_t>(head_dim * *part / 2);
+    builder.note(path + ".still_pairs", std::to_string(rope.still_pairs), where);
+    return {};
+  }
   rope.rotary_dim = static_cast<std::uint32_t>(head_dim * *part);
   if (rope.rotary_dim == 0 || rope.rotary_dim % 2 != 0) {
     return fail(ErrorCode::kCorrupt,
@@ -436,14 +463,6 @@ Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const s
   builder.note(path + ".rotary_dim", std::to_string(rope.rotary_dim), where);
   return {};
 }
-
-// One set of rope values: its name in reports, the older top-level key of its theta, and theta's default.
-struct RopeSet {
-  std::string path;
-  std::string_view old_key;
-  double default_theta;
-  double default_part;
-};
 
 // theta stands in `values` or, in older files, beside them, or in both places if they agree.
 Status read_theta(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
@@ -466,7 +485,7 @@ Status read_theta(SpecBuilder& builder, const ConfigReader& values, const RopeSe
 
 Status read_rope_set(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
   DOPPLER_TRY(read_theta(builder, values, set, rope));
-  DOPPLER_TRY(read_rotary_dim(builder, values, set.path, set.default_part, rope));
+  DOPPLER_TRY(read_rotary_dim(builder, values, set, rope));
   DOPPLER_TRY(read_scaling(builder, values, set.path, rope));
   const RopeTable table = make_rope_table(rope, builder.spec().context_length);
   const auto usable = [](double x) { return std::isfinite(x) && x >= 0; };
@@ -518,16 +537,27 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   const std::string path = separate ? "attention.rope[full]" : "attention.rope";
   const std::string_view old_key =
       config.has(defaults.old_theta_key) ? defaults.old_theta_key : std::string_view("rope_theta");
-  DOPPLER_TRY(
-      read_rope_set(builder, full_values, {path, old_key, defaults.theta, defaults.rotary_part}, full));
+  const bool whole = defaults.rotary_dim > 0;
+  const auto dims_of = [&](AttentionKind kind) {
+    const auto first =
+        std::ranges::find(spec.layers, kind, [](const LayerSpec& l) { return l.attention.kind; });
+    const LayerSpec& layer = first == spec.layers.end() ? spec.layers.front() : *first;
+    return whole ? defaults.rotary_dim : layer.attention.head_dim;
+  };
+  DOPPLER_TRY(read_rope_set(
+      builder, full_values,
+      {path, old_key, defaults.theta, defaults.rotary_part, dims_of(AttentionKind::kFull), whole}, full));
   RopeSpec sliding = full;
   if (separate) {
     sliding = {.layout = defaults.layout};
     // Without a theta of their own they have that of the others.
     const bool shared = !defaults.local_theta && !by_type;
-    const RopeSet set = {"attention.rope[sliding]", defaults.local_theta ? "rope_local_base_freq" : old_key,
+    const RopeSet set = {"attention.rope[sliding]",
+                         defaults.local_theta ? "rope_local_base_freq" : old_key,
                          shared ? full.theta : defaults.local_theta.value_or(defaults.theta),
-                         defaults.rotary_part};
+                         defaults.rotary_part,
+                         dims_of(AttentionKind::kSliding),
+                         whole};
     DOPPLER_TRY(read_rope_set(builder, sliding_values, set, sliding));
   }
   if (defaults.layout != RopeLayout::kHalf)

@@ -30,6 +30,7 @@ struct ConfigDefaults {
   double rope_theta = 10000;
   bool tie_word_embeddings = false;
   std::string_view activation = "silu", activation_key = "hidden_act";
+  bool widths_by_layer = false;           // intermediate_size is a list, which the family reads
   bool attention = true, ffn = true;      // whether any layer has one; else their sizes are not read
   std::uint32_t intermediate_factor = 0;  // of the hidden size, where no intermediate_size is given
   std::span<const KeyAlias> aliases = {};
@@ -81,6 +82,7 @@ struct RopeDefaults {
   bool plain_sliding = false;                        // rope_scaling is not for sliding layers
   double rotary_part = 1;                            // of a head, without a partial_rotary_factor
   RopeLayout layout = RopeLayout::kHalf;
+  std::uint32_t rotary_dim = 0;                   // of every head, whatever the file says; 0: what it says
   std::string_view old_theta_key = "rope_theta";  // of files older than rope_parameters
 };
 

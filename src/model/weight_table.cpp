@@ -30,18 +30,59 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
     {kPositionEmbedding, "embedding of positions", Kind::kEmbedding, Stage::kEmbedOut,
      {S::kPositions, S::kHidden}, When::kLearnedPositions, "model.embed_positions.weight",
      "position_embd.weight"},
+    {kPerLayerEmbedding, "per-layer embedding", Kind::kEmbedding, Stage::kPerLayerInputs,
+     {S::kPerLayerTokens, S::kPerLayerAll}, When::kPerLayer, "model.embed_tokens_per_layer.weight",
+     "per_layer_token_embd.weight"},
+    {kPerLayerModelProjection, "projection to per-layer inputs", Kind::kProjection, Stage::kPerLayerInputs,
+     {S::kPerLayerAll, S::kHidden}, When::kPerLayer, "model.per_layer_model_projection.weight",
+     "per_layer_model_proj.weight"},
+    {kPerLayerProjectionNorm, "norm of per-layer inputs", Kind::kNorm, Stage::kPerLayerInputs, {S::kPerLayer},
+     When::kPerLayer, "model.per_layer_projection_norm.weight", "per_layer_proj_norm.weight"},
+
+    {kAltupProjection, "projection to a stream", Kind::kProjection, Stage::kAltupIn, {S::kHidden, S::kHidden},
+     When::kAltupOthers, "model.altup_projections.{}.weight", ""},
+    {kAltupUnprojection, "projection of a stream", Kind::kProjection, Stage::kPreFinalNorm,
+     {S::kHidden, S::kHidden}, When::kAltupOthers, "model.altup_unembed_projections.{}.weight", ""},
+    {kAltupRouterNorm, "norm of what weighs streams", Kind::kNorm, Stage::kAltupPredicted, {S::kHidden},
+     When::kAltup, "model.layers.{}.altup.router_norm.weight", "blk.{}.altup_router_norm.weight"},
+    {kAltupRouter, "weights of streams", Kind::kProjection, Stage::kAltupPredicted, {S::kStreams, S::kHidden},
+     When::kAltup, "model.layers.{}.altup.modality_router.weight", "blk.{}.altup_router.weight"},
+    {kAltupPrediction, "prediction of streams", Kind::kProjection, Stage::kAltupPredicted,
+     {S::kStreamPairs, S::kStreams}, When::kAltup, "model.layers.{}.altup.prediction_coefs.weight", "blk.{}.altup_predict_coef.weight"},
 
     {kAttnNorm, "norm before attention", Kind::kNorm, Stage::kAttnNormed, {S::kHidden}, When::kAttnNorm,
      "model.layers.{}.input_layernorm.weight", "blk.{}.attn_norm.weight"},
     {kAttnNormBias, "bias of the norm before attention", Kind::kBias, Stage::kAttnNormed, {S::kHidden},
      When::kAttnNormBias, "model.layers.{}.input_layernorm.bias", "blk.{}.attn_norm.bias"},
+    {kLaurelDown, "low-rank branch", Kind::kProjection, Stage::kLaurelOut, {S::kLaurel, S::kHidden},
+     When::kAltup, "model.layers.{}.laurel.linear_left.weight", "blk.{}.laurel_l.weight"},
+    {kLaurelUp, "output of the low-rank branch", Kind::kProjection, Stage::kLaurelOut, {S::kHidden, S::kLaurel},
+     When::kAltup, "model.layers.{}.laurel.linear_right.weight", "blk.{}.laurel_r.weight"},
+    {kLaurelNorm, "norm of the low-rank branch", Kind::kNorm, Stage::kLaurelOut, {S::kHidden}, When::kAltup,
+     "model.layers.{}.laurel.post_laurel_norm.weight", "blk.{}.laurel_post_norm.weight"},
+    {kQDown, "latent queries", Kind::kProjection, Stage::kQAProj, {S::kQLatent, S::kHidden}, When::kLatentQ,
+     "model.layers.{}.self_attn.q_a_proj.weight", "blk.{}.attn_q_a.weight"},
+    {kQDownNorm, "norm of latent queries", Kind::kNorm, Stage::kQANorm, {S::kQLatent}, When::kLatentQ,
+     "model.layers.{}.self_attn.q_a_layernorm.weight", "blk.{}.attn_q_a_norm.weight"},
+    {kQUp, "queries of the latent", Kind::kProjection, Stage::kQProj, {S::kQueries, S::kQLatent}, When::kLatentQ,
+     "model.layers.{}.self_attn.q_b_proj.weight", "blk.{}.attn_q_b.weight"},
+    {kKvDown, "latent keys and values", Kind::kProjection, Stage::kKvAProj, {S::kKvDown, S::kHidden},
+     When::kLatent, "model.layers.{}.self_attn.kv_a_proj_with_mqa.weight", "blk.{}.attn_kv_a_mqa.weight"},
+    {kKvDownNorm, "norm of latent keys and values", Kind::kNorm, Stage::kKvANorm, {S::kKvLatent}, When::kLatent,
+     "model.layers.{}.self_attn.kv_a_layernorm.weight", "blk.{}.attn_kv_a_norm.weight"},
+    {kKvUp, "keys and values of the latent", Kind::kProjection, Stage::kKProj, {S::kKvUp, S::kKvLatent},
+     When::kLatentWhole, "model.layers.{}.self_attn.kv_b_proj.weight", "blk.{}.attn_kv_b.weight"},
+    {kKUp, "keys of the latent", Kind::kProjection, Stage::kKProj, {S::kHeads, S::kKvLatent, S::kOwnDims},
+     When::kLatentSplit, "", "blk.{}.attn_k_b.weight"},
+    {kVUp, "values of the latent", Kind::kProjection, Stage::kVProj, {S::kHeads, S::kValueDim, S::kKvLatent},
+     When::kLatentSplit, "", "blk.{}.attn_v_b.weight"},
     {kQkv, "queries, keys and values", Kind::kProjection, Stage::kQProj, kFromParts, When::kFusedQkv,
      "model.layers.{}.self_attn.qkv_proj.weight", "blk.{}.attn_qkv.weight", {}, {kQ, kK, kV}},
-    {kQ, "queries", Kind::kProjection, Stage::kQProj, {S::kQueryRows, S::kHidden}, When::kAttention,
+    {kQ, "queries", Kind::kProjection, Stage::kQProj, {S::kQueryRows, S::kHidden}, When::kQ,
      "model.layers.{}.self_attn.q_proj.weight", "blk.{}.attn_q.weight", RotatedHeads::kQuery},
-    {kK, "keys", Kind::kProjection, Stage::kKProj, {S::kKeys, S::kHidden}, When::kAttention,
+    {kK, "keys", Kind::kProjection, Stage::kKProj, {S::kKeys, S::kHidden}, When::kOwnK,
      "model.layers.{}.self_attn.k_proj.weight", "blk.{}.attn_k.weight", RotatedHeads::kKey},
-    {kV, "values", Kind::kProjection, Stage::kVProj, {S::kKeys, S::kHidden}, When::kAttention,
+    {kV, "values", Kind::kProjection, Stage::kVProj, {S::kKeys, S::kHidden}, When::kOwnV,
      "model.layers.{}.self_attn.v_proj.weight", "blk.{}.attn_v.weight"},
     {kQkvBias, "bias of queries, keys and values", Kind::kBias, Stage::kQProj, kFromParts, When::kFusedQkvBias,
      "model.layers.{}.self_attn.qkv_proj.bias", "blk.{}.attn_qkv.bias", {}, {kQBias, kKBias, kVBias}},
@@ -53,11 +94,11 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias"},
     {kQNorm, "norm of queries", Kind::kNorm, Stage::kQNorm, {S::kQNorm}, When::kQkNorm,
      "model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight"},
-    {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kKNorm}, When::kQkNorm,
+    {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kKNorm}, When::kKNorm,
      "model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight"},
     {kSinks, "attention sinks", Kind::kBias, Stage::kAttnOut, {S::kHeads}, When::kSinks,
      "model.layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"},
-    {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kQueries}, When::kAttention,
+    {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kAttnOut}, When::kAttention,
      "model.layers.{}.self_attn.o_proj.weight", "blk.{}.attn_output.weight"},
     {kOBias, "bias of attention output", Kind::kBias, Stage::kOProj, {S::kHidden}, When::kOBias,
      "model.layers.{}.self_attn.o_proj.bias", "blk.{}.attn_output.bias"},
@@ -180,6 +221,19 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kSharedGate, "model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight"},
     {kPostFfnNorm, "norm after the feed-forward", Kind::kNorm, Stage::kPostFfnNorm, {S::kHidden},
      When::kPostFfnNorm, "model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight"},
+    {kAltupCorrection, "correction of streams", Kind::kProjection, Stage::kAltupCorrected,
+     {S::kStreams, S::kStreams}, When::kAltup, "model.layers.{}.altup.correction_coefs.weight", "blk.{}.altup_correct_coef.weight"},
+    {kAltupOutScale, "scale of the corrected stream", Kind::kNorm, Stage::kPleIn, {S::kHidden}, When::kAltup,
+     "model.layers.{}.altup.correct_output_scale", "blk.{}.altup_correct_scale.weight"},
+    {kPleGate, "gate of the per-layer input", Kind::kProjection, Stage::kPleGate, {S::kPerLayer, S::kHidden},
+     When::kPerLayer, "model.layers.{}.per_layer_input_gate.weight", "blk.{}.inp_gate.weight"},
+    {kPleProjection, "projection of the per-layer input", Kind::kProjection, Stage::kPleProj,
+     {S::kHidden, S::kPerLayer}, When::kPerLayer, "model.layers.{}.per_layer_projection.weight",
+     "blk.{}.proj.weight"},
+    {kPleNorm, "norm of the per-layer input", Kind::kNorm, Stage::kPleNorm, {S::kHidden}, When::kPerLayer,
+     "model.layers.{}.post_per_layer_input_norm.weight", "blk.{}.post_norm.weight"},
+    {kLayerScale, "scale of the layer's output", Kind::kNorm, Stage::kLayerOut, {S::kOne}, When::kLayerScale,
+     "model.layers.{}.layer_scalar", "blk.{}.layer_output_scale.weight"},
 
     {kFinalNorm, "final norm", Kind::kNorm, Stage::kFinalNorm, {S::kHidden}, When::kAlways,
      "model.norm.weight", "output_norm.weight"},
@@ -213,6 +267,11 @@ std::uint64_t norm_width(const AttentionSpec& attention, std::uint32_t projectio
   return attention.qk_norm_span == NormSpan::kHead ? attention.head_dim : projection;
 }
 
+std::uint64_t own_dims(const LayerSpec& layer) {
+  const AttentionSpec& attention = layer.attention;
+  return attention.head_dim - std::min(attention.head_dim, attention.latent.rope_dim);
+}
+
 constexpr std::array kSizes = {
     SizeInfo{S::kVocab, "vocab_size", [](Spec s, Layer) -> std::uint64_t { return s.vocab_size; }},
     SizeInfo{S::kHidden, "hidden_size", [](Spec s, Layer) -> std::uint64_t { return s.hidden; }},
@@ -224,6 +283,31 @@ constexpr std::array kSizes = {
              }},
     SizeInfo{S::kKeys, "num_key_value_heads x head_dim",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.kv_width(); }},
+    SizeInfo{S::kAttnOut, "num_attention_heads x head_dim",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.out_width(); }},
+    SizeInfo{S::kOwnDims, "qk_nope_head_dim", [](Spec, Layer l) -> std::uint64_t { return own_dims(l); }},
+    SizeInfo{S::kQLatent, "q_lora_rank",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.latent.q_rank; }},
+    SizeInfo{S::kKvLatent, "kv_lora_rank",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.latent.kv_rank; }},
+    SizeInfo{S::kKvDown, "kv_lora_rank + qk_rope_head_dim",
+             [](Spec, Layer l) {
+               return std::uint64_t{l.attention.latent.kv_rank} + l.attention.latent.rope_dim;
+             }},
+    SizeInfo{S::kKvUp, "num_attention_heads x (qk_nope_head_dim + v_head_dim)",
+             [](Spec, Layer l) { return l.attention.heads * (own_dims(l) + l.attention.latent.value_dim); }},
+    SizeInfo{S::kValueDim, "v_head_dim",
+             [](Spec, Layer l) -> std::uint64_t { return l.attention.latent.value_dim; }},
+    SizeInfo{S::kPerLayer, "hidden_size_per_layer_input",
+             [](Spec s, Layer) -> std::uint64_t { return s.per_layer.width; }},
+    SizeInfo{S::kPerLayerAll, "num_hidden_layers x hidden_size_per_layer_input",
+             [](Spec s, Layer) { return s.layers.size() * std::uint64_t{s.per_layer.width}; }},
+    SizeInfo{S::kStreams, "altup_num_inputs", [](Spec s, Layer) -> std::uint64_t { return s.altup.streams; }},
+    SizeInfo{S::kStreamPairs, "the square of altup_num_inputs",
+             [](Spec s, Layer) { return std::uint64_t{s.altup.streams} * s.altup.streams; }},
+    SizeInfo{S::kLaurel, "laurel_rank", [](Spec s, Layer) -> std::uint64_t { return s.altup.laurel_rank; }},
+    SizeInfo{S::kPerLayerTokens, "vocab_size_per_layer_input",
+             [](Spec s, Layer) -> std::uint64_t { return s.per_layer.tokens; }},
     SizeInfo{S::kQNorm, "head_dim",
              [](Spec, Layer l) { return norm_width(l.attention, l.attention.q_width()); }},
     SizeInfo{S::kKNorm, "head_dim",
@@ -252,9 +336,11 @@ constexpr std::array kSizes = {
     SizeInfo{S::kTaps, "the taps of the convolution",
              [](Spec, Layer l) -> std::uint64_t { return l.recurrent.taps; }},
     SizeInfo{S::kMixerNorm, "the inner width of the recurrent half",
-             [](Spec, Layer l) -> std::uint64_t {
-               return l.recurrent.one_norm_for_heads ? l.recurrent.head_dim : l.recurrent.inner();
-             }},
+             [](Spec, Layer l) -> std::
+                                   uint64_t {
+                                     return l.recurrent.one_norm_for_heads ? l.recurrent.head_dim
+                                                                           : l.recurrent.inner();
+                                   }},
     SizeInfo{S::kStateProjection, "the rank of the time step and the states",
              [](Spec, Layer l) { return l.recurrent.rank + std::uint64_t{2} * l.recurrent.state_dim; }},
     SizeInfo{S::kRank, "the rank of the time step",
@@ -299,6 +385,41 @@ constexpr std::array kConditions = {
                   [](Spec s, Layer) { return s.norm.bias; }},
     ConditionInfo{When::kQkNorm, "attention.qk_norm = true", "attention.qk_norm = false",
                   [](Spec, Layer l) { return l.has_attention && l.attention.qk_norm; }},
+    ConditionInfo{When::kKNorm, "attention.qk_norm = true", "attention.qk_norm = false",
+                  [](Spec, Layer l) { return l.has_attention && l.attention.qk_norm && l.attention.has_own_kv(); }},
+    ConditionInfo{When::kQ, "", "attention.latent.q_rank > 0",
+                  [](Spec, Layer l) {
+                    const AttentionSpec& a = l.attention;
+                    return l.has_attention && (!a.is_latent() || a.latent.q_rank == 0);
+                  }},
+    ConditionInfo{When::kOwnK, "", "attention.kv_source: keys and values are an earlier layer's",
+                  [](Spec, Layer l) {
+                    return l.has_attention && !l.attention.is_latent() && l.attention.has_own_kv();
+                  }},
+    ConditionInfo{When::kOwnV, "", "attention.kv_source or keys_as_values: values are not its own",
+                  [](Spec, Layer l) {
+                    const AttentionSpec& a = l.attention;
+                    return l.has_attention && !a.is_latent() && a.has_own_kv() && !a.keys_as_values;
+                  }},
+    ConditionInfo{When::kLatent, "attention.latent.kv_rank > 0", "attention.latent.kv_rank = 0",
+                  [](Spec, Layer l) { return l.has_attention && l.attention.is_latent(); }},
+    ConditionInfo{When::kLatentQ, "attention.latent.q_rank > 0", "attention.latent.q_rank = 0",
+                  [](Spec, Layer l) { return l.attention.is_latent() && l.attention.latent.q_rank > 0; }},
+    ConditionInfo{When::kLatentWhole, "attention.latent.kv_rank > 0", "attention.latent.kv_rank = 0",
+                  [](Spec, Layer l) { return l.attention.is_latent() && !l.attention.latent.split_up; }},
+    ConditionInfo{When::kLatentSplit, "attention.latent.kv_rank > 0", "attention.latent.kv_rank = 0",
+                  [](Spec, Layer l) { return l.attention.is_latent() && l.attention.latent.split_up; }},
+    ConditionInfo{When::kPerLayer, "per_layer.width > 0", "per_layer.width = 0",
+                  [](Spec s, Layer) { return s.per_layer.width > 0; }},
+    ConditionInfo{When::kAltup, "altup.streams > 0", "altup.streams = 0",
+                  [](Spec s, Layer) { return s.altup.streams > 0; }},
+    ConditionInfo{When::kAltupOthers, "altup.streams > 0", "altup.streams = 0",
+                  [](Spec s, Layer l) {
+                    const auto number = static_cast<std::size_t>(&l - s.layers.data());
+                    return !s.layers.empty() && number + 1 < s.altup.streams;
+                  }},
+    ConditionInfo{When::kLayerScale, "out_scale = true", "out_scale = false",
+                  [](Spec, Layer l) { return l.out_scale; }},
     ConditionInfo{When::kQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
                   [](Spec, Layer l) { return l.has_attention && l.attention.qkv_bias; }},
     ConditionInfo{When::kOBias, "attention.o_bias = true", "attention.o_bias = false",
@@ -351,9 +472,11 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return l.has_attention && l.attention.sinks; }},
     // GGUF files store llama3's rule as the divisors that follow from it.
     ConditionInfo{When::kDivisors, "", "",
-                  [](Spec, Layer l) {
-                    const RopeScalingKind kind = l.attention.rope.scaling.kind;
-                    return kind == RopeScalingKind::kDivisors || kind == RopeScalingKind::kLlama3;
+                  [](Spec s, Layer) {
+                    return std::ranges::any_of(s.layers, [](Layer l) {
+                      const RopeScalingKind kind = l.attention.rope.scaling.kind;
+                      return kind == RopeScalingKind::kDivisors || kind == RopeScalingKind::kLlama3;
+                    });
                   }},
     ConditionInfo{When::kLongRope, "", "",
                   [](Spec, Layer l) { return l.attention.rope.scaling.kind == RopeScalingKind::kLongRope; }},

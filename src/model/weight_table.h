@@ -25,8 +25,27 @@ enum class WeightRole : std::uint8_t {
   kRopeShortFactors,
   kTokenEmbedding,
   kPositionEmbedding,
+  kPerLayerEmbedding,
+  kPerLayerModelProjection,
+  kPerLayerProjectionNorm,
+  kAltupProjection,  // of stream i + 1, under the number i that others give a layer
+  kAltupUnprojection,
+  kAltupRouterNorm,
+  kAltupRouter,
+  kAltupPrediction,
   kAttnNorm,
   kAttnNormBias,
+  kLaurelDown,
+  kLaurelUp,
+  kLaurelNorm,
+  kQDown,
+  kQDownNorm,
+  kQUp,
+  kKvDown,
+  kKvDownNorm,
+  kKvUp,
+  kKUp,
+  kVUp,
   kQkv,
   kQ,
   kK,
@@ -96,6 +115,12 @@ enum class WeightRole : std::uint8_t {
   kSharedDownBias,
   kSharedGate,
   kPostFfnNorm,
+  kAltupCorrection,
+  kAltupOutScale,
+  kPleGate,
+  kPleProjection,
+  kPleNorm,
+  kLayerScale,
   kFinalNorm,
   kFinalNormBias,
   kHead,
@@ -107,7 +132,7 @@ enum class WeightRole : std::uint8_t {
 enum class WeightKind : std::uint8_t {
   kEmbedding,    // rows are looked up
   kHead,         // its products are the logits
-  kNorm,         // scales a normed vector
+  kNorm,         // scales a normed vector, or any other by numbers near 1
   kProjection,   // matrix of a product
   kBias,         // added to a product
   kRouter,       // scores experts
@@ -126,14 +151,27 @@ enum class Size : std::uint8_t {
   kQueries,    // heads x head_dim
   kQueryRows,  // of the query projection: with a gate for each, twice as many
   kKeys,       // kv_heads x head_dim
-  kQNorm,      // of one norm of queries: head_dim, or all heads' weights
+  kAttnOut,    // heads x their values' size
+  kOne,
+  kHeads,
+  kOwnDims,  // of a latent head of queries, which do not rotate
+  kQLatent,
+  kKvLatent,
+  kKvDown,  // the latent and the rotary key
+  kKvUp,    // heads x (keys' own dims and values)
+  kValueDim,
+  kPerLayer,
+  kPerLayerAll,  // layers x kPerLayer
+  kPerLayerTokens,
+  kStreams,
+  kStreamPairs,
+  kLaurel,
+  kQNorm,  // of one norm of queries: head_dim, or all heads' weights
   kKNorm,
   kPositions,
-  kHeads,
   kFfn,
   kExperts,
   kShared,
-  kOne,
   kRotaryPairs,  // half the dims of a head that rotate
   // Of a recurrent half:
   kMixerIn,  // rows of the input projection as a whole
@@ -162,6 +200,18 @@ enum class WeightCondition : std::uint8_t {
   kFfnNormBias,
   kNormBias,
   kQkNorm,
+  kKNorm,
+  kQ,     // queries are projections of the stream
+  kOwnK,  // the layer makes keys of its own
+  kOwnV,
+  kLatent,
+  kLatentQ,
+  kLatentWhole,
+  kLatentSplit,
+  kPerLayer,
+  kAltup,
+  kAltupOthers,  // the streams beside the first
+  kLayerScale,
   kQkvBias,
   kOBias,
   kPostAttnNorm,

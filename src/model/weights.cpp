@@ -204,7 +204,7 @@ class Binder {
 
   Status check_surplus() const {
     for (const auto& [name, tensor] : store_.tensors()) {
-      if (used_.contains(name) || is_known_surplus(name) || predicts(name)) continue;
+      if (used_.contains(name) || is_known_surplus(name) || is_unread_kv(name) || predicts(name)) continue;
       const auto ends = [&name](std::string_view ending) { return name.ends_with(ending); };
       if (std::ranges::any_of(names_.needless, ends)) continue;
       if (const std::string_view flag = flag_against(name); !flag.empty()) {
@@ -222,6 +222,17 @@ class Binder {
                   spec_.layers.size(), spec_.described_by);
     }
     return {};
+  }
+
+  // Checkpoints keep keys and values, from training, of layers that read those of another.
+  bool is_unread_kv(std::string_view name) const {
+    constexpr WeightRole kOwn[] = {WeightRole::kK, WeightRole::kV, WeightRole::kKNorm};
+    const std::vector<NamedWeight> roles = find_weights(names_.style, name);
+    return std::ranges::any_of(roles, [&](const NamedWeight& named) {
+      return std::ranges::find(kOwn, named.info->role) != std::end(kOwn) && named.layer >= 0 &&
+             static_cast<std::size_t>(named.layer) < spec_.layers.size() &&
+             !spec_.layers[static_cast<std::size_t>(named.layer)].attention.has_own_kv();
+    });
   }
 
   // The spec's value because of which this model does not use a tensor that other models have; nothing if no

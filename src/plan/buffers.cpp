@@ -9,16 +9,19 @@ namespace {
 constexpr std::uint64_t kLineFloats = 16;
 
 // Ops that read an element of their first input only before they write the same element of their output.
-bool works_in_place(OpKind kind) {
-  switch (kind) {
+bool works_in_place(const Op& op) {
+  switch (op.kind) {
     case OpKind::kRmsNorm:
-    case OpKind::kRope:
     case OpKind::kAdd:
     case OpKind::kGated:
     case OpKind::kSoftcap:
+    case OpKind::kScale:
+    case OpKind::kCutoff:
     case OpKind::kTimeStep:
     case OpKind::kDecay:
       return true;
+    case OpKind::kRope:
+      return std::get<RopeParams>(op.params).layout != RopeLayout::kInterleavedToHalf;
     default:
       return false;
   }
@@ -56,7 +59,7 @@ class Planner {
 
   void place(ValueId id, const Op& op, std::size_t index) {
     std::vector<Block>& live = live_of(id);
-    if (works_in_place(op.kind)) {
+    if (works_in_place(op)) {
       for (Block& block : live) {
         const bool dies_here = block.id == op.inputs[0] && last_read_[block.id] == index;
         if (!dies_here || plan_.values[block.id].width != plan_.values[id].width) continue;

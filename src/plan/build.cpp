@@ -1,6 +1,7 @@
 // build_plan(): from a ModelSpec to the unfused plan.
 #include <cmath>
 #include <initializer_list>
+#include <numbers>
 #include <optional>
 
 #include "plan/plan.h"
@@ -20,8 +21,12 @@ class Builder {
     std::vector<WeightRole> tables = {WeightRole::kTokenEmbedding};
     if (spec_.learned_positions > 0) tables.push_back(WeightRole::kPositionEmbedding);
     op(OpKind::kEmbed, {}, {x}, std::move(tables), EmbedParams{spec_.embedding_scale});
+    if (spec_.per_layer.width > 0) per_layer_ = per_layer_inputs(x);
+    plan_.has_streams = spec_.altup.streams > 0;
+    if (plan_.has_streams) x = begin_streams(x);
     for (layer_ = 0; layer_ < static_cast<int>(spec_.layers.size()); ++layer_) x = layer(x);
     layer_ = -1;
+    if (plan_.has_streams) x = end_streams(x);
     rows_ = Rows::kWanted;
     const ValueId selected = value(spec_.hidden, Stage::kPreFinalNorm);
     op(OpKind::kSelect, {x}, {selected}, {}, {});
@@ -63,6 +68,150 @@ class Builder {
     return plan_.ops.back();
   }
 
+  // ((norm of the embedding's projection) + (the table's row)) / sqrt 2, for every layer side by side. What
+  // scales the projection counts in the norm's epsilon alone.
+  ValueId per_layer_inputs(ValueId embedding) {
+    const auto layers = static_cast<std::uint32_t>(spec_.layers.size());
+    const ValueId projected =
+        matmul(embedding, WeightRole::kPerLayerModelProjection, WeightRole::kCount, layers);
+    plan_.values[projected].stage = Stage::kNone;
+    const ValueId normed = value(plan_.values[projected].width, Stage::kNone, layers);
+    op(OpKind::kRmsNorm, {projected}, {normed}, {WeightRole::kPerLayerProjectionNorm},
+       NormParams{spec_.norm.eps * spec_.hidden, spec_.norm.weight_offset, spec_.norm.kind, NormSpan::kHead});
+    const ValueId looked_up = value(plan_.values[projected].width, Stage::kNone, layers);
+    op(OpKind::kEmbed, {}, {looked_up}, {WeightRole::kPerLayerEmbedding},
+       EmbedParams{std::sqrt(static_cast<double>(spec_.per_layer.width))});
+    const ValueId sum = value(plan_.values[projected].width, Stage::kNone, layers);
+    op(OpKind::kAdd, {normed, looked_up}, {sum}, {}, AddParams{});
+    return scaled(sum, 1 / std::numbers::sqrt2, Stage::kPerLayerInputs);
+  }
+
+  // A product with a matrix that has a number as others have a layer.
+  ValueId numbered_matmul(ValueId x, WeightRole role, std::uint32_t number) {
+    const ValueId y = value(plan_.values[x].width, Stage::kNone);
+    op(OpKind::kMatmul, {x}, {y}, {}, MatmulParams{}).weights = {
+        weights_.find(role, static_cast<int>(number))};
+    return y;
+  }
+
+  ValueId stream(ValueId streams, std::uint32_t number, Stage stage = Stage::kNone) {
+    return slice(streams, number * spec_.hidden, spec_.hidden, stage);
+  }
+
+  // Values of `parts` heads, scaled to the size of x.
+  ValueId match_rms(ValueId parts, ValueId x) {
+    constexpr double kLeast = 1e-5;  // as transformers has it
+    const ValueId y = value(plan_.values[parts].width, Stage::kNone, plan_.values[parts].heads);
+    op(OpKind::kMatchRms, {parts, x}, {y}, {}, MatchRmsParams{kLeast});
+    return y;
+  }
+
+  // All streams beside the first, one behind the other, made by `make` of their number.
+  template <typename Make>
+  ValueId other_streams(const Make& make) {
+    ValueId all = make(1);
+    for (std::uint32_t i = 2; i < spec_.altup.streams; ++i) all = join(all, make(i), 1);
+    plan_.values[all].heads = spec_.altup.streams - 1;
+    return all;
+  }
+
+  ValueId begin_streams(ValueId embedding) {
+    const ValueId others = other_streams(
+        [&](std::uint32_t i) { return numbered_matmul(embedding, WeightRole::kAltupProjection, i - 1); });
+    const ValueId streams = join(embedding, match_rms(others, embedding), 1, Stage::kAltupIn);
+    plan_.values[streams].heads = spec_.altup.streams;
+    return streams;
+  }
+
+  // The mean of the first stream and what the others' projections give, in its size.
+  ValueId end_streams(ValueId streams) {
+    const ValueId first = stream(streams, 0);
+    const ValueId others =
+        match_rms(other_streams([&](std::uint32_t i) {
+                    return numbered_matmul(stream(streams, i), WeightRole::kAltupUnprojection, i - 1);
+                  }),
+                  first);
+    ValueId sum = first;
+    for (std::uint32_t i = 0; i + 1 < spec_.altup.streams; ++i) sum = sum_of(sum, stream(others, i));
+    return scaled(sum, 1.0 / spec_.altup.streams, Stage::kNone);
+  }
+
+  ValueId sum_of(ValueId a, ValueId b, double scale = 1, Stage stage = Stage::kNone) {
+    const ValueId y = value(plan_.values[a].width, stage, plan_.values[a].heads);
+    op(OpKind::kAdd, {a, b}, {y}, {}, AddParams{scale});
+    return y;
+  }
+
+  ValueId mix(std::vector<ValueId> inputs, double offset, std::uint32_t first, Stage stage) {
+    const ValueId y = value(plan_.values[inputs[0]].width, stage, spec_.altup.streams);
+    op(OpKind::kMix, std::move(inputs), {y}, {}, MixParams{spec_.altup.streams, offset, first});
+    return y;
+  }
+
+  // A number for each stream, from what one of them holds: tanh(router(norm(x)) / hidden).
+  ValueId modalities(ValueId x) {
+    const ValueId normed = value(spec_.hidden, Stage::kNone);
+    op(OpKind::kRmsNorm, {x}, {normed}, {WeightRole::kAltupRouterNorm},
+       NormParams{spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, NormSpan::kHead});
+    const ValueId routed = unnamed_matmul(normed, WeightRole::kAltupRouter);
+    const ValueId y = value(spec_.altup.streams, Stage::kNone);
+    op(OpKind::kSoftcap, {routed}, {y}, {}, SoftcapParams{1, 1.0 / spec_.hidden});
+    return y;
+  }
+
+  ValueId unnamed_matmul(ValueId x, WeightRole role) {
+    const ValueId y = matmul(x, role);
+    plan_.values[y].stage = Stage::kNone;
+    return y;
+  }
+
+  ValueId laurel(ValueId normed) {
+    const ValueId branch =
+        unnamed_matmul(unnamed_matmul(normed, WeightRole::kLaurelDown), WeightRole::kLaurelUp);
+    const ValueId scaled_branch = norm(branch, WeightRole::kLaurelNorm);
+    plan_.values[scaled_branch].stage = Stage::kNone;
+    return sum_of(normed, scaled_branch, 1, Stage::kLaurelOut);
+  }
+
+  // One stream goes through the layer; what it should have been by the layer's prediction corrects them all.
+  ValueId stream_layer(ValueId streams) {
+    const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
+    const std::uint32_t active = spec_.altup.active;
+    const ValueId weights = unnamed_matmul(modalities(stream(streams, active)), WeightRole::kAltupPrediction);
+    const ValueId predicted = mix({streams, streams, weights}, 0, 0, Stage::kAltupPredicted);
+    const ValueId x = stream(predicted, active, Stage::kAttnInput);
+    const ValueId normed = norm(x, WeightRole::kAttnNorm);
+    const ValueId beside = laurel(normed);
+    const ValueId attended = norm(mixer(normed, l), WeightRole::kPostAttnNorm);
+    const ValueId both =
+        scaled(sum_of(sum_of(x, attended), beside), 1 / std::numbers::sqrt2, Stage::kPostAttn);
+    const ValueId fed = feed_forward(norm(both, WeightRole::kFfnNorm), l.ffn);
+    const ValueId result = sum_of(both, norm(fed, WeightRole::kPostFfnNorm));
+    const ValueId corrections = unnamed_matmul(modalities(result), WeightRole::kAltupCorrection);
+    const ValueId corrected =
+        mix({predicted, sum_of(result, x, -1), corrections}, 1, 0, Stage::kAltupCorrected);
+    const ValueId read = scaled_by(stream(corrected, active), WeightRole::kAltupOutScale, Stage::kPleIn);
+    return mix({corrected, per_layer_branch(read, l.ffn.activation)}, 1, 1, Stage::kLayerOut);
+  }
+
+  ValueId slice(ValueId x, std::uint32_t begin, std::uint32_t width, Stage stage = Stage::kNone) {
+    return columns(x, stage, 1, {{1, begin, width}});
+  }
+
+  ValueId join(ValueId a, ValueId b, std::uint32_t parts, Stage stage = Stage::kNone) {
+    const std::uint32_t of_b = plan_.values[b].heads == parts ? 1 : parts;
+    const ValueId y = value(plan_.values[a].width + plan_.values[b].width * of_b, stage, parts);
+    op(OpKind::kJoin, {a, b}, {y}, {}, JoinParams{parts});
+    return y;
+  }
+
+  // A norm of each head without a weight.
+  ValueId plain_norm(ValueId x, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kRmsNorm, {x}, {y}, {}, NormParams{spec_.norm.eps, 0, NormKind::kRms, NormSpan::kHead});
+    return y;
+  }
+
   ValueId norm(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount,
                NormSpan span = NormSpan::kHead) {
     return norm(x, role, bias, weight_info(role).stage,
@@ -92,9 +241,9 @@ class Builder {
     return y;
   }
 
-  ValueId rope(ValueId x, const RopeSpec& spec, Stage stage) {
+  ValueId rope(ValueId x, const RopeSpec& spec, Stage stage, std::uint32_t begin = 0) {
     const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
-    op(OpKind::kRope, {x}, {y}, {}, RopeParams{rope_table(spec), spec.layout});
+    op(OpKind::kRope, {x}, {y}, {}, RopeParams{rope_table(spec), spec.layout, begin});
     return y;
   }
 
@@ -114,9 +263,62 @@ class Builder {
     return sum;
   }
 
-  void norm_heads(ValueId& q, ValueId& k, const AttentionSpec& a) {
-    q = norm(q, WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
-    k = norm(k, WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
+  // The inputs of an attention: queries, then keys and values if the layer makes its own; and the gate of its
+  // output, if it has one.
+  using Heads = std::vector<ValueId>;
+  struct Projected {
+    Heads heads;
+    std::optional<ValueId> gate;
+  };
+
+  void norm_heads(Heads& heads, const AttentionSpec& a) {
+    heads[0] = norm(heads[0], WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
+    if (a.has_own_kv()) heads[1] = norm(heads[1], WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
+  }
+
+  Projected project_heads(ValueId normed, const AttentionSpec& a) {
+    const Stage q_stage = a.output_gate ? Stage::kNone : Stage::kQProj;
+    Projected made{{matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads, q_stage)}, {}};
+    Heads& heads = made.heads;
+    if (a.has_own_kv()) {
+      const ValueId k = matmul(normed, WeightRole::kK, WeightRole::kKBias, a.kv_heads);
+      ValueId v = a.keys_as_values ? k : matmul(normed, WeightRole::kV, WeightRole::kVBias, a.kv_heads);
+      if (a.v_norm) v = plain_norm(v, Stage::kVNorm);
+      heads.insert(heads.end(), {scaled(k, a.key_scale), v});
+    }
+    if (a.output_gate) {  // each head's rows are query and gate
+      made.gate = columns(heads[0], Stage::kAttnGate, 1, {{a.heads, a.head_dim, a.head_dim}});
+      heads[0] = columns(heads[0], Stage::kQProj, a.heads, {{a.heads, 0, a.head_dim}});
+    }
+    if (a.qk_norm && !a.qk_norm_after_rope) norm_heads(heads, a);
+    if (a.rope.rotary_dim > 0) {
+      heads[0] = rope(heads[0], a.rope, Stage::kQRope);
+      if (a.has_own_kv()) heads[1] = rope(heads[1], a.rope, Stage::kKRope);
+    }
+    if (a.qk_norm && a.qk_norm_after_rope) norm_heads(heads, a);
+    heads[0] = scaled_by_position(heads[0], a);
+    return made;
+  }
+
+  ValueId scaled_by_position(ValueId q, const AttentionSpec& a) {
+    if (a.query_scale.every == 0) return q;
+    const ValueId y = value(a.q_width(), Stage::kQScaled, a.heads);
+    op(OpKind::kScaleQuery, {q}, {y}, {}, a.query_scale);
+    return y;
+  }
+
+  ValueId attend(Heads heads, AttentionParams params, Stage stage, bool has_sinks = false) {
+    const ValueId scores = value(0, Stage::kAttnScores, params.heads);  // width: the step's longest sequence
+    const ValueId out = value(params.heads * params.out_dim(), stage, params.heads);
+    std::vector<WeightRole> sinks;
+    if (has_sinks) sinks.push_back(WeightRole::kSinks);
+    Op& made = op(OpKind::kAttention, std::move(heads), {out}, std::move(sinks), params);
+    made.emits = {scores};
+    KvLayer& cache = plan_.kv_layers.back();
+    cache.kv_heads = params.kv_layer < 0 ? params.kv_heads : 0, cache.head_dim = params.head_dim;
+    cache.window = params.window, cache.chunked = params.chunked;
+    cache.has_values = params.value_dim == 0;
+    return out;
   }
 
   // x times a factor that is not 1.
@@ -148,40 +350,20 @@ class Builder {
   }
 
   ValueId attention(ValueId normed, const AttentionSpec& a) {
-    const Stage q_stage = a.output_gate ? Stage::kNone : Stage::kQProj;
-    ValueId q = matmul(normed, WeightRole::kQ, WeightRole::kQBias, a.heads, q_stage);
-    ValueId k = matmul(normed, WeightRole::kK, WeightRole::kKBias, a.kv_heads);
-    const ValueId v = matmul(normed, WeightRole::kV, WeightRole::kVBias, a.kv_heads);
-    std::optional<ValueId> gate;
-    if (a.output_gate) {  // each head's rows are query and gate
-      gate = columns(q, Stage::kAttnGate, 1, {{a.heads, a.head_dim, a.head_dim}});
-      q = columns(q, Stage::kQProj, a.heads, {{a.heads, 0, a.head_dim}});
-    }
-    k = scaled(k, a.key_scale);
-    if (a.qk_norm && !a.qk_norm_after_rope) norm_heads(q, k, a);
-    if (a.rope.rotary_dim > 0) {
-      q = rope(q, a.rope, Stage::kQRope);
-      k = rope(k, a.rope, Stage::kKRope);
-    }
-    if (a.qk_norm && a.qk_norm_after_rope) norm_heads(q, k, a);
-    if (a.query_scale.every > 0) {
-      const ValueId scaled = value(a.q_width(), Stage::kQScaled, a.heads);
-      op(OpKind::kScaleQuery, {q}, {scaled}, {}, a.query_scale);
-      q = scaled;
-    }
-    const bool chunked = a.kind == AttentionKind::kChunked;
-    const ValueId scores = value(0, Stage::kAttnScores, a.heads);  // width: the step's longest sequence
-    const ValueId out = value(a.q_width(), Stage::kAttnOut, a.heads);
-    std::vector<WeightRole> sinks;
-    if (a.sinks) sinks.push_back(WeightRole::kSinks);
-    Op& made = op(OpKind::kAttention, {q, k, v}, {out}, std::move(sinks),
-                  AttentionParams{a.heads, a.kv_heads, a.head_dim, a.window, a.scale, a.softcap, chunked});
-    made.emits = {scores};
-    KvLayer& cache = plan_.kv_layers.back();
-    cache.kv_heads = a.kv_heads, cache.head_dim = a.head_dim, cache.window = a.window;
-    cache.chunked = chunked;
-    return matmul(gate ? gated(Activation::kSigmoid, {*gate, out}, Stage::kAttnGated) : out, WeightRole::kO,
-                  WeightRole::kOBias);
+    const AttentionParams params{.heads = a.heads,
+                                 .kv_heads = a.kv_heads,
+                                 .head_dim = a.head_dim,
+                                 .window = a.window,
+                                 .scale = a.scale,
+                                 .softcap = a.softcap,
+                                 .chunked = a.kind == AttentionKind::kChunked,
+                                 .kv_layer = a.kv_source};
+    if (a.is_latent()) return matmul(latent_attention(normed, a, params), WeightRole::kO, WeightRole::kOBias);
+    const Projected projected = project_heads(normed, a);
+    const ValueId out = attend(projected.heads, params, Stage::kAttnOut, a.sinks);
+    if (!projected.gate) return matmul(out, WeightRole::kO, WeightRole::kOBias);
+    const ValueId gated_out = gated(Activation::kSigmoid, {*projected.gate, out}, Stage::kAttnGated);
+    return matmul(gated_out, WeightRole::kO, WeightRole::kOBias);
   }
 
   // The causal convolution of a recurrent half.
@@ -372,6 +554,70 @@ class Builder {
     return sum;
   }
 
+  // Which rows of the latent's matrices belong to a head.
+  struct UpRows {
+    WeightRole role;
+    std::uint32_t begin, rows, stride;
+    bool transposed;
+  };
+  static UpRows key_rows(const AttentionSpec& a, bool to_latent) {
+    const LatentSpec& l = a.latent;
+    const std::uint32_t own = a.head_dim - l.rope_dim;
+    if (l.split_up) return {WeightRole::kKUp, 0, l.kv_rank, l.kv_rank, !to_latent};
+    return {WeightRole::kKvUp, 0, own, own + l.value_dim, to_latent};
+  }
+  static UpRows value_rows(const AttentionSpec& a) {
+    const LatentSpec& l = a.latent;
+    if (l.split_up) return {WeightRole::kVUp, 0, l.value_dim, l.value_dim, false};
+    const std::uint32_t own = a.head_dim - l.rope_dim;
+    return {WeightRole::kKvUp, own, l.value_dim, own + l.value_dim, false};
+  }
+
+  ValueId head_matmul(ValueId x, const AttentionSpec& a, const UpRows& rows, std::uint32_t dim, Stage stage) {
+    const ValueId y = value(a.heads * dim, stage, a.heads);
+    op(OpKind::kHeadMatmul, {x}, {y}, {rows.role},
+       HeadMatmulParams{a.heads, rows.begin, rows.rows, rows.stride, rows.transposed});
+    return y;
+  }
+
+  // q_h (U_h c) = (U_h' q_h) c: queries meet the latent itself, which is all that the cache holds beside the
+  // rotated key; and what a head takes of it becomes its values' sum afterwards.
+  ValueId latent_attention(ValueId normed, const AttentionSpec& a, AttentionParams params) {
+    const LatentSpec& l = a.latent;
+    const std::uint32_t own = a.head_dim - l.rope_dim;
+    ValueId q_from = normed;
+    if (l.q_rank > 0) q_from = latent_norm(matmul(normed, WeightRole::kQDown), WeightRole::kQDownNorm);
+    ValueId q = matmul(q_from, l.q_rank > 0 ? WeightRole::kQUp : WeightRole::kQ, WeightRole::kCount, a.heads);
+    const ValueId down = matmul(normed, WeightRole::kKvDown);
+    const ValueId latent = latent_norm(slice(down, 0, l.kv_rank), WeightRole::kKvDownNorm);
+    const ValueId turning = slice(down, l.kv_rank, l.rope_dim);
+    q = scaled_by_position(rope(q, a.rope, Stage::kQRope, own), a);
+    const ValueId turned = rope(turning, a.rope, Stage::kNone);
+    show_heads(latent, turning, a);
+    params.kv_heads = 1;
+    params.head_dim = l.kv_rank + l.rope_dim;
+    params.value_dim = l.kv_rank;
+    const ValueId met = head_matmul(q, a, key_rows(a, true), params.head_dim, Stage::kNone);
+    const ValueId taken = attend({met, join(latent, turned, 1)}, params, Stage::kNone);
+    return head_matmul(taken, a, value_rows(a), l.value_dim, Stage::kAttnOut);
+  }
+
+  // Latents' norms have an epsilon of their own in transformers, whatever rms_norm_eps says.
+  ValueId latent_norm(ValueId x, WeightRole role) {
+    constexpr double kEps = 1e-6;
+    const ValueId y = value(plan_.values[x].width, weight_info(role).stage);
+    op(OpKind::kRmsNorm, {x}, {y}, {role}, NormParams{kEps, 0, NormKind::kRms, NormSpan::kHead});
+    return y;
+  }
+
+  // Keys and values as attention without the latent would see them. Nothing reads them but those who look.
+  void show_heads(ValueId latent, ValueId turning, const AttentionSpec& a) {
+    const std::uint32_t own = a.head_dim - a.latent.rope_dim;
+    const ValueId keys = head_matmul(latent, a, key_rows(a, false), own, Stage::kNone);
+    rope(join(keys, turning, a.heads, Stage::kKProj), a.rope, Stage::kKRope, own);
+    head_matmul(latent, a, value_rows(a), a.latent.value_dim, Stage::kVProj);
+  }
+
   static GatedParams gated_params(const FfnSpec& f) {
     return {f.activation, f.xielu, f.clamp, f.alpha, f.up_offset};
   }
@@ -382,6 +628,11 @@ class Builder {
     if (f.gated)
       inputs.push_back(scaled(matmul(normed, WeightRole::kGate, WeightRole::kGateBias), f.gate_scale));
     inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
+    if (f.gated && f.gate_cutoff > 0) {
+      const ValueId cut = value(f.width, Stage::kNone);
+      op(OpKind::kCutoff, {inputs[0]}, {cut}, {}, CutoffParams{f.gate_cutoff});
+      inputs[0] = cut;
+    }
     const ValueId act = value(f.width, Stage::kFfnAct);
     op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
     if (f.out_scale == 1) return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
@@ -469,6 +720,7 @@ class Builder {
 
   ValueId layer(ValueId x) {
     const LayerSpec& l = spec_.layers[static_cast<std::size_t>(layer_)];
+    if (plan_.has_streams) return stream_layer(x);
     if (!l.has_attention && !l.recurrent.exists()) return feed_forward_layer(x, l);
     const ValueId input = x;
     const ValueId normed = l.attn_norm ? norm(x, WeightRole::kAttnNorm, WeightRole::kAttnNormBias) : x;
@@ -481,7 +733,27 @@ class Builder {
     if (l.ffn_norm) read = norm(read, WeightRole::kFfnNorm, WeightRole::kFfnNormBias);
     branch = feed_forward(read, l.ffn);
     if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm);
-    return add(x, branch, Stage::kLayerOut);
+    const bool embeds = spec_.per_layer.width > 0;
+    x = add(x, branch, embeds ? Stage::kPleIn : l.out_scale ? Stage::kNone : Stage::kLayerOut);
+    if (embeds)
+      x = add(x, per_layer_branch(x, l.ffn.activation), l.out_scale ? Stage::kNone : Stage::kLayerOut);
+    return l.out_scale ? scaled_by(x, WeightRole::kLayerScale, Stage::kLayerOut) : x;
+  }
+
+  // The layer's part of per_layer_inputs, gated by what `x` makes of it.
+  ValueId per_layer_branch(ValueId x, Activation activation) {
+    const std::uint32_t width = spec_.per_layer.width;
+    const ValueId gate = matmul(x, WeightRole::kPleGate);
+    const ValueId own = slice(per_layer_, static_cast<std::uint32_t>(layer_) * width, width);
+    const ValueId act = value(width, Stage::kPleAct);
+    op(OpKind::kGated, {gate, own}, {act}, {}, GatedParams{activation});
+    return norm(matmul(act, WeightRole::kPleProjection), WeightRole::kPleNorm);
+  }
+
+  ValueId scaled_by(ValueId x, WeightRole role, Stage stage) {
+    const ValueId y = value(plan_.values[x].width, stage, plan_.values[x].heads);
+    op(OpKind::kScale, {x}, {y}, {role}, ScaleParams{});
+    return y;
   }
 
   const ModelSpec& spec_;
@@ -489,6 +761,7 @@ class Builder {
   const std::uint64_t context_;
   Plan plan_;
   std::vector<RopeSpec> rope_specs_;
+  ValueId per_layer_ = 0;  // per_layer_inputs, where there are any
   int layer_ = -1;
   Rows rows_ = Rows::kAll;
 };

@@ -8,7 +8,7 @@ namespace doppler {
 namespace {
 
 // The inputs, weights and parameters that an op kind must have. kAny weights: the kind's own rule checks
-// them; kAny inputs: one or two, three for sums.
+// them, and what kAny inputs are beyond their number, which is one to three.
 struct OpShape {
   OpKind kind;
   std::string_view name;
@@ -21,7 +21,7 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kRmsNorm, "rms_norm", 1, kAny, 2},
     {OpKind::kMatmul, "matmul", 1, kAny, 3},
     {OpKind::kRope, "rope", 1, 0, 4},
-    {OpKind::kAttention, "attention", 3, kAny, 5},
+    {OpKind::kAttention, "attention", kAny, kAny, 5},
     {OpKind::kAdd, "add", 2, 0, 8},
     {OpKind::kGated, "gated", kAny, 0, 6},
     {OpKind::kGatedMatmul, "gated_matmul", 1, 2, 6},
@@ -40,6 +40,12 @@ constexpr std::array<OpShape, static_cast<std::size_t>(OpKind::kCount)> kShapes 
     {OpKind::kDeltaRule, "delta_rule", 5, 0, kPlaceOf<DeltaParams>},
     {OpKind::kScan, "scan", 5, 1, kPlaceOf<ScanParams>},
     {OpKind::kChannelScan, "channel_scan", 4, 2, kPlaceOf<ScanParams>},
+    {OpKind::kScale, "scale", 1, 1, kPlaceOf<ScaleParams>},
+    {OpKind::kJoin, "join", 2, 0, kPlaceOf<JoinParams>},
+    {OpKind::kHeadMatmul, "head_matmul", 1, 1, kPlaceOf<HeadMatmulParams>},
+    {OpKind::kMix, "mix", kAny, 0, kPlaceOf<MixParams>},
+    {OpKind::kMatchRms, "match_rms", 2, 0, kPlaceOf<MatchRmsParams>},
+    {OpKind::kCutoff, "cutoff", 1, 0, kPlaceOf<CutoffParams>},
 }};
 
 bool is_product(OpKind kind) {
@@ -76,7 +82,7 @@ class Checker {
 
   Status check_form(const Op& op) {
     const OpShape& shape = kShapes[static_cast<std::size_t>(op.kind)];
-    const std::size_t most = op.kind == OpKind::kExpertSum ? 3 : 2;
+    const std::size_t most = op.kind == OpKind::kGated ? 2 : 3;
     const bool counted = shape.inputs == kAny ? op.inputs.size() >= 1 && op.inputs.size() <= most
                                               : shape.inputs == static_cast<int>(op.inputs.size());
     if (!counted) return wrong("has the wrong number of inputs");
@@ -154,17 +160,23 @@ class Checker {
   Status check_attention(const Op& op) const {
     const auto& a = std::get<AttentionParams>(op.params);
     const std::uint64_t q = std::uint64_t{a.heads} * a.head_dim, kv = std::uint64_t{a.kv_heads} * a.head_dim;
-    const bool fits = a.head_dim > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0 && in(op, 0).width == q &&
-                      in(op, 1).width == kv && in(op, 2).width == kv && out(op).width == q;
+    const bool keys_only = a.value_dim > 0, reads_another = a.kv_layer >= 0;
+    if (op.inputs.size() != (reads_another ? 1u : keys_only ? 2u : 3u))
+      return wrong("has the wrong number of inputs");
+    bool fits = a.head_dim > 0 && a.kv_heads > 0 && a.heads % a.kv_heads == 0 && in(op, 0).width == q &&
+                a.value_dim <= a.head_dim && out(op).width == std::uint64_t{a.heads} * a.out_dim();
+    for (std::size_t i = 1; i < op.inputs.size(); ++i) fits = fits && in(op, i).width == kv;
     if (!fits) return wrong("has heads that do not match its inputs");
-    if (op.layer < 0 || static_cast<std::size_t>(op.layer) >= plan_.kv_layers.size()) {
+    if (op.layer < 0 || static_cast<std::size_t>(op.layer) >= plan_.kv_layers.size() ||
+        a.cache_of(op.layer) > static_cast<std::size_t>(op.layer)) {
       return wrong("has no layer in the cache");
     }
     if (op.weights.size() > 1 || (op.weights.size() == 1 && !vector_is(op.weights[0], a.heads)))
       return wrong("has sinks that are not one for each head");
-    const KvLayer& cache = plan_.kv_layers[static_cast<std::size_t>(op.layer)];
+    const KvLayer& cache = plan_.kv_layers[a.cache_of(op.layer)];
     const bool cached = cache.kv_heads == a.kv_heads && cache.head_dim == a.head_dim &&
-                        cache.window == a.window && cache.chunked == a.chunked;
+                        cache.window == a.window && cache.chunked == a.chunked &&
+                        cache.has_values != keys_only;
     return cached ? Status{} : wrong("does not match its layer in the cache");
   }
 
@@ -262,6 +274,43 @@ class Checker {
     return width == out(op).width ? Status{} : wrong("takes other columns than its output holds");
   }
 
+  Status check_combined(const Op& op) const {
+    const std::uint64_t x = in(op, 0).width, y = out(op).width;
+    if (const auto* join = std::get_if<JoinParams>(&op.params)) {
+      const std::uint64_t parts = join->parts, b = in(op, 1).width;
+      const bool fits = parts > 0 && x % parts == 0 && (y == x + b || y == x + b * parts) && y % parts == 0;
+      return fits ? Status{} : wrong("joins parts that do not fill its output");
+    }
+    if (const auto* mix = std::get_if<MixParams>(&op.params)) {
+      const std::uint64_t n = mix->streams, part = n == 0 ? 0 : x / n;
+      bool fits = op.inputs.size() >= 2 && part > 0 && x % n == 0 && y == x && in(op, 1).width % part == 0;
+      if (fits && op.inputs.size() == 3) fits = in(op, 2).width == n * (in(op, 1).width / part);
+      return fits ? Status{} : wrong("mixes streams that do not match its inputs");
+    }
+    if (std::holds_alternative<MatchRmsParams>(op.params)) {
+      const bool fits = y == x && x % in(op, 0).heads == 0;
+      return fits ? Status{} : wrong("changes the width");
+    }
+    const Shape& weight = weights_[op.weights[0]].shape;
+    const bool one_or_each = weight.size() == 1 && (weight[0] == 1 || weight[0] == y);
+    return x == y && one_or_each ? Status{} : wrong("has a weight of the wrong width");
+  }
+
+  Status check_head_matmul(const Op& op) const {
+    const auto& p = std::get<HeadMatmulParams>(op.params);
+    const TensorView& weight = weights_[op.weights[0]];
+    if (p.heads == 0 || p.rows == 0 || std::uint64_t{p.begin} + p.rows > p.stride ||
+        weight.rows() != std::uint64_t{p.heads} * p.stride)
+      return wrong("has a weight whose rows are not those of its heads");
+    const std::uint64_t cols = weight.cols(), x = in(op, 0).width, y = out(op).width;
+    const std::uint64_t takes = p.transposed ? p.rows : cols, gives = p.transposed ? cols : p.rows;
+    const bool shared = x == takes;
+    if ((!shared && x % p.heads != 0) || y % p.heads != 0) return wrong("has heads that do not divide a row");
+    const std::uint64_t from = shared ? x : x / p.heads;
+    const bool fits = from >= takes && y / p.heads == gives + (from - takes);
+    return fits ? Status{} : wrong("has a weight whose shape is not output x input");
+  }
+
   const KvLayer* cached(const Op& op) const {
     const bool exists = op.layer >= 0 && static_cast<std::size_t>(op.layer) < plan_.kv_layers.size();
     return exists ? &plan_.kv_layers[static_cast<std::size_t>(op.layer)] : nullptr;
@@ -325,7 +374,9 @@ class Checker {
     switch (op.kind) {
       case OpKind::kEmbed: {
         if (op.weights.empty() || op.weights.size() > 2) return wrong("has the wrong number of weights");
-        if (!weight_is(op.weights[0], plan_.vocab_size, out(op).width))
+        const Shape& table = weights_[op.weights[0]].shape;
+        const bool rows = table[0] == plan_.vocab_size || (out(op).stage != Stage::kEmbedOut && table[0] > 0);
+        if (table.size() != 2 || !rows || table[1] != out(op).width)
           return wrong("has an embedding of the wrong shape");
         const bool fits = op.weights.size() == 1 || weights_[op.weights[1]].shape.back() == out(op).width;
         return fits ? Status{} : wrong("has learned positions of the wrong width");
@@ -338,12 +389,20 @@ class Checker {
       case OpKind::kRope: {
         const auto table = std::get<RopeParams>(op.params).table;
         if (table >= plan_.rope_tables.size()) return wrong("uses a rope table that does not exist");
-        const std::size_t pairs = plan_.rope_tables[table].inverse_frequency.size();
-        const bool fits = in(op, 0).width == out(op).width && pairs * 2 <= out(op).width / out(op).heads;
+        const std::size_t turns = 2 * plan_.rope_tables[table].inverse_frequency.size();
+        const bool fits = in(op, 0).width == out(op).width &&
+                          std::get<RopeParams>(op.params).begin + turns <= out(op).width / out(op).heads;
         return fits ? Status{} : wrong("turns more dims than a head has");
       }
       case OpKind::kAttention:
         return check_attention(op);
+      case OpKind::kHeadMatmul:
+        return check_head_matmul(op);
+      case OpKind::kScale:
+      case OpKind::kJoin:
+      case OpKind::kMix:
+      case OpKind::kMatchRms:
+        return check_combined(op);
       case OpKind::kGated:
         return check_gated(op);
       case OpKind::kChoose:

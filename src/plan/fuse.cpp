@@ -64,8 +64,23 @@ void fuse_gated_ffn(Plan& plan) {
   plan.ops = std::move(ops);
 }
 
+// Ops whose results nothing reads but a tap are left out, from the last to the first.
+void keep_read_values(Plan& plan) {
+  std::vector<bool> read(plan.values.size());
+  read[plan.logits] = true;
+  std::vector<Op> ops;
+  for (auto op = plan.ops.rbegin(); op != plan.ops.rend(); ++op) {
+    if (std::ranges::none_of(op->outputs, [&](ValueId id) { return read[id]; })) continue;
+    for (const ValueId id : op->inputs) read[id] = true;
+    ops.push_back(std::move(*op));
+  }
+  std::ranges::reverse(ops);
+  plan.ops = std::move(ops);
+}
+
 constexpr auto kPasses = std::to_array<FusionPass>({
     // On the plan itself.
+    {kPassReadValues, "values that only taps read are not computed", keep_read_values, nullptr},
     {kPassGatedFfn, "gate, up and activation in one op", fuse_gated_ffn, nullptr},
     {kPassGroupMatmuls, "matmuls of one input in one op", group_matmuls, nullptr},
     // A GPU's kernels for many tokens.

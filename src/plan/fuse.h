@@ -79,10 +79,10 @@ struct FusionPass {
   std::optional<OpGroup> (*match)(const Plan& plan, const Readers& readers, std::size_t first) = nullptr;
 };
 
-inline constexpr std::string_view kPassGatedFfn = "gated_ffn", kPassGroupMatmuls = "group_matmuls",
-                                  kPassBatchGemm = "batch_gemm", kPassBatchNorm = "batch_norm",
-                                  kPassBatchGated = "batch_gated", kPassBatchRope = "batch_rope",
-                                  kPassBatchAttention = "batch_attention",
+inline constexpr std::string_view kPassReadValues = "read_values", kPassGatedFfn = "gated_ffn",
+                                  kPassGroupMatmuls = "group_matmuls", kPassBatchGemm = "batch_gemm",
+                                  kPassBatchNorm = "batch_norm", kPassBatchGated = "batch_gated",
+                                  kPassBatchRope = "batch_rope", kPassBatchAttention = "batch_attention",
                                   kPassDecodeAttention = "decode_attention", kPassDecodeHead = "decode_head",
                                   kPassDecodeProduct = "decode_product";
 

@@ -93,7 +93,9 @@ bool take_sum(Match& m, bool one_token) {
 
 bool are_turned_alike(const Op& q, const Op& k) {
   const auto &a = std::get<RopeParams>(q.params), &b = std::get<RopeParams>(k.params);
-  return a.table == b.table && a.layout == b.layout;
+  // The kernels turn the beginning of a head, and leave pairs where they are.
+  return a.table == b.table && a.layout == b.layout && a.begin == 0 && b.begin == 0 &&
+         a.layout != RopeLayout::kInterleavedToHalf;
 }
 
 // Takes [norms] [turns] of q and k if only the attention that follows reads them, with the same heads.
@@ -103,7 +105,7 @@ const Op* take_turns(Match& m) {
   const Op *q_rope = m.next(OpKind::kRope, norms), *k_rope = m.next(OpKind::kRope, norms + 1);
   const std::size_t turns = q_rope != nullptr && k_rope != nullptr ? 2 : 0;
   const Op* attention = m.next(OpKind::kAttention, norms + turns);
-  if (attention == nullptr) return nullptr;
+  if (attention == nullptr || attention->inputs.size() != 3) return nullptr;
   const auto& a = std::get<AttentionParams>(attention->params);
   ValueId q = attention->inputs[0], k = attention->inputs[1];
   // Goes one op back on the way of q and of k.

@@ -41,6 +41,7 @@ enum class OpKind : std::uint8_t {
   kMatmul,       // x -> y_0..y_n-1: y_i = weights[i] x (+ biases[i]); several outputs share one pass over x
   kRope,         // x -> y: pairs of each head turned by the token's position
   kAttention,    // q, k, v -> y: appends k and v to the cache, then softmax(q k' scale) v over the sequence;
+                 // q, k -> y: values are the beginnings of keys; q -> y: appends nothing, another layer does.
                  // weights: sinks, a score for each head that only adds to the softmax's sum
   kAdd,          // a, b -> a + scale * b
   kGated,        // gate, up -> activation(gate) * up, the gate being as wide or one value for a row; or gate
@@ -67,6 +68,13 @@ enum class OpKind : std::uint8_t {
   kScan,         // x, B, C, step, decay -> y: Dao and Gu 2024 (Mamba 2), D = weights[0], see ScanParams
   kChannelScan,  // x, B, C, step -> y: Gu and Dao 2023 (Mamba), rates = -exp(weights[0]) [channels, states],
                  // D = weights[1]
+  // Columns.
+  kScale,       // x -> x * weights[0], a value for all or one for each column
+  kJoin,        // a, b -> y: side by side, part by part; a b of one part goes behind each part of a
+  kHeadMatmul,  // x -> y: each head of x times a matrix of its own; see HeadMatmulParams
+  kMix,         // streams, x (, c) -> y: stream j + (offset + c[j]) x, summed over the parts of x
+  kMatchRms,    // x, y -> x * rms(y) / rms(x), for each head of x
+  kCutoff,      // x -> relu(x - (mean + deviations * standard deviation)) of a row
   kCount,
 };
 
@@ -90,6 +98,7 @@ struct MatmulParams {};
 struct RopeParams {
   std::uint32_t table = 0;  // index into Plan::rope_tables
   RopeLayout layout = RopeLayout::kHalf;
+  std::uint32_t begin = 0;  // the first dim of a head that turns
 };
 struct AttentionParams {
   std::uint32_t heads = 0, kv_heads = 0, head_dim = 0;
@@ -97,6 +106,12 @@ struct AttentionParams {
   double scale = 1, softcap = 0;
   bool chunked = false;  // the window does not slide: the sequence is cut into chunks of it
 
+  int kv_layer = -1;  // the layer whose cache is read; -1: the op's own
+  // Above 0: values are the first dims of the keys, so many, and the cache holds keys alone.
+  std::uint32_t value_dim = 0;
+
+  std::uint32_t out_dim() const { return value_dim > 0 ? value_dim : head_dim; }
+  std::size_t cache_of(int layer) const { return static_cast<std::size_t>(kv_layer >= 0 ? kv_layer : layer); }
   // The first position that the token at `position` sees.
   std::uint64_t first_seen(std::uint64_t position) const {
     if (window == 0) return 0;
@@ -116,6 +131,29 @@ struct GatedParams {
 struct SoftcapParams {
   double cap = 0;  // 0: none
   double scale = 1;
+};
+struct ScaleParams {};
+struct JoinParams {
+  std::uint32_t parts = 1;
+};
+// Head h has rows [h * stride + begin, h * stride + begin + rows) of weights[0], a matrix M of [rows,
+// columns]: y = M x, or y = M' x. What a head of x has beyond the dims that are multiplied follows the
+// product. An x as wide as these dims is every head's.
+struct HeadMatmulParams {
+  std::uint32_t heads = 1, begin = 0, rows = 0, stride = 0;
+  bool transposed = false;
+};
+// c has a number for each stream and part of x: c[j * parts + i]. Streams before `first` stay as they are.
+struct MixParams {
+  std::uint32_t streams = 1;
+  double offset = 0;
+  std::uint32_t first = 0;
+};
+struct MatchRmsParams {
+  double least = 0;  // of the mean of x's squares
+};
+struct CutoffParams {
+  double deviations = 0;
 };
 struct RouteParams {  // kChoose, kWeigh
   RouterSpec router;
@@ -160,10 +198,12 @@ struct DeltaParams {
 struct ScanParams {
   std::uint32_t heads = 0, head_dim = 0, groups = 0, states = 0;
 };
-using OpParams = std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams,
-                              AttentionParams, GatedParams, SoftcapParams, AddParams, PositionScale,
-                              RouteParams, ExpertParams, SpreadParams, ExpertSumParams, ColumnsParams,
-                              ConvolutionParams, TimeStepParams, DecayParams, DeltaParams, ScanParams>;
+using OpParams =
+    std::variant<std::monostate, EmbedParams, NormParams, MatmulParams, RopeParams, AttentionParams,
+                 GatedParams, SoftcapParams, AddParams, PositionScale, RouteParams, ExpertParams,
+                 SpreadParams, ExpertSumParams, ColumnsParams, ConvolutionParams, TimeStepParams, DecayParams,
+                 DeltaParams, ScanParams, ScaleParams, JoinParams, HeadMatmulParams, MixParams,
+                 MatchRmsParams, CutoffParams>;
 // The place of a kind of parameters in OpParams.
 template <typename Params>
 inline constexpr std::size_t kPlaceOf = OpParams(Params{}).index();
@@ -185,9 +225,11 @@ struct Op {
 
 // The cache of one layer: keys and values of its attention, and the state of its recurrent half.
 struct KvLayer {
-  std::uint32_t kv_heads = 0, head_dim = 0;  // 0: no attention
-  std::uint32_t window = 0;                  // 0: keeps every position
-  bool chunked = false;                      // of the window a token sees what lies in its own chunk
+  // Without dims no attention; with dims but no heads one that reads the cache of another layer.
+  std::uint32_t kv_heads = 0, head_dim = 0;
+  std::uint32_t window = 0;  // 0: keeps every position
+  bool chunked = false;      // of the window a token sees what lies in its own chunk
+  bool has_values = true;    // false: values are parts of the keys
   // The last conv_rows inputs of a convolution with so many channels, oldest first, and the values of the
   // recurrent state as the op's formula orders them, head after head: both float32.
   std::uint32_t conv_rows = 0, conv_channels = 0;
@@ -207,6 +249,8 @@ struct Plan {
   ValueId logits = 0;              // the value that is sampled from
   std::uint32_t vocab_size = 0;
   std::vector<std::string> passes;  // of fuse.h that are on, by name
+  // Layers read one of several residual streams: attn_input is a value, and not what the layer before left.
+  bool has_streams = false;
 };
 
 // The unfused plan: every stage a value of its own. `context` is the longest sequence that will run.

@@ -11,7 +11,7 @@ namespace doppler {
 // Whether a layer begins with attention or a recurrent half. One that is only a feed-forward takes in what
 // others have after attention: its input is its post_attn.
 inline bool has_mixer(const KvLayer& layer) {
-  return layer.kv_heads > 0 || layer.recurrent_values() > 0;
+  return layer.head_dim > 0 || layer.recurrent_values() > 0;
 }
 inline Stage input_stage(const Plan& plan, int layer) {
   return has_mixer(plan.kv_layers[static_cast<std::size_t>(layer)]) ? Stage::kAttnInput : Stage::kPostAttn;
@@ -19,6 +19,7 @@ inline Stage input_stage(const Plan& plan, int layer) {
 
 // The layer that takes this value in, if one does.
 inline std::optional<int> layer_fed_by(const Plan& plan, const Value& value) {
+  if (plan.has_streams) return std::nullopt;
   if (value.stage != Stage::kEmbedOut && value.stage != Stage::kLayerOut) return std::nullopt;
   const int next = value.layer + 1;  // the embedding's layer is -1
   if (static_cast<std::size_t>(next) >= plan.kv_layers.size()) return std::nullopt;

@@ -89,6 +89,7 @@ TEST(KvAppend, StoresRowsAndGoesRoundTheRing) {
     }
     ShaderValues template_values = cache_values(keys, tokens.size());
     template_values.merge(ShaderValues{{"THREADS", 32},
+                                       {"HAS_VALUES", 1},
                                        {"K_STRIDE", i64(stride)},
                                        {"K_OFFSET", 2},
                                        {"V_STRIDE", i64(stride)},
@@ -195,6 +196,7 @@ void expect_attention(const CacheShape& shape, const std::vector<Token>& tokens,
                                      {"OUT_STRIDE", i64(to_stride)},
                                      {"OUT_OFFSET", 2}});
   if (shape.softcap > 0) template_values["SOFTCAP_BITS"] = bits_of(shape.softcap);
+  template_values["VALUE_DIM"] = i64(shape.dim);
   Launch launch(mode, "attention.wgsl", template_values);
   launch.in("step", step_words(tokens, longest))
       .in("q", q)

@@ -213,6 +213,8 @@ TEST(Rope, TurnsPairsAtEveryPosition) {
                   {{"THREADS", 64},
                    {"HEADS", i64(c.heads)},
                    {"DIM", i64(c.dim)},
+                   {"BEGIN", 0},
+                   {"TO_HALF", 0},
                    {"PAIRS", i64(c.pairs)},
                    {"HIGH_ROWS", i64(kHighRows)},
                    {"INTERLEAVED", c.interleaved ? 1 : 0},

@@ -97,6 +97,7 @@ Variant attention_variant(bool half, std::int64_t window, bool cap, std::int64_t
   Variant variant{"attention.wgsl",
                   {{"KV_HALF", half ? 1 : 0},
                    {"DIM", 64},
+                   {"VALUE_DIM", 64},
                    {"KV_HEADS", 2},
                    {"CAPACITY", capacity},
                    {"THREADS", 64},

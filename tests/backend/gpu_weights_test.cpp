@@ -20,6 +20,7 @@ std::vector<float> gather_all(Mode mode, const GpuMatrix& matrix, double factor)
                               {"WIDTH", matrix.cols},
                               {"ROW0", shard.first_row},
                               {"ROWS", shard.rows},
+                              {"TABLE", matrix.rows},
                               {"FACTOR_BITS", bits_of(factor)}});
     Launch launch(mode, "embed.wgsl", values);
     launch.in("step", step).bound("codes", shard.codes).out("out", rows.size());

@@ -8,9 +8,10 @@ namespace doppler::diagnosis {
 namespace {
 
 const std::vector<std::string> kFamilies = {
-    "llama",       "llama3", "mistral", "qwen2",      "qwen3", "phi3",     "gemma2",  "gemma3",
-    "gemma3_k288", "olmo3",  "granite", "cohere",     "phi",   "nemotron", "exaone4", "hunyuan_v1_dense",
-    "glm4",        "gpt2",   "apertus", "ministral3", "lfm2",  "qwen3_5",  "mamba2"};
+    "llama",   "llama3",           "mistral",    "qwen2",       "qwen3",      "phi3",       "gemma2",
+    "gemma3",  "gemma3_k288",      "olmo3",      "granite",     "cohere",     "phi",        "nemotron",
+    "exaone4", "hunyuan_v1_dense", "glm4",       "gpt2",        "apertus",    "ministral3", "lfm2",
+    "qwen3_5", "mamba2",           "gemma4_ple", "gemma4_keqv", "deepseek_v3"};
 
 struct Feeding {
   const char* name;

@@ -90,7 +90,9 @@ TEST(WeightTable, EveryRowIsWhole) {
     const bool in_spec = info.kind == WeightKind::kRopeFactors || info.kind == WeightKind::kNumber;
     // GGUF files hold the parts of what some folders fuse.
     const bool parts_only = !info.fused_parts().empty() && !weight_info(info.fused_parts()[0]).gguf.empty();
-    EXPECT_EQ(info.gguf.empty() && !parts_only, info.kind == WeightKind::kNumber) << info.label;
+    // And those of all residual streams as one.
+    const bool stacked = info.when == WeightCondition::kAltupOthers;
+    EXPECT_EQ(info.gguf.empty() && !parts_only, info.kind == WeightKind::kNumber || stacked) << info.label;
     EXPECT_EQ(info.stage == Stage::kNone, in_spec) << info.label;
     EXPECT_NE(info.fused_parts().empty(), info.shape[0] == Size::kNone) << info.label;
     EXPECT_FALSE(weight_reason(info.role).empty()) << info.label;

@@ -24,8 +24,13 @@ TEST(Weights, EveryFamilyBindsAndLoads) {
     for (int layer = 0; layer < 3; ++layer) {
       const LayerSpec& l = loaded.spec.layers[static_cast<std::size_t>(layer)];
       const auto has = [&](WeightRole role) { return loaded.weights.find(role, layer) != kNoWeight; };
-      for (const WeightRole role : {WeightRole::kQ, WeightRole::kK, WeightRole::kV, WeightRole::kO})
-        EXPECT_EQ(has(role), l.has_attention) << rule->name;
+      const AttentionSpec& a = l.attention;
+      const bool own = l.has_attention && !a.is_latent() && a.has_own_kv();
+      EXPECT_EQ(has(WeightRole::kO), l.has_attention) << rule->name;
+      EXPECT_EQ(has(WeightRole::kQ), l.has_attention && a.latent.q_rank == 0) << rule->name;
+      EXPECT_EQ(has(WeightRole::kK), own) << rule->name;
+      EXPECT_EQ(has(WeightRole::kV), own && !a.keys_as_values) << rule->name;
+      EXPECT_EQ(has(WeightRole::kKvDown), l.has_attention && a.is_latent()) << rule->name;
       EXPECT_EQ(has(WeightRole::kMixerOut), l.recurrent.exists()) << rule->name;
       const bool experts = l.has_ffn && l.ffn.experts > 0, dense = l.has_ffn && !experts;
       EXPECT_EQ(has(WeightRole::kUp) && has(WeightRole::kDown), dense) << rule->name;

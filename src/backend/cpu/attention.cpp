@@ -69,8 +69,8 @@ struct Attention::Work {
   const float* sinks(std::size_t kv_head) const {
     return call.sinks == nullptr ? nullptr : call.sinks + kv_head * group;
   }
-  std::size_t head_place(std::size_t token, std::size_t kv_head) const {
-    return (token * a.heads + kv_head * group) * a.head_dim;
+  std::size_t head_place(std::size_t token, std::size_t kv_head, std::size_t dim) const {
+    return (token * a.heads + kv_head * group) * dim;
   }
 
   // The chunk's positions that the token attends to; there must be some.
@@ -82,7 +82,7 @@ struct Attention::Work {
     const std::uint64_t last = std::min(position(token), (chunk + 1) * kAttentionChunk - 1);
     const std::uint64_t capacity = cache.capacity(call.layer);
     const State state(result, group);
-    const AttentionCall kernel{.queries = call.q + head_place(token, kv_head),
+    const AttentionCall kernel{.queries = call.q + head_place(token, kv_head, a.head_dim),
                                .type = cache.type(),
                                .keys = cache.key(call.layer, slot, head, 0),
                                .values = cache.value(call.layer, slot, head, 0),
@@ -91,6 +91,7 @@ struct Attention::Work {
                                .count = last - first + 1,
                                .group = group,
                                .head_dim = a.head_dim,
+                               .value_dim = a.out_dim(),
                                .scale = static_cast<float>(a.scale),
                                .softcap = static_cast<float>(a.softcap),
                                .scores = scores,
@@ -114,7 +115,7 @@ Result<Attention> Attention::create(const AttentionKernels& kernels, ThreadPool&
     if (op.kind != OpKind::kAttention) continue;
     const auto& a = std::get<AttentionParams>(op.params);
     group = std::max<std::size_t>(group, a.heads / a.kv_heads);
-    result = std::max(result, result_floats(a.heads / a.kv_heads, a.head_dim));
+    result = std::max(result, result_floats(a.heads / a.kv_heads, a.out_dim()));
   }
   out.scratch_stride_ = (group * kAttentionChunk + (kBlockTokens + 1) * result + 1023) / 1024 * 1024;
   DOPPLER_ASSIGN(out.scratch_, LazyFloats::allocate(out.scratch_stride_ * pool.size()));
@@ -133,7 +134,9 @@ void Attention::append(const Call& call, const StepInput& input, KvCache& cache)
       for (std::uint32_t h = 0; h < a.kv_heads; ++h) {
         const std::size_t from = (t * a.kv_heads + h) * a.head_dim;
         kernels_->store(cache.type(), call.k + from, a.head_dim, cache.key(call.layer, slot, h, position));
-        kernels_->store(cache.type(), call.v + from, a.head_dim, cache.value(call.layer, slot, h, position));
+        if (call.v != nullptr)
+          kernels_->store(cache.type(), call.v + from, a.head_dim,
+                          cache.value(call.layer, slot, h, position));
       }
     }
   };
@@ -157,7 +160,7 @@ void Attention::attend(const Call& call, const StepInput& input, KvCache& cache)
 // next one. Neighbouring tokens may belong to different slots: then their chunks are not shared.
 void Attention::run_blocks(const Work& work, std::size_t block) {
   const std::size_t blocks = (work.tokens() + block - 1) / block,
-                    floats = result_floats(work.group, work.a.head_dim);
+                    floats = result_floats(work.group, work.a.out_dim());
   pool_->parallel_chunks(
       blocks * work.a.kv_heads, 1, [&](std::size_t thread, std::size_t begin, std::size_t end) {
         float* scores = scratch_.data() + thread * scratch_stride_;
@@ -178,12 +181,12 @@ void Attention::run_blocks(const Work& work, std::size_t block) {
               work.run_chunk(*kernels_, t, kv_head, chunk, scores, starts ? state : partial);
               if (!starts)
                 merge(*kernels_, State(state, work.group), State(partial, work.group), work.group,
-                      work.a.head_dim);
+                      work.a.out_dim());
             }
           }
           for (std::size_t t = first; t < last; ++t) {
             finish(State(running + (t - first) * floats, work.group), work.sinks(kv_head), work.group,
-                   work.a.head_dim, work.call.out + work.head_place(t, kv_head));
+                   work.a.out_dim(), work.call.out + work.head_place(t, kv_head, work.a.out_dim()));
           }
         }
       });
@@ -192,7 +195,7 @@ void Attention::run_blocks(const Work& work, std::size_t block) {
 // Each unit is one chunk of one token and KV head; the results are joined afterwards in the order of
 // positions.
 void Attention::run_split(const Work& work) {
-  const std::size_t floats = result_floats(work.group, work.a.head_dim);
+  const std::size_t floats = result_floats(work.group, work.a.out_dim());
   std::size_t chunks = 0;  // of the token with the most
   for (std::size_t t = 0; t < work.tokens(); ++t)
     chunks = std::max<std::size_t>(chunks, work.last_chunk(t) - work.first_chunk(t) + 1);
@@ -214,10 +217,10 @@ void Attention::run_split(const Work& work) {
       const State state(partials_.data() + pair * chunks * floats, work.group);
       for (std::size_t c = 1; c < count; ++c) {
         merge(*kernels_, state, State(partials_.data() + (pair * chunks + c) * floats, work.group),
-              work.group, work.a.head_dim);
+              work.group, work.a.out_dim());
       }
-      finish(state, work.sinks(kv_head), work.group, work.a.head_dim,
-             work.call.out + work.head_place(token, kv_head));
+      finish(state, work.sinks(kv_head), work.group, work.a.out_dim(),
+             work.call.out + work.head_place(token, kv_head, work.a.out_dim()));
     }
   };
   // 16 chunks join in a microsecond or two, about the cost of a hand-over.

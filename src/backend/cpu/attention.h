@@ -24,8 +24,9 @@ class Attention {
   struct Call {
     const AttentionParams* params = nullptr;
     std::size_t layer = 0;
-    const float *q = nullptr, *k = nullptr, *v = nullptr;  // [tokens, heads or kv_heads, head_dim]
-    const float* sinks = nullptr;                          // one for each head, or null
+    const float *q = nullptr, *k = nullptr;  // [tokens, heads or kv_heads, head_dim]
+    const float* v = nullptr;                // the same, or null
+    const float* sinks = nullptr;            // one for each head, or null
     float* out = nullptr;
     float* emitted = nullptr;  // null, or [tokens, heads, longest]: filled with scores where a token attends
     std::size_t longest = 0;

@@ -295,7 +295,7 @@ HWY_INLINE void value_tile(const AttentionCall& call, const Runs& runs, std::siz
   }
   DOPPLER_UNROLL for (std::size_t h = 0; h < kHeads; ++h) {
     DOPPLER_UNROLL for (std::size_t v = 0; v < kVectors; ++v) {
-      hn::StoreU(sum[h][v], d, call.sum + (head + h) * call.head_dim + dim + v * kLanes);
+      hn::StoreU(sum[h][v], d, call.sum + (head + h) * call.value_dim + dim + v * kLanes);
     }
   }
 }
@@ -304,11 +304,11 @@ template <class Row, std::size_t kHeads>
 void value_heads(const AttentionCall& call, std::size_t head) {
   const Runs runs = runs_of(call);
   std::size_t dim = 0;
-  for (; dim + kTileVectors * kLanes <= call.head_dim; dim += kTileVectors * kLanes) {
+  for (; dim + kTileVectors * kLanes <= call.value_dim; dim += kTileVectors * kLanes) {
     value_tile<Row, kHeads, kTileVectors>(call, runs, head, dim);
   }
-  for (; dim + kLanes <= call.head_dim; dim += kLanes) value_tile<Row, kHeads, 1>(call, runs, head, dim);
-  for (; dim < call.head_dim; ++dim) {
+  for (; dim + kLanes <= call.value_dim; dim += kLanes) value_tile<Row, kHeads, 1>(call, runs, head, dim);
+  for (; dim < call.value_dim; ++dim) {
     for (std::size_t h = head; h < head + kHeads; ++h) {
       float sum = 0;
       for (const Run& run : runs.run) {
@@ -318,7 +318,7 @@ void value_heads(const AttentionCall& call, std::size_t head) {
                           call.head_dim, dim);
         }
       }
-      call.sum[h * call.head_dim + dim] = sum;
+      call.sum[h * call.value_dim + dim] = sum;
     }
   }
 }

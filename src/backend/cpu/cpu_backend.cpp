@@ -40,7 +40,7 @@ constexpr std::size_t kElementGrain = 16384;
 // saves.
 constexpr std::uint64_t kBytesOfAThread = 2 << 20;
 
-constexpr std::string_view kPasses[] = {"gated_ffn", "group_matmuls"};
+constexpr std::string_view kPasses[] = {kPassReadValues, kPassGatedFfn, kPassGroupMatmuls};
 
 WeightMatrix matrix_of(const TensorView& tensor) {
   return {reinterpret_cast<const std::uint8_t*>(tensor.data.data()), tensor.dtype,
@@ -60,13 +60,15 @@ Result<WeightForm> form_of(const TensorView& tensor, bool exact) {
 // An op with the parts that are prepared once: decoded norm weights and biases, and its matrices.
 struct Prepared {
   const Op* op = nullptr;
-  std::vector<float> norm;  // kRmsNorm: weight + offset
+  std::vector<float> norm;  // kRmsNorm: weight + offset; kScale: its weights
   // By product; empty where there is none. kAttention: sinks; kChoose, kWeigh: what experts have.
   std::vector<std::vector<float>> biases;
-  // kMatmul, kGatedMatmul; kExpertMatmul: the products of each expert in turn. `out` is filled in per step.
+  // kMatmul, kGatedMatmul, kHeadMatmul; kExpertMatmul: the products of each expert in turn. `out` is filled
+  // in per step.
   std::vector<Product> products;
   const TensorView* table = nullptr;  // kEmbed
   std::vector<float> positions;       // kEmbed: [learned positions, width]
+  std::vector<float> matrices;        // kHeadMatmul: [heads, outputs, inputs], a product each
   RecurrentWeights recurrent;         // of the ops of recurrent layers
 };
 
@@ -148,15 +150,22 @@ class CpuBackend final : public HostBackend {
     }
     DOPPLER_ASSIGN(arena_, LazyFloats::allocate(*floats));
     MatmulRoom room{.tokens = rows};
+    std::size_t widest_head = 0;
     for (const Op& op : plan_.ops) {
-      if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul)
+      if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul || op.kind == OpKind::kHeadMatmul)
         room.cols = std::max<std::size_t>(room.cols, info(op.inputs[0]).width);
+      if (const auto* heads = std::get_if<HeadMatmulParams>(&op.params)) {
+        const std::size_t gives = info(op.outputs[0]).width / heads->heads;
+        widest_head = std::max({widest_head, gives, std::size_t{info(op.inputs[0]).width}});
+      }
       if (op.kind != OpKind::kExpertMatmul) continue;
       const auto& p = std::get<ExpertParams>(op.params);
       room.cols = std::max<std::size_t>(room.cols, weights_[op.weights[0]].cols());
       room.expert_rows = std::max<std::size_t>(room.expert_rows, rows * p.chosen);
       room.experts = std::max<std::size_t>(room.experts, p.experts);
     }
+    DOPPLER_ASSIGN(head_in_, LazyFloats::allocate(widest_head * rows));
+    DOPPLER_ASSIGN(head_out_, LazyFloats::allocate(widest_head * rows));
     DOPPLER_ASSIGN(matmul_, Matmul::create(kernels_, pool_, room));
     DOPPLER_ASSIGN(attention_, Attention::create(*kernels_.attention, pool_, plan_, options_));
     DOPPLER_ASSIGN(angles_, RopeAngles::create(plan_.rope_tables, rows));
@@ -172,6 +181,8 @@ class CpuBackend final : public HostBackend {
         if (!op.biases.empty() && op.biases[0] != kNoWeight)
           DOPPLER_TRY(decode_all(weights_[op.biases[0]], prepared.biases[0]));
       }
+      if (op.kind == OpKind::kScale) DOPPLER_TRY(decode_all(weights_[op.weights[0]], prepared.norm));
+      if (op.kind == OpKind::kHeadMatmul) DOPPLER_TRY(prepare_heads(op, prepared));
       if (op.kind == OpKind::kEmbed) {
         prepared.table = &weights_[op.weights[0]];
         DOPPLER_TRY(form_of(*prepared.table, options_.exact));
@@ -222,6 +233,36 @@ class CpuBackend final : public HostBackend {
     values.resize(element_count(tensor.shape).value_or(0));
     constants_ += values.size();
     return decode_f32(tensor, 0, values);
+  }
+
+  // Each head's matrix as floats, [outputs, inputs], whichever way the weight has it.
+  Status prepare_heads(const Op& op, Prepared& prepared) {
+    const auto& p = std::get<HeadMatmulParams>(op.params);
+    const TensorView& weight = weights_[op.weights[0]];
+    DOPPLER_TRY(form_of(weight, options_.exact));
+    const std::size_t cols = weight.cols(), each = p.rows * cols;
+    const std::size_t takes = p.transposed ? p.rows : cols, gives = p.transposed ? cols : p.rows;
+    prepared.matrices.resize(p.heads * each);
+    constants_ += prepared.matrices.size();
+    std::vector<float> matrix(each);
+    for (std::size_t h = 0; h < p.heads; ++h) {
+      DOPPLER_TRY(decode_f32(weight, (h * p.stride + p.begin) * cols, matrix));
+      float* to = &prepared.matrices[h * each];
+      for (std::size_t o = 0; o < gives; ++o) {
+        for (std::size_t i = 0; i < takes; ++i)
+          to[o * takes + i] = p.transposed ? matrix[i * cols + o] : matrix[o * cols + i];
+      }
+      prepared.products.push_back(
+          {.form = WeightForm::kFloats,
+           .floats = {reinterpret_cast<const std::uint8_t*>(to), DType::kF32, gives, takes},
+           .panels = {},
+           .blocks = nullptr,
+           .bias = nullptr});
+      prepared.products.back().rows = gives;
+      prepared.products.back().cols = takes;
+      weight_bytes_ += each * sizeof(float);
+    }
+    return {};
   }
 
   Status prepare_norm(const Op& op, std::vector<float>& norm) {
@@ -339,7 +380,7 @@ class CpuBackend final : public HostBackend {
         combine(op);
         return {};
       case OpKind::kScaleQuery:
-        position_scale(op);
+        scale_query(op);
         return {};
       case OpKind::kChoose:
       case OpKind::kWeigh:
@@ -359,6 +400,24 @@ class CpuBackend final : public HostBackend {
         return {};
       case OpKind::kSoftcap:
         softcap(op);
+        return {};
+      case OpKind::kScale:
+        scale(prepared);
+        return {};
+      case OpKind::kJoin:
+        join(op);
+        return {};
+      case OpKind::kHeadMatmul:
+        head_matmul(prepared);
+        return {};
+      case OpKind::kMix:
+        mix(op);
+        return {};
+      case OpKind::kMatchRms:
+        match_rms(op);
+        return {};
+      case OpKind::kCutoff:
+        cutoff(op);
         return {};
       case OpKind::kColumns:
       case OpKind::kTimeStep:
@@ -382,7 +441,9 @@ class CpuBackend final : public HostBackend {
     float* out = value(prepared.op->outputs[0]);
     for_rows(input().size(), width, [&](std::size_t begin, std::size_t end) {
       for (std::size_t t = begin; t < end; ++t) {
-        const auto row = static_cast<std::size_t>(input().ids[t]);
+        // Tokens beyond a table of fewer rows than the vocabulary has read its first.
+        const auto id = static_cast<std::size_t>(input().ids[t]);
+        const std::size_t row = id < table.rows() ? id : 0;
         if (!is_quantised(table.dtype)) {
           element_.decode_row(matrix_of(table), row, scale, out + t * width);
         } else {
@@ -462,13 +523,15 @@ class CpuBackend final : public HostBackend {
         const float *cos = angles.cos + t * angles.pairs, *sin = angles.sin + t * angles.pairs;
         for (std::size_t h = 0; h < v.heads; ++h) {
           const std::size_t at = t * v.width + h * dim;
-          element_.rope(in + at, cos, sin, angles.pairs, dim, p.layout, out + at);
+          if (in != out) std::copy_n(in + at, p.begin, out + at);
+          element_.rope(in + at + p.begin, cos, sin, angles.pairs, dim - p.begin, p.layout,
+                        out + at + p.begin);
         }
       }
     });
   }
 
-  void position_scale(const Op& op) {
+  void scale_query(const Op& op) {
     const auto& p = std::get<PositionScale>(op.params);
     const std::size_t width = info(op.outputs[0]).width;
     const float* in = value(op.inputs[0]);
@@ -555,14 +618,14 @@ class CpuBackend final : public HostBackend {
     const Op& op = *prepared.op;
     const auto& a = std::get<AttentionParams>(op.params);
     Attention::Call call{.params = &a,
-                         .layer = static_cast<std::size_t>(op.layer),
+                         .layer = a.cache_of(op.layer),
                          .q = value(op.inputs[0]),
-                         .k = value(op.inputs[1]),
-                         .v = value(op.inputs[2]),
+                         .k = op.inputs.size() > 1 ? value(op.inputs[1]) : nullptr,
+                         .v = op.inputs.size() > 2 ? value(op.inputs[2]) : nullptr,
                          .sinks = prepared.biases[0].empty() ? nullptr : prepared.biases[0].data(),
                          .out = value(op.outputs[0])};
     DOPPLER_TRY(look(op, Fault::Moment::kAppend));
-    attention_->append(call, input(), cache_);
+    if (call.k != nullptr) attention_->append(call, input(), cache_);
     DOPPLER_TRY(look(op, Fault::Moment::kAttend));
     DOPPLER_ASSIGN(const std::span<float> scores, scores_for(op));
     call.emitted = scores.empty() ? nullptr : scores.data();
@@ -654,6 +717,130 @@ class CpuBackend final : public HostBackend {
     }
   }
 
+  void scale(const Prepared& prepared) {
+    const Value& v = info(prepared.op->outputs[0]);
+    const std::vector<float>& factors = prepared.norm;
+    const float* in = value(prepared.op->inputs[0]);
+    float* out = value(prepared.op->outputs[0]);
+    for_rows(rows(v), v.width, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t r = begin; r < end; ++r) {
+        const float* from = in + r * v.width;
+        float* to = out + r * v.width;
+        if (factors.size() == 1) {
+          element_.scale(from, factors[0], v.width, to);
+        } else {
+          for (std::size_t i = 0; i < v.width; ++i) to[i] = from[i] * factors[i];
+        }
+      }
+    });
+  }
+
+  void join(const Op& op) {
+    const std::size_t parts = std::get<JoinParams>(op.params).parts, b_width = info(op.inputs[1]).width;
+    const std::size_t of_a = info(op.inputs[0]).width / parts;
+    const std::size_t both = info(op.outputs[0]).width / parts, of_b = both - of_a;
+    const float *a = value(op.inputs[0]), *b = value(op.inputs[1]);
+    float* out = value(op.outputs[0]);
+    for_rows(rows(info(op.outputs[0])) * parts, both, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t part = begin; part < end; ++part) {
+        const std::size_t own = b_width == of_b ? 0 : part % parts;
+        std::copy_n(a + part * of_a, of_a, out + part * both);
+        std::copy_n(b + part / parts * b_width + own * of_b, of_b, out + part * both + of_a);
+      }
+    });
+  }
+
+  // Head by head, since a head's values lie between those of others: taken out, multiplied, put back.
+  void head_matmul(Prepared& prepared) {
+    const Op& op = *prepared.op;
+    const std::size_t tokens = rows(info(op.outputs[0])), heads = prepared.products.size();
+    const std::size_t takes = prepared.products[0].cols, gives = prepared.products[0].rows;
+    const std::size_t in_width = info(op.inputs[0]).width, out_width = info(op.outputs[0]).width;
+    const bool shared = in_width == takes;
+    const std::size_t from_dim = shared ? takes : in_width / heads, to_dim = out_width / heads;
+    const float* in = value(op.inputs[0]);
+    float* out = value(op.outputs[0]);
+    for (std::size_t h = 0; h < heads; ++h) {
+      const float* x = in;
+      if (!shared) {
+        for (std::size_t t = 0; t < tokens; ++t)
+          std::copy_n(in + t * in_width + h * from_dim, takes, head_in_.data() + t * takes);
+        x = head_in_.data();
+      }
+      prepared.products[h].out = head_out_.data();
+      matmul_->run(x, tokens, std::span(&prepared.products[h], 1));
+      for (std::size_t t = 0; t < tokens; ++t) {
+        float* to = out + t * out_width + h * to_dim;
+        std::copy_n(head_out_.data() + t * gives, gives, to);
+        std::copy_n(in + t * in_width + h * from_dim + takes, from_dim - takes, to + gives);
+      }
+    }
+  }
+
+  void mix(const Op& op) {
+    const auto& p = std::get<MixParams>(op.params);
+    const std::size_t width = info(op.inputs[0]).width, each = width / p.streams;
+    const std::size_t x_width = info(op.inputs[1]).width, parts = x_width / each;
+    const float *in = value(op.inputs[0]), *x = value(op.inputs[1]);
+    const float* c = op.inputs.size() > 2 ? value(op.inputs[2]) : nullptr;
+    float* out = value(op.outputs[0]);
+    for_rows(rows(info(op.outputs[0])), width, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t t = begin; t < end; ++t) {
+        for (std::size_t j = 0; j < p.streams; ++j) {
+          float* to = out + t * width + j * each;
+          std::copy_n(in + t * width + j * each, each, to);
+          for (std::size_t i = 0; i < parts && j >= p.first; ++i) {
+            const float own = c == nullptr ? 0 : c[(t * p.streams + j) * parts + i];
+            element_.add(to, x + t * x_width + i * each, static_cast<float>(p.offset + own), each, to);
+          }
+        }
+      }
+    });
+  }
+
+  static double mean_square(const float* x, std::size_t count) {
+    double sum = 0;
+    for (std::size_t i = 0; i < count; ++i) sum += static_cast<double>(x[i]) * x[i];
+    return sum / static_cast<double>(count);
+  }
+
+  void match_rms(const Op& op) {
+    const Value& v = info(op.outputs[0]);
+    const std::size_t dim = v.width / v.heads, like_width = info(op.inputs[1]).width;
+    const double least = std::get<MatchRmsParams>(op.params).least;
+    const float *in = value(op.inputs[0]), *like = value(op.inputs[1]);
+    float* out = value(op.outputs[0]);
+    for_rows(rows(v), v.width, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t t = begin; t < end; ++t) {
+        const double target = mean_square(like + t * like_width, like_width);
+        for (std::size_t h = 0; h < v.heads; ++h) {
+          const std::size_t at = t * v.width + h * dim;
+          const double own = std::max(mean_square(in + at, dim), least);
+          element_.scale(in + at, static_cast<float>(std::sqrt(target / own)), dim, out + at);
+        }
+      }
+    });
+  }
+
+  void cutoff(const Op& op) {
+    const std::size_t width = info(op.outputs[0]).width;
+    const double deviations = std::get<CutoffParams>(op.params).deviations;
+    const float* in = value(op.inputs[0]);
+    float* out = value(op.outputs[0]);
+    for_rows(rows(info(op.outputs[0])), width, [&](std::size_t begin, std::size_t end) {
+      for (std::size_t r = begin; r < end; ++r) {
+        const float* from = in + r * width;
+        double sum = 0, squares = 0;
+        for (std::size_t i = 0; i < width; ++i) sum += from[i];
+        const double mean = sum / static_cast<double>(width);
+        for (std::size_t i = 0; i < width; ++i) squares += (from[i] - mean) * (from[i] - mean);
+        const auto least =
+            static_cast<float>(mean + deviations * std::sqrt(squares / static_cast<double>(width)));
+        for (std::size_t i = 0; i < width; ++i) out[r * width + i] = std::max(from[i] - least, 0.0f);
+      }
+    });
+  }
+
   const Kernels& kernels_;
   const ElementKernels& element_;
   ThreadPool pool_;
@@ -664,7 +851,8 @@ class CpuBackend final : public HostBackend {
   LazyFloats arena_, wanted_arena_;
   std::size_t wanted_rows_ = 0;  // that wanted_arena_ has room for
   LazyFloats emitted_ffn_;
-  std::uint64_t constants_ = 0;  // floats of decoded norm weights and biases
+  LazyFloats head_in_, head_out_;  // one head of every token, for kHeadMatmul
+  std::uint64_t constants_ = 0;    // floats of decoded norm weights and biases
   std::optional<Matmul> matmul_;
   std::optional<Attention> attention_;
   std::optional<RopeAngles> angles_;

@@ -90,8 +90,9 @@ void rope(const float* in, const float* cos, const float* sin, std::size_t pairs
   for (; i < pairs; ++i) {
     const std::size_t first = half ? i : 2 * i, second = half ? i + pairs : 2 * i + 1;
     const float x = in[first], y = in[second];
-    out[first] = x * cos[i] - y * sin[i];
-    out[second] = y * cos[i] + x * sin[i];
+    const bool stays = layout != RopeLayout::kInterleavedToHalf;
+    out[stays ? first : i] = x * cos[i] - y * sin[i];
+    out[stays ? second : i + pairs] = y * cos[i] + x * sin[i];
   }
   for (i = 2 * pairs; i < dim; ++i) out[i] = in[i];
 }

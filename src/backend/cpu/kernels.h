@@ -71,9 +71,10 @@ struct AttentionCall {
   // `count` positions from ring index `first`, 1..kAttentionChunk.
   std::size_t capacity = 0, first = 0, count = 0;
   std::size_t group = 0, head_dim = 0;
+  std::size_t value_dim = 0;  // values are the first of the head_dim in a row
   float scale = 1, softcap = 0;
   float* scores = nullptr;                                     // [group, kAttentionChunk]
-  float *largest = nullptr, *total = nullptr, *sum = nullptr;  // [group], [group], [group, head_dim]
+  float *largest = nullptr, *total = nullptr, *sum = nullptr;  // [group], [group], [group, value_dim]
 };
 
 struct AttentionKernels {
@@ -95,7 +96,8 @@ struct ElementKernels {
   void (*rms_norm)(const float* in, const float* weight, std::size_t dim, double eps, float* out);
   // out = in - mean(in). in and out may be the same.
   void (*center)(const float* in, std::size_t dim, float* out);
-  // One head: pairs turned by cos and sin [pairs], dims beyond them copied. in and out may be the same.
+  // One head: pairs turned by cos and sin [pairs], dims beyond them copied. in and out may be the same, but
+  // where pairs change their places.
   void (*rope)(const float* in, const float* cos, const float* sin, std::size_t pairs, std::size_t dim,
                RopeLayout layout, float* out);
   // out = a + scale * b; out may be a or b.

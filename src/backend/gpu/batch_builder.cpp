@@ -102,8 +102,9 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
     case OpKind::kAttention: {
       const std::size_t before = variant.op == 0 ? 0 : variant.op - 1;
       const bool appended = program_.groups_.of(before).pass == kPassBatchRope;
-      if (!appended) {
-        DOPPLER_TRY(add(append_kernel(context_, op, view(op.inputs[1]), view(op.inputs[2])),
+      if (!appended && op.inputs.size() > 1) {
+        DOPPLER_TRY(add(append_kernel(context_, op, view(op.inputs[1]),
+                                      op.inputs.size() > 2 ? &view(op.inputs[2]) : nullptr),
                         Dispatch::Per::kToken, out));
       }
       DOPPLER_ASSIGN(Dispatch attend, attention(op, variant.runs, nullptr));
@@ -136,6 +137,17 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
     case OpKind::kSpread:
     case OpKind::kExpertSum:
       return add(parts_call(op, [&](ValueId id) { return &view(id); }), per(op.outputs[0]), out);
+    case OpKind::kScale:
+    case OpKind::kJoin:
+    case OpKind::kHeadMatmul:
+    case OpKind::kMix:
+    case OpKind::kMatchRms:
+    case OpKind::kCutoff: {
+      std::vector<const ValueView*> in;
+      for (const ValueId id : op.inputs) in.push_back(&view(id));
+      DOPPLER_ASSIGN(KernelCall call, column_kernel(context_, op, in, view(op.outputs[0])));
+      return add(std::move(call), per(op.outputs[0]), out);
+    }
     case OpKind::kColumns:
     case OpKind::kTimeStep:
     case OpKind::kDecay:

@@ -94,7 +94,7 @@ Status BatchBuilder::fused_rope(const BatchGroup& group, bool emit, Dispatches& 
   const Op *q_norm = group.op(plan, Part::kQNorm), *k_norm = group.op(plan, Part::kKNorm);
   const auto& a = std::get<AttentionParams>(attention.params);
   const auto& p = std::get<RopeParams>(q_rope.params);
-  const KvBuffers& kv = context_.kv[static_cast<std::size_t>(attention.layer)];
+  const KvBuffers& kv = context_.kv[a.cache_of(attention.layer)];
   const ValueView& q = view(q_norm != nullptr ? q_norm->inputs[0] : q_rope.inputs[0]);
   const ValueView& k = view(k_norm != nullptr ? k_norm->inputs[0] : k_rope.inputs[0]);
   const ValueView& v = view(attention.inputs[2]);
@@ -151,12 +151,13 @@ Result<Dispatch> BatchBuilder::attention(const Op& op, bool runs, const Buffer* 
                  attention_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0]), scores));
   const Limits& limits = device().limits();
   std::optional<AttentionShape> shape =
-      runs ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();
+      runs && a.value_dim == 0 ? choose_attention_shape(limits, a.head_dim) : std::optional<AttentionShape>();
   if (!shape) return make(call.file, call.values, call.buffers, call.x, Dispatch::Per::kToken);
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
   const AttentionCut cut = *cut_attention(limits, *shape, a.head_dim);
   call.values.erase("THREADS");  // follow from the cut
+  call.values.erase("VALUE_DIM");
   call.values["COUNT"] = StepLayout::kCount;
   add_attention_cut(call.values, *shape, cut);
   DOPPLER_ASSIGN(Dispatch made,

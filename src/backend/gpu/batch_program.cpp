@@ -100,6 +100,11 @@ Status BatchProgram::compile(Context& context, std::size_t begin, std::size_t en
 Status BatchProgram::record_attention(Context& context, Recorder& recorder, std::size_t op,
                                       const StepShape& step, bool append) {
   DOPPLER_ASSIGN(const auto* list, dispatches(context, variant_of(context, op, step, nullptr)));
+  // A layer that reads another's keys and values appends none.
+  if (list->size() == 1 && context.plan.ops[op].inputs.size() == 1) {
+    if (!append) record_all(recorder, *list, step);
+    return {};
+  }
   if (list->size() != 2) return fail(ErrorCode::kInternal, "A part of the attention is fused.");
   record_all(recorder, append ? std::span(*list).first(1) : std::span(*list).last(1), step);
   return {};

@@ -70,6 +70,8 @@ Status Context::allocate() {
                       .state = {}};
     if (layer.kv_heads > 0) {
       DOPPLER_ASSIGN(buffers.keys, device->make_buffer("keys", *bytes));
+    }
+    if (layer.kv_heads > 0 && layer.has_values) {
       DOPPLER_ASSIGN(buffers.values, device->make_buffer("values", *bytes));
     }
     DOPPLER_TRY(allocate_states(layer, buffers));
@@ -114,6 +116,7 @@ std::uint64_t Context::weight_bytes() const {
   for (const auto& [ids, matrix] : matrices) bytes += matrix.bytes;
   for (const auto& [key, buffer] : norms) bytes += buffer.bytes();
   for (const auto& [key, buffer] : biases) bytes += buffer.bytes();
+  for (const auto& [key, buffer] : by_head) bytes += buffer.bytes();
   return bytes;
 }
 
@@ -216,12 +219,39 @@ Result<Buffer> Context::norm_weights(const Op& first, const Op* second) {
   std::vector<float> values;
   for (const auto& [weight, offset] : key) {
     const std::size_t begin = values.size();
+    if (weight == kNoWeight) {
+      values.resize(begin + static_cast<std::size_t>(offset), 1.0f);
+      continue;
+    }
     values.resize(begin + weights[weight].cols());
     DOPPLER_TRY(decode_f32(weights[weight], 0, std::span(values).subspan(begin)));
     for (float& value : std::span(values).subspan(begin)) value = static_cast<float>(value + offset);
   }
   DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "norms", values));
   return norms.emplace(std::move(key), std::move(made)).first->second;
+}
+
+Result<Buffer> Context::head_matrices(const Op& op) {
+  const auto& p = std::get<HeadMatmulParams>(op.params);
+  const std::tuple key(op.weights[0], p.begin, p.transposed);
+  if (const auto found = by_head.find(key); found != by_head.end()) return found->second;
+  const TensorView& weight = weights[op.weights[0]];
+  const std::size_t cols = weight.cols(), each = p.rows * cols;
+  std::vector<float> values(p.heads * each), matrix(each);
+  for (std::size_t h = 0; h < p.heads; ++h) {
+    DOPPLER_TRY(decode_f32(weight, (h * p.stride + p.begin) * cols, matrix));
+    for (std::size_t r = 0; r < p.rows; ++r) {
+      for (std::size_t c = 0; c < cols; ++c)
+        values[h * each + (p.transposed ? r * cols + c : c * p.rows + r)] = matrix[r * cols + c];
+    }
+  }
+  if (values.size() * sizeof(float) > device->limits().binding_bytes) {
+    return fail(ErrorCode::kLimit, "The tensor {} needs {} as floats, but the GPU {} binds at most {}.",
+                weight.name, human_bytes(values.size() * sizeof(float)), device->adapter().name,
+                human_bytes(device->limits().binding_bytes));
+  }
+  DOPPLER_ASSIGN(Buffer made, upload_floats(*device, "head matrices", values));
+  return by_head.emplace(key, std::move(made)).first->second;
 }
 
 }  // namespace doppler::gpu

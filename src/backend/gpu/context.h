@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <vector>
 
 #include "backend/backend.h"
@@ -20,9 +21,9 @@
 namespace doppler::gpu {
 
 // The passes of plan/fuse.h that the programs have kernels for.
-inline constexpr std::string_view kGpuPasses[] = {kPassGroupMatmuls,    kPassBatchGemm,  kPassBatchNorm,
-                                                  kPassBatchGated,      kPassBatchRope,  kPassBatchAttention,
-                                                  kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct};
+inline constexpr std::string_view kGpuPasses[] = {
+    kPassReadValues, kPassGroupMatmuls,   kPassBatchGemm,       kPassBatchNorm,  kPassBatchGated,
+    kPassBatchRope,  kPassBatchAttention, kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct};
 
 // The buffer `step` describes a step's tokens: words 0 to 7 are counts, then come four lists of
 // max_step_tokens words.
@@ -84,6 +85,8 @@ struct Context {
   // By the weights in them, and the offset added to each.
   std::map<std::vector<std::pair<WeightId, double>>, Buffer> norms;
   std::map<std::vector<WeightId>, Buffer> biases;
+  // Of kHeadMatmul: by weight, first row of a head, and whether transposed.
+  std::map<std::tuple<WeightId, std::uint32_t, bool>, Buffer> by_head;
   std::map<std::pair<WeightId, VectorForm>, Buffer> forms;  // of recurrent layers
 
   Context(const Context&) = delete;  // the kernels' check refers to it by address
@@ -127,6 +130,8 @@ struct Context {
   Result<Buffer> vectors(WeightId first, std::size_t count);
   // A norm's weights with its offset added, and behind them those of a second norm, if there is one.
   Result<Buffer> norm_weights(const Op& first, const Op* second = nullptr);
+  // The matrices of a kHeadMatmul: [head][input][output].
+  Result<Buffer> head_matrices(const Op& op);
   Result<Buffer> plain_norm_weights(const Op& op);
   Result<Buffer> vector(WeightId id, VectorForm form);
   // Bytes on the device: all, the cache's, and the weights'.

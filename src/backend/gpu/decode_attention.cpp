@@ -12,7 +12,7 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_TRY(check_subgroups());
   const Op &op = *group.op(plan(), Part::kAttention), *output = group.op(plan(), Part::kOutput);
   const auto& a = std::get<AttentionParams>(op.params);
-  const KvBuffers& kv = context_.kv[static_cast<std::size_t>(op.layer)];
+  const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
   DOPPLER_ASSIGN(ShaderValues values, attention_shape(a));
   add_cache(context_, op, values);
   add_scores(op, values);

@@ -48,7 +48,7 @@ Status DecodeBuilder::make_buffers() {
       const auto& a = std::get<AttentionParams>(op.params);
       heads_dim = std::max(heads_dim, std::uint64_t{a.heads} * a.head_dim);
       heads = std::max<std::uint64_t>(heads, a.heads);
-      row = std::max(row, std::uint64_t{a.heads + 2 * a.kv_heads} * a.head_dim);
+      row = std::max(row, std::uint64_t{a.heads + 2 * a.kv_heads} * a.head_dim);  // where they are three
     }
     if (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks)
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
@@ -200,6 +200,18 @@ Status DecodeBuilder::single(const Op& op) {
     case OpKind::kExpertSum:
       DOPPLER_TRY(place_outputs(op));
       return add(parts_call(op, [&](ValueId id) { return &values_[id]; }));
+    case OpKind::kScale:
+    case OpKind::kJoin:
+    case OpKind::kHeadMatmul:
+    case OpKind::kMix:
+    case OpKind::kMatchRms:
+    case OpKind::kCutoff: {
+      DOPPLER_TRY(place_outputs(op));
+      std::vector<const ValueView*> in;
+      for (const ValueId id : op.inputs) in.push_back(&values_[id]);
+      DOPPLER_ASSIGN(const KernelCall call, column_kernel(context_, op, in, values_[op.outputs[0]]));
+      return add(call);
+    }
     case OpKind::kColumns:
     case OpKind::kTimeStep:
     case OpKind::kDecay:
@@ -249,7 +261,10 @@ Status DecodeBuilder::recurrent(const Op& op) {
 
 Status DecodeBuilder::attend(const Op& op) {
   DOPPLER_TRY(place_outputs(op));
-  DOPPLER_TRY(add(append_kernel(context_, op, values_[op.inputs[1]], values_[op.inputs[2]])));
+  if (op.inputs.size() > 1) {
+    const ValueView* values = op.inputs.size() > 2 ? &values_[op.inputs[2]] : nullptr;
+    DOPPLER_TRY(add(append_kernel(context_, op, values_[op.inputs[1]], values)));
+  }
   DOPPLER_ASSIGN(const KernelCall call,
                  attention_kernel(context_, op, values_[op.inputs[0]], values_[op.outputs[0]], nullptr));
   return add(call);

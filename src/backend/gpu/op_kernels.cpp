@@ -63,6 +63,8 @@ KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x,
   ShaderValues values = {{"THREADS", kElementThreads},
                          {"HEADS", v.heads},
                          {"DIM", v.width / v.heads},
+                         {"BEGIN", p.begin},
+                         {"TO_HALF", p.layout == RopeLayout::kInterleavedToHalf ? 1 : 0},
                          {"POSITIONS", context.layout.positions()}};
   add_rotation(context, p, values);
   add_view(values, "X", x);
@@ -73,35 +75,43 @@ KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x,
           groups_for(v.width)};
 }
 
-KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView& v) {
+KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView* v) {
   const auto& a = std::get<AttentionParams>(op.params);
-  const KvBuffers& kv = context.kv[static_cast<std::size_t>(op.layer)];
-  ShaderValues values = {{"THREADS", kElementThreads}};
+  const KvBuffers& kv = context.kv[a.cache_of(op.layer)];
+  ShaderValues values = {{"THREADS", kElementThreads}, {"HAS_VALUES", v != nullptr ? 1 : 0}};
   add_cache(context, op, values);
   add_view(values, "K", k);
-  add_view(values, "V", v);
   const std::uint32_t words = a.kv_heads * a.head_dim / (context.options.kv_type == KvType::kF16 ? 2 : 1);
-  return {"kv_append.wgsl",
-          values,
-          {{"step", context.step}, k.bound("k"), v.bound("v"), {"keys", kv.keys}, {"values", kv.values}},
-          groups_for(words)};
+  KernelCall call{
+      "kv_append.wgsl", values, {{"step", context.step}, k.bound("k"), {"keys", kv.keys}}, groups_for(words)};
+  if (v != nullptr) {
+    add_view(call.values, "V", *v);
+    call.buffers.push_back(v->bound("v"));
+    call.buffers.push_back({"values", kv.values});
+  }
+  return call;
 }
 
 Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueView& q, const ValueView& out,
                                     const Buffer* scores) {
-  const KvBuffers& kv = context.kv[static_cast<std::size_t>(op.layer)];
+  const auto& a = std::get<AttentionParams>(op.params);
+  const KvBuffers& kv = context.kv[a.cache_of(op.layer)];
   KernelCall call{.file = "attention.wgsl", .values = {}, .buffers = {}};
   add_cache(context, op, call.values);
   add_scores(op, call.values);
   call.values["THREADS"] = 64;  // as many positions at a time, and a head's dimensions in a few rounds
+  call.values["VALUE_DIM"] = a.out_dim();
   call.values["EMIT_SCORES"] = scores != nullptr ? 1 : 0;
   add_view(call.values, "Q", q);
   add_view(call.values, "OUT", out);
-  call.buffers = {
-      {"step", context.step}, q.bound("q"), {"keys", kv.keys}, {"values", kv.values}, out.bound("out")};
+  call.buffers = {{"step", context.step},
+                  q.bound("q"),
+                  {"keys", kv.keys},
+                  {"values", kv.values ? kv.values : kv.keys},
+                  out.bound("out")};
   if (scores != nullptr) call.buffers.push_back({"scores", *scores});
   DOPPLER_TRY(bind_sinks(context, op, call.buffers));
-  call.x = std::get<AttentionParams>(op.params).heads;
+  call.x = a.heads;
   return call;
 }
 

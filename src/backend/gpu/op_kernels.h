@@ -31,8 +31,9 @@ bool has_vectors(const ValueView& view);
 
 Result<KernelCall> norm_kernel(Context& context, const Op& op, const ValueView& x, const ValueView& out);
 KernelCall rope_kernel(const Context& context, const Op& op, const ValueView& x, const ValueView& out);
-// The two halves of an attention: the cache is written, then read. `scores` may be null.
-KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView& v);
+// The two halves of an attention: the cache is written, then read. `v` is null where values are parts of
+// keys; `scores` may be null.
+KernelCall append_kernel(const Context& context, const Op& op, const ValueView& k, const ValueView* v);
 Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueView& q, const ValueView& out,
                                     const Buffer* scores);
 // kAdd, kGated, kSelect, kSoftcap and kScaleQuery; `b` is null where the op has one input.
@@ -56,6 +57,9 @@ KernelCall parts_call(const Op& op, const ViewOf& view_of) {
   return parts_kernel(op, *view_of(op.inputs[0]), weighted ? view_of(op.inputs[1]) : nullptr,
                       adds ? view_of(op.inputs.back()) : nullptr, *view_of(op.outputs[0]));
 }
+// kScale, kJoin, kHeadMatmul, kMix, kMatchRms and kCutoff; `in` in the order of the op's inputs.
+Result<KernelCall> column_kernel(Context& context, const Op& op, std::span<const ValueView* const> in,
+                                 const ValueView& out);
 KernelCall copy_kernel(const ValueView& from, const ValueView& to);
 // Activations in 8 bits, `units` of 64 in a row, for products.
 KernelCall quantise_kernel(const ValueView& x, std::uint32_t units, const Buffer& x8, const Buffer& xs);

@@ -518,12 +518,12 @@ Case attention_case(const Values& v) {
       shares.push_back(std::exp(score));
       total += shares.back();
     }
-    for (std::size_t d = 0; d < dim; ++d) {
+    for (std::size_t d = 0; d < v["VALUE_DIM"]; ++d) {
       double sum = 0;
       for (std::size_t p = begin; p < end; ++p)
         sum += shares[p - begin] / total * values[(first + p) * dim + d];
       // Values are at most one; a position left out is a share of 1/300 or so.
-      c.expected.push_back({v["OUT_OFFSET"] + h * dim + d, sum, 3e-5});
+      c.expected.push_back({v["OUT_OFFSET"] + h * v["VALUE_DIM"] + d, sum, 3e-5});
     }
   }
   return c;

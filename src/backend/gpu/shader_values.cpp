@@ -32,6 +32,7 @@ void add_embed(const Context& context, const Op& op, std::size_t which, const Gp
   values["WIDTH"] = context.plan.values[op.outputs[0]].width;
   values["ROW0"] = shard.first_row;
   values["ROWS"] = shard.rows;
+  values["TABLE"] = table.rows;
   values["FACTOR_BITS"] = float_bits(positions ? 1 : std::get<EmbedParams>(op.params).scale);
   add_format(values, table);
   buffers.push_back({"step", context.step});
@@ -43,7 +44,7 @@ void add_cache(const Context& context, const Op& attention, ShaderValues& values
   values["KV_HALF"] = context.options.kv_type == KvType::kF16 ? 1 : 0;
   values["DIM"] = a.head_dim;
   values["KV_HEADS"] = a.kv_heads;
-  values["CAPACITY"] = context.kv[static_cast<std::size_t>(attention.layer)].capacity;
+  values["CAPACITY"] = context.kv[a.cache_of(attention.layer)].capacity;
   values["SLOTS"] = context.layout.slots();
   values["POSITIONS"] = context.layout.positions();
 }
@@ -69,7 +70,7 @@ Status bind_sinks(Context& context, const Op& attention, std::vector<Bound>& buf
 void add_rotation(const Context& context, const RopeParams& rope, ShaderValues& values) {
   values["PAIRS"] = static_cast<std::int64_t>(context.plan.rope_tables[rope.table].inverse_frequency.size());
   values["HIGH_ROWS"] = context.high_rows();
-  values["INTERLEAVED"] = rope.layout == RopeLayout::kInterleaved ? 1 : 0;
+  values["INTERLEAVED"] = rope.layout == RopeLayout::kHalf ? 0 : 1;
 }
 
 }  // namespace doppler::gpu

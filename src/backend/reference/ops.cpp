@@ -7,6 +7,7 @@
 #include <numeric>
 #include <optional>
 
+#include "backend/reference/column_ops.h"
 #include "backend/reference/recurrent_ops.h"
 #include "backend/routing.h"
 #include "model/activation.h"
@@ -40,6 +41,11 @@ class FirstError {
   std::optional<Error> error_;
 };
 
+// Tokens beyond a table of fewer rows than the vocabulary has read its first.
+std::uint64_t row_of(const TensorView& table, std::int32_t id) {
+  return static_cast<std::uint64_t>(id) < table.rows() ? static_cast<std::uint64_t>(id) : 0;
+}
+
 Status embed(const OpCall& call) {
   const TensorView& table = *call.weights[0];
   const double scale = std::get<EmbedParams>(call.params).scale;
@@ -47,7 +53,7 @@ Status embed(const OpCall& call) {
   const TensorView* positions = call.weights.size() > 1 ? call.weights[1] : nullptr;
   std::vector<float> row(out.width), place(positions != nullptr ? out.width : 0);
   for (std::size_t t = 0; t < call.ids.size(); ++t) {
-    DOPPLER_TRY(decode_f32(table, static_cast<std::uint64_t>(call.ids[t]) * out.width, row));
+    DOPPLER_TRY(decode_f32(table, row_of(table, call.ids[t]) * out.width, row));
     if (positions != nullptr)
       DOPPLER_TRY(decode_f32(*positions, static_cast<std::uint64_t>(call.positions[t]) * out.width, place));
     for (std::size_t i = 0; i < out.width; ++i) {
@@ -238,23 +244,32 @@ Status matmul(const OpCall& call, Threads& threads) {
   return {};
 }
 
+// The two dims of a pair, as they are read and as they are left.
+struct Pair {
+  std::size_t from[2], to[2];
+};
+Pair pair_of(RopeLayout layout, std::size_t i, std::size_t pairs) {
+  const Pair halves = {{i, i + pairs}, {i, i + pairs}}, neighbours = {{2 * i, 2 * i + 1}, {2 * i, 2 * i + 1}};
+  if (layout == RopeLayout::kHalf) return halves;
+  return layout == RopeLayout::kInterleaved ? neighbours : Pair{{2 * i, 2 * i + 1}, {i, i + pairs}};
+}
+
 Status rope(const OpCall& call) {
   const auto& p = std::get<RopeParams>(call.params);
   const RopeTable& table = *call.rope;
   const std::span<const float> in = call.inputs[0].data;
   const Output& out = call.outputs[0];
-  std::copy(in.begin(), in.end(), out.data.begin());  // dims beyond the rotary ones pass through
+  std::copy(in.begin(), in.end(), out.data.begin());  // dims besides the rotary ones pass through
   const std::size_t dim = out.width / out.heads, pairs = table.inverse_frequency.size();
   for (std::size_t t = 0; t < call.positions.size(); ++t) {
     for (std::size_t i = 0; i < pairs; ++i) {
       const auto [cos, sin] = table.turn(call.positions[t], i);
-      const std::size_t first = p.layout == RopeLayout::kHalf ? i : 2 * i;
-      const std::size_t second = p.layout == RopeLayout::kHalf ? i + pairs : 2 * i + 1;
+      const Pair pair = pair_of(p.layout, i, pairs);
       for (std::size_t h = 0; h < out.heads; ++h) {
-        const std::size_t at = t * out.width + h * dim;
-        const double x = in[at + first], y = in[at + second];
-        out.data[at + first] = static_cast<float>(x * cos - y * sin);
-        out.data[at + second] = static_cast<float>(y * cos + x * sin);
+        const std::size_t at = t * out.width + h * dim + p.begin;
+        const double x = in[at + pair.from[0]], y = in[at + pair.from[1]];
+        out.data[at + pair.to[0]] = static_cast<float>(x * cos - y * sin);
+        out.data[at + pair.to[1]] = static_cast<float>(y * cos + x * sin);
       }
     }
   }
@@ -287,15 +302,16 @@ class Attender {
       largest = std::max(largest, score);
     }
     double total = sinks_.empty() ? 0 : std::exp(sinks_[h] - largest);
-    sum_.assign(a_.head_dim, 0.0);
+    const std::size_t dim = a_.out_dim(), to = (t * a_.heads + h) * dim;
+    sum_.assign(dim, 0.0);
     for (std::size_t i = 0; i < visible_.size(); ++i) {
       const double weight = std::exp(scores_[i] - largest);
       total += weight;
       const float* value = call_.cache->value(t, kv_head, visible_[i]);
-      for (std::size_t d = 0; d < a_.head_dim; ++d) sum_[d] += weight * value[d];
+      for (std::size_t d = 0; d < dim; ++d) sum_[d] += weight * value[d];
     }
-    for (std::size_t d = 0; d < a_.head_dim; ++d) {
-      call_.outputs[0].data[at + d] = visible_.empty() ? 0 : static_cast<float>(sum_[d] / total);
+    for (std::size_t d = 0; d < dim; ++d) {
+      call_.outputs[0].data[to + d] = visible_.empty() ? 0 : static_cast<float>(sum_[d] / total);
     }
   }
 
@@ -421,7 +437,7 @@ Status softcap(const OpCall& call) {
   return {};
 }
 
-Status position_scale(const OpCall& call) {
+Status scale_query(const OpCall& call) {
   const auto& p = std::get<PositionScale>(call.params);
   const Output& out = call.outputs[0];
   for (std::size_t t = 0; t < call.positions.size(); ++t) {
@@ -484,7 +500,14 @@ Status run_op(const OpCall& call, Threads& threads) {
     case OpKind::kChannelScan:
       return run_recurrent_op(call, threads);
     case OpKind::kScaleQuery:
-      return position_scale(call);
+      return scale_query(call);
+    case OpKind::kScale:
+    case OpKind::kJoin:
+    case OpKind::kHeadMatmul:
+    case OpKind::kMix:
+    case OpKind::kMatchRms:
+    case OpKind::kCutoff:
+      return run_column_op(call, threads);
     case OpKind::kGatedMatmul:
     case OpKind::kCount:
       break;

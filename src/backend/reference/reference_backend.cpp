@@ -25,7 +25,8 @@ class CachedLayer final : public reference::KeyValues {
       for (std::uint32_t h = 0; h < a.kv_heads; ++h) {
         const std::size_t from = (t * a.kv_heads + h) * a.head_dim;
         std::copy_n(&keys[from], a.head_dim, floats(cache_.key(layer_, slot(t), h, position)));
-        std::copy_n(&values[from], a.head_dim, floats(cache_.value(layer_, slot(t), h, position)));
+        if (!values.empty())
+          std::copy_n(&values[from], a.head_dim, floats(cache_.value(layer_, slot(t), h, position)));
       }
     }
   }
@@ -103,9 +104,13 @@ class ReferenceBackend final : public HostBackend {
   // Appends to the cache first, then attends.
   Status attend(const Op& op, reference::OpCall& call) {
     const auto& a = std::get<AttentionParams>(op.params);
-    const auto layer = static_cast<std::size_t>(op.layer);
+    const std::size_t layer = a.cache_of(op.layer);
     DOPPLER_TRY(look(op, Fault::Moment::kAppend));
-    CachedLayer(cache_, layer, input()).append(values_[op.inputs[1]], values_[op.inputs[2]], a);
+    if (op.inputs.size() > 1) {
+      const std::span<const float> values =
+          op.inputs.size() > 2 ? values_[op.inputs[2]] : std::span<const float>();
+      CachedLayer(cache_, layer, input()).append(values_[op.inputs[1]], values, a);
+    }
     DOPPLER_TRY(look(op, Fault::Moment::kAttend));
     const CachedLayer cache(cache_, layer, input());
     call.cache = &cache;

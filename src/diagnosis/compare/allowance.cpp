@@ -159,8 +159,21 @@ class Bounds {
       case OpKind::kChannelScan:
         DOPPLER_TRY(recurrent());
         break;
+      case OpKind::kScale:
+        DOPPLER_TRY(scale());
+        break;
+      case OpKind::kHeadMatmul:
+        DOPPLER_TRY(head_matmul());
+        break;
+      case OpKind::kMix:
+        mix();
+        break;
+      case OpKind::kMatchRms:
+      case OpKind::kCutoff:
+        by_row();
+        break;
       case OpKind::kScaleQuery:  // a logarithm and a product
-        position_scale();
+        scale_query();
         break;
       case OpKind::kChoose:
         DOPPLER_TRY(choose());
@@ -182,7 +195,7 @@ class Bounds {
       case OpKind::kExpertSum:
         expert_sum();
         break;
-      default:  // kSelect copies; fused ops have no setups
+      default:  // kSelect and kJoin copy; fused ops have no setups
         break;
     }
     return std::move(out_);
@@ -206,12 +219,81 @@ class Bounds {
     }
   }
 
+  // Tokens beyond a table of fewer rows than the vocabulary has read its first.
+  std::uint64_t row_of(std::int32_t id) const {
+    return static_cast<std::uint64_t>(id) < s_.weights[0].rows() ? static_cast<std::uint64_t>(id) : 0;
+  }
+
+  Status scale() {
+    std::vector<float> weight(s_.weights[0].cols());
+    DOPPLER_TRY(decode_f32(s_.weights[0], 0, weight));
+    for (std::size_t i = 0; i < out_.size(); ++i)
+      set(i, kFew * kEps * std::abs(static_cast<double>(s_.inputs[0].data[i]) * weight[i % weight.size()]));
+    return {};
+  }
+
+  Status head_matmul() {
+    const auto& p = std::get<HeadMatmulParams>(s_.params);
+    const std::size_t cols = s_.weights[0].cols(), takes = p.transposed ? p.rows : cols,
+                      x = s_.inputs[0].width;
+    const std::size_t gives = p.transposed ? cols : p.rows, to = s_.width / p.heads;
+    std::vector<float> matrix(p.rows * cols);
+    for (std::size_t h = 0; h < p.heads; ++h) {
+      DOPPLER_TRY(decode_f32(s_.weights[0], (h * p.stride + p.begin) * cols, matrix));
+      for (std::size_t o = 0; o < to; ++o) {
+        double squares = 0;
+        for (std::size_t i = 0; i < takes && o < gives; ++i)
+          squares +=
+              std::pow(static_cast<double>(p.transposed ? matrix[i * cols + o] : matrix[o * cols + i]), 2);
+        for (std::size_t t = 0; t < s_.tokens(); ++t) {
+          const auto part = row(s_.inputs[0], t).subspan(x == takes ? 0 : h * (x / p.heads), takes);
+          set(t * s_.width + h * to + o, sum_rounding(takes) * std::sqrt(squares) * norm(part));
+        }
+      }
+    }
+    return {};
+  }
+
+  void mix() {
+    const auto& p = std::get<MixParams>(s_.params);
+    const std::size_t each = s_.width / p.streams, x = s_.inputs[1].width, parts = x / each;
+    for (std::size_t i = 0; i < out_.size(); ++i) {
+      const std::size_t t = i / s_.width, j = i % s_.width / each, d = i % each;
+      double size = std::abs(static_cast<double>(s_.inputs[0].data[i]));
+      for (std::size_t part = 0; part < parts; ++part) {
+        const double c = s_.inputs.size() > 2 ? s_.inputs[2].data[(t * p.streams + j) * parts + part] : 0;
+        size += (std::abs(p.offset) + std::abs(c)) *
+                std::abs(static_cast<double>(s_.inputs[1].data[t * x + part * each + d]));
+      }
+      set(i, kFew * kEps * size);
+    }
+  }
+
+  // What a row's statistic gives each of its values: of a cut, a share of the row's spread.
+  void by_row() {
+    const bool cut = s_.kind == OpKind::kCutoff;
+    const std::size_t dim = s_.width / (cut ? 1 : s_.heads);
+    for (std::size_t begin = 0; begin < out_.size(); begin += dim) {
+      const auto part = std::span(s_.inputs[0].data).subspan(begin, dim);
+      const double own = norm(part) / std::sqrt(static_cast<double>(dim));
+      double factor = 1 + (cut ? std::abs(std::get<CutoffParams>(s_.params).deviations) : 0);
+      if (!cut) {
+        const auto like = row(s_.inputs[1], begin / s_.width);
+        factor = norm(like) / std::sqrt(static_cast<double>(like.size())) / std::max(own, kSmallest);
+      }
+      for (std::size_t i = 0; i < dim; ++i) {
+        const double size = std::abs(static_cast<double>(part[i])) + (cut ? own : 0);
+        set(begin + i, sum_rounding(dim) * size * factor);
+      }
+    }
+  }
+
   // Decoding scale * code + minimum in another order loses some units of the block's largest value.
   Status embed() {
     const double scale = std::abs(std::get<EmbedParams>(s_.params).scale);
     std::vector<float> row(s_.width), place(s_.width);
     for (std::size_t t = 0; t < s_.tokens(); ++t) {
-      DOPPLER_TRY(decode_f32(s_.weights[0], static_cast<std::uint64_t>(s_.ids[t]) * s_.width, row));
+      DOPPLER_TRY(decode_f32(s_.weights[0], row_of(s_.ids[t]) * s_.width, row));
       if (s_.weights.size() > 1)
         DOPPLER_TRY(decode_f32(s_.weights[1], static_cast<std::uint64_t>(s_.positions[t]) * s_.width, place));
       const double decoding =
@@ -319,16 +401,19 @@ class Bounds {
   void rope() {
     const auto layout = std::get<RopeParams>(s_.params).layout;
     const std::size_t dim = s_.width / s_.heads, pairs = s_.rope.inverse_frequency.size();
+    const std::size_t begin = std::get<RopeParams>(s_.params).begin;
     for (std::size_t i = 0; i < out_.size(); ++i) {
-      const std::size_t d = i % dim, head = i - d, token = i / s_.width;
-      if (d >= 2 * pairs) {
+      const std::size_t in_head = i % dim, first = i - in_head + begin, token = i / s_.width;
+      if (in_head < begin || in_head - begin >= 2 * pairs) {
         set(i, 0);  // passes through
         continue;
       }
-      const std::size_t pair = layout == RopeLayout::kHalf ? d % pairs : d / 2;
-      const std::size_t other = layout == RopeLayout::kHalf ? (d + pairs) % (2 * pairs) : d ^ 1;
+      const std::size_t d = in_head - begin;
+      const bool halves = layout == RopeLayout::kHalf;
+      const std::size_t pair = layout == RopeLayout::kInterleaved ? d / 2 : d % pairs;
+      const std::size_t one = halves ? pair : 2 * pair, other = halves ? pair + pairs : 2 * pair + 1;
       const double angle = std::abs(s_.positions[token] * s_.rope.inverse_frequency[pair]);
-      const double length = std::hypot(s_.inputs[0].data[head + d], s_.inputs[0].data[head + other]) *
+      const double length = std::hypot(s_.inputs[0].data[first + one], s_.inputs[0].data[first + other]) *
                             std::abs(s_.rope.magnitude);
       set(i, kFew * kEps * (1 + angle) * length);
     }
@@ -478,7 +563,7 @@ class Bounds {
     }
   }
 
-  void position_scale() {
+  void scale_query() {
     const auto& p = std::get<PositionScale>(s_.params);
     for (std::size_t i = 0; i < out_.size(); ++i) {
       const double factor = std::abs(position_factor(p, s_.positions[i / s_.width]));

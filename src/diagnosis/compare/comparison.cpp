@@ -13,7 +13,8 @@ struct ToleranceRow {
 };
 constexpr std::array<ToleranceRow, 2> kTolerances = {{
     // transformers in float32 differs from itself in double by 2e-6, with softcapped scores (Gemma 2) by
-    // 4e-5: five times that covers other summation orders and stays far below any real fault.
+    // 4e-5, with scores that are not scaled (Gemma 4) by 5e-5: five times that covers other summation orders
+    // and stays far below any real fault.
     {"reference", 1e-5, 2e-4},
     // Float32 accumulation in another order: rows of thousands of products lose about 1e-5 each layer; a
     // wrong constant or index moves a stage by 1e-2 or more.

@@ -59,6 +59,8 @@ std::size_t weights_of(OpKind kind) {
     case OpKind::kDecay:
     case OpKind::kConvolution:
     case OpKind::kScan:
+    case OpKind::kScale:
+    case OpKind::kHeadMatmul:
       return 1;
     case OpKind::kChannelScan:
       return 2;
@@ -115,12 +117,13 @@ Status check_weights(const OpSetup& s) {
     return unfit(s, "the second weight is not as wide as the output");
   if (s.kind == OpKind::kRmsNorm && !plain_norm && !is_vector(s.weights[0]))
     return unfit(s, "the weight is not as wide as a head");
+  if (s.kind == OpKind::kScale && !shape_is(s.weights[0], {1}) && !shape_is(s.weights[0], {s.width}))
+    return unfit(s, "the weight is not as wide as the output");
   if (s.kind != OpKind::kEmbed) return {};
   if (s.weights[0].shape.size() != 2 || s.weights[0].cols() != s.width)
     return unfit(s, "the weight is not as wide as the output");
   for (const std::int32_t id : s.ids) {
-    if (id < 0 || static_cast<std::uint64_t>(id) >= s.weights[0].rows())
-      return unfit(s, fmt::format("the id {} has no row", id));
+    if (id < 0 || s.weights[0].rows() == 0) return unfit(s, fmt::format("the id {} has no row", id));
   }
   if (!two_tables) return {};
   if (s.weights[1].cols() != s.width) return unfit(s, "the learned positions are not as wide as the output");
@@ -237,22 +240,60 @@ Status check_recurrent(const OpSetup& s) {
   return fits ? Status{} : unfit(s, "the widths of its inputs do not fit together");
 }
 
+bool combines_columns(OpKind kind) {
+  return kind == OpKind::kJoin || kind == OpKind::kHeadMatmul || kind == OpKind::kMix ||
+         kind == OpKind::kMatchRms;
+}
+
+// Ops whose inputs differ in width from the output.
+Status check_combined(const OpSetup& s) {
+  const std::size_t x = s.inputs[0].width, y = s.width;
+  if (const auto* p = std::get_if<JoinParams>(&s.params)) {
+    const std::size_t b = s.inputs[1].width;
+    const bool fits =
+        p->parts > 0 && x % p->parts == 0 && y % p->parts == 0 && (y == x + b || y == x + b * p->parts);
+    return fits ? Status{} : unfit(s, "the parts do not fill the output");
+  }
+  if (const auto* p = std::get_if<MixParams>(&s.params)) {
+    const std::size_t part = p->streams == 0 ? 0 : x / p->streams;
+    bool fits = part > 0 && x % p->streams == 0 && y == x && s.inputs[1].width % part == 0;
+    if (fits && s.inputs.size() > 2) fits = s.inputs[2].width == p->streams * (s.inputs[1].width / part);
+    return fits ? Status{} : unfit(s, "the streams do not match the inputs");
+  }
+  if (const auto* p = std::get_if<HeadMatmulParams>(&s.params)) {
+    if (s.weights.size() != 1 || p->heads == 0 || p->begin + p->rows > p->stride ||
+        s.weights[0].rows() != std::uint64_t{p->heads} * p->stride)
+      return unfit(s, "the weight's rows are not those of its heads");
+    const std::size_t cols = s.weights[0].cols(), takes = p->transposed ? p->rows : cols;
+    const std::size_t gives = p->transposed ? cols : p->rows, from = x == takes ? x : x / p->heads;
+    const bool fits = (x == takes || x % p->heads == 0) && y % p->heads == 0 && from >= takes &&
+                      y / p->heads == gives + (from - takes);
+    return fits ? Status{} : unfit(s, "the weight's shape is not output x input");
+  }
+  return x == y ? Status{} : unfit(s, "an input is not as wide as the output");
+}
+
 }  // namespace
 
 Status check_setup(const OpSetup& s) {
   // By OpKind, as plan/check.cpp has them.
-  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 2, 2, 3, 1, 1, 1, 1, 5, 5, 4};
+  constexpr std::size_t kInputs[] = {0, 1, 1, 1, 3, 2, 2, 1, 1, 1, 1, 1, 2, 2, 2,
+                                     3, 1, 1, 1, 1, 5, 5, 4, 1, 2, 1, 3, 2, 1};
   // clang-format off
   constexpr std::size_t kParams[] = {
       1, 2, 3, 4, 5, 8, 6, 6, 0, 7, 9,
       kPlaceOf<RouteParams>, kPlaceOf<RouteParams>, kPlaceOf<SpreadParams>, kPlaceOf<ExpertParams>,
       kPlaceOf<ExpertSumParams>,
       kPlaceOf<ColumnsParams>, kPlaceOf<TimeStepParams>, kPlaceOf<DecayParams>, kPlaceOf<ConvolutionParams>,
-      kPlaceOf<DeltaParams>, kPlaceOf<ScanParams>, kPlaceOf<ScanParams>};
+      kPlaceOf<DeltaParams>, kPlaceOf<ScanParams>, kPlaceOf<ScanParams>,
+      kPlaceOf<ScaleParams>, kPlaceOf<JoinParams>, kPlaceOf<HeadMatmulParams>, kPlaceOf<MixParams>,
+      kPlaceOf<MatchRmsParams>, kPlaceOf<CutoffParams>};
   // clang-format on
   const auto kind = static_cast<std::size_t>(s.kind);
-  const bool alone = s.kind == OpKind::kGated && s.inputs.size() == 1;  // an activation without a gate
-  const auto* sum = std::get_if<ExpertSumParams>(&s.params);            // which may have fewer
+  // An activation without a gate, streams without coefficients.
+  const bool alone =
+      (s.kind == OpKind::kGated && s.inputs.size() == 1) || (s.kind == OpKind::kMix && s.inputs.size() == 2);
+  const auto* sum = std::get_if<ExpertSumParams>(&s.params);  // which may have fewer
   const std::size_t wanted = sum != nullptr              ? 1u + sum->weighted + sum->adds
                              : kind < std::size(kInputs) ? kInputs[kind]
                                                          : 0;
@@ -271,14 +312,16 @@ Status check_setup(const OpSetup& s) {
     const bool same_width = s.kind != OpKind::kMatmul && s.kind != OpKind::kAttention &&
                             s.kind != OpKind::kColumns && s.kind != OpKind::kDeltaRule &&
                             s.kind != OpKind::kScan && s.kind != OpKind::kChannelScan &&
-                            !is_of_experts(s.kind) && !one_gate;
+                            !is_of_experts(s.kind) && !one_gate && !combines_columns(s.kind);
     if (same_width && in.width != s.width) return unfit(s, "an input is not as wide as the output");
   }
-  if (s.kind == OpKind::kRope && s.rope.inverse_frequency.size() * 2 > s.width / s.heads)
+  if (s.kind == OpKind::kRope &&
+      s.rope.inverse_frequency.size() * 2 + std::get<RopeParams>(s.params).begin > s.width / s.heads)
     return unfit(s, "more dims rotate than a head has");
   if (s.kind == OpKind::kAttention) DOPPLER_TRY(check_attention(s));
   DOPPLER_TRY(check_recurrent(s));
   if (is_of_experts(s.kind)) return check_experts(s);
+  if (combines_columns(s.kind)) DOPPLER_TRY(check_combined(s));
   return check_weights(s);
 }
 
@@ -336,7 +379,7 @@ Result<std::vector<float>> run_setup(const OpSetup& setup, reference::Threads& t
 }
 
 std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
-  if (stage == Stage::kAttnInput) {
+  if (stage == Stage::kAttnInput && !plan_.has_streams) {
     if (layer < 0) return std::nullopt;
     return layer == 0 ? find(Stage::kEmbedOut, -1) : find(Stage::kLayerOut, layer - 1);
   }
@@ -346,9 +389,22 @@ std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
   return std::nullopt;
 }
 
+// Where a layer reads the keys and values of another, they are inputs all the same.
+std::vector<ValueId> OpExperiment::inputs(std::size_t index) const {
+  const Op& op = plan_.ops[index];
+  std::vector<ValueId> ids = op.inputs;
+  const auto* a = std::get_if<AttentionParams>(&op.params);
+  if (a == nullptr || a->kv_layer < 0) return ids;
+  for (const Op& other : plan_.ops) {
+    if (other.kind == OpKind::kAttention && other.layer == a->kv_layer)
+      ids.insert(ids.end(), other.inputs.begin() + 1, other.inputs.end());
+  }
+  return ids;
+}
+
 std::vector<std::string> OpExperiment::missing(std::size_t op) const {
   std::vector<std::string> names;
-  for (const ValueId id : plan_.ops[op].inputs) {
+  for (const ValueId id : inputs(op)) {
     if (!rows_.locate(plan_, id)) names.push_back(value_name(plan_, id));
   }
   return names;
@@ -367,7 +423,7 @@ Result<OpSetup> OpExperiment::setup(std::size_t index) const {
   }
   OpSetup setup{.kind = op.kind, .stage = output(index).stage, .layer = op.layer, .params = op.params};
   setup.width = output(index).width, setup.heads = output(index).heads;
-  for (const ValueId id : op.inputs) {
+  for (const ValueId id : inputs(index)) {
     const Value& value = plan_.values[id];
     DOPPLER_ASSIGN(std::vector<float> data, rows_.read(plan_, id));
     setup.inputs.push_back({value.width, value.heads, std::move(data)});

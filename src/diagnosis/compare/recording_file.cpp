@@ -34,6 +34,29 @@ Result<std::vector<std::int32_t>> read_ids(const TensorView& tensor) {
   return ids;
 }
 
+// transformers keeps several residual streams as [streams, tokens, width]; here a token's lie side by side.
+Status put_tokens_first(TensorStore& tensors, std::size_t tokens) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    const std::string_view stage = std::string_view(name).substr(name.rfind('.') + 1);
+    const bool streams = stage.starts_with("altup_") || stage == "layer_out";
+    if (streams && tensor.dtype == DType::kF32 && tensor.shape.size() == 3 && tensor.shape[1] == tokens)
+      names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    const Shape shape = tensors.find(name)->shape;
+    const std::size_t streams = shape[0], bytes = shape[2] * sizeof(float);
+    DOPPLER_TRY(tensors.rewrite(name, [&](std::span<const std::byte> from, std::span<std::byte> to) {
+      for (std::size_t row = 0; row < streams * tokens; ++row) {
+        const std::size_t there = row % tokens * streams + row / tokens;
+        std::memcpy(&to[there * bytes], &from[row * bytes], bytes);
+      }
+    }));
+    tensors.reshape(name, {tokens, streams, shape[2]});
+  }
+  return {};
+}
+
 Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, std::size_t greedy_tokens) {
   if (tensor.dtype != DType::kF32 || tensor.shape.size() < 2 || tensor.shape.size() > 3) {
     return fail(ErrorCode::kMismatch,
@@ -96,6 +119,7 @@ Result<Recording> read_recording(TensorStore tensors, std::string_view file) {
   if (const TensorView* greedy = recording.tensors.find("greedy_ids")) {
     DOPPLER_ASSIGN(recording.greedy_ids, read_ids(*greedy));
   }
+  DOPPLER_TRY(put_tokens_first(recording.tensors, recording.prompt_ids.size()));
   for (const auto& [name, tensor] : recording.tensors.tensors()) {
     if (std::find(std::begin(kIdTensors), std::end(kIdTensors), name) != std::end(kIdTensors)) continue;
     if (name.ends_with(".attn_scores")) continue;  // -inf where masked, and of its own shape

@@ -31,7 +31,7 @@ double largest_magnitude(const TensorView& tensor) {
 
 // Execution order: embedding, layers in order with their stages in order, then the rest.
 std::pair<int, int> place(const StageComparison& c) {
-  const bool before = c.stage == Stage::kEmbedOut;
+  const bool before = c.layer < 0 && c.stage < Stage::kAttnInput;
   return {before ? -1 : c.layer >= 0 ? c.layer : INT32_MAX, static_cast<int>(c.stage)};
 }
 
@@ -52,10 +52,18 @@ void keep_worst(std::vector<WrongValue>& worst, const WrongValue& value, double 
 }
 
 StageWidths planned_stages(const Plan& plan) {
+  std::vector<bool> written(plan.values.size());
+  for (const Op& op : plan.ops) {
+    for (const auto* ids : {&op.outputs, &op.emits}) {
+      for (const ValueId id : *ids) written[id] = true;
+    }
+  }
   StageWidths stages;
-  for (const Value& value : plan.values) {
+  for (std::size_t id = 0; id < plan.values.size(); ++id) {
+    const Value& value = plan.values[id];
     if (value.stage == Stage::kAttnScores) continue;
-    for_each_name(plan, value, [&](Stage stage, int layer) { stages[{stage, layer}] = value.width; });
+    const std::size_t width = written[id] ? value.width : 0;
+    for_each_name(plan, value, [&](Stage stage, int layer) { stages[{stage, layer}] = width; });
   }
   return stages;
 }
@@ -139,6 +147,7 @@ Status StageComparer::match(const TensorView& tensor) {
       missing_.push_back(std::move(comparison));
       return {};
     }
+    if (planned->second == 0) return {};  // this backend does without it
     found.push_back({planned->first, {stages_.size(), &tensor, column, planned->second, row_width}});
     column += planned->second;
   }

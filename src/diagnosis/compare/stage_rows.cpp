@@ -29,6 +29,7 @@ bool is_input(const Plan& plan, Stage stage, int layer) {
 std::vector<std::pair<Stage, int>> names_of(const Plan& plan, Stage stage, int layer) {
   const int layers = static_cast<int>(plan.kv_layers.size());
   std::vector<std::pair<Stage, int>> names = {{stage, layer}};
+  if (plan.has_streams) return names;
   if (stage == Stage::kAttnInput || is_input(plan, stage, layer))
     names.emplace_back(layer == 0 ? Stage::kEmbedOut : Stage::kLayerOut, layer - 1);
   if (stage == Stage::kEmbedOut && layers > 0) names.emplace_back(input_stage(plan, 0), 0);
@@ -91,7 +92,7 @@ int layer_of(std::string_view key) {
 }
 
 std::size_t stage_width(const Plan& plan, Stage stage, int layer) {
-  if (stage == Stage::kAttnInput || is_input(plan, stage, layer)) {
+  if ((stage == Stage::kAttnInput && !plan.has_streams) || is_input(plan, stage, layer)) {
     if (layer < 0 || static_cast<std::size_t>(layer) >= plan.kv_layers.size()) return 0;
     return layer == 0 ? stage_width(plan, Stage::kEmbedOut, -1)
                       : stage_width(plan, Stage::kLayerOut, layer - 1);

@@ -105,7 +105,7 @@ OpChain::OpChain(OpExperiment& experiment, const FilledRows& rows, std::size_t o
   while (!open.empty()) {
     const std::size_t at = open.back();
     open.pop_back();
-    for (const ValueId id : plan.ops[at].inputs) {
+    for (const ValueId id : experiment.inputs(at)) {
       const std::size_t from = producers.at(id);
       if (rows.filled(from) && seen.insert(from).second) open.push_back(from);
     }
@@ -122,7 +122,7 @@ std::vector<std::string> OpChain::begins() const {
   const Plan& plan = experiment_.plan();
   std::vector<std::string> names;
   for (const std::size_t op : ops_) {
-    for (const ValueId id : plan.ops[op].inputs) {
+    for (const ValueId id : experiment_.inputs(op)) {
       const bool inside = std::ranges::any_of(ops_, [&](std::size_t o) { return output_of(o) == id; });
       const std::string name = value_name(plan, id);
       if (!inside && std::ranges::find(names, name) == names.end()) names.push_back(name);
@@ -195,7 +195,7 @@ Result<std::vector<float>> OpChain::recorded() const {
 }
 
 void OpChain::replace_inputs(std::size_t op, const Computed& computed, OpSetup& setup) const {
-  const std::vector<ValueId>& ids = experiment_.plan().ops[op].inputs;
+  const std::vector<ValueId> ids = experiment_.inputs(op);
   for (std::size_t i = 0; i < ids.size(); ++i) {
     if (const auto found = computed.find(ids[i]); found != computed.end())
       setup.inputs[i].data = found->second;
@@ -205,7 +205,7 @@ void OpChain::replace_inputs(std::size_t op, const Computed& computed, OpSetup& 
 Result<std::vector<float>> OpChain::run(std::span<const std::size_t> changed, const OpChange& change) const {
   Computed computed;
   for (const std::size_t op : ops_) {
-    const auto& inputs = experiment_.plan().ops[op].inputs;
+    const auto inputs = experiment_.inputs(op);
     const bool itself = std::ranges::find(changed, op) != changed.end();
     const bool follows = std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); });
     if (!itself && !follows && op != end()) continue;
@@ -222,7 +222,7 @@ Result<std::vector<float>> OpChain::finish(std::size_t given, std::vector<float>
   Computed computed;
   computed[output_of(given)] = std::move(rows);
   for (const std::size_t op : ops_) {
-    const auto& inputs = experiment_.plan().ops[op].inputs;
+    const auto inputs = experiment_.inputs(op);
     if (op == given || !std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); }))
       continue;
     DOPPLER_ASSIGN(OpSetup made, setup(op));
@@ -276,7 +276,7 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
       DOPPLER_ASSIGN(OpSetup made, setup(op));
       replace_inputs(op, moved, made);
       for (std::size_t i = 0; from_stored && i < made.inputs.size(); ++i) {
-        if (moved.contains(experiment_.plan().ops[op].inputs[i])) continue;
+        if (moved.contains(experiment_.inputs(op)[i])) continue;
         for (float& x : made.inputs[i].data) x *= 1 + static_cast<float>(rounding.stored) * moves.next();
       }
       if (change && std::ranges::find(changed, op) != changed.end()) change(made);

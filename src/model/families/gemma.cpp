@@ -14,31 +14,12 @@ constexpr std::string_view kGemmaTypes[] = {"gemma"};
 constexpr std::string_view kGemma2Types[] = {"gemma2"};
 constexpr std::string_view kGemma3Types[] = {"gemma3_text", "gemma3"};
 
-Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::string_view key,
-                            std::optional<double> fallback) {
-  // null switches a softcap off, an absent key means the family's default.
-  if (says_null(builder.config(), key)) fallback = std::nullopt;
-  if (!builder.config().has(key) && !fallback) {
-    builder.note(std::string(path), "none",
-                 says_null(builder.config(), key) ? builder.config().where(key) : builder.default_source());
-    return 0.0;
-  }
-  DOPPLER_ASSIGN(const double cap, builder.get_number(path, key, fallback));
-  if (!(cap > 0)) {
-    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it, or set it to null.",
-                builder.config().where(key), cap);
-  }
-  return cap;
-}
-
 // What all Gemmas share.
 void scale_as_gemma(SpecBuilder& builder) {
   ModelSpec& spec = builder.spec();
   spec.norm.weight_offset = 1;
   builder.note("norm.weight_offset", "1", "rule of the gemma families: checkpoints store w - 1");
-  spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden)));
-  builder.note("embedding_scale", fmt::format("{}", spec.embedding_scale),
-               fmt::format("derived: sqrt({})", builder.config().name("hidden_size")));
+  scale_embedding_as_gemma(builder);
 }
 
 // The part that Gemma 2 and 3 share. The caps are the defaults for scores and final logits; nothing: no cap.
@@ -146,6 +127,30 @@ Status adjust_gemma3(GgufConfig& config) {
 }
 
 }  // namespace
+
+Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::string_view key,
+                            std::optional<double> fallback) {
+  // null switches a softcap off, an absent key means the family's default.
+  if (says_null(builder.config(), key)) fallback = std::nullopt;
+  if (!builder.config().has(key) && !fallback) {
+    builder.note(std::string(path), "none",
+                 says_null(builder.config(), key) ? builder.config().where(key) : builder.default_source());
+    return 0.0;
+  }
+  DOPPLER_ASSIGN(const double cap, builder.get_number(path, key, fallback));
+  if (!(cap > 0)) {
+    return fail(ErrorCode::kCorrupt, "The value {} = {} is not positive. Correct it, or set it to null.",
+                builder.config().where(key), cap);
+  }
+  return cap;
+}
+
+void scale_embedding_as_gemma(SpecBuilder& builder) {
+  ModelSpec& spec = builder.spec();
+  spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden)));
+  builder.note("embedding_scale", fmt::format("{}", spec.embedding_scale),
+               fmt::format("derived: sqrt({})", builder.config().name("hidden_size")));
+}
 
 const FamilyRule kGemmaRule = {"gemma", kGemmaTypes, fill_gemma1, {.architecture = "gemma"}};
 const FamilyRule kGemma2Rule = {"gemma2",

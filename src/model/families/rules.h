@@ -16,6 +16,12 @@ extern const FamilyRule kPhi3Rule;
 extern const FamilyRule kGemmaRule;
 extern const FamilyRule kGemma2Rule;
 extern const FamilyRule kGemma3Rule;
+extern const FamilyRule kGemma3nRule;
+extern const FamilyRule kGemma4Rule;
+extern const FamilyRule kDeepseekV2Rule;
+extern const FamilyRule kDeepseekV3Rule;
+extern const FamilyRule kMistral4Rule;
+extern const FamilyRule kGlm4MoeLiteRule;
 extern const FamilyRule kOlmo2Rule;
 extern const FamilyRule kOlmo3Rule;
 extern const FamilyRule kGraniteRule;
@@ -53,6 +59,12 @@ extern const FamilyRule kMinimaxM2Rule;
 extern const FamilyRule kErnie45MoeRule;
 extern const FamilyRule kHunyuanMoeRule;
 extern const FamilyRule kPhimoeRule;
+
+// What Gemma's own files say: embeddings are scaled by sqrt(hidden), and a softcap of null is none. The
+// fallback: nothing, where an absent key means none.
+void scale_embedding_as_gemma(SpecBuilder& builder);
+Result<double> read_softcap(SpecBuilder& builder, std::string_view path, std::string_view key,
+                            std::optional<double> fallback);
 
 // Families with norms after each half only.
 inline constexpr std::array<WeightName, 1> kPostNormNames = {

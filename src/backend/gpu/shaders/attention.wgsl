@@ -4,9 +4,10 @@
 // Source: Vaswani et al. (2017); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
 // Template values (op_kernels.cpp, shader_values.cpp): HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl;
+// VALUE_DIM the first dims of a row of values, which count;
 // WINDOW newest positions that are seen (0: all), or CHUNKED of the WINDOW positions from its last multiple on; SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped;
 // EMIT_SCORES 1: scores are stored; SLOTS, POSITIONS words of `step` where the tokens' slots and positions begin.
-// q, out: token i's row begins at float i * STRIDE + OFFSET, as HEADS x DIM. scores: [token][head][position], step[2]
+// q, out: token i's row begins at float i * STRIDE + OFFSET, as HEADS x DIM, and x VALUE_DIM. scores: [token][head][position], step[2]
 // positions each (the longest sequence of the step).
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> q : array<f32>;
@@ -26,7 +27,7 @@
 #endif
 #include "kv.wgsl"
 #include "reduce.wgsl"
-#define DIMS_PER_THREAD (DIM + THREADS - 1) / THREADS
+#define DIMS_PER_THREAD (VALUE_DIM + THREADS - 1) / THREADS
 
 var<workgroup> query : array<f32, ${DIM}>;  // this head of q
 var<workgroup> shares : array<f32, ${THREADS}>;  // exp(score - maximum) of each position of the tile
@@ -108,7 +109,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     let count = min(${THREADS}u, position + 1u - base);
 #for i in 0..DIMS_PER_THREAD
     sum${i} *= fade;
-    if (t + ${i * THREADS}u < ${DIM}u) {
+    if (t + ${i * THREADS}u < ${VALUE_DIM}u) {
       for (var j = 0u; j < count; j++) {
         sum${i} += shares[j] * value_at(kv_row(slot, kv_head, base + j), t + ${i * THREADS}u);
       }
@@ -116,9 +117,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
     workgroupBarrier();
   }
-  let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u + head * ${DIM}u;
+  let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u + head * ${VALUE_DIM}u;
 #for i in 0..DIMS_PER_THREAD
-  if (t + ${i * THREADS}u < ${DIM}u) {
+  if (t + ${i * THREADS}u < ${VALUE_DIM}u) {
     out[to + t + ${i * THREADS}u] = sum${i} / total;
   }
 #endfor
