@@ -129,9 +129,12 @@ struct FfnSpec {
   double alpha = 1, up_offset = 0;
   std::uint32_t experts = 0;  // 0: one feed-forward for every token
   RouterSpec router;
-  std::uint32_t shared_width = 0;        // of what every token goes through beside its experts; 0: nothing
-  bool shared_gate = false;              // whose result is multiplied by a logistic function of its input
-  Xielu xielu;                           // kXielu
+  std::uint32_t shared_width = 0;  // of what every token goes through beside its experts; 0: nothing
+  bool shared_gate = false;        // whose result is multiplied by a logistic function of its input
+  // Experts work in a width of their own, between two projections; router and shared expert do not. 0: none.
+  std::uint32_t latent_width = 0;
+  bool bare_experts = false;  // `bias` is not theirs, only the shared expert's and those projections'
+  Xielu xielu;                // kXielu
   double gate_scale = 1, out_scale = 1;  // multiply the gate before its activation, and the result
 };
 

@@ -129,6 +129,12 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kRouterCorrection, "model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
     {kExpertScale, "scales of experts", Kind::kBias, Stage::kRouterWeights, {S::kExperts}, When::kExpertScale,
      "model.layers.{}.router.per_expert_scale", "blk.{}.ffn_down_exps.scale"},
+    {kLatentIn, "projection to the experts' width", Kind::kProjection, Stage::kFfnLatent,
+     {S::kExpertIo, S::kHidden}, When::kLatent, "model.layers.{}.mixer.fc1_latent_proj.weight",
+     "blk.{}.ffn_latent_down.weight"},
+    {kLatentInBias, "bias of the projection to the experts' width", Kind::kBias, Stage::kFfnLatent,
+     {S::kExpertIo}, When::kLatentBias, "model.layers.{}.mixer.fc1_latent_proj.bias",
+     "blk.{}.ffn_latent_down.bias"},
     // In GGUF files ffn_up holds the gate's rows, too, where the two are fused.
     {kGateUp, "gate and up", Kind::kProjection, Stage::kFfnUp, kFromParts, When::kFusedGateUp,
      "model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", {}, {kGate, kUp, kCount}},
@@ -143,9 +149,9 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
     {kGateUpExperts, "gates and ups of experts", Kind::kExperts, Stage::kFfnUp, kFromParts, When::kFusedExperts,
      "model.layers.{}.mlp.experts.gate_up_proj", "", {},
      {kGateExperts, kUpExperts, kCount}},
-    {kGateExperts, "gates of experts", Kind::kExperts, Stage::kFfnGate, {S::kExperts, S::kFfn, S::kHidden},
+    {kGateExperts, "gates of experts", Kind::kExperts, Stage::kFfnGate, {S::kExperts, S::kFfn, S::kExpertIo},
      When::kGatedExperts, "model.layers.{}.mlp.experts.{}.gate_proj.weight", "blk.{}.ffn_gate_exps.weight"},
-    {kUpExperts, "ups of experts", Kind::kExperts, Stage::kFfnUp, {S::kExperts, S::kFfn, S::kHidden},
+    {kUpExperts, "ups of experts", Kind::kExperts, Stage::kFfnUp, {S::kExperts, S::kFfn, S::kExpertIo},
      When::kExperts, "model.layers.{}.mlp.experts.{}.up_proj.weight", "blk.{}.ffn_up_exps.weight"},
     {kGateExpertsBias, "biases of experts' gates", Kind::kBias, Stage::kFfnGate, {S::kExperts, S::kFfn},
      When::kGatedExpertBias, "model.layers.{}.mlp.experts.{}.gate_proj.bias", "blk.{}.ffn_gate_exps.bias"},
@@ -155,10 +161,16 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
     {kDownBias, "bias of down", Kind::kBias, Stage::kFfnOut, {S::kHidden}, When::kDenseBias,
      "model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias"},
-    {kDownExperts, "downs of experts", Kind::kExperts, Stage::kFfnExperts, {S::kExperts, S::kHidden, S::kFfn},
+    {kDownExperts, "downs of experts", Kind::kExperts, Stage::kFfnExperts, {S::kExperts, S::kExpertIo, S::kFfn},
      When::kExperts, "model.layers.{}.mlp.experts.{}.down_proj.weight", "blk.{}.ffn_down_exps.weight"},
-    {kDownExpertsBias, "biases of experts' downs", Kind::kBias, Stage::kFfnExperts, {S::kExperts, S::kHidden},
+    {kDownExpertsBias, "biases of experts' downs", Kind::kBias, Stage::kFfnExperts, {S::kExperts, S::kExpertIo},
      When::kExpertBias, "model.layers.{}.mlp.experts.{}.down_proj.bias", "blk.{}.ffn_down_exps.bias"},
+    {kLatentOut, "projection from the experts' width", Kind::kProjection, Stage::kFfnOut,
+     {S::kHidden, S::kExpertIo}, When::kLatent, "model.layers.{}.mixer.fc2_latent_proj.weight",
+     "blk.{}.ffn_latent_up.weight"},
+    {kLatentOutBias, "bias of the projection from the experts' width", Kind::kBias, Stage::kFfnOut,
+     {S::kHidden}, When::kLatentBias, "model.layers.{}.mixer.fc2_latent_proj.bias",
+     "blk.{}.ffn_latent_up.bias"},
     {kSharedGateUp, "gate and up of the shared expert", Kind::kProjection, Stage::kSharedUp, kFromParts,
      When::kFusedShared, "model.layers.{}.shared_mlp.input_linear.weight", "", {},
      {kSharedGateProj, kSharedUp, kCount}},
@@ -237,6 +249,10 @@ constexpr std::array kSizes = {
     SizeInfo{S::kOne, "", [](Spec, Layer) -> std::uint64_t { return 1; }},
     SizeInfo{S::kFfn, "intermediate_size", [](Spec, Layer l) -> std::uint64_t { return l.ffn.width; }},
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
+    SizeInfo{S::kExpertIo, "the width that experts read",
+             [](Spec s, Layer l) -> std::uint64_t {
+               return l.ffn.latent_width > 0 ? l.ffn.latent_width : s.hidden;
+             }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.rope.rotary_dim / 2; }},
     SizeInfo{S::kMixerIn, "the widths of the recurrent half",
@@ -273,6 +289,10 @@ bool has_dense_ffn(const LayerSpec& layer) {
 }
 bool has_experts(const LayerSpec& layer) {
   return layer.has_ffn && layer.ffn.experts > 0;
+}
+
+bool has_expert_bias(const LayerSpec& layer) {
+  return has_experts(layer) && layer.ffn.bias && !layer.ffn.bare_experts;
 }
 
 struct ConditionInfo {
@@ -332,9 +352,13 @@ constexpr std::array kConditions = {
     ConditionInfo{When::kExpertScale, "ffn.router.expert_scale = true", "ffn.router.expert_scale = false",
                   [](Spec, Layer l) { return has_experts(l) && l.ffn.router.expert_scale; }},
     ConditionInfo{When::kExpertBias, "ffn.bias = true", "ffn.bias = false",
-                  [](Spec, Layer l) { return has_experts(l) && l.ffn.bias; }},
+                  [](Spec, Layer l) { return has_expert_bias(l); }},
     ConditionInfo{When::kGatedExpertBias, "ffn.bias = true", "ffn.bias = false",
-                  [](Spec, Layer l) { return has_experts(l) && l.ffn.gated && l.ffn.bias; }},
+                  [](Spec, Layer l) { return has_expert_bias(l) && l.ffn.gated; }},
+    ConditionInfo{When::kLatent, "ffn.latent_width > 0", "ffn.latent_width = 0",
+                  [](Spec, Layer l) { return has_experts(l) && l.ffn.latent_width > 0; }},
+    ConditionInfo{When::kLatentBias, "ffn.bias = true", "ffn.bias = false",
+                  [](Spec, Layer l) { return has_experts(l) && l.ffn.latent_width > 0 && l.ffn.bias; }},
     ConditionInfo{When::kShared, "ffn.shared_width > 0", "ffn.shared_width = 0",
                   [](Spec, Layer l) { return l.has_ffn && l.ffn.shared_width > 0; }},
     ConditionInfo{When::kSharedProj, "ffn.shared_width > 0", "ffn.shared_width = 0",

@@ -446,10 +446,11 @@ class Builder {
   ValueId experts(ValueId x, const FfnSpec& f) {
     const auto [ids, weights] = route(x, f);
     const std::uint32_t chosen = f.router.top_k;
-    ValueId read = x;
+    ValueId read = f.latent_width > 0 ? matmul(x, WeightRole::kLatentIn, WeightRole::kLatentInBias) : x;
     if (f.router.on_input) {
-      read = value(spec_.hidden * chosen, Stage::kExpertInputs, chosen);
-      op(OpKind::kSpread, {x, weights}, {read}, {}, SpreadParams{chosen});
+      const ValueId spread = read;
+      read = value(plan_.values[read].width * chosen, Stage::kExpertInputs, chosen);
+      op(OpKind::kSpread, {spread, weights}, {read}, {}, SpreadParams{chosen});
     }
     std::vector<ValueId> inputs;
     if (f.gated)
@@ -460,11 +461,26 @@ class Builder {
     const ValueId given = expert_matmul(act, ids, f, WeightRole::kDownExperts, WeightRole::kDownExpertsBias);
     inputs = {given};
     if (!f.router.on_input) inputs.push_back(weights);
+    if (f.latent_width > 0) return from_latent(x, std::move(inputs), f);
     if (f.shared_width > 0) inputs.push_back(shared_expert(x, f));
     const ValueId out = value(spec_.hidden, Stage::kFfnOut);
     op(OpKind::kExpertSum, std::move(inputs), {out}, {},
        ExpertSumParams{chosen, !f.router.on_input, f.shared_width > 0});
     return out;
+  }
+
+  // The sum of experts in their own width, back to the hidden one; what the shared expert gives joins there.
+  ValueId from_latent(ValueId x, std::vector<ValueId> summed, const FfnSpec& f) {
+    const ValueId sum = value(f.latent_width, Stage::kNone);
+    op(OpKind::kExpertSum, std::move(summed), {sum}, {},
+       ExpertSumParams{f.router.top_k, !f.router.on_input, false});
+    const bool alone = f.shared_width == 0;
+    const ValueId out = matmul(sum, WeightRole::kLatentOut, WeightRole::kLatentOutBias, 1,
+                               alone ? Stage::kFfnOut : Stage::kNone);
+    if (alone) return out;
+    const ValueId both = value(spec_.hidden, Stage::kFfnOut);
+    op(OpKind::kAdd, {out, shared_expert(x, f)}, {both}, {}, AddParams{});
+    return both;
   }
 
   ValueId layer(ValueId x) {
