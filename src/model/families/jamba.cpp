@@ -1,5 +1,7 @@
 // Jamba: Mamba 1 with norms on time step, B and C, attention without rope in every so many layers, experts in
 // every so many others. Source: transformers' JambaConfig.
+#include <algorithm>
+
 #include "base/json.h"
 #include "model/families/experts.h"
 #include "model/families/hybrid.h"
@@ -86,8 +88,12 @@ Status fill_jamba(SpecBuilder& builder) {
   // One expert is none: such models have a feed-forward like any other there.
   DOPPLER_ASSIGN(const auto experts, builder.config().get_uint("num_experts"));
   if (experts != 1) {
-    DOPPLER_TRY(read_experts(builder, {.experts = 16, .top_k = 2, .width = {}, .router = {}},
-                             [&](std::size_t i) { return sparse.has(i); }));
+    // GGUF files have no period: their tensors say which layers are dense.
+    DOPPLER_ASSIGN(const auto dense, builder.config().get_uints("mlp_only_layers"));
+    DOPPLER_TRY(
+        read_experts(builder, {.experts = 16, .top_k = 2, .width = {}, .router = {}}, [&](std::size_t i) {
+          return dense ? std::ranges::find(*dense, i) == dense->end() : sparse.has(i);
+        }));
   }
   leave_rope_out(builder, [](std::size_t) { return false; }, "rule of the jamba family");
   return {};
@@ -95,6 +101,7 @@ Status fill_jamba(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kJambaRule = {"jamba", kJambaTypes, fill_jamba, {}, {.own = kJambaNames}};
+const FamilyRule kJambaRule = {
+    "jamba", kJambaTypes, fill_jamba, {.architecture = "jamba"}, {.own = kJambaNames}};
 
 }  // namespace doppler

@@ -2,6 +2,7 @@
 // Sources: transformers' Lfm2Config, Lfm2MoeConfig.
 #include <algorithm>
 
+#include "base/json.h"
 #include "model/families/experts.h"
 #include "model/families/hybrid.h"
 
@@ -33,7 +34,18 @@ constexpr WeightName kLfm2Names[] = {
     {WeightRole::kFinalNorm, "model.embedding_norm.weight"},
 };
 constexpr KeyAlias kLfm2Aliases[] = {{"tie_word_embeddings", "tie_embedding"}};
+constexpr WeightName kLfm2GgufNames[] = {
+    {WeightRole::kMixerIn, "blk.{}.shortconv.in_proj.weight"},
+    {WeightRole::kMixerInBias, "blk.{}.shortconv.in_proj.bias"},
+    {WeightRole::kConvolution, "blk.{}.shortconv.conv.weight"},
+    {WeightRole::kConvolutionBias, "blk.{}.shortconv.conv.bias"},
+    {WeightRole::kMixerOut, "blk.{}.shortconv.out_proj.weight"},
+    {WeightRole::kMixerOutBias, "blk.{}.shortconv.out_proj.bias"},
+    {WeightRole::kFinalNorm, "token_embd_norm.weight"},
+};
+constexpr WeightNames kLfm2Gguf = {.style = NameStyle::kGguf, .own = kLfm2GgufNames};
 constexpr LayerKind kLfm2Kinds[] = {{.name = "conv", .recurrent = true},
+                                    {.name = "linear_attention", .recurrent = true},
                                     {.name = "full_attention", .attention = true}};
 
 // The width is two thirds of the configured one, times a factor, rounded up to a multiple.
@@ -126,9 +138,23 @@ Status fill_lfm2_moe(SpecBuilder& builder) {
   return read_lfm2_halves(builder);
 }
 
+// The width is written as it is.
+Status adjust_lfm2(GgufConfig& config) {
+  config.derive("block_auto_adjust_ff_dim", false, "rule of the architecture lfm2");
+  return {};
+}
+
 }  // namespace
 
-const FamilyRule kLfm2Rule = {"lfm2", kLfm2Types, fill_lfm2, {}, {.own = kLfm2Names}};
-const FamilyRule kLfm2MoeRule = {"lfm2_moe", kLfm2MoeTypes, fill_lfm2_moe, {}, {.own = kLfm2Names}};
+const FamilyRule kLfm2Rule = {"lfm2",
+                              kLfm2Types,
+                              fill_lfm2,
+                              {.architecture = "lfm2", .weight_names = kLfm2Gguf, .adjust = adjust_lfm2},
+                              {.own = kLfm2Names}};
+const FamilyRule kLfm2MoeRule = {"lfm2_moe",
+                                 kLfm2MoeTypes,
+                                 fill_lfm2_moe,
+                                 {.architecture = "lfm2moe", .weight_names = kLfm2Gguf},
+                                 {.own = kLfm2Names}};
 
 }  // namespace doppler

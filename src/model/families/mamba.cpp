@@ -223,11 +223,46 @@ Status fill_falcon_h1(SpecBuilder& builder) {
   return read_rope(builder, 100000);
 }
 
+// Gate and up are two tensors there.
+constexpr WeightName kGraniteHybridGgufNames[] = {{WeightRole::kGateUp, ""}};
+
+// A flag says whether queries and keys turn; without experts the feed-forward is what others share.
+Status adjust_granite_hybrid(GgufConfig& config) {
+  DOPPLER_ASSIGN(const auto turns, config.get_flag("rope.scaling.finetuned"));
+  config.set_from_key("position_embedding_type", turns.value_or(true) ? "rope" : "nope",
+                      "rope.scaling.finetuned");
+  DOPPLER_ASSIGN(const auto experts, config.get_uint("expert_count"));
+  if (experts.value_or(0) > 0) return {};
+  config.derive("num_local_experts", 0, "no " + config.key("expert_count"));
+  config.set_from_key("shared_intermediate_size", config.json()["intermediate_size"], "feed_forward_length");
+  return {};
+}
+
+// What is gated is normed, where it is, and all multipliers are in the weights.
+Status adjust_falcon_h1(GgufConfig& config) {
+  config.derive("mamba_norm_before_gate", false, "rule of the architecture falcon-h1");
+  return {};
+}
+
 }  // namespace
 
-const FamilyRule kMamba2Rule = {"mamba2", kMamba2Types, fill_mamba2, {}, {.own = kBackboneNames}};
+const FamilyRule kMamba2Rule = {
+    "mamba2", kMamba2Types, fill_mamba2, {.architecture = "mamba2"}, {.own = kBackboneNames}};
 const FamilyRule kGraniteHybridRule = {
-    "granitemoehybrid", kGraniteHybridTypes, fill_granite_hybrid, {}, {.own = kGraniteHybridNames}};
-const FamilyRule kFalconH1Rule = {"falcon_h1", kFalconH1Types, fill_falcon_h1, {}, {.own = kFalconH1Names}};
+    "granitemoehybrid",
+    kGraniteHybridTypes,
+    fill_granite_hybrid,
+    {.architecture = "granitehybrid",
+     .weight_names = {.style = NameStyle::kGguf, .own = kGraniteHybridGgufNames},
+     .paired_rows = true,
+     .keys = kGraniteKeys,
+     .adjust = adjust_granite_hybrid},
+    {.own = kGraniteHybridNames}};
+const FamilyRule kFalconH1Rule = {
+    "falcon_h1",
+    kFalconH1Types,
+    fill_falcon_h1,
+    {.architecture = "falcon-h1", .adjust = adjust_falcon_h1, .multiplied_weights = true},
+    {.own = kFalconH1Names}};
 
 }  // namespace doppler

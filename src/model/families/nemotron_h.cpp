@@ -127,9 +127,18 @@ Status fill_nemotron_h(SpecBuilder& builder) {
   return {};
 }
 
+// Each layer has one norm, whatever it is before.
+constexpr WeightName kNemotronGgufNames[] = {{WeightRole::kFfnNorm, "blk.{}.attn_norm.weight"}};
+
 }  // namespace
 
 const FamilyRule kNemotronHRule = {
-    "nemotron_h", kNemotronHTypes, fill_nemotron_h, {}, {.own = kBackboneNames}};
+    "nemotron_h",
+    kNemotronHTypes,
+    fill_nemotron_h,
+    {.architecture = "nemotron_h",
+     .architecture_of_experts = "nemotron_h_moe",
+     .weight_names = {.style = NameStyle::kGguf, .own = kNemotronGgufNames}},
+    {.own = kBackboneNames}};
 
 }  // namespace doppler

@@ -61,6 +61,10 @@ void set_attention_rules(SpecBuilder& builder) {
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = layer.attention.output_gate = true;
 }
 
+// llama.cpp's name for the norm before the feed-forward.
+constexpr WeightName kDeltaGgufNames[] = {{WeightRole::kFfnNorm, "blk.{}.post_attention_norm.weight"}};
+constexpr WeightNames kDeltaGguf = {.style = NameStyle::kGguf, .own = kDeltaGgufNames};
+
 // What all of them have in common, once their sizes are read.
 Status read_delta_decoder(SpecBuilder& builder, InProjection in_projection) {
   DOPPLER_TRY(read_attention_bias(builder));
@@ -125,10 +129,22 @@ Status fill_qwen3_next(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kQwen35Rule = {"qwen3_5", kQwen35Types, fill_qwen3_5, {}, {.own = kDeltaNames}};
+const FamilyRule kQwen35Rule = {
+    "qwen3_5",
+    kQwen35Types,
+    fill_qwen3_5,
+    {.architecture = "qwen35", .weight_names = kDeltaGguf, .tiled_value_heads = true},
+    {.own = kDeltaNames}};
 const FamilyRule kQwen35MoeRule = {
-    "qwen3_5_moe", kQwen35MoeTypes, fill_qwen3_5_moe, {}, {.own = kDeltaNames}};
-const FamilyRule kQwen3NextRule = {
-    "qwen3_next", kQwen3NextTypes, fill_qwen3_next, {}, {.own = kDeltaNames}};
+    "qwen3_5_moe",
+    kQwen35MoeTypes,
+    fill_qwen3_5_moe,
+    {.architecture = "qwen35moe", .weight_names = kDeltaGguf, .tiled_value_heads = true},
+    {.own = kDeltaNames}};
+const FamilyRule kQwen3NextRule = {"qwen3_next",
+                                   kQwen3NextTypes,
+                                   fill_qwen3_next,
+                                   {.architecture = "qwen3next", .weight_names = kDeltaGguf},
+                                   {.own = kDeltaNames}};
 
 }  // namespace doppler
