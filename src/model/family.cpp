@@ -9,6 +9,7 @@
 #include "model/arrange.h"
 #include "model/expert_files.h"
 #include "model/families/rules.h"
+#include "model/gguf_recurrent.h"
 #include "model/gguf_rows.h"
 #include "model/guess/guess.h"
 #include "model/quantized_folder.h"
@@ -131,6 +132,7 @@ Result<Model> load_gguf(ModelFiles files) {
   DOPPLER_ASSIGN(model.spec, read_gguf_spec(*model.files.gguf, model.files.tensors));
   const GgufRule& rule = family_named(model.spec.family)->gguf;
   if (rule.paired_rows) DOPPLER_TRY(restore_row_order(model.spec, rule.weight_names, model.files.tensors));
+  DOPPLER_TRY(restore_recurrent(model.spec, rule.weight_names, model.files.tensors));
   DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule.weight_names, model.files.tensors));
   return model;
 }

@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "base/json.h"
-#include "plan/plan.h"
 
 namespace doppler {
 namespace {
@@ -15,7 +14,7 @@ namespace {
 // Families' words for one key.
 struct SharedKey {
   std::string_view suffix;
-  std::array<std::string_view, 4> paths;
+  std::array<std::string_view, 6> paths;
 };
 constexpr std::array kSharedKeys = {
     SharedKey{"ssm.conv_kernel", {"linear_conv_kernel_dim", "mamba_d_conv", "conv_kernel"}},
@@ -24,7 +23,7 @@ constexpr std::array kSharedKeys = {
     // Of Mamba 1 this is the rank of the time step; of others, whose time step has none, the heads.
     SharedKey{"ssm.time_step_rank",
               {"linear_num_value_heads", "mamba_n_heads", "mamba_num_heads", "mamba_dt_rank"}},
-    SharedKey{"ssm.inner_size", {"mamba_d_ssm", "intermediate_size_of_mixer"}},
+    SharedKey{"ssm.inner_size", {"mamba_d_ssm"}},
     SharedKey{"shortconv.l_cache", {"conv_L_cache"}},
     SharedKey{"full_attention_interval", {"full_attention_interval"}},
     SharedKey{"moe_latent_size", {"moe_latent_size"}},
@@ -33,8 +32,8 @@ constexpr std::array kSharedKeys = {
               {"moe_shared_expert_intermediate_size", "shared_intermediate_size"}},
     SharedKey{"expert_count", {"num_local_experts"}},
 };
-constexpr std::array<std::string_view, 4> kHeadDims = {"linear_value_head_dim", "mamba_d_head",
-                                                       "mamba_head_dim", "mixer_head_dim"};
+constexpr std::array<std::string_view, 3> kHeadDims = {"linear_value_head_dim", "mamba_d_head",
+                                                       "mamba_head_dim"};
 
 struct TensorFlag {
   std::string_view path;
@@ -45,6 +44,9 @@ constexpr std::array kFlags = {
     TensorFlag{"use_conv_bias", WeightRole::kConvolutionBias},
     TensorFlag{"conv_bias", WeightRole::kConvolutionBias},
     TensorFlag{"mamba_proj_bias", WeightRole::kMixerInBias},
+    TensorFlag{"use_bias", WeightRole::kMixerInBias},
+    TensorFlag{"attention_bias", WeightRole::kQBias},
+    TensorFlag{"mlp_bias", WeightRole::kUpBias},
     TensorFlag{"projectors_bias", WeightRole::kMixerOutBias},
     TensorFlag{"mamba_rms_norm", WeightRole::kMixerNorm},
     TensorFlag{"use_expert_bias", WeightRole::kRouterCorrection},
@@ -73,8 +75,6 @@ Status read_sizes(GgufConfig& config) {
   if (hidden > 0 && *inner % hidden == 0) {
     config.derive("mamba_expand", *inner / hidden,
                   fmt::format("{} / {}", config.key("ssm.inner_size"), config.key("embedding_length")));
-    config.derive("expand", *inner / hidden,
-                  fmt::format("{} / {}", config.key("ssm.inner_size"), config.key("embedding_length")));
   }
   if (!heads || first_with(config, WeightRole::kStepProjection) >= 0) return {};
   if (*heads == 0 || *inner % *heads != 0) {
@@ -83,10 +83,13 @@ Status read_sizes(GgufConfig& config) {
                 "Download the file again.",
                 config.key("ssm.inner_size"), *inner, config.key("ssm.time_step_rank"), *heads);
   }
-  for (const std::string_view path : kHeadDims) {
-    config.derive(path, *inner / *heads,
-                  fmt::format("{} / {}", config.key("ssm.inner_size"), config.key("ssm.time_step_rank")));
-  }
+  const std::string quotient =
+      fmt::format("{} / {}", config.key("ssm.inner_size"), config.key("ssm.time_step_rank"));
+  for (const std::string_view path : kHeadDims) config.derive(path, *inner / *heads, quotient);
+  if (first_with(config, WeightRole::kO) >= 0) return {};
+  // Where nothing attends, the heads of the recurrent layers are the only ones.
+  config.set_from_key("num_heads", *heads, "ssm.time_step_rank");
+  config.derive("head_dim", *inner / *heads, quotient);
   return {};
 }
 
@@ -115,9 +118,12 @@ void read_layer_kinds_of(GgufConfig& config) {
     config.derive("layer_types", std::move(kinds), "which tensors layers have");
 }
 
-// The layers without experts in a model that has some, but for those at the beginning, which a key counts.
+// The layers without experts in a model that has some.
 void read_dense_layers(GgufConfig& config) {
-  if (first_with(config, WeightRole::kRouter) < 0) return;
+  const int first = first_with(config, WeightRole::kRouter);
+  if (first < 0) return;
+  if (!config.json().contains("num_dense_layers"))
+    config.derive("num_dense_layers", first, "the first layer with a router");
   Json dense = Json::array();
   for (int i = 0; i < static_cast<int>(config.layers()); ++i) {
     if (config.tensor(WeightRole::kRouter, i) == nullptr) dense.push_back(i);
@@ -148,11 +154,11 @@ Status settle_recurrent(SpecBuilder& builder, const GgufConfig& config, bool til
       r.in_projection = InProjection::kSeparate;
     if (is_delta_net(layer) && tiled_heads && r.heads > r.groups && r.groups > 1) {
       r.tiled_output = true;
-      if (r.heads / r.groups > ColumnsParams::kMost) {
+      if (r.heads / r.groups > RecurrentSpec::kMostTiled) {
         return fail(ErrorCode::kUnsupported,
                     "The GGUF metadata gives each key head {} value heads, but Doppler runs files of the "
                     "architecture with at most {}. Run the model's folder instead.",
-                    r.heads / r.groups, ColumnsParams::kMost);
+                    r.heads / r.groups, RecurrentSpec::kMostTiled);
       }
     }
     const TensorView* norm = config.tensor(WeightRole::kMixerNorm, static_cast<int>(i));

@@ -28,6 +28,7 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;  // yarn
   bool truncate = true;                  // yarn: round the correction range outwards
   double attention_factor = 1;           // yarn, longrope: multiplies cos and sin
+  double long_attention_factor = 1;      // longrope: the same beyond the original context
   std::vector<double> short_factor, long_factor;  // longrope, one divisor per rotary pair
   std::vector<double> divisors;                   // divisors (GGUF's rope_freqs), one per rotary pair
   bool operator==(const RopeScaling&) const = default;
@@ -121,9 +122,10 @@ struct Xielu {
 
 struct FfnSpec {
   Activation activation = Activation::kSilu;
-  std::uint32_t width = 0;  // of each expert, where there are any
-  bool gated = true;        // activation(gate) * up; else activation(up)
-  bool bias = false;
+  std::uint32_t width = 0;   // of each expert, where there are any
+  bool gated = true;         // activation(gate) * up; else activation(up)
+  bool bias = false;         // of a dense or shared feed-forward's projections
+  bool expert_bias = false;  // of each expert's
   // gpt-oss: gate and up are clamped (the gate from above only), silu takes alpha * gate, and up gets 1 more.
   double clamp = 0;  // 0: none
   double alpha = 1, up_offset = 0;
@@ -131,10 +133,11 @@ struct FfnSpec {
   RouterSpec router;
   std::uint32_t shared_width = 0;  // of what every token goes through beside its experts; 0: nothing
   bool shared_gate = false;        // whose result is multiplied by a logistic function of its input
-  // Experts work in a width of their own, between two projections; router and shared expert do not. 0: none.
+  // Experts work in a width of their own, between two projections; router and shared expert do not. With a
+  // width of 0 there are no projections, and what experts read has two names.
+  bool latent_experts = false;
   std::uint32_t latent_width = 0;
-  bool bare_experts = false;  // `bias` is not theirs, only the shared expert's and those projections'
-  Xielu xielu;                // kXielu
+  Xielu xielu;                           // kXielu
   double gate_scale = 1, out_scale = 1;  // multiply the gate before its activation, and the result
 };
 
@@ -165,6 +168,10 @@ struct RecurrentSpec {
   bool one_norm_for_heads = false;  // instead: each head is normed, with the same weights
   double min_step = 0,
          max_step = std::numeric_limits<double>::infinity();  // Mamba 2: limits of the time step
+  // The columns of a delta net's output projection go by the value heads' number within their key head, of
+  // which there are at most so many (llama.cpp's order).
+  bool tiled_output = false;
+  static constexpr std::uint32_t kMostTiled = 4;
   double in_scale = 1, out_scale = 1;  // multiply what the layer reads and what it gives
   std::array<double, static_cast<std::size_t>(InPart::kCount)> part_scales = {1, 1, 1, 1, 1};  // Mamba 2
 

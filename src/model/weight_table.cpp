@@ -291,10 +291,6 @@ bool has_experts(const LayerSpec& layer) {
   return layer.has_ffn && layer.ffn.experts > 0;
 }
 
-bool has_expert_bias(const LayerSpec& layer) {
-  return has_experts(layer) && layer.ffn.bias && !layer.ffn.bare_experts;
-}
-
 struct ConditionInfo {
   WeightCondition condition;
   std::string_view met, unmet;  // as messages say that a spec meets it, or does not; empty: no flag says it
@@ -351,10 +347,10 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return has_experts(l) && l.ffn.router.correction; }},
     ConditionInfo{When::kExpertScale, "ffn.router.expert_scale = true", "ffn.router.expert_scale = false",
                   [](Spec, Layer l) { return has_experts(l) && l.ffn.router.expert_scale; }},
-    ConditionInfo{When::kExpertBias, "ffn.bias = true", "ffn.bias = false",
-                  [](Spec, Layer l) { return has_expert_bias(l); }},
-    ConditionInfo{When::kGatedExpertBias, "ffn.bias = true", "ffn.bias = false",
-                  [](Spec, Layer l) { return has_expert_bias(l) && l.ffn.gated; }},
+    ConditionInfo{When::kExpertBias, "ffn.expert_bias = true", "ffn.expert_bias = false",
+                  [](Spec, Layer l) { return has_experts(l) && l.ffn.expert_bias; }},
+    ConditionInfo{When::kGatedExpertBias, "ffn.expert_bias = true", "ffn.expert_bias = false",
+                  [](Spec, Layer l) { return has_experts(l) && l.ffn.gated && l.ffn.expert_bias; }},
     ConditionInfo{When::kLatent, "ffn.latent_width > 0", "ffn.latent_width = 0",
                   [](Spec, Layer l) { return has_experts(l) && l.ffn.latent_width > 0; }},
     ConditionInfo{When::kLatentBias, "ffn.bias = true", "ffn.bias = false",
@@ -405,7 +401,8 @@ constexpr std::array kConditions = {
                   }},
     ConditionInfo{When::kOneRate, "a recurrent layer", "no recurrent layer with a state",
                   [](Spec, Layer l) {
-                    return is(l.recurrent, RecurrentKind::kDeltaNet) || is(l.recurrent, RecurrentKind::kMamba2);
+                    return is(l.recurrent, RecurrentKind::kDeltaNet) ||
+                           is(l.recurrent, RecurrentKind::kMamba2);
                   }},
     ConditionInfo{When::kMamba, "a Mamba layer", "no recurrent layer with a state",
                   [](Spec, Layer l) {

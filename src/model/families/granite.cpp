@@ -71,7 +71,7 @@ const FamilyRule kGraniteRule = {
 const FamilyRule kGraniteMoeRule = {"granitemoe",
                                     kGraniteMoeTypes,
                                     fill_granitemoe,
-                                    {.architecture = "granitemoe"},
+                                    {.architecture = "granitemoe", .paired_rows = true, .keys = kGraniteKeys},
                                     {.own = kGraniteMoeNames}};
 
 }  // namespace doppler

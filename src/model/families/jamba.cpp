@@ -90,10 +90,9 @@ Status fill_jamba(SpecBuilder& builder) {
   if (experts != 1) {
     // GGUF files have no period: their tensors say which layers are dense.
     DOPPLER_ASSIGN(const auto dense, builder.config().get_uints("mlp_only_layers"));
-    DOPPLER_TRY(
-        read_experts(builder, {.experts = 16, .top_k = 2, .width = {}, .router = {}}, [&](std::size_t i) {
-          return dense ? std::ranges::find(*dense, i) == dense->end() : sparse.has(i);
-        }));
+    DOPPLER_TRY(read_experts(
+        builder, {.experts = 16, .top_k = 2, .width = {}, .router = {}},
+        [&](std::size_t i) { return dense ? std::ranges::find(*dense, i) == dense->end() : sparse.has(i); }));
   }
   leave_rope_out(builder, [](std::size_t) { return false; }, "rule of the jamba family");
   return {};

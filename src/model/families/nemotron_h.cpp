@@ -68,7 +68,7 @@ Status read_nemotron_experts(SpecBuilder& builder, const std::vector<std::string
   for (LayerSpec& layer : builder.spec().layers) {
     if (layer.ffn.experts == 0) continue;
     layer.ffn.latent_width = latent;
-    layer.ffn.bare_experts = true;
+    layer.ffn.latent_experts = true;
   }
   return {};
 }
@@ -132,13 +132,12 @@ constexpr WeightName kNemotronGgufNames[] = {{WeightRole::kFfnNorm, "blk.{}.attn
 
 }  // namespace
 
-const FamilyRule kNemotronHRule = {
-    "nemotron_h",
-    kNemotronHTypes,
-    fill_nemotron_h,
-    {.architecture = "nemotron_h",
-     .architecture_of_experts = "nemotron_h_moe",
-     .weight_names = {.style = NameStyle::kGguf, .own = kNemotronGgufNames}},
-    {.own = kBackboneNames}};
+const FamilyRule kNemotronHRule = {"nemotron_h",
+                                   kNemotronHTypes,
+                                   fill_nemotron_h,
+                                   {.architecture = "nemotron_h",
+                                    .architecture_of_experts = "nemotron_h_moe",
+                                    .weight_names = {.style = NameStyle::kGguf, .own = kNemotronGgufNames}},
+                                   {.own = kBackboneNames}};
 
 }  // namespace doppler
