@@ -262,7 +262,7 @@ const FamilyRule kFalconH1Rule = {
     "falcon_h1",
     kFalconH1Types,
     fill_falcon_h1,
-    {.architecture = "falcon-h1", .adjust = adjust_falcon_h1, .multiplied_weights = true},
+    {.architecture = "falcon-h1", .multiplied_weights = true, .adjust = adjust_falcon_h1},
     {.own = kFalconH1Names}};
 
 }  // namespace doppler

@@ -136,8 +136,8 @@ const FamilyRule kNemotronHRule = {"nemotron_h",
                                    kNemotronHTypes,
                                    fill_nemotron_h,
                                    {.architecture = "nemotron_h",
-                                    .architecture_of_experts = "nemotron_h_moe",
-                                    .weight_names = {.style = NameStyle::kGguf, .own = kNemotronGgufNames}},
+                                    .weight_names = {.style = NameStyle::kGguf, .own = kNemotronGgufNames},
+                                    .architecture_of_experts = "nemotron_h_moe"},
                                    {.own = kBackboneNames}};
 
 }  // namespace doppler
