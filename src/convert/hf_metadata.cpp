@@ -84,6 +84,7 @@ constexpr std::array kHabits = {
            .multipliers = true,
            .kinds_by_heads = true,
            .rope_flag = true},
+    Habits{.family = "mamba", .period = 1},
     Habits{.family = "mamba2", .period = 1},
     Habits{.family = "falcon_h1", .period = 1},
     Habits{.family = "nemotron_h", .period = 1, .kinds_by_heads = true},

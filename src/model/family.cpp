@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "model/arrange.h"
 #include "model/expert_files.h"
+#include "model/families/hybrid.h"
 #include "model/families/rules.h"
 #include "model/gguf_recurrent.h"
 #include "model/gguf_rows.h"
@@ -28,7 +29,7 @@ std::span<const FamilyRule* const> all_families() {
        &kQwen3MoeRule,  &kGptOssRule,        &kOlmoeRule,      &kGlm4MoeRule,    &kGraniteMoeRule,
        &kMinimaxM2Rule, &kErnie45MoeRule,    &kHunyuanMoeRule, &kPhimoeRule,     &kLfm2Rule,
        &kQwen35Rule,    &kGraniteHybridRule, &kMamba2Rule,     &kFalconH1Rule,   &kNemotronHRule,
-       &kLfm2MoeRule,   &kQwen35MoeRule,     &kQwen3NextRule,  &kJambaRule});
+       &kLfm2MoeRule,   &kQwen35MoeRule,     &kQwen3NextRule,  &kMambaRule,      &kJambaRule});
   return kFamilies;
 }
 

@@ -86,7 +86,7 @@ Result<std::optional<std::uint64_t>> GgufConfig::get_uint(std::string_view suffi
   DOPPLER_ASSIGN(const std::vector<std::int64_t> values, list->ints());
   const std::int64_t most = values.empty() ? 0 : std::ranges::max(values);
   const bool same = std::ranges::all_of(values, [&](std::int64_t v) { return v == most || v == 0; });
-  if (values.empty() || !same) {
+  if (values.empty() || !same || most < 0) {
     return fail(ErrorCode::kUnsupported,
                 "The value {} = {} differs between layers, which Doppler does not run. Use another model.",
                 as_source(name), metadata_.describe(name));

@@ -21,8 +21,9 @@ constexpr std::array kSharedKeys = {
     SharedKey{"ssm.state_size", {"linear_key_head_dim", "mamba_d_state", "state_size", "ssm_state_size"}},
     SharedKey{"ssm.group_count", {"linear_num_key_heads", "mamba_n_groups", "n_groups"}},
     // Of Mamba 1 this is the rank of the time step; of others, whose time step has none, the heads.
-    SharedKey{"ssm.time_step_rank",
-              {"linear_num_value_heads", "mamba_n_heads", "mamba_num_heads", "mamba_dt_rank"}},
+    SharedKey{
+        "ssm.time_step_rank",
+        {"linear_num_value_heads", "mamba_n_heads", "mamba_num_heads", "mamba_dt_rank", "time_step_rank"}},
     SharedKey{"ssm.inner_size", {"mamba_d_ssm"}},
     SharedKey{"shortconv.l_cache", {"conv_L_cache"}},
     SharedKey{"full_attention_interval", {"full_attention_interval"}},
@@ -73,8 +74,9 @@ Status read_sizes(GgufConfig& config) {
   if (!inner) return {};
   const auto hidden = config.json()["hidden_size"].get<std::uint64_t>();
   if (hidden > 0 && *inner % hidden == 0) {
-    config.derive("mamba_expand", *inner / hidden,
-                  fmt::format("{} / {}", config.key("ssm.inner_size"), config.key("embedding_length")));
+    for (const std::string_view path : {"mamba_expand", "expand"})
+      config.derive(path, *inner / hidden,
+                    fmt::format("{} / {}", config.key("ssm.inner_size"), config.key("embedding_length")));
   }
   if (!heads || first_with(config, WeightRole::kStepProjection) >= 0) return {};
   if (*heads == 0 || *inner % *heads != 0) {
@@ -177,11 +179,11 @@ Status settle_recurrent(SpecBuilder& builder, const GgufConfig& config, bool til
 
 namespace {
 
-const std::string kNew = " (restored)";
+const std::string kAnew = " (restored)";
 
-class Restorer {
+class RecurrentRestorer {
  public:
-  Restorer(const ModelSpec& spec, const WeightNames& names, TensorStore& store)
+  RecurrentRestorer(const ModelSpec& spec, const WeightNames& names, TensorStore& store)
       : spec_(spec), names_(names), store_(store) {}
 
   Status run() {
@@ -222,10 +224,10 @@ class Restorer {
       }
       rate = static_cast<float>(std::log(-static_cast<double>(rate)));
     }
-    DOPPLER_ASSIGN(const std::span<std::byte> to, store_.create(name + kNew, DType::kF32, from.shape));
+    DOPPLER_ASSIGN(const std::span<std::byte> to, store_.create(name + kAnew, DType::kF32, from.shape));
     std::memcpy(to.data(), rates.data(), to.size());
     store_.drop(name);
-    return store_.rename(name + kNew, name);
+    return store_.rename(name + kAnew, name);
   }
 
   // One tensor whose rows are, for each key head, what makes beta of its value heads, then what makes decay.
@@ -279,7 +281,7 @@ class Restorer {
 }  // namespace
 
 Status restore_recurrent(const ModelSpec& spec, const WeightNames& names, TensorStore& store) {
-  return Restorer(spec, names, store).run();
+  return RecurrentRestorer(spec, names, store).run();
 }
 
 }  // namespace doppler

@@ -53,7 +53,9 @@ Status refuse_window(SpecBuilder& builder);
 // Whether two names of a file say one thing, as new and old ones do.
 std::string_view known_key(const ConfigReader& config, std::string_view now, std::string_view before);
 
-// Files of the original Mamba 2 and of what follows it: one part a layer, called mixer, whatever it is; with
+extern const FamilyRule kMambaRule;
+
+// Files of the original Mamba and of what follows it: one part a layer, called mixer, whatever it is; with
 // backbone for model.
 inline constexpr WeightName kBackboneNames[] = {
     {WeightRole::kTokenEmbedding, "model.embeddings.weight"},
@@ -71,6 +73,10 @@ inline constexpr WeightName kBackboneNames[] = {
     {WeightRole::kMixerInBias, "model.layers.{}.mixer.in_proj.bias", WeightCondition::kInBias},
     {WeightRole::kConvolution, "model.layers.{}.mixer.conv1d.weight"},
     {WeightRole::kConvolutionBias, "model.layers.{}.mixer.conv1d.bias", WeightCondition::kConvolutionBias},
+    {WeightRole::kStateProjection, "model.layers.{}.mixer.x_proj.weight"},
+    {WeightRole::kStepProjection, "model.layers.{}.mixer.dt_proj.weight"},
+    {WeightRole::kStepBias, "model.layers.{}.mixer.dt_proj.bias", WeightCondition::kMamba1},
+    {WeightRole::kDecayRates, "model.layers.{}.mixer.A_log"},
     {WeightRole::kStepBias, "model.layers.{}.mixer.dt_bias"},
     {WeightRole::kDecayRate, "model.layers.{}.mixer.A_log"},
     {WeightRole::kSkip, "model.layers.{}.mixer.D"},
