@@ -67,6 +67,7 @@ enum class Stage : std::uint8_t {
   kRouterIds,
   kRouterWeights,
   kExpertInputs,
+  kFfnLatent,
   kFfnGate,
   kFfnUp,
   kFfnAct,

@@ -82,9 +82,10 @@ class OpExperiment {
   // The oracle's output, [tokens, width]. Errors: those of setup() and run_setup().
   Result<std::vector<float>> run(std::size_t op, const OpChange& change = {});
   Result<std::vector<float>> run(const OpSetup& setup) { return run_setup(setup, threads_); }
+  // What the op reads; where a layer reads the keys and values of another, they are among it.
+  std::vector<ValueId> inputs(std::size_t op) const;
 
  private:
-  std::vector<ValueId> inputs(std::size_t op) const;
   const Value& output(std::size_t op) const { return plan_.values[plan_.ops[op].outputs[0]]; }
 
   const Plan& plan_;

@@ -73,7 +73,9 @@ Result<Outcome> check_files(const Examination& e) {
 Result<Outcome> check_spec(const Examination& e) {
   const ModelSpec& spec = e.subject.spec;
   check_norms(e);
-  for (int i = 0; i < static_cast<int>(spec.layers.size()); ++i) check_attention(e, i);
+  for (int i = 0; i < static_cast<int>(spec.layers.size()); ++i) {
+    if (spec.layers[static_cast<std::size_t>(i)].has_attention) check_attention(e, i);
+  }
   if (!(spec.embedding_scale != 0) || !std::isfinite(spec.embedding_scale))
     note_spec(e, "embedding_scale", "embed_out", -1,
               fmt::format("The embeddings are multiplied by {}.", spec.embedding_scale));
