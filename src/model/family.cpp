@@ -31,7 +31,7 @@ std::span<const FamilyRule* const> all_families() {
        &kGraniteMoeRule, &kMinimaxM2Rule,  &kErnie45MoeRule,    &kHunyuanMoeRule,  &kPhimoeRule,
        &kLfm2Rule,       &kQwen35Rule,     &kGraniteHybridRule, &kMamba2Rule,      &kFalconH1Rule,
        &kNemotronHRule,  &kLfm2MoeRule,    &kQwen35MoeRule,     &kQwen3NextRule,   &kMambaRule,
-       &kJambaRule});
+       &kJambaRule,      &kLlama4Rule});
   return kFamilies;
 }
 

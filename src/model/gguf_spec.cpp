@@ -66,6 +66,12 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
     builder.note("attention.latent.split_up", "true",
                  "gguf: tensor " + config.tensor_name(WeightRole::kKUp, 0));
   }
+  const auto with_experts =
+      std::ranges::find_if(spec.layers, [](const LayerSpec& l) { return l.ffn.experts > 0; });
+  if (spec.fused_experts && with_experts != spec.layers.end()) {
+    const auto layer = static_cast<int>(with_experts - spec.layers.begin());
+    spec.fused_experts = config.tensor(WeightRole::kGateUpExperts, layer) != nullptr;
+  }
   // config.json has one switch for all four biases.
   const int attends = first_attention(spec);
   if (spec.layers[static_cast<std::size_t>(attends)].attention.o_bias &&

@@ -94,6 +94,8 @@ enum class WeightRole : std::uint8_t {
   kExpertScale,
   kLatentIn,
   kLatentInBias,
+  kRouterNorm,
+  kExpertsNorm,
   kGateUp,
   kGate,
   kUp,
@@ -118,6 +120,8 @@ enum class WeightRole : std::uint8_t {
   kSharedDown,
   kSharedDownBias,
   kSharedGate,
+  kDensePostNorm,
+  kExpertsPostNorm,
   kPostFfnNorm,
   kAltupCorrection,
   kAltupOutScale,
@@ -174,6 +178,7 @@ enum class Size : std::uint8_t {
   kKNorm,
   kPositions,
   kFfn,
+  kDense,  // of the feed-forward without experts
   kExperts,
   kExpertIo,  // what experts read and give: the hidden width, or their own
   kShared,
@@ -228,6 +233,8 @@ enum class WeightCondition : std::uint8_t {
   kGate,   // and it has a gate
   kDenseBias,
   kGateBias,
+  kDenseBeside,  // experts and a feed-forward
+  kRouterNorm,
   kExperts,
   kGatedExperts,
   kFusedExperts,
