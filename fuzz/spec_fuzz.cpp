@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "formats/config_json.h"
 #include "model/family.h"
 #include "model/rope.h"
 
@@ -48,11 +49,11 @@ void check(const doppler::ModelSpec& spec) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::size_t nul = text.find('\0');
-  const auto config = doppler::parse_json(text.substr(0, nul), "config.json");
+  const auto config = doppler::parse_config_json(text.substr(0, nul), "config.json");
   if (!config) return 0;
   std::optional<doppler::Json> generation;
   if (nul != std::string_view::npos) {
-    auto parsed = doppler::parse_json(text.substr(nul + 1), "generation_config.json");
+    auto parsed = doppler::parse_config_json(text.substr(nul + 1), "generation_config.json");
     if (!parsed) return 0;
     generation = std::move(*parsed);
   }

@@ -6,6 +6,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "formats/config_json.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
 #include "formats/safetensors.h"
@@ -214,7 +215,7 @@ Status copy_folder(const fs::path& model, const Changes& changes, const fs::path
     }
     if (std::ranges::any_of(changes.values, [&](const ChangedValue& v) { return v.file == name; })) {
       DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMostJson));
-      DOPPLER_ASSIGN(Json json, parse_json(text, name));
+      DOPPLER_ASSIGN(Json json, parse_config_json(text, name));
       for (const ChangedValue& value : changes.values) {
         if (value.file != name) continue;
         ++changed;

@@ -7,6 +7,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "formats/config_json.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "formats/snapshot.h"
@@ -197,7 +198,7 @@ Result<fs::path> find_weights(const fs::path& folder) {
 Result<Json> read_json_object(const fs::path& file) {
   DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMaxConfigBytes));
   const std::string what = fmt::format("The file {}", printable_path(file));
-  DOPPLER_ASSIGN(Json value, parse_json(text, what));
+  DOPPLER_ASSIGN(Json value, parse_config_json(text, what));
   if (!value.is_object()) {
     return fail(ErrorCode::kCorrupt, "{} holds JSON of the kind {} instead of an object. Download it again.",
                 what, value.type_name());
