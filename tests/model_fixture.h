@@ -65,8 +65,8 @@ inline Json tiny_config(const std::string& family) {
   for (const char* key : {"num_experts_per_tok", "moe_topk", "moe_k"}) config[key] = 2;
   config["moe_intermediate_size"] = 24;
   // Recurrent layers, likewise.
-  if (family == "lfm2") config["layer_types"] = {"conv", "full_attention", "conv"};
-  if (family == "qwen3_5") {
+  if (family == "lfm2" || family == "lfm2_moe") config["layer_types"] = {"conv", "full_attention", "conv"};
+  if (family == "qwen3_5" || family == "qwen3_5_moe" || family == "qwen3_next") {
     config["layer_types"] = {"linear_attention", "full_attention", "linear_attention"};
     config.update({{"linear_num_key_heads", 2},
                    {"linear_num_value_heads", 4},
@@ -84,6 +84,9 @@ inline Json tiny_config(const std::string& family) {
     config["layers_block_type"] = {"linear_attention", "mlp", "full_attention"};
     config.update({{"mamba_num_heads", 4}, {"mamba_head_dim", 16}, {"ssm_state_size", 8}, {"n_groups", 2}});
   }
+  if (family == "jamba")
+    config.update({{"mamba_d_state", 8}, {"attn_layer_period", 3}, {"attn_layer_offset", 1}});
+  if (family == "mamba") config["state_size"] = 8;
   if (family == "mamba2") config.update({{"num_heads", 4}, {"n_groups", 1}, {"state_size", 8}});
   if (gemma) config["query_pre_attn_scalar"] = 8;
   if (family == "gemma3") {

@@ -25,7 +25,11 @@ struct Habits {
   bool pattern_always = false;  // writes the pattern of windows even where it follows the rule
   bool logit_scale = false;     // writes what logits are multiplied by
   bool multipliers = false;     // Granite's: of embedding, residual branches and scores, and logits' divisor
-  bool parallel_flag = false;   // says whether the halves lie side by side
+  bool kinds_by_heads = false;  // layers that do not attend have no heads of keys
+  bool kinds_by_interval = false;  // every so many layers attend, the others are recurrent
+  bool rope_flag = false;          // says whether queries and keys turn
+  bool text_sections = false;      // writes rotary sections, which for text change nothing
+  bool parallel_flag = false;      // says whether the halves lie side by side
   std::string_view data_layout = {};
 };
 constexpr std::array kHabits = {
@@ -60,6 +64,31 @@ constexpr std::array kHabits = {
         .family = "gpt_neox", .rope_dimension = true, .rope_base = false, .period = 1, .parallel_flag = true},
     Habits{.family = "falcon", .rope_base = false, .period = 1, .data_layout = "jploski"},
     Habits{.family = "gpt_oss", .period = 2},
+    Habits{.family = "lfm2", .period = 1, .kinds_by_heads = true},
+    Habits{.family = "lfm2_moe", .period = 1, .kinds_by_heads = true},
+    Habits{.family = "qwen3_next", .rope_dimension = true, .period = 1, .kinds_by_interval = true},
+    Habits{.family = "qwen3_5",
+           .rope_dimension = true,
+           .period = 1,
+           .kinds_by_interval = true,
+           .text_sections = true},
+    Habits{.family = "qwen3_5_moe",
+           .rope_dimension = true,
+           .period = 1,
+           .kinds_by_interval = true,
+           .text_sections = true},
+    Habits{.family = "granitemoe", .rope_dimension = true, .period = 1, .multipliers = true},
+    Habits{.family = "granitemoehybrid",
+           .rope_dimension = true,
+           .period = 1,
+           .multipliers = true,
+           .kinds_by_heads = true,
+           .rope_flag = true},
+    Habits{.family = "mamba", .period = 1},
+    Habits{.family = "mamba2", .period = 1},
+    Habits{.family = "falcon_h1", .period = 1},
+    Habits{.family = "nemotron_h", .period = 1, .kinds_by_heads = true},
+    Habits{.family = "jamba", .period = 1, .kinds_by_heads = true},
 };
 
 const Habits& habits_of(std::string_view family) {
@@ -83,11 +112,13 @@ class MetadataWriter {
     add_text("general.size_label", size_label(facts_.parameters));
     add_sizes();
     add_experts();
+    add_recurrent();
     add_rope();
     add_scaling();
     add_windows();
     add_own();
     // Where no key says otherwise, readers scale by the head size.
+    if (attention_.heads == 0) return std::move(out_);
     if (habits_.multipliers ||
         std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6)
       add_number("attention.scale", attention_.scale);
@@ -111,17 +142,85 @@ class MetadataWriter {
     add_count("block_count", static_cast<std::uint32_t>(spec_.layers.size()));
     add_count("context_length", spec_.context_length);
     add_count("embedding_length", spec_.hidden);
-    add_count("feed_forward_length", spec_.layers[0].ffn.width);
+    add_ffn_width();
     add_count("attention.head_count", attention_.heads);
-    add_count("attention.head_count_kv", attention_.kv_heads);
+    if (habits_.kinds_by_heads)
+      add_list("attention.head_count_kv",
+               [&](const LayerSpec& l) { return l.has_attention ? attention_.kv_heads : 0; });
+    else
+      add_count("attention.head_count_kv", attention_.kv_heads);
     const bool rms = spec_.norm.kind == NormKind::kRms;
     add_number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", spec_.norm.eps);
     // Readers divide the width by the heads where the keys are absent.
-    if (facts_.says_head_dim || attention_.q_width() != spec_.hidden) {
+    const bool attends = attention_.heads > 0;
+    if (attends && (facts_.says_head_dim || attention_.q_width() != spec_.hidden)) {
       add_count("attention.key_length", attention_.head_dim);
       add_count("attention.value_length", attention_.head_dim);
     }
     add_count("vocab_size", spec_.vocab_size);
+  }
+
+  template <typename Count>
+  void add_list(std::string_view key, Count count) {
+    std::vector<std::int32_t> values;
+    for (const LayerSpec& layer : spec_.layers) values.push_back(static_cast<std::int32_t>(count(layer)));
+    out_.push_back({own(key), std::move(values)});
+  }
+
+  // A number for each layer where some have no feed-forward; else that of dense layers, if there are any.
+  void add_ffn_width() {
+    if (!std::ranges::all_of(spec_.layers, &LayerSpec::has_ffn) &&
+        std::ranges::any_of(spec_.layers, &LayerSpec::has_ffn)) {
+      add_list("feed_forward_length", [](const LayerSpec& l) { return l.has_ffn ? l.ffn.width : 0; });
+      return;
+    }
+    const auto dense =
+        std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.ffn.experts == 0; });
+    const LayerSpec& layer = dense == spec_.layers.end() ? spec_.layers[0] : *dense;
+    add_count("feed_forward_length", layer.has_ffn ? layer.ffn.width : 0);
+  }
+
+  void add_recurrent() {
+    const auto first =
+        std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.recurrent.exists(); });
+    if (habits_.rope_flag) out_.push_back({own("rope.scaling.finetuned"), main_rope().rotary_dim > 0});
+    if (first == spec_.layers.end()) return;
+    const RecurrentSpec& r = first->recurrent;
+    if (r.kind == RecurrentKind::kShortConvolution) {
+      add_count("shortconv.l_cache", r.taps);
+      return;
+    }
+    const bool mamba1 = r.kind == RecurrentKind::kMamba1;
+    add_count("ssm.conv_kernel", r.taps);
+    add_count("ssm.inner_size", r.inner());
+    add_count("ssm.state_size", r.state_dim);
+    add_count("ssm.time_step_rank", mamba1 ? r.rank : r.heads);
+    if (!mamba1) add_count("ssm.group_count", r.groups);
+    if (habits_.kinds_by_interval) add_interval();
+    if (habits_.text_sections) {
+      // Qwen's shares of 32 pairs: 11, 11 and 10.
+      const auto pairs = static_cast<std::int32_t>(main_rope().rotary_dim / 2);
+      const std::int32_t third = (pairs + 2) / 3;
+      out_.push_back(
+          {own("rope.dimension_sections"), std::vector<std::int32_t>{third, third, pairs - 2 * third, 0}});
+    }
+  }
+
+  // Every so many layers attend, or a list says which do not.
+  void add_interval() {
+    const auto& layers = spec_.layers;
+    const auto first =
+        static_cast<std::uint32_t>(std::ranges::find_if(layers, &LayerSpec::has_attention) - layers.begin());
+    bool regular = true;
+    std::vector<bool> recurrent;
+    for (std::uint32_t i = 0; i < layers.size(); ++i) {
+      regular = regular && layers[i].has_attention == ((i + 1) % (first + 1) == 0);
+      recurrent.push_back(!layers[i].has_attention);
+    }
+    if (regular)
+      add_count("full_attention_interval", first + 1);
+    else
+      out_.push_back({own("attention.recurrent_layers"), std::move(recurrent)});
   }
 
   void add_experts() {
@@ -145,7 +244,10 @@ class MetadataWriter {
     out_.push_back({own("expert_weights_norm"), router.normalise});
     // Readers' numbers: 1 softmax, 2 sigmoid.
     if (router.score == RouterScore::kSigmoid) add_count("expert_gating_func", 2);
-    if (first != spec_.layers.begin())
+    if (ffn.latent_width > 0) add_count("moe_latent_size", ffn.latent_width);
+    const bool leading =
+        std::all_of(first, spec_.layers.end(), [](const LayerSpec& l) { return l.ffn.experts > 0; });
+    if (first != spec_.layers.begin() && leading)
       add_count("leading_dense_block_count", static_cast<std::uint32_t>(first - spec_.layers.begin()));
   }
 

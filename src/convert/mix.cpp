@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "model/family.h"
 #include "model/weight_table.h"
 
 namespace doppler::convert {
@@ -148,9 +149,24 @@ struct Place {
   std::uint64_t layer = 0;
 };
 
+// The kind of a layer's tensor by a name that only some architectures have.
+std::optional<WeightKind> own_kind(std::string_view name) {
+  constexpr std::string_view kLayer = "blk.";
+  const std::size_t dot = name.starts_with(kLayer) ? name.find('.', kLayer.size()) : std::string_view::npos;
+  if (dot == std::string_view::npos) return std::nullopt;
+  const std::string pattern = fmt::format("{}{{}}{}", kLayer, name.substr(dot));
+  for (const FamilyRule* family : all_families()) {
+    for (const WeightName& own : family->gguf.weight_names.own) {
+      if (own.name == pattern) return weight_info(own.role).kind;
+    }
+  }
+  return std::nullopt;
+}
+
 Place place_of(std::string_view name, bool tied_head) {
   Place place;
   const std::vector<NamedWeight> found = find_weights(NameStyle::kGguf, name);
+  if (found.empty()) place.kind = own_kind(name);
   if (found.empty()) return place;
   const WeightInfo& info = *found[0].info;
   place.kind = info.kind;
@@ -191,6 +207,8 @@ std::optional<MixChoice> kept(const Place& place, std::string_view name, const S
   if (place.kind == WeightKind::kNorm) return MixChoice{DType::kF32, "a norm: scales whole activations"};
   if (place.kind == WeightKind::kRouter)
     return MixChoice{DType::kF32, "a router: small errors choose other experts"};
+  if (place.kind == WeightKind::kConvolution)
+    return MixChoice{DType::kF32, "a convolution: too few bytes to save any"};
   // Names that the table does not know: GGUF's matrices end in .weight, and biases of experts are matrices.
   if (!name.ends_with(".weight")) return MixChoice{DType::kF32, "a bias: too few bytes to save any"};
   return std::nullopt;

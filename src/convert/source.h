@@ -25,8 +25,12 @@ struct SourceTensor {
   // The rows (of a vector: the values) of this many heads are put in llama.cpp's order, the two of a rotary
   // pair side by side; 0: the order stays.
   std::uint64_t paired_heads = 0;
-  float added = 0;          // to every value: norms that are stored without their +1
-  bool keep_float = false;  // the model's own configuration forbids quantising it
+  // The source's place of each row, and of each value of a row, where they come in another order; empty: as
+  // they are.
+  std::vector<std::uint64_t> row_order, column_order;
+  std::vector<float> factors;  // that rows are multiplied by, one for each; empty: 1
+  float added = 0;             // to every value: norms that are stored without their +1
+  bool keep_float = false;     // the model's own configuration forbids quantising it
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape.back(); }
   std::uint64_t rows() const { return row_count(shape); }

@@ -3,6 +3,7 @@
 #include <array>
 
 #include "convert/source.h"
+#include "model/gguf_recurrent.h"
 #include "tokenizer/gguf_tokenizer.h"
 
 namespace doppler::convert {
@@ -26,8 +27,11 @@ Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions&
   DOPPLER_ASSIGN(out.spec, read_gguf_spec(metadata, store));
   const FamilyRule* rule = family_named(out.spec.family);
   // Only to check names and shapes; rows stay in the file's order, which is the one to write.
-  DOPPLER_TRY(bind_weights(out.spec, rule->gguf.weight_names, store));
-  out.architecture = rule->gguf.architecture;
+  TensorStore restored = store;
+  DOPPLER_TRY(restore_recurrent(out.spec, rule->gguf.weight_names, restored));
+  DOPPLER_TRY(bind_weights(out.spec, rule->gguf.weight_names, restored));
+  DOPPLER_ASSIGN(const auto architecture, metadata.get_string("general.architecture"));
+  out.architecture = architecture.value_or(std::string(rule->gguf.architecture));
   for (const GgufMetadata::Entry& entry : metadata.entries()) {
     const bool tokenizer = entry.key.starts_with("tokenizer.");
     if (describes_old_file(entry.key) || (tokenizer && !options.with_tokenizer)) continue;

@@ -7,6 +7,7 @@
 #include "convert/gguf_vocabulary.h"
 #include "convert/hf_metadata.h"
 #include "convert/source.h"
+#include "convert/source_recurrent.h"
 #include "model/expert_files.h"
 #include "system/files.h"
 
@@ -53,6 +54,11 @@ class Source {
       if (wanted.info->kind == WeightKind::kRopeFactors)
         out_.tensors.push_back(
             {.name = wanted.name, .shape = wanted.shape, .values = rope_factors(wanted.info->role)});
+      else if (wanted.info->role == WeightRole::kMixerIn &&
+               layer_of(wanted).recurrent.in_projection == InProjection::kByKeyHead)
+        std::ranges::move(part_by_use(out_.spec, rule_.gguf, wanted,
+                                      weights_[weights_.find(WeightRole::kMixerIn, wanted.layer)]),
+                          std::back_inserter(out_.tensors));
       else
         DOPPLER_TRY(add(wanted));
     }
@@ -101,9 +107,12 @@ class Source {
       const std::uint64_t dim = layer_of(wanted).attention.head_dim;
       tensor.shape = {tensor.shape[0] / dim, dim};
     }
-    if (wanted.info->kind == WeightKind::kNorm)
+    // A recurrent layer's own norms are stored as they are.
+    if (wanted.info->kind == WeightKind::kNorm && role != WeightRole::kMixerNorm)
       tensor.added = static_cast<float>(out_.spec.norm.weight_offset);
     if (rule_.gguf.paired_rows) tensor.paired_heads = rotated_heads(out_.spec, role, wanted.layer);
+    DOPPLER_TRY(arrange_recurrent(out_.spec, rule_.gguf, wanted, tensor));
+    if (rule_.gguf.multiplied_weights) DOPPLER_TRY(multiply(out_.spec, wanted, tensor));
     tensor.keep_float =
         !tensor.parts.empty() && std::ranges::any_of(modules_, [&](const std::string& module) {
           return names_module(tensor.parts[0].name, module);
@@ -174,15 +183,21 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
         out.spec.family);
   }
   DOPPLER_ASSIGN(const Weights weights, bind_folder(out.spec, out.files.tensors));
-  out.architecture = rule->gguf.architecture;
+  const bool experts =
+      std::ranges::any_of(out.spec.layers, [](const LayerSpec& layer) { return layer.ffn.experts > 0; });
+  out.architecture = experts && !rule->gguf.architecture_of_experts.empty()
+                         ? rule->gguf.architecture_of_experts
+                         : rule->gguf.architecture;
+  if (rule->gguf.multiplied_weights) out.spec.tied_head = ties_after_multiplying(out.spec);
   DOPPLER_TRY(Source(out, weights, *rule).add_tensors());
+  if (rule->gguf.multiplied_weights) leave_multipliers_out(out.spec);
 
   const Json& config = *out.files.config;
   const auto text = config.find("text_config");
   const Json& own = text != config.end() && text->is_object() ? *text : config;
   const auto head_dim = own.find("head_dim");
   HfFacts facts{.name = name_of_folder(system::is_folder(model) ? model : out.files.folder),
-                .architecture = rule->gguf.architecture,
+                .architecture = out.architecture,
                 .says_head_dim = head_dim != own.end() && head_dim->is_number()};
   for (const SourceTensor& tensor : out.tensors) facts.parameters += tensor.rows() * tensor.columns();
   out.metadata = hf_metadata(out.spec, facts);

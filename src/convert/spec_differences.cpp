@@ -1,5 +1,6 @@
 // Differences between a written file's spec and that of its source: GGUF cannot express all of a model.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "convert/source.h"
@@ -8,11 +9,16 @@
 namespace doppler::convert {
 namespace {
 
+std::string_view gated_norm_name(GatedNorm norm) {
+  constexpr std::array<std::string_view, 3> kNames = {"none", "norm_then_gate", "gate_then_norm"};
+  return kNames[static_cast<std::size_t>(norm)];
+}
+
 // Floats of GGUF metadata have 24 bits.
 constexpr double kRounding = 1e-6;
 
 bool near(double a, double b) {
-  return std::abs(a - b) <= kRounding * std::max(std::abs(a), std::abs(b));
+  return a == b || std::abs(a - b) <= kRounding * std::max(std::abs(a), std::abs(b));
 }
 
 class Differences {
@@ -27,6 +33,16 @@ class Differences {
     const AttentionSpec &a = wanted.attention, &b = got.attention;
     check_text("attention.kind", name_of(a.kind), name_of(b.kind));
     if (a.kind != AttentionKind::kFull) check("attention.window", a.window, b.window);
+    check("has_attention", wanted.has_attention, got.has_attention);
+    check("has_ffn", wanted.has_ffn, got.has_ffn);
+    check_recurrent(wanted.recurrent, got.recurrent);
+    if (wanted.has_ffn && got.has_ffn) check_ffn(wanted.ffn, got.ffn);
+    check("parallel", wanted.parallel, got.parallel);
+    check("post_attn_norm", wanted.post_attn_norm, got.post_attn_norm);
+    check("post_ffn_norm", wanted.post_ffn_norm, got.post_ffn_norm);
+    check("attn_in_scale", wanted.attn_in_scale, got.attn_in_scale);
+    check("attn_out_scale", wanted.attn_out_scale, got.attn_out_scale);
+    if (!wanted.has_attention) return;
     check("attention.heads", a.heads, b.heads);
     check("attention.kv_heads", a.kv_heads, b.kv_heads);
     check("attention.head_dim", a.head_dim, b.head_dim);
@@ -37,25 +53,62 @@ class Differences {
     check("attention.o_bias", a.o_bias, b.o_bias);
     check("attention.query_scale.beta", a.query_scale.beta, b.query_scale.beta);
     check("attention.query_scale.every", a.query_scale.every, b.query_scale.every);
+    check("attention.output_gate", a.output_gate, b.output_gate);
     check_rope(a.rope, b.rope, context);
-    check_text("ffn.activation", name_of(wanted.ffn.activation), name_of(got.ffn.activation));
-    check("ffn.width", wanted.ffn.width, got.ffn.width);
-    check("ffn.bias", wanted.ffn.bias, got.ffn.bias);
-    check("ffn.expert_bias", wanted.ffn.expert_bias, got.ffn.expert_bias);
-    check("ffn.xielu.alpha_p", wanted.ffn.xielu.alpha_p, got.ffn.xielu.alpha_p);
-    check("ffn.xielu.alpha_n", wanted.ffn.xielu.alpha_n, got.ffn.xielu.alpha_n);
-    check("parallel", wanted.parallel, got.parallel);
-    check("post_attn_norm", wanted.post_attn_norm, got.post_attn_norm);
-    check("post_ffn_norm", wanted.post_ffn_norm, got.post_ffn_norm);
   }
   bool empty() const { return out_.empty(); }
   std::vector<std::string> take() { return std::move(out_); }
 
  private:
+  void check_ffn(const FfnSpec& a, const FfnSpec& b) {
+    check_text("ffn.activation", name_of(a.activation), name_of(b.activation));
+    check("ffn.width", a.width, b.width);
+    check("ffn.gated", a.gated, b.gated);
+    check("ffn.bias", a.bias, b.bias);
+    check("ffn.expert_bias", a.expert_bias, b.expert_bias);
+    check("ffn.xielu.alpha_p", a.xielu.alpha_p, b.xielu.alpha_p);
+    check("ffn.xielu.alpha_n", a.xielu.alpha_n, b.xielu.alpha_n);
+    check("ffn.gate_scale", a.gate_scale, b.gate_scale);
+    check("ffn.out_scale", a.out_scale, b.out_scale);
+    check("ffn.experts", a.experts, b.experts);
+    if (a.experts == 0 || b.experts == 0) return;
+    check("ffn.shared_width", a.shared_width, b.shared_width);
+    check("ffn.latent_width", a.latent_width, b.latent_width);
+    const RouterSpec &p = a.router, &q = b.router;
+    check_text("ffn.router.score", name_of(p.score), name_of(q.score));
+    check("ffn.router.top_k", p.top_k, q.top_k);
+    check("ffn.router.groups", p.groups, q.groups);
+    check("ffn.router.kept_groups", p.kept_groups, q.kept_groups);
+    check("ffn.router.correction", p.correction, q.correction);
+    check("ffn.router.normalise", p.normalise, q.normalise);
+    check("ffn.router.scale", p.scale, q.scale);
+  }
+
+  void check_recurrent(const RecurrentSpec& a, const RecurrentSpec& b) {
+    check_text("recurrent.kind", name_of(a.kind), name_of(b.kind));
+    if (!a.exists() || !b.exists()) return;
+    check("recurrent.taps", a.taps, b.taps);
+    check("recurrent.heads", a.heads, b.heads);
+    check("recurrent.head_dim", a.head_dim, b.head_dim);
+    check("recurrent.groups", a.groups, b.groups);
+    check("recurrent.state_dim", a.state_dim, b.state_dim);
+    check("recurrent.rank", a.rank, b.rank);
+    check("recurrent.in_bias", a.in_bias, b.in_bias);
+    check("recurrent.conv_bias", a.conv_bias, b.conv_bias);
+    check("recurrent.out_bias", a.out_bias, b.out_bias);
+    check_text("recurrent.norm", gated_norm_name(a.norm), gated_norm_name(b.norm));
+    check("recurrent.norm_groups", a.norm_groups, b.norm_groups);
+    check("recurrent.min_step", a.min_step, b.min_step);
+    check("recurrent.max_step", a.max_step, b.max_step);
+    check("recurrent.in_scale", a.in_scale, b.in_scale);
+    check("recurrent.out_scale", a.out_scale, b.out_scale);
+  }
+
   // Scalings have several spellings: the angles decide, within and beyond the original context.
   void check_rope(const RopeSpec& wanted, const RopeSpec& got, double context) {
-    check("rope.theta", wanted.theta, got.theta);
     check("rope.rotary_dim", wanted.rotary_dim, got.rotary_dim);
+    if (wanted.rotary_dim == 0) return;
+    check("rope.theta", wanted.theta, got.theta);
     if (!out_.empty()) return;
     for (const double at : {1.0, context}) {
       const RopeTable a = make_rope_table(wanted, static_cast<std::uint64_t>(at));

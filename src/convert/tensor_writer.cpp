@@ -42,7 +42,8 @@ bool is_paired_vector(const SourceTensor& tensor) {
 }
 
 bool is_plain_copy(const SourceTensor& tensor, DType type) {
-  return tensor.values.empty() && tensor.added == 0 && !is_paired_vector(tensor) &&
+  return tensor.values.empty() && tensor.added == 0 && tensor.column_order.empty() &&
+         tensor.factors.empty() && !is_paired_vector(tensor) &&
          std::ranges::all_of(tensor.parts, [&](const TensorView& part) { return part.dtype == type; });
 }
 
@@ -66,6 +67,7 @@ void release_rows(const SourceTensor& tensor, std::uint64_t first, std::uint64_t
 }
 
 std::uint64_t source_row(const SourceTensor& tensor, std::uint64_t row) {
+  if (!tensor.row_order.empty()) return tensor.row_order[row];
   if (tensor.paired_heads == 0 || tensor.shape.size() < 2) return row;
   return paired_source(row, tensor.rows() / tensor.paired_heads);
 }
@@ -94,7 +96,7 @@ Result<std::optional<EncodingError>> TensorWriter::write(const SourceTensor& ten
     DOPPLER_TRY(make_rows(tensor, type, first, count));
     DOPPLER_TRY(file.write_tensor_data(bytes_));
     const bool last = first + count == rows;
-    if (tensor.paired_heads == 0)
+    if (tensor.paired_heads == 0 && tensor.row_order.empty())
       release_rows(tensor, first, count);
     else if (last)
       release_rows(tensor, 0, rows);
@@ -140,7 +142,14 @@ Status TensorWriter::make_row(const SourceTensor& tensor, DType type, std::uint6
   if (tensor.values.empty()) {
     DOPPLER_TRY(decode_f32(*place.part, place.row * columns, scratch.values));
   } else {
-    std::ranges::copy(tensor.values, scratch.values.begin());
+    std::ranges::copy(std::span(tensor.values).subspan(row * columns, columns), scratch.values.begin());
+  }
+  if (!tensor.column_order.empty()) {
+    scratch.unordered = scratch.values;
+    for (std::uint64_t i = 0; i < columns; ++i) scratch.values[i] = scratch.unordered[tensor.column_order[i]];
+  }
+  if (!tensor.factors.empty()) {
+    for (float& value : scratch.values) value *= tensor.factors[row];
   }
   if (is_paired_vector(tensor)) {
     scratch.unordered = scratch.values;

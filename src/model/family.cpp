@@ -8,7 +8,9 @@
 #include "base/text.h"
 #include "model/arrange.h"
 #include "model/expert_files.h"
+#include "model/families/hybrid.h"
 #include "model/families/rules.h"
+#include "model/gguf_recurrent.h"
 #include "model/gguf_rows.h"
 #include "model/guess/guess.h"
 #include "model/quantized_folder.h"
@@ -26,7 +28,8 @@ std::span<const FamilyRule* const> all_families() {
        &kGptNeoXRule,   &kFalconRule,        &kApertusRule,    &kMixtralRule,    &kQwen2MoeRule,
        &kQwen3MoeRule,  &kGptOssRule,        &kOlmoeRule,      &kGlm4MoeRule,    &kGraniteMoeRule,
        &kMinimaxM2Rule, &kErnie45MoeRule,    &kHunyuanMoeRule, &kPhimoeRule,     &kLfm2Rule,
-       &kQwen35Rule,    &kGraniteHybridRule, &kMamba2Rule,     &kFalconH1Rule,   &kNemotronHRule});
+       &kQwen35Rule,    &kGraniteHybridRule, &kMamba2Rule,     &kFalconH1Rule,   &kNemotronHRule,
+       &kLfm2MoeRule,   &kQwen35MoeRule,     &kQwen3NextRule,  &kMambaRule,      &kJambaRule});
   return kFamilies;
 }
 
@@ -97,9 +100,26 @@ Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, s
   return spec;
 }
 
+namespace {
+
+// Some families' folders hold the experts of a layer one by one or stacked; these name the stack of downs.
+bool holds_stacked_experts(const ModelSpec& spec, const WeightNames& names, const TensorStore& store) {
+  const bool may = std::ranges::any_of(names.own, [](const WeightName& own) {
+    return own.role == WeightRole::kDownExperts && own.goes_with == WeightCondition::kFusedExperts;
+  });
+  const auto layer = std::ranges::find_if(spec.layers, [](const LayerSpec& l) { return l.ffn.experts > 0; });
+  if (!may || layer == spec.layers.end()) return false;
+  const auto index = static_cast<int>(layer - spec.layers.begin());
+  const std::string name = weight_name(names, WeightRole::kGateUpExperts, index, &spec);
+  return store.find(nested_name(find_nesting(names, store), name)) != nullptr;
+}
+
+}  // namespace
+
 Result<Weights> bind_folder(ModelSpec& spec, TensorStore& store) {
   const WeightNames& names = family_named(spec.family)->weight_names;
   DOPPLER_TRY(restore_experts(spec, names, store));
+  if (!spec.fused_experts) spec.fused_experts = holds_stacked_experts(spec, names, store);
   DOPPLER_TRY(arrange_weights(spec, names, store));
   DOPPLER_TRY(read_numbers(names, store, spec));
   return bind_weights(spec, names, store);
@@ -113,6 +133,7 @@ Result<Model> load_gguf(ModelFiles files) {
   DOPPLER_ASSIGN(model.spec, read_gguf_spec(*model.files.gguf, model.files.tensors));
   const GgufRule& rule = family_named(model.spec.family)->gguf;
   if (rule.paired_rows) DOPPLER_TRY(restore_row_order(model.spec, rule.weight_names, model.files.tensors));
+  DOPPLER_TRY(restore_recurrent(model.spec, rule.weight_names, model.files.tensors));
   DOPPLER_ASSIGN(model.weights, bind_weights(model.spec, rule.weight_names, model.files.tensors));
   return model;
 }

@@ -22,8 +22,12 @@ struct GgufRule {
   std::string_view distinguishing_key = {};
   // The converter puts the two rows of each rotary pair of Q and K side by side; loading puts them back.
   bool paired_rows = false;
-  std::span<const GgufKey> keys = {};              // of its own
-  bool may_fuse_qkv = false;                       // some files hold q, k and v as one tensor
+  std::span<const GgufKey> keys = {};  // of its own
+  bool may_fuse_qkv = false;           // some files hold q, k and v as one tensor
+  // The architecture of models that have experts, if that is another.
+  std::string_view architecture_of_experts = {};
+  bool tiled_value_heads = false;   // a delta net's value heads go by their number within their key head
+  bool multiplied_weights = false;  // the converter multiplies weights by what multiplies their results
   Status (*adjust)(GgufConfig& config) = nullptr;  // values that follow from a rule and stand in no key
 };
 

@@ -37,6 +37,9 @@ constexpr std::array kPlainKeys = {
     PlainKey{"routed_scaling_factor", "expert_weights_scale", false, false},
 };
 
+// More entries of a list than any model has layers.
+constexpr std::size_t kMostLayers = 4096;
+
 // Keys of architectures that change the arithmetic in ways Doppler does not know, and the value besides 0
 // that changes nothing.
 struct NeutralKey {
@@ -81,13 +84,18 @@ Result<std::optional<std::uint64_t>> GgufConfig::get_uint(std::string_view suffi
   if (entry == nullptr || entry->type != GgufType::kArray) return metadata_.get_uint(name);
   DOPPLER_ASSIGN(const auto list, metadata_.get_array(name));
   DOPPLER_ASSIGN(const std::vector<std::int64_t> values, list->ints());
-  const bool same = std::ranges::all_of(values, [&](std::int64_t value) { return value == values[0]; });
-  if (values.empty() || !same || values[0] < 0) {
+  const std::int64_t most = values.empty() ? 0 : std::ranges::max(values);
+  const bool same = std::ranges::all_of(values, [&](std::int64_t v) { return v == most || v == 0; });
+  if (values.empty() || !same || most < 0) {
     return fail(ErrorCode::kUnsupported,
                 "The value {} = {} differs between layers, which Doppler does not run. Use another model.",
                 as_source(name), metadata_.describe(name));
   }
-  return static_cast<std::uint64_t>(values[0]);
+  return static_cast<std::uint64_t>(most);
+}
+
+Result<std::optional<bool>> GgufConfig::get_flag(std::string_view suffix) const {
+  return metadata_.get_bool(key(suffix));
 }
 
 Result<std::optional<double>> GgufConfig::get_number(std::string_view suffix) const {
@@ -145,7 +153,11 @@ Status GgufConfig::check_runnable() const {
                 "The value {} = {} is one that Doppler does not compute with. Use another model.",
                 as_source(key(neutral.suffix)), *value);
   }
-  if (!metadata_.has(key("rope.dimension_sections"))) return {};
+  // Of text all sections but the last, which images alone have, turn by the same position.
+  DOPPLER_ASSIGN(const auto sections, metadata_.get_array(key("rope.dimension_sections")));
+  if (!sections) return {};
+  DOPPLER_ASSIGN(const std::vector<std::int64_t> pairs, sections->ints());
+  if (pairs.size() < 4 || pairs[3] == 0) return {};
   return fail(ErrorCode::kUnsupported,
               "The key {} splits rotary embedding into sections, which Doppler does not do. Use "
               "another model.",
@@ -155,7 +167,9 @@ Status GgufConfig::check_runnable() const {
 Status GgufConfig::read_sizes() {
   for (const PlainKey& plain : kPlainKeys) {
     origins_[std::string(plain.path)] = {key(plain.suffix), as_source(key(plain.suffix))};
-    if (plain.whole) {
+    if (plain.path == "intermediate_size") {
+      DOPPLER_TRY(read_ffn_width());
+    } else if (plain.whole) {
       DOPPLER_ASSIGN(const auto value, get_uint(plain.suffix));
       if (value) set_from_key(plain.path, *value, plain.suffix);
     } else {
@@ -179,6 +193,31 @@ Status GgufConfig::read_sizes() {
   return fail(ErrorCode::kCorrupt,
               "The value {} = {} is more than the {} tensors of the file. Download it again.",
               as_source(key("block_count")), layers_, tensors_.tensors().size());
+}
+
+// Layers with experts may give the experts' width in a list, beside that of dense layers, which counts.
+Status GgufConfig::read_ffn_width() {
+  constexpr std::string_view kSuffix = "feed_forward_length";
+  const GgufMetadata::Entry* entry = metadata_.find(key(kSuffix));
+  std::uint64_t width = 0;
+  if (entry != nullptr && entry->type == GgufType::kArray) {
+    DOPPLER_ASSIGN(const auto list, metadata_.get_array(key(kSuffix)));
+    DOPPLER_ASSIGN(const std::vector<std::int64_t> values, list->ints());
+    std::vector<std::int64_t> dense;
+    for (std::size_t i = 0; i < std::min<std::size_t>(values.size(), kMostLayers); ++i) {
+      if (values[i] > 0 && tensor(WeightRole::kRouter, static_cast<int>(i)) == nullptr)
+        dense.push_back(values[i]);
+    }
+    const bool equal = std::ranges::all_of(dense, [&](std::int64_t v) { return v == dense[0]; });
+    if (!dense.empty() && equal) width = static_cast<std::uint64_t>(dense[0]);
+  }
+  if (width == 0) {
+    DOPPLER_ASSIGN(const auto one, get_uint(kSuffix));
+    if (!one) return {};
+    width = *one;
+  }
+  set_from_key("intermediate_size", width, kSuffix);
+  return {};
 }
 
 // Norms by the mean square and norms by the standard deviation have a key each; families have their own words
@@ -235,7 +274,8 @@ Status GgufConfig::read_head_dim() {
   origins_["head_dim"] = {key("attention.key_length"), as_source(key("attention.key_length"))};
   DOPPLER_ASSIGN(const auto key_length, get_uint("attention.key_length"));
   DOPPLER_ASSIGN(const auto value_length, get_uint("attention.value_length"));
-  if (!key_length && (heads_ == 0 || hidden_ % heads_ != 0)) {
+  if (heads_ == 0) return {};  // no layer attends
+  if (!key_length && hidden_ % heads_ != 0) {
     return fail(ErrorCode::kCorrupt,
                 "The GGUF metadata says {} = {} and {} = {}, but without {} the first must be a "
                 "multiple of the second. Download the file again.",

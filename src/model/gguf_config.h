@@ -34,10 +34,12 @@ class GgufConfig {
   // kMismatch for a vocabulary that contradicts the embedding, kUnsupported for features that Doppler lacks.
   Status translate();
 
-  // Values under "ARCHITECTURE.suffix"; a list of equal values, one per layer, counts as one value.
+  // Values under "ARCHITECTURE.suffix"; a list of equal values, one per layer, counts as one value. Zeros in
+  // it, for layers without what is counted, do not count.
   std::string key(std::string_view suffix) const;
   Result<std::optional<std::uint64_t>> get_uint(std::string_view suffix) const;
   Result<std::optional<double>> get_number(std::string_view suffix) const;
+  Result<std::optional<bool>> get_flag(std::string_view suffix) const;
   std::string tensor_name(WeightRole role, int layer = -1) const { return weight_name(names_, role, layer); }
   // Null if the model has none.
   const TensorView* tensor(WeightRole role, int layer = -1) const;
@@ -59,6 +61,7 @@ class GgufConfig {
   Status read_own_keys();
   Status read_experts();
   Status read_head_dim();
+  Status read_ffn_width();
   Status read_vocabulary();
   Status read_windows();
   Status read_softcaps();

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "model/arrange.h"
 #include "model/family.h"
+#include "model/gguf_recurrent.h"
 #include "model/special_ids.h"
 
 namespace doppler {
@@ -25,7 +26,7 @@ Result<const FamilyRule*> find_architecture(const GgufMetadata& metadata) {
     const GgufRule& rule = family->gguf;
     if (rule.architecture.empty()) continue;
     if (std::ranges::find(known, rule.architecture) == known.end()) known.emplace_back(rule.architecture);
-    if (rule.architecture != *architecture) continue;
+    if (rule.architecture != *architecture && rule.architecture_of_experts != *architecture) continue;
     if (rule.distinguishing_key.empty()) {
       if (found == nullptr) found = family;
       continue;
@@ -46,6 +47,12 @@ void renote(SpecBuilder& builder, std::string path, std::string value, std::stri
   builder.note(std::move(path), std::move(value), std::move(source));
 }
 
+// The first layer that attends, or else layer 0.
+int first_attention(const ModelSpec& spec) {
+  const auto found = std::ranges::find_if(spec.layers, &LayerSpec::has_attention);
+  return found == spec.layers.end() ? 0 : static_cast<int>(found - spec.layers.begin());
+}
+
 // Corrects values for what the converter changed about the weights, and reads keys that config.json has no
 // counterpart for.
 Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
@@ -55,10 +62,12 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
     renote(builder, "norm.weight_offset", "0", "rule of GGUF: norms are stored with their +1");
   }
   // config.json has one switch for all four biases.
-  if (spec.layers[0].attention.o_bias && config.tensor(WeightRole::kOBias, 0) == nullptr) {
+  const int attends = first_attention(spec);
+  if (spec.layers[static_cast<std::size_t>(attends)].attention.o_bias &&
+      config.tensor(WeightRole::kOBias, attends) == nullptr) {
     for (LayerSpec& layer : spec.layers) layer.attention.o_bias = false;
     renote(builder, "attention.o_bias", "false",
-           "gguf: no tensor " + config.tensor_name(WeightRole::kOBias, 0));
+           "gguf: no tensor " + config.tensor_name(WeightRole::kOBias, attends));
   }
   DOPPLER_ASSIGN(const auto scale, config.get_number("attention.scale"));
   if (!scale || *scale == 0) return {};
@@ -139,16 +148,19 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
                 "The GGUF file holds no tensors, only a vocabulary. Use a file with weights.");
   }
   const GgufRule& rule = family->gguf;
-  GgufConfig config(metadata, tensors, rule.architecture, rule.weight_names, rule.keys);
+  DOPPLER_ASSIGN(const auto architecture, metadata.get_string("general.architecture"));
+  GgufConfig config(metadata, tensors, architecture.value_or(std::string(rule.architecture)),
+                    rule.weight_names, rule.keys);
   DOPPLER_TRY(config.translate());
+  DOPPLER_TRY(translate_recurrent(config));
   if (rule.adjust != nullptr) DOPPLER_TRY(rule.adjust(config));
   ModelSpec spec;
   spec.described_by = "the GGUF metadata";
   const ConfigReader reader(config.json(), "GGUF metadata", &config.origins());
   SpecBuilder builder(reader, spec, std::string(family->name));
   DOPPLER_TRY(family->fill(builder));
-  const AttentionSpec& attention = spec.layers[0].attention;
-  if (rule.paired_rows && attention.rope.rotary_dim != attention.head_dim) {
+  const AttentionSpec& attention = spec.layers[static_cast<std::size_t>(first_attention(spec))].attention;
+  if (rule.paired_rows && attention.rope.rotary_dim != 0 && attention.rope.rotary_dim != attention.head_dim) {
     return fail(ErrorCode::kUnsupported,
                 "The value {} = {} rotates a part of the head's {} dims, which Doppler does not run for the "
                 "architecture "
@@ -163,6 +175,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
   }
   DOPPLER_TRY(read_xielu(metadata, builder));
   DOPPLER_TRY(settle_weights(builder, config));
+  DOPPLER_TRY(settle_recurrent(builder, config, rule.tiled_value_heads));
   DOPPLER_TRY(read_divisors(builder, config));
   DOPPLER_TRY(read_special_ids(std::span(&reader, 1), spec));
   return spec;

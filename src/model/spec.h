@@ -131,8 +131,12 @@ struct FfnSpec {
   double alpha = 1, up_offset = 0;
   std::uint32_t experts = 0;  // 0: one feed-forward for every token
   RouterSpec router;
-  std::uint32_t shared_width = 0;        // of what every token goes through beside its experts; 0: nothing
-  bool shared_gate = false;              // whose result is multiplied by a logistic function of its input
+  std::uint32_t shared_width = 0;  // of what every token goes through beside its experts; 0: nothing
+  bool shared_gate = false;        // whose result is multiplied by a logistic function of its input
+  // Experts work in a width of their own, between two projections; router and shared expert do not. With a
+  // width of 0 there are no projections, and what experts read has two names.
+  bool latent_experts = false;
+  std::uint32_t latent_width = 0;
   Xielu xielu;                           // kXielu
   double gate_scale = 1, out_scale = 1;  // multiply the gate before its activation, and the result
 };
@@ -164,6 +168,10 @@ struct RecurrentSpec {
   bool one_norm_for_heads = false;  // instead: each head is normed, with the same weights
   double min_step = 0,
          max_step = std::numeric_limits<double>::infinity();  // Mamba 2: limits of the time step
+  // The columns of a delta net's output projection go by the value heads' number within their key head, of
+  // which there are at most so many (llama.cpp's order).
+  bool tiled_output = false;
+  static constexpr std::uint32_t kMostTiled = 4;
   double in_scale = 1, out_scale = 1;  // multiply what the layer reads and what it gives
   std::array<double, static_cast<std::size_t>(InPart::kCount)> part_scales = {1, 1, 1, 1, 1};  // Mamba 2
 

@@ -58,6 +58,7 @@ constexpr std::array<StageInfo, static_cast<std::size_t>(Stage::kCount)> kStages
     {Stage::kRouterIds, "router_ids", true, "chosen experts, best first"},
     {Stage::kRouterWeights, "router_weights", true, "weights of the chosen experts"},
     {Stage::kExpertInputs, "expert_inputs", true, "what each chosen expert reads, where weights multiply it"},
+    {Stage::kFfnLatent, "ffn_latent", true, "what experts read, in a width of their own"},
     {Stage::kFfnGate, "ffn_gate", true, "gate projection before its activation"},
     {Stage::kFfnUp, "ffn_up", true, "up projection"},
     {Stage::kFfnAct, "ffn_act", true, "activation(gate) * up"},

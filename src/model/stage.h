@@ -58,6 +58,7 @@ enum class Stage : std::uint8_t {
   kRouterIds,
   kRouterWeights,
   kExpertInputs,
+  kFfnLatent,
   kFfnGate,
   kFfnUp,
   kFfnAct,

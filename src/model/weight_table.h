@@ -73,6 +73,8 @@ enum class WeightRole : std::uint8_t {
   kRouterBias,
   kRouterCorrection,
   kExpertScale,
+  kLatentIn,
+  kLatentInBias,
   kGateUp,
   kGate,
   kUp,
@@ -87,6 +89,8 @@ enum class WeightRole : std::uint8_t {
   kDownBias,
   kDownExperts,
   kDownExpertsBias,
+  kLatentOut,
+  kLatentOutBias,
   kSharedGateUp,
   kSharedGateProj,
   kSharedUp,
@@ -132,6 +136,7 @@ enum class Size : std::uint8_t {
   kHeads,
   kFfn,
   kExperts,
+  kExpertIo,  // what experts read and give: the hidden width, or their own
   kShared,
   kOne,
   kRotaryPairs,  // half the dims of a head that rotate
@@ -179,6 +184,8 @@ enum class WeightCondition : std::uint8_t {
   kRouterBias,
   kRouterCorrection,
   kExpertScale,
+  kLatent,
+  kLatentBias,
   kExpertBias,
   kGatedExpertBias,
   kShared,
@@ -318,11 +325,12 @@ std::vector<WeightTensor> weight_tensors(const ModelSpec& spec, const WeightName
 struct Nesting {
   std::string_view model, head;
 };
-inline constexpr std::array<Nesting, 6> kNestings = {{{"model.", "lm_head."},
+inline constexpr std::array<Nesting, 7> kNestings = {{{"model.", "lm_head."},
                                                       {"language_model.model.", "language_model.lm_head."},
                                                       {"model.language_model.", "lm_head."},
                                                       {"transformer.", "lm_head."},
                                                       {"gpt_neox.", "lm_head."},
+                                                      {"backbone.", "lm_head."},
                                                       {"", "lm_head."}}};
 std::string nested_name(const Nesting& nesting, std::string_view name);
 

@@ -127,7 +127,7 @@ class Builder {
     return y;
   }
 
-  ValueId columns(ValueId x, Stage stage, std::uint32_t heads, std::initializer_list<ColumnRange> ranges) {
+  ValueId columns(ValueId x, Stage stage, std::uint32_t heads, std::span<const ColumnRange> ranges) {
     ColumnsParams params;
     std::uint32_t width = 0;
     std::size_t count = 0;
@@ -138,6 +138,10 @@ class Builder {
     const ValueId y = value(width, stage, heads);
     op(OpKind::kColumns, {x}, {y}, {}, params);
     return y;
+  }
+
+  ValueId columns(ValueId x, Stage stage, std::uint32_t heads, std::initializer_list<ColumnRange> ranges) {
+    return columns(x, stage, heads, std::span(ranges.begin(), ranges.size()));
   }
 
   ValueId gated(Activation activation, std::vector<ValueId> inputs, Stage stage) {
@@ -264,7 +268,17 @@ class Builder {
     const ValueId out = value(r.inner(), Stage::kSsmOut, r.heads);
     op(OpKind::kDeltaRule, {q_normed, k_normed, v, beta, rate}, {out}, {},
        DeltaParams{r.heads, r.groups, r.state_dim, r.head_dim});
-    return gated_norm(out, in.gate, r);
+    const ValueId result = gated_norm(out, in.gate, r);
+    return r.tiled_output ? tiled(result, r) : result;
+  }
+
+  // The value heads by their number within their key head, first all first ones.
+  ValueId tiled(ValueId x, const RecurrentSpec& r) {
+    static_assert(RecurrentSpec::kMostTiled <= ColumnsParams::kMost);
+    std::vector<ColumnRange> ranges;
+    for (std::uint32_t i = 0; i < r.heads / r.groups; ++i)
+      ranges.push_back({r.groups, i * r.head_dim, r.head_dim});
+    return columns(x, Stage::kNone, 1, ranges);
   }
 
   ValueId mamba2(ValueId normed, const RecurrentSpec& r) {
@@ -446,10 +460,12 @@ class Builder {
   ValueId experts(ValueId x, const FfnSpec& f) {
     const auto [ids, weights] = route(x, f);
     const std::uint32_t chosen = f.router.top_k;
-    ValueId read = x;
+    if (f.latent_experts && f.latent_width == 0) plan_.values[x].also = Stage::kFfnLatent;
+    ValueId read = f.latent_width > 0 ? matmul(x, WeightRole::kLatentIn, WeightRole::kLatentInBias) : x;
     if (f.router.on_input) {
-      read = value(spec_.hidden * chosen, Stage::kExpertInputs, chosen);
-      op(OpKind::kSpread, {x, weights}, {read}, {}, SpreadParams{chosen});
+      const ValueId spread = read;
+      read = value(plan_.values[read].width * chosen, Stage::kExpertInputs, chosen);
+      op(OpKind::kSpread, {spread, weights}, {read}, {}, SpreadParams{chosen});
     }
     std::vector<ValueId> inputs;
     if (f.gated)
@@ -460,11 +476,26 @@ class Builder {
     const ValueId given = expert_matmul(act, ids, f, WeightRole::kDownExperts, WeightRole::kDownExpertsBias);
     inputs = {given};
     if (!f.router.on_input) inputs.push_back(weights);
+    if (f.latent_width > 0) return from_latent(x, std::move(inputs), f);
     if (f.shared_width > 0) inputs.push_back(shared_expert(x, f));
     const ValueId out = value(spec_.hidden, Stage::kFfnOut);
     op(OpKind::kExpertSum, std::move(inputs), {out}, {},
        ExpertSumParams{chosen, !f.router.on_input, f.shared_width > 0});
     return out;
+  }
+
+  // The sum of experts in their own width, back to the hidden one; what the shared expert gives joins there.
+  ValueId from_latent(ValueId x, std::vector<ValueId> summed, const FfnSpec& f) {
+    const ValueId sum = value(f.latent_width, Stage::kNone);
+    op(OpKind::kExpertSum, std::move(summed), {sum}, {},
+       ExpertSumParams{f.router.top_k, !f.router.on_input, false});
+    const bool alone = f.shared_width == 0;
+    const ValueId out = matmul(sum, WeightRole::kLatentOut, WeightRole::kLatentOutBias, 1,
+                               alone ? Stage::kFfnOut : Stage::kNone);
+    if (alone) return out;
+    const ValueId both = value(spec_.hidden, Stage::kFfnOut);
+    op(OpKind::kAdd, {out, shared_expert(x, f)}, {both}, {}, AddParams{});
+    return both;
   }
 
   ValueId layer(ValueId x) {

@@ -138,7 +138,7 @@ struct ColumnRange {
 };
 // The output is the ranges side by side, the groups of a range one after the other.
 struct ColumnsParams {
-  static constexpr std::size_t kMost = 3;
+  static constexpr std::size_t kMost = 4;
   std::array<ColumnRange, kMost> ranges = {};  // those after the first of width 0 do not count
 };
 struct ConvolutionParams {

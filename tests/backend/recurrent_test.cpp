@@ -326,10 +326,10 @@ TEST_P(RecurrentModel, CannotBeCutBack) {
 }
 
 constexpr RecurrentCase kRecurrentCases[] = {
-    {"reference", "lfm2"}, {"reference", "qwen3_5"}, {"reference", "mamba2"},
-    {"cpu", "lfm2"},       {"cpu", "qwen3_5"},       {"cpu", "mamba2"},
+    {"reference", "lfm2"}, {"reference", "qwen3_5"}, {"reference", "mamba2"}, {"reference", "jamba"},
+    {"cpu", "lfm2"},       {"cpu", "qwen3_5"},       {"cpu", "mamba2"},       {"cpu", "jamba"},
 #if DOPPLER_GPU
-    {"gpu", "lfm2"},       {"gpu", "qwen3_5"},       {"gpu", "mamba2"},
+    {"gpu", "lfm2"},       {"gpu", "qwen3_5"},       {"gpu", "mamba2"},       {"gpu", "jamba"},
 #endif
 };
 INSTANTIATE_TEST_SUITE_P(Backends, RecurrentModel, ::testing::ValuesIn(kRecurrentCases),

@@ -178,12 +178,12 @@ TEST_F(HubCommands, WhatIsNoModelIsNamedForWhatItIs) {
 TEST_F(HubCommands, AModelOfAnotherKindIsNotDownloaded) {
   hub_.on_hub = [&](const Request& request, Connection& connection) {
     std::string info = hub_.info();
-    if (request.target.starts_with("/api")) info.replace(info.find("gemma3_text"), 11, "mamba");
+    if (request.target.starts_with("/api")) info.replace(info.find("gemma3_text"), 11, "rwkv7");
     connection.answer(200, info);
   };
   const Outcome pull = doppler({"pull", "org/name"});
   EXPECT_EQ(pull.status, 3);
-  EXPECT_NE(pull.err.find("of the kind mamba"), std::string::npos) << pull.err;
+  EXPECT_NE(pull.err.find("of the kind rwkv7"), std::string::npos) << pull.err;
   EXPECT_FALSE(fs::exists(repo()));
 }
 

@@ -76,13 +76,12 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // Experts: MXFP4 with sinks, biases and a clamped activation; sigmoid routing, a shared expert, a dense
-// layer.
-INSTANTIATE_TEST_SUITE_P(Experts, Fixtures,
-                         ::testing::Combine(::testing::ValuesIn(backend_names()),
-                                            ::testing::Values("gpt_oss", "glm4_moe")),
-                         [](const auto& test) {
-                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
-                         });
+// layer; beside a delta net by key heads, beside Mamba 1, and as layers of their own without a gate.
+INSTANTIATE_TEST_SUITE_P(
+    Experts, Fixtures,
+    ::testing::Combine(::testing::ValuesIn(backend_names()),
+                       ::testing::Values("gpt_oss", "glm4_moe", "qwen3_next", "jamba", "nemotron_h")),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // The first three have no family: Arcee's ungated relu², StarCoder 1's learned positions, VaultGemma.
 const std::vector<std::string> kGuessable = {"arcee", "gpt_bigcode", "vaultgemma", "llama3",  "qwen2",

@@ -303,7 +303,7 @@ TEST(Spec, EverySourceIsASentencePart) {
 }
 
 TEST(Spec, UnknownArchitectures) {
-  EXPECT_ERROR(spec_of({{"model_type", "mamba"}}), "architecture mamba", "--family guess");
+  EXPECT_ERROR(spec_of({{"model_type", "rwkv7"}}), "architecture rwkv7", "--family guess");
   EXPECT_ERROR(spec_of({{"model_type", "gemma3_tex"}}), "the nearest is gemma3_text");
   EXPECT_ERROR(spec_of({{"hidden_size", 3}}), "config.json has no model_type");
   EXPECT_ERROR(spec_of({{"model_type", 3}}), "model_type is 3", "string");

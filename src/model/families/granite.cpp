@@ -6,10 +6,6 @@ namespace doppler {
 namespace {
 
 constexpr std::string_view kGraniteTypes[] = {"granite"};
-constexpr GgufKey kGraniteKeys[] = {{"embedding_multiplier", "embedding_scale"},
-                                    {"residual_multiplier", "residual_scale"},
-                                    {"attention_multiplier", "attention.scale"},
-                                    {"logits_scaling", "logit_scale"}};
 constexpr std::string_view kGraniteMoeTypes[] = {"granitemoe"};
 constexpr WeightName kGraniteMoeNames[] = {
     {WeightRole::kRouter, "model.layers.{}.block_sparse_moe.router.layer.weight"},
@@ -75,7 +71,7 @@ const FamilyRule kGraniteRule = {
 const FamilyRule kGraniteMoeRule = {"granitemoe",
                                     kGraniteMoeTypes,
                                     fill_granitemoe,
-                                    {.architecture = "granitemoe"},
+                                    {.architecture = "granitemoe", .paired_rows = true, .keys = kGraniteKeys},
                                     {.own = kGraniteMoeNames}};
 
 }  // namespace doppler

@@ -60,6 +60,16 @@ std::string_view known_key(const ConfigReader& config, std::string_view now, std
   return config.has(now) ? now : before;
 }
 
+Status require_silu(SpecBuilder& builder, std::string_view key) {
+  const ConfigReader& config = builder.config();
+  DOPPLER_ASSIGN(const auto name, config.get_string(key));
+  if (!name) return {};
+  DOPPLER_ASSIGN(const Activation activation, parse_activation(*name, config.where(key)));
+  if (activation == Activation::kSilu) return {};
+  return fail(ErrorCode::kUnsupported, "The {} says {} = {}, but Doppler's recurrent layers know silu only.",
+              config.source(), config.name(key), printable(*name));
+}
+
 Status read_step_limits(SpecBuilder& builder, RecurrentSpec& r) {
   const ConfigReader& config = builder.config();
   if (!config.has("time_step_limit")) return {};
@@ -83,6 +93,41 @@ Status read_step_limits(SpecBuilder& builder, RecurrentSpec& r) {
   builder.note("recurrent.step_limits", fmt::format("{} to {}", *low, *high),
                config.where("time_step_limit"));
   return {};
+}
+
+Result<RecurrentSpec> read_mamba2(SpecBuilder& builder, const Mamba2Keys& keys) {
+  RecurrentSpec r{.kind = RecurrentKind::kMamba2, .norm = GatedNorm::kGateThenNorm};
+  DOPPLER_ASSIGN(r.heads, builder.get_uint("recurrent.heads", keys.heads, keys.default_heads));
+  DOPPLER_ASSIGN(r.head_dim, builder.get_uint("recurrent.head_dim", keys.head_dim, keys.default_head_dim));
+  DOPPLER_ASSIGN(r.groups, builder.get_uint("recurrent.groups", keys.groups, keys.default_groups));
+  DOPPLER_ASSIGN(r.state_dim, builder.get_uint("recurrent.state_dim", keys.states, keys.default_states));
+  DOPPLER_ASSIGN(r.taps, builder.get_uint("recurrent.taps", keys.taps, 4));
+  DOPPLER_ASSIGN(r.conv_bias, builder.get_bool("recurrent.conv_bias", keys.conv_bias, true));
+  DOPPLER_TRY(read_step_limits(builder, r));
+  DOPPLER_TRY(require_silu(builder, keys.activation));
+  return r;
+}
+
+Status read_projection_bias(SpecBuilder& builder, std::string_view key, RecurrentSpec& r) {
+  DOPPLER_ASSIGN(r.in_bias, builder.get_bool("recurrent.in_bias, recurrent.out_bias", key, false));
+  r.out_bias = r.in_bias;
+  return {};
+}
+
+Result<std::uint32_t> checked_inner(SpecBuilder& builder, std::uint32_t expand) {
+  const std::uint64_t inner = std::uint64_t{expand} * builder.spec().hidden;
+  if (inner <= kMaxWidth) return static_cast<std::uint32_t>(inner);
+  return fail(ErrorCode::kCorrupt,
+              "The {} widens recurrent layers {} times to {} values, too large to be true. Correct it.",
+              builder.config().source(), expand, inner);
+}
+
+Status refuse_window(SpecBuilder& builder) {
+  const ConfigReader& config = builder.config();
+  if (!config.has("sliding_window")) return {};
+  return fail(ErrorCode::kUnsupported,
+              "The {} has {}, but attention of the {} family has no window in Doppler. Use another model.",
+              config.source(), config.name("sliding_window"), builder.spec().family);
 }
 
 Status set_recurrent(SpecBuilder& builder, const RecurrentSpec& r) {

@@ -1,13 +1,16 @@
-// LFM2: short convolutions between two gates, and attention in some layers. Source: transformers' Lfm2Config.
+// LFM2: short convolutions between two gates, and attention in some layers; and the same with experts.
+// Sources: transformers' Lfm2Config, Lfm2MoeConfig.
 #include <algorithm>
 
+#include "base/json.h"
+#include "model/families/experts.h"
 #include "model/families/hybrid.h"
-#include "model/families/rules.h"
 
 namespace doppler {
 namespace {
 
 constexpr std::string_view kLfm2Types[] = {"lfm2"};
+constexpr std::string_view kLfm2MoeTypes[] = {"lfm2_moe"};
 constexpr WeightName kLfm2Names[] = {
     {WeightRole::kAttnNorm, "model.layers.{}.operator_norm.weight"},
     {WeightRole::kFfnNorm, "model.layers.{}.ffn_norm.weight"},
@@ -23,9 +26,26 @@ constexpr WeightName kLfm2Names[] = {
     {WeightRole::kGate, "model.layers.{}.feed_forward.w1.weight"},
     {WeightRole::kUp, "model.layers.{}.feed_forward.w3.weight"},
     {WeightRole::kDown, "model.layers.{}.feed_forward.w2.weight"},
+    {WeightRole::kRouter, "model.layers.{}.feed_forward.gate.weight"},
+    {WeightRole::kRouterCorrection, "model.layers.{}.feed_forward.expert_bias"},
+    {WeightRole::kGateExperts, "model.layers.{}.feed_forward.experts.{}.w1.weight"},
+    {WeightRole::kUpExperts, "model.layers.{}.feed_forward.experts.{}.w3.weight"},
+    {WeightRole::kDownExperts, "model.layers.{}.feed_forward.experts.{}.w2.weight"},
     {WeightRole::kFinalNorm, "model.embedding_norm.weight"},
 };
+constexpr KeyAlias kLfm2Aliases[] = {{"tie_word_embeddings", "tie_embedding"}};
+constexpr WeightName kLfm2GgufNames[] = {
+    {WeightRole::kMixerIn, "blk.{}.shortconv.in_proj.weight"},
+    {WeightRole::kMixerInBias, "blk.{}.shortconv.in_proj.bias"},
+    {WeightRole::kConvolution, "blk.{}.shortconv.conv.weight"},
+    {WeightRole::kConvolutionBias, "blk.{}.shortconv.conv.bias"},
+    {WeightRole::kMixerOut, "blk.{}.shortconv.out_proj.weight"},
+    {WeightRole::kMixerOutBias, "blk.{}.shortconv.out_proj.bias"},
+    {WeightRole::kFinalNorm, "token_embd_norm.weight"},
+};
+constexpr WeightNames kLfm2Gguf = {.style = NameStyle::kGguf, .own = kLfm2GgufNames};
 constexpr LayerKind kLfm2Kinds[] = {{.name = "conv", .recurrent = true},
+                                    {.name = "linear_attention", .recurrent = true},
                                     {.name = "full_attention", .attention = true}};
 
 // The width is two thirds of the configured one, times a factor, rounded up to a multiple.
@@ -58,22 +78,9 @@ Status read_lfm2_layers(SpecBuilder& builder) {
       full ? builder.config().where("full_attn_idxs") : "rule: no full_attn_idxs");
 }
 
-Status fill_lfm2(SpecBuilder& builder) {
-  ConfigDefaults defaults = {.vocab_size = 65536,
-                             .hidden_size = 2560,
-                             .intermediate_size = 12288,
-                             .num_hidden_layers = 32,
-                             .num_attention_heads = 32,
-                             .num_key_value_heads = 8,
-                             .max_position_embeddings = 128000,
-                             .rms_norm_eps = 1e-5,
-                             .norm_eps_key = "norm_eps",
-                             .tie_word_embeddings = true};
-  DOPPLER_ASSIGN(const auto block_ff_dim, builder.config().get_uint("block_ff_dim"));
-  if (block_ff_dim) defaults.intermediate_size = block_ff_dim;
-  DOPPLER_TRY(read_common(builder, defaults));
-  DOPPLER_TRY(adjust_ffn(builder));
-  builder.note("attention.qk_norm", "true", "rule of the lfm2 family");
+// What layers are made of, but for their feed-forward.
+Status read_lfm2_halves(SpecBuilder& builder) {
+  builder.note("attention.qk_norm", "true", fmt::format("rule of the {} family", builder.spec().family));
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;
   DOPPLER_TRY(read_lfm2_layers(builder));
   RecurrentSpec r{.kind = RecurrentKind::kShortConvolution, .heads = builder.spec().hidden, .head_dim = 1};
@@ -84,8 +91,70 @@ Status fill_lfm2(SpecBuilder& builder) {
   return read_rope(builder, 1000000);
 }
 
+Status fill_lfm2(SpecBuilder& builder) {
+  ConfigDefaults defaults = {.vocab_size = 65536,
+                             .hidden_size = 2560,
+                             .intermediate_size = 12288,
+                             .num_hidden_layers = 32,
+                             .num_attention_heads = 32,
+                             .num_key_value_heads = 8,
+                             .max_position_embeddings = 128000,
+                             .rms_norm_eps = 1e-5,
+                             .norm_eps_key = "norm_eps",
+                             .tie_word_embeddings = true,
+                             .aliases = kLfm2Aliases};
+  DOPPLER_ASSIGN(const auto block_ff_dim, builder.config().get_uint("block_ff_dim"));
+  if (block_ff_dim) defaults.intermediate_size = block_ff_dim;
+  DOPPLER_TRY(read_common(builder, defaults));
+  DOPPLER_TRY(adjust_ffn(builder));
+  return read_lfm2_halves(builder);
+}
+
+Status fill_lfm2_moe(SpecBuilder& builder) {
+  DOPPLER_TRY(read_common(builder, {.vocab_size = 65536,
+                                    .hidden_size = 2048,
+                                    .intermediate_size = 7168,
+                                    .num_hidden_layers = 32,
+                                    .num_attention_heads = 32,
+                                    .num_key_value_heads = 8,
+                                    .max_position_embeddings = 128000,
+                                    .rms_norm_eps = 1e-5,
+                                    .norm_eps_key = "norm_eps",
+                                    .tie_word_embeddings = true,
+                                    .aliases = kLfm2Aliases}));
+  DOPPLER_ASSIGN(const std::uint32_t dense, builder.get_uint("dense layers", "num_dense_layers", 2, true));
+  DOPPLER_ASSIGN(const bool correction, builder.get_bool("ffn.router.correction", "use_expert_bias", true));
+  DOPPLER_TRY(read_experts(builder,
+                           {.experts = 32,
+                            .top_k = 4,
+                            .width = 1792,
+                            .router = {.score = RouterScore::kSigmoid,
+                                       .correction = correction,
+                                       .normalise = true,
+                                       .norm_eps = 1e-6},
+                            .reads_normalise = true,
+                            .reads_scale = true},
+                           [&](std::size_t i) { return i >= dense; }));
+  return read_lfm2_halves(builder);
+}
+
+// The width is written as it is.
+Status adjust_lfm2(GgufConfig& config) {
+  config.derive("block_auto_adjust_ff_dim", false, "rule of the architecture lfm2");
+  return {};
+}
+
 }  // namespace
 
-const FamilyRule kLfm2Rule = {"lfm2", kLfm2Types, fill_lfm2, {}, {.own = kLfm2Names}};
+const FamilyRule kLfm2Rule = {"lfm2",
+                              kLfm2Types,
+                              fill_lfm2,
+                              {.architecture = "lfm2", .weight_names = kLfm2Gguf, .adjust = adjust_lfm2},
+                              {.own = kLfm2Names}};
+const FamilyRule kLfm2MoeRule = {"lfm2_moe",
+                                 kLfm2MoeTypes,
+                                 fill_lfm2_moe,
+                                 {.architecture = "lfm2moe", .weight_names = kLfm2Gguf},
+                                 {.own = kLfm2Names}};
 
 }  // namespace doppler

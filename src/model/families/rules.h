@@ -32,7 +32,11 @@ extern const FamilyRule kErnie45Rule;
 extern const FamilyRule kHunyuanDenseRule;
 extern const FamilyRule kNemotronRule;
 extern const FamilyRule kLfm2Rule;
+extern const FamilyRule kLfm2MoeRule;
 extern const FamilyRule kQwen35Rule;
+extern const FamilyRule kQwen35MoeRule;
+extern const FamilyRule kQwen3NextRule;
+extern const FamilyRule kJambaRule;
 extern const FamilyRule kGraniteHybridRule;
 extern const FamilyRule kMamba2Rule;
 extern const FamilyRule kFalconH1Rule;
@@ -83,6 +87,10 @@ void use_norms_after_only(SpecBuilder& builder);
 void use_parallel_halves(SpecBuilder& builder);
 void use_all_biases(SpecBuilder& builder, std::string source);
 void use_no_gate(SpecBuilder& builder);
+inline constexpr std::array<GgufKey, 4> kGraniteKeys = {{{"embedding_multiplier", "embedding_scale"},
+                                                         {"residual_multiplier", "residual_scale"},
+                                                         {"attention_multiplier", "attention.scale"},
+                                                         {"logits_scaling", "logit_scale"}}};
 // Factors of embedding, scores, residual branches and logits, as Granite's files have them.
 Status read_granite_multipliers(SpecBuilder& builder);
 // Errors: kUnsupported where the file says true.

@@ -1,4 +1,4 @@
-// Columns of x side by side: up to three ranges, each of the same columns of every group of a row. Workgroups: x over
+// Columns of x side by side: up to four ranges, each of the same columns of every group of a row. Workgroups: x over
 // columns of out, y over tokens.
 // Template values (recurrent_kernels.cpp): RANGES ranges; of range r: TO_r the column of out where it begins, WIDTH_r columns of
 // each group from the group's column FIRST_r on, GROUP_r columns of a group, SCALE_r the bits of its factor; WIDTH columns of
@@ -28,6 +28,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (i >= ${TO_2}u) {
     let within = i - ${TO_2}u;
     value = x[row + within / ${WIDTH_2}u * ${GROUP_2}u + ${FIRST_2}u + within % ${WIDTH_2}u] * bitcast<f32>(${SCALE_2}u);
+  }
+#endif
+#if RANGES > 3
+  if (i >= ${TO_3}u) {
+    let within = i - ${TO_3}u;
+    value = x[row + within / ${WIDTH_3}u * ${GROUP_3}u + ${FIRST_3}u + within % ${WIDTH_3}u] * bitcast<f32>(${SCALE_3}u);
   }
 #endif
   out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
