@@ -52,6 +52,7 @@ def table():
         recorded |= set(re.findall(r'"([^"]+)"', values))
     written = listed_in("tests/convert/convert_test.cpp", r"FoldersReadBackAsTheSameModel.*?: \{(.*?)\}\)")
     written |= listed_in("tests/convert/convert_test.cpp", r"SameAsLlamaCpp,\s*::testing::Values\((.*?)\),\s*\[\]")
+    written |= listed_in("tests/diagnosis/recurrent_files_test.cpp", r"kRecurrentFiles = \{(.*?)\};")
     read = {path.stem for path in (ROOT / "tests/data/gguf").glob("*.gguf") if "." not in path.stem}
     folders = {}
     for folder in sorted((ROOT / "tests/data/models").iterdir()):
