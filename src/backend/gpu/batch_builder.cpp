@@ -120,9 +120,11 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
                  per(op.outputs[0]), out);
     case OpKind::kChoose:
     case OpKind::kWeigh: {
+      const bool chooses = op.kind == OpKind::kChoose;
       DOPPLER_ASSIGN(KernelCall call,
-                     route_kernel(context_, op, view(op.inputs[0]),
-                                  op.inputs.size() > 1 ? &view(op.inputs[1]) : nullptr, view(op.outputs[0])));
+                     route_kernel(context_, chooses ? &op : nullptr, chooses ? nullptr : &op,
+                                  view(op.inputs[0]), view(chooses ? op.outputs[0] : op.inputs[1]),
+                                  chooses ? nullptr : &view(op.outputs[0])));
       return add(std::move(call), per(op.outputs[0]), out);
     }
     case OpKind::kExpertMatmul: {
