@@ -399,16 +399,23 @@ Case gemv_case(const Values& v) {
   return c;
 }
 
-// The first tile of rows, for all tokens of a tile but one.
+// The first tile of rows, for all tokens of a tile but one; grouped, of the first expert, its tokens in reverse order.
 Case gemm_case(const Values& v) {
+  const bool grouped = v["GROUPED"] != 0;
+  const std::size_t first = v["FIRST"];
   const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
   const std::size_t padded = v["UNITS_K"] * 64, splits = v["SPLITS"];
   Sequence sequence;
   Case c;
-  PackedWeights weights(v, rows, rows, rows, sequence);
+  PackedWeights weights(v, first + rows, first + rows, first + rows, sequence);
   const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? v["ROWS"] : 0);
   if (!bias.empty()) c.input("bias", bias);
-  c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  if (grouped) {
+    for (std::size_t i = tokens; i > 0; --i) c.inputs["order"].push_back(static_cast<std::uint32_t>(i - 1));
+    c.inputs["tiles"] = {0, 0, static_cast<std::uint32_t>(tokens), 0};
+  } else {
+    c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  }
   std::vector<std::uint32_t>& words = c.inputs["x8"];
   std::vector<float> scales;
   const auto code = [](std::uint32_t word, std::size_t byte) {
@@ -438,19 +445,21 @@ Case gemm_case(const Values& v) {
     std::vector<double> w(padded);
     double largest = 0;
     for (std::size_t k = 0; k < padded; ++k) {
-      w[k] = weights.value(row, k);
+      w[k] = weights.value(first + row, k);
       largest = std::max(largest, std::abs(w[k]));
     }
     for (std::size_t token = 0; token < tokens; ++token) {
       for (std::size_t z = 0; z < splits; ++z) {
         double sum = bias.empty() ? 0 : bias[row], size = std::abs(sum);
         for (std::size_t k = z * part; k < std::min(padded, (z + 1) * part); ++k) {
-          const std::size_t at = token * padded + k;
+          const std::size_t at = (grouped && v["OWN"] == 0 ? token / v["CHOSEN"] : token) * padded + k;
           const double x = static_cast<double>(scales[at / 32 * 2]) * code(words[at / 4], at % 4);
           sum += w[k] * x;
           size += std::abs(x);
         }
-        c.expected.push_back({v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + token * v["OUT_STRIDE"] + row, sum,
+        const std::size_t to = grouped ? token / v["CHOSEN"] * v["OUT_STRIDE"] + token % v["CHOSEN"] * v["ROWS"]
+                                       : token * v["OUT_STRIDE"];
+        c.expected.push_back({v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + to + row, sum,
                               size * largest * 1e-6});
       }
     }
@@ -539,6 +548,12 @@ bool covers_gemv(const Values& v) {
   return v["EPI"] == 0 || bytes <= kMostWeightBytes;
 }
 
+// Of the weights in front of a grouped product's.
+std::uint64_t grouped_bytes(const Values& v) {
+  const WeightFormat format{static_cast<CodeForm>(v["FORM"]), static_cast<ScaleForm>(v["SCALES"])};
+  return (v["FIRST"] + v["ROWS"]) * v["UNITS_K"] * format.pieces() * 16;
+}
+
 struct CheckedKernel {
   std::string_view file;
   bool (*covers)(const Values& values);
@@ -546,7 +561,9 @@ struct CheckedKernel {
 };
 constexpr CheckedKernel kChecked[] = {
     {"gemv.wgsl", covers_gemv, gemv_case},
-    {"gemm.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_case},
+    {"gemm.wgsl",
+     [](const Values& v) { return v["TM"] != 0 && (v["GROUPED"] == 0 || grouped_bytes(v) <= kMostWeightBytes); },
+     gemm_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},
