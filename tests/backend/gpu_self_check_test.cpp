@@ -217,7 +217,7 @@ TEST(SelfCheck, NoticesWhatIsWrong) {
     expect_wrong(gemv_variant(DType::kQ4_0, 3000, 12, true));
   }
   {
-    const Broken broken("dot.wgsl", "part${b} *= 0.0625", "part${b} *= 0.0624");
+    const Broken broken("dot.wgsl", "part${b} *= kCodeFactor", "part${b} *= 0.0624");
     expect_wrong(gemv_variant(DType::kQ4_0, 30, 12, true));
   }
   {

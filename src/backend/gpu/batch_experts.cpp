@@ -1,5 +1,5 @@
-// The experts of a BatchProgram. Where a step has many tokens, its rows are sorted by expert on the device, and
-// those of one expert are multiplied together, tile by tile; few tokens are multiplied one by one.
+// The experts of a BatchProgram. Where a step has many tokens, its rows are sorted by expert on the device,
+// and those of one expert are multiplied together, tile by tile; few tokens are multiplied one by one.
 #include <algorithm>
 
 #include "backend/gpu/batch_builder.h"
@@ -82,8 +82,8 @@ Result<bool> BatchBuilder::multiply_grouped(const Variant& variant, Dispatches& 
   std::vector<GemmShape> shapes;
   for (const ExpertMatrix& matrix : placed) {
     if (!context_.eight_bits(*matrix.matrix) || matrix.matrix->shards.size() != 1) return false;
-    auto shape = choose_expert_shape(device().limits(), matrix.matrix->format,
-                                     variant.rows * p.chosen, p.experts);
+    auto shape =
+        choose_expert_shape(device().limits(), matrix.matrix->format, variant.rows * p.chosen, p.experts);
     if (!shape || (!shapes.empty() && shape->tile_tokens != shapes[0].tile_tokens)) return false;
     // Compiling unrolled code for a CPU takes longer than it saves.
     if (device().adapter().software()) shape->unrolled = false;
@@ -112,8 +112,8 @@ Result<bool> BatchBuilder::multiply_grouped(const Variant& variant, Dispatches& 
                                   y.bound("out")};
     bind_shard(buffers, matrix, matrix.shards[0]);
     if (placed[i].bias) buffers.push_back({"bias", placed[i].bias});
-    auto tiled = make("gemm.wgsl", values, buffers, ceil_div(placed[i].rows, shape.tile_rows),
-                      per(op.outputs[i]));
+    auto tiled =
+        make("gemm.wgsl", values, buffers, ceil_div(placed[i].rows, shape.tile_rows), per(op.outputs[i]));
     // A driver may compute it wrongly.
     if (!tiled && tiled.error().code == ErrorCode::kUnsupported) return false;
     DOPPLER_ASSIGN(Dispatch dispatch, std::move(tiled));

@@ -79,8 +79,8 @@ class BatchProgram {
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
   Buffer x8_, xs_;                                 // the newest activations in 8 bits
   Buffer parts_;                                   // of split products
-  Buffer expert8_, experts_;  // activations of experts in 8 bits
-  Buffer order_, tiles_;      // a step's rows by expert: see expert_tiles.wgsl
+  Buffer expert8_, experts_;                       // activations of experts in 8 bits
+  Buffer order_, tiles_;                           // a step's rows by expert: see expert_tiles.wgsl
   std::map<Variant, std::vector<Dispatch>> made_;
   std::size_t first_wanted_op_ = 0;
   std::uint32_t wanted_rows_ = 0;

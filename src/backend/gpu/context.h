@@ -20,10 +20,10 @@
 namespace doppler::gpu {
 
 // The passes of plan/fuse.h that the programs have kernels for.
-inline constexpr std::string_view kGpuPasses[] = {kPassGroupMatmuls,    kPassBatchGemm,  kPassBatchNorm,
-                                                  kPassBatchGated,      kPassBatchRope,  kPassBatchAttention,
-                                                  kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct,
-                                                  kPassDecodeRoute,     kPassDecodeExperts};
+inline constexpr std::string_view kGpuPasses[] = {
+    kPassGroupMatmuls,  kPassBatchGemm,      kPassBatchNorm,       kPassBatchGated,
+    kPassBatchRope,     kPassBatchAttention, kPassDecodeAttention, kPassDecodeHead,
+    kPassDecodeProduct, kPassDecodeRoute,    kPassDecodeExperts};
 
 // The buffer `step` describes a step's tokens: words 0 to 7 are counts, then come four lists of
 // max_step_tokens words.

@@ -1,7 +1,7 @@
 // DecodeBuilder: makes a DecodeProgram from a plan, group by group in the order of a token. Each kind of
 // group has kernels of its own: products with what comes before and after them (decode_products.cpp), experts
-// (decode_experts.cpp), attention (decode_attention.cpp). Where no group matches, or the device cannot bind one, ops run by
-// themselves (decode_builder.cpp).
+// (decode_experts.cpp), attention (decode_attention.cpp). Where no group matches, or the device cannot bind
+// one, ops run by themselves (decode_builder.cpp).
 #pragma once
 
 #include <optional>
@@ -113,12 +113,12 @@ class DecodeBuilder {
   Readers readers_;
   DecodeValues values_;
   std::vector<Blocks> blocks_;
-  std::uint64_t block_units_ = 0;  // of 64 values: the widest activations in 8 bits
-  std::size_t at_ = 0;             // the op that is being built
-  Buffer parts_, marks_;           // of attention's splits
+  std::uint64_t block_units_ = 0;        // of 64 values: the widest activations in 8 bits
+  std::size_t at_ = 0;                   // the op that is being built
+  Buffer parts_, marks_;                 // of attention's splits
   Buffer expert_codes_, expert_scales_;  // activations of chosen experts in 8 bits
-  Buffer heads_;                   // q, k and v in one row, where they do not lie so
-  Buffer candidates_;              // for the likeliest token
+  Buffer heads_;                         // q, k and v in one row, where they do not lie so
+  Buffer candidates_;                    // for the likeliest token
   std::uint32_t candidate_count_ = 0;
 };
 

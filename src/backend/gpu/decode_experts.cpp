@@ -54,9 +54,8 @@ Status DecodeBuilder::route(const OpGroup& group) {
   const Op &choose = *group.op(plan(), Part::kChoose), &weigh = *group.op(plan(), Part::kWeigh);
   DOPPLER_TRY(place_outputs(choose));
   DOPPLER_TRY(place(weigh.outputs, std::array{choose.inputs[0], choose.outputs[0]}));
-  DOPPLER_ASSIGN(const KernelCall call,
-                 route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
-                              values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
+  DOPPLER_ASSIGN(const KernelCall call, route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
+                                                     values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
   return add(call);
 }
 
@@ -78,7 +77,8 @@ Status DecodeBuilder::experts(const OpGroup& group) {
   DOPPLER_ASSIGN(const ExpertMatrix ups, expert_matrix(context_, in, 1));
   DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, out, 0));
   if (gates.matrix != ups.matrix || gates.matrix->shards.size() != 1 || downs.matrix->shards.size() != 1)
-    return fail(ErrorCode::kUnsupported, "experts' gates and ups differ in type or are too large for a binding");
+    return fail(ErrorCode::kUnsupported,
+                "experts' gates and ups differ in type or are too large for a binding");
   if (static_cast<bool>(gates.bias) != static_cast<bool>(ups.bias) || gated.activation == Activation::kXielu)
     return fail(ErrorCode::kUnsupported, "experts' gates and ups have an odd activation or one bias");
   if (info(in.inputs[0]).width != gates.matrix->cols || gates.matrix->cols % 4 != 0)
@@ -155,19 +155,12 @@ Status DecodeBuilder::experts_out(const OpGroup& group, bool quantised) {
   DOPPLER_TRY(place(sum.outputs, read));
   if (emits) DOPPLER_TRY(values_.place(op.outputs, read));
   const ValueView &ids = values_[op.inputs[1]], &out = values_[sum.outputs[0]];
-  ShaderValues values = {{"R", shape->rows},
-                         {"PLACE_LANES", shape->lanes},
-                         {"UNITS", shape->units},
-                         {"EXPERTS", p.experts},
-                         {"CHOSEN", p.chosen},
-                         {"ROWS", downs.rows},
-                         {"ACT", quantised ? 1 : 0},
-                         {"IDS_OFFSET", ids.offset},
-                         {"WEIGHTED", s.weighted ? 1 : 0},
-                         {"BIAS", downs.bias ? 1 : 0},
-                         {"ADDS", s.adds ? 1 : 0},
-                         {"OUT_OFFSET", out.offset},
-                         {"EMIT_PARTS", emits ? 1 : 0}};
+  ShaderValues values = {
+      {"R", shape->rows},           {"PLACE_LANES", shape->lanes}, {"UNITS", shape->units},
+      {"EXPERTS", p.experts},       {"CHOSEN", p.chosen},          {"ROWS", downs.rows},
+      {"ACT", quantised ? 1 : 0},   {"IDS_OFFSET", ids.offset},    {"WEIGHTED", s.weighted ? 1 : 0},
+      {"BIAS", downs.bias ? 1 : 0}, {"ADDS", s.adds ? 1 : 0},      {"OUT_OFFSET", out.offset},
+      {"EMIT_PARTS", emits ? 1 : 0}};
   add_format(values, matrix);
   std::vector<Bound> buffers = {ids.bound("ids"), out.bound("out")};
   bind_shard(buffers, matrix, matrix.shards[0]);

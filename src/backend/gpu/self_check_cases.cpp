@@ -175,6 +175,19 @@ class PackedWeights {
         code = form_ == CodeForm::kNibbles || nibble < 8 ? nibble : nibble - 16;
         break;
       }
+      case CodeForm::kSignedFive:
+      case CodeForm::kSignedSix: {
+        const int both = byte(word(i / 32 * 4 + i % 16 / 4), i % 4);
+        const int nibble = i % 32 < 16 ? both & 15 : both >> 4;
+        const std::size_t own = format_.scale_words() - format_.high_words();
+        if (form_ == CodeForm::kSignedFive) {
+          code = nibble - 16 * static_cast<int>(scale(own + i / 32) >> (8 * (i % 4) + i % 32 / 4) & 1);
+        } else {
+          const int high = static_cast<int>(scale(own + i / 16) >> (8 * (i % 4) + 2 * (i % 16 / 4)) & 3);
+          code = nibble + 16 * (high < 2 ? high : high - 4);
+        }
+        break;
+      }
     }
     const std::size_t b = i / 32, g = i / 16;
     switch (scales_form_) {
@@ -193,6 +206,8 @@ class PackedWeights {
         return code * half(scale(2), 0) * byte(scale(0), g) - half(scale(2), 1) * byte(scale(1), g);
       case ScaleForm::kFloat:
         return code * std::bit_cast<float>(scale(b));
+      case ScaleForm::kPower:
+        return code * std::ldexp(1.0, byte(scale(0), b) - 128);
     }
     return 0;
   }
@@ -211,6 +226,7 @@ class PackedWeights {
     return s.word();
   }
   std::uint32_t scale_word(std::size_t number, Sequence& s) const {
+    if (number >= format_.scale_words() - format_.high_words()) return s.word();
     switch (scales_form_) {
       case ScaleForm::kSuper32Min:
       case ScaleForm::kSuper16:
@@ -219,6 +235,8 @@ class PackedWeights {
         return number < 2 ? s.word() & 0x0f0f0f0f : halves(s);
       case ScaleForm::kFloat:
         return std::bit_cast<std::uint32_t>(s.number());
+      case ScaleForm::kPower:  // 2^-8 to 2^-1
+        return (s.word() & 0x07070707) + 0x78787878;
       default:
         return halves(s);
     }
@@ -399,7 +417,8 @@ Case gemv_case(const Values& v) {
   return c;
 }
 
-// The first tile of rows, for all tokens of a tile but one; grouped, of the first expert, its tokens in reverse order.
+// The first tile of rows, for all tokens of a tile but one; grouped, of the first expert, its tokens in
+// reverse order.
 Case gemm_case(const Values& v) {
   const bool grouped = v["GROUPED"] != 0;
   const std::size_t first = v["FIRST"];
@@ -457,10 +476,11 @@ Case gemm_case(const Values& v) {
           sum += w[k] * x;
           size += std::abs(x);
         }
-        const std::size_t to = grouped ? token / v["CHOSEN"] * v["OUT_STRIDE"] + token % v["CHOSEN"] * v["ROWS"]
-                                       : token * v["OUT_STRIDE"];
-        c.expected.push_back({v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + to + row, sum,
-                              size * largest * 1e-6});
+        const std::size_t to = grouped
+                                   ? token / v["CHOSEN"] * v["OUT_STRIDE"] + token % v["CHOSEN"] * v["ROWS"]
+                                   : token * v["OUT_STRIDE"];
+        c.expected.push_back(
+            {v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + to + row, sum, size * largest * 1e-6});
       }
     }
   }
@@ -562,7 +582,9 @@ struct CheckedKernel {
 constexpr CheckedKernel kChecked[] = {
     {"gemv.wgsl", covers_gemv, gemv_case},
     {"gemm.wgsl",
-     [](const Values& v) { return v["TM"] != 0 && (v["GROUPED"] == 0 || grouped_bytes(v) <= kMostWeightBytes); },
+     [](const Values& v) {
+       return v["TM"] != 0 && (v["GROUPED"] == 0 || grouped_bytes(v) <= kMostWeightBytes);
+     },
      gemm_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },

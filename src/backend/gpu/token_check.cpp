@@ -45,9 +45,9 @@ double choice_share(Rounding rounding) {
   return rounding == Rounding::kEightBits ? 1e-3 : 1e-4;
 }
 
-// Where experts are chosen, a rounding step may send a token to another one whose score is as good as the same,
-// so single logits say little. Of random logits the rms difference is 1.4 of their own; one expert of several in
-// a layer of many moves them by about a tenth.
+// Where experts are chosen, a rounding step may send a token to another one whose score is as good as the
+// same, so single logits say little. Of random logits the rms difference is 1.4 of their own; one expert of
+// several in a layer of many moves them by about a tenth.
 constexpr double kRoutedShare = 0.3;
 
 bool chooses_experts(const Plan& plan) {

@@ -60,6 +60,9 @@ var<workgroup> tile_w : array<vec4u, ${TN * UK * PIECES}>;  // [unit and piece][
 var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;  // scales [unit][group][row]
 var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;  // [piece][token], PITCH apart
 var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;  // scales of x [block][token]
+#if HIGH_WORDS
+var<workgroup> tile_h : array<u32, ${TN * UK * (HIGH_WORDS)}>;  // upper bits of codes [unit][word][row]
+#endif
 #if HAS_MIN
 var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;  // minima [unit][group][row]
 #if SUMS
@@ -166,6 +169,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #for n in 0..LOADS_S
   var s${n} = vec4u(0u);
+#if HIGH_WORDS
+  var h${n} = vec4u(0u);
+#endif
 #endfor
 #for n in 0..LOADS_X
   var x${n} = vec4u(0u);
@@ -198,21 +204,27 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #for g in 0..GROUPS
         var scale${g} = group_scale(
-#for word in 0..SCALE_WORDS
+#for word in 0..OWN_WORDS
           s${n}[${word}],
+#endfor
+#for word in 0..HIGH_WORDS
+          h${n}[${word}],
 #endfor
           ${g}u);
 #if TAIL
         scale${g} *= there;
 #endif
-#if FORM == 4
-        tile_s[to + ${g * TN}u] = scale${g}.x * 0.0625;
+#if FORM == 4 || HIGH_WORDS
+        tile_s[to + ${g * TN}u] = scale${g}.x * kCodeFactor;
 #else
         tile_s[to + ${g * TN}u] = scale${g}.x;
 #endif
 #if HAS_MIN
         tile_m[to + ${g * TN}u] = scale${g}.y;
 #endif
+#endfor
+#for word in 0..HIGH_WORDS
+        tile_h[us${n} * ${(HIGH_WORDS) * TN}u + ${word * TN}u + (t + ${n * THREADS}u) % ${TN}u] = h${n}[${word}];
 #endfor
       }
 #endfor
@@ -254,8 +266,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for n in 0..LOADS_S
       {
         let from_s = scale_index(rs${n}, min(at * ${UK}u + us${n}, ${UNITS_K - 1}u));
-#for word in 0..SCALE_WORDS
+#for word in 0..OWN_WORDS
         s${n}[${word}] = scales[from_s + ${word * 64}u];
+#endfor
+#for word in 0..HIGH_WORDS
+        h${n}[${word}] = scales[from_s + ${(OWN_WORDS + word) * 64}u];
 #endfor
       }
 #endfor
@@ -285,7 +300,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #else
         let both${j} = tile_w[b * ${TN}u + column + ${j * LN}u];
-#if FORM == 4
+#if FORM == 6
+        let lo${j} = signed_low(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
+        let hi${j} = signed_high(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
+#elif FORM == 7
+        let lo${j} = signed_low(both${j}, tile_h[b * ${2 * TN}u + column + ${j * LN}u]);
+        let hi${j} = signed_high(both${j}, tile_h[b * ${2 * TN}u + column + ${TN + j * LN}u]);
+#elif FORM == 4
         let lo${j} = (both${j} << vec4u(4u)) & vec4u(0xf0f0f0f0u);
         let hi${j} = both${j} & vec4u(0xf0f0f0f0u);
 #else
