@@ -25,18 +25,21 @@ Json errors_json(const std::vector<float>& errors) {
   return list;
 }
 
-Json worst_json(const std::vector<WrongValue>& worst) {
+// `exchanged`: the truth is what `worst` calls found.
+Json worst_json(const std::vector<WrongValue>& worst, bool exchanged = false) {
   Json list = Json::array();
   for (const WrongValue& value : worst) {
     list.push_back({{"token", value.token},
                     {"index", value.index},
-                    {"expected", finite(value.expected)},
-                    {"found", finite(value.found)}});
+                    {"expected", finite(exchanged ? value.found : value.expected)},
+                    {"found", finite(exchanged ? value.expected : value.found)}});
   }
   return list;
 }
 
-Json op_json(const std::optional<OpError>& op) {
+// Of an execution plain loops are the truth; of a description the recording is, and what plain loops compute
+// is what the description leads to.
+Json op_json(const std::optional<OpError>& op, bool of_description) {
   if (!op) return nullptr;
   return {{"error", finite(op->error)},
           {"allowed", finite(op->allowed)},
@@ -46,7 +49,7 @@ Json op_json(const std::optional<OpError>& op) {
           {"first_bad_token", optional_index(op->first_bad_token)},
           {"agrees", op->agrees()},
           {"token_errors", errors_json(op->token_errors)},
-          {"worst", worst_json(op->worst)}};
+          {"worst", worst_json(op->worst, of_description)}};
 }
 
 Json stage_json(const StageComparison& c) {
@@ -66,8 +69,8 @@ Json stage_json(const StageComparison& c) {
           {"first_bad_token", optional_index(c.first_bad_token)},
           {"token_errors", errors_json(c.token_errors)},
           {"worst", worst_json(c.worst)},
-          {"execution", op_json(c.execution)},
-          {"description", op_json(c.description)},
+          {"execution", op_json(c.execution, false)},
+          {"description", op_json(c.description, true)},
           {"inherited", c.inherited ? finite(*c.inherited) : Json(nullptr)},
           {"untold", c.untold}};
 }

@@ -5,19 +5,19 @@ namespace doppler::diagnosis {
 Status FilledRows::fill(const Plan& plan, const Weights& weights) {
   OpExperiment experiment(plan, weights, *this);
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
-    const Value& out = plan.values[plan.ops[i].outputs[0]];
-    if (out.stage == Stage::kNone || !experiment.missing(i).empty()) continue;
-    if (const auto at = locate(plan, out.stage, out.layer)) {
+    const ValueId id = plan.ops[i].outputs[0];
+    if (!experiment.missing(i).empty()) continue;
+    if (const auto at = locate(plan, id)) {
       // Known by another name: of a stage that was computed here, too?
       if (filled_.contains(at->tensor->name)) ops_.insert(i);
       continue;
     }
     DOPPLER_ASSIGN(std::vector<float> data, experiment.run(i));
-    Kept& kept = filled_[stage_key(out.stage, out.layer)];
+    Kept& kept = filled_[value_name(plan, id)];
     kept.data = std::move(data);
-    kept.view = {stage_key(out.stage, out.layer),
+    kept.view = {value_name(plan, id),
                  DType::kF32,
-                 {ids().size(), out.width},
+                 {ids().size(), plan.values[id].width},
                  std::as_bytes(std::span(kept.data))};
     ops_.insert(i);
   }

@@ -27,8 +27,10 @@ std::optional<std::vector<float>> values_of(const TensorView* tensor) {
   return values;
 }
 
-// Whether every row divided by the norm's weight has the length that a norm gives it.
-bool is_normed(std::span<const float> rows, std::span<const float> weight, double offset) {
+// Whether every row, less the norm's bias (may be empty) and divided by its weight, has the length that a
+// norm gives it.
+bool is_normed(std::span<const float> rows, std::span<const float> weight, std::span<const float> bias,
+               double offset) {
   const std::size_t width = weight.size();
   if (width == 0 || rows.empty() || rows.size() % width != 0) return false;
   constexpr double kNear = 0.02;  // epsilon takes less than a hundredth, unless the stream is nearly zero
@@ -38,7 +40,7 @@ bool is_normed(std::span<const float> rows, std::span<const float> weight, doubl
     for (std::size_t i = 0; i < width; ++i) {
       const double factor = weight[i] + offset;
       if (std::abs(factor) < 1e-3) continue;
-      squares += std::pow(rows[begin + i] / factor, 2);
+      squares += std::pow((rows[begin + i] - (bias.empty() ? 0 : bias[i])) / factor, 2);
       ++count;
     }
     if (count == 0 || !(std::abs(std::sqrt(squares / static_cast<double>(count)) - 1) < kNear)) return false;
@@ -80,9 +82,14 @@ std::optional<Recording> with_named_last_norm(const Recording& recording, const 
   if (!rows || id == kNoWeight) return std::nullopt;
   const TensorView* known = recording.tensors.find(normed);
   const auto weight = values_of(&weights[id]);
+  std::vector<float> bias;
+  if (const WeightId added = weights.find(WeightRole::kFinalNormBias); added != kNoWeight)
+    bias = values_of(&weights[added]).value_or(bias);
+  if (weight && bias.size() != weight->size()) bias.clear();
   // The description may have the offset wrong.
-  const bool is = known != nullptr ? values_of(known) == rows
-                                   : weight && (is_normed(*rows, *weight, 0) || is_normed(*rows, *weight, 1));
+  const bool is = known != nullptr
+                      ? values_of(known) == rows
+                      : weight && (is_normed(*rows, *weight, bias, 0) || is_normed(*rows, *weight, bias, 1));
   if (!is) return std::nullopt;
   Recording meant = recording;
   meant.tensors = {};

@@ -114,6 +114,9 @@ class OpCase {
   double ratio_with(const OpChange& change, bool rough = false);
 
   const std::vector<Attempt>& attempts() const { return attempts_; }
+  // What was not tried because it takes too long: "other orders of columns (some 40 s)".
+  void leave_out(std::string what) { left_out_.push_back(std::move(what)); }
+  const std::vector<std::string>& left_out() const { return left_out_; }
   bool explained() const;
 
  private:
@@ -136,6 +139,7 @@ class OpCase {
   double most_ = 1;  // ratios above it explain nothing
   Misfit misfit_;
   std::vector<Attempt> attempts_;
+  std::vector<std::string> left_out_;
 };
 
 // The places of a target's wrong values, for reports and for finding patterns.

@@ -72,6 +72,12 @@ Result<std::vector<float>> allowance_of(const OpSetup& setup, std::span<const fl
                                         const RecordedRounding& rounding, reference::Threads& threads) {
   DOPPLER_ASSIGN(std::vector<float> allowed, allowance(setup, rounding.arithmetic, threads));
   if (setup.kind == OpKind::kMatmul) limit_allowance(output, allowed);
+  // Below its smallest normal number F16 has one step for all values, which a recording of the same weights
+  // in BF16 or F32 has not. Sums do not show it, rows of an embedding do.
+  if (setup.kind == OpKind::kEmbed && setup.weights[0].dtype == DType::kF16) {
+    const auto half_step = static_cast<float>(0x1p-25 * std::get<EmbedParams>(setup.params).scale);
+    for (float& a : allowed) a += half_step;
+  }
   const double noise = weight_noise(setup, rounding);
   if (noise == 0 && rounding.stored == 0) return allowed;
   for (std::size_t t = 0; t < setup.tokens(); ++t) {
@@ -108,7 +114,8 @@ OpChain::OpChain(OpExperiment& experiment, const FilledRows& rows, std::size_t o
 }
 
 std::string OpChain::key_of(std::size_t op) const {
-  return stage_key(experiment_.stage_of(op), experiment_.layer_of(op));
+  const Value& out = named_output(experiment_.plan(), op);
+  return stage_key(out.stage, out.layer);
 }
 
 std::vector<std::string> OpChain::begins() const {
@@ -124,11 +131,19 @@ std::vector<std::string> OpChain::begins() const {
   return names;
 }
 
+const Value& named_output(const Plan& plan, std::size_t op) {
+  const auto out = [&](std::size_t i) -> ValueId { return plan.ops[i].outputs[0]; };
+  for (std::size_t i = op + 1; plan.values[out(op)].stage == Stage::kNone && i < plan.ops.size(); ++i) {
+    if (std::ranges::find(plan.ops[i].inputs, out(op)) != plan.ops[i].inputs.end()) op = i;
+  }
+  return plan.values[out(op)];
+}
+
 std::string describe_ops(const Plan& plan, std::span<const std::size_t> ops) {
   std::vector<std::string> before, inside, after;
   std::set<int> layers;
   for (const std::size_t op : ops) {
-    const Value& out = plan.values[plan.ops[op].outputs[0]];
+    const Value& out = named_output(plan, op);
     const std::string name(stage_name(out.stage));
     if (out.layer >= 0) {
       layers.insert(out.layer);
@@ -138,7 +153,7 @@ std::string describe_ops(const Plan& plan, std::span<const std::size_t> ops) {
     }
   }
   std::vector<std::string> parts = before;
-  if (layers.size() == 1) {
+  if (layers.size() == 1 && !inside.empty()) {
     for (std::string& name : inside) parts.push_back(std::move(name));
     parts.back() += fmt::format(" of layer {}", *layers.begin());
   } else if (layers.size() > 1) {
@@ -159,9 +174,10 @@ std::uint64_t OpChain::work() const {
   std::uint64_t sum = 0;
   for (const std::size_t op : ops_) {
     const Op& made = experiment_.plan().ops[op];
-    if (made.kind != OpKind::kMatmul) continue;
+    if (made.kind != OpKind::kMatmul && made.kind != OpKind::kExpertMatmul) continue;
     const TensorView& weight = experiment_.weights()[made.weights[0]];
-    sum += weight.rows() * weight.cols();
+    const auto* experts = std::get_if<ExpertParams>(&made.params);
+    sum += weight.rows() * weight.cols() * (experts != nullptr ? experts->chosen : 1);
   }
   return sum;
 }
@@ -216,6 +232,23 @@ Result<std::vector<float>> OpChain::finish(std::size_t given, std::vector<float>
   return std::move(computed[output_of(end())]);
 }
 
+// A token that stands between two experts may have gone to either, and nothing of it can be judged behind
+// them.
+void OpChain::allow_other_experts(const std::map<std::size_t, std::vector<float>>& own,
+                                  std::span<const float> end_rows, std::span<float> allowed) const {
+  float largest = 0;
+  for (const float x : end_rows) largest = std::max(largest, std::abs(x));
+  for (const auto& [op, ids] : own) {
+    if (experiment_.plan().ops[op].kind != OpKind::kChoose || op == end()) continue;
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      // Below one, an id may not be another.
+      if (ids[t * (ids.size() / tokens_)] < 1) continue;
+      std::ranges::fill(allowed.subspan(t * (allowed.size() / tokens_), allowed.size() / tokens_),
+                        2 * largest);
+    }
+  }
+}
+
 Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, reference::Threads& threads,
                                               std::span<const std::size_t> changed,
                                               const OpChange& change) const {
@@ -248,7 +281,8 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
       }
       if (change && std::ranges::find(changed, op) != changed.end()) change(made);
       DOPPLER_ASSIGN(std::vector<float> out, experiment_.run(made));
-      if (op != end()) {
+      // Ids of experts are whole numbers: they turn where the moved logits turn them.
+      if (op != end() && made.kind != OpKind::kChoose) {
         for (std::size_t i = 0; i < out.size(); ++i) out[i] += own[op][i] * moves.sign();
       }
       moved[output_of(op)] = std::move(out);
@@ -265,6 +299,7 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
     allowed[i] +=
         (from_stored ? kBeyondStored : kBeyondMeasured) * std::max(largest[i], static_cast<float>(typical));
   }
+  allow_other_experts(own, end_rows, allowed);
   return allowed;
 }
 

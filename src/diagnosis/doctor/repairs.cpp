@@ -116,8 +116,9 @@ Explanation explain(OpCase& c) {
   for (const Repair& repair : kRepairs) {
     if (repair.kind != c.op().kind || is_of_chains(repair)) continue;
     const bool found_before = c.explained();
+    const std::size_t left_out = c.left_out().size();
     repair.attempt(c);
-    if (found_before || !c.explained()) tried.emplace_back(repair.tries);
+    if ((found_before || !c.explained()) && c.left_out().size() == left_out) tried.emplace_back(repair.tries);
     // A good explanation needs no searches with more freedom than it has.
     const Attempt* best = best_of(c.attempts());
     if (best != nullptr && best->ratio < 0.5 && best->weight >= 1 && &repair != &kRepairs.back()) {
@@ -150,6 +151,8 @@ Explanation explain(OpCase& c) {
           fmt::format("nearest: {} leaves {:.2g} times the allowed error", nearest->says, nearest->ratio));
   }
   explanation.ruled_out = join(tried, ", ");
+  if (best == nullptr && !c.left_out().empty())
+    explanation.ruled_out += "; too large to be tried: " + join(c.left_out(), ", ");
   return explanation;
 }
 

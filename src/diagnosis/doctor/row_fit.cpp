@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/text.h"
+
 namespace doppler::diagnosis {
 namespace {
 
@@ -97,11 +99,14 @@ std::vector<double> least_squares(std::size_t unknowns, std::vector<double> want
   return x;
 }
 
-// How many steps the work allows; 0: too few to come near a solution.
-std::size_t steps_for(double work_of_a_step) {
+// How many steps the work allows; 0: too few to come near a solution, which the case then says.
+std::size_t steps_for(double work_of_a_step, OpCase& c, const char* what) {
   constexpr std::size_t kEnough = 25, kMost = 400;
+  constexpr double kASecond = 1e9;  // multiplications of one thread in plain loops
   const auto steps = static_cast<std::size_t>(std::min<double>(kMost, kMostWork / work_of_a_step));
-  return steps < kEnough ? 0 : steps;
+  if (steps >= kEnough) return steps;
+  c.leave_out(fmt::format("{} (some {:.0f} s)", what, kEnough * work_of_a_step / kASecond));
+  return 0;
 }
 
 }  // namespace
@@ -132,12 +137,13 @@ std::optional<RowFit> fit_rows(const OpCase& c, const WeightProbe& probe, std::s
   return fit;
 }
 
-std::optional<std::vector<double>> fit_columns(const OpCase& c, const WeightProbe& probe) {
+std::optional<std::vector<double>> fit_columns(OpCase& c, const WeightProbe& probe) {
   const std::size_t columns = probe.cols(), tokens = c.tokens();
   if (c.width() * tokens < 2 * columns) return std::nullopt;
   const std::size_t wanted_rows = (columns <= 2048 ? 8 : 2) * columns / tokens + 1;
-  const std::size_t steps = steps_for(2.0 * static_cast<double>(std::min(wanted_rows, c.width())) *
-                                      static_cast<double>(tokens * columns));
+  const std::size_t steps = steps_for(
+      2.0 * static_cast<double>(std::min(wanted_rows, c.width())) * static_cast<double>(tokens * columns), c,
+      "scales of columns");
   if (steps == 0) return std::nullopt;
   const auto taken = take_rows(c, probe, wanted_rows);
   if (!taken) return std::nullopt;
@@ -182,14 +188,15 @@ std::optional<std::vector<double>> fit_columns(const OpCase& c, const WeightProb
   return factors;
 }
 
-std::optional<std::vector<std::size_t>> match_columns(const OpCase& c, const WeightProbe& probe) {
+std::optional<std::vector<std::size_t>> match_columns(OpCase& c, const WeightProbe& probe) {
   // So many tokens identify a column among all.
   constexpr std::size_t kTokens = 8;
   const std::size_t columns = probe.cols(), tokens = std::min(c.tokens(), kTokens);
   if (c.width() < columns || c.tokens() < 2) return std::nullopt;
   const std::size_t wanted_rows = 3 * columns;
-  const std::size_t steps = steps_for(2.0 * static_cast<double>(std::min(wanted_rows, c.width())) *
-                                      static_cast<double>(tokens * columns));
+  const std::size_t steps = steps_for(
+      2.0 * static_cast<double>(std::min(wanted_rows, c.width())) * static_cast<double>(tokens * columns), c,
+      "other orders of columns");
   if (steps == 0) return std::nullopt;
   const auto taken = take_rows(c, probe, wanted_rows);
   if (!taken) return std::nullopt;

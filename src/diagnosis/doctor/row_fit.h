@@ -27,11 +27,11 @@ std::optional<RowFit> fit_rows(const OpCase& opcase, const WeightProbe& probe, s
 
 // The factor of each column with which the outputs of all rows agree best; nothing if rows and tokens are too
 // few.
-std::optional<std::vector<double>> fit_columns(const OpCase& opcase, const WeightProbe& probe);
+std::optional<std::vector<double>> fit_columns(OpCase& opcase, const WeightProbe& probe);
 
 // For each column of the inputs the column of the weight that belongs to it, matched through what the
 // inverted weight makes of the outputs; nothing if the weight has fewer rows than columns, or no such order
 // is seen.
-std::optional<std::vector<std::size_t>> match_columns(const OpCase& opcase, const WeightProbe& probe);
+std::optional<std::vector<std::size_t>> match_columns(OpCase& opcase, const WeightProbe& probe);
 
 }  // namespace doppler::diagnosis
