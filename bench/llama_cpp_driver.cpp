@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <string_view>
 
 #include "driver.h"
@@ -110,7 +112,9 @@ void find(void* handle, const char* name, Function& function) {
 }
 
 Library load_library(const std::string& folder, bool gpu) {
-  const std::string path = folder + (gpu ? "/libllama.vulkan.v0.5.0.so" : "/libllama.v0.5.0.so");
+  // The package with the Vulkan backend computes on the CPU as well, and may be the only one at hand.
+  const std::string plain = folder + "/libllama.v0.5.0.so", vulkan = folder + "/libllama.vulkan.v0.5.0.so";
+  const std::string& path = gpu || !std::filesystem::exists(plain) ? vulkan : plain;
   void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) die(std::string("The library cannot be loaded: ") + dlerror() + ".");
   Library lib{};

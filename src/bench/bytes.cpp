@@ -5,12 +5,15 @@
 namespace doppler::bench {
 
 std::uint64_t weight_bytes(const Plan& plan, const Weights& weights, const Op& op, std::uint64_t tokens) {
-  std::uint64_t bytes = 0;
+  std::uint64_t bytes = 0, times = 1;
+  // Of experts the op names the first: a token reads those it is sent to, several tokens at most all.
+  if (const auto* p = std::get_if<ExpertParams>(&op.params))
+    times = std::min<std::uint64_t>(p->experts, p->chosen * tokens);
   for (const WeightId id : op.weights) {
     const TensorView& tensor = weights[id];
     bytes += op.kind == OpKind::kEmbed
                  ? tensor.data.size() / std::max<std::uint64_t>(plan.vocab_size, 1) * tokens
-                 : tensor.data.size();
+                 : tensor.data.size() * times;
   }
   return bytes;
 }

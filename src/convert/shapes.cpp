@@ -28,20 +28,29 @@ constexpr std::array kShapes = {
                2047},
     ModelShape{"llama3.1-8b", "llama",  128256, 4096, 14336, 32, 32,  8, 128, 131072, 1e-5f, 5e5f,   false,
                0, 0, 8},
+    ModelShape{"olmoe-1b-7b", "olmoe",  50304, 2048,  1024, 16, 16, 16, 128,   4096, 1e-5f, 1e4f,   false,
+               0, 0, 0, {64, 8}},
+    ModelShape{"qwen3-30b-a3b", "qwen3moe", 151936, 2048, 6144, 48, 32, 4, 128, 40960, 1e-6f, 1e6f, false,
+               0, 0, 0, {128, 8, 768}},
+    ModelShape{"gpt-oss-20b", "gpt-oss", 201088, 2880, 2880, 24, 64, 8, 64, 131072, 1e-5f, 1.5e5f,  false,
+               128, 0, 0, {32, 4}, {32, 4096}},
 };
 // clang-format on
 
 // Keys that only some families' files have.
 struct FamilyFacts {
-  std::string_view architecture;
+  std::string_view architecture, family;
   bool original_context;  // writes rope.scaling.original_context_length
   bool writes_head_dim, writes_rope_dimension;
 };
 constexpr std::array kFamilies = {
-    FamilyFacts{"gemma3", false, true, false},
-    FamilyFacts{"llama", false, true, true},
-    FamilyFacts{"qwen3", false, true, false},
-    FamilyFacts{"phi3", true, false, true},
+    FamilyFacts{"gemma3", "gemma3", false, true, false},
+    FamilyFacts{"llama", "llama", false, true, true},
+    FamilyFacts{"qwen3", "qwen3", false, true, false},
+    FamilyFacts{"phi3", "phi3", true, false, true},
+    FamilyFacts{"olmoe", "olmoe", false, false, false},
+    FamilyFacts{"qwen3moe", "qwen3_moe", false, true, false},
+    FamilyFacts{"gpt-oss", "gpt_oss", false, true, false},
 };
 
 // Published with Llama 3.1: wavelengths above the old context are stretched, those below a quarter of it are
@@ -74,7 +83,7 @@ Result<const ModelShape*> find_shape(std::string_view name) {
 }
 
 Result<ModelSpec> shape_spec(const ModelShape& s) {
-  const FamilyRule* family = family_named(s.architecture);
+  const FamilyRule* family = family_named(facts_of(s).family);
   if (family == nullptr)
     return fail(ErrorCode::kUnsupported, "Doppler knows no family {}. Use another shape.", s.architecture);
   Json config = {{"model_type", family->model_types[0]},
@@ -97,6 +106,15 @@ Result<ModelSpec> shape_spec(const ModelShape& s) {
                               {"low_freq_factor", kLlama3Low},
                               {"high_freq_factor", kLlama3High},
                               {"original_max_position_embeddings", kLlama3OldContext}};
+  if (s.experts.count > 0) {
+    config["num_experts"] = s.experts.count;
+    config["num_experts_per_tok"] = s.experts.chosen;
+    if (s.experts.width > 0) config["moe_intermediate_size"] = s.experts.width;
+  }
+  if (s.yarn.factor > 0)
+    config["rope_scaling"] = {{"rope_type", "yarn"},
+                              {"factor", s.yarn.factor},
+                              {"original_max_position_embeddings", s.yarn.context}};
   return read_spec(config, nullptr);
 }
 
@@ -131,6 +149,16 @@ std::vector<MetadataEntry> shape_metadata(const ModelShape& s, const Mix& mix) {
   if (facts.writes_rope_dimension) count("rope.dimension_count", s.head_dim);
   if (facts.original_context) count("rope.scaling.original_context_length", s.context);
   if (s.window > 0) count("attention.sliding_window", s.window);
+  if (s.experts.count > 0) {
+    count("expert_count", s.experts.count);
+    count("expert_used_count", s.experts.chosen);
+    count("expert_feed_forward_length", s.experts.width > 0 ? s.experts.width : s.ffn);
+  }
+  if (s.yarn.factor > 0) {
+    text(own("rope.scaling.type"), "yarn");
+    number("rope.scaling.factor", s.yarn.factor);
+    count("rope.scaling.original_context_length", s.yarn.context);
+  }
   count("vocab_size", s.vocab);
   text("tokenizer.ggml.model", "none");
   out.push_back({"general.quantization_version", std::uint32_t{2}});  // of ggml's block layouts
@@ -140,7 +168,7 @@ std::vector<MetadataEntry> shape_metadata(const ModelShape& s, const Mix& mix) {
 
 Result<std::vector<WeightTensor>> shape_tensors(const ModelShape& s) {
   DOPPLER_ASSIGN(const ModelSpec spec, shape_spec(s));
-  return weight_tensors(spec, family_named(s.architecture)->gguf.weight_names);
+  return weight_tensors(spec, family_named(spec.family)->gguf.weight_names);
 }
 
 std::vector<float> llama3_rope_factors(const ModelShape& shape) {

@@ -24,6 +24,14 @@ struct ModelShape {
   std::uint64_t window = 0;      // sliding window; 0: none
   float window_rope_base = 0;    // rotary base of the layers with a window, if different; 0: the same
   float llama3_rope_factor = 0;  // longest wavelengths are stretched by this (rope_freqs.weight); 0: none
+  struct Experts {
+    std::uint64_t count = 0, chosen = 0;  // a token is sent to `chosen`; 0: one feed-forward for all
+    std::uint64_t width = 0;              // of each, where it is not `ffn`
+  } experts = {};
+  struct Yarn {
+    float factor = 0;  // 0: none
+    std::uint64_t context = 0;
+  } yarn = {};
 };
 
 std::span<const ModelShape> all_shapes();

@@ -65,7 +65,9 @@ SynthReport report_of(const ModelShape& shape, std::span<const Stored> tensors) 
     report.tensor_bytes += stored.bytes();
     // Of an embedding that is not the head, a token reads one row.
     const bool looked_up = stored.tensor.info->kind == WeightKind::kEmbedding && !shape.tied_head;
-    report.token_bytes += looked_up ? stored.row_bytes() : stored.bytes();
+    std::uint64_t read = looked_up ? stored.row_bytes() : stored.bytes();
+    if (stored.tensor.info->per_expert()) read = read / shape.experts.count * shape.experts.chosen;
+    report.token_bytes += read;
   }
   return report;
 }

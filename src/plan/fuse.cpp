@@ -94,6 +94,9 @@ constexpr auto kPasses = std::to_array<FusionPass>({
      nullptr, match_attention},
     {kPassDecodeHead, "sum, norm, logits and the likeliest token in one kernel", nullptr, match_head},
     {kPassDecodeProduct, "sum, norm, products and activation in one kernel", nullptr, match_product},
+    {kPassDecodeRoute, "experts chosen and weighed in one kernel", nullptr, match_route},
+    {kPassDecodeExperts, "experts' gates, ups and activations in one kernel, their downs and sum in another",
+     nullptr, match_experts},
 });
 
 Result<const FusionPass*> find_pass(std::string_view name) {

@@ -34,6 +34,11 @@ enum class Part : std::uint8_t {
   kKRope,
   kAttention,
   kOutput,  // product of the attention's result
+  kChoose,
+  kWeigh,
+  kExpertsIn,   // gates and ups of experts
+  kExpertsOut,  // and their downs
+  kExpertSum,
   kCount,
 };
 
@@ -84,7 +89,8 @@ inline constexpr std::string_view kPassReadValues = "read_values", kPassGatedFfn
                                   kPassBatchNorm = "batch_norm", kPassBatchGated = "batch_gated",
                                   kPassBatchRope = "batch_rope", kPassBatchAttention = "batch_attention",
                                   kPassDecodeAttention = "decode_attention", kPassDecodeHead = "decode_head",
-                                  kPassDecodeProduct = "decode_product";
+                                  kPassDecodeProduct = "decode_product", kPassDecodeRoute = "decode_route",
+                                  kPassDecodeExperts = "decode_experts";
 
 std::span<const FusionPass> all_fusion_passes();
 

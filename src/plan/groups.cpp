@@ -191,4 +191,31 @@ std::optional<OpGroup> match_head(const Plan& plan, const Readers& readers, std:
   return m.done();
 }
 
+std::optional<OpGroup> match_route(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  const Op *choose = m.next(OpKind::kChoose), *weigh = m.next(OpKind::kWeigh, 1);
+  if (choose == nullptr || weigh == nullptr) return std::nullopt;
+  if (weigh->inputs[0] != choose->inputs[0] || weigh->inputs[1] != choose->outputs[0]) return std::nullopt;
+  m.take(Part::kChoose);
+  m.take(Part::kWeigh);
+  return m.done();
+}
+
+std::optional<OpGroup> match_experts(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  const Op *in = m.next(OpKind::kExpertMatmul), *gated = m.next(OpKind::kGated, 1),
+           *out = m.next(OpKind::kExpertMatmul, 2), *sum = m.next(OpKind::kExpertSum, 3);
+  if (in == nullptr || gated == nullptr || out == nullptr || sum == nullptr) return std::nullopt;
+  const bool fits = in->outputs.size() == 2 && gated->inputs == in->outputs && out->outputs.size() == 1 &&
+                    out->inputs[0] == gated->outputs[0] && out->inputs[1] == in->inputs[1] &&
+                    sum->inputs[0] == out->outputs[0] && m.is_read_once(gated->outputs[0]) &&
+                    m.is_read_once(out->outputs[0]);
+  if (!fits) return std::nullopt;
+  m.take(Part::kExpertsIn);
+  m.take(Part::kGated);
+  m.take(Part::kExpertsOut);
+  m.take(Part::kExpertSum);
+  return m.done();
+}
+
 }  // namespace doppler

@@ -22,5 +22,10 @@ std::optional<OpGroup> match_attention(const Plan& plan, const Readers& readers,
 std::optional<OpGroup> match_product(const Plan& plan, const Readers& readers, std::size_t first);
 // The same with the softcap that leaves the plan's logits, as its last op.
 std::optional<OpGroup> match_head(const Plan& plan, const Readers& readers, std::size_t first);
+// A choice of experts and what they count, from the same logits.
+std::optional<OpGroup> match_route(const Plan& plan, const Readers& readers, std::size_t first);
+// Products of experts with their gates and ups, activation(gate) * up, the downs of that, and their sum,
+// which nothing comes between and nothing else reads.
+std::optional<OpGroup> match_experts(const Plan& plan, const Readers& readers, std::size_t first);
 
 }  // namespace doppler

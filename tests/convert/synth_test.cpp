@@ -22,7 +22,10 @@ SynthReport measured(const ModelShape& shape, const Mix& mix) {
     report.parameters += *element_count(tensor.shape);
     report.tensor_bytes += bytes;
     const bool looked_up = tensor.info->kind == WeightKind::kEmbedding && !shape.tied_head;
-    report.token_bytes += looked_up ? bytes / tensor.shape.front() : bytes;
+    if (tensor.info->per_expert())
+      report.token_bytes += bytes / shape.experts.count * shape.experts.chosen;
+    else
+      report.token_bytes += looked_up ? bytes / tensor.shape.front() : bytes;
   }
   return report;
 }
@@ -39,6 +42,9 @@ TEST(Shapes, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(static_cast<double>(measured("phi3-mini", "BF16").parameters) / 1e6, 3821.1, 0.1);
   EXPECT_NEAR(static_cast<double>(measured("llama3.1-8b", "BF16").parameters) / 1e6, 8030.3, 0.1);
   EXPECT_NEAR(static_cast<double>(measured("qwen3-8b", "BF16").parameters) / 1e6, 8190.7, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("olmoe-1b-7b", "BF16").parameters) / 1e6, 6919.2, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("qwen3-30b-a3b", "BF16").parameters) / 1e6, 30532.1, 0.1);
+  EXPECT_NEAR(static_cast<double>(measured("gpt-oss-20b", "BF16").parameters) / 1e6, 20914.8, 0.1);
 }
 
 TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
@@ -53,7 +59,7 @@ TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
 }
 
 TEST(Shapes, HaveNoTensorTwiceAndKnowTheirFamily) {
-  std::set<std::string_view> families = {"gemma3", "llama", "qwen3", "phi3"};
+  std::set<std::string_view> families = {"gemma3", "llama", "qwen3", "phi3", "olmoe", "qwen3moe", "gpt-oss"};
   for (const ModelShape& shape : all_shapes()) {
     EXPECT_TRUE(families.contains(shape.architecture)) << shape.name;
     std::set<std::string> names;

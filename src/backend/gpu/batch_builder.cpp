@@ -15,6 +15,7 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
   DOPPLER_ASSIGN(program_.values_, ValueBuffers::create(device(), plan, context_.layout.tokens, wanted_rows,
                                                         program_.groups_.times()));
   DOPPLER_TRY(make_shared_buffers());
+  DOPPLER_TRY(prepare_experts());
   program_.placed_.resize(plan.ops.size());
   program_.has_blocks_.resize(plan.ops.size());
   program_.first_wanted_op_ = plan.ops.size();
@@ -121,19 +122,15 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
                  per(op.outputs[0]), out);
     case OpKind::kChoose:
     case OpKind::kWeigh: {
+      const bool chooses = op.kind == OpKind::kChoose;
       DOPPLER_ASSIGN(KernelCall call,
-                     route_kernel(context_, op, view(op.inputs[0]),
-                                  op.inputs.size() > 1 ? &view(op.inputs[1]) : nullptr, view(op.outputs[0])));
+                     route_kernel(context_, chooses ? &op : nullptr, chooses ? nullptr : &op,
+                                  view(op.inputs[0]), view(chooses ? op.outputs[0] : op.inputs[1]),
+                                  chooses ? nullptr : &view(op.outputs[0])));
       return add(std::move(call), per(op.outputs[0]), out);
     }
-    case OpKind::kExpertMatmul: {
-      std::vector<ValueView> to;
-      for (const ValueId id : op.outputs) to.push_back(view(id));
-      DOPPLER_ASSIGN(std::vector<KernelCall> calls,
-                     expert_kernels(context_, op, view(op.inputs[0]), view(op.inputs[1]), to));
-      for (KernelCall& call : calls) DOPPLER_TRY(add(std::move(call), per(op.outputs[0]), out));
-      return {};
-    }
+    case OpKind::kExpertMatmul:
+      return multiply_experts(variant, out);
     case OpKind::kSpread:
     case OpKind::kExpertSum:
       return add(parts_call(op, [&](ValueId id) { return &view(id); }), per(op.outputs[0]), out);

@@ -55,6 +55,12 @@ class BatchBuilder {
               Dispatches& out);
   Status gemm_float(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
 
+  // batch_experts.cpp
+  Status prepare_experts();
+  Status multiply_experts(const Variant& variant, Dispatches& out);
+  Result<bool> multiply_grouped(const Variant& variant, Dispatches& out);
+  Status sort_rows(const Op& op, std::uint32_t tile, Dispatches& out);
+
   Status fused_norm(const BatchGroup& group, bool emit, Dispatches& out);
   Status fused_gated(const BatchGroup& group, bool emit, Dispatches& out);
   Status fused_rope(const BatchGroup& group, bool emit, Dispatches& out);

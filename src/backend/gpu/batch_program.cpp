@@ -19,8 +19,11 @@ void record_all(Recorder& recorder, std::span<const Dispatch> dispatches, const 
     const std::uint32_t rows = dispatch.per == Dispatch::Per::kToken    ? step.tokens
                                : dispatch.per == Dispatch::Per::kWanted ? step.wanted
                                                                         : 1;
-    recorder.dispatch(dispatch.kernel,
-                      {dispatch.x, (rows + dispatch.rows_each - 1) / dispatch.rows_each, dispatch.z});
+    recorder.dispatch(
+        dispatch.kernel,
+        {dispatch.x,
+         (rows * dispatch.rows_times + dispatch.rows_each - 1) / dispatch.rows_each + dispatch.more,
+         dispatch.z});
   }
 }
 
@@ -42,7 +45,8 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
                                                const Tap* tap) const {
   const Op& o = context.plan.ops[op];
   Variant variant{.op = op};
-  if (o.kind == OpKind::kMatmul && has_pass(context.plan, kPassBatchGemm)) {
+  if ((o.kind == OpKind::kMatmul || o.kind == OpKind::kExpertMatmul) &&
+      has_pass(context.plan, kPassBatchGemm)) {
     const std::uint32_t rows =
         context.plan.values[o.outputs[0]].rows == Rows::kAll ? step.tokens : step.wanted;
     if (rows >= kLeastTiledRows) {

@@ -20,7 +20,7 @@
 namespace doppler::gpu {
 
 // A kernel and how many workgroups it takes: x and z always, y one for each `rows_each` tokens, or wanted
-// rows.
+// rows, of which each counts `rows_times`, and `more` besides.
 struct Dispatch {
   enum class Per : std::uint8_t { kOnce, kToken, kWanted };
   BoundKernel kernel;
@@ -28,6 +28,7 @@ struct Dispatch {
   Per per = Per::kToken;
   std::uint32_t rows_each = 1;
   std::uint32_t z = 1;
+  std::uint32_t rows_times = 1, more = 0;
 };
 
 // The properties of a step that decide about its kernels.
@@ -78,6 +79,8 @@ class BatchProgram {
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
   Buffer x8_, xs_;                                 // the newest activations in 8 bits
   Buffer parts_;                                   // of split products
+  Buffer expert8_, experts_;                       // activations of experts in 8 bits
+  Buffer order_, tiles_;                           // a step's rows by expert: see expert_tiles.wgsl
   std::map<Variant, std::vector<Dispatch>> made_;
   std::size_t first_wanted_op_ = 0;
   std::uint32_t wanted_rows_ = 0;

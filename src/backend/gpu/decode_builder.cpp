@@ -10,8 +10,8 @@
 namespace doppler::gpu {
 namespace {
 
-constexpr std::array<std::string_view, 3> kDecodePasses = {kPassDecodeAttention, kPassDecodeHead,
-                                                           kPassDecodeProduct};
+constexpr std::array<std::string_view, 5> kDecodePasses = {
+    kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct, kPassDecodeRoute, kPassDecodeExperts};
 
 // Threads of the smallest kernels, which have few values to work on.
 constexpr std::uint32_t kFewThreads = 64;
@@ -42,7 +42,7 @@ Status DecodeBuilder::build() {
 }
 
 Status DecodeBuilder::make_buffers() {
-  std::uint64_t heads_dim = 0, heads = 0, row = 0;
+  std::uint64_t heads_dim = 0, heads = 0, row = 0, expert_units = 0;
   for (const Op& op : plan().ops) {
     if (op.kind == OpKind::kAttention) {
       const auto& a = std::get<AttentionParams>(op.params);
@@ -50,6 +50,8 @@ Status DecodeBuilder::make_buffers() {
       heads = std::max<std::uint64_t>(heads, a.heads);
       row = std::max(row, std::uint64_t{a.heads + 2 * a.kv_heads} * a.head_dim);  // where they are three
     }
+    if (op.kind == OpKind::kExpertMatmul)
+      expert_units = std::max<std::uint64_t>(expert_units, ceil_div(info(op.inputs[0]).width, kUnitValues));
     if (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks)
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
   }
@@ -57,6 +59,10 @@ Status DecodeBuilder::make_buffers() {
     DOPPLER_ASSIGN(parts_, device().make_buffer("parts", heads_dim * DecodeProgram::kMostSplits * 4));
     DOPPLER_ASSIGN(marks_, device().make_buffer("marks", heads * DecodeProgram::kMostSplits * 8));
     DOPPLER_ASSIGN(heads_, device().make_buffer("heads", row * 4));
+  }
+  if (expert_units != 0) {
+    DOPPLER_ASSIGN(expert_codes_, device().make_buffer("expert8", expert_units * kUnitValues));
+    DOPPLER_ASSIGN(expert_scales_, device().make_buffer("experts", expert_units * 16));
   }
   const std::uint64_t vocab = plan().vocab_size;
   DOPPLER_ASSIGN(program_.logits_, device().make_buffer("logits", vocab * 4));
@@ -88,6 +94,8 @@ Result<bool> DecodeBuilder::take(const OpGroup& group) {
 Status DecodeBuilder::fused(const OpGroup& group) {
   if (group.pass == kPassDecodeAttention) return attention(group);
   if (group.pass == kPassDecodeHead) return head(group);
+  if (group.pass == kPassDecodeRoute) return route(group);
+  if (group.pass == kPassDecodeExperts) return experts(group);
   return product(group);
 }
 
@@ -186,14 +194,8 @@ Status DecodeBuilder::single(const Op& op) {
                                 op.inputs.size() > 1 ? &values_[op.inputs[1]] : nullptr,
                                 values_[op.outputs[0]]));
     case OpKind::kChoose:
-    case OpKind::kWeigh: {
-      DOPPLER_TRY(place_outputs(op));
-      DOPPLER_ASSIGN(
-          const KernelCall call,
-          route_kernel(context_, op, values_[op.inputs[0]],
-                       op.inputs.size() > 1 ? &values_[op.inputs[1]] : nullptr, values_[op.outputs[0]]));
-      return add(call);
-    }
+    case OpKind::kWeigh:
+      return route(op);
     case OpKind::kExpertMatmul:
       return multiply_experts(op);
     case OpKind::kSpread:
@@ -225,16 +227,6 @@ Status DecodeBuilder::single(const Op& op) {
       break;
   }
   return fail(ErrorCode::kInternal, "The gpu backend does not run the op {}.", op_name(op.kind));
-}
-
-Status DecodeBuilder::multiply_experts(const Op& op) {
-  DOPPLER_TRY(place_outputs(op));
-  std::vector<ValueView> to;
-  for (const ValueId id : op.outputs) to.push_back(values_[id]);
-  DOPPLER_ASSIGN(const std::vector<KernelCall> calls,
-                 expert_kernels(context_, op, values_[op.inputs[0]], values_[op.inputs[1]], to));
-  for (const KernelCall& call : calls) DOPPLER_TRY(add(call));
-  return {};
 }
 
 Status DecodeBuilder::embed(const Op& op) {

@@ -1,7 +1,7 @@
 // DecodeBuilder: makes a DecodeProgram from a plan, group by group in the order of a token. Each kind of
-// group has kernels of its own: products with what comes before and after them (decode_products.cpp),
-// attention (decode_attention.cpp). Where no group matches, or the device cannot bind one, ops run by
-// themselves (decode_builder.cpp).
+// group has kernels of its own: products with what comes before and after them (decode_products.cpp), experts
+// (decode_experts.cpp), attention (decode_attention.cpp). Where no group matches, or the device cannot bind
+// one, ops run by themselves (decode_builder.cpp).
 #pragma once
 
 #include <optional>
@@ -52,7 +52,6 @@ class DecodeBuilder {
   Status single(const Op& op);
   Status embed(const Op& op);
   Status attend(const Op& op);
-  Status multiply_experts(const Op& op);
   Status recurrent(const Op& op);
   Status place(std::span<const ValueId> ids, std::span<const ValueId> read);
   Status place_outputs(const Op& op) { return place(op.outputs, op.inputs); }
@@ -88,6 +87,14 @@ class DecodeBuilder {
   Status add_site(GemvSite site, ShaderValues values, std::vector<Bound> buffers,
                   std::vector<FixedDispatch>& dispatches);
 
+  // decode_experts.cpp
+  Status multiply_experts(const Op& op);
+  Status route(const Op& op);
+  Status route(const OpGroup& group);
+  Status experts(const OpGroup& group);
+  Status experts_in(const OpGroup& group, const GpuMatrix& matrix, bool quantises);
+  Status experts_out(const OpGroup& group, bool quantised);
+
   // decode_attention.cpp
   Status attention(const OpGroup& group);
   Status combine(const Op& op);
@@ -106,11 +113,12 @@ class DecodeBuilder {
   Readers readers_;
   DecodeValues values_;
   std::vector<Blocks> blocks_;
-  std::uint64_t block_units_ = 0;  // of 64 values: the widest activations in 8 bits
-  std::size_t at_ = 0;             // the op that is being built
-  Buffer parts_, marks_;           // of attention's splits
-  Buffer heads_;                   // q, k and v in one row, where they do not lie so
-  Buffer candidates_;              // for the likeliest token
+  std::uint64_t block_units_ = 0;        // of 64 values: the widest activations in 8 bits
+  std::size_t at_ = 0;                   // the op that is being built
+  Buffer parts_, marks_;                 // of attention's splits
+  Buffer expert_codes_, expert_scales_;  // activations of chosen experts in 8 bits
+  Buffer heads_;                         // q, k and v in one row, where they do not lie so
+  Buffer candidates_;                    // for the likeliest token
   std::uint32_t candidate_count_ = 0;
 };
 

@@ -81,8 +81,8 @@ std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format) {
   const std::uint32_t pitch = shape.tile_tokens + 2 / shape.units;
   const std::uint32_t groups = shape.tile_rows * shape.units * (halves ? 4 : 2);
   const std::uint32_t blocks = shape.tile_tokens * shape.units * 2;
-  std::uint32_t bytes = shape.tile_rows * shape.units * format.pieces() * 16 + groups * 4 +
-                        shape.units * 4 * pitch * 16 + blocks * 4;
+  std::uint32_t bytes = shape.tile_rows * shape.units * (format.pieces() * 16 + format.high_words() * 4) +
+                        groups * 4 + shape.units * 4 * pitch * 16 + blocks * 4;
   if (minima) bytes += groups * 4 + (halves ? shape.units * 4 * pitch * 4 : blocks * 4);
   return bytes;
 }
@@ -100,6 +100,7 @@ ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std
           {"RN", shape.rows_each},
           {"UK", shape.units},
           {"SPLITS", shape.splits},
+          {"GROUPED", 0},
           {"UNROLLED", shape.unrolled ? 1 : 0},
           {"ROWS", rows},
           {"UNITS_K", units},
@@ -128,6 +129,22 @@ std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFor
     }
   }
   return best;
+}
+
+std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,
+                                             std::uint32_t tokens, std::uint32_t experts) {
+  // By the rows that an expert has on average: a tile that is mostly empty costs as much as a full one.
+  constexpr GemmShape kShapes[] = {{64, 128, 16, 4, 1, 1},
+                                   {64, 64, 8, 4, 1, 1},
+                                   {32, 128, 8, 4, 1, 1},
+                                   {32, 64, 8, 4, 2, 1},
+                                   {16, 64, 4, 4, 2, 1}};
+  const std::uint32_t each = tokens / experts;
+  for (const GemmShape& shape : kShapes) {
+    if (shape.tile_tokens > 16 && each < shape.tile_tokens * 3 / 4) continue;
+    if (gemm_fits(limits, shape, format)) return shape;
+  }
+  return std::nullopt;
 }
 
 }  // namespace doppler::gpu

@@ -42,6 +42,11 @@ std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFor
 ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                          std::uint32_t units);
 
+// The cut for `tokens` rows that are spread over experts; its tile_tokens depend on nothing else, unless the
+// device cannot hold the cut.
+std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,
+                                             std::uint32_t tokens, std::uint32_t experts);
+
 // The cut of gemm_float.wgsl.
 inline constexpr std::uint32_t kFloatTileTokens = 64, kFloatTileRows = 64, kFloatTokensEach = 8,
                                kFloatRowsEach = 4, kFloatVecs = 4;

@@ -19,7 +19,8 @@ constexpr auto kChoices = std::to_array<std::string_view>(
      "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
 
 // By CodeForm.
-constexpr std::string_view kForms[] = {"f32", "f16", "bf16", "signed bytes", "signed nibbles", "nibbles"};
+constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",  "signed bytes", "signed nibbles",
+                                       "nibbles", "5 bits", "6 bits"};
 
 // Titles of the decode program's kernels: matched by file and, for gemv.wgsl, by what it fuses.
 struct FusedTitle {

@@ -14,7 +14,7 @@ void add_scale(ShaderValues& values, double scale) {
   if (scale != 1) values["SCALE_BITS"] = float_bits(scale);
 }
 
-void add_activation(const GatedParams& p, ShaderValues& values) {
+void add_plain_activation(const GatedParams& p, ShaderValues& values) {
   values["ACTIVATION"] = static_cast<std::int64_t>(p.activation);
   if (p.activation != Activation::kXielu) return;
   values["ALPHA_P_BITS"] = float_bits(p.xielu.alpha_p);
@@ -23,7 +23,43 @@ void add_activation(const GatedParams& p, ShaderValues& values) {
   values["LIMIT_BITS"] = float_bits(p.xielu.eps);
 }
 
+// What choosing and weighing have in common.
+ShaderValues route_values(const Context& context, const RouterSpec& r, std::uint32_t experts, bool chooses,
+                          bool weighs) {
+  const Features& features = context.device->features();
+  // A subgroup needs no barriers; without, as many experts at a time.
+  const std::uint32_t threads =
+      features.subgroups && features.subgroup_size >= 8 ? features.subgroup_size : 64;
+  ShaderValues values = {{"THREADS", threads},
+                         {"WEIGH", weighs ? (chooses ? 2 : 1) : 0},
+                         {"EXPERTS", experts},
+                         {"CHOSEN", r.top_k},
+                         {"SCORE", static_cast<std::int64_t>(r.score)}};
+  if (chooses) {
+    values["GROUPS"] = r.groups;
+    values["KEPT_GROUPS"] = r.kept_groups;
+    if (r.kept_groups < r.groups) values["GROUP_BEST"] = r.group_best;
+  }
+  if (!weighs) return values;
+  values["NORMALISE"] = r.normalise ? 1 : 0;
+  values["SCALE_BITS"] = float_bits(r.scale);
+  if (r.normalise) {
+    values["NORM_EPS_BITS"] = float_bits(r.norm_eps);
+    values["NORM_FLOOR_BITS"] = float_bits(r.norm_floor);
+  }
+  if (r.score == RouterScore::kSparseMixer) values["BAND_BITS"] = float_bits(2 * r.jitter);
+  return values;
+}
+
 }  // namespace
+
+void add_gated(const GatedParams& p, ShaderValues& values) {
+  values["SHAPED"] = p.is_plain() ? 0 : 1;
+  if (p.is_plain()) return add_plain_activation(p, values);
+  values["GATE_LIMIT_BITS"] = float_bits(p.clamp > 0 ? p.clamp : 3e38);
+  values["ALPHA_BITS"] = float_bits(p.alpha);
+  values["UP_OFFSET_BITS"] = float_bits(p.up_offset);
+}
 
 std::uint32_t groups_for(std::uint64_t items) {
   return static_cast<std::uint32_t>((items + kElementThreads - 1) / kElementThreads);
@@ -132,13 +168,10 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
     const auto& p = std::get<GatedParams>(op.params);
     values["OP"] = b != nullptr ? kGatedProduct : kActivated;
     values["ONE_GATE"] = a.width != out.width ? 1 : 0;
-    if (b != nullptr) values["SHAPED"] = p.is_plain() ? 0 : 1;
-    if (!p.is_plain()) {
-      values["GATE_LIMIT_BITS"] = float_bits(p.clamp > 0 ? p.clamp : 3e38);
-      values["ALPHA_BITS"] = float_bits(p.alpha);
-      values["UP_OFFSET_BITS"] = float_bits(p.up_offset);
-    }
-    add_activation(p, values);
+    if (b != nullptr)
+      add_gated(p, values);
+    else
+      add_plain_activation(p, values);
   } else if (op.kind == OpKind::kScaleQuery) {
     const auto& p = std::get<PositionScale>(op.params);
     values["OP"] = kScaledByPosition;
@@ -159,41 +192,53 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
   return call;
 }
 
-Result<KernelCall> route_kernel(Context& context, const Op& op, const ValueView& logits, const ValueView* ids,
-                                const ValueView& out) {
-  const RouterSpec& r = std::get<RouteParams>(op.params).router;
-  ShaderValues values = {{"THREADS", 64},  // as many experts at a time
-                         {"WEIGH", op.kind == OpKind::kWeigh ? 1 : 0},
-                         {"EXPERTS", logits.width},
-                         {"CHOSEN", r.top_k},
-                         {"SCORE", static_cast<std::int64_t>(r.score)},
-                         {"EACH", op.weights.empty() ? 0 : 1}};
-  if (op.kind == OpKind::kChoose) {
-    values["GROUPS"] = r.groups;
-    values["KEPT_GROUPS"] = r.kept_groups;
-    if (r.kept_groups < r.groups) values["GROUP_BEST"] = r.group_best;
-  } else {
-    values["NORMALISE"] = r.normalise ? 1 : 0;
-    values["SCALE_BITS"] = float_bits(r.scale);
-    if (r.normalise) {
-      values["NORM_EPS_BITS"] = float_bits(r.norm_eps);
-      values["NORM_FLOOR_BITS"] = float_bits(r.norm_floor);
-    }
-    if (r.score == RouterScore::kSparseMixer) values["BAND_BITS"] = float_bits(2 * r.jitter);
-  }
+Result<KernelCall> route_kernel(Context& context, const Op* choose, const Op* weigh, const ValueView& logits,
+                                const ValueView& ids, const ValueView* weights) {
+  const Op& op = choose != nullptr ? *choose : *weigh;
+  ShaderValues values = route_values(context, std::get<RouteParams>(op.params).router, logits.width,
+                                     choose != nullptr, weigh != nullptr);
   add_view(values, "X", logits);
-  add_view(values, "OUT", out);
-  KernelCall call{"route.wgsl", {}, {logits.bound("x"), out.bound("out")}};
-  if (ids != nullptr) {
-    add_view(values, "IDS", *ids);
-    call.buffers.push_back(ids->bound("ids"));
+  KernelCall call{"route.wgsl", {}, {logits.bound("x")}};
+  add_view(values, choose != nullptr ? "OUT" : "IDS", ids);
+  call.buffers.push_back(ids.bound(choose != nullptr ? "out" : "ids"));
+  if (choose != nullptr) {
+    values["CORRECTED"] = choose->weights.empty() ? 0 : 1;
+    if (!choose->weights.empty()) {
+      DOPPLER_ASSIGN(const Buffer corrections, context.vectors(choose->weights[0], 1));
+      call.buffers.push_back({"corrections", corrections});
+    }
   }
-  if (!op.weights.empty()) {
-    DOPPLER_ASSIGN(const Buffer each, context.vectors(op.weights[0], 1));
-    call.buffers.push_back({"each", each});
+  if (weigh != nullptr) {
+    add_view(values, "WEIGHTS", *weights);
+    call.buffers.push_back(weights->bound("weights_out"));
+    values["EACH"] = weigh->weights.empty() ? 0 : 1;
+    if (!weigh->weights.empty()) {
+      DOPPLER_ASSIGN(const Buffer each, context.vectors(weigh->weights[0], 1));
+      call.buffers.push_back({"each", each});
+    }
   }
   call.values = std::move(values);
   return call;
+}
+
+Result<ExpertMatrix> expert_matrix(Context& context, const Op& op, std::size_t output) {
+  const auto& p = std::get<ExpertParams>(op.params);
+  const auto format = [&](std::size_t i) { return format_of(context.weights[op.weights[i]].dtype); };
+  std::size_t first = output, end = output + 1;
+  while (first > 0 && format(first - 1) == format(output)) --first;
+  while (end < op.weights.size() && format(end) == format(output)) ++end;
+  std::vector<WeightId> experts;
+  for (std::size_t i = first; i < end; ++i) {
+    for (WeightId e = 0; e < p.experts; ++e) experts.push_back(op.weights[i] + e);
+  }
+  ExpertMatrix made;
+  DOPPLER_ASSIGN(made.matrix, context.matrix(experts));
+  made.rows = made.matrix->rows / static_cast<std::uint32_t>(experts.size());
+  made.first_row = static_cast<std::uint32_t>(output - first) * p.experts * made.rows;
+  if (!op.biases.empty() && op.biases[output] != kNoWeight) {
+    DOPPLER_ASSIGN(made.bias, context.vectors(op.biases[output], p.experts));
+  }
+  return made;
 }
 
 Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, const ValueView& x,
@@ -201,23 +246,23 @@ Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, c
   const auto& p = std::get<ExpertParams>(op.params);
   std::vector<KernelCall> calls;
   for (std::size_t i = 0; i < outs.size(); ++i) {
-    std::vector<WeightId> experts;
-    for (WeightId e = 0; e < p.experts; ++e) experts.push_back(op.weights[i] + e);
-    DOPPLER_ASSIGN(const GpuMatrix* matrix, context.matrix(experts));
-    Buffer bias;
-    if (!op.biases.empty() && op.biases[i] != kNoWeight) {
-      DOPPLER_ASSIGN(bias, context.vectors(op.biases[i], p.experts));
-    }
-    const std::uint32_t rows = matrix->rows / p.experts;
+    DOPPLER_ASSIGN(const ExpertMatrix placed, expert_matrix(context, op, i));
+    const GpuMatrix* matrix = placed.matrix;
+    const Buffer& bias = placed.bias;
+    const std::uint32_t rows = placed.rows;
     const bool own_rows = x.width != matrix->cols;
     // A tile of rows is as many threads wide; the rest of a workgroup shares the columns.
     const std::uint32_t tile = 16, lanes = 8;
     for (const Shard& shard : matrix->shards) {
+      if (shard.first_row >= placed.first_row + p.experts * rows ||
+          shard.first_row + shard.rows <= placed.first_row)
+        continue;
       ShaderValues values = {{"R", tile},
                              {"LANES", lanes},
                              {"ACT", 0},
                              {"EXPERTS", p.experts},
                              {"ROWS", rows},
+                             {"FIRST", placed.first_row},
                              {"ROW0", shard.first_row},
                              {"SHARD_ROWS", shard.rows},
                              {"WIDTH", matrix->cols},

@@ -39,9 +39,19 @@ Result<KernelCall> attention_kernel(Context& context, const Op& op, const ValueV
 // kAdd, kGated, kSelect, kSoftcap and kScaleQuery; `b` is null where the op has one input.
 KernelCall element_kernel(const Context& context, const Op& op, const ValueView& a, const ValueView* b,
                           const ValueView& out);
-// kChoose and kWeigh; `ids` is null for the first.
-Result<KernelCall> route_kernel(Context& context, const Op& op, const ValueView& logits, const ValueView* ids,
-                                const ValueView& out);
+// The values of gate.wgsl.
+void add_gated(const GatedParams& p, ShaderValues& values);
+// kChoose (`weigh` and `weights` are null), kWeigh (`choose` is null), or both in one.
+Result<KernelCall> route_kernel(Context& context, const Op* choose, const Op* weigh, const ValueView& logits,
+                                const ValueView& ids, const ValueView* weights);
+// The matrices of all experts of one of a kExpertMatmul's outputs, from row first_row on; outputs of one
+// format lie under each other.
+struct ExpertMatrix {
+  const GpuMatrix* matrix = nullptr;
+  std::uint32_t first_row = 0, rows = 0;  // `rows` of each expert
+  Buffer bias;                            // of each expert in turn; empty: none
+};
+Result<ExpertMatrix> expert_matrix(Context& context, const Op& op, std::size_t output);
 // kExpertMatmul: a kernel for each shard of each output's matrices.
 Result<std::vector<KernelCall>> expert_kernels(Context& context, const Op& op, const ValueView& x,
                                                const ValueView& ids, std::span<const ValueView> outs);

@@ -10,80 +10,14 @@
 
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/self_check.h"
-#include "backend/gpu/weights.h"
-#include "base/float16.h"
+#include "backend/gpu/self_check_inputs.h"
 #include "model/activation.h"
 
 namespace doppler::gpu {
 namespace {
 
-// Weights of a check: some workgroups are enough to see a wrong index, and more would cost time.
-constexpr std::uint64_t kMostValues = 1 << 19;
-// Bytes of weights of which such workgroups are a part: rows of gate and up lie far apart.
-constexpr std::uint64_t kMostWeightBytes = 128 << 20;
 // Bytes of cache of a check.
 constexpr std::uint64_t kMostCacheBytes = 4 << 20;
-
-// Numbers of a fixed sequence (Steele's splitmix).
-class Sequence {
- public:
-  std::uint64_t next() {
-    std::uint64_t z = (state_ += 0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
-    z = (z ^ z >> 27) * 0x94d049bb133111eb;
-    return z ^ z >> 31;
-  }
-  std::uint32_t word() { return static_cast<std::uint32_t>(next()); }
-  // In (-1, 1), not near zero, so that nothing gets lost beside the others.
-  float number() {
-    const std::uint64_t bits = next();
-    const float size = 0.25f + static_cast<float>(bits >> 40) * 0x1p-24f * 0.75f;
-    return (bits & 1) != 0 ? -size : size;
-  }
-  std::vector<float> numbers(std::size_t count) {
-    std::vector<float> values(count);
-    for (float& v : values) v = number();
-    return values;
-  }
-
- private:
-  std::uint64_t state_ = 2024;
-};
-
-// The values of a variant by name; 0 where it has none.
-class Values {
- public:
-  explicit Values(const ShaderValues& values) : values_(values) {}
-  std::uint64_t operator[](std::string_view name) const {
-    const auto found = values_.find(name);
-    return found == values_.end() ? 0 : static_cast<std::uint64_t>(found->second);
-  }
-  float number(std::string_view name) const {
-    return std::bit_cast<float>(static_cast<std::uint32_t>((*this)[name]));
-  }
-
- private:
-  const ShaderValues& values_;
-};
-
-// The inputs to run a kernel on, and the outputs to expect.
-struct Case {
-  std::map<std::string, std::vector<std::uint32_t>> inputs;  // words, by binding
-  std::map<std::string, std::size_t> outputs;                // words
-  Workgroups groups;
-  struct Expected {
-    std::size_t at;  // word of the output, or value of a quantised one
-    double value, allowed;
-    const char* output = "out";
-  };
-  std::vector<Expected> expected;
-
-  void input(const std::string& name, std::span<const float> values) {
-    std::vector<std::uint32_t>& words = inputs[name];
-    words.resize(values.size());
-    std::memcpy(words.data(), values.data(), values.size_bytes());
-  }
-};
 
 Case norm_case(const Values& v) {
   const std::size_t dim = v["DIM"], x_stride = v["X_STRIDE"], out_stride = v["OUT_STRIDE"];
@@ -122,120 +56,6 @@ Case norm_case(const Values& v) {
   return c;
 }
 
-// Random weights as shaders/weights.wgsl reads them, and their values one by one.
-class PackedWeights {
- public:
-  // Of `rows` rows those are random that begin within `each` rows after a multiple of `apart`.
-  PackedWeights(const Values& v, std::size_t rows, std::size_t each, std::size_t apart, Sequence& sequence)
-      : form_(static_cast<CodeForm>(v["FORM"])),
-        scales_form_(static_cast<ScaleForm>(v["SCALES"])),
-        units_(v["UNITS_K"]),
-        format_{form_, scales_form_} {
-    const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
-    codes.resize(tiles * units_ * format_.pieces() * kTileRows * 4);
-    scales.resize(tiles * units_ * format_.scale_words() * kTileRows);
-    const std::size_t tile_codes = codes.size() / tiles, tile_scales = scales.size() / tiles;
-    for (std::size_t tile = 0; tile < tiles; ++tile) {
-      const std::size_t first = tile * kTileRows;
-      if (first % apart >= each && first / apart == (first + kTileRows - 1) / apart) continue;
-      for (std::size_t i = 0; i < tile_codes; ++i) codes[tile * tile_codes + i] = code_word(sequence);
-      for (std::size_t i = 0; i < tile_scales; ++i)
-        scales[tile * tile_scales + i] = scale_word(i / kTileRows % format_.scale_words(), sequence);
-    }
-  }
-
-  double value(std::size_t row, std::size_t k) const {
-    const std::size_t unit = k / 64, i = k % 64;
-    const std::size_t tile = row / kTileRows * units_ + unit, in_tile = row % kTileRows;
-    const auto word = [&](std::size_t number) {  // of the row's unit, 4 in a piece
-      return codes[((tile * format_.pieces() + number / 4) * kTileRows + in_tile) * 4 + number % 4];
-    };
-    const auto scale = [&](std::size_t number) {
-      return scales[(tile * format_.scale_words() + number) * kTileRows + in_tile];
-    };
-    const auto half = [](std::uint32_t w, std::size_t h) {
-      return static_cast<double>(f16_to_f32(static_cast<std::uint16_t>(w >> (16 * h))));
-    };
-    const auto byte = [](std::uint32_t w, std::size_t b) { return static_cast<int>(w >> (8 * b) & 255); };
-    double code = 0;
-    switch (form_) {
-      case CodeForm::kF32:
-        return std::bit_cast<float>(word(i));
-      case CodeForm::kF16:
-        return half(word(i / 2), i % 2);
-      case CodeForm::kBF16:
-        return bf16_to_f32(static_cast<std::uint16_t>(word(i / 2) >> (16 * (i % 2))));
-      case CodeForm::kBytes:
-        code = static_cast<std::int8_t>(byte(word(i / 4), i % 4));
-        break;
-      case CodeForm::kSignedNibbles:
-      case CodeForm::kNibbles: {
-        const int both = byte(word(i / 32 * 4 + i % 16 / 4), i % 4);
-        const int nibble = i % 32 < 16 ? both & 15 : both >> 4;
-        code = form_ == CodeForm::kNibbles || nibble < 8 ? nibble : nibble - 16;
-        break;
-      }
-    }
-    const std::size_t b = i / 32, g = i / 16;
-    switch (scales_form_) {
-      case ScaleForm::kNone:
-        return code;
-      case ScaleForm::kHalf:
-        return code * half(scale(0), b);
-      case ScaleForm::kHalfMin:
-        return code * half(scale(0), b) + half(scale(1), b);
-      case ScaleForm::kSuper32Min:
-        return code * half(scale(1), 0) * byte(scale(0), 2 * b) -
-               half(scale(1), 1) * byte(scale(0), 2 * b + 1);
-      case ScaleForm::kSuper16:
-        return code * half(scale(1), 0) * static_cast<std::int8_t>(byte(scale(0), g));
-      case ScaleForm::kSuper16Min:
-        return code * half(scale(2), 0) * byte(scale(0), g) - half(scale(2), 1) * byte(scale(1), g);
-      case ScaleForm::kFloat:
-        return code * std::bit_cast<float>(scale(b));
-    }
-    return 0;
-  }
-
-  std::vector<std::uint32_t> codes, scales;
-
- private:
-  static std::uint32_t halves(Sequence& s) {
-    return f32_to_f16(s.number() / 16) | std::uint32_t{f32_to_f16(s.number() / 16)} << 16;
-  }
-  std::uint32_t code_word(Sequence& s) const {
-    if (form_ == CodeForm::kF32) return std::bit_cast<std::uint32_t>(s.number());
-    if (form_ == CodeForm::kF16) return halves(s);
-    if (form_ == CodeForm::kBF16)
-      return f32_to_bf16(s.number()) | std::uint32_t{f32_to_bf16(s.number())} << 16;
-    return s.word();
-  }
-  std::uint32_t scale_word(std::size_t number, Sequence& s) const {
-    switch (scales_form_) {
-      case ScaleForm::kSuper32Min:
-      case ScaleForm::kSuper16:
-        return number == 0 ? s.word() & 0x3f3f3f3f : halves(s);
-      case ScaleForm::kSuper16Min:
-        return number < 2 ? s.word() & 0x0f0f0f0f : halves(s);
-      case ScaleForm::kFloat:
-        return std::bit_cast<std::uint32_t>(s.number());
-      default:
-        return halves(s);
-    }
-  }
-  CodeForm form_;
-  ScaleForm scales_form_;
-  std::size_t units_;
-  WeightFormat format_;
-};
-
-// An activation row as a kernel multiplies it, and by how much a value may be off because the GPU rounded it
-// to the neighbouring code.
-struct Activations {
-  std::vector<double> x;
-  double step = 0;
-};
-
 // One token's, bound as floats or as codes of 8 bits with their scales.
 Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
   const std::size_t padded = v["UNITS_K"] * 64;
@@ -266,22 +86,6 @@ Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
   }
   c.inputs["x8"] = std::move(codes);
   c.input("xs", scales);
-  return a;
-}
-
-// The activations that a prologue leaves in workgroup memory, of a row that it computed.
-Activations left_by_prologue(const Values& v, std::vector<double> x) {
-  x.resize(v["UNITS_K"] * 64);
-  Activations a{.x = std::move(x)};
-  if (v["ACT"] == 0) return a;
-  for (std::size_t block = 0; block < a.x.size(); block += 32) {
-    double most = 0;
-    for (std::size_t k = block; k < block + 32; ++k) most = std::max(most, std::abs(a.x[k]));
-    if (most == 0) continue;
-    a.step = std::max(a.step, most / 127);
-    for (std::size_t k = block; k < block + 32; ++k)
-      a.x[k] = std::nearbyint(a.x[k] * (127 / most)) * (most / 127);
-  }
   return a;
 }
 
@@ -399,16 +203,24 @@ Case gemv_case(const Values& v) {
   return c;
 }
 
-// The first tile of rows, for all tokens of a tile but one.
+// The first tile of rows, for all tokens of a tile but one; grouped, of the first expert, its tokens in
+// reverse order.
 Case gemm_case(const Values& v) {
+  const bool grouped = v["GROUPED"] != 0;
+  const std::size_t first = v["FIRST"];
   const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
   const std::size_t padded = v["UNITS_K"] * 64, splits = v["SPLITS"];
   Sequence sequence;
   Case c;
-  PackedWeights weights(v, rows, rows, rows, sequence);
+  PackedWeights weights(v, first + rows, first + rows, first + rows, sequence);
   const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? v["ROWS"] : 0);
   if (!bias.empty()) c.input("bias", bias);
-  c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  if (grouped) {
+    for (std::size_t i = tokens; i > 0; --i) c.inputs["order"].push_back(static_cast<std::uint32_t>(i - 1));
+    c.inputs["tiles"] = {0, 0, static_cast<std::uint32_t>(tokens), 0};
+  } else {
+    c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  }
   std::vector<std::uint32_t>& words = c.inputs["x8"];
   std::vector<float> scales;
   const auto code = [](std::uint32_t word, std::size_t byte) {
@@ -438,20 +250,23 @@ Case gemm_case(const Values& v) {
     std::vector<double> w(padded);
     double largest = 0;
     for (std::size_t k = 0; k < padded; ++k) {
-      w[k] = weights.value(row, k);
+      w[k] = weights.value(first + row, k);
       largest = std::max(largest, std::abs(w[k]));
     }
     for (std::size_t token = 0; token < tokens; ++token) {
       for (std::size_t z = 0; z < splits; ++z) {
         double sum = bias.empty() ? 0 : bias[row], size = std::abs(sum);
         for (std::size_t k = z * part; k < std::min(padded, (z + 1) * part); ++k) {
-          const std::size_t at = token * padded + k;
+          const std::size_t at = (grouped && v["OWN"] == 0 ? token / v["CHOSEN"] : token) * padded + k;
           const double x = static_cast<double>(scales[at / 32 * 2]) * code(words[at / 4], at % 4);
           sum += w[k] * x;
           size += std::abs(x);
         }
-        c.expected.push_back({v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + token * v["OUT_STRIDE"] + row, sum,
-                              size * largest * 1e-6});
+        const std::size_t to = grouped
+                                   ? token / v["CHOSEN"] * v["OUT_STRIDE"] + token % v["CHOSEN"] * v["ROWS"]
+                                   : token * v["OUT_STRIDE"];
+        c.expected.push_back(
+            {v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + to + row, sum, size * largest * 1e-6});
       }
     }
   }
@@ -539,6 +354,12 @@ bool covers_gemv(const Values& v) {
   return v["EPI"] == 0 || bytes <= kMostWeightBytes;
 }
 
+// Of the weights in front of a grouped product's.
+std::uint64_t grouped_bytes(const Values& v) {
+  const WeightFormat format{static_cast<CodeForm>(v["FORM"]), static_cast<ScaleForm>(v["SCALES"])};
+  return (v["FIRST"] + v["ROWS"]) * v["UNITS_K"] * format.pieces() * 16;
+}
+
 struct CheckedKernel {
   std::string_view file;
   bool (*covers)(const Values& values);
@@ -546,10 +367,17 @@ struct CheckedKernel {
 };
 constexpr CheckedKernel kChecked[] = {
     {"gemv.wgsl", covers_gemv, gemv_case},
-    {"gemm.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_case},
+    {"gemm.wgsl",
+     [](const Values& v) {
+       return v["TM"] != 0 && (v["GROUPED"] == 0 || grouped_bytes(v) <= kMostWeightBytes);
+     },
+     gemm_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},
+    {"expert_in.wgsl", covers_experts, expert_in_case},
+    {"expert_out.wgsl", covers_experts, expert_out_case},
+    {"route.wgsl", [](const Values& v) { return v["EXPERTS"] != 0; }, route_case},
 };
 
 Result<std::string> run(Device& device, std::shared_ptr<const Kernel> kernel, const Case& c) {

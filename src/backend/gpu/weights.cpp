@@ -55,30 +55,59 @@ void pack_q4_1(const std::byte* row, std::size_t unit, std::uint32_t* codes, std
   scales[1] = two_halves(a.m, b.m);
 }
 
+// The 32 codes of a block in two's complement: the nibbles of four words of `codes`, and in one word of
+// `signs` bit 8 m + j for byte m of the word j of codes, those of high nibbles counting on from 4.
+void put_signed_five(const std::int8_t (&values)[32], std::uint32_t* codes, std::uint32_t* signs) {
+  std::uint8_t nibbles[32];
+  *signs = 0;
+  for (unsigned i = 0; i < 32; ++i) {
+    nibbles[i] = static_cast<std::uint8_t>(values[i]) & 15;
+    if (values[i] < 0) *signs |= 1u << (8 * (i % 4) + i / 4);
+  }
+  put_nibbles(nibbles, codes);
+}
+
+// The same of 6 bits: in each word of `highs` the two bits above the nibbles of 16 values, those of byte m of
+// word k from bit 8 m + 2 k on.
+void put_signed_six(const std::int8_t (&values)[32], std::uint32_t* codes, std::uint32_t* highs) {
+  std::uint8_t nibbles[32];
+  highs[0] = highs[1] = 0;
+  for (unsigned i = 0; i < 32; ++i) {
+    nibbles[i] = static_cast<std::uint8_t>(values[i]) & 15;
+    const std::uint32_t high = static_cast<std::uint8_t>(values[i]) >> 4 & 3;
+    highs[i / 16] |= high << (8 * (i % 4) + 2 * (i % 16 / 4));
+  }
+  put_nibbles(nibbles, codes);
+}
+
 // The 32 codes 0..31 of a block of 5 bits, less `offset`.
 template <typename Block>
-void put_five_bits(const Block& block, int offset, std::uint32_t* out) {
+void read_five_bits(const Block& block, int offset, std::int8_t (&codes)[32]) {
   std::uint32_t high;
   std::memcpy(&high, block.qh, sizeof(high));
-  std::int8_t codes[32];
   for (unsigned i = 0; i < 16; ++i) {
     codes[i] = static_cast<std::int8_t>(((block.qs[i] & 15) | (high >> i & 1) << 4) - offset);
     codes[i + 16] = static_cast<std::int8_t>((block.qs[i] >> 4 | (high >> (i + 16) & 1) << 4) - offset);
   }
-  std::memcpy(out, codes, sizeof(codes));
 }
 
 void pack_q5_0(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   const auto a = load_block<BlockQ5_0>(row, 2 * unit), b = load_block<BlockQ5_0>(row, 2 * unit + 1);
-  put_five_bits(a, 16, codes);
-  put_five_bits(b, 16, codes + 8);
+  std::int8_t values[32];
+  read_five_bits(a, 16, values);
+  put_signed_five(values, codes, scales + 1);
+  read_five_bits(b, 16, values);
+  put_signed_five(values, codes + 4, scales + 2);
   scales[0] = two_halves(a.d, b.d);
 }
 
 void pack_q5_1(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   const auto a = load_block<BlockQ5_1>(row, 2 * unit), b = load_block<BlockQ5_1>(row, 2 * unit + 1);
-  put_five_bits(a, 0, codes);
-  put_five_bits(b, 0, codes + 8);
+  std::int8_t values[32];
+  read_five_bits(a, 0, values);
+  std::memcpy(codes, values, sizeof(values));
+  read_five_bits(b, 0, values);
+  std::memcpy(codes + 8, values, sizeof(values));
   scales[0] = two_halves(a.d, b.d);
   scales[1] = two_halves(a.m, b.m);
 }
@@ -90,12 +119,17 @@ void pack_q8_0(const std::byte* row, std::size_t unit, std::uint32_t* codes, std
   scales[0] = two_halves(a.d, b.d);
 }
 
-void put_levels(const std::uint8_t (&qs)[16], const std::array<std::int8_t, 16>& levels, std::uint32_t* out) {
-  std::int8_t codes[32];
+void read_levels(const std::uint8_t (&qs)[16], const std::array<std::int8_t, 16>& levels,
+                 std::int8_t (&codes)[32]) {
   for (std::size_t i = 0; i < 16; ++i) {
     codes[i] = levels[qs[i] & 15];
     codes[i + 16] = levels[qs[i] >> 4];
   }
+}
+
+void put_levels(const std::uint8_t (&qs)[16], const std::array<std::int8_t, 16>& levels, std::uint32_t* out) {
+  std::int8_t codes[32];
+  read_levels(qs, levels, codes);
   std::memcpy(out, codes, sizeof(codes));
 }
 
@@ -109,8 +143,10 @@ void pack_iq4_nl(const std::byte* row, std::size_t unit, std::uint32_t* codes, s
 void pack_mxfp4(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   for (std::size_t b = 0; b < 2; ++b) {
     const auto block = load_block<BlockMXFP4>(row, 2 * unit + b);
-    put_levels(block.qs, kMXFP4Levels, codes + 8 * b);
-    scales[b] = std::bit_cast<std::uint32_t>(mxfp4_half_scale(block.e));
+    std::int8_t values[32];
+    read_levels(block.qs, kMXFP4Levels, values);
+    put_signed_five(values, codes + 4 * b, scales + 1 + b);
+    scales[0] = b == 0 ? block.e : scales[0] | std::uint32_t{block.e} << 8;
   }
 }
 
@@ -164,16 +200,16 @@ void pack_q5_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std
 void pack_q6_k(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
   const auto block = load_block<BlockQ6_K>(row, unit / 4);
   const std::size_t part = unit % 4, half = part / 2;
-  std::int8_t values[64];
   for (std::size_t b = 0; b < 2; ++b) {
     const std::size_t k = 2 * (part % 2) + b;  // quarter of 32 values in the half of 128
+    std::int8_t values[32];
     for (std::size_t i = 0; i < 32; ++i) {
       const int low = block.ql[64 * half + 32 * (k % 2) + i] >> (4 * (k / 2)) & 15;
       const int high = block.qh[32 * half + i] >> (2 * k) & 3;
-      values[32 * b + i] = static_cast<std::int8_t>((low | high << 4) - 32);
+      values[i] = static_cast<std::int8_t>((low | high << 4) - 32);
     }
+    put_signed_six(values, codes + 4 * b, scales + 2 + 2 * b);
   }
-  std::memcpy(codes, values, sizeof(values));
   std::memcpy(scales, block.scales + 4 * part, 4);
   scales[1] = block.d;
 }
@@ -227,17 +263,17 @@ struct Packing {
 constexpr Packing kPackings[] = {
     {DType::kQ4_0, {CodeForm::kSignedNibbles, ScaleForm::kHalf}, pack_q4_0},
     {DType::kQ4_1, {CodeForm::kNibbles, ScaleForm::kHalfMin}, pack_q4_1},
-    {DType::kQ5_0, {CodeForm::kBytes, ScaleForm::kHalf}, pack_q5_0},
+    {DType::kQ5_0, {CodeForm::kSignedFive, ScaleForm::kHalf}, pack_q5_0},
     {DType::kQ5_1, {CodeForm::kBytes, ScaleForm::kHalfMin}, pack_q5_1},
     {DType::kQ8_0, {CodeForm::kBytes, ScaleForm::kHalf}, pack_q8_0},
     {DType::kQ2_K, {CodeForm::kNibbles, ScaleForm::kSuper16Min}, pack_q2_k},
     {DType::kQ3_K, {CodeForm::kSignedNibbles, ScaleForm::kSuper16}, pack_q3_k},
     {DType::kQ4_K, {CodeForm::kNibbles, ScaleForm::kSuper32Min}, pack_q4_k},
     {DType::kQ5_K, {CodeForm::kBytes, ScaleForm::kSuper32Min}, pack_q5_k},
-    {DType::kQ6_K, {CodeForm::kBytes, ScaleForm::kSuper16}, pack_q6_k},
+    {DType::kQ6_K, {CodeForm::kSignedSix, ScaleForm::kSuper16}, pack_q6_k},
     {DType::kIQ4_NL, {CodeForm::kBytes, ScaleForm::kHalf}, pack_iq4_nl},
     {DType::kIQ4_XS, {CodeForm::kBytes, ScaleForm::kFloat}, pack_iq4_xs},
-    {DType::kMXFP4, {CodeForm::kBytes, ScaleForm::kFloat}, pack_mxfp4},
+    {DType::kMXFP4, {CodeForm::kSignedFive, ScaleForm::kPower}, pack_mxfp4},
 };
 
 const Packing* packing_of(DType type) {
@@ -301,7 +337,7 @@ class TilePacker {
     const DTypeInfo& info = dtype_info(tensor.dtype);
     const std::size_t block_bytes = info.block_bits / 8, blocks = cols_ / info.block_values;
     const std::byte* from = tensor.data.data() + row * blocks * block_bytes;
-    std::uint32_t unit_codes[64] = {}, unit_scales[4] = {};
+    std::uint32_t unit_codes[64] = {}, unit_scales[8] = {};
     for (std::size_t unit = 0; unit < units_; ++unit) {
       const bool half = (unit + 1) * kUnitValues > cols_;
       if (half) {  // a last block of 32 alone
@@ -375,13 +411,17 @@ Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& ma
 }  // namespace
 
 std::uint32_t WeightFormat::pieces() const {
-  constexpr std::uint32_t kPieces[] = {16, 8, 8, 4, 2, 2};  // by CodeForm
+  constexpr std::uint32_t kPieces[] = {16, 8, 8, 4, 2, 2, 2, 2};  // by CodeForm
   return kPieces[static_cast<std::size_t>(codes)];
 }
 
+std::uint32_t WeightFormat::high_words() const {
+  return codes == CodeForm::kSignedFive ? 2 : codes == CodeForm::kSignedSix ? 4 : 0;
+}
+
 std::uint32_t WeightFormat::scale_words() const {
-  constexpr std::uint32_t kWords[] = {0, 1, 2, 2, 2, 3, 2};  // by ScaleForm
-  return kWords[static_cast<std::size_t>(scales)];
+  constexpr std::uint32_t kWords[] = {0, 1, 2, 2, 2, 3, 2, 1};  // by ScaleForm
+  return kWords[static_cast<std::size_t>(scales)] + high_words();
 }
 
 WeightFormat format_of(DType type) {

@@ -1,9 +1,9 @@
-// Weights on the device: every tensor type in one of six forms of codes and seven of scales, laid out so that
-// the threads of a subgroup load neighbouring 16 bytes, for decoding, for prompts and for embeddings alike.
-// shaders/weights.wgsl reads this layout.
+// Weights on the device: every tensor type in one of eight forms of codes and eight of scales, laid out so
+// that the threads of a subgroup load neighbouring 16 bytes, for decoding, for prompts and for embeddings
+// alike. shaders/weights.wgsl reads this layout.
 //
 //   codes  [tile of 64 rows][unit of 64 values][piece][row in tile], 16 bytes each
-//   scales [tile][unit][word][row in tile], 4 bytes each
+//   scales [tile][unit][word][row in tile], 4 bytes each; behind the scales what codes have beyond 4 bits
 //
 // Rows and values are filled up with zeros to whole tiles and units.
 #pragma once
@@ -21,8 +21,26 @@ namespace doppler::gpu {
 inline constexpr std::uint32_t kTileRows = 64, kUnitValues = 64;
 
 // As shaders/weights.wgsl numbers them.
-enum class CodeForm : std::uint8_t { kF32, kF16, kBF16, kBytes, kSignedNibbles, kNibbles };
-enum class ScaleForm : std::uint8_t { kNone, kHalf, kHalfMin, kSuper32Min, kSuper16, kSuper16Min, kFloat };
+enum class CodeForm : std::uint8_t {
+  kF32,
+  kF16,
+  kBF16,
+  kBytes,
+  kSignedNibbles,
+  kNibbles,
+  kSignedFive,  // nibbles and, behind the scales, their signs
+  kSignedSix,   // nibbles and the two bits above each
+};
+enum class ScaleForm : std::uint8_t {
+  kNone,
+  kHalf,
+  kHalfMin,
+  kSuper32Min,
+  kSuper16,
+  kSuper16Min,
+  kFloat,
+  kPower,
+};
 
 struct WeightFormat {
   CodeForm codes = CodeForm::kF32;
@@ -30,7 +48,8 @@ struct WeightFormat {
   bool operator==(const WeightFormat&) const = default;
   bool quantised() const { return scales != ScaleForm::kNone; }
   std::uint32_t pieces() const;       // of 16 bytes in a unit of a row
-  std::uint32_t scale_words() const;  // of 4 bytes in a unit of a row
+  std::uint32_t high_words() const;   // of 4 bytes in a unit of a row: what codes have beyond 4 bits
+  std::uint32_t scale_words() const;  // the same of scales, those included
 };
 
 // The form a type takes; types without one of their own are decoded to kF32.

@@ -11,7 +11,9 @@
 @group(0) @binding(2) var<storage, read> b : array<f32>;
 #endif
 @group(0) @binding(3) var<storage, read_write> out : array<f32>;
-#if OP == 1 || OP == 5
+#if OP == 1
+#include "gate.wgsl"
+#elif OP == 5
 #include "activation.wgsl"
 #endif
 
@@ -40,13 +42,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let value = fma(bitcast<f32>(${SCALE_BITS}u), b[row * ${B_STRIDE}u + ${B_OFFSET}u + i], left);
 #elif OP == 0
   let value = left + b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
-#elif OP == 1 && SHAPED
-  let limit = bitcast<f32>(${GATE_LIMIT_BITS}u);
-  let gate = min(left, limit);
-  let up = clamp(b[row * ${B_STRIDE}u + ${B_OFFSET}u + i], -limit, limit) + bitcast<f32>(${UP_OFFSET_BITS}u);
-  let value = gate / (1.0 + exp(-clamp(bitcast<f32>(${ALPHA_BITS}u) * gate, -80.0, 80.0))) * up;
 #elif OP == 1
-  let value = activate(left) * b[row * ${B_STRIDE}u + ${B_OFFSET}u + i];
+  let value = gated(left, b[row * ${B_STRIDE}u + ${B_OFFSET}u + i]);
 #elif OP == 6
   let steps = (step[${POSITIONS}u + group.y] + ${AHEAD}u) / ${EVERY}u;
   let value = left * (1.0 + bitcast<f32>(${BETA_BITS}u) * log(1.0 + f32(steps)));

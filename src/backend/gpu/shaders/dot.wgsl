@@ -4,6 +4,11 @@
 //   ACT 1: x8_at(unit, piece of 16) -> 16 signed bytes as vec4u, xs_at(unit, block of 32) -> (scale, scale * sum of codes)
 //   ACT 0: x_at(unit, j) -> values 4j .. 4j+3 as vec4f
 #if ACT == 1
+#if HIGH_WORDS
+fn dot16(v : vec4u, x : vec4u) -> i32 {
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
+}
+#else
 // Sixteen codes of a weight times sixteen activations: of piece w itself (FORM 3), of its low nibbles, or (dot_high) of its
 // high ones. Signed nibbles (FORM 4) stay in the upper half of their bytes, so their sums are 16 times too large.
 fn dot_low(w : vec4u, x : vec4u) -> i32 {
@@ -27,6 +32,7 @@ fn dot_high(w : vec4u, x : vec4u) -> i32 {
   let v = (w >> vec4u(4u)) & vec4u(0x0f0f0f0fu);
   return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
 }
+#endif
 #endif
 // The sum of sixteen codes of the activations, which minima are multiplied with.
 fn sum_codes(x : vec4u) -> f32 {
@@ -63,6 +69,12 @@ fn dot_unit(
 #if FORM == 3
   let da${b} = dot_low(w${2 * b}, xa${b});
   let db${b} = dot_low(w${2 * b + 1}, xb${b});
+#elif FORM == 6
+  let da${b} = dot16(signed_low(w${b}, s${OWN_WORDS + b}), xa${b});
+  let db${b} = dot16(signed_high(w${b}, s${OWN_WORDS + b}), xb${b});
+#elif FORM == 7
+  let da${b} = dot16(signed_low(w${b}, s${OWN_WORDS + 2 * b}), xa${b});
+  let db${b} = dot16(signed_high(w${b}, s${OWN_WORDS + 2 * b + 1}), xb${b});
 #else
   let da${b} = dot_low(w${b}, xa${b});
   let db${b} = dot_high(w${b}, xb${b});
@@ -72,8 +84,8 @@ fn dot_unit(
 #else
   var part${b} = scale${b}.x * f32(da${b} + db${b});
 #endif
-#if FORM == 4
-  part${b} *= 0.0625;
+#if FORM == 4 || HIGH_WORDS
+  part${b} *= kCodeFactor;
 #endif
 #if GROUPS_16 && HAS_MIN
   part${b} += scale${2 * b}.y * sum_codes(xa${b}) + scale${2 * b + 1}.y * sum_codes(xb${b});
@@ -88,6 +100,10 @@ fn dot_unit(
   let x${j} = x_at(unit, ${j}u);
 #if FORM == 3
   let c${j} = unpack_piece(w${j / 4}, ${j}u);
+#elif FORM == 6
+  let c${j} = unpack_high(w${j / 8}, ${j}u, s${OWN_WORDS + j / 8});
+#elif FORM == 7
+  let c${j} = unpack_high(w${j / 8}, ${j}u, s${OWN_WORDS + j / 4});
 #else
   let c${j} = unpack_piece(w${j / 8}, ${j}u);
 #endif

@@ -3,8 +3,8 @@
 // Workgroups: x over R rows of an expert, y over tokens, z over a token's chosen experts.
 // Source: the plan's op kExpertMatmul.
 //
-// Template values (op_kernels.cpp): R, LANES powers of two; EXPERTS of ROWS rows each; this buffer has SHARD_ROWS rows from
-// ROW0 on of all experts' rows; WIDTH values of x; OWN 1: each chosen expert has its own part of a token's row of x; X_VEC 1: x
+// Template values (op_kernels.cpp): R, LANES powers of two; EXPERTS of ROWS rows each, from row FIRST of all on; this
+// buffer has SHARD_ROWS rows of all from ROW0 on; WIDTH values of x; OWN 1: each chosen expert has its own part of a token's row of x; X_VEC 1: x
 // can be read in vectors of four; BIAS 1: bias[e * ROWS + row] is added; FORM, SCALES, UNITS_K see weights.wgsl.
 // Row i of x, ids, out begins at float i * STRIDE + OFFSET; out has ROWS values for each chosen expert.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
@@ -52,7 +52,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   from_x = token * ${X_STRIDE}u + ${X_OFFSET}u;
 #endif
   let own = group.x * ${R}u + t % ${R}u;
-  let among_all = expert * ${ROWS}u + own;
+  let among_all = ${FIRST}u + expert * ${ROWS}u + own;
   let is_here = own < ${ROWS}u && among_all >= ${ROW0}u && among_all < ${ROW0 + SHARD_ROWS}u;
   let row = select(0u, among_all - ${ROW0}u, is_here);
   var sum = 0.0;
@@ -80,7 +80,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   if (t < ${R}u && is_here) {
     let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u + place * ${ROWS}u + own;
 #if BIAS
-    out[to] = total + bias[among_all];
+    out[to] = total + bias[expert * ${ROWS}u + own];
 #else
     out[to] = total;
 #endif

@@ -4,7 +4,9 @@
 // t % LN + j LN and the tokens t / LN + i LM, so that a subgroup reads few tokens and neighbouring rows.
 // UNROLLED writes the blocks of a step out, else they are a loop. With SPLITS > 1 each workgroup along z takes a part of k
 // and stores its sums SPLIT_STRIDE apart (gemm_sum.wgsl adds them).
-// Workgroups: x over rows of W, y over tokens, z over splits.
+// GROUPED: W are the matrices of EXPERTS under each other, from row FIRST on, and a workgroup's rows of X are those of a tile of
+// expert_tiles.wgsl; row r of X is token r / CHOSEN's (OWN 0), or its own (OWN 1), and its results go to place r % CHOSEN.
+// Workgroups: x over rows of W, y over tokens or tiles, z over splits.
 //
 // Template values (gemm_shape.cpp, batch_builder.cpp):
 //   TM 16 to 64 tokens, TN 32 to 128 rows of a workgroup; RM, RN tokens and rows of a thread; UK 1 or 2 units of 64 values
@@ -12,7 +14,9 @@
 //   COUNT the word of `step` with the number of tokens; token i's row of `out` begins at float i * OUT_STRIDE + OUT_OFFSET
 // Here k is the sum's index, a unit 64 of it, a block 32 and a piece of x 16; x8, xs: see quantise.wgsl.
 // Letters: w codes, s scales, m minima of W; x codes, b block scales, q code sums of X; n a load of a thread.
+#if !GROUPED
 @group(0) @binding(0) var<storage, read> step : array<u32>;
+#endif
 @group(0) @binding(1) var<storage, read> codes : array<vec4u>;
 @group(0) @binding(2) var<storage, read> scales : array<u32>;
 @group(0) @binding(3) var<storage, read> x8 : array<vec4u>;
@@ -20,6 +24,11 @@
 @group(0) @binding(5) var<storage, read_write> out : array<f32>;
 #if BIAS
 @group(0) @binding(6) var<storage, read> bias : array<f32>;
+#endif
+#if GROUPED
+@group(0) @binding(7) var<storage, read> order : array<u32>;
+@group(0) @binding(8) var<storage, read> tiles : array<vec4u>;
+var<workgroup> own_tile : vec4u;
 #endif
 #include "weights.wgsl"
 // LN threads lie along the rows, LM along the tokens; GROUPS scales of a unit; SUMS 1: minima hold for groups of 16, so code
@@ -51,6 +60,9 @@ var<workgroup> tile_w : array<vec4u, ${TN * UK * PIECES}>;  // [unit and piece][
 var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;  // scales [unit][group][row]
 var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;  // [piece][token], PITCH apart
 var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;  // scales of x [block][token]
+#if HIGH_WORDS
+var<workgroup> tile_h : array<u32, ${TN * UK * (HIGH_WORDS)}>;  // upper bits of codes [unit][word][row]
+#endif
 #if HAS_MIN
 var<workgroup> tile_m : array<f32, ${TN * UK * GROUPS}>;  // minima [unit][group][row]
 #if SUMS
@@ -79,7 +91,18 @@ fn sum_codes(x : vec4u) -> f32 {
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let row0 = group.x * ${TN}u;
+#if GROUPED
+  if (t == 0u) {
+    own_tile = tiles[group.y];
+  }
+  let tile = workgroupUniformLoad(&own_tile);  // expert, first row in order, rows
+  if (tile.z == 0u) {
+    return;
+  }
+  let base = ${FIRST}u + tile.x * ${ROWS}u;
+#else
   let token0 = group.y * ${TM}u;
+#endif
   let column = t % ${LN}u;
   let lane = t / ${LN}u;
 #if SPLITS > 1
@@ -95,9 +118,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 #endfor
   // Where this thread's share of a step lies, by load n: rw, pw row and piece of codes; rs, us row and unit of scales;
-  // px, tx piece and token of x; pb, tb block and token of its scales.
+  // px, tx, fx piece, token and row of x; pb, tb, fb block, token and row of its scales.
 #for n in 0..LOADS_W
+#if GROUPED
+  let rw${n} = base + min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${ROWS - 1}u);
+#else
   let rw${n} = min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u);
+#endif
 #if (n + 1) * THREADS <= TN * UK * PIECES
   let pw${n} = (t + ${n * THREADS}u) / ${TN}u;
 #else
@@ -108,22 +135,43 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endfor
 #for n in 0..LOADS_S
+#if GROUPED
+  let rs${n} = base + min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${ROWS - 1}u);
+#else
   let rs${n} = min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u);
+#endif
   let us${n} = (t + ${n * THREADS}u) / ${TN}u;
 #endfor
 #for n in 0..LOADS_X
   let px${n} = (t + ${n * THREADS}u) % ${PIECES_X}u;
   let tx${n} = (t + ${n * THREADS}u) / ${PIECES_X}u;
+#if GROUPED && OWN
+  let fx${n} = order[tile.y + min(tx${n}, tile.z - 1u)];
+#elif GROUPED
+  let fx${n} = order[tile.y + min(tx${n}, tile.z - 1u)] / ${CHOSEN}u;
+#else
+  let fx${n} = token0 + min(tx${n}, ${TM - 1}u);
+#endif
 #endfor
 #for n in 0..LOADS_B
   let pb${n} = (t + ${n * THREADS}u) % ${BLOCKS_X}u;
   let tb${n} = (t + ${n * THREADS}u) / ${BLOCKS_X}u;
+#if GROUPED && OWN
+  let fb${n} = order[tile.y + min(tb${n}, tile.z - 1u)];
+#elif GROUPED
+  let fb${n} = order[tile.y + min(tb${n}, tile.z - 1u)] / ${CHOSEN}u;
+#else
+  let fb${n} = token0 + min(tb${n}, ${TM - 1}u);
+#endif
 #endfor
 #for n in 0..LOADS_W
   var w${n} = vec4u(0u);
 #endfor
 #for n in 0..LOADS_S
   var s${n} = vec4u(0u);
+#if HIGH_WORDS
+  var h${n} = vec4u(0u);
+#endif
 #endfor
 #for n in 0..LOADS_X
   var x${n} = vec4u(0u);
@@ -156,21 +204,27 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #for g in 0..GROUPS
         var scale${g} = group_scale(
-#for word in 0..SCALE_WORDS
+#for word in 0..OWN_WORDS
           s${n}[${word}],
+#endfor
+#for word in 0..HIGH_WORDS
+          h${n}[${word}],
 #endfor
           ${g}u);
 #if TAIL
         scale${g} *= there;
 #endif
-#if FORM == 4
-        tile_s[to + ${g * TN}u] = scale${g}.x * 0.0625;
+#if FORM == 4 || HIGH_WORDS
+        tile_s[to + ${g * TN}u] = scale${g}.x * kCodeFactor;
 #else
         tile_s[to + ${g * TN}u] = scale${g}.x;
 #endif
 #if HAS_MIN
         tile_m[to + ${g * TN}u] = scale${g}.y;
 #endif
+#endfor
+#for word in 0..HIGH_WORDS
+        tile_h[us${n} * ${(HIGH_WORDS) * TN}u + ${word * TN}u + (t + ${n * THREADS}u) % ${TN}u] = h${n}[${word}];
 #endfor
       }
 #endfor
@@ -212,23 +266,26 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for n in 0..LOADS_S
       {
         let from_s = scale_index(rs${n}, min(at * ${UK}u + us${n}, ${UNITS_K - 1}u));
-#for word in 0..SCALE_WORDS
+#for word in 0..OWN_WORDS
         s${n}[${word}] = scales[from_s + ${word * 64}u];
+#endfor
+#for word in 0..HIGH_WORDS
+        h${n}[${word}] = scales[from_s + ${(OWN_WORDS + word) * 64}u];
 #endfor
       }
 #endfor
 #for n in 0..LOADS_X
 #if TAIL
-      x${n} = x8[(token0 + min(tx${n}, ${TM - 1}u)) * ${UNITS_K * 4}u + min(at * ${PIECES_X}u + px${n}, ${UNITS_K * 4 - 1}u)];
+      x${n} = x8[fx${n} * ${UNITS_K * 4}u + min(at * ${PIECES_X}u + px${n}, ${UNITS_K * 4 - 1}u)];
 #else
-      x${n} = x8[(token0 + min(tx${n}, ${TM - 1}u)) * ${UNITS_K * 4}u + at * ${PIECES_X}u + px${n}];
+      x${n} = x8[fx${n} * ${UNITS_K * 4}u + at * ${PIECES_X}u + px${n}];
 #endif
 #endfor
 #for n in 0..LOADS_B
 #if TAIL
-      b${n} = xs[(token0 + min(tb${n}, ${TM - 1}u)) * ${UNITS_K * 2}u + min(at * ${BLOCKS_X}u + pb${n}, ${UNITS_K * 2 - 1}u)];
+      b${n} = xs[fb${n} * ${UNITS_K * 2}u + min(at * ${BLOCKS_X}u + pb${n}, ${UNITS_K * 2 - 1}u)];
 #else
-      b${n} = xs[(token0 + min(tb${n}, ${TM - 1}u)) * ${UNITS_K * 2}u + at * ${BLOCKS_X}u + pb${n}];
+      b${n} = xs[fb${n} * ${UNITS_K * 2}u + at * ${BLOCKS_X}u + pb${n}];
 #endif
 #endfor
     }
@@ -243,7 +300,13 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #else
         let both${j} = tile_w[b * ${TN}u + column + ${j * LN}u];
-#if FORM == 4
+#if FORM == 6
+        let lo${j} = signed_low(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
+        let hi${j} = signed_high(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
+#elif FORM == 7
+        let lo${j} = signed_low(both${j}, tile_h[b * ${2 * TN}u + column + ${j * LN}u]);
+        let hi${j} = signed_high(both${j}, tile_h[b * ${2 * TN}u + column + ${TN + j * LN}u]);
+#elif FORM == 4
         let lo${j} = (both${j} << vec4u(4u)) & vec4u(0xf0f0f0f0u);
         let hi${j} = both${j} & vec4u(0xf0f0f0f0u);
 #else
@@ -296,15 +359,24 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
     }
   }
+#if !GROUPED
   let tokens = step[${COUNT}u];
+#endif
 #for i in 0..RM
   {
+#if GROUPED
+    let at = lane + ${i * LM}u;
+    if (at < tile.z) {
+      let number = order[tile.y + at];
+      let to = number / ${CHOSEN}u * ${OUT_STRIDE}u + ${OUT_OFFSET}u + number % ${CHOSEN}u * ${ROWS}u;
+#else
     let token = token0 + lane + ${i * LM}u;
     if (token < tokens) {
 #if SPLITS > 1
       let to = group.z * ${SPLIT_STRIDE}u + token * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
 #else
       let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
+#endif
 #endif
 #for j in 0..RN
       {
@@ -314,7 +386,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
         if (row < ${ROWS}u) {
 #endif
-#if BIAS
+#if BIAS && GROUPED
+          out[to + row] = sum${i}_${j} + bias[tile.x * ${ROWS}u + row];
+#elif BIAS
           out[to + row] = sum${i}_${j} + bias[row];
 #else
           out[to + row] = sum${i}_${j};

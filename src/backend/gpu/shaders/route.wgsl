@@ -1,29 +1,45 @@
-// Which experts a token is sent to (WEIGH 0), best first and the first of equals, or what each of them counts (WEIGH 1), from
-// the router's logits: the plan's ops kChoose and kWeigh, as backend/routing.cpp has them. One workgroup for a token.
-// Workgroups: y over tokens.
+// Which experts a token is sent to (WEIGH 0), best first and the first of equals, or what each of them counts (WEIGH 1), or
+// both (WEIGH 2), from the router's logits: the plan's ops kChoose and kWeigh, as backend/routing.cpp has them. One workgroup for a
+// token. Workgroups: y over tokens.
 // Sources: Shazeer et al. (2017), DeepSeek-AI (2024), Liu et al. (2023).
 //
 // Template values (op_kernels.cpp): EXPERTS, of which CHOSEN; SCORE 0 softmax, 1 sigmoid, 2 softmax of the chosen, 3 sparse
 // mixer; GROUPS of which KEPT_GROUPS stay, by the sum of their GROUP_BEST best; NORMALISE, NORM_EPS_BITS, NORM_FLOOR_BITS;
-// SCALE_BITS; BAND_BITS of the sparse mixer; EACH 1: `each` has a value for each expert, added to its score (WEIGH 0) or
-// multiplied with its weight. Row i of x, ids, out begins at float i * STRIDE + OFFSET.
+// SCALE_BITS; BAND_BITS of the sparse mixer; CORRECTED 1: `corrections` are added to the scores that choose; EACH 1: weights are
+// multiplied with `each`, a value for each expert. Row i of x, ids, out, weights_out begins at float i * STRIDE + OFFSET.
+#define CHOOSES WEIGH != 1
+#define WEIGHS WEIGH != 0
+// ALONE 1: the workgroup is a subgroup, whose threads compare by shuffles.
+#define ALONE SUBGROUPS && THREADS == SUBGROUP_SIZE
 @group(0) @binding(0) var<storage, read> x : array<f32>;
-#if WEIGH
+#if !(CHOOSES)
 @group(0) @binding(1) var<storage, read> ids : array<f32>;
+#else
+@group(0) @binding(1) var<storage, read_write> out : array<f32>;
+#if CORRECTED
+@group(0) @binding(2) var<storage, read> corrections : array<f32>;
 #endif
+#endif
+#if WEIGHS
+@group(0) @binding(3) var<storage, read_write> weights_out : array<f32>;
 #if EACH
-@group(0) @binding(2) var<storage, read> each : array<f32>;
+@group(0) @binding(4) var<storage, read> each : array<f32>;
 #endif
-@group(0) @binding(3) var<storage, read_write> out : array<f32>;
+#endif
 #include "reduce.wgsl"
 
-#if !WEIGH
+#if CHOOSES
 #define SHUTS KEPT_GROUPS < GROUPS
 #define GROUP_SIZE EXPERTS / GROUPS
 var<workgroup> scores : array<f32, ${EXPERTS}>;
 var<workgroup> taken : array<u32, ${EXPERTS}>;
+#if !(ALONE)
 var<workgroup> best_scores : array<f32, ${THREADS}>;
 var<workgroup> best_ids : array<u32, ${THREADS}>;
+#endif
+#if WEIGHS
+var<workgroup> chosen : array<u32, ${CHOSEN}>;
+#endif
 #if SHUTS
 var<workgroup> group_scores : array<f32, ${GROUPS}>;
 var<workgroup> kept : array<u32, ${GROUPS}>;
@@ -34,7 +50,7 @@ fn logistic(v : f32) -> f32 {
   return 1.0 / (1.0 + exp(-clamp(v, -80.0, 80.0)));
 }
 
-#if !WEIGH
+#if CHOOSES
 // Whether expert b with score v goes before expert a with score u; 0xffffffff is none.
 fn goes_before(v : f32, b : u32, u : f32, a : u32) -> bool {
   return b != 0xffffffffu && (a == 0xffffffffu || v > u || (v == u && b < a));
@@ -44,7 +60,9 @@ fn goes_before(v : f32, b : u32, u : f32, a : u32) -> bool {
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let from_x = group.y * ${X_STRIDE}u + ${X_OFFSET}u;
+#if CHOOSES
   let to = group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
+#endif
 #if SCORE == 0
   // The softmax over all experts.
   var largest = -3.0e38;
@@ -58,7 +76,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   }
   let all = workgroup_sum(vec4f(sum, 0.0, 0.0, 0.0), t).x;
 #endif
-#if !WEIGH
+#if CHOOSES
   for (var e = t; e < ${EXPERTS}u; e += ${THREADS}u) {
 #if SCORE == 0
     var score = exp(x[from_x + e] - largest) / all;
@@ -67,8 +85,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #else
     var score = x[from_x + e];
 #endif
-#if EACH
-    score += each[e];
+#if CORRECTED
+    score += corrections[e];
 #endif
     scores[e] = score;
     taken[e] = 0u;
@@ -123,6 +141,24 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
         best_score = scores[e];
       }
     }
+#if ALONE
+#for k in 0..8
+#if (1 << k) < THREADS
+    {
+      let score = subgroupShuffleXor(best_score, ${1 << k}u);
+      let id = subgroupShuffleXor(best, ${1 << k}u);
+      if (goes_before(score, id, best_score, best)) {
+        best = id;
+        best_score = score;
+      }
+    }
+#endif
+#endfor
+    let id = min(best, ${EXPERTS - 1}u);
+    if (id % ${THREADS}u == t) {
+      taken[id] = 1u;  // which only this thread reads
+    }
+#else
     best_ids[t] = best;
     best_scores[t] = best_score;
     workgroupBarrier();
@@ -133,17 +169,34 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       }
       workgroupBarrier();
     }
+    let id = min(best_ids[0], ${EXPERTS - 1}u);
+#endif
     if (t == 0u) {
-      let id = min(best_ids[0], ${EXPERTS - 1}u);
+#if !(ALONE)
       taken[id] = 1u;
+#endif
       out[to + i] = f32(id);
+#if WEIGHS
+      chosen[i] = id;
+#endif
     }
+#if !(ALONE)
     workgroupBarrier();
+#endif
   }
-#else
+#endif
+#if WEIGHS
+#if !(CHOOSES)
   let from_ids = group.y * ${IDS_STRIDE}u + ${IDS_OFFSET}u;
+#else
+  workgroupBarrier();
+#endif
 #for i in 0..CHOSEN
+#if CHOOSES
+  let id${i} = chosen[${i}];
+#else
   let id${i} = min(u32(max(ids[from_ids + ${i}u], 0.0)), ${EXPERTS - 1}u);
+#endif
 #if SCORE == 0
   var w${i} = exp(x[from_x + id${i}] - largest) / all;
 #elif SCORE == 1
@@ -190,11 +243,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   factor /= max(total, bitcast<f32>(${NORM_FLOOR_BITS}u));
 #endif
   if (t == 0u) {
+    let to_weights = group.y * ${WEIGHTS_STRIDE}u + ${WEIGHTS_OFFSET}u;
 #for i in 0..CHOSEN
 #if EACH
-    out[to + ${i}u] = w${i} * factor * each[id${i}];
+    weights_out[to_weights + ${i}u] = w${i} * factor * each[id${i}];
 #else
-    out[to + ${i}u] = w${i} * factor;
+    weights_out[to_weights + ${i}u] = w${i} * factor;
 #endif
 #endfor
   }

@@ -2,7 +2,12 @@
 fn weight_at(row : u32, q : u32) -> vec4f {
   let unit = q >> 4u;
   let j = q & 15u;
+#if HIGH_WORDS
+  let high = scales[scale_index(row, unit) + (${OWN_WORDS}u + high_word(j)) * 64u];
+  let v = unpack_high(codes[code_index(row, unit) + piece_of(j) * 64u], j, high);
+#else
   let v = unpack_piece(codes[code_index(row, unit) + piece_of(j) * 64u], j);
+#endif
 #if QUANTISED
   let at = scale_index(row, unit);
   let scale = group_scale(

@@ -1,16 +1,19 @@
 // Weights as weights.h lays them out: tiles of 64 rows, units of 64 values along k (UNITS_K of them in a row).
 //   codes[((tile * UNITS_K + unit) * PIECES + piece) * 64 + row % 64], 16 bytes each
 //   scales[((tile * UNITS_K + unit) * SCALE_WORDS + word) * 64 + row % 64]
-// FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles. A piece of nibbles holds a block of 32
+// FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles, 6 and 7 nibbles of signed codes of 5 and 6
+// bits, whose upper bits lie in HIGH_WORDS behind the scales (weights.cpp: put_signed_five, put_signed_six). A piece of nibbles holds a block of 32
 // values: the first 16 in the low nibbles of its bytes, the others in the high ones.
 // SCALES: 0 none; 1 two f16 (blocks of 32); 2 the same and two f16 minima; 3 bytes (scale, min) x 2 and f16 d, dmin;
-// 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32. d, dmin: the
+// 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32; 7 two bytes e, for 2^(e - 128). d, dmin: the
 // factors of the bytes.
 // A value is scale * code, plus its minimum where there are any (3 and 5: minus).
 // Template values FORM, SCALES, UNITS_K: shader_values.cpp. PIECES and SCALE_WORDS: of a unit of a row. GROUPS_16: groups with
 // one scale have 16 values, else 32. HAS_MIN: there are minima.
 #define PIECES (FORM == 0) * 16 + (FORM == 1 || FORM == 2) * 8 + (FORM == 3) * 4 + (FORM >= 4) * 2
-#define SCALE_WORDS (SCALES == 1) + 2 * (SCALES == 2 || SCALES == 3 || SCALES == 4 || SCALES == 6) + 3 * (SCALES == 5)
+#define HIGH_WORDS 2 * (FORM == 6) + 4 * (FORM == 7)
+#define OWN_WORDS (SCALES == 1 || SCALES == 7) + 2 * (SCALES == 2 || SCALES == 3 || SCALES == 4 || SCALES == 6) + 3 * (SCALES == 5)
+#define SCALE_WORDS OWN_WORDS + HIGH_WORDS
 #define QUANTISED FORM >= 3
 #define GROUPS_16 SCALES == 4 || SCALES == 5
 #define HAS_MIN SCALES == 2 || SCALES == 3 || SCALES == 5
@@ -32,6 +35,32 @@ fn high_codes(w : u32) -> vec4i { return unpack4xI8(w & 0xf0f0f0f0u) >> vec4u(4u
 #elif FORM == 5
 fn low_codes(w : u32) -> vec4i { return unpack4xI8(w & 0x0f0f0f0fu); }
 fn high_codes(w : u32) -> vec4i { return unpack4xI8((w >> 4u) & 0x0f0f0f0fu); }
+#endif
+
+#if FORM == 6
+// The codes of words w with the signs h of their block, times 8: of the low nibbles, and of the high ones.
+fn signed_low(w : vec4u, h : u32) -> vec4u {
+  return ((w << vec4u(3u)) & vec4u(0x78787878u)) | ((vec4u(h) << vec4u(7u, 6u, 5u, 4u)) & vec4u(0x80808080u));
+}
+fn signed_high(w : vec4u, h : u32) -> vec4u {
+  return ((w >> vec4u(1u)) & vec4u(0x78787878u)) | ((vec4u(h) << vec4u(3u, 2u, 1u, 0u)) & vec4u(0x80808080u));
+}
+#elif FORM == 7
+// The codes of words w with the bits h above them, times 4: of the low nibbles, and of the high ones.
+fn signed_low(w : vec4u, h : u32) -> vec4u {
+  return ((w << vec4u(2u)) & vec4u(0x3c3c3c3cu)) | ((vec4u(h) << vec4u(6u, 4u, 2u, 0u)) & vec4u(0xc0c0c0c0u));
+}
+fn signed_high(w : vec4u, h : u32) -> vec4u {
+  return ((w >> vec4u(2u)) & vec4u(0x3c3c3c3cu)) | ((vec4u(h) << vec4u(6u, 4u, 2u, 0u)) & vec4u(0xc0c0c0c0u));
+}
+#endif
+// What dots of the codes above are too large by.
+#if FORM == 4
+const kCodeFactor = 0.0625;
+#elif FORM == 6
+const kCodeFactor = 0.125;
+#elif FORM == 7
+const kCodeFactor = 0.25;
 #endif
 
 #if QUANTISED
@@ -56,6 +85,8 @@ fn group_scale(
   return vec2f(d.x * f32(unpack4xU8(s0)[g]), -d.y * f32(unpack4xU8(s1)[g]));
 #elif SCALES == 6
   return vec2f(bitcast<f32>(select(s0, s1, g == 1u)), 0.0);
+#elif SCALES == 7
+  return vec2f(bitcast<f32>((s0 >> (8u * g) & 255u) << 23u) * 0.5, 0.0);
 #endif
 }
 #endif
@@ -72,6 +103,20 @@ fn piece_of(j : u32) -> u32 {
   return j >> 3u;
 #endif
 }
+#if HIGH_WORDS
+// The word of HIGH_WORDS that belongs to vector j, and the vector.
+fn high_word(j : u32) -> u32 {
+#if FORM == 6
+  return j >> 3u;
+#else
+  return j >> 2u;
+#endif
+}
+fn unpack_high(w : vec4u, j : u32, h : u32) -> vec4f {
+  let low = (j & 4u) == 0u;
+  return vec4f(unpack4xI8(select(signed_high(w, h), signed_low(w, h), low)[j & 3u])) * kCodeFactor;
+}
+#else
 fn unpack_piece(w : vec4u, j : u32) -> vec4f {
 #if FORM == 0
   return bitcast<vec4f>(w);
@@ -93,3 +138,4 @@ fn unpack_piece(w : vec4u, j : u32) -> vec4f {
   return vec4f(high_codes(word));
 #endif
 }
+#endif

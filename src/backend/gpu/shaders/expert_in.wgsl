@@ -1,0 +1,147 @@
+// activation(gate) * up of one token's chosen experts. The matrices lie under each other: the gates of all experts, then
+// their ups. A workgroup takes R rows of gate and up of an expert; thread t has row t % R and the units from t / R * UNITS on,
+// whose loads are issued before the activations are put into workgroup memory (ACT 1: as 8-bit blocks).
+// Workgroups: x over R rows of an expert, z over the token's chosen experts.
+// Source: the plan's ops kExpertMatmul and kGated.
+//
+// Template values (decode_experts.cpp): R, LANES, UNITS: see gemv.wgsl; EXPERTS of ROWS rows each, a multiple of R; WIDTH values
+// of x, a multiple of 4; IDS_OFFSET float of `ids` where the token's experts begin; BIAS 1: each expert's own are added;
+// ACTIVATION, or SHAPED 1: see gate.wgsl; QUANTISE_OUT 1: results go to out8, outs as quantise.wgsl leaves them, ROWS of each
+// expert behind those of the one before, R being a multiple of 32 then; EMIT_PARTS, EMIT_ACT 1: gate and up, or the results as
+// floats, are stored too. FORM, SCALES, UNITS_K see weights.wgsl.
+@group(0) @binding(0) var<storage, read> codes : array<vec4u>;
+#if FORM >= 3
+@group(0) @binding(1) var<storage, read> scales : array<u32>;
+#endif
+#if BIAS
+@group(0) @binding(2) var<storage, read> gate_bias : array<f32>;
+@group(0) @binding(3) var<storage, read> up_bias : array<f32>;
+#endif
+@group(0) @binding(4) var<storage, read> x : array<vec4f>;
+@group(0) @binding(5) var<storage, read> ids : array<f32>;
+#if QUANTISE_OUT
+@group(0) @binding(6) var<storage, read_write> out8 : array<u32>;
+@group(0) @binding(7) var<storage, read_write> outs : array<vec2f>;
+#else
+@group(0) @binding(6) var<storage, read_write> out : array<f32>;
+#endif
+#if EMIT_PARTS
+@group(0) @binding(8) var<storage, read_write> gate_out : array<f32>;
+@group(0) @binding(9) var<storage, read_write> up_out : array<f32>;
+#endif
+#if EMIT_ACT
+@group(0) @binding(10) var<storage, read_write> act_out : array<f32>;
+#endif
+#define THREADS R * LANES
+#define COVERED LANES * UNITS == UNITS_K
+// Vectors of four values of x that a thread takes.
+#define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
+#include "weights.wgsl"
+#include "prologue_x.wgsl"
+#include "gate.wgsl"
+#include "dot.wgsl"
+#include "row_sum.wgsl"
+#if QUANTISE_OUT
+#include "quantise_vec.wgsl"
+var<workgroup> acts : array<f32, ${R}>;  // the workgroup's results
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let expert = min(u32(max(ids[${IDS_OFFSET}u + group.z], 0.0)), ${EXPERTS - 1}u);
+#for i in 0..VECS
+  let v${i} = t + ${i * THREADS}u;
+  var x${i} = vec4f(0.0);
+  if (v${i} < ${WIDTH / 4}u) {
+    x${i} = x[v${i}];
+  }
+#endfor
+  let own = group.x * ${R}u + t % ${R}u;
+  let row = expert * ${ROWS}u + own;
+  let lane = t / ${R}u;
+#for u in 0..UNITS
+#if COVERED
+  let unit${u} = lane * ${UNITS}u + ${u}u;
+#else
+  let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
+#endif
+#for n in 0..2
+  // Of set n (gate, up) and unit u: c, a places of codes and scales, w the pieces, s the scale words.
+  let c${n}_${u} = code_index(row + ${n * EXPERTS * ROWS}u, unit${u});
+#for p in 0..PIECES
+  let w${n}_${u}_${p} = codes[c${n}_${u} + ${p * 64}u];
+#endfor
+#if QUANTISED
+  let a${n}_${u} = scale_index(row + ${n * EXPERTS * ROWS}u, unit${u});
+#for s in 0..SCALE_WORDS
+  let s${n}_${u}_${s} = scales[a${n}_${u} + ${s * 64}u];
+#endfor
+#endif
+#endfor
+#endfor
+#for i in 0..VECS
+  put_x(v${i}, x${i});
+#endfor
+  workgroupBarrier();
+#for n in 0..2
+  var sum${n} = 0.0;
+#for u in 0..UNITS
+  {
+    let d = dot_unit(
+#for p in 0..PIECES
+      w${n}_${u}_${p},
+#endfor
+#for s in 0..SCALE_WORDS
+      s${n}_${u}_${s},
+#endfor
+      unit${u});
+#if COVERED
+    sum${n} += d;
+#else
+    sum${n} += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+#endif
+  }
+#endfor
+#endfor
+  let both = row_sum(vec2f(sum0, sum1), t);
+  var act = 0.0;
+  if (t < ${R}u) {
+#if BIAS
+    let gate = both.x + gate_bias[row];
+    let up = both.y + up_bias[row];
+#else
+    let gate = both.x;
+    let up = both.y;
+#endif
+    act = gated(gate, up);
+    let to = group.z * ${ROWS}u + own;
+#if EMIT_PARTS
+    gate_out[to] = gate;
+    up_out[to] = up;
+#endif
+#if EMIT_ACT
+    act_out[to] = act;
+#endif
+#if !QUANTISE_OUT
+    out[to] = act;
+#endif
+  }
+#if QUANTISE_OUT
+  if (t < ${R}u) {
+    acts[t] = act;
+  }
+  workgroupBarrier();
+  var four = vec4f(0.0);
+  if (t < ${R / 4}u) {
+    four = vec4f(acts[4u * t], acts[4u * t + 1u], acts[4u * t + 2u], acts[4u * t + 3u]);
+  }
+  let made = quantise_vec(four, t);
+  if (t < ${R / 4}u) {
+    let word = (group.z * ${ROWS}u + group.x * ${R}u) / 4u + t;
+    out8[word] = made.word;
+    if ((t & 7u) == 0u) {
+      outs[word / 8u] = vec2f(made.scale, made.scale * f32(made.sum));
+    }
+  }
+#endif
+}

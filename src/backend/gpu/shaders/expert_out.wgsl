@@ -1,0 +1,134 @@
+// out = [z +] the sum over one token's chosen experts e of weight_e (W_e x_e [+ bias_e]): products and their sum. The matrices
+// of all experts lie under each other. A workgroup takes R rows; thread t has row t % R of the expert at place
+// t / R / PLACE_LANES, and there the units from t / R % PLACE_LANES * UNITS on. Workgroups: x over R rows.
+// Source: the plan's ops kExpertMatmul and kExpertSum.
+//
+// Template values (decode_experts.cpp): R; PLACE_LANES, UNITS; EXPERTS of ROWS rows each, of which CHOSEN; x_e are the 8-bit blocks x8,
+// xs as expert_in.wgsl leaves them (ACT 1) or floats of WIDTH values each (ACT 0);
+// IDS_OFFSET, WEIGHTS_OFFSET, X_OFFSET, Z_OFFSET, OUT_OFFSET floats where they begin; WEIGHTED 0: they count 1 each; BIAS; ADDS 1:
+// there is z; EMIT_PARTS 1: what each expert gives is stored too. FORM, SCALES, UNITS_K see weights.wgsl.
+@group(0) @binding(0) var<storage, read> codes : array<vec4u>;
+#if FORM >= 3
+@group(0) @binding(1) var<storage, read> scales : array<u32>;
+#endif
+#if BIAS
+@group(0) @binding(2) var<storage, read> bias : array<f32>;
+#endif
+#if ACT == 1
+@group(0) @binding(3) var<storage, read> x8 : array<vec4u>;
+@group(0) @binding(4) var<storage, read> xs : array<vec2f>;
+#else
+@group(0) @binding(3) var<storage, read> x : array<f32>;
+#endif
+@group(0) @binding(5) var<storage, read> ids : array<f32>;
+#if WEIGHTED
+@group(0) @binding(6) var<storage, read> weights : array<f32>;
+#endif
+#if ADDS
+@group(0) @binding(7) var<storage, read> z : array<f32>;
+#endif
+@group(0) @binding(8) var<storage, read_write> out : array<f32>;
+#if EMIT_PARTS
+@group(0) @binding(9) var<storage, read_write> parts_out : array<f32>;
+#endif
+#define LANES PLACE_LANES * CHOSEN
+#define THREADS R * LANES
+#define COVERED PLACE_LANES * UNITS == UNITS_K
+#include "weights.wgsl"
+var<private> place : u32;
+#if ACT == 1
+fn x8_at(unit : u32, piece : u32) -> vec4u { return x8[(place * ${UNITS_K}u + unit) * 4u + piece]; }
+fn xs_at(unit : u32, block : u32) -> vec2f { return xs[(place * ${UNITS_K}u + unit) * 2u + block]; }
+#else
+fn x_at(unit : u32, j : u32) -> vec4f {
+  let k = unit * 64u + j * 4u;
+  var v = vec4f(0.0);
+#for e in 0..4
+  if (k + ${e}u < ${WIDTH}u) { v[${e}] = x[${X_OFFSET}u + place * ${WIDTH}u + k + ${e}u]; }
+#endfor
+  return v;
+}
+#endif
+#include "dot.wgsl"
+#include "row_sum.wgsl"
+#if EMIT_PARTS
+var<workgroup> each : array<f32, ${THREADS}>;  // [lane][row]: what a thread has of its expert
+#endif
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let lane = t / ${R}u % ${PLACE_LANES}u;
+  place = t / ${R * PLACE_LANES}u;
+  let expert = min(u32(max(ids[${IDS_OFFSET}u + place], 0.0)), ${EXPERTS - 1}u);
+#if WEIGHTED
+  let weight = weights[${WEIGHTS_OFFSET}u + place];
+#else
+  let weight = 1.0;
+#endif
+  let own = min(group.x * ${R}u + t % ${R}u, ${ROWS - 1}u);
+  let row = expert * ${ROWS}u + own;
+#for u in 0..UNITS
+#if COVERED
+  let unit${u} = lane * ${UNITS}u + ${u}u;
+#else
+  let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
+#endif
+  let c${u} = code_index(row, unit${u});
+#for p in 0..PIECES
+  let w${u}_${p} = codes[c${u} + ${p * 64}u];
+#endfor
+#if QUANTISED
+  let a${u} = scale_index(row, unit${u});
+#for s in 0..SCALE_WORDS
+  let s${u}_${s} = scales[a${u} + ${s * 64}u];
+#endfor
+#endif
+#endfor
+  var sum = 0.0;
+#for u in 0..UNITS
+  {
+    let d = dot_unit(
+#for p in 0..PIECES
+      w${u}_${p},
+#endfor
+#for s in 0..SCALE_WORDS
+      s${u}_${s},
+#endfor
+      unit${u});
+#if COVERED
+    sum += d;
+#else
+    sum += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+#endif
+  }
+#endfor
+#if BIAS
+  if (lane == 0u) {
+    sum += bias[row];
+  }
+#endif
+#if EMIT_PARTS
+  each[t] = sum;
+#endif
+  // The product is rounded before it is summed, whatever a driver would join: the sum must not depend on what is emitted.
+  let total = row_sum(vec2f(fma(sum, weight, 0.0), 0.0), t).x;
+  if (t < ${R}u && group.x * ${R}u + t < ${ROWS}u) {
+#if ADDS
+    out[${OUT_OFFSET}u + own] = z[${Z_OFFSET}u + own] + total;
+#else
+    out[${OUT_OFFSET}u + own] = total;
+#endif
+  }
+#if EMIT_PARTS
+  workgroupBarrier();
+  if (t < ${R}u && group.x * ${R}u + t < ${ROWS}u) {
+#for c in 0..CHOSEN
+    var part${c} = 0.0;
+#for l in 0..PLACE_LANES
+    part${c} += each[${(c * PLACE_LANES + l) * R}u + t];
+#endfor
+    parts_out[${c * ROWS}u + own] = part${c};
+#endfor
+  }
+#endif
+}
