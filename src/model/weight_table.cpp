@@ -249,7 +249,7 @@ constexpr std::array kSizes = {
     SizeInfo{S::kOne, "", [](Spec, Layer) -> std::uint64_t { return 1; }},
     SizeInfo{S::kFfn, "intermediate_size", [](Spec, Layer l) -> std::uint64_t { return l.ffn.width; }},
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
-    SizeInfo{S::kExpertIo, "the width that experts read",
+    SizeInfo{S::kExpertIo, "hidden_size",
              [](Spec s, Layer l) -> std::uint64_t {
                return l.ffn.latent_width > 0 ? l.ffn.latent_width : s.hidden;
              }},
