@@ -344,7 +344,7 @@ constexpr std::array kSizes = {
         S::kDense, "intermediate_size",
         [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts > 0 ? l.ffn.dense_width : l.ffn.width; }},
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
-    SizeInfo{S::kExpertIo, "the width that experts read",
+    SizeInfo{S::kExpertIo, "hidden_size",
              [](Spec s,
                 Layer l) -> std::uint64_t { return l.ffn.latent_width > 0 ? l.ffn.latent_width : s.hidden; }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",

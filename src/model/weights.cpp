@@ -58,6 +58,17 @@ Shape without_ones(Shape shape) {
   return shape;
 }
 
+// Whether `name` is the pattern, whose {} stands for a number if there is one.
+bool is_numbered(std::string_view pattern, std::string_view name) {
+  const std::size_t braces = pattern.find("{}");
+  if (braces == std::string_view::npos) return pattern == name;
+  const std::string_view before = pattern.substr(0, braces), after = pattern.substr(braces + 2);
+  if (!name.starts_with(before) || !name.ends_with(after) || name.size() <= before.size() + after.size())
+    return false;
+  const std::string_view number = name.substr(braces, name.size() - before.size() - after.size());
+  return std::ranges::all_of(number, [](char c) { return c >= '0' && c <= '9'; });
+}
+
 class Binder {
  public:
   Binder(const ModelSpec& spec, const WeightNames& names, const TensorStore& store)
@@ -247,7 +258,7 @@ class Binder {
       const WeightCondition when = weight_info(own.role).when;
       for (int layer = 0; layer < static_cast<int>(spec_.layers.size()); ++layer) {
         const std::string own_name = numbered_name(own.name, static_cast<std::uint64_t>(layer));
-        if (nested_name(nesting_, own_name) == name && !meets(spec_, when, layer))
+        if (is_numbered(nested_name(nesting_, own_name), name) && !meets(spec_, when, layer))
           return unmet_condition(when);
       }
     }

@@ -24,8 +24,10 @@ TEST(ConfigJson, WordsInStringsAndKeysStay) {
 TEST(ConfigJson, OtherWordsAreErrorsAsEver) {
   for (const char* text : {"{\"a\": Infinityx}", "{\"a\": xInfinity}", "{\"a\": --Infinity}", "{\"a\": 1NaN}",
                            "{\"a\": +Infinity}", "{Infinity: 1}", "{\"a\": Infinity.5}", "{\"a\": NaN NaN}",
-                           "{\"a\": infinity}", "{\"a\": nan}"})
-    EXPECT_ERROR(parse_config_json(text, "The file"), "not valid JSON") << text;
+                           "{\"a\": infinity}", "{\"a\": nan}"}) {
+    SCOPED_TRACE(text);
+    EXPECT_ERROR(parse_config_json(text, "The file"), "not valid JSON");
+  }
 }
 
 TEST(ConfigJson, ErrorsNameTheFilesOwnPlaces) {

@@ -48,6 +48,7 @@ Json nemotron() {
 }
 Json granite() {
   Json config = sized("granitemoehybrid");
+  config.erase("moe_intermediate_size");  // experts are intermediate_size wide
   config.update({{"num_local_experts", 4},
                  {"shared_intermediate_size", 24},
                  {"mamba_n_heads", 4},
