@@ -18,17 +18,17 @@ namespace doppler {
 
 std::span<const FamilyRule* const> all_families() {
   static constexpr auto kFamilies = std::to_array<const FamilyRule*>(
-      {&kLlamaRule,      &kMistralRule,    &kQwen2Rule,         &kQwen3Rule,       &kPhi3Rule,
-       &kGemmaRule,      &kGemma2Rule,     &kGemma3Rule,        &kGemma3nRule,     &kGemma4Rule,
-       &kDeepseekV2Rule, &kDeepseekV3Rule, &kMistral4Rule,      &kGlm4MoeLiteRule, &kOlmo2Rule,
-       &kOlmo3Rule,      &kGraniteRule,    &kSmolLm3Rule,       &kGlm4Rule,        &kCohereRule,
-       &kCohere2Rule,    &kPhiRule,        &kStarcoder2Rule,    &kStableLmRule,    &kExaone4Rule,
-       &kSeedOssRule,    &kErnie45Rule,    &kHunyuanDenseRule,  &kNemotronRule,    &kMinistral3Rule,
-       &kGpt2Rule,       &kGptNeoXRule,    &kFalconRule,        &kApertusRule,     &kMixtralRule,
-       &kQwen2MoeRule,   &kQwen3MoeRule,   &kGptOssRule,        &kOlmoeRule,       &kGlm4MoeRule,
-       &kGraniteMoeRule, &kMinimaxM2Rule,  &kErnie45MoeRule,    &kHunyuanMoeRule,  &kPhimoeRule,
-       &kLfm2Rule,       &kQwen35Rule,     &kGraniteHybridRule, &kMamba2Rule,      &kFalconH1Rule,
-       &kNemotronHRule});
+      {&kLlamaRule,      &kMistralRule,    &kQwen2Rule,     &kQwen3Rule,         &kPhi3Rule,
+       &kGemmaRule,      &kGemma2Rule,     &kGemma3Rule,    &kGemma3nRule,       &kGemma4Rule,
+       &kDeepseekV2Rule, &kDeepseekV3Rule, &kMistral4Rule,  &kGlm4MoeLiteRule,   &kLlama4Rule,
+       &kOlmo2Rule,      &kOlmo3Rule,      &kGraniteRule,   &kSmolLm3Rule,       &kGlm4Rule,
+       &kCohereRule,     &kCohere2Rule,    &kPhiRule,       &kStarcoder2Rule,    &kStableLmRule,
+       &kExaone4Rule,    &kSeedOssRule,    &kErnie45Rule,   &kHunyuanDenseRule,  &kNemotronRule,
+       &kMinistral3Rule, &kGpt2Rule,       &kGptNeoXRule,   &kFalconRule,        &kApertusRule,
+       &kMixtralRule,    &kQwen2MoeRule,   &kQwen3MoeRule,  &kGptOssRule,        &kOlmoeRule,
+       &kGlm4MoeRule,    &kGraniteMoeRule, &kMinimaxM2Rule, &kErnie45MoeRule,    &kHunyuanMoeRule,
+       &kPhimoeRule,     &kLfm2Rule,       &kQwen35Rule,    &kGraniteHybridRule, &kMamba2Rule,
+       &kFalconH1Rule,   &kNemotronHRule});
   return kFamilies;
 }
 

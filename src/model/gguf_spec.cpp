@@ -59,6 +59,12 @@ Status settle_weights(SpecBuilder& builder, const GgufConfig& config) {
     builder.note("attention.latent.split_up", "true",
                  "gguf: tensor " + config.tensor_name(WeightRole::kKUp, 0));
   }
+  const auto with_experts =
+      std::ranges::find_if(spec.layers, [](const LayerSpec& l) { return l.ffn.experts > 0; });
+  if (spec.fused_experts && with_experts != spec.layers.end()) {
+    const auto layer = static_cast<int>(with_experts - spec.layers.begin());
+    spec.fused_experts = config.tensor(WeightRole::kGateUpExperts, layer) != nullptr;
+  }
   // config.json has one switch for all four biases.
   if (spec.layers[0].attention.o_bias && config.tensor(WeightRole::kOBias, 0) == nullptr) {
     for (LayerSpec& layer : spec.layers) layer.attention.o_bias = false;

@@ -90,6 +90,7 @@ struct AttentionSpec {
   bool qk_norm = false;
   NormSpan qk_norm_span = NormSpan::kHead;
   bool qk_norm_after_rope = false;
+  bool qk_norm_plain = false;  // it has no weights
   bool qkv_bias = false;
   bool o_bias = false;
   bool sinks = false;  // a score for each head that takes its share of the softmax and adds no value
@@ -134,6 +135,9 @@ struct RouterSpec {
   bool expert_scale = false;  // and each expert's weight times one of its own
   bool on_input = false;      // weights multiply what experts read, not what they give
   double jitter = 0;          // kSparseMixer: half the width of the band
+  // The router reads what the feed-forward's norms read, through a norm of its own without weights, times a
+  // factor for each dim and 1 / sqrt(hidden).
+  bool own_norm = false;
 };
 
 // xIELU's numbers of a layer: above 0 alpha_p x^2 + beta x, else alpha_n (expm1(min(x, eps)) - x) + beta x.
@@ -154,8 +158,11 @@ struct FfnSpec {
   std::uint32_t experts = 0;  // 0: one feed-forward for every token
   RouterSpec router;
   std::uint32_t shared_width = 0;  // of what every token goes through beside its experts; 0: nothing
-  bool shared_gate = false;        // whose result is multiplied by a logistic function of its input
-  Xielu xielu;                     // kXielu
+  // Beside experts: of a feed-forward that every token goes through, both between norms of their own whose
+  // results are added (Gemma 4); 0: none.
+  std::uint32_t dense_width = 0;
+  bool shared_gate = false;  // whose result is multiplied by a logistic function of its input
+  Xielu xielu;               // kXielu
   // Above 0: gates below the mean of all plus so many standard deviations count as 0 (Gemma 3n).
   double gate_cutoff = 0;
   double gate_scale = 1, out_scale = 1;  // multiply the gate before its activation, and the result

@@ -350,8 +350,9 @@ Status read_llama3(SpecBuilder& builder, const ConfigReader& values, const std::
                values.where("low_freq_factor"));
   builder.note(path + ".scaling.high_freq_factor", number_text(scaling.high_freq_factor),
                values.where("high_freq_factor"));
-  if (scaling.low_freq_factor < scaling.high_freq_factor) return {};
-  return fail(ErrorCode::kCorrupt, "The value {} = {} must be below high_freq_factor = {}. Correct it.",
+  // Equal ones leave no frequencies between those that are kept and those that are stretched (Llama 4).
+  if (scaling.low_freq_factor <= scaling.high_freq_factor) return {};
+  return fail(ErrorCode::kCorrupt, "The value {} = {} must be at most high_freq_factor = {}. Correct it.",
               values.where("low_freq_factor"), scaling.low_freq_factor, scaling.high_freq_factor);
 }
 

@@ -170,16 +170,20 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kRouterCorrection, "model.layers.{}.mlp.gate.e_score_correction_bias", "blk.{}.exp_probs_b.bias"},
     {kExpertScale, "scales of experts", Kind::kBias, Stage::kRouterWeights, {S::kExperts}, When::kExpertScale,
      "model.layers.{}.router.per_expert_scale", "blk.{}.ffn_down_exps.scale"},
+    {kRouterNorm, "factors of what the router reads", Kind::kNorm, Stage::kRouterNormed, {S::kHidden},
+     When::kRouterNorm, "model.layers.{}.router.scale", "blk.{}.ffn_gate_inp.scale"},
+    {kExpertsNorm, "norm before experts beside a feed-forward", Kind::kNorm, Stage::kMoeNormed, {S::kHidden},
+     When::kDenseBeside, "model.layers.{}.pre_feedforward_layernorm_2.weight", "blk.{}.pre_ffw_norm_2.weight"},
     // In GGUF files ffn_up holds the gate's rows, too, where the two are fused.
     {kGateUp, "gate and up", Kind::kProjection, Stage::kFfnUp, kFromParts, When::kFusedGateUp,
      "model.layers.{}.mlp.gate_up_proj.weight", "blk.{}.ffn_up.weight", {}, {kGate, kUp, kCount}},
-    {kGate, "gate", Kind::kProjection, Stage::kFfnGate, {S::kFfn, S::kHidden}, When::kGate,
+    {kGate, "gate", Kind::kProjection, Stage::kFfnGate, {S::kDense, S::kHidden}, When::kGate,
      "model.layers.{}.mlp.gate_proj.weight", "blk.{}.ffn_gate.weight"},
-    {kUp, "up", Kind::kProjection, Stage::kFfnUp, {S::kFfn, S::kHidden}, When::kDense,
+    {kUp, "up", Kind::kProjection, Stage::kFfnUp, {S::kDense, S::kHidden}, When::kDense,
      "model.layers.{}.mlp.up_proj.weight", "blk.{}.ffn_up.weight"},
-    {kGateBias, "bias of gate", Kind::kBias, Stage::kFfnGate, {S::kFfn}, When::kGateBias,
+    {kGateBias, "bias of gate", Kind::kBias, Stage::kFfnGate, {S::kDense}, When::kGateBias,
      "model.layers.{}.mlp.gate_proj.bias", "blk.{}.ffn_gate.bias"},
-    {kUpBias, "bias of up", Kind::kBias, Stage::kFfnUp, {S::kFfn}, When::kDenseBias,
+    {kUpBias, "bias of up", Kind::kBias, Stage::kFfnUp, {S::kDense}, When::kDenseBias,
      "model.layers.{}.mlp.up_proj.bias", "blk.{}.ffn_up.bias"},
     {kGateUpExperts, "gates and ups of experts", Kind::kExperts, Stage::kFfnUp, kFromParts, When::kFusedExperts,
      "model.layers.{}.mlp.experts.gate_up_proj", "", {},
@@ -192,7 +196,7 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kGatedExpertBias, "model.layers.{}.mlp.experts.{}.gate_proj.bias", "blk.{}.ffn_gate_exps.bias"},
     {kUpExpertsBias, "biases of experts' ups", Kind::kBias, Stage::kFfnUp, {S::kExperts, S::kFfn},
      When::kExpertBias, "model.layers.{}.mlp.experts.{}.up_proj.bias", "blk.{}.ffn_up_exps.bias"},
-    {kDown, "down", Kind::kProjection, Stage::kFfnOut, {S::kHidden, S::kFfn}, When::kDense,
+    {kDown, "down", Kind::kProjection, Stage::kFfnOut, {S::kHidden, S::kDense}, When::kDense,
      "model.layers.{}.mlp.down_proj.weight", "blk.{}.ffn_down.weight"},
     {kDownBias, "bias of down", Kind::kBias, Stage::kFfnOut, {S::kHidden}, When::kDenseBias,
      "model.layers.{}.mlp.down_proj.bias", "blk.{}.ffn_down.bias"},
@@ -219,6 +223,10 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kSharedBias, "model.layers.{}.mlp.shared_experts.down_proj.bias", "blk.{}.ffn_down_shexp.bias"},
     {kSharedGate, "gate on the shared expert", Kind::kRouter, Stage::kSharedGate, {S::kOne, S::kHidden},
      When::kSharedGate, "model.layers.{}.mlp.shared_expert_gate.weight", "blk.{}.ffn_gate_inp_shexp.weight"},
+    {kDensePostNorm, "norm after a feed-forward beside experts", Kind::kNorm, Stage::kFfnMlpNorm, {S::kHidden},
+     When::kDenseBeside, "model.layers.{}.post_feedforward_layernorm_1.weight", "blk.{}.post_ffw_norm_1.weight"},
+    {kExpertsPostNorm, "norm after experts beside a feed-forward", Kind::kNorm, Stage::kMoeNorm, {S::kHidden},
+     When::kDenseBeside, "model.layers.{}.post_feedforward_layernorm_2.weight", "blk.{}.post_ffw_norm_2.weight"},
     {kPostFfnNorm, "norm after the feed-forward", Kind::kNorm, Stage::kPostFfnNorm, {S::kHidden},
      When::kPostFfnNorm, "model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight"},
     {kAltupCorrection, "correction of streams", Kind::kProjection, Stage::kAltupCorrected,
@@ -320,6 +328,9 @@ constexpr std::array kSizes = {
              [](Spec, Layer l) -> std::uint64_t { return l.ffn.shared_width; }},
     SizeInfo{S::kOne, "", [](Spec, Layer) -> std::uint64_t { return 1; }},
     SizeInfo{S::kFfn, "intermediate_size", [](Spec, Layer l) -> std::uint64_t { return l.ffn.width; }},
+    SizeInfo{
+        S::kDense, "intermediate_size",
+        [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts > 0 ? l.ffn.dense_width : l.ffn.width; }},
     SizeInfo{S::kExperts, "num_experts", [](Spec, Layer l) -> std::uint64_t { return l.ffn.experts; }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",
              [](Spec, Layer l) -> std::uint64_t { return l.attention.rope.rotary_dim / 2; }},
@@ -355,7 +366,7 @@ bool is(const RecurrentSpec& recurrent, RecurrentKind kind) {
 }
 
 bool has_dense_ffn(const LayerSpec& layer) {
-  return layer.has_ffn && layer.ffn.experts == 0;
+  return layer.has_ffn && (layer.ffn.experts == 0 || layer.ffn.dense_width > 0);
 }
 bool has_experts(const LayerSpec& layer) {
   return layer.has_ffn && layer.ffn.experts > 0;
@@ -384,9 +395,14 @@ constexpr std::array kConditions = {
     ConditionInfo{When::kNormBias, "norm.bias = true", "norm.bias = false",
                   [](Spec s, Layer) { return s.norm.bias; }},
     ConditionInfo{When::kQkNorm, "attention.qk_norm = true", "attention.qk_norm = false",
-                  [](Spec, Layer l) { return l.has_attention && l.attention.qk_norm; }},
+                  [](Spec, Layer l) {
+                    return l.has_attention && l.attention.qk_norm && !l.attention.qk_norm_plain;
+                  }},
     ConditionInfo{When::kKNorm, "attention.qk_norm = true", "attention.qk_norm = false",
-                  [](Spec, Layer l) { return l.has_attention && l.attention.qk_norm && l.attention.has_own_kv(); }},
+                  [](Spec, Layer l) {
+                    const AttentionSpec& a = l.attention;
+                    return l.has_attention && a.qk_norm && !a.qk_norm_plain && a.has_own_kv();
+                  }},
     ConditionInfo{When::kQ, "", "attention.latent.q_rank > 0",
                   [](Spec, Layer l) {
                     const AttentionSpec& a = l.attention;
@@ -440,6 +456,10 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return has_dense_ffn(l) && l.ffn.gated && l.ffn.bias; }},
     ConditionInfo{When::kDenseBias, "ffn.bias = true", "ffn.bias = false",
                   [](Spec, Layer l) { return has_dense_ffn(l) && l.ffn.bias; }},
+    ConditionInfo{When::kDenseBeside, "ffn.dense_width > 0", "ffn.dense_width = 0",
+                  [](Spec, Layer l) { return has_experts(l) && l.ffn.dense_width > 0; }},
+    ConditionInfo{When::kRouterNorm, "ffn.router.own_norm = true", "ffn.router.own_norm = false",
+                  [](Spec, Layer l) { return has_experts(l) && l.ffn.router.own_norm; }},
     ConditionInfo{When::kExperts, "ffn.experts > 0", "ffn.experts = 0",
                   [](Spec, Layer l) { return has_experts(l); }},
     ConditionInfo{When::kGatedExperts, "ffn.experts > 0", "ffn.experts = 0",

@@ -92,6 +92,8 @@ enum class WeightRole : std::uint8_t {
   kRouterBias,
   kRouterCorrection,
   kExpertScale,
+  kRouterNorm,
+  kExpertsNorm,
   kGateUp,
   kGate,
   kUp,
@@ -114,6 +116,8 @@ enum class WeightRole : std::uint8_t {
   kSharedDown,
   kSharedDownBias,
   kSharedGate,
+  kDensePostNorm,
+  kExpertsPostNorm,
   kPostFfnNorm,
   kAltupCorrection,
   kAltupOutScale,
@@ -170,6 +174,7 @@ enum class Size : std::uint8_t {
   kKNorm,
   kPositions,
   kFfn,
+  kDense,  // of the feed-forward without experts
   kExperts,
   kShared,
   kRotaryPairs,  // half the dims of a head that rotate
@@ -223,6 +228,8 @@ enum class WeightCondition : std::uint8_t {
   kGate,   // and it has a gate
   kDenseBias,
   kGateBias,
+  kDenseBeside,  // experts and a feed-forward
+  kRouterNorm,
   kExperts,
   kGatedExperts,
   kFusedExperts,

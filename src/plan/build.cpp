@@ -272,6 +272,11 @@ class Builder {
   };
 
   void norm_heads(Heads& heads, const AttentionSpec& a) {
+    if (a.qk_norm_plain) {
+      heads[0] = plain_norm(heads[0], Stage::kQNorm);
+      if (a.has_own_kv()) heads[1] = plain_norm(heads[1], Stage::kKNorm);
+      return;
+    }
     heads[0] = norm(heads[0], WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
     if (a.has_own_kv()) heads[1] = norm(heads[1], WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
   }
@@ -623,21 +628,41 @@ class Builder {
   }
 
   ValueId feed_forward(ValueId normed, const FfnSpec& f) {
-    if (f.experts > 0) return experts(normed, f);
+    return f.experts > 0 ? experts(normed, normed, f) : dense(normed, f, Stage::kFfnOut);
+  }
+
+  // Of x, the residual stream, three norms: what a feed-forward reads, what experts read, and their router.
+  ValueId dense_and_experts(ValueId x, const FfnSpec& f) {
+    const ValueId mlp =
+        norm(dense(norm(x, WeightRole::kFfnNorm), f, Stage::kFfnMlp), WeightRole::kDensePostNorm);
+    const ValueId read = norm(x, WeightRole::kExpertsNorm);
+    const ValueId chosen =
+        norm(experts(read, f.router.own_norm ? router_input(x) : read, f), WeightRole::kExpertsPostNorm);
+    return sum_of(mlp, chosen, 1, Stage::kFfnOut);
+  }
+
+  ValueId router_input(ValueId x) {
+    const ValueId normed = value(spec_.hidden, Stage::kNone);
+    op(OpKind::kRmsNorm, {x}, {normed}, {},
+       NormParams{.eps = spec_.norm.eps, .factor = 1 / std::sqrt(static_cast<double>(spec_.hidden))});
+    return scaled_by(normed, WeightRole::kRouterNorm, Stage::kRouterNormed);
+  }
+
+  ValueId dense(ValueId normed, const FfnSpec& f, Stage stage) {
     std::vector<ValueId> inputs;
     if (f.gated)
       inputs.push_back(scaled(matmul(normed, WeightRole::kGate, WeightRole::kGateBias), f.gate_scale));
     inputs.push_back(matmul(normed, WeightRole::kUp, WeightRole::kUpBias));
     if (f.gated && f.gate_cutoff > 0) {
-      const ValueId cut = value(f.width, Stage::kNone);
+      const ValueId cut = value(plan_.values[inputs[0]].width, Stage::kNone);
       op(OpKind::kCutoff, {inputs[0]}, {cut}, {}, CutoffParams{f.gate_cutoff});
       inputs[0] = cut;
     }
-    const ValueId act = value(f.width, Stage::kFfnAct);
+    const ValueId act = value(plan_.values[inputs[0]].width, Stage::kFfnAct);
     op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
-    if (f.out_scale == 1) return matmul(act, WeightRole::kDown, WeightRole::kDownBias);
+    if (f.out_scale == 1) return matmul(act, WeightRole::kDown, WeightRole::kDownBias, 1, stage);
     const ValueId raw = matmul(act, WeightRole::kDown, WeightRole::kDownBias, 1, Stage::kNone);
-    return scaled(raw, f.out_scale, Stage::kFfnOut);
+    return scaled(raw, f.out_scale, stage);
   }
 
   // A layer without any mixer.
@@ -694,8 +719,16 @@ class Builder {
     return {ids, weights};
   }
 
-  ValueId experts(ValueId x, const FfnSpec& f) {
-    const auto [ids, weights] = route(x, f);
+  // The names of what experts compute; beside a feed-forward, which has the usual ones, their own.
+  struct ExpertStages {
+    Stage gate = Stage::kFfnGate, up = Stage::kFfnUp, act = Stage::kFfnAct, out = Stage::kFfnOut;
+  };
+
+  // `routed` is what the router reads.
+  ValueId experts(ValueId x, ValueId routed, const FfnSpec& f) {
+    ExpertStages stages;
+    if (f.dense_width > 0) stages = {Stage::kMoeGate, Stage::kMoeUp, Stage::kMoeAct, Stage::kMoeOut};
+    const auto [ids, weights] = route(routed, f);
     const std::uint32_t chosen = f.router.top_k;
     ValueId read = x;
     if (f.router.on_input) {
@@ -706,13 +739,15 @@ class Builder {
     if (f.gated)
       inputs.push_back(expert_matmul(read, ids, f, WeightRole::kGateExperts, WeightRole::kGateExpertsBias));
     inputs.push_back(expert_matmul(read, ids, f, WeightRole::kUpExperts, WeightRole::kUpExpertsBias));
-    const ValueId act = value(f.width * chosen, Stage::kFfnAct, chosen);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      plan_.values[inputs[i]].stage = i + 1 < inputs.size() ? stages.gate : stages.up;
+    const ValueId act = value(f.width * chosen, stages.act, chosen);
     op(OpKind::kGated, std::move(inputs), {act}, {}, gated_params(f));
     const ValueId given = expert_matmul(act, ids, f, WeightRole::kDownExperts, WeightRole::kDownExpertsBias);
     inputs = {given};
     if (!f.router.on_input) inputs.push_back(weights);
     if (f.shared_width > 0) inputs.push_back(shared_expert(x, f));
-    const ValueId out = value(spec_.hidden, Stage::kFfnOut);
+    const ValueId out = value(spec_.hidden, stages.out);
     op(OpKind::kExpertSum, std::move(inputs), {out}, {},
        ExpertSumParams{chosen, !f.router.on_input, f.shared_width > 0});
     return out;
@@ -730,8 +765,9 @@ class Builder {
     x = add(x, branch, l.parallel ? Stage::kNone : Stage::kPostAttn);
     ValueId read = l.parallel ? (l.ffn_norm ? input : normed) : x;
     if (l.parallel && l.attn_norm && !l.ffn_norm) plan_.values[normed].also = Stage::kFfnNormed;
-    if (l.ffn_norm) read = norm(read, WeightRole::kFfnNorm, WeightRole::kFfnNormBias);
-    branch = feed_forward(read, l.ffn);
+    const bool both = l.ffn.dense_width > 0;
+    if (l.ffn_norm && !both) read = norm(read, WeightRole::kFfnNorm, WeightRole::kFfnNormBias);
+    branch = both ? dense_and_experts(x, l.ffn) : feed_forward(read, l.ffn);
     if (l.post_ffn_norm) branch = norm(branch, WeightRole::kPostFfnNorm);
     const bool embeds = spec_.per_layer.width > 0;
     x = add(x, branch, embeds ? Stage::kPleIn : l.out_scale ? Stage::kNone : Stage::kLayerOut);

@@ -4,7 +4,7 @@
 // modeling_gemma4.
 #include "base/json.h"
 #include "base/text.h"
-#include "model/families/rules.h"
+#include "model/families/experts.h"
 #include "model/families/shared_kv.h"
 
 namespace doppler {
@@ -61,6 +61,26 @@ Status read_attention(SpecBuilder& builder) {
   return read_shared_kv(builder);
 }
 
+// In some sizes experts beside the feed-forward of every layer.
+Status read_gemma4_experts(SpecBuilder& builder) {
+  DOPPLER_ASSIGN(const bool on, builder.get_bool("ffn.experts beside", "enable_moe_block", false));
+  if (!on) return {};
+  auto& layers = builder.spec().layers;
+  std::vector<std::uint32_t> dense;
+  for (const LayerSpec& layer : layers) dense.push_back(layer.ffn.width);
+  DOPPLER_TRY(read_experts(
+      builder,
+      {.experts = {},
+       .top_k = {},
+       .width = layers[0].ffn.width,
+       .router = {.score = RouterScore::kSoftmax, .normalise = true, .expert_scale = true, .own_norm = true}},
+      every_layer));
+  for (std::size_t i = 0; i < layers.size(); ++i) layers[i].ffn.dense_width = dense[i];
+  builder.spec().fused_experts = true;
+  builder.note("ffn.dense_width", std::to_string(dense[0]), "rule of the gemma4 family: intermediate_size");
+  return {};
+}
+
 Status fill_gemma4(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, {.vocab_size = 262144,
                                     .hidden_size = 2304,
@@ -75,7 +95,6 @@ Status fill_gemma4(SpecBuilder& builder) {
                                     .activation_key = "hidden_activation"}));
   ModelSpec& spec = builder.spec();
   scale_embedding_as_gemma(builder);
-  DOPPLER_TRY(refuse_flag(builder, "enable_moe_block"));
   DOPPLER_TRY(read_layer_types(builder, 512, is_last_of_period, 6, "rule: every sixth layer attends fully"));
   DOPPLER_TRY(read_layer_heads(builder));
   DOPPLER_TRY(read_attention(builder));
@@ -89,6 +108,7 @@ Status fill_gemma4(SpecBuilder& builder) {
     layer.post_attn_norm = layer.post_ffn_norm = layer.out_scale = true;
     if (double_wide && !layer.attention.has_own_kv()) layer.ffn.width *= 2;
   }
+  DOPPLER_TRY(read_gemma4_experts(builder));
   return read_rope(builder, 1000000, 10000);
 }
 
@@ -119,6 +139,8 @@ Status adjust_gemma4(GgufConfig& config) {
                       "embedding_length_per_layer_input");
   if (const TensorView* table = config.tensor(WeightRole::kPerLayerEmbedding))
     config.derive("vocab_size_per_layer_input", table->rows(), "tensor " + table->name);
+  DOPPLER_ASSIGN(const auto experts, config.get_uint("expert_count"));
+  if (experts.value_or(0) > 0) config.set_from_key("enable_moe_block", true, "expert_count");
   for (std::size_t i = 0; i < config.layers(); ++i) {
     if (!is_full(i) || config.tensor(WeightRole::kK, static_cast<int>(i)) == nullptr) continue;
     const bool none = config.tensor(WeightRole::kV, static_cast<int>(i)) == nullptr;
@@ -133,17 +155,26 @@ Status adjust_gemma4(GgufConfig& config) {
 constexpr std::string_view kGemma4Keys[] = {"attention.head_count_kv", "feed_forward_length",
                                             "attention.shared_kv_layers", "embedding_length_per_layer_input"};
 constexpr WeightRole kGemma4Factors[] = {WeightRole::kRopeDivisors};
+constexpr WeightName kGemma4GgufNames[] = {{WeightRole::kGateUpExperts, "blk.{}.ffn_gate_up_exps.weight"}};
+constexpr WeightName kGemma4Names[] = {
+    kSandwichNames[0],
+    kSandwichNames[1],
+    {WeightRole::kRouter, "model.layers.{}.router.proj.weight"},
+    {WeightRole::kGateUpExperts, "model.layers.{}.experts.gate_up_proj"},
+    {WeightRole::kDownExperts, "model.layers.{}.experts.down_proj"},
+};
 
 }  // namespace
 
-const FamilyRule kGemma4Rule = {"gemma4",
-                                kGemma4Types,
-                                fill_gemma4,
-                                {.architecture = "gemma4",
-                                 .weight_names = {.style = NameStyle::kGguf, .rope_factors = kGemma4Factors},
-                                 .adjust = adjust_gemma4,
-                                 .own_keys = kGemma4Keys,
-                                 .divisors_of_full = true},
-                                {.own = kSandwichNames}};
+const FamilyRule kGemma4Rule = {
+    "gemma4",
+    kGemma4Types,
+    fill_gemma4,
+    {.architecture = "gemma4",
+     .weight_names = {.style = NameStyle::kGguf, .own = kGemma4GgufNames, .rope_factors = kGemma4Factors},
+     .adjust = adjust_gemma4,
+     .own_keys = kGemma4Keys,
+     .divisors_of_full = true},
+    {.own = kGemma4Names}};
 
 }  // namespace doppler

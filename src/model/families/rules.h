@@ -22,6 +22,7 @@ extern const FamilyRule kDeepseekV2Rule;
 extern const FamilyRule kDeepseekV3Rule;
 extern const FamilyRule kMistral4Rule;
 extern const FamilyRule kGlm4MoeLiteRule;
+extern const FamilyRule kLlama4Rule;
 extern const FamilyRule kOlmo2Rule;
 extern const FamilyRule kOlmo3Rule;
 extern const FamilyRule kGraniteRule;
