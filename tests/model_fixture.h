@@ -108,6 +108,14 @@ inline Json tiny_config(const std::string& family) {
                    {"num_experts_per_tok", 2},
                    {"first_k_dense_replace", 1}});
   }
+  if (family == "llama4_text") {
+    config.update({{"intermediate_size_mlp", 64},
+                   {"num_local_experts", 4},
+                   {"attention_chunk_size", 4},
+                   {"interleave_moe_layer_step", 2},
+                   {"no_rope_layers", {1, 1, 0}},
+                   {"floor_scale", 2}});
+  }
   if (gemma) config["query_pre_attn_scalar"] = 8;
   if (family == "gemma3") {
     config["layer_types"] = {"sliding_attention", "full_attention", "sliding_attention"};

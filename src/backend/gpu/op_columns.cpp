@@ -1,5 +1,5 @@
-// The kernels of ops that scale, join, mix or cut the columns of rows: shaders/join_columns.wgsl, head_matmul.wgsl
-// and row_statistic.wgsl.
+// The kernels of ops that scale, join, mix or cut the columns of rows: shaders/join_columns.wgsl,
+// head_matmul.wgsl and row_statistic.wgsl.
 #include "backend/gpu/op_kernels.h"
 #include "backend/gpu/shader_values.h"
 
