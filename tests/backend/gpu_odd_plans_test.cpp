@@ -458,7 +458,8 @@ TEST_P(GroupsSwitchedOff, RunOpByOp) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GroupsSwitchedOff,
-                         ::testing::Values("models/gemma3", "gguf/llama.Q4_0.gguf"), [](const auto& test) {
+                         ::testing::Values("models/gemma3", "gguf/llama.Q4_0.gguf", "models/gpt_oss"),
+                         [](const auto& test) {
                            std::string name = test.param;
                            for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
                            return name;

@@ -192,6 +192,26 @@ TEST(Groups, OfATokenAreFiveKernelsALayer) {
             "decode_head post_ffn_norm layer_out pre_final_norm final_norm logits logits_final");
 }
 
+TEST(Groups, OfExpertsAreTheirChoiceAndTheirProducts) {
+  const std::vector<std::string_view> passes = {kPassDecodeRoute, kPassDecodeExperts};
+  Fused fused(TinyModel("mixtral"), {kPassGroupMatmuls, kPassDecodeRoute, kPassDecodeExperts});
+  ASSERT_OK(fused.status);
+  const auto count = [](const std::vector<std::string>& texts, std::string_view text) {
+    return std::count(texts.begin(), texts.end(), text);
+  };
+  const auto all = [](const OpGroup&) { return true; };
+  std::vector<std::string> texts = groups_of(fused.plan, passes, all);
+  const auto layers = static_cast<std::ptrdiff_t>(fused.plan.kv_layers.size());
+  EXPECT_EQ(count(texts, "decode_route router_ids router_weights"), layers);
+  EXPECT_EQ(count(texts, "decode_experts ffn_gate ffn_act ffn_experts ffn_out"), layers);
+  // Whoever else reads the activations needs them in memory.
+  const auto gated = std::ranges::find(fused.plan.ops, OpKind::kGated, &Op::kind);
+  const auto select = std::ranges::find(fused.plan.ops, OpKind::kSelect, &Op::kind);
+  select->inputs[0] = gated->outputs[0];
+  texts = groups_of(fused.plan, passes, all);
+  EXPECT_EQ(count(texts, "decode_experts ffn_gate ffn_act ffn_experts ffn_out"), layers - 1);
+}
+
 TEST(Groups, ThatAreNotTakenBecomeSmaller) {
   Fused fused(TinyModel("gemma3"), {std::begin(kDecodePasses), std::end(kDecodePasses)});
   ASSERT_OK(fused.status);
