@@ -38,6 +38,11 @@ bool described_alike(const Plan& plan, std::size_t first, std::size_t second) {
     }
     case OpKind::kGated:
       return std::get<GatedParams>(a.params).activation == std::get<GatedParams>(b.params).activation;
+    case OpKind::kChoose:
+    case OpKind::kWeigh:
+      return true;
+    case OpKind::kExpertMatmul:
+      return a.layer == b.layer;
     case OpKind::kMatmul:
       return is_query_or_key(plan.values[a.outputs[0]].stage) &&
              is_query_or_key(plan.values[b.outputs[0]].stage);

@@ -34,6 +34,7 @@ void check_norms(const Examination& e) {
 }
 
 void check_attention(const Examination& e, int i) {
+  if (!e.subject.spec.layers[static_cast<std::size_t>(i)].has_attention) return;
   const AttentionSpec& a = e.subject.spec.layers[static_cast<std::size_t>(i)].attention;
   if (!(a.scale > 0) || !std::isfinite(a.scale)) {
     note_spec(e, "attention_scale", "attn_out", i,

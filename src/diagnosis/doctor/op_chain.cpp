@@ -165,9 +165,11 @@ std::uint64_t OpChain::work() const {
   std::uint64_t sum = 0;
   for (const std::size_t op : ops_) {
     const Op& made = experiment_.plan().ops[op];
-    if (made.kind != OpKind::kMatmul) continue;
+    if (made.weights.empty()) continue;
     const TensorView& weight = experiment_.weights()[made.weights[0]];
-    sum += weight.rows() * weight.cols();
+    if (made.kind == OpKind::kMatmul) sum += weight.rows() * weight.cols();
+    if (const auto* experts = std::get_if<ExpertParams>(&made.params))
+      sum += experts->chosen * weight.rows() * weight.cols();
   }
   return sum;
 }
@@ -254,7 +256,8 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
       }
       if (change && std::ranges::find(changed, op) != changed.end()) change(made);
       DOPPLER_ASSIGN(std::vector<float> out, experiment_.run(made));
-      if (op != end()) {
+      // Ids are moved by their logits only: between two experts there is none.
+      if (op != end() && made.kind != OpKind::kChoose) {
         for (std::size_t i = 0; i < out.size(); ++i) out[i] += own[op][i] * moves.sign();
       }
       moved[output_of(op)] = std::move(out);

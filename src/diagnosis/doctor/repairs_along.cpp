@@ -135,6 +135,7 @@ void weight_along(OpCase& c) {
   row_orders(c);
   for (const Relayout& layout : relayouts(own, head_dim(c))) {
     if (layout.search || c.explained()) break;
+    if (!layout.same_size) continue;  // along a chain chance is nearer than a file of another size
     attempt_weight(c, layout.cause, layout.says, layout.repair, layout.weight, layout.read);
   }
   if (!c.explained()) other_weights(c);

@@ -160,6 +160,7 @@ void embed_rows(OpCase& c) {
   }
   for (const Relayout& layout : relayouts(table, 0)) {
     if (layout.search && (c.explained() || !c.direct())) break;
+    if (!c.direct() && !layout.same_size) continue;
     attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair);
   }
   const WeightId head = c.context().weights.find(WeightRole::kHead);
