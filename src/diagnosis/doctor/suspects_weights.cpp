@@ -174,7 +174,8 @@ std::vector<FusedSuspect> fused_suspects(const Subject& s, int layer, bool of_at
     return all;
   }
   const std::vector<WeightRole> usual = {kQ, kK, kV};
-  for (const auto& order : {std::array{kK, kQ, kV}, {kQ, kV, kK}, {kV, kK, kQ}, {kK, kV, kQ}, {kV, kQ, kK}}) {
+  // But q, v, k: that is k and v exchanged.
+  for (const auto& order : {std::array{kK, kQ, kV}, {kV, kK, kQ}, {kK, kV, kQ}, {kV, kQ, kK}}) {
     all.push_back({fmt::format("the file has {}, {} and {} in this order", label(order[0]), label(order[1]),
                                label(order[2])),
                    usual,
