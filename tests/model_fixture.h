@@ -58,7 +58,13 @@ inline Json tiny_config(const std::string& family) {
                  {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 10000.0}}}};
   config[gemma ? "hidden_activation" : "hidden_act"] = gemma ? "gelu_pytorch_tanh" : "silu";
   if (gemma || family == "mistral") config["sliding_window"] = 4;
-  // Recurrent layers: the defaults are those of large models.
+  // Experts, by the names that families give their numbers: the defaults are those of large models, with
+  // thousands of tensors. Families without experts read none of these.
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"})
+    config[key] = 4;
+  for (const char* key : {"num_experts_per_tok", "moe_topk", "moe_k"}) config[key] = 2;
+  config["moe_intermediate_size"] = 24;
+  // Recurrent layers, likewise.
   if (family == "lfm2") config["layer_types"] = {"conv", "full_attention", "conv"};
   if (family == "qwen3_5") {
     config["layer_types"] = {"linear_attention", "full_attention", "linear_attention"};

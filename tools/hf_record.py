@@ -64,6 +64,15 @@ def parse_arguments(argv):
 
 # ---- the model
 
+def causal_class(config):
+    """What loads the model: transformers' list of causal models lacks some, whose config names their class."""
+    import transformers
+
+    named = (getattr(config, "architectures", None) or [""])[0]
+    listed = type(config) in transformers.MODEL_FOR_CAUSAL_LM_MAPPING or not hasattr(transformers, named)
+    return transformers.AutoModelForCausalLM if listed else getattr(transformers, named)
+
+
 def load_model(arguments):
     import torch
     import transformers
@@ -76,14 +85,15 @@ def load_model(arguments):
     if isinstance(quantised, dict):
         quantised["dequantize"] = True  # what the stored weights say, computed in float32
     options.update(config=config, trust_remote_code=arguments.trust_remote_code)
+    kind = causal_class(config)
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, **options)
+        model = kind.from_pretrained(arguments.model, **options)
     except (KeyError, ValueError) as error:
         if ATTENTION_NAME not in str(error):
             raise
         # Its attention is not exchangeable. Then what is rotated inside cannot be seen; all else can.
         options["attn_implementation"] = "eager"
-        model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, **options)
+        model = kind.from_pretrained(arguments.model, **options)
     return model.float().to(arguments.device).eval()
 
 
@@ -168,6 +178,8 @@ class Recorder:
         self.alive = []  # what was seen in this layer: memory that is reused would look like the same tensor
         self.paths = {module: path for path, module in modules}
         self.layer_index = {path: index for index, path in enumerate(self.layer_paths)}
+        ropes = getattr(model.config, "rope_parameters", None)
+        self.scales_queries = isinstance(ropes, dict) and any(key.endswith("_scaling_beta") for key in ropes)
         self.head = model.get_output_embeddings()
         self.handles = [m.register_forward_hook(self._hook, with_kwargs=True) for _, m in modules]
 
@@ -229,7 +241,7 @@ class Recorder:
             self.calls.append(Call(path[len(layer) + 1:], ATTENTION_FUNCTION, values, []))
 
     def _end_layer(self, index, whole):
-        layer = Layer(self.calls, self.tokens)
+        layer = Layer(self.calls, self.tokens, scales_queries=self.scales_queries)
         for stage, array in layer.assemble().items():
             self.stages[f"layers.{index}.{stage}"] = array
         self.notes.update({f"layers.{index}.{note}": None for note in layer.notes})
@@ -266,13 +278,16 @@ def record(model, ids, steps):
             recorder.close()
         recorder.finish()
         tensors = recorder.stages
+        cache_name = "past_key_values" if hasattr(answer, "past_key_values") else "cache_params"
+        tensors.update(states(getattr(answer, cache_name, None)))
+        recorder.notes.update(dict.fromkeys(best_first(tensors, model, recorder.layer_paths)))
         tensors["logits_final"] = answer.logits[0].float().cpu().numpy()
         tensors.setdefault("logits", tensors["logits_final"])
         greedy = [int(answer.logits[0, -1].argmax())]
         decoded = []
         for _ in range(steps):
             fed = torch.tensor([[greedy[-1]]], device=device)
-            answer = model(input_ids=fed, past_key_values=answer.past_key_values, use_cache=True)
+            answer = model(input_ids=fed, use_cache=True, **{cache_name: getattr(answer, cache_name)})
             decoded.append(answer.logits[0, -1].float().cpu().numpy())
             greedy.append(int(decoded[-1].argmax()))
     if decoded:
@@ -280,6 +295,58 @@ def record(model, ids, steps):
     tensors["prompt_ids"] = numpy.array(ids, dtype=numpy.int32)
     tensors["greedy_ids"] = numpy.array(greedy, dtype=numpy.int32)
     return tensors, list(recorder.notes), recorder
+
+
+def states(cache):
+    """What recurrent layers keep of the prompt: `state`, and `conv_state` [taps - 1, channels], oldest first."""
+    found = {}
+    for index, layer in enumerate(getattr(cache, "layers", [])):
+        state = (getattr(layer, "recurrent_states", None) or {}).get(0)
+        taps = (getattr(layer, "conv_states", None) or {}).get(0)
+        if state is not None:
+            found[f"layers.{index}.state"] = state[0].float().cpu().numpy().copy()
+        if taps is not None:  # one more is kept than the next token reads
+            found[f"layers.{index}.conv_state"] = taps[0].float().cpu().numpy()[:, 1:].T.copy()
+    return found
+
+
+def best_first(tensors, model, layer_paths):
+    """Puts each token's chosen experts in the order of the score that they were chosen by, as compare expects them.
+
+    Routers give them in any order. The score rises with the logit; where a bias for the choice was added, it was added to
+    the logits' softmax or logistic function, whichever the weights are proportional to. Returns notes on routers that give
+    probabilities instead of logits, which are then not recorded.
+    """
+    import numpy
+
+    modules = dict(model.named_modules())
+    notes = []
+    for index, path in enumerate(layer_paths):
+        names = [f"layers.{index}.{stage}" for stage in ("router_logits", "router_ids", "router_weights")]
+        given = tensors.get(names[0])
+        if given is not None and given.min() >= 0 and given.max() <= 1:
+            notes.append(f"{names[0]}: the router gives probabilities")
+            del tensors[names[0]]
+        if any(name not in tensors for name in names):
+            continue
+        logits, ids, weights = (numpy.asarray(tensors[name], dtype="f8") for name in names)
+        chosen = ids.astype("i8")
+        score = logits
+        biases = [t for name, t in [*modules[path].named_parameters(), *modules[path].named_buffers()]
+                  if name.endswith(("correction_bias", "expert_bias")) and t.numel() == logits.shape[1]]
+        if biases:
+            softmax = numpy.exp(logits - logits.max(-1, keepdims=True))
+            forms = [softmax / softmax.sum(-1, keepdims=True), 1 / (1 + numpy.exp(-logits))]
+
+            def spread(form):
+                shares = weights / numpy.maximum(numpy.take_along_axis(form, chosen, -1), 1e-30)
+                return float((shares.std(-1) / shares.mean(-1)).max())
+
+            score = min(forms, key=spread) + biases[0].detach().float().cpu().numpy().reshape(1, -1)
+        order = numpy.argsort(-numpy.take_along_axis(score, chosen, -1), axis=-1, kind="stable")
+        tensors[names[1]] = numpy.take_along_axis(ids, order, -1)
+        tensors[names[2]] = numpy.take_along_axis(weights, order, -1).astype("f4")
+    return notes
 
 
 def write(tensors, path, more_metadata=None):

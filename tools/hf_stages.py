@@ -49,7 +49,7 @@ ATTENTION_FUNCTION = "(attention function)"
 
 # Names inside attention and feed-forward. A family that calls its parts otherwise needs a word here, nothing else.
 ROLES = {
-    "q": {"q_proj", "query", "wq", "q_lin", "q"},
+    "q": {"q_proj", "q_b_proj", "query", "wq", "q_lin", "q"},
     "k": {"k_proj", "key", "wk", "k_lin", "k"},
     "v": {"v_proj", "value", "wv", "v_lin", "v"},
     "qkv": {"qkv_proj", "c_attn", "query_key_value", "Wqkv", "wqkv", "qkv", "in_proj"},
@@ -65,8 +65,17 @@ ROLES = {
     "experts": {"experts"},
 }
 
+# Stages that are what one module gives, by its name: latent attention's steps, a recurrent mixer's projections.
+ATTENTION_STEPS = {"q_a_proj": "q_a_proj", "q_a_layernorm": "q_a_norm", "kv_a_proj_with_mqa": "kv_a_proj",
+                   "kv_a_layernorm": "kv_a_norm"}
+MIXER_STEPS = {"in_proj": "ssm_in", "in_proj_qkvz": "ssm_in", "in_proj_ba": "ssm_in_ba", "in_proj_b": "ssm_in_b",
+               "in_proj_a": "ssm_in_a", "x_proj": "ssm_x_proj"}
+
 _NORM = re.compile(r"norm|(^|_)ln(_|\d|$)", re.IGNORECASE)
 _ATTENTION = re.compile(r"(^|_)(self_)?att(n|ention)($|_)|Attention$")
+# A mixer with a state: it stands where attention does, and knows no queries, keys and values.
+_MIXER = re.compile(r"(^|_)(mixer|mamba|ssm|linear_attn|conv)($|_)|Mamba|DeltaNet|ShortConv")
+_FEED_FORWARD = re.compile(r"(MLP|Mlp|MoE|MOE|SparseMoe\w*|FeedForward)$")
 _LINEAR = re.compile(r"Linear|Conv1D")
 # Parts of a model that hold layers with attention but do not decode text.
 _NOT_TEXT = re.compile(r"vision|visual|image|audio|speech|encoder|(^|\.)mtp", re.IGNORECASE)
@@ -80,10 +89,19 @@ def is_norm(name, kind):
     return bool(_NORM.search(name) or "Norm" in kind)
 
 
+def mixes(name, kind):
+    """Whether a module of this name and class lets tokens see each other."""
+    return bool(_ATTENTION.search(name) or _ATTENTION.search(kind) or keeps_state(name, kind))
+
+
+def keeps_state(name, kind):
+    return bool(_MIXER.search(kind) or _MIXER.search(name) and not _FEED_FORWARD.search(kind))
+
+
 def find_layers(modules):
     """The decoder's layers among (path, class name) of all modules: path of each layer, by index.
 
-    They are the longest numbered list whose every member contains an attention module; of equally long ones the
+    They are the longest numbered list with an attention module or another mixer in it; of equally long ones the
     outermost. Raises LookupError if there is none.
     """
     lists = {}
@@ -94,7 +112,7 @@ def find_layers(modules):
     attending = set()
     for path, kind in modules:
         parts = path.split(".")
-        if is_norm(parts[-1], kind) or not (_ATTENTION.search(parts[-1]) or _ATTENTION.search(kind)):
+        if is_norm(parts[-1], kind) or not mixes(parts[-1], kind):
             continue
         attending.update(".".join(parts[:end]) for end in range(1, len(parts)))
     found = [
@@ -103,7 +121,7 @@ def find_layers(modules):
         if any(f"{parent}.{i}" in attending for i in members)
     ]
     if not found:
-        raise LookupError("no numbered list of modules with attention in them")
+        raise LookupError("no numbered list of modules with attention or another mixer in them")
     count, _, parent = max(found)
     return [f"{parent}.{i}" for i in sorted(lists[parent])]
 
@@ -140,10 +158,11 @@ def same_values(a, b):
 class Layer:
     """One layer's calls, in the order in which they ended, and the stages they hold."""
 
-    def __init__(self, calls, tokens, equal=same_values):
+    def __init__(self, calls, tokens, equal=same_values, scales_queries=False):
         self.calls = calls
         self.tokens = tokens
         self.equal = equal
+        self.scales_queries = scales_queries  # by their position, so that attention does not see what rope gave
         self.stages = {}
         self.notes = []  # why a stage that one would expect is not there
 
@@ -151,11 +170,14 @@ class Layer:
         whole = next((c for c in self.calls if c.path == ""), None)
         if whole is None:
             return self.stages
-        self._put("attn_input", whole.input)
         attention = self._attention_module()
+        self._put("attn_input" if attention else "post_attn", whole.input)
         ffn = self._feed_forward(attention)
         self._residual_stream(whole, attention, ffn)
-        if attention:
+        mixer = self._mixer(attention)
+        if mixer:
+            self._inside_mixer(mixer, beside_attention=mixer is not attention)
+        if attention and attention is not mixer:
             self._inside_attention(attention)
         if ffn:
             self._inside_feed_forward(ffn)
@@ -183,18 +205,29 @@ class Layer:
             if function and (function.path == c.path or function.path.startswith(c.path + ".")):
                 return c
         parts = [c for c in self._direct() if not is_norm(c.name, c.kind)]
-        return next((c for c in parts if _ATTENTION.search(c.name) or _ATTENTION.search(c.kind)), None)
+        return next((c for c in parts if mixes(c.name, c.kind)), None)
+
+    def _mixer(self, attention):
+        """The recurrent mixer: beside attention, or what stands in its place."""
+        function = self._function()
+        for c in self._direct():
+            attends = function and (function.path == c.path or function.path.startswith(c.path + "."))
+            if keeps_state(c.name, c.kind) and not attends and not is_norm(c.name, c.kind) and (function or c is attention):
+                return c
+        return None
 
     def _feed_forward(self, attention):
         direct = self._direct()
         named = [c for c in direct if c.name in ROLES["ffn"]]
+        named = named or [c for c in direct if c is not attention and _FEED_FORWARD.search(c.kind)
+                          and _MIXER.search(c.name) and not is_norm(c.name, c.kind)]
         if named:
             return named[0]
         up = next((c for c in direct if c.name in ROLES["up"]), None)
         down = next((c for c in direct if c.name in ROLES["down"]), None)
         if up and down:  # projections that belong to the layer itself
             return Call("", "", up.inputs, down.outputs)
-        known = [c for c in direct if c is not attention and not is_norm(c.name, c.kind) and "." not in c.path]
+        known = [c for c in direct if c is not attention and not is_norm(c.name, c.kind) and not mixes(c.name, c.kind)]
         known = [c for c in known if any(other.path.startswith(c.path + ".") for other in self.calls)]
         return known[-1] if known else None
 
@@ -246,14 +279,27 @@ class Layer:
         late = [n for n in norms if order[id(n)] > order[id(experts)]]
         return next((n for n in late if n.input.key not in known), None)
 
+    def _inside_mixer(self, mixer, beside_attention):
+        for c in self.calls:
+            if c.path == f"{mixer.path}.{c.name}" and c.name in MIXER_STEPS:
+                self._put(MIXER_STEPS[c.name], c.output)
+        output = self._inside(mixer.path, "o")
+        if output:
+            self._put("ssm_gated", output.input)
+            self._put("ssm_o_proj" if beside_attention else "o_proj", output.output)
+
     def _inside_attention(self, attention):
         function = self._function()
         at = function.path if function else attention.path
+        for c in self.calls:
+            if c.path == f"{at}.{c.name}" and c.name in ATTENTION_STEPS:
+                self._put(ATTENTION_STEPS[c.name], c.output)
         projections = {role: self._inside(at, role) for role in ("q", "k", "v")}
+        gated = self._split_gate(projections, self._inside(at, "q_norm"), function)
         for role, call in projections.items():
             self._put(f"{role}_proj", call.output if call else None)
         fused = self._inside(at, "qkv")
-        if fused and fused.output and not projections["q"]:
+        if fused and fused.output and "q_proj" not in self.stages:
             self._split_fused(fused, function)
         for role in ("q", "k"):
             call = self._inside(at, f"{role}_norm")
@@ -263,8 +309,26 @@ class Layer:
             self._rotated(function)
         output = self._inside(at, "o") or self._last_linear(at)
         if output:
-            self._put("attn_out", output.input)
+            self._put("attn_gated" if gated else "attn_out", output.input)
             self._put("o_proj", output.output)
+
+    def _split_gate(self, projections, norm, function):
+        """A projection twice as wide as the queries holds, head by head, queries and the gate on what attention gives."""
+        call = projections["q"]
+        if not function or not call or not norm or not norm.input:
+            return False
+        queries, whole = self._heads(function.inputs[0]), rows(call.output, self.tokens)
+        heads, dim = queries.shape[1], queries.shape[2]
+        if tuple(whole.shape) != (self.tokens, 2 * heads * dim):
+            return False
+        by_head = whole.reshape((self.tokens, heads, 2 * dim))
+        if not self.equal(rows(norm.input, self.tokens), by_head[..., 0:dim]):
+            self.notes.append("q_proj: it is twice as wide as the queries, and its order is unknown")
+            return True
+        del projections["q"]
+        self.stages["q_proj"] = by_head[..., 0:dim].reshape((self.tokens, heads * dim))
+        self.stages["attn_gate"] = by_head[..., dim:2 * dim].reshape((self.tokens, heads * dim))
+        return True
 
     def _reads(self, norm, projected):
         """Asks whether a norm reads the projection with tokens before heads."""
@@ -321,7 +385,7 @@ class Layer:
                 self.notes.append("q_rope: this layer rotates nothing")
                 return
         for role, array in shown.items():
-            self.stages[f"{role}_rope"] = array
+            self.stages["q_scaled" if role == "q" and self.scales_queries else f"{role}_rope"] = array
 
     def _unrotated_keys(self, size):
         for stage in ("k_norm", "k_proj"):
@@ -358,9 +422,9 @@ class Layer:
     def _routing(self, router, experts):
         if router is None:
             return
+        # Some give the chosen weights, too: the logits are as many as there are experts.
         floats = [v for v in router.outputs if not v.integer and len(v.shape) >= 2]
-        logits = floats[0] if floats else None
-        self._put("router_logits", logits)
+        self._put("router_logits", max(floats, key=lambda v: v.shape[-1], default=None))
         # What the experts are told is what counts; the router may say less, or say it in another form.
         for told in ([experts.inputs] if experts else []) + [router.outputs]:
             ids = next((v for v in told if v.integer and len(v.shape) >= 2), None)

@@ -41,6 +41,7 @@ class Differences {
     check_text("ffn.activation", name_of(wanted.ffn.activation), name_of(got.ffn.activation));
     check("ffn.width", wanted.ffn.width, got.ffn.width);
     check("ffn.bias", wanted.ffn.bias, got.ffn.bias);
+    check("ffn.expert_bias", wanted.ffn.expert_bias, got.ffn.expert_bias);
     check("ffn.xielu.alpha_p", wanted.ffn.xielu.alpha_p, got.ffn.xielu.alpha_p);
     check("ffn.xielu.alpha_n", wanted.ffn.xielu.alpha_n, got.ffn.xielu.alpha_n);
     check("parallel", wanted.parallel, got.parallel);

@@ -30,7 +30,14 @@ Status need_tokenizer(const Loaded& loaded) {
 }
 
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec) {
-  return asked != 0 ? asked : std::min<std::uint64_t>(4096, spec.context_length);
+  if (asked != 0) return asked;
+  std::uint64_t context = std::min<std::uint64_t>(4096, spec.context_length);
+  for (const LayerSpec& layer : spec.layers) {
+    const RopeScaling& scaling = layer.attention.rope.scaling;
+    if (scaling.kind == RopeScalingKind::kLongRope && scaling.original_context >= 1)
+      context = std::min(context, static_cast<std::uint64_t>(scaling.original_context));
+  }
+  return context;
 }
 
 Result<std::optional<tokenizer::Tokenizer>> load_tokenizer_if_any(const ModelFiles& files) {

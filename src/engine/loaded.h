@@ -23,7 +23,8 @@ struct Loaded {
 };
 
 // `asked`, or for 0 the default context: the model's own, but no more than 4096, because beyond it the cache
-// costs more memory than most conversations need.
+// costs more memory than most conversations need, and no more than longrope's original context, because
+// beyond it all rotations are others.
 std::uint64_t choose_context(std::uint64_t asked, const ModelSpec& spec);
 
 // generation_config.json's sampling values if it says do_sample, as transformers has it; else greedy.

@@ -76,11 +76,11 @@ RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context) {
         table.inverse_frequency[i] /= s.divisors[i];
       break;
     case RopeScalingKind::kLongRope: {
-      const auto& factors =
-          static_cast<double>(context) > s.original_context ? s.long_factor : s.short_factor;
+      const bool is_long = static_cast<double>(context) > s.original_context;
+      const auto& factors = is_long ? s.long_factor : s.short_factor;
       for (std::size_t i = 0; i < table.inverse_frequency.size(); ++i)
         table.inverse_frequency[i] /= factors[i];
-      table.magnitude = s.attention_factor;
+      table.magnitude = is_long ? s.long_attention_factor : s.attention_factor;
       break;
     }
   }

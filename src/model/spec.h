@@ -28,6 +28,7 @@ struct RopeScaling {
   double beta_fast = 32, beta_slow = 1;  // yarn
   bool truncate = true;                  // yarn: round the correction range outwards
   double attention_factor = 1;           // yarn, longrope: multiplies cos and sin
+  double long_attention_factor = 1;      // longrope: the same beyond the original context
   std::vector<double> short_factor, long_factor;  // longrope, one divisor per rotary pair
   std::vector<double> divisors;                   // divisors (GGUF's rope_freqs), one per rotary pair
   bool operator==(const RopeScaling&) const = default;
@@ -121,9 +122,10 @@ struct Xielu {
 
 struct FfnSpec {
   Activation activation = Activation::kSilu;
-  std::uint32_t width = 0;  // of each expert, where there are any
-  bool gated = true;        // activation(gate) * up; else activation(up)
-  bool bias = false;
+  std::uint32_t width = 0;   // of each expert, where there are any
+  bool gated = true;         // activation(gate) * up; else activation(up)
+  bool bias = false;         // of a dense or shared feed-forward's projections
+  bool expert_bias = false;  // of each expert's
   // gpt-oss: gate and up are clamped (the gate from above only), silu takes alpha * gate, and up gets 1 more.
   double clamp = 0;  // 0: none
   double alpha = 1, up_offset = 0;

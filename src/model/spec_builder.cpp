@@ -309,6 +309,9 @@ Status read_longrope(const ConfigReader& values, std::uint32_t rotary_dim, doubl
   const double published =
       stretch <= 1 ? 1 : std::sqrt(1 + std::log(stretch) / std::log(scaling.original_context));
   DOPPLER_ASSIGN(scaling.attention_factor, positive(values, "attention_factor", published));
+  // Phi 3.5 MoE gives one for each side.
+  DOPPLER_ASSIGN(scaling.attention_factor, positive(values, "short_mscale", scaling.attention_factor));
+  DOPPLER_ASSIGN(scaling.long_attention_factor, positive(values, "long_mscale", scaling.attention_factor));
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include "backend/gpu/self_check.h"
 
 #include "backend/gpu/kernel_report.h"
+#include "backend/gpu/token_check.h"
 #include "base/files.h"
 #include "gpu_weights.h"
 #include "harness.h"
@@ -275,6 +276,39 @@ TEST(SelfCheck, RemembersWhatPassed) {
   SelfCheck nowhere(d, folder / "file" / "below");
   ASSERT_OK(nowhere.check(nullptr, a.file, a.values));
   nowhere.remember();
+}
+
+TEST(SelfCheck, TokensBetweenTwoExpertsAreToldFromWrongOnes) {
+  const CheckedToken expected{.logits = {1, -2, 0.5f},
+                              .routing = {{0, {{3, 1, 1.0001f}, {0, 2}}}, {1, {{1, 2, 3}, {2, 1}}}}};
+  bool tied = true;
+  EXPECT_EQ(token_difference(expected, expected, 1e-3, tied), "");
+  EXPECT_FALSE(tied);
+
+  CheckedToken other = expected;  // the same experts in another order, and logits within what is allowed
+  other.routing[1].ids = {1, 2};
+  other.logits[0] = 1.001f;
+  EXPECT_EQ(token_difference(expected, other, 1e-3, tied), "");
+  EXPECT_FALSE(tied);
+  other.logits[0] = 1.1f;
+  EXPECT_EQ(token_difference(expected, other, 1e-3, tied),
+            "gives the token 0 the logit 1.1 where it should be 1");
+
+  other.routing[0].ids = {0, 1};  // between experts 1 and 2: all behind is another computation
+  other.routing[1].logits = {9, 9, 9};
+  EXPECT_EQ(token_difference(expected, other, 1e-3, tied), "");
+  EXPECT_TRUE(tied);
+
+  other.routing[0].logits[1] = 2;  // its router is wrong
+  EXPECT_EQ(token_difference(expected, other, 1e-3, tied),
+            "gives the expert 1 of layer 0 the logit 2 where it should be 1");
+  EXPECT_FALSE(tied);
+  other.routing.erase(0);
+  EXPECT_EQ(token_difference(expected, other, 1e-3, tied), "shows no experts of layer 0");
+  other = expected;
+  other.logits[2] = NAN;
+  EXPECT_EQ(token_difference(expected, other, 1e-3, tied),
+            "gives the token 2 the logit nan where it should be 0.5");
 }
 
 TEST(SelfCheck, RunsSingleTokensAsABatchWhereTheirProgramIsWrong) {

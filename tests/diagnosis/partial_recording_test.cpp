@@ -35,6 +35,10 @@ constexpr ThinnedModel kPartlyRecorded[] = {
     {"models/gemma2", "gemma2"},
     {"models/gemma3", "gemma3"},
     {"models/gemma3_k288", "gemma3_k288"},
+    {"models/cohere", "cohere"},      // attention and feed-forward side by side: a sum without a name
+    {"models/glm4_moe", "glm4_moe"},  // experts, and what every token goes through beside them
+    {"models/qwen3_5", "qwen3_5"},    // recurrent layers, and attention with a gate
+    {"models/mamba2", "mamba2"},
     {"gguf/llama.gguf", "llama"},
     {"gguf/gemma3.gguf", "gemma3"},
     // Quantised: the recording is of the float weights.
@@ -82,6 +86,8 @@ constexpr PartlyRecorded kPartlyFaulty[] = {
     {"attention_scale_twice", "llama3", "hidden_states", "attention_scale", "layers.0.attn_out"},
     {"window_one_small", "gemma3", "hidden_states", "sliding_window", "layers.0.attn_out"},
     {"activation_wrong", "qwen3", "hidden_states", "activation", "layers.0.ffn_act"},
+    {"activation_wrong", "cohere", "hidden_states", "activation", "layers.0.ffn_act"},
+    {"activation_wrong", "glm4_moe", "hidden_states", "activation", "layers.0.ffn_act"},
     {"qk_norm_missing", "qwen3", "hidden_states", "qk_norm_missing", "layers.0.q_norm"},
     {"post_attn_norm_missing", "gemma3", "hidden_states", "post_norm_missing", "layers.0.post_attn_norm"},
     {"final_norm_offset", "gemma3", "hidden_states", "norm_weight_offset", "final_norm"},

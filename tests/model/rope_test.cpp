@@ -108,6 +108,7 @@ TEST(Rope, LongRopeChoosesByTheContext) {
                              {.kind = RopeScalingKind::kLongRope,
                               .original_context = 4096,
                               .attention_factor = 1.19,
+                              .long_attention_factor = 1.3,
                               .short_factor = {1, 1.5, 2, 3},
                               .long_factor = {1, 5, 20, 60}});
   const RopeTable inside = make_rope_table(spec, 4096), beyond = make_rope_table(spec, 4097);
@@ -116,7 +117,7 @@ TEST(Rope, LongRopeChoosesByTheContext) {
     EXPECT_DOUBLE_EQ(beyond.inverse_frequency[i], plain(10000, 8, i) / spec.scaling.long_factor[i]);
   }
   EXPECT_EQ(inside.magnitude, 1.19);
-  EXPECT_EQ(beyond.magnitude, 1.19);
+  EXPECT_EQ(beyond.magnitude, 1.3);
 }
 
 }  // namespace

@@ -88,6 +88,34 @@ TEST(Spec, MistralWindows) {
   EXPECT_EQ(defaults.layers[2].attention.window, 4096u);
 }
 
+TEST(Spec, Gemma3sAttentionMayHaveBiases) {
+  Json config = tiny_config("gemma3");
+  config["attention_bias"] = true;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_of(config));
+  EXPECT_TRUE(spec.layers[0].attention.qkv_bias && spec.layers[0].attention.o_bias);
+}
+
+TEST(Spec, Qwen3MoesWindowHoldsInEveryLayer) {
+  Json config = tiny_config("qwen3_moe");
+  config["sliding_window"] = 16;
+  config["max_window_layers"] = 2;  // a key of Qwen 2 that this family does not read
+  config["use_sliding_window"] = true;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_of(config));
+  for (const LayerSpec& layer : spec.layers) EXPECT_EQ(layer.attention.window, 16);
+  config["use_sliding_window"] = false;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec without_window, spec_of(config));
+  for (const LayerSpec& layer : without_window.layers) EXPECT_EQ(layer.attention.kind, AttentionKind::kFull);
+}
+
+TEST(Spec, ErniesBiasesAreNotInItsExperts) {
+  Json config = tiny_config("ernie4_5_moe");
+  config["use_bias"] = true;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_of(config));
+  const FfnSpec& experts = spec.layers[2].ffn;
+  EXPECT_GT(experts.experts, 0);
+  EXPECT_TRUE(experts.bias && !experts.expert_bias) << "dense and shared projections have them";
+}
+
 TEST(Spec, Qwen2BiasesAndWindows) {
   Json config = tiny_config("qwen2");
   ASSERT_OK_AND_ASSIGN(const ModelSpec plain, spec_of(config));
@@ -333,7 +361,6 @@ TEST(Spec, BadValuesAreNamed) {
       {"gemma2", "query_pre_attn_scalar", 0, {"query_pre_attn_scalar = 0", "not positive"}},
       {"gemma2", "attn_logit_softcapping", -50, {"attn_logit_softcapping = -50", "null"}},
       {"gemma2", "final_logit_softcapping", "x", {"final_logit_softcapping is \"x\""}},
-      {"gemma3", "attention_bias", true, {"attention_bias = true", "gemma3"}},
       {"gemma3", "use_bidirectional_attention", true, {"use_bidirectional_attention = true"}},
       {"gemma3", "hidden_activation", "swiglu", {"hidden_activation", "swiglu"}},
   };
@@ -459,6 +486,13 @@ TEST(Spec, YarnAndLongRope) {
   EXPECT_EQ(scaling.kind, RopeScalingKind::kLongRope);
   EXPECT_EQ(scaling.original_context, 32);
   EXPECT_DOUBLE_EQ(scaling.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(32.0)));
+  EXPECT_EQ(scaling.long_attention_factor, scaling.attention_factor);
+
+  phi["rope_scaling"]["short_mscale"] = 1.2;
+  phi["rope_scaling"]["long_mscale"] = 1.3;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec given, spec_of(phi));
+  EXPECT_EQ(given.layers[0].attention.rope.scaling.attention_factor, 1.2);
+  EXPECT_EQ(given.layers[0].attention.rope.scaling.long_attention_factor, 1.3);
 }
 
 }  // namespace

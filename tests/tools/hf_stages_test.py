@@ -156,6 +156,11 @@ class FindingLayers(unittest.TestCase):
         with self.assertRaises(LookupError):
             find_layers(modules)
 
+    def test_a_mixer_with_a_state_makes_a_layer(self):
+        modules = [(f"backbone.layers.{i}", "Block") for i in range(3)]
+        modules += [(f"backbone.layers.{i}.mixer", "Mamba2Mixer" if i < 2 else "LargeMLP") for i in range(3)]
+        self.assertEqual(find_layers(modules), [f"backbone.layers.{i}" for i in range(3)])
+
     def test_a_model_without_layers_is_refused(self):
         with self.assertRaises(LookupError):
             find_layers([("embed", "Embedding"), ("head", "Linear"), ("list.0", "Linear")])
@@ -217,6 +222,28 @@ class Attention(unittest.TestCase):
         self.assertNotIn("k_rope", stages)
         self.assertIn("rotates nothing", layer.notes[0])
 
+    def test_a_projection_of_queries_and_gates_head_by_head_is_taken_apart(self):
+        whole, k, v = counted(3, 8), counted(3, 4, start=100), counted(3, 4, start=200)
+        queries = whole.reshape((3, 2, 4))[..., 0:2]
+        named = [Call(f"attn.{n}_proj", "Linear", [], [value(a)]) for n, a in zip("qkv", (whole, k, v))]
+        named.append(Call("attn.q_norm", "RMSNorm", [value(queries.reshape((1, 3, 2, 2)))], [value(queries.reshape((1, 3, 2, 2)))]))
+        turned = self.heads(counted(3, 4, start=300))
+        stages = self.layer(named, turned, turned, self.heads(v)).assemble()
+        self.assertEqual(stages["q_proj"].numbers[:4], [0, 1, 4, 5])
+        self.assertEqual(stages["attn_gate"].numbers[:4], [2, 3, 6, 7])
+        self.assertIn("attn_gated", stages)
+        self.assertNotIn("attn_out", stages)
+
+    def test_queries_that_grow_with_their_position_are_not_what_rope_gave(self):
+        q, k, v = (counted(3, 4, start=100 * i) for i in range(3))
+        named = [Call(f"attn.{n}_proj", "Linear", [], [value(a)]) for n, a in zip("qkv", (q, k, v))]
+        layer = self.layer(named, self.heads(q), self.heads(q), self.heads(v))
+        layer.scales_queries = True
+        stages = layer.assemble()
+        self.assertIn("q_scaled", stages)
+        self.assertIn("k_rope", stages)
+        self.assertNotIn("q_rope", stages)
+
     def test_the_output_projection_is_the_last_linear_one_whatever_its_name(self):
         q, k, v = (counted(3, 4, start=100 * i) for i in range(3))
         layer = self.layer([], self.heads(q), self.heads(k), self.heads(v))
@@ -224,6 +251,34 @@ class Attention(unittest.TestCase):
             if call.name == "wo":
                 call.path = "attn.mixer"
         self.assertEqual(layer.assemble()["o_proj"].shape, (3, 4))
+
+
+class Mixers(unittest.TestCase):
+    """Layers that keep a state instead of keys and values."""
+
+    def stages(self, *calls):
+        return Layer([*calls, Call("", "Block", [value(Shape(3, 4), "in")], [value(Shape(3, 4), "out")])], 3).assemble()
+
+    def call(self, path, kind, read, written):
+        return Call(path, kind, [value(Shape(3, 4), read)], [value(Shape(3, len(written)), written)])
+
+    def test_the_projections_of_a_mixer_have_names_of_their_own(self):
+        stages = self.stages(self.call("norm", "RMSNorm", "in", "n"), self.call("mixer.in_proj", "Linear", "n", "p" * 9),
+                             self.call("mixer.out_proj", "Linear", "g", "oo"), self.call("mixer", "Mamba2Mixer", "n", "oo"))
+        self.assertEqual({name: array.shape[1] for name, array in stages.items()},
+                         {"attn_input": 4, "attn_normed": 1, "ssm_in": 9, "ssm_gated": 4, "o_proj": 2, "layer_out": 4})
+
+    def test_a_layer_that_is_only_a_feed_forward_has_no_mixer(self):
+        stages = self.stages(self.call("norm", "RMSNorm", "in", "n"), self.call("mixer.up_proj", "Linear", "n", "u"),
+                             self.call("mixer.down_proj", "Linear", "a", "d"), self.call("mixer", "LargeMLP", "n", "d"))
+        self.assertEqual(set(stages), {"post_attn", "ffn_normed", "ffn_up", "ffn_act", "ffn_out", "layer_out"})
+
+    def test_the_logits_are_as_many_as_the_experts(self):
+        router = Call("mlp.gate", "Router", [], [Value(1, Shape(3, 2)), Value(2, Shape(3, 8)), Value(3, Shape(3, 2), True)])
+        stages = self.stages(self.call("attn", "Attention", "in", "a"), router, self.call("mlp.experts", "Experts", "n", "x"),
+                             self.call("mlp", "SparseMoe", "sum", "m"))
+        self.assertEqual(stages["router_logits"].shape, (3, 8))
+        self.assertEqual(stages["router_weights"].shape, (3, 2))
 
 
 class Rows(unittest.TestCase):

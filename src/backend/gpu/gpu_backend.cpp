@@ -222,7 +222,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     if (runner_) {
       std::optional<TokenRunner> runner =
           std::exchange(runner_, std::nullopt);  // what is expected comes from the batch program
-      const Result<std::vector<float>> expected = check_logits(*this);
+      const Result<std::vector<CheckedToken>> expected = check_tokens(*this);
       runner_.emplace(std::move(*runner));
       if (!expected) return std::unexpected(expected.error());
       DOPPLER_ASSIGN(std::string wrong, wrong_tokens(*this, *expected));
@@ -367,7 +367,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     }
     const Device::Counters before = context_.device->counters;
     if (expected_.empty()) {
-      DOPPLER_ASSIGN(expected_, check_logits(*this));
+      DOPPLER_ASSIGN(expected_, check_tokens(*this));
     }
     runner_.emplace(std::move(runner));
     DOPPLER_ASSIGN(std::string wrong, wrong_tokens(*this, expected_));
@@ -533,7 +533,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::optional<BatchProgram> batch_;
   std::optional<TokenRunner> runner_;
   std::string why_no_runner_;
-  std::vector<float> expected_;  // of the check of single tokens
+  std::vector<CheckedToken> expected_;  // of the check of single tokens
   std::optional<ReadBandwidth> bandwidth_;
   Buffer logits_back_;
   std::vector<float> logits_;

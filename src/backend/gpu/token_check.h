@@ -2,7 +2,7 @@
 // program, and the tokens that the device chooses with the logits that it computes.
 #pragma once
 
-#include <span>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -11,13 +11,27 @@
 
 namespace doppler::gpu {
 
-// Logits of a token after a prompt that is longer than a split of attention and a chunk of positions. Slot 0
-// is empty afterwards.
-Result<std::vector<float>> check_logits(Backend& backend);
+// What a token came to: its logits, and in each layer with experts what its router gave and whom it chose.
+struct CheckedToken {
+  struct Routing {
+    std::vector<float> logits, ids;
+  };
+  std::vector<float> logits;
+  std::map<int, Routing> routing;  // by layer
+};
+
+// Each by itself after a prompt that is longer than a split of attention and a chunk of positions: one token,
+// or with experts several, because one may stand between two experts. Slot 0 is empty afterwards.
+Result<std::vector<CheckedToken>> check_tokens(Backend& backend);
 
 // What is wrong with single tokens, as the end of a sentence; empty if nothing is. `expected` is the result
-// of check_logits() with the batch program. The backend must be able to continue sequences. Slot 0 is empty
+// of check_tokens() with the batch program. The backend must be able to continue sequences. Slot 0 is empty
 // afterwards.
-Result<std::string> wrong_tokens(Backend& backend, std::span<const float> expected);
+Result<std::string> wrong_tokens(Backend& backend, const std::vector<CheckedToken>& expected);
+
+// What differs between two runs of one token, as the end of a sentence. `share`: how far a value may be off,
+// as a share of the largest. Where both choose other experts although their routers agree, the token stood
+// between two, and all that follows is another computation that says nothing: `tied` becomes true.
+std::string token_difference(const CheckedToken& expected, const CheckedToken& got, double share, bool& tied);
 
 }  // namespace doppler::gpu

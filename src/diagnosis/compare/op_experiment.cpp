@@ -349,27 +349,13 @@ std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
 std::vector<std::string> OpExperiment::missing(std::size_t op) const {
   std::vector<std::string> names;
   for (const ValueId id : plan_.ops[op].inputs) {
-    const Value& value = plan_.values[id];
-    const bool known = value.stage == Stage::kNone
-                           ? rows_.find(value_name(plan_, id)) != nullptr
-                           : rows_.locate(plan_, value.stage, value.layer).has_value();
-    if (!known) names.push_back(value_name(plan_, id));
+    if (!rows_.locate(plan_, id)) names.push_back(value_name(plan_, id));
   }
   return names;
 }
 
-Result<std::vector<float>> OpExperiment::rows_of(ValueId id) const {
-  const Value& value = plan_.values[id];
-  if (value.stage != Stage::kNone) return rows_.read(plan_, value.stage, value.layer);
-  const TensorView* tensor = rows_.find(value_name(plan_, id));
-  if (tensor == nullptr) return fail(ErrorCode::kNotFound, "There are no rows of {}.", value_name(plan_, id));
-  std::vector<float> data(rows_.ids().size() * value.width);
-  DOPPLER_TRY(decode_f32(*tensor, 0, data));
-  return data;
-}
-
 Result<std::vector<float>> OpExperiment::recorded(std::size_t op) const {
-  return rows_.read(plan_, stage_of(op), layer_of(op));
+  return rows_.read(plan_, plan_.ops[op].outputs[0]);
 }
 
 Result<OpSetup> OpExperiment::setup(std::size_t index) const {
@@ -383,7 +369,7 @@ Result<OpSetup> OpExperiment::setup(std::size_t index) const {
   setup.width = output(index).width, setup.heads = output(index).heads;
   for (const ValueId id : op.inputs) {
     const Value& value = plan_.values[id];
-    DOPPLER_ASSIGN(std::vector<float> data, rows_of(id));
+    DOPPLER_ASSIGN(std::vector<float> data, rows_.read(plan_, id));
     setup.inputs.push_back({value.width, value.heads, std::move(data)});
   }
   const auto* experts = std::get_if<ExpertParams>(&op.params);

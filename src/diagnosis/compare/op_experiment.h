@@ -84,7 +84,6 @@ class OpExperiment {
   Result<std::vector<float>> run(const OpSetup& setup) { return run_setup(setup, threads_); }
 
  private:
-  Result<std::vector<float>> rows_of(ValueId id) const;
   const Value& output(std::size_t op) const { return plan_.values[plan_.ops[op].outputs[0]]; }
 
   const Plan& plan_;

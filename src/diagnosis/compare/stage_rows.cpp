@@ -119,14 +119,34 @@ std::optional<StageColumns> StageRows::locate(const Plan& plan, Stage stage, int
 Result<std::vector<float>> StageRows::read(const Plan& plan, Stage stage, int layer) const {
   const std::optional<StageColumns> at = locate(plan, stage, layer);
   if (!at) return fail(ErrorCode::kNotFound, "The stage {} is not recorded.", stage_key(stage, layer));
-  std::vector<float> rows(ids().size() * at->width);
-  if (at->width == at->row_width) {
-    DOPPLER_TRY(decode_f32(*at->tensor, 0, rows));
+  return rows_at(*at);
+}
+
+std::optional<StageColumns> StageRows::locate(const Plan& plan, ValueId id) const {
+  const Value& value = plan.values[id];
+  if (value.stage != Stage::kNone) return locate(plan, value.stage, value.layer);
+  const TensorView* tensor = find(value_name(plan, id));
+  if (tensor == nullptr || tensor->shape.size() != 2 || tensor->rows() != ids().size() ||
+      tensor->cols() != value.width)
+    return std::nullopt;
+  return StageColumns{tensor, 0, value.width, value.width};
+}
+
+Result<std::vector<float>> StageRows::read(const Plan& plan, ValueId id) const {
+  const std::optional<StageColumns> at = locate(plan, id);
+  if (!at) return fail(ErrorCode::kNotFound, "The stage {} is not recorded.", value_name(plan, id));
+  return rows_at(*at);
+}
+
+Result<std::vector<float>> StageRows::rows_at(const StageColumns& at) const {
+  std::vector<float> rows(ids().size() * at.width);
+  if (at.width == at.row_width) {
+    DOPPLER_TRY(decode_f32(*at.tensor, 0, rows));
     return rows;
   }
   for (std::size_t t = 0; t < ids().size(); ++t) {
-    DOPPLER_TRY(decode_f32(*at->tensor, t * at->row_width + at->column,
-                           std::span(rows).subspan(t * at->width, at->width)));
+    DOPPLER_TRY(decode_f32(*at.tensor, t * at.row_width + at.column,
+                           std::span(rows).subspan(t * at.width, at.width)));
   }
   return rows;
 }

@@ -38,8 +38,14 @@ class StageRows {
   // output of the layer before (and the reverse), logits without a softcap as logits_final. Nothing if no
   // tensor of the right shape holds it.
   std::optional<StageColumns> locate(const Plan& plan, Stage stage, int layer) const;
+  // A value of the plan; those without a name are in no recording, but may have been filled in.
+  std::optional<StageColumns> locate(const Plan& plan, ValueId id) const;
   // Its rows, [tokens, width]. Errors: kNotFound naming the stage.
   Result<std::vector<float>> read(const Plan& plan, Stage stage, int layer) const;
+  Result<std::vector<float>> read(const Plan& plan, ValueId id) const;
+
+ private:
+  Result<std::vector<float>> rows_at(const StageColumns& at) const;
 };
 
 // The recording must outlive it.

@@ -77,6 +77,8 @@ constexpr auto kCauses = std::to_array<Cause>({
      "Set attention_bias (or mlp_bias), and bind the bias tensors."},
     {"residual_missing", kDescription, "The residual stream is not added, or another value is added.",
      "Add what entered the block to what it returns."},
+    {"logit_scale", kDescription, "The logits are multiplied by another number than in the model.",
+     "Set logit_scale (Cohere), logits_scaling (Granite, which divides by it) or lm_head_multiplier."},
     {"final_softcap", kDescription, "The logits are capped otherwise than in the model.",
      "Set final_logit_softcapping (Gemma 2: 30; most others: null)."},
     {"tied_head", kDescription,

@@ -34,8 +34,9 @@ void check_norms(const Examination& e) {
 }
 
 void check_attention(const Examination& e, int i) {
-  if (!e.subject.spec.layers[static_cast<std::size_t>(i)].has_attention) return;
-  const AttentionSpec& a = e.subject.spec.layers[static_cast<std::size_t>(i)].attention;
+  const LayerSpec& layer = e.subject.spec.layers[static_cast<std::size_t>(i)];
+  if (!layer.has_attention) return;
+  const AttentionSpec& a = layer.attention;
   if (!(a.scale > 0) || !std::isfinite(a.scale)) {
     note_spec(e, "attention_scale", "attn_out", i,
               fmt::format("Layer {} multiplies its attention scores by {}.", i, a.scale));

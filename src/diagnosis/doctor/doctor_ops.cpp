@@ -348,11 +348,9 @@ Status OpJudge::explain_chains() {
     const bool unknown = explained.ops.empty();
     if (unknown && shared) continue;
     const std::size_t at = unknown ? wrong.chain.end() : explained.ops.front();
-    WrongOp op{.op = at,
-               .stage = experiment_.stage_of(at),
-               .layer = experiment_.layer_of(at),
-               .ratio = wrong.ratio,
-               .where = wrong.where};
+    const Value& shown = named_output(experiment_.plan(), at);
+    WrongOp op{
+        .op = at, .stage = shown.stage, .layer = shown.layer, .ratio = wrong.ratio, .where = wrong.where};
     op.explanation = std::move(explained.explanation);
     op.seen_at = readable(wrong.chain.key_of(wrong.chain.end()));
     std::vector<std::string> begins = wrong.chain.begins();
@@ -369,7 +367,9 @@ Status OpJudge::explain_chains() {
     if (const Stage lacks = op.explanation.attempt.lacks; lacks != Stage::kNone) op.stage = lacks;
     for (const std::size_t one : explained.others) op.among.push_back(wrong.chain.key_of(one));
     for (const std::size_t one : wrong.chain.ops()) {
-      if (unknown) suspects.insert(one), op.among.push_back(wrong.chain.key_of(one));
+      if (!unknown) break;
+      suspects.insert(one);
+      if (experiment_.stage_of(one) != Stage::kNone) op.among.push_back(wrong.chain.key_of(one));
     }
     found.push_back(std::move(op));
   }
@@ -383,7 +383,7 @@ Status OpJudge::measure() {
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const Value& out = plan.values[plan.ops[i].outputs[0]];
     if ((skip && skip(i)) || !experiment_.missing(i).empty()) continue;
-    if (!experiment_.rows().locate(plan, out.stage, out.layer)) continue;
+    if (out.stage == Stage::kNone || !experiment_.rows().locate(plan, out.stage, out.layer)) continue;
     if (filled != nullptr) {
       OpChain chain(experiment_, *filled, i);
       if (!chain.single() || stored > 0) {

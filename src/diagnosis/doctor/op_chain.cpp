@@ -117,7 +117,8 @@ OpChain::OpChain(OpExperiment& experiment, const FilledRows& rows, std::size_t o
 }
 
 std::string OpChain::key_of(std::size_t op) const {
-  return stage_key(experiment_.stage_of(op), experiment_.layer_of(op));
+  const Value& out = named_output(experiment_.plan(), op);
+  return stage_key(out.stage, out.layer);
 }
 
 std::vector<std::string> OpChain::begins() const {
@@ -133,13 +134,20 @@ std::vector<std::string> OpChain::begins() const {
   return names;
 }
 
+const Value& named_output(const Plan& plan, std::size_t op) {
+  const auto out = [&](std::size_t i) -> ValueId { return plan.ops[i].outputs[0]; };
+  for (std::size_t i = op + 1; plan.values[out(op)].stage == Stage::kNone && i < plan.ops.size(); ++i) {
+    if (std::ranges::find(plan.ops[i].inputs, out(op)) != plan.ops[i].inputs.end()) op = i;
+  }
+  return plan.values[out(op)];
+}
+
 std::string describe_ops(const Plan& plan, std::span<const std::size_t> ops) {
   std::vector<std::string> before, inside, after;
   std::set<int> layers;
   for (const std::size_t op : ops) {
-    const Value& out = plan.values[plan.ops[op].outputs[0]];
+    const Value& out = named_output(plan, op);
     const std::string name(stage_name(out.stage));
-    if (out.stage == Stage::kNone) continue;  // a sum on the way to one that has a name
     if (out.layer >= 0) {
       layers.insert(out.layer);
       if (std::ranges::find(inside, name) == inside.end()) inside.push_back(name);
@@ -148,7 +156,7 @@ std::string describe_ops(const Plan& plan, std::span<const std::size_t> ops) {
     }
   }
   std::vector<std::string> parts = before;
-  if (layers.size() == 1) {
+  if (layers.size() == 1 && !inside.empty()) {
     for (std::string& name : inside) parts.push_back(std::move(name));
     parts.back() += fmt::format(" of layer {}", *layers.begin());
   } else if (layers.size() > 1) {
@@ -169,11 +177,10 @@ std::uint64_t OpChain::work() const {
   std::uint64_t sum = 0;
   for (const std::size_t op : ops_) {
     const Op& made = experiment_.plan().ops[op];
-    if (made.weights.empty()) continue;
+    if (made.kind != OpKind::kMatmul && made.kind != OpKind::kExpertMatmul) continue;
     const TensorView& weight = experiment_.weights()[made.weights[0]];
-    if (made.kind == OpKind::kMatmul) sum += weight.rows() * weight.cols();
-    if (const auto* experts = std::get_if<ExpertParams>(&made.params))
-      sum += experts->chosen * weight.rows() * weight.cols();
+    const auto* experts = std::get_if<ExpertParams>(&made.params);
+    sum += weight.rows() * weight.cols() * (experts != nullptr ? experts->chosen : 1);
   }
   return sum;
 }
@@ -228,6 +235,23 @@ Result<std::vector<float>> OpChain::finish(std::size_t given, std::vector<float>
   return std::move(computed[output_of(end())]);
 }
 
+// A token that stands between two experts may have gone to either, and nothing of it can be judged behind
+// them.
+void OpChain::allow_other_experts(const std::map<std::size_t, std::vector<float>>& own,
+                                  std::span<const float> end_rows, std::span<float> allowed) const {
+  float largest = 0;
+  for (const float x : end_rows) largest = std::max(largest, std::abs(x));
+  for (const auto& [op, ids] : own) {
+    if (experiment_.plan().ops[op].kind != OpKind::kChoose || op == end()) continue;
+    for (std::size_t t = 0; t < tokens_; ++t) {
+      // Below one, an id may not be another.
+      if (ids[t * (ids.size() / tokens_)] < 1) continue;
+      std::ranges::fill(allowed.subspan(t * (allowed.size() / tokens_), allowed.size() / tokens_),
+                        2 * largest);
+    }
+  }
+}
+
 Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, reference::Threads& threads,
                                               std::span<const std::size_t> changed,
                                               const OpChange& change) const {
@@ -261,7 +285,7 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
       }
       if (change && std::ranges::find(changed, op) != changed.end()) change(made);
       DOPPLER_ASSIGN(std::vector<float> out, experiment_.run(made));
-      // Ids are moved by their logits only: between two experts there is none.
+      // Ids of experts are whole numbers: they turn where the moved logits turn them.
       if (op != end() && made.kind != OpKind::kChoose) {
         for (std::size_t i = 0; i < out.size(); ++i) out[i] += own[op][i] * moves.sign();
       }
@@ -278,6 +302,7 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
     const double typical = std::sqrt(squares[i / width] / (samples * static_cast<double>(width)));
     allowed[i] += beyond * std::max(largest[i], static_cast<float>(typical));
   }
+  allow_other_experts(own, end_rows, allowed);
   return allowed;
 }
 

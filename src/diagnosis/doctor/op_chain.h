@@ -66,6 +66,8 @@ class OpChain {
 
  private:
   using Computed = std::map<ValueId, std::vector<float>>;
+  void allow_other_experts(const std::map<std::size_t, std::vector<float>>& own,
+                           std::span<const float> end_rows, std::span<float> allowed) const;
   // Puts rows that were computed anew in the place of the recorded or filled ones.
   void replace_inputs(std::size_t op, const Computed& computed, OpSetup& setup) const;
   ValueId output_of(std::size_t op) const { return experiment_.plan().ops[op].outputs[0]; }
@@ -74,6 +76,9 @@ class OpChain {
   std::vector<std::size_t> ops_;
   std::size_t tokens_ = 0;
 };
+
+// The op's output, or for a step inside, which has no name, the first value with one that is made of it.
+const Value& named_output(const Plan& plan, std::size_t op);
 
 // Ops in a sentence: those of one layer by name, more layers by number.
 std::string describe_ops(const Plan& plan, std::span<const std::size_t> ops);

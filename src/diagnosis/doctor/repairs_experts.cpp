@@ -212,7 +212,7 @@ void layouts_of_experts(OpCase& c, const ExpertProbe& probe) {
 void layouts_along(OpCase& c) {
   const OpSetup& own = c.setup();
   if (own.weights.size() * own.weights[0].rows() * own.weights[0].cols() > kMostExpertValues) {
-    c.leave_out("other readings of the experts' weights, which are too large to be tried along a chain");
+    c.leave_out(fmt::format("other readings of {} and its kind", own.weights[0].name));
     return;
   }
   const std::vector<Relayout> ways = relayouts(own.weights[0], 0);

@@ -186,7 +186,7 @@ std::vector<Scaled> scalings(const OpCase& c) {
   }
   spec = own;
   for (const double change : {1.0, 0.1 * std::log(std::max(own.scaling.factor, 1.0)) + 1}) {
-    spec.scaling.attention_factor = change;
+    spec.scaling.attention_factor = spec.scaling.long_attention_factor = change;
     if (change != own.scaling.attention_factor)
       attempt(fmt::format("the attention factor is {}", number(change)), spec);
   }

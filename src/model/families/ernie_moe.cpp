@@ -24,6 +24,7 @@ Status fill_ernie4_5_moe(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const bool bias, builder.get_bool("every bias", "use_bias", false));
   for (LayerSpec& layer : spec.layers)
     layer.attention.qkv_bias = layer.attention.o_bias = layer.ffn.bias = bias;
+  spec.head_bias = bias;
   DOPPLER_ASSIGN(const std::uint32_t first,
                  builder.get_uint("first layer with experts", "moe_layer_start_index", 1, true));
   DOPPLER_ASSIGN(const std::uint32_t step, builder.get_uint("ffn.experts every", "moe_layer_interval", 1));

@@ -52,15 +52,8 @@ Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::op
                  read_softcap(builder, "attention.softcap", "attn_logit_softcapping", score_cap));
   DOPPLER_ASSIGN(spec.final_softcap,
                  read_softcap(builder, "head.softcap", "final_logit_softcapping", final_cap));
-  DOPPLER_ASSIGN(const std::optional<bool> bias, builder.config().get_bool("attention_bias"));
-  DOPPLER_ASSIGN(const std::optional<bool> both_ways,
-                 builder.config().get_bool("use_bidirectional_attention"));
-  if (bias.value_or(false) || both_ways.value_or(false)) {
-    return fail(ErrorCode::kUnsupported,
-                "The {} sets {} = true, which Doppler does not run for the {} family.",
-                builder.config().source(),
-                bias.value_or(false) ? "attention_bias" : "use_bidirectional_attention", spec.family);
-  }
+  DOPPLER_TRY(read_attention_bias(builder));
+  DOPPLER_TRY(refuse_flag(builder, "use_bidirectional_attention"));
   builder.note("post_attn_norm, post_ffn_norm", "true", "rule of the gemma families");
   for (LayerSpec& layer : spec.layers) {
     layer.attention.softcap = cap;

@@ -20,12 +20,12 @@ constexpr WeightName kGptOssGgufNames[] = {{WeightRole::kFfnNorm, "blk.{}.post_a
 
 Status read_swiglu(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const double clamp, builder.get_positive("ffn.clamp", "swiglu_limit", 7.0));
-  builder.note("ffn.alpha, ffn.up_offset, ffn.bias", "1.702, 1, true", "rule of the gpt_oss family");
+  builder.note("ffn.alpha, ffn.up_offset, ffn.expert_bias", "1.702, 1, true", "rule of the gpt_oss family");
   for (LayerSpec& layer : builder.spec().layers) {
     layer.ffn.clamp = clamp;
     layer.ffn.alpha = 1.702;
     layer.ffn.up_offset = 1;
-    layer.ffn.bias = true;
+    layer.ffn.expert_bias = true;
   }
   return {};
 }

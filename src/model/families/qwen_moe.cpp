@@ -49,7 +49,7 @@ Status fill_qwen3_moe(SpecBuilder& builder) {
   DOPPLER_TRY(read_attention_bias(builder));
   builder.note("attention.qk_norm", "true", "rule of the qwen3_moe family");
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;
-  DOPPLER_TRY(read_qwen_windows(builder));
+  DOPPLER_TRY(read_window_if_used(builder));
   DOPPLER_TRY(read_routing(builder, {.experts = 128, .top_k = 8, .width = 768, .router = {}}));
   return read_rope(builder, 10000);
 }

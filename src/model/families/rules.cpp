@@ -7,6 +7,14 @@ std::string rule_of(SpecBuilder& builder) {
   return fmt::format("rule of the {} family", builder.spec().family);
 }
 
+bool always(std::uint32_t, std::uint32_t) {
+  return true;
+}
+
+Status read_no_window(SpecBuilder& builder) {
+  return read_layer_types(builder, std::nullopt, always, 1, "rule: use_sliding_window is false");
+}
+
 bool below(std::uint32_t layer, std::uint32_t first_sliding) {
   return layer < first_sliding;
 }
@@ -23,14 +31,15 @@ bool slides(const LayerSpec& layer) {
 
 Status read_qwen_windows(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const bool use, builder.get_bool("attention.use_window", "use_sliding_window", false));
-  if (!use) {
-    return read_layer_types(
-        builder, std::nullopt, [](std::uint32_t, std::uint32_t) { return true; }, 1,
-        "rule: use_sliding_window is false");
-  }
+  if (!use) return read_no_window(builder);
   DOPPLER_ASSIGN(const std::uint32_t first,
                  builder.get_uint("attention.first_sliding_layer", "max_window_layers", 28, true));
   return read_layer_types(builder, 4096, below, first, "rule: layers from max_window_layers on slide");
+}
+
+Status read_window_if_used(SpecBuilder& builder) {
+  DOPPLER_ASSIGN(const bool use, builder.get_bool("attention.use_window", "use_sliding_window", false));
+  return use ? read_window_of_all_layers(builder) : read_no_window(builder);
 }
 
 Status read_window_of_all_layers(SpecBuilder& builder) {

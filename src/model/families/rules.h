@@ -69,6 +69,8 @@ bool slides(const LayerSpec& layer);
 
 // No window unless use_sliding_window says otherwise; then from layer max_window_layers on (Qwen).
 Status read_qwen_windows(SpecBuilder& builder);
+// The same, but then in every layer (Qwen 3 MoE).
+Status read_window_if_used(SpecBuilder& builder);
 // A window in every layer where the file has sliding_window, else in none.
 Status read_window_of_all_layers(SpecBuilder& builder);
 // attention_bias: on queries, keys, values and the attention's output.
