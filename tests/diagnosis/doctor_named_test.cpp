@@ -197,6 +197,21 @@ TEST(Doctor, ReportsIndependentFaultsOnceEach) {
   EXPECT_EQ(diagnosis.findings[1].places, 7u);
 }
 
+// Cohere multiplies logits, Granite divides them.
+TEST(Doctor, NamesAWrongScaleOfLogits) {
+  for (const auto& [model, key] : {std::pair{"cohere", "logit_scale"}, {"granite", "logits_scaling"}}) {
+    PatientFolder patient(model);
+    double own = 0;
+    patient.change_json("config.json", [&](Json& c) { own = c[key], c[key] = 1 / own; });
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(patient.path(), patient.recording()));
+    ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].cause, "logit_scale") << all_findings(diagnosis);
+    EXPECT_NE(diagnosis.findings[0].repair.find(fmt::format("{} in config.json to {}", key, own)),
+              std::string::npos)
+        << diagnosis.findings[0].repair;
+  }
+}
+
 TEST(Doctor, SaysInJsonWhatItFound) {
   PatientFolder patient("llama");
   patient.change_json("config.json", [](Json& c) { c["rms_norm_eps"] = 1e-6; });

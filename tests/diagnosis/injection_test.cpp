@@ -153,6 +153,27 @@ void expect_all_at_their_places(const std::string& family, const std::string& ba
   EXPECT_GT(count, 40u);
 }
 
+// Those that only models with experts have.
+TEST(Injection, FaultsOfExpertsShowAtTheirPlaces) {
+  for (const auto& [family, faults] : {std::pair{"gpt_oss", 8u}, {"glm4_moe", 6u}}) {
+    for (const char* backend : {"reference", "cpu"}) {
+      Ward ward(family, backend);
+      std::size_t count = 0;
+      for (const FaultInfo& fault : all_faults()) {
+        const bool of_experts = fault.name.starts_with("router_") || fault.name.starts_with("expert") ||
+                                fault.name.starts_with("mxfp4_") || fault.name == "sinks_missing";
+        // No value of the fixture reaches the limit.
+        if (!of_experts || fault.name == "expert_clamp_missing" || !applies(fault.name, ward.healthy))
+          continue;
+        SCOPED_TRACE(fmt::format("{} on {} of {}", fault.name, backend, family));
+        expect_at_its_place(fault, ward);
+        ++count;
+      }
+      EXPECT_EQ(count, faults) << family;
+    }
+  }
+}
+
 constexpr const char* kInjectedFamilies[] = {"gemma3", "llama3", "qwen3"};
 
 TEST(Injection, FaultsShowAtTheirPlacesOnTheReference) {

@@ -38,6 +38,11 @@ bool described_alike(const Plan& plan, std::size_t first, std::size_t second) {
     }
     case OpKind::kGated:
       return std::get<GatedParams>(a.params).activation == std::get<GatedParams>(b.params).activation;
+    case OpKind::kChoose:
+    case OpKind::kWeigh:
+      return true;
+    case OpKind::kExpertMatmul:
+      return a.layer == b.layer;
     case OpKind::kMatmul:
       return is_query_or_key(plan.values[a.outputs[0]].stage) &&
              is_query_or_key(plan.values[b.outputs[0]].stage);
@@ -100,6 +105,7 @@ Status ChainRepairs::attempt(const OpChain& chain, const OpCase::ChainEnd& end, 
     }
     const std::size_t before = opcase->attempts().size();
     repair.attempt(*opcase);
+    too_large_.insert(opcase->left_out().begin(), opcase->left_out().end());
     for (std::size_t i = before; i < opcase->attempts().size(); ++i) {
       const Attempt& made = opcase->attempts()[i];
       if (!nearest_ || made.ratio < nearest_->ratio) nearest_ = made;
@@ -227,6 +233,17 @@ Status ChainRepairs::exchange(const OpChain& chain, const OpCase::ChainEnd& end,
   return {};
 }
 
+// What was left out, and how long all of it would take if the rest is like what was tried.
+std::string ChainRepairs::lack_of_time() const {
+  const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun_).count();
+  const std::size_t all = groups_tried_ + groups_left_;
+  if (groups_tried_ == 0) return "nothing, for lack of time: raise --seconds";
+  return fmt::format(
+      "not everything, for lack of time: {} of {} places were tried, and all would take some {:.0f} s "
+      "(--seconds)",
+      groups_tried_, all, spent * static_cast<double>(all) / static_cast<double>(groups_tried_));
+}
+
 ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> fits, double misfit) {
   ChainExplanation result;
   if (fits.empty()) {
@@ -235,7 +252,12 @@ ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> f
     if (nearest_ && nearest_->ratio < 0.1 * misfit)
       result.explanation.ruled_out = fmt::format("nearest: when {}, {:.2g} times the allowed error is left",
                                                  nearest_->says, nearest_->ratio);
-    if (out_of_time_) result.explanation.ruled_out = "not everything, for lack of time: raise --seconds";
+    if (out_of_time_) result.explanation.ruled_out = lack_of_time();
+    if (!too_large_.empty()) {
+      result.explanation.ruled_out +=
+          fmt::format("{}too large to be tried: {}", result.explanation.ruled_out.empty() ? "" : "; ",
+                      join(std::vector<std::string>(too_large_.begin(), too_large_.end()), ", "));
+    }
     return result;
   }
   // The first in the order of a step, unless a later one fits far better.
@@ -280,6 +302,9 @@ ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> f
 
 Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCase::ChainEnd& end) {
   nearest_.reset();
+  too_large_.clear();
+  groups_tried_ = groups_left_ = 0;
+  begun_ = std::chrono::steady_clock::now();
   out_of_time_ = false;
   const double misfit = [&] {
     const std::size_t first[] = {chain.ops().front()};
@@ -304,8 +329,9 @@ Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCas
   for (const Pass pass : {Pass::kAlike, Pass::kOneByOne, Pass::kTwoNumbers}) {
     if (unknown_ >= kMostUnknown) break;
     for (const Group& group : all) {
-      if (pass == Pass::kTwoNumbers || group.alike == (pass == Pass::kAlike))
-        DOPPLER_TRY(attempt(chain, end, group, fits, pass == Pass::kTwoNumbers));
+      if (pass != Pass::kTwoNumbers && group.alike != (pass == Pass::kAlike)) continue;
+      DOPPLER_TRY(attempt(chain, end, group, fits, pass == Pass::kTwoNumbers));
+      ++(out_of_time_ ? groups_left_ : groups_tried_);
     }
     if (pass == Pass::kAlike) DOPPLER_TRY(reorder(chain, end, fits));
     if (pass == Pass::kAlike && fits.empty()) DOPPLER_TRY(change_kinds(chain, end, fits));

@@ -2,8 +2,10 @@
 // all, and on two that may have each other's weights. What is judged is the chain's end.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,7 @@ class ChainRepairs {
   Status reorder(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   Status change_kinds(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   Status exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
+  std::string lack_of_time() const;
   ChainExplanation conclude(const OpChain& chain, std::vector<Fit> fits, double misfit);
 
   OpCase::Context context_;
@@ -54,6 +57,9 @@ class ChainRepairs {
   std::optional<Attempt> nearest_;
   std::size_t unknown_ = 0;  // chains that nothing explained
   bool out_of_time_ = false;
+  std::size_t groups_tried_ = 0, groups_left_ = 0;  // of the chain that is being explained, when time ended
+  std::chrono::steady_clock::time_point begun_;
+  std::set<std::string> too_large_;  // what was not tried because each takes too long
 };
 
 }  // namespace doppler::diagnosis

@@ -20,6 +20,8 @@ using Clock = std::chrono::steady_clock;
 constexpr double kLeastGain = 0.05;
 // And by so many standard errors of the paired difference: of some 300 repairs none does so by chance.
 constexpr double kLeastErrors = 4;
+// Beside leaving half a layer out, which is one rival and not hundreds, fewer of them are enough.
+constexpr double kMoreErrors = 3;
 // And by this share of the loss: where something is broken, whatever makes a model doubt more (a cap, a
 // smaller scale) saves an eighth of its loss, and cures nothing.
 constexpr double kLeastShare = 0.25;
@@ -158,12 +160,18 @@ class LossExamination {
     useless_.clear();
     for (std::size_t i = before; i < results_.size(); ++i) useless_.push_back(results_[i]);
     std::ranges::sort(useless_, std::greater(), [](const Judged& r) { return r.gain.mean; });
-    for (std::size_t i = 0; i < std::min(useless_.size(), kHarmful) && useless_[i].gain.mean > 0; ++i)
+    if (useless_.empty()) return;
+    const bool one_is_clear = is_clear(useless_[0].gain);
+    const auto repaired = [&] {
+      return one_is_clear && std::ranges::any_of(results_, [&](const Judged& r) {
+               return !r.suspect.control && beats(r, useless_[0]);
+             });
+    };
+    for (std::size_t i = 0; i < std::min(useless_.size(), kHarmful) && useless_[i].gain.mean > 0; ++i) {
       attempt(layer_suspects(now, useless_[i].suspect.layer, half_of(useless_[i].suspect)));
-    if (useless_.empty() || !is_clear(useless_[0].gain)) return;
-    const bool repaired = std::ranges::any_of(
-        results_, [&](const Judged& r) { return !r.suspect.control && beats(r, useless_[0]); });
-    if (!repaired) attempt(layer_searches(now, useless_[0].suspect.layer, half_of(useless_[0].suspect)));
+      if (repaired()) return;
+    }
+    if (one_is_clear) attempt(layer_searches(now, useless_[0].suspect.layer, half_of(useless_[0].suspect)));
   }
 
   void attempt_least_useful(const Subject& now) {
@@ -201,8 +209,11 @@ class LossExamination {
     return true;
   }
 
-  // Whether one change makes the text clearly likelier than another.
-  static bool beats(const Judged& a, const Judged& b) { return is_certain(gain_of(b.losses, a.losses)); }
+  // Whether a repair makes the text clearly likelier than leaving the half of the layer out does.
+  static bool beats(const Judged& repair, const Judged& without) {
+    const Gain more = gain_of(without.losses, repair.losses);
+    return more.mean >= kLeastGain && more.mean >= kMoreErrors * more.error;
+  }
 
   bool is_clear(const Gain& gain) const {
     const double loss = mean_of(losses_);

@@ -459,7 +459,8 @@ Status OpJudge::explain_wrong() {
     if (who.empty()) DOPPLER_TRY(explain_as_coarse(wrong));
     // The inputs are the recording's and the op is right, so the weight must differ.
     if (Attempt& attempt = wrong.explanation.attempt;
-        who.empty() && attempt.cause == "unknown" && c.op().kind == OpKind::kMatmul) {
+        who.empty() && attempt.cause == "unknown" &&
+        (c.op().kind == OpKind::kMatmul || c.op().kind == OpKind::kExpertMatmul)) {
       attempt.cause = "weight_wrong";
       wrong.explanation.confidence = 0.5;
     }
@@ -485,7 +486,7 @@ Status OpJudge::explain_wrong() {
 
 bool OpJudge::has_weights(std::size_t op) const {
   const OpKind kind = experiment_.plan().ops[op].kind;
-  return kind == OpKind::kEmbed || kind == OpKind::kMatmul;
+  return kind == OpKind::kEmbed || kind == OpKind::kMatmul || kind == OpKind::kExpertMatmul;
 }
 
 std::size_t OpJudge::judged_weighty() const {

@@ -291,7 +291,7 @@ Result<Outcome> check_merges(const Examination& e) {
             .confidence = std::min(1.0, 0.7 + share)});
   }
   if (const double late = share_before_their_parts(spec); late > 0.5) {
-    e.find({.cause = "merges_dropped",
+    e.find({.cause = "merges_order",
             .stage = "embed_out",
             .explanation = fmt::format("The merges are out of order: {:.0f} % of the pieces that they join "
                                        "are made by later ones.",
@@ -365,7 +365,7 @@ Result<Outcome> check_chat(const Examination& e) {
   if (!chat.problem.empty()) e.find({.cause = "chat_template", .explanation = chat.problem});
   if (!chat.split.empty()) e.find({.cause = "special_tokens", .explanation = chat.split, .confidence = 0.9});
   if (const auto eos = e.subject.tokenizer->eos().id; eos && plain.size() > 1 && plain.back() == *eos) {
-    e.find({.cause = "special_tokens",
+    e.find({.cause = "eos_extra",
             .stage = "embed_out",
             .explanation =
                 fmt::format("A prompt ends with the EOS token {}, so that nothing is left to say.", *eos),

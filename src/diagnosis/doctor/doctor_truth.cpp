@@ -17,8 +17,26 @@ namespace {
 
 const Outcome kNoReference = Outcome::skip("no --reference is given");
 
+// Limits of activations that no recorded value reaches.
+std::set<double> unreached_limits(const Plan& plan, OpExperiment& experiment) {
+  std::set<double> limits, reached;
+  for (std::size_t i = 0; i < plan.ops.size(); ++i) {
+    const auto* gated = std::get_if<GatedParams>(&plan.ops[i].params);
+    if (gated == nullptr || gated->clamp == 0) continue;
+    limits.insert(gated->clamp);
+    const auto setup = experiment.setup(i);
+    if (!setup) continue;
+    const bool over =
+        std::ranges::any_of(setup->inputs[0].data, [&](float x) { return x > gated->clamp; }) ||
+        std::ranges::any_of(setup->inputs[1].data, [&](float x) { return std::abs(x) > gated->clamp; });
+    if (over) reached.insert(gated->clamp);
+  }
+  for (const double limit : reached) limits.erase(limit);
+  return limits;
+}
+
 // What a recording cannot show, though everything that it has agrees.
-void list_untested(const Examination& e, const Plan& plan, const OpJudge& judge) {
+void list_untested(const Examination& e, const Plan& plan, OpExperiment& experiment, const OpJudge& judge) {
   const Recording& recording = *e.options.reference;
   const std::size_t tokens = recording.prompt_ids.size();
   std::set<std::size_t> covered(judge.judged_ops().begin(), judge.judged_ops().end());
@@ -43,6 +61,9 @@ void list_untested(const Examination& e, const Plan& plan, const OpJudge& judge)
       tokens + (recording.tensors.find("decode_logits") != nullptr && !recording.greedy_ids.empty()
                     ? recording.greedy_ids.size() - 1
                     : 0);
+  for (const double limit : unreached_limits(plan, experiment))
+    e.untested.push_back(
+        fmt::format("the activation's limit of {}: no recorded gate or up reaches it", limit));
   std::set<std::uint32_t> windows;
   for (const LayerSpec& layer : e.subject.spec.layers) {
     if (layer.attention.window >= last) windows.insert(layer.attention.window);
@@ -71,6 +92,11 @@ Result<Outcome> check_truth(const Examination& e) {
   judge.arithmetic = arithmetic_of(recording, e.subject.weights);
   // Of finer weights that the header does not tell of, the ops themselves tell.
   judge.arithmetic.other_weights = judge.arithmetic.other_error > 0;
+  // Blocks in a folder are what the model was published with; those of a GGUF file were made of finer
+  // weights.
+  judge.finer_weights = e.subject.model->files.gguf ||
+                        std::ranges::none_of(e.subject.weights.tensors(),
+                                             [](const TensorView& t) { return is_quantised(t.dtype); });
   judge.filled = &rows;
   judge.stored = stored_type(recording).share;
   const bool other_layers =
@@ -82,7 +108,7 @@ Result<Outcome> check_truth(const Examination& e) {
   judge.tell_ops();
   DOPPLER_TRY(judge.explain_wrong());
   if (judge.judged() == 0) return Outcome::skip("the recording holds no stage that can be computed again");
-  list_untested(e, plan, judge);
+  list_untested(e, plan, experiment, judge);
   std::string text = judge.summary();
   if (judge.arithmetic.other_weights)
     text += fmt::format("; the recording is of coarser weights ({}), which explains some of it",

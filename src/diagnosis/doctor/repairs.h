@@ -78,6 +78,16 @@ void weight_others(OpCase& c);
 void weight_layout(OpCase& c);
 void weight_one_value(OpCase& c);
 void matmul_input(OpCase& c);
+// repairs_experts.cpp
+void experts_order(OpCase& c);
+void experts_parted(OpCase& c);
+void experts_layout(OpCase& c);
+void experts_bias(OpCase& c);  // and scales
+void route_weights(OpCase& c);
+void route_choice(OpCase& c);
+void gated_limits(OpCase& c);
+void search_limit(OpCase& c);
+void attention_sinks(OpCase& c);
 // repairs_along.cpp
 void weight_along(OpCase& c);
 void rows_along(OpCase& c);

@@ -129,12 +129,16 @@ void scales_along(OpCase& c) {
 
 void weight_along(OpCase& c) {
   const TensorView& own = c.setup().weights[0];
-  if (own.rows() * own.cols() > kMostValues) return;
+  if (own.rows() * own.cols() > kMostValues) {
+    c.leave_out(fmt::format("other readings of {}", own.name));
+    return;
+  }
   unlikely_values(c);
   if (c.explained()) return;
   row_orders(c);
   for (const Relayout& layout : relayouts(own, head_dim(c))) {
     if (layout.search || c.explained()) break;
+    if (!layout.same_size) continue;  // along a chain chance is nearer than a file of another size
     attempt_weight(c, layout.cause, layout.says, layout.repair, layout.weight, layout.read);
   }
   if (!c.explained()) other_weights(c);
@@ -145,8 +149,11 @@ void weight_along(OpCase& c) {
 // with norms in between, no other order of pairs in the rotation does the same.
 void rows_along(OpCase& c) {
   const TensorView& own = c.setup().weights[0];
-  if (c.direct() || c.scope().size() < 2 || own.rows() * own.cols() > kMostValues || !rows_may_be_paired(c))
+  if (c.direct() || c.scope().size() < 2 || !rows_may_be_paired(c)) return;
+  if (own.rows() * own.cols() > kMostValues) {
+    c.leave_out(fmt::format("other orders of the rows of {}", own.name));
     return;
+  }
   const std::size_t dim = head_dim(c);
   for (const bool pairs : {true, false}) {
     c.attempt("weight_permuted",

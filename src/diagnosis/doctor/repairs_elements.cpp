@@ -160,6 +160,7 @@ void embed_rows(OpCase& c) {
   }
   for (const Relayout& layout : relayouts(table, 0)) {
     if (layout.search && (c.explained() || !c.direct())) break;
+    if (!c.direct() && !layout.same_size) continue;
     attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair);
   }
   const WeightId head = c.context().weights.find(WeightRole::kHead);
@@ -284,7 +285,37 @@ void residual(OpCase& c) {
   }
 }
 
+namespace {
+
+void logit_scale(OpCase& c) {
+  const auto own = std::get<SoftcapParams>(c.setup().params);
+  const auto attempt = [&](double scale, double weight) {
+    if (scale == own.scale || !(scale > 0)) return;
+    const std::string divisor = c.context().spec.family.starts_with("granite")
+                                    ? fmt::format("logits_scaling to {}", exact_number(1 / scale))
+                                    : fmt::format("logit_scale to {}", exact_number(scale));
+    c.attempt(
+        "logit_scale", fmt::format("logits are multiplied by {}", exact_number(scale)),
+        fmt::format("Set {} (logits are multiplied by {}).", divisor, exact_number(own.scale)),
+        [&](OpSetup& s) { std::get<SoftcapParams>(s.params).scale = scale; }, weight);
+    c.add_setting("head.scale", exact_number(scale));
+    c.add_setting("head.divisor", exact_number(1 / scale));
+  };
+  attempt(1 / own.scale, 1);  // one divides where the other multiplies
+  attempt(1, 1);
+  if (own.cap != 0 || !c.direct() || c.explained()) return;
+  double products = 0, squares = 0;  // any other number shows as one ratio of all values
+  for (std::size_t i = 0; i < c.target().size(); ++i) {
+    products += static_cast<double>(c.output()[i]) * c.target()[i];
+    squares += static_cast<double>(c.output()[i]) * c.output()[i];
+  }
+  if (squares > 0) attempt(own.scale * products / squares, 0.95);
+}
+
+}  // namespace
+
 void softcap(OpCase& c) {
+  if (std::get<SoftcapParams>(c.setup().params).scale != 1) logit_scale(c);
   const auto attempt = [&](double cap, double weight) {
     c.attempt(
         "final_softcap",

@@ -146,6 +146,7 @@ void norm_weight(OpCase& c) {
   for (const Relayout& layout : relayouts(c.setup().weights[0], 0)) {
     std::vector<float> values(stored->size());
     if (std::string_view(layout.cause) != "wrong_dtype" || !layout.read(0, values)) continue;
+    if (!c.direct() && !layout.same_size) continue;
     c.attempt(layout.cause, layout.says, layout.repair,
               [&](OpSetup& s) { s.set_weight({values.size()}, values); });
     if (layout.type)

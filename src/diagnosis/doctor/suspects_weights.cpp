@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "diagnosis/doctor/trial.h"
 #include "model/gguf_rows.h"
@@ -97,66 +99,102 @@ Status turn_pairs(Trial& trial, int layer, bool queries, bool keys, bool to_pair
   return {};
 }
 
-// The rows of q, k and v one after the other, as a fused tensor holds them.
+// A way in which a fused tensor's rows lie: `groups` pieces of each part in turn, the parts in this order.
+struct Fusing {
+  std::vector<WeightRole> parts;  // in the order of the file
+  std::uint64_t groups = 1;
+  bool read = false;  // the tensor was cut so, and holds one part after the other; else the reverse
+};
 struct FusedRow {
   WeightRole role;
   std::uint64_t row;
 };
-FusedRow fused_row(const AttentionSpec& a, std::uint64_t i) {
-  if (i < a.q_width()) return {kQ, i};
-  i -= a.q_width();
-  return i < a.kv_width() ? FusedRow{kK, i} : FusedRow{kV, i - a.kv_width()};
+using Sizes = std::map<WeightRole, std::uint64_t>;  // rows of each part
+
+std::vector<FusedRow> fused_rows(const std::vector<WeightRole>& parts, std::uint64_t groups,
+                                 const Sizes& sizes) {
+  std::vector<FusedRow> rows;
+  for (std::uint64_t g = 0; g < groups; ++g) {
+    for (const WeightRole role : parts) {
+      const std::uint64_t piece = sizes.at(role) / groups;
+      for (std::uint64_t r = 0; r < piece; ++r) rows.push_back({role, g * piece + r});
+    }
+  }
+  return rows;
 }
 
-// A fused tensor whose rows are grouped otherwise: by key head (its queries, key, value), or by order of
-// parts.
-Status regroup_qkv(Trial& trial, int layer, std::array<WeightRole, 3> order, bool by_head) {
-  const AttentionSpec a = trial.subject().spec.layers[static_cast<std::size_t>(layer)].attention;
-  for (const WeightRole role : {kQ, kK, kV}) {
+// The parts of a layer's fused tensor, cut as they should be; `usual`: in the order in which they are read.
+Status cut_again(Trial& trial, int layer, const std::vector<WeightRole>& usual, const Fusing& how) {
+  std::map<WeightRole, TensorView> now;
+  Sizes sizes;
+  for (const WeightRole role : usual) {
     if (!trial.has(role, layer)) return fail(ErrorCode::kNotFound, "The model lacks the weight.");
+    now[role] = trial.weight(role, layer);
+    sizes[role] = now[role].shape[0];
+    if (now[role].shape.size() != 2 || sizes[role] % how.groups != 0 ||
+        now[role].cols() != now.begin()->second.cols())
+      return fail(ErrorCode::kMismatch, "The parts are of other shapes.");
   }
-  const std::array<TensorView, 3> now = {trial.weight(kQ, layer), trial.weight(kK, layer),
-                                         trial.weight(kV, layer)};
-  const auto tensor_of = [&](WeightRole role) -> const TensorView& {
-    return now[role == kQ ? 0 : role == kK ? 1 : 2];
-  };
-  const std::uint64_t group = a.heads / a.kv_heads, dim = a.head_dim;
-  for (const WeightRole role : {kQ, kK, kV}) {
-    const auto place = [&](std::uint64_t row) -> std::uint64_t {
-      if (!by_head) {
-        std::uint64_t begin = 0;
-        for (const WeightRole before : order) {
-          if (before == role) break;
-          begin += before == kQ ? a.q_width() : a.kv_width();
-        }
-        return begin + row;
-      }
-      const std::uint64_t head = row / dim, i = row % dim, block = (group + 2) * dim;
-      if (role == kQ) return head / group * block + head % group * dim + i;
-      return head * block + (group + (role == kK ? 0 : 1)) * dim + i;
-    };
+  const std::vector<FusedRow> other = fused_rows(how.parts, how.groups, sizes),
+                              plain = fused_rows(usual, 1, sizes);
+  const std::vector<FusedRow>&written = how.read ? plain : other, &cut = how.read ? other : plain;
+  std::map<WeightRole, std::vector<FusedRow>> sources;
+  for (const WeightRole role : usual) sources[role].resize(sizes[role], {role, 0});
+  for (std::size_t i = 0; i < written.size(); ++i) sources[written[i].role][written[i].row] = cut[i];
+  for (const WeightRole role : usual) {
     DOPPLER_TRY(trial.read_anew(role, layer, [&](std::uint64_t row, std::span<float> values) {
-      const FusedRow from = fused_row(a, place(row));
-      const TensorView& tensor = tensor_of(from.role);
-      return decode_f32(tensor, from.row * tensor.cols(), values);
+      const FusedRow& from = sources[role][row];
+      return decode_f32(now[from.role], from.row * values.size(), values);
     }));
   }
   return {};
 }
 
-// Rows of gate and up that lie in turn.
-Status regroup_gate_up(Trial& trial, int layer) {
-  if (!trial.has(kGate, layer) || !trial.has(kUp, layer))
-    return fail(ErrorCode::kNotFound, "The model lacks the weight.");
-  const TensorView gate = trial.weight(kGate, layer), up = trial.weight(kUp, layer);
-  for (const WeightRole role : {kGate, kUp}) {
-    DOPPLER_TRY(trial.read_anew(role, layer, [&](std::uint64_t row, std::span<float> values) {
-      const std::uint64_t at = 2 * row + (role == kUp ? 1 : 0);
-      const TensorView& from = at < gate.rows() ? gate : up;
-      return decode_f32(from, at % gate.rows() * from.cols(), values);
-    }));
+struct FusedSuspect {
+  std::string says;
+  std::vector<WeightRole> usual;
+  Fusing how;
+};
+// What files are known to hold, and what readers are known to take them for.
+std::vector<FusedSuspect> fused_suspects(const Subject& s, int layer, bool of_attention) {
+  std::vector<FusedSuspect> all;
+  if (!of_attention) {
+    const std::vector<WeightRole> usual = {kGate, kUp};
+    if (!same_shape(s, kGate, kUp, layer)) return all;
+    const std::uint64_t rows = weight(s, kGate, layer).rows();
+    for (const std::uint64_t groups : {rows, std::uint64_t{2}, std::uint64_t{4}, std::uint64_t{8}}) {
+      const std::string pieces = groups == rows ? "rows" : fmt::format("{} pieces", groups);
+      all.push_back(
+          {fmt::format("{} of gate and up lie in turn in the file", pieces), usual, {usual, groups, false}});
+      all.push_back(
+          {fmt::format("gate and up follow each other in the file, and not {} of them in turn", pieces),
+           usual,
+           {usual, groups, true}});
+    }
+    return all;
   }
-  return {};
+  const std::vector<WeightRole> usual = {kQ, kK, kV};
+  // But q, v, k: that is k and v exchanged.
+  for (const auto& order : {std::array{kK, kQ, kV}, {kV, kK, kQ}, {kK, kV, kQ}, {kV, kQ, kK}}) {
+    all.push_back({fmt::format("the file has {}, {} and {} in this order", label(order[0]), label(order[1]),
+                               label(order[2])),
+                   usual,
+                   {{order.begin(), order.end()}, 1, false}});
+    all.push_back({fmt::format("the file has q, k and v in this order, and not {}, {} and {}",
+                               label(order[0]), label(order[1]), label(order[2])),
+                   usual,
+                   {{order.begin(), order.end()}, 1, true}});
+  }
+  const std::uint64_t heads = s.spec.layers[static_cast<std::size_t>(layer)].attention.kv_heads;
+  for (const std::uint64_t groups : std::set<std::uint64_t>{heads, 2, 4}) {
+    if (groups < 2) continue;
+    const std::string pieces = groups == heads ? "by key head" : fmt::format("in {} pieces", groups);
+    all.push_back({fmt::format("q, k and v lie {} in the file", pieces), usual, {usual, groups, false}});
+    all.push_back({fmt::format("q, k and v follow each other in the file, and do not lie {}", pieces),
+                   usual,
+                   {usual, groups, true}});
+  }
+  return all;
 }
 
 // One of the weight's other layouts; `index` and `says` tell which.
@@ -170,12 +208,14 @@ Status relayout(Trial& trial, WeightRole role, int layer, std::size_t index) {
 
 void add_relayouts(const Subject& s, WeightRole role, int layer, std::vector<Suspect>& to,
                    bool searches = false) {
-  if (!has(s, role, layer) || weight(s, role, layer).shape.size() != 2) return;
+  if (!has(s, role, layer)) return;
+  const bool vector = weight(s, role, layer).shape.size() == 1;  // whose type may be wrong
   const std::uint64_t dim =
       role == kO ? s.spec.layers[static_cast<std::size_t>(layer)].attention.head_dim : 0;
   const std::vector<Relayout> all = relayouts(weight(s, role, layer), dim);
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].search != searches || !all[i].same_size) continue;
+    if (vector && all[i].cause != std::string_view("wrong_dtype")) continue;
     to.push_back({all[i].cause, all[i].says, all[i].repair, weight_info(role).stage, layer,
                   [role, layer, i](Trial& trial) { return relayout(trial, role, layer, i); }});
   }
@@ -215,16 +255,13 @@ std::vector<Suspect> order_suspects(const Subject& s) {
           return trial.exchange(pair.a, layer, pair.b, layer);
         }));
   }
-  for (const auto& order : {std::array{kK, kQ, kV}, {kQ, kV, kK}, {kV, kK, kQ}, {kK, kV, kQ}, {kV, kQ, kK}})
-    add("weight_permuted",
-        fmt::format("the rows of q, k and v come in the order {}, {}, {}", label(order[0]), label(order[1]),
-                    label(order[2])),
-        Stage::kQProj,
-        every_layer([order](Trial& trial, int layer) { return regroup_qkv(trial, layer, order, false); }));
-  add("weight_permuted", "the rows of q, k and v are grouped by key head", Stage::kQProj,
-      every_layer([](Trial& trial, int layer) { return regroup_qkv(trial, layer, {}, true); }));
-  add("weight_permuted", "the rows of gate and up lie in turn", Stage::kFfnGate,
-      every_layer([](Trial& trial, int layer) { return regroup_gate_up(trial, layer); }));
+  for (const bool of_attention : {true, false}) {
+    for (const FusedSuspect& fused : fused_suspects(s, 0, of_attention)) {
+      add("fused_split", fused.says + ", on every layer", of_attention ? Stage::kQProj : Stage::kFfnGate,
+          every_layer(
+              [fused](Trial& trial, int layer) { return cut_again(trial, layer, fused.usual, fused.how); }));
+    }
+  }
   for (const WeightRole role : kProjections) {
     if (!has(s, role, 0) || is_quantised(weight(s, role, 0).dtype)) continue;
     const std::vector<Relayout> layouts = relayouts(weight(s, role, 0), 0);
@@ -325,6 +362,14 @@ std::vector<Suspect> layer_suspects(const Subject& s, int layer, Half half) {
          Stage::kFfnGate,
          layer,
          [layer](Trial& trial) { return trial.exchange(kGate, layer, kUp, layer); }});
+  }
+  for (const FusedSuspect& fused : fused_suspects(s, layer, half == Half::kAttention)) {
+    all.push_back({"fused_split",
+                   fmt::format("{}, in layer {}", fused.says, layer),
+                   {},
+                   half == Half::kAttention ? Stage::kQProj : Stage::kFfnGate,
+                   layer,
+                   [fused, layer](Trial& trial) { return cut_again(trial, layer, fused.usual, fused.how); }});
   }
   if (half == Half::kAttention &&
       s.spec.layers[static_cast<std::size_t>(layer)].attention.rope.layout == RopeLayout::kHalf) {

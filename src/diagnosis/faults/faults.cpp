@@ -86,6 +86,26 @@ void Site::swap(WeightRole a, WeightRole b, int layer) {
   weights().alias(b, layer, first);
 }
 
+std::vector<TensorView> Site::experts(WeightRole role, int layer) {
+  const WeightId first = weights().find(role, layer);
+  if (first == kNoWeight) return {};
+  const auto of_role = weights().tensors().subspan(first, weights().count(first));
+  return {of_role.begin(), of_role.end()};
+}
+
+void Site::set_experts(WeightRole role, int layer, std::vector<TensorView> tensors) {
+  for (std::size_t e = 0; e < tensors.size(); ++e) {
+    if (e == 0)
+      weights().add(role, layer, std::move(tensors[e]));
+    else
+      weights().add_expert(role, layer, std::move(tensors[e]));
+  }
+}
+
+std::span<const std::byte> Site::keep(std::vector<std::byte> bytes) {
+  return kept_->bytes.emplace_back(std::move(bytes));
+}
+
 int first_layer(const ModelSpec& spec, AttentionKind kind) {
   for (std::size_t i = 0; i < spec.layers.size(); ++i) {
     if (spec.layers[i].attention.kind == kind) return static_cast<int>(i);
@@ -122,8 +142,8 @@ namespace {
 const std::vector<FaultRow>& table() {
   static const std::vector<FaultRow> kTable = [] {
     std::vector<FaultRow> rows;
-    for (auto& part : {description_faults(), data_faults(), port_faults(), text_faults(), execution_faults(),
-                       shader_faults()})
+    for (auto& part : {description_faults(), data_faults(), port_faults(), expert_faults(), text_faults(),
+                       execution_faults(), shader_faults()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();

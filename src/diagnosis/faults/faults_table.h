@@ -62,11 +62,16 @@ class Site {
   void alter(WeightRole role, int layer, const AlteredWeights::Change& change);
   void permute_rows(WeightRole role, int layer, const std::function<std::size_t(std::size_t)>& source);
   void swap(WeightRole a, WeightRole b, int layer);
+  // The tensors of a layer's experts, none where the model has no such weight; and others in their place.
+  std::vector<TensorView> experts(WeightRole role, int layer);
+  void set_experts(WeightRole role, int layer, std::vector<TensorView> tensors);
+  std::span<const std::byte> keep(std::vector<std::byte> bytes);
 
  private:
   // Lives as long as any copy of the subject.
   struct Kept {
     AlteredWeights altered;
+    std::deque<std::vector<std::byte>> bytes;
     std::function<std::unique_ptr<Fault>(const BackendOptions&)> make;
     std::vector<std::unique_ptr<Fault>> faults;
     std::vector<ShaderEdit> edits;
@@ -84,6 +89,7 @@ struct FaultRow {
 
 std::vector<FaultRow> description_faults();
 std::vector<FaultRow> data_faults();
+std::vector<FaultRow> expert_faults();  // of description and data
 std::vector<FaultRow> text_faults();
 std::vector<FaultRow> port_faults();  // data faults that porting makes
 std::vector<FaultRow> execution_faults();
