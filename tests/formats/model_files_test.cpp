@@ -84,7 +84,7 @@ TEST(ModelFiles, AConfigThatIsNoObjectOrNoJsonIsAnError) {
   };
   EXPECT_ERROR(with_config("[1, 2]"), "config.json", "kind array", "object");
   EXPECT_ERROR(with_config(""), "config.json", "not valid JSON");
-  EXPECT_ERROR(with_config("{\n\"rope_theta\": NaN}"), "config.json", "line 2, column 15", "NaN");
+  EXPECT_ERROR(with_config("{\n\"rope_theta\": nan}"), "config.json", "line 2, column 16");
   EXPECT_ERROR(with_config(std::string(17 << 20, ' ')), "config.json", "17825792 bytes", "right file");
   EXPECT_ERROR(with_config("{\"a\":" + std::string(100'000, '[')), "config.json", "deeper than");
   write_file(dir / "config.json", "{}");

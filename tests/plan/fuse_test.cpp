@@ -104,8 +104,8 @@ TEST(Fuse, EveryStageStaysReadable) {
     for (const FusionPass& pass : all_fusion_passes()) all.push_back(pass.name);
     const Fused plain(model, {}), fused(model, all);
     ASSERT_OK(fused.status);
-    // A layer of Mamba 2 alone has one product that reads its norm, and nothing to join.
-    if (rule->name != "mamba2") {
+    // A layer of Mamba alone has one product that reads its norm, and nothing to join.
+    if (!rule->name.starts_with("mamba")) {
       EXPECT_LT(fused.plan.ops.size(), plain.plan.ops.size()) << rule->name;
     }
     // Of latent attention, keys and values as heads have them are for those who look at the whole plan.
