@@ -9,8 +9,6 @@
 namespace doppler::convert {
 namespace {
 
-using enum WeightRole;
-
 const LayerSpec& layer_of(const ModelSpec& spec, const WeightTensor& wanted) {
   return spec.layers[static_cast<std::size_t>(std::max(wanted.layer, 0))];
 }
@@ -40,6 +38,7 @@ std::vector<std::uint64_t> tiled_order(const RecurrentSpec& r, std::uint64_t kep
 }
 
 Status tile_heads(const RecurrentSpec& r, WeightRole role, SourceTensor& tensor) {
+  using enum WeightRole;
   const std::uint64_t keys = 2 * std::uint64_t{r.keys()};
   switch (role) {
     case kMixerInConv:
@@ -71,6 +70,7 @@ Status tile_heads(const RecurrentSpec& r, WeightRole role, SourceTensor& tensor)
 
 // What a row of the tensor is multiplied by.
 float factor_of(const ModelSpec& spec, const LayerSpec& l, WeightRole role, std::uint64_t row) {
+  using enum WeightRole;
   const auto part = [&] {
     const RecurrentSpec& r = l.recurrent;
     const std::uint64_t inner = r.inner(), keys = r.keys();
@@ -118,6 +118,7 @@ float factor_of(const ModelSpec& spec, const LayerSpec& l, WeightRole role, std:
 
 Status arrange_recurrent(const ModelSpec& spec, const GgufRule& rule, const WeightTensor& wanted,
                          SourceTensor& tensor) {
+  using enum WeightRole;
   const RecurrentSpec& r = layer_of(spec, wanted).recurrent;
   const WeightRole role = wanted.info->role;
   if (wanted.layer < 0 || !r.exists()) return {};
@@ -138,6 +139,7 @@ Status arrange_recurrent(const ModelSpec& spec, const GgufRule& rule, const Weig
 
 std::vector<SourceTensor> part_by_use(const ModelSpec& spec, const GgufRule& rule, const WeightTensor& wanted,
                                       const TensorView& whole) {
+  using enum WeightRole;
   const RecurrentSpec& r = layer_of(spec, wanted).recurrent;
   const std::uint64_t share = r.heads / r.groups, values = share * r.head_dim, key = r.state_dim,
                       group = 2 * key + 2 * values;
@@ -162,6 +164,7 @@ std::vector<SourceTensor> part_by_use(const ModelSpec& spec, const GgufRule& rul
 }
 
 Status multiply(const ModelSpec& spec, const WeightTensor& wanted, SourceTensor& tensor) {
+  using enum WeightRole;
   const LayerSpec& layer = layer_of(spec, wanted);
   const bool vector = tensor.shape.size() < 2;
   const std::uint64_t count = vector ? tensor.columns() : tensor.rows();

@@ -69,12 +69,12 @@ Json with(Json config, const char* key, Json value) {
   config[key] = std::move(value);
   return config;
 }
-Result<ModelSpec> read(const Json& config) {
+Result<ModelSpec> spec_from(const Json& config) {
   return read_spec(config, nullptr);
 }
 
 TEST(RecurrentSpec, ExpertsAndStatesStandSideBySide) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec next, read(with(qwen_next(), "mlp_only_layers", {1})));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec next, spec_from(with(qwen_next(), "mlp_only_layers", {1})));
   EXPECT_EQ(next.layers[0].recurrent.kind, RecurrentKind::kDeltaNet);
   EXPECT_EQ(next.layers[0].recurrent.in_projection, InProjection::kByKeyHead);
   EXPECT_EQ(next.layers[0].ffn.experts, 6u);
@@ -83,28 +83,28 @@ TEST(RecurrentSpec, ExpertsAndStatesStandSideBySide) {
   EXPECT_TRUE(next.layers[3].has_attention);
   EXPECT_TRUE(next.layers[3].attention.output_gate);
   EXPECT_TRUE(next.layers[3].ffn.shared_gate);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec bare, read(with(qwen_next(), "norm_topk_prob", false)));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec bare, spec_from(with(qwen_next(), "norm_topk_prob", false)));
   EXPECT_TRUE(next.layers[0].ffn.router.normalise);
   EXPECT_FALSE(bare.layers[0].ffn.router.normalise);
 
-  ASSERT_OK_AND_ASSIGN(const ModelSpec conv, read(lfm()));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec conv, spec_from(lfm()));
   EXPECT_EQ(conv.layers[0].ffn.experts, 0u);
   EXPECT_EQ(conv.layers[3].ffn.router.score, RouterScore::kSigmoid);
   EXPECT_TRUE(conv.layers[3].ffn.router.correction);
   EXPECT_TRUE(conv.tied_head);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec untied, read(with(lfm(), "tie_embedding", false)));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec untied, spec_from(with(lfm(), "tie_embedding", false)));
   EXPECT_FALSE(untied.tied_head);
 
-  ASSERT_OK_AND_ASSIGN(const ModelSpec ibm, read(granite()));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec ibm, spec_from(granite()));
   EXPECT_EQ(ibm.layers[0].ffn.shared_width, 24u);
   EXPECT_EQ(ibm.layers[0].ffn.width, 48u);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec dense, read(with(granite(), "num_local_experts", 0)));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec dense, spec_from(with(granite(), "num_local_experts", 0)));
   EXPECT_EQ(dense.layers[0].ffn.experts, 0u);
   EXPECT_EQ(dense.layers[0].ffn.width, 24u);
 }
 
 TEST(RecurrentSpec, JambasPeriodsSayWhatLayersHave) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, read(jamba()));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_from(jamba()));
   for (std::size_t i = 0; i < 4; ++i) {
     EXPECT_EQ(spec.layers[i].has_attention, i == 2) << i;
     EXPECT_EQ(spec.layers[i].ffn.experts, i % 2 == 1 ? 4u : 0u) << i;
@@ -112,16 +112,16 @@ TEST(RecurrentSpec, JambasPeriodsSayWhatLayersHave) {
   EXPECT_EQ(spec.layers[0].recurrent.rank, 2u);  // a sixteenth of the width
   EXPECT_TRUE(spec.layers[0].recurrent.part_norms);
   EXPECT_FALSE(spec.layers[1].ffn.router.normalise);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec one, read(with(jamba(), "num_experts", 1)));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec one, spec_from(with(jamba(), "num_experts", 1)));
   EXPECT_EQ(one.layers[1].ffn.experts, 0u);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec ranked, read(with(jamba(), "mamba_dt_rank", 5)));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec ranked, spec_from(with(jamba(), "mamba_dt_rank", 5)));
   EXPECT_EQ(ranked.layers[0].recurrent.rank, 5u);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec automatic, read(with(jamba(), "mamba_dt_rank", "auto")));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec automatic, spec_from(with(jamba(), "mamba_dt_rank", "auto")));
   EXPECT_EQ(automatic.layers[0].recurrent.rank, 2u);
 }
 
 TEST(RecurrentSpec, NemotronsLettersSayWhatLayersAre) {
-  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, read(nemotron()));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_from(nemotron()));
   EXPECT_TRUE(spec.layers[0].recurrent.exists() && !spec.layers[0].has_ffn);
   EXPECT_TRUE(!spec.layers[1].has_attention && spec.layers[1].has_ffn && spec.layers[1].ffn.experts == 0);
   EXPECT_TRUE(spec.layers[2].has_attention && !spec.layers[2].has_ffn);
@@ -130,11 +130,11 @@ TEST(RecurrentSpec, NemotronsLettersSayWhatLayersAre) {
   EXPECT_FALSE(spec.layers[3].ffn.gated);
   EXPECT_EQ(spec.layers[3].ffn.latent_width, 0u);
   EXPECT_EQ(spec.layers[0].recurrent.norm_groups, 2u);
-  ASSERT_OK_AND_ASSIGN(const ModelSpec latent, read(with(nemotron(), "moe_latent_size", 12)));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec latent, spec_from(with(nemotron(), "moe_latent_size", 12)));
   EXPECT_EQ(latent.layers[3].ffn.latent_width, 12u);
   EXPECT_EQ(weight_shape(latent, WeightRole::kUpExperts, 3), (Shape{6, 16, 12}));
   EXPECT_EQ(weight_shape(latent, WeightRole::kSharedUp, 3), (Shape{24, 32}));
-  ASSERT_OK_AND_ASSIGN(const ModelSpec biased, read(with(nemotron(), "use_bias", true)));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec biased, spec_from(with(nemotron(), "use_bias", true)));
   EXPECT_TRUE(biased.layers[0].recurrent.in_bias && biased.layers[0].recurrent.out_bias);
 }
 
@@ -142,13 +142,13 @@ TEST(RecurrentSpec, AnInfiniteLimitIsReadInEverySpelling) {
   for (const char* limit : {"[0.001, Infinity]", R"([0.001, {"__float__": "Infinity"}])"}) {
     Json config = nemotron();
     ASSERT_OK_AND_ASSIGN(config["time_step_limit"], parse_config_json(limit, "The file"));
-    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, read(config));
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_from(config));
     EXPECT_EQ(spec.layers[0].recurrent.min_step, 0.001);
     EXPECT_TRUE(std::isinf(spec.layers[0].recurrent.max_step));
   }
   Json config = nemotron();
   ASSERT_OK_AND_ASSIGN(config["time_step_limit"], parse_config_json("[NaN, Infinity]", "The file"));
-  EXPECT_ERROR(read(config), "time_step_limit", "lower and an upper limit");
+  EXPECT_ERROR(spec_from(config), "time_step_limit", "lower and an upper limit");
 }
 
 TEST(RecurrentSpec, ContradictionsAreRefused) {
@@ -177,7 +177,7 @@ TEST(RecurrentSpec, ContradictionsAreRefused) {
       {with(nemotron(), "n_group", 4), {"n_group = 4"}},
   };
   for (const Wrong& w : wrong) {
-    const auto spec = read(w.config);
+    const auto spec = spec_from(w.config);
     ASSERT_FALSE(spec.has_value()) << w.words[0];
     for (const std::string& word : w.words)
       EXPECT_NE(spec.error().message.find(word), std::string::npos) << spec.error().message;
