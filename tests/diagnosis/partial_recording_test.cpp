@@ -39,6 +39,8 @@ constexpr ThinnedModel kPartlyRecorded[] = {
     {"models/glm4_moe", "glm4_moe"},  // experts, and what every token goes through beside them
     {"models/qwen3_5", "qwen3_5"},    // recurrent layers, and attention with a gate
     {"models/mamba2", "mamba2"},
+    {"models/deepseek_v3", "deepseek_v3"},  // keys that hold the values
+    {"models/gemma4_ple", "gemma4_ple"},    // keys and values of another layer
     {"gguf/llama.gguf", "llama"},
     {"gguf/gemma3.gguf", "gemma3"},
     // Quantised: the recording is of the float weights.

@@ -640,8 +640,8 @@ class Bounds {
         moved[d] += stretch * one.score / total * one.error * std::abs(v[d] - out[d]);
       }
     }
-    for (std::size_t d = 0; d < a.head_dim; ++d) {
-      set(t * s_.width + h * a.head_dim + d, moved[d] + sum_rounding(seen.size()) * sizes[d]);
+    for (std::size_t d = 0; d < a.out_dim(); ++d) {
+      set(t * s_.width + h * a.out_dim() + d, moved[d] + sum_rounding(seen.size()) * sizes[d]);
     }
   }
 

@@ -137,8 +137,8 @@ Status check_weights(const OpSetup& s) {
 Status check_attention(const OpSetup& s) {
   const auto& a = std::get<AttentionParams>(s.params);
   const std::size_t q = std::size_t{a.heads} * a.head_dim, kv = std::size_t{a.kv_heads} * a.head_dim;
-  if (q == 0 || kv == 0 || s.width != q || s.inputs[0].width != q || s.inputs[1].width != kv ||
-      s.inputs[2].width != kv)
+  if (q == 0 || kv == 0 || s.width != std::size_t{a.heads} * a.out_dim() || s.inputs[0].width != q ||
+      s.inputs[1].width != kv || s.inputs[2].width != kv)
     return unfit(s, "the heads do not match the inputs");
   if (s.head_map.empty() ? a.heads % a.kv_heads != 0 : s.head_map.size() != a.heads)
     return unfit(s, "the heads have no heads of keys");
@@ -389,11 +389,13 @@ std::optional<std::size_t> OpExperiment::find(Stage stage, int layer) const {
   return std::nullopt;
 }
 
-// Where a layer reads the keys and values of another, they are inputs all the same.
+// Where a layer reads the keys and values of another, they are inputs all the same; so are keys that hold the
+// values.
 std::vector<ValueId> OpExperiment::inputs(std::size_t index) const {
   const Op& op = plan_.ops[index];
   std::vector<ValueId> ids = op.inputs;
   const auto* a = std::get_if<AttentionParams>(&op.params);
+  if (a != nullptr && a->value_dim > 0 && ids.size() == 2) ids.push_back(ids[1]);
   if (a == nullptr || a->kv_layer < 0) return ids;
   for (const Op& other : plan_.ops) {
     if (other.kind == OpKind::kAttention && other.layer == a->kv_layer)
