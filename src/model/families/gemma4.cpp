@@ -174,7 +174,8 @@ const FamilyRule kGemma4Rule = {
      .weight_names = {.style = NameStyle::kGguf, .own = kGemma4GgufNames, .rope_factors = kGemma4Factors},
      .adjust = adjust_gemma4,
      .own_keys = kGemma4Keys,
-     .divisors_of_full = true},
+     .divisors_of_full = true,
+     .only_read = true},
     {.own = kGemma4Names}};
 
 }  // namespace doppler

@@ -189,7 +189,11 @@ const FamilyRule kLlama4Rule = {
     "llama4_text",
     kLlama4Types,
     fill_llama4,
-    {.architecture = "llama4", .weight_names = kDivisorNames, .keys = kLlama4Keys, .adjust = adjust_llama4},
+    {.architecture = "llama4",
+     .weight_names = kDivisorNames,
+     .keys = kLlama4Keys,
+     .adjust = adjust_llama4,
+     .only_read = true},
     {.own = kLlama4Names,
      .expert_columns = {.gate_up = "model.layers.{}.feed_forward.experts.gate_up_proj",
                         .down = "model.layers.{}.feed_forward.experts.down_proj"}}};
