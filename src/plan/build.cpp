@@ -73,17 +73,15 @@ class Builder {
   ValueId per_layer_inputs(ValueId embedding) {
     const auto layers = static_cast<std::uint32_t>(spec_.layers.size());
     const ValueId projected =
-        matmul(embedding, WeightRole::kPerLayerModelProjection, WeightRole::kCount, layers);
-    plan_.values[projected].stage = Stage::kNone;
-    const ValueId normed = value(plan_.values[projected].width, Stage::kNone, layers);
-    op(OpKind::kRmsNorm, {projected}, {normed}, {WeightRole::kPerLayerProjectionNorm},
-       NormParams{spec_.norm.eps * spec_.hidden, spec_.norm.weight_offset, spec_.norm.kind, NormSpan::kHead});
+        matmul(embedding, WeightRole::kPerLayerModelProjection, WeightRole::kCount, layers, Stage::kNone);
+    NormParams params = norm_params();
+    params.eps *= spec_.hidden;
+    const ValueId normed =
+        norm(projected, WeightRole::kPerLayerProjectionNorm, WeightRole::kCount, Stage::kNone, params);
     const ValueId looked_up = value(plan_.values[projected].width, Stage::kNone, layers);
     op(OpKind::kEmbed, {}, {looked_up}, {WeightRole::kPerLayerEmbedding},
        EmbedParams{std::sqrt(static_cast<double>(spec_.per_layer.width))});
-    const ValueId sum = value(plan_.values[projected].width, Stage::kNone, layers);
-    op(OpKind::kAdd, {normed, looked_up}, {sum}, {}, AddParams{});
-    return scaled(sum, 1 / std::numbers::sqrt2, Stage::kPerLayerInputs);
+    return scaled(sum_of(normed, looked_up), 1 / std::numbers::sqrt2, Stage::kPerLayerInputs);
   }
 
   // A product with a matrix that has a number as others have a layer.
@@ -150,9 +148,7 @@ class Builder {
 
   // A number for each stream, from what one of them holds: tanh(router(norm(x)) / hidden).
   ValueId modalities(ValueId x) {
-    const ValueId normed = value(spec_.hidden, Stage::kNone);
-    op(OpKind::kRmsNorm, {x}, {normed}, {WeightRole::kAltupRouterNorm},
-       NormParams{spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, NormSpan::kHead});
+    const ValueId normed = unnamed_norm(x, WeightRole::kAltupRouterNorm);
     const ValueId routed = unnamed_matmul(normed, WeightRole::kAltupRouter);
     const ValueId y = value(spec_.altup.streams, Stage::kNone);
     op(OpKind::kSoftcap, {routed}, {y}, {}, SoftcapParams{1, 1.0 / spec_.hidden});
@@ -160,17 +156,17 @@ class Builder {
   }
 
   ValueId unnamed_matmul(ValueId x, WeightRole role) {
-    const ValueId y = matmul(x, role);
-    plan_.values[y].stage = Stage::kNone;
-    return y;
+    return matmul(x, role, WeightRole::kCount, 1, Stage::kNone);
+  }
+
+  ValueId unnamed_norm(ValueId x, WeightRole role) {
+    return norm(x, role, WeightRole::kCount, Stage::kNone, norm_params());
   }
 
   ValueId laurel(ValueId normed) {
     const ValueId branch =
         unnamed_matmul(unnamed_matmul(normed, WeightRole::kLaurelDown), WeightRole::kLaurelUp);
-    const ValueId scaled_branch = norm(branch, WeightRole::kLaurelNorm);
-    plan_.values[scaled_branch].stage = Stage::kNone;
-    return sum_of(normed, scaled_branch, 1, Stage::kLaurelOut);
+    return sum_of(normed, unnamed_norm(branch, WeightRole::kLaurelNorm), 1, Stage::kLaurelOut);
   }
 
   // One stream goes through the layer; what it should have been by the layer's prediction corrects them all.
@@ -214,8 +210,11 @@ class Builder {
 
   ValueId norm(ValueId x, WeightRole role, WeightRole bias = WeightRole::kCount,
                NormSpan span = NormSpan::kHead) {
-    return norm(x, role, bias, weight_info(role).stage,
-                {spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, span});
+    return norm(x, role, bias, weight_info(role).stage, norm_params(span));
+  }
+
+  NormParams norm_params(NormSpan span = NormSpan::kHead) const {
+    return {spec_.norm.eps, spec_.norm.weight_offset, spec_.norm.kind, span};
   }
 
   ValueId norm(ValueId x, WeightRole role, WeightRole bias, Stage stage, const NormParams& params) {
@@ -258,9 +257,7 @@ class Builder {
 
   // The residual stream with what a half of a layer adds to it, under its stage's name.
   ValueId add(ValueId stream, ValueId branch, Stage stage) {
-    const ValueId sum = value(plan_.values[stream].width, stage);
-    op(OpKind::kAdd, {stream, branch}, {sum}, {}, AddParams{spec_.residual_scale});
-    return sum;
+    return sum_of(stream, branch, spec_.residual_scale, stage);
   }
 
   // The inputs of an attention: queries, then keys and values if the layer makes its own; and the gate of its
@@ -568,9 +565,7 @@ class Builder {
     const ValueId attended =
         scaled(attention(scaled(normed, l.attn_in_scale), l.attention), l.attn_out_scale);
     if (!l.recurrent.exists()) return attended;
-    const ValueId sum = value(spec_.hidden, Stage::kNone);
-    op(OpKind::kAdd, {attended, recurrent(normed, l)}, {sum}, {}, AddParams{l.recurrent.out_scale});
-    return sum;
+    return sum_of(attended, recurrent(normed, l), l.recurrent.out_scale);
   }
 
   // Which rows of the latent's matrices belong to a head.
@@ -624,9 +619,8 @@ class Builder {
   // Latents' norms have an epsilon of their own in transformers, whatever rms_norm_eps says.
   ValueId latent_norm(ValueId x, WeightRole role) {
     constexpr double kEps = 1e-6;
-    const ValueId y = value(plan_.values[x].width, weight_info(role).stage);
-    op(OpKind::kRmsNorm, {x}, {y}, {role}, NormParams{kEps, 0, NormKind::kRms, NormSpan::kHead});
-    return y;
+    return norm(x, role, WeightRole::kCount, weight_info(role).stage,
+                {kEps, 0, NormKind::kRms, NormSpan::kHead});
   }
 
   // Keys and values as attention without the latent would see them. Nothing reads them but those who look.
@@ -779,9 +773,7 @@ class Builder {
     const ValueId out = matmul(sum, WeightRole::kLatentOut, WeightRole::kLatentOutBias, 1,
                                alone ? Stage::kFfnOut : Stage::kNone);
     if (alone) return out;
-    const ValueId both = value(spec_.hidden, Stage::kFfnOut);
-    op(OpKind::kAdd, {out, shared_expert(x, f)}, {both}, {}, AddParams{});
-    return both;
+    return sum_of(out, shared_expert(x, f), 1, Stage::kFfnOut);
   }
 
   ValueId layer(ValueId x) {

@@ -271,55 +271,51 @@ TEST(SelfCheck, PassesExperts) {
   }
 }
 
+// A kernel with `after` in the place of `before` does not pass.
+void expect_wrong_with(const Variant& variant, const char* file, const char* before, const char* after) {
+  const Broken broken(file, before, after);
+  ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(*device(Mode::kUnchecked), variant));
+  EXPECT_NE(wrong, "") << variant.name() << " with " << after;
+}
+
 TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
   DOPPLER_NEEDS_ADAPTER();
-  Device& d = *device(Mode::kUnchecked);
-  if (d.features().subgroup_size < 8) GTEST_SKIP() << "the fused kernels need subgroups of eight";
-  const auto expect_wrong = [&](const Variant& variant, const char* file, const char* before,
-                                const char* after) {
-    const Broken broken(file, before, after);
-    ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(d, variant));
-    EXPECT_NE(wrong, "") << variant.name() << " with " << after;
-  };
+  if (device(Mode::kUnchecked)->features().subgroup_size < 8)
+    GTEST_SKIP() << "the fused kernels need subgroups of eight";
   const Variant in = experts_variant(DType::kMXFP4, true, true, true),
                 out = experts_variant(DType::kMXFP4, false, true, true),
                 six = experts_variant(DType::kQ6_K, false, true, false);
-  expect_wrong(in, "expert_in.wgsl", "expert * ${ROWS}u + own", "own");
-  expect_wrong(in, "expert_in.wgsl", "row + ${n * EXPERTS * ROWS}u, unit", "row + ${n * ROWS}u, unit");
-  expect_wrong(in, "expert_in.wgsl", "+ up_bias[row]", "+ up_bias[own]");
-  expect_wrong(in, "gate.wgsl", "clamp(up, -limit, limit)", "min(up, limit)");
-  expect_wrong(in, "gate.wgsl", "min(gate, limit)", "gate");
-  expect_wrong(out, "expert_out.wgsl", "fma(sum, weight, 0.0)", "sum");
-  expect_wrong(out, "expert_out.wgsl", "x8[(place *", "x8[(0u *");
-  expect_wrong(out, "expert_out.wgsl", "if (lane == 0u)", "if (lane <= 1u)");
-  expect_wrong(out, "expert_out.wgsl", "z[${Z_OFFSET}u + own]", "z[${Z_OFFSET}u]");
-  expect_wrong(out, "weights.wgsl", "vec4u(3u, 2u, 1u, 0u)", "vec4u(2u, 2u, 1u, 0u)");
-  expect_wrong(six, "weights.wgsl", "vec4u(6u, 4u, 2u, 0u)", "vec4u(6u, 4u, 0u, 0u)");
+  expect_wrong_with(in, "expert_in.wgsl", "expert * ${ROWS}u + own", "own");
+  expect_wrong_with(in, "expert_in.wgsl", "SET_ROWS EXPERTS * ROWS", "SET_ROWS ROWS");
+  expect_wrong_with(in, "expert_in.wgsl", "+ up_bias[row]", "+ up_bias[own]");
+  expect_wrong_with(in, "gate.wgsl", "clamp(up, -limit, limit)", "min(up, limit)");
+  expect_wrong_with(in, "gate.wgsl", "min(gate, limit)", "gate");
+  expect_wrong_with(out, "expert_out.wgsl", "fma(sum, weight, 0.0)", "sum");
+  expect_wrong_with(out, "expert_out.wgsl", "x8[(place *", "x8[(0u *");
+  expect_wrong_with(out, "expert_out.wgsl", "if (lane == 0u)", "if (lane <= 1u)");
+  expect_wrong_with(out, "expert_out.wgsl", "z[${Z_OFFSET}u + own]", "z[${Z_OFFSET}u]");
+  expect_wrong_with(out, "weights.wgsl", "vec4u(3u, 2u, 1u, 0u)", "vec4u(2u, 2u, 1u, 0u)");
+  expect_wrong_with(six, "weights.wgsl", "vec4u(6u, 4u, 2u, 0u)", "vec4u(6u, 4u, 0u, 0u)");
   const Variant both = route_variant(2, RouterScore::kSigmoid, 4);
-  expect_wrong(both, "route.wgsl", "taken[id] = 1u;  //", "taken[id] = 0u;  //");
-  expect_wrong(both, "route.wgsl", "score += corrections[e];", "");
-  expect_wrong(both, "route.wgsl", "* each[id${i}]", "");
-  expect_wrong(route_variant(2, RouterScore::kSoftmaxOfChosen, 1), "route.wgsl", "w${i} /= all;", "");
-  expect_wrong(route_variant(0, RouterScore::kSoftmax, 1), "route.wgsl", "v > u ||", "v < u ||");
+  expect_wrong_with(both, "route.wgsl", "taken[id] = 1u;  //", "taken[id] = 0u;  //");
+  expect_wrong_with(both, "route.wgsl", "score += corrections[e];", "");
+  expect_wrong_with(both, "route.wgsl", "* each[id${i}]", "");
+  expect_wrong_with(route_variant(2, RouterScore::kSoftmaxOfChosen, 1), "route.wgsl", "w${i} /= all;", "");
+  expect_wrong_with(route_variant(0, RouterScore::kSoftmax, 1), "route.wgsl", "v > u ||", "v < u ||");
 }
 
 TEST(SelfCheck, NoticesWhatIsWrongInFusedKernels) {
   DOPPLER_NEEDS_ADAPTER();
-  Device& d = *device(Mode::kUnchecked);
-  if (d.features().subgroup_size < 8) GTEST_SKIP() << "the fused kernels need subgroups of eight";
-  const auto expect_wrong = [&](const Variant& variant, const char* file, const char* before,
-                                const char* after) {
-    const Broken broken(file, before, after);
-    ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(d, variant));
-    EXPECT_NE(wrong, "") << variant.name() << " with " << after;
-  };
-  expect_wrong(fused_variant(DType::kQ4_0, 1, false, true), "norm_prologue.wgsl", "carried[v${i}] = h${i}",
-               "carried[v${i}] = r${i}");
-  expect_wrong(fused_variant(DType::kQ4_0, 1, false, true), "prologue_x.wgsl", "word2, word3)",
-               "word2, word2)");
-  expect_wrong(fused_variant(DType::kQ8_0, 2, false, true), "combined.wgsl", "exp(m${i}.x - most)", "1.0");
-  expect_wrong(fused_variant(DType::kQ4_K, 1, true, true, true), "gemv.wgsl", "activate(gate) * up",
-               "activate(up) * gate");
+  if (device(Mode::kUnchecked)->features().subgroup_size < 8)
+    GTEST_SKIP() << "the fused kernels need subgroups of eight";
+  expect_wrong_with(fused_variant(DType::kQ4_0, 1, false, true), "norm_prologue.wgsl",
+                    "carried[v${i}] = h${i}", "carried[v${i}] = r${i}");
+  expect_wrong_with(fused_variant(DType::kQ4_0, 1, false, true), "prologue_x.wgsl", "word2, word3)",
+                    "word2, word2)");
+  expect_wrong_with(fused_variant(DType::kQ8_0, 2, false, true), "combined.wgsl", "exp(m${i}.x - most)",
+                    "1.0");
+  expect_wrong_with(fused_variant(DType::kQ4_K, 1, true, true, true), "gemv.wgsl", "activate(gate) * up",
+                    "activate(up) * gate");
 }
 
 TEST(SelfCheck, NoticesWhatIsWrong) {

@@ -279,8 +279,9 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
     for (const std::size_t op : ops_) {
       DOPPLER_ASSIGN(OpSetup made, setup(op));
       replace_inputs(op, moved, made);
+      const std::vector<ValueId> inputs = experiment_.inputs(op);
       for (std::size_t i = 0; from_stored && i < made.inputs.size(); ++i) {
-        if (moved.contains(experiment_.inputs(op)[i])) continue;
+        if (moved.contains(inputs[i])) continue;
         for (float& x : made.inputs[i].data) x *= 1 + static_cast<float>(rounding.stored) * moves.next();
       }
       if (change && std::ranges::find(changed, op) != changed.end()) change(made);

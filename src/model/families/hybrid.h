@@ -12,6 +12,9 @@
 
 namespace doppler {
 
+// Of models in which nothing depends on positions; their published files give none.
+inline constexpr std::uint64_t kAnyContext = 1 << 20;
+
 // A kind of layer by the names that configs give it.
 struct LayerKind {
   std::string_view name;

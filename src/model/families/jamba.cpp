@@ -110,8 +110,6 @@ Status fill_jamba(SpecBuilder& builder) {
 }
 
 Status fill_mamba(SpecBuilder& builder) {
-  // Published files give no context: nothing in the model depends on positions.
-  constexpr std::uint64_t kAnyContext = 1 << 20;
   DOPPLER_TRY(read_common(builder, {.vocab_size = 50280,
                                     .hidden_size = 768,
                                     .num_hidden_layers = 32,

@@ -19,8 +19,6 @@ constexpr std::string_view kFalconH1Types[] = {"falcon_h1"};
 // --- Mamba 2
 
 Status fill_mamba2(SpecBuilder& builder) {
-  // Published files give no context: nothing in the model depends on positions.
-  constexpr std::uint64_t kAnyContext = 1 << 20;
   DOPPLER_TRY(read_common(builder, {.vocab_size = 32768,
                                     .hidden_size = 4096,
                                     .num_hidden_layers = 64,

@@ -11,6 +11,10 @@ bool always(std::uint32_t, std::uint32_t) {
   return true;
 }
 
+bool never(std::uint32_t, std::uint32_t) {
+  return false;
+}
+
 Status read_no_window(SpecBuilder& builder) {
   return read_layer_types(builder, std::nullopt, always, 1, "rule: use_sliding_window is false");
 }
@@ -44,11 +48,8 @@ Status read_window_if_used(SpecBuilder& builder) {
 
 Status read_window_of_all_layers(SpecBuilder& builder) {
   const bool sliding = builder.config().has("sliding_window");
-  return read_layer_types(
-      builder, std::nullopt,
-      sliding ? +[](std::uint32_t, std::uint32_t) { return false; }
-              : +[](std::uint32_t, std::uint32_t) { return true; },
-      1, sliding ? "rule: every layer slides" : "rule: no sliding_window");
+  return read_layer_types(builder, std::nullopt, sliding ? never : always, 1,
+                          sliding ? "rule: every layer slides" : "rule: no sliding_window");
 }
 
 Status read_attention_bias(SpecBuilder& builder) {

@@ -34,6 +34,8 @@
 #endif
 #define THREADS R * LANES
 #define COVERED LANES * UNITS == UNITS_K
+#define SETS 2
+#define SET_ROWS EXPERTS * ROWS
 // Vectors of four values of x that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 #include "weights.wgsl"
@@ -59,50 +61,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let own = group.x * ${R}u + t % ${R}u;
   let row = expert * ${ROWS}u + own;
   let lane = t / ${R}u;
-#for u in 0..UNITS
-#if COVERED
-  let unit${u} = lane * ${UNITS}u + ${u}u;
-#else
-  let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
-#endif
-#for n in 0..2
-  // Of set n (gate, up) and unit u: c, a places of codes and scales, w the pieces, s the scale words.
-  let c${n}_${u} = code_index(row + ${n * EXPERTS * ROWS}u, unit${u});
-#for p in 0..PIECES
-  let w${n}_${u}_${p} = codes[c${n}_${u} + ${p * 64}u];
-#endfor
-#if QUANTISED
-  let a${n}_${u} = scale_index(row + ${n * EXPERTS * ROWS}u, unit${u});
-#for s in 0..SCALE_WORDS
-  let s${n}_${u}_${s} = scales[a${n}_${u} + ${s * 64}u];
-#endfor
-#endif
-#endfor
-#endfor
+#include "unit_loads.wgsl"
 #for i in 0..VECS
   put_x(v${i}, x${i});
 #endfor
   workgroupBarrier();
-#for n in 0..2
-  var sum${n} = 0.0;
-#for u in 0..UNITS
-  {
-    let d = dot_unit(
-#for p in 0..PIECES
-      w${n}_${u}_${p},
-#endfor
-#for s in 0..SCALE_WORDS
-      s${n}_${u}_${s},
-#endfor
-      unit${u});
-#if COVERED
-    sum${n} += d;
-#else
-    sum${n} += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
-#endif
-  }
-#endfor
-#endfor
+#include "unit_products.wgsl"
   let both = row_sum(vec2f(sum0, sum1), t);
   var act = 0.0;
   if (t < ${R}u) {

@@ -34,6 +34,8 @@
 #define LANES PLACE_LANES * CHOSEN
 #define THREADS R * LANES
 #define COVERED PLACE_LANES * UNITS == UNITS_K
+#define SETS 1
+#define SET_ROWS 0
 #include "weights.wgsl"
 var<private> place : u32;
 #if ACT == 1
@@ -67,41 +69,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
   let own = min(group.x * ${R}u + t % ${R}u, ${ROWS - 1}u);
   let row = expert * ${ROWS}u + own;
-#for u in 0..UNITS
-#if COVERED
-  let unit${u} = lane * ${UNITS}u + ${u}u;
-#else
-  let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
-#endif
-  let c${u} = code_index(row, unit${u});
-#for p in 0..PIECES
-  let w${u}_${p} = codes[c${u} + ${p * 64}u];
-#endfor
-#if QUANTISED
-  let a${u} = scale_index(row, unit${u});
-#for s in 0..SCALE_WORDS
-  let s${u}_${s} = scales[a${u} + ${s * 64}u];
-#endfor
-#endif
-#endfor
-  var sum = 0.0;
-#for u in 0..UNITS
-  {
-    let d = dot_unit(
-#for p in 0..PIECES
-      w${u}_${p},
-#endfor
-#for s in 0..SCALE_WORDS
-      s${u}_${s},
-#endfor
-      unit${u});
-#if COVERED
-    sum += d;
-#else
-    sum += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
-#endif
-  }
-#endfor
+#include "unit_loads.wgsl"
+#include "unit_products.wgsl"
+  var sum = sum0;
 #if BIAS
   if (lane == 0u) {
     sum += bias[row];

@@ -51,6 +51,7 @@
 #define THREADS R * LANES
 #define COVERED LANES * UNITS == UNITS_K
 #define SETS 1 + (EPI == 1)
+#define SET_ROWS ROWS
 #include "weights.wgsl"
 #if PRO == 1
 #include "norm_prologue.wgsl"
@@ -99,51 +100,13 @@ var<workgroup> acts : array<f32, ${R}>;  // the workgroup's results
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let row = group.x * ${R}u + t % ${R}u;
   let lane = t / ${R}u;
-#for u in 0..UNITS
-#if COVERED
-  let unit${u} = lane * ${UNITS}u + ${u}u;
-#else
-  let unit${u} = min(lane * ${UNITS}u + ${u}u, ${UNITS_K - 1}u);
-#endif
-#for n in 0..SETS
-  // Of set n and unit u: c, a places of codes and scales, w the pieces, s the scale words.
-  let c${n}_${u} = code_index(row + ${n * ROWS}u, unit${u});
-#for p in 0..PIECES
-  let w${n}_${u}_${p} = codes[c${n}_${u} + ${p * 64}u];
-#endfor
-#if QUANTISED
-  let a${n}_${u} = scale_index(row + ${n * ROWS}u, unit${u});
-#for s in 0..SCALE_WORDS
-  let s${n}_${u}_${s} = scales[a${n}_${u} + ${s * 64}u];
-#endfor
-#endif
-#endfor
-#endfor
+#include "unit_loads.wgsl"
 #if PRO == 0
   token = group.y;
 #else
   prologue(t, group.x == 0u);
 #endif
-#for n in 0..SETS
-  var sum${n} = 0.0;
-#for u in 0..UNITS
-  {
-    let d = dot_unit(
-#for p in 0..PIECES
-      w${n}_${u}_${p},
-#endfor
-#for s in 0..SCALE_WORDS
-      s${n}_${u}_${s},
-#endfor
-      unit${u});
-#if COVERED
-    sum${n} += d;
-#else
-    sum${n} += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
-#endif
-  }
-#endfor
-#endfor
+#include "unit_products.wgsl"
 #if EPI == 1
   let both = row_sum(vec2f(sum0, sum1), t);
 #else
