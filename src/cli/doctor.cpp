@@ -189,10 +189,10 @@ Result<diagnosis::Diagnosis> examine(diagnosis::Subject& subject, diagnosis::Doc
 }
 
 // Writes the repaired copy and examines it as the model was examined.
-Result<int> repair(const diagnosis::Diagnosis& before, const Model& model, const DoctorArguments& arguments,
-                   const Settings& settings, const std::string& backend, diagnosis::DoctorOptions options,
-                   bool json) {
-  const Remedy remedy = find_remedy(before, arguments.source);
+Result<int> repair(const diagnosis::Diagnosis& before, const ModelSpec& spec,
+                   const DoctorArguments& arguments, const Settings& settings, const std::string& backend,
+                   diagnosis::DoctorOptions options, bool json) {
+  const Remedy remedy = find_remedy(before, arguments.model, arguments.source);
   std::string text = wrap("before: " + verdict(before), table_columns(), 4) + numbered(before) + "\n";
   const auto lines = [&](const char* what, const std::vector<std::string>& all) {
     for (const std::string& line : all) text += wrap(fmt::format("{}: {}\n", what, line), table_columns(), 4);
@@ -208,7 +208,7 @@ Result<int> repair(const diagnosis::Diagnosis& before, const Model& model, const
                      : print(text));
     return before.healthy() ? kDone : kAnswerIsNo;
   }
-  DOPPLER_TRY(convert::write_repaired_copy(arguments.model, model.spec, remedy.changes, arguments.fix));
+  DOPPLER_TRY(convert::write_repaired_copy(arguments.model, spec, remedy.changes, arguments.fix));
   const Result<Loaded> loaded = load_with_bar(arguments.fix, settings, 1);
   diagnosis::Diagnosis after;
   if (!loaded) {
@@ -255,7 +255,13 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
     const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
-    return answer(refused, arguments, backend, given.json);
+    if (arguments.fix.empty()) return answer(refused, arguments, backend, given.json);
+    std::optional<diagnosis::Recording> truth;  // of the copy; one made now would need the model
+    if (!arguments.reference.empty() && arguments.reference != "auto") {
+      DOPPLER_ASSIGN(truth, diagnosis::open_recording(arguments.reference));
+      options.reference = &*truth;
+    }
+    return repair(refused, {}, arguments, settings, backend, options, given.json);
   }
   std::optional<diagnosis::Recording> reference;
   if (!arguments.reference.empty()) {
@@ -271,7 +277,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   if (!arguments.fix.empty())
-    return repair(diagnosis, *loaded->model, arguments, settings, backend, options, given.json);
+    return repair(diagnosis, loaded->model->spec, arguments, settings, backend, options, given.json);
   return answer(diagnosis, arguments, backend, given.json);
 }
 

@@ -16,8 +16,8 @@ struct Remedy {
   std::vector<std::string> done, left;  // sentences
 };
 
-// `source`: the model's original, whose tokenizer replaces a faulty one as a whole; empty, or no folder:
-// none.
-Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem::path& source);
+// `source`: the model's original, whose tokenizer replaces a faulty one as a whole; empty: none is known.
+Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem::path& model,
+                   const std::filesystem::path& source);
 
 }  // namespace doppler::cli

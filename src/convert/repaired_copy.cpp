@@ -6,6 +6,8 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "convert/metadata.h"
+#include "convert/source.h"
 #include "formats/config_json.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
@@ -19,6 +21,8 @@ namespace doppler::convert {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr std::string_view kTokenizerKeys = "tokenizer.";
 
 std::string shown(const fs::path& path) {
   return printable(path.string(), 200);
@@ -69,10 +73,16 @@ Slice slice_of(const std::string& name) {
           std::strtoull(&name[colon + 1], nullptr, 10)};
 }
 
+bool is_dropped(const Changes& changes, const std::string& name) {
+  return std::ranges::find(changes.dropped, name) != changes.dropped.end();
+}
+
 bool changes_any(const Changes& changes, const TensorStore& store) {
-  return std::ranges::any_of(changes.tensors, [&](const ChangedTensor& changed) {
-    return store.find(slice_of(changed.name).tensor) != nullptr;
-  });
+  const auto has = [&](const std::string& name) { return store.find(name) != nullptr; };
+  return std::ranges::any_of(changes.dropped, has) ||
+         std::ranges::any_of(changes.tensors, [&](const ChangedTensor& changed) {
+           return store.find(slice_of(changed.name).tensor) != nullptr;
+         });
 }
 
 DType type_after(const Changes& changes, const TensorView& tensor) {
@@ -115,6 +125,23 @@ Result<std::vector<std::byte>> bytes_after(const Changes& changes, const TensorV
   return bytes;
 }
 
+// The bytes of a tensor that the model lacks.
+Result<std::vector<std::byte>> bytes_of_new(const ChangedTensor& added) {
+  const DType type = added.type.value_or(DType::kF32);
+  const auto size = byte_size(type, added.shape);
+  if (!size)
+    return fail(ErrorCode::kMismatch, "The tensor {} cannot be stored as {}.", added.name, dtype_name(type));
+  std::uint64_t rows = 1;
+  for (std::size_t i = 0; i + 1 < added.shape.size(); ++i) rows *= added.shape[i];
+  std::vector<std::byte> bytes(*size);
+  std::vector<float> values(added.shape.back());
+  for (std::uint64_t r = 0; r < rows; ++r) {
+    DOPPLER_TRY(added.read(r, values));
+    DOPPLER_TRY(encode(type, values, std::span(bytes).subspan(r * (*size / rows), *size / rows)));
+  }
+  return bytes;
+}
+
 bool is_changed(const Changes& changes, const std::string& name) {
   return std::ranges::any_of(
       changes.tensors, [&](const ChangedTensor& changed) { return slice_of(changed.name).tensor == name; });
@@ -122,7 +149,9 @@ bool is_changed(const Changes& changes, const std::string& name) {
 
 Status write_shard(const TensorStore& store, const Changes& changes, const fs::path& output) {
   std::vector<const TensorView*> tensors;
-  for (const auto& [name, tensor] : store.tensors()) tensors.push_back(&tensor);
+  for (const auto& [name, tensor] : store.tensors()) {
+    if (!is_dropped(changes, name)) tensors.push_back(&tensor);
+  }
   // As they lay in the file, in which order they are aligned.
   std::ranges::sort(tensors, {}, [](const TensorView* t) { return t->data.data(); });
   std::vector<SafetensorsWriter::Entry> entries;
@@ -149,9 +178,11 @@ Status set_value(Json& root, const ChangedValue& change) {
     at = dot + 1;
   }
   Json* at = &root;
+  if (change.value == "null" && !root.contains(parts[0]) && !root.contains("text_config")) return {};
   // The language half of a multimodal model.
   if (!root.contains(parts[0]) && root.contains("text_config")) at = &root["text_config"];
   for (const std::string& part : parts) {
+    if (at->is_null()) *at = Json::object();  // was not there
     if (at->is_array()) {
       const std::size_t index = std::strtoull(part.c_str(), nullptr, 10);
       if (index >= at->size())
@@ -166,6 +197,13 @@ Status set_value(Json& root, const ChangedValue& change) {
   }
   *at = std::move(value);
   return {};
+}
+
+// The list of shards that names each tensor's file.
+void drop_from_index(Json& index, const Changes& changes) {
+  const auto map = index.find("weight_map");
+  if (map == index.end() || !map->is_object()) return;
+  for (const std::string& name : changes.dropped) map->erase(name);
 }
 
 Status write_text(const fs::path& file, const std::string& text) {
@@ -224,6 +262,13 @@ Status copy_folder(const fs::path& model, const Changes& changes, const fs::path
       DOPPLER_TRY(write_text(to, json.dump(2) + "\n"));
       continue;
     }
+    if (name.ends_with(".index.json") && !changes.dropped.empty()) {
+      DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMostJson));
+      DOPPLER_ASSIGN(Json json, parse_json(text, name));
+      drop_from_index(json, changes);
+      DOPPLER_TRY(write_text(to, json.dump(2) + "\n"));
+      continue;
+    }
     const auto better = std::ranges::find(changes.files, file.filename(), &fs::path::filename);
     DOPPLER_TRY(copy_bytes(better == changes.files.end() ? file : *better, to));
   }
@@ -265,28 +310,52 @@ Status add_changed(GgufWriter& writer, const GgufMetadata::Entry& entry, const s
   }
 }
 
+// A key that the file lacks: whole numbers are 32 bits, as other programs write them.
+Status add_new(GgufWriter& writer, const ChangedValue& change) {
+  DOPPLER_ASSIGN(const Json value, parse_json(change.value, change.key));
+  if (value.is_null()) return {};
+  if (value.is_string()) return writer.add<std::string_view>(change.key, value.get<std::string>());
+  if (value.is_boolean()) return writer.add<bool>(change.key, value.get<bool>());
+  if (value.is_number_unsigned()) return writer.add<std::uint32_t>(change.key, value.get<std::uint32_t>());
+  if (value.is_number()) return writer.add<float>(change.key, value.get<float>());
+  return fail(ErrorCode::kUnsupported, "The key {} cannot be set to {}.", change.key, change.value);
+}
+
+// The tokenizer and template of another model, a folder or a GGUF file, as metadata.
+Status add_tokenizer_of(GgufWriter& writer, const fs::path& source) {
+  if (is_gguf(source)) {
+    DOPPLER_ASSIGN(const GgufFile file, open_gguf(source));
+    for (const GgufMetadata::Entry& entry : file.metadata.entries()) {
+      if (entry.key.starts_with(kTokenizerKeys)) DOPPLER_TRY(writer.add_entry(entry));
+    }
+    return {};
+  }
+  DOPPLER_ASSIGN(const ConversionSource converted, open_source(source, {.with_tokenizer = true}));
+  for (const MetadataEntry& entry : converted.metadata) {
+    if (entry.key.starts_with(kTokenizerKeys)) DOPPLER_TRY(add_entry(writer, entry));
+  }
+  return {};
+}
+
 // A list of flags, one for each layer, with some turned over; `key` and a dot come before the layer.
 bool is_entry_of(std::string_view key, const ChangedValue& change) {
   return change.key.starts_with(key) && change.key.size() > key.size() + 1 && change.key[key.size()] == '.' &&
          change.key.find_first_not_of("0123456789", key.size() + 1) == std::string::npos;
 }
-Result<std::size_t> add_changed_flags(GgufWriter& writer, const GgufMetadata& metadata,
-                                      const GgufMetadata::Entry& entry, const Changes& changes) {
+Status add_changed_flags(GgufWriter& writer, const GgufMetadata& metadata, const GgufMetadata::Entry& entry,
+                         const Changes& changes) {
   const auto unfit = fail(ErrorCode::kUnsupported,
                           "The key {} is no list of flags, so that no single layer's is changed.", entry.key);
   if (entry.type != GgufType::kArray) return unfit;
   DOPPLER_ASSIGN(const auto list, metadata.get_array(entry.key));
   DOPPLER_ASSIGN(std::vector<bool> flags, list->bools());
-  std::size_t changed = 0;
   for (const ChangedValue& change : changes.values) {
     if (!is_entry_of(entry.key, change)) continue;
     const std::size_t at = std::strtoull(&change.key[entry.key.size() + 1], nullptr, 10);
     if (at >= flags.size()) return unfit;
     flags[at] = change.value.find("sliding") != std::string::npos;
-    ++changed;
   }
-  DOPPLER_TRY(writer.add_bools(entry.key, flags));
-  return changed;
+  return writer.add_bools(entry.key, flags);
 }
 
 // Dims of a head if the file has the rows of this tensor's rotary pairs side by side; else 0.
@@ -317,35 +386,43 @@ Status copy_gguf(const fs::path& model, const ModelSpec& spec, const Changes& ch
   std::vector<const TensorView*> tensors;
   std::uint64_t bytes = 0;
   for (const auto& [name, tensor] : file.tensors.tensors()) {
-    tensors.push_back(&tensor);
+    if (!is_dropped(changes, name)) tensors.push_back(&tensor);
     bytes += tensor.data.size();
   }
   DOPPLER_TRY(check_room(output, bytes));
   std::ranges::stable_sort(tensors, {}, [](const TensorView* t) { return t->data.data(); });
   DOPPLER_ASSIGN(GgufWriter writer, GgufWriter::create(output, file.alignment));
-  std::size_t changed = 0;
   for (const GgufMetadata::Entry& entry : file.metadata.entries()) {
     if (entry.key.starts_with("split.") || entry.key == "general.alignment") continue;
+    if (!changes.tokenizer.empty() && entry.key.starts_with(kTokenizerKeys)) continue;
     const auto value = std::ranges::find(changes.values, entry.key, &ChangedValue::key);
     const bool some =
         std::ranges::any_of(changes.values, [&](const ChangedValue& v) { return is_entry_of(entry.key, v); });
     if (some) {
-      DOPPLER_ASSIGN(const std::size_t flags, add_changed_flags(writer, file.metadata, entry, changes));
-      changed += flags;
+      DOPPLER_TRY(add_changed_flags(writer, file.metadata, entry, changes));
       continue;
     }
     if (value == changes.values.end()) {
       DOPPLER_TRY(writer.add_entry(entry));
       continue;
     }
-    ++changed;
     DOPPLER_TRY(add_changed(writer, entry, value->value));
   }
-  if (changed < changes.values.size())
-    return fail(ErrorCode::kNotFound, "The file {} lacks a key that should be changed, such as {}.",
-                shown(model), changes.values[0].key);
+  for (const ChangedValue& value : changes.values) {
+    const auto is_it = [&](const GgufMetadata::Entry& entry) {
+      return entry.key == value.key || is_entry_of(entry.key, value);
+    };
+    if (std::ranges::none_of(file.metadata.entries(), is_it)) DOPPLER_TRY(add_new(writer, value));
+  }
+  if (!changes.tokenizer.empty()) DOPPLER_TRY(add_tokenizer_of(writer, changes.tokenizer));
+  std::vector<const ChangedTensor*> added;
+  for (const ChangedTensor& tensor : changes.tensors) {
+    if (!tensor.shape.empty() && file.tensors.find(tensor.name) == nullptr) added.push_back(&tensor);
+  }
   for (const TensorView* tensor : tensors)
     DOPPLER_TRY(writer.declare_tensor(tensor->name, type_after(changes, *tensor), tensor->shape));
+  for (const ChangedTensor* tensor : added)
+    DOPPLER_TRY(writer.declare_tensor(tensor->name, tensor->type.value_or(DType::kF32), tensor->shape));
   DOPPLER_TRY(writer.write_header());
   for (const TensorView* tensor : tensors) {
     if (!is_changed(changes, tensor->name)) {
@@ -354,6 +431,10 @@ Status copy_gguf(const fs::path& model, const ModelSpec& spec, const Changes& ch
     }
     DOPPLER_ASSIGN(const std::vector<std::byte> data,
                    bytes_after(changes, *tensor, paired_dims(spec, tensor->name)));
+    DOPPLER_TRY(writer.write_tensor_data(data));
+  }
+  for (const ChangedTensor* tensor : added) {
+    DOPPLER_ASSIGN(const std::vector<std::byte> data, bytes_of_new(*tensor));
     DOPPLER_TRY(writer.write_tensor_data(data));
   }
   return writer.finish();

@@ -17,7 +17,7 @@ namespace doppler::convert {
 struct ChangedValue {
   std::string file;   // "config.json", or "gguf" for a GGUF file's metadata
   std::string key;    // parts joined by dots: "rope_parameters.rope_theta", "layer_types.3"
-  std::string value;  // as JSON
+  std::string value;  // as JSON; a key that is not there is added
 };
 
 struct ChangedTensor {
@@ -25,13 +25,18 @@ struct ChangedTensor {
   // Its rows as they should be, in the order in which the model computes with them.
   std::function<Status(std::uint64_t row, std::span<float> values)> read;
   std::optional<DType> type;  // nothing: the type stays
+  Shape shape = {};           // where the model lacks it, it is added with this shape; empty: an error
 };
 
 struct Changes {
   std::vector<ChangedValue> values;
   std::vector<ChangedTensor> tensors;
+  std::vector<std::string> dropped;          // tensors that the copy does not have
   std::vector<std::filesystem::path> files;  // copied over those of the same name; folders only
-  bool empty() const { return values.empty() && tensors.empty() && files.empty(); }
+  std::filesystem::path tokenizer;  // a model whose tokenizer a GGUF file's is replaced by; empty: none
+  bool empty() const {
+    return values.empty() && tensors.empty() && dropped.empty() && files.empty() && tokenizer.empty();
+  }
 };
 
 // A folder becomes a folder, a GGUF file (or a split set) one GGUF file. The copy gets its name when it is

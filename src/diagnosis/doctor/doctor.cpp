@@ -162,7 +162,7 @@ Result<std::unique_ptr<Backend>> Subject::make(const BackendOptions& with) const
 namespace {
 
 Json to_json(const Fix& fix) {
-  constexpr std::array<std::string_view, 3> kKinds = {"setting", "tensor", "rename"};
+  constexpr std::array<std::string_view, 4> kKinds = {"setting", "tensor", "rename", "drop"};
   Json json = {{"kind", kKinds[static_cast<std::size_t>(fix.kind)]}, {"value", fix.value}};
   const bool setting = fix.kind == Fix::Kind::kSetting;
   json[setting ? "key" : "tensor"] = fix.target;
@@ -189,7 +189,8 @@ Json to_json(const Finding& finding) {
           {"places", finding.places},
           {"among", finding.among},
           {"ruled_out", finding.ruled_out},
-          {"check", finding.check}};
+          {"check", finding.check},
+          {"unwritten", finding.unwritten.empty() ? Json(nullptr) : Json(finding.unwritten)}};
 }
 
 Json to_json(const JudgedOp& op) {

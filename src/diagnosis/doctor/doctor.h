@@ -37,6 +37,7 @@ struct Finding {
   std::vector<std::string> among;
   std::string check;            // the check that found it
   std::vector<Fix> fixes = {};  // what --fix writes; empty: nothing that a program can do
+  std::string unwritten = {};   // why a value of the repair stands in no file; empty: each does
 };
 
 enum class CheckState : std::uint8_t { kOk, kFinding, kSkipped };

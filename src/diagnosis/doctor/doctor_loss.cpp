@@ -204,7 +204,9 @@ class LossExamination {
     report(*best, rival);
     if (rival != nullptr) return false;
     const Judged chosen = *best;  // results_ go with the round
+    const Trial before = trial_;
     if (!chosen.suspect.change(trial_)) return false;
+    found_.back().fixes = trial_.fixes(before.subject());
     losses_ = chosen.losses;
     return true;
   }

@@ -154,6 +154,7 @@ class KindRefiner {
                                             : (full ? any_sliding() : windows_.size() < sliding_layers()));
         if (lost) {
           a.repair = window_repair(windows_[w.layer]);
+          a.fixes = {{.target = "attention.window", .value = fmt::format("{}", windows_[w.layer])}};
         } else if (types || bases_.contains(w.layer)) {
           a.cause = "layer_types";
         }
@@ -236,6 +237,19 @@ bool is_explained(const std::vector<Finding>& findings, const OpChain& chain) {
   });
 }
 
+// The scales of blocks are rounded to 16 bits again.
+Fix scaled_fix(const TensorView& weight, double scale) {
+  return {Fix::Kind::kTensor,
+          weight.name,
+          fmt::format("times {:.4g}", scale),
+          {},
+          [weight, scale](std::uint64_t row, std::span<float> values) -> Status {
+            DOPPLER_TRY(decode_f32(weight, row * values.size(), values));
+            for (float& x : values) x = static_cast<float>(x * scale);
+            return {};
+          }};
+}
+
 // More products than this for a chain's tokens take seconds each time: then it is judged on fewer tokens.
 constexpr std::uint64_t kMostChainWork = 2'000'000'000;
 constexpr std::size_t kFewestTokens = 8;
@@ -271,11 +285,13 @@ Status OpJudge::judge(std::size_t op) {
   wrong.who = who;
   if (!who.empty()) wrong.rows = rows_to_explain(c, hints);
   if (off) {
+    const double times = 1 / off.value_or(1);
     wrong.explanation = {
         .attempt = {.cause = "weight_scaled",
                     .says =
                         fmt::format("the scales of {} are multiplied by {:.4g}, as all values together show",
-                                    wrong.weight, 1 / *off)},
+                                    wrong.weight, times),
+                    .fixes = {scaled_fix(c.setup().weights[0], times)}},
         .confidence = 0.9};
   }
   wrong_.push_back(std::move(wrong));

@@ -3,7 +3,10 @@
 #include <array>
 #include <charconv>
 
+#include "base/files.h"
 #include "diagnosis/doctor/doctor.h"
+#include "formats/safetensors.h"
+#include "system/files.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -103,6 +106,41 @@ std::string_view last_sentence(std::string_view text) {
   return at == std::string_view::npos ? text : text.substr(at + 2);
 }
 
+// One more than the highest number behind "layers." among the tensors of a folder; 0: there is none.
+std::size_t stored_layers(const std::filesystem::path& folder) {
+  constexpr std::string_view kLayers = "layers.";
+  std::size_t count = 0;
+  for (const std::filesystem::path& file : sorted_entries(folder)) {
+    if (file.extension() != ".safetensors") continue;
+    const auto store = open_safetensors(file);
+    if (!store) return 0;
+    for (const auto& [name, tensor] : store->tensors()) {
+      const std::size_t at = name.find(kLayers);
+      std::size_t layer = 0;
+      if (at == std::string::npos) continue;
+      const char* digits = name.data() + at + kLayers.size();
+      if (std::from_chars(digits, name.data() + name.size(), layer).ec == std::errc())
+        count = std::max(count, layer + 1);
+    }
+  }
+  return count;
+}
+
+// What the tensors of a folder say where config.json contradicts them.
+void add_fixes(const std::filesystem::path& model, const std::string& sentence, Finding& finding) {
+  if (!system::is_folder(model)) return;
+  const auto set = [&](const char* key, std::string value) {
+    finding.repair = fmt::format("Set {} in config.json to {}.", key, value);
+    finding.fixes.push_back(
+        {.kind = Fix::Kind::kSetting, .target = key, .value = value, .file = "config.json"});
+  };
+  if (finding.cause == "tied_head")
+    set("tie_word_embeddings", sentence.find("is missing") == std::string::npos ? "false" : "true");
+  if (finding.cause != "layer_count") return;
+  if (const std::size_t layers = stored_layers(model); layers > 0)
+    set("num_hidden_layers", std::to_string(layers));
+}
+
 }  // namespace
 
 Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& error) {
@@ -126,6 +164,7 @@ Diagnosis diagnose_refusal(const std::filesystem::path& model, const Error& erro
     finding.stage = std::string(stage_name(named.stage));
     finding.layer = named.layer;
   }
+  add_fixes(model, error.message, finding);
   Diagnosis diagnosis;
   diagnosis.checks.push_back({"load", "does the model load?", CheckState::kFinding,
                               fmt::format("{}: {}", model.string(), error.message), 0});

@@ -133,6 +133,7 @@ Result<Outcome> check_source(const Examination& e) {
   if (e.options.source == nullptr) return Outcome::skip("no --source is given");
   Differences differences(e);
   compare_specs(e.subject.spec, e.options.source->model->spec, differences);
+  differences.set_values(settings_between(e.subject.spec, e.options.source->model->spec));
   Outcome outcome = compare_weights(e, differences);
   differences.report();
   return outcome;

@@ -159,14 +159,28 @@ class WeightComparison {
                  "{} equals its source when {}; as it is, it differs by {} of its size.", place_of_pair(p),
                  says, p.error < 10 ? fmt::format("{:.2g}", p.error) : "many times"),
              .repair = std::move(repair),
-             .confidence = confidence});
+             .confidence = confidence,
+             .fixes = {as_source(p)}});
+  }
+  // The source's own values, in our type.
+  static Fix as_source(const Pair& p) {
+    return {Fix::Kind::kTensor,
+            p.ours.name,
+            "the source's values",
+            {},
+            [source = p.source, by = p.offset](std::uint64_t row, std::span<float> values) -> Status {
+              DOPPLER_TRY(decode_f32(source, row * values.size(), values));
+              for (float& x : values) x = static_cast<float>(x - by);
+              return {};
+            }};
   }
   void is(const Pair& p, const char* cause, std::string explanation, double confidence = 0.95) {
     to_.add({.cause = cause,
              .stage = std::string(stage_name(p.info->stage)),
              .layer = p.layer,
              .explanation = std::move(explanation),
-             .confidence = confidence});
+             .confidence = confidence,
+             .fixes = {as_source(p)}});
   }
 
   bool fits(const Pair& p, const ReadRow& read) const {

@@ -81,6 +81,8 @@ void attention_both(OpCase& c) {
           fmt::format("Set query_pre_attn_scalar to {} (the scale is {}) and attn_logit_softcapping to {}.",
                       number(1 / (scale * scale)), number(own.scale), cap == 0 ? "null" : number(cap)),
           [&](OpSetup& s) { attention_params(s).scale = scale, attention_params(s).softcap = cap; });
+      c.add_setting("attention.query_pre_attn_scalar", number(1 / (scale * scale)));
+      c.add_setting("attention.softcap", cap == 0 ? "null" : number(cap));
       if (c.explained()) return;
     }
   }
@@ -102,6 +104,9 @@ void attention_window(OpCase& c) {
                           c.layer(), window, own == 0 ? "none" : std::to_string(own)),
         [&](OpSetup& s) { attention_params(s).window = window; }, 1, window);
     if (window > 0 && own > 0) c.add_setting("attention.window", std::to_string(window));
+    const bool all_have = std::ranges::all_of(c.context().spec.layers,
+                                              [](const LayerSpec& l) { return l.attention.window > 0; });
+    if (window == 0 && all_have) c.add_setting("attention.window", "null");
   };
   for (const std::uint32_t window : of_layers) attempt(window);
   if (!of_layers.contains(0)) attempt(0);

@@ -88,6 +88,26 @@ void find_rows(OpCase& c, const TensorView& table, double scale) {
 
 namespace {
 
+// The two tensors that a file holds under each other's names, in every layer that the attempt is made to.
+void exchange_gate_up(OpCase& c) {
+  const Weights& weights = c.context().weights;
+  for (const std::size_t op : c.scope().empty()
+                                  ? std::vector<std::size_t>{c.index()}
+                                  : std::vector<std::size_t>(c.scope().begin(), c.scope().end())) {
+    const int layer = c.context().experiment.layer_of(op);
+    const WeightId gate = weights.find(WeightRole::kGate, layer), up = weights.find(WeightRole::kUp, layer);
+    if (gate == kNoWeight || up == kNoWeight || weights[gate].shape != weights[up].shape) continue;
+    for (const auto& [to, from] : {std::pair(weights[gate], weights[up]), {weights[up], weights[gate]}})
+      c.add_fix({Fix::Kind::kRename,
+                 to.name,
+                 from.name,
+                 {},
+                 [read = from](std::uint64_t row, std::span<float> values) {
+                   return decode_f32(read, row * values.size(), values);
+                 }});
+  }
+}
+
 // The activations that the op itself has, which several layers may try at once.
 void activations_along(OpCase& c, const char* swap_repair) {
   const Activation own = std::get<GatedParams>(c.setup().params).activation;
@@ -100,6 +120,7 @@ void activations_along(OpCase& c, const char* swap_repair) {
   if (c.setup().inputs.size() == 1) return;
   c.attempt("gate_up_swapped", "gate and up change places", swap_repair,
             [](OpSetup& s) { std::swap(s.inputs[0], s.inputs[1]); });
+  exchange_gate_up(c);
 }
 
 }  // namespace
@@ -111,6 +132,7 @@ void embed_scale(OpCase& c) {
         "embedding_scale", fmt::format("embeddings are multiplied by {}{}", exact_number(scale), what),
         fmt::format("Set the embedding scale to {} (it is {}).", exact_number(scale), exact_number(own)),
         [&](OpSetup& s) { std::get<EmbedParams>(s.params).scale = scale; }, weight);
+    c.add_setting("embedding_scale", exact_number(scale));
   };
   if (own != 1) attempt(1, "", 1);
   attempt(root, ", sqrt(hidden_size)", 1);
@@ -128,12 +150,12 @@ void embed_scale(OpCase& c) {
 // The rows that tokens were given, searched in other readings of the table.
 void embed_rows(OpCase& c) {
   if (c.explained()) return;
-  const TensorView& table = c.setup().weights[0];
+  const TensorView table = c.setup().weights[0];
   const double scale = std::get<EmbedParams>(c.setup().params).scale;
   const std::uint64_t rows = table.rows(), cols = table.cols();
   const auto attempt_rows = [&](const char* cause, std::string says, double weight,
                                 const std::function<Status(std::uint64_t id, std::span<float> row)>& read,
-                                std::string repair = {}) {
+                                std::string repair = {}, std::optional<DType> type = {}) {
     std::vector<float> out(c.tokens() * cols);
     std::size_t lost = 0;
     for (std::size_t t = 0; t < c.tokens(); ++t) {
@@ -147,13 +169,15 @@ void embed_rows(OpCase& c) {
       }
       for (float& x : row) x = static_cast<float>(x * scale);
     }
-    return c.consider(cause, std::move(says), std::move(repair), out, weight);
+    const bool agrees = c.consider(cause, says, std::move(repair), out, weight);
+    c.add_fix({Fix::Kind::kTensor, table.name, std::move(says), {}, read, type});
+    return agrees;
   };
   for (const std::int64_t by : {1, -1, 2, -2, 3, -3, 4, -4, 8, -8, 16, -16, 32, -32, 64, -64}) {
     attempt_rows(
         "weight_shifted",
         fmt::format("the row of token i is row i {} {} of {}", by < 0 ? '-' : '+', std::abs(by), table.name),
-        1, [&](std::uint64_t id, std::span<float> row) {
+        1, [=](std::uint64_t id, std::span<float> row) {
           const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(id + rows) + by) % rows;
           return decode_f32(table, from * cols, row);
         });
@@ -161,15 +185,19 @@ void embed_rows(OpCase& c) {
   for (const Relayout& layout : relayouts(table, 0)) {
     if (layout.search && (c.explained() || !c.direct())) break;
     if (!c.direct() && !layout.same_size) continue;
-    attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair);
+    attempt_rows(layout.cause, layout.says, layout.weight, layout.read, layout.repair, layout.type);
   }
   const WeightId head = c.context().weights.find(WeightRole::kHead);
   if (head != kNoWeight && !c.context().spec.tied_head && c.context().weights[head].shape == table.shape) {
-    const TensorView& other = c.context().weights[head];
+    const TensorView other = c.context().weights[head];
     attempt_rows(
         "tensor_swapped", fmt::format("the table is {}", other.name), 1,
-        [&](std::uint64_t id, std::span<float> row) { return decode_f32(other, id * cols, row); },
+        [=](std::uint64_t id, std::span<float> row) { return decode_f32(other, id * cols, row); },
         fmt::format("Exchange {} and {}.", table.name, other.name));
+    c.add_fix(
+        {Fix::Kind::kRename, other.name, table.name, {}, [table](std::uint64_t row, std::span<float> values) {
+           return decode_f32(table, row * values.size(), values);
+         }});
   }
   if (!c.direct()) return;
   if (!c.explained()) find_rows(c, table, scale);
@@ -226,6 +254,7 @@ void activation(OpCase& c) {
   for (const ActivationRow& row : kActivations) {
     c.consider("gate_up_swapped", fmt::format("the activation ({}) stands on up", row.name), swap_repair,
                each(c, [&](double gate, double up) { return gate * row.function(up); }));
+    exchange_gate_up(c);
   }
   for (const ActivationRow& row : kActivations) {
     c.consider("activation", fmt::format("the activation ({}) stands on both halves", row.name), {},

@@ -85,6 +85,7 @@ void norm_offset(OpCase& c) {
         "norm_weight_offset", fmt::format("the weight offset is {}", offset),
         fmt::format("Set rms_norm_weight_offset to {} (it is {}).", offset, norm_params(c).weight_offset),
         [&](OpSetup& s) { norm_params(s).weight_offset = offset; });
+    c.add_setting("norm.weight_offset", number(offset));
   }
 }
 
@@ -108,6 +109,8 @@ void norm_both(OpCase& c) {
               fmt::format("Set rms_norm_weight_offset to {} (it is {}) and rms_norm_eps to {} (it is {}).",
                           offset, own.weight_offset, eps, own.eps),
               [&](OpSetup& s) { norm_params(s) = {.eps = eps, .weight_offset = offset}; });
+    c.add_setting("norm.weight_offset", number(offset));
+    c.add_setting("norm.eps", number(eps));
   }
 }
 
@@ -172,6 +175,12 @@ void norm_weight(OpCase& c) {
               fmt::format("the weight is {}", weight.name),
               fmt::format("{} holds what belongs elsewhere: convert it again.", name),
               [&](OpSetup& s) { s.weights[0] = weight; });
+    c.add_fix(
+        {Fix::Kind::kTensor,
+         name,
+         fmt::format("the values of {}", weight.name),
+         {},
+         [read = weight](std::uint64_t, std::span<float> values) { return decode_f32(read, 0, values); }});
   }
   if (!c.direct()) {  // the factors cannot be measured
     if (const std::string other = same_bytes_as(c); !other.empty())

@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "diagnosis/doctor/repairs.h"
+#include "diagnosis/doctor/settings.h"
 #include "model/rope.h"
 
 namespace doppler::diagnosis::repairs {
@@ -34,6 +35,14 @@ bool attempt_spec(OpCase& c, const char* cause, std::string says, std::string re
   const RopeTable table = make_rope_table(spec, context_of(c));
   return c.attempt(
       cause, std::move(says), std::move(repair), [&](OpSetup& s) { s.rope = table; }, weight, value);
+}
+
+void add_rope_setting(OpCase& c, const char* value, const std::string& json) {
+  const auto& layers = c.context().spec.layers;
+  const auto layer = static_cast<std::size_t>(std::max(c.layer(), 0));
+  const std::uint32_t turning = spec_of(c).rotary_dim;
+  if (layer >= layers.size() || json.empty() || turning == 0 || turning > dims_per_head(c)) return;
+  for (Fix& fix : rope_setting(layers[layer].attention.kind, value, json)) c.add_fix(std::move(fix));
 }
 
 // Inverse frequencies and magnitude that the target was rotated with: for each pair the angle at the smallest
@@ -121,11 +130,7 @@ void rope_theta(OpCase& c) {
                         : "the layer",
                     number(theta), number(own)),
         spec, weight, theta);
-    const bool local = c.context().spec.layers[static_cast<std::size_t>(c.layer())].attention.kind ==
-                       AttentionKind::kSliding;
-    // One of the two paths is the model's.
-    c.add_setting("attention.rope.theta", number(theta));
-    c.add_setting(local ? "attention.rope[sliding].theta" : "attention.rope[full].theta", number(theta));
+    add_rope_setting(c, "theta", number(theta));
     return agrees;
   };
   attempt(own, 1);  // the plan's table may not be the description's
@@ -207,8 +212,10 @@ std::vector<Scaled> scalings(const OpCase& c) {
 }
 
 bool attempt_scaled(OpCase& c, const Scaled& scaled) {
-  return attempt_spec(c, "rope_scaling", scaled.says,
-                      fmt::format("Set rope_scaling so that {}.", scaled.says), scaled.spec, 1);
+  const bool agrees = attempt_spec(c, "rope_scaling", scaled.says,
+                                   fmt::format("Set rope_scaling so that {}.", scaled.says), scaled.spec, 1);
+  add_rope_setting(c, "scaling", scaling_text(scaled.spec));
+  return agrees;
 }
 
 }  // namespace
@@ -225,11 +232,14 @@ void rope_both(OpCase& c) {
     for (const double theta : kBases) {
       if (theta == own) continue;
       scaled.spec.theta = theta;
-      if (attempt_spec(c, "rope_theta", fmt::format("the base is {} and {}", number(theta), scaled.says),
+      const bool agrees =
+          attempt_spec(c, "rope_theta", fmt::format("the base is {} and {}", number(theta), scaled.says),
                        fmt::format("Set rope_theta to {} (it is {}), and rope_scaling so that {}.",
                                    number(theta), number(own), scaled.says),
-                       scaled.spec, 1, theta))
-        return;
+                       scaled.spec, 1, theta);
+      add_rope_setting(c, "theta", number(theta));
+      add_rope_setting(c, "scaling", scaling_text(scaled.spec));
+      if (agrees) return;
     }
   }
 }
@@ -265,6 +275,7 @@ void rope_dims(OpCase& c) {
                  fmt::format("Set partial_rotary_factor to {} (rotary dims are {}).",
                              static_cast<double>(rotary) / dim, own),
                  spec);
+    add_rope_setting(c, "rotary_dim", std::to_string(rotary));
   }
 }
 

@@ -395,6 +395,8 @@ void weight_others(OpCase& c) {
     }
     c.keep({"tied_head", fmt::format("the head is {}", embedding->name), "Set tie_word_embeddings to true.",
             ratio, 1});
+    c.add_setting("head.tied", "true");
+    c.add_fix({.kind = Fix::Kind::kDrop, .target = name, .value = "left out, as the embedding is the head"});
   }
   const std::vector<std::size_t> others = alike(c);
   for (const RowOrder order : kRowOrders) {
@@ -414,6 +416,16 @@ void weight_others(OpCase& c) {
                       : "stale_weight",
               fmt::format("the weight is {}{}", weight.name, both ? ", which has this one's place" : ""),
               both ? fmt::format("Exchange {} and {}.", name, weight.name) : std::string(), ratio, 1});
+      if (!both) {  // its values are there, only elsewhere
+        c.add_fix({Fix::Kind::kTensor,
+                   name,
+                   fmt::format("the values of {}", weight.name),
+                   {},
+                   [read = weight, order, dim = head_dim(c)](std::uint64_t row, std::span<float> values) {
+                     return decode_f32(read, (order == nullptr ? row : order(row, dim)) * values.size(),
+                                       values);
+                   }});
+      }
       if (both && order == nullptr) {
         for (const auto& [to, from] : {std::pair(probe.weight(), weight), {weight, probe.weight()}})
           c.add_fix({Fix::Kind::kRename,
@@ -447,6 +459,7 @@ void weight_one_value(OpCase& c) {
   if (tied && probe.bad().size() * 10 > c.width() * 9) {
     c.keep({"tied_head", "the head is a matrix of its own",
             "Set tie_word_embeddings to false, and bind the head.", 0.9, 0.8});
+    // Without its tensor the flag repairs nothing, and with it no model is loaded as a tied one.
     return;
   }
   if (probe.bad().size() * 2 > c.width()) return;

@@ -2,9 +2,12 @@
 
 #include <cstring>
 
+#include "diagnosis/doctor/settings.h"
+
 namespace doppler::diagnosis {
 
 void Trial::change_plan(std::function<void(Plan&)> change) {
+  plan_changed_ = true;
   subject_.alter_plan = [before = std::move(subject_.alter_plan), change = std::move(change)](Plan& plan) {
     if (before) before(plan);
     change(plan);
@@ -41,6 +44,40 @@ Status Trial::read_anew(WeightRole role, int layer, const ReadRow& read) {
   const WeightId made = weights().add(role, layer, std::move(tensor));
   if (tied) weights().alias(WeightRole::kHead, -1, made);
   return {};
+}
+
+std::vector<Fix> Trial::fixes(const Subject& examined) const {
+  std::vector<Fix> all;
+  if (plan_changed_) return all;
+  for (SettingBetween& setting : settings_between(examined.spec, subject_.spec))
+    all.push_back(std::move(setting.fix));
+  const auto id_of = [](const Weights& weights, const WeightInfo& info, int layer) {
+    return weights.find(info.role, layer);
+  };
+  for (int layer = -1; layer < static_cast<int>(examined.spec.layers.size()); ++layer) {
+    for (const WeightInfo& info : weight_table()) {
+      const WeightId was = id_of(examined.weights, info, layer), is = id_of(subject_.weights, info, layer);
+      if (was == kNoWeight || is == kNoWeight) continue;
+      const TensorView &before = examined.weights[was], &now = subject_.weights[is];
+      if (before.data.data() == now.data.data() || before.shape != now.shape) continue;
+      const WeightId embedding = subject_.weights.find(WeightRole::kTokenEmbedding);
+      const bool tied = info.role == WeightRole::kHead && is == embedding;
+      if (tied && examined.weights.find(WeightRole::kTokenEmbedding) == was) continue;  // one tensor
+      if (tied) {
+        all.push_back({.kind = Fix::Kind::kSetting, .target = "head.tied", .value = "true"});
+        all.push_back({.kind = Fix::Kind::kDrop, .target = before.name, .value = "left out"});
+        continue;
+      }
+      all.push_back({Fix::Kind::kTensor,
+                     before.name,
+                     "as in the trial that reads best",
+                     {},
+                     [now, kept = owned_](std::uint64_t row, std::span<float> values) {
+                       return decode_f32(now, row * values.size(), values);
+                     }});
+    }
+  }
+  return all;
 }
 
 }  // namespace doppler::diagnosis

@@ -30,6 +30,10 @@ class Trial {
   void change_plan(std::function<void(Plan&)> change);
   // Two weights take each other's place. Errors: kNotFound, and kMismatch if their shapes differ.
   Status exchange(WeightRole a, int layer_a, WeightRole b, int layer_b);
+  // What makes the files of `examined` hold this model; empty where the plan was changed, for which files
+  // have no words.
+  std::vector<Fix> fixes(const Subject& examined) const;
+
   // A weight's rows are read anew; rows that cannot be read so stay as they are. Errors: kNotFound if there
   // is no such weight.
   using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)>;
@@ -37,6 +41,7 @@ class Trial {
 
  private:
   Subject subject_;
+  bool plan_changed_ = false;
   std::vector<std::shared_ptr<const std::vector<std::byte>>> owned_;  // values of weights that were read anew
 };
 
