@@ -1,5 +1,5 @@
 // doppler doctor: what is wrong with a model, and why.
-#include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -29,7 +29,8 @@ struct DoctorArguments {
   std::string model, reference, source;
   std::vector<std::string> only;
   double seconds = 30;
-  std::string inject, html, fix;
+  std::vector<std::string> inject;
+  std::string html, fix;
   bool list = false, list_faults = false, hashes = false;
 };
 
@@ -142,12 +143,13 @@ std::string numbered(const diagnosis::Diagnosis& diagnosis) {
 Result<int> answer(const diagnosis::Diagnosis& diagnosis, const DoctorArguments& arguments,
                    const std::string& backend, bool json) {
   if (!arguments.html.empty()) {
-    DOPPLER_TRY(
-        write_page(arguments.html, diagnosis::report_html(diagnosis, {.model = arguments.model,
-                                                                      .reference = arguments.reference,
-                                                                      .source = arguments.source,
-                                                                      .backend = backend,
-                                                                      .injected = arguments.inject})));
+    DOPPLER_TRY(write_page(
+        arguments.html, diagnosis::report_html(
+                            diagnosis, {.model = arguments.model,
+                                        .reference = arguments.reference,
+                                        .source = arguments.source,
+                                        .backend = backend,
+                                        .injected = fmt::format("{}", fmt::join(arguments.inject, ", "))})));
   }
   if (json) {
     DOPPLER_TRY(print_json(to_json(diagnosis)));
@@ -273,7 +275,7 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   }
   diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
   DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));
-  if (!arguments.inject.empty()) DOPPLER_TRY(diagnosis::inject(arguments.inject, subject));
+  for (const std::string& fault : arguments.inject) DOPPLER_TRY(diagnosis::inject(fault, subject));
   DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   if (!arguments.fix.empty())
@@ -309,10 +311,14 @@ Run add_doctor(Command& command, SettingFlags& given) {
                        .show_default();
   Option hashes =
       command.add_flag("--hashes", arguments->hashes, "print the SHA-256 of every file, however large");
-  Option inject = command
-                      .add_option("--inject", arguments->inject,
-                                  "put a fault in first, to see what is said of it; --list-faults names them")
-                      .values(faults);
+  Option inject =
+      command
+          .add_option("--inject", arguments->inject,
+                      "put a fault in first, to see what is said of it, or several, joined by commas; "
+                      "--list-faults names them")
+          .separator(',')
+          .one_value_each()
+          .values(faults);
   Option html = add_html_flag(command, arguments->html, "the diagnosis");
   Option fix = command
                    .add_option("--fix", arguments->fix,

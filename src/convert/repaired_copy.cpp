@@ -147,7 +147,9 @@ bool is_changed(const Changes& changes, const std::string& name) {
       changes.tensors, [&](const ChangedTensor& changed) { return slice_of(changed.name).tensor == name; });
 }
 
-Status write_shard(const TensorStore& store, const Changes& changes, const fs::path& output) {
+// `added`: tensors that are new, behind the others.
+Status write_shard(const TensorStore& store, const Changes& changes, const Changes& added,
+                   const fs::path& output) {
   std::vector<const TensorView*> tensors;
   for (const auto& [name, tensor] : store.tensors()) {
     if (!is_dropped(changes, name)) tensors.push_back(&tensor);
@@ -157,6 +159,8 @@ Status write_shard(const TensorStore& store, const Changes& changes, const fs::p
   std::vector<SafetensorsWriter::Entry> entries;
   for (const TensorView* tensor : tensors)
     entries.push_back({tensor->name, type_after(changes, *tensor), tensor->shape});
+  for (const ChangedTensor& tensor : added.tensors)
+    entries.push_back({tensor.name, tensor.type.value_or(DType::kF32), tensor.shape});
   DOPPLER_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(output, entries, {{"format", "pt"}}));
   for (const TensorView* tensor : tensors) {
     if (!is_changed(changes, tensor->name)) {
@@ -164,6 +168,10 @@ Status write_shard(const TensorStore& store, const Changes& changes, const fs::p
       continue;
     }
     DOPPLER_ASSIGN(const std::vector<std::byte> bytes, bytes_after(changes, *tensor, 0));
+    DOPPLER_TRY(writer.write(bytes));
+  }
+  for (const ChangedTensor& tensor : added.tensors) {
+    DOPPLER_ASSIGN(const std::vector<std::byte> bytes, bytes_of_new(tensor));
     DOPPLER_TRY(writer.write(bytes));
   }
   return writer.finish();
@@ -200,10 +208,11 @@ Status set_value(Json& root, const ChangedValue& change) {
 }
 
 // The list of shards that names each tensor's file.
-void drop_from_index(Json& index, const Changes& changes) {
+void correct_index(Json& index, const Changes& changes, const Changes& added, const std::string& shard) {
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object()) return;
   for (const std::string& name : changes.dropped) map->erase(name);
+  for (const ChangedTensor& tensor : added.tensors) (*map)[tensor.name] = shard;
 }
 
 Status write_text(const fs::path& file, const std::string& text) {
@@ -228,6 +237,43 @@ Status check_room(const fs::path& output, std::uint64_t bytes) {
               shown(output), human_bytes(bytes), human_bytes(*free));
 }
 
+// generation_config.json is the one file that a model may lack and that holds nothing but such values.
+Status write_new_files(const fs::path& model, const Changes& changes, const fs::path& folder,
+                       std::size_t& changed) {
+  constexpr std::string_view kGeneration = "generation_config.json";
+  if (system::exists(model / kGeneration)) return {};
+  Json json = Json::object();
+  for (const ChangedValue& value : changes.values) {
+    if (value.file != kGeneration) continue;
+    ++changed;
+    DOPPLER_TRY(set_value(json, value));
+  }
+  return json.empty() ? Status() : write_text(folder / kGeneration, json.dump(2) + "\n");
+}
+
+// Where tensors that the model lacks go: its first file with tensors.
+fs::path first_shard(const fs::path& model) {
+  for (const fs::path& file : sorted_entries(model)) {
+    if (file.extension() == ".safetensors" && open_safetensors(file)) return file;
+  }
+  return {};
+}
+
+// Tensors that no file of the folder has, and that bring their shape.
+Changes only_new(const fs::path& model, const Changes& changes) {
+  Changes added;
+  for (const ChangedTensor& tensor : changes.tensors) {
+    const auto holds = [&](const fs::path& file) {
+      if (file.extension() != ".safetensors") return false;
+      const auto store = open_safetensors(file);
+      return store && store->find(slice_of(tensor.name).tensor) != nullptr;
+    };
+    if (!tensor.shape.empty() && std::ranges::none_of(sorted_entries(model), holds))
+      added.tensors.push_back(tensor);
+  }
+  return added;
+}
+
 Status copy_folder(const fs::path& model, const Changes& changes, const fs::path& output) {
   constexpr std::uint64_t kMostJson = std::uint64_t{256} << 20;
   std::vector<fs::path> files;
@@ -241,13 +287,16 @@ Status copy_folder(const fs::path& model, const Changes& changes, const fs::path
   PartialFolder folder(output);
   DOPPLER_TRY(folder.make());
   std::size_t changed = 0;
+  const Changes added = only_new(model, changes);
+  const fs::path shard = first_shard(model);
   for (const fs::path& file : files) {
     const std::string name = file.filename().string();
     const fs::path to = folder.path() / file.filename();
     if (file.extension() == ".safetensors") {
       const auto store = open_safetensors(file);
-      if (store && changes_any(changes, *store)) {
-        DOPPLER_TRY(write_shard(*store, changes, to));
+      const bool takes_new = file == shard && !added.tensors.empty();
+      if (store && (takes_new || changes_any(changes, *store))) {
+        DOPPLER_TRY(write_shard(*store, changes, takes_new ? added : Changes{}, to));
         continue;
       }
     }
@@ -262,10 +311,10 @@ Status copy_folder(const fs::path& model, const Changes& changes, const fs::path
       DOPPLER_TRY(write_text(to, json.dump(2) + "\n"));
       continue;
     }
-    if (name.ends_with(".index.json") && !changes.dropped.empty()) {
+    if (name.ends_with(".index.json") && (!changes.dropped.empty() || !added.tensors.empty())) {
       DOPPLER_ASSIGN(const std::string text, read_text_file(file, kMostJson));
       DOPPLER_ASSIGN(Json json, parse_json(text, name));
-      drop_from_index(json, changes);
+      correct_index(json, changes, added, shard.filename().string());
       DOPPLER_TRY(write_text(to, json.dump(2) + "\n"));
       continue;
     }
@@ -276,6 +325,7 @@ Status copy_folder(const fs::path& model, const Changes& changes, const fs::path
     if (!system::exists(folder.path() / file.filename()))
       DOPPLER_TRY(copy_bytes(file, folder.path() / file.filename()));
   }
+  DOPPLER_TRY(write_new_files(model, changes, folder.path(), changed));
   if (changed < changes.values.size())
     return fail(ErrorCode::kNotFound, "The folder {} has no file {} to change.", shown(model),
                 changes.values[0].file);

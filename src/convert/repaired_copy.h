@@ -25,7 +25,7 @@ struct ChangedTensor {
   // Its rows as they should be, in the order in which the model computes with them.
   std::function<Status(std::uint64_t row, std::span<float> values)> read;
   std::optional<DType> type;  // nothing: the type stays
-  Shape shape = {};           // where the model lacks it, it is added with this shape; empty: an error
+  Shape shape = {};           // where the model lacks it, it is added with this shape
 };
 
 struct Changes {

@@ -1,8 +1,14 @@
 // doppler doctor --fix as a user runs it: the repaired copy is the healthy model again, and nothing half is
 // ever left.
+#include <cmath>
+#include <cstring>
+
+#include "base/files.h"
+#include "base/float16.h"
 #include "base/json.h"
 #include "cli/program.h"
 #include "diagnosis/doctor_patients.h"
+#include "formats/gguf.h"
 
 namespace doppler::testing {
 namespace {
@@ -46,6 +52,43 @@ const std::vector<Patient>& patients() {
               [](RawTensor& t) {
                 t.permute([&](std::size_t r) { return r / 2 + (r % 2 == 0 ? 0 : t.rows() / 2); });
               })},
+      {"scaling", "llama3", config([](Json& c) { c["rope_parameters"]["factor"] = 8; })},
+      {"scaling_missing", "llama3",
+       config([](Json& c) { c["rope_parameters"] = {{"rope_theta", 500000.0}, {"rope_type", "default"}}; })},
+      {"base_and_scaling", "llama3",
+       config([](Json& c) { c["rope_parameters"] = {{"rope_theta", 10000.0}, {"rope_type", "default"}}; })},
+      {"scale_and_softcap", "gemma2",
+       config([](Json& c) { c["query_pre_attn_scalar"] = 1, c["attn_logit_softcapping"] = nullptr; })},
+      {"window_missing", "gemma3", config([](Json& c) { c.erase("sliding_window"); })},
+      {"head_of_its_own", "gemma3",
+       [](PatientFolder& p) {
+         p.change_json("config.json", [](Json& c) { c["tie_word_embeddings"] = false; });
+         p.change_tensors([](RawTensors& all) {
+           all["lm_head.weight"] = all.at("model.embed_tokens.weight");
+           all.at("lm_head.weight").each([](float x) { return 10 * x * std::abs(x); });
+         });
+       }},
+      {"gate_and_up", "llama",
+       [](PatientFolder& p) {
+         p.change_tensors([](RawTensors& all) {
+           std::swap(all.at("model.layers.1.mlp.gate_proj.weight"),
+                     all.at("model.layers.1.mlp.up_proj.weight"));
+         });
+       }},
+      {"norms_of_heads", "gemma3",
+       [](PatientFolder& p) {
+         p.change_tensors([](RawTensors& all) {
+           std::swap(all.at("model.layers.1.self_attn.q_norm.weight"),
+                     all.at("model.layers.1.self_attn.k_norm.weight"));
+         });
+       }},
+      {"embedding", "llama",
+       [](PatientFolder& p) {
+         p.change_tensors([](RawTensors& all) { all.at("model.embed_tokens.weight").transpose(); });
+       }},
+      {"layers_refused", "llama", config([](Json& c) { c["num_hidden_layers"] = 2; })},
+      {"tie_refused", "llama", config([](Json& c) { c["tie_word_embeddings"] = true; })},
+      {"no_tie_refused", "gemma3", config([](Json& c) { c["tie_word_embeddings"] = false; })},
   };
   return kPatients;
 }
@@ -94,6 +137,19 @@ TEST(DoctorFix, RepairsGguf) {
               })},
       {"doubled", "llama3",
        tensor("self_attn.k_proj.weight", [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
+      // A tensor of divisors is added, and a key turned off.
+      {"scaling", "llama3", config([](Json& c) {
+         c["rope_parameters"] = {{"rope_theta", 500000.0}, {"rope_type", "linear"}, {"factor", 8.0}};
+       })},
+      {"head", "gemma3",
+       [](PatientFolder& p) {
+         p.change_json("config.json", [](Json& c) { c["tie_word_embeddings"] = false; });
+         p.change_tensors([](RawTensors& all) {
+           all["lm_head.weight"] = all.at("model.embed_tokens.weight");
+           all.at("lm_head.weight").each([](float x) { return 10 * x * std::abs(x); });
+         });
+       }},
+      {"window", "mistral", config([](Json& c) { c["sliding_window"] = 5; })},
   };
   for (const Patient& c : kCases) {
     SCOPED_TRACE(c.name);
@@ -111,6 +167,132 @@ TEST(DoctorFix, RepairsGguf) {
                 "gemma3.attention.layer_norm_rms_epsilon");
     }
   }
+}
+
+// The scales of one tensor's blocks, a few per cent off, beside a recording of the floats.
+TEST(DoctorFix, RepairsScalesOfBlocks) {
+  PatientFolder patient("gemma3_k288");
+  const TempDir dir;
+  const std::string right = dir / "right.gguf", in = dir / "in.gguf", out = dir / "out.gguf";
+  ASSERT_EQ(doppler({"convert", patient.path(), "-o", right, "--type", "q4_0", "--no-tokenizer"}).status, 0);
+  std::string bytes = read_file(right);
+  {
+    ASSERT_OK_AND_ASSIGN(const GgufFile file, open_gguf(right));
+    const TensorView* tensor = file.tensors.find("blk.1.attn_k.weight");
+    ASSERT_NE(tensor, nullptr);
+    ASSERT_EQ(tensor->dtype, DType::kQ4_0);
+    const MappedFile whole = *MappedFile::open(right);
+    const std::string_view of_tensor(reinterpret_cast<const char*>(tensor->data.data()), tensor->data.size());
+    const std::size_t begin = bytes.find(of_tensor);
+    ASSERT_NE(begin, std::string::npos);
+    constexpr std::size_t kBlock = 18;
+    for (std::size_t at = begin; at < begin + of_tensor.size(); at += kBlock) {
+      std::uint16_t half = 0;
+      std::memcpy(&half, &bytes[at], sizeof half);
+      half = f32_to_f16(1.125f * f16_to_f32(half));
+      std::memcpy(&bytes[at], &half, sizeof half);
+    }
+  }
+  write_file(in, bytes);
+  const Outcome told = doppler(
+      {"doctor", in, "--reference", patient.recording(), "--backend", "reference", "--fix", out, "--json"});
+  EXPECT_EQ(told.status, 0) << told.out << told.err;
+  EXPECT_EQ(told.json()["before"]["findings"][0]["cause"], "weight_scaled") << told.out;
+  EXPECT_TRUE(told.json()["after"]["healthy"]) << told.out;
+}
+
+// What the source has: values, weights, a head, and a GGUF file's tokenizer.
+TEST(DoctorFix, TakesFromTheSource) {
+  const auto fixed = [](const std::string& model, const fs::path& source, const std::string& out) {
+    const Outcome told = doppler(
+        {"doctor", model, "--source", source.string(), "--backend", "reference", "--fix", out, "--json"});
+    EXPECT_EQ(told.status, 0) << told.out << told.err;
+    const Json said = told.json();
+    EXPECT_FALSE(said["before"]["healthy"]) << told.out;
+    EXPECT_EQ(said["not_repaired"].size(), 0u) << told.out;
+    EXPECT_TRUE(said["after"]["healthy"]) << told.out;
+  };
+  const Patient kCases[] = {
+      {"description", "gemma3", config([](Json& c) {
+         c["rms_norm_eps"] = 1e-3, c["sliding_window"] = 7, c["hidden_activation"] = "silu";
+         c["rope_parameters"]["full_attention"]["rope_theta"] = 1e4;
+       })},
+      {"scaling", "llama3", config([](Json& c) { c["rope_parameters"]["factor"] = 8; })},
+      {"lost", "llama", tensor("mlp.down_proj.weight", [](RawTensor& t) { t.zero_from(0.5); })},
+      {"head", "llama",
+       [](PatientFolder& p) {
+         p.change_json("config.json", [](Json& c) { c["tie_word_embeddings"] = true; });
+         p.change_tensors([](RawTensors& all) { all.erase("lm_head.weight"); });
+       }},
+  };
+  for (const Patient& c : kCases) {
+    SCOPED_TRACE(c.name);
+    PatientFolder patient(c.model);
+    c.harm(patient);
+    const TempDir dir;
+    fixed(patient.path(), patient_source(c.model), dir / "out");
+    const std::string gguf = dir / "in.gguf";
+    ASSERT_EQ(doppler({"convert", patient.path(), "-o", gguf, "--type", "bf16", "--no-tokenizer"}).status, 0);
+    if (std::string_view(c.name) != "description")  // GGUF files have no key for the activation
+      fixed(gguf, patient_source(c.model), dir / "out.gguf");
+  }
+}
+
+TEST(DoctorFix, ReplacesTheTokenizerOfAGgufFile) {
+  const fs::path demo = data_path("") / "../../demo";
+  const TempDir dir;
+  fs::create_directory(dir / "demo");
+  for (const auto& entry : fs::directory_iterator(demo)) {
+    if (entry.is_regular_file()) fs::copy_file(entry.path(), dir / "demo" / entry.path().filename());
+  }
+  std::string text = read_file(dir / "demo/chat_template.jinja");
+  for (std::size_t at = 0; (at = text.find("model", at)) != std::string::npos;)
+    text.replace(at, 5, "assistant");
+  write_file(dir / "demo/chat_template.jinja", text);
+  const std::string in = dir / "in.gguf", out = dir / "out.gguf";
+  ASSERT_EQ(doppler({"convert", dir / "demo", "-o", in, "--type", "q8_0"}).status, 0);
+  const Outcome told =
+      doppler({"doctor", in, "--source", demo.string(), "--check", "texts", "--fix", out, "--json"});
+  EXPECT_EQ(told.status, 0) << told.out << told.err;
+  EXPECT_EQ(told.json()["before"]["findings"][0]["cause"], "chat_role") << told.out;
+  EXPECT_TRUE(told.json()["after"]["healthy"]) << told.out;
+  // Without a source it says what would help.
+  const Outcome alone = doppler({"doctor", in, "--reference", (demo / "reference.safetensors").string(),
+                                 "--check", "texts", "--fix", dir / "alone.gguf"});
+  EXPECT_EQ(alone.status, 1);
+  EXPECT_NE(alone.out.find("not repaired: chat_role: with --source"), std::string::npos) << alone.out;
+}
+
+// A single value of a tokenizer's files needs no source.
+TEST(DoctorFix, SetsStopTokens) {
+  const fs::path demo = data_path("") / "../../demo";
+  const TempDir dir;
+  fs::create_directory(dir / "demo");
+  for (const auto& entry : fs::directory_iterator(demo)) {
+    if (entry.is_regular_file()) fs::copy_file(entry.path(), dir / "demo" / entry.path().filename());
+  }
+  write_file(dir / "demo/generation_config.json", R"({"eos_token_id": 1, "pad_token_id": 0})");
+  const Outcome told =
+      doppler({"doctor", dir / "demo", "--reference", (demo / "reference.safetensors").string(), "--check",
+               "texts", "--fix", dir / "out", "--json"});
+  EXPECT_EQ(told.status, 0) << told.out << told.err;
+  EXPECT_EQ(told.json()["before"]["findings"][0]["cause"], "stop_tokens") << told.out;
+  EXPECT_TRUE(told.json()["after"]["healthy"]) << told.out;
+}
+
+// What no file holds is said to be the program's.
+TEST(DoctorFix, SaysWhyNothingIsWritten) {
+  PatientFolder patient("llama");
+  patient.change_tensors([](RawTensors& all) {
+    for (auto& [name, tensor] : all) {
+      if (name.ends_with("norm.weight")) tensor.each([](float x) { return x - 1; });
+    }
+  });
+  const TempDir dir;
+  const Outcome told = doppler({"doctor", patient.path(), "--reference", patient.recording(), "--backend",
+                                "reference", "--fix", dir / "out"});
+  EXPECT_EQ(told.status, 1) << told.out << told.err;
+  EXPECT_NE(told.out.find("not repaired: norm_weight_offset"), std::string::npos) << told.out;
 }
 
 TEST(DoctorFix, RefusesWhatExists) {

@@ -422,6 +422,22 @@ std::string id_list(std::span<const TokenId> ids, const TextSide& ours) {
   return names.empty() ? "none" : join(names, ", ");
 }
 
+// GGUF has a key for the end of a text and one for that of a turn.
+std::vector<TextSetting> stop_settings(std::span<const TokenId> ids, bool gguf) {
+  if (!gguf) {
+    std::string list;
+    for (const TokenId id : ids) list += fmt::format("{}{}", list.empty() ? "" : ", ", id);
+    return {{"generation_config.json", "eos_token_id",
+             ids.size() == 1 ? std::to_string(ids[0]) : fmt::format("[{}]", list)}};
+  }
+  constexpr std::string_view kKeys[] = {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id"};
+  std::vector<TextSetting> settings;
+  if (ids.size() > std::size(kKeys)) return settings;
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    settings.push_back({"gguf", std::string(kKeys[i]), std::to_string(ids[i])});
+  return settings;
+}
+
 void compare_stops(const TextTruth& truth, const TextSide& ours, TextFindings& findings) {
   if (!truth.stop_ids || truth.stop_ids->empty()) return;
   std::vector<TokenId> missing, extra;
@@ -449,7 +465,13 @@ void compare_stops(const TextTruth& truth, const TextSide& ours, TextFindings& f
                                         id_list(*truth.stop_ids, ours))
                           : fmt::format("Set eos_token_id in generation_config.json to {}.",
                                         id_list(*truth.stop_ids, ours)),
-                1, missing.size() + extra.size()});
+                1, missing.size() + extra.size(), stop_settings(*truth.stop_ids, ours.gguf)});
+}
+
+std::vector<TextSetting> pad_settings(TokenId wanted, bool gguf) {
+  if (wanted < 0) return {};
+  if (gguf) return {{"gguf", "tokenizer.ggml.padding_token_id", std::to_string(wanted)}};
+  return {{"generation_config.json", "pad_token_id", std::to_string(wanted)}};
 }
 
 void compare_pad(const TextTruth& truth, const TextSide& ours, TextFindings& findings) {
@@ -474,7 +496,7 @@ void compare_pad(const TextTruth& truth, const TextSide& ours, TextFindings& fin
        fmt::format("{} {}{}.", wanted >= 0 ? "Set" : "Take away",
                    ours.gguf ? "tokenizer.ggml.padding_token_id" : "pad_token_id",
                    wanted >= 0 ? fmt::format(" to {}", wanted) : ""),
-       1, 1});
+       1, 1, pad_settings(wanted, ours.gguf)});
 }
 
 void compare_sampling(const TextTruth& truth, const TextSide& ours, TextFindings& findings) {
@@ -487,9 +509,14 @@ void compare_sampling(const TextTruth& truth, const TextSide& ours, TextFindings
     const auto said = truth.sampling->find(key), found = ours.sampling.find(key);
     const double wanted = said == truth.sampling->end() ? usual : said->second;
     if (found == ours.sampling.end() || found->second == wanted) continue;
-    findings.add({"generation_defaults", "defaults",
+    findings.add({"generation_defaults",
+                  "defaults",
                   fmt::format("The default of {} is {} and should be {}.", key, found->second, wanted),
-                  fmt::format("Set {} in generation_config.json to {}.", key, wanted), 1, 1});
+                  fmt::format("Set {} in generation_config.json to {}.", key, wanted),
+                  1,
+                  1,
+                  {{"generation_config.json", std::string(key),
+                    key == "do_sample" ? (wanted != 0 ? "true" : "false") : fmt::format("{}", wanted)}}});
   }
 }
 

@@ -99,6 +99,12 @@ void TokenizerComparison::compare_frames() {
   if (wanted->behind != found->behind) say_end(wanted->behind, found->behind);
 }
 
+// Only GGUF's readers all follow the flag; beside a tokenizer.json it may mean nothing.
+std::vector<TextSetting> TokenizerComparison::adding(std::string_view what, bool on) const {
+  if (!ours_.gguf) return {};
+  return {{"gguf", fmt::format("tokenizer.ggml.add_{}_token", what), on ? "true" : "false"}};
+}
+
 void TokenizerComparison::say_beginning(const Ids& wanted, const Ids& found) {
   const std::string says =
       fmt::format("A text begins with {} and should begin with {}", names(found), names(wanted));
@@ -108,13 +114,13 @@ void TokenizerComparison::say_beginning(const Ids& wanted, const Ids& found) {
         {"bos_missing", "post-processor", says + ".",
          fmt::format("Set {} to true{}.", add_bos,
                      ours_.gguf ? "" : ", or take the post_processor of tokenizer.json from the source"),
-         1, 1});
+         1, 1, adding("bos", true)});
   else if (found.size() > wanted.size() && !wanted.empty() && std::ranges::count(found, wanted[0]) > 1)
     findings_.add({"double_bos", "post-processor", says + ".",
                    "Let one place write BOS: the post_processor, add_bos_token or the text, not two.", 1, 1});
   else if (wanted.empty())
-    findings_.add(
-        {"bos_extra", "post-processor", says + ".", fmt::format("Set {} to false.", add_bos), 1, 1});
+    findings_.add({"bos_extra", "post-processor", says + ".", fmt::format("Set {} to false.", add_bos), 1, 1,
+                   adding("bos", false)});
   else
     findings_.add({"post_processor", "post-processor", says + ".",
                    key("Set tokenizer.ggml.bos_token_id to the source's.",
@@ -127,11 +133,11 @@ void TokenizerComparison::say_end(const Ids& wanted, const Ids& found) {
       fmt::format("A text ends with {} and should end with {}", names(found), names(wanted));
   const std::string add_eos = key("tokenizer.ggml.add_eos_token", "add_eos_token");
   if (found.empty())
-    findings_.add(
-        {"eos_missing", "post-processor", says + ".", fmt::format("Set {} to true.", add_eos), 1, 1});
+    findings_.add({"eos_missing", "post-processor", says + ".", fmt::format("Set {} to true.", add_eos), 1, 1,
+                   adding("eos", true)});
   else if (wanted.empty())
-    findings_.add(
-        {"eos_extra", "post-processor", says + ".", fmt::format("Set {} to false.", add_eos), 1, 1});
+    findings_.add({"eos_extra", "post-processor", says + ".", fmt::format("Set {} to false.", add_eos), 1, 1,
+                   adding("eos", false)});
   else
     findings_.add({"post_processor", "post-processor", says + ".",
                    key("Set tokenizer.ggml.eos_token_id to the source's.",

@@ -9,13 +9,19 @@
 
 namespace doppler::diagnosis {
 
+// A value of a file of the tokenizer's, or of GGUF's metadata ("gguf"), that ends a difference.
+struct TextSetting {
+  std::string file, key, value;  // the value as JSON
+};
+
 struct TextDifference {
   std::string cause;        // an id of doctor/causes.h
   std::string step;         // "pre-tokenizer", "generation prompt"
   std::string explanation;  // what differs, with an example
   std::string repair;
   double confidence = 1;
-  std::size_t places = 1;  // texts, tokens or conversations that show it
+  std::size_t places = 1;                  // texts, tokens or conversations that show it
+  std::vector<TextSetting> settings = {};  // where single values are the repair; else empty
 };
 
 struct TextComparison {

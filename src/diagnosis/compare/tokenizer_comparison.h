@@ -91,6 +91,7 @@ class TokenizerComparison {
   void compare_special_in_texts();
   std::string names(const Ids& ids) const;
   void compare_frames();
+  std::vector<TextSetting> adding(std::string_view what, bool on) const;
   void say_beginning(const Ids& wanted, const Ids& found);
   void say_end(const Ids& wanted, const Ids& found);
   std::vector<const TextCase*> undecoded(const Tokenizer& tokenizer) const;

@@ -67,6 +67,12 @@ void Examination::find(Finding finding) const {
   for (Finding& other : findings) {
     // If two checks find the same, it is one finding; the check that knows more places counts.
     const bool same_place = other.stage == finding.stage && other.layer == finding.layer;
+    // The source has the values, whatever became of them here.
+    if (same_place && other.check == "weights" && other.cause == "stale_weight" &&
+        finding.check == "source" && finding.cause == "weight_wrong") {
+      other.fixes = std::move(finding.fixes);
+      return;
+    }
     if (same_place && other.check == "weights" && other.cause != finding.cause && names_damage(finding)) {
       finding.check = other.check;  // the finding about weights was its symptom
       other = std::move(finding);
@@ -75,6 +81,7 @@ void Examination::find(Finding finding) const {
     if (other.cause != finding.cause || (!same_place && other.check != "recording")) continue;
     other.places = std::max(other.places, finding.places);
     other.confidence = std::max(other.confidence, finding.confidence);
+    if (other.fixes.empty()) other.fixes = std::move(finding.fixes);
     return;
   }
   findings.push_back(std::move(finding));

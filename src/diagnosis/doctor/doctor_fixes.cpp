@@ -185,6 +185,7 @@ std::string value_for(const ModelSpec& spec, const Fix& fix, std::string_view ke
 // A value of the spec at its file's own key; nothing, and why, if no file has a key for it.
 std::vector<Fix> name_key(const ModelSpec& spec, const Fix& fix, std::string& why) {
   if (fix.target.ends_with(".scaling")) return name_scaling(spec, fix);
+  if (fix.target == "head.tied" && is_gguf_model(spec)) return {};  // the head's tensor tells
   const SpecSource* source = source_of(spec, fix.target);
   const Place place = source == nullptr ? Place{} : place_of_source(*source);
   if (!place.key.empty()) {
@@ -222,7 +223,7 @@ void name_keys(const ModelSpec& spec, Finding& finding) {
     return fix.kind != kSetting || last_part(fix.target) == last_part(finding.fixes[0].target);
   });
   for (Fix& fix : finding.fixes) {
-    if (fix.kind != kSetting) {
+    if (fix.kind != kSetting || !fix.file.empty()) {  // has its key
       named.push_back(std::move(fix));
       continue;
     }

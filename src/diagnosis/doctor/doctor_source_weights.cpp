@@ -9,6 +9,7 @@
 #include "base/thread_pool.h"
 #include "diagnosis/doctor/relayouts.h"
 #include "diagnosis/doctor/source_differences.h"
+#include "model/family.h"
 #include "model/gguf_rows.h"
 #include "quant/error.h"
 
@@ -134,6 +135,10 @@ class WeightComparison {
         const bool tied =
             info.role == WeightRole::kHead && e_.subject.spec.tied_head && source_.spec.tied_head;
         if (tied) continue;
+        if (info.role == WeightRole::kHead && e_.subject.spec.tied_head) {
+          head_is_not_tied(source_.weights[theirs]);
+          continue;
+        }
         Pair pair{&info, layer, e_.subject.weights[ours], source_.weights[theirs]};
         if (pair.ours.shape != pair.source.shape) {
           to_.add({.cause = "tensor_shape",
@@ -148,6 +153,36 @@ class WeightComparison {
         pairs_.push_back(std::move(pair));
       }
     }
+  }
+
+  // Ours is the embedding; a source whose head equals its own embedding may say so or not.
+  void head_is_not_tied(const TensorView& head) {
+    const TensorView& embedding = source_.weights[source_.weights.find(WeightRole::kTokenEmbedding)];
+    if (std::ranges::equal(head.data, embedding.data)) return;
+    const FamilyRule* family = family_named(e_.subject.spec.family);
+    const bool gguf = e_.subject.model->files.gguf.has_value();
+    const std::string name =
+        family == nullptr
+            ? std::string()
+            : weight_name(gguf ? family->gguf.weight_names : family->weight_names, WeightRole::kHead);
+    Finding finding{.cause = "tied_head",
+                    .stage = std::string(stage_name(Stage::kLogits)),
+                    .explanation = fmt::format(
+                        "The head is the embedding, and the source has the tensor {} for it.", head.name),
+                    .repair = "Set tie_word_embeddings to false, and copy the head from the source.",
+                    .confidence = 0.97};
+    if (!name.empty()) {
+      finding.fixes = {
+          {.kind = Fix::Kind::kSetting, .target = "head.tied", .value = "false"},
+          {.kind = Fix::Kind::kTensor,
+           .target = name,
+           .value = "the source's values",
+           .read = [head](std::uint64_t row,
+                          std::span<float> values) { return decode_f32(head, row * values.size(), values); },
+           .type = is_quantised(head.dtype) ? DType::kF16 : head.dtype,
+           .shape = head.shape}};
+    }
+    to_.add(std::move(finding));
   }
 
   void found(const Pair& p, const char* cause, std::string says, std::string repair = {},

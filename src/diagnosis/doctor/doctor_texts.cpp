@@ -26,12 +26,16 @@ bool shows_in_ids(const std::string& cause) {
 
 void find_differences(const Examination& e, const TextComparison& comparison, double confidence) {
   for (const TextDifference& difference : comparison.differences) {
+    std::vector<Fix> fixes;
+    for (const TextSetting& s : difference.settings)
+      fixes.push_back({.kind = Fix::Kind::kSetting, .target = s.key, .value = s.value, .file = s.file});
     e.find({.cause = difference.cause,
             .stage = shows_in_ids(difference.cause) ? "embed_out" : "",
             .places = difference.places,
             .explanation = difference.explanation,
             .repair = difference.repair,
-            .confidence = confidence * difference.confidence});
+            .confidence = confidence * difference.confidence,
+            .fixes = std::move(fixes)});
   }
 }
 

@@ -187,6 +187,12 @@ std::vector<Scaled> scalings(const OpCase& c) {
       attempt(fmt::format("it is yarn's with the factor {} from {}, without its attention factor",
                           number(factor), number(original)),
               spec);
+      if (factor != 32) continue;  // gpt-oss's
+      spec.scaling.attention_factor = 0.1 * std::log(factor) + 1, spec.scaling.truncate = false;
+      attempt(fmt::format("it is yarn's with the factor {} from {}, its range not rounded", number(factor),
+                          number(original)),
+              spec);
+      spec.scaling.truncate = true;
     }
   }
   spec = own;

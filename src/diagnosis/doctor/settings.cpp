@@ -68,7 +68,11 @@ class Between {
     const LayerSpec &a = ours_.layers[i], &b = right_.layers[i];
     const AttentionSpec &x = a.attention, &y = b.attention;
     if (x.kind != y.kind) {
-      add("layer_types",
+      // Where no layer has a window any more, both the number and the list may be lost.
+      const bool lost =
+          std::ranges::all_of(ours_.layers, [](const LayerSpec& l) { return l.attention.window == 0; });
+      if (lost) add("sliding_window", setting("attention.window", std::to_string(y.window)));
+      add(lost ? "sliding_window" : "layer_types",
           setting(fmt::format("layers[{}].attention.kind", i),
                   y.kind == AttentionKind::kSliding ? "\"sliding_attention\"" : "\"full_attention\""));
     } else {  // a layer of the other kind has the other kind's values
