@@ -101,6 +101,7 @@ Status ChainRepairs::attempt(const OpChain& chain, const OpCase::ChainEnd& end, 
     }
     if (!opcase) {
       DOPPLER_ASSIGN(OpCase made, OpCase::open_along(context_, chain, group.ops, end));
+      made.stop_when([this] { return seconds_left_() < 0; });
       opcase.emplace(std::move(made));
     }
     const std::size_t before = opcase->attempts().size();

@@ -19,6 +19,9 @@ struct ChainExplanation {
   std::vector<std::size_t> ops;     // that the repair changes; empty: unknown
   std::vector<std::string> also;    // what else would explain it: "q_rope of layer 0 when ..."
   std::vector<std::size_t> others;  // ops of those explanations
+  // What is wrong besides, in the same chain: only both together explain it.
+  std::optional<Attempt> second;
+  std::vector<std::size_t> second_ops;
 };
 
 class ChainRepairs {
@@ -29,6 +32,9 @@ class ChainRepairs {
 
   // Tries what explained an earlier chain first: one cause shows in many layers.
   Result<ChainExplanation> explain(const OpChain& chain, const OpCase::ChainEnd& end);
+  // For a chain that nothing explained: two changes at once, those that explained other chains first. Nothing
+  // if no two do.
+  Result<std::optional<ChainExplanation>> explain_by_two(const OpChain& chain, const OpCase::ChainEnd& end);
 
  private:
   // Ops that are changed alike.
@@ -41,6 +47,22 @@ class ChainRepairs {
     const Repair* repair = nullptr;  // null: two weights exchanged
     Attempt attempt;
   };
+  // An attempt that can be made again: the one of its repair's with this number.
+  struct Again {
+    std::vector<std::size_t> ops;
+    const Repair* repair = nullptr;
+    std::size_t number = 0;
+    Attempt attempt;
+  };
+  struct TwoFits {
+    Again first;
+    Fit second;
+  };
+  std::vector<Again> attempts_on(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group);
+  std::vector<Again> likeliest_firsts(const OpChain& chain, const OpCase::ChainEnd& end,
+                                      const std::vector<Group>& groups);
+  Status try_second(const OpChain& chain, const OpCase::ChainEnd& end, const std::vector<Group>& groups,
+                    const Again& first, bool alike, std::vector<TwoFits>& fits);
   std::vector<Group> groups(const OpChain& chain) const;
   std::vector<Stage> stages_of(std::span<const std::size_t> ops) const;
   Status attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
@@ -53,6 +75,9 @@ class ChainRepairs {
 
   OpCase::Context context_;
   std::function<double()> seconds_left_;
+  std::optional<TwoFits> known_two_;  // of an earlier chain
+  std::size_t two_failed_ = 0;        // chains
+  double two_seconds_ = 0;
   std::vector<Fit> known_;  // the explanations of earlier chains
   std::optional<Attempt> nearest_;
   std::size_t unknown_ = 0;  // chains that nothing explained

@@ -152,10 +152,11 @@ class KindRefiner {
         const bool types =
             both || (windows_[w.layer] != 0 ? full && (says_types || any_sliding())
                                             : (full ? any_sliding() : windows_.size() < sliding_layers()));
+        const bool other_base = bases_.contains(w.layer) && !all_change();
         if (lost) {
           a.repair = window_repair(windows_[w.layer]);
           a.fixes = {{.target = "attention.window", .value = fmt::format("{}", windows_[w.layer])}};
-        } else if (types || bases_.contains(w.layer)) {
+        } else if (types || other_base) {
           a.cause = "layer_types";
         }
       }
@@ -200,7 +201,15 @@ class KindRefiner {
     return found != windows_.end() && (found->second == 0) != (ours(layer).window == 0);
   }
 
+  // Every layer wants none, or one: its number is wrong, and what is wrong besides is another thing.
+  bool all_change() const {
+    std::size_t examined = 0;
+    for (int i = 0; i < static_cast<int>(spec_.layers.size()); ++i) examined += is_examined(i);
+    return windows_.size() == examined &&
+           std::ranges::all_of(windows_, [&](const auto& window) { return changes_kind(window.first); });
+  }
   bool other_kind_has_base(int layer) const {
+    if (all_change()) return false;
     if (changes_kind(layer)) return true;
     return std::ranges::any_of(spec_.layers, [&](const LayerSpec& other) {
       return other.attention.kind != ours(layer).kind && other.attention.rope.theta == bases_.at(layer);
@@ -208,6 +217,7 @@ class KindRefiner {
   }
   // Either the window says so, too; or only some layers of a kind want the base that the other kind has.
   bool moved(int layer) const {
+    if (all_change()) return false;
     if (changes_kind(layer) || !other_kind_has_base(layer)) return changes_kind(layer);
     return some_of_kind(layer);
   }
@@ -354,13 +364,27 @@ Status OpJudge::explain_chains() {
   ChainRepairs repairs(context_for(false),
                        [this] { return e_.seconds_left() - kForOthers * e_.options.seconds; });
   std::vector<WrongOp> found;
-  std::set<std::size_t> suspects;  // ops of earlier chains that nothing explained
+  std::vector<ChainExplanation> explanations;
   for (const WrongChain& wrong : wrong_chains_) {
+    explanations.emplace_back();
     if (is_explained(e_.findings, wrong.chain)) continue;
+    DOPPLER_ASSIGN(explanations.back(), repairs.explain(wrong.chain, wrong.end));
+  }
+  // What is known of all others helps with the rest.
+  for (std::size_t i = 0; i < explanations.size(); ++i) {
+    const WrongChain& wrong = wrong_chains_[i];
+    if (!explanations[i].ops.empty() || is_explained(e_.findings, wrong.chain)) continue;
+    DOPPLER_ASSIGN(auto by_two, repairs.explain_by_two(wrong.chain, wrong.end));
+    if (by_two) explanations[i] = std::move(*by_two);
+  }
+  std::set<std::size_t> suspects;  // ops of earlier chains that nothing explained
+  for (std::size_t i = 0; i < explanations.size(); ++i) {
+    const WrongChain& wrong = wrong_chains_[i];
+    if (is_explained(e_.findings, wrong.chain)) continue;
+    ChainExplanation& explained = explanations[i];
     // Ops that two chains share: what was not found in the first is why the second differs, too.
     const bool shared =
         std::ranges::any_of(wrong.chain.ops(), [&](std::size_t op) { return suspects.contains(op); });
-    DOPPLER_ASSIGN(ChainExplanation explained, repairs.explain(wrong.chain, wrong.end));
     const bool unknown = explained.ops.empty();
     if (unknown && shared) continue;
     const std::size_t at = unknown ? wrong.chain.end() : explained.ops.front();
@@ -381,6 +405,28 @@ Status OpJudge::explain_chains() {
       if (layer >= 0 && std::ranges::find(op.layers, layer) == op.layers.end()) op.layers.push_back(layer);
     }
     if (const Stage lacks = op.explanation.attempt.lacks; lacks != Stage::kNone) op.stage = lacks;
+    std::optional<WrongOp> second;
+    if (explained.second) {
+      second = op;
+      Attempt& first = op.explanation.attempt;
+      Attempt& other = second->explanation.attempt;
+      other = *explained.second;
+      const Value& there = named_output(experiment_.plan(), explained.second_ops.front());
+      second->op = explained.second_ops.front(), second->stage = there.stage, second->layer = there.layer;
+      if (other.lacks != Stage::kNone) second->stage = other.lacks;
+      second->between = describe_ops(experiment_.plan(), explained.second_ops);
+      second->weight.clear(), second->also.clear(), second->layers.clear();
+      if (const Op& made = experiment_.plan().ops[second->op]; !made.weights.empty())
+        second->weight = e_.subject.weights[made.weights[0]].name;
+      const std::string says = first.says;
+      first.says += fmt::format(", and besides {} ({})", other.says, second->between);
+      other.says += fmt::format(", and besides {} ({})", says, op.between);
+      for (const std::size_t one : explained.second_ops) {
+        const int layer = experiment_.layer_of(one);
+        if (layer >= 0 && std::ranges::find(second->layers, layer) == second->layers.end())
+          second->layers.push_back(layer);
+      }
+    }
     for (const std::size_t one : explained.others) op.among.push_back(wrong.chain.key_of(one));
     for (const std::size_t one : wrong.chain.ops()) {
       if (!unknown) break;
@@ -388,6 +434,7 @@ Status OpJudge::explain_chains() {
       if (experiment_.stage_of(one) != Stage::kNone) op.among.push_back(wrong.chain.key_of(one));
     }
     found.push_back(std::move(op));
+    if (second) found.push_back(std::move(*second));
   }
   wrong_.insert(wrong_.end(), std::make_move_iterator(found.begin()), std::make_move_iterator(found.end()));
   return {};

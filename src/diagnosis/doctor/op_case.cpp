@@ -153,6 +153,7 @@ std::vector<OpCase::Other> OpCase::others(std::size_t width) const {
 
 bool OpCase::attempt(std::string cause, std::string says, std::string repair, const OpChange& change,
                      double weight, double value) {
+  if (hook_ && attempts_.size() == watched_) hook_(change);
   return keep(
       {std::move(cause), std::move(says), std::move(repair), measured(ratio_with(change)), weight, value});
 }
@@ -193,6 +194,7 @@ double OpCase::judge_columns(std::span<const std::size_t> columns, std::span<con
 }
 
 double OpCase::ratio_along(const OpChange& change, bool rough) const {
+  if (stop_ && stop_()) return INFINITY;
   const auto rows = chain_->run(scope_, change);
   if (!rows) return INFINITY;
   const double ratio = judge(*rows, lenient_).ratio;

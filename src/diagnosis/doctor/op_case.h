@@ -118,6 +118,12 @@ class OpCase {
   void leave_out(std::string what) { left_out_.push_back(std::move(what)); }
   const std::vector<std::string>& left_out() const { return left_out_; }
   bool explained() const;
+  // Called with the change of the attempt that is tried as number `at`, while the change can be made.
+  void watch(std::size_t at, std::function<void(const OpChange& change)> hook) {
+    watched_ = at, hook_ = std::move(hook);
+  }
+  // Attempts along a chain, each of which may take long, are not made any more when this holds.
+  void stop_when(std::function<bool()> stop) { stop_ = std::move(stop); }
 
  private:
   explicit OpCase(const Context& context) : context_(context) {}
@@ -140,6 +146,9 @@ class OpCase {
   Misfit misfit_;
   std::vector<Attempt> attempts_;
   std::vector<std::string> left_out_;
+  std::size_t watched_ = SIZE_MAX;
+  std::function<void(const OpChange&)> hook_;
+  std::function<bool()> stop_;
 };
 
 // The places of a target's wrong values, for reports and for finding patterns.

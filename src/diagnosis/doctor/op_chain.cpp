@@ -210,10 +210,12 @@ Result<std::vector<float>> OpChain::run(std::span<const std::size_t> changed, co
   for (const std::size_t op : ops_) {
     const auto inputs = experiment_.inputs(op);
     const bool itself = std::ranges::find(changed, op) != changed.end();
+    const bool first = changes_first(op);
     const bool follows = std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); });
-    if (!itself && !follows && op != end()) continue;
+    if (!itself && !first && !follows && op != end()) continue;
     DOPPLER_ASSIGN(OpSetup made, setup(op));
     replace_inputs(op, computed, made);
+    apply_first(op, made);
     if (itself && change) change(made);
     DOPPLER_ASSIGN(computed[output_of(op)], experiment_.run(made));
   }
@@ -225,14 +227,26 @@ Result<std::vector<float>> OpChain::finish(std::size_t given, std::vector<float>
   Computed computed;
   computed[output_of(given)] = std::move(rows);
   for (const std::size_t op : ops_) {
-    const auto inputs = experiment_.inputs(op);
-    if (op == given || !std::ranges::any_of(inputs, [&](ValueId id) { return computed.contains(id); }))
-      continue;
+    const bool follows =
+        std::ranges::any_of(experiment_.inputs(op), [&](ValueId id) { return computed.contains(id); });
+    if (op == given || (!follows && !changes_first(op))) continue;
     DOPPLER_ASSIGN(OpSetup made, setup(op));
     replace_inputs(op, computed, made);
+    apply_first(op, made);
     DOPPLER_ASSIGN(computed[output_of(op)], experiment_.run(made));
   }
   return std::move(computed[output_of(end())]);
+}
+
+bool OpChain::changes_first(std::size_t op) const {
+  return std::ranges::any_of(first_,
+                             [&](const First& f) { return std::ranges::find(f.ops, op) != f.ops.end(); });
+}
+
+void OpChain::apply_first(std::size_t op, OpSetup& setup) const {
+  for (const First& f : first_) {
+    if (std::ranges::find(f.ops, op) != f.ops.end()) f.change(setup);
+  }
 }
 
 // A token that stands between two experts may have gone to either, and nothing of it can be judged behind
@@ -261,6 +275,7 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
   for (const std::size_t op : ops_) {
     DOPPLER_ASSIGN(OpSetup made, setup(op));
     replace_inputs(op, exact, made);
+    apply_first(op, made);
     if (change && std::ranges::find(changed, op) != changed.end()) change(made);
     DOPPLER_ASSIGN(exact[output_of(op)], experiment_.run(made));
     DOPPLER_ASSIGN(own[op], allowance_of(made, exact[output_of(op)], rounding, threads));
@@ -284,6 +299,7 @@ Result<std::vector<float>> OpChain::allowance(const RecordedRounding& rounding, 
         if (moved.contains(inputs[i])) continue;
         for (float& x : made.inputs[i].data) x *= 1 + static_cast<float>(rounding.stored) * moves.next();
       }
+      apply_first(op, made);
       if (change && std::ranges::find(changed, op) != changed.end()) change(made);
       DOPPLER_ASSIGN(std::vector<float> out, experiment_.run(made));
       // Ids of experts are whole numbers: they turn where the moved logits turn them.

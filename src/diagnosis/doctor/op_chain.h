@@ -44,6 +44,11 @@ class OpChain {
   // "attn_normed, q_proj, ..., layer_out of layer 0"
   std::string describe() const;
 
+  // From now on these ops are changed so, before what else is tried.
+  void change_first(std::span<const std::size_t> ops, OpChange change) {
+    first_.push_back({{ops.begin(), ops.end()}, std::move(change)});
+  }
+
   // Judges only the prompt's first tokens from now on.
   void keep_tokens(std::size_t tokens) { tokens_ = tokens; }
   std::size_t tokens() const { return tokens_; }
@@ -74,7 +79,16 @@ class OpChain {
 
   OpExperiment& experiment_;
   std::vector<std::size_t> ops_;
+  // Applies what comes first; whether there was anything for this op.
+  bool changes_first(std::size_t op) const;
+  void apply_first(std::size_t op, OpSetup& setup) const;
+
   std::size_t tokens_ = 0;
+  struct First {
+    std::vector<std::size_t> ops;
+    OpChange change;
+  };
+  std::vector<First> first_;
 };
 
 // The op's output, or for a step inside, which has no name, the first value with one that is made of it.

@@ -53,6 +53,7 @@ void rope_measured(OpCase& c);
 void attention_scale(OpCase& c);
 void attention_softcap(OpCase& c);
 void attention_both(OpCase& c);  // scale and softcap
+void attention_scale_and_window(OpCase& c);
 void attention_window(OpCase& c);
 void attention_heads(OpCase& c);
 void attention_cache(OpCase& c);

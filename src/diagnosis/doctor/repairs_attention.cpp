@@ -88,6 +88,35 @@ void attention_both(OpCase& c) {
   }
 }
 
+// A scale and a window: the wrong scale hides which positions are seen.
+void attention_scale_and_window(OpCase& c) {
+  if (c.explained() || !c.direct()) return;
+  const AttentionParams own = attention_params(c);
+  std::set<std::uint32_t> windows = {0};
+  for (const LayerSpec& layer : c.context().spec.layers) windows.insert(layer.attention.window);
+  if (own.window > 1) windows.insert({own.window - 1, own.window + 1, 2 * own.window, own.window / 2});
+  std::set<double> seen = {own.scale};
+  for (const auto& [scale, name] : scales(c)) {
+    if (!seen.insert(scale).second) continue;
+    for (const std::uint32_t window : windows) {
+      if (window == own.window) continue;
+      const std::string sees =
+          window == 0 ? "the layer attends to everything" : fmt::format("the window is {}", window);
+      c.attempt(
+          "attention_scale",
+          fmt::format("scores are multiplied by {}, {}, and {}", number(scale), name, sees),
+          fmt::format(
+              "Set query_pre_attn_scalar to {} (the scale is {}) and sliding_window to {} (it is {}).",
+              number(1 / (scale * scale)), number(own.scale), window == 0 ? "null" : std::to_string(window),
+              own.window == 0 ? "none" : std::to_string(own.window)),
+          [&](OpSetup& s) { attention_params(s).scale = scale, attention_params(s).window = window; });
+      c.add_setting("attention.query_pre_attn_scalar", number(1 / (scale * scale)));
+      if (window > 0 && own.window > 0) c.add_setting("attention.window", std::to_string(window));
+      if (c.explained()) return;
+    }
+  }
+}
+
 void attention_window(OpCase& c) {
   const std::uint32_t own = attention_params(c).window;
   const auto keys = static_cast<std::uint32_t>(c.setup().inputs[1].data.size() / c.setup().inputs[1].width);

@@ -230,22 +230,99 @@ void rope_scaling(OpCase& c) {
   for (const Scaled& scaled : scalings(c)) attempt_scaled(c, scaled);
 }
 
+namespace {
+
+// One of several things that a rotation may do otherwise besides.
+struct Besides {
+  std::string says;
+  std::function<void(OpSetup& setup)> change;
+};
+
+// The other layout, and the rows of a norm that the plan lacks and the recording has.
+std::vector<Besides> besides(const OpCase& c) {
+  const bool half = std::get<RopeParams>(c.setup().params).layout == RopeLayout::kHalf;
+  const auto turn_layout = [half](OpSetup& s) {
+    std::get<RopeParams>(s.params).layout = half ? RopeLayout::kInterleaved : RopeLayout::kHalf;
+  };
+  std::vector<Besides> all = {
+      {half ? "pairs are neighbours, (2i, 2i + 1)" : "pairs lie half a head apart", turn_layout}};
+  const Stage norm = c.stage() == Stage::kQRope ? Stage::kQNorm : Stage::kKNorm;
+  const auto planned = [&](const Value& v) { return v.stage == norm && v.layer == c.layer(); };
+  if (!c.direct() || std::ranges::any_of(c.plan().values, planned)) return all;
+  if (const auto rows = c.other(norm, c.layer()); rows && rows->size() == c.setup().inputs[0].data.size()) {
+    const auto read_norm = [rows = *rows](OpSetup& s) { s.inputs[0].data = rows; };
+    all.push_back({fmt::format("it reads {}", stage_name(norm)), read_norm});
+    all.push_back({fmt::format("it reads {}, and {}", stage_name(norm), all[0].says), [=](OpSetup& s) {
+                     turn_layout(s);
+                     read_norm(s);
+                   }});
+  }
+  return all;
+}
+
+// A table with something else; true if both together agree.
+bool attempt_besides(OpCase& c, const char* cause, const std::string& says, const RopeSpec& spec,
+                     const Besides& other) {
+  if (spec.rotary_dim == 0 || spec.rotary_dim > dims_per_head(c)) return false;
+  const RopeTable table = make_rope_table(spec, context_of(c));
+  return c.attempt(cause, fmt::format("{} and {}", says, other.says),
+                   fmt::format("Set the rotary embedding so that {} and {}.", says, other.says),
+                   [&](OpSetup& s) {
+                     s.rope = table;
+                     other.change(s);
+                   });
+}
+
+}  // namespace
+
 // A base and a scaling that are both wrong: the angles of either alone agree nowhere.
 void rope_both(OpCase& c) {
   if (c.explained()) return;
   const double own = spec_of(c).theta;
+  const auto says_base = [](double theta) { return fmt::format("the base is {}", number(theta)); };
   for (Scaled& scaled : scalings(c)) {
     for (const double theta : kBases) {
       if (theta == own) continue;
       scaled.spec.theta = theta;
       const bool agrees =
-          attempt_spec(c, "rope_theta", fmt::format("the base is {} and {}", number(theta), scaled.says),
+          attempt_spec(c, "rope_theta", fmt::format("{} and {}", says_base(theta), scaled.says),
                        fmt::format("Set rope_theta to {} (it is {}), and rope_scaling so that {}.",
                                    number(theta), number(own), scaled.says),
                        scaled.spec, 1, theta);
       add_rope_setting(c, "theta", number(theta));
       add_rope_setting(c, "scaling", scaling_text(scaled.spec));
       if (agrees) return;
+    }
+  }
+  // The base and how much of a head turns.
+  const auto dim = static_cast<std::uint32_t>(dims_per_head(c));
+  for (const std::uint32_t rotary : {dim, dim / 2, dim / 4, dim * 3 / 4}) {
+    RopeSpec spec = spec_of(c);
+    if (rotary % 2 != 0 || rotary == spec.rotary_dim || rotary == 0) continue;
+    spec.rotary_dim = rotary;
+    for (const double theta : kBases) {
+      spec.theta = theta;
+      const bool agrees = attempt_spec(
+          c, "rope_theta",
+          fmt::format("{} and {} of the {} dims of a head rotate", says_base(theta), rotary, dim),
+          fmt::format("Set rope_theta to {} (it is {}), and partial_rotary_factor to {}.", number(theta),
+                      number(own), static_cast<double>(rotary) / dim),
+          spec, 1, theta);
+      add_rope_setting(c, "theta", number(theta));
+      add_rope_setting(c, "rotary_dim", std::to_string(rotary));
+      if (agrees) return;
+    }
+  }
+  if (!c.direct()) return;  // along a chain any two changes are tried
+  for (const Besides& other : besides(c)) {
+    for (const double theta : kBases) {
+      RopeSpec spec = spec_of(c);
+      spec.theta = theta;
+      if (attempt_besides(c, theta == own ? "rope_layout" : "rope_theta", says_base(theta), spec, other))
+        return;
+    }
+    for (const Scaled& scaled : scalings(c)) {
+      if (attempt_besides(c, "rope_scaling", scaled.says, scaled.spec, other)) return;
     }
   }
 }

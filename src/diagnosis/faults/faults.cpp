@@ -46,8 +46,10 @@ bool HookFault::after(const Computed& computed) {
 }
 
 Site::Site(Subject& subject) : subject_(subject), kept_(std::make_shared<Kept>()) {
-  subject_.backend = [kept = kept_](const Subject& examined,
-                                    const BackendOptions& options) -> Result<std::unique_ptr<Backend>> {
+  // An earlier fault's function keeps the weights that it altered.
+  subject_.backend = [kept = kept_, earlier = subject_.backend](
+                         const Subject& examined,
+                         const BackendOptions& options) -> Result<std::unique_ptr<Backend>> {
     BackendOptions with = options;
     with.change_plan = examined.alter_plan;
     with.gpu_setup.shader_edits = kept->edits;
@@ -61,7 +63,10 @@ Site::Site(Subject& subject) : subject_(subject), kept_(std::make_shared<Kept>()
 }
 
 void Site::change_plan(std::function<void(Plan&)> change) {
-  subject_.alter_plan = std::move(change);
+  subject_.alter_plan = [before = std::move(subject_.alter_plan), change = std::move(change)](Plan& plan) {
+    if (before) before(plan);
+    change(plan);
+  };
 }
 
 void Site::run_with(std::function<std::unique_ptr<Fault>(const BackendOptions&)> make) {
