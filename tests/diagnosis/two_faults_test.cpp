@@ -1,5 +1,6 @@
 // Two faults at once: in one op, where neither repair alone restores agreement, and in two, of which both are
 // found.
+#include "diagnosis/compare/thinned.h"
 #include "diagnosis/doctor_patients.h"
 
 namespace doppler::diagnosis {
@@ -35,6 +36,34 @@ constexpr TwoFaults kTwoFaults[] = {
        for (LayerSpec& layer : spec.layers) layer.ffn.activation = Activation::kGeluTanh;
      },
      "attention_scale", "attn_out", "query_pre_attn_scalar", 2},
+    {"base_and_dims", "llama3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers)
+         layer.attention.rope.theta = 10000, layer.attention.rope.rotary_dim /= 2;
+     },
+     "rope_theta", "q_rope", "Set rope_theta to 500000 (it is 10000), and partial_rotary_factor to 1"},
+    {"layout_and_scaling", "llama3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers)
+         layer.attention.rope.layout = RopeLayout::kInterleaved, layer.attention.rope.scaling = {};
+     },
+     "rope_scaling", "q_rope", "llama3's with the factor 32 from 64 and pairs lie half a head apart"},
+    {"scale_and_window", "llama3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers)
+         layer.attention.scale = 1, layer.attention.window = 8,
+         layer.attention.kind = AttentionKind::kSliding;
+     },
+     "attention_scale", "attn_out", "and sliding_window to null (it is 8)"},
+    // A window on every layer is a window, not the other kind of layers, although the base is wrong, too.
+    {"base_and_window", "llama3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers) {
+         layer.attention.rope.theta = 10000, layer.attention.window = 8;
+         layer.attention.kind = AttentionKind::kSliding;
+       }
+     },
+     "rope_theta", "q_rope", "500000", 2},
 };
 
 class TwoAtOnce : public ::testing::TestWithParam<TwoFaults> {};
@@ -56,6 +85,68 @@ TEST_P(TwoAtOnce, AreBothNamed) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Doctor, TwoAtOnce, ::testing::ValuesIn(kTwoFaults),
+                         [](const auto& test) { return std::string(test.param.name); });
+
+// Between two recorded stages: hidden states only.
+struct TwoInAChain {
+  const char *name, *model;
+  void (*harm)(ModelSpec& spec);
+  std::vector<std::string> causes;
+};
+const TwoInAChain kTwoInAChain[] = {
+    {"base_and_softcap",
+     "qwen3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers) layer.attention.rope.theta = 10000, layer.attention.softcap = 50;
+     },
+     {"rope_theta", "attention_softcap"}},
+    {"scale_and_activation",
+     "qwen3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers)
+         layer.attention.scale = 1, layer.ffn.activation = Activation::kGeluTanh;
+     },
+     {"attention_scale", "activation"}},
+    {"norms_and_base",
+     "gemma3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers)
+         layer.attention.qk_norm = false, layer.attention.rope.theta = 10000;
+     },
+     {"qk_norm_missing", "rope_theta"}},
+    {"base_and_window",
+     "llama3",
+     [](ModelSpec& spec) {
+       for (LayerSpec& layer : spec.layers) {
+         layer.attention.rope.theta = 10000, layer.attention.window = 8;
+         layer.attention.kind = AttentionKind::kSliding;
+       }
+     },
+     {"rope_theta", "sliding_window"}},
+};
+
+class TwoAlongAChain : public ::testing::TestWithParam<TwoInAChain> {};
+
+TEST_P(TwoAlongAChain, AreBothNamed) {
+  const TwoInAChain& two = GetParam();
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models") / two.model));
+  ASSERT_OK_AND_ASSIGN(const Recording whole,
+                       open_recording(data_path("models") / two.model / "reference.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("hidden_states")));
+  Subject subject = subject_of(loaded, "reference");
+  two.harm(subject.spec);
+  ASSERT_OK_AND_ASSIGN(
+      const Diagnosis diagnosis,
+      diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}}));
+  std::vector<std::string> causes;
+  for (const Finding& finding : diagnosis.findings) causes.push_back(finding.cause);
+  std::ranges::sort(causes);
+  std::vector<std::string> expected = two.causes;
+  std::ranges::sort(expected);
+  EXPECT_EQ(causes, expected) << all_findings(diagnosis);
+}
+
+INSTANTIATE_TEST_SUITE_P(Doctor, TwoAlongAChain, ::testing::ValuesIn(kTwoInAChain),
                          [](const auto& test) { return std::string(test.param.name); });
 
 // A weight whose rows have the order of GGUF's rotary pairs, transposed besides.

@@ -301,35 +301,32 @@ ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> f
   return result;
 }
 
-Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCase::ChainEnd& end) {
-  nearest_.reset();
-  too_large_.clear();
-  groups_tried_ = groups_left_ = 0;
-  begun_ = std::chrono::steady_clock::now();
-  out_of_time_ = false;
-  const double misfit = [&] {
-    const std::size_t first[] = {chain.ops().front()};
-    const auto opcase = OpCase::open_along(context_, chain, first, end);
-    return opcase ? opcase->misfit().ratio : INFINITY;
-  }();
-  const std::vector<Group> all = groups(chain);
-  std::vector<Fit> fits;
+double ChainRepairs::misfit_of(const OpChain& chain, const OpCase::ChainEnd& end) const {
+  const std::size_t first[] = {chain.ops().front()};
+  const auto opcase = OpCase::open_along(context_, chain, first, end);
+  return opcase ? opcase->misfit().ratio : INFINITY;
+}
+
+Status ChainRepairs::attempt_known(const OpChain& chain, const OpCase::ChainEnd& end,
+                                   const std::vector<Group>& groups, std::vector<Fit>& fits) {
   for (std::size_t k = 0; k < known_.size(); ++k) {
     const Fit known = known_[k];
     if (known.repair == nullptr) continue;
-    for (const Group& group : all) {
+    for (const Group& group : groups) {
       if (stages_of(group.ops) != stages_of(known.ops)) continue;
       DOPPLER_TRY(attempt(chain, end, group, fits, false, known.repair));
       std::erase_if(fits, [&](const Fit& fit) { return fit.attempt.cause != known.attempt.cause; });
-      if (!fits.empty()) return conclude(chain, std::move(fits), misfit);
+      if (!fits.empty()) return {};
     }
   }
-  // What nothing explained in some chains is not searched for in every one.
-  constexpr std::size_t kMostUnknown = 3;
+  return {};
+}
+
+Status ChainRepairs::attempt_all(const OpChain& chain, const OpCase::ChainEnd& end,
+                                 const std::vector<Group>& groups, std::vector<Fit>& fits) {
   enum class Pass { kAlike, kOneByOne, kTwoNumbers };
   for (const Pass pass : {Pass::kAlike, Pass::kOneByOne, Pass::kTwoNumbers}) {
-    if (unknown_ >= kMostUnknown) break;
-    for (const Group& group : all) {
+    for (const Group& group : groups) {
       if (pass != Pass::kTwoNumbers && group.alike != (pass == Pass::kAlike)) continue;
       DOPPLER_TRY(attempt(chain, end, group, fits, pass == Pass::kTwoNumbers));
       ++(out_of_time_ ? groups_left_ : groups_tried_);
@@ -337,8 +334,24 @@ Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCas
     if (pass == Pass::kAlike) DOPPLER_TRY(reorder(chain, end, fits));
     if (pass == Pass::kAlike && fits.empty()) DOPPLER_TRY(change_kinds(chain, end, fits));
     if (pass == Pass::kOneByOne) DOPPLER_TRY(exchange(chain, end, fits));
-    if (!fits.empty()) break;
+    if (!fits.empty()) return {};
   }
+  return {};
+}
+
+Result<ChainExplanation> ChainRepairs::explain(const OpChain& chain, const OpCase::ChainEnd& end) {
+  nearest_.reset();
+  too_large_.clear();
+  groups_tried_ = groups_left_ = 0;
+  begun_ = std::chrono::steady_clock::now();
+  out_of_time_ = false;
+  const double misfit = misfit_of(chain, end);
+  const std::vector<Group> all = groups(chain);
+  std::vector<Fit> fits;
+  DOPPLER_TRY(attempt_known(chain, end, all, fits));
+  // What nothing explained in some chains is not searched for in every one.
+  constexpr std::size_t kMostUnknown = 3;
+  if (fits.empty() && unknown_ < kMostUnknown) DOPPLER_TRY(attempt_all(chain, end, all, fits));
   return conclude(chain, std::move(fits), misfit);
 }
 

@@ -34,7 +34,9 @@ class ChainRepairs {
   Result<ChainExplanation> explain(const OpChain& chain, const OpCase::ChainEnd& end);
   // For a chain that nothing explained: two changes at once, those that explained other chains first. Nothing
   // if no two do.
-  Result<std::optional<ChainExplanation>> explain_by_two(const OpChain& chain, const OpCase::ChainEnd& end);
+  // `alike`: the second is of several ops by one description; else of a single op, which takes longer.
+  Result<std::optional<ChainExplanation>> explain_by_two(const OpChain& chain, const OpCase::ChainEnd& end,
+                                                         bool alike);
 
  private:
   // Ops that are changed alike.
@@ -58,6 +60,7 @@ class ChainRepairs {
     Again first;
     Fit second;
   };
+  bool is_alone(const OpChain& chain, const Group& group) const;
   std::vector<Again> attempts_on(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group);
   std::vector<Again> likeliest_firsts(const OpChain& chain, const OpCase::ChainEnd& end,
                                       const std::vector<Group>& groups);
@@ -67,6 +70,13 @@ class ChainRepairs {
   std::vector<Stage> stages_of(std::span<const std::size_t> ops) const;
   Status attempt(const OpChain& chain, const OpCase::ChainEnd& end, const Group& group,
                  std::vector<Fit>& fits, bool joint, const Repair* only = nullptr);
+  // What explained an earlier chain, in the same stages of this one.
+  Status attempt_known(const OpChain& chain, const OpCase::ChainEnd& end, const std::vector<Group>& groups,
+                       std::vector<Fit>& fits);
+  Status attempt_all(const OpChain& chain, const OpCase::ChainEnd& end, const std::vector<Group>& groups,
+                     std::vector<Fit>& fits);
+  double misfit_of(const OpChain& chain, const OpCase::ChainEnd& end) const;
+  ChainExplanation conclude_two(const TwoFits& two);
   Status reorder(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   Status change_kinds(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
   Status exchange(const OpChain& chain, const OpCase::ChainEnd& end, std::vector<Fit>& fits);
@@ -76,9 +86,9 @@ class ChainRepairs {
   OpCase::Context context_;
   std::function<double()> seconds_left_;
   std::optional<TwoFits> known_two_;  // of an earlier chain
-  std::size_t two_failed_ = 0;        // chains
-  double two_seconds_ = 0;
-  std::vector<Fit> known_;  // the explanations of earlier chains
+  std::size_t two_failed_[2] = {};    // chains, with single ops and with alike ones
+  std::optional<double> two_until_;   // seconds that are left for other things
+  std::vector<Fit> known_;            // the explanations of earlier chains
   std::optional<Attempt> nearest_;
   std::size_t unknown_ = 0;  // chains that nothing explained
   bool out_of_time_ = false;

@@ -371,11 +371,13 @@ Status OpJudge::explain_chains() {
     DOPPLER_ASSIGN(explanations.back(), repairs.explain(wrong.chain, wrong.end));
   }
   // What is known of all others helps with the rest.
-  for (std::size_t i = 0; i < explanations.size(); ++i) {
-    const WrongChain& wrong = wrong_chains_[i];
-    if (!explanations[i].ops.empty() || is_explained(e_.findings, wrong.chain)) continue;
-    DOPPLER_ASSIGN(auto by_two, repairs.explain_by_two(wrong.chain, wrong.end));
-    if (by_two) explanations[i] = std::move(*by_two);
+  for (const bool alike : {true, true, false}) {  // again: what later chains have told by then
+    for (std::size_t i = 0; i < explanations.size(); ++i) {
+      const WrongChain& wrong = wrong_chains_[i];
+      if (!explanations[i].ops.empty() || is_explained(e_.findings, wrong.chain)) continue;
+      DOPPLER_ASSIGN(auto by_two, repairs.explain_by_two(wrong.chain, wrong.end, alike));
+      if (by_two) explanations[i] = std::move(*by_two);
+    }
   }
   std::set<std::size_t> suspects;  // ops of earlier chains that nothing explained
   for (std::size_t i = 0; i < explanations.size(); ++i) {

@@ -56,7 +56,7 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kAttention, "sinks", repairs::attention_sinks, Reach::kOps},
     {OpKind::kAttention, "cache positions", repairs::attention_cache, Reach::kChain},
     {OpKind::kAttention, "scale and softcap together", repairs::attention_both, Reach::kOps, true},
-    {OpKind::kAttention, "scale and window together", repairs::attention_scale_and_window},
+    {OpKind::kAttention, "scale and window together", repairs::attention_scale_and_window, Reach::kOps, true},
     {OpKind::kAttention, "a search over scales and softcaps", repairs::attention_search},
     {OpKind::kAdd, "missing and other terms", repairs::residual, Reach::kChain},
     {OpKind::kGated, "activations", repairs::activation, Reach::kOps},

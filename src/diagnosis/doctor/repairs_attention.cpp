@@ -90,7 +90,7 @@ void attention_both(OpCase& c) {
 
 // A scale and a window: the wrong scale hides which positions are seen.
 void attention_scale_and_window(OpCase& c) {
-  if (c.explained() || !c.direct()) return;
+  if (c.explained()) return;
   const AttentionParams own = attention_params(c);
   std::set<std::uint32_t> windows = {0};
   for (const LayerSpec& layer : c.context().spec.layers) windows.insert(layer.attention.window);
