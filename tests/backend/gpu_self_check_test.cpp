@@ -297,11 +297,13 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
   expect_wrong_with(out, "weights.wgsl", "vec4u(3u, 2u, 1u, 0u)", "vec4u(2u, 2u, 1u, 0u)");
   expect_wrong_with(six, "weights.wgsl", "vec4u(6u, 4u, 2u, 0u)", "vec4u(6u, 4u, 0u, 0u)");
   const Variant both = route_variant(2, RouterScore::kSigmoid, 4);
-  expect_wrong_with(both, "route.wgsl", "taken[id] = 1u;  //", "taken[id] = 0u;  //");
-  expect_wrong_with(both, "route.wgsl", "score += corrections[e];", "");
+  expect_wrong_with(both, "route.wgsl", "e${e} == id${i}", "e${e} == 0xffffffffu");
+  expect_wrong_with(both, "route.wgsl", "score${e} += corrections[min(e${e}, ${EXPERTS - 1}u)];", "");
   expect_wrong_with(both, "route.wgsl", "* each[id${i}]", "");
   expect_wrong_with(route_variant(2, RouterScore::kSoftmaxOfChosen, 1), "route.wgsl", "w${i} /= all;", "");
   expect_wrong_with(route_variant(0, RouterScore::kSoftmax, 1), "route.wgsl", "v > u ||", "v < u ||");
+  expect_wrong_with(route_variant(2, RouterScore::kSoftmax, 1), "route.wgsl",
+                    "most${i} = max(most${i}, key${e});", "most${i} = min(most${i}, key${e});");
 }
 
 TEST(SelfCheck, NoticesWhatIsWrongInFusedKernels) {

@@ -101,6 +101,7 @@ Status DecodeBuilder::fused(const OpGroup& group) {
 
 DecodeBuilder::Mark DecodeBuilder::mark() const {
   return {.body = program_.body_.size(),
+          .by_position = program_.by_position_.size(),
           .logits_head = program_.head_logits_.size(),
           .greedy_head = program_.head_greedy_.size(),
           .sites = program_.sites_.size(),
@@ -110,6 +111,7 @@ DecodeBuilder::Mark DecodeBuilder::mark() const {
 
 void DecodeBuilder::go_back(Mark mark) {
   program_.body_.resize(mark.body);
+  program_.by_position_.resize(mark.by_position);
   program_.head_logits_.resize(mark.logits_head);
   program_.head_greedy_.resize(mark.greedy_head);
   program_.sites_.resize(mark.sites);
