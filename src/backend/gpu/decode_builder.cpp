@@ -52,7 +52,8 @@ Status DecodeBuilder::make_buffers() {
     }
     if (op.kind == OpKind::kExpertMatmul)
       expert_units = std::max<std::uint64_t>(expert_units, ceil_div(info(op.inputs[0]).width, kUnitValues));
-    if (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks)
+    if (op.kind == OpKind::kExpertMatmul ||
+        (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks))
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
   }
   if (heads != 0) {

@@ -91,6 +91,7 @@ class DecodeBuilder {
   Status multiply_experts(const Op& op);
   Status route(const Op& op);
   Status route(const OpGroup& group);
+  Status leave_blocks(ValueId ids, KernelCall& call);
   Status experts(const OpGroup& group);
   Status experts_in(const OpGroup& group, const GpuMatrix& matrix, bool quantises);
   Status experts_out(const OpGroup& group, bool quantised);

@@ -30,10 +30,11 @@ GemvSite site_of_experts(std::string_view kind, std::string_view file, const Exp
 Status DecodeBuilder::route(const Op& op) {
   const bool chooses = op.kind == OpKind::kChoose;
   DOPPLER_TRY(place_outputs(op));
-  DOPPLER_ASSIGN(const KernelCall call,
+  DOPPLER_ASSIGN(KernelCall call,
                  route_kernel(context_, chooses ? &op : nullptr, chooses ? nullptr : &op,
                               values_[op.inputs[0]], values_[chooses ? op.outputs[0] : op.inputs[1]],
                               chooses ? nullptr : &values_[op.outputs[0]]));
+  if (chooses) DOPPLER_TRY(leave_blocks(op.outputs[0], call));
   return add(call);
 }
 
@@ -41,9 +42,35 @@ Status DecodeBuilder::route(const OpGroup& group) {
   const Op &choose = *group.op(plan(), Part::kChoose), &weigh = *group.op(plan(), Part::kWeigh);
   DOPPLER_TRY(place_outputs(choose));
   DOPPLER_TRY(place(weigh.outputs, std::array{choose.inputs[0], choose.outputs[0]}));
-  DOPPLER_ASSIGN(const KernelCall call, route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
-                                                     values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
+  DOPPLER_ASSIGN(KernelCall call, route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
+                                               values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
+  DOPPLER_TRY(leave_blocks(choose.outputs[0], call));
   return add(call);
+}
+
+// While one workgroup chooses, others quantise what the chosen experts will read, if it is there.
+Status DecodeBuilder::leave_blocks(ValueId ids, KernelCall& call) {
+  for (const std::size_t reader : readers_.of(ids)) {
+    const Op& op = plan().ops[reader];
+    if (op.kind != OpKind::kExpertMatmul || !values_.has(op.inputs[0])) continue;
+    DOPPLER_ASSIGN(const ExpertMatrix experts, expert_matrix(context_, op, 0));
+    const ValueView& x = values_[op.inputs[0]];
+    if (!context_.eight_bits(*experts.matrix) || x.width != experts.matrix->cols || !has_vectors(x))
+      return {};
+    DOPPLER_ASSIGN(Blocks * blocks, free_blocks(std::nullopt));
+    blocks->of = op.inputs[0];
+    call.values["QUANTISES"] = 1;
+    call.values["WIDTH"] = x.width;
+    call.values["GIVEN_OFFSET"] = x.offset;
+    call.values["UNITS_K"] = experts.matrix->units;
+    call.buffers.push_back(x.bound("given"));
+    call.buffers.push_back({"out8", blocks->codes});
+    call.buffers.push_back({"outs", blocks->scales});
+    const auto threads = static_cast<std::uint32_t>(call.values["THREADS"]);
+    call.x = 1 + ceil_div(experts.matrix->units * kUnitValues / 4, threads);
+    return {};
+  }
+  return {};
 }
 
 Status DecodeBuilder::multiply_experts(const Op& op) {
@@ -68,8 +95,8 @@ Status DecodeBuilder::experts(const OpGroup& group) {
                 "experts' gates and ups differ in type or are too large for a binding");
   if (static_cast<bool>(gates.bias) != static_cast<bool>(ups.bias) || gated.activation == Activation::kXielu)
     return fail(ErrorCode::kUnsupported, "experts' gates and ups have an odd activation or one bias");
-  if (info(in.inputs[0]).width != gates.matrix->cols || gates.matrix->cols % 4 != 0)
-    return fail(ErrorCode::kUnsupported, "experts read rows of their own, or rows that are no multiple of 4");
+  if (info(in.inputs[0]).width != gates.matrix->cols)
+    return fail(ErrorCode::kUnsupported, "experts read rows of their own");
   const bool quantises = context_.eight_bits(*downs.matrix);
   if (quantises && gates.rows % kUnitValues != 0)
     return fail(ErrorCode::kUnsupported, "experts of {} rows are no multiple of {}", gates.rows, kUnitValues);
@@ -96,7 +123,6 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
   const ValueView& ids = values_[in.inputs[1]];
   ShaderValues values = {{"EXPERTS", p.experts},
                          {"ROWS", gates.rows},
-                         {"WIDTH", matrix.cols},
                          {"ACT", context_.eight_bits(matrix) ? 1 : 0},
                          {"IDS_OFFSET", ids.offset},
                          {"BIAS", gates.bias ? 1 : 0},
@@ -105,8 +131,8 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
                          {"EMIT_ACT", emits_act ? 1 : 0}};
   add_format(values, matrix);
   add_gated(std::get<GatedParams>(gated.params), values);
-  DOPPLER_ASSIGN(const Bound x, whole("x", in.inputs[0]));
-  std::vector<Bound> buffers = {x, ids.bound("ids")};
+  std::vector<Bound> buffers = {ids.bound("ids")};
+  DOPPLER_TRY(add_given(in.inputs[0], matrix, values, buffers));
   bind_shard(buffers, matrix, matrix.shards[0]);
   if (gates.bias) {
     buffers.push_back({"gate_bias", gates.bias});

@@ -1,12 +1,14 @@
 // Which experts a token is sent to (WEIGH 0), best first and the first of equals, or what each of them counts (WEIGH 1), or
 // both (WEIGH 2), from the router's logits: the plan's ops kChoose and kWeigh, as backend/routing.cpp has them. One workgroup for a
-// token. Workgroups: y over tokens.
+// token. Workgroups: y over tokens; x: the first routes, the others (QUANTISES 1) quantise THREADS vectors of four each of what
+// the experts read.
 // Sources: Shazeer et al. (2017), DeepSeek-AI (2024), Liu et al. (2023).
 //
 // Template values (op_kernels.cpp): EXPERTS, of which CHOSEN; SCORE 0 softmax, 1 sigmoid, 2 softmax of the chosen, 3 sparse
 // mixer; GROUPS of which KEPT_GROUPS stay, by the sum of their GROUP_BEST best; NORMALISE, NORM_EPS_BITS, NORM_FLOOR_BITS;
 // SCALE_BITS; BAND_BITS of the sparse mixer; CORRECTED 1: `corrections` are added to the scores that choose; EACH 1: weights are
-// multiplied with `each`, a value for each expert. Row i of x, ids, out, weights_out begins at float i * STRIDE + OFFSET.
+// multiplied with `each`, a value for each expert; QUANTISES 1: the WIDTH floats from GIVEN_OFFSET on, a multiple of 4 both,
+// become out8, outs as quantise.wgsl leaves them, UNITS_K units. Row i of x, ids, out, weights_out begins at float i * STRIDE + OFFSET.
 #define CHOOSES WEIGH != 1
 #define WEIGHS WEIGH != 0
 // ALONE 1: the workgroup is a subgroup, whose threads keep their experts (t, t + THREADS, ...: OWN of them) in registers.
@@ -26,6 +28,12 @@
 #if EACH
 @group(0) @binding(4) var<storage, read> each : array<f32>;
 #endif
+#endif
+#if QUANTISES
+@group(0) @binding(5) var<storage, read> given : array<vec4f>;
+@group(0) @binding(6) var<storage, read_write> out8 : array<u32>;
+@group(0) @binding(7) var<storage, read_write> outs : array<vec2f>;
+#include "quantise_vec.wgsl"
 #endif
 #include "reduce.wgsl"
 
@@ -68,6 +76,23 @@ fn goes_before(v : f32, b : u32, u : f32, a : u32) -> bool {
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+#if QUANTISES
+  if (group.x > 0u) {
+    let v = (group.x - 1u) * ${THREADS}u + t;
+    var four = vec4f(0.0);
+    if (v < ${WIDTH / 4}u) {
+      four = given[${GIVEN_OFFSET / 4}u + v];
+    }
+    let made = quantise_vec(four, t);
+    if (v < ${UNITS_K * 16}u) {
+      out8[v] = made.word;
+      if ((v & 7u) == 0u) {
+        outs[v >> 3u] = vec2f(made.scale, made.scale * f32(made.sum));
+      }
+    }
+    return;
+  }
+#endif
   let from_x = group.y * ${X_STRIDE}u + ${X_OFFSET}u;
 #if CHOOSES
   let to = group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
