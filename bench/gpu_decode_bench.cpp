@@ -1,6 +1,7 @@
-// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]: the times of the parts of a decode step
-// on the GPU. Tunes the matrix-vector kernels and prints every candidate, then the time of each kind of
-// kernel of a step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission.
+// gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N] [--no-looks 1]: the times of the parts of
+// a decode step on the GPU. Tunes the matrix-vector kernels and prints every candidate, then the time of each
+// kind of kernel of a step at that depth, alone in a row, and of whole steps, 1 to 16 to a submission, and,
+// unless they are left out, of steps with taps.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -72,7 +73,7 @@ Result<double> time_steps(Context& context, const DecodeProgram& program, std::u
   };
   for (std::uint32_t done = 0; done < tokens; done += per_submit) {
     Recorder recorder(*context.device);
-    for (std::uint32_t i = 0; i < per_submit; ++i) program.record_greedy(recorder);
+    for (std::uint32_t i = 0; i < per_submit; ++i) program.record_greedy(recorder, depth + done + i);
     if (taps != nullptr) taps->record_copy(recorder, done, per_submit, back[submissions.size() % 2]);
     DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
     submissions.push_back(submission);
@@ -83,13 +84,13 @@ Result<double> time_steps(Context& context, const DecodeProgram& program, std::u
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / tokens;
 }
 
-Status print_kernels(Context& context, const DecodeProgram& program) {
+Status print_kernels(Context& context, const DecodeProgram& program, std::uint32_t depth) {
   std::map<std::string, std::pair<std::vector<FixedDispatch>, std::uint64_t>> kinds;
   std::map<std::size_t, const GemvSite*> sites;
   for (const GemvSite& site : program.sites()) {
     if (site.where == GemvSite::Where::kBody) sites[site.index] = &site;
   }
-  for (std::size_t i = 0; i < program.body().size(); ++i) {
+  for (const std::size_t i : program.body_at(depth)) {
     const auto site = sites.find(i);
     const std::string& label = program.body()[i].kernel.kernel().label();
     auto& kind = kinds[site != sites.end() ? site->second->key() : label.substr(0, label.find(' '))];
@@ -120,9 +121,11 @@ Status print_kernels(Context& context, const DecodeProgram& program) {
 Status run(int argc, char** argv) {
   double budget = 0;
   std::uint32_t depth = 0, tokens = 256;
+  bool looks = true;
   for (int i = 2; i + 1 < argc; i += 2) {
     if (std::strcmp(argv[i], "--tune") == 0) budget = std::atof(argv[i + 1]);
     if (std::strcmp(argv[i], "--tokens") == 0) tokens = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
+    if (std::strcmp(argv[i], "--no-looks") == 0) looks = false;
     if (std::strcmp(argv[i], "--depth") == 0) depth = static_cast<std::uint32_t>(std::atoi(argv[i + 1]));
   }
   DOPPLER_ASSIGN(const Model model, load_model(argv[1]));
@@ -141,7 +144,7 @@ Status run(int argc, char** argv) {
   DOPPLER_TRY(context.allocate());
   DOPPLER_ASSIGN(DecodeProgram program, DecodeProgram::create(context));
   fmt::print("ready in {:.2f} s, {} kernels, {} dispatches a token\n", elapsed(), context.kernels.size(),
-             program.dispatches());
+             program.dispatches(depth));
   DOPPLER_TRY(write_step(context, depth));
   while (elapsed() < 2)
     DOPPLER_TRY(time_steps(context, program, 8, depth, 8));  // an idle GPU lowers its clocks
@@ -157,7 +160,7 @@ Status run(int argc, char** argv) {
   };
   DOPPLER_TRY(steps("before"));
   DOPPLER_TRY(write_step(context, depth));
-  DOPPLER_TRY(print_kernels(context, program));
+  DOPPLER_TRY(print_kernels(context, program, depth));
   if (budget > 0) {
     const double before = elapsed();
     DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget, 24));
@@ -170,9 +173,10 @@ Status run(int argc, char** argv) {
     }
     DOPPLER_TRY(steps("after"));
     DOPPLER_TRY(write_step(context, depth));
-    DOPPLER_TRY(print_kernels(context, program));
+    DOPPLER_TRY(print_kernels(context, program, depth));
   }
   for (const auto& [names, stages] : kLooks) {
+    if (!looks) break;
     SomeStages tap(stages);
     DOPPLER_ASSIGN(const DecodeProgram looking, DecodeProgram::create(context, looks_of(context.plan, tap)));
     std::vector<double> looked, gathered;
@@ -196,7 +200,7 @@ Status run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    say(Said::kError, "gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N]");
+    say(Said::kError, "gpu_decode_bench MODEL [--tune SECONDS] [--depth N] [--tokens N] [--no-looks 1]");
     return 2;
   }
   const Status status = run(argc, argv);

@@ -82,25 +82,39 @@ class GpuDecode : public ::testing::TestWithParam<const char*> {
     return tokens;
   }
 
+  // Compares all stages of single tokens.
+  void expect_stages_of_the_reference(const BackendOptions& options) {
+    const auto gpu = make("gpu", options), reference = make("reference");
+    ASSERT_TRUE(gpu && reference);
+    KeepAll got, expected;
+    const std::vector<float> looked = decode(*gpu, &got);
+    decode(*reference, &expected);
+    gpu->clear(0);
+    EXPECT_EQ(decode(*gpu, nullptr), looked);
+    // Eight-bit activations move a value by a few hundredths of a stage's largest, floats in the last places.
+    const double allowed = gpu->rounding() == Rounding::kEightBits                       ? 0.1
+                           : std::string(GetParam()).find("gemma2") != std::string::npos ? 1e-3
+                                                                                         : 2e-4;
+    EXPECT_EQ(got.stages.size(), expected.stages.size());
+    for (const auto& [name, values] : expected.stages) {
+      ASSERT_TRUE(got.stages.contains(name)) << name;
+      EXPECT_LE(relative_error(got.stages[name], values), allowed) << name;
+    }
+  }
+
   Model model_;
   std::vector<std::int32_t> prompt_;
 };
 
 TEST_P(GpuDecode, HasTheStagesOfTheReference) {
-  const auto gpu = make("gpu"), reference = make("reference");
-  ASSERT_TRUE(gpu && reference);
-  KeepAll got, expected;
-  decode(*gpu, &got);
-  decode(*reference, &expected);
-  // Eight-bit activations move a value by a few hundredths of a stage's largest, floats in the last places.
-  const double allowed = gpu->rounding() == Rounding::kEightBits                       ? 0.1
-                         : std::string(GetParam()).find("gemma2") != std::string::npos ? 1e-3
-                                                                                       : 2e-4;
-  EXPECT_EQ(got.stages.size(), expected.stages.size());
-  for (const auto& [name, values] : expected.stages) {
-    ASSERT_TRUE(got.stages.contains(name)) << name;
-    EXPECT_LE(relative_error(got.stages[name], values), allowed) << name;
-  }
+  expect_stages_of_the_reference(usual_decode());
+}
+
+// As for positions whose splits are many: two are here.
+TEST_P(GpuDecode, PutsSplitsTogetherByThemselves) {
+  BackendOptions options = usual_decode();
+  options.gpu_setup.most_split_bytes = 1;
+  expect_stages_of_the_reference(options);
 }
 
 // Matrices of several types take several dispatches, each of which sums and norms for itself: what is shown

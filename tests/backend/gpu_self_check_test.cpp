@@ -133,11 +133,9 @@ Variant experts_variant(DType type, bool in, bool eight_bits, bool shaped) {
                     {"SCALES", static_cast<std::int64_t>(format.scales)},
                     {"UNITS_K", 5}};
   if (in) {
-    v.merge(ShaderValues{{"LANES", 3},
-                         {"WIDTH", 300},
-                         {"QUANTISE_OUT", eight_bits ? 1 : 0},
-                         {"EMIT_ACT", 0},
-                         {"SHAPED", shaped ? 1 : 0}});
+    if (!eight_bits) v.merge(ShaderValues{{"WIDTH", 300}, {"X_VEC", 0}, {"X_STRIDE", 300}, {"X_OFFSET", 1}});
+    v.merge(ShaderValues{
+        {"LANES", 3}, {"QUANTISE_OUT", eight_bits ? 1 : 0}, {"EMIT_ACT", 0}, {"SHAPED", shaped ? 1 : 0}});
     if (shaped)
       v.merge(ShaderValues{
           {"GATE_LIMIT_BITS", bits_of(8)}, {"ALPHA_BITS", bits_of(1.7)}, {"UP_OFFSET_BITS", bits_of(1)}});
@@ -166,7 +164,9 @@ Variant route_variant(std::int64_t what, RouterScore score, std::int64_t groups)
                     {"CHOSEN", score == RouterScore::kSparseMixer ? 2 : 6},
                     {"SCORE", static_cast<std::int64_t>(score)},
                     {"X_STRIDE", 40},
-                    {"X_OFFSET", 2}};
+                    {"X_OFFSET", 2},
+                    {"QUANTISES", what == 2 ? 1 : 0}};
+  if (what == 2) v.merge(ShaderValues{{"WIDTH", 300}, {"GIVEN_OFFSET", 4}, {"UNITS_K", 5}});
   if (what != 1) {
     v.merge(ShaderValues{{"GROUPS", groups},
                          {"KEPT_GROUPS", (groups + 1) / 2},
@@ -297,11 +297,14 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
   expect_wrong_with(out, "weights.wgsl", "vec4u(3u, 2u, 1u, 0u)", "vec4u(2u, 2u, 1u, 0u)");
   expect_wrong_with(six, "weights.wgsl", "vec4u(6u, 4u, 2u, 0u)", "vec4u(6u, 4u, 0u, 0u)");
   const Variant both = route_variant(2, RouterScore::kSigmoid, 4);
-  expect_wrong_with(both, "route.wgsl", "taken[id] = 1u;  //", "taken[id] = 0u;  //");
-  expect_wrong_with(both, "route.wgsl", "score += corrections[e];", "");
+  expect_wrong_with(both, "route.wgsl", "e${e} == id${i}", "e${e} == 0xffffffffu");
+  expect_wrong_with(both, "route.wgsl", "score${e} += corrections[min(e${e}, ${EXPERTS - 1}u)];", "");
   expect_wrong_with(both, "route.wgsl", "* each[id${i}]", "");
+  expect_wrong_with(both, "route.wgsl", "(group.x - 1u) * ${THREADS}u + t", "group.x * ${THREADS}u + t");
   expect_wrong_with(route_variant(2, RouterScore::kSoftmaxOfChosen, 1), "route.wgsl", "w${i} /= all;", "");
   expect_wrong_with(route_variant(0, RouterScore::kSoftmax, 1), "route.wgsl", "v > u ||", "v < u ||");
+  expect_wrong_with(route_variant(2, RouterScore::kSoftmax, 1), "route.wgsl",
+                    "most${i} = max(most${i}, key${e});", "most${i} = min(most${i}, key${e});");
 }
 
 TEST(SelfCheck, NoticesWhatIsWrongInFusedKernels) {

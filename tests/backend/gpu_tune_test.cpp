@@ -50,7 +50,7 @@ class Tune : public ::testing::Test {
   Result<std::uint32_t> likeliest_after(std::uint32_t id) {
     DOPPLER_TRY(write_token(id));
     Recorder recorder(*context_->device);
-    program_->record_logits(recorder);
+    program_->record_logits(recorder, 0);
     DOPPLER_TRY(recorder.submit());
     DOPPLER_ASSIGN(const auto bytes, context_->device->download(program_->logits()));
     std::vector<float> logits(kVocab);
@@ -61,7 +61,7 @@ class Tune : public ::testing::Test {
   Result<std::uint32_t> chosen_after(std::uint32_t id) {
     DOPPLER_TRY(write_token(id));
     Recorder recorder(*context_->device);
-    program_->record_greedy(recorder);
+    program_->record_greedy(recorder, 0);
     DOPPLER_TRY(recorder.submit());
     DOPPLER_ASSIGN(const auto bytes, context_->device->download(program_->ring()));
     std::uint32_t token = 0;

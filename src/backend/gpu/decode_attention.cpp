@@ -28,22 +28,69 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   DOPPLER_TRY(add_looked(group, values, buffers));
   DOPPLER_TRY(add("attention_decode.wgsl", values, buffers, {splits_of(a), a.kv_heads, 1}));
   const std::vector<ValueId> read = read_by(group);
-  if (output == nullptr || is_stored(op.outputs[0], group)) DOPPLER_TRY(place(op.outputs, read));
-  if (output == nullptr) return combine(op);
+  const bool is_looked_at = output == nullptr || is_stored(op.outputs[0], group);
+  const std::uint32_t from = output != nullptr ? many_splits_from(a) : 0;
+  const bool alone = from < context_.options.context;
+  bool blocks = alone && output != nullptr;
+  if (blocks) {
+    DOPPLER_ASSIGN(const std::vector<PlacedMatrix> placed, context_.place(*output));
+    blocks =
+        std::ranges::all_of(placed, [&](const PlacedMatrix& p) { return context_.eight_bits(*p.matrix); });
+  }
+  const bool floats = is_looked_at || (alone && !blocks);
+  if (floats) DOPPLER_TRY(place(op.outputs, read));
+  if (output == nullptr) return combine(op, floats, nullptr);
   DOPPLER_TRY(place(output->outputs, read));
-  return multiply(*output, Prologue::kCombine, group);
+  const std::size_t few = program_.body_.size();
+  DOPPLER_TRY(multiply(*output, Prologue::kCombine, group));
+  if (!alone) return {};
+  const std::size_t many = program_.body_.size();
+  Blocks* made = nullptr;
+  if (blocks) {
+    DOPPLER_ASSIGN(made, free_blocks(std::nullopt));
+    made->of = op.outputs[0];
+  }
+  DOPPLER_TRY(combine(op, floats, made));
+  DOPPLER_TRY(multiply(*output, Prologue::kNone, group));
+  // Below that position nobody has made them.
+  for (Blocks& each : blocks_) {
+    if (each.of == op.outputs[0]) each.of.reset();
+  }
+  program_.by_position_.push_back({few, many, program_.body_.size(), from});
+  return {};
 }
 
-// Puts an attention's splits together in a kernel of its own.
-Status DecodeBuilder::combine(const Op& op) {
-  constexpr std::uint32_t kThreads = 64;  // few values, of which each takes several loads
-  const ValueView& out = values_[op.outputs[0]];
-  ShaderValues values = {{"THREADS", kThreads}};
+// The first position at which an attention leaves so much that its splits are put together once, by a kernel
+// of their own, and not by each workgroup of the product behind; UINT32_MAX: none.
+std::uint32_t DecodeBuilder::many_splits_from(const AttentionParams& a) const {
+  constexpr std::uint32_t kEach = 32;  // positions of a split at least: splits.wgsl
+  const std::uint64_t few = std::max<std::uint64_t>(
+      context_.options.gpu_setup.most_split_bytes / (4 * std::uint64_t{a.heads} * a.head_dim), 1);
+  const std::uint64_t most = a.window != 0 ? std::min(splits_of(a), ceil_div(a.window, kEach)) : splits_of(a);
+  return few < most ? static_cast<std::uint32_t>(few * kEach) : UINT32_MAX;
+}
+
+// Puts an attention's splits together in a kernel of its own: as floats, if they are placed, and in blocks.
+Status DecodeBuilder::combine(const Op& op, bool floats, const Blocks* blocks) {
+  constexpr std::uint32_t kThreads = 128, kParts = 4;  // few values, of which each takes many loads
+  const auto& a = std::get<AttentionParams>(op.params);
+  std::uint32_t vectors = a.heads * a.head_dim / 4;
+  ShaderValues values = {{"THREADS", kThreads},
+                         {"PARTS", kParts},
+                         {"FLOATS", floats ? 1 : 0},
+                         {"BLOCKS", blocks != nullptr ? 1 : 0}};
   add_splits(op, values);
-  std::vector<Bound> buffers = {
-      {"step", context_.step}, {"parts", parts_}, {"marks", marks_}, out.bound("out")};
+  std::vector<Bound> buffers = {{"step", context_.step}, {"parts", parts_}, {"marks", marks_}};
+  if (floats) buffers.push_back(values_[op.outputs[0]].bound("out"));
+  if (blocks != nullptr) {
+    const std::uint32_t units = ceil_div(a.heads * a.head_dim, kUnitValues);
+    values["UNITS_K"] = units;
+    vectors = units * (kUnitValues / 4);
+    buffers.push_back({"out8", blocks->codes});
+    buffers.push_back({"outs", blocks->scales});
+  }
   DOPPLER_TRY(bind_sinks(context_, op, buffers));
-  return add("attention_combine.wgsl", values, buffers, {ceil_div(out.width / 4, kThreads), 1, 1});
+  return add("attention_combine.wgsl", values, buffers, {ceil_div(vectors, kThreads / kParts), 1, 1});
 }
 
 // Adds the values that combined.wgsl takes.

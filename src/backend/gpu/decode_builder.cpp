@@ -52,7 +52,8 @@ Status DecodeBuilder::make_buffers() {
     }
     if (op.kind == OpKind::kExpertMatmul)
       expert_units = std::max<std::uint64_t>(expert_units, ceil_div(info(op.inputs[0]).width, kUnitValues));
-    if (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks)
+    if (op.kind == OpKind::kExpertMatmul ||
+        (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks))
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
   }
   if (heads != 0) {
@@ -101,6 +102,7 @@ Status DecodeBuilder::fused(const OpGroup& group) {
 
 DecodeBuilder::Mark DecodeBuilder::mark() const {
   return {.body = program_.body_.size(),
+          .by_position = program_.by_position_.size(),
           .logits_head = program_.head_logits_.size(),
           .greedy_head = program_.head_greedy_.size(),
           .sites = program_.sites_.size(),
@@ -110,6 +112,7 @@ DecodeBuilder::Mark DecodeBuilder::mark() const {
 
 void DecodeBuilder::go_back(Mark mark) {
   program_.body_.resize(mark.body);
+  program_.by_position_.resize(mark.by_position);
   program_.head_logits_.resize(mark.logits_head);
   program_.head_greedy_.resize(mark.greedy_head);
   program_.sites_.resize(mark.sites);

@@ -31,7 +31,7 @@ class DecodeBuilder {
   enum class Prologue : std::uint8_t { kNone = 0, kNorm = 1, kCombine = 2 };
   // The state to return to when a group cannot be built.
   struct Mark {
-    std::size_t body, logits_head, greedy_head, sites;
+    std::size_t body, by_position, logits_head, greedy_head, sites;
     DecodeValues::State values;
     std::vector<Blocks> blocks;
   };
@@ -91,13 +91,15 @@ class DecodeBuilder {
   Status multiply_experts(const Op& op);
   Status route(const Op& op);
   Status route(const OpGroup& group);
+  Status leave_blocks(ValueId ids, KernelCall& call);
   Status experts(const OpGroup& group);
   Status experts_in(const OpGroup& group, const GpuMatrix& matrix, bool quantises);
   Status experts_out(const OpGroup& group, bool quantised);
 
   // decode_attention.cpp
   Status attention(const OpGroup& group);
-  Status combine(const Op& op);
+  Status combine(const Op& op, bool floats, const Blocks* blocks);
+  std::uint32_t many_splits_from(const AttentionParams& a) const;
   void add_splits(const Op& op, ShaderValues& values) const;
   Status add_heads(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_turns(const OpGroup& group, ShaderValues& values, std::vector<Bound>& buffers);

@@ -2,7 +2,6 @@
 // behind them.
 #include <algorithm>
 #include <array>
-#include <cmath>
 
 #include "backend/gpu/decode_builder.h"
 #include "backend/gpu/shader_values.h"
@@ -10,32 +9,20 @@
 namespace doppler::gpu {
 namespace {
 
-// A cut of expert_out.wgsl: `lanes` threads of a row at each place, `units` of 64 values a thread.
-std::optional<GemvShape> shape_of_places(const Device& device, const WeightFormat& format, std::uint32_t rows,
-                                         std::uint32_t units, std::uint32_t places) {
-  const std::uint32_t most_threads = std::min<std::uint32_t>(device.limits().workgroup_invocations, 512);
-  const std::uint32_t subgroup = device.features().subgroup_size;
-  std::optional<GemvShape> best;
-  double least = 0;
-  for (std::uint32_t per_row = 1; per_row <= 32; per_row *= 2) {
-    for (std::uint32_t share = 1; share <= units; ++share) {
-      const GemvShape shape{.rows = per_row, .lanes = ceil_div(units, share), .units = share};
-      const std::uint32_t threads = shape.threads() * places;
-      if (threads > most_threads) continue;
-      // As best_fused_shapes() has it: workgroups of 256 to 512 threads, some loads in flight in each, and
-      // some hundreds of workgroups, each of which reads at least 64 bytes side by side.
-      double cost = std::max(0.0, std::abs(std::log2(threads / 320.0)) - 0.4) +
-                    0.6 * std::abs(std::log2(share * format.pieces() / 4.0)) +
-                    0.5 * std::max(0.0, 132.0 * per_row / rows - 1);
-      if (threads % subgroup != 0) cost += 1;
-      if (shape.lanes * share != units) cost += 0.2;
-      if (per_row < 4) cost += 1;
-      if (best && cost >= least) continue;
-      best = shape;
-      least = cost;
-    }
-  }
-  return best;
+// GemvSite for the products of `places` experts of a token, `sets` rows of each at a time.
+GemvSite site_of_experts(std::string_view kind, std::string_view file, const ExpertMatrix& experts,
+                         std::uint32_t places, std::uint32_t sets) {
+  const GpuMatrix& matrix = *experts.matrix;
+  GemvSite site;
+  site.kind = kind;
+  site.file = file;
+  site.format = matrix.format;
+  site.rows = experts.rows;
+  site.units = matrix.units;
+  site.places = places;
+  const std::uint64_t unit = std::uint64_t{matrix.format.pieces()} * 16 + matrix.format.scale_words() * 4;
+  site.bytes = unit * matrix.units * experts.rows * places * sets;
+  return site;
 }
 
 }  // namespace
@@ -43,10 +30,11 @@ std::optional<GemvShape> shape_of_places(const Device& device, const WeightForma
 Status DecodeBuilder::route(const Op& op) {
   const bool chooses = op.kind == OpKind::kChoose;
   DOPPLER_TRY(place_outputs(op));
-  DOPPLER_ASSIGN(const KernelCall call,
+  DOPPLER_ASSIGN(KernelCall call,
                  route_kernel(context_, chooses ? &op : nullptr, chooses ? nullptr : &op,
                               values_[op.inputs[0]], values_[chooses ? op.outputs[0] : op.inputs[1]],
                               chooses ? nullptr : &values_[op.outputs[0]]));
+  if (chooses) DOPPLER_TRY(leave_blocks(op.outputs[0], call));
   return add(call);
 }
 
@@ -54,9 +42,35 @@ Status DecodeBuilder::route(const OpGroup& group) {
   const Op &choose = *group.op(plan(), Part::kChoose), &weigh = *group.op(plan(), Part::kWeigh);
   DOPPLER_TRY(place_outputs(choose));
   DOPPLER_TRY(place(weigh.outputs, std::array{choose.inputs[0], choose.outputs[0]}));
-  DOPPLER_ASSIGN(const KernelCall call, route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
-                                                     values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
+  DOPPLER_ASSIGN(KernelCall call, route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
+                                               values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
+  DOPPLER_TRY(leave_blocks(choose.outputs[0], call));
   return add(call);
+}
+
+// While one workgroup chooses, others quantise what the chosen experts will read, if it is there.
+Status DecodeBuilder::leave_blocks(ValueId ids, KernelCall& call) {
+  for (const std::size_t reader : readers_.of(ids)) {
+    const Op& op = plan().ops[reader];
+    if (op.kind != OpKind::kExpertMatmul || !values_.has(op.inputs[0])) continue;
+    DOPPLER_ASSIGN(const ExpertMatrix experts, expert_matrix(context_, op, 0));
+    const ValueView& x = values_[op.inputs[0]];
+    if (!context_.eight_bits(*experts.matrix) || x.width != experts.matrix->cols || !has_vectors(x))
+      return {};
+    DOPPLER_ASSIGN(Blocks * blocks, free_blocks(std::nullopt));
+    blocks->of = op.inputs[0];
+    call.values["QUANTISES"] = 1;
+    call.values["WIDTH"] = x.width;
+    call.values["GIVEN_OFFSET"] = x.offset;
+    call.values["UNITS_K"] = experts.matrix->units;
+    call.buffers.push_back(x.bound("given"));
+    call.buffers.push_back({"out8", blocks->codes});
+    call.buffers.push_back({"outs", blocks->scales});
+    const auto threads = static_cast<std::uint32_t>(call.values["THREADS"]);
+    call.x = 1 + ceil_div(experts.matrix->units * kUnitValues / 4, threads);
+    return {};
+  }
+  return {};
 }
 
 Status DecodeBuilder::multiply_experts(const Op& op) {
@@ -81,8 +95,8 @@ Status DecodeBuilder::experts(const OpGroup& group) {
                 "experts' gates and ups differ in type or are too large for a binding");
   if (static_cast<bool>(gates.bias) != static_cast<bool>(ups.bias) || gated.activation == Activation::kXielu)
     return fail(ErrorCode::kUnsupported, "experts' gates and ups have an odd activation or one bias");
-  if (info(in.inputs[0]).width != gates.matrix->cols || gates.matrix->cols % 4 != 0)
-    return fail(ErrorCode::kUnsupported, "experts read rows of their own, or rows that are no multiple of 4");
+  if (info(in.inputs[0]).width != gates.matrix->cols)
+    return fail(ErrorCode::kUnsupported, "experts read rows of their own");
   const bool quantises = context_.eight_bits(*downs.matrix);
   if (quantises && gates.rows % kUnitValues != 0)
     return fail(ErrorCode::kUnsupported, "experts of {} rows are no multiple of {}", gates.rows, kUnitValues);
@@ -96,20 +110,19 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
   const ValueId gate = in.outputs[0], up = in.outputs[1], act = gated.outputs[0];
   DOPPLER_ASSIGN(const ExpertMatrix gates, expert_matrix(context_, in, 0));
   DOPPLER_ASSIGN(const ExpertMatrix ups, expert_matrix(context_, in, 1));
-  const auto shapes =
-      best_fused_shapes(device(), matrix.format, gates.rows, matrix.units, true, quantises, 1);
+  GemvSite site = site_of_experts("experts_in", "expert_in.wgsl", gates, p.chosen, 2);
+  site.gated = true;
+  site.quantises = quantises;
+  const std::vector<GemvShape> shapes = site.shapes(device(), 1);
   if (shapes.empty())
     return fail(ErrorCode::kUnsupported, "{} x {} weights fit no workgroup", gates.rows, matrix.cols);
+  site.shape = shapes[0];
   const std::vector<ValueId> read = read_by(group);
   const bool emits_parts = is_stored(gate, group) || is_stored(up, group);
   const bool emits_act = quantises && wants(act);
   const ValueView& ids = values_[in.inputs[1]];
-  ShaderValues values = {{"R", shapes[0].rows},
-                         {"LANES", shapes[0].lanes},
-                         {"UNITS", shapes[0].units},
-                         {"EXPERTS", p.experts},
+  ShaderValues values = {{"EXPERTS", p.experts},
                          {"ROWS", gates.rows},
-                         {"WIDTH", matrix.cols},
                          {"ACT", context_.eight_bits(matrix) ? 1 : 0},
                          {"IDS_OFFSET", ids.offset},
                          {"BIAS", gates.bias ? 1 : 0},
@@ -118,8 +131,8 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
                          {"EMIT_ACT", emits_act ? 1 : 0}};
   add_format(values, matrix);
   add_gated(std::get<GatedParams>(gated.params), values);
-  DOPPLER_ASSIGN(const Bound x, whole("x", in.inputs[0]));
-  std::vector<Bound> buffers = {x, ids.bound("ids")};
+  std::vector<Bound> buffers = {ids.bound("ids")};
+  DOPPLER_TRY(add_given(in.inputs[0], matrix, values, buffers));
   bind_shard(buffers, matrix, matrix.shards[0]);
   if (gates.bias) {
     buffers.push_back({"gate_bias", gates.bias});
@@ -139,7 +152,7 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
     }
   }
   if (emits_act) buffers.push_back(values_[act].bound("act_out"));
-  return add("expert_in.wgsl", values, buffers, {gates.rows / shapes[0].rows, 1, p.chosen});
+  return add_site(std::move(site), std::move(values), std::move(buffers), program_.body_);
 }
 
 Status DecodeBuilder::experts_out(const OpGroup& group, bool quantised) {
@@ -148,19 +161,22 @@ Status DecodeBuilder::experts_out(const OpGroup& group, bool quantised) {
   const auto& s = std::get<ExpertSumParams>(sum.params);
   DOPPLER_ASSIGN(const ExpertMatrix downs, expert_matrix(context_, op, 0));
   const GpuMatrix& matrix = *downs.matrix;
-  const auto shape = shape_of_places(device(), matrix.format, downs.rows, matrix.units, p.chosen);
-  if (!shape) return fail(ErrorCode::kUnsupported, "{} experts of a token fit no workgroup", p.chosen);
+  GemvSite site = site_of_experts("experts_out", "expert_out.wgsl", downs, p.chosen, 1);
+  site.sums_places = true;
+  const std::vector<GemvShape> shapes = site.shapes(device(), 1);
+  if (shapes.empty())
+    return fail(ErrorCode::kUnsupported, "{} experts of a token fit no workgroup", p.chosen);
+  site.shape = shapes[0];
   const std::vector<ValueId> read = read_by(group);
   const bool emits = is_stored(op.outputs[0], group);
   DOPPLER_TRY(place(sum.outputs, read));
   if (emits) DOPPLER_TRY(values_.place(op.outputs, read));
   const ValueView &ids = values_[op.inputs[1]], &out = values_[sum.outputs[0]];
-  ShaderValues values = {
-      {"R", shape->rows},           {"PLACE_LANES", shape->lanes}, {"UNITS", shape->units},
-      {"EXPERTS", p.experts},       {"CHOSEN", p.chosen},          {"ROWS", downs.rows},
-      {"ACT", quantised ? 1 : 0},   {"IDS_OFFSET", ids.offset},    {"WEIGHTED", s.weighted ? 1 : 0},
-      {"BIAS", downs.bias ? 1 : 0}, {"ADDS", s.adds ? 1 : 0},      {"OUT_OFFSET", out.offset},
-      {"EMIT_PARTS", emits ? 1 : 0}};
+  ShaderValues values = {{"EXPERTS", p.experts},       {"CHOSEN", p.chosen},
+                         {"ROWS", downs.rows},         {"ACT", quantised ? 1 : 0},
+                         {"IDS_OFFSET", ids.offset},   {"WEIGHTED", s.weighted ? 1 : 0},
+                         {"BIAS", downs.bias ? 1 : 0}, {"ADDS", s.adds ? 1 : 0},
+                         {"OUT_OFFSET", out.offset},   {"EMIT_PARTS", emits ? 1 : 0}};
   add_format(values, matrix);
   std::vector<Bound> buffers = {ids.bound("ids"), out.bound("out")};
   bind_shard(buffers, matrix, matrix.shards[0]);
@@ -182,7 +198,7 @@ Status DecodeBuilder::experts_out(const OpGroup& group, bool quantised) {
     buffers.push_back(values_[op.inputs[0]].bound("x"));
   }
   if (emits) buffers.push_back(values_[op.outputs[0]].bound("parts_out"));
-  return add("expert_out.wgsl", values, buffers, {ceil_div(downs.rows, shape->rows), 1, 1});
+  return add_site(std::move(site), std::move(values), std::move(buffers), program_.body_);
 }
 
 }  // namespace doppler::gpu

@@ -44,15 +44,21 @@ bool DecodeProgram::has_declined(const OpGroup& group) const {
 }
 
 std::string GemvSite::key() const {
-  return fmt::format("{} {} {} {} {}{}", kind, static_cast<int>(format.codes),
-                     static_cast<int>(format.scales), rows, units, quantises ? " quantises" : "");
+  return fmt::format("{} {} {} {} {}{}{}", kind, static_cast<int>(format.codes),
+                     static_cast<int>(format.scales), rows, units, quantises ? " quantises" : "",
+                     places != 0 ? fmt::format(" x {}", places) : "");
+}
+
+std::vector<GemvShape> GemvSite::shapes(const Device& device, std::size_t most) const {
+  return sums_places ? best_shapes_of_places(device, format, rows, units, places, most)
+                     : best_fused_shapes(device, format, rows, units, gated, quantises, most);
 }
 
 KernelSource DecodeProgram::source_of(const GemvSite& site, const GemvShape& shape,
                                       std::uint32_t head_groups) {
   KernelSource source{site.file, site.values};
   source.values["R"] = shape.rows;
-  source.values["LANES"] = shape.lanes;
+  source.values[site.sums_places ? "PLACE_LANES" : "LANES"] = shape.lanes;
   source.values["UNITS"] = shape.units;
   if (site.head_groups != 0) source.values["GROUPS"] = groups_of(site, shape, head_groups);
   return source;
@@ -63,7 +69,8 @@ Result<FixedDispatch> DecodeProgram::shaped(Context& context, const GemvSite& si
   const KernelSource source = source_of(site, shape, head_groups);
   DOPPLER_ASSIGN(auto kernel, context.kernels.get(source.file, source.values));
   DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), site.buffers));
-  return FixedDispatch{std::move(bound), {groups_of(site, shape, head_groups), 1, 1}};
+  const std::uint32_t each = site.places != 0 && !site.sums_places ? site.places : 1;
+  return FixedDispatch{std::move(bound), {groups_of(site, shape, head_groups), 1, each}};
 }
 
 std::uint32_t GemvSite::groups() const {
@@ -109,19 +116,33 @@ std::string DecodeProgram::name() const {
   return fmt::format("decode program: {}", fmt::join(labels, "; "));
 }
 
-void DecodeProgram::record(Recorder& recorder, const std::vector<FixedDispatch>& dispatches) {
-  for (const FixedDispatch& dispatch : dispatches) recorder.dispatch(dispatch);
+template <typename Function>
+void DecodeProgram::each_of_body(std::uint64_t position, Function function) const {
+  std::size_t i = 0;
+  for (const ByPosition& part : by_position_) {
+    for (; i < part.first; ++i) function(i);
+    const bool late = position >= part.from;
+    for (i = late ? part.middle : part.first; i < (late ? part.end : part.middle); ++i) function(i);
+    i = part.end;
+  }
+  for (; i < body_.size(); ++i) function(i);
 }
 
-void DecodeProgram::record_logits(Recorder& recorder) const {
-  record(recorder, body_);
-  record(recorder, head_logits_);
+std::vector<std::size_t> DecodeProgram::body_at(std::uint64_t position) const {
+  std::vector<std::size_t> indices;
+  each_of_body(position, [&](std::size_t i) { indices.push_back(i); });
+  return indices;
+}
+
+void DecodeProgram::record_logits(Recorder& recorder, std::uint64_t position) const {
+  each_of_body(position, [&](std::size_t i) { recorder.dispatch(body_[i]); });
+  for (const FixedDispatch& dispatch : head_logits_) recorder.dispatch(dispatch);
   if (taps_) taps_->record(recorder);
 }
 
-void DecodeProgram::record_greedy(Recorder& recorder) const {
-  record(recorder, body_);
-  record(recorder, head_greedy_);
+void DecodeProgram::record_greedy(Recorder& recorder, std::uint64_t position) const {
+  each_of_body(position, [&](std::size_t i) { recorder.dispatch(body_[i]); });
+  for (const FixedDispatch& dispatch : head_greedy_) recorder.dispatch(dispatch);
   if (taps_) taps_->record(recorder);
   recorder.dispatch(next_greedy_);
 }

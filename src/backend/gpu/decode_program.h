@@ -32,11 +32,15 @@ struct GemvSite {
   WeightFormat format;
   std::uint32_t rows = 0, units = 0;
   bool gated = false, quantises = false;
-  std::uint64_t bytes = 0;  // of weights
+  std::uint32_t places = 0;  // experts of a token; 0: of a matrix by itself
+  bool sums_places = false;  // a workgroup has its rows of all of them, else of one
+  std::uint64_t bytes = 0;   // of weights
   GemvShape shape;
   std::uint32_t head_groups = 0;  // workgroups of a head, which takes several tiles of rows in each; else 0
   std::string key() const;
   std::uint32_t groups() const;  // workgroups in that shape
+  // The `most` shapes that look best, in order; none where nothing fits.
+  std::vector<GemvShape> shapes(const Device& device, std::size_t most) const;
 };
 
 // A stage that a tap wants of every token.
@@ -68,10 +72,12 @@ class DecodeProgram {
   // The ring for the stages of `looks`; null where it was empty.
   const TapRing* taps() const { return taps_ ? &*taps_ : nullptr; }
 
-  // One token: id, position and slot are those of the step's token 0. Leaves `logits()`.
-  void record_logits(Recorder& recorder) const;
+  // One token: id, position and slot are those of the step's token 0. Leaves `logits()`. `position`, which
+  // the host knows, too, chooses between kernels that compute the same, and one is faster early, the other
+  // late in a sequence.
+  void record_logits(Recorder& recorder, std::uint64_t position) const;
   // One token, whose likeliest successor (never the id in StepLayout::kPad) becomes the next step's token 0.
-  void record_greedy(Recorder& recorder) const;
+  void record_greedy(Recorder& recorder, std::uint64_t position) const;
   // After record_logits() and a recorded choice: the id in `chosen()` is the next step's token 0.
   void record_next(Recorder& recorder) const;
 
@@ -87,8 +93,13 @@ class DecodeProgram {
   };
   const std::vector<Declined>& declined() const { return declined_; }
   bool has_declined(const OpGroup& group) const;
-  std::size_t dispatches() const { return body_.size() + head_greedy_.size() + 1; }
+  std::size_t dispatches(std::uint64_t position) const {
+    return body_at(position).size() + head_greedy_.size() + 1;
+  }
   const std::vector<FixedDispatch>& body() const { return body_; }
+  // Those of the body that a token at that position runs.
+  std::vector<std::size_t> body_at(std::uint64_t position) const;
+  bool varies_by_position() const { return !by_position_.empty(); }
   const std::vector<FixedDispatch>& head() const { return head_greedy_; }
   const std::vector<GemvSite>& sites() const { return sites_; }
   // Whether Context::tuned has a shape for each of them.
@@ -102,11 +113,18 @@ class DecodeProgram {
 
  private:
   friend class DecodeBuilder;
-  static void record(Recorder& recorder, const std::vector<FixedDispatch>& dispatches);
+  // Of the body [first, middle) runs at positions below `from`, and [middle, end) from there on.
+  struct ByPosition {
+    std::size_t first, middle, end;
+    std::uint64_t from;
+  };
+  template <typename Function>
+  void each_of_body(std::uint64_t position, Function function) const;
   // Makes the greedy heads, if the program has any, leave their candidates one behind the other, and
   // next_token.wgsl read exactly these.
   Status connect_heads(Context& context);
   std::vector<FixedDispatch> body_, head_logits_, head_greedy_;
+  std::vector<ByPosition> by_position_;  // in the order of the body
   std::vector<GemvSite> sites_;
   std::vector<Declined> declined_;
   FixedDispatch next_greedy_, next_chosen_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "backend/gpu/shader_values.h"
+
 namespace doppler::gpu {
 
 GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, std::uint32_t rows,
@@ -43,6 +45,14 @@ double octaves(double value, double best) {
   return std::abs(std::log2(value / best));
 }
 
+// The `most` cheapest; of equals the first.
+std::vector<GemvShape> best_of(std::vector<std::pair<double, GemvShape>>& shapes, std::size_t most) {
+  std::ranges::stable_sort(shapes, {}, &std::pair<double, GemvShape>::first);
+  std::vector<GemvShape> best;
+  for (std::size_t i = 0; i < std::min(most, shapes.size()); ++i) best.push_back(shapes[i].second);
+  return best;
+}
+
 }  // namespace
 
 std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
@@ -74,14 +84,31 @@ std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightForma
       shapes.emplace_back(cost, shape);
     }
   }
-  // Few enough to sort by insertion, and equals stay in order.
-  for (std::size_t i = 1; i < shapes.size(); ++i) {
-    for (std::size_t j = i; j > 0 && shapes[j].first < shapes[j - 1].first; --j)
-      std::swap(shapes[j], shapes[j - 1]);
+  return best_of(shapes, most);
+}
+
+std::vector<GemvShape> best_shapes_of_places(const Device& device, const WeightFormat& format,
+                                             std::uint32_t rows, std::uint32_t units, std::uint32_t places,
+                                             std::size_t most) {
+  const std::uint32_t most_threads = std::min<std::uint32_t>(device.limits().workgroup_invocations, 512);
+  const std::uint32_t subgroup = device.features().subgroup_size;
+  std::vector<std::pair<double, GemvShape>> shapes;
+  for (std::uint32_t per_row = 1; per_row <= 32; per_row *= 2) {
+    for (std::uint32_t share = 1; share <= units; ++share) {
+      const GemvShape shape{.rows = per_row, .lanes = ceil_div(units, share), .units = share};
+      const std::uint32_t threads = shape.threads() * places;
+      if (threads > most_threads) continue;
+      // As above: workgroups of 256 to 512 threads, some loads in flight in each, and some hundreds of
+      // workgroups, each of which reads at least 64 bytes side by side.
+      double cost = std::max(0.0, octaves(threads, 320) - 0.4) + 0.6 * octaves(share * format.pieces(), 4) +
+                    0.5 * std::max(0.0, 132.0 * per_row / rows - 1);
+      if (threads % subgroup != 0) cost += 1;
+      if (shape.lanes * share != units) cost += 0.2;
+      if (per_row < 4) cost += 1;
+      shapes.emplace_back(cost, shape);
+    }
   }
-  std::vector<GemvShape> best;
-  for (std::size_t i = 0; i < std::min(most, shapes.size()); ++i) best.push_back(shapes[i].second);
-  return best;
+  return best_of(shapes, most);
 }
 
 }  // namespace doppler::gpu

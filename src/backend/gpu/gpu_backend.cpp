@@ -73,7 +73,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   Result<std::vector<VariantRow>> describe() override {
     std::vector<VariantRow> rows;
     if (runner_) {
-      DOPPLER_ASSIGN(const std::vector<Piece> pieces, decode_pieces());
+      DOPPLER_ASSIGN(const std::vector<Piece> pieces, all_decode_pieces());
       rows = variant_rows(context_.device->features(), pieces);
       for (const auto& [group, why] : runner_->program().declined())
         rows.push_back({.what = fmt::format("decode: {}", op_title(plan(), plan().ops[group.first])),
@@ -189,7 +189,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       return fail(ErrorCode::kUsage, "Kernels are timed at the end of a sequence that rests in slot 0.");
     std::vector<Piece> pieces;
     if (runner_) {
-      DOPPLER_ASSIGN(pieces, decode_pieces());
+      DOPPLER_ASSIGN(pieces, decode_pieces(tokens - 1));
     } else {
       DOPPLER_ASSIGN(pieces, batch_pieces(1));
     }
@@ -207,7 +207,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before kernels are checked.");
     DOPPLER_ASSIGN(std::vector<Piece> pieces, batch_pieces(step_tokens(options())));
     if (runner_) {
-      DOPPLER_ASSIGN(std::vector<Piece> decode, decode_pieces());
+      DOPPLER_ASSIGN(std::vector<Piece> decode, all_decode_pieces());
       pieces.insert(pieces.begin(), std::make_move_iterator(decode.begin()),
                     std::make_move_iterator(decode.end()));
     }
@@ -225,7 +225,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       const Result<std::vector<CheckedToken>> expected = check_tokens(*this);
       runner_.emplace(std::move(*runner));
       if (!expected) return std::unexpected(expected.error());
-      DOPPLER_ASSIGN(std::string wrong, wrong_tokens(*this, *expected));
+      DOPPLER_ASSIGN(std::string wrong, wrong_with_runner(*expected));
       const auto result = wrong.empty() ? KernelCheck::Result::kRight : KernelCheck::Result::kWrong;
       checks.push_back(
           {.what = "single tokens, whole", .kernel = "", .result = result, .difference = std::move(wrong)});
@@ -236,16 +236,25 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
 
   // --- what both programs run
 
-  // The kernels of a token that the backend generates by itself.
-  Result<std::vector<Piece>> decode_pieces() {
+  // The kernels of a token at that position that the backend generates by itself.
+  Result<std::vector<Piece>> decode_pieces(std::uint64_t position) {
     std::vector<FixedDispatch> list;
     Recorder recorder(*context_.device, list);
-    runner_->program().record_greedy(recorder);
+    runner_->program().record_greedy(recorder, position);
     std::vector<Piece> pieces;
     for (FixedDispatch& recorded : list) {
       std::string what = fused_title(recorded.kernel.kernel().label());
       pieces.push_back({std::move(what), std::move(recorded)});
     }
+    return pieces;
+  }
+
+  // Those of any position.
+  Result<std::vector<Piece>> all_decode_pieces() {
+    DOPPLER_ASSIGN(std::vector<Piece> pieces, decode_pieces(0));
+    if (!runner_->program().varies_by_position()) return pieces;
+    DOPPLER_ASSIGN(const std::vector<Piece> late, decode_pieces(UINT64_MAX));
+    pieces.insert(pieces.end(), late.begin(), late.end());
     return pieces;
   }
 
@@ -370,10 +379,20 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       DOPPLER_ASSIGN(expected_, check_tokens(*this));
     }
     runner_.emplace(std::move(runner));
-    DOPPLER_ASSIGN(std::string wrong, wrong_tokens(*this, expected_));
+    DOPPLER_ASSIGN(std::string wrong, wrong_with_runner(expected_));
     if (wrong.empty()) context_.self_check->note(name, {});
     context_.device->counters = before;  // not part of any program
     return wrong;
+  }
+
+  // What is wrong with its tokens: with the kernels of early positions, and with those of late ones.
+  Result<std::string> wrong_with_runner(const std::vector<CheckedToken>& expected) {
+    DOPPLER_ASSIGN(std::string wrong, wrong_tokens(*this, expected));
+    if (!wrong.empty() || !runner_->program().varies_by_position()) return wrong;
+    runner_->use_kernels_from(UINT64_MAX);
+    Result<std::string> late = wrong_tokens(*this, expected);
+    runner_->use_kernels_from(0);
+    return late;
   }
 
   Status write_words(std::uint32_t at, std::span<const std::uint32_t> words) {

@@ -32,6 +32,7 @@ ShaderValues route_values(const Context& context, const RouterSpec& r, std::uint
       features.subgroups && features.subgroup_size >= 8 ? features.subgroup_size : 64;
   ShaderValues values = {{"THREADS", threads},
                          {"WEIGH", weighs ? (chooses ? 2 : 1) : 0},
+                         {"QUANTISES", 0},
                          {"EXPERTS", experts},
                          {"CHOSEN", r.top_k},
                          {"SCORE", static_cast<std::int64_t>(r.score)}};

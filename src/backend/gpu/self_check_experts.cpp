@@ -73,10 +73,8 @@ Case expert_in_case(const Values& v) {
   const std::size_t all = v["EXPERTS"] * v["ROWS"], rows = rows_of(v);
   Sequence sequence;
   Case c;
-  const std::vector<float> x = sequence.numbers(v["WIDTH"]);
-  c.input("x", x);
   c.input("ids", ids_of(v, 1));
-  const Activations a = left_by_prologue(v, std::vector<double>(x.begin(), x.end()));
+  const Activations a = given_activations(v, sequence, c);
   const PackedWeights weights(v, 2 * all, is_small(v) ? all : rows, all, sequence);
   const std::size_t first = expert_at(v, 0) * v["ROWS"];
   std::vector<float> biases[2];
@@ -194,6 +192,18 @@ Case route_case(const Values& v) {
   std::vector<float> ids(chosen), weights(chosen);
   choose_experts(router, logits, corrections, ids);
   c.groups = {1, 1, 1};
+  if (v["QUANTISES"] != 0) {
+    const std::vector<float> given = sequence.numbers(v["GIVEN_OFFSET"] + v["WIDTH"]);
+    const std::size_t padded = v["UNITS_K"] * 64;
+    c.input("given", given);
+    c.outputs["out8"] = padded / 4;
+    c.outputs["outs"] = padded / 32 * 2;
+    c.groups.x += static_cast<std::uint32_t>((padded / 4 + v["THREADS"] - 1) / v["THREADS"]);
+    for (std::size_t k = 0; k < padded; ++k) {
+      const double value = k < v["WIDTH"] ? given[v["GIVEN_OFFSET"] + k] : 0;
+      c.expected.push_back({k, value, 1e-6, "out8"});
+    }
+  }
   if (v["WEIGH"] != 1) {
     if (!corrections.empty()) c.input("corrections", corrections);
     c.outputs["out"] = v["OUT_OFFSET"] + chosen;

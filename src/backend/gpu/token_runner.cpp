@@ -89,7 +89,7 @@ Status TokenRunner::step(const DecodeProgram& program, const StepInput& input, T
     DOPPLER_ASSIGN(taps_back, back_buffer(spare_taps_, "taps", taps->tokens() * taps->token_bytes()));
   }
   Recorder recorder(device);
-  program.record_logits(recorder);
+  program.record_logits(recorder, std::max<std::uint64_t>(input.positions[0], kernels_from_));
   if (taps != nullptr) taps->record_copy(recorder, 0, 1, taps_back);
   recorder.copy(program.logits(), 0, back, 0, logits.size_bytes());
   DOPPLER_ASSIGN(const std::uint64_t submission, recorder.submit());
@@ -216,10 +216,11 @@ Status TokenRunner::submit_tokens() {
   Recorder recorder(*context_->device);
   DOPPLER_TRY(keep_snapshot(recorder));
   for (std::uint32_t i = 0; i < tokens; ++i) {
+    const std::uint64_t position = std::max(flying_->begin + flying_->submitted + i, kernels_from_);
     if (flying_->sampling == nullptr) {
-      program.record_greedy(recorder);
+      program.record_greedy(recorder, position);
     } else {
-      program.record_logits(recorder);
+      program.record_logits(recorder, position);
       flying_->sampling->record(recorder);
       program.record_next(recorder);
     }

@@ -33,6 +33,8 @@ class TokenRunner {
   void forget_shapes() const;
 
   const DecodeProgram& program() const { return program_; }
+  // For checks: tokens run the kernels of positions from there on, wherever they stand.
+  void use_kernels_from(std::uint64_t position) { kernels_from_ = position; }
 
   // True if the options take the likeliest token of the unchanged logits, which the head itself finds.
   static bool is_greedy(const GenerateOptions& sampling);
@@ -97,6 +99,7 @@ class TokenRunner {
 
   Context* context_;
   DecodeProgram program_;
+  std::uint64_t kernels_from_ = 0;
   // The program for taps: made for the first tap, and again when a tap wants other stages.
   std::unique_ptr<DecodeProgram> looking_;
   Looks looks_;

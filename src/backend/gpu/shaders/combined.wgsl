@@ -7,19 +7,25 @@
 #include "splits.wgsl"
 #define HEAD_VECS DIM / 4
 
-// Eight splits' loads are under way at a time.
-fn combined(v : u32, count : u32) -> vec4f {
+struct Share {  // what some splits give together
+  most : f32,
+  total : f32,
+  sum : vec4f,
+}
+// The splits from `first` on, eight, whose loads are under way at a time, of each `step`. The first has the sink, too.
+fn share_of(v : u32, first : u32, step : u32, count : u32) -> Share {
   let head = v / ${HEAD_VECS}u;
   let at = head * ${MOST_SPLITS}u;
-#if SINKS
-  var most = sinks[head];
-  var total = 1.0;
-#else
   var most = -3.0e38;
   var total = 0.0;
+#if SINKS
+  if (first == 0u) {
+    most = sinks[head];
+    total = 1.0;
+  }
 #endif
   var sum = vec4f(0.0);
-  for (var s = 0u; s < count; s += 8u) {
+  for (var s = first; s < count; s += step) {
 #for i in 0..8
     // m, p: mark and part of split s + i; w: its weight once all have one maximum.
     let m${i} = marks[at + min(s + ${i}u, count - 1u)];
@@ -36,5 +42,9 @@ fn combined(v : u32, count : u32) -> vec4f {
     sum += p${i} * w${i};
 #endfor
   }
-  return sum / total;
+  return Share(most, total, sum);
+}
+fn combined(v : u32, count : u32) -> vec4f {
+  let all = share_of(v, 0u, 8u, count);
+  return all.sum / all.total;
 }
