@@ -55,6 +55,7 @@ ROLES = {
     "qkv": {"qkv_proj", "c_attn", "query_key_value", "Wqkv", "wqkv", "qkv", "in_proj"},
     "q_norm": {"q_norm", "query_norm", "q_layernorm", "query_layernorm", "q_ln"},
     "k_norm": {"k_norm", "key_norm", "k_layernorm", "key_layernorm", "k_ln"},
+    "v_norm": {"v_norm", "value_norm", "v_layernorm"},
     "o": {"o_proj", "out_proj", "dense", "c_proj", "wo", "out_lin", "o"},
     "gate": {"gate_proj", "w1", "gate"},
     "up": {"up_proj", "w3", "up", "fc1", "c_fc", "fc_in", "dense_h_to_4h"},
@@ -266,8 +267,22 @@ class Layer:
         mixed = self._norm_of_sum(norms, stream)
         if mixed:
             last, result = mixed, mixed.input
-        self._put("ffn_out", result)
+        beside = None if mixed else self._beside(ffn, attention)
+        if beside:
+            self.notes.append(f"ffn_out: {beside.name} reads the same rows, and no module gives the sum of both")
+        else:
+            self._put("ffn_out", result)
         self._put("post_ffn_norm", last.output if last else None)
+
+    def _beside(self, ffn, attention):
+        """Another module that reads what the feed-forward reads: a shared expert that belongs to the layer itself."""
+        for c in self._direct():
+            other = c is not ffn and c is not attention and c.path != ffn.path
+            part = is_norm(c.name, c.kind) or mixes(c.name, c.kind) or c.name in ROLES["router"] | ROLES["experts"]
+            alone = ffn.path and ffn.input and ffn.output and other and not part and c.input and c.output
+            if alone and c.input.key == ffn.input.key and c.output.shape == ffn.output.shape:
+                return c
+        return None
 
     def _norm_of_sum(self, norms, stream):
         """Where experts stand beside a dense feed-forward: the norm of what both give together."""
@@ -385,7 +400,24 @@ class Layer:
                 self.notes.append("q_rope: this layer rotates nothing")
                 return
         for role, array in shown.items():
+            if self._is_normed(array, function.path):
+                self.notes.append(f"{role}_rope: a norm follows, and what it reads is not seen")
+                continue
             self.stages["q_scaled" if role == "q" and self.scales_queries else f"{role}_rope"] = array
+
+    def _is_normed(self, array, at):
+        """Whether attention sees what a norm gave that is no norm before the rotation."""
+        known = ROLES["q_norm"] | ROLES["k_norm"] | ROLES["v_norm"] | set(ATTENTION_STEPS)
+        for c in self.calls:
+            inside = c.path == f"{at}.{c.name}" and c.name not in known and is_norm(c.name, c.kind)
+            if not inside or not c.output or len(c.output.shape) != 4:
+                continue
+            try:
+                if self.equal(rows(c.output, self.tokens), array):
+                    return True
+            except Unshaped:
+                continue
+        return False
 
     def _unrotated_keys(self, size):
         for stage in ("k_norm", "k_proj"):

@@ -222,6 +222,18 @@ class Attention(unittest.TestCase):
         self.assertNotIn("k_rope", stages)
         self.assertIn("rotates nothing", layer.notes[0])
 
+    def test_what_a_norm_behind_the_rotation_gives_is_not_what_rope_gave(self):
+        q, k, v = (counted(3, 4, start=100 * i) for i in range(3))
+        named = [Call(f"attn.{n}_proj", "Linear", [], [value(a)]) for n, a in zip("qkv", (q, k, v))]
+        turned, normed = counted(3, 4, start=500), counted(3, 4, start=600)
+        named.append(Call("attn.qk_norm", "L2Norm", [value(turned.reshape((1, 3, 2, 2)))],
+                          [value(normed.reshape((1, 3, 2, 2)))]))
+        layer = self.layer(named, self.heads(turned), self.heads(normed), self.heads(v))
+        stages = layer.assemble()
+        self.assertIn("q_rope", stages)
+        self.assertNotIn("k_rope", stages)
+        self.assertIn("a norm follows", layer.notes[0])
+
     def test_a_projection_of_queries_and_gates_head_by_head_is_taken_apart(self):
         whole, k, v = counted(3, 8), counted(3, 4, start=100), counted(3, 4, start=200)
         queries = whole.reshape((3, 2, 4))[..., 0:2]
@@ -321,6 +333,12 @@ class Streams(unittest.TestCase):
             names = self.names(self.call("ln", "LayerNorm", "in", "n"), self.call("attn", "Attention", "n", "a"),
                                self.call("mlp", "MLP", reads, "m"))
             self.assertEqual(names, {"attn_input", "attn_normed", "ffn_out", "layer_out"}, reads)
+
+    def test_a_shared_expert_beside_the_feed_forward_leaves_its_sum_unseen(self):
+        calls = [self.call("self_attn", "Attention", "in", "a"), self.call("ln", "RMSNorm", "sum", "n"),
+                 self.call("block_sparse_moe", "MoE", "n", "m"), self.call("shared_mlp", "MLP", "n", "s")]
+        self.assertNotIn("ffn_out", self.names(*calls))
+        self.assertIn("ffn_out", self.names(*calls[:3]))
 
     def test_swapped_names_do_not_mislead(self):
         calls = [self.call("post_attention_layernorm", "RMSNorm", "in", "n"), self.call("attn", "Attention", "n", "a"),
