@@ -11,7 +11,7 @@ namespace {
 
 // So many values of each cause are tried with every second change: those that leave least of the error, which
 // one of the two that are right mostly does.
-constexpr std::size_t kOfEachCause = 3;
+constexpr std::size_t kOfEachCause = 4;
 // What no two explain in some chains is not searched for in every one, and this share of the time that is
 // left is for what comes after.
 constexpr std::size_t kMostFailures = 2;

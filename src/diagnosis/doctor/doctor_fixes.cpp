@@ -218,30 +218,27 @@ std::string_view last_part(std::string_view path) {
 void name_keys(const ModelSpec& spec, Finding& finding) {
   std::vector<Fix> named;
   std::string why;
-  // Of several values together the repair's own words tell.
-  const bool one_value = std::ranges::all_of(finding.fixes, [&](const Fix& fix) {
-    return fix.kind != kSetting || last_part(fix.target) == last_part(finding.fixes[0].target);
-  });
+  const SpecSource* first = nullptr;  // of the first value that has a key of its own
   for (Fix& fix : finding.fixes) {
     if (fix.kind != kSetting || !fix.file.empty()) {  // has its key
       named.push_back(std::move(fix));
       continue;
     }
-    const SpecSource* source = source_of(spec, fix.target);
-    const bool first =
-        std::ranges::none_of(named, [](const Fix& f) { return f.kind == kSetting; }) && source != nullptr;
-    const std::vector<Fix> all = name_key(spec, fix, why);
-    // One value has one key; objects are told by the repair's own words.
-    if (one_value && all.size() == 1 && all[0].kind == kSetting && first &&
-        !place_of_source(*source).key.empty()) {
-      finding.repair =
-          fmt::format("Set {} in {} to {} (it is {}).", all[0].target,
-                      all[0].file == "gguf" ? "the GGUF file" : all[0].file, all[0].value, source->value);
-    }
-    for (const Fix& one : all) {
+    for (const Fix& one : name_key(spec, fix, why)) {
+      const SpecSource* source = source_of(spec, fix.target);
+      if (named.empty() && source != nullptr && !place_of_source(*source).key.empty()) first = source;
       if (std::ranges::none_of(named, [&](const Fix& other) { return other.same_as(one); }))
         named.push_back(one);
     }
+  }
+  // Of several values together, or of one that has no key, the repair's own words tell.
+  const bool one_value = first != nullptr && why.empty() && std::ranges::all_of(named, [&](const Fix& fix) {
+                           return fix.kind == kSetting && last_part(fix.target) == last_part(named[0].target);
+                         });
+  if (one_value) {
+    finding.repair =
+        fmt::format("Set {} in {} to {} (it is {}).", named[0].target,
+                    named[0].file == "gguf" ? "the GGUF file" : named[0].file, named[0].value, first->value);
   }
   finding.fixes = std::move(named);
   finding.unwritten = why;
