@@ -111,6 +111,11 @@ DecodeBuilder::Mark DecodeBuilder::mark() const {
 }
 
 void DecodeBuilder::go_back(Mark mark) {
+  if (routed_ && routed_->taken) {
+    program_.body_.resize(routed_->body);
+    program_.body_.push_back(std::move(*routed_->taken));
+    routed_.reset();
+  }
   program_.body_.resize(mark.body);
   program_.by_position_.resize(mark.by_position);
   program_.head_logits_.resize(mark.logits_head);

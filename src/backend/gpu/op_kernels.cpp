@@ -198,8 +198,8 @@ Result<KernelCall> route_kernel(Context& context, const Op* choose, const Op* we
   const Op& op = choose != nullptr ? *choose : *weigh;
   ShaderValues values = route_values(context, std::get<RouteParams>(op.params).router, logits.width,
                                      choose != nullptr, weigh != nullptr);
-  add_view(values, "X", logits);
-  KernelCall call{"route.wgsl", {}, {logits.bound("x")}};
+  add_view(values, "LOGITS", logits);
+  KernelCall call{"route.wgsl", {}, {logits.bound("logits")}};
   add_view(values, choose != nullptr ? "OUT" : "IDS", ids);
   call.buffers.push_back(ids.bound(choose != nullptr ? "out" : "ids"));
   if (choose != nullptr) {

@@ -347,7 +347,8 @@ Case attention_case(const Values& v) {
 bool covers_gemv(const Values& v) {
   const WeightFormat format{static_cast<CodeForm>(v["FORM"]), static_cast<ScaleForm>(v["SCALES"])};
   const std::uint64_t bytes = v["ROWS"] * 2 * v["UNITS_K"] * format.pieces() * 16;
-  for (const char* emitted : {"EMIT_PARTS", "EMIT_ACT", "EMIT_NORMED", "EMIT_POST", "EMIT_ATTN"}) {
+  for (const char* emitted :
+       {"EMIT_PARTS", "EMIT_ACT", "EMIT_NORMED", "EMIT_BLOCKS", "EMIT_POST", "EMIT_ATTN"}) {
     if (v[emitted] != 0) return false;
   }
   return v["EPI"] == 0 || bytes <= kMostWeightBytes;
