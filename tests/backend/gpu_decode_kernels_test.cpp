@@ -92,6 +92,7 @@ class NormPrologue : public ::testing::Test {
                           {"CARRY", 1},
                           {"POST", post ? 1 : 0},
                           {"EMIT_NORMED", 1},
+                          {"EMIT_BLOCKS", 0},
                           {"EMIT_POST", post ? 1 : 0}});
     launch.in("residual", residual).in("branch", branch).in("norm_weights", weights);
     launch.out("carried", kWidth).out("normed_out", kWidth).out("out", kRows);
@@ -136,6 +137,7 @@ TEST(Prologue, QuantisesAsTheKernelForManyTokensDoes) {
                        {"CARRY", 0},
                        {"POST", 0},
                        {"EMIT_NORMED", 1},
+                       {"EMIT_BLOCKS", 0},
                        {"EMIT_POST", 0}});
   fused.in("residual", random.floats(kWidth)).in("norm_weights", weights);
   fused.out("normed_out", kWidth).out("out", kRows);
@@ -264,12 +266,13 @@ TEST(Head, HasTheLogitsAndTheLikeliestOfEachWorkgroup) {
       logits[i / width] += weight.values[i] * residual[i % width] * f * weights[i % width];
     const std::size_t pad = std::ranges::max_element(logits) - logits.begin();
     ShaderValues values = format_values(matrix);
-    values.merge(ShaderValues{
-        {"R", kR},           {"LANES", 2},        {"UNITS", 2},     {"ROWS", kRows},
-        {"ROW0", 5},         {"GROUPS", kGroups}, {"ACT", 0},       {"WIDTH", i64(width)},
-        {"STORE_LOGITS", 1}, {"GREEDY", 1},       {"EMIT_RAW", 0},  {"SOFTCAP", 0},
-        {"CANDIDATE0", 2},   {"PAD_WORD", 1},     {"ADD", 0},       {"CARRY", 0},
-        {"POST", 0},         {"EMIT_NORMED", 0},  {"EMIT_POST", 0}, {"EPS_BITS", bits_of(1e-6)}});
+    values.merge(ShaderValues{{"R", kR},          {"LANES", 2},          {"UNITS", 2},
+                              {"ROWS", kRows},    {"ROW0", 5},           {"GROUPS", kGroups},
+                              {"ACT", 0},         {"WIDTH", i64(width)}, {"STORE_LOGITS", 1},
+                              {"GREEDY", 1},      {"EMIT_RAW", 0},       {"SOFTCAP", 0},
+                              {"CANDIDATE0", 2},  {"PAD_WORD", 1},       {"ADD", 0},
+                              {"CARRY", 0},       {"POST", 0},           {"EMIT_NORMED", 0},
+                              {"EMIT_BLOCKS", 0}, {"EMIT_POST", 0},      {"EPS_BITS", bits_of(1e-6)}});
     Launch launch(Mode::kUnchecked, "head.wgsl", values);
     launch.bound("codes", matrix.shards[0].codes).bound("scales", matrix.shards[0].scales);
     launch.in("residual", residual).in("norm_weights", weights);

@@ -55,6 +55,7 @@ Variant fused_variant(DType type, int prologue, bool gated, bool eight_bits, boo
                          {"CARRY", 1},
                          {"POST", quantises ? 0 : 1},
                          {"EMIT_NORMED", 0},
+                         {"EMIT_BLOCKS", 0},
                          {"EMIT_POST", 0}});
   } else {
     v["WIDTH"] = 768;
@@ -133,8 +134,21 @@ Variant experts_variant(DType type, bool in, bool eight_bits, bool shaped) {
                     {"SCALES", static_cast<std::int64_t>(format.scales)},
                     {"UNITS_K", 5}};
   if (in) {
+    if (!eight_bits) v.merge(ShaderValues{{"WIDTH", 300}, {"X_VEC", 0}, {"X_STRIDE", 300}, {"X_OFFSET", 1}});
+    const bool routes = eight_bits && shaped;  // one of the two
+    if (routes)
+      v.merge(ShaderValues{{"CHOSEN", 3},
+                           {"SCORE", static_cast<std::int64_t>(RouterScore::kSigmoid)},
+                           {"GROUPS", 1},
+                           {"KEPT_GROUPS", 1},
+                           {"CORRECTED", 1},
+                           {"LOGITS_OFFSET", 2},
+                           {"WEIGHTS_OFFSET", 1},
+                           {"EACH", 1},
+                           {"NORMALISE", 0},
+                           {"SCALE_BITS", bits_of(2.5)}});
     v.merge(ShaderValues{{"LANES", 3},
-                         {"WIDTH", 300},
+                         {"ROUTES", routes ? 1 : 0},
                          {"QUANTISE_OUT", eight_bits ? 1 : 0},
                          {"EMIT_ACT", 0},
                          {"SHAPED", shaped ? 1 : 0}});
@@ -165,8 +179,10 @@ Variant route_variant(std::int64_t what, RouterScore score, std::int64_t groups)
                     {"EXPERTS", 40},
                     {"CHOSEN", score == RouterScore::kSparseMixer ? 2 : 6},
                     {"SCORE", static_cast<std::int64_t>(score)},
-                    {"X_STRIDE", 40},
-                    {"X_OFFSET", 2}};
+                    {"LOGITS_STRIDE", 40},
+                    {"LOGITS_OFFSET", 2},
+                    {"QUANTISES", what == 2 ? 1 : 0}};
+  if (what == 2) v.merge(ShaderValues{{"WIDTH", 300}, {"GIVEN_OFFSET", 4}, {"UNITS_K", 5}});
   if (what != 1) {
     v.merge(ShaderValues{{"GROUPS", groups},
                          {"KEPT_GROUPS", (groups + 1) / 2},
@@ -288,6 +304,9 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
   expect_wrong_with(in, "expert_in.wgsl", "expert * ${ROWS}u + own", "own");
   expect_wrong_with(in, "expert_in.wgsl", "SET_ROWS EXPERTS * ROWS", "SET_ROWS ROWS");
   expect_wrong_with(in, "expert_in.wgsl", "+ up_bias[row]", "+ up_bias[own]");
+  expect_wrong_with(in, "expert_in.wgsl", "var expert = id0;", "var expert = id1;");
+  expect_wrong_with(in, "expert_in.wgsl", "ids_out[${IDS_OFFSET + i}u] = f32(id${i})",
+                    "ids_out[${IDS_OFFSET + i}u] = f32(id0)");
   expect_wrong_with(in, "gate.wgsl", "clamp(up, -limit, limit)", "min(up, limit)");
   expect_wrong_with(in, "gate.wgsl", "min(gate, limit)", "gate");
   expect_wrong_with(out, "expert_out.wgsl", "fma(sum, weight, 0.0)", "sum");
@@ -297,12 +316,14 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
   expect_wrong_with(out, "weights.wgsl", "vec4u(3u, 2u, 1u, 0u)", "vec4u(2u, 2u, 1u, 0u)");
   expect_wrong_with(six, "weights.wgsl", "vec4u(6u, 4u, 2u, 0u)", "vec4u(6u, 4u, 0u, 0u)");
   const Variant both = route_variant(2, RouterScore::kSigmoid, 4);
-  expect_wrong_with(both, "route.wgsl", "e${e} == id${i}", "e${e} == 0xffffffffu");
-  expect_wrong_with(both, "route.wgsl", "score${e} += corrections[min(e${e}, ${EXPERTS - 1}u)];", "");
+  expect_wrong_with(both, "routing_steps.wgsl", "e${e} == id${i}", "e${e} == 0xffffffffu");
+  expect_wrong_with(both, "routing_steps.wgsl", "score${e} += corrections[min(e${e}, ${EXPERTS - 1}u)];", "");
   expect_wrong_with(both, "route.wgsl", "* each[id${i}]", "");
-  expect_wrong_with(route_variant(2, RouterScore::kSoftmaxOfChosen, 1), "route.wgsl", "w${i} /= all;", "");
-  expect_wrong_with(route_variant(0, RouterScore::kSoftmax, 1), "route.wgsl", "v > u ||", "v < u ||");
-  expect_wrong_with(route_variant(2, RouterScore::kSoftmax, 1), "route.wgsl",
+  expect_wrong_with(both, "route.wgsl", "(group.x - 1u) * ${THREADS}u + t", "group.x * ${THREADS}u + t");
+  expect_wrong_with(route_variant(2, RouterScore::kSoftmaxOfChosen, 1), "routing_steps.wgsl", "w${i} /= all;",
+                    "");
+  expect_wrong_with(route_variant(0, RouterScore::kSoftmax, 1), "routing.wgsl", "v > u ||", "v < u ||");
+  expect_wrong_with(route_variant(2, RouterScore::kSoftmax, 1), "routing_steps.wgsl",
                     "most${i} = max(most${i}, key${e});", "most${i} = min(most${i}, key${e});");
 }
 

@@ -52,7 +52,8 @@ Status DecodeBuilder::make_buffers() {
     }
     if (op.kind == OpKind::kExpertMatmul)
       expert_units = std::max<std::uint64_t>(expert_units, ceil_div(info(op.inputs[0]).width, kUnitValues));
-    if (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks)
+    if (op.kind == OpKind::kExpertMatmul ||
+        (op.kind == OpKind::kMatmul && read_as(context_, op.inputs[0]).blocks))
       block_units_ = std::max<std::uint64_t>(block_units_, ceil_div(info(op.inputs[0]).width, kUnitValues));
   }
   if (heads != 0) {
@@ -110,6 +111,11 @@ DecodeBuilder::Mark DecodeBuilder::mark() const {
 }
 
 void DecodeBuilder::go_back(Mark mark) {
+  if (routed_ && routed_->taken) {
+    program_.body_.resize(routed_->body);
+    program_.body_.push_back(std::move(*routed_->taken));
+    routed_.reset();
+  }
   program_.body_.resize(mark.body);
   program_.by_position_.resize(mark.by_position);
   program_.head_logits_.resize(mark.logits_head);

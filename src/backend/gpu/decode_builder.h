@@ -29,6 +29,13 @@ class DecodeBuilder {
   };
   // The work on a product's input that its kernel does first, as gemv.wgsl numbers it.
   enum class Prologue : std::uint8_t { kNone = 0, kNorm = 1, kCombine = 2 };
+  // The kernel that routed a token last, as it would be without blocks to leave.
+  struct Routed {
+    std::size_t body;
+    ValueId ids;
+    KernelCall call;
+    std::optional<FixedDispatch> taken;  // out of the body, by experts that route themselves
+  };
   // The state to return to when a group cannot be built.
   struct Mark {
     std::size_t body, by_position, logits_head, greedy_head, sites;
@@ -91,6 +98,9 @@ class DecodeBuilder {
   Status multiply_experts(const Op& op);
   Status route(const Op& op);
   Status route(const OpGroup& group);
+  const Op* experts_that_read_blocks(ValueId x) const;
+  Status leave_blocks(ValueId ids, KernelCall& call);
+  void take_routing(const ExpertParams& p, ValueId ids, ShaderValues& values, std::vector<Bound>& buffers);
   Status experts(const OpGroup& group);
   Status experts_in(const OpGroup& group, const GpuMatrix& matrix, bool quantises);
   Status experts_out(const OpGroup& group, bool quantised);
@@ -114,8 +124,9 @@ class DecodeBuilder {
   Readers readers_;
   DecodeValues values_;
   std::vector<Blocks> blocks_;
-  std::uint64_t block_units_ = 0;        // of 64 values: the widest activations in 8 bits
-  std::size_t at_ = 0;                   // the op that is being built
+  std::uint64_t block_units_ = 0;  // of 64 values: the widest activations in 8 bits
+  std::size_t at_ = 0;             // the op that is being built
+  std::optional<Routed> routed_;
   Buffer parts_, marks_;                 // of attention's splits
   Buffer expert_codes_, expert_scales_;  // activations of chosen experts in 8 bits
   Buffer heads_;                         // q, k and v in one row, where they do not lie so

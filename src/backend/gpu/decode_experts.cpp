@@ -30,10 +30,11 @@ GemvSite site_of_experts(std::string_view kind, std::string_view file, const Exp
 Status DecodeBuilder::route(const Op& op) {
   const bool chooses = op.kind == OpKind::kChoose;
   DOPPLER_TRY(place_outputs(op));
-  DOPPLER_ASSIGN(const KernelCall call,
+  DOPPLER_ASSIGN(KernelCall call,
                  route_kernel(context_, chooses ? &op : nullptr, chooses ? nullptr : &op,
                               values_[op.inputs[0]], values_[chooses ? op.outputs[0] : op.inputs[1]],
                               chooses ? nullptr : &values_[op.outputs[0]]));
+  if (chooses) DOPPLER_TRY(leave_blocks(op.outputs[0], call));
   return add(call);
 }
 
@@ -41,9 +42,76 @@ Status DecodeBuilder::route(const OpGroup& group) {
   const Op &choose = *group.op(plan(), Part::kChoose), &weigh = *group.op(plan(), Part::kWeigh);
   DOPPLER_TRY(place_outputs(choose));
   DOPPLER_TRY(place(weigh.outputs, std::array{choose.inputs[0], choose.outputs[0]}));
-  DOPPLER_ASSIGN(const KernelCall call, route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
-                                                     values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
+  DOPPLER_ASSIGN(KernelCall call, route_kernel(context_, &choose, &weigh, values_[choose.inputs[0]],
+                                               values_[choose.outputs[0]], &values_[weigh.outputs[0]]));
+  Routed routed{.body = program_.body_.size(), .ids = choose.outputs[0], .call = call, .taken = {}};
+  DOPPLER_TRY(leave_blocks(choose.outputs[0], call));
+  // Experts that find their blocks ready can do it themselves.
+  if (call.values["QUANTISES"] == 0) routed_ = std::move(routed);
   return add(call);
+}
+
+// Products of experts that read this value, all of them or none as 8-bit blocks; null if none does.
+const Op* DecodeBuilder::experts_that_read_blocks(ValueId x) const {
+  for (const std::size_t reader : readers_.of(x)) {
+    const Op& op = plan().ops[reader];
+    if (op.kind != OpKind::kExpertMatmul || op.inputs[0] != x || context_.options.exact) continue;
+    if (format_of(context_.weights[op.weights[0]].dtype).quantised()) return &op;
+  }
+  return nullptr;
+}
+
+// While one workgroup chooses, others quantise what the chosen experts will read, if it is there.
+Status DecodeBuilder::leave_blocks(ValueId ids, KernelCall& call) {
+  for (const std::size_t reader : readers_.of(ids)) {
+    const Op& op = plan().ops[reader];
+    if (op.kind != OpKind::kExpertMatmul || !values_.has(op.inputs[0])) continue;
+    const ValueId id = op.inputs[0];
+    const ValueView& x = values_[id];
+    const bool made = std::ranges::any_of(blocks_, [&](const Blocks& b) { return b.of == id; });
+    if (made || experts_that_read_blocks(id) == nullptr || !has_vectors(x)) return {};
+    const std::uint32_t units = ceil_div(x.width, kUnitValues);
+    DOPPLER_ASSIGN(Blocks * blocks, free_blocks(std::nullopt));
+    blocks->of = id;
+    call.values["QUANTISES"] = 1;
+    call.values["WIDTH"] = x.width;
+    call.values["GIVEN_OFFSET"] = x.offset;
+    call.values["UNITS_K"] = units;
+    call.buffers.push_back(x.bound("given"));
+    call.buffers.push_back({"out8", blocks->codes});
+    call.buffers.push_back({"outs", blocks->scales});
+    const auto threads = static_cast<std::uint32_t>(call.values["THREADS"]);
+    call.x = 1 + ceil_div(units * kUnitValues / 4, threads);
+    return {};
+  }
+  return {};
+}
+
+// Takes back the kernel that routed the token just before, and lets the experts' kernel do it: values and
+// buffers for that, or ROUTES 0.
+void DecodeBuilder::take_routing(const ExpertParams& p, ValueId ids, ShaderValues& values,
+                                 std::vector<Bound>& buffers) {
+  values["ROUTES"] = 0;
+  const bool is_last = routed_ && routed_->ids == ids && routed_->body + 1 == program_.body_.size();
+  // Whole subgroups in every shape: rows are a multiple of 32. Groups of experts need the workgroup's memory.
+  const std::uint32_t subgroup = device().features().subgroup_size;
+  if (!is_last || values["QUANTISE_OUT"] == 0 || 32 % subgroup != 0) return;
+  ShaderValues& given = routed_->call.values;
+  constexpr std::uint32_t kOthers = 8;  // codes, scales, two biases, x8, xs, out8, outs
+  const bool fits = kOthers + routed_->call.buffers.size() <= device().limits().storage_buffers;
+  if (!fits || given["KEPT_GROUPS"] < given["GROUPS"] || given["EXPERTS"] != p.experts) return;
+  for (const char* own : {"THREADS", "WEIGH", "QUANTISES", "EXPERTS", "LOGITS_STRIDE", "OUT_STRIDE",
+                          "OUT_OFFSET", "WEIGHTS_STRIDE"})
+    given.erase(own);
+  values.merge(given);
+  values["ROUTES"] = 1;
+  std::erase_if(buffers, [](const Bound& bound) { return bound.name == "ids"; });
+  buffers.push_back(values_[ids].bound("ids_out"));
+  for (const Bound& bound : routed_->call.buffers) {
+    if (bound.name != "out") buffers.push_back(bound);
+  }
+  routed_->taken = std::move(program_.body_.back());
+  program_.body_.pop_back();
 }
 
 Status DecodeBuilder::multiply_experts(const Op& op) {
@@ -68,8 +136,8 @@ Status DecodeBuilder::experts(const OpGroup& group) {
                 "experts' gates and ups differ in type or are too large for a binding");
   if (static_cast<bool>(gates.bias) != static_cast<bool>(ups.bias) || gated.activation == Activation::kXielu)
     return fail(ErrorCode::kUnsupported, "experts' gates and ups have an odd activation or one bias");
-  if (info(in.inputs[0]).width != gates.matrix->cols || gates.matrix->cols % 4 != 0)
-    return fail(ErrorCode::kUnsupported, "experts read rows of their own, or rows that are no multiple of 4");
+  if (info(in.inputs[0]).width != gates.matrix->cols)
+    return fail(ErrorCode::kUnsupported, "experts read rows of their own");
   const bool quantises = context_.eight_bits(*downs.matrix);
   if (quantises && gates.rows % kUnitValues != 0)
     return fail(ErrorCode::kUnsupported, "experts of {} rows are no multiple of {}", gates.rows, kUnitValues);
@@ -96,7 +164,6 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
   const ValueView& ids = values_[in.inputs[1]];
   ShaderValues values = {{"EXPERTS", p.experts},
                          {"ROWS", gates.rows},
-                         {"WIDTH", matrix.cols},
                          {"ACT", context_.eight_bits(matrix) ? 1 : 0},
                          {"IDS_OFFSET", ids.offset},
                          {"BIAS", gates.bias ? 1 : 0},
@@ -105,8 +172,9 @@ Status DecodeBuilder::experts_in(const OpGroup& group, const GpuMatrix& matrix, 
                          {"EMIT_ACT", emits_act ? 1 : 0}};
   add_format(values, matrix);
   add_gated(std::get<GatedParams>(gated.params), values);
-  DOPPLER_ASSIGN(const Bound x, whole("x", in.inputs[0]));
-  std::vector<Bound> buffers = {x, ids.bound("ids")};
+  std::vector<Bound> buffers = {ids.bound("ids")};
+  take_routing(p, in.inputs[1], values, buffers);
+  DOPPLER_TRY(add_given(in.inputs[0], matrix, values, buffers));
   bind_shard(buffers, matrix, matrix.shards[0]);
   if (gates.bias) {
     buffers.push_back({"gate_bias", gates.bias});

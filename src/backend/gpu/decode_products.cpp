@@ -112,6 +112,14 @@ Status DecodeBuilder::add_norm(const OpGroup& group, bool stores, ShaderValues& 
   values["CARRY"] = add != nullptr && stores ? 1 : 0;
   values["EMIT_NORMED"] = emits_normed ? 1 : 0;
   values["EMIT_POST"] = emits_post ? 1 : 0;
+  const Op* experts = stores ? experts_that_read_blocks(norm.outputs[0]) : nullptr;
+  values["EMIT_BLOCKS"] = experts != nullptr ? 1 : 0;
+  if (experts != nullptr) {
+    DOPPLER_ASSIGN(Blocks * blocks, free_blocks(std::nullopt));
+    blocks->of = norm.outputs[0];
+    buffers.push_back({"normed8", blocks->codes});
+    buffers.push_back({"normed_scales", blocks->scales});
+  }
   const auto bind = [&](std::string_view name, ValueId id) -> Status {
     DOPPLER_ASSIGN(Bound bound, whole(name, id));
     buffers.push_back(std::move(bound));

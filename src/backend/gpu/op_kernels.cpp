@@ -32,6 +32,7 @@ ShaderValues route_values(const Context& context, const RouterSpec& r, std::uint
       features.subgroups && features.subgroup_size >= 8 ? features.subgroup_size : 64;
   ShaderValues values = {{"THREADS", threads},
                          {"WEIGH", weighs ? (chooses ? 2 : 1) : 0},
+                         {"QUANTISES", 0},
                          {"EXPERTS", experts},
                          {"CHOSEN", r.top_k},
                          {"SCORE", static_cast<std::int64_t>(r.score)}};
@@ -197,8 +198,8 @@ Result<KernelCall> route_kernel(Context& context, const Op* choose, const Op* we
   const Op& op = choose != nullptr ? *choose : *weigh;
   ShaderValues values = route_values(context, std::get<RouteParams>(op.params).router, logits.width,
                                      choose != nullptr, weigh != nullptr);
-  add_view(values, "X", logits);
-  KernelCall call{"route.wgsl", {}, {logits.bound("x")}};
+  add_view(values, "LOGITS", logits);
+  KernelCall call{"route.wgsl", {}, {logits.bound("logits")}};
   add_view(values, choose != nullptr ? "OUT" : "IDS", ids);
   call.buffers.push_back(ids.bound(choose != nullptr ? "out" : "ids"));
   if (choose != nullptr) {

@@ -14,6 +14,38 @@
 #include "model/activation.h"
 
 namespace doppler::gpu {
+Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
+  const std::size_t padded = v["UNITS_K"] * 64;
+  Activations a{.x = std::vector<double>(padded)};
+  if (v["ACT"] == 0) {
+    const std::vector<float> row = sequence.numbers(v["X_OFFSET"] + padded);
+    c.input("x", row);
+    for (std::size_t k = 0; k < v["WIDTH"]; ++k) a.x[k] = row[v["X_OFFSET"] + k];
+    return a;
+  }
+  std::vector<std::uint32_t> codes(padded / 4);
+  std::vector<float> scales;
+  for (std::uint32_t& word : codes) word = sequence.word();
+  const auto code = [&](std::size_t k) {
+    return static_cast<std::int8_t>(codes[k / 4] >> (8 * (k % 4)) & 255);
+  };
+  for (std::size_t block = 0; block < padded / 32; ++block) {
+    const float scale = sequence.number() / 127;  // values as large as floats are
+    int sum = 0;
+    for (std::size_t k = block * 32; k < block * 32 + 32; ++k) {
+      // -128 is no code of an activation.
+      if (code(k) == -128) codes[k / 4] ^= 1u << (8 * (k % 4));
+      sum += code(k);
+      a.x[k] = static_cast<double>(scale) * code(k);
+    }
+    scales.push_back(scale);
+    scales.push_back(scale * static_cast<float>(sum));
+  }
+  c.inputs["x8"] = std::move(codes);
+  c.input("xs", scales);
+  return a;
+}
+
 namespace {
 
 // Bytes of cache of a check.
@@ -54,39 +86,6 @@ Case norm_case(const Values& v) {
     }
   }
   return c;
-}
-
-// One token's, bound as floats or as codes of 8 bits with their scales.
-Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
-  const std::size_t padded = v["UNITS_K"] * 64;
-  Activations a{.x = std::vector<double>(padded)};
-  if (v["ACT"] == 0) {
-    const std::vector<float> row = sequence.numbers(v["X_OFFSET"] + padded);
-    c.input("x", row);
-    for (std::size_t k = 0; k < v["WIDTH"]; ++k) a.x[k] = row[v["X_OFFSET"] + k];
-    return a;
-  }
-  std::vector<std::uint32_t> codes(padded / 4);
-  std::vector<float> scales;
-  for (std::uint32_t& word : codes) word = sequence.word();
-  const auto code = [&](std::size_t k) {
-    return static_cast<std::int8_t>(codes[k / 4] >> (8 * (k % 4)) & 255);
-  };
-  for (std::size_t block = 0; block < padded / 32; ++block) {
-    const float scale = sequence.number();
-    int sum = 0;
-    for (std::size_t k = block * 32; k < block * 32 + 32; ++k) {
-      // -128 is no code of an activation.
-      if (code(k) == -128) codes[k / 4] ^= 1u << (8 * (k % 4));
-      sum += code(k);
-      a.x[k] = static_cast<double>(scale) * code(k);
-    }
-    scales.push_back(scale);
-    scales.push_back(scale * static_cast<float>(sum));
-  }
-  c.inputs["x8"] = std::move(codes);
-  c.input("xs", scales);
-  return a;
 }
 
 double inverse_root(const std::vector<double>& x, double eps) {
@@ -348,7 +347,8 @@ Case attention_case(const Values& v) {
 bool covers_gemv(const Values& v) {
   const WeightFormat format{static_cast<CodeForm>(v["FORM"]), static_cast<ScaleForm>(v["SCALES"])};
   const std::uint64_t bytes = v["ROWS"] * 2 * v["UNITS_K"] * format.pieces() * 16;
-  for (const char* emitted : {"EMIT_PARTS", "EMIT_ACT", "EMIT_NORMED", "EMIT_POST", "EMIT_ATTN"}) {
+  for (const char* emitted :
+       {"EMIT_PARTS", "EMIT_ACT", "EMIT_NORMED", "EMIT_BLOCKS", "EMIT_POST", "EMIT_ATTN"}) {
     if (v[emitted] != 0) return false;
   }
   return v["EPI"] == 0 || bytes <= kMostWeightBytes;

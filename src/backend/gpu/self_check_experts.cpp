@@ -1,4 +1,6 @@
 // The self-check's cases of experts: their products, and their choice.
+#include <optional>
+
 #include "backend/gpu/self_check_inputs.h"
 #include "backend/routing.h"
 #include "model/activation.h"
@@ -69,14 +71,68 @@ bool covers_experts(const Values& v) {
   return expert_bytes(v) <= kMostExpertBytes;
 }
 
+namespace {
+
+// The router's logits, what else it reads, and what is expected of it. `best`: an expert that is to be the
+// first.
+void add_routing(const Values& v, Sequence& sequence, Case& c, std::optional<std::size_t> best,
+                 const std::string& ids_name, const char* ids_out) {
+  const std::size_t experts = v["EXPERTS"], chosen = v["CHOSEN"];
+  const bool weighs = v["WEIGH"] != 0 || v["ROUTES"] != 0;
+  const RouterSpec router{
+      .score = static_cast<RouterScore>(v["SCORE"]),
+      .top_k = static_cast<std::uint32_t>(chosen),
+      .groups = static_cast<std::uint32_t>(std::max<std::uint64_t>(v["GROUPS"], 1)),
+      .kept_groups = static_cast<std::uint32_t>(std::max<std::uint64_t>(v["KEPT_GROUPS"], 1)),
+      .group_best = static_cast<std::uint32_t>(v["GROUP_BEST"]),
+      .normalise = v["NORMALISE"] != 0,
+      .norm_eps = v.number("NORM_EPS_BITS"),
+      .norm_floor = v.number("NORM_FLOOR_BITS"),
+      .scale = weighs ? v.number("SCALE_BITS") : 1,
+      .jitter = v.number("BAND_BITS") / 2};
+  std::vector<float> all = sequence.numbers(v["LOGITS_OFFSET"] + experts);
+  std::vector<float> corrections = sequence.numbers(v["CORRECTED"] != 0 ? experts : 0);
+  const std::vector<float> each = sequence.numbers(v["EACH"] != 0 ? experts : 0);
+  if (best) {  // all others lie within (-1, 1)
+    all[v["LOGITS_OFFSET"] + *best] = 3;
+    if (!corrections.empty()) corrections[*best] = 1;
+  }
+  c.input("logits", all);
+  const std::span<const float> logits = std::span(all).subspan(v["LOGITS_OFFSET"]);
+  std::vector<float> ids(chosen), weights(chosen);
+  choose_experts(router, logits, corrections, ids);
+  if (v["WEIGH"] != 1) {
+    const std::size_t offset = v["IDS_OFFSET"] + v["OUT_OFFSET"];  // one of them
+    if (!corrections.empty()) c.input("corrections", corrections);
+    c.outputs[ids_name] = offset + chosen;
+    for (std::size_t i = 0; i < chosen; ++i) c.expected.push_back({offset + i, ids[i], 0, ids_out});
+  } else {
+    std::vector<float> given(v["IDS_OFFSET"]);
+    given.insert(given.end(), ids.begin(), ids.end());
+    c.input("ids", given);
+  }
+  if (!weighs) return;
+  if (!each.empty()) c.input("each", each);
+  weigh_experts(router, logits, ids, each, weights);
+  c.outputs["weights_out"] = v["WEIGHTS_OFFSET"] + chosen;
+  for (std::size_t i = 0; i < chosen; ++i) {
+    c.expected.push_back(
+        {v["WEIGHTS_OFFSET"] + i, weights[i], 1e-5 * std::abs(weights[i]) + 1e-7, "weights_out"});
+  }
+}
+
+}  // namespace
+
 Case expert_in_case(const Values& v) {
   const std::size_t all = v["EXPERTS"] * v["ROWS"], rows = rows_of(v);
   Sequence sequence;
   Case c;
-  const std::vector<float> x = sequence.numbers(v["WIDTH"]);
-  c.input("x", x);
-  c.input("ids", ids_of(v, 1));
-  const Activations a = left_by_prologue(v, std::vector<double>(x.begin(), x.end()));
+  if (v["ROUTES"] != 0) {
+    add_routing(v, sequence, c, expert_at(v, 0), "ids_out", "ids_out");
+  } else {
+    c.input("ids", ids_of(v, 1));
+  }
+  const Activations a = given_activations(v, sequence, c);
   const PackedWeights weights(v, 2 * all, is_small(v) ? all : rows, all, sequence);
   const std::size_t first = expert_at(v, 0) * v["ROWS"];
   std::vector<float> biases[2];
@@ -172,44 +228,20 @@ Case expert_out_case(const Values& v) {
 }
 
 Case route_case(const Values& v) {
-  const std::size_t experts = v["EXPERTS"], chosen = v["CHOSEN"];
-  const RouterSpec router{
-      .score = static_cast<RouterScore>(v["SCORE"]),
-      .top_k = static_cast<std::uint32_t>(chosen),
-      .groups = static_cast<std::uint32_t>(std::max<std::uint64_t>(v["GROUPS"], 1)),
-      .kept_groups = static_cast<std::uint32_t>(std::max<std::uint64_t>(v["KEPT_GROUPS"], 1)),
-      .group_best = static_cast<std::uint32_t>(v["GROUP_BEST"]),
-      .normalise = v["NORMALISE"] != 0,
-      .norm_eps = v.number("NORM_EPS_BITS"),
-      .norm_floor = v.number("NORM_FLOOR_BITS"),
-      .scale = v["WEIGH"] != 0 ? v.number("SCALE_BITS") : 1,
-      .jitter = v.number("BAND_BITS") / 2};
   Sequence sequence;
   Case c;
-  std::vector<float> x = sequence.numbers(v["X_OFFSET"] + experts);
-  c.input("x", x);
-  const std::span<const float> logits = std::span(x).subspan(v["X_OFFSET"]);
-  const std::vector<float> corrections = sequence.numbers(v["CORRECTED"] != 0 ? experts : 0),
-                           each = sequence.numbers(v["EACH"] != 0 ? experts : 0);
-  std::vector<float> ids(chosen), weights(chosen);
-  choose_experts(router, logits, corrections, ids);
   c.groups = {1, 1, 1};
-  if (v["WEIGH"] != 1) {
-    if (!corrections.empty()) c.input("corrections", corrections);
-    c.outputs["out"] = v["OUT_OFFSET"] + chosen;
-    for (std::size_t i = 0; i < chosen; ++i) c.expected.push_back({v["OUT_OFFSET"] + i, ids[i], 0});
-  } else {
-    std::vector<float> given(v["IDS_OFFSET"]);
-    given.insert(given.end(), ids.begin(), ids.end());
-    c.input("ids", given);
-  }
-  if (v["WEIGH"] == 0) return c;
-  if (!each.empty()) c.input("each", each);
-  weigh_experts(router, logits, ids, each, weights);
-  c.outputs["weights_out"] = v["WEIGHTS_OFFSET"] + chosen;
-  for (std::size_t i = 0; i < chosen; ++i) {
-    c.expected.push_back(
-        {v["WEIGHTS_OFFSET"] + i, weights[i], 1e-5 * std::abs(weights[i]) + 1e-7, "weights_out"});
+  add_routing(v, sequence, c, std::nullopt, "out", "out");
+  if (v["QUANTISES"] == 0) return c;
+  const std::vector<float> given = sequence.numbers(v["GIVEN_OFFSET"] + v["WIDTH"]);
+  const std::size_t padded = v["UNITS_K"] * 64;
+  c.input("given", given);
+  c.outputs["out8"] = padded / 4;
+  c.outputs["outs"] = padded / 32 * 2;
+  c.groups.x += static_cast<std::uint32_t>((padded / 4 + v["THREADS"] - 1) / v["THREADS"]);
+  for (std::size_t k = 0; k < padded; ++k) {
+    const double value = k < v["WIDTH"] ? given[v["GIVEN_OFFSET"] + k] : 0;
+    c.expected.push_back({k, value, 1e-6, "out8"});
   }
   return c;
 }

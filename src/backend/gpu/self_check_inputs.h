@@ -216,6 +216,9 @@ struct Activations {
   double step = 0;
 };
 
+// One token's, bound as floats or as codes of 8 bits with their scales: given_x.wgsl.
+Activations given_activations(const Values& v, Sequence& sequence, Case& c);
+
 // The activations that a prologue leaves in workgroup memory, of a row that it computed.
 inline Activations left_by_prologue(const Values& v, std::vector<double> x) {
   x.resize(v["UNITS_K"] * 64);

@@ -11,26 +11,16 @@
 // Template values (gemv_shape.cpp, decode_products.cpp, batch_builder.cpp):
 //   R rows of a workgroup: 1 to 64, a power of two; LANES threads of a row; UNITS units of 64 values of a thread
 //   ROWS of W (EPI 1: of gate, and as many of up after them), UNITS_K units of a row; FORM, SCALES see weights.wgsl
-//   BIAS 1: bias[row] is added; X_VEC 1: x can be read in vectors of four; WIDTH values of x
+//   BIAS 1: bias[row] is added; X_VEC, WIDTH, STRIDE, OFFSET of x: see given_x.wgsl
 //   QUANTISE_OUT 1: results go to out8, outs as xs and x8 have them (batch_quantise.wgsl), OUT_UNITS units a row
 //   EMIT_PARTS, EMIT_ACT 1: gate and up, or the results as floats, are stored too
-// Row i of x, out begins at float i * STRIDE + OFFSET.
+// Row i of out begins at float i * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
 #endif
 #if BIAS
 @group(0) @binding(2) var<storage, read> bias : array<f32>;
-#endif
-#if PRO == 0
-#if ACT == 1
-@group(0) @binding(3) var<storage, read> x8 : array<vec4u>;
-@group(0) @binding(4) var<storage, read> xs : array<vec2f>;
-#elif X_VEC
-@group(0) @binding(3) var<storage, read> x : array<vec4f>;
-#else
-@group(0) @binding(3) var<storage, read> x : array<f32>;
-#endif
 #endif
 #if EPI == 0
 @group(0) @binding(5) var<storage, read_write> out : array<f32>;
@@ -63,30 +53,7 @@
 #endif
 
 #if PRO == 0
-var<private> token : u32;
-#if ACT == 1
-fn x8_at(unit : u32, piece : u32) -> vec4u { return x8[(token * ${UNITS_K}u + unit) * 4u + piece]; }
-fn xs_at(unit : u32, block : u32) -> vec2f { return xs[(token * ${UNITS_K}u + unit) * 2u + block]; }
-#else
-fn x_at(unit : u32, j : u32) -> vec4f {
-  let k = unit * 64u + j * 4u;
-#if X_VEC
-#if WIDTH % 64 == 0
-  return x[token * ${X_STRIDE / 4}u + ${X_OFFSET / 4}u + k / 4u];
-#else
-  if (k >= ${WIDTH}u) { return vec4f(0.0); }
-  return x[token * ${X_STRIDE / 4}u + ${X_OFFSET / 4}u + k / 4u];
-#endif
-#else
-  let at = token * ${X_STRIDE}u + ${X_OFFSET}u + k;
-  var v = vec4f(0.0);
-#for e in 0..4
-  if (k + ${e}u < ${WIDTH}u) { v[${e}] = x[at + ${e}u]; }
-#endfor
-  return v;
-#endif
-}
-#endif
+#include "given_x.wgsl"
 #endif
 #include "dot.wgsl"
 #include "row_sum.wgsl"

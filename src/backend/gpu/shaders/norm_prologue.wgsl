@@ -1,7 +1,7 @@
 // prologue() of gemv.wgsl (PRO 1) and head.wgsl: h = residual + [norm of] branch (ADD, POST), x = norm of h. Every workgroup
 // computes it for itself, because a dispatch of its own would cost more than the arithmetic. x goes where prologue_x.wgsl
-// keeps it; the first workgroup stores h in `carried` (CARRY), x (EMIT_NORMED) and the branch's norm (EMIT_POST) where
-// they are read elsewhere.
+// keeps it; the first workgroup stores h in `carried` (CARRY), x (EMIT_NORMED), x as the 8-bit blocks of quantise.wgsl
+// (EMIT_BLOCKS) and the branch's norm (EMIT_POST) where they are read elsewhere.
 // norm_weights: the weight of x's norm, then (POST) of the branch's.
 // Template values (decode_products.cpp): the flags above, 0 or 1; WIDTH values of the row, a multiple of 4; UNITS_K units of
 // 64 that cover them; EPS_BITS the bits of both norms' eps.
@@ -18,6 +18,11 @@
 #endif
 #if EMIT_POST
 @group(0) @binding(15) var<storage, read_write> post_out : array<vec4f>;
+#endif
+#if EMIT_BLOCKS
+@group(0) @binding(16) var<storage, read_write> normed8 : array<u32>;
+@group(0) @binding(17) var<storage, read_write> normed_scales : array<vec2f>;
+#include "quantise_vec.wgsl"
 #endif
 #include "reduce.wgsl"
 #include "prologue_x.wgsl"
@@ -101,6 +106,17 @@ fn prologue(t : u32, is_first : bool) {
 #endif
     }
   }
+#if EMIT_BLOCKS
+  if (is_first) {
+    let made = quantise_vec(x${i}, t);
+    if (v${i} < ${UNITS_K * 16}u) {
+      normed8[v${i}] = made.word;
+      if ((v${i} & 7u) == 0u) {
+        normed_scales[v${i} >> 3u] = vec2f(made.scale, made.scale * f32(made.sum));
+      }
+    }
+  }
+#endif
   put_x(v${i}, x${i});
 #endfor
   workgroupBarrier();
