@@ -11,6 +11,7 @@
 #include "backend/cpu/attention.h"
 #include "backend/cpu/describe.h"
 #include "backend/cpu/expert_rows.h"
+#include "backend/cpu/larger_than_memory.h"
 #include "backend/cpu/matmul.h"
 #include "backend/cpu/recurrent.h"
 #include "backend/cpu/rope_angles.h"
@@ -41,6 +42,9 @@ constexpr std::size_t kElementGrain = 16384;
 constexpr std::uint64_t kBytesOfAThread = 2 << 20;
 
 constexpr std::string_view kPasses[] = {kPassReadValues, kPassGatedFfn, kPassGroupMatmuls};
+
+// The name of what backends of one model share.
+constexpr std::string_view kSharedPanels = "cpu panels";
 
 WeightMatrix matrix_of(const TensorView& tensor) {
   return {reinterpret_cast<const std::uint8_t*>(tensor.data.data()), tensor.dtype,
@@ -85,11 +89,24 @@ class CpuBackend final : public HostBackend {
     chosen.max_step_tokens = step_tokens(options);
     DOPPLER_ASSIGN(KvCache cache, KvCache::create(plan.kv_layers, options.context, options.slots,
                                                   ring_reach(chosen), *chosen.kv_type));
+    const bool quantised = std::ranges::any_of(
+        weights.tensors(), [](const TensorView& weight) { return is_quantised(weight.dtype); });
+    // What an engine of the same model has laid out needs no memory again.
+    const auto nothing = []() -> Result<std::shared_ptr<const WeightMemory>> {
+      return fail(ErrorCode::kNotFound, "Nothing is laid out.");
+    };
+    const bool laid_out =
+        options.shared != nullptr && options.shared->get<WeightMemory>(kSharedPanels, nothing).has_value();
+    std::optional<Fallback> in_place;
+    if (!laid_out)
+      in_place = larger_than_memory(weight_bytes(plan, weights), quantised, system::available_memory());
+    chosen.exact = chosen.exact || in_place.has_value();
     std::unique_ptr<CpuBackend> backend(
         new CpuBackend(kernels, std::move(plan), weights, std::move(chosen), std::move(cache)));
     DOPPLER_TRY(backend->allocate());
     DOPPLER_TRY(backend->prepare());
     backend->token_threads_.emplace(backend->threads_for(1));
+    if (in_place) backend->note(std::move(*in_place));
     return backend;
   }
 
@@ -223,7 +240,7 @@ class CpuBackend final : public HostBackend {
     if (options_.shared == nullptr || options_.exact) {
       DOPPLER_ASSIGN(weight_memory_, make());
     } else {
-      DOPPLER_ASSIGN(weight_memory_, options_.shared->get<WeightMemory>("cpu panels", make));
+      DOPPLER_ASSIGN(weight_memory_, options_.shared->get<WeightMemory>(kSharedPanels, make));
     }
     options_.shared.reset();  // other weights with these options must not find these
     return {};

@@ -111,10 +111,14 @@ Result<Outcome> check_ops(const Examination& e) {
   CapturedRows rows;
   DOPPLER_TRY(run(backend, ids, kPrompt, &rows));
   DOPPLER_ASSIGN(const Plan plan, e.subject.make_plan(backend.options().context));
-  OpExperiment experiment(plan, e.subject.weights, rows);
+  FilledRows filled(rows);  // steps without a name are judged with those that read them
+  DOPPLER_TRY(filled.fill(plan, e.subject.weights));
+  OpExperiment experiment(plan, e.subject.weights, filled);
   OpJudge judge(e, experiment);
   judge.arithmetic = arithmetic_of(backend);
   judge.finer_weights = false;
+  judge.filled = &filled;
+  judge.skip = [&](std::size_t op) { return filled.filled(op); };
   judge.hints.prompt_tokens = kPrompt;
   judge.who = std::string(backend.name());
   DOPPLER_TRY(judge.measure());
@@ -153,15 +157,18 @@ Result<Outcome> check_again(const Examination& e) {
   const WrongOp& first = judge.wrong().front();
   const bool position =
       first.stage == Stage::kQRope || first.stage == Stage::kKRope || first.stage == Stage::kAttnOut;
+  const bool state = keeps_state(plan.ops[first.op].kind);
   e.find(
-      {.cause = position ? "kv_counter" : "stale_buffer",
+      {.cause = state      ? "state_not_reset"
+                : position ? "kv_counter"
+                           : "stale_buffer",
        .stage = std::string(stage_name(first.stage)),
        .layer = first.layer,
        .explanation = fmt::format(
            "On the backend {}, a second sequence goes wrong at {} after clear(), though the first is right: "
            "something of the first is left.",
            backend.name(), stage_key(first.stage, first.layer)),
-       .repair = "Let clear() begin the slot's positions and its cache anew.",
+       .repair = state ? "" : "Let clear() begin the slot's positions and its cache anew.",
        .confidence = 0.9});
   return Outcome::found({});
 }

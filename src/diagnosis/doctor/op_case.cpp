@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace doppler::diagnosis {
 namespace {
@@ -58,6 +59,10 @@ Result<OpCase> OpCase::open(const Context& context, std::size_t op, std::vector<
   OpSetup& setup = made.setup_;
   made.rows_.assign(only.begin(), only.end());
   if (only.empty()) made.rows_ = choose_tokens(setup);
+  if (keeps_state(setup.kind) && !only.empty()) {  // a state is made of all tokens before
+    made.rows_.resize(only.back() + 1);
+    std::iota(made.rows_.begin(), made.rows_.end(), std::size_t{0});
+  }
   if (made.rows_.size() < setup.tokens()) {
     for (std::size_t i = 0; i < setup.inputs.size(); ++i) {
       if (setup.kind == OpKind::kAttention && i > 0) {  // rows that the last token may attend to

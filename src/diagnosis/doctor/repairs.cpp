@@ -58,6 +58,7 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kAttention, "scale and softcap together", repairs::attention_both, Reach::kOps, true},
     {OpKind::kAttention, "scale and window together", repairs::attention_scale_and_window, Reach::kOps, true},
     {OpKind::kAttention, "a search over scales and softcaps", repairs::attention_search},
+    {OpKind::kAdd, "multipliers", repairs::residual_scale, Reach::kOps},
     {OpKind::kAdd, "missing and other terms", repairs::residual, Reach::kChain},
     {OpKind::kGated, "activations", repairs::activation, Reach::kOps},
     {OpKind::kGated, "limits and offsets", repairs::gated_limits, Reach::kOps},
@@ -68,7 +69,14 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kExpertMatmul, "gates and ups parted otherwise", repairs::experts_parted, Reach::kOps},
     {OpKind::kExpertMatmul, "biases and scales of experts", repairs::experts_bias, Reach::kChain},
     {OpKind::kExpertMatmul, "experts' weights read otherwise", repairs::experts_layout, Reach::kChain},
-    {OpKind::kSoftcap, "caps", repairs::softcap, Reach::kChain},
+    {OpKind::kConvolution, "shifts, taps, biases, activations", repairs::convolution, Reach::kChain},
+    {OpKind::kTimeStep, "biases and limits", repairs::time_step, Reach::kChain},
+    {OpKind::kDecay, "signs, rates and roundings", repairs::decay_rate, Reach::kChain},
+    {OpKind::kDeltaRule, "where states begin", repairs::state, Reach::kChain},
+    {OpKind::kScan, "where states begin", repairs::state, Reach::kChain},
+    {OpKind::kChannelScan, "where states begin, rates", repairs::state, Reach::kChain},
+    {OpKind::kSoftcap, "norms and gates that are left out", repairs::left_out_step, Reach::kChain},
+    {OpKind::kSoftcap, "caps and multipliers", repairs::softcap, Reach::kChain},
 });
 
 // Repairs that an op alone has better ones for.

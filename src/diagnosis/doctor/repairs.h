@@ -89,6 +89,14 @@ void route_choice(OpCase& c);
 void gated_limits(OpCase& c);
 void search_limit(OpCase& c);
 void attention_sinks(OpCase& c);
+// repairs_states.cpp
+void convolution(OpCase& c);
+void decay_rate(OpCase& c);
+void time_step(OpCase& c);
+void state(OpCase& c);
+void left_out_step(OpCase& c);
+void multiplier(OpCase& c);
+void residual_scale(OpCase& c);
 // repairs_along.cpp
 void weight_along(OpCase& c);
 void rows_along(OpCase& c);

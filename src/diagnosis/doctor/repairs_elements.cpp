@@ -331,20 +331,35 @@ void logit_scale(OpCase& c) {
     c.add_setting("head.divisor", exact_number(1 / scale));
   };
   attempt(1 / own.scale, 1);  // one divides where the other multiplies
-  attempt(1, 1);
+  if (own.scale != 1) attempt(1, 1);
   if (own.cap != 0 || !c.direct() || c.explained()) return;
   double products = 0, squares = 0;  // any other number shows as one ratio of all values
   for (std::size_t i = 0; i < c.target().size(); ++i) {
     products += static_cast<double>(c.output()[i]) * c.target()[i];
     squares += static_cast<double>(c.output()[i]) * c.output()[i];
   }
-  if (squares > 0) attempt(own.scale * products / squares, 0.95);
+  if (squares <= 0) return;
+  // Multipliers and divisors are published with few digits.
+  const double measured = own.scale * products / squares;
+  for (const double digits : {1.0, 1e2, 1e4}) {
+    const double scale = std::round(measured * digits) / digits,
+                 divisor = std::round(digits / measured) / digits;
+    if (std::abs(scale - measured) < 1e-5 * measured) attempt(scale, 0.97);
+    if (!c.explained() && divisor > 0 && std::abs(1 / divisor - measured) < 1e-5 * measured)
+      attempt(1 / divisor, 0.97);
+    if (c.explained()) return;
+  }
+  attempt(measured, 0.95);
 }
 
 }  // namespace
 
 void softcap(OpCase& c) {
-  if (std::get<SoftcapParams>(c.setup().params).scale != 1) logit_scale(c);
+  if (c.stage() != Stage::kLogitsFinal) {  // multiplies within a layer, and caps nothing
+    multiplier(c);
+    return;
+  }
+  logit_scale(c);
   const auto attempt = [&](double cap, double weight) {
     c.attempt(
         "final_softcap",

@@ -169,6 +169,8 @@ std::vector<Scaled> scalings(const OpCase& c) {
     attempt(fmt::format("it is scaled as other layers are: {}", name_of(spec.scaling.kind)), spec);
   }
   RopeSpec spec = own;
+  spec.scaling.truncate = !own.scaling.truncate;
+  if (own.scaling.kind == RopeScalingKind::kYarn) attempt("yarn's range is rounded otherwise", spec);
   spec.scaling = {};
   attempt("nothing is scaled", spec);
   for (const double factor : {2.0, 4.0, 8.0, 16.0, 32.0, own.scaling.factor}) {
@@ -201,9 +203,6 @@ std::vector<Scaled> scalings(const OpCase& c) {
     if (change != own.scaling.attention_factor)
       attempt(fmt::format("the attention factor is {}", number(change)), spec);
   }
-  spec = own;
-  spec.scaling.truncate = !own.scaling.truncate;
-  if (own.scaling.kind == RopeScalingKind::kYarn) attempt("yarn's range is rounded otherwise", spec);
   if (own.scaling.kind == RopeScalingKind::kLlama3) {  // its two other numbers
     for (const double low : {1.0, 2.0, 4.0}) {
       for (const double high : {4.0, 8.0, 2.0}) {
@@ -350,6 +349,17 @@ void rope_position(OpCase& c) {
 void rope_dims(OpCase& c) {
   RopeSpec spec = spec_of(c);
   const auto dim = static_cast<std::uint32_t>(dims_per_head(c));
+  const std::uint32_t begins = std::get<RopeParams>(c.setup().params).begin;
+  const auto turning = 2 * static_cast<std::uint32_t>(c.setup().rope.inverse_frequency.size());
+  for (const std::uint32_t begin : {0u, dim - std::min(turning, dim)}) {
+    if (begin == begins || begin + turning > dim) continue;
+    c.attempt("rope_dims",
+              fmt::format("the {} {} of the {} dims of a head rotate, not others",
+                          begin == 0 ? "first" : "last", turning, dim),
+              fmt::format("Rotate dims {} to {} of each head (here: {} to {}).", begin, begin + turning - 1,
+                          begins, begins + turning - 1),
+              [&](OpSetup& s) { std::get<RopeParams>(s.params).begin = begin; });
+  }
   const std::uint32_t own = spec.rotary_dim;
   for (const std::uint32_t rotary : {dim, dim / 2, dim / 4, dim * 3 / 4, dim * 2 / 5, dim / 8}) {
     if (rotary % 2 != 0 || rotary == own || rotary == 0) continue;

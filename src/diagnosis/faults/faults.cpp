@@ -147,8 +147,9 @@ namespace {
 const std::vector<FaultRow>& table() {
   static const std::vector<FaultRow> kTable = [] {
     std::vector<FaultRow> rows;
-    for (auto& part : {description_faults(), data_faults(), port_faults(), expert_faults(), text_faults(),
-                       execution_faults(), shader_faults()})
+    for (auto& part : {description_faults(), data_faults(), port_faults(), expert_faults(), latent_faults(),
+                       recurrent_weight_faults(), text_faults(), execution_faults(),
+                       recurrent_execution_faults(), shader_faults()})
       rows.insert(rows.end(), part.begin(), part.end());
     return rows;
   }();

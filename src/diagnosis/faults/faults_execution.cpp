@@ -8,6 +8,35 @@
 #include "model/activation.h"
 
 namespace doppler::diagnosis::faults {
+
+std::function<void(Site&)> hook(std::function<void(HookFault&, const BackendOptions&)> fill) {
+  return [fill = std::move(fill)](Site& site) {
+    site.run_with([fill](const BackendOptions& options) {
+      auto fault = std::make_unique<HookFault>();
+      fill(*fault, options);
+      return fault;
+    });
+  };
+}
+
+// Applies `change` to the value of one stage of one layer (-2: of every layer).
+std::function<void(Site&)> spoil(Stage stage, int layer, std::function<bool(const Fault::Computed&)> change) {
+  return hook([=](HookFault& fault, const BackendOptions&) {
+    fault.watches = [=](Stage s, int l) { return s == stage && (layer == -2 || l == layer); };
+    fault.change = [=](const Fault::Computed& computed, Stage, int) { return change(computed); };
+  });
+}
+
+// Changes the step as every op of that kind sees it, at that moment.
+std::function<void(Site&)> see(OpKind kind, Fault::Moment moment,
+                               std::function<bool(StepInput&, const BackendOptions&)> change) {
+  return hook([=](HookFault& fault, const BackendOptions& options) {
+    fault.tokens = [=](const Op& op, Fault::Moment now, StepInput& seen) {
+      return op.kind == kind && now == moment && change(seen, options);
+    };
+  });
+}
+
 namespace {
 
 using When = FaultPlace::When;
@@ -22,34 +51,6 @@ bool has_two_layers(const Subject& s) {
 
 std::size_t width_of(const Computed& computed) {
   return computed.plan.values[computed.value].width;
-}
-
-std::function<void(Site&)> hook(std::function<void(HookFault&, const BackendOptions&)> fill) {
-  return [fill = std::move(fill)](Site& site) {
-    site.run_with([fill](const BackendOptions& options) {
-      auto fault = std::make_unique<HookFault>();
-      fill(*fault, options);
-      return fault;
-    });
-  };
-}
-
-// Applies `change` to the value of one stage of one layer (-2: of every layer).
-std::function<void(Site&)> spoil(Stage stage, int layer, std::function<bool(const Computed&)> change) {
-  return hook([=](HookFault& fault, const BackendOptions&) {
-    fault.watches = [=](Stage s, int l) { return s == stage && (layer == -2 || l == layer); };
-    fault.change = [=](const Computed& computed, Stage, int) { return change(computed); };
-  });
-}
-
-// Changes the step as every op of that kind sees it, at that moment.
-std::function<void(Site&)> see(OpKind kind, Moment moment,
-                               std::function<bool(StepInput&, const BackendOptions&)> change) {
-  return hook([=](HookFault& fault, const BackendOptions& options) {
-    fault.tokens = [=](const Op& op, Moment now, StepInput& seen) {
-      return op.kind == kind && now == moment && change(seen, options);
-    };
-  });
 }
 
 // Positions never leave the context.

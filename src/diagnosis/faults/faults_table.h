@@ -94,6 +94,17 @@ std::vector<FaultRow> text_faults();
 std::vector<FaultRow> port_faults();  // data faults that porting makes
 std::vector<FaultRow> execution_faults();
 std::vector<FaultRow> shader_faults();  // execution faults of the gpu backend's kernels
+std::vector<FaultRow> latent_faults();  // of latent attention, parts that rotate, multipliers, gates
+std::vector<FaultRow> recurrent_weight_faults();     // data faults of layers that keep a state
+std::vector<FaultRow> recurrent_execution_faults();  // and execution faults of such
+
+// Ways to break execution. Every backend runs with a fault that `fill` has filled.
+std::function<void(Site&)> hook(std::function<void(HookFault&, const BackendOptions&)> fill);
+// Applies `change` to the value of one stage of one layer (-2: of every layer).
+std::function<void(Site&)> spoil(Stage stage, int layer, std::function<bool(const Fault::Computed&)> change);
+// Changes the step as every op of that kind sees it, at that moment.
+std::function<void(Site&)> see(OpKind kind, Fault::Moment moment,
+                               std::function<bool(StepInput&, const BackendOptions&)> change);
 
 // Places and conditions that many rows of the table share.
 inline auto at(Stage stage, int layer, FaultPlace::When when = FaultPlace::When::kPrompt) {

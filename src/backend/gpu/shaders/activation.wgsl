@@ -18,7 +18,8 @@ fn activate(x : f32) -> f32 {
   let bend = select(bitcast<f32>(${ALPHA_N_BITS}u) * beyond, bitcast<f32>(${ALPHA_P_BITS}u) * x * x, x > 0.0);
   return bend + bitcast<f32>(${LINE_BITS}u) * x;
 #elif ACTIVATION == 6
-  return 1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0)));
+  // clamp() would make a number of NaN.
+  return select(1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0))), x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
 #elif ACTIVATION == 7
   return x;
 #else

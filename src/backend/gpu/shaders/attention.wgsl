@@ -48,7 +48,9 @@ fn score_of(row : u32) -> f32 {
 #endif
   sum *= bitcast<f32>(${SCALE_BITS}u);
 #if SOFTCAP
-  sum = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(sum / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+  // clamp() would make a number of NaN.
+  let capped = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(sum / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+  sum = select(capped, sum, (bitcast<u32>(sum) & 0x7fffffffu) > 0x7f800000u);
 #endif
   return sum;
 }

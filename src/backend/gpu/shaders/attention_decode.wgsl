@@ -295,7 +295,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endif
 #endfor
 #if SOFTCAP
-      s${h} = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(s${h} / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+      // clamp() would make a number of NaN.
+      let capped${h} = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(s${h} / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+      s${h} = select(capped${h}, s${h}, (bitcast<u32>(s${h}) & 0x7fffffffu) > 0x7f800000u);
 #endif
 #endfor
 #if CHUNK % AT_ONCE == 0

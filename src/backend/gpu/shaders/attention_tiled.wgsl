@@ -91,7 +91,9 @@ fn first_of(position : u32) -> u32 {
 fn score_of(dots : f32) -> f32 {
   let score = dots * bitcast<f32>(${SCALE_BITS}u);
 #if SOFTCAP
-  return bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(score / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+  // clamp() would make a number of NaN.
+  let capped = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(score / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+  return select(capped, score, (bitcast<u32>(score) & 0x7fffffffu) > 0x7f800000u);
 #else
   return score;
 #endif

@@ -50,7 +50,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #elif OP == 5
   let value = activate(left);
 #elif OP == 2
-  let value = bitcast<f32>(${CAP_BITS}u) * tanh(clamp(scaled / bitcast<f32>(${CAP_BITS}u), -15.0, 15.0));
+  // clamp() would make a number of NaN.
+  let capped = bitcast<f32>(${CAP_BITS}u) * tanh(clamp(scaled / bitcast<f32>(${CAP_BITS}u), -15.0, 15.0));
+  let value = select(capped, scaled, (bitcast<u32>(scaled) & 0x7fffffffu) > 0x7f800000u);
 #else
   let value = scaled;
 #endif

@@ -106,7 +106,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       raw_logits[${ROW0}u + row] = logit;
 #endif
 #if SOFTCAP
-      logit = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(logit / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+      // clamp() would make a number of NaN.
+      let capped = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(logit / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
+      logit = select(capped, logit, (bitcast<u32>(logit) & 0x7fffffffu) > 0x7f800000u);
 #endif
 #if STORE_LOGITS
       logits[${ROW0}u + row] = logit;

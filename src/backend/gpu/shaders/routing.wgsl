@@ -23,15 +23,19 @@ var<workgroup> kept : array<u32, ${GROUPS}>;
 #endif
 #endif
 
+// Logits that are NaN stay it and go before all others: so they reach the token's logits, where they are noticed.
+fn is_nan(v : f32) -> bool {
+  return (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u;
+}
 fn logistic(v : f32) -> f32 {
-  return 1.0 / (1.0 + exp(-clamp(v, -80.0, 80.0)));
+  return select(1.0 / (1.0 + exp(-clamp(v, -80.0, 80.0))), v, is_nan(v));
 }
 
 #if CHOOSES && ALONE
 // Numbers in the order of the scores, above 0, which marks an expert that is taken or none.
 fn key_of(score : f32) -> u32 {
   let bits = bitcast<u32>(select(score, 0.0, score == 0.0));
-  return select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u);
+  return select(select(bits | 0x80000000u, ~bits, (bits >> 31u) == 1u), 0xffffffffu, is_nan(score));
 }
 #elif CHOOSES
 // Whether expert b with score v goes before expert a with score u; 0xffffffff is none.

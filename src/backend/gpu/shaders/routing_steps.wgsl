@@ -65,7 +65,7 @@
 #if CORRECTED
     score += corrections[e];
 #endif
-    scores[e] = score;
+    scores[e] = select(score, 3.0e38, is_nan(score));
     taken[e] = 0u;
   }
 #endif

@@ -24,6 +24,8 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if LIMITED
   value = min(value, bitcast<f32>(${HIGH_BITS}u));
 #endif
+  // max() would make a number of NaN.
+  value = select(value, v, (bitcast<u32>(v) & 0x7fffffffu) > 0x7f800000u);
 #endif
   out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + i] = value;
 }
