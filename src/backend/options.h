@@ -28,8 +28,8 @@ struct GpuSetup {
   bool no_f16 = false;
   // Of one buffer of weights, for tests: the adapter's own limit holds as well.
   std::uint64_t most_shard_bytes = UINT64_MAX;
-  // A workgroup of a product may read so much of what attention's splits leave; at positions where it would be
-  // more a kernel of its own puts them together. It costs 2 to 3 us, in which a workgroup reads 80 bytes a
+  // A workgroup of a product may read so much of what attention's splits leave; at positions where it would
+  // be more a kernel of its own puts them together. It costs 2 to 3 us, in which a workgroup reads 80 bytes a
   // nanosecond (H100). Tests take less.
   std::uint64_t most_split_bytes = 160 << 10;
   std::vector<ShaderEdit> shader_edits =

@@ -28,8 +28,8 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
 std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
                                          std::uint32_t units, bool gated, bool quantises, std::size_t most);
 
-// The same for expert_out.wgsl, whose workgroups have their rows of all of a token's `places` experts: `lanes`
-// threads of a row at each place.
+// The same for expert_out.wgsl, whose workgroups have their rows of all of a token's `places` experts:
+// `lanes` threads of a row at each place.
 std::vector<GemvShape> best_shapes_of_places(const Device& device, const WeightFormat& format,
                                              std::uint32_t rows, std::uint32_t units, std::uint32_t places,
                                              std::size_t most);

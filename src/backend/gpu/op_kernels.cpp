@@ -30,12 +30,9 @@ ShaderValues route_values(const Context& context, const RouterSpec& r, std::uint
   // A subgroup needs no barriers; without, as many experts at a time.
   const std::uint32_t threads =
       features.subgroups && features.subgroup_size >= 8 ? features.subgroup_size : 64;
-  ShaderValues values = {{"THREADS", threads},
-                         {"WEIGH", weighs ? (chooses ? 2 : 1) : 0},
-                         {"QUANTISES", 0},
-                         {"EXPERTS", experts},
-                         {"CHOSEN", r.top_k},
-                         {"SCORE", static_cast<std::int64_t>(r.score)}};
+  ShaderValues values = {{"THREADS", threads}, {"WEIGH", weighs ? (chooses ? 2 : 1) : 0},
+                         {"QUANTISES", 0},     {"EXPERTS", experts},
+                         {"CHOSEN", r.top_k},  {"SCORE", static_cast<std::int64_t>(r.score)}};
   if (chooses) {
     values["GROUPS"] = r.groups;
     values["KEPT_GROUPS"] = r.kept_groups;
