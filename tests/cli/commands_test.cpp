@@ -164,7 +164,7 @@ TEST(Run, CtrlCEndsAGenerationCleanly) {
                             "500000", "--max-tokens", "400000", "--json", "--trace", "kv", "--trace-steps",
                             "1", "--backend", "cpu"});  // a GPU's checks at load show steps, too
   // The signal must arrive after the handler is there; a step of the run shows that.
-  while (program.error_so_far().find("TRACE:kv") == std::string::npos) sched_yield();
+  program.wait_until([&] { return program.error_so_far().find("TRACE:kv") != std::string::npos; });
   program.interrupt();
   const Outcome outcome = program.wait();
   EXPECT_EQ(outcome.status, 130) << outcome.err;

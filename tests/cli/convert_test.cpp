@@ -81,7 +81,7 @@ TEST_P(Interrupted, LeavesNothing) {
             0);
   Program program({"convert", dir / "in.gguf", "-o", dir / "out.gguf", "--type", "Q3_K_M"});
   // Started for good: its partial file is there.
-  while (files_in(dir.path()).size() < 2) sched_yield();
+  program.wait_until([&] { return files_in(dir.path()).size() >= 2; });
   program.signal(GetParam());
   const Outcome outcome = program.wait();
   EXPECT_EQ(outcome.status, 128 + GetParam()) << outcome.err;

@@ -124,7 +124,7 @@ TEST_F(HubCommands, CtrlCLeavesABeginningThatTheNextPullContinues) {
   Program pull({"pull", "org/name:Q4_K_M"});
   reached.wait(false);
   const fs::path part = repo() / "blobs" / (sha256_of(hub_.files[0].bytes) + ".incomplete");
-  while (!fs::exists(part)) sched_yield();
+  pull.wait_until([&] { return fs::exists(part); });
   pull.interrupt();
   const Outcome stopped = pull.wait();
   EXPECT_EQ(stopped.status, 130);

@@ -83,13 +83,15 @@ class Program {
   void interrupt() const { signal(SIGINT); }
   void signal(int number) const { kill(pid_, number); }
 
-  // Returns once the program has mapped a file of this name (or has ended).
+  // Returns once that is so, or once the program has ended, after which it will not be.
+  template <typename Condition>
+  void wait_until(Condition condition) const {
+    while (!condition() && !has_ended()) sched_yield();
+  }
+  // The same: it has mapped a file of this name.
   void wait_until_mapped(const std::string& name) const {
-    for (;;) {
-      const std::string maps = read_file("/proc/" + std::to_string(pid_) + "/maps");
-      if (maps.empty() || maps.find(name) != std::string::npos) return;
-      sched_yield();
-    }
+    wait_until(
+        [&] { return read_file("/proc/" + std::to_string(pid_) + "/maps").find(name) != std::string::npos; });
   }
 
   Outcome wait() {
@@ -100,6 +102,11 @@ class Program {
   }
 
  private:
+  bool has_ended() const {
+    siginfo_t info = {};
+    return waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+           info.si_pid != 0;
+  }
   TempDir dir_;
   pid_t pid_ = 0;
 };

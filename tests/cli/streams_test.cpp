@@ -224,7 +224,7 @@ class Ended : public ::testing::TestWithParam<int> {};
 
 TEST_P(Ended, AfterASignalTheAnswerIsWholeAndTheStatusNamesTheSignal) {
   testing::Program program(kEndless);
-  while (program.out_so_far().empty()) sched_yield();
+  program.wait_until([&] { return !program.out_so_far().empty(); });
   program.signal(GetParam());
   const Outcome outcome = program.wait();
   EXPECT_EQ(outcome.status, 128 + GetParam()) << outcome.err;

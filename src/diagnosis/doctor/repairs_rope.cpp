@@ -171,6 +171,12 @@ std::vector<Scaled> scalings(const OpCase& c) {
   RopeSpec spec = own;
   spec.scaling.truncate = !own.scaling.truncate;
   if (own.scaling.kind == RopeScalingKind::kYarn) attempt("yarn's range is rounded otherwise", spec);
+  spec = own;  // changes of one number before whole scalings
+  for (const double change : {1.0, 0.1 * std::log(std::max(own.scaling.factor, 1.0)) + 1}) {
+    spec.scaling.attention_factor = spec.scaling.long_attention_factor = change;
+    if (change != own.scaling.attention_factor)
+      attempt(fmt::format("the attention factor is {}", number(change)), spec);
+  }
   spec.scaling = {};
   attempt("nothing is scaled", spec);
   for (const double factor : {2.0, 4.0, 8.0, 16.0, 32.0, own.scaling.factor}) {
@@ -196,12 +202,6 @@ std::vector<Scaled> scalings(const OpCase& c) {
               spec);
       spec.scaling.truncate = true;
     }
-  }
-  spec = own;
-  for (const double change : {1.0, 0.1 * std::log(std::max(own.scaling.factor, 1.0)) + 1}) {
-    spec.scaling.attention_factor = spec.scaling.long_attention_factor = change;
-    if (change != own.scaling.attention_factor)
-      attempt(fmt::format("the attention factor is {}", number(change)), spec);
   }
   if (own.scaling.kind == RopeScalingKind::kLlama3) {  // its two other numbers
     for (const double low : {1.0, 2.0, 4.0}) {
