@@ -283,23 +283,31 @@ const Packing* packing_of(DType type) {
   return nullptr;
 }
 
-// Where tensors lie under each other.
-struct WeightRows {
-  std::span<const TensorView* const> tensors;
+// Tensors that lie under each other: a few, or those of hundreds of experts.
+class WeightRows {
+ public:
+  explicit WeightRows(std::span<const TensorView* const> tensors) : tensors_(tensors) {
+    std::size_t rows = 0;
+    for (const TensorView* tensor : tensors)
+      ends_.push_back(rows += static_cast<std::size_t>(tensor->rows()));
+  }
+  const TensorView& first() const { return *tensors_.front(); }
   // The tensor and its row at a row of all.
   std::pair<const TensorView*, std::size_t> at(std::size_t row) const {
-    for (const TensorView* tensor : tensors) {
-      if (row < tensor->rows()) return {tensor, row};
-      row -= static_cast<std::size_t>(tensor->rows());
-    }
-    return {nullptr, 0};
+    const std::size_t i = static_cast<std::size_t>(std::ranges::upper_bound(ends_, row) - ends_.begin());
+    if (i == ends_.size()) return {nullptr, 0};
+    return {tensors_[i], i == 0 ? row : row - ends_[i - 1]};
   }
+
+ private:
+  std::span<const TensorView* const> tensors_;
+  std::vector<std::size_t> ends_;  // of each tensor, the row behind its last
 };
 
 // Fills tiles of codes and scales, which are zero before.
 class TilePacker {
  public:
-  TilePacker(const GpuMatrix& matrix, WeightRows rows)
+  TilePacker(const GpuMatrix& matrix, const WeightRows& rows)
       : rows_(rows),
         cols_(matrix.cols),
         units_(matrix.units),
@@ -370,7 +378,7 @@ class TilePacker {
     return true;
   }
 
-  WeightRows rows_;
+  const WeightRows& rows_;
   std::size_t cols_, units_, pieces_, words_;
   CodeForm codes_;
   std::vector<std::byte> row_;
@@ -378,7 +386,7 @@ class TilePacker {
 };
 
 // One shard's buffers, filled by all threads.
-Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& matrix, WeightRows all,
+Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& matrix, const WeightRows& all,
                            std::uint32_t first_row, std::uint32_t rows) {
   const TilePacker sizes(matrix, all);
   const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
@@ -398,8 +406,7 @@ Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& ma
     });
   };
   DOPPLER_ASSIGN(shard.codes, device.make_filled("weights", tiles * sizes.code_bytes(), fill));
-  if (!good)
-    return fail(ErrorCode::kUnsupported, "The tensor {} cannot be decoded.", all.tensors.front()->name);
+  if (!good) return fail(ErrorCode::kUnsupported, "The tensor {} cannot be decoded.", all.first().name);
   if (!scales.empty()) {
     DOPPLER_ASSIGN(shard.scales, device.make_filled("scales", scales.size(), [&](std::span<std::byte> out) {
       std::memcpy(out.data(), scales.data(), scales.size());
@@ -460,9 +467,10 @@ Result<GpuMatrix> upload_matrix(Device& device, ThreadPool& pool, std::span<cons
                 device.adapter().name, most, tensors.front()->name);
   }
   const auto shard_rows = static_cast<std::uint32_t>(std::min<std::uint64_t>(tiles * kTileRows, INT32_MAX));
+  const WeightRows all(tensors);
   for (std::uint32_t first = 0; first < matrix.rows;) {
     const std::uint32_t count = std::min(shard_rows, matrix.rows - first);
-    DOPPLER_ASSIGN(Shard shard, upload_shard(device, pool, matrix, {tensors}, first, count));
+    DOPPLER_ASSIGN(Shard shard, upload_shard(device, pool, matrix, all, first, count));
     matrix.bytes += shard.codes.bytes() + shard.scales.bytes();
     matrix.shards.push_back(std::move(shard));
     first += count;
