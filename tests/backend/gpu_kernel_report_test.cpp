@@ -35,7 +35,7 @@ TEST(KernelLabel, KnowsTheBytesThatADispatchReads) {
 
 TEST(KernelLabel, NamesWhatAFusedKernelComputes) {
   EXPECT_EQ(fused_title("gemv.wgsl EPI=1 PRO=1"), "decode: norm, gate, up, activation");
-  EXPECT_EQ(fused_title("gemv.wgsl EPI=0 PRO=0"), "decode: down");
+  EXPECT_EQ(fused_title("gemv.wgsl EPI=0 PRO=0"), "decode: down, or output of splits put together");
   EXPECT_EQ(fused_title("brand_new.wgsl"), "decode: brand_new.wgsl");
 }
 
