@@ -7,11 +7,12 @@
 #   make fuzz     a minute of fuzzing for each parser
 #   make install  program, libraries, headers and man page, to PREFIX (/usr/local)
 #   make package  a Debian package with the same, in build/release
+#   make web      the engine as WebAssembly with its JavaScript, in build/web; make test-web tests it in node and Chromium
 #   make bench    speed and memory of 1B models against the limits of this machine
 #   make format   clang-format over everything
 #   make cost     what compiling costs, by room, from nothing
 # DOPPLER_GPU=OFF leaves the GPU backend out, and the library and drivers that only it needs.
-.PHONY: run build test sanitize threads fuzz installable install package bench format cost clean deps
+.PHONY: run build test test-web sanitize threads fuzz web installable install package bench format cost clean deps
 JOBS ?= $(shell nproc)
 FUZZ_SECONDS ?= 60
 PREFIX ?= /usr/local
@@ -44,6 +45,14 @@ threads: deps
 
 fuzz: deps
 	scripts/run_fuzz.sh $(FUZZ_SECONDS)
+
+web:
+	@scripts/install_deps.sh web
+	@cmake --preset web >/dev/null
+	cmake --build build/wasm --target web -j $(JOBS)
+
+test-web: web build
+	tests/web/web_test.py build/release/doppler build/web
 
 # What is built is what is installed; the tests' part of the build folder stays as it is.
 installable: deps

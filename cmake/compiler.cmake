@@ -4,13 +4,18 @@ set(CMAKE_CXX_STANDARD_REQUIRED ON)
 set(CMAKE_CXX_EXTENSIONS OFF)
 # Every source is compiled once, for the program, the archive and the shared library, which shows DOPPLER_API only. g++ of
 # Debian and Ubuntu makes position-independent programs anyway, so this costs nothing there.
-set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+if(NOT DOPPLER_WEB)  # whose module has one place
+  set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+endif()
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2")
+if(DOPPLER_WEB)  # which is downloaded; kernels have options of their own
+  set(CMAKE_CXX_FLAGS_RELEASE "-Os")
+endif()
 # -O1 keeps the sanitizer run inside CI's time; -g1 keeps line numbers in reports.
 set(CMAKE_CXX_FLAGS_DEBUG "-O1 -g1")
 

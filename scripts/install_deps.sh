@@ -7,6 +7,7 @@
 #   scripts/install_deps.sh format   the same and clang-format
 #   scripts/install_deps.sh aarch64  the same and what scripts/test_on aarch64 needs: a cross compiler and an emulator
 #   scripts/install_deps.sh windows  the same for scripts/test_on windows: mingw-w64 and Wine
+#   scripts/install_deps.sh web      the same and what make web needs: clang, lld and the C and C++ libraries for WebAssembly
 #   scripts/install_deps.sh browser  the same and Chromium, for the test of the HTML pages, which is skipped without one
 set -euo pipefail
 
@@ -22,13 +23,17 @@ case "${1:-}" in
   format) packages+=(clang-format-19) ;;
   aarch64) packages+=(g++-aarch64-linux-gnu qemu-user) ;;
   windows) packages+=(g++-mingw-w64-x86-64-posix gcc-mingw-w64-x86-64-posix wine wine64) ;;
+  web) packages+=(clang-19 lld-19 llvm-19 wasi-libc libc++-19-dev-wasm32 libc++abi-19-dev-wasm32 libclang-rt-19-dev-wasm32) ;;
   browser) packages+=(chromium) ;;  # Debian; Ubuntu has it as a snap, and any Chrome on the PATH will do
   "") ;;
-  *) echo "install_deps.sh: unknown argument $1; use fuzz, format, aarch64, windows, browser or none" >&2; exit 2 ;;
+  *) echo "install_deps.sh: unknown argument $1; use fuzz, format, aarch64, windows, web, browser or none" >&2; exit 2 ;;
 esac
 
-install_webgpu() {
+what=${1:-}
+# What no package holds.
+install_libraries() {
   [ "${DOPPLER_GPU:-ON}" != ON ] || "$(dirname "$0")/install_webgpu.sh"
+  [ "$what" != web ] || "$(dirname "$0")/install_web.sh"
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
@@ -37,7 +42,7 @@ if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
   echo "The compiler must know C++23's <expected>: g++ 12 or newer, or clang 19 or newer. CMake must be 3.23 or newer."
   # Go on if the essential tools are there: the user may have installed everything already.
   command -v cmake >/dev/null && command -v ninja >/dev/null || exit 1
-  install_webgpu
+  install_libraries
   exit 0
 fi
 
@@ -47,7 +52,7 @@ for package in "${packages[@]}"; do
   [ "$status" = installed ] || missing+=("$package")
 done
 if [ ${#missing[@]} -eq 0 ]; then
-  install_webgpu
+  install_libraries
   exit 0
 fi
 
@@ -63,4 +68,4 @@ fi
 export DEBIAN_FRONTEND=noninteractive
 "${as_root[@]}" apt-get update -q
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"
-install_webgpu
+install_libraries

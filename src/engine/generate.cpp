@@ -19,6 +19,11 @@ double milliseconds_since(Clock::time_point start) {
   return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
+}  // namespace
+
+// The two parts below are named in Generating::Inner, so they have linkage: of an unnamed type g++ warns
+// where files are compiled together.
+
 // The stream of text to the caller: emits whole characters, holds back possible stop strings, and remembers
 // whether the callback asked to end.
 class TextStream {
@@ -103,11 +108,142 @@ class TokenSource {
   bool continues_ = false;
 };
 
-}  // namespace
-
 TokenId masked_pad(const ModelSpec& spec) {
   const bool ends = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), spec.pad_id) != spec.eos_ids.end();
   return ends ? -1 : spec.pad_id;
+}
+
+struct Generating::Inner {
+  Session& session;
+  const ModelSpec& spec;
+  const tokenizer::Tokenizer* tokenizer;
+  const GenerateOptions& options;
+  const Callbacks& callbacks;
+  PerfTrace perf;
+  TextStream stream;
+  Clock::time_point start = Clock::now();
+  Clock::time_point first_token = start, last_token = start;
+  std::optional<TokenSource> source = {};  // none if the prompt was cancelled
+  std::vector<TokenId> history = {};
+  StopReason reason = StopReason::kMaxTokens;
+  Generation result = {};
+
+  Status compute_prompt(std::span<const TokenId> prompt);
+  Status accept(TokenId id);
+  // Why the generation ends before another token is drawn, and after one was accepted.
+  std::optional<StopReason> ends_before() const;
+  Result<std::optional<StopReason>> draw();
+  bool cancelled() const { return callbacks.cancel && callbacks.cancel->cancelled(); }
+};
+
+Status Generating::Inner::compute_prompt(std::span<const TokenId> prompt) {
+  result.prompt_ids.assign(prompt.begin(), prompt.end());
+  result.timings.prompt_tokens = prompt.size();
+  session.show_logits(options.logprobs >= 0);
+  const CancelToken* const cancel = callbacks.cancel ? &*callbacks.cancel : nullptr;
+  DOPPLER_ASSIGN(const std::span<const float> logits,
+                 session.prompt(prompt, cancel, &result.timings.cached_tokens));
+  first_token = last_token = Clock::now();
+  if (logits.empty()) return {};
+  source.emplace(session, options, masked_pad(spec), logits);
+  history = result.prompt_ids;
+  return {};
+}
+
+std::optional<StopReason> Generating::Inner::ends_before() const {
+  if (!source) return StopReason::kCancelled;
+  if (result.ids.size() >= options.max_tokens) return StopReason::kMaxTokens;
+  if (!result.ids.empty() && session.full()) return StopReason::kContextEnd;
+  if (cancelled()) return StopReason::kCancelled;
+  return std::nullopt;
+}
+
+// Takes a token into the result and the text.
+Status Generating::Inner::accept(TokenId id) {
+  result.ids.push_back(id);
+  history.push_back(id);
+  if (options.logprobs >= 0) {
+    if (source->logits().empty()) {
+      return fail(ErrorCode::kInternal,
+                  "The {} backend does not show the logits that it chose the token {} from.",
+                  session.backend().name(), result.ids.size() - 1);
+    }
+    result.logprobs.push_back(logprobs_of(source->logits(), id, static_cast<std::size_t>(options.logprobs)));
+  }
+  return stream.feed(id);
+}
+
+Result<std::optional<StopReason>> Generating::Inner::draw() {
+  const std::size_t drawn = result.ids.size();
+  DOPPLER_ASSIGN(const TokenId id, source->next(history, drawn));
+  const auto step = static_cast<std::int64_t>(drawn);
+  if (trace_wanted(Category::kSample, -1, step))
+    trace_sample({.id = id, .logits = source->logits(), .step = step}, options, tokenizer);
+  const Clock::time_point now = Clock::now();
+  if (drawn == 0)
+    first_token = now;
+  else
+    perf.token(std::chrono::duration<double, std::milli>(now - last_token).count());
+  last_token = now;
+  const bool eos = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
+  if (eos && !options.ignore_eos) return StopReason::kEos;
+  DOPPLER_TRY(accept(id));
+  const bool declined = callbacks.on_token &&
+                        !callbacks.on_token(id, options.logprobs >= 0 ? &result.logprobs.back() : nullptr);
+  if (stream.stop_found()) return StopReason::kStopString;
+  if (stream.declined() || declined) return StopReason::kCancelled;
+  return std::nullopt;
+}
+
+Generating::Generating(std::unique_ptr<Inner> inner) : inner_(std::move(inner)) {}
+Generating::Generating(Generating&&) noexcept = default;
+Generating::~Generating() = default;
+
+Result<Generating> Generating::begin(Session& session, const ModelSpec& spec,
+                                     const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
+                                     const GenerateOptions& options, const Callbacks& callbacks) {
+  DOPPLER_TRY(check_generate_options(options, spec.vocab_size));
+  if (tokenizer == nullptr && !options.stop.empty()) {
+    return fail(ErrorCode::kUsage,
+                "Stop strings need a tokenizer, and the model's folder has none. Leave them out.");
+  }
+  // On the heap, because its parts refer to each other.
+  std::unique_ptr<Inner> inner(new Inner{.session = session,
+                                         .spec = spec,
+                                         .tokenizer = tokenizer,
+                                         .options = options,
+                                         .callbacks = callbacks,
+                                         .perf = PerfTrace(session.backend()),
+                                         .stream = TextStream(tokenizer, options, callbacks.on_text)});
+  DOPPLER_TRY(inner->compute_prompt(prompt));
+  return Generating(std::move(inner));
+}
+
+Result<bool> Generating::next() {
+  std::optional<StopReason> ended = inner_->ends_before();
+  if (!ended) {
+    DOPPLER_ASSIGN(ended, inner_->draw());
+  }
+  if (ended) inner_->reason = *ended;
+  return !ended.has_value();
+}
+
+Result<Generation> Generating::end() {
+  Inner& inner = *inner_;
+  Generation& result = inner.result;
+  result.timings.prompt_ms =
+      std::chrono::duration<double, std::milli>(inner.first_token - inner.start).count();
+  if (inner.source) {
+    result.timings.decode_ms = milliseconds_since(inner.first_token);
+    DOPPLER_TRY(inner.source->end());
+    DOPPLER_TRY(inner.stream.finish());
+    if (inner.stream.stop_found()) inner.reason = StopReason::kStopString;
+  }
+  result.text = inner.stream.take();
+  result.stop_reason = inner.reason;
+  result.timings.generated_tokens = result.ids.size();
+  if (inner.source) inner.perf.end(result.timings);
+  return std::move(result);
 }
 
 Result<Generation> run_generation(Session& session, const ModelSpec& spec,
@@ -122,92 +258,12 @@ Result<Generation> run_generation(Session& session, const ModelSpec& spec,
 Result<Generation> run_generation(Session& session, const ModelSpec& spec,
                                   const tokenizer::Tokenizer* tokenizer, std::span<const TokenId> prompt,
                                   const GenerateOptions& options, const Callbacks& callbacks) {
-  const CancelToken* const cancel = callbacks.cancel ? &*callbacks.cancel : nullptr;
-  DOPPLER_TRY(check_generate_options(options, spec.vocab_size));
-  if (tokenizer == nullptr && !options.stop.empty()) {
-    return fail(ErrorCode::kUsage,
-                "Stop strings need a tokenizer, and the model's folder has none. Leave them out.");
+  DOPPLER_ASSIGN(Generating generating,
+                 Generating::begin(session, spec, tokenizer, prompt, options, callbacks));
+  for (;;) {
+    DOPPLER_ASSIGN(const bool more, generating.next());
+    if (!more) return generating.end();
   }
-  Generation result;
-  result.prompt_ids.assign(prompt.begin(), prompt.end());
-  result.timings.prompt_tokens = prompt.size();
-  const auto finish = [&](StopReason reason) {
-    result.stop_reason = reason;
-    result.timings.generated_tokens = result.ids.size();
-  };
-  session.show_logits(options.logprobs >= 0);
-  PerfTrace perf(session.backend());
-  const Clock::time_point start = Clock::now();
-  DOPPLER_ASSIGN(const std::span<const float> logits,
-                 session.prompt(prompt, cancel, &result.timings.cached_tokens));
-  if (logits.empty()) {
-    finish(StopReason::kCancelled);
-    result.timings.prompt_ms = milliseconds_since(start);
-    return result;
-  }
-  TokenSource source(session, options, masked_pad(spec), logits);
-  TextStream stream(tokenizer, options, callbacks.on_text);
-  std::vector<TokenId> history(prompt.begin(), prompt.end());
-  Clock::time_point first_token = Clock::now(), last_token = first_token;
-  StopReason reason = StopReason::kMaxTokens;
-  while (result.ids.size() < options.max_tokens) {
-    if (cancel != nullptr && cancel->cancelled()) {
-      reason = StopReason::kCancelled;
-      break;
-    }
-    const std::size_t drawn = result.ids.size();
-    DOPPLER_ASSIGN(const TokenId id, source.next(history, drawn));
-    const auto step = static_cast<std::int64_t>(drawn);
-    if (trace_wanted(Category::kSample, -1, step))
-      trace_sample({.id = id, .logits = source.logits(), .step = step}, options, tokenizer);
-    const Clock::time_point now = Clock::now();
-    if (drawn == 0)
-      first_token = now;
-    else
-      perf.token(std::chrono::duration<double, std::milli>(now - last_token).count());
-    last_token = now;
-    const bool eos = std::find(spec.eos_ids.begin(), spec.eos_ids.end(), id) != spec.eos_ids.end();
-    if (eos && !options.ignore_eos) {
-      reason = StopReason::kEos;
-      break;
-    }
-    result.ids.push_back(id);
-    history.push_back(id);
-    if (options.logprobs >= 0) {
-      if (source.logits().empty()) {
-        return fail(ErrorCode::kInternal,
-                    "The {} backend does not show the logits that it chose the token {} from.",
-                    session.backend().name(), drawn);
-      }
-      result.logprobs.push_back(logprobs_of(source.logits(), id, static_cast<std::size_t>(options.logprobs)));
-    }
-    DOPPLER_TRY(stream.feed(id));
-    const bool declined = callbacks.on_token &&
-                          !callbacks.on_token(id, options.logprobs >= 0 ? &result.logprobs.back() : nullptr);
-    if (stream.stop_found()) {
-      reason = StopReason::kStopString;
-      break;
-    }
-    if (stream.declined() || declined) {
-      reason = StopReason::kCancelled;
-      break;
-    }
-    if (result.ids.size() == options.max_tokens) break;
-    if (session.full()) {
-      reason = StopReason::kContextEnd;
-      break;
-    }
-  }
-  const double decode_ms = milliseconds_since(first_token);
-  DOPPLER_TRY(source.end());
-  DOPPLER_TRY(stream.finish());
-  if (stream.stop_found()) reason = StopReason::kStopString;
-  result.text = stream.take();
-  finish(reason);
-  result.timings.prompt_ms = std::chrono::duration<double, std::milli>(first_token - start).count();
-  result.timings.decode_ms = decode_ms;
-  perf.end(result.timings);
-  return result;
 }
 
 }  // namespace doppler

@@ -77,12 +77,13 @@ class Browser:
                 return answer["result"]
 
     def open(self, file, width, height=900, dark=False):
-        """Shows a file at this width and waits until it has loaded. Forgets earlier events."""
+        """Shows a file, or what an address gives, at this width and waits until it has loaded. Forgets earlier events."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600)
         self.ask("Emulation.setEmulatedMedia", features=[
             {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.events = []
-        self.ask("Page.navigate", url=pathlib.Path(file).resolve().as_uri())
+        is_address = str(file).startswith("http://")
+        self.ask("Page.navigate", url=str(file) if is_address else pathlib.Path(file).resolve().as_uri())
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._receive()
         self._settle()

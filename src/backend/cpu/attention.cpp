@@ -80,15 +80,15 @@ struct Attention::Work {
     const auto head = static_cast<std::uint32_t>(kv_head);
     const std::uint64_t first = std::max(first_position(token), chunk * kAttentionChunk);
     const std::uint64_t last = std::min(position(token), (chunk + 1) * kAttentionChunk - 1);
-    const std::uint64_t capacity = cache.capacity(call.layer);
+    const auto capacity = static_cast<std::size_t>(cache.capacity(call.layer));
     const State state(result, group);
     const AttentionCall kernel{.queries = call.q + head_place(token, kv_head, a.head_dim),
                                .type = cache.type(),
                                .keys = cache.key(call.layer, slot, head, 0),
                                .values = cache.value(call.layer, slot, head, 0),
                                .capacity = capacity,
-                               .first = first % capacity,
-                               .count = last - first + 1,
+                               .first = static_cast<std::size_t>(first % capacity),
+                               .count = static_cast<std::size_t>(last - first + 1),
                                .group = group,
                                .head_dim = a.head_dim,
                                .value_dim = a.out_dim(),

@@ -166,7 +166,7 @@ class CpuBackend final : public HostBackend {
                   rows, bytes ? human_bytes(*bytes) : "more than 2^64 bytes", human_bytes(available));
     }
     DOPPLER_ASSIGN(arena_, LazyFloats::allocate(*floats));
-    MatmulRoom room{.tokens = rows};
+    MatmulRoom room{.tokens = static_cast<std::size_t>(rows)};
     std::size_t widest_head = 0;
     for (const Op& op : plan_.ops) {
       if (op.kind == OpKind::kMatmul || op.kind == OpKind::kGatedMatmul || op.kind == OpKind::kHeadMatmul)

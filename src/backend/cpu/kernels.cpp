@@ -28,10 +28,13 @@ constexpr Set kSets[] = {
     {"AVX2_VNNI", HWY_AVX2, panel_avx_vnni},    {"AVX2", HWY_AVX2, panel_avx2},
     {"SSE4", HWY_SSE4, panel_portable},
 #elif defined(__aarch64__)
-    {"NEON_I8MM", HWY_NEON, panel_neon_i8mm}, {"NEON_DOT", HWY_NEON, panel_neon},
+    {"NEON_I8MM", HWY_NEON, panel_neon_i8mm},
+    {"NEON_DOT", HWY_NEON, panel_neon},
     {"NEON", HWY_NEON, panel_portable},
+#elif defined(__wasm_simd128__)
+    {"WASM", HWY_WASM, panel_wasm},
 #endif
-    {"WASM", HWY_WASM, panel_portable},         {"PORTABLE", kPortable, panel_portable},
+    {"PORTABLE", kPortable, panel_portable},
 };
 
 struct Available {

@@ -22,9 +22,9 @@ struct Limits {
   // About a microsecond each at most, so a render ends within a minute whatever the template does.
   std::uint64_t steps = 50'000'000;
   std::size_t output_bytes = std::size_t{64} << 20;
-  std::size_t live_bytes = std::size_t{512} << 20;
+  std::uint64_t live_bytes = std::uint64_t{512} << 20;
   // Everything ever allocated: templates that append to one long text are quadratic.
-  std::size_t total_bytes = std::size_t{16} << 30;
+  std::uint64_t total_bytes = std::uint64_t{16} << 30;
 };
 
 // Nesting of lists and dicts; every recursion over values is this deep at most.

@@ -20,7 +20,7 @@ __extension__ typedef __int128 Integer;
 // size when made and when freed; Runtime::spend turns an exceeded limit into an error.
 class Heap {
  public:
-  Heap(std::size_t live_limit, std::size_t total_limit)
+  Heap(std::uint64_t live_limit, std::uint64_t total_limit)
       : live_limit_(live_limit), total_limit_(total_limit) {}
   void charge(std::size_t bytes) {
     live_ += bytes;
@@ -30,8 +30,8 @@ class Heap {
   bool exhausted() const { return live_ > live_limit_ || total_ > total_limit_; }
 
  private:
-  std::size_t live_ = 0, total_ = 0;
-  std::size_t live_limit_, total_limit_;
+  std::uint64_t live_ = 0, total_ = 0;
+  std::uint64_t live_limit_, total_limit_;
 };
 
 enum class Kind : std::uint8_t {

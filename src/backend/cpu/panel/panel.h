@@ -105,6 +105,8 @@ const PanelKernels* panel_avx2();
 #elif defined(__aarch64__)
 const PanelKernels* panel_neon_i8mm();
 const PanelKernels* panel_neon();
+#elif defined(__wasm_simd128__)
+const PanelKernels* panel_wasm();
 #endif
 const PanelKernels* panel_portable();  // never null
 

@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""The WebAssembly build in node and in a headless browser: the same tokens and sentences as the native program.
+
+    python3 tests/web/web_test.py DOPPLER FOLDER [TEST...]
+
+FOLDER is what `make web` made. Exit status 77 (skipped) without it, where sources are newer, or with neither node nor a browser.
+"""
+
+import functools
+import http.server
+import json
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.dont_write_bytecode = True
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+sys.path.insert(0, str(HERE.parent / "browser"))
+from browser import Browser, find  # noqa: E402
+
+doppler = folder = None
+DATA = ROOT / "tests/data"
+TOKENS = 12
+# For the browser, where each model costs a new worker: a file of each kind of block, and layers of each kind.
+FAMILIES = {"gemma3", "llama", "mamba2", "gpt_oss", "deepseek_v3", "lfm2", "qwen3_next"}
+
+def files_of(path, name=None):
+    """{path in the page: path here} of a model's file or folder."""
+    name = name or path.name
+    if path.is_file():
+        return {name: str(path)}
+    return {f"{name}/{file.name}": str(file) for file in sorted(path.iterdir()) if file.is_file() and file.name != "reference.safetensors"}
+
+def native(place, model, prompt, *flags):
+    """What the program says of a model in a folder: {"ids", ...} or {"error"}."""
+    command = [doppler, "run", model, *prompt, "--json", "--backend", "cpu", "--temperature", "0", *flags]
+    done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=120)
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        raise AssertionError(f"{command}: status {done.returncode}: {done.stderr}") from None
+
+def model_jobs():
+    """Every small model and every type of block, each with what the program generates."""
+    jobs = []
+    models = sorted((DATA / "models").iterdir()) + sorted((DATA / "gguf").glob("*.gguf"))
+    for path in models:
+        job = {"name": path.name, "model": path.name, "files": files_of(path), "ids": [3, 14, 15, 9, 26, 53, 58, 97],
+               "options": {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}}
+        ids = ",".join(map(str, job["ids"]))
+        job["native"] = native(path.parent, path.name, ["--prompt-ids", ids], "--max-tokens", str(TOKENS), "--ignore-eos")
+        jobs.append(job)
+    return jobs
+
+def broken_files(place):
+    """Models that lie, in files and folders of this place: their names."""
+    choose = random.Random(17)
+    gguf = (DATA / "gguf/llama.Q4_0.gguf").read_bytes()
+    header = 4096
+    for i, size in enumerate([0, 3, 8, 100, 1000, header, len(gguf) // 2, len(gguf) - 1]):
+        (place / f"cut{i}.gguf").write_bytes(gguf[:size])
+    for i in range(24):
+        changed = bytearray(gguf)
+        changed[choose.randrange(header)] = choose.randrange(256)
+        (place / f"changed{i}.gguf").write_bytes(changed)
+    for seed in sorted((ROOT / "fuzz/corpus/gguf_fuzz").iterdir()):
+        shutil.copy(seed, place / f"{seed.name}.gguf")
+    config = (DATA / "models/llama/config.json").read_text()
+    weights = (DATA / "models/llama/model.safetensors").read_bytes()
+    values = json.loads(config)
+    texts = {"empty": "", "no_json": "{", "deep": "[" * 100000, "number": "1e999", "text": '"x"'}
+    for key in ("hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size", "rms_norm_eps", "model_type"):
+        for name, value in {"zero": 0, "huge": 2**40, "negative": -1, "text": "x", "null": None}.items():
+            texts[f"{key}_{name}"] = json.dumps({**values, key: value})
+    for name, text in texts.items():
+        (place / name).mkdir()
+        (place / name / "config.json").write_text(text)
+        (place / name / "model.safetensors").write_bytes(weights)
+    for i, size in enumerate([0, 7, 8, 100, len(weights) - 1]):
+        (place / f"weights{i}").mkdir()
+        (place / f"weights{i}" / "config.json").write_text(config)
+        (place / f"weights{i}" / "model.safetensors").write_bytes(weights[:size])
+    for i in range(12):
+        changed = bytearray(weights)
+        changed[choose.randrange(2000)] = choose.randrange(256)
+        (place / f"header{i}").mkdir()
+        (place / f"header{i}" / "config.json").write_text(config)
+        (place / f"header{i}" / "model.safetensors").write_bytes(changed)
+    return sorted(path.name for path in place.iterdir())
+
+def broken_jobs(place):
+    jobs = []
+    for name in broken_files(place):
+        job = {"name": name, "model": name, "files": files_of(place / name), "ids": [3, 4], "options": {"max_tokens": 2, "temperature": 0}}
+        job["native"] = native(place, name, ["--prompt-ids", "3,4"], "--max-tokens", "2")
+        jobs.append(job)
+    return jobs
+
+# Sets of kernels by which each type of block is computed.
+KERNELS = {"portable": {"load": {"cpu_target": "PORTABLE"}}, "plain": {"module": "doppler_plain.wasm"},
+           "relaxed": {"module": "doppler_relaxed.wasm"}}
+
+
+def kernel_jobs(sets):
+    task = {"ids": list(range(3, 40)), "options": {"max_tokens": 6, "temperature": 0, "ignore_eos": True, "logprobs": 0}}
+    return [{"name": path.name, "set": name, "model": path.name, "files": files_of(path), **task, **KERNELS[name]}
+            for path in sorted((DATA / "gguf").glob("*.*.gguf")) for name in sets]
+
+
+def said(result):
+    """An error's code and sentence, or the ids."""
+    error = result.get("error")
+    return [error["code"], error["message"]] if error else result["ids"]
+
+class Site(http.server.SimpleHTTPRequestHandler):
+    """The built folder at /web/, the tests at /tests/, any file of this machine below /file/: for this test's browser alone."""
+
+    def translate_path(self, path):
+        parts = path.split("?")[0].split("/", 2)
+        base = {"web": folder, "tests": HERE, "file": pathlib.Path("/")}.get(parts[1], HERE)
+        return str(base / http.server.urllib.parse.unquote(parts[2] if len(parts) > 2 else ""))
+
+    def log_message(self, *_):
+        pass
+
+Site.extensions_map = {**Site.extensions_map, ".js": "text/javascript", ".wasm": "application/wasm"}
+
+class Web:
+    """The tests of one host, which `run(task)` runs."""
+
+    load = {}
+    sets = ["portable", "plain"]
+
+    @classmethod
+    def setUpClass(cls):
+        cls.place = tempfile.TemporaryDirectory()
+        cls.path = pathlib.Path(cls.place.name)
+        jobs = {"models": cls.chosen(model_jobs()), "broken": broken_jobs(cls.path), "kernels": kernel_jobs(cls.sets)}
+        sky = native(ROOT, "demo", ["The color of the sky is"], "--raw", "--max-tokens", "40")
+        jobs["demo"] = [{"name": "demo", "model": "demo", "files": files_of(ROOT / "demo"), "prompt": "The color of the sky is",
+                         "options": {"max_tokens": 40, "temperature": 0}, "native": sky}]
+        flat = [job for group in jobs.values() for job in group]
+        sent = [{key: value for key, value in job.items() if key != "native"} for job in flat]
+        answer = cls.run_task({"jobs": sent, "demo": files_of(ROOT / "demo"), "load": cls.load})
+        for job, result in zip(flat, answer["results"]):
+            job["result"] = result
+        cls.jobs, cls.failed = jobs, answer["failed"]
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.place.cleanup()
+
+    @classmethod
+    def chosen(cls, jobs):
+        return jobs
+
+    def compare(self, group):
+        different = [f"{job['name']}: {said(job['result'])}, natively {said(job['native'])}"
+                     for job in self.jobs[group] if said(job["result"]) != said(job["native"])]
+        self.assertEqual(different, [])
+        self.assertTrue(self.jobs[group])
+
+    def test_models_generate_the_same_tokens(self):
+        self.compare("models")
+
+    def test_the_demo_says_the_same(self):
+        self.compare("demo")
+        self.assertEqual(self.jobs["demo"][0]["result"]["text"], self.jobs["demo"][0]["native"]["text"])
+
+    def test_files_that_lie_are_refused_in_the_same_words(self):
+        self.compare("broken")
+        self.assertGreater(sum("error" in job["result"] for job in self.jobs["broken"]), 50)
+
+    def test_all_kernels_compute_the_same(self):
+        values = {}
+        for job in self.jobs["kernels"]:
+            values.setdefault(job["name"], {})[job["set"]] = job["result"].get("logprobs", job["result"])
+        for name, by_set in values.items():
+            # The portable ones sum floats in another order, and so round some activations otherwise: natively as much.
+            self.assertAlmostEqual(by_set["portable"][0], by_set["plain"][0], delta=0.1, msg=name)
+            if "relaxed" in by_set:
+                self.assertEqual(by_set["plain"], by_set["relaxed"], name)
+
+    def test_the_interface(self):
+        self.assertEqual(self.failed, [])
+
+@unittest.skipUnless(shutil.which("node"), "there is no node")
+class Node(Web, unittest.TestCase):
+    @classmethod
+    def run_task(cls, task):
+        file = cls.path / "task.json"
+        file.write_text(json.dumps(task))
+        done = subprocess.run(["node", str(HERE / "node.mjs"), str(folder), str(file)], capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    def test_the_example_of_the_docs_prints_what_they_show(self):
+        page = (ROOT / "docs/web.md").read_text()
+        code, shown = re.search(r"<!-- run by tests/web/web_test.py -->\n```js\n(.*?)```\n\n```text\n(.*?)```", page, re.S).groups()
+        code = code.replace("./build/web/", f"{folder.as_uri()}/")
+        done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        self.assertEqual((done.stdout, done.stderr), (shown, ""))
+
+@unittest.skipUnless(find(), "there is no browser (scripts/install_deps.sh browser)")
+class Chromium(Web, unittest.TestCase):
+    sets = list(KERNELS)
+
+    @classmethod
+    def chosen(cls, jobs):
+        return [job for job in jobs if job["name"].endswith(".gguf") or job["name"] in FAMILIES]
+
+    @classmethod
+    def run_task(cls, task):
+        cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
+        threading.Thread(target=cls.server.serve_forever, daemon=True).start()
+        cls.address = f"http://127.0.0.1:{cls.server.server_port}"
+        cls.browser = Browser(find())
+        cls.browser.open(f"{cls.address}/tests/page.html", 1000)
+        return cls.browser.run(f"runTask({json.dumps(task)})")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.server.shutdown()
+        cls.server.server_close()
+        super().tearDownClass()
+
+    def test_the_page_talks(self):
+        browser = self.browser
+        for width in (420, 1200):
+            browser.open(f"{self.address}/web/index.html", width)
+            node = browser.ask("Runtime.evaluate", expression="document.getElementById('files')")["result"]["objectId"]
+            browser.ask("DOM.setFileInputFiles", objectId=node, files=list(files_of(ROOT / "demo").values()))
+            text = browser.run("""(async () => {
+              const $ = (id) => document.getElementById(id);
+              const until = (holds) => new Promise((done) => {
+                const look = () => holds() && (watch.disconnect(), done());
+                const watch = new MutationObserver(look);
+                watch.observe(document.body, {subtree: true, childList: true, attributes: true, characterData: true});
+                look();
+              });
+              $("open").requestSubmit();
+              await until(() => !$("ask").hidden || $("status").classList.contains("failed"));
+              $("message").value = "What does a bear eat?";
+              $("ask").requestSubmit();
+              await until(() => $("stop").disabled && / a second/.test($("status").textContent));
+              return [document.querySelector("#conversation .assistant").textContent, $("status").textContent,
+                document.documentElement.scrollWidth <= innerWidth];
+            })()""")
+            self.assertGreater(len(text[0]), 5)
+            self.assertTrue(text[2], "nothing is wider than the page")
+            self.assertEqual([line for line in browser.complaints() if "favicon" not in line], [])
+
+if __name__ == "__main__":
+    doppler, folder = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+    if not (folder / "index.js").exists():
+        print(f"There is no {folder}/index.js. Run make web.")
+        sys.exit(77)
+    sources = [path for base in ("src", "web", "include") for path in (ROOT / base).rglob("*") if path.is_file()]
+    if max(path.stat().st_mtime for path in sources) > (folder / "doppler_plain.wasm").stat().st_mtime:
+        print(f"The sources are newer than {folder}/doppler_plain.wasm. Run make web.")
+        sys.exit(77)
+    if not shutil.which("node") and not find():
+        print("There is neither node nor a browser.")
+        sys.exit(77)
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,231 @@
+#include "engine.h"
+
+#include <chrono>
+
+#include "engine/info.h"
+#include "engine/look.h"
+#include "engine/messages.h"
+#include "imports.h"
+#include "options.h"
+#include "system/threads.h"
+
+namespace doppler::web {
+namespace {
+
+Result<std::string> text_of(const Json& request, const char* key) {
+  const auto found = request.find(key);
+  if (found != request.end() && found->is_string()) return found->get<std::string>();
+  return fail(ErrorCode::kUsage, "The call has no text \"{}\". Give one.", key);
+}
+
+Result<std::vector<TokenId>> ids_of(const Json& request) {
+  std::vector<TokenId> ids;
+  const auto found = request.find("ids");
+  bool good = found != request.end() && found->is_array();
+  if (good) {
+    for (const Json& id : *found) {
+      good = good && id.is_number_integer() &&
+             id.get<std::int64_t>() == static_cast<TokenId>(id.get<std::int64_t>());
+      if (good) ids.push_back(id.get<TokenId>());
+    }
+  }
+  if (good) return ids;
+  return fail(ErrorCode::kUsage, "The call has no \"ids\" that are a list of token ids. Give one.");
+}
+
+// An object of the request; an empty one if it has none.
+Json object_of(const Json& request, const char* key) {
+  const auto found = request.find(key);
+  return found == request.end() ? Json::object() : *found;
+}
+
+Json json_of(const TokenLogprobs& token) {
+  Json top = Json::array();
+  for (const LikelyToken& likely : token.top) top.push_back({{"id", likely.id}, {"logprob", likely.logprob}});
+  return {{"id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}};
+}
+
+Json json_of(const ModelInfo& info) {
+  Json facts = Json::array(), types = Json::array();
+  for (const Fact& fact : info.facts)
+    facts.push_back({{"name", fact.name}, {"value", fact.value}, {"because", fact.because}});
+  for (const TensorTypeTotal& type : info.types)
+    types.push_back({{"type", type.type}, {"tensors", type.tensors}, {"bytes", type.bytes}});
+  const MemoryPlan& memory = info.memory;
+  return {{"family", info.family},
+          {"layers", info.layers},
+          {"hidden", info.hidden},
+          {"vocab_size", info.vocab_size},
+          {"context_length", info.context_length},
+          {"facts", std::move(facts)},
+          {"types", std::move(types)},
+          {"memory",
+           {{"context", memory.context},
+            {"weights", memory.weights},
+            {"cache", memory.cache},
+            {"activations", memory.activations},
+            {"kv_type", memory.kv_type}}}};
+}
+
+Json json_of(const Timings& timings) {
+  return {{"prompt_ms", timings.prompt_ms},
+          {"decode_ms", timings.decode_ms},
+          {"prompt_tokens", timings.prompt_tokens},
+          {"cached_tokens", timings.cached_tokens},
+          {"generated_tokens", timings.generated_tokens},
+          {"prompt_tokens_per_second", timings.prompt_tokens_per_second()},
+          {"decode_tokens_per_second", timings.decode_tokens_per_second()}};
+}
+
+}  // namespace
+
+// A generation, and what it has made since it was last asked.
+struct WebEngine::Running {
+  GenerateOptions options;
+  std::string text = {};
+  std::vector<TokenId> ids = {};
+  Json logprobs = Json::array();
+  Callbacks callbacks = {};
+  std::optional<Generating> generating = {};
+
+  Running() {
+    callbacks.on_text = [this](std::string_view piece) {
+      text += piece;
+      return true;
+    };
+    callbacks.on_token = [this](TokenId id, const TokenLogprobs* given) {
+      ids.push_back(id);
+      if (given != nullptr) logprobs.push_back(json_of(*given));
+      return true;
+    };
+  }
+};
+
+WebEngine::WebEngine() = default;
+WebEngine::~WebEngine() = default;
+
+Status WebEngine::need_model() const {
+  if (loaded_) return {};
+  return fail(ErrorCode::kUsage, "No model is loaded. Load one first.");
+}
+
+Result<Json> WebEngine::load(const Json& request) {
+  DOPPLER_ASSIGN(const std::string path, text_of(request, "model"));
+  LoadOptions options;
+  options.backend = "cpu";
+  DOPPLER_TRY(read_options(object_of(request, "options"), options));
+  options.on_progress = [](double share, std::string_view what) {
+    progress(share, what.data(), what.size());
+  };
+  running_.reset();
+  session_.reset();
+  loaded_.reset();
+  DOPPLER_ASSIGN(Loaded loaded, load_all(path, options));
+  DOPPLER_ASSIGN(defaults_, default_options(loaded.model->files));
+  loaded_.emplace(std::move(loaded));
+  session_ = std::make_unique<Session>(*loaded_->backend, 0);
+  return inspect(request);
+}
+
+Result<Json> WebEngine::inspect(const Json&) {
+  DOPPLER_TRY(need_model());
+  const Backend& backend = *loaded_->backend;
+  DOPPLER_ASSIGN(const ModelInfo info, describe(*loaded_->model, backend.plan(), backend.options()));
+  Json json = json_of(info);
+  json["backend"] = backend.name();
+  json["context"] = backend.options().context;
+  json["has_tokenizer"] = loaded_->tokenizer.has_value();
+  json["has_chat_template"] = loaded_->chat.has_value();
+  json["default_options"] = options_json(defaults_);
+  const system::ProcessorShare share = system::processor_share();
+  json["notes"] = {fmt::format("The engine computes with {} thread{}, because {}.", share.count,
+                               share.count == 1 ? "" : "s", share.why)};
+  for (const Fallback& fallback : backend.fallbacks())
+    json["notes"].push_back(fallback.what + " " + fallback.why);
+  return json;
+}
+
+Result<Json> WebEngine::tokenize(const Json& request) {
+  DOPPLER_TRY(need_model());
+  DOPPLER_TRY(need_tokenizer(*loaded_));
+  DOPPLER_ASSIGN(const std::string text, text_of(request, "text"));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids,
+                 loaded_->tokenizer->encode(text, {.add_special = request.value("special", true)}));
+  return Json{{"ids", ids}};
+}
+
+Result<Json> WebEngine::detokenize(const Json& request) {
+  DOPPLER_TRY(need_model());
+  DOPPLER_TRY(need_tokenizer(*loaded_));
+  DOPPLER_ASSIGN(const std::vector<TokenId> ids, ids_of(request));
+  DOPPLER_ASSIGN(const std::string text, loaded_->tokenizer->decode(ids));
+  return Json{{"text", text}};
+}
+
+Result<Json> WebEngine::render(const Json& request) {
+  DOPPLER_TRY(need_model());
+  DOPPLER_ASSIGN(const std::string text, text_of(request, "conversation"));
+  DOPPLER_ASSIGN(const chat::OrderedJson conversation, read_conversation(text));
+  DOPPLER_ASSIGN(const std::string rendered, render_conversation(*loaded_, conversation));
+  return Json{{"text", rendered}};
+}
+
+Result<std::vector<TokenId>> WebEngine::prompt_ids(const Json& request) const {
+  if (request.contains("ids")) return ids_of(request);
+  DOPPLER_TRY(need_tokenizer(*loaded_));
+  if (!request.contains("conversation")) {
+    DOPPLER_ASSIGN(const std::string text, text_of(request, "text"));
+    return tokenize_prompt(*loaded_, text);
+  }
+  DOPPLER_ASSIGN(const std::string text, text_of(request, "conversation"));
+  DOPPLER_ASSIGN(const chat::OrderedJson conversation, read_conversation(text));
+  DOPPLER_ASSIGN(const std::string rendered, render_conversation(*loaded_, conversation));
+  return loaded_->tokenizer->encode(rendered, {.add_special = false});
+}
+
+Result<Json> WebEngine::begin(const Json& request) {
+  DOPPLER_TRY(need_model());
+  running_.reset();
+  DOPPLER_ASSIGN(const std::vector<TokenId> prompt, prompt_ids(request));
+  auto running = std::make_unique<Running>();
+  running->options = defaults_;
+  DOPPLER_TRY(read_options(object_of(request, "options"), running->options));
+  DOPPLER_ASSIGN(Generating generating, Generating::begin(*session_, loaded_->model->spec,
+                                                          loaded_->tokenizer ? &*loaded_->tokenizer : nullptr,
+                                                          prompt, running->options, running->callbacks));
+  running->generating.emplace(std::move(generating));
+  running_ = std::move(running);
+  return Json{{"prompt_tokens", prompt.size()}};
+}
+
+Result<Json> WebEngine::next(const Json& request) {
+  using Clock = std::chrono::steady_clock;
+  if (!running_) return fail(ErrorCode::kUsage, "No generation is under way. Begin one first.");
+  Running& running = *running_;
+  const auto until = Clock::now() + std::chrono::duration<double, std::milli>(request.value("ms", 0.0));
+  bool more = true;
+  do {
+    DOPPLER_ASSIGN(more, running.generating->next());
+  } while (more && Clock::now() < until);
+  return Json{{"text", std::exchange(running.text, {})},
+              {"ids", std::exchange(running.ids, {})},
+              {"logprobs", std::exchange(running.logprobs, Json::array())},
+              {"more", more}};
+}
+
+Result<Json> WebEngine::end(const Json&) {
+  if (!running_) return fail(ErrorCode::kUsage, "No generation is under way. Begin one first.");
+  const auto running = std::move(running_);
+  DOPPLER_ASSIGN(const Generation made, running->generating->end());
+  Json logprobs = Json::array();
+  for (const TokenLogprobs& token : made.logprobs) logprobs.push_back(json_of(token));
+  return Json{{"rest", running->text},  // what was held back as a possible stop string
+              {"text", made.text},
+              {"ids", made.ids},
+              {"prompt_ids", made.prompt_ids},
+              {"logprobs", std::move(logprobs)},
+              {"stop_reason", stop_reason_name(made.stop_reason)},
+              {"timings", json_of(made.timings)}};
+}
+
+}  // namespace doppler::web

@@ -1,0 +1,52 @@
+// WebEngine: one model, one sequence and at most one generation under way, called with JSON and answering in
+// JSON. A generation goes on only while next() is called, so that its caller can do something else between
+// two tokens, or stop calling.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "engine/generate.h"
+#include "engine/loaded.h"
+#include "engine/session.h"
+
+namespace doppler::web {
+
+class WebEngine {
+ public:
+  WebEngine();
+  ~WebEngine();
+
+  // {"model": a path, "options": {...}} to the model's description; another model's before it is dropped.
+  Result<Json> load(const Json& request);
+  // {"text", "special"} to {"ids"}; {"ids"} to {"text"}; {"conversation": JSON as text} to {"text"}.
+  Result<Json> tokenize(const Json& request);
+  Result<Json> detokenize(const Json& request);
+  Result<Json> render(const Json& request);
+  // The model's description: every value with its source, memory, types, stages.
+  Result<Json> inspect(const Json& request);
+  // Computes a prompt, of which the cache keeps what it holds: {"text"}, {"ids"} or {"conversation"}, with
+  // "options". To
+  // {"prompt_tokens", "cached_tokens"}. A generation under way is dropped.
+  Result<Json> begin(const Json& request);
+  // Generates for "ms" milliseconds, at least one token: {"text", "ids", "logprobs", "more"}.
+  Result<Json> next(const Json& request);
+  // What was generated since begin(), and why it ended, whether or not it could go on.
+  Result<Json> end(const Json& request);
+
+ private:
+  struct Running;
+  Status need_model() const;
+  Result<std::vector<TokenId>> prompt_ids(const Json& request) const;
+
+  std::optional<Loaded> loaded_;
+  GenerateOptions defaults_;
+  std::unique_ptr<Session> session_;
+  std::unique_ptr<Running> running_;
+};
+
+}  // namespace doppler::web

@@ -1,0 +1,74 @@
+// The page: opens a model, and talks to it: through its chat template, or where it has none by going on with the text.
+import { Doppler } from "./index.js";
+
+const $ = (id) => document.getElementById(id);
+let engine, messages = [], stopping;
+
+function say(text, failed = false) {
+  $("status").textContent = text;
+  $("status").classList.toggle("failed", failed);
+}
+
+function add(role, text) {
+  const line = document.createElement("p");
+  line.className = role;
+  line.textContent = text;
+  $("conversation").append(line);
+  return line;
+}
+
+$("open").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const chosen = [...$("files").files, ...$("folder").files];
+  const source = chosen.length > 0 ? chosen : $("address").value;
+  if (!source) return say("Choose a file or a folder, or give an address.", true);
+  engine?.close();
+  engine = undefined;
+  $("ask").hidden = true;
+  $("progress").hidden = false;
+  say("Reading the model…");
+  try {
+    engine = await Doppler.load(source, {
+      onProgress(share, what) {
+        $("progress").value = share;
+        say(`${what}…`);
+      },
+    });
+    messages = [];
+    $("conversation").replaceChildren();
+    $("ask").hidden = false;
+    const { family, layers, notes } = engine.info;
+    say([`${family}, ${layers} layers, is ready.`, ...notes].join(" "));
+  } catch (error) {
+    say(error.message, true);
+  } finally {
+    $("progress").hidden = true;
+  }
+});
+
+$("stop").addEventListener("click", () => stopping?.abort());
+
+$("ask").addEventListener("submit", async (event) => {
+  event.preventDefault();
+  const content = $("message").value;
+  $("message").value = "";
+  add("user", content);
+  const line = add("assistant", "");
+  stopping = new AbortController();
+  $("send").disabled = true;
+  $("stop").disabled = false;
+  messages.push({ role: "user", content });
+  const prompt = engine.info.has_chat_template ? messages : content;
+  const generation = engine.generate(prompt, { max_tokens: 512, signal: stopping.signal });
+  try {
+    for await (const { text } of generation) line.textContent += text;
+    const { timings } = await generation.result();
+    say(`${timings.generated_tokens} tokens, ${timings.decode_tokens_per_second.toFixed(1)} a second.`);
+  } catch (error) {
+    say(error.name === "AbortError" ? "Stopped." : error.message, error.name !== "AbortError");
+  } finally {
+    messages.push({ role: "assistant", content: line.textContent });
+    $("send").disabled = false;
+    $("stop").disabled = true;
+  }
+});

@@ -1,0 +1,141 @@
+// What the module imports: the files that it was handed, progress, and of WASI clocks and the two output streams. The C++ side is
+// src/system/web/imports.h and web/imports.h.
+import { DopplerError } from "./errors.js";
+
+const decoder = new TextDecoder();
+const encoder = new TextEncoder();
+const WASI_OK = 0, WASI_BADF = 8;
+
+// A file's content as something that is read in pieces, without waiting: {size, read(offset, into) -> bytes read}.
+export function readerOf(content) {
+  if (content instanceof Blob) {
+    const reader = new FileReaderSync(); // workers have one
+    return {
+      size: content.size,
+      read(offset, into) {
+        const piece = new Uint8Array(reader.readAsArrayBuffer(content.slice(offset, offset + into.length)));
+        into.set(piece);
+        return piece.length;
+      },
+    };
+  }
+  const bytes = content instanceof ArrayBuffer ? new Uint8Array(content)
+    : new Uint8Array(content.buffer, content.byteOffset, content.byteLength);
+  return {
+    size: bytes.length,
+    read(offset, into) {
+      const piece = bytes.subarray(offset, offset + into.length);
+      into.set(piece);
+      return piece.length;
+    },
+  };
+}
+
+// The files by path, and those that are open. Folders are what paths begin with.
+class Files {
+  #readers;
+  #open = new Map();
+  #number = 0;
+  constructor(readers) {
+    this.#readers = readers;
+  }
+  kind(path) {
+    if (this.#readers.has(path)) return 1;
+    return path === "." || this.names(path).length > 0 ? 2 : 0;
+  }
+  names(folder) {
+    const prefix = folder === "." ? "" : `${folder}/`;
+    const names = new Set();
+    for (const path of this.#readers.keys()) {
+      if (path.startsWith(prefix)) names.add(path.slice(prefix.length).split("/")[0]);
+    }
+    return [...names];
+  }
+  open(path) {
+    const reader = this.#readers.get(path);
+    if (!reader) return -1;
+    this.#open.set(++this.#number, { reader, at: 0 });
+    return this.#number;
+  }
+  size(number) {
+    return this.#open.get(number).reader.size;
+  }
+  read(number, into) {
+    const file = this.#open.get(number);
+    const got = file.reader.read(file.at, into);
+    file.at += got;
+    return got;
+  }
+  close(number) {
+    this.#open.delete(number);
+  }
+}
+
+// `readers`: a Map of paths to readers. `progress(share, what)`. `print(line)` gets what would go to stderr. `memory()`: the
+// instance's memory, once there is one.
+export function importsFor({ readers, progress, print, memory }) {
+  const files = new Files(readers);
+  const bytes = (at, length) => new Uint8Array(memory().buffer, at >>> 0, length >>> 0);
+  const text = (at, length) => decoder.decode(bytes(at, length));
+  const view = () => new DataView(memory().buffer);
+  let line = "";
+  return {
+    doppler: {
+      path_kind: (path, length) => files.kind(text(path, length)),
+      list_folder(path, length, names, capacity) {
+        const all = encoder.encode(files.names(text(path, length)).map((name) => `${name}\0`).join(""));
+        bytes(names, capacity).set(all.subarray(0, capacity));
+        return all.length;
+      },
+      open_file: (path, length) => files.open(text(path, length)),
+      file_size: (file) => files.size(file),
+      read_file(file, into, length) {
+        try {
+          return files.read(file, bytes(into, length));
+        } catch (error) {
+          print(`A file cannot be read: ${error.message}`);
+          return -1;
+        }
+      },
+      close_file: (file) => files.close(file),
+      utc_offset: () => -60 * new Date().getTimezoneOffset(),
+      progress: (share, what, length) => progress(share, text(what, length)),
+      out_of_memory() {
+        throw new DopplerError("limit", "The model and its cache need more memory than the module can have. " +
+          "Take a smaller model or a shorter context.");
+      },
+    },
+    wasi_snapshot_preview1: {
+      clock_time_get(clock, _precision, time) {
+        const ms = clock === 0 ? Date.now() : performance.now(); // 0: the time of day
+        view().setBigUint64(time >>> 0, BigInt(Math.round(ms * 1e6)), true);
+        return WASI_OK;
+      },
+      fd_write(stream, pieces, count, written) {
+        let size = 0;
+        for (let i = 0; i < count; ++i) {
+          const at = view().getUint32((pieces >>> 0) + 8 * i, true), length = view().getUint32((pieces >>> 0) + 8 * i + 4, true);
+          line += text(at, length);
+          size += length;
+        }
+        const lines = line.split("\n");
+        line = lines.pop();
+        for (const whole of lines) print(whole);
+        view().setUint32(written >>> 0, size, true);
+        return WASI_OK;
+      },
+      environ_get: () => WASI_OK,
+      environ_sizes_get(count, size) {
+        view().setUint32(count >>> 0, 0, true);
+        view().setUint32(size >>> 0, 0, true);
+        return WASI_OK;
+      },
+      fd_close: () => WASI_BADF,
+      fd_seek: () => WASI_BADF,
+      fd_fdstat_get: () => WASI_BADF,
+      proc_exit(status) {
+        throw new DopplerError("internal", `The module has ended with status ${status}.`);
+      },
+    },
+  };
+}
