@@ -43,8 +43,8 @@ std::span<const CommandInfo> all_commands() {
 namespace {
 
 constexpr const char* kFooter = R"(
-A MODEL is a .gguf file, a Hugging Face folder, a .safetensors file beside its config.json, the name org/name[:TYPE] of a model on the Hugging Face Hub, which is downloaded if it is not here, or ollama:NAME of one that Ollama has.
-Exit status: 0 done, 1 the answer is no (compare, doctor, debug, test), 2 wrong usage, 3 the input or the machine does not allow it, 128 + n ended by signal n (130: Ctrl-C).
+A MODEL is a .gguf file, a Hugging Face folder, the folder of an RDRR package, a .safetensors file beside its config.json, the name org/name[:TYPE] of a model on the Hugging Face Hub, which is downloaded if it is not here, or ollama:NAME of one that Ollama has.
+Exit status: 0 done, 1 the answer is no (compare, doctor, debug, test, inspect --check), 2 wrong usage, 3 the input or the machine does not allow it, 128 + n ended by signal n (130: Ctrl-C).
 
   doppler run demo "The color of the sky is"
   doppler run models/gemma-3-1b-it "Why is the sky blue?" --max-tokens 200 --temperature 0.7

@@ -104,6 +104,10 @@ void tell_backend(std::string_view choice, const Backend& backend, const Setting
 Result<Engine> load_engine(const std::string& model, const Settings& settings);
 // The same for commands that drive a backend themselves.
 Result<Loaded> load_with_bar(const std::string& model, const Settings& settings, std::uint32_t slots);
+// The same with a folder's config.json changed in memory.
+using ConfigChange = std::function<Status(Json& config)>;
+Result<Loaded> load_changed(const std::string& model, const Settings& settings, std::uint32_t slots,
+                            const ConfigChange& change);
 
 // The prompt options of commands that take a prompt.
 struct PromptFlags {

@@ -1,4 +1,4 @@
-// doppler convert: a GGUF file of any model, in any type.
+// doppler convert: a GGUF file or an RDRR package of any model, in any type.
 #include "convert/convert.h"
 
 #include <fmt/core.h>
@@ -16,9 +16,13 @@ namespace doppler::cli {
 namespace {
 
 struct ConvertArguments {
-  std::string model, output, type = "Q4_K_M";
+  std::string model, output, type = "Q4_K_M", format = "gguf", hash = "sha256";
   bool list = false, no_tokenizer = false, nearest = false;
+  Option hash_option;
 };
+
+// The word for a type that leaves every tensor as it is.
+constexpr std::string_view kKeep = "keep";
 
 // The exceptions from the base type, role by role.
 std::string exceptions_of(const convert::Mix& mix) {
@@ -87,13 +91,13 @@ Json tensor_json(const convert::TensorReport& tensor) {
   return object;
 }
 
-Status print_report(const ConvertArguments& arguments, const convert::Mix& mix,
+Status print_report(const ConvertArguments& arguments, std::string_view type,
                     const convert::ConvertReport& report, double seconds) {
   Json tensors = Json::array();
   for (const convert::TensorReport& tensor : report.tensors) tensors.push_back(tensor_json(tensor));
   return print_json({{"file", arguments.output},
                      {"model", arguments.model},
-                     {"type", mix.name},
+                     {"type", type},
                      {"architecture", report.architecture},
                      {"parameters", report.parameters},
                      {"tensor_bytes", report.tensor_bytes},
@@ -125,26 +129,62 @@ Status print_table(const convert::ConvertReport& report) {
                wrap("error: of the values, relative; row: the one with the greatest\n", table_columns()));
 }
 
+// Null for what keeps its types.
+Result<const convert::Mix*> find_type(const ConvertArguments& arguments) {
+  if (arguments.type != kKeep) return convert::find_mix(arguments.type);
+  if (arguments.format == "rdrr") return nullptr;
+  return fail(
+      ErrorCode::kUsage,
+      "The type {} is for --format rdrr: a GGUF file holds other tensors than a folder. Give --type BF16, or "
+      "another of --list.",
+      kKeep);
+}
+
+Status check_arguments(const ConvertArguments& arguments) {
+  if (arguments.format != "gguf" && arguments.format != "rdrr") {
+    return fail(ErrorCode::kUsage, "There is no format {}. Give gguf or rdrr.", printable(arguments.format));
+  }
+  if (!rdrr_hash_named(arguments.hash)) {
+    return fail(ErrorCode::kUsage, "There is no hash {}. Give sha256 or blake3.", printable(arguments.hash));
+  }
+  if (arguments.model.empty() || arguments.output.empty()) {
+    return fail(ErrorCode::kUsage, "{} Run doppler convert MODEL -o {} --type {}.",
+                arguments.model.empty() ? "There is no model to convert." : "There is no output to write.",
+                arguments.format == "rdrr" ? "FOLDER --format rdrr" : "OUT.gguf", arguments.type);
+  }
+  if (arguments.format != "rdrr" && arguments.hash_option.given()) {
+    return fail(ErrorCode::kUsage, "GGUF files have no hashes. Leave --hash out, or add --format rdrr.");
+  }
+  if (arguments.format == "rdrr" && arguments.no_tokenizer) {
+    return fail(ErrorCode::kUsage, "RDRR packages keep their tokenizer. Leave --no-tokenizer out.");
+  }
+  return {};
+}
+
+Result<convert::ConvertReport> write_output(const ConvertArguments& arguments, const convert::Mix* mix,
+                                            const convert::ConvertOptions& options) {
+  if (arguments.format != "rdrr")
+    return convert::convert_model(arguments.model, *mix, arguments.output, options);
+  return convert::convert_to_rdrr(arguments.model, mix, arguments.output, *rdrr_hash_named(arguments.hash),
+                                  options);
+}
+
 Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given) {
   if (arguments.list) return list_mixes(given.json);
-  if (arguments.model.empty() || arguments.output.empty()) {
-    return fail(ErrorCode::kUsage, "{} Run doppler convert MODEL -o OUT.gguf --type {}.",
-                arguments.model.empty() ? "There is no model to convert." : "There is no output to write.",
-                arguments.type);
-  }
-  DOPPLER_ASSIGN(const convert::Mix* mix, convert::find_mix(arguments.type));
+  DOPPLER_TRY(check_arguments(arguments));
+  DOPPLER_ASSIGN(const convert::Mix* const mix, find_type(arguments));
+  const std::string_view type = mix == nullptr ? kKeep : mix->name;
   const CancelToken token;
   const InterruptGuard guard(token);
   const auto start = std::chrono::steady_clock::now();
   Result<convert::ConvertReport> report = [&] {
     ProgressBar bar;
-    return convert::convert_model(
-        arguments.model, *mix, arguments.output,
-        {.with_tokenizer = !arguments.no_tokenizer,
-         .search = arguments.nearest ? EncodeSearch::kNearest : EncodeSearch::kBest,
-         .threads = given.flags.load.threads,
-         .on_progress = [&](double share, std::string_view what) { bar.update(share, what); },
-         .is_cancelled = [&] { return token.cancelled(); }});
+    return write_output(arguments, mix,
+                        {.with_tokenizer = !arguments.no_tokenizer,
+                         .search = arguments.nearest ? EncodeSearch::kNearest : EncodeSearch::kBest,
+                         .threads = given.flags.load.threads,
+                         .on_progress = [&](double share, std::string_view what) { bar.update(share, what); },
+                         .is_cancelled = [&] { return token.cancelled(); }});
   }();
   if (!report && token.cancelled()) {
     say(Said::kError, "doppler: {}", report.error().message);
@@ -154,13 +194,14 @@ Result<int> convert(const ConvertArguments& arguments, const SettingFlags& given
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   for (const std::string& warning : report->warnings) say(Said::kWarning, "Warning: {}", warning);
   if (given.json) {
-    DOPPLER_TRY(print_report(arguments, *mix, *report, seconds));
+    DOPPLER_TRY(print_report(arguments, type, *report, seconds));
     return kDone;
   }
   DOPPLER_TRY(print_table(*report));
   say(Said::kNote, "{}: {} in {}, {:.1f} million parameters, {}, {:.2f} bits a weight; {:.1f} s",
-      arguments.output, report->architecture, mix->name, static_cast<double>(report->parameters) / 1e6,
-      human_bytes(report->file_bytes), report->bits_per_weight(), seconds);
+      arguments.output, report->architecture, mix == nullptr ? "the source's types" : mix->name,
+      static_cast<double>(report->parameters) / 1e6, human_bytes(report->file_bytes),
+      report->bits_per_weight(), seconds);
   return kDone;
 }
 
@@ -172,11 +213,22 @@ Run add_convert(Command& command, SettingFlags& given) {
   for (const convert::Mix& mix : convert::all_mixes()) {
     if (can_write(mix)) mixes.emplace_back(mix.name);
   }
+  mixes.emplace_back(kKeep);
   Option model = add_model(command, given, "MODEL", arguments->model, "the model to convert, of any kind");
-  Option output = command.add_option("-o,--output", arguments->output, "the .gguf file to write");
-  Option type = command.add_option("--type", arguments->type, "a type or mix of types; see --list")
-                    .show_default()
-                    .values(mixes);
+  Option output = command.add_option("-o,--output", arguments->output,
+                                     "the .gguf file to write, or the folder of a package");
+  Option type =
+      command.add_option("--type", arguments->type, "a type or mix of types, see --list; keep: the source's")
+          .show_default()
+          .values(mixes);
+  Option format =
+      command.add_option("--format", arguments->format, "gguf, or rdrr: a package of hashed shards")
+          .show_default()
+          .values({"gguf", "rdrr"});
+  arguments->hash_option =
+      command.add_option("--hash", arguments->hash, "of a package's shards: sha256 or blake3")
+          .show_default()
+          .values({"sha256", "blake3"});
   Option no_tokenizer = command.add_flag("--no-tokenizer", arguments->no_tokenizer,
                                          "leave the tokenizer out: the file then runs on token ids only");
   Option nearest = command.add_flag(
@@ -184,7 +236,7 @@ Run add_convert(Command& command, SettingFlags& given) {
       "take scales from the extremes of each block instead of searching the best: several times "
       "faster, and worse");
   command.add_flag("--list", arguments->list, "print the types, a line each")
-      .not_with({model, output, type, no_tokenizer, nearest});
+      .not_with({model, output, type, format, arguments->hash_option, no_tokenizer, nearest});
   add_few_setting_flags(command, given, {"--threads"});
   return [arguments, &given]() -> Result<int> {
     if (arguments->list) DOPPLER_TRY(refuse_flags(given, {}, "with --list"));

@@ -3,19 +3,22 @@
 
 #include "backend/gpu_report.h"
 #include "base/layout.h"
+#include "base/screen.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/models.h"
 #include "engine/access.h"
 #include "engine/fallbacks.h"
 #include "engine/info.h"
+#include "formats/rdrr.h"
+#include "system/files.h"
 
 namespace doppler::cli {
 namespace {
 
 struct InspectArguments {
   std::string model;
-  bool tensors = false, plan = false, gpu = false;
+  bool tensors = false, plan = false, gpu = false, check = false;
 };
 
 // The op's name, and what it makes of what.
@@ -55,6 +58,14 @@ Json to_json(const Model& model, const Plan& plan, const ModelInfo& info, const 
                    {"kv_cache_bytes", info.memory.cache},
                    {"activation_bytes", info.memory.activations},
                    {"kv_type", info.memory.kv_type}}}};
+  if (const RdrrManifest* const package = model.files.rdrr.get()) {
+    object["package"] = {{"id", package->model_id},
+                         {"version", package->version},
+                         {"hash", name_of(package->algorithm)},
+                         {"shards", package->shards.size()},
+                         {"groups", package->groups.size()},
+                         {"bytes", package->total_size}};
+  }
   if (arguments.tensors) object["tensors"] = tensors;
   if (arguments.plan) object["plan"] = ops;
   return object;
@@ -75,6 +86,15 @@ std::string to_text(const Model& model, const Plan& plan, const ModelInfo& info,
                        info.memory.context, human_bytes(info.memory.weights), human_bytes(info.memory.cache),
                        info.memory.kv_type, human_bytes(info.memory.activations)),
            width, 4);
+  if (const RdrrManifest* const package = model.files.rdrr.get()) {
+    text += wrap(
+        fmt::format("RDRR package {}: {} in {} and {}; loading compares their sizes, --check their hashes "
+                    "({})\n",
+                    printable(package->model_id), human_bytes(package->total_size),
+                    counted(package->shards.size(), "shard"), counted(package->groups.size(), "group"),
+                    name_of(package->algorithm)),
+        width, 4);
+  }
   if (arguments.tensors) {
     Table tensors({{"tensor"}, {"type"}, {"shape"}});
     for (const auto& [name, tensor] : model.files.tensors.tensors())
@@ -100,6 +120,55 @@ Result<int> inspect(const InspectArguments& arguments, const SettingFlags& given
   else
     DOPPLER_TRY(print(to_text(model, plan, info, arguments)));
   return kDone;
+}
+
+// The folder of a package, which may be named by its manifest.
+Result<std::filesystem::path> package_folder(const std::string& model) {
+  const std::filesystem::path path(model);
+  const std::filesystem::path folder = system::is_folder(path) ? path : path.parent_path();
+  if (has_rdrr_manifest(folder)) return folder;
+  return fail(ErrorCode::kUsage,
+              "The model {} is no RDRR package, and no other format says what its hashes should be. Leave "
+              "--check out.",
+              printable(model, 200));
+}
+
+// Compares all hashes of a package; 1 if one is wrong.
+Result<int> check_hashes(const InspectArguments& arguments, const SettingFlags& given) {
+  DOPPLER_ASSIGN(const std::filesystem::path folder, package_folder(arguments.model));
+  const CancelToken token;
+  const InterruptGuard guard(token);
+  const Result<RdrrCheck> check = [&] {
+    ProgressBar bar;
+    return check_rdrr(folder, [&](double share, std::string_view file) {
+      bar.update(share, file);
+      return !token.cancelled();
+    });
+  }();
+  if (!check && token.cancelled()) {
+    say(Said::kError, "doppler: {}", check.error().message);
+    return guard.status(kNotPossible);
+  }
+  if (!check) return std::unexpected(check.error());
+  Json problems = Json::array();
+  std::string text;
+  for (const RdrrProblem& problem : check->problems) {
+    problems.push_back({{"file", problem.file}, {"problem", problem.sentence}});
+    text += wrap(problem.sentence + "\n", table_columns(), 4);
+  }
+  text += wrap(fmt::format("{}, {} and {} compared, {}: {}\n", counted(check->shards, "shard"),
+                           counted(check->groups, "group"), counted(check->files, "other file"),
+                           human_bytes(check->bytes),
+                           check->problems.empty() ? "all hashes are those of the manifest"
+                                                   : counted(check->problems.size(), "problem")),
+               table_columns(), 4);
+  DOPPLER_TRY(given.json ? print_json({{"shards", check->shards},
+                                       {"groups", check->groups},
+                                       {"files", check->files},
+                                       {"bytes", check->bytes},
+                                       {"problems", std::move(problems)}})
+                         : print(text));
+  return check->problems.empty() ? kDone : kAnswerIsNo;
 }
 
 Json to_json(const GpuReport& report) {
@@ -181,10 +250,15 @@ Run add_inspect(Command& command, SettingFlags& given) {
   add_model(command, given, "MODEL", arguments->model, "a model folder or file");
   Option tensors = command.add_flag("--tensors", arguments->tensors, "list every tensor");
   Option plan = command.add_flag("--plan", arguments->plan, "list every op of the forward pass");
+  Option check =
+      command
+          .add_flag("--check", arguments->check,
+                    "of an RDRR package: compute the hashes of all its files instead, and compare them")
+          .not_with({tensors, plan});
   command
       .add_flag("--gpu", arguments->gpu,
                 "list the GPUs instead, what they offer, and with a MODEL the kernels that it takes")
-      .not_with({tensors, plan});
+      .not_with({tensors, plan, check});
   add_few_setting_flags(command, given, {"--context", "--family", "--kv-type", "--gpu-adapter"});
   return [arguments, &given]() -> Result<int> {
     if (!arguments->gpu) DOPPLER_TRY(refuse_flags(given, {"--gpu-adapter"}, "without --gpu"));
@@ -193,6 +267,10 @@ Run add_inspect(Command& command, SettingFlags& given) {
     if (arguments->gpu) return inspect_gpu(*arguments, given);
     if (arguments->model.empty())
       return fail(ErrorCode::kUsage, "No MODEL is given. Give one, or --gpu to list the GPUs.");
+    if (arguments->check) {
+      DOPPLER_TRY(refuse_flags(given, {"--context", "--family", "--kv-type"}, "with --check"));
+      return check_hashes(*arguments, given);
+    }
     return inspect(*arguments, given);
   };
 }

@@ -101,6 +101,17 @@ Result<Loaded> load_with_bar(const std::string& model, const Settings& settings,
   return loaded;
 }
 
+Result<Loaded> load_changed(const std::string& model, const Settings& settings, std::uint32_t slots,
+                            const ConfigChange& change) {
+  DOPPLER_ASSIGN(ModelFiles files, open_model_files(model));
+  if (files.config->is_object()) DOPPLER_TRY(change(*files.config));
+  DOPPLER_ASSIGN(Loaded loaded, with_bar(settings, [&](const LoadOptions& options) {
+                   return load_files(std::move(files), options, slots);
+                 }));
+  DOPPLER_TRY(check_loaded(loaded, settings));
+  return loaded;
+}
+
 Result<std::vector<TokenId>> parse_ids(std::string_view text) {
   std::vector<TokenId> ids;
   std::size_t at = 0;

@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "convert/mix.h"
 #include "convert/source.h"
+#include "convert/steps.h"
 #include "convert/tensor_writer.h"
 #include "formats/gguf.h"
 #include "system/files.h"
@@ -32,34 +33,52 @@ Status check_output(const fs::path& output, const TensorStore& store) {
   return {};
 }
 
-// Refuses a full disk before the work, not after it. Disks that do not tell their space are tried.
-Status check_space(const fs::path& output, std::uint64_t bytes) {
-  const auto free = system::free_space(output.has_parent_path() ? output.parent_path() : fs::path("."));
-  if (!free || *free >= bytes) return {};
-  return fail(ErrorCode::kIo,
-              "The file {} needs {}, but its disk has {} free. Make room, or give a name on another disk.",
-              printable(output.string(), 200), human_bytes(bytes), human_bytes(*free));
-}
-
 bool is_float(DType type) {
   return type == DType::kF32 || type == DType::kF16 || type == DType::kBF16;
 }
 
-MixChoice choose(const Mix& mix, const MixModel& model, const SourceTensor& tensor) {
-  const MixChoice choice = choose_type(mix, model, tensor.name, tensor.shape);
-  if (!tensor.keep_float || choice.type == DType::kF32 || !is_quantised(mix.base)) return choice;
+MixChoice choose(const Mix* mix, const MixModel& model, const SourceTensor& tensor) {
   const DType own = tensor.source_type();
+  if (mix == nullptr) return {own, "the source's own"};
+  if (!tensor.keep_type.empty()) return {own, tensor.keep_type};
+  const std::string& name = tensor.chosen_as.empty() ? tensor.name : tensor.chosen_as;
+  const MixChoice choice = choose_type(*mix, model, name, tensor.shape);
+  if (!tensor.keep_float || choice.type == DType::kF32 || !is_quantised(mix->base)) return choice;
   return {is_float(own) ? own : DType::kBF16, "config.json says not to convert this module"};
 }
 
-Status write_metadata(const ConversionSource& source, const Mix& mix, GgufWriter& file) {
+// Reads the written file back. Facts that it cannot express are warnings; a file that cannot be read is a bug
+// of Doppler.
+Status check_written(const fs::path& output, const ConversionSource& source, ConvertReport& report) {
+  DOPPLER_ASSIGN(const GgufFile written, open_gguf(output));
+  DOPPLER_ASSIGN(const ModelSpec spec, read_gguf_spec(written.metadata, written.tensors));
+  for (const std::string& difference : spec_differences(source.spec, spec)) {
+    report.warnings.push_back(fmt::format(
+        "GGUF cannot say all of this model; read back from the file, {}. Answers may differ.", difference));
+  }
+  report.file_bytes = system::file_size(output).value_or(0);
+  return {};
+}
+
+}  // namespace
+
+Status check_space(const fs::path& output, std::uint64_t bytes) {
+  const auto free = system::free_space(output.has_parent_path() ? output.parent_path() : fs::path("."));
+  if (!free || *free >= bytes) return {};
+  return fail(ErrorCode::kIo,
+              "The output {} needs {}, but its disk has {} free. Make room, or give a name on another disk.",
+              printable(output.string(), 200), human_bytes(bytes), human_bytes(*free));
+}
+
+Status write_metadata(const ConversionSource& source, const Mix* mix, GgufWriter& file) {
   for (const GgufMetadata::Entry& entry : source.copied) DOPPLER_TRY(file.add_entry(entry));
   for (const MetadataEntry& entry : source.metadata) DOPPLER_TRY(add_entry(file, entry));
   DOPPLER_TRY(file.add<std::uint32_t>("general.quantization_version", kBlockLayouts));
-  return file.add<std::uint32_t>("general.file_type", mix.file_type);
+  if (mix == nullptr) return {};  // the tensors' types are the source's, and say so themselves
+  return file.add<std::uint32_t>("general.file_type", mix->file_type);
 }
 
-Result<ConvertReport> plan_tensors(const ConversionSource& source, const Mix& mix) {
+Result<ConvertReport> plan_tensors(const ConversionSource& source, const Mix* mix) {
   ConvertReport report{.architecture = source.architecture, .warnings = source.warnings};
   const MixModel model = mix_model(source.spec);
   bool again = false;
@@ -70,7 +89,7 @@ Result<ConvertReport> plan_tensors(const ConversionSource& source, const Mix& mi
       return fail(ErrorCode::kUnsupported,
                   "The mix {} wants {} for the tensor {}, which Doppler reads but does not write. Choose "
                   "another type; doppler convert --list shows them.",
-                  mix.name, dtype_name(choice.type), printable(tensor.name));
+                  mix->name, dtype_name(choice.type), printable(tensor.name));
     }
     if (!bytes) {
       return fail(ErrorCode::kMismatch, "The tensor {} ({}) cannot be stored as {}. Choose another type.",
@@ -94,30 +113,15 @@ Result<ConvertReport> plan_tensors(const ConversionSource& source, const Mix& mi
   return report;
 }
 
-// Reads the written file back. Facts that it cannot express are warnings; a file that cannot be read is a bug
-// of Doppler.
-Status check_written(const fs::path& output, const ConversionSource& source, ConvertReport& report) {
-  DOPPLER_ASSIGN(const GgufFile written, open_gguf(output));
-  DOPPLER_ASSIGN(const ModelSpec spec, read_gguf_spec(written.metadata, written.tensors));
-  for (const std::string& difference : spec_differences(source.spec, spec)) {
-    report.warnings.push_back(fmt::format(
-        "GGUF cannot say all of this model; read back from the file, {}. Answers may differ.", difference));
-  }
-  report.file_bytes = system::file_size(output).value_or(0);
-  return {};
-}
-
-}  // namespace
-
 Result<ConvertReport> convert_model(const fs::path& model, const Mix& mix, const fs::path& output,
                                     const ConvertOptions& options) {
   DOPPLER_ASSIGN(const ConversionSource source, open_source(model, {options.with_tokenizer}));
   DOPPLER_TRY(check_output(output, source.files.tensors));
-  DOPPLER_ASSIGN(ConvertReport report, plan_tensors(source, mix));
+  DOPPLER_ASSIGN(ConvertReport report, plan_tensors(source, &mix));
   DOPPLER_TRY(check_space(output, report.tensor_bytes + kHeaderBytes));
 
   DOPPLER_ASSIGN(GgufWriter file, GgufWriter::create(output));
-  DOPPLER_TRY(write_metadata(source, mix, file));
+  DOPPLER_TRY(write_metadata(source, &mix, file));
   for (const TensorReport& tensor : report.tensors)
     DOPPLER_TRY(file.declare_tensor(tensor.name, tensor.type, tensor.shape));
   DOPPLER_TRY(file.write_header());
@@ -129,9 +133,12 @@ Result<ConvertReport> convert_model(const fs::path& model, const Mix& mix, const
       options.on_progress(static_cast<double>(done) / static_cast<double>(report.tensor_bytes), tensor);
     return !options.is_cancelled || !options.is_cancelled();
   });
+  const TensorWriter::Sink sink = [&](std::span<const std::byte> bytes) {
+    return file.write_tensor_data(bytes);
+  };
   for (std::size_t i = 0; i < source.tensors.size(); ++i) {
     TensorReport& tensor = report.tensors[i];
-    DOPPLER_ASSIGN(tensor.error, writer.write(source.tensors[i], tensor.type, file));
+    DOPPLER_ASSIGN(tensor.error, writer.write(source.tensors[i], tensor.type, sink));
   }
   DOPPLER_TRY(file.finish());
   DOPPLER_TRY(check_written(output, source, report));

@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "convert/mix.h"
+#include "formats/rdrr_manifest.h"
 #include "quant/encode.h"
 #include "quant/error.h"
 #include "quant/tensor.h"
@@ -50,5 +51,14 @@ struct ConvertReport {
 // unchanged.
 Result<ConvertReport> convert_model(const std::filesystem::path& model, const Mix& mix,
                                     const std::filesystem::path& output, const ConvertOptions& options);
+
+// An RDRR package of the model: a folder that must not exist yet, with the tensors under the model's own
+// names in shards of 64 MiB. Without a mix every tensor keeps its type; else those that are used as they lie
+// get the mix's. Tokenizer, template and what else belongs to a model are copied. Errors: as above; kUsage
+// for an output that exists.
+Result<ConvertReport> convert_to_rdrr(const std::filesystem::path& model, const Mix* mix,
+                                      const std::filesystem::path& output, RdrrHash hash,
+                                      const ConvertOptions& options,
+                                      std::uint64_t shard_bytes = kRdrrShardBytes);
 
 }  // namespace doppler::convert

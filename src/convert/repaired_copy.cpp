@@ -7,10 +7,12 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "convert/metadata.h"
+#include "convert/partial_folder.h"
 #include "convert/source.h"
 #include "formats/config_json.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
+#include "formats/rdrr.h"
 #include "formats/safetensors.h"
 #include "model/family.h"
 #include "model/gguf_rows.h"
@@ -27,40 +29,6 @@ constexpr std::string_view kTokenizerKeys = "tokenizer.";
 std::string shown(const fs::path& path) {
   return printable(path.string(), 200);
 }
-
-// A folder that is removed with all it holds, unless it was given its name.
-class PartialFolder {
- public:
-  explicit PartialFolder(const fs::path& name) : name_(name), partial_(name.string() + ".partial") {}
-  ~PartialFolder() {
-    if (!made_) return;
-    for (const fs::path& file : sorted_entries(partial_)) system::remove_file(file);
-    system::remove_file(partial_);
-  }
-  Status make() {
-    if (system::exists(partial_)) {
-      return fail(ErrorCode::kUsage,
-                  "The folder {} is left from an earlier try. Remove it, or give another name.",
-                  shown(partial_));
-    }
-    const std::error_code error = system::create_folders(partial_);
-    made_ = !error;
-    if (made_) return {};
-    return fail(ErrorCode::kIo, "The folder {} cannot be made: {}. Give another name.", shown(partial_),
-                error.message());
-  }
-  Status commit() {
-    if (const std::error_code error = system::replace_file(partial_, name_))
-      return fail(ErrorCode::kIo, "The folder {} cannot get its name: {}.", shown(name_), error.message());
-    made_ = false;
-    return {};
-  }
-  const fs::path& path() const { return partial_; }
-
- private:
-  fs::path name_, partial_;
-  bool made_ = false;
-};
 
 struct Slice {
   std::string tensor;
@@ -175,36 +143,6 @@ Status write_shard(const TensorStore& store, const Changes& changes, const Chang
     DOPPLER_TRY(writer.write(bytes));
   }
   return writer.finish();
-}
-
-Status set_value(Json& root, const ChangedValue& change) {
-  DOPPLER_ASSIGN(Json value, parse_json(change.value, change.key));
-  std::vector<std::string> parts;
-  for (std::size_t at = 0; at <= change.key.size();) {
-    const std::size_t dot = std::min(change.key.find('.', at), change.key.size());
-    parts.push_back(change.key.substr(at, dot - at));
-    at = dot + 1;
-  }
-  Json* at = &root;
-  if (change.value == "null" && !root.contains(parts[0]) && !root.contains("text_config")) return {};
-  // The language half of a multimodal model.
-  if (!root.contains(parts[0]) && root.contains("text_config")) at = &root["text_config"];
-  for (const std::string& part : parts) {
-    if (at->is_null()) *at = Json::object();  // was not there
-    if (at->is_array()) {
-      const std::size_t index = std::strtoull(part.c_str(), nullptr, 10);
-      if (index >= at->size())
-        return fail(ErrorCode::kNotFound, "The list of {} in {} has no entry {}.", change.key, change.file,
-                    index);
-      at = &(*at)[index];
-    } else if (at->is_object()) {
-      at = &(*at)[part];
-    } else {
-      return fail(ErrorCode::kNotFound, "The file {} has no place for {}.", change.file, change.key);
-    }
-  }
-  *at = std::move(value);
-  return {};
 }
 
 // The list of shards that names each tensor's file.
@@ -492,11 +430,48 @@ Status copy_gguf(const fs::path& model, const ModelSpec& spec, const Changes& ch
 
 }  // namespace
 
+Status set_value(Json& root, const ChangedValue& change) {
+  DOPPLER_ASSIGN(Json value, parse_json(change.value, change.key));
+  std::vector<std::string> parts;
+  for (std::size_t at = 0; at <= change.key.size();) {
+    const std::size_t dot = std::min(change.key.find('.', at), change.key.size());
+    parts.push_back(change.key.substr(at, dot - at));
+    at = dot + 1;
+  }
+  Json* at = &root;
+  if (change.value == "null" && !root.contains(parts[0]) && !root.contains("text_config")) return {};
+  // The language half of a multimodal model.
+  if (!root.contains(parts[0]) && root.contains("text_config")) at = &root["text_config"];
+  for (const std::string& part : parts) {
+    if (at->is_null()) *at = Json::object();  // was not there
+    if (at->is_array()) {
+      const std::size_t index = std::strtoull(part.c_str(), nullptr, 10);
+      if (index >= at->size())
+        return fail(ErrorCode::kNotFound, "The list of {} in {} has no entry {}.", change.key, change.file,
+                    index);
+      at = &(*at)[index];
+    } else if (at->is_object()) {
+      at = &(*at)[part];
+    } else {
+      return fail(ErrorCode::kNotFound, "The file {} has no place for {}.", change.file, change.key);
+    }
+  }
+  *at = std::move(value);
+  return {};
+}
+
 Status write_repaired_copy(const fs::path& model, const ModelSpec& spec, const Changes& changes,
                            const fs::path& output) {
   if (system::exists(output))
     return fail(ErrorCode::kUsage, "The output {} exists already. Give a name that does not.", shown(output));
   if (system::is_folder(model)) {
+    if (has_rdrr_manifest(model)) {
+      return fail(
+          ErrorCode::kUnsupported,
+          "The model {} is an RDRR package, whose files no repair changes. Repair the model that it was "
+          "made of, and convert that again.",
+          shown(model));
+    }
     for (const fs::path& file : sorted_entries(model)) {
       if (file.extension() == ".safetensors") return copy_folder(model, changes, output);
     }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "model/spec.h"
 #include "quant/tensor.h"
@@ -38,6 +39,10 @@ struct Changes {
     return values.empty() && tensors.empty() && dropped.empty() && files.empty() && tokenizer.empty();
   }
 };
+
+// Sets a value in the JSON of a file. Errors: kNotFound where it has no place for the key, kCorrupt for a
+// value that is no JSON.
+Status set_value(Json& root, const ChangedValue& change);
 
 // A folder becomes a folder, a GGUF file (or a split set) one GGUF file. The copy gets its name when it is
 // whole and on disk; after an error nothing of it is left. `spec` is the model's. Errors: kUsage (the output

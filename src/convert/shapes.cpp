@@ -7,10 +7,16 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "convert/hf_metadata.h"
 #include "model/family.h"
 
 namespace doppler::convert {
 namespace {
+
+// Three layers with a delta net, then one that attends.
+constexpr std::string_view kQwen35 = R"({"full_attention_interval": 4, "partial_rotary_factor": 0.25,
+  "linear_conv_kernel_dim": 4, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
+  "linear_num_value_heads": 16, "linear_value_head_dim": 128})";
 
 // The numbers of the published config.json files.
 // clang-format off
@@ -34,6 +40,8 @@ constexpr std::array kShapes = {
                0, 0, 0, {128, 8, 768}},
     ModelShape{"gpt-oss-20b", "gpt-oss", 201088, 2880, 2880, 24, 64, 8, 64, 131072, 1e-5f, 1.5e5f,  false,
                128, 0, 0, {32, 4}, {32, 4096}},
+    ModelShape{"qwen3.5-2b", "qwen35", 248320, 2048, 6144, 24, 8, 2, 256, 262144, 1e-6f, 1e7f, true,
+               0, 0, 0, {}, {}, kQwen35},
 };
 // clang-format on
 
@@ -51,6 +59,7 @@ constexpr std::array kFamilies = {
     FamilyFacts{"olmoe", "olmoe", false, false, false},
     FamilyFacts{"qwen3moe", "qwen3_moe", false, true, false},
     FamilyFacts{"gpt-oss", "gpt_oss", false, true, false},
+    FamilyFacts{"qwen35", "qwen3_5", false, true, true},
 };
 
 // Published with Llama 3.1: wavelengths above the old context are stretched, those below a quarter of it are
@@ -115,12 +124,38 @@ Result<ModelSpec> shape_spec(const ModelShape& s) {
     config["rope_scaling"] = {{"rope_type", "yarn"},
                               {"factor", s.yarn.factor},
                               {"original_max_position_embeddings", s.yarn.context}};
+  if (!s.config.empty()) {
+    DOPPLER_ASSIGN(const Json more, parse_json(s.config, s.name));
+    config.update(more);
+  }
   return read_spec(config, nullptr);
 }
 
-std::vector<MetadataEntry> shape_metadata(const ModelShape& s, const Mix& mix) {
+namespace {
+
+// What readers need besides the model's description.
+void add_file_facts(const ModelShape& s, const Mix& mix, std::vector<MetadataEntry>& out) {
+  out.push_back({fmt::format("{}.vocab_size", s.architecture), static_cast<std::uint32_t>(s.vocab)});
+  out.push_back({"tokenizer.ggml.model", std::string("none")});
+  out.push_back({"general.quantization_version", std::uint32_t{2}});  // of ggml's block layouts
+  out.push_back({"general.file_type", mix.file_type});
+}
+
+}  // namespace
+
+Result<std::vector<MetadataEntry>> shape_metadata(const ModelShape& s, const Mix& mix) {
   const FamilyFacts& facts = facts_of(s);
   std::vector<MetadataEntry> out;
+  if (!s.config.empty()) {
+    DOPPLER_ASSIGN(const ModelSpec spec, shape_spec(s));
+    out = hf_metadata(spec, {.name = fmt::format("{} with random weights", s.name),
+                             .architecture = s.architecture,
+                             .says_head_dim = true});
+    std::erase_if(
+        out, [&](const MetadataEntry& e) { return e.key == fmt::format("{}.vocab_size", s.architecture); });
+    add_file_facts(s, mix, out);
+    return out;
+  }
   const auto text = [&](std::string key, std::string_view value) {
     out.push_back({std::move(key), std::string(value)});
   };
@@ -159,10 +194,7 @@ std::vector<MetadataEntry> shape_metadata(const ModelShape& s, const Mix& mix) {
     number("rope.scaling.factor", s.yarn.factor);
     count("rope.scaling.original_context_length", s.yarn.context);
   }
-  count("vocab_size", s.vocab);
-  text("tokenizer.ggml.model", "none");
-  out.push_back({"general.quantization_version", std::uint32_t{2}});  // of ggml's block layouts
-  out.push_back({"general.file_type", mix.file_type});
+  add_file_facts(s, mix, out);
   return out;
 }
 

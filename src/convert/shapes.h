@@ -32,6 +32,9 @@ struct ModelShape {
     float factor = 0;  // 0: none
     std::uint64_t context = 0;
   } yarn = {};
+  // What config.json says besides, as a JSON object: for families whose layers differ in more than the
+  // numbers above. The metadata are then those of a conversion.
+  std::string_view config = {};
 };
 
 std::span<const ModelShape> all_shapes();
@@ -43,7 +46,8 @@ Result<const ModelShape*> find_shape(std::string_view name);
 Result<ModelSpec> shape_spec(const ModelShape& shape);
 
 // All metadata that a reader needs to run the model, without a vocabulary: tokenizer.ggml.model is "none".
-std::vector<MetadataEntry> shape_metadata(const ModelShape& shape, const Mix& mix);
+// Errors: those of shape_spec.
+Result<std::vector<MetadataEntry>> shape_metadata(const ModelShape& shape, const Mix& mix);
 
 // The tensors of a GGUF file of that shape. Errors: those of shape_spec.
 Result<std::vector<WeightTensor>> shape_tensors(const ModelShape& shape);

@@ -31,6 +31,8 @@ struct SourceTensor {
   std::vector<float> factors;  // that rows are multiplied by, one for each; empty: 1
   float added = 0;             // to every value: norms that are stored without their +1
   bool keep_float = false;     // the model's own configuration forbids quantising it
+  std::string_view keep_type;  // why the source's type stays, whatever the mix says; empty: it need not
+  std::string chosen_as;       // GGUF's name of what it is, by which the mix chooses; empty: `name` is that
 
   std::uint64_t columns() const { return shape.empty() ? 1 : shape.back(); }
   std::uint64_t rows() const { return row_count(shape); }
@@ -59,6 +61,10 @@ Result<ConversionSource> open_source(const std::filesystem::path& model, const S
 Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem::path& model,
                                         const SourceOptions& options);
 Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions& options);
+
+// Tensors under the names of the model's own files, not GGUF's; for RDRR packages. No metadata unless the
+// model is in GGUF.
+Result<ConversionSource> open_package_source(const std::filesystem::path& model);
 
 // One phrase for each value in which the two specs differ, as "attention.window of layer 3 (512, not 0)".
 std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSpec& got);

@@ -80,6 +80,8 @@ void fill_row(const ModelShape& shape, const Stored& stored, std::uint64_t seed,
     std::copy(factors.begin(), factors.end(), out.begin());
   } else if (tensor.info->kind == WeightKind::kNorm) {
     random_row(seed, tensor.name, row, kNormMean, kNormDeviation, out);
+  } else if (tensor.info->kind == WeightKind::kRecurrence) {
+    random_row(seed, tensor.name, row, -kNormMean, kNormDeviation, out);  // a state decays, and never grows
   } else {
     // Products with inputs of variance 1 have variance 1; a bias is as small as a row's values.
     const double deviation = 1 / std::sqrt(static_cast<double>(stored.columns()));
@@ -162,7 +164,8 @@ Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
   }
   const SynthReport report = report_of(shape, tensors);
   DOPPLER_ASSIGN(GgufWriter writer, GgufWriter::create(path));
-  for (const MetadataEntry& entry : shape_metadata(shape, mix)) DOPPLER_TRY(add_entry(writer, entry));
+  DOPPLER_ASSIGN(const std::vector<MetadataEntry> metadata, shape_metadata(shape, mix));
+  for (const MetadataEntry& entry : metadata) DOPPLER_TRY(add_entry(writer, entry));
   for (const Stored& stored : tensors)
     DOPPLER_TRY(writer.declare_tensor(stored.tensor.name, stored.type, stored.tensor.shape));
   DOPPLER_TRY(writer.write_header());

@@ -82,7 +82,7 @@ TensorWriter::TensorWriter(std::size_t threads, EncodeSearch search, OnBytes on_
     : pool_(threads), search_(search), on_bytes_(std::move(on_bytes)), scratch_(pool_.size()) {}
 
 Result<std::optional<EncodingError>> TensorWriter::write(const SourceTensor& tensor, DType type,
-                                                         GgufWriter& file) {
+                                                         const Sink& sink) {
   for (Scratch& scratch : scratch_) {
     scratch.values.resize(tensor.columns());
     scratch.decoded.resize(tensor.columns());
@@ -94,7 +94,7 @@ Result<std::optional<EncodingError>> TensorWriter::write(const SourceTensor& ten
     const std::uint64_t count = std::min(piece, rows - first);
     bytes_.resize(count * row_bytes(type, tensor.columns()));
     DOPPLER_TRY(make_rows(tensor, type, first, count));
-    DOPPLER_TRY(file.write_tensor_data(bytes_));
+    DOPPLER_TRY(sink(bytes_));
     const bool last = first + count == rows;
     if (tensor.paired_heads == 0 && tensor.row_order.empty())
       release_rows(tensor, first, count);

@@ -1,4 +1,4 @@
-// Streams tensors of a source into a GGUF file: rows are read, put in order, encoded on all cores, measured
+// Streams tensors of a source into a file: rows are read, put in order, encoded on all cores, measured
 // and written, a few megabytes at a time.
 #pragma once
 
@@ -11,7 +11,6 @@
 #include "base/result.h"
 #include "base/thread_pool.h"
 #include "convert/source.h"
-#include "formats/gguf_writer.h"
 #include "quant/encode.h"
 #include "quant/error.h"
 
@@ -23,9 +22,12 @@ class TensorWriter {
   using OnBytes = std::function<bool(std::uint64_t bytes, std::string_view tensor)>;
   TensorWriter(std::size_t threads, EncodeSearch search, OnBytes on_bytes);
 
-  // Writes the tensor, which must be the next declared one. Returns the encoding's error; nothing where no
+  // Where bytes of tensors go, piece by piece.
+  using Sink = std::function<Status(std::span<const std::byte> bytes)>;
+
+  // Gives the tensor's bytes to `sink`. Returns the encoding's error; nothing where no
   // value changes. Errors: those of encode(), naming the tensor, and of the file.
-  Result<std::optional<EncodingError>> write(const SourceTensor& tensor, DType type, GgufWriter& file);
+  Result<std::optional<EncodingError>> write(const SourceTensor& tensor, DType type, const Sink& sink);
 
  private:
   Status make_rows(const SourceTensor& tensor, DType type, std::uint64_t first, std::uint64_t count);

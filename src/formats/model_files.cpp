@@ -6,9 +6,11 @@
 
 #include "base/files.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "formats/config_json.h"
 #include "formats/gguf.h"
+#include "formats/rdrr.h"
 #include "formats/safetensors.h"
 #include "formats/snapshot.h"
 #include "system/files.h"
@@ -23,7 +25,8 @@ constexpr std::uint64_t kMaxConfigBytes = 16 << 20;
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr std::string_view kGgufEnding = ".gguf";
 constexpr std::string_view kReads =
-    "Doppler reads .gguf files, and Hugging Face folders with config.json and .safetensors files";
+    "Doppler reads .gguf files, Hugging Face folders with config.json and .safetensors files, and RDRR "
+    "packages with manifest.json and shards";
 
 // Weights in formats that are not read, by file name ending.
 struct OtherFormat {
@@ -53,7 +56,7 @@ std::string beginning_of(const fs::path& path) {
   return bytes;
 }
 
-enum class Kind : std::uint8_t { kGguf, kSafetensors, kIndex, kPointer, kPage, kUnknown };
+enum class Kind : std::uint8_t { kGguf, kSafetensors, kIndex, kRdrr, kPointer, kPage, kUnknown };
 
 // By the first bytes, which tell what a name need not. Safetensors begin with the length of a header, below
 // 100 MB, so its upper four bytes are 0, and the header's brace.
@@ -149,6 +152,7 @@ Result<fs::path> find_weights(const fs::path& folder) {
   for (const std::string_view name : {"model.safetensors", "model.safetensors.index.json"}) {
     if (std::ranges::binary_search(names, name)) return folder / name;
   }
+  if (has_rdrr_manifest(folder)) return folder / kRdrrManifestName;
   DOPPLER_TRY(check_is_no_adapter(folder, names));
   std::vector<std::string> candidates;
   std::string consolidated, other_name;
@@ -240,6 +244,8 @@ Result<WeightsFile> examine(const fs::path& path) {
     DOPPLER_TRY(check_shards(path));
     return WeightsFile{path, Kind::kIndex};
   }
+  if (name == kRdrrManifestName && has_rdrr_manifest(path.parent_path()))
+    return WeightsFile{path, Kind::kRdrr};
   if (name.ends_with(kGgufEnding)) return WeightsFile{path, Kind::kGguf};
   if (name.ends_with(".safetensors")) return WeightsFile{path, Kind::kSafetensors};
   if (kind != Kind::kUnknown) return WeightsFile{path, kind};
@@ -289,6 +295,33 @@ std::string_view other_weights(std::string_view name) {
   return found == kOtherFormats.end() ? std::string_view() : found->what;
 }
 
+namespace {
+
+Status open_package(ModelFiles& files) {
+  DOPPLER_ASSIGN(RdrrPackage package, open_rdrr(files.folder));
+  for (const std::string& note : package.notes) log(Level::kWarn, "Loader", "{}", note);
+  files.tensors = std::move(package.tensors);
+  files.rdrr = std::make_shared<const RdrrManifest>(std::move(package.manifest));
+  if (const std::string& name = files.rdrr->tokenizer_file;
+      !name.empty() && !system::is_file(files.folder / name)) {
+    log(Level::kWarn, "Loader",
+        "The tokenizer {}, which the manifest of {} names, is missing: without it only token ids can be "
+        "given. "
+        "Download it.",
+        printable(name), printable_path(files.folder));
+  }
+  if (!files.rdrr->gguf_metadata.empty()) {
+    DOPPLER_ASSIGN(GgufFile said, open_gguf(files.folder / files.rdrr->gguf_metadata));
+    files.gguf = std::move(said.metadata);
+    return files.tensors.merge(std::move(said.tensors));  // none, but the mapped file that metadata lie in
+  }
+  files.config = rdrr_config(*files.rdrr);
+  if (!files.generation_config) files.generation_config = rdrr_generation_config(*files.rdrr);
+  return {};
+}
+
+}  // namespace
+
 Result<ModelFiles> open_model_files(const fs::path& model) {
   DOPPLER_ASSIGN(const WeightsFile weights, resolve_weights(model));
   ModelFiles files;
@@ -299,12 +332,18 @@ Result<ModelFiles> open_model_files(const fs::path& model) {
     files.tensors = std::move(gguf.tensors);
     return files;
   }
-  DOPPLER_ASSIGN(files.config, read_config(files.folder));
+  if (weights.kind != Kind::kRdrr) {
+    DOPPLER_ASSIGN(files.config, read_config(files.folder));
+  }
   auto generation = read_json_object(files.folder / "generation_config.json");
   if (generation) {
     files.generation_config = std::move(*generation);
   } else if (generation.error().code != ErrorCode::kNotFound) {
     return std::unexpected(std::move(generation).error());
+  }
+  if (weights.kind == Kind::kRdrr) {
+    DOPPLER_TRY(open_package(files));
+    return files;
   }
   DOPPLER_ASSIGN(files.tensors, weights.kind == Kind::kIndex ? open_safetensors_index(weights.path)
                                                              : open_safetensors(weights.path));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -12,15 +13,20 @@
 
 namespace doppler {
 
+struct RdrrManifest;
+
 struct ModelFiles {
   std::filesystem::path folder;  // where config and tokenizer files are looked for
   TensorStore tensors;
   JsonMember config;                            // config.json, an object; null for GGUF
   std::optional<JsonMember> generation_config;  // generation_config.json, if there
   std::optional<GgufMetadata> gguf;             // a GGUF file's description of its model and tokenizer
+  // An RDRR package's, whose config is in config.json's words here; null for all other models.
+  std::shared_ptr<const RdrrManifest> rdrr;
 };
 
-// Opens a .gguf file (the first of a split set, or a whole one); a Hugging Face folder (model.safetensors, or
+// Opens a .gguf file (the first of a split set, or a whole one); an RDRR package (a folder with
+// manifest.json and shards, see rdrr.h), or its manifest; a Hugging Face folder (model.safetensors, or
 // model.safetensors.index.json, or the only *.safetensors there, in transformers' order) or a folder without
 // safetensors that holds exactly one GGUF model; a folder models--ORG--NAME of the Hugging Face cache; a
 // .safetensors or index file with its config.json beside it; or a file of any name that begins as a GGUF or

@@ -3,6 +3,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "formats/file_name.h"
 #include "formats/safetensors.h"
 
 namespace doppler {
@@ -13,12 +14,6 @@ constexpr std::uint64_t kMaxIndexBytes = 100'000'000;
 
 // tensor name -> shard file name
 using WeightMap = std::map<std::string, std::string, std::less<>>;
-
-// A bare name of a file in the index's folder: no path may lead out of it.
-bool is_plain_file_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
-}
 
 Result<WeightMap> read_weight_map(const std::filesystem::path& index_file) {
   const std::string what = fmt::format("The file {}", printable(index_file.string(), 200));

@@ -43,13 +43,13 @@ Status TensorStore::merge(TensorStore other) {
 
 Result<std::span<std::byte>> TensorStore::reserve_copy(std::uint64_t bytes) {
   // operator new aligns for every scalar type, which is all that aligned() asks.
-  auto* memory = new (std::nothrow) std::byte[bytes];
+  auto* memory = bytes > SIZE_MAX ? nullptr : new (std::nothrow) std::byte[static_cast<std::size_t>(bytes)];
   if (memory == nullptr) {
     return fail(ErrorCode::kLimit, "There is no memory for {}. Close other programs.", human_bytes(bytes));
   }
   copies_.emplace_back(memory, std::default_delete<const std::byte[]>());
   copied_bytes_ += bytes;
-  return std::span(memory, bytes);
+  return std::span(memory, static_cast<std::size_t>(bytes));
 }
 
 Status TensorStore::align() {

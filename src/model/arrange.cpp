@@ -74,7 +74,8 @@ class Arranger {
     if (rows == 0 || cols == 0 || is_quantised(tensor->dtype)) return {};
     const std::uint64_t bytes = tensor->data.size() / rows / cols;
     if (bytes * rows * cols != tensor->data.size()) return {};
-    return store_.rewrite(name, Transposed{rows, cols, bytes}, Shape{cols, rows});
+    return store_.rewrite(name, Transposed{std::size_t(rows), std::size_t(cols), std::size_t(bytes)},
+                          Shape{cols, rows});
   }
 
   Status part_heads(const std::string& name) {

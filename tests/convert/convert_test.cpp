@@ -179,7 +179,8 @@ TEST(Convert, TensorsOfThreeDimensionsAreEncodedWhole) {
     ASSERT_OK(file.declare_tensor(tensor.name, type, tensor.shape));
     ASSERT_OK(file.write_header());
     TensorWriter writer(2, EncodeSearch::kBest, [](std::uint64_t, std::string_view) { return true; });
-    ASSERT_OK_AND_ASSIGN(const std::optional<EncodingError> error, writer.write(tensor, type, file));
+    const auto sink = [&](std::span<const std::byte> bytes) { return file.write_tensor_data(bytes); };
+    ASSERT_OK_AND_ASSIGN(const std::optional<EncodingError> error, writer.write(tensor, type, sink));
     ASSERT_OK(file.finish());
     ASSERT_TRUE(error.has_value());
     EXPECT_LT(error->relative_rms, storage_error(type)) << dtype_name(type);

@@ -45,6 +45,8 @@ TEST(Shapes, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(static_cast<double>(measured("olmoe-1b-7b", "BF16").parameters) / 1e6, 6919.2, 0.1);
   EXPECT_NEAR(static_cast<double>(measured("qwen3-30b-a3b", "BF16").parameters) / 1e6, 30532.1, 0.1);
   EXPECT_NEAR(static_cast<double>(measured("gpt-oss-20b", "BF16").parameters) / 1e6, 20914.8, 0.1);
+  // Of the text half.
+  EXPECT_NEAR(static_cast<double>(measured("qwen3.5-2b", "BF16").parameters) / 1e6, 1882, 10);
 }
 
 TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
@@ -59,7 +61,8 @@ TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
 }
 
 TEST(Shapes, HaveNoTensorTwiceAndKnowTheirFamily) {
-  std::set<std::string_view> families = {"gemma3", "llama", "qwen3", "phi3", "olmoe", "qwen3moe", "gpt-oss"};
+  std::set<std::string_view> families = {"gemma3", "llama",    "qwen3",   "phi3",
+                                         "olmoe",  "qwen3moe", "gpt-oss", "qwen35"};
   for (const ModelShape& shape : all_shapes()) {
     EXPECT_TRUE(families.contains(shape.architecture)) << shape.name;
     std::set<std::string> names;
