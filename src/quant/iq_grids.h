@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 namespace doppler {
 
@@ -32,8 +33,9 @@ consteval IqGrid<kEntries, kGroup, kLevels> unpack_grid(const std::array<std::in
     }
     ++entry;
   }
-  // An index beyond the grid would not compile; a grid that is too short must not either.
-  if (entry != kEntries) throw "the text does not hold kEntries numbers";
+  // An index beyond the grid would not compile; a grid that is too short does not either, since this is no
+  // constant.
+  if (entry != kEntries) std::unreachable();
   return grid;
 }
 

@@ -260,6 +260,11 @@ TEST(SelfCheck, PassesWhatIsFused) {
         fused_variant(DType::kQ8_0, 2, false, true), fused_variant(DType::kF32, 2, false, false)}) {
     ASSERT_OK_AND_ASSIGN(const std::string wrong, difference(d, variant));
     EXPECT_EQ(wrong, "") << variant.name();
+    if (!variant.values.contains("POST") || variant.values.at("POST") == 0) continue;
+    Variant strict = variant;
+    strict.values["STRICT_BARRIERS"] = 1;
+    ASSERT_OK_AND_ASSIGN(const std::string wrong_for_browsers, difference(d, strict));
+    EXPECT_EQ(wrong_for_browsers, "") << variant.name();
   }
 }
 
@@ -300,6 +305,7 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
     GTEST_SKIP() << "the fused kernels need subgroups of eight";
   const Variant in = experts_variant(DType::kMXFP4, true, true, true),
                 out = experts_variant(DType::kMXFP4, false, true, true),
+                five = experts_variant(DType::kQ5_0, false, true, true),
                 six = experts_variant(DType::kQ6_K, false, true, false);
   expect_wrong_with(in, "expert_in.wgsl", "expert * ${ROWS}u + own", "own");
   expect_wrong_with(in, "expert_in.wgsl", "SET_ROWS EXPERTS * ROWS", "SET_ROWS ROWS");
@@ -313,7 +319,10 @@ TEST(SelfCheck, NoticesWhatIsWrongInExperts) {
   expect_wrong_with(out, "expert_out.wgsl", "x8[(place *", "x8[(0u *");
   expect_wrong_with(out, "expert_out.wgsl", "if (lane == 0u)", "if (lane <= 1u)");
   expect_wrong_with(out, "expert_out.wgsl", "z[${Z_OFFSET}u + own]", "z[${Z_OFFSET}u]");
-  expect_wrong_with(out, "weights.wgsl", "vec4u(3u, 2u, 1u, 0u)", "vec4u(2u, 2u, 1u, 0u)");
+  expect_wrong_with(out, "weights.wgsl", "(~one & (w | three))", "(one & (w | three))");
+  expect_wrong_with(out, "weights.wgsl", "word >> ((unit & 1u) * 16u)", "word");
+  expect_wrong_with(out, "dot.wgsl", "13 * (dot4I8Packed(j.x", "12 * (dot4I8Packed(j.x");
+  expect_wrong_with(five, "weights.wgsl", "vec4u(3u, 2u, 1u, 0u)", "vec4u(2u, 2u, 1u, 0u)");
   expect_wrong_with(six, "weights.wgsl", "vec4u(6u, 4u, 2u, 0u)", "vec4u(6u, 4u, 0u, 0u)");
   const Variant both = route_variant(2, RouterScore::kSigmoid, 4);
   expect_wrong_with(both, "routing_steps.wgsl", "e${e} == id${i}", "e${e} == 0xffffffffu");

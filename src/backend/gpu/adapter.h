@@ -19,6 +19,7 @@ struct Features {
   bool f16 = false;                 // WGSL's f16
   bool subgroups = false;           // subgroup operations, lanes in the order of local_invocation_index
   std::uint32_t subgroup_size = 1;  // as a kernel measured it
+  bool timestamps = false;          // the device notes when a pass begins and ends
 };
 
 struct Limits {

@@ -1,4 +1,5 @@
 #include "backend/gpu/context.h"
+#include "backend/gpu/stopwatch.h"
 
 #include <algorithm>
 #include <bit>
@@ -126,6 +127,7 @@ Result<const GpuMatrix*> Context::matrix(std::span<const WeightId> ids) {
   if (found != matrices.end()) return &found->second;
   std::vector<const TensorView*> tensors;
   for (const WeightId id : ids) tensors.push_back(&weights[id]);
+  const Stopwatch uploading(device->loading.weights);
   DOPPLER_ASSIGN(GpuMatrix made, upload_matrix(*device, pool, tensors, most_binding_bytes));
   return &matrices.emplace(std::move(key), std::move(made)).first->second;
 }

@@ -20,8 +20,7 @@ GemvSite site_of_experts(std::string_view kind, std::string_view file, const Exp
   site.rows = experts.rows;
   site.units = matrix.units;
   site.places = places;
-  const std::uint64_t unit = std::uint64_t{matrix.format.pieces()} * 16 + matrix.format.scale_words() * 4;
-  site.bytes = unit * matrix.units * experts.rows * places * sets;
+  site.bytes = matrix.format.row_bytes(matrix.units) * experts.rows * places * sets;
   return site;
 }
 

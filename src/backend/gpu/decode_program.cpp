@@ -65,9 +65,10 @@ KernelSource DecodeProgram::source_of(const GemvSite& site, const GemvShape& sha
 }
 
 Result<FixedDispatch> DecodeProgram::shaped(Context& context, const GemvSite& site, const GemvShape& shape,
-                                            std::uint32_t head_groups) {
+                                            std::uint32_t head_groups, bool checked) {
   const KernelSource source = source_of(site, shape, head_groups);
-  DOPPLER_ASSIGN(auto kernel, context.kernels.get(source.file, source.values));
+  DOPPLER_ASSIGN(auto kernel, checked ? context.kernels.get(source.file, source.values)
+                                      : context.kernels.unchecked(source.file, source.values));
   DOPPLER_ASSIGN(BoundKernel bound, BoundKernel::create(*context.device, std::move(kernel), site.buffers));
   const std::uint32_t each = site.places != 0 && !site.sums_places ? site.places : 1;
   return FixedDispatch{std::move(bound), {groups_of(site, shape, head_groups), 1, each}};

@@ -105,9 +105,10 @@ class DecodeProgram {
   // Whether Context::tuned has a shape for each of them.
   bool is_tuned(const Context& context) const;
   static KernelSource source_of(const GemvSite& site, const GemvShape& shape, std::uint32_t head_groups);
-  // One of the sites in another shape; the program itself stays as it is.
+  // One of the sites in another shape; the program itself stays as it is. `checked` false: to be measured
+  // only.
   static Result<FixedDispatch> shaped(Context& context, const GemvSite& site, const GemvShape& shape,
-                                      std::uint32_t head_groups);
+                                      std::uint32_t head_groups, bool checked = true);
   // Gives a site that shape. Candidates that a greedy head of another shape has left are never read.
   Status reshape(Context& context, std::size_t site, const GemvShape& shape, std::uint32_t head_groups);
 

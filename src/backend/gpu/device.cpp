@@ -188,8 +188,10 @@ Status Device::open_adapter() {
   features_.f16 = !setup_.no_f16 && has_feature(adapter_.get(), WGPUFeatureName_ShaderF16);
   features_.subgroups = !setup_.no_subgroups && has_feature(adapter_.get(), provider::subgroup_feature());
   std::vector<WGPUFeatureName> wanted;
+  features_.timestamps = has_feature(adapter_.get(), WGPUFeatureName_TimestampQuery);
   if (features_.f16) wanted.push_back(WGPUFeatureName_ShaderF16);
   if (features_.subgroups) wanted.push_back(provider::subgroup_feature());
+  if (features_.timestamps) wanted.push_back(WGPUFeatureName_TimestampQuery);
 
   WGPUDeviceDescriptor descriptor = WGPU_DEVICE_DESCRIPTOR_INIT;
   descriptor.requiredFeatureCount = wanted.size();
@@ -313,6 +315,10 @@ Result<Buffer> Device::make_filled(std::string_view label, std::uint64_t bytes,
 
 Result<Buffer> Device::make_read_back(std::string_view label, std::uint64_t bytes) {
   return create(label, bytes, WGPUBufferUsage_MapRead | WGPUBufferUsage_CopyDst, false);
+}
+
+Result<Buffer> Device::make_query_results(std::string_view label, std::uint64_t bytes) {
+  return create(label, bytes, WGPUBufferUsage_QueryResolve | WGPUBufferUsage_CopySrc, false);
 }
 
 Status Device::write(const Buffer& buffer, std::uint64_t offset, std::span<const std::byte> bytes) {

@@ -76,6 +76,8 @@ class Device {
                              const std::function<void(std::span<std::byte>)>& fill);
   // Memory that copies go to and the host reads.
   Result<Buffer> make_read_back(std::string_view label, std::uint64_t bytes);
+  // Memory that queries' results go to, to be copied from there.
+  Result<Buffer> make_query_results(std::string_view label, std::uint64_t bytes);
 
   // Queues a write; it happens before later submissions. Offset and size are multiples of 4.
   Status write(const Buffer& buffer, std::uint64_t offset, std::span<const std::byte> bytes);
@@ -99,6 +101,11 @@ class Device {
     std::uint64_t submits = 0, dispatches = 0, read_backs = 0, read_back_bytes = 0, written_bytes = 0;
   };
   Counters counters;
+  // Where the seconds of loading go, by what is waited for.
+  struct LoadSeconds {
+    double weights = 0, compiling = 0, checking = 0, tuning = 0;
+  };
+  LoadSeconds loading;
 
  private:
   Device() = default;

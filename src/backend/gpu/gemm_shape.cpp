@@ -81,8 +81,10 @@ std::uint32_t gemm_bytes(const GemmShape& shape, const WeightFormat& format) {
   const std::uint32_t pitch = shape.tile_tokens + 2 / shape.units;
   const std::uint32_t groups = shape.tile_rows * shape.units * (halves ? 4 : 2);
   const std::uint32_t blocks = shape.tile_tokens * shape.units * 2;
-  std::uint32_t bytes = shape.tile_rows * shape.units * (format.pieces() * 16 + format.high_words() * 4) +
-                        groups * 4 + shape.units * 4 * pitch * 16 + blocks * 4;
+  // Levels that nibbles stand for lie there as bytes.
+  const std::uint32_t pieces = format.codes == CodeForm::kFloatNibbles ? 4 : format.pieces();
+  std::uint32_t bytes = shape.tile_rows * shape.units * (pieces * 16 + format.high_words() * 4) + groups * 4 +
+                        shape.units * 4 * pitch * 16 + blocks * 4;
   if (minima) bytes += groups * 4 + (halves ? shape.units * 4 * pitch * 4 : blocks * 4);
   return bytes;
 }

@@ -57,7 +57,9 @@ std::vector<GemvShape> best_of(std::vector<std::pair<double, GemvShape>>& shapes
 
 std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
                                          std::uint32_t units, bool gated, bool quantises, std::size_t most) {
-  const std::uint32_t most_threads = std::min<std::uint32_t>(device.limits().workgroup_invocations, 512);
+  // Those that quantise take 32 rows and more, and need as many threads to have few loads each.
+  const std::uint32_t most_threads =
+      std::min<std::uint32_t>(device.limits().workgroup_invocations, quantises ? 1024 : 512);
   const std::uint32_t subgroup = device.features().subgroup_size;
   std::vector<std::pair<double, GemvShape>> shapes;
   for (std::uint32_t per_row = quantises ? 32 : 1; per_row <= 64; per_row *= 2) {

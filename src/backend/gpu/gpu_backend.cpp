@@ -11,11 +11,14 @@
 #include "backend/gpu/context.h"
 #include "backend/gpu/gpu_cache.h"
 #include "backend/gpu/kernel_report.h"
+#include "backend/gpu/stopwatch.h"
 #include "backend/gpu/tap_copy.h"
 #include "backend/gpu/token_check.h"
 #include "backend/gpu/token_runner.h"
 #include "backend/gpu_report.h"
 #include "backend/step_trace.h"
+#include "base/json.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "plan/fuse.h"
 #include "plan/residual.h"
@@ -319,7 +322,27 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     }
     DOPPLER_TRY(prepare_runner());
     remember_checks();
+    trace_loading();
     return {};
+  }
+
+  void trace_loading() const {
+    if (!trace_wanted(Category::kLoader)) return;
+    const Device::LoadSeconds& s = context_.device->loading;
+    trace(Category::kLoader, -1,
+          fmt::format("GPU: weights {:.2f} s ({}), {} kernels {:.2f} s, their check {:.2f} s, measuring "
+                      "shapes {:.2f} s, "
+                      "check of tokens {:.2f} s",
+                      s.weights, human_bytes(context_.weight_bytes()), context_.kernels.size(), s.compiling,
+                      s.checking, s.tuning, check_seconds_),
+          -1,
+          dump_json({{"weights_s", s.weights},
+                     {"weight_bytes", context_.weight_bytes()},
+                     {"kernels", context_.kernels.size()},
+                     {"compiling_s", s.compiling},
+                     {"checking_s", s.checking},
+                     {"tuning_s", s.tuning},
+                     {"token_check_s", check_seconds_}}));
   }
 
   // Stores the results of the kernels' self-checks, and notes those that were refused.
@@ -374,6 +397,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       runner_.emplace(std::move(runner));
       return std::string();
     }
+    const Stopwatch checking(check_seconds_);
     const Device::Counters before = context_.device->counters;
     if (expected_.empty()) {
       DOPPLER_ASSIGN(expected_, check_tokens(*this));
@@ -553,6 +577,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   std::optional<TokenRunner> runner_;
   std::string why_no_runner_;
   std::vector<CheckedToken> expected_;  // of the check of single tokens
+  double check_seconds_ = 0;            // that it took
   std::optional<ReadBandwidth> bandwidth_;
   Buffer logits_back_;
   std::vector<float> logits_;

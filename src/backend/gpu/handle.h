@@ -43,6 +43,7 @@ using BindGroupHandle = Handle<WGPUBindGroup, wgpuBindGroupAddRef, wgpuBindGroup
 using EncoderHandle = Handle<WGPUCommandEncoder, wgpuCommandEncoderAddRef, wgpuCommandEncoderRelease>;
 using PassHandle =
     Handle<WGPUComputePassEncoder, wgpuComputePassEncoderAddRef, wgpuComputePassEncoderRelease>;
+using QuerySetHandle = Handle<WGPUQuerySet, wgpuQuerySetAddRef, wgpuQuerySetRelease>;
 using CommandsHandle = Handle<WGPUCommandBuffer, wgpuCommandBufferAddRef, wgpuCommandBufferRelease>;
 
 inline WGPUStringView view_of(std::string_view text) {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "backend/gpu/provider.h"
+#include "backend/gpu/stopwatch.h"
 #include "base/text.h"
 
 namespace doppler::gpu {
@@ -40,14 +41,24 @@ Result<std::vector<Binding>> find_bindings(std::string_view label, std::string_v
 
 }  // namespace
 
+ShaderValues common_values(const Features& features) {
+  return {{"SUBGROUPS", features.subgroups ? 1 : 0},
+          {"SUBGROUP_SIZE", features.subgroup_size},
+          {"F16", features.f16 ? 1 : 0},
+          {"STRICT_BARRIERS", provider::proves_barriers() ? 1 : 0}};
+}
+
+std::function<void(std::string_view, const ShaderValues&)>& shader_watcher() {
+  static std::function<void(std::string_view, const ShaderValues&)> watcher;
+  return watcher;
+}
+
 Result<std::shared_ptr<const Kernel>> Kernel::create(Device& device, std::string_view file,
                                                      const ShaderValues& values) {
-  const Features& features = device.features();
-  const ShaderValues common = {{"SUBGROUPS", features.subgroups ? 1 : 0},
-                               {"SUBGROUP_SIZE", features.subgroup_size},
-                               {"F16", features.f16 ? 1 : 0}};
-  DOPPLER_ASSIGN(std::string text, expand_shader(file, values, common, device.setup().shader_edits));
-  if (features.subgroups) text = std::string(provider::subgroup_prelude()) + text;
+  DOPPLER_ASSIGN(std::string text,
+                 expand_shader(file, values, common_values(device.features()), device.setup().shader_edits));
+  if (shader_watcher()) shader_watcher()(file, values);
+  if (device.features().subgroups) text = std::string(provider::subgroup_prelude()) + text;
   std::string label(file);
   for (const auto& [name, value] : values) label += fmt::format(" {}={}", name, value);
   return compile(device, std::move(label), text);
@@ -168,12 +179,26 @@ static std::string key_of(std::string_view file, const ShaderValues& values) {
   return key;
 }
 
+Result<std::shared_ptr<const Kernel>> KernelCache::unchecked(std::string_view file,
+                                                             const ShaderValues& values) {
+  std::string key = key_of(file, values);
+  for (const Kernels* kernels : {&kernels_, &unchecked_}) {
+    const auto found = kernels->find(key);
+    if (found != kernels->end()) return found->second;
+  }
+  const Stopwatch compiling(device_.loading.compiling);
+  DOPPLER_ASSIGN(auto kernel, Kernel::create(device_, file, values));
+  return unchecked_.emplace(std::move(key), std::move(kernel)).first->second;
+}
+
 Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, const ShaderValues& values) {
   std::string key = key_of(file, values);
   const auto found = kernels_.find(key);
   if (found != kernels_.end()) return found->second;
-  DOPPLER_ASSIGN(auto kernel, Kernel::create(device_, file, values));
+  DOPPLER_ASSIGN(auto kernel, unchecked(file, values));
+  unchecked_.erase(key);
   if (check_) {
+    const Stopwatch checking(device_.loading.checking);
     DOPPLER_ASSIGN(kernel, check_(std::move(kernel), file, values));
   }
   kernels_.emplace(std::move(key), kernel);
@@ -182,23 +207,23 @@ Result<std::shared_ptr<const Kernel>> KernelCache::get(std::string_view file, co
 
 Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& pool) {
   std::vector<const KernelSource*> missing;
+  std::vector<std::string> names;
   std::set<std::string> keys;
   for (const KernelSource& source : sources) {
     std::string key = key_of(source.file, source.values);
-    if (!kernels_.contains(key) && keys.insert(std::move(key)).second) missing.push_back(&source);
+    if (kernels_.contains(key) || unchecked_.contains(key) || !keys.insert(key).second) continue;
+    missing.push_back(&source);
+    names.push_back(std::move(key));
   }
   std::vector<Result<std::shared_ptr<const Kernel>>> made(missing.size());
+  const Stopwatch compiling(device_.loading.compiling);
   pool.parallel_for(missing.size(), 1, [&](std::size_t begin, std::size_t end) {
     for (std::size_t i = begin; i < end; ++i)
       made[i] = Kernel::create(device_, missing[i]->file, missing[i]->values);
   });
   for (std::size_t i = 0; i < missing.size(); ++i) {
     if (!made[i]) return std::unexpected(std::move(made[i]).error());
-    if (check_) made[i] = check_(std::move(*made[i]), missing[i]->file, missing[i]->values);
-    // A refused kernel is an error only when it is asked for.
-    if (!made[i] && made[i].error().code == ErrorCode::kUnsupported) continue;
-    if (!made[i]) return std::unexpected(std::move(made[i]).error());
-    kernels_.emplace(key_of(missing[i]->file, missing[i]->values), std::move(*made[i]));
+    unchecked_.emplace(std::move(names[i]), std::move(*made[i]));
   }
   return {};
 }

@@ -14,6 +14,12 @@
 
 namespace doppler::gpu {
 
+// What a device gives every kernel: SUBGROUPS, SUBGROUP_SIZE, F16, STRICT_BARRIERS.
+ShaderValues common_values(const Features& features);
+
+// Called with each kernel's file and values before it compiles, from any thread. For tests only.
+std::function<void(std::string_view file, const ShaderValues& values)>& shader_watcher();
+
 struct Binding {
   std::string name;
   std::uint32_t index = 0;
@@ -22,7 +28,7 @@ struct Binding {
 
 class Kernel {
  public:
-  // Expands the embedded file with `values` (and the device's own: SUBGROUPS, SUBGROUP_SIZE, F16) and
+  // Expands the embedded file with `values` (and common_values()) and
   // compiles its entry point `main`. Errors: kInternal with the compiler's message and the line it means.
   static Result<std::shared_ptr<const Kernel>> create(Device& device, std::string_view file,
                                                       const ShaderValues& values);
@@ -76,10 +82,12 @@ class KernelCache {
  public:
   explicit KernelCache(Device& device) : device_(device) {}
   Result<std::shared_ptr<const Kernel>> get(std::string_view file, const ShaderValues& values);
+  // The same without the check: to be measured only.
+  Result<std::shared_ptr<const Kernel>> unchecked(std::string_view file, const ShaderValues& values);
   // Compiles those that are not there yet on all threads: a driver takes some tens of milliseconds for each.
   Status prepare(std::span<const KernelSource> sources, ThreadPool& pool);
   std::size_t size() const { return kernels_.size(); }
-  // Every kernel passes through here before it is used: a self-check may replace a wrong one.
+  // Every kernel passes through here when it is first asked for: a self-check may replace a wrong one.
   using Check = std::function<Result<std::shared_ptr<const Kernel>>(
       std::shared_ptr<const Kernel> compiled, std::string_view file, const ShaderValues& values)>;
   void check_with(Check check) { check_ = std::move(check); }
@@ -87,7 +95,8 @@ class KernelCache {
  private:
   Device& device_;
   Check check_;
-  std::map<std::string, std::shared_ptr<const Kernel>> kernels_;
+  using Kernels = std::map<std::string, std::shared_ptr<const Kernel>, std::less<>>;
+  Kernels kernels_, unchecked_;
 };
 
 }  // namespace doppler::gpu

@@ -19,8 +19,8 @@ constexpr auto kChoices = std::to_array<std::string_view>(
      "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
 
 // By CodeForm.
-constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",  "signed bytes", "signed nibbles",
-                                       "nibbles", "5 bits", "6 bits"};
+constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",
+                                       "nibbles", "5 bits", "6 bits", "floats of 4 bits"};
 
 // Titles of the decode program's kernels: matched by file and, for gemv.wgsl, by what it fuses.
 struct FusedTitle {
@@ -113,8 +113,7 @@ std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
   const auto value = [&](std::string_view name) { return static_cast<std::uint64_t>(get(name)); };
   if (has("FORM")) {
     const WeightFormat format{static_cast<CodeForm>(get("FORM")), static_cast<ScaleForm>(get("SCALES"))};
-    const std::uint64_t row =
-        value("UNITS_K") * (format.pieces() * 16 + std::uint64_t{format.scale_words()} * 4);
+    const std::uint64_t row = format.row_bytes(static_cast<std::uint32_t>(value("UNITS_K")));
     if (file == "embed.wgsl") return row;
     return row * value("ROWS") * (get("EPI") == 1 ? 2 : 1);  // gate and up have ROWS rows each
   }

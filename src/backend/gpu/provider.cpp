@@ -54,6 +54,10 @@ std::string_view subgroup_prelude() {
   return "";  // the standard's "enable subgroups;" is refused
 }
 
+bool proves_barriers() {
+  return false;
+}
+
 WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,
                                       bool checked) {
   if (checked) return wgpuDeviceCreateShaderModule(device, &descriptor);
@@ -75,6 +79,10 @@ void wait_all(WGPUDevice device) {
 
 void poll(WGPUDevice device) {
   wgpuDevicePoll(device, false, nullptr);
+}
+
+double timestamp_nanoseconds(WGPUQueue queue) {
+  return wgpuQueueGetTimestampPeriod(queue);
 }
 
 std::string version() {

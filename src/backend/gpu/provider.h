@@ -23,6 +23,8 @@ std::vector<WGPUAdapter> list_adapters();
 // The feature that shaders with subgroup operations need, and the lines that such shaders begin with.
 WGPUFeatureName subgroup_feature();
 std::string_view subgroup_prelude();
+// Whether shaders are refused unless it is proven that all threads come to each barrier together.
+bool proves_barriers();
 
 // A shader module, with every access checked against its buffer's bounds or (`checked` false) none.
 WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,
@@ -36,6 +38,9 @@ void wait(WGPUDevice device, std::uint64_t submission);
 void wait_all(WGPUDevice device);
 // Calls the callbacks that are due, without blocking.
 void poll(WGPUDevice device);
+
+// Nanoseconds between two timestamps of a pass that differ by one.
+double timestamp_nanoseconds(WGPUQueue queue);
 
 // "wgpu-native 29.0.1.1"
 std::string version();

@@ -20,6 +20,30 @@ bool Recorder::can_record() {
   return !spent_ && !mistake_;
 }
 
+void Recorder::begin_pass() {
+  WGPUPassTimestampWrites times = WGPU_PASS_TIMESTAMP_WRITES_INIT;
+  times.querySet = timed_.get();
+  times.beginningOfPassWriteIndex = first_query_;
+  times.endOfPassWriteIndex = first_query_ + 1;
+  WGPUComputePassDescriptor descriptor = WGPU_COMPUTE_PASS_DESCRIPTOR_INIT;
+  if (timed_) descriptor.timestampWrites = &times;
+  pass_ = PassHandle(wgpuCommandEncoderBeginComputePass(encoder_.get(), &descriptor));
+  timed_ = {};
+}
+
+void Recorder::time_pass(const QuerySetHandle& set, std::uint32_t first) {
+  if (!can_record()) return;
+  end_pass();
+  timed_ = set;
+  first_query_ = first;
+}
+
+void Recorder::resolve_times(const QuerySetHandle& set, std::uint32_t count, const Buffer& to) {
+  if (!can_record()) return;
+  end_pass();
+  wgpuCommandEncoderResolveQuerySet(encoder_.get(), set.get(), 0, count, to.raw(), 0);
+}
+
 void Recorder::end_pass() {
   if (!pass_) return;
   wgpuComputePassEncoderEnd(pass_.get());
@@ -41,7 +65,7 @@ void Recorder::dispatch(const BoundKernel& kernel, Workgroups groups) {
                          kernel.kernel().label(), groups.x, groups.y, groups.z, most)});
     return;
   }
-  if (!pass_) pass_ = PassHandle(wgpuCommandEncoderBeginComputePass(encoder_.get(), nullptr));
+  if (!pass_) begin_pass();
   if (last_ != &kernel.kernel()) {
     wgpuComputePassEncoderSetPipeline(pass_.get(), kernel.kernel().pipeline());
     last_ = &kernel.kernel();

@@ -27,6 +27,12 @@ class Recorder {
   // Also lists every dispatch in `list`: to see what a program runs, without submitting it.
   Recorder(Device& device, std::vector<FixedDispatch>& list);
 
+  // The next dispatch begins a pass, which writes when it begins and ends to queries `first` and `first` + 1
+  // of `set`.
+  void time_pass(const QuerySetHandle& set, std::uint32_t first);
+  // Writes the first `count` of them to `to`, as numbers of 64 bits.
+  void resolve_times(const QuerySetHandle& set, std::uint32_t count, const Buffer& to);
+
   // Nothing is recorded if one of the counts is 0.
   void dispatch(const BoundKernel& kernel, Workgroups groups);
   void dispatch(const FixedDispatch& fixed) { dispatch(fixed.kernel, fixed.groups); }
@@ -44,12 +50,15 @@ class Recorder {
 
  private:
   bool can_record();
+  void begin_pass();
   void end_pass();
   void mistake(Error error);
   Device& device_;
   EncoderHandle encoder_;
   CommandsHandle commands_;
   PassHandle pass_;
+  QuerySetHandle timed_;  // of the next pass
+  std::uint32_t first_query_ = 0;
   const Kernel* last_ = nullptr;
   std::uint32_t dispatches_ = 0;
   std::optional<Error> mistake_;

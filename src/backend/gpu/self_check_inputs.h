@@ -95,7 +95,7 @@ class PackedWeights {
         format_{form_, scales_form_} {
     const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
     codes.resize(tiles * units_ * format_.pieces() * kTileRows * 4);
-    scales.resize(tiles * units_ * format_.scale_words() * kTileRows);
+    scales.resize(tiles * scale_units() * format_.scale_words() * kTileRows);
     const std::size_t tile_codes = codes.size() / tiles, tile_scales = scales.size() / tiles;
     for (std::size_t tile = 0; tile < tiles; ++tile) {
       const std::size_t first = tile * kTileRows;
@@ -112,8 +112,10 @@ class PackedWeights {
     const auto word = [&](std::size_t number) {  // of the row's unit, 4 in a piece
       return codes[((tile * format_.pieces() + number / 4) * kTileRows + in_tile) * 4 + number % 4];
     };
+    const std::size_t span = format_.scale_span();
     const auto scale = [&](std::size_t number) {
-      return scales[(tile * format_.scale_words() + number) * kTileRows + in_tile];
+      const std::size_t at = row / kTileRows * scale_units() + unit / span;
+      return scales[(at * format_.scale_words() + number) * kTileRows + in_tile] >> (unit % span * 16);
     };
     const auto half = [](std::uint32_t w, std::size_t h) {
       return static_cast<double>(f16_to_f32(static_cast<std::uint16_t>(w >> (16 * h))));
@@ -135,6 +137,11 @@ class PackedWeights {
         const int both = byte(word(i / 32 * 4 + i % 16 / 4), i % 4);
         const int nibble = i % 32 < 16 ? both & 15 : both >> 4;
         code = form_ == CodeForm::kNibbles || nibble < 8 ? nibble : nibble - 16;
+        break;
+      }
+      case CodeForm::kFloatNibbles: {
+        const int both = byte(word(i / 32 * 4 + i % 16 / 4), i % 4);
+        code = float_nibble_level(static_cast<unsigned>(i % 32 < 16 ? both & 15 : both >> 4));
         break;
       }
       case CodeForm::kSignedFive:
@@ -177,6 +184,7 @@ class PackedWeights {
   std::vector<std::uint32_t> codes, scales;
 
  private:
+  std::size_t scale_units() const { return (units_ + format_.scale_span() - 1) / format_.scale_span(); }
   static std::uint32_t halves(Sequence& s) {
     return f32_to_f16(s.number() / 16) | std::uint32_t{f32_to_f16(s.number() / 16)} << 16;
   }

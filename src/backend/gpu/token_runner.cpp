@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/gpu/stopwatch.h"
 #include "backend/gpu/tune.h"
 
 namespace doppler::gpu {
@@ -34,7 +35,13 @@ Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
     constexpr double kSeconds = 1.2;  // of measuring, at the first load on an adapter
     // For each kind of kernel; each takes the driver some tens of milliseconds.
     constexpr std::size_t kCandidates = 5;
-    DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
+    const Device::LoadSeconds before = context.device->loading;
+    {
+      const Stopwatch tuning(context.device->loading.tuning);
+      DOPPLER_TRY(tune(context, program, kSeconds, kCandidates));
+    }
+    Device::LoadSeconds& loading = context.device->loading;  // the candidates' kernels count as kernels
+    loading.tuning -= loading.compiling - before.compiling + loading.checking - before.checking;
   }
   return TokenRunner(context, std::move(program));
 }

@@ -68,20 +68,12 @@ bool agree(std::span<const float> a, std::span<const float> b) {
   return worst <= 0.03 * std::max(largest, 1e-6);
 }
 
-// Seconds of measuring one candidate: some runs through all layers of a 1B model. Candidates take turns, and
-// each one's best counts: a clock that rises while they are measured must not decide.
+// Seconds of measuring one candidate: some runs through all layers of a 1B model.
 constexpr double kSecondsEach = 0.006;
-constexpr int kRounds = 3;
-
-// The candidates of one kind of site, made for all its layers.
-struct Trial {
-  TuneRow row;
-  std::vector<FixedDispatch> dispatches;
-};
 
 // A GPU at rest clocks low, and takes up to a second of work to come back: works until that gets no faster.
 Status wake(Device& device, std::span<const FixedDispatch> work, double most_seconds) {
-  constexpr double kPortion = 0.1;
+  constexpr double kPortion = 0.05;
   const auto start = Clock::now();
   double before = HUGE_VAL;
   while (seconds_since(start) < most_seconds) {
@@ -114,55 +106,61 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
   }
   DOPPLER_TRY(context.kernels.prepare(sources, context.pool));
   DOPPLER_ASSIGN(const std::vector<float> expected, logits_of(context, program));
-  const auto start = Clock::now();
+  double measuring =
+      0;  // what checks and compiling take is not of the budget, which all kinds need a share of
   std::vector<TuneRow> rows;
   bool awake = false;
   for (const auto& [key, indices] : same) {
-    std::vector<Trial> trials;
+    // The candidates, each made for all layers.
+    std::vector<TuneRow> candidates;
+    std::vector<std::vector<FixedDispatch>> dispatches;
     const GemvSite site = program.sites()[indices.front()];
     for (const TunedShape& candidate : candidates_of(*context.device, site, most_candidates)) {
-      Trial trial{.row = {key, candidate.shape, candidate.head_groups, HUGE_VAL, site.bytes, false},
-                  .dispatches = {}};
+      std::vector<FixedDispatch> layers;
       for (const std::size_t i : indices) {
         auto made =
-            DecodeProgram::shaped(context, program.sites()[i], candidate.shape, candidate.head_groups);
+            DecodeProgram::shaped(context, program.sites()[i], candidate.shape, candidate.head_groups, false);
         if (!made) break;  // a shape that this device does not take
-        trial.dispatches.push_back(std::move(*made));
+        layers.push_back(std::move(*made));
       }
-      if (trial.dispatches.size() == indices.size()) trials.push_back(std::move(trial));
+      if (layers.size() != indices.size()) continue;
+      candidates.push_back({key, candidate.shape, candidate.head_groups, HUGE_VAL, site.bytes, false});
+      dispatches.push_back(std::move(layers));
     }
-    if (trials.empty()) continue;
-    if (!awake) DOPPLER_TRY(wake(*context.device, trials.front().dispatches, budget / 2));
+    // Sites that are not measured stay as they are, and are measured at the next load.
+    if (candidates.empty() || measuring > budget) continue;
+    const auto start = Clock::now();
+    if (!awake) DOPPLER_TRY(wake(*context.device, dispatches.front(), budget / 2));
     awake = true;
-    for (int round = 0; round < kRounds; ++round) {
-      for (Trial& trial : trials) {
-        if (seconds_since(start) > budget) break;
-        DOPPLER_ASSIGN(const double seconds,
-                       time_each(*context.device, trial.dispatches, kSecondsEach / kRounds));
-        trial.row.seconds = std::min(trial.row.seconds, seconds);
-      }
-    }
-    // Sites that were not measured stay as they are, and are measured at the next load.
-    if (!std::isfinite(trials.front().row.seconds)) continue;
+    DOPPLER_ASSIGN(const std::vector<double> seconds,
+                   time_in_turns(*context.device, dispatches, kSecondsEach));
+    measuring += seconds_since(start);
+    for (std::size_t i = 0; i < candidates.size(); ++i) candidates[i].seconds = seconds[i];
     // A gain below two percent is noise: the first is the one in use.
-    Trial* best = &trials.front();
-    for (Trial& trial : trials) {
-      if (trial.row.seconds < best->row.seconds * 0.98) best = &trial;
+    TuneRow* best = &candidates.front();
+    for (TuneRow& candidate : candidates) {
+      if (candidate.seconds < best->seconds * 0.98) best = &candidate;
     }
     const auto take = [&](const GemvShape& shape, std::uint32_t groups) -> Status {
       for (const std::size_t i : indices) DOPPLER_TRY(program.reshape(context, i, shape, groups));
       return {};
     };
-    DOPPLER_TRY(take(best->row.shape, best->row.head_groups));
-    DOPPLER_ASSIGN(const std::vector<float> logits, logits_of(context, program));
-    if (agree(expected, logits)) {
-      best->row.chosen = true;
-      context.tuned[key] = {best->row.shape, best->row.head_groups};
+    Status taken = take(best->shape, best->head_groups);
+    if (!taken && taken.error().code != ErrorCode::kUnsupported)
+      return std::unexpected(std::move(taken).error());
+    bool right = taken.has_value();  // else the self-check refuses the kernel
+    if (right) {
+      DOPPLER_ASSIGN(const std::vector<float> logits, logits_of(context, program));
+      right = agree(expected, logits);
+    }
+    if (right) {
+      best->chosen = true;
+      context.tuned[key] = {best->shape, best->head_groups};
     } else {
-      best->row.wrong = true;
+      best->wrong = true;
       DOPPLER_TRY(take(site.shape, site.head_groups));
     }
-    for (const Trial& trial : trials) rows.push_back(trial.row);
+    std::ranges::move(candidates, std::back_inserter(rows));
   }
   return rows;
 }

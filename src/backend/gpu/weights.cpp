@@ -140,14 +140,26 @@ void pack_iq4_nl(const std::byte* row, std::size_t unit, std::uint32_t* codes, s
   scales[0] = two_halves(a.d, b.d);
 }
 
+// Both nibbles of a byte of MXFP4 as those of kFloatNibbles.
+constexpr auto kFloatNibbles = [] {
+  std::array<std::uint8_t, 16> one{};
+  for (std::size_t i = 0; i < 16; ++i) {
+    while (float_nibble_level(one[i]) != kMXFP4Levels[i]) ++one[i];
+  }
+  std::array<std::uint8_t, 256> two{};
+  for (std::size_t i = 0; i < 256; ++i) two[i] = static_cast<std::uint8_t>(one[i % 16] | one[i / 16] << 4);
+  return two;
+}();
+
 void pack_mxfp4(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
+  std::uint8_t bytes[32];
+  scales[0] = 0;
   for (std::size_t b = 0; b < 2; ++b) {
     const auto block = load_block<BlockMXFP4>(row, 2 * unit + b);
-    std::int8_t values[32];
-    read_levels(block.qs, kMXFP4Levels, values);
-    put_signed_five(values, codes + 4 * b, scales + 1 + b);
-    scales[0] = b == 0 ? block.e : scales[0] | std::uint32_t{block.e} << 8;
+    for (std::size_t i = 0; i < 16; ++i) bytes[16 * b + i] = kFloatNibbles[block.qs[i]];
+    scales[0] |= std::uint32_t{block.e} << (8 * b);
   }
+  std::memcpy(codes, bytes, sizeof(bytes));
 }
 
 void pack_iq4_xs(const std::byte* row, std::size_t unit, std::uint32_t* codes, std::uint32_t* scales) {
@@ -273,7 +285,7 @@ constexpr Packing kPackings[] = {
     {DType::kQ6_K, {CodeForm::kSignedSix, ScaleForm::kSuper16}, pack_q6_k},
     {DType::kIQ4_NL, {CodeForm::kBytes, ScaleForm::kHalf}, pack_iq4_nl},
     {DType::kIQ4_XS, {CodeForm::kBytes, ScaleForm::kFloat}, pack_iq4_xs},
-    {DType::kMXFP4, {CodeForm::kSignedFive, ScaleForm::kPower}, pack_mxfp4},
+    {DType::kMXFP4, {CodeForm::kFloatNibbles, ScaleForm::kPower}, pack_mxfp4},
 };
 
 const Packing* packing_of(DType type) {
@@ -313,11 +325,12 @@ class TilePacker {
         units_(matrix.units),
         pieces_(matrix.format.pieces()),
         words_(matrix.format.scale_words()),
+        span_(matrix.format.scale_span()),
         codes_(matrix.format.codes) {}
 
   // Bytes of a tile.
   std::size_t code_bytes() const { return units_ * pieces_ * 16 * kTileRows; }
-  std::size_t scale_bytes() const { return units_ * words_ * 4 * kTileRows; }
+  std::size_t scale_bytes() const { return (units_ + span_ - 1) / span_ * words_ * 4 * kTileRows; }
 
   // Rows from `first` on; false if a tensor could not be decoded.
   bool pack(std::size_t first, std::size_t count, std::byte* codes, std::byte* scales) {
@@ -356,8 +369,15 @@ class TilePacker {
         pack_unit(from, unit, unit_codes, unit_scales);
       }
       put(r, unit, unit_codes, codes);
-      for (std::size_t w = 0; w < words_; ++w)
-        std::memcpy(scales + ((unit * words_ + w) * kTileRows + r) * 4, &unit_scales[w], 4);
+      for (std::size_t w = 0; w < words_; ++w) {
+        std::byte* to = scales + ((unit / span_ * words_ + w) * kTileRows + r) * 4;
+        std::uint32_t word = unit_scales[w];
+        if (unit % span_ != 0) {  // beside those of the unit before, in the word's upper half
+          std::memcpy(&word, to, 4);
+          word |= unit_scales[w] << 16;
+        }
+        std::memcpy(to, &word, 4);
+      }
     }
   }
 
@@ -379,7 +399,7 @@ class TilePacker {
   }
 
   const WeightRows& rows_;
-  std::size_t cols_, units_, pieces_, words_;
+  std::size_t cols_, units_, pieces_, words_, span_;
   CodeForm codes_;
   std::vector<std::byte> row_;
   std::vector<float> floats_;
@@ -418,7 +438,7 @@ Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& ma
 }  // namespace
 
 std::uint32_t WeightFormat::pieces() const {
-  constexpr std::uint32_t kPieces[] = {16, 8, 8, 4, 2, 2, 2, 2};  // by CodeForm
+  constexpr std::uint32_t kPieces[] = {16, 8, 8, 4, 2, 2, 2, 2, 2};  // by CodeForm
   return kPieces[static_cast<std::size_t>(codes)];
 }
 
@@ -429,6 +449,11 @@ std::uint32_t WeightFormat::high_words() const {
 std::uint32_t WeightFormat::scale_words() const {
   constexpr std::uint32_t kWords[] = {0, 1, 2, 2, 2, 3, 2, 1};  // by ScaleForm
   return kWords[static_cast<std::size_t>(scales)] + high_words();
+}
+
+std::uint64_t WeightFormat::row_bytes(std::uint32_t units) const {
+  return std::uint64_t{units} * pieces() * 16 +
+         std::uint64_t{(units + scale_span() - 1) / scale_span()} * scale_words() * 4;
 }
 
 WeightFormat format_of(DType type) {

@@ -1,9 +1,10 @@
-// Weights on the device: every tensor type in one of eight forms of codes and eight of scales, laid out so
+// Weights on the device: every tensor type in one of nine forms of codes and eight of scales, laid out so
 // that the threads of a subgroup load neighbouring 16 bytes, for decoding, for prompts and for embeddings
 // alike. shaders/weights.wgsl reads this layout.
 //
 //   codes  [tile of 64 rows][unit of 64 values][piece][row in tile], 16 bytes each
-//   scales [tile][unit][word][row in tile], 4 bytes each; behind the scales what codes have beyond 4 bits
+//   scales [tile][unit][word][row in tile], 4 bytes each; behind the scales what codes have beyond 4 bits.
+//          Small scales (kPower) of two units share their words: [tile][unit / 2]...
 //
 // Rows and values are filled up with zeros to whole tiles and units.
 #pragma once
@@ -28,8 +29,9 @@ enum class CodeForm : std::uint8_t {
   kBytes,
   kSignedNibbles,
   kNibbles,
-  kSignedFive,  // nibbles and, behind the scales, their signs
-  kSignedSix,   // nibbles and the two bits above each
+  kSignedFive,    // nibbles and, behind the scales, their signs
+  kSignedSix,     // nibbles and the two bits above each
+  kFloatNibbles,  // nibbles that stand for MXFP4's levels: float_nibble_level()
 };
 enum class ScaleForm : std::uint8_t {
   kNone,
@@ -50,7 +52,18 @@ struct WeightFormat {
   std::uint32_t pieces() const;       // of 16 bytes in a unit of a row
   std::uint32_t high_words() const;   // of 4 bytes in a unit of a row: what codes have beyond 4 bits
   std::uint32_t scale_words() const;  // the same of scales, those included
+  std::uint32_t scale_span() const { return scales == ScaleForm::kPower ? 2 : 1; }  // units that share them
+  std::uint64_t row_bytes(std::uint32_t units) const;                               // of codes and scales
 };
+
+// The level of quant/blocks.h (kMXFP4Levels) that a nibble of kFloatNibbles stands for. MXFP4's own nibbles
+// are not kept: from these a shader makes the level with three bit operations for eight of them, and no
+// table.
+constexpr int float_nibble_level(unsigned nibble) {
+  const bool zero = nibble & 1, one = nibble >> 1 & 1, three = nibble >> 3 & 1;
+  const bool jumps = zero + !one + three >= 2;
+  return static_cast<int>(nibble) - 16 * three + 13 * jumps - 6;
+}
 
 // The form a type takes; types without one of their own are decoded to kF32.
 WeightFormat format_of(DType type);

@@ -10,13 +10,19 @@ fn dot16(v : vec4u, x : vec4u) -> i32 {
 }
 #else
 // Sixteen codes of a weight times sixteen activations: of piece w itself (FORM 3), of its low nibbles, or (dot_high) of its
-// high ones. Signed nibbles (FORM 4) stay in the upper half of their bytes, so their sums are 16 times too large.
+// high ones. Signed nibbles (FORM 4, 8) stay in the upper half of their bytes, so their sums are 16 times too large. Levels (FORM 8)
+// are nibble + 13 * jump, and what is to be taken from each is left to the caller, who knows the sum of x.
 fn dot_low(w : vec4u, x : vec4u) -> i32 {
 #if FORM == 3
   return dot4I8Packed(w.x, x.x) + dot4I8Packed(w.y, x.y) + dot4I8Packed(w.z, x.z) + dot4I8Packed(w.w, x.w);
 #elif FORM == 4
   let v = (w << vec4u(4u)) & vec4u(0xf0f0f0f0u);
   return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
+#elif FORM == 8
+  let v = (w << vec4u(4u)) & vec4u(0xf0f0f0f0u);
+  let j = jumps(w) & vec4u(0x01010101u);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w) +
+         208 * (dot4I8Packed(j.x, x.x) + dot4I8Packed(j.y, x.y) + dot4I8Packed(j.z, x.z) + dot4I8Packed(j.w, x.w));
 #else
   let v = w & vec4u(0x0f0f0f0fu);
   return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
@@ -26,6 +32,13 @@ fn dot_low(w : vec4u, x : vec4u) -> i32 {
 fn dot_high(w : vec4u, x : vec4u) -> i32 {
   let v = w & vec4u(0xf0f0f0f0u);
   return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w);
+}
+#elif FORM == 8
+fn dot_high(w : vec4u, x : vec4u) -> i32 {
+  let v = w & vec4u(0xf0f0f0f0u);
+  let j = jumps(w) & vec4u(0x10101010u);
+  return dot4I8Packed(v.x, x.x) + dot4I8Packed(v.y, x.y) + dot4I8Packed(v.z, x.z) + dot4I8Packed(v.w, x.w) +
+         13 * (dot4I8Packed(j.x, x.x) + dot4I8Packed(j.y, x.y) + dot4I8Packed(j.z, x.z) + dot4I8Packed(j.w, x.w));
 }
 #elif FORM == 5
 fn dot_high(w : vec4u, x : vec4u) -> i32 {
@@ -84,8 +97,11 @@ fn dot_unit(
 #else
   var part${b} = scale${b}.x * f32(da${b} + db${b});
 #endif
-#if FORM == 4 || HIGH_WORDS
+#if FORM == 4 || FORM == 8 || HIGH_WORDS
   part${b} *= kCodeFactor;
+#endif
+#if FORM == 8
+  sum -= 6.0 * scale${b}.x * xs${b}.y;
 #endif
 #if GROUPS_16 && HAS_MIN
   part${b} += scale${2 * b}.y * sum_codes(xa${b}) + scale${2 * b + 1}.y * sum_codes(xb${b});

@@ -64,7 +64,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if QUANTISED
     let a = scale_index(row, unit);
 #for s in 0..SCALE_WORDS
-    let s${s} = scales[a + ${s * 64}u];
+    let s${s} = own_scale(scales[a + ${s * 64}u], unit);
 #endfor
 #endif
     sum += dot_unit(

@@ -39,6 +39,8 @@ var<workgroup> own_tile : vec4u;
 #define GROUPS 2 + 2 * (GROUPS_16)
 #define SUMS (GROUPS_16) && (HAS_MIN)
 #define PIECES_X UK * 4
+// Pieces of a unit as the tile holds them: levels that nibbles stand for are made once, before they are shared.
+#define STORED (FORM == 8) * 4 + (FORM != 8) * (PIECES)
 #define BLOCKS_X UK * 2
 #if UNROLLED
 #define REPEATS BLOCKS_X
@@ -56,7 +58,7 @@ var<workgroup> own_tile : vec4u;
 #define TAIL UNITS_K % UK != 0
 #define LAST_ROW (ROWS + 63) / 64 * 64 - 1
 
-var<workgroup> tile_w : array<vec4u, ${TN * UK * PIECES}>;  // [unit and piece][row]
+var<workgroup> tile_w : array<vec4u, ${TN * UK * (STORED)}>;  // [unit and piece][row]
 var<workgroup> tile_s : array<f32, ${TN * UK * GROUPS}>;  // scales [unit][group][row]
 var<workgroup> tile_x : array<vec4u, ${PIECES_X * PITCH}>;  // [piece][token], PITCH apart
 var<workgroup> tile_b : array<f32, ${BLOCKS_X * TM}>;  // scales of x [block][token]
@@ -185,12 +187,18 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       workgroupBarrier();
 #for n in 0..LOADS_W
 #if (n + 1) * THREADS <= TN * UK * PIECES
-      tile_w[t + ${n * THREADS}u] = w${n};
+      {
 #else
       if (t + ${n * THREADS}u < ${TN * UK * PIECES}u) {
-        tile_w[t + ${n * THREADS}u] = w${n};
-      }
 #endif
+#if FORM == 8
+        let to = (t + ${n * THREADS}u) / ${TN}u * ${2 * TN}u + (t + ${n * THREADS}u) % ${TN}u;
+        tile_w[to] = low_levels(w${n});
+        tile_w[to + ${TN}u] = high_levels(w${n});
+#else
+        tile_w[t + ${n * THREADS}u] = w${n};
+#endif
+      }
 #endfor
 #for n in 0..LOADS_S
 #if (n + 1) * THREADS <= TN * UK
@@ -267,7 +275,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       {
         let from_s = scale_index(rs${n}, min(at * ${UK}u + us${n}, ${UNITS_K - 1}u));
 #for word in 0..OWN_WORDS
-        s${n}[${word}] = scales[from_s + ${word * 64}u];
+        s${n}[${word}] = own_scale(scales[from_s + ${word * 64}u], min(at * ${UK}u + us${n}, ${UNITS_K - 1}u));
 #endfor
 #for word in 0..HIGH_WORDS
         h${n}[${word}] = scales[from_s + ${(OWN_WORDS + word) * 64}u];
@@ -295,7 +303,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for part in 0..REPEATS
       for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
 #for j in 0..RN
-#if FORM == 3
+#if FORM == 3 || FORM == 8
         let lo${j} = tile_w[b * ${2 * TN}u + column + ${j * LN}u];
         let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #else

@@ -51,7 +51,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if QUANTISED
   let a${u} = scale_index(group.x * ${R}u + t % ${R}u, unit${u});
 #for s in 0..SCALE_WORDS
-  var s${u}_${s} = scales[a${u} + ${s * 64}u];
+  var s${u}_${s} = own_scale(scales[a${u} + ${s * 64}u], unit${u});
 #endfor
 #endif
 #endfor
@@ -72,7 +72,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if QUANTISED
     let na${u} = scale_index(next, unit${u});
 #for s in 0..SCALE_WORDS
-    let m${u}_${s} = scales[na${u} + ${s * 64}u];
+    let m${u}_${s} = own_scale(scales[na${u} + ${s * 64}u], unit${u});
 #endfor
 #endif
 #endfor

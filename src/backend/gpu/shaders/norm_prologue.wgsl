@@ -29,6 +29,9 @@
 // Vectors of four values that a thread takes.
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 
+#if POST && STRICT_BARRIERS
+var<workgroup> cancels : u32;
+#endif
 // t: the thread's number; is_first: whether this is the first workgroup, the one that stores.
 fn prologue(t : u32, is_first : bool) {
 #for i in 0..VECS
@@ -69,8 +72,16 @@ fn prologue(t : u32, is_first : bool) {
   let h${i} = fma(q${i}, vec4f(f), r${i});  // written out: a driver may join it or not, and must not decide by what is emitted
 #endfor
   var square = sums.y + 2.0 * f * sums.z + f * f * sums.w;
+#if STRICT_BARRIERS
+  // A browser's compiler wants it proven that all threads come to a barrier together.
+  if (t == 0u) {
+    cancels = u32(square < 0.0625 * (sums.y + f * f * sums.w));
+  }
+  if (workgroupUniformLoad(&cancels) != 0u) {
+#else
   if (square < 0.0625 * (sums.y + f * f * sums.w)) {
     workgroupBarrier();
+#endif
     var own = 0.0;
 #for i in 0..VECS
     own += dot(h${i}, h${i});

@@ -16,7 +16,7 @@
 #if QUANTISED
   let a${n}_${u} = scale_index(row + ${n * SET_ROWS}u, unit${u});
 #for s in 0..SCALE_WORDS
-  let s${n}_${u}_${s} = scales[a${n}_${u} + ${s * 64}u];
+  let s${n}_${u}_${s} = own_scale(scales[a${n}_${u} + ${s * 64}u], unit${u});
 #endfor
 #endif
 #endfor

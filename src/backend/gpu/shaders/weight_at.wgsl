@@ -12,7 +12,7 @@ fn weight_at(row : u32, q : u32) -> vec4f {
   let at = scale_index(row, unit);
   let scale = group_scale(
 #for s in 0..SCALE_WORDS
-    scales[at + ${s * 64}u],
+    own_scale(scales[at + ${s * 64}u], unit),
 #endfor
 #if GROUPS_16
     j >> 2u);

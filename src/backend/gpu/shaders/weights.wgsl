@@ -1,15 +1,18 @@
 // Weights as weights.h lays them out: tiles of 64 rows, units of 64 values along k (UNITS_K of them in a row).
 //   codes[((tile * UNITS_K + unit) * PIECES + piece) * 64 + row % 64], 16 bytes each
-//   scales[((tile * UNITS_K + unit) * SCALE_WORDS + word) * 64 + row % 64]
+//   scales[((tile * SCALE_UNITS + unit / SCALE_SPAN) * SCALE_WORDS + word) * 64 + row % 64]
 // FORM: 0 f32, 1 f16, 2 bf16, 3 signed bytes, 4 signed nibbles, 5 unsigned nibbles, 6 and 7 nibbles of signed codes of 5 and 6
-// bits, whose upper bits lie in HIGH_WORDS behind the scales (weights.cpp: put_signed_five, put_signed_six). A piece of nibbles holds a block of 32
-// values: the first 16 in the low nibbles of its bytes, the others in the high ones.
+// bits, whose upper bits lie in HIGH_WORDS behind the scales (weights.cpp: put_signed_five, put_signed_six), 8 nibbles that stand for
+// the 15 levels of MXFP4 (below). A piece of nibbles holds a block of 32 values: the first 16 in the low nibbles of its bytes, the
+// others in the high ones.
 // SCALES: 0 none; 1 two f16 (blocks of 32); 2 the same and two f16 minima; 3 bytes (scale, min) x 2 and f16 d, dmin;
-// 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32; 7 two bytes e, for 2^(e - 128). d, dmin: the
-// factors of the bytes.
+// 4 four signed bytes (blocks of 16) and f16 d; 5 four bytes, four byte minima and f16 d, dmin; 6 two f32; 7 two bytes e, for
+// 2^(e - 128), of two units in one word. d, dmin: the factors of the bytes.
 // A value is scale * code, plus its minimum where there are any (3 and 5: minus).
 // Template values FORM, SCALES, UNITS_K: shader_values.cpp. PIECES and SCALE_WORDS: of a unit of a row. GROUPS_16: groups with
-// one scale have 16 values, else 32. HAS_MIN: there are minima.
+// one scale have 16 values, else 32. HAS_MIN: there are minima. SCALE_SPAN units of a row share their scale words.
+#define SCALE_SPAN 1 + (SCALES == 7)
+#define SCALE_UNITS (UNITS_K + SCALE_SPAN - 1) / (SCALE_SPAN)
 #define PIECES (FORM == 0) * 16 + (FORM == 1 || FORM == 2) * 8 + (FORM == 3) * 4 + (FORM >= 4) * 2
 #define HIGH_WORDS 2 * (FORM == 6) + 4 * (FORM == 7)
 #define OWN_WORDS (SCALES == 1 || SCALES == 7) + 2 * (SCALES == 2 || SCALES == 3 || SCALES == 4 || SCALES == 6) + 3 * (SCALES == 5)
@@ -24,7 +27,41 @@ fn code_index(row : u32, unit : u32) -> u32 {
 }
 #if QUANTISED
 fn scale_index(row : u32, unit : u32) -> u32 {
+#if SCALES == 7
+  return ((row >> 6u) * ${SCALE_UNITS}u + unit / 2u) * ${SCALE_WORDS * 64}u + (row & 63u);
+#else
   return ((row >> 6u) * ${UNITS_K}u + unit) * ${SCALE_WORDS * 64}u + (row & 63u);
+#endif
+}
+// A scale word as it was loaded for a unit: what belongs to that unit, in its low half where two share a word.
+fn own_scale(word : u32, unit : u32) -> u32 {
+#if SCALES == 7
+  return word >> ((unit & 1u) * 16u);
+#else
+  return word;
+#endif
+}
+#endif
+
+#if FORM == 8
+// MXFP4's levels 0, 1, 2, 3, 4, 6, 8, 12 and their negatives are not linear in four bits, but nearly: with nibbles read as
+// -8 to 7, level = nibble + 13 * jump - 6, where jump is the majority of the nibble's bits 0 and 3 and of the opposite of bit 1
+// (weights.h: float_nibble). Bit 0 of each nibble of `jumps` is its jump; other bits mean nothing.
+fn jumps(w : vec4u) -> vec4u {
+  let one = w >> vec4u(1u);
+  let three = w >> vec4u(3u);
+  return (w & three) | (~one & (w | three));
+}
+// The levels of 16 low or high nibbles as signed bytes. Bytes are added as unsigned ones, 142 = 128 + 8 + 6 above their level
+// less 128, so that nothing is carried.
+fn levels(nibbles : vec4u, jump : vec4u) -> vec4u {
+  return ((nibbles ^ vec4u(0x08080808u)) + jump * 13u + vec4u(0x72727272u)) ^ vec4u(0x80808080u);
+}
+fn low_levels(w : vec4u) -> vec4u {
+  return levels(w & vec4u(0x0f0f0f0fu), jumps(w) & vec4u(0x01010101u));
+}
+fn high_levels(w : vec4u) -> vec4u {
+  return levels((w >> vec4u(4u)) & vec4u(0x0f0f0f0fu), (jumps(w) >> vec4u(4u)) & vec4u(0x01010101u));
 }
 #endif
 
@@ -55,7 +92,7 @@ fn signed_high(w : vec4u, h : u32) -> vec4u {
 }
 #endif
 // What dots of the codes above are too large by.
-#if FORM == 4
+#if FORM == 4 || FORM == 8
 const kCodeFactor = 0.0625;
 #elif FORM == 6
 const kCodeFactor = 0.125;
@@ -86,7 +123,7 @@ fn group_scale(
 #elif SCALES == 6
   return vec2f(bitcast<f32>(select(s0, s1, g == 1u)), 0.0);
 #elif SCALES == 7
-  return vec2f(bitcast<f32>((s0 >> (8u * g) & 255u) << 23u) * 0.5, 0.0);
+  return vec2f(bitcast<f32>(((s0 >> (8u * g)) & 255u) << 23u) * 0.5, 0.0);
 #endif
 }
 #endif
@@ -130,6 +167,8 @@ fn unpack_piece(w : vec4u, j : u32) -> vec4f {
   return bitcast<vec4f>(vec4u(a << 16u, a & 0xffff0000u, b << 16u, b & 0xffff0000u));
 #elif FORM == 3
   return vec4f(unpack4xI8(w[j & 3u]));
+#elif FORM == 8
+  return vec4f(unpack4xI8(select(high_levels(w), low_levels(w), (j & 4u) == 0u)[j & 3u]));
 #else
   let word = w[j & 3u];
   if ((j & 4u) == 0u) {
