@@ -233,6 +233,37 @@ Result<int> repair(const diagnosis::Diagnosis& before, const ModelSpec& spec,
   return after.healthy() ? kDone : kAnswerIsNo;
 }
 
+// What a refusal says of config.json, and the files contradict, is repaired in memory, so that what else is
+// wrong is found, too. Adds what was repaired, or what nothing repairs, to `refused`. Errors: the last
+// refusal.
+Result<Loaded> load_repaired(const std::string& model, const Settings& settings,
+                             diagnosis::Diagnosis& refused) {
+  constexpr int kMostRepairs = 4;  // one flag each: tied head, biases of two kinds, layers
+  std::vector<convert::ChangedValue> values;
+  for (;;) {
+    Result<Loaded> loaded = values.empty() ? load_with_bar(model, settings, 1)
+                                           : load_changed(model, settings, 1, [&](Json& config) -> Status {
+                                               for (const convert::ChangedValue& value : values)
+                                                 DOPPLER_TRY(convert::set_value(config, value));
+                                               return {};
+                                             });
+    if (loaded || !is_diagnosis(loaded.error())) return loaded;
+    diagnosis::Diagnosis found = diagnosis::diagnose_refusal(model, loaded.error());
+    const bool repaired = !found.findings.empty() && !found.findings[0].fixes.empty() &&
+                          std::ranges::all_of(found.findings[0].fixes, [](const diagnosis::Fix& fix) {
+                            return fix.kind == diagnosis::Fix::Kind::kSetting && fix.file == "config.json";
+                          });
+    const bool again = repaired && std::ranges::any_of(values, [&](const convert::ChangedValue& value) {
+                         return value.key == found.findings[0].fixes[0].target;
+                       });
+    std::ranges::move(found.findings, std::back_inserter(refused.findings));
+    std::ranges::move(found.checks, std::back_inserter(refused.checks));
+    if (!repaired || again || values.size() >= kMostRepairs) return loaded;
+    for (const diagnosis::Fix& fix : refused.findings.back().fixes)
+      values.push_back({fix.file, fix.target, fix.value});
+  }
+}
+
 Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) {
   if (arguments.list) return list_all(given.json);
   if (arguments.list_faults) return list_faults(given.json);
@@ -253,10 +284,10 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
     DOPPLER_ASSIGN(source, load_with_bar(arguments.source, settings, 1));
     options.source = &*source;
   }
-  const Result<Loaded> loaded = load_with_bar(arguments.model, settings, 1);
+  diagnosis::Diagnosis refused;  // while the model did not load
+  const Result<Loaded> loaded = load_repaired(arguments.model, settings, refused);
   if (!loaded) {
     if (!is_diagnosis(loaded.error())) return std::unexpected(loaded.error());
-    const diagnosis::Diagnosis refused = diagnosis::diagnose_refusal(arguments.model, loaded.error());
     if (arguments.fix.empty()) return answer(refused, arguments, backend, given.json);
     std::optional<diagnosis::Recording> truth;  // of the copy; one made now would need the model
     if (!arguments.reference.empty() && arguments.reference != "auto") {
@@ -276,7 +307,11 @@ Result<int> doctor(const DoctorArguments& arguments, const SettingFlags& given) 
   diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
   DOPPLER_ASSIGN(subject.options, backend_options(settings.load, loaded->model->spec, 1));
   for (const std::string& fault : arguments.inject) DOPPLER_TRY(diagnosis::inject(fault, subject));
-  DOPPLER_ASSIGN(const diagnosis::Diagnosis diagnosis, examine(subject, options));
+  DOPPLER_ASSIGN(diagnosis::Diagnosis diagnosis, examine(subject, options));
+  diagnosis.findings.insert(diagnosis.findings.begin(), std::make_move_iterator(refused.findings.begin()),
+                            std::make_move_iterator(refused.findings.end()));
+  diagnosis.checks.insert(diagnosis.checks.begin(), std::make_move_iterator(refused.checks.begin()),
+                          std::make_move_iterator(refused.checks.end()));
   if (given.json) tell_fallbacks(diagnosis.fallbacks);  // else a line of the checks says so
   if (!arguments.fix.empty())
     return repair(diagnosis, loaded->model->spec, arguments, settings, backend, options, given.json);

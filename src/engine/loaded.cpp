@@ -153,11 +153,9 @@ void tell_progress(const LoadOptions& options, double share, std::string_view wh
 }
 
 // Files, tokenizer and template.
-Status load_texts(const std::filesystem::path& path, const LoadOptions& options, Loaded& loaded,
-                  LoadSeconds& seconds) {
+Status load_texts(ModelFiles files, const LoadOptions& options, Loaded& loaded, LoadSeconds& seconds) {
   Laps laps;
-  tell_progress(options, 0, "weights");
-  DOPPLER_ASSIGN(Model model, load_model(path, options.family));
+  DOPPLER_ASSIGN(Model model, bind_model(std::move(files), options.family));
   const auto owned = std::make_shared<Model>(std::move(model));
   loaded.model = owned;
   seconds.weights = laps.next();
@@ -202,10 +200,16 @@ Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loa
 }  // namespace
 
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
+  tell_progress(options, 0, "weights");
+  DOPPLER_ASSIGN(ModelFiles files, open_model_files(path));
+  return load_files(std::move(files), options, slots);
+}
+
+Result<Loaded> load_files(ModelFiles files, const LoadOptions& options, std::uint32_t slots) {
   LoadSeconds seconds;
   Loaded loaded;
   loaded.shared = std::make_shared<SharedWeights>();
-  DOPPLER_TRY(load_texts(path, options, loaded, seconds));
+  DOPPLER_TRY(load_texts(std::move(files), options, loaded, seconds));
   DOPPLER_TRY(load_backend(options, slots, loaded, seconds));
   return loaded;
 }

@@ -38,6 +38,8 @@ Result<BackendOptions> backend_options(const LoadOptions& options, const ModelSp
 // Errors: those of any part; a tokenizer or template that is there but broken is an error, not an absence.
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options,
                         std::uint32_t slots = 1);
+// The same of files that are open already.
+Result<Loaded> load_files(ModelFiles files, const LoadOptions& options, std::uint32_t slots = 1);
 // The same model once more with a backend of its own.
 Result<Loaded> load_another(const Loaded& loaded, const LoadOptions& options, std::uint32_t slots);
 

@@ -18,7 +18,7 @@ namespace doppler {
 #define DOPPLER_INLINE_ __attribute__((always_inline)) inline
 #else
 #define DOPPLER_WIDE_(call_wide, call) return call
-#define DOPPLER_AVX2_
+#define DOPPLER_AVX2_ [[maybe_unused]]
 #define DOPPLER_INLINE_ inline
 #endif
 
@@ -115,7 +115,7 @@ static DOPPLER_INLINE_ void weigh(const float* block, const Weighing& weighing, 
   for (std::size_t i = 0; i < kSamplerBlock; ++i) buckets[i] = static_cast<std::int32_t>(places[i]);
 }
 
-static DOPPLER_AVX2_ void weigh_wide(const float* block, const Weighing& weighing, double* weights,
+DOPPLER_AVX2_ static void weigh_wide(const float* block, const Weighing& weighing, double* weights,
                                      std::int32_t* buckets) {
   weigh(block, weighing, weights, buckets);
 }
@@ -136,7 +136,7 @@ static DOPPLER_INLINE_ double sum_weights(const float* block, const Weighing& we
   return ((sums[0] + sums[1]) + (sums[2] + sums[3])) + ((sums[4] + sums[5]) + (sums[6] + sums[7]));
 }
 
-static DOPPLER_AVX2_ double sum_weights_wide(const float* block, const Weighing& weighing) {
+DOPPLER_AVX2_ static double sum_weights_wide(const float* block, const Weighing& weighing) {
   return sum_weights(block, weighing);
 }
 

@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "formats/rdrr_manifest.h"
 #include "model/arrange.h"
 #include "model/expert_files.h"
 #include "model/families/hybrid.h"
@@ -14,6 +15,7 @@
 #include "model/gguf_rows.h"
 #include "model/guess/guess.h"
 #include "model/quantized_folder.h"
+#include "model/rdrr_description.h"
 #include "model/special_ids.h"
 
 namespace doppler {
@@ -140,13 +142,30 @@ Result<Model> load_gguf(ModelFiles files) {
   return model;
 }
 
+// An RDRR manifest may describe the decoder itself, and name no type that a family has.
+bool is_described_by_manifest(const ModelFiles& files) {
+  if (files.rdrr == nullptr) return false;
+  const auto type = files.config->find("model_type");
+  return type != files.config->end() && type->is_string() &&
+         family_of_type(type->get_ref<const std::string&>()) == nullptr &&
+         files.rdrr->document->contains("inference");
+}
+
 Result<Model> load_guessed(ModelFiles files) {
   Model model;
   model.files = std::move(files);
   const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
-  DOPPLER_ASSIGN(GuessedModel guessed, guess_model(*model.files.config, generation, model.files.tensors));
+  DOPPLER_ASSIGN(GuessedModel guessed,
+                 guess_model(*model.files.config, generation, model.files.tensors,
+                             model.files.rdrr != nullptr ? "manifest.json" : "config.json"));
   model.spec = std::move(guessed.spec);
   model.weights = std::move(guessed.weights);
+  if (model.files.rdrr != nullptr) {
+    log(Level::kWarn, "Loader",
+        "What this decoder computes follows from the manifest's inference and the tensors' names: doppler "
+        "inspect shows it, doppler doctor --reference FILE judges it.");
+    return model;
+  }
   log(Level::kWarn, "Loader",
       "What this decoder computes is a guess from config.json and the tensors' names: doppler inspect shows "
       "it with "
@@ -156,9 +175,11 @@ Result<Model> load_guessed(ModelFiles files) {
 
 }  // namespace
 
-Result<Model> load_model(const std::filesystem::path& path, std::string_view family) {
+namespace {
+
+Result<Model> bind_any(ModelFiles files, std::string_view family) {
   Model model;
-  DOPPLER_ASSIGN(model.files, open_model_files(path));
+  model.files = std::move(files);
   if (model.files.gguf) {
     if (family.empty()) return load_gguf(std::move(model.files));
     return fail(ErrorCode::kUsage,
@@ -166,11 +187,33 @@ Result<Model> load_model(const std::filesystem::path& path, std::string_view fam
                 printable(family));
   }
   DOPPLER_TRY(check_quantization(*model.files.config));
-  if (family == kGuessFamily) return load_guessed(std::move(model.files));
+  if (family == kGuessFamily || (family.empty() && is_described_by_manifest(model.files)))
+    return load_guessed(std::move(model.files));
   const Json* generation = model.files.generation_config ? &**model.files.generation_config : nullptr;
   DOPPLER_ASSIGN(model.spec, read_spec(*model.files.config, generation, family));
   DOPPLER_ASSIGN(model.weights, bind_folder(model.spec, model.files.tensors));
   return model;
+}
+
+// The manifest says a second time what config and tensors say.
+Status check_manifest(const RdrrManifest& manifest, const Model& model) {
+  DOPPLER_ASSIGN(const std::vector<std::string> differences,
+                 compare_rdrr_description(manifest, model.spec, model.files.tensors));
+  for (const std::string& sentence : differences) log(Level::kWarn, "Loader", "{}", sentence);
+  return {};
+}
+
+}  // namespace
+
+Result<Model> bind_model(ModelFiles files, std::string_view family) {
+  DOPPLER_ASSIGN(Model model, bind_any(std::move(files), family));
+  if (model.files.rdrr != nullptr) DOPPLER_TRY(check_manifest(*model.files.rdrr, model));
+  return model;
+}
+
+Result<Model> load_model(const std::filesystem::path& path, std::string_view family) {
+  DOPPLER_ASSIGN(ModelFiles files, open_model_files(path));
+  return bind_model(std::move(files), family);
 }
 
 }  // namespace doppler

@@ -73,5 +73,7 @@ Result<ModelSpec> read_gguf_spec(const GgufMetadata& metadata, const TensorStore
 // bind_weights; kUsage for a family given to a GGUF file, which says its architecture; kUnsupported for
 // folders whose weights are quantised in a way that Doppler does not read.
 Result<Model> load_model(const std::filesystem::path& path, std::string_view family = {});
+// The same for files that are open already.
+Result<Model> bind_model(ModelFiles files, std::string_view family = {});
 
 }  // namespace doppler

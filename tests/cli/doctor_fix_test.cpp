@@ -88,6 +88,31 @@ const std::vector<Patient>& patients() {
        }},
       {"layers_refused", "llama", config([](Json& c) { c["num_hidden_layers"] = 2; })},
       {"tie_refused", "llama", config([](Json& c) { c["tie_word_embeddings"] = true; })},
+      {"bias_refused", "llama", config([](Json& c) { c["attention_bias"] = true; })},
+      {"feed_forward_bias_refused", "llama", config([](Json& c) { c["mlp_bias"] = true; })},
+      {"no_bias_refused", "glm4", config([](Json& c) { c["attention_bias"] = false; })},
+      {"fewer_experts", "gpt_oss", config([](Json& c) { c["num_experts_per_tok"] = 3; })},
+      {"two_refusals_and_epsilon", "llama3",
+       config([](Json& c) { c["attention_bias"] = true, c["mlp_bias"] = true, c["rms_norm_eps"] = 3e-4; })},
+      {"rows_in_reverse", "llama",
+       tensor("mlp.down_proj.weight",
+              [](RawTensor& t) { t.permute([&](std::size_t r) { return t.rows() - 1 - r; }); })},
+      {"experts_turned", "glm4_moe",
+       [](PatientFolder& p) {
+         p.change_tensors([](RawTensors& all) {
+           RawTensors before = all;
+           for (const char* layer : {"1", "2"}) {
+             for (const char* part : {"gate_proj", "up_proj", "down_proj"}) {
+               for (int e = 0; e < 8; ++e) {
+                 const auto name = [&](int i) {
+                   return fmt::format("model.layers.{}.mlp.experts.{}.{}.weight", layer, i, part);
+                 };
+                 all.at(name(e)) = before.at(name((e + 1) % 8));
+               }
+             }
+           }
+         });
+       }},
       {"no_tie_refused", "gemma3", config([](Json& c) { c["tie_word_embeddings"] = false; })},
   };
   return kPatients;

@@ -101,6 +101,21 @@ TEST(DoctorAlone, SaysThatTheLossTellsNothingOfAnUntrainedModel) {
       << diagnosis.checks[0].text;
 }
 
+// The same text, cut as other tokenizers would: what the model reads far better is what it was trained with.
+TEST(DoctorAlone, NamesTheStepOfATokenizerThatMakesAModelReadBadly) {
+  for (const Json& normalizer :
+       {Json(), Json{{"type", "Sequence"},
+                     {"normalizers",
+                      {{{"type", "Lowercase"}},
+                       {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "\u2581"}}}}}}) {
+    PatientFolder patient("demo");
+    patient.change_json("tokenizer.json", [&](Json& t) { t["normalizer"] = normalizer; });
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(patient.path(), {}));
+    ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].cause, "normalizer") << all_findings(diagnosis);
+  }
+}
+
 TEST(DoctorAlone, ReadsItsTextsAsItShould) {
   Subject subject = subject_of(demo(), "cpu");
   std::vector<std::vector<TokenId>> texts;

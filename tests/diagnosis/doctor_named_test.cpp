@@ -103,6 +103,27 @@ const std::vector<Case>& cases() {
       {"embedding_rows", "demo", "weight_shifted", "embed_out", -1, tensor("model.embed_tokens.weight", [](RawTensor& t) {
          t.permute([&](std::size_t r) { return (r + t.rows() - 1) % t.rows(); });
        })},
+      // Small weights, which are measured
+      {"layer_norm_scaled", "phi", "weight_scaled", "attn_normed", 1, tensor(weight(1, "input_layernorm"), [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
+      {"layer_norm_bias", "nemotron", "weight_scaled", "ffn_normed", 1, tensor("model.layers.1.post_attention_layernorm.bias", [](RawTensor& t) { t.each([](float x) { return -x; }); })},
+      {"norm_and_bias_exchanged", "nemotron", "tensor_swapped", "attn_normed", 1, swap("model.layers.1.input_layernorm.bias", "model.layers.1.input_layernorm.weight")},
+      {"norm_of_all_heads", "olmo3", "weight_scaled", "q_norm", 1, tensor(weight(1, "self_attn.q_norm"), [](RawTensor& t) { t.each([](float x) { return -2 * x; }); })},
+      {"taps", "lfm2", "weight_scaled", "conv_out", 1, tensor("model.layers.1.conv.conv.weight", [](RawTensor& t) { t.each([](float x) { return -x; }); })},
+      {"step_bias", "qwen3_5", "weight_scaled", "delta_decay", 1, tensor("model.layers.1.linear_attn.dt_bias", [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
+      {"layer_scalar", "gemma4_ple", "weight_wrong", "layer_out", 1, tensor("model.layers.1.layer_scalar", [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
+      {"norm_eps_beside_norms_without_weight", "gemma4_keqv", "norm_eps", "attn_normed", 0, config([](Json& c) { c["rms_norm_eps"] = 3e-5; })},
+      // Experts, one of them
+      {"expert_scaled", "deepseek_v3", "weight_scaled", "ffn_up", 1, tensor("model.layers.1.mlp.experts.2.down_proj.weight", [](RawTensor& t) { t.each([](float x) { return 2 * x; }); })},
+      {"expert_wrong", "deepseek_v3", "weight_wrong", "ffn_experts", 1, tensor("model.layers.1.mlp.experts.2.up_proj.weight", [](RawTensor& t) { t.each([](float x) { return x * x; }); })},
+      {"expert_gate_and_up", "qwen3_next", "gate_up_swapped", "ffn_gate", 1, swap("model.layers.1.mlp.experts.2.gate_proj.weight", "model.layers.1.mlp.experts.2.up_proj.weight")},
+      {"fewer_experts", "gpt_oss", "router_choice", "router_ids", 0, config([](Json& c) { c["num_experts_per_tok"] = 3; })},
+      // Rotations of other kinds
+      {"yarn_factor", "gpt_oss", "rope_scaling", "q_rope", 0, config([](Json& c) { c["rope_parameters"]["factor"] = 44.0; })},
+      {"interleaved_latent", "deepseek_v3", "rope_layout", "q_rope", 0, config([](Json& c) { c["rope_interleave"] = false; })},
+      {"proportional", "gemma4_keqv", "rope_dims", "q_rope", -2, config([](Json& c) { c["rope_parameters"]["full_attention"]["rope_type"] = "default"; })},
+      {"kinds_of_layers_that_turn", "exaone4", "layer_types", "attn_out", 2, config([](Json& c) {
+         c["layer_types"] = {"sliding_attention", "sliding_attention", "full_attention", "sliding_attention"};
+       })},
       // Text
       {"merges", "demo", "merges_dropped", "", -1, [](PatientFolder& p) {
          p.change_json("tokenizer.json", [](Json& t) { t["model"]["merges"] = Json::array(); });

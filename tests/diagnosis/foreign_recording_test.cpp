@@ -5,6 +5,7 @@
 
 #include "diagnosis/compare/allowance.h"
 #include "diagnosis/doctor_patients.h"
+#include "diagnosis/faults/faults.h"
 
 namespace doppler::diagnosis {
 namespace {
@@ -66,6 +67,25 @@ TEST(ForeignRecording, OfAnotherSize) {
   ASSERT_OK_AND_ASSIGN(const Recording recording, recording_of("gemma3"));
   ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
   expect_mismatch(diagnosis, "a model of another size");
+}
+
+// Some rope types turn otherwise beyond the context, so a base that a longer recording shows is no repair.
+TEST(ForeignRecording, LongerThanTheContext) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/llama3"), 64));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, recording_of("llama3"));
+  for (const bool beyond : {false, true}) {
+    Subject subject = subject_of(loaded, "reference");
+    ASSERT_OK(inject("rope_theta_default", subject));
+    if (beyond) subject.spec.context_length = static_cast<std::uint32_t>(recording.prompt_ids.size()) - 1;
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
+                         diagnose(subject, {.reference = &recording, .only = {"recording", "truth"}}));
+    ASSERT_FALSE(diagnosis.findings.empty());
+    const Finding& first = diagnosis.findings[0];
+    EXPECT_EQ(first.cause, "rope_theta") << all_findings(diagnosis);
+    EXPECT_EQ(first.repair.starts_with("Record a prompt of at most "), beyond) << first.repair;
+    EXPECT_EQ(first.fixes.empty(), beyond);
+    EXPECT_EQ(first.confidence <= 0.5, beyond) << first.confidence;
+  }
 }
 
 // The same sizes and names, and every weight another.

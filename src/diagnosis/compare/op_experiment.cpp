@@ -336,6 +336,12 @@ void OpSetup::set_weight(Shape shape, const std::vector<float>& values) {
   weights[0] = {weights[0].name, DType::kF32, std::move(shape), own(values)};
 }
 
+void OpSetup::replace(TensorView& tensor, const std::vector<float>& values) {
+  tensor.dtype = DType::kF32;
+  tensor.data = own(values);
+  tensor.mapped = false;
+}
+
 Result<std::vector<float>> OpSetup::read_weight() const {
   if (weights.empty()) return unfit(*this, "it has no weight");
   std::vector<float> values(element_count(weights[0].shape).value_or(0));

@@ -40,6 +40,8 @@ struct OpSetup {
   std::size_t tokens() const { return ids.size(); }
   // Replaces the weight by these values. To change it, decode it first with read_weight().
   void set_weight(Shape shape, const std::vector<float>& values);
+  // Replaces the values of one of the weights or biases, in their order.
+  void replace(TensorView& tensor, const std::vector<float>& values);
   Result<std::vector<float>> read_weight() const;
 
   std::vector<std::shared_ptr<const std::vector<std::byte>>> owned;  // memory of replaced weights

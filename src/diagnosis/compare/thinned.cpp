@@ -52,8 +52,8 @@ std::span<const Thinning> all_thinnings() {
 }
 
 const Thinning* find_thinning(std::string_view name) {
-  const auto* const found = std::ranges::find(kThinnings, name, &Thinning::name);
-  return found == kThinnings.end() ? nullptr : found;
+  const auto found = std::ranges::find(kThinnings, name, &Thinning::name);
+  return found == kThinnings.end() ? nullptr : &*found;
 }
 
 Result<Recording> thin(const Recording& recording, const Thinning& thinning) {

@@ -171,6 +171,8 @@ Status ChainRepairs::change_kinds(const OpChain& chain, const OpCase::ChainEnd& 
     });
     if (like == layers.end()) return;
     const auto op = context_.experiment.find(s.stage, static_cast<int>(like - layers.begin()));
+    // The other kind does not turn at all.
+    if (!op && s.kind == OpKind::kRope) std::ranges::fill(s.rope.inverse_frequency, 0.0);
     if (!op) return;
     const Op& from = plan.ops[*op];
     if (s.kind == OpKind::kAttention && from.kind == OpKind::kAttention)
@@ -268,9 +270,12 @@ ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> f
     if (fit.attempt.ratio < 0.1 * best->attempt.ratio) best = &fit;
   }
   const Plan& plan = context_.experiment.plan();
-  std::set<std::string> causes;
+  std::set<std::string> causes, said;
   for (const Fit& fit : fits) {
-    if (fit.attempt.cause == best->attempt.cause || !causes.insert(fit.attempt.cause).second) continue;
+    const bool same = fit.attempt.cause == best->attempt.cause;
+    if (!same && !causes.insert(fit.attempt.cause).second) continue;
+    // The same of another weight that it is multiplied with.
+    if (same && (fit.ops == best->ops || !said.insert(describe_ops(plan, fit.ops)).second)) continue;
     result.others.insert(result.others.end(), fit.ops.begin(), fit.ops.end());
     result.also.push_back(
         fmt::format("{} ({} when {})", fit.attempt.cause, describe_ops(plan, fit.ops), fit.attempt.says));

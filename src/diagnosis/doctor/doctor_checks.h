@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 #include "diagnosis/doctor/doctor.h"
@@ -62,6 +63,12 @@ Result<Outcome> check_defaults(const Examination& examination);
 Result<Outcome> check_source(const Examination& examination);
 // doctor_loss.cpp
 Result<Outcome> check_loss(const Examination& examination);
+// doctor_loss_texts.cpp: what other tokenizers make of a text that the model reads badly.
+struct TextTrials {
+  std::optional<Finding> finding;
+  std::size_t tried = 0, left_out = 0;
+};
+TextTrials try_texts(const Examination& examination, double seconds);
 // doctor_runs.cpp
 Result<Outcome> check_ops(const Examination& examination);
 Result<Outcome> check_again(const Examination& examination);

@@ -236,7 +236,10 @@ std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp>
       Finding& first = findings[at->second];
       ++first.places;
       for (const Fix& fix : w.explanation.attempt.fixes) {
-        if (std::ranges::none_of(first.fixes, [&](const Fix& other) { return other.same_as(fix); }))
+        // Where less shows, a value that is nearly right may do, too: the first place's counts.
+        if (std::ranges::none_of(first.fixes, [&](const Fix& other) {
+              return other.same_as(fix) || (other.kind == fix.kind && other.target == fix.target);
+            }))
           first.fixes.push_back(fix);
       }
       first.confidence = std::max(first.confidence, w.explanation.confidence);

@@ -341,6 +341,15 @@ Result<Outcome> check_loss(const Examination& e) {
       "{} tokens of plain English cost {:.2f} nats each (guessing: {:.2f})", meter.tokens(), loss, chance);
   const std::size_t before = e.findings.size();
   if (text_is_wrong(e)) return Outcome::ok(measured + "; what is wrong with the tokens comes first");
+  // Many texts are read for this, which takes minutes of a large model.
+  if (loss > kReads * chance && meter.is_small()) {
+    constexpr double kShare = 0.3;  // of the time left; weights need the most
+    TextTrials trials = try_texts(e, kShare * e.seconds_left());
+    if (trials.finding) {
+      e.find(std::move(*trials.finding));
+      return Outcome::ok(fmt::format("{}; {} ways to make tokens of it tried", measured, trials.tried));
+    }
+  }
   LossExamination examination(e, meter, std::move(*losses), 0.5 * e.seconds_left());
   examination.run();
   const bool found = e.findings.size() > before;

@@ -252,6 +252,18 @@ Result<Outcome> check_recording(const Examination& e) {
     if (tensor == nullptr || value.stage == Stage::kNone || value.stage == Stage::kAttnScores) continue;
     const std::uint64_t width = *element_count(tensor->shape) / tensor->shape[0];
     if (width == value.width) continue;
+    if (value.stage == Stage::kRouterIds || value.stage == Stage::kRouterWeights) {
+      e.find({.cause = "router_choice",
+              .stage = std::string(stage_name(Stage::kRouterIds)),
+              .layer = value.layer,
+              .explanation =
+                  fmt::format("The recording's router chooses {} experts for a token, this description {}.",
+                              width, value.width),
+              .repair = fmt::format("Set num_experts_per_tok to {} (it is {}).", width, value.width),
+              .confidence = 0.95,
+              .fixes = {{.target = "ffn.router.top_k", .value = std::to_string(width)}}});
+      return Outcome::found({});
+    }
     e.find(
         {.cause = "reference_mismatch",
          .stage = std::string(stage_name(value.stage)),

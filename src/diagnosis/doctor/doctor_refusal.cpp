@@ -2,8 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
+#include <span>
 
 #include "base/files.h"
+#include "base/json.h"
 #include "diagnosis/doctor/doctor.h"
 #include "formats/safetensors.h"
 #include "system/files.h"
@@ -106,24 +109,72 @@ std::string_view last_sentence(std::string_view text) {
   return at == std::string_view::npos ? text : text.substr(at + 2);
 }
 
+// The names of a folder's tensors; none where a file cannot be read.
+std::vector<std::string> stored_names(const std::filesystem::path& folder) {
+  std::vector<std::string> names;
+  for (const std::filesystem::path& file : sorted_entries(folder)) {
+    if (file.extension() != ".safetensors" || file.filename() == "reference.safetensors") continue;
+    const auto store = open_safetensors(file);
+    if (!store) return {};
+    for (const auto& [name, tensor] : store->tensors()) names.push_back(name);
+  }
+  return names;
+}
+
 // One more than the highest number behind "layers." among the tensors of a folder; 0: there is none.
 std::size_t stored_layers(const std::filesystem::path& folder) {
   constexpr std::string_view kLayers = "layers.";
   std::size_t count = 0;
-  for (const std::filesystem::path& file : sorted_entries(folder)) {
-    if (file.extension() != ".safetensors") continue;
-    const auto store = open_safetensors(file);
-    if (!store) return 0;
-    for (const auto& [name, tensor] : store->tensors()) {
-      const std::size_t at = name.find(kLayers);
-      std::size_t layer = 0;
-      if (at == std::string::npos) continue;
-      const char* digits = name.data() + at + kLayers.size();
-      if (std::from_chars(digits, name.data() + name.size(), layer).ec == std::errc())
-        count = std::max(count, layer + 1);
-    }
+  for (const std::string& name : stored_names(folder)) {
+    const std::size_t at = name.find(kLayers);
+    std::size_t layer = 0;
+    if (at == std::string::npos) continue;
+    const char* digits = name.data() + at + kLayers.size();
+    if (std::from_chars(digits, name.data() + name.size(), layer).ec == std::errc())
+      count = std::max(count, layer + 1);
   }
   return count;
+}
+
+// The flag of config.json that contradicts all biases of a kind which a folder has or lacks, and what it
+// should say. Nothing where some of them are there and some are not: then it is the files that lack
+// something.
+struct BiasFlag {
+  std::string_view key;
+  bool right;
+};
+std::optional<BiasFlag> contradicted_bias_flag(const std::filesystem::path& folder,
+                                               std::string_view sentence) {
+  constexpr std::string_view kBias = ".bias", kMissing = " is missing";
+  const std::size_t end = sentence.find(kBias);
+  if (end == std::string_view::npos) return std::nullopt;
+  const std::size_t space = sentence.rfind(' ', end) + 1;  // 0 where there is none
+  const std::string_view name = sentence.substr(space, end + kBias.size() - space);
+  const std::size_t part = name.find_first_not_of("0123456789", name.find_first_of("0123456789"));
+  if (part == std::string_view::npos) return std::nullopt;
+  const bool missing = sentence.find(kMissing) != std::string_view::npos;
+  const std::string_view kind = name.substr(part);
+  const std::vector<std::string> names = stored_names(folder);
+  if (names.empty()) return std::nullopt;
+  if (missing && std::ranges::any_of(names, [&](const auto& n) { return n.ends_with(kind); }))
+    return std::nullopt;
+  const auto text = read_text_file(folder / "config.json", 1 << 20);
+  if (!text) return std::nullopt;
+  const auto config = parse_json(*text, "config.json");
+  if (!config || !config->is_object()) return std::nullopt;
+  const bool of_feed_forward = kind.find(".mlp.") != std::string_view::npos;
+  constexpr auto kAttentionFlags =
+      std::to_array<std::string_view>({"attention_bias", "qkv_bias", "use_qkv_bias"});
+  constexpr auto kFeedForwardFlags = std::to_array<std::string_view>({"mlp_bias"});
+  const std::span<const std::string_view> flags = of_feed_forward
+                                                      ? std::span<const std::string_view>(kFeedForwardFlags)
+                                                      : std::span<const std::string_view>(kAttentionFlags);
+  for (const std::string_view flag : flags) {
+    const auto found = config->find(flag);
+    if (found != config->end() && found->is_boolean() && found->get<bool>() == missing)
+      return BiasFlag{flag, !missing};
+  }
+  return std::nullopt;
 }
 
 // What the tensors of a folder say where config.json contradicts them.
@@ -136,6 +187,10 @@ void add_fixes(const std::filesystem::path& model, const std::string& sentence, 
   };
   if (finding.cause == "tied_head")
     set("tie_word_embeddings", sentence.find("is missing") == std::string::npos ? "false" : "true");
+  if (finding.cause == "bias_missing") {
+    if (const auto flag = contradicted_bias_flag(model, sentence))
+      set(std::string(flag->key).c_str(), flag->right ? "true" : "false");
+  }
   if (finding.cause != "layer_count") return;
   if (const std::size_t layers = stored_layers(model); layers > 0)
     set("num_hidden_layers", std::to_string(layers));

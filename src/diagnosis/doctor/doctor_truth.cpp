@@ -74,6 +74,28 @@ void list_untested(const Examination& e, const Plan& plan, OpExperiment& experim
       fmt::format("positions from {} on, and what counts only there (scaled angles, the context)", last));
 }
 
+// Beyond the context that a description names, its angles need not be those that were recorded: the rope type
+// dynamic takes another base there. So what they differ by is no repair of the model.
+void doubt_angles_beyond_context(const Examination& e) {
+  const std::uint64_t tokens = e.options.reference->prompt_ids.size();
+  const std::uint64_t context = e.subject.spec.context_length;
+  if (context == 0 || tokens <= context) return;
+  constexpr double kDoubted = 0.5;  // as likely the recording's length as the model
+  for (Finding& finding : e.findings) {
+    if (finding.check != e.check || (finding.cause != "rope_theta" && finding.cause != "rope_scaling"))
+      continue;
+    finding.explanation += fmt::format(
+        " But the recording has {} tokens and the model's context {}, beyond which some rope types (dynamic) "
+        "turn by other angles.",
+        tokens, context);
+    finding.repair =
+        fmt::format("Record a prompt of at most {} tokens and examine that. If it differs, too: {}", context,
+                    finding.repair);
+    finding.fixes.clear();
+    finding.confidence = std::min(finding.confidence, kDoubted);
+  }
+}
+
 }  // namespace
 
 Result<Outcome> check_truth(const Examination& e) {
@@ -107,6 +129,7 @@ Result<Outcome> check_truth(const Examination& e) {
   DOPPLER_TRY(judge.measure());
   judge.tell_ops();
   DOPPLER_TRY(judge.explain_wrong());
+  doubt_angles_beyond_context(e);
   if (judge.judged() == 0) return Outcome::skip("the recording holds no stage that can be computed again");
   list_untested(e, plan, experiment, judge);
   std::string text = judge.summary();

@@ -198,9 +198,26 @@ double OpCase::judge_columns(std::span<const std::size_t> columns, std::span<con
   return worst;
 }
 
+std::optional<std::vector<float>> OpCase::output_with(const OpChange& change) const {
+  if (stop_ && stop_()) return std::nullopt;
+  if (chain_ != nullptr) {
+    auto rows = chain_->run(scope_, change);
+    return rows ? std::optional(std::move(*rows)) : std::nullopt;
+  }
+  OpSetup changed = setup_;
+  change(changed);
+  auto output = context_.experiment.run(changed);
+  return output ? std::optional(std::move(*output)) : std::nullopt;  // a change that does not fit the op
+}
+
+std::size_t OpCase::ops_on() const {
+  if (chain_ == nullptr) return 1;
+  const auto& ops = chain_->ops();
+  return static_cast<std::size_t>(ops.end() - std::ranges::find(ops, index_));
+}
+
 double OpCase::ratio_along(const OpChange& change, bool rough) const {
-  if (stop_ && stop_()) return INFINITY;
-  const auto rows = chain_->run(scope_, change);
+  const auto rows = output_with(change);
   if (!rows) return INFINITY;
   const double ratio = judge(*rows, lenient_).ratio;
   if (rough || ratio <= 1 || ratio > kNearAlong) return ratio;
@@ -210,13 +227,13 @@ double OpCase::ratio_along(const OpChange& change, bool rough) const {
 
 double OpCase::ratio_with(const OpChange& change, bool rough) {
   if (chain_ != nullptr) return ratio_along(change, rough);
-  OpSetup changed = setup_;
-  change(changed);
-  const auto output = context_.experiment.run(changed);
-  if (!output) return INFINITY;  // a change that does not fit the op is no explanation
+  const auto output = output_with(change);
+  if (!output) return INFINITY;
   const double ratio = judge(*output, lenient_).ratio;
   if (rough || ratio <= 1 || ratio > kNear) return ratio;
   // The difference may be the change's own rounding.
+  OpSetup changed = setup_;
+  change(changed);
   const auto allowed = allowance(changed, context_.rounding.arithmetic, context_.threads);
   return allowed ? judge(*output, *allowed).ratio : ratio;
 }

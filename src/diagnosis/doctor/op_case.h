@@ -113,6 +113,11 @@ class OpCase {
   // error, which takes three times as long.
   double ratio_with(const OpChange& change, bool rough = false);
 
+  // What ratio_with() judges, [tokens, judged_width()]; nothing if a change does not fit, or time has run
+  // out.
+  std::optional<std::vector<float>> output_with(const OpChange& change) const;
+  std::size_t ops_on() const;  // of the chain, from the case's first op to its end; 1: the op alone
+
   const std::vector<Attempt>& attempts() const { return attempts_; }
   // What was not tried because it takes too long: "other orders of columns (some 40 s)".
   void leave_out(std::string what) { left_out_.push_back(std::move(what)); }

@@ -66,6 +66,11 @@ void spread_nibbles(const BlockLayout& layout, std::byte* block, bool apart) {
     }
   }
 }
+// Hugging Face's blocks hold neighbours in one byte: where their nibbles are exchanged, pairs of codes are.
+void swap_neighbours(const BlockLayout& layout, std::byte* block) {
+  for (std::size_t i = 0; i + 1 < layout.nibble_bytes; i += 2)
+    std::swap(block[layout.nibbles + i], block[layout.nibbles + i + 1]);
+}
 void spread_apart(const BlockLayout& layout, std::byte* block) {
   spread_nibbles(layout, block, true);
 }
@@ -86,6 +91,8 @@ constexpr BlockChange kBlockChanges[] = {
      [](const BlockLayout& l) { return l.nibbles != 0 && l.nibble_bytes == 16; }, spread_apart},
     {"nibble_order", "values 16 apart share a byte",
      [](const BlockLayout& l) { return l.nibbles != 0 && l.nibble_bytes == 16; }, spread_together},
+    {"nibble_order", "neighbouring codes change places",
+     [](const BlockLayout& l) { return l.nibbles != 0 && l.nibble_bytes == 16; }, swap_neighbours},
     {"scale_min_swapped", "scale and minimum change places", [](const BlockLayout& l) { return l.m != 0; },
      swap_scale_and_min},
     {"scale_min_swapped", "the scales and minima of 32 values each change places",

@@ -14,6 +14,39 @@ std::string repairs::number(double x) {
   return fmt::format("{:.6g}", x);
 }
 
+double repairs::tidy(double x) {
+  for (const double digits : {1.0, 2.0, 10.0, 100.0, 1000.0, 10000.0}) {
+    const double rounded = std::round(x * digits) / digits;
+    if (rounded != 0 && std::abs(rounded - x) < 2e-4 * std::abs(x)) return rounded;
+  }
+  return x;
+}
+
+std::optional<double> repairs::fitted_scale(const OpCase& c,
+                                            const std::function<OpChange(double scale)>& scaled) {
+  constexpr double kStep = 1e-2;  // large against the rounding of what is computed
+  constexpr int kMostSteps = 5;
+  double scale = 1;
+  for (int i = 0; i < kMostSteps; ++i) {
+    const auto here = c.output_with(scaled(scale)), beside = c.output_with(scaled(scale * (1 + kStep)));
+    if (!here || !beside || here->size() != c.target().size()) return std::nullopt;
+    double products = 0, squares = 0;
+    for (std::size_t j = 0; j < here->size(); ++j) {
+      const double weight = 1 / c.allowed_at(j / c.judged_width(), j % c.judged_width());
+      const double slope = (static_cast<double>((*beside)[j]) - (*here)[j]) * weight;
+      const double rest = (static_cast<double>(c.target()[j]) - (*here)[j]) * weight;
+      if (!std::isfinite(slope) || !std::isfinite(rest)) continue;
+      products += slope * rest, squares += slope * slope;
+    }
+    if (!(squares > 0)) return std::nullopt;
+    const double by = products / squares * kStep;
+    scale *= 1 + by;
+    if (std::abs(by) < 1e-6) break;
+  }
+  if (!std::isfinite(scale) || std::abs(scale - 1) < 1e-3 || std::abs(scale) < 1e-4) return std::nullopt;
+  return tidy(scale);
+}
+
 namespace {
 
 // In the order of plausibility: of several that fit equally well the first counts.
@@ -25,6 +58,7 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kRmsNorm, "no norm, other inputs", repairs::norm_input, Reach::kChain},
     {OpKind::kRmsNorm, "offset and epsilon together", repairs::norm_both, Reach::kOps, true},
     {OpKind::kRmsNorm, "other norms' weights, damaged weights", repairs::norm_weight, Reach::kChain},
+    {OpKind::kRmsNorm, "weights and biases that were measured", repairs::small_weights, Reach::kChain},
     {OpKind::kMatmul, "NaN and zeros in the weight", repairs::weight_values},
     {OpKind::kMatmul, "biases", repairs::weight_bias, Reach::kChain},
     {OpKind::kMatmul, "rows of siblings", repairs::weight_fused},
@@ -52,12 +86,14 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kAttention, "score scales", repairs::attention_scale, Reach::kOps},
     {OpKind::kAttention, "softcaps", repairs::attention_softcap, Reach::kOps},
     {OpKind::kAttention, "windows and masks", repairs::attention_window, Reach::kOps},
+    {OpKind::kAttention, "layers of the other kind", repairs::attention_kind},
     {OpKind::kAttention, "head maps", repairs::attention_heads, Reach::kOps},
     {OpKind::kAttention, "sinks", repairs::attention_sinks, Reach::kOps},
     {OpKind::kAttention, "cache positions", repairs::attention_cache, Reach::kChain},
     {OpKind::kAttention, "scale and softcap together", repairs::attention_both, Reach::kOps, true},
     {OpKind::kAttention, "scale and window together", repairs::attention_scale_and_window, Reach::kOps, true},
     {OpKind::kAttention, "a search over scales and softcaps", repairs::attention_search},
+    {OpKind::kAttention, "sinks that were measured", repairs::small_weights, Reach::kChain},
     {OpKind::kAdd, "multipliers", repairs::residual_scale, Reach::kOps},
     {OpKind::kAdd, "missing and other terms", repairs::residual, Reach::kChain},
     {OpKind::kGated, "activations", repairs::activation, Reach::kOps},
@@ -68,13 +104,22 @@ constexpr auto kRepairs = std::to_array<Repair>({
     {OpKind::kExpertMatmul, "other orders of experts", repairs::experts_order, Reach::kOps},
     {OpKind::kExpertMatmul, "gates and ups parted otherwise", repairs::experts_parted, Reach::kOps},
     {OpKind::kExpertMatmul, "biases and scales of experts", repairs::experts_bias, Reach::kChain},
-    {OpKind::kExpertMatmul, "experts' weights read otherwise", repairs::experts_layout, Reach::kChain},
+    {OpKind::kExpertMatmul, "experts' weights read otherwise", repairs::experts_layout, Reach::kOps},
+    {OpKind::kExpertMatmul, "single experts' weights", repairs::one_expert, Reach::kOps},
+    {OpKind::kHeadMatmul, "weights read otherwise, scaled", repairs::head_weight, Reach::kChain},
+    {OpKind::kScaleQuery, "factors of positions", repairs::position_scale, Reach::kOps},
     {OpKind::kConvolution, "shifts, taps, biases, activations", repairs::convolution, Reach::kChain},
+    {OpKind::kConvolution, "taps and biases that were measured", repairs::small_weights, Reach::kChain},
     {OpKind::kTimeStep, "biases and limits", repairs::time_step, Reach::kChain},
+    {OpKind::kTimeStep, "a bias that was measured", repairs::small_weights, Reach::kChain},
     {OpKind::kDecay, "signs, rates and roundings", repairs::decay_rate, Reach::kChain},
+    {OpKind::kDecay, "rates that were measured", repairs::small_weights, Reach::kChain},
     {OpKind::kDeltaRule, "where states begin", repairs::state, Reach::kChain},
     {OpKind::kScan, "where states begin", repairs::state, Reach::kChain},
+    {OpKind::kScan, "a weight that was measured", repairs::small_weights, Reach::kChain},
     {OpKind::kChannelScan, "where states begin, rates", repairs::state, Reach::kChain},
+    {OpKind::kChannelScan, "weights that were measured", repairs::small_weights, Reach::kChain},
+    {OpKind::kScale, "a weight that was measured", repairs::small_weights, Reach::kChain},
     {OpKind::kSoftcap, "norms and gates that are left out", repairs::left_out_step, Reach::kChain},
     {OpKind::kSoftcap, "caps and multipliers", repairs::softcap, Reach::kChain},
 });

@@ -3,6 +3,8 @@
 // cause.
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,12 +36,18 @@ Explanation explain(OpCase& opcase);
 
 namespace repairs {
 std::string number(double x);  // for sentences: six significant digits
+double tidy(double x);         // a measured number, without the digits that are its error
+// The multiple of a weight with which the case's output comes nearest to its target; nothing if it stays
+// where it is. `scaled` makes the change for a multiple. Costs some ten runs of the case.
+std::optional<double> fitted_scale(const OpCase& c, const std::function<OpChange(double scale)>& scaled);
 // repairs_norm.cpp
 void norm_offset(OpCase& c);
 void norm_eps(OpCase& c);
 void norm_both(OpCase& c);  // offset and epsilon
 void norm_input(OpCase& c);
 void norm_weight(OpCase& c);
+// repairs_vectors.cpp
+void small_weights(OpCase& c);
 // repairs_rope.cpp
 void rope_theta(OpCase& c);
 void rope_layout(OpCase& c);
@@ -55,6 +63,7 @@ void attention_softcap(OpCase& c);
 void attention_both(OpCase& c);  // scale and softcap
 void attention_scale_and_window(OpCase& c);
 void attention_window(OpCase& c);
+void attention_kind(OpCase& c);
 void attention_heads(OpCase& c);
 void attention_cache(OpCase& c);
 void attention_search(OpCase& c);
@@ -89,6 +98,8 @@ void route_choice(OpCase& c);
 void gated_limits(OpCase& c);
 void search_limit(OpCase& c);
 void attention_sinks(OpCase& c);
+// repairs_one_expert.cpp
+void one_expert(OpCase& c);
 // repairs_states.cpp
 void convolution(OpCase& c);
 void decay_rate(OpCase& c);
@@ -97,9 +108,11 @@ void state(OpCase& c);
 void left_out_step(OpCase& c);
 void multiplier(OpCase& c);
 void residual_scale(OpCase& c);
+void position_scale(OpCase& c);
 // repairs_along.cpp
 void weight_along(OpCase& c);
 void rows_along(OpCase& c);
+void head_weight(OpCase& c);
 }  // namespace repairs
 
 }  // namespace doppler::diagnosis

@@ -15,6 +15,10 @@ namespace {
 // Beyond this many values a weight is not decoded and tried in every other way: each takes seconds.
 constexpr std::uint64_t kMostValues = 1 << 26;
 
+// Any multiple is searched for where a run takes no time.
+constexpr std::size_t kShort = 6;
+constexpr std::uint64_t kFewValues = 1 << 22;
+
 using ReadRow = std::function<Status(std::uint64_t row, std::span<float> values)>;
 
 void attempt_weight(OpCase& c, std::string cause, std::string says, std::string repair, double weight,
@@ -105,6 +109,8 @@ void row_orders(OpCase& c) {
             fmt::format("the rows of {} are put in the order of halves of a head (Hugging Face's)", own.name),
             [dim](std::uint64_t r) { return paired(r, dim); });
   }
+  attempt("weight_permuted", fmt::format("the rows of {} stand in reverse", own.name),
+          [rows](std::uint64_t r) { return rows - 1 - r; });
   for (const bool further : {true, false}) {
     attempt("weight_shifted", fmt::format("row i of {} is row i {} 1", own.name, further ? '+' : '-'),
             [rows, further](std::uint64_t r) { return (r + (further ? 1 : rows - 1)) % rows; });
@@ -114,6 +120,18 @@ void row_orders(OpCase& c) {
 void scales_along(OpCase& c) {
   const TensorView& own = c.setup().weights[0];
   const double root = std::sqrt(static_cast<double>(c.context().spec.hidden));
+  const auto scaled = [&](double scale) -> OpChange {
+    std::vector<float> values(own.rows() * own.cols());
+    if (!decode_f32(own, 0, values)) return {};
+    for (float& x : values) x = static_cast<float>(x * scale);
+    return [values = std::move(values), shape = own.shape](OpSetup& s) { s.set_weight(shape, values); };
+  };
+  if (c.ops_on() <= kShort && own.rows() * own.cols() <= kFewValues) {
+    const auto scale = fitted_scale(c, scaled);
+    if (scale && c.attempt("weight_scaled", fmt::format("{} is multiplied by {}", own.name, number(*scale)),
+                           {}, scaled(*scale), 0.95))
+      return;
+  }
   for (const double scale : {2.0, 0.5, -1.0, 4.0, 0.25, 8.0, 0.125, 16.0, 0.0625, root, 1 / root}) {
     attempt_weight(c, "weight_scaled", fmt::format("{} is multiplied by {}", own.name, number(scale)), {},
                    0.95, [&](std::uint64_t r, std::span<float> values) -> Status {
@@ -143,6 +161,11 @@ void weight_along(OpCase& c) {
   }
   if (!c.explained()) other_weights(c);
   if (!c.explained()) scales_along(c);
+}
+
+// Of products by heads, also alone: their rows belong to queries, keys or values of a latent, not to columns.
+void head_weight(OpCase& c) {
+  if (c.scope().size() <= 1) weight_along(c);
 }
 
 // Rows of queries' and keys' weights together, which a converter leaves in the order of the other format:

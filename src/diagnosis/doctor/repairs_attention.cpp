@@ -150,6 +150,38 @@ void attention_window(OpCase& c) {
   }
 }
 
+// A layer as those of the other kind are: with their window, and turned or not as theirs are.
+void attention_kind(OpCase& c) {
+  const auto& layers = c.context().spec.layers;
+  if (c.explained() || !c.direct() || c.layer() < 0) return;
+  const AttentionSpec& own = layers[static_cast<std::size_t>(c.layer())].attention;
+  const auto like = std::ranges::find_if(layers, [&](const LayerSpec& other) {
+    return other.attention.kind != own.kind && other.attention.head_dim == own.head_dim;
+  });
+  if (like == layers.end() || c.setup().inputs.size() < 2) return;
+  const auto& experiment = c.context().experiment;
+  const int other = static_cast<int>(like - layers.begin());
+  const auto theirs = experiment.find(c.stage(), other);
+  if (!theirs || c.plan().ops[*theirs].kind != OpKind::kAttention) return;
+  const auto& params = std::get<AttentionParams>(c.plan().ops[*theirs].params);
+  const bool turns = experiment.find(Stage::kQRope, other).has_value();
+  const auto rows_of = [&](Stage stage) { return c.other(stage, c.layer()); };
+  const bool normed = experiment.find(Stage::kQNorm, other).has_value();
+  const auto q = rows_of(turns ? Stage::kQRope : normed ? Stage::kQNorm : Stage::kQProj);
+  const auto k = rows_of(turns ? Stage::kKRope : normed ? Stage::kKNorm : Stage::kKProj);
+  const bool sliding = like->attention.window > 0;
+  c.attempt("layer_types",
+            fmt::format("layer {} is of the other kind ({})", c.layer(), sliding ? "sliding" : "full"),
+            fmt::format("Set layer_types (or sliding_window_pattern): layer {} should be of the other kind.",
+                        c.layer()),
+            [&](OpSetup& s) {
+              auto& mine = std::get<AttentionParams>(s.params);
+              mine.window = params.window, mine.chunked = params.chunked;
+              if (q && q->size() == s.inputs[0].data.size()) s.inputs[0].data = *q;
+              if (k && k->size() == s.inputs[1].data.size()) s.inputs[1].data = *k;
+            });
+}
+
 void attention_heads(OpCase& c) {
   const AttentionParams& a = attention_params(c);
   const auto attempt = [&](const char* cause, std::string says,

@@ -33,6 +33,13 @@ void stored_biases(OpCase& c) {
       if (other.shape != bias.shape || other.data.data() == bias.data.data()) continue;
       c.attempt("stale_weight", fmt::format("the bias is {}", other.name), {},
                 [&](OpSetup& s) { s.biases[0] = other; });
+      c.add_fix({Fix::Kind::kTensor,
+                 bias.name,
+                 fmt::format("the values of {}", other.name),
+                 {},
+                 [other](std::uint64_t row, std::span<float> values) {
+                   return decode_f32(other, row * values.size(), values);
+                 }});
     }
   }
 }

@@ -144,7 +144,27 @@ void embed_scale(OpCase& c) {
     products += static_cast<double>(c.output()[i]) * c.target()[i];
     squares += static_cast<double>(c.output()[i]) * c.output()[i];
   }
-  if (squares > 0 && !c.explained()) attempt(own * products / squares, "", 0.9);
+  if (!(squares > 0) || c.explained()) return;
+  const double ratio = products / squares;
+  const double rounded_root = bf16_to_f32(f32_to_bf16(static_cast<float>(root)));
+  if (own != 1 && own != root && own != rounded_root) {  // a number of the description, which may be any
+    attempt(own * ratio, "", 0.9);
+    return;
+  }
+  const std::string name = c.setup().weights[0].name;
+  c.attempt(
+      "weight_scaled", fmt::format("{} is multiplied by {}", name, number(tidy(ratio))), {},
+      [&](OpSetup& s) { std::get<EmbedParams>(s.params).scale = own * ratio; }, 0.9);
+  c.add_fix(
+      {Fix::Kind::kTensor,
+       name,
+       fmt::format("times {}", number(tidy(ratio))),
+       {},
+       [w = c.setup().weights[0], scale = tidy(ratio)](std::uint64_t row, std::span<float> values) -> Status {
+         DOPPLER_TRY(decode_f32(w, row * values.size(), values));
+         for (float& x : values) x = static_cast<float>(x * scale);
+         return {};
+       }});
 }
 
 // The rows that tokens were given, searched in other readings of the table.

@@ -118,8 +118,33 @@ void take_experts(OpSetup& s, const std::function<std::size_t(std::size_t)>& sou
   }
 }
 
+Fix rows_of(const TensorView& to, const TensorView& from, std::string what) {
+  return {
+      Fix::Kind::kTensor, to.name, std::move(what), {}, [from](std::uint64_t row, std::span<float> values) {
+        return decode_f32(from, row * values.size(), values);
+      }};
+}
+
+// Every product of the layer's experts has them in the same order, and so has their bias.
+void add_order_fixes(OpCase& c, const std::function<std::size_t(std::size_t)>& source) {
+  const Weights& weights = c.context().weights;
+  const std::size_t experts = c.setup().weights.size();
+  for (const WeightRole role :
+       {WeightRole::kGateExperts, WeightRole::kUpExperts, WeightRole::kDownExperts,
+        WeightRole::kGateExpertsBias, WeightRole::kUpExpertsBias, WeightRole::kDownExpertsBias}) {
+    const WeightId first = weights.find(role, c.layer());
+    if (first == kNoWeight || weights.count(first) != experts) continue;
+    for (std::size_t e = 0; e < experts; ++e) {
+      const TensorView &to = weights[static_cast<WeightId>(first + e)],
+                       &from = weights[static_cast<WeightId>(first + source(e))];
+      if (source(e) != e) c.add_fix(rows_of(to, from, fmt::format("the values of {}", from.name)));
+    }
+  }
+}
+
 void attempt_order(OpCase& c, std::string says, const std::function<std::size_t(std::size_t)>& source) {
   c.attempt("experts_permuted", std::move(says), kInOrder, [&](OpSetup& s) { take_experts(s, source); });
+  add_order_fixes(c, source);
 }
 
 void shifted_experts(OpCase& c) {
@@ -187,6 +212,21 @@ void part_again(const OpCase& c, OpSetup& s, bool by_turns) {
   }
 }
 
+// The way `i` of reading the bytes, of all experts.
+void add_layout_fixes(OpCase& c, std::size_t i) {
+  const Weights& weights = c.context().weights;
+  const std::size_t own[] = {c.index()};
+  for (const std::size_t op : c.scope().empty() ? std::span<const std::size_t>(own) : c.scope()) {
+    const WeightId first = c.plan().ops[op].weights[0];
+    for (std::size_t e = 0; e < weights.count(first); ++e) {
+      const TensorView& weight = weights[static_cast<WeightId>(first + e)];
+      const std::vector<Relayout> ways = relayouts(weight, 0);
+      if (i >= ways.size()) continue;
+      c.add_fix({Fix::Kind::kTensor, weight.name, ways[i].cause, {}, ways[i].read, ways[i].type});
+    }
+  }
+}
+
 // Another way of reading every expert's bytes.
 void layouts_of_experts(OpCase& c, const ExpertProbe& probe) {
   const OpSetup& s = c.setup();
@@ -205,6 +245,7 @@ void layouts_of_experts(OpCase& c, const ExpertProbe& probe) {
         });
     c.keep({first[i].cause, "of every expert, as of the first, " + first[i].says, first[i].repair, ratio,
             first[i].weight});
+    add_layout_fixes(c, i);
   }
 }
 
@@ -234,6 +275,7 @@ void layouts_along(OpCase& c) {
           }
         },
         ways[i].weight);
+    add_layout_fixes(c, i);
   }
 }
 
@@ -300,19 +342,70 @@ void experts_parted(OpCase& c) {
 }
 
 void experts_layout(OpCase& c) {
-  if (c.explained() || c.scope().size() > 1) return;
-  if (c.direct())
+  if (c.explained()) return;
+  if (c.direct() && c.scope().size() <= 1)
     layouts_of_experts(c, ExpertProbe(c));
   else
     layouts_along(c);
 }
+
+namespace {
+
+// Every expert's bias, each value by the one at another place.
+void biases_otherwise(OpCase& c, const char* cause, const char* says, float sign, bool reversed) {
+  c.attempt(
+      cause, says, {},
+      [&](OpSetup& s) {
+        for (std::optional<TensorView>& bias : s.biases) {
+          if (!bias) continue;
+          std::vector<float> values(element_count(bias->shape).value_or(0));
+          if (!decode_f32(*bias, 0, values)) return;
+          for (float& x : values) x *= sign;
+          if (reversed) std::ranges::reverse(values);
+          s.replace(*bias, values);
+        }
+      },
+      0.95);
+}
+
+// What another layer's experts have, where a file has two layers exchanged.
+void experts_of_other_layers(OpCase& c) {
+  const Weights& weights = c.context().weights;
+  for (const Op& op : c.plan().ops) {
+    if (c.explained()) return;
+    const bool same = op.kind == OpKind::kExpertMatmul && op.layer != c.layer() &&
+                      c.plan().values[op.outputs[0]].stage == c.stage();
+    if (!same || weights.count(op.weights[0]) != c.setup().weights.size()) continue;
+    for (const bool of_bias : {false, true}) {
+      const bool has_biases = !op.biases.empty() && op.biases[0] != kNoWeight && !c.setup().biases.empty();
+      if (of_bias && !has_biases) continue;
+      c.attempt(
+          "stale_weight",
+          fmt::format("the experts' {} are those of layer {}", of_bias ? "biases" : "weights", op.layer), {},
+          [&](OpSetup& s) {
+            for (std::size_t e = 0; e < s.weights.size(); ++e) {
+              const WeightId id = static_cast<WeightId>((of_bias ? op.biases[0] : op.weights[0]) + e);
+              if (of_bias)
+                s.biases[e] = weights[id];
+              else
+                s.weights[e] = weights[id];
+            }
+          });
+    }
+  }
+}
+
+}  // namespace
 
 void experts_bias(OpCase& c) {
   if (c.explained()) return;
   if (!c.setup().biases.empty()) {
     c.attempt("bias_missing", "the experts have no biases", "Leave the experts' biases out.",
               [](OpSetup& s) { s.biases.clear(); });
+    biases_otherwise(c, "weight_scaled", "the experts' biases are multiplied by -1", -1, false);
+    biases_otherwise(c, "weight_permuted", "the experts' biases stand in reverse", 1, true);
   }
+  experts_of_other_layers(c);
   for (const double scale : {2.0, 0.5}) {
     if (!c.direct()) return;
     const ExpertProbe probe(c);
@@ -436,6 +529,19 @@ void route_choice(OpCase& c) {
             [&](RouterSpec& r) { r.kept_groups = kept; });
     c.add_setting("ffn.router.kept_groups", std::to_string(kept));
   }
+  if (c.explained() || c.setup().weights.empty()) return;
+  // The logits are right and no rule explains the choice: it is what is added to them.
+  const TensorView& correction = c.setup().weights[0];
+  std::vector<float> stored(element_count(correction.shape).value_or(0));
+  if (!decode_f32(correction, 0, stored)) return;
+  const bool zero = std::ranges::all_of(stored, [](float x) { return x == 0; });
+  c.keep({zero ? "truncated_weight" : "weight_wrong",
+          zero ? fmt::format("{} is not zero", correction.name)
+               : fmt::format("{} holds other values, as no rule of choosing explains the choice",
+                             correction.name),
+          {},
+          0.6,
+          0.5});
 }
 
 // Limits, offset and slope of an activation that has any, or that no plain one explains.

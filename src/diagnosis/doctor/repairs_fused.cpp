@@ -91,7 +91,8 @@ std::vector<Fusing> all_ways(const OpCase& c, const std::vector<Part>& parts) {
   do {
     for (const std::uint64_t groups : counts) {
       for (const bool read : {false, true}) {
-        if (groups > 1 || (!std::ranges::is_sorted(order) && !read)) ways.push_back({order, groups, read});
+        if (groups > 1 || (!std::ranges::is_sorted(order) && !read))
+          ways.push_back({order, static_cast<std::size_t>(groups), read});
       }
     }
   } while (std::ranges::next_permutation(order).found);

@@ -26,31 +26,6 @@ std::string where(const OpCase& c) {
   return c.layer() < 0 ? std::string() : fmt::format(" of layer {}", c.layer());
 }
 
-// The factor of each dim that makes the input the target, as the mean over tokens and heads; nothing if these
-// contradict each other: then no weight explains the target.
-std::optional<std::vector<float>> measured_factors(const OpCase& c) {
-  const OpSetup& s = c.setup();
-  const std::size_t dim = s.width / s.heads, rows = s.inputs[0].data.size() / dim;
-  std::vector<double> products(dim), squares(dim);
-  for (std::size_t r = 0; r < rows; ++r) {
-    const float* x = &s.inputs[0].data[r * dim];
-    double sum = 0;
-    for (std::size_t i = 0; i < dim; ++i) sum += static_cast<double>(x[i]) * x[i];
-    const double inverse = 1 / std::sqrt(sum / static_cast<double>(dim) + norm_params(c).eps);
-    for (std::size_t i = 0; i < dim; ++i) {
-      const double normed = x[i] * inverse;
-      products[i] += normed * c.target()[r * dim + i];
-      squares[i] += normed * normed;
-    }
-  }
-  std::vector<float> factors(dim);
-  for (std::size_t i = 0; i < dim; ++i) {
-    if (squares[i] == 0) return std::nullopt;
-    factors[i] = static_cast<float>(products[i] / squares[i]);
-  }
-  return factors;
-}
-
 // Norm weights of the whole model, by role and layer.
 struct NormWeight {
   Stage stage;
@@ -61,7 +36,7 @@ std::vector<NormWeight> all_norms(const OpCase& c) {
   std::vector<NormWeight> norms;
   for (std::size_t i = 0; i < c.plan().ops.size(); ++i) {
     const Op& op = c.plan().ops[i];
-    if (op.kind == OpKind::kRmsNorm)
+    if (op.kind == OpKind::kRmsNorm && !op.weights.empty())
       norms.push_back({c.plan().values[op.outputs[0]].stage, i, op.weights[0]});
   }
   return norms;
@@ -142,6 +117,7 @@ void norm_input(OpCase& c) {
 }
 
 void norm_weight(OpCase& c) {
+  if (c.setup().weights.empty()) return;
   const std::string name = c.setup().weights[0].name;
   const auto stored = c.setup().read_weight();
   if (!stored) return;
@@ -161,7 +137,6 @@ void norm_weight(OpCase& c) {
                  layout.type});
   }
   if (c.explained()) return;
-  const double offset = norm_params(c).weight_offset;
   if (std::ranges::any_of(*stored, [](float w) { return !std::isfinite(w); })) {
     c.keep({"weight_nan", fmt::format("{} holds finite values", name), {}, 0, 1});
     return;
@@ -182,92 +157,9 @@ void norm_weight(OpCase& c) {
          {},
          [read = weight](std::uint64_t, std::span<float> values) { return decode_f32(read, 0, values); }});
   }
-  if (!c.direct()) {  // the factors cannot be measured
-    if (const std::string other = same_bytes_as(c); !other.empty())
-      c.keep({"stale_weight", fmt::format("{} is another than {}", name, other), {}, 0.5, 0.9});
-    return;
-  }
-  const auto factors = measured_factors(c);
-  if (!factors) return;
-  // Does any weight explain it?
-  std::vector<float> truth = *factors;
-  for (float& w : truth) w = static_cast<float>(w - offset);
-  const double ratio = c.ratio_with([&](OpSetup& s) { s.set_weight({truth.size()}, truth); });
-  if (ratio > 1) return;
-  if (const std::string other = same_bytes_as(c); !other.empty()) {
-    c.keep({"stale_weight", fmt::format("{} is another than {}", name, other), {}, ratio, 1});
-    return;
-  }
-  const std::size_t n = truth.size();
-  const auto near = [](double a, double b) {
-    return std::abs(a - b) <= 2e-3 * std::max(std::abs(a), std::abs(b)) + 1e-4;
-  };
-  std::size_t zeros = 0, good = 0;
-  for (std::size_t i = n; i-- > 0 && (*stored)[i] == 0;) ++zeros;
-  for (std::size_t i = 0; i + zeros < n; ++i) good += near((*stored)[i], truth[i]);
-  if (zeros > 0 && good + zeros == n) {
-    c.keep({"truncated_weight",
-            fmt::format("the last {} of the {} values of {} are not zero", zeros, n, name),
-            {},
-            ratio,
-            1});
-    return;
-  }
-  double products = 0, squares = 0;
-  for (std::size_t i = 0; i < n; ++i)
-    products += (*stored)[i] * truth[i], squares += (*stored)[i] * (*stored)[i];
-  const double scale = squares > 0 ? products / squares : 0;
-  if (std::ranges::all_of(std::views::iota(std::size_t{0}, n),
-                          [&](std::size_t i) { return near((*stored)[i] * scale, truth[i]); })) {
-    c.keep({"weight_scaled", fmt::format("{} is multiplied by {:.4g}", name, scale), {}, ratio, 1});
-    return;
-  }
-  // A checkpoint of the other convention, perhaps rounded again.
-  double mean = 0, spread = 0, size = 1;
-  for (std::size_t i = 0; i < n; ++i) mean += (truth[i] - (*stored)[i]) / static_cast<double>(n);
-  for (std::size_t i = 0; i < n; ++i) {
-    spread = std::max(spread, std::abs(truth[i] - (*stored)[i] - mean));
-    size = std::max(size, std::abs(static_cast<double>(truth[i])));
-  }
-  if (std::abs(std::abs(mean) - 1) < 0.01 && spread < 0.01 * size) {
-    c.keep({"norm_weight_offset",
-            fmt::format("the weight offset is {:.0f}, as {} holds its weights {} 1", offset + mean, name,
-                        mean < 0 ? "plus" : "minus"),
-            fmt::format("Convert {} again without {} 1; or set rms_norm_weight_offset to {:.0f} (it is {}).",
-                        name, mean < 0 ? "adding" : "subtracting", offset + mean, offset),
-            ratio, 0.97});
-    return;
-  }
-  for (std::size_t shift = 1; shift < n; ++shift) {
-    const std::size_t wrapped = std::min(shift, n - shift);  // these have no counterpart
-    std::size_t equal = 0, unequal_unshifted = 0;
-    for (std::size_t i = 0; i < n; ++i) {
-      equal += near((*stored)[(i + shift) % n], truth[i]);
-      unequal_unshifted += !near((*stored)[i], truth[i]);
-    }
-    // Equal values cannot show a shift.
-    if (equal + wrapped < n || wrapped > n / 4 || unequal_unshifted < n / 2) continue;
-    c.keep({"weight_shifted",
-            fmt::format("{} begins {} values {}", name, wrapped, shift <= n / 2 ? "later" : "earlier"),
-            {},
-            ratio,
-            1});
-    return;
-  }
-  std::size_t different = 0, first = n;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (near((*stored)[i], truth[i])) continue;
-    ++different;
-    first = std::min(first, i);
-  }
-  c.keep({"weight_wrong",
-          different == 0
-              ? fmt::format("{} is read as it should be", name)
-              : fmt::format("{} of the {} values of {} are others, the first at {}: {:.4g} instead of {:.4g}",
-                            different, n, name, first, truth[first], (*stored)[first]),
-          {},
-          ratio,
-          0.8});
+  if (c.direct()) return;  // what the weight should hold is measured
+  if (const std::string other = same_bytes_as(c); !other.empty())
+    c.keep({"stale_weight", fmt::format("{} is another than {}", name, other), {}, 0.5, 0.9});
 }
 
 }  // namespace doppler::diagnosis::repairs

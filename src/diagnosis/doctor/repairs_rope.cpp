@@ -14,6 +14,17 @@ namespace {
 // What models use, the commonest first.
 constexpr double kBases[] = {10000, 500000, 1e6, 1e5, 1e7, 150000, 50000, 160000, 5e6, 8e6, 25000, 1000, 100};
 
+struct Layout {
+  RopeLayout layout;
+  const char *name, *says;
+};
+constexpr Layout kLayouts[] = {
+    {RopeLayout::kHalf, "half", "pairs lie half a head apart, (i, i + d/2)"},
+    {RopeLayout::kInterleaved, "interleaved", "pairs are neighbours, (2i, 2i + 1)"},
+    {RopeLayout::kInterleavedToHalf, "interleaved (rope_interleave)",
+     "pairs are neighbours, (2i, 2i + 1), and lie half a head apart when they have turned"},
+};
+
 RopeSpec spec_of(const OpCase& c) {
   const auto& layers = c.context().spec.layers;
   const auto layer = static_cast<std::size_t>(std::max(c.layer(), 0));
@@ -64,11 +75,12 @@ std::optional<Measured> measure_angles(const OpCase& c, RopeLayout layout, std::
   for (std::size_t i = 0; i < pairs; ++i) {
     double cos = 0, sin = 0;
     for (std::size_t h = 0; h < s.heads; ++h) {
-      const std::size_t base = at * s.width + h * dim;
-      const std::size_t first = base + (layout == RopeLayout::kHalf ? i : 2 * i);
-      const std::size_t second = base + (layout == RopeLayout::kHalf ? i + pairs : 2 * i + 1);
-      const double x = s.inputs[0].data[first], y = s.inputs[0].data[second];
-      const double u = c.target()[first], v = c.target()[second];
+      const std::size_t base = at * s.width + h * dim + std::get<RopeParams>(s.params).begin;
+      const bool from_halves = layout == RopeLayout::kHalf, to_halves = layout != RopeLayout::kInterleaved;
+      const auto first = [&](bool halves) { return base + (halves ? i : 2 * i); };
+      const auto second = [&](bool halves) { return base + (halves ? i + pairs : 2 * i + 1); };
+      const double x = s.inputs[0].data[first(from_halves)], y = s.inputs[0].data[second(from_halves)];
+      const double u = c.target()[first(to_halves)], v = c.target()[second(to_halves)];
       cos += x * u + y * v, sin += x * v - y * u;
       before += x * x + y * y, after += u * u + v * v;
     }
@@ -106,14 +118,14 @@ void rope_layout(OpCase& c) {
   const auto& own = c.setup().rope.inverse_frequency;
   if (std::ranges::all_of(own, [](double f) { return f == 0; }))
     attempt_spec(c, "rope_missing", "queries and keys rotate at all", {}, spec_of(c));
-  const bool half = std::get<RopeParams>(c.setup().params).layout == RopeLayout::kHalf;
-  c.attempt("rope_layout",
-            half ? "pairs are neighbours, (2i, 2i + 1)" : "pairs lie half a head apart, (i, i + d/2)",
-            fmt::format("Set the rope layout to {}, or undo the permutation of the query and key rows.",
-                        half ? "interleaved" : "half"),
-            [&](OpSetup& s) {
-              std::get<RopeParams>(s.params).layout = half ? RopeLayout::kInterleaved : RopeLayout::kHalf;
-            });
+  const RopeLayout layout = std::get<RopeParams>(c.setup().params).layout;
+  for (const Layout& other : kLayouts) {
+    if (other.layout == layout) continue;
+    c.attempt("rope_layout", other.says,
+              fmt::format("Set the rope layout to {}, or undo the permutation of the query and key rows.",
+                          other.name),
+              [&](OpSetup& s) { std::get<RopeParams>(s.params).layout = other.layout; });
+  }
 }
 
 void rope_theta(OpCase& c) {
@@ -149,6 +161,25 @@ void rope_theta(OpCase& c) {
 
 namespace {
 
+// By how much the slowest pair that can be measured turns less than without a scaling: the factor of one.
+std::optional<double> measured_factor(const OpCase& c) {
+  RopeSpec plain = spec_of(c);
+  plain.scaling = {};
+  if (!c.direct() || plain.rotary_dim == 0 || plain.rotary_dim > dims_per_head(c)) return std::nullopt;
+  const auto measured = measure_angles(c, std::get<RopeParams>(c.setup().params).layout, plain.rotary_dim);
+  const RopeTable table = make_rope_table(plain, context_of(c));
+  if (!measured) return std::nullopt;
+  for (std::size_t i = table.inverse_frequency.size(); i-- > 0;) {
+    constexpr double kLeast = 1e-5;  // radians; below it what float32 rows leave of an angle is noise
+    if (!(measured->frequency[i] > kLeast) || !(table.inverse_frequency[i] > 0)) continue;
+    const double factor = table.inverse_frequency[i] / measured->frequency[i];
+    const double half = std::round(factor * 2) / 2;  // factors are round numbers
+    if (half > 1 && std::abs(half - factor) < 0.02 * factor) return half;
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
 struct Scaled {
   std::string says;
   RopeSpec spec;
@@ -179,7 +210,27 @@ std::vector<Scaled> scalings(const OpCase& c) {
   }
   spec.scaling = {};
   attempt("nothing is scaled", spec);
-  for (const double factor : {2.0, 4.0, 8.0, 16.0, 32.0, own.scaling.factor}) {
+  std::vector<double> factors = {2, 4, 8, 16, 32, 40, own.scaling.factor};  // 40: DeepSeek's
+  if (const auto measured = measured_factor(c)) factors.push_back(*measured);
+  const bool has_factor = own.scaling.kind == RopeScalingKind::kYarn ||
+                          own.scaling.kind == RopeScalingKind::kLlama3 ||
+                          own.scaling.kind == RopeScalingKind::kLinear;
+  for (const double factor : factors) {  // one number before whole scalings
+    if (!has_factor || factor == own.scaling.factor) continue;
+    spec = own;
+    spec.scaling.factor = factor;
+    if (own.scaling.attention_factor != 1) spec.scaling.attention_factor = 0.1 * std::log(factor) + 1;
+    attempt(fmt::format("the factor of {} is {}", name_of(own.scaling.kind), number(factor)), spec);
+  }
+  if (has_factor && own.scaling.original_context > 0 && c.direct()) {
+    for (double original = 64; original <= 262144; original *= 2) {
+      if (original == own.scaling.original_context) continue;
+      spec = own;
+      spec.scaling.original_context = original;
+      attempt(fmt::format("original_max_position_embeddings is {}", number(original)), spec);
+    }
+  }
+  for (const double factor : factors) {
     if (factor == 1) continue;
     spec.scaling = {.kind = RopeScalingKind::kLinear, .factor = factor};
     attempt(fmt::format("positions are divided by {} (linear)", number(factor)), spec);
@@ -370,6 +421,18 @@ void rope_dims(OpCase& c) {
                  spec);
     add_rope_setting(c, "rotary_dim", std::to_string(rotary));
   }
+  // Gemma 4's: the first pairs turn, and angles count as if all did.
+  for (const std::uint32_t parts : {1u, 2u, 3u}) {
+    spec = spec_of(c);
+    spec.rotary_dim = dim;
+    spec.still_pairs = dim / 2 - dim * parts / 4 / 2;
+    if (spec == spec_of(c)) continue;
+    attempt_spec(c, "rope_dims",
+                 fmt::format("of the {} pairs of a head the first {} turn, by angles as if all did", dim / 2,
+                             dim / 2 - spec.still_pairs),
+                 fmt::format("Set rope_type to proportional and partial_rotary_factor to {}.", parts / 4.0),
+                 spec);
+  }
 }
 
 namespace {
@@ -431,7 +494,7 @@ void rope_input(OpCase& c) {
 void rope_measured(OpCase& c) {
   if (c.explained()) return;
   const RopeSpec own = spec_of(c);
-  for (const RopeLayout layout : {RopeLayout::kHalf, RopeLayout::kInterleaved}) {
+  for (const auto& [layout, name, says] : kLayouts) {
     const auto measured = measure_angles(c, layout, own.rotary_dim);
     if (!measured) return;
     const RopeTable mine = c.setup().rope;

@@ -281,4 +281,52 @@ void residual_scale(OpCase& c) {
   if (measured > 0) attempt(measured, 0.9);
 }
 
+// Queries that grow with their position by steps: where steps are and how high follows from the rows.
+void position_scale(OpCase& c) {
+  const PositionScale own = std::get<PositionScale>(c.setup().params);
+  const auto attempt = [&](std::string says, std::string repair, const PositionScale& scale) {
+    if (scale == own) return;
+    c.attempt("attention_scale", std::move(says), std::move(repair),
+              [&](OpSetup& s) { std::get<PositionScale>(s.params) = scale; });
+  };
+  PositionScale none = own;
+  none.beta = 0;
+  attempt("queries do not grow with their position", "Leave the scale by position out.", none);
+  for (std::uint32_t every = 1; every <= 65536; every *= 2) {
+    PositionScale other = own;
+    other.every = every;
+    attempt(fmt::format("queries grow every {} positions", every),
+            fmt::format("Set original_max_position_embeddings (or floor_scale) to {} (it is {}).", every,
+                        own.every),
+            other);
+  }
+  if (!c.direct() || c.explained()) return;
+  std::size_t first = c.tokens();  // the first token that grows
+  double height = 0;
+  const OpSetup::Rows& in = c.setup().inputs[0];
+  for (std::size_t t = 0; t < c.tokens() && first == c.tokens(); ++t) {
+    double products = 0, squares = 0;
+    for (std::size_t i = t * in.width; i < (t + 1) * in.width; ++i) {
+      products += static_cast<double>(in.data[i]) * c.target()[i],
+          squares += static_cast<double>(in.data[i]) * in.data[i];
+    }
+    height = squares > 0 ? products / squares - 1 : 0;
+    if (std::abs(height) > 1e-5) first = t;
+  }
+  if (first == c.tokens()) return;
+  const std::int32_t at = c.setup().positions[first];
+  for (const std::uint32_t every : {own.every, static_cast<std::uint32_t>(at) + own.offset}) {
+    if (every == 0) continue;
+    PositionScale other = own;
+    other.every = every;
+    const double steps = std::log1p(std::floor((at + static_cast<double>(own.offset)) / every));
+    if (!(steps > 0)) continue;
+    other.beta = tidy(height / steps);
+    attempt(fmt::format("queries grow by {} every {} positions", number(other.beta), every),
+            fmt::format("Set the scale by position to {} (it is {}) every {} positions (it is {}).",
+                        number(other.beta), number(own.beta), every, own.every),
+            other);
+  }
+}
+
 }  // namespace doppler::diagnosis::repairs

@@ -363,11 +363,20 @@ void weight_rows(OpCase& c) {
         fmt::format("rows shifted by {}", signed_shift),
         [shift, rows](std::uint64_t row) { return (row + shift) % rows; }, 1);
   } else if (most(different.size())) {
-    c.keep({"weight_permuted",
-            fmt::format("{} of {} change places{}", where, name, moved.with_bias),
-            {},
-            kMatched,
-            0.95});
+    std::map<std::size_t, std::size_t> order;  // of the rows that are wrong
+    for (const Source& s : sources) order.emplace(s.row, s.from);
+    std::string says = fmt::format("{} of {} change places", where, name);
+    if (found == sources.size() && found == probe.bad().size()) {
+      permuted(
+          "weight_permuted", std::move(says), fmt::format("{} in the order of the recording", where),
+          [order](std::uint64_t row) {
+            const auto at = order.find(row);
+            return at == order.end() ? row : static_cast<std::uint64_t>(at->second);
+          },
+          0.95);
+    } else {
+      c.keep({"weight_permuted", says + moved.with_bias, {}, kMatched, 0.95});
+    }
   } else if (found >= 2 && found * 20 >= sources.size() && earlier == found) {
     c.keep({"row_blocks_misaligned",
             fmt::format("{} is cut into rows at other places: row {} lies where row {} should", name,
@@ -455,7 +464,8 @@ void weight_one_value(OpCase& c) {
   const WeightProbe probe(c);
   if (one_value_each(c, probe)) return;
   const WeightId embedding = c.context().weights.find(WeightRole::kTokenEmbedding);
-  const bool tied = c.stage() == Stage::kLogits && c.op().weights[0] == embedding;
+  // Where tokens get wrong rows, too, it is the one tensor that is wrong.
+  const bool tied = c.stage() == Stage::kLogits && c.op().weights[0] == embedding && embeds_rightly(c);
   if (tied && probe.bad().size() * 10 > c.width() * 9) {
     c.keep({"tied_head", "the head is a matrix of its own",
             "Set tie_word_embeddings to false, and bind the head.", 0.9, 0.8});

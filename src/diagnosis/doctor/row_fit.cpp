@@ -57,7 +57,9 @@ struct Rows {
   const float* input = nullptr;  // [tokens, columns]
 };
 std::optional<Rows> take_rows(const OpCase& c, const WeightProbe& probe, std::size_t most) {
-  Rows taken{.columns = probe.cols(), .tokens = c.tokens(), .input = c.setup().inputs[0].data.data()};
+  Rows taken{.columns = static_cast<std::size_t>(probe.cols()),
+             .tokens = c.tokens(),
+             .input = c.setup().inputs[0].data.data()};
   const std::size_t count = std::min<std::size_t>(most, c.width());
   taken.weight.resize(count * taken.columns);
   for (std::size_t i = 0; i < count; ++i) {

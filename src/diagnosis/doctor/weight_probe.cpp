@@ -80,7 +80,9 @@ std::string same_bytes_as(const OpCase& c) {
       const bool mine = &op == &c.op() || other.shape != own.shape || other.data.size() != own.data.size();
       // The embedding is allowed to be the head.
       const bool tied = id == own_id && (c.stage() == Stage::kLogits || c.stage() == Stage::kEmbedOut);
-      if (mine || tied || !std::ranges::equal(other.data, own.data)) continue;
+      // Keys and values of a latent are parts of one weight.
+      const bool parts = id == own_id && op.kind == OpKind::kHeadMatmul && op.layer == c.layer();
+      if (mine || tied || parts || !std::ranges::equal(other.data, own.data)) continue;
       return other.name == own.name ? stage_key(c.plan().values[op.outputs[0]].stage, op.layer) : other.name;
     }
   }

@@ -295,8 +295,8 @@ Status refuse_unplaced(const GuessedNames& names) {
 }  // namespace
 
 Result<GuessedModel> guess_model(const Json& config, const Json* generation_config,
-                                 const TensorStore& tensors) {
-  const ConfigReader top(config, "config.json");
+                                 const TensorStore& tensors, std::string_view source) {
+  const ConfigReader top(config, std::string(source));
   DOPPLER_ASSIGN(const std::optional<ConfigReader> text, top.get_object("text_config"));
   const ConfigReader& described = text ? *text : top;
   DOPPLER_ASSIGN(const TensorPatterns patterns, find_patterns(tensors));

@@ -21,10 +21,10 @@ struct GuessedModel {
   Weights weights;
 };
 
-// `config` and `generation_config` as for read_spec(). Errors: kMismatch for tensors to which the guess can
-// give no purpose, naming them, and those of bind_weights(); kCorrupt and kUnsupported for values that no
-// decoder can have.
+// `config` and `generation_config` as for read_spec(); `source` names the file that `config` is from. Errors:
+// kMismatch for tensors to which the guess can give no purpose, naming them, and those of bind_weights();
+// kCorrupt and kUnsupported for values that no decoder can have.
 Result<GuessedModel> guess_model(const Json& config, const Json* generation_config,
-                                 const TensorStore& tensors);
+                                 const TensorStore& tensors, std::string_view source = "config.json");
 
 }  // namespace doppler
