@@ -35,7 +35,7 @@ struct ExpertPatient {
     subject.weights.add(WeightRole::kUpExperts, 1,
                         {"up_exps", DType::kF32, {kExperts, kRows, kCols}, std::as_bytes(std::span(values))});
     DoctorOptions options;
-    options.only = std::move(checks);
+    options.only = std::move(checks), options.seconds = 600;
     return diagnose(subject, options);
   }
 };
@@ -123,8 +123,9 @@ TEST(DoctorExperts, FaultsAreNamedBesideARecordingOfTransformers) {
                          open_recording(testing::patient_source(model) / "reference.safetensors"));
     Subject subject = subject_of(loaded, "reference");
     ASSERT_OK_AND_ASSIGN(const FaultPlace place, inject(fault, subject));
-    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
-                         diagnose(subject, {.reference = &recording, .only = {"recording", "truth"}}));
+    ASSERT_OK_AND_ASSIGN(
+        const Diagnosis diagnosis,
+        diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}}));
     expect_named(diagnosis, fault, place, repair);
   }
 }
@@ -160,8 +161,9 @@ TEST(DoctorExperts, ALimitIsNamedWhereValuesReachIt) {
   ASSERT_OK_AND_ASSIGN(const Recording theirs,
                        open_recording(testing::patient_source("gpt_oss") / "reference.safetensors"));
   ASSERT_OK_AND_ASSIGN(const Loaded as_it_is, testing::load_patient(testing::patient_source("gpt_oss"), 64));
-  ASSERT_OK_AND_ASSIGN(const Diagnosis healthy, diagnose(subject_of(as_it_is, "reference"),
-                                                         {.reference = &theirs, .only = {"truth"}}));
+  ASSERT_OK_AND_ASSIGN(
+      const Diagnosis healthy,
+      diagnose(subject_of(as_it_is, "reference"), {.reference = &theirs, .seconds = 600, .only = {"truth"}}));
   EXPECT_TRUE(healthy.healthy()) << all_findings(healthy);
   EXPECT_TRUE(std::ranges::any_of(healthy.untested, [](const std::string& line) {
     return line.find("the activation's limit of 7") != std::string::npos;
@@ -177,7 +179,7 @@ TEST(DoctorExperts, ALimitIsNamedWhereValuesReachIt) {
   Subject subject = subject_of(lower, "reference");
   ASSERT_OK_AND_ASSIGN(const FaultPlace place, inject("expert_clamp_missing", subject));
   ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
-                       diagnose(subject, {.reference = &recording, .only = {"truth"}}));
+                       diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"truth"}}));
   expect_named(diagnosis, "expert_clamp_missing", place, "Set swiglu_limit to 0.5.");
 }
 

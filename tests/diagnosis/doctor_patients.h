@@ -123,7 +123,7 @@ inline Result<diagnosis::Diagnosis> examine(const std::filesystem::path& model,
   std::optional<diagnosis::Recording> reference;
   if (!recording.empty()) {
     DOPPLER_ASSIGN(reference, diagnosis::open_recording(recording));
-    options.reference = &*reference;
+    options.reference = &*reference, options.seconds = 600;
   }
   diagnosis::Subject subject = diagnosis::subject_of(*loaded, backend);
   subject.options.threads = 1;

@@ -34,7 +34,7 @@ Result<Diagnosis> examine_with(const PortedModel& ward, std::string_view fault, 
   if (!fault.empty()) {
     DOPPLER_ASSIGN(*place, inject(fault, subject));
   }
-  return diagnose(subject, {.reference = &ward.recording, .only = {"recording", "truth"}});
+  return diagnose(subject, {.reference = &ward.recording, .seconds = 600, .only = {"recording", "truth"}});
 }
 
 constexpr std::string_view kFaults[] = {
@@ -137,8 +137,9 @@ TEST(Ports, NothingExplainsRandomValues) {
     }
     tensor.data = bytes;
     subject.weights.add(role, 1, tensor);
-    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
-                         diagnose(subject, {.reference = &ward.recording, .only = {"truth"}}));
+    ASSERT_OK_AND_ASSIGN(
+        const Diagnosis diagnosis,
+        diagnose(subject, {.reference = &ward.recording, .seconds = 600, .only = {"truth"}}));
     ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
     EXPECT_EQ(diagnosis.findings[0].cause, "weight_wrong");
     EXPECT_NE(diagnosis.findings[0].explanation.find("no permutation, scale or type"), std::string::npos)

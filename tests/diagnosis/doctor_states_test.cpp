@@ -62,8 +62,9 @@ void expect_named_on(const StateFault& row, const char* backend) {
   ASSERT_OK_AND_ASSIGN(const FaultPlace place, inject(row.fault, subject));
   ASSERT_OK_AND_ASSIGN(
       const Diagnosis diagnosis,
-      diagnose(subject,
-               {.reference = &recording, .only = {"recording", "truth", "ops", "again", "decode", "batch"}}));
+      diagnose(subject, {.reference = &recording,
+                         .seconds = 600,
+                         .only = {"recording", "truth", "ops", "again", "decode", "batch"}}));
   ASSERT_FALSE(diagnosis.findings.empty());
   const Finding& finding = diagnosis.findings[0];
   const auto info = std::ranges::find(all_faults(), row.fault, &FaultInfo::name);

@@ -77,8 +77,9 @@ TEST(ForeignRecording, LongerThanTheContext) {
     Subject subject = subject_of(loaded, "reference");
     ASSERT_OK(inject("rope_theta_default", subject));
     if (beyond) subject.spec.context_length = static_cast<std::uint32_t>(recording.prompt_ids.size()) - 1;
-    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
-                         diagnose(subject, {.reference = &recording, .only = {"recording", "truth"}}));
+    ASSERT_OK_AND_ASSIGN(
+        const Diagnosis diagnosis,
+        diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"recording", "truth"}}));
     ASSERT_FALSE(diagnosis.findings.empty());
     const Finding& first = diagnosis.findings[0];
     EXPECT_EQ(first.cause, "rope_theta") << all_findings(diagnosis);

@@ -218,7 +218,8 @@ TEST(DoctorPage, TextOfModelsCannotBecomeMarkup) {
 
 TEST(DoctorPage, TheDoctorTellsTheErrorOfEveryOp) {
   const testing::Patient patient("llama");
-  const auto found = diagnose(patient.subject, {.reference = &patient.recording, .only = {"truth", "ops"}});
+  const auto found =
+      diagnose(patient.subject, {.reference = &patient.recording, .seconds = 600, .only = {"truth", "ops"}});
   ASSERT_TRUE(found.has_value());
   for (const std::string_view check : {"truth", "ops"}) {
     std::size_t rope = 0;

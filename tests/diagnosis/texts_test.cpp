@@ -88,7 +88,7 @@ std::string all_differences(const TextComparison& comparison) {
 }
 
 Result<Diagnosis> examine_texts(const Subject& subject, const Recording& recording) {
-  return diagnose(subject, {.reference = &recording, .only = {"texts"}});
+  return diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"texts"}});
 }
 
 TEST(Texts, AgreeWithTransformers) {

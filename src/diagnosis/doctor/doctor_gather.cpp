@@ -210,13 +210,26 @@ class KindRefiner {
   std::map<int, double> windows_, bases_;
 };
 
+// Of products with one tensor the first in a step stands for all.
+void put_first_first(std::vector<WrongOp>& wrong) {
+  for (WrongOp& later : wrong) {
+    if (later.weight.empty()) continue;
+    const auto same = std::ranges::find_if(wrong, [&](const WrongOp& w) {
+      return w.weight == later.weight && w.explanation.attempt.cause == later.explanation.attempt.cause;
+    });
+    if (same->op > later.op) std::swap(*same, later);
+  }
+}
+
 }  // namespace
 
 std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp> wrong,
                                      const std::set<int>& examined) {
+  put_first_first(wrong);
   KindRefiner(spec, wrong, examined).refine();
   std::vector<Finding> findings;
   std::map<std::string, std::size_t> seen;
+  std::map<std::string, std::string> of_weight;
   for (const WrongOp& w : wrong) {
     const std::string& cause = w.explanation.attempt.cause;
     std::string key = cause;
@@ -229,6 +242,8 @@ std::vector<Finding> gather_findings(const ModelSpec& spec, std::vector<WrongOp>
     // A tied head shares its weight with the embedding.
     if (!spreads(cause) && w.stage == Stage::kLogits && spec.tied_head)
       key = fmt::format("{} {}", cause, stage_name(Stage::kEmbedOut));
+    // Keys and values of one latent are products with one tensor.
+    if (!w.weight.empty()) key = of_weight.emplace(cause + " " + w.weight, key).first->second;
     const auto [at, fresh] = seen.emplace(key, findings.size());
     if (fresh) {
       findings.push_back(finding_of(w));

@@ -230,6 +230,7 @@ Status OpJudge::explain_chains() {
       }
     }
     for (const std::size_t one : explained.others) op.among.push_back(wrong.chain.key_of(one));
+    op.chain.assign(wrong.chain.ops().begin(), wrong.chain.ops().end());
     for (const std::size_t one : wrong.chain.ops()) {
       if (!unknown) break;
       suspects.insert(one);
@@ -311,6 +312,33 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
   return {};
 }
 
+// A chain that nothing explains and that reads a weight, or turns by angles, which are wrong elsewhere by
+// name: it differs because of them, and the repair of that other place tells whether there is more.
+void OpJudge::drop_consequences() {
+  const Plan& plan = experiment_.plan();
+  std::set<const std::byte*> weights;
+  std::set<std::uint32_t> angles;
+  const auto each = [&](std::size_t op, auto weight, auto table) {
+    for (const WeightId id : plan.ops[op].weights) weight(e_.subject.weights[id].data.data());
+    if (plan.ops[op].kind == OpKind::kRope) table(std::get<RopeParams>(plan.ops[op].params).table);
+  };
+  for (const WrongOp& wrong : wrong_) {
+    if (wrong.explanation.attempt.cause == "unknown" || wrong.explanation.attempt.cause.empty()) continue;
+    each(
+        wrong.op, [&](const std::byte* data) { weights.insert(data); },
+        [&](std::uint32_t table) { angles.insert(table); });
+  }
+  std::erase_if(wrong_, [&](const WrongOp& wrong) {
+    bool follows = false;
+    if (wrong.explanation.attempt.cause != "unknown") return false;
+    for (const std::size_t op : wrong.chain)
+      each(
+          op, [&](const std::byte* data) { follows |= weights.contains(data); },
+          [&](std::uint32_t table) { follows |= angles.contains(table); });
+    return follows;
+  });
+}
+
 Status OpJudge::explain_wrong() {
   DOPPLER_TRY(explain_chains());
   for (std::size_t i = 0; i < wrong_.size(); ++i) {
@@ -354,6 +382,7 @@ Status OpJudge::explain_wrong() {
   }
   const auto only_coarse = [](const WrongOp& w) { return w.only_coarse; };
   if (!std::ranges::all_of(wrong_, only_coarse)) std::erase_if(wrong_, only_coarse);
+  drop_consequences();
   std::vector<Finding> findings = gather_findings(e_.subject.spec, wrong_, examined_layers());
   findings.resize(std::min(findings.size(), most));
   for (Finding& finding : findings) e_.find(std::move(finding));

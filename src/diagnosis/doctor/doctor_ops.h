@@ -32,6 +32,7 @@ struct WrongOp {
   std::string seen_at, from, between;
   std::vector<std::string> among, also;  // stages of the chain, by key; other explanations
   std::vector<int> layers;               // that the explanation changes, if several
+  std::vector<std::size_t> chain;        // its ops
 };
 
 class OpJudge {
@@ -75,6 +76,7 @@ class OpJudge {
   Result<OpCase::ChainEnd> end_of(const OpChain& chain, bool noisy);
   Status explain_as_coarse(WrongOp& wrong);
   bool coarse_products_differ() const;
+  void drop_consequences();
 
   const Examination& e_;
   OpExperiment& experiment_;
