@@ -294,6 +294,8 @@ class MetadataWriter {
       add_number("rope.scaling.yarn_attn_factor", scaling.attention_factor);
     add_number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     add_number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
+    // No key of llama.cpp's says so, and gpt-oss is published without the rounding.
+    if (!scaling.truncate) out_.push_back({own("rope.scaling.yarn_truncate"), false});
   }
 
   void add_windows() {

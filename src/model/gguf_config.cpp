@@ -437,6 +437,10 @@ Status GgufConfig::read_rope_scaling() {
     if (value && *value != 0) set_from_key(fmt::format("rope_scaling.{}", name), *value, suffix);
   }
   if (kind != "yarn") return {};
+  // Doppler's own: llama.cpp, which has no such key, rounds the range outwards.
+  constexpr std::string_view kTruncate = "rope.scaling.yarn_truncate";
+  DOPPLER_ASSIGN(const auto truncate, metadata_.get_bool(key(kTruncate)));
+  if (truncate) set_from_key("rope_scaling.truncate", *truncate, kTruncate);
   // The converter copies config.json's attention_factor to the first key. By the other llama.cpp multiplies
   // YaRN's own magnitude.
   constexpr std::string_view kMagnitude = "rope.scaling.yarn_attn_factor",

@@ -109,6 +109,34 @@ TEST(DoctorSource, NamesWhatDiffersAndNothingElse) {
   }
 }
 
+// What quantising keeps of a fault: the other axis, another row, a factor that the blocks' own loss hides.
+TEST(DoctorSource, NamesFaultsBeneathQuantising) {
+  const SourceCase kCases[] = {
+      {"transposed", "gemma3_k288", "weight_transposed", "o_proj", 1,
+       source_tensor(source_weight(1, "self_attn.o_proj"), [](RawTensor& t) { t.transpose(); })},
+      {"rows", "gemma3_k288", "weight_shifted", "embed_out", -1,
+       source_tensor("model.embed_tokens.weight",
+                     [](RawTensor& t) { t.permute([&](std::size_t r) { return (r + 1) % t.rows(); }); })},
+      {"factor", "llama", "weight_scaled", "v_proj", 1,
+       source_tensor(source_weight(1, "self_attn.v_proj"),
+                     [](RawTensor& t) { t.each([](float x) { return 1.05f * x; }); })},
+  };
+  for (const SourceCase& c : kCases) {
+    SCOPED_TRACE(c.name);
+    PatientFolder patient(c.model);
+    c.harm(patient);
+    const testing::TempDir folder;
+    const auto file = folder / "q4_0.gguf";
+    ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix("Q4_0"));
+    ASSERT_OK(convert::convert_model(patient.path(), *mix, file, {.with_tokenizer = false}));
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, beside(file, testing::patient_source(c.model)));
+    ASSERT_FALSE(diagnosis.findings.empty());
+    EXPECT_EQ(diagnosis.findings[0].cause, c.cause) << all_findings(diagnosis);
+    EXPECT_EQ(diagnosis.findings[0].stage, c.stage);
+    EXPECT_EQ(diagnosis.findings[0].layer, c.layer);
+  }
+}
+
 TEST(DoctorSource, FindsNothingInFaithfulConversions) {
   testing::TempDir folder;
   for (const char* type : {"F16", "BF16", "Q8_0", "Q4_0"}) {

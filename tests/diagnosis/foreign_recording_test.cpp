@@ -120,6 +120,54 @@ TEST(ForeignRecording, OfShiftedIds) {
   expect_mismatch(diagnosis, "shifted");
 }
 
+// Ids of another numbering: the table is the head, too, and as that it gives the recorded logits.
+TEST(ForeignRecording, OfOtherIds) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/gemma3"), 64));
+  ASSERT_OK_AND_ASSIGN(const Recording right, recording_of("gemma3"));
+  for (const std::size_t changed_ids : {std::size_t{1}, right.prompt_ids.size()}) {
+    Changed changed(right);
+    auto& ids = changed.tensors().at("prompt_ids").bytes;
+    const std::size_t size = ids.size() / right.prompt_ids.size();
+    for (std::size_t i = 0; i < changed_ids; ++i) ids[i * size] = std::byte(right.prompt_ids[i] ^ 1);
+    ASSERT_OK_AND_ASSIGN(const Recording recording, changed.read());
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+    expect_mismatch(diagnosis, "gives the recorded logits");
+  }
+}
+
+// As few as two sizes that differ are another model's.
+TEST(ForeignRecording, OfOtherHeadsAndLayers) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/gemma3"), 64));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, recording_of("gemma2"));
+  ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+  expect_mismatch(diagnosis, "heads of keys");
+}
+
+// Stages in 16 bits are read as the floats that they are, and judged with their rounding.
+TEST(ForeignRecording, StoredIn16Bits) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/qwen2"), 64));
+  ASSERT_OK_AND_ASSIGN(const Recording right, recording_of("qwen2"));
+  for (const DType type : {DType::kF16, DType::kBF16}) {
+    Changed changed(right);
+    for (auto& [name, tensor] : changed.tensors()) {
+      if (tensor.dtype != DType::kF32) continue;
+      std::vector<std::byte> narrow;
+      for (std::size_t at = 0; at < tensor.bytes.size(); at += 4) {
+        float x;
+        std::memcpy(&x, &tensor.bytes[at], 4);
+        const std::uint16_t half = type == DType::kF16 ? f32_to_f16(x) : f32_to_bf16(x);
+        const auto* bytes = reinterpret_cast<const std::byte*>(&half);
+        narrow.insert(narrow.end(), bytes, bytes + 2);
+      }
+      tensor.dtype = type, tensor.bytes = std::move(narrow);
+    }
+    ASSERT_OK_AND_ASSIGN(const Recording recording, changed.read());
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine(loaded, recording));
+    EXPECT_TRUE(diagnosis.healthy()) << all_findings(diagnosis);
+    EXPECT_NE(diagnosis.checks[0].text.find("rounded to"), std::string::npos) << diagnosis.checks[0].text;
+  }
+}
+
 TEST(ForeignRecording, CutShort) {
   ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/llama"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording right, recording_of("llama"));

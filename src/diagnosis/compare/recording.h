@@ -28,8 +28,8 @@ struct Recording {
 };
 
 // Errors: those of safetensors; kMismatch for a recording without prompt_ids, with tensors of other dtypes
-// than float32 (integers for ids), with row counts that contradict prompt_ids, or with NaN or infinity; those
-// of read_text_truth.
+// than float32, float16 and bfloat16 (integers for ids), with row counts that contradict prompt_ids, or with
+// NaN or infinity; those of read_text_truth.
 Result<Recording> open_recording(const std::filesystem::path& file);
 // The same of tensors that were read already; `file` names them in messages.
 Result<Recording> read_recording(TensorStore tensors, std::string_view file);

@@ -34,6 +34,25 @@ Result<std::vector<std::int32_t>> read_ids(const TensorView& tensor) {
   return ids;
 }
 
+// Stages may be stored in 16 bits, as models that run in them give their values: read as the floats that they
+// are. That they were rounded shows in the values, and is judged as such (recording_form.h).
+Status widen_stages(TensorStore& tensors) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : tensors.tensors()) {
+    if ((tensor.dtype == DType::kF16 || tensor.dtype == DType::kBF16) && tensor.shape.size() > 1)
+      names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    const Shape shape = tensors.find(name)->shape;
+    std::vector<float> values(element_count(shape).value_or(0));
+    DOPPLER_TRY(decode_f32(*tensors.find(name), 0, values));
+    tensors.drop(name);
+    DOPPLER_ASSIGN(const std::span<std::byte> wide, tensors.create(name, DType::kF32, shape));
+    std::ranges::copy(std::as_bytes(std::span(values)), wide.begin());
+  }
+  return {};
+}
+
 // transformers keeps several residual streams as [streams, tokens, width]; here a token's lie side by side.
 Status put_tokens_first(TensorStore& tensors, std::size_t tokens) {
   std::vector<std::string> names;
@@ -60,8 +79,8 @@ Status put_tokens_first(TensorStore& tensors, std::size_t tokens) {
 Status check_stage_tensor(const TensorView& tensor, std::size_t prompt_tokens, std::size_t greedy_tokens) {
   if (tensor.dtype != DType::kF32 || tensor.shape.size() < 2 || tensor.shape.size() > 3) {
     return fail(ErrorCode::kMismatch,
-                "The recording's {} is {} of shape {}, but stages are F32 of [tokens, width] or [tokens, "
-                "heads, dim].",
+                "The recording's {} is {} of shape {}, but stages are F32, F16 or BF16 of [tokens, width] or "
+                "[tokens, heads, dim].",
                 printable(tensor.name), dtype_name(tensor.dtype), describe_shape(tensor.shape));
   }
   const bool decode = tensor.name == "decode_logits";
@@ -119,6 +138,7 @@ Result<Recording> read_recording(TensorStore tensors, std::string_view file) {
   if (const TensorView* greedy = recording.tensors.find("greedy_ids")) {
     DOPPLER_ASSIGN(recording.greedy_ids, read_ids(*greedy));
   }
+  DOPPLER_TRY(widen_stages(recording.tensors));
   DOPPLER_TRY(put_tokens_first(recording.tensors, recording.prompt_ids.size()));
   for (const auto& [name, tensor] : recording.tensors.tensors()) {
     if (std::find(std::begin(kIdTensors), std::end(kIdTensors), name) != std::end(kIdTensors)) continue;

@@ -157,6 +157,7 @@ std::vector<Fix> gguf_scaling(const ModelSpec& spec, const SpecSource& source, c
   add("rope.scaling.original_context_length",
       std::to_string(static_cast<std::uint64_t>(words.at("original_max_position_embeddings").get<double>())));
   add("rope.scaling.yarn_attn_factor", as_float(words.at("attention_factor").dump()));
+  if (words.contains("truncate")) add("rope.scaling.yarn_truncate", words.at("truncate").dump());
   return fixes;
 }
 

@@ -262,16 +262,8 @@ Status OpJudge::measure() {
   judged_ops_ = ops;
   for (const OpChain& chain : chains_) DOPPLER_TRY(judge_chain(chain));
   for (const std::size_t op : ops) DOPPLER_TRY(judge(op));
-  // If most products with coarser weights than float32 differ, the recording was made with finer ones.
-  const auto coarse = [&](std::size_t op) {
-    const Op& made = plan.ops[op];
-    return made.kind == OpKind::kMatmul && storage_error(e_.subject.weights[made.weights[0]].dtype) > 0;
-  };
-  const auto all = static_cast<std::size_t>(std::ranges::count_if(ops, coarse));
-  const auto bad =
-      static_cast<std::size_t>(std::ranges::count_if(wrong_, [&](const WrongOp& w) { return coarse(w.op); }));
   const bool of_chains = coarse_chains_ > 0 && coarse_chains_ * 3 >= quantised_chains_ * 2;
-  if (!finer_weights || (!of_chains && (all < 4 || bad * 3 < all * 2))) return {};
+  if (!finer_weights || (!of_chains && !coarse_products_differ())) return {};
   std::vector<WrongOp> before = std::move(wrong_);
   wrong_.clear();
   noisy_weights_ = true;
@@ -279,6 +271,25 @@ Status OpJudge::measure() {
   // All wrong even so: then it is not the storage.
   if (wrong_.size() * 3 > before.size() * 2) wrong_ = std::move(before), noisy_weights_ = false;
   return {};
+}
+
+// If most products with weights of a coarser type than float32 differ, the recording was made with finer
+// ones. Types whose products all agree lost nothing: floats in 16 bits that were trained as such.
+bool OpJudge::coarse_products_differ() const {
+  std::map<DType, std::size_t> all, bad;
+  const auto count = [&](std::map<DType, std::size_t>& counts, std::size_t op) {
+    const Op& made = experiment_.plan().ops[op];
+    if (made.kind != OpKind::kMatmul) return;
+    const DType type = e_.subject.weights[made.weights[0]].dtype;
+    if (storage_error(type) > 0) ++counts[type];
+  };
+  for (const std::size_t op : judged_ops_) count(all, op);
+  for (const WrongOp& wrong : wrong_) count(bad, wrong.op);
+  std::size_t products = 0, differ = 0;
+  for (const auto& [type, wrong] : bad) products += all[type], differ += wrong;
+  // Of a few products all must differ: one or two may be what is wrong.
+  constexpr std::size_t kFew = 4, kFewest = 3;
+  return products >= kFew ? differ * 3 >= products * 2 : products >= kFewest && differ == products;
 }
 
 // If the recording may be of finer weights and every op is wrong, so that no right op can show this: judges

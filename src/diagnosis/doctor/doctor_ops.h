@@ -74,6 +74,7 @@ class OpJudge {
   std::string of_chains() const;           // for the summary
   Result<OpCase::ChainEnd> end_of(const OpChain& chain, bool noisy);
   Status explain_as_coarse(WrongOp& wrong);
+  bool coarse_products_differ() const;
 
   const Examination& e_;
   OpExperiment& experiment_;

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <numeric>
 
 #include "base/text.h"
 #include "diagnosis/compare/allowance.h"
@@ -137,6 +138,9 @@ std::vector<std::string> other_sizes(const Examination& e, const Plan& plan, int
   note("logits", width({Stage::kLogits, Stage::kLogitsFinal}), plan.vocab_size);
   note("values between gate and down", width({Stage::kFfnAct, Stage::kFfnGate}),
        stage_width(plan, Stage::kFfnAct, 0));
+  const AttentionSpec& attention = e.subject.spec.layers[0].attention;
+  note("heads of queries", recorded_heads(recording, Stage::kQRope), attention.heads);
+  note("heads of keys", recorded_heads(recording, Stage::kKRope), attention.kv_heads);
   const int ours = static_cast<int>(plan.kv_layers.size());
   if (layers > ours || (layers > 0 && layers < ours && ends_with(e, layers)))
     note("layers", static_cast<std::uint64_t>(layers), static_cast<std::uint64_t>(ours));
@@ -172,6 +176,57 @@ std::optional<std::ptrdiff_t> shift_of_ids(const Examination& e) {
   if (share(0) > kFew) return 0;
   for (const std::ptrdiff_t shift : {-1, 1, -2, 2, -3, 3}) {
     if (share(shift) >= kMost) return shift;
+  }
+  return std::nullopt;
+}
+
+// Whether the table, as the head that it is, too, gives the recorded logits of the recorded final norm: then
+// it is right, whatever ids the recording gives to its rows. Some hundred tokens of the vocabulary tell.
+bool table_gives_logits(const Examination& e) {
+  const Recording& recording = *e.options.reference;
+  const WeightId id = e.subject.weights.find(WeightRole::kTokenEmbedding);
+  const std::vector<float> rows = rows_of(recording, Stage::kFinalNorm, -1),
+                           logits = rows_of(recording, Stage::kLogits, -1);
+  if (!e.subject.spec.tied_head || id == kNoWeight || rows.empty() || logits.empty()) return false;
+  const TensorView& table = e.subject.weights[id];
+  const std::size_t width = table.cols(), vocab = logits.size() / recording.prompt_ids.size();
+  if (rows.size() != width * recording.prompt_ids.size() || vocab > table.rows()) return false;
+  constexpr std::size_t kTried = 256;
+  const std::size_t step = std::max<std::size_t>(1, vocab / kTried);
+  std::vector<float> row(width), said, computed;
+  for (std::size_t token = 0; token < vocab; token += step) {
+    if (!decode_f32(table, token * width, row)) return false;
+    said.push_back(logits[logits.size() - vocab + token]);
+    computed.push_back(static_cast<float>(
+        std::inner_product(row.begin(), row.end(), rows.end() - static_cast<std::ptrdiff_t>(width), 0.0)));
+  }
+  return cosine(said, computed) > kAlike;
+}
+
+// A token of the prompt whose recorded row is the embedding of another one, which the second is.
+struct OtherToken {
+  std::size_t place = 0;
+  std::uint64_t token = 0;
+};
+std::optional<OtherToken> find_other_token(const Examination& e) {
+  const Recording& recording = *e.options.reference;
+  const std::vector<float> rows = rows_of(recording, Stage::kEmbedOut, -1);
+  const WeightId id = e.subject.weights.find(WeightRole::kTokenEmbedding);
+  if (rows.empty() || id == kNoWeight) return std::nullopt;
+  const TensorView& table = e.subject.weights[id];
+  const std::size_t width = table.cols();
+  if (rows.size() != width * recording.prompt_ids.size()) return std::nullopt;
+  std::vector<float> row(width);
+  const auto is = [&](std::size_t place, std::uint64_t token) {
+    return token < table.rows() && decode_f32(table, token * width, row) &&
+           cosine(row, std::span(rows).subspan(place * width, width)) > kAlike;
+  };
+  for (std::size_t place = 0; place < recording.prompt_ids.size(); ++place) {
+    if (is(place, static_cast<std::uint64_t>(recording.prompt_ids[place]))) continue;
+    for (std::uint64_t token = 0; token < table.rows(); ++token) {
+      if (is(place, token)) return OtherToken{place, token};
+    }
+    return std::nullopt;
   }
   return std::nullopt;
 }
@@ -279,6 +334,15 @@ Result<Outcome> check_recording(const Examination& e) {
                     "embedding of the id {} place{} {}, so that its ids were shifted.",
                     std::abs(*shift), std::abs(*shift) == 1 ? "" : "s", *shift < 0 ? "before" : "after"),
         "Record the prompt again, with the ids that the model was given (one BOS more or less shifts all).");
+    return Outcome::found({});
+  }
+  if (const auto other = table_gives_logits(e) ? find_other_token(e) : std::nullopt) {
+    mismatch(e,
+             fmt::format("The recording's prompt_ids are not those of its rows: at place {} they say {}, and "
+                         "the row of embed_out is the embedding of {}; the table itself is right, because as "
+                         "the head it gives the recorded logits.",
+                         other->place, recording.prompt_ids[other->place], other->token),
+             "Record the prompt again, with the ids that the model was given.");
     return Outcome::found({});
   }
   if (was_cut(recording)) {

@@ -197,10 +197,13 @@ void embed_rows(OpCase& c) {
     attempt_rows(
         "weight_shifted",
         fmt::format("the row of token i is row i {} {} of {}", by < 0 ? '-' : '+', std::abs(by), table.name),
-        1, [=](std::uint64_t id, std::span<float> row) {
+        1,
+        [=](std::uint64_t id, std::span<float> row) {
           const auto from = static_cast<std::uint64_t>(static_cast<std::int64_t>(id + rows) + by) % rows;
           return decode_f32(table, from * cols, row);
-        });
+        },
+        "Check the tensor's offset in its file, and convert it again. If it is right, the ids that the "
+        "recording gives to its rows are that far off.");
   }
   for (const Relayout& layout : relayouts(table, 0)) {
     if (layout.search && (c.explained() || !c.direct())) break;
@@ -253,9 +256,9 @@ void embed_rows(OpCase& c) {
   c.keep({"weight_wrong",
           fmt::format("the rows of {} of the prompt's tokens, such as {}, are others", wrong.size(),
                       *wrong.begin()),
-          {},
-          0.9,
-          0.6});
+          "Compare the tensor with its source, and download or convert it again. If it is right, the "
+          "recording's prompt_ids are not those of its rows.",
+          0.9, 0.6});
 }
 
 void activation(OpCase& c) {
