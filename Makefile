@@ -53,6 +53,7 @@ web:
 
 test-web: web build
 	tests/web/web_test.py build/release/doppler build/web
+	tests/web/store_test.py build/web
 
 # What is built is what is installed; the tests' part of the build folder stays as it is.
 installable: deps

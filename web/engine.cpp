@@ -7,6 +7,7 @@
 #include "engine/messages.h"
 #include "imports.h"
 #include "options.h"
+#include "system/memory.h"
 #include "system/threads.h"
 
 namespace doppler::web {
@@ -109,6 +110,16 @@ Status WebEngine::need_model() const {
   return fail(ErrorCode::kUsage, "No model is loaded. Load one first.");
 }
 
+Result<Json> WebEngine::describe(const Json& request) {
+  DOPPLER_ASSIGN(const std::string path, text_of(request, "model"));
+  LoadOptions options;
+  DOPPLER_TRY(read_options(object_of(request, "options"), options));
+  DOPPLER_ASSIGN(const DescribedModel described, describe_files(path, options));
+  Json json = json_of(described.info);
+  json["memory"]["module"] = system::peak_resident_bytes();
+  return json;
+}
+
 Result<Json> WebEngine::load(const Json& request) {
   DOPPLER_ASSIGN(const std::string path, text_of(request, "model"));
   LoadOptions options;
@@ -130,8 +141,9 @@ Result<Json> WebEngine::load(const Json& request) {
 Result<Json> WebEngine::inspect(const Json&) {
   DOPPLER_TRY(need_model());
   const Backend& backend = *loaded_->backend;
-  DOPPLER_ASSIGN(const ModelInfo info, describe(*loaded_->model, backend.plan(), backend.options()));
+  DOPPLER_ASSIGN(const ModelInfo info, doppler::describe(*loaded_->model, backend.plan(), backend.options()));
   Json json = json_of(info);
+  json["memory"]["module"] = system::peak_resident_bytes();
   json["backend"] = backend.name();
   json["context"] = backend.options().context;
   json["has_tokenizer"] = loaded_->tokenizer.has_value();

@@ -21,7 +21,9 @@ class WebEngine {
   WebEngine();
   ~WebEngine();
 
-  // {"model": a path, "options": {...}} to the model's description; another model's before it is dropped.
+  // {"model": a path, "options": {...}} to what the model is and needs, without reading its weights.
+  Result<Json> describe(const Json& request);
+  // The same to the model's description; another model's before it is dropped.
   Result<Json> load(const Json& request);
   // {"text", "special"} to {"ids"}; {"ids"} to {"text"}; {"conversation": JSON as text} to {"text"}.
   Result<Json> tokenize(const Json& request);

@@ -18,10 +18,15 @@ struct Call {
 };
 
 constexpr Call kCalls[] = {
-    {"load", &WebEngine::load},         {"inspect", &WebEngine::inspect},
-    {"tokenize", &WebEngine::tokenize}, {"detokenize", &WebEngine::detokenize},
-    {"render", &WebEngine::render},     {"begin", &WebEngine::begin},
-    {"next", &WebEngine::next},         {"end", &WebEngine::end},
+    {"describe", &WebEngine::describe},
+    {"load", &WebEngine::load},
+    {"inspect", &WebEngine::inspect},
+    {"tokenize", &WebEngine::tokenize},
+    {"detokenize", &WebEngine::detokenize},
+    {"render", &WebEngine::render},
+    {"begin", &WebEngine::begin},
+    {"next", &WebEngine::next},
+    {"end", &WebEngine::end},
 };
 
 constexpr std::string_view kCodes[] = {"usage",    "not_found", "corrupt", "unsupported",

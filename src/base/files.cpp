@@ -6,6 +6,7 @@
 #include "system/files.h"
 #include "system/process.h"
 
+#include "base/byte_source.h"
 #include "base/text.h"
 
 namespace doppler {
@@ -53,6 +54,31 @@ Result<MappedFile> MappedFile::open(const std::filesystem::path& path) {
   if (!data) return system_failure("mapped", path, data.error());
   mapped.data_ = std::move(*data);
   return mapped;
+}
+
+namespace {
+
+class FileSource final : public ByteSource {
+ public:
+  FileSource(RegularFile regular, std::filesystem::path path)
+      : regular_(std::move(regular)), path_(std::move(path)) {}
+
+  std::uint64_t size() const override { return regular_.size; }
+  Status read(std::uint64_t offset, std::span<std::byte> into) const override {
+    if (const auto error = regular_.file.read_at(offset, into)) return system_failure("read", path_, error);
+    return {};
+  }
+
+ private:
+  RegularFile regular_;
+  std::filesystem::path path_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<const ByteSource>> open_byte_source(const std::filesystem::path& path) {
+  DOPPLER_ASSIGN(RegularFile regular, open_regular(path));
+  return std::make_shared<FileSource>(std::move(regular), path);
 }
 
 std::filesystem::path typed_path(std::string_view text) {

@@ -46,7 +46,7 @@ Result<ModelInfo> describe(const Model& model, const Plan& plan, const BackendOp
   for (const auto& [name, tensor] : model.files.tensors.tensors()) {
     TensorTypeTotal& total = types[std::string(dtype_name(tensor.dtype))];
     ++total.tensors;
-    total.bytes += tensor.data.size();
+    total.bytes += tensor.bytes();
   }
   for (auto& [type, total] : types) {
     total.type = type;

@@ -61,7 +61,8 @@ void add_tokenizer_eos(const std::optional<tokenizer::Tokenizer>& tokenizer, Mod
 }
 
 Result<Model> load_model_for_description(const std::filesystem::path& path, std::string_view family) {
-  DOPPLER_ASSIGN(Model model, load_model(path, family));
+  DOPPLER_ASSIGN(ModelFiles files, open_model_files(path, usual_opening()));
+  DOPPLER_ASSIGN(Model model, bind_model(std::move(files), family));
   if (model.files.gguf && model.spec.eos_ids.empty())
     add_tokenizer_eos(load_tokenizer_if_any(model.files).value_or(std::nullopt), model);
   return model;
@@ -201,7 +202,7 @@ Status load_backend(const LoadOptions& options, std::uint32_t slots, Loaded& loa
 
 Result<Loaded> load_all(const std::filesystem::path& path, const LoadOptions& options, std::uint32_t slots) {
   tell_progress(options, 0, "weights");
-  DOPPLER_ASSIGN(ModelFiles files, open_model_files(path));
+  DOPPLER_ASSIGN(ModelFiles files, open_model_files(path, usual_opening()));
   return load_files(std::move(files), options, slots);
 }
 

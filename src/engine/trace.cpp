@@ -47,10 +47,10 @@ void trace_tensors(const TensorStore& store) {
     const Json data = {{"name", printable(name, 200)},
                        {"dtype", dtype_name(tensor.dtype)},
                        {"shape", tensor.shape},
-                       {"bytes", tensor.data.size()}};
+                       {"bytes", tensor.bytes()}};
     trace(Category::kLoader, layer,
           fmt::format("{} {} {} {}", printable(name, 200), dtype_name(tensor.dtype),
-                      describe_shape(tensor.shape), human_bytes(tensor.data.size())),
+                      describe_shape(tensor.shape), human_bytes(tensor.bytes())),
           -1, data.dump());
   }
 }
@@ -74,7 +74,7 @@ void trace_loader(const Loaded& loaded, const LoadSeconds& seconds) {
   for (const auto& [name, tensor] : store.tensors()) {
     Total& total = totals[dtype_name(tensor.dtype)];
     ++total.tensors;
-    total.bytes += tensor.data.size();
+    total.bytes += tensor.bytes();
   }
   for (const auto& [type, total] : totals)
     say(fmt::format("Type {}: {} tensors, {}", type, total.tensors, human_bytes(total.bytes)),

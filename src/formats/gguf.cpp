@@ -28,10 +28,11 @@ struct TensorInfo {
 // Takes the file's parts off its front, each checked against what is left.
 class Reader {
  public:
-  Reader(std::span<const std::byte> bytes, std::string_view what) : bytes_(bytes), what_(what) {}
+  Reader(const FileBytes& file, std::string_view what, NeedsMore& more)
+      : bytes_(file.start), size_(file.size), what_(what), more_(more) {}
 
   std::uint64_t position() const { return at_; }
-  std::uint64_t left() const { return bytes_.size() - at_; }
+  std::uint64_t left() const { return size_ - at_; }
 
   template <typename T>
   Result<T> number(std::string_view of) {
@@ -46,6 +47,10 @@ class Reader {
       return fail(ErrorCode::kCorrupt,
                   "{} needs {} bytes for {} at byte {} but holds {} more. Download it again.", what_, count,
                   of, at_, left());
+    }
+    if (count > bytes_.size() - at_) {
+      more_.bytes = at_ + count;
+      return fail(ErrorCode::kInternal, "The start of {} is too short. Report this.", what_);
     }
     const auto part = bytes_.subspan(at_, count);
     at_ += count;
@@ -113,7 +118,9 @@ class Reader {
   }
 
   std::span<const std::byte> bytes_;
+  std::uint64_t size_;
   std::string_view what_;
+  NeedsMore& more_;
   std::uint64_t at_ = 0;
 };
 
@@ -249,7 +256,12 @@ Status check_places(const std::vector<TensorInfo>& infos, std::uint64_t data_byt
 }  // namespace
 
 Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, std::string_view what) {
-  Reader reader(bytes, what);
+  NeedsMore more;
+  return parse_gguf(FileBytes(bytes), what, more);
+}
+
+Result<GgufFile> parse_gguf(const FileBytes& bytes, std::string_view what, NeedsMore& more) {
+  Reader reader(bytes, what, more);
   GgufFile file;
   DOPPLER_ASSIGN(file.version, read_version(reader, what));
   DOPPLER_ASSIGN(const auto tensor_count, read_count(reader, "the tensor count", kLeastInfoBytes, what));
@@ -262,11 +274,11 @@ Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, std::string_view w
   }
   const std::uint64_t padding = -reader.position() % file.alignment;
   // A file without tensors may end before its padding.
-  const auto data = bytes.subspan(reader.position() + std::min(padding, reader.left()));
-  DOPPLER_TRY(check_places(infos, data.size()));
+  const std::uint64_t data = reader.position() + std::min(padding, reader.left());
+  DOPPLER_TRY(check_places(infos, bytes.size - data));
   for (TensorInfo& info : infos) {
-    DOPPLER_TRY(file.tensors.add(
-        {std::string(info.name), info.dtype, std::move(info.shape), data.subspan(info.offset, info.bytes)}));
+    DOPPLER_TRY(file.tensors.add(bytes.tensor(std::string(info.name), info.dtype, std::move(info.shape),
+                                              data + info.offset, info.bytes)));
   }
   return file;
 }

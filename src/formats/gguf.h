@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "formats/file_bytes.h"
 #include "formats/gguf_metadata.h"
 #include "formats/tensor_store.h"
 
@@ -25,10 +26,12 @@ struct GgufFile {
 // Errors: kNotFound, kIo; kCorrupt (each contradiction, by name of key or tensor and value); kUnsupported
 // (version 1, big-endian files, tensor types that ggml dropped); kUsage (a later file of a split set);
 // kLimit.
-Result<GgufFile> open_gguf(const std::filesystem::path& path);
+Result<GgufFile> open_gguf(const std::filesystem::path& path, Opening opening = Opening::kMapped);
 
 // The parser alone, on one file's bytes in memory, also for the fuzz target. `what` names the bytes in
 // messages ("The file x.gguf"). Keys, values and tensors point into `bytes`. Does not look at split.* keys.
 Result<GgufFile> parse_gguf(std::span<const std::byte> bytes, std::string_view what);
+// The same on a file whose start alone is in memory: see parse_start().
+Result<GgufFile> parse_gguf(const FileBytes& bytes, std::string_view what, NeedsMore& more);
 
 }  // namespace doppler

@@ -41,7 +41,7 @@ class GgufArray {
   std::span<const std::byte> bytes_;
 };
 
-// Keys and values stay in the file's bytes; a copy of this keeps a mapped file alive.
+// Keys and values stay in the file's bytes; a copy of this keeps them alive.
 //
 // Getters: nothing when the key is absent; kCorrupt with key and value when the type is another. Integers of
 // any width convert if they fit; get_number also takes integers, and refuses NaN and infinity. An f32 becomes
@@ -74,12 +74,12 @@ class GgufMetadata {
 
   // For the reader; `what` names the file. Errors: kCorrupt when a key comes twice.
   Status set_entries(std::vector<Entry> entries, std::string_view what);
-  void keep(MappedFile file) { file_ = std::move(file); }
+  void keep(std::shared_ptr<const void> owner) { owner_ = std::move(owner); }
 
  private:
   std::vector<Entry> entries_;
   std::vector<std::uint32_t> sorted_;  // indices of entries_, by key
-  std::optional<MappedFile> file_;
+  std::shared_ptr<const void> owner_;
 };
 
 }  // namespace doppler

@@ -15,10 +15,25 @@ struct SplitPlace {
   std::uint64_t no = 0, count = 1;
 };
 
-Result<GgufFile> open_one(const fs::path& path) {
+Result<GgufFile> open_pieces(const fs::path& path, std::string_view what) {
+  DOPPLER_ASSIGN(auto source, open_byte_source(path));
+  GgufFile file;
+  const auto parse = [&](const FileBytes& bytes, NeedsMore& more) -> Status {
+    DOPPLER_ASSIGN(file, parse_gguf(bytes, what, more));
+    return {};
+  };
+  DOPPLER_ASSIGN(auto start, parse_start(*source, parse));
+  file.metadata.keep(std::move(start));
+  file.tensors.keep(std::move(source));
+  return file;
+}
+
+Result<GgufFile> open_one(const fs::path& path, Opening opening) {
+  const std::string what = fmt::format("The file {}", printable_path(path));
+  if (opening == Opening::kPieces) return open_pieces(path, what);
   DOPPLER_ASSIGN(MappedFile mapped, MappedFile::open(path));
-  DOPPLER_ASSIGN(GgufFile file, parse_gguf(mapped.bytes(), fmt::format("The file {}", printable_path(path))));
-  file.metadata.keep(mapped);
+  DOPPLER_ASSIGN(GgufFile file, parse_gguf(mapped.bytes(), what));
+  file.metadata.keep(std::make_shared<MappedFile>(mapped));
   file.tensors.keep(std::move(mapped));
   DOPPLER_TRY(file.tensors.align());
   file.tensors.mark_mapped();
@@ -40,8 +55,8 @@ std::string split_ending(std::uint64_t no, std::uint64_t count) {
   return fmt::format("-{:05}-of-{:05}.gguf", no + 1, count);
 }
 
-Status add_sibling(GgufFile& set, const fs::path& path, SplitPlace expected) {
-  auto sibling = open_one(path);
+Status add_sibling(GgufFile& set, const fs::path& path, SplitPlace expected, Opening opening) {
+  auto sibling = open_one(path, opening);
   if (!sibling && sibling.error().code == ErrorCode::kNotFound) {
     return fail(
         ErrorCode::kNotFound,
@@ -61,8 +76,8 @@ Status add_sibling(GgufFile& set, const fs::path& path, SplitPlace expected) {
 
 }  // namespace
 
-Result<GgufFile> open_gguf(const fs::path& path) {
-  DOPPLER_ASSIGN(GgufFile file, open_one(path));
+Result<GgufFile> open_gguf(const fs::path& path, Opening opening) {
+  DOPPLER_ASSIGN(GgufFile file, open_one(path, opening));
   DOPPLER_ASSIGN(const SplitPlace place, place_of(file.metadata, path));
   if (place.count == 1) return file;
   const std::string name = path.filename().string();
@@ -82,8 +97,8 @@ Result<GgufFile> open_gguf(const fs::path& path) {
                 printable_path(path.parent_path() / (stem + split_ending(0, place.count))));
   }
   for (std::uint64_t no = 1; no < place.count; ++no) {
-    DOPPLER_TRY(
-        add_sibling(file, path.parent_path() / (stem + split_ending(no, place.count)), {no, place.count}));
+    DOPPLER_TRY(add_sibling(file, path.parent_path() / (stem + split_ending(no, place.count)),
+                            {no, place.count}, opening));
   }
   DOPPLER_ASSIGN(const auto promised, file.metadata.get_uint("split.tensors.count"));
   if (!promised || *promised == file.tensors.tensors().size()) return file;

@@ -297,8 +297,8 @@ std::string_view other_weights(std::string_view name) {
 
 namespace {
 
-Status open_package(ModelFiles& files) {
-  DOPPLER_ASSIGN(RdrrPackage package, open_rdrr(files.folder));
+Status open_package(ModelFiles& files, Opening opening) {
+  DOPPLER_ASSIGN(RdrrPackage package, open_rdrr(files.folder, opening));
   for (const std::string& note : package.notes) log(Level::kWarn, "Loader", "{}", note);
   files.tensors = std::move(package.tensors);
   files.rdrr = std::make_shared<const RdrrManifest>(std::move(package.manifest));
@@ -311,7 +311,7 @@ Status open_package(ModelFiles& files) {
         printable(name), printable_path(files.folder));
   }
   if (!files.rdrr->gguf_metadata.empty()) {
-    DOPPLER_ASSIGN(GgufFile said, open_gguf(files.folder / files.rdrr->gguf_metadata));
+    DOPPLER_ASSIGN(GgufFile said, open_gguf(files.folder / files.rdrr->gguf_metadata, opening));
     files.gguf = std::move(said.metadata);
     return files.tensors.merge(std::move(said.tensors));  // none, but the mapped file that metadata lie in
   }
@@ -322,12 +322,12 @@ Status open_package(ModelFiles& files) {
 
 }  // namespace
 
-Result<ModelFiles> open_model_files(const fs::path& model) {
+Result<ModelFiles> open_model_files(const fs::path& model, Opening opening) {
   DOPPLER_ASSIGN(const WeightsFile weights, resolve_weights(model));
   ModelFiles files;
   files.folder = weights.path.has_parent_path() ? weights.path.parent_path() : fs::path(".");
   if (weights.kind == Kind::kGguf) {
-    DOPPLER_ASSIGN(GgufFile gguf, open_gguf(weights.path));
+    DOPPLER_ASSIGN(GgufFile gguf, open_gguf(weights.path, opening));
     files.gguf = std::move(gguf.metadata);
     files.tensors = std::move(gguf.tensors);
     return files;
@@ -342,11 +342,11 @@ Result<ModelFiles> open_model_files(const fs::path& model) {
     return std::unexpected(std::move(generation).error());
   }
   if (weights.kind == Kind::kRdrr) {
-    DOPPLER_TRY(open_package(files));
+    DOPPLER_TRY(open_package(files, opening));
     return files;
   }
-  DOPPLER_ASSIGN(files.tensors, weights.kind == Kind::kIndex ? open_safetensors_index(weights.path)
-                                                             : open_safetensors(weights.path));
+  DOPPLER_ASSIGN(files.tensors, weights.kind == Kind::kIndex ? open_safetensors_index(weights.path, opening)
+                                                             : open_safetensors(weights.path, opening));
   return files;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/json_fwd.h"
 #include "base/result.h"
+#include "formats/file_bytes.h"
 #include "formats/gguf_metadata.h"
 #include "formats/tensor_store.h"
 
@@ -35,7 +36,7 @@ struct ModelFiles {
 // kUnsupported
 // (.bin, .pt files, adapters, Git LFS pointers, saved web pages: says what they are, and which formats are
 // read).
-Result<ModelFiles> open_model_files(const std::filesystem::path& model);
+Result<ModelFiles> open_model_files(const std::filesystem::path& model, Opening opening = Opening::kMapped);
 
 // Whether a file is in GGUF: by its ending, or by its first bytes.
 bool is_gguf(const std::filesystem::path& file);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -17,21 +18,59 @@ namespace fs = std::filesystem;
 // Bytes that are hashed between two calls for progress.
 constexpr std::uint64_t kHashPiece = std::uint64_t{4} << 20;
 
+std::unexpected<Error> missing(const fs::path& folder, std::string_view name, std::string_view kind) {
+  return fail(ErrorCode::kNotFound, "The {} {}, which the manifest of {} names, is missing. Download it.",
+              kind, printable(name), printable_path(folder));
+}
+
+Status check_size(const fs::path& folder, std::string_view name, std::string_view kind, std::uint64_t size,
+                  std::uint64_t said) {
+  if (size == said) return {};
+  return fail(ErrorCode::kCorrupt,
+              "The {} {} holds {} bytes, but the manifest of {} says {}. Download it again.", kind,
+              printable(name), size, printable_path(folder), said);
+}
+
 Result<MappedFile> open_sized(const fs::path& folder, std::string_view name, std::uint64_t size,
                               std::string_view kind) {
   auto file = MappedFile::open(folder / name);
-  if (!file && file.error().code == ErrorCode::kNotFound) {
-    return fail(ErrorCode::kNotFound, "The {} {}, which the manifest of {} names, is missing. Download it.",
-                kind, printable(name), printable_path(folder));
-  }
+  if (!file && file.error().code == ErrorCode::kNotFound) return missing(folder, name, kind);
   DOPPLER_TRY(file);
-  if (file->bytes().size() != size) {
-    return fail(ErrorCode::kCorrupt,
-                "The {} {} holds {} bytes, but the manifest of {} says {}. Download it again.", kind,
-                printable(name), file->bytes().size(), printable_path(folder), size);
-  }
+  DOPPLER_TRY(check_size(folder, name, kind, file->bytes().size(), size));
   return file;
 }
+
+// One tensor's bytes in several shards, one after the other.
+class JoinedSource final : public ByteSource {
+ public:
+  void add(std::shared_ptr<const ByteSource> source, std::uint64_t offset, std::uint64_t size) {
+    parts_.push_back({std::move(source), offset, size});
+    size_ += size;
+  }
+  std::uint64_t size() const override { return size_; }
+  Status read(std::uint64_t offset, std::span<std::byte> into) const override {
+    for (const Part& part : parts_) {
+      if (offset < part.size && !into.empty()) {
+        const auto piece =
+            into.first(static_cast<std::size_t>(std::min<std::uint64_t>(into.size(), part.size - offset)));
+        DOPPLER_TRY(part.source->read(part.offset + offset, piece));
+        into = into.subspan(piece.size());
+        offset += piece.size();
+      }
+      offset -= std::min(offset, part.size);
+    }
+    if (into.empty()) return {};
+    return fail(ErrorCode::kIo, "A tensor ends {} bytes too early. Report this.", into.size());
+  }
+
+ private:
+  struct Part {
+    std::shared_ptr<const ByteSource> source;
+    std::uint64_t offset, size;
+  };
+  std::vector<Part> parts_;
+  std::uint64_t size_ = 0;
+};
 
 Result<std::vector<MappedFile>> open_shards(const fs::path& folder, const RdrrManifest& manifest) {
   std::vector<MappedFile> shards;
@@ -104,6 +143,54 @@ class PackageOpener {
   const fs::path& folder_;
   RdrrPackage& out_;
   std::map<std::string, std::size_t> notes_;  // and in how many tensors
+};
+
+// The same with shards that are read in pieces.
+class PieceOpener {
+ public:
+  PieceOpener(const fs::path& folder, RdrrPackage& out) : folder_(folder), out_(out) {}
+
+  Status open() {
+    for (const RdrrShard& shard : out_.manifest.shards) {
+      auto source = open_byte_source(folder_ / shard.filename);
+      if (!source && source.error().code == ErrorCode::kNotFound)
+        return missing(folder_, shard.filename, "shard");
+      DOPPLER_TRY(source);
+      DOPPLER_TRY(check_size(folder_, shard.filename, "shard", (*source)->size(), shard.size));
+      shards_.push_back(std::move(*source));
+    }
+    for (const RdrrTensor& tensor : out_.manifest.tensors) DOPPLER_TRY(add(tensor));
+    for (auto& shard : shards_) out_.tensors.keep(std::move(shard));
+    for (const auto& [note, tensors] : notes_)
+      out_.notes.push_back(fmt::format("In {}, {}.", counted(tensors, "tensor"), note));
+    return {};
+  }
+
+ private:
+  Status add(const RdrrTensor& tensor) {
+    TensorView view{tensor.name, tensor.dtype, tensor.shape, {}};
+    view.source = shards_[tensor.spans[0].shard].get();
+    view.offset = tensor.spans[0].offset;
+    if (tensor.spans.size() > 1) {
+      const auto joined = std::make_shared<JoinedSource>();
+      for (const RdrrSpan& span : tensor.spans) joined->add(shards_[span.shard], span.offset, span.size);
+      view.source = joined.get();
+      view.offset = 0;
+      out_.tensors.keep(joined);
+    }
+    if (lies_as_used(tensor)) return out_.tensors.add(std::move(view));
+    view.dtype = DType::kU8;  // bytes of another layout
+    view.shape = {tensor.size};
+    DOPPLER_ASSIGN(const HeldTensor held, hold(view));
+    DOPPLER_ASSIGN(std::string note, add_rdrr_tensor(tensor, held.view.data, out_.tensors));
+    if (!note.empty()) ++notes_[note];
+    return {};
+  }
+
+  const fs::path& folder_;
+  RdrrPackage& out_;
+  std::vector<std::shared_ptr<const ByteSource>> shards_;
+  std::map<std::string, std::size_t> notes_;
 };
 
 class Checker {
@@ -217,9 +304,13 @@ Result<RdrrManifest> read_rdrr_manifest(const fs::path& folder) {
   return manifest;
 }
 
-Result<RdrrPackage> open_rdrr(const fs::path& folder) {
+Result<RdrrPackage> open_rdrr(const fs::path& folder, Opening opening) {
   RdrrPackage package;
   DOPPLER_ASSIGN(package.manifest, read_rdrr_manifest(folder));
+  if (opening == Opening::kPieces) {
+    DOPPLER_TRY(PieceOpener(folder, package).open());
+    return package;
+  }
   DOPPLER_TRY(PackageOpener(folder, package).open());
   return package;
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/file_bytes.h"
 #include "formats/rdrr_manifest.h"
 #include "formats/tensor_store.h"
 
@@ -26,11 +27,12 @@ bool has_rdrr_manifest(const std::filesystem::path& folder);
 // the folder; kNotFound, kIo.
 Result<RdrrManifest> read_rdrr_manifest(const std::filesystem::path& folder);
 
-// All shards, mapped, of the sizes that the manifest says; their hashes are left to check_rdrr(). Tensors
-// that lie in several shards are copied, and so are those in a layout that nothing computes with: columns
-// become rows, and blocks whose last one of a row is filled up become Q4_1 or floats. Errors: those of
-// read_rdrr_manifest(); kNotFound for a shard that is missing, kCorrupt for one of another size, kLimit.
-Result<RdrrPackage> open_rdrr(const std::filesystem::path& folder);
+// All shards, of the sizes that the manifest says; their hashes are left to check_rdrr(). Tensors
+// that lie in several shards are copied where shards are mapped, and so are those in a layout that nothing
+// computes with: columns become rows, and blocks whose last one of a row is filled up become Q4_1 or floats.
+// Errors: those of read_rdrr_manifest(); kNotFound for a shard that is missing, kCorrupt for one of another
+// size, kLimit.
+Result<RdrrPackage> open_rdrr(const std::filesystem::path& folder, Opening opening = Opening::kMapped);
 
 // The bytes in the tensor's layout as a tensor of `store`. Returns what was changed, or nothing.
 Result<std::string> add_rdrr_tensor(const RdrrTensor& tensor, std::span<const std::byte> bytes,

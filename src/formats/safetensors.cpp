@@ -20,27 +20,31 @@ constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;
 constexpr std::uint64_t kDataAlignment = 8;
 
 // The JSON text between the length and the data.
-Result<std::string_view> header_text(std::span<const std::byte> bytes, std::string_view what) {
-  if (bytes.size() < kLengthBytes) {
+Result<std::string_view> header_text(const FileBytes& bytes, std::string_view what, NeedsMore& more) {
+  if (bytes.size < kLengthBytes) {
     return fail(ErrorCode::kCorrupt,
                 "{} holds {} bytes, fewer than the {} of a safetensors length. Download it again.", what,
-                bytes.size(), kLengthBytes);
+                bytes.size, kLengthBytes);
   }
   std::uint64_t length = 0;
-  std::memcpy(&length, bytes.data(), kLengthBytes);
+  std::memcpy(&length, bytes.start.data(), kLengthBytes);
   if (length > kMaxHeaderBytes) {
     return fail(ErrorCode::kCorrupt,
                 "{} announces a header of {} bytes, more than the {} that safetensors allows. "
                 "Check that it is a safetensors file.",
                 what, length, kMaxHeaderBytes);
   }
-  const std::uint64_t left = bytes.size() - kLengthBytes;
+  const std::uint64_t left = bytes.size - kLengthBytes;
   if (length > left) {
     return fail(ErrorCode::kCorrupt,
                 "{} announces a header of {} bytes but holds {} more. Download it again.", what, length,
                 left);
   }
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()) + kLengthBytes, length);
+  if (kLengthBytes + length > bytes.start.size()) {
+    more.bytes = kLengthBytes + length;
+    return fail(ErrorCode::kInternal, "The start of {} is too short. Report this.", what);
+  }
+  const std::string_view text(reinterpret_cast<const char*>(bytes.start.data()) + kLengthBytes, length);
   if (!text.starts_with('{')) {
     return fail(ErrorCode::kCorrupt,
                 "The header of {} begins with \"{}\" instead of a brace. "
@@ -116,24 +120,38 @@ std::string file_label(const std::filesystem::path& file) {
 }  // namespace
 
 Status parse_safetensors(std::span<const std::byte> bytes, std::string_view what, TensorStore& out) {
-  DOPPLER_ASSIGN(const std::string_view text, header_text(bytes, what));
+  NeedsMore more;
+  return parse_safetensors(FileBytes(bytes), what, more, out);
+}
+
+Status parse_safetensors(const FileBytes& bytes, std::string_view what, NeedsMore& more, TensorStore& out) {
+  DOPPLER_ASSIGN(const std::string_view text, header_text(bytes, what, more));
   // Inside a sentence the label is no longer its beginning.
   const std::string inside = what.starts_with("The ") ? "t" + std::string(what.substr(1)) : std::string(what);
   DOPPLER_ASSIGN(SafetensorsHeader header, parse_safetensors_header(text, inside));
-  const std::span<const std::byte> data = bytes.subspan(kLengthBytes + text.size());
-  for (const Entry& entry : header.entries) DOPPLER_TRY(check_entry(entry, data.size(), inside));
-  DOPPLER_TRY(check_cover(header.entries, data.size(), inside));
+  const std::uint64_t data = kLengthBytes + text.size(), data_bytes = bytes.size - data;
+  for (const Entry& entry : header.entries) DOPPLER_TRY(check_entry(entry, data_bytes, inside));
+  DOPPLER_TRY(check_cover(header.entries, data_bytes, inside));
   for (Entry& entry : header.entries) {
-    DOPPLER_TRY(out.add({std::move(entry.name), entry.dtype, std::move(entry.shape),
-                         data.subspan(entry.begin, entry.end - entry.begin)}));
+    DOPPLER_TRY(out.add(bytes.tensor(std::move(entry.name), entry.dtype, std::move(entry.shape),
+                                     data + entry.begin, entry.end - entry.begin)));
   }
   for (auto& [key, value] : header.metadata) out.add_metadata(key, std::move(value));
   return {};
 }
 
-Result<TensorStore> open_safetensors(const std::filesystem::path& file) {
-  DOPPLER_ASSIGN(MappedFile mapped, MappedFile::open(file));
+Result<TensorStore> open_safetensors(const std::filesystem::path& file, Opening opening) {
   TensorStore store;
+  if (opening == Opening::kPieces) {
+    DOPPLER_ASSIGN(auto source, open_byte_source(file));
+    const auto parse = [&](const FileBytes& bytes, NeedsMore& more) {
+      return parse_safetensors(bytes, file_label(file), more, store);
+    };
+    DOPPLER_TRY(parse_start(*source, parse));
+    store.keep(std::move(source));
+    return store;
+  }
+  DOPPLER_ASSIGN(MappedFile mapped, MappedFile::open(file));
   DOPPLER_TRY(parse_safetensors(mapped.bytes(), file_label(file), store));
   store.keep(std::move(mapped));
   DOPPLER_TRY(store.align());

@@ -70,11 +70,11 @@ Result<std::vector<std::string>> list_shards(const std::filesystem::path& index_
   return shards_of(weights);
 }
 
-Result<TensorStore> open_safetensors_index(const std::filesystem::path& index_file) {
+Result<TensorStore> open_safetensors_index(const std::filesystem::path& index_file, Opening opening) {
   DOPPLER_ASSIGN(const WeightMap weights, read_weight_map(index_file));
   TensorStore store;
   for (const std::string& file : shards_of(weights)) {
-    auto shard = open_safetensors(index_file.parent_path() / file);
+    auto shard = open_safetensors(index_file.parent_path() / file, opening);
     if (!shard && shard.error().code == ErrorCode::kNotFound) {
       return fail(ErrorCode::kNotFound, "The shard {}, which the index {} names, is missing. Download it.",
                   printable(file), printable(index_file.string(), 200));

@@ -5,10 +5,44 @@
 #include <functional>
 #include <new>
 
+#include "base/checked.h"
 #include "base/text.h"
 #include "system/memory.h"
+#include "system/threads.h"
 
 namespace doppler {
+namespace {
+
+// What a rewrite makes of a tensor in a source, made when it is read: once for a reader that goes from the
+// beginning to the end, after which nobody asks again.
+class RewrittenSource final : public ByteSource {
+ public:
+  using Fill = std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>;
+  RewrittenSource(TensorView from, Fill fill) : from_(std::move(from)), fill_(std::move(fill)) {}
+
+  std::uint64_t size() const override { return from_.bytes(); }
+  Status read(std::uint64_t offset, std::span<std::byte> into) const override {
+    const system::Lock lock(mutex_);
+    if (made_.empty()) {
+      DOPPLER_ASSIGN(const HeldTensor held, hold(from_));
+      made_.resize(held.view.data.size());
+      fill_(held.view.data, made_);
+    }
+    if (!(Checked(offset) + Checked(into.size())).at_most(made_.size()))
+      return fail(ErrorCode::kIo, "The tensor {} ends too early. Report this.", printable(from_.name));
+    std::ranges::copy(std::span(made_).subspan(static_cast<std::size_t>(offset), into.size()), into.begin());
+    if (offset + into.size() == made_.size()) std::vector<std::byte>().swap(made_);
+    return {};
+  }
+
+ private:
+  TensorView from_;
+  Fill fill_;
+  mutable system::Mutex mutex_;
+  mutable std::vector<std::byte> made_;
+};
+
+}  // namespace
 
 const TensorView* TensorStore::find(std::string_view name) const {
   const auto found = tensors_.find(name);
@@ -17,7 +51,7 @@ const TensorView* TensorStore::find(std::string_view name) const {
 
 std::uint64_t TensorStore::total_bytes() const {
   std::uint64_t total = 0;  // cannot overflow: every tensor has its own bytes in memory
-  for (const auto& [name, tensor] : tensors_) total += tensor.data.size();
+  for (const auto& [name, tensor] : tensors_) total += tensor.bytes();
   return total;
 }
 
@@ -36,6 +70,7 @@ Status TensorStore::merge(TensorStore other) {
   for (auto& [name, tensor] : other.tensors_) DOPPLER_TRY(add(std::move(tensor)));
   for (auto& [key, value] : other.metadata_) add_metadata(key, std::move(value));
   for (MappedFile& file : other.files_) keep(std::move(file));
+  for (auto& source : other.sources_) keep(std::move(source));
   for (auto& copy : other.copies_) copies_.push_back(std::move(copy));
   copied_bytes_ += other.copied_bytes_;
   return {};
@@ -54,7 +89,7 @@ Result<std::span<std::byte>> TensorStore::reserve_copy(std::uint64_t bytes) {
 
 Status TensorStore::align() {
   for (auto& [name, tensor] : tensors_) {
-    if (aligned(tensor)) continue;
+    if (tensor.source != nullptr || aligned(tensor)) continue;
     const auto copy = reserve_copy(tensor.data.size());
     if (!copy) {
       return fail(ErrorCode::kLimit,
@@ -88,6 +123,14 @@ Status TensorStore::rewrite(
     return fail(ErrorCode::kNotFound, "The model holds no tensor {}. Check the name.", printable(name));
   }
   TensorView& tensor = found->second;
+  if (tensor.source != nullptr) {
+    const auto source = std::make_shared<RewrittenSource>(tensor, fill);
+    keep(source);
+    tensor.source = source.get();
+    tensor.offset = 0;
+    if (shape) tensor.shape = std::move(*shape);
+    return {};
+  }
   DOPPLER_ASSIGN(const std::span<std::byte> copy, reserve_copy(tensor.data.size()));
   fill(tensor.data, copy);
   if (tensor.mapped) system::release_pages(tensor.data);
@@ -104,7 +147,7 @@ Status TensorStore::join(std::span<const std::string> parts, std::string name, S
     const TensorView* tensor = find(part);
     if (tensor == nullptr)
       return fail(ErrorCode::kNotFound, "The model holds no tensor {}. Check the name.", printable(part));
-    bytes += tensor->data.size();
+    bytes += tensor->bytes();
     if (dtype && *dtype != tensor->dtype) bytes = UINT64_MAX;  // no size fits
     dtype = tensor->dtype;
     if (bytes == UINT64_MAX) break;
@@ -119,8 +162,8 @@ Status TensorStore::join(std::span<const std::string> parts, std::string name, S
   std::size_t at = 0;
   for (const std::string& part : parts) {
     const auto found = tensors_.find(part);
-    std::ranges::copy(found->second.data, copy.begin() + static_cast<std::ptrdiff_t>(at));
-    at += found->second.data.size();
+    DOPPLER_TRY(read_bytes(found->second, 0, copy.subspan(at, found->second.bytes())));
+    at += found->second.bytes();
     tensors_.erase(found);
   }
   return add({std::move(name), *dtype, std::move(shape), copy});

@@ -27,11 +27,12 @@ class TensorStore {
   std::uint64_t total_bytes() const;
   // The `__metadata__` strings of the safetensors headers, first file first.
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  // The files behind the tensors.
+  // The files behind the tensors, as far as they are mapped.
   const std::vector<MappedFile>& files() const { return files_; }
 
   // For readers: takes over a file, then its tensors. Errors: kCorrupt when a name comes twice.
   void keep(MappedFile file) { files_.push_back(std::move(file)); }
+  void keep(std::shared_ptr<const ByteSource> source) { sources_.push_back(std::move(source)); }
   Status add(TensorView tensor);
   // Moves in everything another store holds. Errors: kCorrupt when a name comes twice.
   Status merge(TensorStore other);
@@ -42,7 +43,8 @@ class TensorStore {
   // Sets TensorView::mapped for every tensor whose bytes lie in files().
   void mark_mapped();
   // Moves one tensor into memory of the store: `fill` gets the old bytes and, of the same size, the new ones
-  // to write, whose shape may be another of as many values. The pages of the mapped original are given back.
+  // to write, whose shape may be another of as many values; pages of a mapped original are given back. One in
+  // a source stays there, and `fill`, which must hold what it needs, is called when it is read.
   // Errors: kNotFound, kLimit when memory is short.
   Status rewrite(std::string_view name,
                  const std::function<void(std::span<const std::byte> from, std::span<std::byte> to)>& fill,
@@ -69,6 +71,7 @@ class TensorStore {
  private:
   Result<std::span<std::byte>> reserve_copy(std::uint64_t bytes);
   std::vector<MappedFile> files_;
+  std::vector<std::shared_ptr<const ByteSource>> sources_;
   std::map<std::string, TensorView, std::less<>> tensors_;
   std::map<std::string, std::string> metadata_;
   std::vector<std::shared_ptr<const std::byte>> copies_;

@@ -72,8 +72,8 @@ class Arranger {
     if (tensor == nullptr || tensor->shape.size() != 2) return {};
     const std::uint64_t rows = tensor->shape[0], cols = tensor->shape[1];
     if (rows == 0 || cols == 0 || is_quantised(tensor->dtype)) return {};
-    const std::uint64_t bytes = tensor->data.size() / rows / cols;
-    if (bytes * rows * cols != tensor->data.size()) return {};
+    const std::uint64_t bytes = tensor->bytes() / rows / cols;
+    if (bytes * rows * cols != tensor->bytes()) return {};
     return store_.rewrite(name, Transposed{std::size_t(rows), std::size_t(cols), std::size_t(bytes)},
                           Shape{cols, rows});
   }

@@ -86,7 +86,8 @@ class Restorer {
     const TensorView* found = store_.find(name);
     if (found == nullptr) return {};
     DOPPLER_TRY(check(*found, {experts_, cols, rows}));
-    const TensorView from = *found;
+    DOPPLER_ASSIGN(const HeldTensor held, hold(*found));
+    const TensorView& from = held.view;
     const std::size_t bytes = dtype_info(from.dtype).block_bits / 8;
     if (is_quantised(from.dtype) || bytes == 0) {
       return fail(ErrorCode::kUnsupported,
@@ -123,7 +124,9 @@ class Restorer {
     const std::uint64_t blocks = cols / kBlockValues;
     DOPPLER_TRY(check(*found, {experts_, rows, blocks, kPacked}));
     DOPPLER_TRY(check(*scale, {experts_, rows, blocks}));
-    const std::span<const std::byte> codes = found->data, scales = scale->data;
+    DOPPLER_ASSIGN(const HeldTensor held_codes, hold(*found));
+    DOPPLER_ASSIGN(const HeldTensor held_scales, hold(*scale));
+    const std::span<const std::byte> codes = held_codes.view.data, scales = held_scales.view.data;
     for (const RowPick& pick : picks) {
       DOPPLER_ASSIGN(const std::span<std::byte> to,
                      create(pick.role, DType::kMXFP4, {experts_, count, cols}));
@@ -153,7 +156,8 @@ class Restorer {
     const TensorView* found = store_.find(name);
     if (found == nullptr || picks.size() == 1) return {};
     DOPPLER_TRY(check(*found, {experts_, rows}));
-    const TensorView from = *found;
+    DOPPLER_ASSIGN(const HeldTensor held, hold(*found));
+    const TensorView& from = held.view;
     const std::size_t bytes = dtype_info(from.dtype).block_bits / 8;
     for (const RowPick& pick : picks) {
       DOPPLER_ASSIGN(const std::span<std::byte> to, create(pick.bias, from.dtype, {experts_, count}));

@@ -1,6 +1,7 @@
 #include "model/fingerprint.h"
 
 #include <algorithm>
+#include <array>
 
 namespace doppler {
 
@@ -10,9 +11,15 @@ Fingerprint fingerprint_of(const Weights& weights) {
   for (const TensorView& tensor : weights.tensors()) {
     fingerprint.add(std::as_bytes(std::span(tensor.name)));
     fingerprint.add(std::as_bytes(std::span(tensor.shape)));
-    const std::size_t most = std::min(kBytes, tensor.data.size());
-    for (std::size_t i = 0; i < kPlaces; ++i)
-      fingerprint.add(tensor.data.subspan((tensor.data.size() - most) / (kPlaces - 1) * i, most));
+    const std::uint64_t bytes = tensor.bytes();
+    std::array<std::byte, kBytes> piece{};
+    const auto most =
+        std::span(piece).first(static_cast<std::size_t>(std::min<std::uint64_t>(kBytes, bytes)));
+    for (std::size_t i = 0; i < kPlaces; ++i) {
+      // A file that can no longer be read is an error where its weights are used.
+      (void)read_bytes(tensor, (bytes - most.size()) / (kPlaces - 1) * i, most);
+      fingerprint.add(most);
+    }
   }
   return fingerprint;
 }

@@ -466,14 +466,14 @@ Status GgufConfig::read_rope_factors() {
   for (std::size_t i = 0; i < 2; ++i) {
     const TensorView* tensor = factors[i];
     // Partly rotating heads have fewer pairs; their exact number is checked with the spec.
-    if (tensor == nullptr || tensor->dtype != DType::kF32 || tensor->data.size() / 4 > head_dim_ / 2) {
+    if (tensor == nullptr || tensor->dtype != DType::kF32 || tensor->bytes() / 4 > head_dim_ / 2) {
       return fail(ErrorCode::kMismatch,
                   "The tensors {} and {} must both be there, in F32, with at most {} values. Download the "
                   "file again.",
                   tensor_name(WeightRole::kRopeShortFactors), tensor_name(WeightRole::kRopeLongFactors),
                   head_dim_ / 2);
     }
-    std::vector<float> values(tensor->data.size() / 4);
+    std::vector<float> values(tensor->bytes() / 4);
     DOPPLER_TRY(decode_f32(*tensor, 0, values));
     set(kPaths[i], values, {tensor->name, as_source("tensor " + tensor->name)});
   }

@@ -235,7 +235,8 @@ class RecurrentRestorer {
     const std::string both = name(WeightRole::kMixerInBa);
     const TensorView* found = store_.find(both);
     if (found == nullptr || found->shape != Shape{std::uint64_t{2} * r.heads, spec_.hidden}) return {};
-    const TensorView from = *found;
+    DOPPLER_ASSIGN(const HeldTensor held, hold(*found));
+    const TensorView& from = held.view;
     const std::size_t row = from.data.size() / from.shape[0], share = r.heads / r.groups * row;
     for (const auto& [role, half] : {std::pair(WeightRole::kMixerInB, 0), {WeightRole::kMixerInA, 1}}) {
       DOPPLER_ASSIGN(const std::span<std::byte> to,
@@ -264,12 +265,13 @@ class RecurrentRestorer {
     const std::uint64_t all = kept + r.heads * rows;
     if (found == nullptr || found->shape.empty() || found->shape[0] != all) return {};
     const TiledHeads order{r.groups, r.heads / r.groups};
-    return store_.rewrite(tensor, [&](std::span<const std::byte> from, std::span<std::byte> to) {
-      const std::size_t row = from.size() / all, head = rows * row, first = kept * row;
-      std::memcpy(to.data(), from.data(), first);
-      for (std::uint64_t i = 0; i < r.heads; ++i)
-        std::memcpy(&to[first + i * head], &from[first + order.place_of(i) * head], head);
-    });
+    return store_.rewrite(
+        tensor, [=, heads = r.heads](std::span<const std::byte> from, std::span<std::byte> to) {
+          const std::size_t row = from.size() / all, head = rows * row, first = kept * row;
+          std::memcpy(to.data(), from.data(), first);
+          for (std::uint64_t i = 0; i < heads; ++i)
+            std::memcpy(&to[first + i * head], &from[first + order.place_of(i) * head], head);
+        });
   }
 
   const ModelSpec& spec_;

@@ -106,7 +106,7 @@ Status read_divisors(SpecBuilder& builder, const GgufConfig& config, bool of_ful
                 tensor->name, GgufMetadata::where(config.key("rope.scaling.type")),
                 name_of(rope.scaling.kind));
   }
-  if (tensor->dtype != DType::kF32 || tensor->data.size() / 4 != rope.rotary_dim / 2) {
+  if (tensor->dtype != DType::kF32 || tensor->bytes() / 4 != rope.rotary_dim / 2) {
     return fail(ErrorCode::kMismatch,
                 "The tensor {} ({}, {}) must hold {} F32 values, one per rotary pair. Download the "
                 "file again.",

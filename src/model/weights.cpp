@@ -1,7 +1,6 @@
 #include "model/weights.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 
 #include "base/text.h"
@@ -189,8 +188,8 @@ class Binder {
     const TensorView* head = store_.find(name);
     if (head == nullptr) return {};
     const TensorView& tied = weights_[embedding];
-    if (head->dtype != tied.dtype || head->shape != tied.shape ||
-        std::memcmp(head->data.data(), tied.data.data(), tied.data.size()) != 0) {
+    DOPPLER_ASSIGN(const bool same, same_bytes(*head, tied));
+    if (head->dtype != tied.dtype || head->shape != tied.shape || !same) {
       return fail(ErrorCode::kMismatch,
                   "The spec says tie_word_embeddings = true, but the tensor {} ({}) is there and differs "
                   "from {} ({}). Set "

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <vector>
 
 #include "base/checked.h"
 #include "base/float16.h"
@@ -120,8 +121,32 @@ constexpr std::array kDecoders = {
 // The elements that the view really holds, so that a view made by hand cannot be read past its end.
 std::uint64_t held_elements(const TensorView& tensor) {
   const DTypeInfo& info = dtype_info(tensor.dtype);
-  const std::uint64_t blocks = tensor.data.size() * 8 / info.block_bits;
+  const std::uint64_t blocks = tensor.bytes() * 8 / info.block_bits;
   return std::min(element_count(tensor.shape).value_or(0), blocks * info.block_values);
+}
+
+// Blocks are read in pieces of about so many bytes.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
+
+Status decode_from_source(const TensorView& tensor, Decoder decode, std::uint64_t begin,
+                          std::span<float> out) {
+  const DTypeInfo& info = dtype_info(tensor.dtype);
+  // The fewest blocks that are whole bytes.
+  const std::uint64_t blocks = info.block_bits % 8 == 0 ? 1 : 8;
+  const std::uint64_t values = blocks * info.block_values, bytes = blocks * info.block_bits / 8;
+  const std::uint64_t most = std::max<std::uint64_t>(kPieceBytes / bytes, 1) * values;
+  std::vector<std::byte> piece;
+  while (!out.empty()) {
+    const std::uint64_t from = begin / values * bytes, skipped = begin % values;
+    const auto count = static_cast<std::size_t>(std::min<std::uint64_t>(out.size(), most - skipped));
+    const std::uint64_t to = (skipped + count + values - 1) / values * bytes;
+    piece.resize(static_cast<std::size_t>(std::min(to, tensor.bytes() - from)));
+    DOPPLER_TRY(read_bytes(tensor, from, piece));
+    decode(piece.data(), skipped, out.first(count));
+    out = out.subspan(count);
+    begin += count;
+  }
+  return {};
 }
 
 }  // namespace
@@ -138,6 +163,7 @@ Status decode_f32(const TensorView& tensor, std::uint64_t begin, std::span<float
     return fail(ErrorCode::kMismatch, "The tensor {} ({}) has no elements {} to {}. Ask for elements it has.",
                 tensor.name, describe_shape(tensor.shape), begin, begin + out.size());
   }
+  if (tensor.source != nullptr) return decode_from_source(tensor, entry->decode, begin, out);
   entry->decode(tensor.data.data(), begin, out);
   return {};
 }

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "base/checked.h"
 
 namespace doppler {
@@ -64,7 +66,7 @@ Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std
                 "The tensor {} ({}) has no rows {} to {}. Check the sizes that the configuration gives.",
                 matrix.name, describe_shape(matrix.shape), begin, begin + count);
   }
-  TensorView slice{std::move(name), matrix.dtype, matrix.shape, {}, matrix.mapped};
+  TensorView slice{std::move(name), matrix.dtype, matrix.shape, {}, matrix.mapped, matrix.source};
   slice.shape[0] = begin;
   const auto offset = byte_size(matrix.dtype, slice.shape);
   slice.shape[0] = count;
@@ -75,8 +77,46 @@ Result<TensorView> slice_rows(const TensorView& matrix, std::uint64_t begin, std
                 "Store it as another type.",
                 begin, begin + count, matrix.name, dtype_name(matrix.dtype), describe_shape(matrix.shape));
   }
-  slice.data = matrix.data.subspan(*offset, *size);
+  if (matrix.source == nullptr)
+    slice.data = matrix.data.subspan(*offset, *size);
+  else
+    slice.offset = matrix.offset + *offset;
   return slice;
+}
+
+Status read_bytes(const TensorView& tensor, std::uint64_t begin, std::span<std::byte> out) {
+  if (!(Checked(begin) + Checked(out.size())).at_most(tensor.bytes())) {
+    return fail(ErrorCode::kMismatch, "The tensor {} has no bytes {} to {}. Ask for bytes it has.",
+                tensor.name, begin, begin + out.size());
+  }
+  if (tensor.source != nullptr) return tensor.source->read(tensor.offset + begin, out);
+  std::ranges::copy(tensor.data.subspan(begin, out.size()), out.begin());
+  return {};
+}
+
+Result<bool> same_bytes(const TensorView& a, const TensorView& b) {
+  constexpr std::uint64_t kPiece = std::uint64_t{1} << 20;  // of each in memory at once
+  if (a.bytes() != b.bytes()) return false;
+  if (a.source == nullptr && b.source == nullptr) return std::ranges::equal(a.data, b.data);
+  std::vector<std::byte> of_a, of_b;
+  for (std::uint64_t at = 0; at < a.bytes(); at += kPiece) {
+    of_a.resize(static_cast<std::size_t>(std::min(kPiece, a.bytes() - at)));
+    of_b.resize(of_a.size());
+    DOPPLER_TRY(read_bytes(a, at, of_a));
+    DOPPLER_TRY(read_bytes(b, at, of_b));
+    if (of_a != of_b) return false;
+  }
+  return true;
+}
+
+Result<HeldTensor> hold(const TensorView& tensor) {
+  HeldTensor held{tensor, {}};
+  if (tensor.source == nullptr) return held;
+  held.memory.resize(static_cast<std::size_t>(tensor.bytes()));
+  DOPPLER_TRY(read_bytes(tensor, 0, held.memory));
+  held.view.data = held.memory;
+  held.view.source = nullptr;
+  return held;
 }
 
 Result<TensorView> take_matrix(const TensorView& tensor, std::uint64_t index) {

@@ -6,8 +6,10 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "base/byte_source.h"
 #include "base/result.h"
 #include "quant/dtype.h"
 
@@ -25,22 +27,48 @@ std::uint64_t matrix_count(const Shape& shape);
 // Nothing if it overflows, ends inside a byte, or rows end inside a block.
 std::optional<std::uint64_t> byte_size(DType dtype, const Shape& shape);
 
-// A named tensor whose bytes belong to another object (usually a mapped file). `data` always holds exactly
+using TensorPlace = std::pair<const void*, std::uint64_t>;
+
+// A named tensor whose bytes belong to another object (usually a mapped file). `data` holds exactly
 // byte_size(dtype, shape) bytes, little-endian. It may start at any address (see aligned()); only the tensors
-// of a TensorStore that was opened from files are promised to be aligned.
+// of a TensorStore that was opened from files are promised to be aligned. A tensor that lies in a source has
+// no `data`: those exist only where somebody opened a model so (Opening::kPieces), as engines do in a page.
 struct TensorView {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
   std::span<const std::byte> data;
-  bool mapped = false;  // data are pages of a file: system::release_pages() may let go of them
+  bool mapped = false;                 // data are pages of a file: system::release_pages() may let go of them
+  const ByteSource* source = nullptr;  // where the bytes lie instead, from `offset` on
+  std::uint64_t offset = 0;
 
   // A vector is one row; a tensor of three dimensions has the rows of all its matrices.
   std::uint64_t rows() const { return row_count(shape); }
   std::uint64_t cols() const { return shape.empty() ? 1 : shape.back(); }
   // The matrices side by side in a tensor of three dimensions or more, as of experts; 1 for any other.
   std::uint64_t matrices() const { return matrix_count(shape); }
+  // How many bytes it has, wherever they lie.
+  std::uint64_t bytes() const {
+    return source == nullptr ? data.size() : byte_size(dtype, shape).value_or(0);
+  }
+  // Where they begin: equal for views of the same bytes.
+  TensorPlace place() const {
+    return source == nullptr ? TensorPlace{data.data(), 0} : TensorPlace{source, offset};
+  }
 };
+
+// Bytes [begin, begin + out.size()) of the tensor, wherever they lie. Errors: kIo; kMismatch beyond the end.
+Status read_bytes(const TensorView& tensor, std::uint64_t begin, std::span<std::byte> out);
+
+// Whether two tensors hold the same bytes. Errors: kIo.
+Result<bool> same_bytes(const TensorView& a, const TensorView& b);
+
+// A tensor whose bytes lie in memory: the view itself, or one of a copy of what its source gives.
+struct HeldTensor {
+  TensorView view;
+  std::vector<std::byte> memory;
+};
+Result<HeldTensor> hold(const TensorView& tensor);
 
 // True when the data starts at a multiple of its type's alignment, so that it may be read as an array of that
 // type.

@@ -45,6 +45,9 @@ class InputFile {
   Expected<std::optional<std::uint64_t>> regular_size() const;
   // The next bytes; fewer than asked for only at the end of the file.
   Expected<std::size_t> read(std::span<std::byte> into) const;
+  // All the bytes from `offset` on, or an error (std::errc::io_error beyond the end). No error:
+  // std::error_code(). From several threads at once, if none calls read().
+  std::error_code read_at(std::uint64_t offset, std::span<std::byte> into) const;
   // The first `size` bytes (at least one) as memory that is read when touched; unmapped with the last copy.
   Expected<std::shared_ptr<const std::byte>> map(std::uint64_t size) const;
 
@@ -52,6 +55,9 @@ class InputFile {
   explicit InputFile(FileHandle handle) : handle_(std::move(handle)) {}
   FileHandle handle_;
 };
+
+// Whether InputFile::map() reads only what is touched. Where it does not, it takes memory for the whole file.
+bool maps_lazily();
 
 // A file without a name, on the same disk as `beside`; gone with its handle, however the program ends.
 class ScratchFile {

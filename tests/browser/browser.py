@@ -19,8 +19,9 @@ def find():
 class Browser:
     """One browser with one page. Commands and events are those of the Chrome DevTools protocol."""
 
-    def __init__(self, program):
-        self.profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+    def __init__(self, program, profile=None, flags=()):
+        """`profile`: a folder that stays when the browser ends; else one of its own."""
+        self.profile = None if profile else tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         commands_read, self.commands = os.pipe()
         self.answers, answers_write = os.pipe()
 
@@ -32,7 +33,7 @@ class Browser:
         self.process = subprocess.Popen(
             [program, "--headless", "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--no-first-run",
              "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic",
-             "--disable-extensions", "--hide-scrollbars", f"--user-data-dir={self.profile.name}", "about:blank"],
+             "--disable-extensions", "--hide-scrollbars", f"--user-data-dir={profile or self.profile.name}", *flags, "about:blank"],
             preexec_fn=place_pipes, close_fds=False, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         os.close(commands_read)
         os.close(answers_write)
@@ -149,6 +150,16 @@ class Browser:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
+        self._clean()
+
+    def kill(self):
+        """Ends it without a chance to tidy up."""
+        self.process.kill()
+        self.process.wait()
+        self._clean()
+
+    def _clean(self):
         os.close(self.commands)
         os.close(self.answers)
-        self.profile.cleanup()
+        if self.profile:
+            self.profile.cleanup()

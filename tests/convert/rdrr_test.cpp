@@ -50,6 +50,10 @@ TEST_P(PackageOf, KeepsEveryBitAndTheSpec) {
   for (const char* name : {"one", "two"}) {
     ASSERT_OK_AND_ASSIGN(const RdrrPackage package, open_rdrr(dir / name));
     expect_same_tensors(source.tensors, package.tensors);
+    ASSERT_OK_AND_ASSIGN(const RdrrPackage pieces, open_rdrr(dir / name, Opening::kPieces));
+    EXPECT_EQ(pieces.tensors.copied_bytes(), 0u);
+    for (const auto& [tensor_name, tensor] : package.tensors.tensors())
+      EXPECT_TRUE(same_bytes(tensor, *pieces.tensors.find(tensor_name)).value()) << tensor_name;
     EXPECT_GT(package.manifest.shards.size(), 1u);
     ASSERT_OK_AND_ASSIGN(const Model loaded, load_model(dir / name));
     EXPECT_EQ(spec_differences(model.spec, loaded.spec), std::vector<std::string>());

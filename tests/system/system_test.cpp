@@ -56,6 +56,10 @@ TEST(Files, AreReadInPiecesAndMapped) {
   write_file(dir / "file", "0123456789");
   const auto file = InputFile::open(dir / "file");
   ASSERT_TRUE(file);
+  std::string part(4, '-');
+  EXPECT_FALSE(file->read_at(5, std::as_writable_bytes(std::span(part))));
+  EXPECT_EQ(part, "5678");
+  EXPECT_TRUE(file->read_at(7, std::as_writable_bytes(std::span(part))));  // beyond the end
   EXPECT_EQ(file->regular_size().value(), 10u);
   std::string text(7, '-');
   EXPECT_EQ(file->read(std::as_writable_bytes(std::span(text))), 7u);

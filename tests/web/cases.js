@@ -95,12 +95,14 @@ const CHECKS = {
     equal(await refusal(Doppler.load({}, common)), "usage", "no files");
     equal(await refusal(Doppler.load({ "notes.txt": new Uint8Array(3) }, common)), "not_found", "no model");
     equal(await refusal(Doppler.load({ "a.gguf": "text" }, common)), "usage", "no bytes");
+    equal(await refusal(Doppler.load("http://[", { ...common, keep: false })), "usage", "no address");
     equal(new DopplerError("io", "x") instanceof Error, true, "its class");
   },
   async "a model's description"(engine) {
     const info = await engine.inspect();
     equal([info.family, info.has_tokenizer, info.has_chat_template, info.backend], ["gemma3", true, true, "cpu"], "what it says");
     equal(info.facts.every(({ name, value, because }) => name && value && because) && info.facts.length > 10, true, "its facts");
+    equal(info.memory.module >= info.memory.weights + info.memory.cache, true, "its memory");
     equal(info.notes.some((note) => note.includes("1 thread")), true, "that it has one thread");
   },
 };

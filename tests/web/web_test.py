@@ -103,6 +103,18 @@ def broken_jobs(place):
         jobs.append(job)
     return jobs
 
+def package_jobs(place):
+    """RDRR packages of models, made by the program."""
+    jobs = []
+    for name in sorted(FAMILIES):
+        subprocess.run([doppler, "convert", DATA / "models" / name, "-o", place / "packages" / name, "--format", "rdrr", "--type", "keep"], check=True,
+                       capture_output=True, timeout=120)
+        job = {"name": name, "model": name, "files": files_of(place / "packages" / name), "ids": [3, 14, 15],
+               "options": {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}}
+        job["native"] = native(DATA / "models", name, ["--prompt-ids", "3,14,15"], "--max-tokens", str(TOKENS), "--ignore-eos")
+        jobs.append(job)
+    return jobs
+
 # Sets of kernels by which each type of block is computed.
 KERNELS = {"portable": {"load": {"cpu_target": "PORTABLE"}}, "plain": {"module": "doppler_plain.wasm"},
            "relaxed": {"module": "doppler_relaxed.wasm"}}
@@ -142,7 +154,7 @@ class Web:
     def setUpClass(cls):
         cls.place = tempfile.TemporaryDirectory()
         cls.path = pathlib.Path(cls.place.name)
-        jobs = {"models": cls.chosen(model_jobs()), "broken": broken_jobs(cls.path), "kernels": kernel_jobs(cls.sets)}
+        jobs = {"models": cls.chosen(model_jobs()), "broken": broken_jobs(cls.path), "packages": package_jobs(cls.path), "kernels": kernel_jobs(cls.sets)}
         sky = native(ROOT, "demo", ["The color of the sky is"], "--raw", "--max-tokens", "40")
         jobs["demo"] = [{"name": "demo", "model": "demo", "files": files_of(ROOT / "demo"), "prompt": "The color of the sky is",
                          "options": {"max_tokens": 40, "temperature": 0}, "native": sky}]
@@ -169,6 +181,9 @@ class Web:
 
     def test_models_generate_the_same_tokens(self):
         self.compare("models")
+
+    def test_packages_generate_what_their_models_do(self):
+        self.compare("packages")
 
     def test_the_demo_says_the_same(self):
         self.compare("demo")
@@ -207,6 +222,28 @@ class Node(Web, unittest.TestCase):
         code = code.replace("./build/web/", f"{folder.as_uri()}/")
         done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=ROOT, capture_output=True, text=True, timeout=120)
         self.assertEqual((done.stdout, done.stderr), (shown, ""))
+
+    def test_weights_are_in_memory_once(self):
+        subprocess.run([doppler, "synth", "gemma3-270m", "m.gguf", "--layers", "1", "--vocab", "100000"], cwd=self.path, check=True,
+                       capture_output=True, timeout=120)
+        code = f"""import {{ closeSync, fstatSync, openSync, readSync }} from "node:fs";
+            import {{ Doppler }} from "{folder.as_uri()}/index.js";
+            const file = openSync("m.gguf");
+            let most = 0;
+            const read = (at, into) => {{
+              most = Math.max(most, into.length);
+              return readSync(file, into, 0, into.length, at);
+            }};
+            const engine = await Doppler.load({{ "m.gguf": {{ size: fstatSync(file).size, read }} }}, {{ context: 64 }});
+            await engine.generate([3, 4], {{ max_tokens: 2 }}).result();
+            console.log(JSON.stringify([(await engine.inspect()).memory, fstatSync(file).size, most]));"""
+        done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=self.path, capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.stderr, "")
+        memory, size, most = json.loads(done.stdout)
+        self.assertGreater(size, 32e6)
+        # Beside them the module itself, texts, and a piece of the file.
+        self.assertLess(memory["module"] - memory["weights"] - memory["cache"] - memory["activations"], 16e6)
+        self.assertLessEqual(most, 16 << 20)
 
 @unittest.skipUnless(find(), "there is no browser (scripts/install_deps.sh browser)")
 class Chromium(Web, unittest.TestCase):

@@ -9,6 +9,12 @@ function say(text, failed = false) {
   $("status").classList.toggle("failed", failed);
 }
 
+function downloading({ file, bytes, total, bytes_per_second, seconds_left, waiting }) {
+  const mb = (count) => `${Math.round(count / 1e6)} MB`;
+  const speed = bytes_per_second > 0 ? `, ${(bytes_per_second / 1e6).toFixed(1)} MB a second, ${Math.ceil(seconds_left)} s left` : "";
+  return `${waiting ? "Another tab downloads" : "Downloading"} ${file}: ${mb(bytes)} of ${mb(total)}${speed}…`;
+}
+
 function add(role, text) {
   const line = document.createElement("p");
   line.className = role;
@@ -29,9 +35,9 @@ $("open").addEventListener("submit", async (event) => {
   say("Reading the model…");
   try {
     engine = await Doppler.load(source, {
-      onProgress(share, what) {
+      onProgress(share, what, told) {
         $("progress").value = share;
-        say(`${what}…`);
+        say(told ? downloading(told) : `${what}…`);
       },
     });
     messages = [];

@@ -1,13 +1,58 @@
 // What the module imports: the files that it was handed, progress, and of WASI clocks and the two output streams. The C++ side is
 // src/system/web/imports.h and web/imports.h.
 import { DopplerError } from "./errors.js";
+import { holdModel, openKept } from "./storage.js";
 
 const decoder = new TextDecoder();
 const encoder = new TextEncoder();
 const WASI_OK = 0, WASI_BADF = 8;
 
-// A file's content as something that is read in pieces, without waiting: {size, read(offset, into) -> bytes read}.
-export function readerOf(content) {
+// So much of a file on a server may be read to describe a model; whoever wants more wants to download it.
+const MOST_REMOTE = 128 * 2 ** 20;
+
+// A file on a server, read by ranges. Its start, which parsers read again and again, is fetched once. Workers may wait so.
+function remoteReader({ url, size }) {
+  let start = new Uint8Array(0), fetched = 0;
+  const fetchRange = (from, to) => {
+    if ((fetched += to - from) > MOST_REMOTE) throw new Error(`More than ${MOST_REMOTE} bytes of ${url} are wanted.`);
+    const request = new XMLHttpRequest();
+    request.open("GET", url, false);
+    request.responseType = "arraybuffer";
+    request.setRequestHeader("Range", `bytes=${from}-${to - 1}`);
+    request.send();
+    if (request.status !== 206 || request.response.byteLength !== to - from) {
+      throw new Error(`The server of ${url} gives no ranges (${request.status}).`);
+    }
+    return new Uint8Array(request.response);
+  };
+  return {
+    size,
+    read(offset, into) {
+      const to = Math.min(offset + into.length, size);
+      if (offset <= start.length && to > start.length) {
+        const longer = new Uint8Array(to);
+        longer.set(start);
+        longer.set(fetchRange(start.length, to), start.length);
+        start = longer;
+      }
+      into.set(to <= start.length ? start.subarray(offset, to) : fetchRange(offset, to));
+      return to - offset;
+    },
+  };
+}
+
+// A file's content as something that is read in pieces, without waiting: {size, read(offset, into) -> bytes read}. A content is
+// bytes, a Blob, such a reader itself, {kept: key, index}, a file of the store, or {url, size}, what a server has.
+export async function readerOf(content) {
+  if (content.kept) {
+    await holdModel(content.kept);
+    return readerOf(await openKept(content.kept, content.index));
+  }
+  if (typeof content.getSize === "function") {
+    return { size: content.getSize(), read: (offset, into) => content.read(into, { at: offset }) };
+  }
+  if (typeof content.read === "function") return content;
+  if (content.url) return remoteReader(content);
   if (content instanceof Blob) {
     const reader = new FileReaderSync(); // workers have one
     return {
@@ -66,6 +111,9 @@ class Files {
     file.at += got;
     return got;
   }
+  readAt(number, offset, into) {
+    return this.#open.get(number).reader.read(offset, into);
+  }
   close(number) {
     this.#open.delete(number);
   }
@@ -78,6 +126,14 @@ export function importsFor({ readers, progress, print, memory }) {
   const bytes = (at, length) => new Uint8Array(memory().buffer, at >>> 0, length >>> 0);
   const text = (at, length) => decoder.decode(bytes(at, length));
   const view = () => new DataView(memory().buffer);
+  const reading = (read) => {
+    try {
+      return read();
+    } catch (error) {
+      print(`A file cannot be read: ${error.message}`);
+      return -1;
+    }
+  };
   let line = "";
   return {
     doppler: {
@@ -89,14 +145,8 @@ export function importsFor({ readers, progress, print, memory }) {
       },
       open_file: (path, length) => files.open(text(path, length)),
       file_size: (file) => files.size(file),
-      read_file(file, into, length) {
-        try {
-          return files.read(file, bytes(into, length));
-        } catch (error) {
-          print(`A file cannot be read: ${error.message}`);
-          return -1;
-        }
-      },
+      read_file: (file, into, length) => reading(() => files.read(file, bytes(into, length))),
+      read_file_at: (file, offset, into, length) => reading(() => files.readAt(file, offset, bytes(into, length))),
       close_file: (file) => files.close(file),
       utc_offset: () => -60 * new Date().getTimezoneOffset(),
       progress: (share, what, length) => progress(share, text(what, length)),

@@ -8,13 +8,21 @@ export declare class DopplerError extends Error {
   readonly code: ErrorCode;
 }
 
-export type Content = Blob | ArrayBuffer | ArrayBufferView;
+/** Whatever can be read without waiting, such as a file in node. A worker cannot be sent one. */
+export interface Reader {
+  readonly size: number;
+  /** Fills `into` from `offset` on, and returns how many bytes there were: fewer only at the end. */
+  read(offset: number, into: Uint8Array): number;
+}
+export type Content = Blob | ArrayBuffer | ArrayBufferView | Reader;
 
 /**
- * Where a model comes from: the address of a .gguf file or of a folder with a config.json; a .gguf file itself; the Files of
- * a folder that was chosen or dropped; or contents by path.
+ * The address of a .gguf file (of a divided one: any part), of a folder with a config.json, or of an RDRR package; or a model of
+ * the Hugging Face Hub: its address there, of its page or of a file, or "hf:org/name", "hf:org/name:Q4_0", "hf:org/name@revision:file".
  */
-export type Source = string | URL | Content | Iterable<File> | Map<string, Content> | Record<string, Content>;
+export type Address = string | URL;
+/** Where a model comes from: an address; a .gguf file; the Files of a folder that was chosen or dropped; or contents by path. */
+export type Source = Address | Content | Iterable<File> | Map<string, Content> | Record<string, Content>;
 
 export interface LoadOptions {
   /** The path of the model among several files of the source; else the first .gguf file, or the folder of the highest config.json. */
@@ -23,7 +31,15 @@ export interface LoadOptions {
   worker?: boolean;
   /** Another doppler_plain.wasm or doppler_relaxed.wasm than the one beside index.js that suits this browser. */
   module?: string | URL;
-  onProgress?: (share: number, what: string) => void;
+  /**
+   * Whether what an address names is downloaded into the Store and read from there. True wherever that can be; else it is fetched
+   * for this engine alone.
+   */
+  keep?: boolean;
+  /** The store to download into, for its options. */
+  store?: Store;
+  /** `told`: while the store downloads. */
+  onProgress?: (share: number, what: string, told?: DownloadProgress) => void;
   signal?: AbortSignal;
   /** Longest sequence in tokens; 0: the model's own, at most 4096. */
   context?: number;
@@ -112,7 +128,8 @@ export interface Info {
   /** Every value of the model's description, with its source. */
   facts: { name: string; value: string; because: string }[];
   types: { type: string; tensors: number; bytes: number }[];
-  memory: { context: number; weights: number; cache: number; activations: number; kv_type: string };
+  /** In bytes. `module`: all that the module has taken so far, which it never gives back. */
+  memory: { context: number; weights: number; cache: number; activations: number; kv_type: string; module: number };
 }
 
 export interface Message {
@@ -195,6 +212,93 @@ export declare class Engine {
   renderChat(conversation: Conversation): Promise<string>;
   inspect(): Promise<Info>;
   /** Frees everything. Calls that wait reject with the code "lost". */
+  close(): void;
+}
+
+export interface StoreOptions {
+  /** Another Hub than https://huggingface.co. */
+  hub?: string;
+  /** Requests at once (4), and bytes of each (16 MiB). */
+  connections?: number;
+  pieceBytes?: number;
+  /** Requests without a new byte between them, after which a download ends (5), and the pause after the first, which doubles (500). */
+  tries?: number;
+  firstPauseMs?: number;
+  /** Without a byte for so long, a connection counts as cut (30000). */
+  stallMs?: number;
+}
+
+export interface DownloadProgress {
+  file: string;
+  /** Of all files, with what was there before. */
+  bytes: number;
+  total: number;
+  bytes_per_second: number;
+  seconds_left?: number;
+  /** Another tab downloads the model, and this one waits for it. */
+  waiting?: boolean;
+}
+
+export interface StoredFile {
+  path: string;
+  url: string;
+  size?: number;
+  /** Bytes that are there. */
+  have: number;
+  /** Of a file that is there as a whole. */
+  sha256?: string;
+}
+
+export interface StoredModel {
+  key: string;
+  name: string;
+  /** What add() was given, in one spelling and as it was; there is no address of a dropped file. */
+  source: string;
+  asked?: string;
+  added: string;
+  files: StoredFile[];
+  bytes: number;
+  complete: boolean;
+}
+
+export interface Plan {
+  key: string;
+  name: string;
+  files: { path: string; url: string; size?: number; have: number }[];
+  /** Of all files, and what is still to be downloaded; too low where `sizes_known` is false. */
+  bytes: number;
+  missing: number;
+  sizes_known: boolean;
+  /** What the engine says of the model, of which it reads the description only; nothing where the server gives no ranges. */
+  info?: Omit<Info, "backend" | "context" | "has_tokenizer" | "has_chat_template" | "default_options" | "notes">;
+  /** An estimate of the module's memory: weights, cache and activations, and what it usually takes beside them. */
+  memory: number;
+  storage: { quota: number; usage: number; persisted: boolean };
+  complete: boolean;
+  /** Whether nothing speaks against it, and what does, a sentence each. */
+  runs: boolean;
+  against: string[];
+}
+
+/** Models that stay on this device, in the origin's private file system. All tabs of a site see the same. */
+export declare class Store {
+  /** False outside of https, and where the browser lacks what is needed. */
+  static readonly available: boolean;
+  constructor(options?: StoreOptions);
+  /** Sizes and what speaks against it, before a byte of the weights is fetched. Options as for loading it. */
+  plan(source: Address | Blob | Iterable<File>,
+    options?: Pick<LoadOptions, "signal" | "module" | "context" | "cut_tokens" | "family" | "kv_type" | "exact">): Promise<Plan>;
+  /** Downloads, or copies, what is missing. What was there when it failed or was aborted is there the next time. */
+  add(source: Address | Blob | Iterable<File>, options?: {
+    signal?: AbortSignal;
+    onProgress?: (told: DownloadProgress) => void;
+  }): Promise<StoredModel>;
+  /** Also what is there in part. */
+  list(): Promise<StoredModel[]>;
+  /** Rejects with the code "io" while an engine reads it, in whichever tab. */
+  remove(key: string): Promise<void>;
+  /** Asks the browser not to remove anything by itself when space is short; whether it agrees. */
+  persist(): Promise<boolean>;
   close(): void;
 }
 

@@ -3,9 +3,10 @@ import { Completions } from "./chat.js";
 import { DopplerError } from "./errors.js";
 import { LocalHost, WorkerHost } from "./hosts.js";
 import { bestModule } from "./module.js";
-import { filesOf, modelPath } from "./sources.js";
+import { filesOf, isReader, modelPath } from "./sources.js";
+import { Store } from "./store.js";
 
-export { DopplerError };
+export { DopplerError, Store };
 
 const PIECE_MS = 20; // so often a generation looks whether it is still wanted; an eye sees no steps
 
@@ -100,10 +101,27 @@ export class Engine {
   }
 }
 
+// The files of a model that the store has, after downloading what is missing.
+async function keptFiles(source, { store, onProgress, signal }) {
+  const own = store ?? new Store();
+  try {
+    const entry = await own.add(source, { signal, onProgress: (told) => onProgress(told.total > 0 ? told.bytes / told.total : 0, told.file, told) });
+    return entry.files.map(({ path }, index) => [path, { kept: entry.key, index }]);
+  } finally {
+    if (!store) own.close();
+  }
+}
+
+const isAddress = (source) => typeof source === "string" || source instanceof URL;
+
 export const Doppler = {
-  async load(source, { model, worker = typeof Worker === "function", module = bestModule(),
-    onProgress = () => {}, signal, ...options } = {}) {
-    const files = await filesOf(source, { signal });
+  async load(source, { model, worker = typeof Worker === "function", module = bestModule(), store,
+    keep = isAddress(source) && worker && Store.available, onProgress = () => {}, signal, ...options } = {}) {
+    if (keep && !worker) throw new DopplerError("usage", "What is kept can only be read by a worker. Leave out worker: false or keep: true.");
+    const files = await (keep ? keptFiles(source, { store, onProgress, signal }) : filesOf(source, { signal }));
+    if (worker && files.some(([, content]) => isReader(content))) {
+      throw new DopplerError("usage", "A worker cannot be sent a reader. Give a Blob or bytes, or worker: false.");
+    }
     const path = model ?? modelPath(files);
     const Host = worker ? WorkerHost : LocalHost;
     const host = await Host.open({ url: String(module), files, progress: onProgress });

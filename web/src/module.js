@@ -30,12 +30,14 @@ async function compile(url) {
 export class Module {
   #exports;
   #lost;
+  onProgress = () => {};
 
-  // `files`: [path, content] of everything that the model consists of; contents are bytes, or Blobs in a worker.
-  static async open({ url, files, progress, print }) {
+  // `files`: [path, content] of everything that the model consists of; contents as readerOf() takes them, Blobs in a worker only.
+  static async open({ url, files, print }) {
     const module = new Module();
-    const readers = new Map(files.map(([path, content]) => [path, readerOf(content)]));
+    const readers = new Map(await Promise.all(files.map(async ([path, content]) => [path, await readerOf(content)])));
     const compiled = await compile(new URL(url));
+    const progress = (share, what) => module.onProgress(share, what);
     const imports = importsFor({ readers, progress, print, memory: () => module.#exports.memory });
     module.#exports = (await WebAssembly.instantiate(compiled, imports)).exports;
     module.#exports._initialize();

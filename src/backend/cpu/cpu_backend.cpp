@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <deque>
 #include <limits>
 #include <optional>
 
@@ -98,7 +99,10 @@ class CpuBackend final : public HostBackend {
     const bool laid_out =
         options.shared != nullptr && options.shared->get<WeightMemory>(kSharedPanels, nothing).has_value();
     std::optional<Fallback> in_place;
-    if (!laid_out)
+    // What lies in a source has no pages to be read from.
+    const bool mapped = std::ranges::none_of(
+        weights.tensors(), [](const TensorView& weight) { return weight.source != nullptr; });
+    if (!laid_out && mapped)
       in_place = larger_than_memory(weight_bytes(plan, weights), quantised, system::available_memory());
     chosen.exact = chosen.exact || in_place.has_value();
     std::unique_ptr<CpuBackend> backend(
@@ -123,7 +127,7 @@ class CpuBackend final : public HostBackend {
     return logits;
   }
   Rounding rounding() const override {
-    if (weight_memory_->bytes() > 0 || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
+    if (weight_memory_->has_panels() || cache_.type() == KvType::kQ8_0) return Rounding::kEightBits;
     return cache_.type() == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
   }
 
@@ -220,10 +224,19 @@ class CpuBackend final : public HostBackend {
       for (std::size_t i = 0; i < prepared.products.size(); ++i) {
         Product& product = prepared.products[i];
         if (product.form == WeightForm::kPanels) product.panels = weight_memory_->panels(*product.blocks);
+        if (product.form != WeightForm::kPanels && in_source(product.blocks)) {
+          product.blocks = &copies_.emplace_back(weight_memory_->copy(*product.blocks));
+          product.floats = matrix_of(*product.blocks);
+        }
       }
+      // The rows of a table are read when they are needed, unless it is in memory as the head.
+      if (in_source(prepared.table))
+        prepared.table = &copies_.emplace_back(weight_memory_->copy(*prepared.table));
     }
     return {};
   }
+
+  static bool in_source(const TensorView* tensor) { return tensor != nullptr && tensor->source != nullptr; }
 
   // Laid out already if another backend of the model did it.
   Status lay_out_weights() {
@@ -231,7 +244,10 @@ class CpuBackend final : public HostBackend {
       const auto memory = std::make_shared<WeightMemory>();
       for (const Prepared& prepared : prepared_) {
         for (const Product& product : prepared.products) {
-          if (product.form == WeightForm::kPanels) DOPPLER_TRY(memory->plan(*product.blocks));
+          if (product.form == WeightForm::kPanels)
+            DOPPLER_TRY(memory->plan(*product.blocks));
+          else if (in_source(product.blocks))
+            DOPPLER_TRY(memory->plan_copy(*product.blocks));
         }
       }
       DOPPLER_TRY(memory->fill(pool_));
@@ -314,7 +330,7 @@ class CpuBackend final : public HostBackend {
     prepared.biases.reserve(op.weights.size());
     for (std::size_t i = 0; i < op.weights.size(); ++i) {
       DOPPLER_TRY(add_product(op.weights[i], op.biases.empty() ? kNoWeight : op.biases[i], prepared));
-      weight_bytes_ += weights_[op.weights[i]].data.size();
+      weight_bytes_ += weights_[op.weights[i]].bytes();
     }
     return {};
   }
@@ -327,7 +343,7 @@ class CpuBackend final : public HostBackend {
       for (std::size_t i = 0; i < op.weights.size(); ++i) {
         const WeightId bias = op.biases.empty() || op.biases[i] == kNoWeight ? kNoWeight : op.biases[i] + e;
         DOPPLER_TRY(add_product(op.weights[i] + e, bias, prepared));
-        if (e < p.chosen) weight_bytes_ += weights_[op.weights[i] + e].data.size();
+        if (e < p.chosen) weight_bytes_ += weights_[op.weights[i] + e].bytes();
       }
     }
     return {};
@@ -377,8 +393,7 @@ class CpuBackend final : public HostBackend {
     const Op& op = *prepared.op;
     switch (op.kind) {
       case OpKind::kEmbed:
-        embed(prepared);
-        return {};
+        return embed(prepared);
       case OpKind::kRmsNorm:
         rms_norm(prepared);
         return {};
@@ -451,17 +466,21 @@ class CpuBackend final : public HostBackend {
     return fail(ErrorCode::kInternal, "The cpu backend does not run the op {}.", op_name(op.kind));
   }
 
-  void embed(const Prepared& prepared) {
+  Status embed(const Prepared& prepared) {
     const auto scale = static_cast<float>(std::get<EmbedParams>(prepared.op->params).scale);
     const TensorView& table = *prepared.table;
     const std::size_t width = table.cols();
     float* out = value(prepared.op->outputs[0]);
+    std::vector<Status> rows(table.source == nullptr ? 0 : input().size());
     for_rows(input().size(), width, [&](std::size_t begin, std::size_t end) {
       for (std::size_t t = begin; t < end; ++t) {
         // Tokens beyond a table of fewer rows than the vocabulary has read its first.
         const auto id = static_cast<std::size_t>(input().ids[t]);
         const std::size_t row = id < table.rows() ? id : 0;
-        if (!is_quantised(table.dtype)) {
+        if (table.source != nullptr) {
+          rows[t] = decode_f32(table, row * width, std::span(out + t * width, width));
+          element_.scale(out + t * width, scale, width, out + t * width);
+        } else if (!is_quantised(table.dtype)) {
           element_.decode_row(matrix_of(table), row, scale, out + t * width);
         } else {
           // Type and size were checked when the backend was made.
@@ -473,6 +492,8 @@ class CpuBackend final : public HostBackend {
         element_.add(out + t * width, place, 1, width, out + t * width);
       }
     });
+    for (Status& row : rows) DOPPLER_TRY(row);
+    return {};
   }
 
   void rms_norm(const Prepared& prepared) {
@@ -864,6 +885,7 @@ class CpuBackend final : public HostBackend {
   std::optional<ThreadChoice> token_threads_;  // for steps of one token
   std::uint64_t weight_bytes_ = 0;             // that the products of a step read
   std::shared_ptr<const WeightMemory> weight_memory_;
+  std::deque<TensorView> copies_;  // of weights that lie in a source, in weight_memory_
   BufferPlan buffers_;
   LazyFloats arena_, wanted_arena_;
   std::size_t wanted_rows_ = 0;  // that wanted_arena_ has room for

@@ -9,22 +9,22 @@ namespace doppler::cpu {
 
 WeightBytes weight_bytes(const Plan& plan, const Weights& weights) {
   WeightBytes bytes;
-  std::set<const std::byte*> seen;  // a tied head is the embedding
+  std::set<TensorPlace> seen;  // a tied head is the embedding
   for (const Op& op : plan.ops) {
     const auto* experts = std::get_if<ExpertParams>(&op.params);
     const std::uint32_t count = experts != nullptr ? experts->experts : 1;
     for (const WeightId first : op.weights) {
       for (std::uint32_t e = 0; e < count; ++e) {
-        const auto data = weights[first + e].data;
-        if (seen.insert(data.data()).second) bytes.all += data.size();
+        const TensorView& weight = weights[first + e];
+        if (seen.insert(weight.place()).second) bytes.all += weight.bytes();
       }
       const TensorView& weight = weights[first];
       if (experts != nullptr)
-        bytes.per_token += weight.data.size() * experts->chosen;
+        bytes.per_token += weight.bytes() * experts->chosen;
       else if (op.kind == OpKind::kEmbed)
-        bytes.per_token += weight.data.size() / std::max<std::uint64_t>(weight.rows(), 1);
+        bytes.per_token += weight.bytes() / std::max<std::uint64_t>(weight.rows(), 1);
       else
-        bytes.per_token += weight.data.size();
+        bytes.per_token += weight.bytes();
     }
   }
   return bytes;

@@ -20,6 +20,18 @@ int descriptor(const FileHandle& handle) {
   return static_cast<int>(handle.get());
 }
 
+std::error_code read_all_at(int file, std::uint64_t offset, std::span<std::byte> into) {
+  for (std::size_t done = 0; done < into.size();) {
+    const ssize_t got =
+        ::pread(file, into.data() + done, into.size() - done, static_cast<off_t>(offset + done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got == 0) return std::make_error_code(std::errc::io_error);
+    if (got < 0) return last_error();
+    done += static_cast<std::size_t>(got);
+  }
+  return {};
+}
+
 }  // namespace
 
 FileHandle::~FileHandle() {
@@ -60,6 +72,14 @@ Expected<std::shared_ptr<const std::byte>> InputFile::map(std::uint64_t size) co
   });
 }
 
+std::error_code InputFile::read_at(std::uint64_t offset, std::span<std::byte> into) const {
+  return read_all_at(descriptor(handle_), offset, into);
+}
+
+bool maps_lazily() {
+  return true;
+}
+
 Expected<ScratchFile> ScratchFile::create(const Path& beside) {
   std::string name = beside.string() + ".scratch-XXXXXX";
   const int fd = ::mkstemp(name.data());
@@ -80,15 +100,7 @@ std::error_code ScratchFile::write_at(std::uint64_t offset, std::span<const std:
 }
 
 std::error_code ScratchFile::read_at(std::uint64_t offset, std::span<std::byte> into) const {
-  for (std::size_t done = 0; done < into.size();) {
-    const ssize_t got = ::pread(descriptor(handle_), into.data() + done, into.size() - done,
-                                static_cast<off_t>(offset + done));
-    if (got < 0 && errno == EINTR) continue;
-    if (got == 0) return std::make_error_code(std::errc::io_error);
-    if (got < 0) return last_error();
-    done += static_cast<std::size_t>(got);
-  }
-  return {};
+  return read_all_at(descriptor(handle_), offset, into);
 }
 
 Expected<std::FILE*> create_file(const Path& path) {

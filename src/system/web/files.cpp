@@ -52,6 +52,23 @@ Expected<std::size_t> InputFile::read(std::span<std::byte> into) const {
   return done;
 }
 
+std::error_code InputFile::read_at(std::uint64_t offset, std::span<std::byte> into) const {
+  while (!into.empty()) {
+    const auto piece = into.first(std::min(into.size(), kMostAtOnce));
+    const std::int32_t got =
+        web::read_file_at(number_of(handle_), static_cast<double>(offset), piece.data(), piece.size());
+    if (got < 0 || static_cast<std::size_t>(got) < piece.size())
+      return std::make_error_code(std::errc::io_error);
+    offset += piece.size();
+    into = into.subspan(piece.size());
+  }
+  return {};
+}
+
+bool maps_lazily() {
+  return false;
+}
+
 // A module has no memory but its own: the bytes are read into it.
 Expected<std::shared_ptr<const std::byte>> InputFile::map(std::uint64_t size) const {
   constexpr std::size_t kAlignment = 64;  // of the widest values that files hold, and of vectors

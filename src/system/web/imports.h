@@ -23,6 +23,9 @@ DOPPLER_IMPORT("open_file") std::int32_t open_file(const char* path, std::size_t
 DOPPLER_IMPORT("file_size") double file_size(std::int32_t file);
 // The next bytes of the file: fewer only at its end. Negative: it cannot be read.
 DOPPLER_IMPORT("read_file") std::int32_t read_file(std::int32_t file, std::byte* into, std::size_t bytes);
+// The same for the bytes from `offset` on.
+DOPPLER_IMPORT("read_file_at")
+std::int32_t read_file_at(std::int32_t file, double offset, std::byte* into, std::size_t bytes);
 DOPPLER_IMPORT("close_file") void close_file(std::int32_t file);
 // Seconds by which the user's clocks are ahead of UTC.
 DOPPLER_IMPORT("utc_offset") double utc_offset();

@@ -36,6 +36,18 @@ DWORD piece_of(std::size_t bytes) {
   return static_cast<DWORD>(bytes < kMostAtOnce ? bytes : kMostAtOnce);
 }
 
+std::error_code read_all_at(HANDLE file, std::uint64_t offset, std::span<std::byte> into) {
+  for (std::size_t done = 0; done < into.size();) {
+    DWORD got = 0;
+    OVERLAPPED where = at_offset(offset + done);
+    if (::ReadFile(file, into.data() + done, piece_of(into.size() - done), &got, &where) == 0)
+      return last_error();
+    if (got == 0) return std::make_error_code(std::errc::io_error);
+    done += got;
+  }
+  return {};
+}
+
 Expected<std::FILE*> open_stream(const Path& path, DWORD creation, const char* mode) {
   auto handle = open_handle(path, GENERIC_WRITE, creation, FILE_ATTRIBUTE_NORMAL);
   if (!handle) return std::unexpected(handle.error());
@@ -93,6 +105,14 @@ Expected<std::shared_ptr<const std::byte>> InputFile::map(std::uint64_t size) co
                                           [](const std::byte* p) { ::UnmapViewOfFile(p); });
 }
 
+std::error_code InputFile::read_at(std::uint64_t offset, std::span<std::byte> into) const {
+  return read_all_at(handle_of(handle_), offset, into);
+}
+
+bool maps_lazily() {
+  return true;
+}
+
 Expected<ScratchFile> ScratchFile::create(const Path& beside) {
   // Windows removes it with its last handle; until then it has a name.
   constexpr int kAttempts = 100;  // a name of ours may be taken by another thread
@@ -122,15 +142,7 @@ std::error_code ScratchFile::write_at(std::uint64_t offset, std::span<const std:
 }
 
 std::error_code ScratchFile::read_at(std::uint64_t offset, std::span<std::byte> into) const {
-  for (std::size_t done = 0; done < into.size();) {
-    DWORD got = 0;
-    OVERLAPPED where = at_offset(offset + done);
-    if (::ReadFile(handle_of(handle_), into.data() + done, piece_of(into.size() - done), &got, &where) == 0)
-      return last_error();
-    if (got == 0) return std::make_error_code(std::errc::io_error);
-    done += got;
-  }
-  return {};
+  return read_all_at(handle_of(handle_), offset, into);
 }
 
 Expected<std::FILE*> create_file(const Path& path) {

@@ -1,0 +1,67 @@
+// Calls to a worker, and their answers: what the engine's worker and the store's have in common.
+import { DopplerError } from "./errors.js";
+
+export class WorkerCalls {
+  #worker;
+  #waiting = new Map();
+  #number = 0;
+  #ended; // why nothing answers any more
+
+  constructor(url) {
+    this.#worker = new Worker(url, { type: "module" });
+    this.#worker.addEventListener("message", ({ data }) => {
+      if (data.progress) this.#waiting.get(data.id)?.progress(...data.progress);
+      else this.#settle(data);
+    });
+    this.#worker.addEventListener("error", (event) => this.close(`The worker has failed: ${event.message ?? "it cannot be loaded"}.`));
+  }
+
+  call(call, request, { progress = () => {}, signal } = {}) {
+    if (this.#ended) return Promise.reject(new DopplerError("lost", this.#ended));
+    if (signal?.aborted) return Promise.reject(signal.reason);
+    return new Promise((resolve, reject) => {
+      const id = ++this.#number;
+      const stop = () => this.#worker.postMessage({ id, abort: true });
+      signal?.addEventListener("abort", stop, { once: true });
+      const settle = (then) => (value) => {
+        signal?.removeEventListener("abort", stop);
+        then(value);
+      };
+      this.#waiting.set(id, { resolve: settle(resolve), reject: settle((error) => reject(signal?.aborted ? signal.reason : error)), progress });
+      this.#worker.postMessage({ id, call, request });
+    });
+  }
+
+  close(why = "The engine is closed.") {
+    this.#worker.terminate();
+    this.#ended = why;
+    for (const { reject } of this.#waiting.values()) reject(new DopplerError("lost", why));
+    this.#waiting.clear();
+  }
+
+  #settle({ id, result, error }) {
+    const { resolve, reject } = this.#waiting.get(id);
+    this.#waiting.delete(id);
+    if (error) reject(new DopplerError(error.code, error.message));
+    else resolve(result);
+  }
+}
+
+// The worker's side: `answer(call, request, {progress, signal})` gives the result, or throws.
+export function serve(answer) {
+  const running = new Map();
+  addEventListener("message", async ({ data: { id, call, request, abort } }) => {
+    if (abort) return running.get(id)?.abort();
+    const stopping = new AbortController();
+    running.set(id, stopping);
+    const progress = (...told) => postMessage({ id, progress: told });
+    try {
+      postMessage({ id, result: await answer(call, request, { progress, signal: stopping.signal }) });
+    } catch (error) {
+      const code = typeof error.code === "string" ? error.code : "internal"; // a DOMException's is a number
+      postMessage({ id, error: { code, message: error.message } });
+    } finally {
+      running.delete(id);
+    }
+  });
+}
