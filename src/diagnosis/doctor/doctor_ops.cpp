@@ -316,16 +316,16 @@ Status OpJudge::explain_as_coarse(WrongOp& wrong) {
 // name: it differs because of them, and the repair of that other place tells whether there is more.
 void OpJudge::drop_consequences() {
   const Plan& plan = experiment_.plan();
-  std::set<const std::byte*> weights;
+  std::set<TensorPlace> weights;
   std::set<std::uint32_t> angles;
   const auto each = [&](std::size_t op, auto weight, auto table) {
-    for (const WeightId id : plan.ops[op].weights) weight(e_.subject.weights[id].data.data());
+    for (const WeightId id : plan.ops[op].weights) weight(e_.subject.weights[id].place());
     if (plan.ops[op].kind == OpKind::kRope) table(std::get<RopeParams>(plan.ops[op].params).table);
   };
   for (const WrongOp& wrong : wrong_) {
     if (wrong.explanation.attempt.cause == "unknown" || wrong.explanation.attempt.cause.empty()) continue;
     each(
-        wrong.op, [&](const std::byte* data) { weights.insert(data); },
+        wrong.op, [&](const TensorPlace& place) { weights.insert(place); },
         [&](std::uint32_t table) { angles.insert(table); });
   }
   std::erase_if(wrong_, [&](const WrongOp& wrong) {
@@ -333,7 +333,7 @@ void OpJudge::drop_consequences() {
     if (wrong.explanation.attempt.cause != "unknown") return false;
     for (const std::size_t op : wrong.chain)
       each(
-          op, [&](const std::byte* data) { follows |= weights.contains(data); },
+          op, [&](const TensorPlace& place) { follows |= weights.contains(place); },
           [&](std::uint32_t table) { follows |= angles.contains(table); });
     return follows;
   });
