@@ -139,8 +139,12 @@ std::vector<std::string> other_sizes(const Examination& e, const Plan& plan, int
   note("values between gate and down", width({Stage::kFfnAct, Stage::kFfnGate}),
        stage_width(plan, Stage::kFfnAct, 0));
   const AttentionSpec& attention = e.subject.spec.layers[0].attention;
-  note("heads of queries", recorded_heads(recording, Stage::kQRope), attention.heads);
-  note("heads of keys", recorded_heads(recording, Stage::kKRope), attention.kv_heads);
+  // One item: whoever gives a wrong number of heads mostly has both wrong.
+  const std::uint64_t queries = recorded_heads(recording, Stage::kQRope);
+  if (queries != 0 && queries != attention.heads)
+    note("heads of queries", queries, attention.heads);
+  else
+    note("heads of keys", recorded_heads(recording, Stage::kKRope), attention.kv_heads);
   const int ours = static_cast<int>(plan.kv_layers.size());
   if (layers > ours || (layers > 0 && layers < ours && ends_with(e, layers)))
     note("layers", static_cast<std::uint64_t>(layers), static_cast<std::uint64_t>(ours));
