@@ -307,7 +307,8 @@ class WeightComparison {
         rows * p.source.cols() < kFewest)
       return;
     const double factor = best_factor(p, rows);
-    // Rounding to the nearest makes values longer by half the square of its error; searched scales do not.
+    // Rounding to the nearest moves the factor by the square of its error, searched scales by less: twice
+    // that, and four times what the fewest values may move it.
     const double allowed_off = 0.012 + 2 * p.error * p.error;
     if (factor <= 0 || std::abs(factor - 1) <= allowed_off) return;
     found(p, "weight_scaled", fmt::format("it is multiplied by {:.4g}", factor), {}, 0.85);
