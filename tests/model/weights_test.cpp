@@ -148,6 +148,13 @@ TEST(Weights, ProjectionsToALatentMayHaveBiases) {
   }
 }
 
+TEST(Weights, DeepseekV2sDenseAndSharedFeedForwardsMayHaveBiases) {
+  const TinyModel model("deepseek_v2", changed("deepseek_v2", {{"mlp_bias", true}}));
+  ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());
+  EXPECT_NE(weights.find(WeightRole::kDownBias, 0), kNoWeight);
+  EXPECT_NE(weights.find(WeightRole::kSharedDownBias, 1), kNoWeight);
+}
+
 TEST(Weights, BiasesOfKeysAndValuesAreWhereTheirProjectionsAre) {
   const TinyModel model("gemma4", changed("gemma4", {{"attention_bias", true}, {"attention_k_eq_v", true}}));
   ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());

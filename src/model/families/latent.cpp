@@ -154,6 +154,7 @@ Status fill_deepseek_v2(SpecBuilder& builder) {
                                     .head_dim = 64,
                                     .max_position_embeddings = 2048}));
   DOPPLER_TRY(read_latent(builder, {1536, 512, 128, 64, 128}));
+  DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
   DOPPLER_TRY(read_scale(builder));
   DOPPLER_ASSIGN(const std::uint32_t dense, read_dense_layers(builder, 0));
   DOPPLER_ASSIGN(const auto method, config.get_string("topk_method"));
