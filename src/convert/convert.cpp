@@ -47,6 +47,22 @@ MixChoice choose(const Mix* mix, const MixModel& model, const SourceTensor& tens
   return {is_float(own) ? own : DType::kBF16, "config.json says not to convert this module"};
 }
 
+// What a GGUF file cannot say may leave its tensors without a place: then it would be refused when it is
+// loaded, so it is not left behind. Binding as the file lies costs nothing; only where that fails rows are
+// put back first, as loading does.
+Status check_bound(const fs::path& output, const ModelSpec& spec, const TensorStore& tensors) {
+  const FamilyRule* rule = family_named(spec.family);
+  if (rule != nullptr && bind_weights(spec, rule->gguf.weight_names, tensors)) return {};
+  const Result<Model> loaded = load_model(output);
+  if (loaded) return {};
+  (void)system::remove_file(output);
+  return fail(
+      ErrorCode::kUnsupported,
+      "GGUF cannot hold this model; read back from the file that was written: {} Run the folder itself, "
+      "or convert it with --format rdrr.",
+      loaded.error().message);
+}
+
 // Reads the written file back. Facts that it cannot express are warnings; a file that cannot be read is a bug
 // of Doppler.
 Status check_written(const fs::path& output, const ConversionSource& source, ConvertReport& report) {
@@ -56,6 +72,7 @@ Status check_written(const fs::path& output, const ConversionSource& source, Con
     report.warnings.push_back(fmt::format(
         "GGUF cannot say all of this model; read back from the file, {}. Answers may differ.", difference));
   }
+  DOPPLER_TRY(check_bound(output, spec, written.tensors));
   report.file_bytes = system::file_size(output).value_or(0);
   return {};
 }

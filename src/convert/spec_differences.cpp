@@ -82,6 +82,7 @@ class Differences {
     check("ffn.router.correction", p.correction, q.correction);
     check("ffn.router.normalise", p.normalise, q.normalise);
     check("ffn.router.scale", p.scale, q.scale);
+    check("ffn.router.jitter", p.jitter, q.jitter);
   }
 
   void check_recurrent(const RecurrentSpec& a, const RecurrentSpec& b) {

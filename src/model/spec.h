@@ -52,7 +52,7 @@ struct NormSpec {
   NormKind kind = NormKind::kRms;
   double eps = 1e-6;
   double weight_offset = 0;  // 1 where the checkpoint stores w - 1 (Gemma)
-  bool bias = false;         // of the norms in the residual stream; those of queries and keys have none
+  bool bias = false;  // of the norms in the residual stream; those of queries and keys say it themselves
 };
 
 // What one norm of a row with heads covers: each head, with the same weight for all or with a weight of its
@@ -67,6 +67,7 @@ struct LatentSpec {
   std::uint32_t q_rank = 0;   // width of the queries' own latent; 0: none
   std::uint32_t rope_dim = 0;
   std::uint32_t value_dim = 0;  // of a head of values
+  bool bias = false;            // of the projections to the latents; those from them have none
   // The matrices that make keys and values of the latent are two tensors, that of keys transposed (GGUF).
   bool split_up = false;
 };
@@ -91,6 +92,7 @@ struct AttentionSpec {
   NormSpan qk_norm_span = NormSpan::kHead;
   bool qk_norm_after_rope = false;
   bool qk_norm_plain = false;  // it has no weights
+  bool qk_norm_bias = false;
   bool qkv_bias = false;
   bool o_bias = false;
   bool sinks = false;  // a score for each head that takes its share of the softmax and adds no value
@@ -252,6 +254,7 @@ struct AltupSpec {
   std::uint32_t streams = 0;  // 0: one residual stream
   std::uint32_t active = 0;   // the stream that layers read
   std::uint32_t laurel_rank = 0;
+  bool out_scale = true;  // the corrected stream is scaled, dim by dim, before its per-layer input
 };
 
 struct ModelSpec {

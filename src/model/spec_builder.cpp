@@ -333,10 +333,13 @@ Status read_yarn(SpecBuilder& builder, const ConfigReader& values, const std::st
     return scaling.factor <= 1 ? 1 : 0.1 * weight * std::log(scaling.factor) + 1;
   };
   double published = magnitude(1);
-  if (values.has("mscale") && values.has("mscale_all_dim")) {
-    DOPPLER_ASSIGN(const double mscale, positive(values, "mscale", std::nullopt));
-    DOPPLER_ASSIGN(const double mscale_all_dim, positive(values, "mscale_all_dim", std::nullopt));
-    published = magnitude(mscale) / magnitude(mscale_all_dim);
+  // A weight of 0 is none: transformers asks for both by their truth.
+  DOPPLER_ASSIGN(const auto mscale, values.get_number("mscale"));
+  DOPPLER_ASSIGN(const auto mscale_all_dim, values.get_number("mscale_all_dim"));
+  if (mscale.value_or(0) != 0 && mscale_all_dim.value_or(0) != 0) {
+    DOPPLER_TRY(positive(values, "mscale", std::nullopt));
+    DOPPLER_TRY(positive(values, "mscale_all_dim", std::nullopt));
+    published = magnitude(*mscale) / magnitude(*mscale_all_dim);
   }
   DOPPLER_ASSIGN(scaling.attention_factor, positive(values, "attention_factor", published));
   return {};

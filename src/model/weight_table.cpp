@@ -62,12 +62,16 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.laurel.post_laurel_norm.weight", "blk.{}.laurel_post_norm.weight"},
     {kQDown, "latent queries", Kind::kProjection, Stage::kQAProj, {S::kQLatent, S::kHidden}, When::kLatentQ,
      "model.layers.{}.self_attn.q_a_proj.weight", "blk.{}.attn_q_a.weight"},
+    {kQDownBias, "bias of latent queries", Kind::kBias, Stage::kQAProj, {S::kQLatent}, When::kLatentQBias,
+     "model.layers.{}.self_attn.q_a_proj.bias", "blk.{}.attn_q_a.bias"},
     {kQDownNorm, "norm of latent queries", Kind::kNorm, Stage::kQANorm, {S::kQLatent}, When::kLatentQ,
      "model.layers.{}.self_attn.q_a_layernorm.weight", "blk.{}.attn_q_a_norm.weight"},
     {kQUp, "queries of the latent", Kind::kProjection, Stage::kQProj, {S::kQueries, S::kQLatent}, When::kLatentQ,
      "model.layers.{}.self_attn.q_b_proj.weight", "blk.{}.attn_q_b.weight"},
     {kKvDown, "latent keys and values", Kind::kProjection, Stage::kKvAProj, {S::kKvDown, S::kHidden},
      When::kLatent, "model.layers.{}.self_attn.kv_a_proj_with_mqa.weight", "blk.{}.attn_kv_a_mqa.weight"},
+    {kKvDownBias, "bias of latent keys and values", Kind::kBias, Stage::kKvAProj, {S::kKvDown},
+     When::kLatentBias, "model.layers.{}.self_attn.kv_a_proj_with_mqa.bias", "blk.{}.attn_kv_a_mqa.bias"},
     {kKvDownNorm, "norm of latent keys and values", Kind::kNorm, Stage::kKvANorm, {S::kKvLatent}, When::kLatent,
      "model.layers.{}.self_attn.kv_a_layernorm.weight", "blk.{}.attn_kv_a_norm.weight"},
     {kKvUp, "keys and values of the latent", Kind::kProjection, Stage::kKProj, {S::kKvUp, S::kKvLatent},
@@ -88,14 +92,18 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      "model.layers.{}.self_attn.qkv_proj.bias", "blk.{}.attn_qkv.bias", {}, {kQBias, kKBias, kVBias}},
     {kQBias, "bias of queries", Kind::kBias, Stage::kQProj, {S::kQueryRows}, When::kQkvBias,
      "model.layers.{}.self_attn.q_proj.bias", "blk.{}.attn_q.bias", RotatedHeads::kQuery},
-    {kKBias, "bias of keys", Kind::kBias, Stage::kKProj, {S::kKeys}, When::kQkvBias,
+    {kKBias, "bias of keys", Kind::kBias, Stage::kKProj, {S::kKeys}, When::kOwnKBias,
      "model.layers.{}.self_attn.k_proj.bias", "blk.{}.attn_k.bias", RotatedHeads::kKey},
-    {kVBias, "bias of values", Kind::kBias, Stage::kVProj, {S::kKeys}, When::kQkvBias,
+    {kVBias, "bias of values", Kind::kBias, Stage::kVProj, {S::kKeys}, When::kOwnVBias,
      "model.layers.{}.self_attn.v_proj.bias", "blk.{}.attn_v.bias"},
     {kQNorm, "norm of queries", Kind::kNorm, Stage::kQNorm, {S::kQNorm}, When::kQkNorm,
      "model.layers.{}.self_attn.q_norm.weight", "blk.{}.attn_q_norm.weight"},
+    {kQNormBias, "bias of the norm of queries", Kind::kBias, Stage::kQNorm, {S::kQNorm}, When::kQNormBias,
+     "model.layers.{}.self_attn.q_norm.bias", "blk.{}.attn_q_norm.bias"},
     {kKNorm, "norm of keys", Kind::kNorm, Stage::kKNorm, {S::kKNorm}, When::kKNorm,
      "model.layers.{}.self_attn.k_norm.weight", "blk.{}.attn_k_norm.weight"},
+    {kKNormBias, "bias of the norm of keys", Kind::kBias, Stage::kKNorm, {S::kKNorm}, When::kKNormBias,
+     "model.layers.{}.self_attn.k_norm.bias", "blk.{}.attn_k_norm.bias"},
     {kSinks, "attention sinks", Kind::kBias, Stage::kAttnOut, {S::kHeads}, When::kSinks,
      "model.layers.{}.self_attn.sinks", "blk.{}.attn_sinks.weight"},
     {kO, "attention output", Kind::kProjection, Stage::kOProj, {S::kHidden, S::kAttnOut}, When::kAttention,
@@ -243,7 +251,8 @@ constexpr std::array<WeightInfo, static_cast<std::size_t>(kCount)> kTable = {{
      When::kPostFfnNorm, "model.layers.{}.post_feedforward_layernorm.weight", "blk.{}.post_ffw_norm.weight"},
     {kAltupCorrection, "correction of streams", Kind::kProjection, Stage::kAltupCorrected,
      {S::kStreams, S::kStreams}, When::kAltup, "model.layers.{}.altup.correction_coefs.weight", "blk.{}.altup_correct_coef.weight"},
-    {kAltupOutScale, "scale of the corrected stream", Kind::kNorm, Stage::kPleIn, {S::kHidden}, When::kAltup,
+    {kAltupOutScale, "scale of the corrected stream", Kind::kNorm, Stage::kPleIn, {S::kHidden},
+     When::kAltupOutScale,
      "model.layers.{}.altup.correct_output_scale", "blk.{}.altup_correct_scale.weight"},
     {kPleGate, "gate of the per-layer input", Kind::kProjection, Stage::kPleGate, {S::kPerLayer, S::kHidden},
      When::kPerLayer, "model.layers.{}.per_layer_input_gate.weight", "blk.{}.inp_gate.weight"},
@@ -418,6 +427,15 @@ constexpr std::array kConditions = {
                     const AttentionSpec& a = l.attention;
                     return l.has_attention && a.qk_norm && !a.qk_norm_plain && a.has_own_kv();
                   }},
+    ConditionInfo{When::kQNormBias, "attention.qk_norm_bias = true", "attention.qk_norm_bias = false",
+                  [](Spec, Layer l) {
+                    return l.has_attention && l.attention.qk_norm && l.attention.qk_norm_bias;
+                  }},
+    ConditionInfo{When::kKNormBias, "attention.qk_norm_bias = true", "attention.qk_norm_bias = false",
+                  [](Spec, Layer l) {
+                    const AttentionSpec& a = l.attention;
+                    return l.has_attention && a.qk_norm && a.qk_norm_bias && a.has_own_kv();
+                  }},
     ConditionInfo{When::kQ, "", "attention.latent.q_rank > 0",
                   [](Spec, Layer l) {
                     const AttentionSpec& a = l.attention;
@@ -436,6 +454,15 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return l.has_attention && l.attention.is_latent(); }},
     ConditionInfo{When::kLatentQ, "attention.latent.q_rank > 0", "attention.latent.q_rank = 0",
                   [](Spec, Layer l) { return l.attention.is_latent() && l.attention.latent.q_rank > 0; }},
+    ConditionInfo{When::kLatentBias, "attention.latent.bias = true", "attention.latent.bias = false",
+                  [](Spec, Layer l) {
+                    return l.has_attention && l.attention.is_latent() && l.attention.latent.bias;
+                  }},
+    ConditionInfo{When::kLatentQBias, "attention.latent.bias = true", "attention.latent.bias = false",
+                  [](Spec, Layer l) {
+                    const LatentSpec& latent = l.attention.latent;
+                    return l.has_attention && l.attention.is_latent() && latent.q_rank > 0 && latent.bias;
+                  }},
     ConditionInfo{When::kLatentWhole, "attention.latent.kv_rank > 0", "attention.latent.kv_rank = 0",
                   [](Spec, Layer l) { return l.attention.is_latent() && !l.attention.latent.split_up; }},
     ConditionInfo{When::kLatentSplit, "attention.latent.kv_rank > 0", "attention.latent.kv_rank = 0",
@@ -444,6 +471,8 @@ constexpr std::array kConditions = {
                   [](Spec s, Layer) { return s.per_layer.width > 0; }},
     ConditionInfo{When::kAltup, "altup.streams > 0", "altup.streams = 0",
                   [](Spec s, Layer) { return s.altup.streams > 0; }},
+    ConditionInfo{When::kAltupOutScale, "altup.out_scale = true", "altup.out_scale = false",
+                  [](Spec s, Layer) { return s.altup.streams > 0 && s.altup.out_scale; }},
     ConditionInfo{When::kAltupOthers, "altup.streams > 0", "altup.streams = 0",
                   [](Spec s, Layer l) {
                     const auto number = static_cast<std::size_t>(&l - s.layers.data());
@@ -453,6 +482,15 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return l.out_scale; }},
     ConditionInfo{When::kQkvBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
                   [](Spec, Layer l) { return l.has_attention && l.attention.qkv_bias; }},
+    ConditionInfo{When::kOwnKBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
+                  [](Spec, Layer l) {
+                    return l.has_attention && l.attention.qkv_bias && l.attention.has_own_kv();
+                  }},
+    ConditionInfo{When::kOwnVBias, "attention.qkv_bias = true", "attention.qkv_bias = false",
+                  [](Spec, Layer l) {
+                    const AttentionSpec& a = l.attention;
+                    return l.has_attention && a.qkv_bias && a.has_own_kv() && !a.keys_as_values;
+                  }},
     ConditionInfo{When::kOBias, "attention.o_bias = true", "attention.o_bias = false",
                   [](Spec, Layer l) { return l.has_attention && l.attention.o_bias; }},
     ConditionInfo{When::kPostAttnNorm, "post_attn_norm = true", "post_attn_norm = false",

@@ -186,7 +186,9 @@ class Builder {
     const ValueId corrections = unnamed_matmul(modalities(result), WeightRole::kAltupCorrection);
     const ValueId corrected =
         mix({predicted, sum_of(result, x, -1), corrections}, 1, 0, Stage::kAltupCorrected);
-    const ValueId read = scaled_by(stream(corrected, active), WeightRole::kAltupOutScale, Stage::kPleIn);
+    const ValueId read = spec_.altup.out_scale
+                             ? scaled_by(stream(corrected, active), WeightRole::kAltupOutScale, Stage::kPleIn)
+                             : stream(corrected, active, Stage::kPleIn);
     return mix({corrected, per_layer_branch(read, l.ffn.activation)}, 1, 1, Stage::kLayerOut);
   }
 
@@ -274,8 +276,8 @@ class Builder {
       if (a.has_own_kv()) heads[1] = plain_norm(heads[1], Stage::kKNorm);
       return;
     }
-    heads[0] = norm(heads[0], WeightRole::kQNorm, WeightRole::kCount, a.qk_norm_span);
-    if (a.has_own_kv()) heads[1] = norm(heads[1], WeightRole::kKNorm, WeightRole::kCount, a.qk_norm_span);
+    heads[0] = norm(heads[0], WeightRole::kQNorm, WeightRole::kQNormBias, a.qk_norm_span);
+    if (a.has_own_kv()) heads[1] = norm(heads[1], WeightRole::kKNorm, WeightRole::kKNormBias, a.qk_norm_span);
   }
 
   Projected project_heads(ValueId normed, const AttentionSpec& a) {
@@ -600,9 +602,11 @@ class Builder {
     const LatentSpec& l = a.latent;
     const std::uint32_t own = a.head_dim - l.rope_dim;
     ValueId q_from = normed;
-    if (l.q_rank > 0) q_from = latent_norm(matmul(normed, WeightRole::kQDown), WeightRole::kQDownNorm);
+    if (l.q_rank > 0)
+      q_from =
+          latent_norm(matmul(normed, WeightRole::kQDown, WeightRole::kQDownBias), WeightRole::kQDownNorm);
     ValueId q = matmul(q_from, l.q_rank > 0 ? WeightRole::kQUp : WeightRole::kQ, WeightRole::kCount, a.heads);
-    const ValueId down = matmul(normed, WeightRole::kKvDown);
+    const ValueId down = matmul(normed, WeightRole::kKvDown, WeightRole::kKvDownBias);
     const ValueId latent = latent_norm(slice(down, 0, l.kv_rank), WeightRole::kKvDownNorm);
     const ValueId turning = slice(down, l.kv_rank, l.rope_dim);
     q = scaled_by_position(rope(q, a.rope, Stage::kQRope, own), a);

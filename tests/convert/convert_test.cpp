@@ -215,6 +215,31 @@ TEST(Convert, SaysWhatGgufCannotSay) {
   EXPECT_NE(report.warnings[1].find("ffn.activation is silu"), std::string::npos) << report.warnings[1];
 }
 
+TEST(Convert, LeavesNoFileThatCouldNotBeLoaded) {
+  TempDir dir;
+  Json config = testing::tiny_config("qwen3_moe");
+  config["mlp_only_layers"] = {1};  // no key of GGUF says which layers have no experts
+  const TinyModel tiny("qwen3_moe", config);
+  std::filesystem::create_directory(dir / "model");
+  ASSERT_OK(tiny.write(dir / "model"));
+  EXPECT_ERROR(convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}), "GGUF cannot hold this model",
+               "--format rdrr");
+  EXPECT_FALSE(std::filesystem::exists(dir / "out.gguf"));
+}
+
+TEST(Convert, SaysThatTheRoutersBandIsNotInTheFile) {
+  TempDir dir;
+  Json config = testing::tiny_config("phimoe");
+  config["router_jitter_noise"] = 0.2;
+  const TinyModel tiny("phimoe", config);
+  std::filesystem::create_directory(dir / "model");
+  ASSERT_OK(tiny.write(dir / "model"));
+  ASSERT_OK_AND_ASSIGN(const ConvertReport report,
+                       convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}));
+  EXPECT_NE(report.warnings.back().find("ffn.router.jitter is 0.01, not 0.2"), std::string::npos)
+      << report.warnings.back();
+}
+
 TEST(Convert, ModulesThatTheConfigKeepsStayFloat) {
   TempDir dir;
   TinyModel tiny("llama");

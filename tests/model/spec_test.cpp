@@ -95,6 +95,29 @@ TEST(Spec, Gemma3sAttentionMayHaveBiases) {
   EXPECT_TRUE(spec.layers[0].attention.qkv_bias && spec.layers[0].attention.o_bias);
 }
 
+TEST(Spec, Gemma3sScoresHaveNoCapWhateverItsConfigSays) {
+  Json config = tiny_config("gemma3");
+  config["attn_logit_softcapping"] = 8.0;  // a key of its class that its attention does not read
+  config["final_logit_softcapping"] = 10.0;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_of(config));
+  EXPECT_EQ(spec.layers[0].attention.softcap, 0);
+  EXPECT_EQ(spec.final_softcap, 10);
+}
+
+TEST(Spec, YarnsMagnitudeOfNoughtIsNone) {
+  Json config = tiny_config("llama");
+  config["rope_parameters"] = {{"rope_type", "yarn"},
+                               {"rope_theta", 10000.0},
+                               {"factor", 4.0},
+                               {"original_max_position_embeddings", 32}};
+  ASSERT_OK_AND_ASSIGN(const ModelSpec without, spec_of(config));
+  config["rope_parameters"].update({{"mscale", 1.0}, {"mscale_all_dim", 0.0}});
+  ASSERT_OK_AND_ASSIGN(const ModelSpec nought, spec_of(config));
+  EXPECT_EQ(nought.layers[0].attention.rope, without.layers[0].attention.rope);
+  config["rope_parameters"]["mscale_all_dim"] = -1.0;
+  EXPECT_ERROR(spec_of(config), "mscale_all_dim = -1", "not positive");
+}
+
 TEST(Spec, Qwen3MoesWindowHoldsInEveryLayer) {
   Json config = tiny_config("qwen3_moe");
   config["sliding_window"] = 16;

@@ -127,6 +127,59 @@ TEST(Weights, FlagsWhoseTensorsAreMissing) {
   EXPECT_ERROR(qwen3.bind(), "model.layers.0.self_attn.q_norm.weight", "attention.qk_norm = true");
 }
 
+Json changed(const std::string& family, const Json& values) {
+  Json config = testing::tiny_config(family);
+  config.update(values);
+  return config;
+}
+
+TEST(Weights, ProjectionsToALatentMayHaveBiases) {
+  for (const char* family : {"deepseek_v2", "deepseek_v3", "mistral4", "glm4_moe_lite"}) {
+    const TinyModel model(family, changed(family, {{"attention_bias", true}}));
+    ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());
+    for (const WeightRole role : {WeightRole::kQDownBias, WeightRole::kKvDownBias, WeightRole::kOBias})
+      EXPECT_NE(weights.find(role, 1), kNoWeight) << family;
+    EXPECT_EQ(weights.find(WeightRole::kQBias, 1), kNoWeight) << family;
+    // Queries that have no latent have no bias.
+    const TinyModel direct(family, changed(family, {{"attention_bias", true}, {"q_lora_rank", nullptr}}));
+    ASSERT_OK_AND_ASSIGN(const Weights without, direct.bind());
+    EXPECT_EQ(without.find(WeightRole::kQDownBias, 1), kNoWeight) << family;
+    EXPECT_NE(without.find(WeightRole::kKvDownBias, 1), kNoWeight) << family;
+  }
+}
+
+TEST(Weights, DeepseekV2sDenseAndSharedFeedForwardsMayHaveBiases) {
+  const TinyModel model("deepseek_v2", changed("deepseek_v2", {{"mlp_bias", true}}));
+  ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());
+  EXPECT_NE(weights.find(WeightRole::kDownBias, 0), kNoWeight);
+  EXPECT_NE(weights.find(WeightRole::kSharedDownBias, 1), kNoWeight);
+}
+
+TEST(Weights, BiasesOfKeysAndValuesAreWhereTheirProjectionsAre) {
+  const TinyModel model("gemma4", changed("gemma4", {{"attention_bias", true}, {"attention_k_eq_v", true}}));
+  ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());
+  EXPECT_NE(weights.find(WeightRole::kVBias, 0), kNoWeight);
+  EXPECT_NE(weights.find(WeightRole::kKBias, 1), kNoWeight);
+  EXPECT_EQ(weights.find(WeightRole::kVBias, 1), kNoWeight);  // values are the keys' projection
+  EXPECT_EQ(weights.find(WeightRole::kKBias, 2), kNoWeight);  // both are an earlier layer's
+  EXPECT_NE(weights.find(WeightRole::kQBias, 2), kNoWeight);
+}
+
+TEST(Weights, PhisNormsOfHeadsHaveBiases) {
+  const TinyModel model("phi", changed("phi", {{"qk_layernorm", true}}));
+  ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());
+  EXPECT_TRUE(model.tensors.contains("model.layers.2.self_attn.q_layernorm.bias"));
+  EXPECT_NE(weights.find(WeightRole::kQNormBias, 2), kNoWeight);
+  EXPECT_NE(weights.find(WeightRole::kKNormBias, 2), kNoWeight);
+}
+
+TEST(Weights, Gemma3nsStreamMayGoUnscaled) {
+  TinyModel model("gemma3n");
+  model.config["altup_correct_scale"] = false;  // checkpoints keep the tensor
+  ASSERT_OK_AND_ASSIGN(const Weights weights, model.bind());
+  EXPECT_EQ(weights.find(WeightRole::kAltupOutScale, 0), kNoWeight);
+}
+
 TEST(Weights, TiedAndUntiedHeads) {
   TinyModel tied("gemma3");
   ASSERT_OK_AND_ASSIGN(const Weights shared, tied.bind());

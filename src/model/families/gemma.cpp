@@ -22,22 +22,19 @@ void scale_as_gemma(SpecBuilder& builder) {
   scale_embedding_as_gemma(builder);
 }
 
-// The part that Gemma 2 and 3 share. The caps are the defaults for scores and final logits; nothing: no cap.
-Status fill_gemma(SpecBuilder& builder, std::optional<double> score_cap, std::optional<double> final_cap) {
+// The part that Gemma 2 and 3 share. The cap is the default for final logits; nothing: no cap.
+Status fill_gemma(SpecBuilder& builder, std::optional<double> final_cap) {
   ModelSpec& spec = builder.spec();
   scale_as_gemma(builder);
   DOPPLER_ASSIGN(const double scalar,
                  builder.get_positive("attention.query_pre_attn_scalar", "query_pre_attn_scalar", 256.0));
   set_attention_scale(builder, 1 / std::sqrt(scalar), "derived: 1 / sqrt(query_pre_attn_scalar)");
-  DOPPLER_ASSIGN(const double cap,
-                 read_softcap(builder, "attention.softcap", "attn_logit_softcapping", score_cap));
   DOPPLER_ASSIGN(spec.final_softcap,
                  read_softcap(builder, "head.softcap", "final_logit_softcapping", final_cap));
   DOPPLER_TRY(read_attention_bias(builder));
   DOPPLER_TRY(refuse_flag(builder, "use_bidirectional_attention"));
   builder.note("post_attn_norm, post_ffn_norm", "true", "rule of the gemma families");
   for (LayerSpec& layer : spec.layers) {
-    layer.attention.softcap = cap;
     layer.post_attn_norm = layer.post_ffn_norm = true;
   }
   return {};
@@ -76,7 +73,10 @@ Status fill_gemma1(SpecBuilder& builder) {
 
 Status fill_gemma2(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, gemma_defaults(256000, 8192)));
-  DOPPLER_TRY(fill_gemma(builder, 50.0, 30.0));
+  DOPPLER_TRY(fill_gemma(builder, 30.0));
+  DOPPLER_ASSIGN(const double cap,
+                 read_softcap(builder, "attention.softcap", "attn_logit_softcapping", 50.0));
+  for (LayerSpec& layer : builder.spec().layers) layer.attention.softcap = cap;
   DOPPLER_TRY(
       read_layer_types(builder, 4096, is_last_of_period, 2, "rule: every second layer attends fully"));
   return read_rope(builder, 10000);
@@ -84,7 +84,8 @@ Status fill_gemma2(SpecBuilder& builder) {
 
 Status fill_gemma3(SpecBuilder& builder) {
   DOPPLER_TRY(read_common(builder, gemma_defaults(262208, 131072)));
-  DOPPLER_TRY(fill_gemma(builder, std::nullopt, std::nullopt));
+  // attn_logit_softcapping stands in its configuration, but its attention does not read it.
+  DOPPLER_TRY(fill_gemma(builder, std::nullopt));
   builder.note("attention.qk_norm", "true", "rule of the gemma3 family");
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;
   const std::string_view key =

@@ -12,6 +12,8 @@
 namespace doppler {
 namespace {
 
+// Checkpoints hold it whether altup_correct_scale uses it or not.
+constexpr std::string_view kGemma3nNeedless[] = {".altup.correct_output_scale"};
 constexpr std::string_view kGemma3nTypes[] = {"gemma3n_text", "gemma3n"};
 
 // The point below which a standard normal variable lies with that probability, by bisection of its
@@ -86,12 +88,8 @@ Status read_altup(SpecBuilder& builder) {
                 config.source(), config.name("altup_num_inputs"), spec.altup.streams,
                 config.name("altup_active_idx"), spec.altup.active, spec.layers.size());
   }
-  DOPPLER_ASSIGN(const std::optional<bool> scale, config.get_bool("altup_correct_scale"));
-  if (scale.value_or(true)) return {};
-  return fail(ErrorCode::kUnsupported,
-              "The {} says altup_correct_scale = false, which Doppler does not run for the {} "
-              "family.",
-              config.source(), spec.family);
+  DOPPLER_ASSIGN(spec.altup.out_scale, builder.get_bool("altup.out_scale", "altup_correct_scale", true));
+  return {};
 }
 
 Status fill_gemma3n(SpecBuilder& builder) {
@@ -121,7 +119,7 @@ Status fill_gemma3n(SpecBuilder& builder) {
     layer.attention.qk_norm = layer.attention.v_norm = true;
     layer.post_attn_norm = layer.post_ffn_norm = true;
   }
-  DOPPLER_TRY(refuse_flag(builder, "attention_bias"));
+  DOPPLER_TRY(read_attention_bias(builder));
   DOPPLER_TRY(read_shared_kv(builder));
   DOPPLER_TRY(read_altup(builder));
   DOPPLER_TRY(read_per_layer(builder, 256));
@@ -137,6 +135,7 @@ Status fill_gemma3n(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kGemma3nRule = {"gemma3n", kGemma3nTypes, fill_gemma3n, {}, {.own = kSandwichNames}};
+const FamilyRule kGemma3nRule = {
+    "gemma3n", kGemma3nTypes, fill_gemma3n, {}, {.own = kSandwichNames, .needless = kGemma3nNeedless}};
 
 }  // namespace doppler

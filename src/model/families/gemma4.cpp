@@ -57,7 +57,7 @@ Status read_attention(SpecBuilder& builder) {
     layer.attention.qk_norm = layer.attention.v_norm = true;
     layer.attention.keys_as_values = k_is_v && layer.attention.kind == AttentionKind::kFull;
   }
-  DOPPLER_TRY(refuse_flag(builder, "attention_bias"));
+  DOPPLER_TRY(read_attention_bias(builder));
   return read_shared_kv(builder);
 }
 

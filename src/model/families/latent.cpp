@@ -54,9 +54,10 @@ Status read_latent(SpecBuilder& builder, const LatentDefaults& defaults) {
                 "The {} says {} = {}, but rotary embedding turns pairs of dims. Correct it.", config.source(),
                 config.name("qk_rope_head_dim"), latent.rope_dim);
   }
-  DOPPLER_TRY(refuse_flag(builder, "attention_bias"));
+  DOPPLER_ASSIGN(latent.bias, builder.get_bool("attention.latent.bias and o_bias", "attention_bias", false));
   for (LayerSpec& layer : builder.spec().layers) {
     layer.attention.latent = latent;
+    layer.attention.o_bias = latent.bias;
     layer.attention.head_dim = own + latent.rope_dim;
     layer.attention.kv_heads = layer.attention.heads;
   }
@@ -153,6 +154,7 @@ Status fill_deepseek_v2(SpecBuilder& builder) {
                                     .head_dim = 64,
                                     .max_position_embeddings = 2048}));
   DOPPLER_TRY(read_latent(builder, {1536, 512, 128, 64, 128}));
+  DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
   DOPPLER_TRY(read_scale(builder));
   DOPPLER_ASSIGN(const std::uint32_t dense, read_dense_layers(builder, 0));
   DOPPLER_ASSIGN(const auto method, config.get_string("topk_method"));

@@ -9,6 +9,10 @@ constexpr std::string_view kPhiTypes[] = {"phi"};
 constexpr WeightName kPhiNames[] = {
     {WeightRole::kO, "model.layers.{}.self_attn.dense.weight"},
     {WeightRole::kOBias, "model.layers.{}.self_attn.dense.bias"},
+    {WeightRole::kQNorm, "model.layers.{}.self_attn.q_layernorm.weight", WeightCondition::kQkNorm},
+    {WeightRole::kQNormBias, "model.layers.{}.self_attn.q_layernorm.bias", WeightCondition::kQNormBias},
+    {WeightRole::kKNorm, "model.layers.{}.self_attn.k_layernorm.weight", WeightCondition::kKNorm},
+    {WeightRole::kKNormBias, "model.layers.{}.self_attn.k_layernorm.bias", WeightCondition::kKNormBias},
     {WeightRole::kUp, "model.layers.{}.mlp.fc1.weight"},
     {WeightRole::kUpBias, "model.layers.{}.mlp.fc1.bias"},
     {WeightRole::kDown, "model.layers.{}.mlp.fc2.weight"},
@@ -27,7 +31,9 @@ Status fill_phi(SpecBuilder& builder) {
                                     .rms_norm_eps = 1e-5,
                                     .norm_eps_key = "layer_norm_eps",
                                     .activation = "gelu_new"}));
-  DOPPLER_TRY(refuse_flag(builder, "qk_layernorm"));
+  DOPPLER_ASSIGN(const bool qk_norm, builder.get_bool("attention.qk_norm", "qk_layernorm", false));
+  for (LayerSpec& layer : builder.spec().layers)
+    layer.attention.qk_norm = layer.attention.qk_norm_bias = qk_norm;
   use_layer_norm(builder, true);
   use_parallel_halves(builder);
   use_all_biases(builder, "rule of the phi family");
