@@ -1,5 +1,8 @@
 // Streams that break: every command with each of its three streams closed, full and cut. Nothing that a pipe
 // does ends the program otherwise than its own status says.
+#include <algorithm>
+#include <array>
+
 #include "cli/program.h"
 
 namespace doppler {
@@ -49,10 +52,10 @@ struct Case {
   bool timed = false;  // prints times, which differ
 };
 
-// A case for every command and for each way in which it prints.
-std::vector<Case> all_cases(const TempDir& dir) {
+// A case for every command and for each way in which it prints; what they write is in `folder`.
+std::vector<Case> all_cases(const std::filesystem::path& folder) {
   const std::string llama = model_path("llama"), demo = source_path("demo").string();
-  const auto in = [&](const char* name) { return (dir / name).string(); };
+  const auto in = [&](const char* name) { return (folder / name).string(); };
   const std::vector<std::string> short_bench = {"--prefill",     "2", "--decode",  "2", "--depths", "0",
                                                 "--repetitions", "1", "--warm-up", "0", "--loads",  "1"};
   std::vector<Case> cases = {
@@ -89,74 +92,73 @@ std::vector<Case> all_cases(const TempDir& dir) {
   cases.push_back({{"bench", llama}, false, /*timed=*/true});
   cases.back().arguments.insert(cases.back().arguments.end(), short_bench.begin(), short_bench.end());
   for (Case& one : cases) {
-    // On a machine with a GPU its driver's own threads and files would make each run slower.
-    const bool runs = one.arguments[0] == "run" || one.arguments[0] == "debug" ||
-                      one.arguments[0] == "bench" || one.arguments[0] == "record" ||
-                      one.arguments[0] == "doctor" || one.arguments[0] == "chat";
+    // On a machine with a GPU its driver's own threads and files would make each run slower, and its end is
+    // not ours.
+    constexpr std::array<std::string_view, 7> kRunning = {"run",    "debug", "bench",  "record",
+                                                          "doctor", "chat",  "compare"};
+    const bool runs =
+        std::ranges::find(kRunning, one.arguments[0]) != kRunning.end() && one.arguments.back() != "--list";
     if (runs) one.arguments.insert(one.arguments.end(), {"--backend", "cpu"});
   }
   return cases;
 }
 
-std::string text_of(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += word + " ";
-  return text;
+// One test a case, so that what fails says its name.
+class Streams : public ::testing::TestWithParam<std::size_t> {
+ protected:
+  const TempDir dir_;
+  const testing::Environment offline_{"HF_HUB_OFFLINE", "1"}, home_{"HF_HOME", dir_.path().c_str()};
+  const Case case_ = all_cases(dir_.path())[GetParam()];
+};
+
+// The command and the number of its case: run_3.
+std::string name_of_case(const ::testing::TestParamInfo<std::size_t>& info) {
+  std::string name = all_cases("")[info.param].arguments[0] + "_" + std::to_string(info.param);
+  std::erase_if(name, [](char c) { return c == '-'; });
+  return name;
 }
 
-TEST(Streams, ABrokenStderrChangesNothingElse) {
-  const TempDir dir;
-  const testing::Environment offline("HF_HUB_OFFLINE", "1"), home("HF_HOME", dir.path().c_str());
-  for (const Case& one : all_cases(dir)) {
-    SCOPED_TRACE(text_of(one.arguments));
-    const Outcome healthy = doppler(one.arguments);
-    for (const Broken how : {Broken::kClosed, Broken::kFull, Broken::kCut}) {
-      const Outcome broken = run_broken(one.arguments, 2, how);
-      EXPECT_EQ(broken.status, healthy.status) << static_cast<int>(how);
-      if (!one.timed) {
-        EXPECT_EQ(broken.out, healthy.out) << static_cast<int>(how);
-      }
+INSTANTIATE_TEST_SUITE_P(Commands, Streams, ::testing::Range(std::size_t{0}, all_cases("").size()),
+                         name_of_case);
+
+TEST_P(Streams, ABrokenStderrChangesNothingElse) {
+  const Outcome healthy = doppler(case_.arguments);
+  for (const Broken how : {Broken::kClosed, Broken::kFull, Broken::kCut}) {
+    const Outcome broken = run_broken(case_.arguments, 2, how);
+    EXPECT_EQ(broken.status, healthy.status) << static_cast<int>(how);
+    if (!case_.timed) {
+      EXPECT_EQ(broken.out, healthy.out) << static_cast<int>(how);
     }
   }
 }
 
-TEST(Streams, AStdoutThatTakesNothingIsSaidInASentenceAndOneThatIsCutEndsQuietly) {
-  const TempDir dir;
-  const testing::Environment offline("HF_HUB_OFFLINE", "1"), home("HF_HOME", dir.path().c_str());
-  for (const Case& one : all_cases(dir)) {
-    SCOPED_TRACE(text_of(one.arguments));
-    const Outcome healthy = doppler(one.arguments);
-    EXPECT_LE(healthy.status, 3);
-    // As if it led to the null device.
-    EXPECT_EQ(run_broken(one.arguments, 1, Broken::kClosed).status, healthy.status);
-    const bool prints = !healthy.out.empty();
-    const Outcome full = run_broken(one.arguments, 1, Broken::kFull);
-    EXPECT_EQ(full.status, prints && healthy.status == 0 ? 3 : healthy.status) << full.err;
-    if (prints && healthy.status == 0) {
-      EXPECT_NE(full.err.find("doppler: Standard output cannot be written: "), std::string::npos) << full.err;
-    }
-    const Outcome cut = run_broken(one.arguments, 1, Broken::kCut);
-    EXPECT_EQ(cut.status, prints ? kCutStatus : healthy.status) << cut.err;
-    if (prints && healthy.status == 0) {
-      EXPECT_EQ(cut.err.find("doppler:"), std::string::npos) << cut.err;
-    }
+TEST_P(Streams, AStdoutThatTakesNothingIsSaidInASentenceAndOneThatIsCutEndsQuietly) {
+  const Outcome healthy = doppler(case_.arguments);
+  EXPECT_LE(healthy.status, 3);
+  // As if it led to the null device.
+  EXPECT_EQ(run_broken(case_.arguments, 1, Broken::kClosed).status, healthy.status);
+  const bool prints = !healthy.out.empty();
+  const Outcome full = run_broken(case_.arguments, 1, Broken::kFull);
+  EXPECT_EQ(full.status, prints && healthy.status == 0 ? 3 : healthy.status) << full.err;
+  if (prints && healthy.status == 0) {
+    EXPECT_NE(full.err.find("doppler: Standard output cannot be written: "), std::string::npos) << full.err;
+  }
+  const Outcome cut = run_broken(case_.arguments, 1, Broken::kCut);
+  EXPECT_EQ(cut.status, prints ? kCutStatus : healthy.status) << cut.err;
+  if (prints && healthy.status == 0) {
+    EXPECT_EQ(cut.err.find("doppler:"), std::string::npos) << cut.err;
   }
 }
 
-TEST(Streams, ABrokenStdinMattersOnlyToThoseThatReadIt) {
-  const TempDir dir;
-  const testing::Environment offline("HF_HUB_OFFLINE", "1"), home("HF_HOME", dir.path().c_str());
-  for (const Case& one : all_cases(dir)) {
-    SCOPED_TRACE(text_of(one.arguments));
-    const Outcome healthy = doppler(one.arguments);
-    for (const Broken how : {Broken::kClosed, Broken::kFull, Broken::kCut}) {
-      const Outcome broken = run_broken(one.arguments, 0, how);
-      EXPECT_EQ(broken.status, one.reads && how == Broken::kFull ? 3 : healthy.status) << broken.err;
-    }
+TEST_P(Streams, ABrokenStdinMattersOnlyToThoseThatReadIt) {
+  const Outcome healthy = doppler(case_.arguments);
+  for (const Broken how : {Broken::kClosed, Broken::kFull, Broken::kCut}) {
+    const Outcome broken = run_broken(case_.arguments, 0, how);
+    EXPECT_EQ(broken.status, case_.reads && how == Broken::kFull ? 3 : healthy.status) << broken.err;
   }
 }
 
-TEST(Streams, InputThatNeverEndsOrCannotBeReadIsRefused) {
+TEST(StreamsOnce, InputThatNeverEndsOrCannotBeReadIsRefused) {
   const std::string demo = source_path("demo").string();
   testing::Streams streams;
   streams.open[0] = "/dev/zero";
@@ -167,7 +169,7 @@ TEST(Streams, InputThatNeverEndsOrCannotBeReadIsRefused) {
   EXPECT_REFUSAL(testing::Program({"run", demo}, "", 0, streams).wait(), 3, "Standard input cannot be read");
 }
 
-TEST(Streams, BothOutputsOfATraceCutEndQuietly) {
+TEST(StreamsOnce, BothOutputsOfATraceCutEndQuietly) {
   int ends[2];
   ASSERT_EQ(pipe(ends), 0);
   close(ends[0]);
@@ -180,7 +182,7 @@ TEST(Streams, BothOutputsOfATraceCutEndQuietly) {
 }
 
 // A file that is opened where a standard stream was closed would be written to by whoever prints.
-TEST(Streams, NoFileTakesTheDescriptorOfAClosedStream) {
+TEST(StreamsOnce, NoFileTakesTheDescriptorOfAClosedStream) {
   const TempDir dir;
   const std::string out = (dir / "out.gguf").string();
   testing::Streams streams;
@@ -195,7 +197,7 @@ TEST(Streams, NoFileTakesTheDescriptorOfAClosedStream) {
 }
 
 // The program reports with --json as one object whatever happens.
-TEST(Streams, AnErrorIsAnObjectToo) {
+TEST(StreamsOnce, AnErrorIsAnObjectToo) {
   const auto error = [](std::vector<std::string> arguments) {
     arguments.emplace_back("--json");
     const Outcome outcome = doppler(arguments);
