@@ -97,6 +97,10 @@ constexpr auto kPasses = std::to_array<FusionPass>({
     {kPassDecodeRoute, "experts chosen and weighed in one kernel", nullptr, match_route},
     {kPassDecodeExperts, "experts' gates, ups and activations in one kernel, their downs and sum in another",
      nullptr, match_experts},
+    {kPassDecodeDelta, "convolution, norms, steps and decays before a delta rule in one kernel", nullptr,
+     match_delta},
+    {kPassDecodeGatedNorm, "norms of heads, activation(gate) * norm and 8-bit blocks in one kernel", nullptr,
+     match_gated_norm},
 });
 
 Result<const FusionPass*> find_pass(std::string_view name) {

@@ -39,6 +39,13 @@ enum class Part : std::uint8_t {
   kExpertsIn,   // gates and ups of experts
   kExpertsOut,  // and their downs
   kExpertSum,
+  kActivation,  // of a value by itself
+  kTimeStep,
+  kDecay,
+  kConvolution,
+  kQColumns,
+  kKColumns,
+  kVColumns,
   kCount,
 };
 
@@ -90,7 +97,9 @@ inline constexpr std::string_view kPassReadValues = "read_values", kPassGatedFfn
                                   kPassBatchRope = "batch_rope", kPassBatchAttention = "batch_attention",
                                   kPassDecodeAttention = "decode_attention", kPassDecodeHead = "decode_head",
                                   kPassDecodeProduct = "decode_product", kPassDecodeRoute = "decode_route",
-                                  kPassDecodeExperts = "decode_experts";
+                                  kPassDecodeExperts = "decode_experts",
+                                  kPassDecodeDelta = "decode_delta",
+                                  kPassDecodeGatedNorm = "decode_gated_norm";
 
 std::span<const FusionPass> all_fusion_passes();
 

@@ -218,4 +218,51 @@ std::optional<OpGroup> match_experts(const Plan& plan, const Readers& readers, s
   return m.done();
 }
 
+std::optional<OpGroup> match_delta(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  const Op *beta = m.next(OpKind::kGated), *step = m.next(OpKind::kTimeStep, 1),
+           *decay = m.next(OpKind::kDecay, 2), *convolution = m.next(OpKind::kConvolution, 3);
+  const Op *q = m.next(OpKind::kColumns, 4), *k = m.next(OpKind::kColumns, 5),
+           *v = m.next(OpKind::kColumns, 6);
+  const Op *q_norm = m.next(OpKind::kRmsNorm, 7), *k_norm = m.next(OpKind::kRmsNorm, 8),
+           *rule = m.next(OpKind::kDeltaRule, 9);
+  for (const Op* op : {beta, step, decay, convolution, q, k, v, q_norm, k_norm, rule}) {
+    if (op == nullptr) return std::nullopt;
+  }
+  for (const Op* op : {q, k, v}) {
+    if (op->inputs[0] != convolution->outputs[0] || !std::get<ColumnsParams>(op->params).is_slice())
+      return std::nullopt;
+  }
+  for (const Op* op : {q_norm, k_norm}) {
+    const auto& p = std::get<NormParams>(op->params);
+    if (p.kind != NormKind::kRms || p.span != NormSpan::kHead || !op->biases.empty() || !op->weights.empty())
+      return std::nullopt;
+  }
+  const std::vector<ValueId> read = {q_norm->outputs[0], k_norm->outputs[0], v->outputs[0], beta->outputs[0],
+                                     decay->outputs[0]};
+  const bool connected = beta->inputs.size() == 1 && std::get<GatedParams>(beta->params).is_plain() &&
+                         decay->inputs[0] == step->outputs[0] && q_norm->inputs[0] == q->outputs[0] &&
+                         k_norm->inputs[0] == k->outputs[0] && rule->inputs == read &&
+                         m.is_read_once(step->outputs[0]) && m.is_read_once(q->outputs[0]) &&
+                         m.is_read_once(k->outputs[0]);
+  if (!connected) return std::nullopt;
+  for (const Part part : {Part::kActivation, Part::kTimeStep, Part::kDecay, Part::kConvolution,
+                          Part::kQColumns, Part::kKColumns, Part::kVColumns, Part::kQNorm, Part::kKNorm})
+    m.take(part);
+  return m.done();
+}
+
+std::optional<OpGroup> match_gated_norm(const Plan& plan, const Readers& readers, std::size_t first) {
+  Match m(plan, readers, first);
+  const Op *norm = m.next_head_norm(), *gated = m.next(OpKind::kGated, 1);
+  if (norm == nullptr || gated == nullptr || gated->inputs.size() != 2) return std::nullopt;
+  const bool fits = gated->inputs[1] == norm->outputs[0] && m.is_read_once(norm->outputs[0]) &&
+                    std::get<GatedParams>(gated->params).is_plain() &&
+                    m.info(gated->inputs[0]).width == m.info(norm->outputs[0]).width;
+  if (!fits) return std::nullopt;
+  m.take(Part::kNorm);
+  m.take(Part::kGated);
+  return m.done();
+}
+
 }  // namespace doppler

@@ -27,5 +27,11 @@ std::optional<OpGroup> match_route(const Plan& plan, const Readers& readers, std
 // Products of experts with their gates and ups, activation(gate) * up, the downs of that, and their sum,
 // which nothing comes between and nothing else reads.
 std::optional<OpGroup> match_experts(const Plan& plan, const Readers& readers, std::size_t first);
+// What a delta rule reads: an activation of its betas, time steps, their decays, a convolution, of which q, k
+// and v are neighbouring columns, and the norms of q's and k's heads. Nothing else reads what the kernel does
+// not store.
+std::optional<OpGroup> match_delta(const Plan& plan, const Readers& readers, std::size_t first);
+// Norm of each head, which only activation(gate) * norm reads.
+std::optional<OpGroup> match_gated_norm(const Plan& plan, const Readers& readers, std::size_t first);
 
 }  // namespace doppler

@@ -178,6 +178,8 @@ struct ColumnRange {
 struct ColumnsParams {
   static constexpr std::size_t kMost = 4;
   std::array<ColumnRange, kMost> ranges = {};  // those after the first of width 0 do not count
+  // Whether the output is neighbouring columns as they are, from ranges[0].first on.
+  bool is_slice() const { return ranges[0].groups == 1 && ranges[0].scale == 1 && ranges[1].width == 0; }
 };
 struct ConvolutionParams {
   std::uint32_t taps = 0;

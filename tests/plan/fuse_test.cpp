@@ -212,6 +212,29 @@ TEST(Groups, OfExpertsAreTheirChoiceAndTheirProducts) {
   EXPECT_EQ(count(texts, "decode_experts ffn_gate ffn_act ffn_experts ffn_out"), layers - 1);
 }
 
+TEST(Groups, OfADeltaRuleAreWhatItReadsAndTheNormOfWhatItGives) {
+  const std::vector<std::string_view> passes = {kPassDecodeDelta, kPassDecodeGatedNorm};
+  Fused fused(TinyModel("qwen3_5"), {kPassGroupMatmuls, kPassDecodeDelta, kPassDecodeGatedNorm});
+  ASSERT_OK(fused.status);
+  const auto count_of = [&](std::string_view pass) {
+    const auto groups = group_ops(fused.plan, passes, [](const OpGroup&) -> Result<bool> { return true; });
+    EXPECT_TRUE(groups.has_value());
+    return std::ranges::count(*groups, pass, &OpGroup::pass);
+  };
+  const auto layers = static_cast<std::ptrdiff_t>(count(fused.plan, OpKind::kDeltaRule));
+  ASSERT_GT(layers, 0);
+  EXPECT_EQ(count_of(kPassDecodeDelta), layers);
+  EXPECT_EQ(count_of(kPassDecodeGatedNorm), layers);
+  // Whoever else reads the columns before their norm needs them in memory, and so the norm before its gate.
+  const auto select = std::ranges::find(fused.plan.ops, OpKind::kSelect, &Op::kind);
+  const auto columns = std::ranges::find(fused.plan.ops, OpKind::kColumns, &Op::kind);
+  select->inputs[0] = columns->outputs[0];
+  EXPECT_EQ(count_of(kPassDecodeDelta), layers - 1);
+  const auto rule = std::ranges::find(fused.plan.ops, OpKind::kDeltaRule, &Op::kind);
+  select->inputs[0] = (rule + 1)->outputs[0];
+  EXPECT_EQ(count_of(kPassDecodeGatedNorm), layers - 1);
+}
+
 TEST(Groups, ThatAreNotTakenBecomeSmaller) {
   Fused fused(TinyModel("gemma3"), {std::begin(kDecodePasses), std::end(kDecodePasses)});
   ASSERT_OK(fused.status);

@@ -4,14 +4,14 @@
 #include <array>
 
 #include "backend/gpu/batch_groups.h"
-#include "backend/gpu/recurrent_kernels.h"
 #include "backend/gpu/shader_values.h"
 
 namespace doppler::gpu {
 namespace {
 
-constexpr std::array<std::string_view, 5> kDecodePasses = {
-    kPassDecodeAttention, kPassDecodeHead, kPassDecodeProduct, kPassDecodeRoute, kPassDecodeExperts};
+constexpr std::array<std::string_view, 7> kDecodePasses = {
+    kPassDecodeAttention, kPassDecodeHead,  kPassDecodeProduct,  kPassDecodeRoute,
+    kPassDecodeExperts,   kPassDecodeDelta, kPassDecodeGatedNorm};
 
 // Threads of the smallest kernels, which have few values to work on.
 constexpr std::uint32_t kFewThreads = 64;
@@ -97,6 +97,8 @@ Status DecodeBuilder::fused(const OpGroup& group) {
   if (group.pass == kPassDecodeHead) return head(group);
   if (group.pass == kPassDecodeRoute) return route(group);
   if (group.pass == kPassDecodeExperts) return experts(group);
+  if (group.pass == kPassDecodeDelta) return delta(group);
+  if (group.pass == kPassDecodeGatedNorm) return gated_norm(group);
   return product(group);
 }
 
@@ -252,13 +254,6 @@ Status DecodeBuilder::embed(const Op& op) {
   return {};
 }
 
-Status DecodeBuilder::recurrent(const Op& op) {
-  DOPPLER_TRY(place_outputs(op));
-  const PlaceOf at = [this](ValueId id) -> const ValueView& { return values_[id]; };
-  DOPPLER_ASSIGN(const RecurrentKernel kernel, recurrent_kernel(context_, op, at, false));
-  return add(kernel.call);
-}
-
 Status DecodeBuilder::attend(const Op& op) {
   DOPPLER_TRY(place_outputs(op));
   if (op.inputs.size() > 1) {
@@ -300,6 +295,15 @@ Result<const DecodeBuilder::Blocks*> DecodeBuilder::blocks_of(ValueId id) {
   DOPPLER_ASSIGN(Blocks * blocks, free_blocks(std::nullopt));
   blocks->of = id;
   ShaderValues values = {{"THREADS", kFewThreads}, {"UNITS_K", units}, {"WIDTH", x.width}};
+  if (has_vectors(x)) {  // eight threads a block, which wait for a load each
+    values["GATED"] = 0;
+    values["EMIT"] = 0;
+    add_view(values, "A", x);
+    DOPPLER_TRY(add("batch_quantise.wgsl", values,
+                    {x.bound("a"), {"x8", blocks->codes}, {"xs", blocks->scales}},
+                    {ceil_div(units * kUnitValues / 4, kFewThreads), 1, 1}));
+    return blocks;
+  }
   add_view(values, "X", x);
   DOPPLER_TRY(add("quantise.wgsl", values, {x.bound("x"), {"x8", blocks->codes}, {"xs", blocks->scales}},
                   {ceil_div(units * 2, kFewThreads), 1, 1}));

@@ -1,6 +1,6 @@
 // DecodeBuilder: makes a DecodeProgram from a plan, group by group in the order of a token. Each kind of
 // group has kernels of its own: products with what comes before and after them (decode_products.cpp), experts
-// (decode_experts.cpp), attention (decode_attention.cpp). Where no group matches, or the device cannot bind
+// (decode_experts.cpp), attention (decode_attention.cpp), recurrent layers (decode_recurrent.cpp). Where no group matches, or the device cannot bind
 // one, ops run by themselves (decode_builder.cpp).
 #pragma once
 
@@ -59,7 +59,6 @@ class DecodeBuilder {
   Status single(const Op& op);
   Status embed(const Op& op);
   Status attend(const Op& op);
-  Status recurrent(const Op& op);
   Status place(std::span<const ValueId> ids, std::span<const ValueId> read);
   Status place_outputs(const Op& op) { return place(op.outputs, op.inputs); }
   std::vector<ValueId> read_by(const OpGroup& group) const;
@@ -104,6 +103,11 @@ class DecodeBuilder {
   Status experts(const OpGroup& group);
   Status experts_in(const OpGroup& group, const GpuMatrix& matrix, bool quantises);
   Status experts_out(const OpGroup& group, bool quantised);
+
+  // decode_recurrent.cpp
+  Status recurrent(const Op& op);
+  Status delta(const OpGroup& group);
+  Status gated_norm(const OpGroup& group);
 
   // decode_attention.cpp
   Status attention(const OpGroup& group);
