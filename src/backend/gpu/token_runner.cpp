@@ -215,9 +215,11 @@ Status TokenRunner::submit_tokens() {
   const DecodeProgram& program = *flying_->program;
   const TapRing* taps = program.taps();
   const auto at = static_cast<std::uint32_t>(flying_->submitted % DecodeProgram::kRing);
-  const auto tokens = static_cast<std::uint32_t>(
-      std::min<std::uint64_t>({std::max(1u, context_->options.gpu.submit_tokens), flying_->left,
-                               DecodeProgram::kRing - at, taps != nullptr ? taps->tokens() : UINT32_MAX}));
+  // The first are short, so that the GPU has work while the next are recorded: as many as went before, plus
+  // one.
+  const auto tokens = static_cast<std::uint32_t>(std::min<std::uint64_t>(
+      {std::max(1u, context_->options.gpu.submit_tokens), flying_->submitted + 1, flying_->left,
+       DecodeProgram::kRing - at, taps != nullptr ? taps->tokens() : UINT32_MAX}));
   Flight flight{.submission = 0, .first = flying_->submitted, .tokens = tokens, .back = {}, .taps_back = {}};
   DOPPLER_ASSIGN(flight.back, back_buffer(spare_, "tokens", DecodeProgram::kRing * 4));
   Recorder recorder(*context_->device);

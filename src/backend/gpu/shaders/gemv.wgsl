@@ -58,9 +58,12 @@
 #include "dot.wgsl"
 #include "row_sum.wgsl"
 
+#define IN_SUBGROUP SUBGROUPS && SUBGROUP_SIZE >= 32 && THREADS % SUBGROUP_SIZE == 0
 #if EPI == 1 && QUANTISE_OUT
 #include "quantise_block.wgsl"
+#if !(IN_SUBGROUP)
 var<workgroup> acts : array<f32, ${R}>;  // the workgroup's results
+#endif
 #endif
 
 @compute @workgroup_size(${THREADS})
@@ -109,7 +112,32 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = act;
 #endif
   }
-#if QUANTISE_OUT
+#if QUANTISE_OUT && (IN_SUBGROUP)
+  // A block's 32 results lie in one subgroup: t < R has row t.
+  var most = largest(vec4f(act));
+#for k in 0..5
+  most = max(most, subgroupShuffleXor(most, ${1 << k}u));
+#endfor
+  let code = i32(round(act * select(0.0, 127.0 / most, most > 0.0)));
+  var codes_sum = code;
+  var word = (u32(code) & 255u) << (8u * (t & 3u));
+#for k in 0..5
+  codes_sum += subgroupShuffleXor(codes_sum, ${1 << k}u);
+#if k < 2
+  word |= subgroupShuffleXor(word, ${1 << k}u);
+#endif
+#endfor
+  let word1 = subgroupShuffleXor(word, 4u);
+  let word2 = subgroupShuffleXor(word, 8u);
+  let word3 = subgroupShuffleXor(word, 12u);
+  if (t < ${R}u && (t & 15u) == 0u) {
+    let at = (group.y * ${OUT_UNITS}u * 2u) + group.x * ${R / 32}u + (t >> 5u);
+    out8[2u * at + ((t >> 4u) & 1u)] = vec4u(word, word1, word2, word3);
+    if ((t & 31u) == 0u) {
+      outs[at] = vec2f(most / 127.0, most / 127.0 * f32(codes_sum));
+    }
+  }
+#elif QUANTISE_OUT
   if (t < ${R}u) {
     acts[t] = act;
   }
