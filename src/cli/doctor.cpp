@@ -194,7 +194,7 @@ Result<diagnosis::Diagnosis> examine(diagnosis::Subject& subject, diagnosis::Doc
 Result<int> repair(const diagnosis::Diagnosis& before, const ModelSpec& spec,
                    const DoctorArguments& arguments, const Settings& settings, const std::string& backend,
                    diagnosis::DoctorOptions options, bool json) {
-  const Remedy remedy = find_remedy(before, arguments.model, arguments.source);
+  const Remedy remedy = find_remedy(before, spec, arguments.model, arguments.source);
   std::string text = wrap("before: " + verdict(before), table_columns(), 4) + numbered(before) + "\n";
   const auto lines = [&](const char* what, const std::vector<std::string>& all) {
     for (const std::string& line : all) text += wrap(fmt::format("{}: {}\n", what, line), table_columns(), 4);

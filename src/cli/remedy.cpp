@@ -78,14 +78,10 @@ void add_fix(convert::Changes& changes, const diagnosis::Fix& fix) {
   }
 }
 
-// Whether the model's files hold the tensor, or the rows of one that a name such as "w[0:64]" stands for.
-// Experts that are packed into one tensor, by blocks or by turns, have names of their own only while they are
-// computed with.
-bool is_stored(const TensorStore& store, const diagnosis::Fix& fix) {
-  if (fix.kind == diagnosis::Fix::Kind::kSetting || !fix.shape.empty()) return true;
-  const std::size_t open = fix.target.find('[');
-  if (open == std::string::npos) return store.find(fix.target) != nullptr;
-  return fix.target.find(':', open) != std::string::npos && store.find(fix.target.substr(0, open)) != nullptr;
+// Whether what is to be changed is in the model's files.
+bool is_stored(const TensorStore& store, const ModelSpec& spec, const diagnosis::Fix& fix) {
+  return fix.kind == diagnosis::Fix::Kind::kSetting || !fix.shape.empty() ||
+         convert::holds(store, spec, fix.target);
 }
 
 std::string done_by(const diagnosis::Fix& fix) {
@@ -98,8 +94,8 @@ std::string done_by(const diagnosis::Fix& fix) {
 
 }  // namespace
 
-Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem::path& model,
-                   const std::filesystem::path& source) {
+Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const ModelSpec& spec,
+                   const std::filesystem::path& model, const std::filesystem::path& source) {
   Remedy remedy;
   const bool gguf = is_gguf_model(model);
   const Result<ModelFiles> files = open_model_files(model);
@@ -122,8 +118,9 @@ Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem:
       continue;
     }
     if (!finding.unwritten.empty()) remedy.left.push_back(fmt::format("{}: {}", name, why_left(finding)));
-    const auto packed = std::ranges::find_if(
-        finding.fixes, [&](const diagnosis::Fix& fix) { return files && !is_stored(files->tensors, fix); });
+    const auto packed = std::ranges::find_if(finding.fixes, [&](const diagnosis::Fix& fix) {
+      return files && !is_stored(files->tensors, spec, fix);
+    });
     if (packed != finding.fixes.end()) {
       remedy.left.push_back(
           fmt::format("{}: {} lies inside of another tensor, where it is not written", name, packed->target));

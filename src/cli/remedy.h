@@ -17,7 +17,7 @@ struct Remedy {
 };
 
 // `source`: the model's original, whose tokenizer replaces a faulty one as a whole; empty: none is known.
-Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const std::filesystem::path& model,
-                   const std::filesystem::path& source);
+Remedy find_remedy(const diagnosis::Diagnosis& diagnosis, const ModelSpec& spec,
+                   const std::filesystem::path& model, const std::filesystem::path& source);
 
 }  // namespace doppler::cli

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 
 #include "base/files.h"
 #include "base/json.h"
@@ -12,8 +13,10 @@
 #include "formats/config_json.h"
 #include "formats/gguf.h"
 #include "formats/gguf_writer.h"
+#include "formats/model_files.h"
 #include "formats/rdrr.h"
 #include "formats/safetensors.h"
+#include "model/expert_files.h"
 #include "model/family.h"
 #include "model/gguf_rows.h"
 #include "quant/encode.h"
@@ -30,15 +33,35 @@ std::string shown(const fs::path& path) {
   return printable(path.string(), 200);
 }
 
+// What a name with brackets stands for: a matrix of several, rows of it or of the tensor, or both.
 struct Slice {
   std::string tensor;
+  std::optional<std::uint64_t> matrix = {};
   std::uint64_t begin = 0, end = UINT64_MAX;
 };
 Slice slice_of(const std::string& name) {
-  const std::size_t open = name.find('['), colon = name.find(':', open);
-  if (open == std::string::npos || colon == std::string::npos) return {name};
-  return {name.substr(0, open), std::strtoull(&name[open + 1], nullptr, 10),
-          std::strtoull(&name[colon + 1], nullptr, 10)};
+  std::size_t open = name.find('[');
+  Slice slice{name.substr(0, open)};
+  for (; open != std::string::npos; open = name.find('[', open + 1)) {
+    const std::size_t close = std::min(name.find(']', open), name.size()), colon = name.find(':', open);
+    const std::uint64_t first = std::strtoull(&name[open + 1], nullptr, 10);
+    if (colon < close)
+      slice.begin = first, slice.end = std::strtoull(&name[colon + 1], nullptr, 10);
+    else
+      slice.matrix = first;
+  }
+  return slice;
+}
+
+// The rows of a tensor that a slice means.
+struct RowRange {
+  std::uint64_t begin, end;
+};
+RowRange rows_of(const Slice& slice, const TensorView& tensor) {
+  const std::uint64_t of_matrix = tensor.shape.size() > 2 ? tensor.shape[tensor.shape.size() - 2] : 1;
+  const std::uint64_t first = slice.matrix ? *slice.matrix * of_matrix : 0;
+  const std::uint64_t last = slice.matrix ? first + of_matrix : tensor.rows();
+  return {first + slice.begin, slice.end < last - first ? first + slice.end : last};
 }
 
 bool is_dropped(const Changes& changes, const std::string& name) {
@@ -54,8 +77,13 @@ bool changes_any(const Changes& changes, const TensorStore& store) {
 }
 
 DType type_after(const Changes& changes, const TensorView& tensor) {
+  std::uint64_t matrices = 0;  // that are of the other type
   for (const ChangedTensor& changed : changes.tensors) {
-    if (changed.name == tensor.name && changed.type) return *changed.type;
+    if (!changed.type) continue;
+    if (changed.name == tensor.name) return *changed.type;
+    const Slice slice = slice_of(changed.name);
+    matrices += slice.tensor == tensor.name && slice.matrix && slice.end == UINT64_MAX;
+    if (matrices > 0 && matrices == tensor.matrices()) return *changed.type;
   }
   return tensor.dtype;
 }
@@ -76,6 +104,7 @@ Result<std::vector<std::byte>> bytes_after(const Changes& changes, const TensorV
   for (const ChangedTensor& changed : changes.tensors) {
     const Slice slice = slice_of(changed.name);
     if (slice.tensor != tensor.name) continue;
+    if (!changed.bytes.empty()) return changed.bytes;
     if (tensor.shape.size() == 1) {  // a vector, whose values are ordered as rows are
       const std::uint64_t end = std::min(slice.end, cols);
       std::vector<float> all(end - slice.begin), whole(cols);
@@ -85,8 +114,9 @@ Result<std::vector<std::byte>> bytes_after(const Changes& changes, const TensorV
       DOPPLER_TRY(encode(type, whole, bytes));
       continue;
     }
-    for (std::uint64_t r = slice.begin; r < std::min(slice.end, rows); ++r) {
-      DOPPLER_TRY(changed.read(r - slice.begin, values));
+    const RowRange range = rows_of(slice, tensor);
+    for (std::uint64_t r = range.begin; r < std::min(range.end, rows); ++r) {
+      DOPPLER_TRY(changed.read(r - range.begin, values));
       DOPPLER_TRY(encode(type, values, std::span(bytes).subspan(place(r) * row_bytes, row_bytes)));
     }
   }
@@ -212,7 +242,43 @@ Changes only_new(const fs::path& model, const Changes& changes) {
   return added;
 }
 
-Status copy_folder(const fs::path& model, const Changes& changes, const fs::path& output) {
+// Experts that are packed with others, in blocks or by turns: the changes of their rows become new bytes of
+// the tensors that hold them.
+Result<Changes> repack(const fs::path& model, const ModelSpec& spec, const Changes& asked) {
+  const FamilyRule* family = family_named(spec.family);
+  if (family == nullptr || family->weight_names.expert_columns.gate_up.empty()) return asked;
+  DOPPLER_ASSIGN(const ModelFiles files, open_model_files(model));
+  Changes changes = asked;
+  changes.tensors.clear();
+  std::map<std::string, std::vector<std::byte>> packed;  // by the stored tensor's name
+  const auto bytes_of = [&](const std::string& name) -> std::vector<std::byte>& {
+    const auto [found, is_new] = packed.try_emplace(name);
+    if (const TensorView* tensor = is_new ? files.tensors.find(name) : nullptr)
+      found->second.assign(tensor->data.begin(), tensor->data.end());
+    return found->second;
+  };
+  for (const ChangedTensor& changed : asked.tensors) {
+    const auto place = find_expert(spec, family->weight_names, files.tensors, changed.name);
+    if (!place) {
+      changes.tensors.push_back(changed);
+      continue;
+    }
+    std::vector<std::byte>& stored = bytes_of(place->stored);
+    std::vector<std::byte> none, &scales = place->scales.empty() ? none : bytes_of(place->scales);
+    const DType type = files.tensors.find(place->stored)->dtype;
+    std::vector<float> values(place->cols);
+    for (std::uint64_t r = 0; r < place->count; ++r) {
+      DOPPLER_TRY(changed.read(r, values));
+      DOPPLER_TRY(put_expert_row(*place, r, values, type, stored, scales));
+    }
+  }
+  for (auto& [name, bytes] : packed) changes.tensors.push_back({.name = name, .bytes = std::move(bytes)});
+  return changes;
+}
+
+Status copy_folder(const fs::path& model, const ModelSpec& spec, const Changes& asked,
+                   const fs::path& output) {
+  DOPPLER_ASSIGN(const Changes changes, repack(model, spec, asked));
   constexpr std::uint64_t kMostJson = std::uint64_t{256} << 20;
   std::vector<fs::path> files;
   std::uint64_t bytes = 0;
@@ -430,6 +496,12 @@ Status copy_gguf(const fs::path& model, const ModelSpec& spec, const Changes& ch
 
 }  // namespace
 
+bool holds(const TensorStore& store, const ModelSpec& spec, const std::string& name) {
+  if (store.find(slice_of(name).tensor) != nullptr) return true;
+  const FamilyRule* family = family_named(spec.family);
+  return family != nullptr && find_expert(spec, family->weight_names, store, name).has_value();
+}
+
 Status set_value(Json& root, const ChangedValue& change) {
   DOPPLER_ASSIGN(Json value, parse_json(change.value, change.key));
   std::vector<std::string> parts;
@@ -473,7 +545,7 @@ Status write_repaired_copy(const fs::path& model, const ModelSpec& spec, const C
           shown(model));
     }
     for (const fs::path& file : sorted_entries(model)) {
-      if (file.extension() == ".safetensors") return copy_folder(model, changes, output);
+      if (file.extension() == ".safetensors") return copy_folder(model, spec, changes, output);
     }
     for (const fs::path& file : sorted_entries(model)) {
       if (is_gguf(file)) return copy_gguf(file, spec, changes, output);

@@ -10,6 +10,7 @@
 
 #include "base/json_fwd.h"
 #include "base/result.h"
+#include "formats/tensor_store.h"
 #include "model/spec.h"
 #include "quant/tensor.h"
 
@@ -22,11 +23,14 @@ struct ChangedValue {
 };
 
 struct ChangedTensor {
-  std::string name;  // a slice of rows of a tensor is named "NAME[begin:end]", as binding names it
+  // A slice of rows of a tensor is named "NAME[begin:end]", and one matrix of several "NAME[index]", as
+  // binding names them.
+  std::string name;
   // Its rows as they should be, in the order in which the model computes with them.
   std::function<Status(std::uint64_t row, std::span<float> values)> read;
-  std::optional<DType> type;  // nothing: the type stays
-  Shape shape = {};           // where the model lacks it, it is added with this shape
+  std::optional<DType> type;          // nothing: the type stays
+  Shape shape = {};                   // where the model lacks it, it is added with this shape
+  std::vector<std::byte> bytes = {};  // not empty: the whole tensor as it is stored, and `read` is not asked
 };
 
 struct Changes {
@@ -43,6 +47,9 @@ struct Changes {
 // Sets a value in the JSON of a file. Errors: kNotFound where it has no place for the key, kCorrupt for a
 // value that is no JSON.
 Status set_value(Json& root, const ChangedValue& change);
+
+// Whether the model's files have the tensor, the rows or the matrix of that name, be it packed with others.
+bool holds(const TensorStore& store, const ModelSpec& spec, const std::string& name);
 
 // A folder becomes a folder, a GGUF file (or a split set) one GGUF file. The copy gets its name when it is
 // whole and on disk; after an error nothing of it is left. `spec` is the model's. Errors: kUsage (the output

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/text.h"
+#include "quant/encode.h"
 
 namespace doppler {
 namespace {
@@ -20,6 +21,13 @@ struct RowPick {
 
 constexpr std::uint64_t kBlockValues = 32, kPacked = kBlockValues / 2;
 
+std::array<RowPick, 2> picks_of_both(const FfnSpec& ffn, const WeightNames& names) {
+  const std::uint64_t step = names.expert_columns.interleaved ? 2 : 1;
+  return {RowPick{WeightRole::kGateExperts, WeightRole::kGateExpertsBias, 0, step},
+          RowPick{WeightRole::kUpExperts, WeightRole::kUpExpertsBias, step == 2 ? 1 : ffn.width, step}};
+}
+constexpr std::array<RowPick, 1> kPickOfDown = {RowPick{WeightRole::kDownExperts, WeightRole::kCount, 0, 1}};
+
 class Restorer {
  public:
   Restorer(const ModelSpec& spec, const WeightNames& names, TensorStore& store)
@@ -30,13 +38,10 @@ class Restorer {
       const FfnSpec& ffn = spec_.layers[static_cast<std::size_t>(layer_)].ffn;
       if (ffn.experts == 0) continue;
       experts_ = ffn.experts;
-      const std::uint64_t width = ffn.width, step = names_.expert_columns.interleaved ? 2 : 1;
-      const std::array both = {
-          RowPick{WeightRole::kGateExperts, WeightRole::kGateExpertsBias, 0, step},
-          RowPick{WeightRole::kUpExperts, WeightRole::kUpExpertsBias, step == 2 ? 1 : width, step}};
-      const std::array down = {RowPick{WeightRole::kDownExperts, WeightRole::kCount, 0, 1}};
-      DOPPLER_TRY(restore(names_.expert_columns.gate_up, 2 * width, spec_.hidden, width, both));
-      DOPPLER_TRY(restore(names_.expert_columns.down, spec_.hidden, width, spec_.hidden, down));
+      const std::uint64_t width = ffn.width;
+      DOPPLER_TRY(
+          restore(names_.expert_columns.gate_up, 2 * width, spec_.hidden, width, picks_of_both(ffn, names_)));
+      DOPPLER_TRY(restore(names_.expert_columns.down, spec_.hidden, width, spec_.hidden, kPickOfDown));
     }
     return {};
   }
@@ -185,6 +190,83 @@ class Restorer {
 Status restore_experts(const ModelSpec& spec, const WeightNames& names, TensorStore& store) {
   if (names.expert_columns.gate_up.empty()) return {};
   return Restorer(spec, names, store).restore();
+}
+
+namespace {
+
+// The inverse of Restorer::put_block(): a block of 32 values, as neighbours in one byte.
+void take_block(std::span<const std::byte> block, std::byte& scale, std::span<std::byte> pairs) {
+  const auto value = [&](std::size_t i) {
+    return i < kPacked ? block[1 + i] & std::byte{15} : block[1 + i - kPacked] >> 4;
+  };
+  scale = block[0];
+  for (std::size_t i = 0; i < kPacked; ++i) pairs[i] = value(2 * i) | value(2 * i + 1) << 4;
+}
+
+}  // namespace
+
+std::optional<ExpertPlace> find_expert(const ModelSpec& spec, const WeightNames& names,
+                                       const TensorStore& store, std::string_view matrix) {
+  const ExpertColumns& columns = names.expert_columns;
+  const std::size_t open = matrix.find('[');
+  if (columns.gate_up.empty() || open == std::string_view::npos) return std::nullopt;
+  const std::string_view tensor = matrix.substr(0, open);
+  for (int layer = 0; layer < static_cast<int>(spec.layers.size()); ++layer) {
+    const FfnSpec& ffn = spec.layers[static_cast<std::size_t>(layer)].ffn;
+    const std::array both = picks_of_both(ffn, names);
+    const auto look = [&](std::span<const RowPick> picks, std::string_view pattern, std::uint64_t rows,
+                          std::uint64_t cols) -> std::optional<ExpertPlace> {
+      for (const RowPick& pick : picks) {
+        for (const Nesting& nesting : kNestings) {
+          if (nested_name(nesting, weight_name(names, pick.role, layer)) != tensor) continue;
+          const std::string name =
+              nested_name(nesting, numbered_name(pattern, static_cast<std::uint64_t>(layer)));
+          const bool blocks = store.find(name + "_blocks") != nullptr;
+          const TensorView* found = store.find(blocks ? name + "_blocks" : name);
+          const std::uint64_t expert = std::strtoull(&matrix[open + 1], nullptr, 10);
+          if (found == nullptr || expert >= ffn.experts) return std::nullopt;
+          const Shape expected = blocks ? Shape{ffn.experts, rows, cols / kBlockValues, kPacked}
+                                        : Shape{ffn.experts, cols, rows};
+          if (found->shape != expected) return std::nullopt;
+          return ExpertPlace{.stored = found->name,
+                             .scales = blocks ? name + "_scales" : std::string(),
+                             .rows = rows,
+                             .cols = cols,
+                             .count = rows / picks.size(),
+                             .expert = expert,
+                             .first = pick.first,
+                             .step = pick.step};
+        }
+      }
+      return std::nullopt;
+    };
+    if (ffn.experts == 0) continue;
+    if (auto place = look(both, columns.gate_up, 2 * std::uint64_t{ffn.width}, spec.hidden)) return place;
+    if (auto place = look(kPickOfDown, columns.down, spec.hidden, ffn.width)) return place;
+  }
+  return std::nullopt;
+}
+
+Status put_expert_row(const ExpertPlace& place, std::uint64_t row, std::span<const float> values, DType type,
+                      std::span<std::byte> stored, std::span<std::byte> scales) {
+  const bool blocks = !place.scales.empty();
+  const DType own = blocks ? DType::kMXFP4 : type;
+  const std::uint64_t at = place.first + row * place.step;
+  std::vector<std::byte> bytes(*byte_size(own, {1, values.size()}));
+  DOPPLER_TRY(encode(own, values, bytes));
+  if (!blocks) {
+    const std::size_t size = bytes.size() / values.size();
+    for (std::uint64_t c = 0; c < place.cols; ++c)
+      std::memcpy(&stored[((place.expert * place.cols + c) * place.rows + at) * size], &bytes[c * size],
+                  size);
+    return {};
+  }
+  const std::uint64_t count = place.cols / kBlockValues;
+  const std::uint64_t first = (place.expert * place.rows + at) * count;
+  for (std::uint64_t b = 0; b < count; ++b)
+    take_block(std::span(bytes).subspan(b * (1 + kPacked), 1 + kPacked), scales[first + b],
+               stored.subspan((first + b) * kPacked, kPacked));
+  return {};
 }
 
 }  // namespace doppler

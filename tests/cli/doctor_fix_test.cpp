@@ -226,6 +226,27 @@ TEST(DoctorFix, RepairsScalesOfBlocks) {
   EXPECT_TRUE(told.json()["after"]["healthy"]) << told.out;
 }
 
+// Blocks of MXFP4 whose nibbles change places: as they are published, with scales apart and several experts
+// in one tensor, and in a GGUF file, where one tensor holds them, too.
+TEST(DoctorFix, RepairsPackedExperts) {
+  PatientFolder patient("gpt_oss");
+  patient.change_tensors([](RawTensors& all) {
+    for (std::byte& b : all.at("model.layers.1.mlp.experts.down_proj_blocks").bytes) b = b << 4 | b >> 4;
+  });
+  const TempDir dir;
+  const std::string gguf = dir / "in.gguf";
+  ASSERT_EQ(doppler({"convert", patient.path(), "-o", gguf, "--type", "mxfp4_moe", "--no-tokenizer"}).status,
+            0);
+  for (const auto& [model, out] : {std::pair{patient.path().string(), std::string(dir / "out")},
+                                   {gguf, std::string(dir / "out.gguf")}}) {
+    const Outcome told = doppler({"doctor", model, "--reference", patient.recording(), "--backend",
+                                  "reference", "--fix", out, "--json"});
+    ASSERT_EQ(told.status, 0) << told.out << told.err;
+    EXPECT_EQ(told.json()["before"]["findings"][0]["cause"], "nibble_order") << told.out;
+    EXPECT_TRUE(told.json()["after"]["healthy"]) << told.out;
+  }
+}
+
 // What the source has: values, weights, a head, and a GGUF file's tokenizer.
 TEST(DoctorFix, TakesFromTheSource) {
   const auto fixed = [](const std::string& model, const fs::path& source, const std::string& out) {

@@ -129,6 +129,25 @@ INSTANTIATE_TEST_SUITE_P(Doctor, SickPartly, ::testing::ValuesIn(kPartlyFaulty),
 });
 
 // What the recording cannot show is said, also of a healthy model.
+// With logits alone, what a model leaves out and has weights for is among what may be wrong; so are weights
+// that would show the same.
+TEST(PartialRecording, LogitsAloneLeaveWhatIsLeftOutOrTheSame) {
+  constexpr std::pair<const char*, const char*> kCases[] = {{"layer_left_out", "layers.2.attn_input"},
+                                                            {"gate_up_swapped", "layers.0.ffn_gate"}};
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/llama3"), 64));
+  ASSERT_OK_AND_ASSIGN(const Recording whole,
+                       open_recording(data_path("models/llama3") / "reference.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const Recording recording, thin(whole, *find_thinning("logits")));
+  for (const auto& [fault, place] : kCases) {
+    SCOPED_TRACE(fault);
+    constexpr double kSeconds = 3;  // what nothing explains takes all
+    ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis, examine_partly(loaded, recording, fault, kSeconds));
+    ASSERT_FALSE(diagnosis.healthy());
+    const Finding& first = diagnosis.findings[0];
+    EXPECT_NE(std::ranges::find(first.among, place), first.among.end()) << all_findings(diagnosis);
+  }
+}
+
 TEST(PartialRecording, TellsWhatItCannotTest) {
   ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/mistral"), 64));
   ASSERT_OK_AND_ASSIGN(const Recording whole,

@@ -283,10 +283,13 @@ ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> f
   result.ops = best->ops;
   result.explanation.attempt = best->attempt;
   const auto note_other = [&](Stage stage, Stage or_stage, std::string_view cause, std::string_view says) {
+    std::set<int> layers;
+    for (const std::size_t op : best->ops) layers.insert(context_.experiment.layer_of(op));
     std::vector<std::size_t> same;
     for (const std::size_t op : chain.ops()) {
       const Stage its = context_.experiment.stage_of(op);
-      if (its == stage || its == or_stage) same.push_back(op);
+      if ((its == stage || its == or_stage) && layers.contains(context_.experiment.layer_of(op)))
+        same.push_back(op);
     }
     if (same.empty()) return;
     result.others.insert(result.others.end(), same.begin(), same.end());
@@ -298,6 +301,20 @@ ChainExplanation ChainRepairs::conclude(const OpChain& chain, std::vector<Fit> f
                "the rows of both weights keep the other order of pairs");
   if (best->attempt.cause == "gate_up_swapped" && best->ops.size() > 1)
     note_other(Stage::kFfnAct, Stage::kFfnAct, "gate_up_swapped", "the activation stands on the other half");
+  const Stage where = context_.experiment.stage_of(best->ops.front());
+  if (best->attempt.cause == "gate_up_swapped" && where == Stage::kFfnAct)
+    note_other(Stage::kFfnGate, Stage::kFfnUp, "gate_up_swapped", "the two weights change places");
+  // What all values between two products are multiplied by, either of them may have.
+  if (best->attempt.cause == "weight_scaled" && best->ops.size() == 1) {
+    for (const auto& [first, second] :
+         {std::pair(Stage::kVProj, Stage::kOProj), std::pair(Stage::kFfnUp, Stage::kFfnOut)}) {
+      if (where != first && where != second) continue;
+      const Stage other = where == first ? second : first;
+      const auto told = [&](std::size_t op) { return context_.experiment.stage_of(op) == other; };
+      if (std::ranges::none_of(result.others, told))
+        note_other(other, other, "weight_scaled", "its weight is multiplied by as much");
+    }
+  }
   // How far the repair reduces the error, as for a single op; a chain has more places where it may lie.
   const double gain = misfit / std::max(best->attempt.ratio, 0.02);
   result.explanation.confidence =

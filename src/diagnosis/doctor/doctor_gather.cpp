@@ -36,6 +36,11 @@ Finding finding_along(Finding finding, const WrongOp& wrong, const std::string& 
     if (wrong.among.size() < 2) return finding;
     finding.explanation += fmt::format(
         " The recording has nothing in between, so that it cannot tell these apart: {}.", wrong.between);
+    if (!wrong.unread.empty()) {
+      finding.explanation +=
+          fmt::format(" The model also has weights that no op reads: those of {}{}.", wrong.unread.front(),
+                      wrong.unread.size() > 1 ? fmt::format(" and {} others", wrong.unread.size() - 1) : "");
+    }
     finding.repair = "Record the stages in between: doppler record, or tools/hf_record.py, has them all.";
     return finding;
   }

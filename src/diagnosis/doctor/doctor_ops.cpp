@@ -158,6 +158,38 @@ Status OpJudge::judge_chain(const OpChain& whole) {
   return {};
 }
 
+// The stages, by key, of weights that were loaded and that no op of the plan reads: what the plan leaves out
+// may be what is wrong with a chain. Only those of layers that the chain has, and of layers behind the plan's
+// last one where the chain goes that far.
+std::vector<std::string> OpJudge::unread_stages(const OpChain& chain) const {
+  const Plan& plan = experiment_.plan();
+  const Weights& weights = e_.subject.weights;
+  std::set<WeightId> read;
+  for (const Op& op : plan.ops) {
+    read.insert(op.weights.begin(), op.weights.end());
+    read.insert(op.biases.begin(), op.biases.end());
+  }
+  std::set<int> layers;
+  for (const std::size_t op : chain.ops()) layers.insert(experiment_.layer_of(op));
+  const auto planned = static_cast<int>(plan.kv_layers.size());
+  const bool to_the_end = layers.contains(planned - 1) && experiment_.layer_of(chain.end()) < 0;
+  std::vector<std::string> keys;
+  for (int layer = 0; layer <= planned; ++layer) {  // one behind the last tells of all
+    if (layer == planned ? !to_the_end : !layers.contains(layer)) continue;
+    bool any = false;
+    for (const WeightInfo& info : weight_table()) {
+      if (!info.per_layer() || info.stage == Stage::kNone) continue;
+      const WeightId id = weights.find(info.role, layer);
+      if (id == kNoWeight || read.contains(id)) continue;
+      if (layer == planned && !any) keys.push_back(stage_key(Stage::kAttnInput, layer));
+      any = true;
+      if (const std::string key = stage_key(info.stage, layer); std::ranges::find(keys, key) == keys.end())
+        keys.push_back(key);
+    }
+  }
+  return keys;
+}
+
 Status OpJudge::explain_chains() {
   // What nothing explains must not take the other checks' time.
   constexpr double kForOthers = 0.4;
@@ -236,6 +268,8 @@ Status OpJudge::explain_chains() {
       suspects.insert(one);
       if (experiment_.stage_of(one) != Stage::kNone) op.among.push_back(wrong.chain.key_of(one));
     }
+    if (unknown) op.unread = unread_stages(wrong.chain);
+    op.among.insert(op.among.end(), op.unread.begin(), op.unread.end());
     found.push_back(std::move(op));
     if (second) found.push_back(std::move(*second));
   }

@@ -31,6 +31,7 @@ struct WrongOp {
   // Of an op within a chain: where the chain ends, what it begins with, and its ops; else empty.
   std::string seen_at, from, between;
   std::vector<std::string> among, also;  // stages of the chain, by key; other explanations
+  std::vector<std::string> unread;       // of the same layers: stages that no op computes, by key
   std::vector<int> layers;               // that the explanation changes, if several
   std::vector<std::size_t> chain;        // its ops
 };
@@ -68,6 +69,7 @@ class OpJudge {
   Status judge(std::size_t op);
   Status judge_chain(const OpChain& chain);
   Status explain_chains();
+  std::vector<std::string> unread_stages(const OpChain& chain) const;
   std::set<int> examined_layers() const;
   bool is_foreign() const;
   bool has_weights(std::size_t op) const;  // a product or an embedding

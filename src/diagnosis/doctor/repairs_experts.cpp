@@ -421,6 +421,17 @@ void experts_bias(OpCase& c) {
             {},
             ratio,
             0.95});
+    for (const TensorView& weight : c.setup().weights) {
+      c.add_fix({Fix::Kind::kTensor,
+                 weight.name,
+                 fmt::format("multiplied by {}", number(scale)),
+                 {},
+                 [weight, scale](std::uint64_t row, std::span<float> values) -> Status {
+                   DOPPLER_TRY(decode_f32(weight, row * values.size(), values));
+                   for (float& x : values) x = static_cast<float>(x * scale);
+                   return {};
+                 }});
+    }
   }
 }
 
@@ -529,7 +540,8 @@ void route_choice(OpCase& c) {
             [&](RouterSpec& r) { r.kept_groups = kept; });
     c.add_setting("ffn.router.kept_groups", std::to_string(kept));
   }
-  if (c.explained() || c.setup().weights.empty()) return;
+  // Along a chain what it chooses from was not recorded.
+  if (c.explained() || c.setup().weights.empty() || !c.direct()) return;
   // The logits are right and no rule explains the choice: it is what is added to them.
   const TensorView& correction = c.setup().weights[0];
   std::vector<float> stored(element_count(correction.shape).value_or(0));
