@@ -144,7 +144,8 @@ Result<Json> WebEngine::load(const Json& request) {
   DOPPLER_ASSIGN(Loaded loaded, load_all(path, options));
   DOPPLER_ASSIGN(defaults_, default_options(loaded.model->files));
   loaded_.emplace(std::move(loaded));
-  if (options.backend == "auto" && loaded_->backend->device() == nullptr && loaded_->backend->fallbacks().empty())
+  if (options.backend == "auto" && loaded_->backend->device() == nullptr &&
+      loaded_->backend->fallbacks().empty())
     loaded_->backend->note({"The model runs on the cpu, not on a GPU.", why_no_gpu()});
   session_ = std::make_unique<Session>(*loaded_->backend, 0);
   return inspect(request);

@@ -56,6 +56,7 @@ export function gpuImports(memory) {
     release(number) {
       if (number === 0) return;
       const object = objects[number];
+      object.released = true;
       (object.device ?? object).destroy?.();
       objects[number] = undefined;
       free.push(number);
@@ -88,7 +89,7 @@ export function gpuImports(memory) {
       const begun = {}, number = keep(begun);
       const put = (made) => { if (objects[number] === begun) objects[number] = made; };
       const descriptor = { label: text(label, length), layout: objects[layout], compute: { module: objects[module], entryPoint: "main" } };
-      own.pipelines.push(own.device.createComputePipelineAsync(descriptor).then(put, note));
+      own.pipelines.push(own.device.createComputePipelineAsync(descriptor).then(put, ({ message }) => errors.push([INTERNAL, message])));
       return number;
     },
     create_group(own, layout, at, count) {
@@ -115,9 +116,10 @@ export function gpuImports(memory) {
       errors.length = 0;
       const device = await objects[adapter].requestDevice(JSON.parse(text(at, length)));
       device.addEventListener("uncapturederror", ({ error }) => note(error));
-      const lost = device.lost.then(({ reason, message }) => reason === "destroyed" || errors.unshift([LOST, message || "the browser says no more"]));
+      const own = { device, done: new Map(), submitted: 0, pipelines: [], used: true };
+      own.lost = device.lost.then(({ message }) => own.released || errors.unshift([LOST, message || "the browser says no more"]));
       openScopes(device);
-      return keep({ device, lost, done: new Map(), submitted: 0, pipelines: [], used: true });
+      return keep(own);
     },
     settle: (number, submission) => settle(objects[number], submission >>> 0),
     async read_buffer(number, buffer, size, at) {

@@ -173,6 +173,13 @@ void Device::report(WGPUErrorType type, std::string_view message) {
                                              adapter_info_.name)};
     return;
   }
+  if (type == WGPUErrorType_Internal) {  // the driver's or the browser's, not a mistake of ours
+    error_ =
+        Error{ErrorCode::kUnsupported, fmt::format("The GPU {} cannot do it: {} Update its driver, or use "
+                                                   "--backend cpu.",
+                                                   adapter_info_.name, message)};
+    return;
+  }
   error_ = Error{ErrorCode::kInternal, fmt::format("WebGPU reports: {}", message)};
 }
 

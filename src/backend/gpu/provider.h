@@ -1,6 +1,6 @@
 // Everything that differs between providers of webgpu.h. Natively the provider is wgpu-native, and
-// provider.cpp is the one file that includes its wgpu.h; everything else calls the standard header alone. In a
-// page it is web/: the browser's WebGPU, called through imports of the module.
+// provider.cpp is the one file that includes its wgpu.h; everything else calls the standard header alone. In
+// a page it is web/: the browser's WebGPU, called through imports of the module.
 #pragma once
 
 #include <webgpu.h>

@@ -360,8 +360,8 @@ class TilePacker {
     const auto bytes = static_cast<std::size_t>(tensor.bytes() / rows);
     if (tensor.source == nullptr) return tensor.data.subspan(row * bytes, bytes);
     if (held_ != &tensor || row < held_begin_ || row >= held_end_) {
-      const std::size_t count =
-          std::min({wanted, rows - row, std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(bytes, 1), 1)});
+      const std::size_t count = std::min(
+          {wanted, rows - row, std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(bytes, 1), 1)});
       held_ = nullptr;
       piece_.resize(count * bytes);
       DOPPLER_TRY(read_bytes(tensor, std::uint64_t{row} * bytes, piece_));

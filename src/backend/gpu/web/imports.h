@@ -1,5 +1,5 @@
-// What a page's WebGPU lends the module: the functions of web/src/gpu.js. Objects are numbers there, 0 is none;
-// sizes are doubles, since JavaScript's numbers are. Functions that wait suspend the module meanwhile.
+// What a page's WebGPU lends the module: the functions of web/src/gpu.js. Objects are numbers there, 0 is
+// none; sizes are doubles, since JavaScript's numbers are. Functions that wait suspend the module meanwhile.
 #pragma once
 
 #include <cstddef>

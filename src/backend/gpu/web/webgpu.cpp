@@ -1,5 +1,5 @@
-// The functions of webgpu.h that the backend calls, over the page's WebGPU. Structures are read here, where the
-// compiler knows them; what JavaScript is handed are numbers and texts.
+// The functions of webgpu.h that the backend calls, over the page's WebGPU. Structures are read here, where
+// the compiler knows them; what JavaScript is handed are numbers and texts.
 #include <webgpu.h>
 
 #include <fmt/format.h>
@@ -102,12 +102,12 @@ void settle_device(WGPUDevice device, std::uint32_t submission) {
 
 }  // namespace doppler::gpu::web
 
-#define DOPPLER_REFERENCES(Type)                       \
-  void wgpu##Type##AddRef(WGPU##Type object) {         \
-    ++object->references;                              \
-  }                                                    \
-  void wgpu##Type##Release(WGPU##Type object) {        \
-    web::let_go(object);                               \
+#define DOPPLER_REFERENCES(Type)                \
+  void wgpu##Type##AddRef(WGPU##Type object) {  \
+    ++object->references;                       \
+  }                                             \
+  void wgpu##Type##Release(WGPU##Type object) { \
+    web::let_go(object);                        \
   }
 
 extern "C" {
@@ -169,8 +169,7 @@ WGPUFuture wgpuAdapterRequestDevice(WGPUAdapter adapter, const WGPUDeviceDescrip
     wanted["requiredFeatures"].push_back(name_of(descriptor->requiredFeatures[i]));
   for (const LimitName& limit : kLimits) {
     const WGPULimits& limits = *descriptor->requiredLimits;
-    wanted["requiredLimits"][limit.name] =
-        limit.small != nullptr ? limits.*limit.small : limits.*limit.large;
+    wanted["requiredLimits"][limit.name] = limit.small != nullptr ? limits.*limit.small : limits.*limit.large;
   }
   const std::string text = doppler::dump_json(wanted);
   auto* const device = made<WGPUDeviceImpl>(web::request_device(adapter->number, text.data(), text.size()));
