@@ -47,12 +47,13 @@ fuzz: deps
 	scripts/run_fuzz.sh $(FUZZ_SECONDS)
 
 web:
-	@scripts/install_deps.sh web
+	@DOPPLER_GPU=ON scripts/install_deps.sh web
 	@cmake --preset web >/dev/null
 	cmake --build build/wasm --target web -j $(JOBS)
 
 test-web: web build
 	tests/web/web_test.py build/release/doppler build/web
+	tests/web/gpu_test.py build/release/doppler build/web
 	tests/web/store_test.py build/web
 
 # What is built is what is installed; the tests' part of the build folder stays as it is.

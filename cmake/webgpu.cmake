@@ -8,6 +8,12 @@ foreach(file lib/libwgpu_native.so include/webgpu/webgpu.h include/webgpu/wgpu.h
             "scripts/install_webgpu.sh, set DOPPLER_WEBGPU_ROOT, or build without GPU (-DDOPPLER_GPU=OFF).")
   endif()
 endforeach()
+if(DOPPLER_WEB)  # the page is the library: src/backend/gpu/web
+  add_library(Doppler::webgpu INTERFACE IMPORTED GLOBAL)
+  set_target_properties(Doppler::webgpu PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES "${DOPPLER_WEBGPU_ROOT}/include;${DOPPLER_WEBGPU_ROOT}/include/webgpu")
+  return()
+endif()
 add_library(Doppler::webgpu SHARED IMPORTED GLOBAL)
 set_target_properties(Doppler::webgpu PROPERTIES
   IMPORTED_LOCATION ${DOPPLER_WEBGPU_ROOT}/lib/libwgpu_native.so

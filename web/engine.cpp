@@ -2,6 +2,8 @@
 
 #include <chrono>
 
+#include "backend/device_view.h"
+#include "backend/gpu/web/imports.h"
 #include "engine/info.h"
 #include "engine/look.h"
 #include "engine/messages.h"
@@ -78,6 +80,14 @@ Json json_of(const Timings& timings) {
           {"decode_tokens_per_second", timings.decode_tokens_per_second()}};
 }
 
+// Why a model that may take a GPU does not.
+std::string why_no_gpu() {
+  char why[500];
+  const std::size_t size = gpu::web::missing(why, sizeof(why));
+  if (size == 0) return "This browser offers no GPU on this device.";
+  return std::string(why, std::min(size, sizeof(why)));
+}
+
 }  // namespace
 
 // A generation, and what it has made since it was last asked.
@@ -134,6 +144,9 @@ Result<Json> WebEngine::load(const Json& request) {
   DOPPLER_ASSIGN(Loaded loaded, load_all(path, options));
   DOPPLER_ASSIGN(defaults_, default_options(loaded.model->files));
   loaded_.emplace(std::move(loaded));
+  if (options.backend == "auto" && loaded_->backend->device() == nullptr &&
+      loaded_->backend->fallbacks().empty())
+    loaded_->backend->note({"The model runs on the cpu, not on a GPU.", why_no_gpu()});
   session_ = std::make_unique<Session>(*loaded_->backend, 0);
   return inspect(request);
 }
@@ -149,9 +162,15 @@ Result<Json> WebEngine::inspect(const Json&) {
   json["has_tokenizer"] = loaded_->tokenizer.has_value();
   json["has_chat_template"] = loaded_->chat.has_value();
   json["default_options"] = options_json(defaults_);
-  const system::ProcessorShare share = system::processor_share();
-  json["notes"] = {fmt::format("The engine computes with {} thread{}, because {}.", share.count,
-                               share.count == 1 ? "" : "s", share.why)};
+  DeviceView* const device = loaded_->backend->device();
+  if (device != nullptr) {
+    json["device"] = device->info().name;
+    json["notes"] = Json::array();
+  } else {
+    const system::ProcessorShare share = system::processor_share();
+    json["notes"] = {fmt::format("The engine computes with {} thread{}, because {}.", share.count,
+                                 share.count == 1 ? "" : "s", share.why)};
+  }
   for (const Fallback& fallback : backend.fallbacks())
     json["notes"].push_back(fallback.what + " " + fallback.why);
   return json;

@@ -21,6 +21,14 @@ set_source_files_properties(${PROJECT_SOURCE_DIR}/src/backend/cpu/panel/kernels_
 # The GPU part: the WebGPU library stays behind it, DOPPLER_GPU=1 tells every room above that it is there.
 if(DOPPLER_GPU)
   include(embed_texts)
+  # One provider of webgpu.h: the page's, by imports of the module, or wgpu-native.
+  get_target_property(DOPPLER_BACKEND_FILES doppler_backend SOURCES)
+  if(DOPPLER_WEB)
+    list(FILTER DOPPLER_BACKEND_FILES EXCLUDE REGEX "/src/backend/gpu/provider.cpp$")
+  else()
+    list(FILTER DOPPLER_BACKEND_FILES EXCLUDE REGEX "/src/backend/gpu/web/")
+  endif()
+  set_target_properties(doppler_backend PROPERTIES SOURCES "${DOPPLER_BACKEND_FILES}")
   target_link_libraries(doppler_backend PRIVATE Doppler::webgpu)
   target_compile_definitions(doppler_backend PUBLIC DOPPLER_GPU=1)
   doppler_embed_texts(doppler_backend ${PROJECT_SOURCE_DIR}/src/backend/gpu/shaders wgsl backend/gpu/embedded_shaders.h EmbeddedShader

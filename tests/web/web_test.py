@@ -295,8 +295,7 @@ class Chromium(Web, unittest.TestCase):
             self.assertTrue(text[2], "nothing is wider than the page")
             self.assertEqual([line for line in browser.complaints() if "favicon" not in line], [])
 
-if __name__ == "__main__":
-    doppler, folder = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+def skip_unless_built():
     if not (folder / "index.js").exists():
         print(f"There is no {folder}/index.js. Run make web.")
         sys.exit(77)
@@ -304,6 +303,11 @@ if __name__ == "__main__":
     if max(path.stat().st_mtime for path in sources) > (folder / "doppler_plain.wasm").stat().st_mtime:
         print(f"The sources are newer than {folder}/doppler_plain.wasm. Run make web.")
         sys.exit(77)
+
+
+if __name__ == "__main__":
+    doppler, folder = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+    skip_unless_built()
     if not shutil.which("node") and not find():
         print("There is neither node nor a browser.")
         sys.exit(77)

@@ -35,6 +35,7 @@ $("open").addEventListener("submit", async (event) => {
   say("Reading the model…");
   try {
     engine = await Doppler.load(source, {
+      backend: $("backend").value,
       onProgress(share, what, told) {
         $("progress").value = share;
         say(told ? downloading(told) : `${what}…`);
@@ -43,8 +44,9 @@ $("open").addEventListener("submit", async (event) => {
     messages = [];
     $("conversation").replaceChildren();
     $("ask").hidden = false;
-    const { family, layers, notes } = engine.info;
-    say([`${family}, ${layers} layers, is ready.`, ...notes].join(" "));
+    const { family, layers, backend, device, notes } = engine.info;
+    const where = backend === "gpu" ? `the GPU (${device})` : "the processor";
+    say([`${family}, ${layers} layers, is ready on ${where}.`, ...notes].join(" "));
   } catch (error) {
     say(error.message, true);
   } finally {

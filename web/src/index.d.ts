@@ -47,7 +47,11 @@ export interface LoadOptions {
   family?: string;
   kv_type?: "f32" | "f16" | "q8_0";
   exact?: boolean;
-  backend?: "cpu" | "reference";
+  /**
+   * Where it computes. "cpu" unless something else is asked for. "gpu": through WebGPU, or an error says why not. "auto": on a GPU that
+   * is no software and computes this model, else on the cpu; `notes` then say why. `Info.backend` says which it is.
+   */
+  backend?: "cpu" | "gpu" | "auto" | "reference";
   /** "WASM" or "PORTABLE", to compare kernels. */
   cpu_target?: string;
 }
@@ -119,7 +123,10 @@ export interface Info {
   vocab_size: number;
   context_length: number;
   context: number;
+  /** "cpu", "gpu" or "reference". */
   backend: string;
+  /** The GPU's name, as far as the browser tells it. */
+  device?: string;
   has_tokenizer: boolean;
   has_chat_template: boolean;
   default_options: Required<Omit<GenerateOptions, "signal">>;

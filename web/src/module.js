@@ -1,5 +1,6 @@
 // Module: one instance of doppler_plain.wasm or doppler_relaxed.wasm on this thread, called with objects.
 import { DopplerError } from "./errors.js";
+import { gpuImports } from "./gpu.js";
 import { importsFor, readerOf } from "./imports.js";
 
 const encoder = new TextEncoder();
@@ -29,6 +30,8 @@ async function compile(url) {
 
 export class Module {
   #exports;
+  #call;
+  #last; // settles when nothing is under way
   #lost;
   onProgress = () => {};
 
@@ -38,18 +41,28 @@ export class Module {
     const readers = new Map(await Promise.all(files.map(async ([path, content]) => [path, await readerOf(content)])));
     const compiled = await compile(new URL(url));
     const progress = (share, what) => module.onProgress(share, what);
-    const imports = importsFor({ readers, progress, print, memory: () => module.#exports.memory });
+    const memory = () => module.#exports.memory;
+    const imports = { ...importsFor({ readers, progress, print, memory }), gpu: gpuImports(memory) };
     module.#exports = (await WebAssembly.instantiate(compiled, imports)).exports;
+    const { call } = module.#exports;
+    module.#call = typeof WebAssembly.promising === "function" ? WebAssembly.promising(call) : call;
     module.#exports._initialize();
     return module;
   }
 
-  // A trap leaves the instance in no known state, so that nothing is called in it again.
+  // One call after another: one that waits for a GPU stands in the instance's memory.
   call(name, request) {
+    const answer = Promise.resolve(this.#last).then(() => this.#callNow(name, request));
+    this.#last = answer.catch(() => {});
+    return answer;
+  }
+
+  // A trap leaves the instance in no known state, so that nothing is called in it again.
+  async #callNow(name, request) {
     if (this.#lost) throw new DopplerError("lost", "The engine has stopped after an error. Load the model again.", { cause: this.#lost });
     let answer;
     try {
-      answer = this.#exchange({ ...request, call: name });
+      answer = await this.#exchange({ ...request, call: name });
     } catch (error) {
       this.#lost = error;
       if (error instanceof DopplerError) throw error;
@@ -59,12 +72,12 @@ export class Module {
     return answer.result;
   }
 
-  #exchange(request) {
-    const { memory, allocate, call, answer_size } = this.#exports;
+  async #exchange(request) {
+    const { memory, allocate, answer_size } = this.#exports;
     const bytes = encoder.encode(JSON.stringify(request));
     const at = allocate(bytes.length) >>> 0;
     new Uint8Array(memory.buffer, at, bytes.length).set(bytes);
-    const from = call(at, bytes.length) >>> 0;
+    const from = await this.#call(at, bytes.length) >>> 0;
     return JSON.parse(decoder.decode(new Uint8Array(memory.buffer, from, answer_size() >>> 0)));
   }
 }

@@ -38,6 +38,8 @@ std::string_view api_name(WGPUBackendType type) {
       return "Metal";
     case WGPUBackendType_D3D12:
       return "Direct3D 12";
+    case WGPUBackendType_WebGPU:
+      return "WebGPU";
     default:
       return "another API";
   }
@@ -98,8 +100,7 @@ Result<Found> choose(std::vector<Found> found, const GpuOptions& options, bool s
     if (wanted) return std::move(found[i]);
   }
   if (found.empty()) {
-    return fail(ErrorCode::kNotFound,
-                "No GPU adapter is found. Install the GPU's Vulkan driver, or use --backend cpu.");
+    return fail(ErrorCode::kNotFound, "No GPU adapter is found. {}", provider::why_no_adapter());
   }
   if (!options.adapter.empty()) {
     return fail(ErrorCode::kNotFound, "No GPU adapter is called {}. There is {}.", printable(options.adapter),
@@ -170,6 +171,13 @@ void Device::report(WGPUErrorType type, std::string_view message) {
         Error{ErrorCode::kLimit, fmt::format("The GPU {} has no memory left. Lower the context, choose a "
                                              "smaller model, or use --backend cpu.",
                                              adapter_info_.name)};
+    return;
+  }
+  if (type == WGPUErrorType_Internal) {  // the driver's or the browser's, not a mistake of ours
+    error_ =
+        Error{ErrorCode::kUnsupported, fmt::format("The GPU {} cannot do it: {} Update its driver, or use "
+                                                   "--backend cpu.",
+                                                   adapter_info_.name, message)};
     return;
   }
   error_ = Error{ErrorCode::kInternal, fmt::format("WebGPU reports: {}", message)};
@@ -300,16 +308,43 @@ Result<Buffer> Device::make_buffer(std::string_view label, std::uint64_t bytes) 
 
 Result<Buffer> Device::make_filled(std::string_view label, std::uint64_t bytes,
                                    const std::function<void(std::span<std::byte>)>& fill) {
+  return make_in_pieces(label, bytes, UINT64_MAX, [&](std::uint64_t, std::span<std::byte> piece) {
+    fill(piece);
+    return Status();
+  });
+}
+
+Result<Buffer> Device::make_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
+                                      const FillPiece& fill) {
+  if (!provider::maps_new_buffers()) return write_in_pieces(label, bytes, grain, fill);
   DOPPLER_ASSIGN(Buffer buffer, create(label, bytes, kWork, true));
   void* const mapped = wgpuBufferGetMappedRange(buffer.raw(), 0, buffer.bytes());
   if (mapped == nullptr) {
     return fail(ErrorCode::kLimit, "The GPU {} has no memory to fill the buffer {} of {}.",
                 adapter_info_.name, label, human_bytes(bytes));
   }
-  fill(std::span(static_cast<std::byte*>(mapped), static_cast<std::size_t>(buffer.bytes())));
+  const Status filled =
+      fill(0, std::span(static_cast<std::byte*>(mapped), static_cast<std::size_t>(buffer.bytes())));
   wgpuBufferUnmap(buffer.raw());
+  DOPPLER_TRY(filled);
   DOPPLER_TRY(check());
   counters.written_bytes += bytes;
+  return buffer;
+}
+
+Result<Buffer> Device::write_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
+                                       const FillPiece& fill) {
+  constexpr std::uint64_t kMostBytes = 16 << 20;  // that lie in memory at once, unless a grain has more
+  DOPPLER_ASSIGN(Buffer buffer, create(label, bytes, kWork, false));
+  const std::uint64_t total = buffer.bytes();
+  const std::uint64_t most = grain >= total ? total : std::max(kMostBytes / grain, std::uint64_t{1}) * grain;
+  std::vector<std::byte> piece(static_cast<std::size_t>(std::min(most, total)));
+  for (std::uint64_t at = 0; at < total; at += piece.size()) {
+    piece.resize(static_cast<std::size_t>(std::min<std::uint64_t>(piece.size(), total - at)));
+    std::ranges::fill(piece, std::byte{0});
+    DOPPLER_TRY(fill(at, piece));
+    DOPPLER_TRY(write(buffer, at, piece));
+  }
   return buffer;
 }
 

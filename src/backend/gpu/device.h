@@ -74,6 +74,10 @@ class Device {
   // The same with its content written by `fill`, straight into memory that the device reads from.
   Result<Buffer> make_filled(std::string_view label, std::uint64_t bytes,
                              const std::function<void(std::span<std::byte>)>& fill);
+  // The same in order, in one or more pieces: `grain` bytes many times, but for the last.
+  using FillPiece = std::function<Status(std::uint64_t offset, std::span<std::byte> piece)>;
+  Result<Buffer> make_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
+                                const FillPiece& fill);
   // Memory that copies go to and the host reads.
   Result<Buffer> make_read_back(std::string_view label, std::uint64_t bytes);
   // Memory that queries' results go to, to be copied from there.
@@ -112,6 +116,8 @@ class Device {
   Status open_adapter();
   Status probe_subgroups();
   Result<Buffer> create(std::string_view label, std::uint64_t bytes, WGPUBufferUsage usage, bool mapped);
+  Result<Buffer> write_in_pieces(std::string_view label, std::uint64_t bytes, std::uint64_t grain,
+                                 const FillPiece& fill);
   void report(WGPUErrorType type, std::string_view message);
 
   static void on_error(const WGPUDevice*, WGPUErrorType, WGPUStringView, void* self, void*);

@@ -225,7 +225,8 @@ Status KernelCache::prepare(std::span<const KernelSource> sources, ThreadPool& p
     if (!made[i]) return std::unexpected(std::move(made[i]).error());
     unchecked_.emplace(std::move(names[i]), std::move(*made[i]));
   }
-  return {};
+  provider::settle(device_.raw());
+  return device_.check();
 }
 
 }  // namespace doppler::gpu

@@ -46,6 +46,10 @@ std::vector<WGPUAdapter> list_adapters() {
   return adapters;
 }
 
+std::string why_no_adapter() {
+  return "Install the GPU's Vulkan driver, or use --backend cpu.";
+}
+
 WGPUFeatureName subgroup_feature() {
   return static_cast<WGPUFeatureName>(WGPUNativeFeature_Subgroup);
 }
@@ -56,6 +60,10 @@ std::string_view subgroup_prelude() {
 
 bool proves_barriers() {
   return false;
+}
+
+bool maps_new_buffers() {
+  return true;
 }
 
 WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,
@@ -76,6 +84,8 @@ void wait(WGPUDevice device, std::uint64_t submission) {
 void wait_all(WGPUDevice device) {
   wgpuDevicePoll(device, true, nullptr);
 }
+
+void settle(WGPUDevice) {}
 
 void poll(WGPUDevice device) {
   wgpuDevicePoll(device, false, nullptr);

@@ -1,5 +1,6 @@
 // Everything that differs between providers of webgpu.h. Natively the provider is wgpu-native, and
-// provider.cpp is the one file that includes its wgpu.h; everything else calls the standard header alone.
+// provider.cpp is the one file that includes its wgpu.h; everything else calls the standard header alone. In
+// a page it is web/: the browser's WebGPU, called through imports of the module.
 #pragma once
 
 #include <webgpu.h>
@@ -19,12 +20,16 @@ WGPUInstance instance();
 
 // Every adapter of the machine; each handle is the caller's to release.
 std::vector<WGPUAdapter> list_adapters();
+// What to tell somebody who has none: a sentence.
+std::string why_no_adapter();
 
 // The feature that shaders with subgroup operations need, and the lines that such shaders begin with.
 WGPUFeatureName subgroup_feature();
 std::string_view subgroup_prelude();
 // Whether shaders are refused unless it is proven that all threads come to each barrier together.
 bool proves_barriers();
+// Whether buffers are best filled where they lie when they are made, rather than written in pieces.
+bool maps_new_buffers();
 
 // A shader module, with every access checked against its buffer's bounds or (`checked` false) none.
 WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,
@@ -36,6 +41,8 @@ std::uint64_t submit(WGPUQueue queue, WGPUCommandBuffer commands);
 void wait(WGPUDevice device, std::uint64_t submission);
 // Blocks until everything that was submitted is done.
 void wait_all(WGPUDevice device);
+// Blocks until the pipelines that were asked for are there, or their errors: natively at once.
+void settle(WGPUDevice device);
 // Calls the callbacks that are due, without blocking.
 void poll(WGPUDevice device);
 

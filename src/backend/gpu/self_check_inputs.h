@@ -71,7 +71,7 @@ struct Case {
   std::map<std::string, std::size_t> outputs;                // words
   Workgroups groups;
   struct Expected {
-    std::size_t at;  // word of the output, or value of a quantised one
+    std::uint64_t at;  // word of the output, or value of a quantised one
     double value, allowed;
     const char* output = "out";
   };

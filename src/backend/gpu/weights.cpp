@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cstring>
 
 #include "base/float16.h"
 #include "quant/blocks.h"
+#include "system/threads.h"
 
 namespace doppler::gpu {
 namespace {
@@ -332,19 +332,19 @@ class TilePacker {
   std::size_t code_bytes() const { return units_ * pieces_ * 16 * kTileRows; }
   std::size_t scale_bytes() const { return (units_ + span_ - 1) / span_ * words_ * 4 * kTileRows; }
 
-  // Rows from `first` on; false if a tensor could not be decoded.
-  bool pack(std::size_t first, std::size_t count, std::byte* codes, std::byte* scales) {
+  // Rows from `first` on, of which `last` is the last that will be asked for.
+  Status pack(std::size_t first, std::size_t count, std::size_t last, std::byte* codes, std::byte* scales) {
     for (std::size_t r = 0; r < count; ++r) {
       const auto [tensor, row] = rows_.at(first + r);
-      if (tensor == nullptr) return false;
+      if (tensor == nullptr) return fail(ErrorCode::kInternal, "A matrix has no row {}.", first + r);
+      DOPPLER_ASSIGN(const std::span<const std::byte> from, bytes_of(*tensor, row, last - first - r + 1));
       const Packing* packing = packing_of(tensor->dtype);
-      if (packing != nullptr) {
-        pack_blocks(*tensor, row, packing->pack, r, codes, scales);
-      } else if (!pack_floats(*tensor, row, r, codes)) {
-        return false;
-      }
+      if (packing != nullptr)
+        pack_blocks(dtype_info(tensor->dtype), from.data(), packing->pack, r, codes, scales);
+      else
+        DOPPLER_TRY(pack_floats(*tensor, from, r, codes));
     }
-    return true;
+    return {};
   }
 
  private:
@@ -353,11 +353,28 @@ class TilePacker {
     for (std::size_t p = 0; p < pieces_; ++p) std::memcpy(to + p * kTileRows * 16, from + 4 * p, 16);
   }
 
-  void pack_blocks(const TensorView& tensor, std::size_t row, PackUnit pack_unit, std::size_t r,
+  // The bytes of a row. Of a source those behind it are read with it, of at most `wanted` rows.
+  Result<std::span<const std::byte>> bytes_of(const TensorView& tensor, std::size_t row, std::size_t wanted) {
+    constexpr std::size_t kPieceBytes = 1 << 20;
+    const auto rows = static_cast<std::size_t>(tensor.rows());
+    const auto bytes = static_cast<std::size_t>(tensor.bytes() / rows);
+    if (tensor.source == nullptr) return tensor.data.subspan(row * bytes, bytes);
+    if (held_ != &tensor || row < held_begin_ || row >= held_end_) {
+      const std::size_t count = std::min(
+          {wanted, rows - row, std::max<std::size_t>(kPieceBytes / std::max<std::size_t>(bytes, 1), 1)});
+      held_ = nullptr;
+      piece_.resize(count * bytes);
+      DOPPLER_TRY(read_bytes(tensor, std::uint64_t{row} * bytes, piece_));
+      held_ = &tensor;
+      held_begin_ = row;
+      held_end_ = row + count;
+    }
+    return std::span<const std::byte>(piece_).subspan((row - held_begin_) * bytes, bytes);
+  }
+
+  void pack_blocks(const DTypeInfo& info, const std::byte* from, PackUnit pack_unit, std::size_t r,
                    std::byte* codes, std::byte* scales) {
-    const DTypeInfo& info = dtype_info(tensor.dtype);
-    const std::size_t block_bytes = info.block_bits / 8, blocks = cols_ / info.block_values;
-    const std::byte* from = tensor.data.data() + row * blocks * block_bytes;
+    const std::size_t block_bytes = info.block_bits / 8;
     std::uint32_t unit_codes[64] = {}, unit_scales[8] = {};
     for (std::size_t unit = 0; unit < units_; ++unit) {
       const bool half = (unit + 1) * kUnitValues > cols_;
@@ -381,21 +398,23 @@ class TilePacker {
     }
   }
 
-  bool pack_floats(const TensorView& tensor, std::size_t row, std::size_t r, std::byte* codes) {
+  Status pack_floats(const TensorView& tensor, std::span<const std::byte> from, std::size_t r,
+                     std::byte* codes) {
     row_.assign(units_ * kUnitValues * 4, std::byte{0});
     if (codes_ == CodeForm::kF32) {
       floats_.resize(cols_);
-      if (!decode_f32(tensor, row * cols_, floats_)) return false;
+      DOPPLER_TRY(decode_f32({.name = tensor.name, .dtype = tensor.dtype, .shape = {cols_}, .data = from}, 0,
+                             floats_));
       std::memcpy(row_.data(), floats_.data(), cols_ * 4);
     } else {
-      std::memcpy(row_.data(), tensor.data.data() + row * cols_ * 2, cols_ * 2);
+      std::memcpy(row_.data(), from.data(), cols_ * 2);
     }
     std::uint32_t unit_codes[64];
     for (std::size_t unit = 0; unit < units_; ++unit) {
       std::memcpy(unit_codes, row_.data() + unit * pieces_ * 16, pieces_ * 16);
       put(r, unit, unit_codes, codes);
     }
-    return true;
+    return {};
   }
 
   const WeightRows& rows_;
@@ -403,6 +422,24 @@ class TilePacker {
   CodeForm codes_;
   std::vector<std::byte> row_;
   std::vector<float> floats_;
+  const TensorView* held_ = nullptr;  // whose rows piece_ holds
+  std::size_t held_begin_ = 0, held_end_ = 0;
+  std::vector<std::byte> piece_;
+};
+
+// The first of the errors that threads meet.
+class FirstError {
+ public:
+  void note(Status status) {
+    if (status) return;
+    const system::Lock lock(mutex_);
+    if (first_) first_ = std::move(status);
+  }
+  Status status() const { return first_; }
+
+ private:
+  system::Mutex mutex_;
+  Status first_;
 };
 
 // One shard's buffers, filled by all threads.
@@ -412,21 +449,23 @@ Result<Shard> upload_shard(Device& device, ThreadPool& pool, const GpuMatrix& ma
   const std::size_t tiles = (rows + kTileRows - 1) / kTileRows;
   Shard shard{.first_row = first_row, .rows = rows, .codes = {}, .scales = {}};
   std::vector<std::byte> scales(tiles * sizes.scale_bytes());
-  std::atomic<bool> good{true};
-  const auto fill = [&](std::span<std::byte> codes) {
-    pool.parallel_for(tiles, 1, [&](std::size_t begin, std::size_t end) {
+  const auto fill = [&](std::uint64_t offset, std::span<std::byte> codes) {
+    const auto first_tile = static_cast<std::size_t>(offset / sizes.code_bytes());
+    FirstError error;
+    pool.parallel_for(codes.size() / sizes.code_bytes(), 1, [&](std::size_t begin, std::size_t end) {
       TilePacker packer(matrix, all);
+      const std::size_t last = std::min<std::size_t>((first_tile + end) * kTileRows, rows) - 1;
       for (std::size_t tile = begin; tile < end; ++tile) {
-        const std::size_t done = tile * kTileRows;
-        if (!packer.pack(first_row + done, std::min<std::size_t>(kTileRows, rows - done),
-                         codes.data() + tile * sizes.code_bytes(),
-                         scales.data() + tile * sizes.scale_bytes()))
-          good = false;
+        const std::size_t done = (first_tile + tile) * kTileRows;
+        error.note(packer.pack(first_row + done, std::min<std::size_t>(kTileRows, rows - done),
+                               first_row + last, codes.data() + tile * sizes.code_bytes(),
+                               scales.data() + (first_tile + tile) * sizes.scale_bytes()));
       }
     });
+    return error.status();
   };
-  DOPPLER_ASSIGN(shard.codes, device.make_filled("weights", tiles * sizes.code_bytes(), fill));
-  if (!good) return fail(ErrorCode::kUnsupported, "The tensor {} cannot be decoded.", all.first().name);
+  DOPPLER_ASSIGN(shard.codes,
+                 device.make_in_pieces("weights", tiles * sizes.code_bytes(), sizes.code_bytes(), fill));
   if (!scales.empty()) {
     DOPPLER_ASSIGN(shard.scales, device.make_filled("scales", scales.size(), [&](std::span<std::byte> out) {
       std::memcpy(out.data(), scales.data(), scales.size());

@@ -1,0 +1,73 @@
+// What gpu_test.py runs in the browser: models on its GPU, and each call of WebGPU that may fail, failing.
+
+// {files, model, load, prompt, options} to what the engine is and says, or {error: {code, message}}.
+export async function runJob({ Doppler }, { files, model, load, prompt, options }) {
+  const contents = {};
+  for (const [path, from] of Object.entries(files)) contents[path] = await (await fetch(`/file${from}`)).blob();
+  let engine;
+  try {
+    engine = await Doppler.load(contents, { model, ...load });
+    const { ids } = await engine.generate(prompt, options).result();
+    const { backend, device, notes } = engine.info;
+    return { ids, backend, device, notes, memory: (await engine.inspect()).memory };
+  } catch (error) {
+    return { error: { code: error.code, message: error.message } };
+  } finally {
+    engine?.close();
+  }
+}
+
+// Puts another function in place of a method while `during` runs.
+async function replaced(type, name, other, during) {
+  const before = type.prototype[name];
+  type.prototype[name] = function (...given) {
+    return other.call(this, before, ...given);
+  };
+  try {
+    return await during();
+  } finally {
+    type.prototype[name] = before;
+  }
+}
+
+// {failure: what it comes to}. On the page's own thread, where the page's objects can be replaced.
+export async function runFailures({ Doppler }, { files, model }) {
+  const contents = {};
+  for (const [path, from] of Object.entries(files)) contents[path] = await (await fetch(`/file${from}`)).blob();
+  const load = (backend) => Doppler.load(contents, { model, backend, worker: false, context: 64 });
+  const outcome = (promise) => promise.then(({ info, ids }) => info ? [info.backend, ...info.notes] : ids,
+    ({ code, message }) => [code, message]);
+  const said = {};
+  const refuse = () => Promise.reject(new Error("not today"));
+  const oneError = (error) => {
+    let told = false;
+    return function (pop) {
+      const popped = pop.call(this);
+      return told ? popped : popped.then(() => (told = true, error));
+    };
+  };
+  said.no_adapter = await outcome(replaced(GPU, "requestAdapter", () => Promise.resolve(null), () => load("gpu")));
+  said.no_adapter_auto = await outcome(replaced(GPU, "requestAdapter", () => Promise.resolve(null), () => load("auto")));
+  said.no_device = await outcome(replaced(GPUAdapter, "requestDevice", refuse, () => load("gpu")));
+  said.no_pipeline = await outcome(replaced(GPUDevice, "createComputePipelineAsync", refuse, () => load("gpu")));
+  said.no_memory = await outcome(replaced(GPUDevice, "popErrorScope", oneError(new GPUOutOfMemoryError("full")), () => load("gpu")));
+  said.thrown = await outcome(replaced(GPUDevice, "createBuffer", () => { throw new RangeError("too large"); }, () => load("gpu")));
+
+  let device;
+  const engine = await replaced(GPUAdapter, "requestDevice", async function (request, ...given) {
+    return device = await request.call(this, ...given);
+  }, () => load("gpu"));
+  const say = () => engine.generate([3, 14, 15], { max_tokens: 3, temperature: 0 }).result();
+  said.before = await outcome(say());
+  said.no_result = await outcome(replaced(GPUBuffer, "mapAsync", refuse, say));
+  said.late_error = await outcome(replaced(GPUDevice, "popErrorScope", oneError(new GPUValidationError("wrong")), say));
+  said.after = await outcome(say());
+  const ends = replaced(GPUQueue, "submit", function (submit, ...given) {
+    submit.apply(this, given);
+    device.destroy();
+  }, say);
+  said.lost = await outcome(ends);
+  said.still_lost = await outcome(say());
+  engine.close();
+  return said;
+}

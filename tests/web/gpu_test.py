@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""The gpu backend in a headless Chromium, on its software GPU: the native program's tokens, and errors that are never missed.
+
+    python3 tests/web/gpu_test.py DOPPLER FOLDER [TEST...]
+
+FOLDER is what `make web` made. Exit status 77 (skipped) without it, where sources are newer, or where the browser has no WebGPU.
+"""
+
+import http.server
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import web_test  # noqa: E402
+from web_test import DATA, ROOT, Browser, Site, files_of, find, native  # noqa: E402
+
+# Without these a Chromium on a machine without a GPU has no adapter at all.
+FLAGS = ["--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader", "--enable-features=Vulkan"]
+PROMPT = [3, 14, 15, 9, 26, 53, 58, 97]
+TOKENS = 12
+# Floats, and blocks of four bits. Each load compiles and checks its kernels, many seconds on a software GPU.
+MODELS = [DATA / "models/llama", DATA / "gguf/llama.Q4_0.gguf"]
+
+
+class Gpu(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Site)
+        threading.Thread(target=cls.server.serve_forever, daemon=True).start()
+        cls.browser = Browser(find(), flags=FLAGS)
+        cls.browser.open(f"http://127.0.0.1:{cls.server.server_port}/tests/page.html", 1000)
+        if not cls.browser.run("navigator.gpu?.requestAdapter().then(Boolean) ?? false"):
+            raise unittest.SkipTest("the browser has no WebGPU")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.browser.close()
+        cls.server.shutdown()
+        cls.server.server_close()
+
+    def call(self, function, task):
+        return self.browser.run(f"""Promise.all([import("/web/index.js"), import("/tests/gpu.js")]).then(
+            ([api, tests]) => tests.{function}(api, {json.dumps(task)}))""")
+
+    def generate(self, path, prompt=PROMPT, load=None, **options):
+        task = {"files": files_of(path), "model": path.name, "prompt": prompt, "load": {"backend": "gpu", **(load or {})},
+                "options": {"temperature": 0, "max_tokens": TOKENS, **options}}
+        return self.call("runJob", task)
+
+    def test_models_generate_the_native_tokens(self):
+        for path in MODELS:
+            with self.subTest(path.name):
+                ids = ",".join(map(str, PROMPT))
+                said = native(path.parent, path.name, ["--prompt-ids", ids], "--max-tokens", str(TOKENS), "--ignore-eos")
+                result = self.generate(path, ignore_eos=True)
+                self.assertEqual(result.get("ids", result), said["ids"])
+                self.assertEqual(result["backend"], "gpu")
+
+    def test_the_demo_says_the_same(self):
+        said = native(ROOT, "demo", ["The color of the sky is"], "--raw", "--max-tokens", "40")
+        result = self.generate(ROOT / "demo", "The color of the sky is", max_tokens=40)
+        self.assertEqual(result.get("ids", result), said["ids"])
+        self.assertIn("swiftshader", result["device"])
+        self.assertTrue(any("software" in note for note in result["notes"]), result["notes"])
+
+    def test_a_software_gpu_is_not_chosen_by_itself(self):
+        result = self.generate(MODELS[0], load={"backend": "auto"}, max_tokens=1)
+        self.assertEqual(result.get("backend", result), "cpu")
+        self.assertTrue(any("not on a GPU" in note for note in result["notes"]), result["notes"])
+
+    def test_weights_pass_through_memory_in_pieces(self):
+        with tempfile.TemporaryDirectory() as folder:
+            subprocess.run([web_test.doppler, "synth", "gemma3-270m", "m.gguf", "--layers", "1", "--vocab", "50000"], cwd=folder,
+                           check=True, capture_output=True, timeout=120)
+            result = self.generate(pathlib.Path(folder) / "m.gguf", [3, 4], {"context": 64}, max_tokens=2)
+        memory = result.get("memory", result)
+        self.assertGreater(memory["weights"], 32e6)
+        # The module itself, texts, 16 MB of codes, and their scales.
+        self.assertLess(memory["module"], 32e6)
+
+    def test_what_fails_is_said(self):
+        said = self.call("runFailures", {"files": files_of(MODELS[0]), "model": MODELS[0].name})
+        wanted = {
+            "no_adapter": ("not_found", "No GPU adapter is found"),
+            "no_device": ("unsupported", "not today"),
+            "no_pipeline": ("unsupported", "not today"),
+            "no_memory": ("limit", "has no memory left"),
+            "thrown": ("limit", "has no memory for the buffer"),
+            "no_result": ("internal", "does not give its results back"),
+            "late_error": ("internal", "WebGPU reports: wrong"),
+            "lost": ("io", "is lost"),
+            "still_lost": ("io", "is lost"),
+        }
+        for name, (code, text) in wanted.items():
+            with self.subTest(name):
+                self.assertEqual(said[name][0], code, said[name])
+                self.assertIn(text, said[name][1])
+        self.assertEqual(said["no_adapter_auto"][0], "cpu")
+        self.assertIn("not on a GPU", " ".join(said["no_adapter_auto"]))
+        self.assertEqual(said["after"], said["before"])
+
+
+if __name__ == "__main__":
+    web_test.doppler, web_test.folder = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
+    web_test.skip_unless_built()
+    if not find():
+        print("There is no browser (scripts/install_deps.sh browser).")
+        sys.exit(77)
+    done = unittest.main(argv=[sys.argv[0], *sys.argv[3:]], exit=False).result
+    sys.exit(77 if done.skipped and done.testsRun == 0 else not done.wasSuccessful())
