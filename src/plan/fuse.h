@@ -97,8 +97,7 @@ inline constexpr std::string_view kPassReadValues = "read_values", kPassGatedFfn
                                   kPassBatchRope = "batch_rope", kPassBatchAttention = "batch_attention",
                                   kPassDecodeAttention = "decode_attention", kPassDecodeHead = "decode_head",
                                   kPassDecodeProduct = "decode_product", kPassDecodeRoute = "decode_route",
-                                  kPassDecodeExperts = "decode_experts",
-                                  kPassDecodeDelta = "decode_delta",
+                                  kPassDecodeExperts = "decode_experts", kPassDecodeDelta = "decode_delta",
                                   kPassDecodeGatedNorm = "decode_gated_norm";
 
 std::span<const FusionPass> all_fusion_passes();

@@ -1,7 +1,7 @@
 // DecodeBuilder: makes a DecodeProgram from a plan, group by group in the order of a token. Each kind of
 // group has kernels of its own: products with what comes before and after them (decode_products.cpp), experts
-// (decode_experts.cpp), attention (decode_attention.cpp), recurrent layers (decode_recurrent.cpp). Where no group matches, or the device cannot bind
-// one, ops run by themselves (decode_builder.cpp).
+// (decode_experts.cpp), attention (decode_attention.cpp), recurrent layers (decode_recurrent.cpp). Where no
+// group matches, or the device cannot bind one, ops run by themselves (decode_builder.cpp).
 #pragma once
 
 #include <optional>
