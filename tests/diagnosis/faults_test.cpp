@@ -44,6 +44,7 @@
 
 #include "backend/reference/reference_backend.h"
 #include "base/json.h"
+#include "diagnosis/faults/faults_table.h"
 #include "diagnosis/patient.h"
 #include "model_fixture.h"
 
@@ -429,6 +430,22 @@ TEST(Data, HeadRowsBeyond65535AreZero) {
   Patient patient = patient_with_vocabulary(65600, {2, 5}, dir);
   zero_rows_from(patient, WeightRole::kHead, 65536);
   expect_diverges(patient.compare(), "logits", 0);
+}
+
+// A kernel that is written anew must not lose the faults that are edits of its text.
+TEST(Shaders, HaveTheTextsThatFaultsEdit) {
+  Patient patient("llama");
+  for (const faults::FaultRow& row : faults::shader_faults()) {
+    Subject subject = patient.subject;
+    faults::Site site(subject);
+    row.put(site);
+    EXPECT_FALSE(site.shader_edits().empty()) << row.info.name;
+    for (const ShaderEdit& edit : site.shader_edits()) {
+      const std::string text =
+          testing::read_file(testing::source_path("src/backend/gpu/shaders/" + edit.file));
+      EXPECT_NE(text.find(edit.from), std::string::npos) << row.info.name << ": " << edit.from;
+    }
+  }
 }
 
 }  // namespace

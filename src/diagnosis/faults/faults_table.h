@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,7 @@ class Site {
   void run_with(std::function<std::unique_ptr<Fault>(const BackendOptions& options)> make);
   // Replaces the text `from` by `to` in a shader of the gpu backend.
   void edit_shader(std::string file, std::string from, std::string to);
+  std::span<const ShaderEdit> shader_edits() const { return kept_->edits; }
 
   void alter(WeightRole role, int layer, const AlteredWeights::Change& change);
   void permute_rows(WeightRole role, int layer, const std::function<std::size_t(std::size_t)>& source);
