@@ -30,6 +30,8 @@ struct Habits {
   bool rope_flag = false;          // says whether queries and keys turn
   bool text_sections = false;      // writes rotary sections, which for text change nothing
   bool parallel_flag = false;      // says whether the halves lie side by side
+  bool scale_by_rule = false;      // readers know the scale of scores
+  bool two_widths = false;         // heads of sliding layers have keys of their own; so have shared layers
   std::string_view data_layout = {};
 };
 constexpr std::array kHabits = {
@@ -42,6 +44,12 @@ constexpr std::array kHabits = {
     Habits{.family = "gemma", .rope_base = false, .period = 1},
     Habits{.family = "gemma2", .rope_base = false, .period = 2},
     Habits{.family = "gemma3", .full_theta = 1000000, .period = 6},
+    Habits{.family = "gemma4",
+           .rope_dimension = true,
+           .pattern_always = true,
+           .scale_by_rule = true,
+           .two_widths = true},
+    Habits{.family = "deepseek_v2", .rope_dimension = true, .period = 1, .scale_by_rule = true},
     Habits{.family = "olmo2", .period = 1},
     Habits{.family = "olmo3", .period = 4, .pattern_always = true},
     Habits{.family = "granite", .rope_dimension = true, .period = 1, .multipliers = true},
@@ -103,7 +111,7 @@ bool slides(const LayerSpec& layer) {
 class MetadataWriter {
  public:
   MetadataWriter(const ModelSpec& spec, const HfFacts& facts)
-      : spec_(spec), facts_(facts), habits_(habits_of(spec.family)), attention_(spec.layers[0].attention) {}
+      : spec_(spec), facts_(facts), habits_(habits_of(spec.family)), attention_(main_attention(spec, habits_)) {}
 
   std::vector<MetadataEntry> run() {
     add_text("general.architecture", facts_.architecture);
@@ -119,8 +127,8 @@ class MetadataWriter {
     add_own();
     // Where no key says otherwise, readers scale by the head size.
     if (attention_.heads == 0) return std::move(out_);
-    if (habits_.multipliers ||
-        std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6)
+    if (!habits_.scale_by_rule && (habits_.multipliers ||
+        std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6))
       add_number("attention.scale", attention_.scale);
     const bool gemma2 = spec_.family == "gemma2";  // whose readers take 50 and 30 when the keys are absent
     if (gemma2 || attention_.softcap > 0) add_number("attn_logit_softcapping", attention_.softcap);
@@ -144,20 +152,61 @@ class MetadataWriter {
     add_count("embedding_length", spec_.hidden);
     add_ffn_width();
     add_count("attention.head_count", attention_.heads);
-    if (habits_.kinds_by_heads)
-      add_list("attention.head_count_kv",
-               [&](const LayerSpec& l) { return l.has_attention ? attention_.kv_heads : 0; });
-    else
-      add_count("attention.head_count_kv", attention_.kv_heads);
+    add_kv_heads();
     const bool rms = spec_.norm.kind == NormKind::kRms;
     add_number(rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", spec_.norm.eps);
     // Readers divide the width by the heads where the keys are absent.
     const bool attends = attention_.heads > 0;
-    if (attends && (facts_.says_head_dim || attention_.q_width() != spec_.hidden)) {
+    if (attention_.is_latent()) {
+      add_latent();
+    } else if (attends && (facts_.says_head_dim || attention_.q_width() != spec_.hidden)) {
       add_count("attention.key_length", attention_.head_dim);
       add_count("attention.value_length", attention_.head_dim);
     }
+    if (habits_.two_widths) add_two_widths();
     add_count("vocab_size", spec_.vocab_size);
+  }
+
+  void add_kv_heads() {
+    constexpr std::string_view kKey = "attention.head_count_kv";
+    const auto differs = [&](const LayerSpec& l) { return l.attention.kv_heads != attention_.kv_heads; };
+    if (attention_.is_latent())
+      add_count(kKey, 1);  // the latent, which all heads read
+    else if (habits_.kinds_by_heads)
+      add_list(kKey, [&](const LayerSpec& l) { return l.has_attention ? attention_.kv_heads : 0; });
+    else if (habits_.two_widths && std::ranges::any_of(spec_.layers, differs))
+      add_list(kKey, [](const LayerSpec& l) { return l.attention.kv_heads; });
+    else
+      add_count(kKey, attention_.kv_heads);
+  }
+
+  // The usual lengths are those of what is cached, a head's own have the ending _mla.
+  void add_latent() {
+    const LatentSpec& latent = attention_.latent;
+    add_count("attention.key_length", latent.kv_rank + latent.rope_dim);
+    add_count("attention.value_length", latent.kv_rank);
+    add_count("attention.key_length_mla", attention_.head_dim);
+    add_count("attention.value_length_mla", latent.value_dim);
+    add_count("attention.kv_lora_rank", latent.kv_rank);
+    if (latent.q_rank > 0) add_count("attention.q_lora_rank", latent.q_rank);
+  }
+
+  void add_two_widths() {
+    const auto sliding = std::ranges::find_if(spec_.layers, slides);
+    const std::uint32_t dim = (sliding == spec_.layers.end() ? attention_ : sliding->attention).head_dim;
+    add_count("attention.key_length_swa", dim);
+    add_count("attention.value_length_swa", dim);
+    add_count("rope.dimension_count_swa", dim);
+    const auto shared = std::ranges::count_if(
+        spec_.layers, [](const LayerSpec& l) { return l.has_attention && !l.attention.has_own_kv(); });
+    add_count("attention.shared_kv_layers", static_cast<std::uint32_t>(shared));
+    add_count("embedding_length_per_layer_input", spec_.per_layer.width);
+  }
+
+  // Of the first layer that attends fully where the kinds differ, else of the first.
+  static const AttentionSpec& main_attention(const ModelSpec& spec, const Habits& habits) {
+    const auto full = std::ranges::find_if_not(spec.layers, slides);
+    return (habits.two_widths && full != spec.layers.end() ? *full : spec.layers[0]).attention;
   }
 
   template <typename Count>
@@ -167,8 +216,14 @@ class MetadataWriter {
     out_.push_back({own(key), std::move(values)});
   }
 
-  // A number for each layer where some have no feed-forward; else that of dense layers, if there are any.
+  // A number for each layer where some have no feed-forward, or a wider one; else that of dense layers, if
+  // there are any.
   void add_ffn_width() {
+    const auto wider = [&](const LayerSpec& l) { return l.ffn.width != spec_.layers[0].ffn.width; };
+    if (habits_.two_widths && std::ranges::any_of(spec_.layers, wider)) {
+      add_list("feed_forward_length", [](const LayerSpec& l) { return l.ffn.width; });
+      return;
+    }
     if (!std::ranges::all_of(spec_.layers, &LayerSpec::has_ffn) &&
         std::ranges::any_of(spec_.layers, &LayerSpec::has_ffn)) {
       add_list("feed_forward_length", [](const LayerSpec& l) { return l.has_ffn ? l.ffn.width : 0; });
@@ -268,7 +323,7 @@ class MetadataWriter {
     const double theta =
         std::ranges::all_of(spec_.layers, slides) && habits_.full_theta > 0 ? habits_.full_theta : rope.theta;
     if (habits_.rope_base || theta != 10000) add_number("rope.freq_base", theta);
-    if (spec_.family != "gemma3") return;
+    if (spec_.family != "gemma3" && !habits_.two_widths) return;
     const auto sliding = std::ranges::find_if(spec_.layers, slides);
     if (sliding != spec_.layers.end()) add_number("rope.freq_base_swa", sliding->attention.rope.theta);
   }
@@ -287,11 +342,16 @@ class MetadataWriter {
     add_number("rope.scaling.factor", scaling.factor);
     if (scaling.kind != RopeScalingKind::kYarn) return;
     const double magnitude = scaling.factor <= 1 ? 1 : 0.1 * std::log(scaling.factor) + 1;
-    // Where mscale and mscale_all_dim are equal, the magnitude is 1, and readers are told the weight.
-    if (std::abs(scaling.attention_factor - 1) < 1e-6 && magnitude > 1)
+    if (attention_.is_latent() && scaling.factor > 1) {
+      // Scores are multiplied by the square of a magnitude, whose weight readers are told a tenth of.
+      const double squared = attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim));
+      add_number("rope.scaling.yarn_log_multiplier", (std::sqrt(squared) - 1) / std::log(scaling.factor));
+    } else if (std::abs(scaling.attention_factor - 1) < 1e-6 && magnitude > 1) {
+      // Where mscale and mscale_all_dim are equal, the magnitude is 1, and readers are told the weight.
       add_number("rope.scaling.yarn_log_multiplier", 1);
-    else if (std::abs(scaling.attention_factor / magnitude - 1) > 1e-6)
+    } else if (std::abs(scaling.attention_factor / magnitude - 1) > 1e-6) {
       add_number("rope.scaling.yarn_attn_factor", scaling.attention_factor);
+    }
     add_number("rope.scaling.yarn_beta_fast", scaling.beta_fast);
     add_number("rope.scaling.yarn_beta_slow", scaling.beta_slow);
     // No key of llama.cpp's says so, and gpt-oss is published without the rounding.
@@ -369,6 +429,8 @@ std::string size_label(std::uint64_t parameters) {
   return fmt::format("{:.{}f}{}", scaled, std::nearbyint(scaled) < 10 ? 1 : 0, chosen.letter);
 }
 
+namespace {
+
 std::vector<float> llama3_divisors(const RopeSpec& rope) {
   const RopeScaling& s = rope.scaling;
   const auto low = static_cast<float>(s.low_freq_factor), high = static_cast<float>(s.high_freq_factor);
@@ -388,6 +450,19 @@ std::vector<float> llama3_divisors(const RopeSpec& rope) {
       out.push_back(1 / ((1 - smooth) / factor + smooth));
     }
   }
+  return out;
+}
+
+}  // namespace
+
+std::vector<float> rope_divisors(const RopeSpec& rope) {
+  // So large that the angle of any position is none.
+  constexpr float kStill = 1e30f;
+  std::vector<float> out = rope.scaling.kind == RopeScalingKind::kLlama3
+                               ? llama3_divisors(rope)
+                               : std::vector<float>(rope.rotary_dim / 2, 1.0f);
+  const auto still = std::min<std::size_t>(rope.still_pairs, out.size());
+  std::fill_n(out.rbegin(), still, kStill);
   return out;
 }
 

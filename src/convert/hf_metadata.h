@@ -24,7 +24,8 @@ std::vector<MetadataEntry> hf_metadata(const ModelSpec& spec, const HfFacts& fac
 // "199K", "1.3M", "8B": as general.size_label has it.
 std::string size_label(std::uint64_t parameters);
 
-// The contents of rope_freqs.weight for llama3 scaling: the divisor of each rotary pair's frequency.
-std::vector<float> llama3_divisors(const RopeSpec& rope);
+// The contents of rope_freqs.weight: the divisor of each rotary pair's frequency, for llama3 scaling and for
+// pairs that stand still.
+std::vector<float> rope_divisors(const RopeSpec& rope);
 
 }  // namespace doppler::convert

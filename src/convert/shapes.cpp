@@ -1,9 +1,6 @@
 #include "convert/shapes.h"
 
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <numbers>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -17,6 +14,20 @@ namespace {
 constexpr std::string_view kQwen35 = R"({"full_attention_interval": 4, "partial_rotary_factor": 0.25,
   "linear_conv_kernel_dim": 4, "linear_num_key_heads": 16, "linear_key_head_dim": 128,
   "linear_num_value_heads": 16, "linear_value_head_dim": 128})";
+
+// Each sixth layer attends to everything, with wider heads; the last 18 read keys and values of others.
+constexpr std::string_view kGemma4E4b = R"({"global_head_dim": 512, "hidden_size_per_layer_input": 256,
+  "vocab_size_per_layer_input": 262144, "num_kv_shared_layers": 18, "final_logit_softcapping": 30.0,
+  "rope_theta": null, "rope_parameters": {
+    "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1000000.0},
+    "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})";
+
+// Keys and values are made of a latent of 512; the first layer is dense, the others have two shared experts.
+constexpr std::string_view kDeepseekV2Lite = R"({"head_dim": null, "q_lora_rank": 0, "kv_lora_rank": 512,
+  "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "n_shared_experts": 2,
+  "first_k_dense_replace": 1, "norm_topk_prob": false, "scoring_func": "softmax", "topk_method": "greedy",
+  "rope_scaling": {"rope_type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
+    "mscale_all_dim": 0.707, "original_max_position_embeddings": 4096}})";
 
 // The numbers of the published config.json files.
 // clang-format off
@@ -42,6 +53,10 @@ constexpr std::array kShapes = {
                128, 0, 0, {32, 4}, {32, 4096}},
     ModelShape{"qwen3.5-2b", "qwen35", 248320, 2048, 6144, 24, 8, 2, 256, 262144, 1e-6f, 1e7f, true,
                0, 0, 0, {}, {}, kQwen35},
+    ModelShape{"gemma4-e4b", "gemma4", 262144, 2560, 10240, 42, 8, 2, 256, 131072, 1e-6f, 1e6f, true,
+               512, 0, 0, {}, {}, kGemma4E4b},
+    ModelShape{"deepseek-v2-lite", "deepseek2", 102400, 2048, 10944, 27, 16, 16, 192, 163840, 1e-6f, 1e4f,
+               false, 0, 0, 0, {64, 6, 1408}, {}, kDeepseekV2Lite},
 };
 // clang-format on
 
@@ -60,6 +75,8 @@ constexpr std::array kFamilies = {
     FamilyFacts{"qwen3moe", "qwen3_moe", false, true, false},
     FamilyFacts{"gpt-oss", "gpt_oss", false, true, false},
     FamilyFacts{"qwen35", "qwen3_5", false, true, true},
+    FamilyFacts{"gemma4", "gemma4", false, true, true},
+    FamilyFacts{"deepseek2", "deepseek_v2", false, true, true},
 };
 
 // Published with Llama 3.1: wavelengths above the old context are stretched, those below a quarter of it are
@@ -126,9 +143,12 @@ Result<ModelSpec> shape_spec(const ModelShape& s) {
                               {"original_max_position_embeddings", s.yarn.context}};
   if (!s.config.empty()) {
     DOPPLER_ASSIGN(const Json more, parse_json(s.config, s.name));
-    config.update(more);
+    config.merge_patch(more);  // null takes a key away
   }
-  return read_spec(config, nullptr);
+  DOPPLER_ASSIGN(ModelSpec spec, read_spec(config, nullptr));
+  // As the converter stores them.
+  for (LayerSpec& layer : spec.layers) layer.attention.latent.split_up = layer.attention.is_latent();
+  return spec;
 }
 
 namespace {
@@ -148,8 +168,12 @@ Result<std::vector<MetadataEntry>> shape_metadata(const ModelShape& s, const Mix
   std::vector<MetadataEntry> out;
   if (!s.config.empty()) {
     DOPPLER_ASSIGN(const ModelSpec spec, shape_spec(s));
+    std::uint64_t parameters = 0;
+    DOPPLER_ASSIGN(const std::vector<WeightTensor> tensors, shape_tensors(s));
+    for (const WeightTensor& tensor : tensors) parameters += element_count(tensor.shape).value_or(0);
     out = hf_metadata(spec, {.name = fmt::format("{} with random weights", s.name),
                              .architecture = s.architecture,
+                             .parameters = parameters,
                              .says_head_dim = true});
     std::erase_if(
         out, [&](const MetadataEntry& e) { return e.key == fmt::format("{}.vocab_size", s.architecture); });
@@ -201,19 +225,6 @@ Result<std::vector<MetadataEntry>> shape_metadata(const ModelShape& s, const Mix
 Result<std::vector<WeightTensor>> shape_tensors(const ModelShape& s) {
   DOPPLER_ASSIGN(const ModelSpec spec, shape_spec(s));
   return weight_tensors(spec, family_named(spec.family)->gguf.weight_names);
-}
-
-std::vector<float> llama3_rope_factors(const ModelShape& shape) {
-  std::vector<float> out;
-  for (std::uint64_t i = 0; i < shape.head_dim / 2; ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(shape.head_dim);
-    const double wavelength = 2 * std::numbers::pi * std::pow(static_cast<double>(shape.rope_base), exponent);
-    const double factor = shape.llama3_rope_factor;
-    const double share =
-        std::clamp((kLlama3OldContext / wavelength - kLlama3Low) / (kLlama3High - kLlama3Low), 0.0, 1.0);
-    out.push_back(static_cast<float>(1 / ((1 - share) / factor + share)));
-  }
-  return out;
 }
 
 }  // namespace doppler::convert

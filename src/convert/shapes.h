@@ -52,7 +52,4 @@ Result<std::vector<MetadataEntry>> shape_metadata(const ModelShape& shape, const
 // The tensors of a GGUF file of that shape. Errors: those of shape_spec.
 Result<std::vector<WeightTensor>> shape_tensors(const ModelShape& shape);
 
-// The divisors of the rotary frequencies that Llama 3.1 and later use: head_dim / 2 of them.
-std::vector<float> llama3_rope_factors(const ModelShape& shape);
-
 }  // namespace doppler::convert

@@ -9,6 +9,7 @@
 #include "convert/source.h"
 #include "convert/source_recurrent.h"
 #include "model/expert_files.h"
+#include "model/rope.h"
 #include "system/files.h"
 
 namespace doppler::convert {
@@ -67,11 +68,8 @@ class Source {
 
  private:
   std::vector<float> rope_factors(WeightRole role) const {
-    const auto turns = [](const LayerSpec& layer) { return layer.attention.rope.rotary_dim > 0; };
-    const auto first = std::ranges::find_if(out_.spec.layers, turns);
-    const RopeSpec& rope =
-        (first == out_.spec.layers.end() ? out_.spec.layers.begin() : first)->attention.rope;
-    if (role == WeightRole::kRopeDivisors) return llama3_divisors(rope);
+    const RopeSpec& rope = rope_with_factors(out_.spec);
+    if (role == WeightRole::kRopeDivisors) return rope_divisors(rope);
     const std::vector<double>& factors =
         role == WeightRole::kRopeLongFactors ? rope.scaling.long_factor : rope.scaling.short_factor;
     return {factors.begin(), factors.end()};
@@ -107,9 +105,7 @@ class Source {
       const std::uint64_t dim = layer_of(wanted).attention.head_dim;
       tensor.shape = {tensor.shape[0] / dim, dim};
     }
-    // A recurrent layer's own norms are stored as they are.
-    if (wanted.info->kind == WeightKind::kNorm && role != WeightRole::kMixerNorm)
-      tensor.added = static_cast<float>(out_.spec.norm.weight_offset);
+    if (wanted.info->takes_offset()) tensor.added = static_cast<float>(out_.spec.norm.weight_offset);
     if (rule_.gguf.paired_rows) tensor.paired_heads = rotated_heads(out_.spec, role, wanted.layer);
     DOPPLER_TRY(arrange_recurrent(out_.spec, rule_.gguf, wanted, tensor));
     if (rule_.gguf.multiplied_weights) DOPPLER_TRY(multiply(out_.spec, wanted, tensor));

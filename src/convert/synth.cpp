@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "convert/hf_metadata.h"
 #include "formats/gguf_writer.h"
+#include "model/rope.h"
 #include "quant/encode.h"
 #include "system/threads.h"
 
@@ -64,7 +66,8 @@ SynthReport report_of(const ModelShape& shape, std::span<const Stored> tensors) 
     report.parameters += stored.rows() * stored.columns();
     report.tensor_bytes += stored.bytes();
     // Of an embedding that is not the head, a token reads one row.
-    const bool looked_up = stored.tensor.info->kind == WeightKind::kEmbedding && !shape.tied_head;
+    const bool is_head = stored.tensor.info->role == WeightRole::kTokenEmbedding && shape.tied_head;
+    const bool looked_up = stored.tensor.info->kind == WeightKind::kEmbedding && !is_head;
     std::uint64_t read = looked_up ? stored.row_bytes() : stored.bytes();
     if (stored.tensor.info->per_expert()) read = read / shape.experts.count * shape.experts.chosen;
     report.token_bytes += read;
@@ -72,11 +75,11 @@ SynthReport report_of(const ModelShape& shape, std::span<const Stored> tensors) 
   return report;
 }
 
-void fill_row(const ModelShape& shape, const Stored& stored, std::uint64_t seed, std::uint64_t row,
+void fill_row(const ModelSpec& spec, const Stored& stored, std::uint64_t seed, std::uint64_t row,
               std::span<float> out) {
   const WeightTensor& tensor = stored.tensor;
   if (tensor.info->kind == WeightKind::kRopeFactors) {
-    const std::vector<float> factors = llama3_rope_factors(shape);
+    const std::vector<float> factors = rope_divisors(rope_with_factors(spec));
     std::copy(factors.begin(), factors.end(), out.begin());
   } else if (tensor.info->kind == WeightKind::kNorm) {
     random_row(seed, tensor.name, row, kNormMean, kNormDeviation, out);
@@ -92,8 +95,8 @@ void fill_row(const ModelShape& shape, const Stored& stored, std::uint64_t seed,
 // Makes and writes tensors piece by piece.
 class Producer {
  public:
-  Producer(const ModelShape& shape, const SynthOptions& options, std::uint64_t total)
-      : shape_(shape), options_(options), total_(total), pool_(options.threads) {}
+  Producer(const ModelSpec& spec, const SynthOptions& options, std::uint64_t total)
+      : spec_(spec), options_(options), total_(total), pool_(options.threads) {}
 
   Status write(const Stored& stored, GgufWriter& writer) {
     const std::uint64_t piece_rows =
@@ -117,7 +120,7 @@ class Producer {
     pool_.parallel_for(count, 16, [&](std::size_t begin, std::size_t end) {
       std::vector<float> values(stored.columns());
       for (std::size_t i = begin; i < end; ++i) {
-        fill_row(shape_, stored, options_.seed, first + i, values);
+        fill_row(spec_, stored, options_.seed, first + i, values);
         const std::span<std::byte> out(bytes_.data() + i * stored.row_bytes(), stored.row_bytes());
         const Status status = encode(stored.type, values, out, EncodeSearch::kNearest);
         if (status) continue;
@@ -129,7 +132,7 @@ class Producer {
     return {};
   }
 
-  const ModelShape& shape_;
+  const ModelSpec& spec_;
   const SynthOptions& options_;
   const std::uint64_t total_;
   ThreadPool pool_;
@@ -169,7 +172,8 @@ Result<SynthReport> write_synthetic(const ModelShape& shape, const Mix& mix,
   for (const Stored& stored : tensors)
     DOPPLER_TRY(writer.declare_tensor(stored.tensor.name, stored.type, stored.tensor.shape));
   DOPPLER_TRY(writer.write_header());
-  Producer producer(shape, options, report.tensor_bytes);
+  DOPPLER_ASSIGN(const ModelSpec spec, shape_spec(shape));
+  Producer producer(spec, options, report.tensor_bytes);
   for (const Stored& stored : tensors) DOPPLER_TRY(producer.write(stored, writer));
   DOPPLER_TRY(writer.finish());
   return report;

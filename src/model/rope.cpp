@@ -89,4 +89,20 @@ RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context) {
   return table;
 }
 
+const RopeSpec& rope_with_factors(const ModelSpec& spec) {
+  static const RopeSpec none;
+  const auto first = [&](auto holds) {
+    return std::ranges::find_if(spec.layers, [&](const LayerSpec& l) { return holds(l.attention.rope); });
+  };
+  const auto scaled = first([](const RopeSpec& rope) {
+    const RopeScalingKind kind = rope.scaling.kind;
+    return rope.still_pairs > 0 || kind == RopeScalingKind::kLlama3 || kind == RopeScalingKind::kDivisors ||
+           kind == RopeScalingKind::kLongRope;
+  });
+  if (scaled != spec.layers.end()) return scaled->attention.rope;
+  const auto turning = first([](const RopeSpec& rope) { return rope.rotary_dim > 0; });
+  if (turning != spec.layers.end()) return turning->attention.rope;
+  return spec.layers.empty() ? none : spec.layers.front().attention.rope;
+}
+
 }  // namespace doppler

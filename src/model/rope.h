@@ -31,6 +31,10 @@ struct RopeTable {
 // llama3 rule as published with Llama 3.1. All agree with transformers' modeling_rope_utils.
 RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context);
 
+// The rope that a file's tables of factors or divisors are of: that of the first layer that has any, else of
+// the first that turns, else of the first.
+const RopeSpec& rope_with_factors(const ModelSpec& spec);
+
 // What the query at a position is multiplied by.
 inline double position_factor(const PositionScale& scale, std::int64_t position) {
   const std::int64_t steps = (position + scale.offset) / scale.every;

@@ -6,6 +6,8 @@
 #include <charconv>
 #include <optional>
 
+#include "model/rope.h"
+
 namespace doppler {
 namespace {
 
@@ -357,7 +359,7 @@ constexpr std::array kSizes = {
              [](Spec s,
                 Layer l) -> std::uint64_t { return l.ffn.latent_width > 0 ? l.ffn.latent_width : s.hidden; }},
     SizeInfo{S::kRotaryPairs, "half the rotary dims",
-             [](Spec, Layer l) -> std::uint64_t { return l.attention.rope.rotary_dim / 2; }},
+             [](Spec s, Layer) -> std::uint64_t { return rope_with_factors(s).rotary_dim / 2; }},
     SizeInfo{S::kMixerIn, "the widths of the recurrent half",
              [](Spec, Layer l) -> std::uint64_t { return l.recurrent.in_width(); }},
     SizeInfo{S::kMixerInBa, "2 x recurrent heads",
@@ -547,13 +549,13 @@ constexpr std::array kConditions = {
                   [](Spec, Layer l) { return l.has_ffn && l.ffn.shared_width > 0 && l.ffn.shared_gate; }},
     ConditionInfo{When::kSinks, "attention.sinks = true", "attention.sinks = false",
                   [](Spec, Layer l) { return l.has_attention && l.attention.sinks; }},
-    // GGUF files store llama3's rule as the divisors that follow from it.
+    // GGUF files store llama3's rule, and which pairs stand still, as the divisors that follow from it.
     ConditionInfo{When::kDivisors, "", "",
                   [](Spec s, Layer) {
-                    return std::ranges::any_of(s.layers, [](Layer l) {
-                      const RopeScalingKind kind = l.attention.rope.scaling.kind;
-                      return kind == RopeScalingKind::kDivisors || kind == RopeScalingKind::kLlama3;
-                    });
+                    const RopeSpec& rope = rope_with_factors(s);
+                    const RopeScalingKind kind = rope.scaling.kind;
+                    return kind == RopeScalingKind::kDivisors || kind == RopeScalingKind::kLlama3 ||
+                           rope.still_pairs > 0;
                   }},
     ConditionInfo{When::kLongRope, "", "",
                   [](Spec, Layer l) { return l.attention.rope.scaling.kind == RopeScalingKind::kLongRope; }},

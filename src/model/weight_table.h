@@ -300,6 +300,8 @@ struct WeightInfo {
   std::array<WeightRole, 3> parts = {WeightRole::kCount, WeightRole::kCount, WeightRole::kCount};
 
   bool per_layer() const;
+  // Whether NormSpec::weight_offset is added to it: a recurrent half's own norm never has one.
+  bool takes_offset() const { return kind == WeightKind::kNorm && role != WeightRole::kMixerNorm; }
   // Whether each expert has one: a matrix, or a bias.
   bool per_expert() const;
   // The roles whose rows a fused tensor holds, one after the other; empty for all other roles.

@@ -5,7 +5,9 @@
 #include <numeric>
 #include <set>
 
+#include "convert/hf_metadata.h"
 #include "formats/gguf.h"
+#include "model/rope.h"
 #include "testing.h"
 
 namespace doppler::convert {
@@ -21,7 +23,8 @@ SynthReport measured(const ModelShape& shape, const Mix& mix) {
     const std::uint64_t bytes = *byte_size(type, tensor.shape);
     report.parameters += *element_count(tensor.shape);
     report.tensor_bytes += bytes;
-    const bool looked_up = tensor.info->kind == WeightKind::kEmbedding && !shape.tied_head;
+    const bool is_head = tensor.info->role == WeightRole::kTokenEmbedding && shape.tied_head;
+    const bool looked_up = tensor.info->kind == WeightKind::kEmbedding && !is_head;
     if (tensor.info->per_expert())
       report.token_bytes += bytes / shape.experts.count * shape.experts.chosen;
     else
@@ -47,6 +50,9 @@ TEST(Shapes, HaveThePublishedNumberOfParameters) {
   EXPECT_NEAR(static_cast<double>(measured("gpt-oss-20b", "BF16").parameters) / 1e6, 20914.8, 0.1);
   // Of the text half.
   EXPECT_NEAR(static_cast<double>(measured("qwen3.5-2b", "BF16").parameters) / 1e6, 1882, 10);
+  EXPECT_NEAR(static_cast<double>(measured("deepseek-v2-lite", "BF16").parameters) / 1e6, 15706, 10);
+  // 8 billion with the embeddings of layers, which are 2.8 of them, and without pictures and sounds.
+  EXPECT_NEAR(static_cast<double>(measured("gemma4-e4b", "BF16").parameters) / 1e6, 7500, 200);
 }
 
 TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
@@ -62,19 +68,22 @@ TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
 
 TEST(Shapes, HaveNoTensorTwiceAndKnowTheirFamily) {
   std::set<std::string_view> families = {"gemma3", "llama",    "qwen3",   "phi3",
-                                         "olmoe",  "qwen3moe", "gpt-oss", "qwen35"};
+                                         "olmoe",  "qwen3moe", "gpt-oss", "qwen35",
+                                         "gemma4", "deepseek2"};
   for (const ModelShape& shape : all_shapes()) {
     EXPECT_TRUE(families.contains(shape.architecture)) << shape.name;
     std::set<std::string> names;
     ASSERT_OK_AND_ASSIGN(const std::vector<WeightTensor> tensors, shape_tensors(shape));
     for (const WeightTensor& tensor : tensors) EXPECT_TRUE(names.insert(tensor.name).second) << tensor.name;
     EXPECT_EQ(names.contains("output.weight"), !shape.tied_head) << shape.name;
-    EXPECT_EQ(names.contains("rope_freqs.weight"), shape.architecture == "llama") << shape.name;
+    EXPECT_EQ(names.contains("rope_freqs.weight"),
+              shape.architecture == "llama" || shape.architecture == "gemma4")
+        << shape.name;
   }
 }
 
 TEST(Shapes, RopeFactorsStretchLongWavelengthsOnly) {
-  const std::vector<float> factors = llama3_rope_factors(**find_shape("llama3.2-1b"));
+  const std::vector<float> factors = rope_divisors(rope_with_factors(*shape_spec(**find_shape("llama3.2-1b"))));
   ASSERT_EQ(factors.size(), 32u);
   EXPECT_EQ(factors.front(), 1.0f);
   EXPECT_EQ(factors.back(), 32.0f);

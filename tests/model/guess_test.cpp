@@ -64,6 +64,50 @@ TEST(GuessedNames, OfTwoNumberedMatricesTheFirstGoesUp) {
   EXPECT_EQ(three["layers.{}.feed_forward.w3.weight"], WeightRole::kUp);
 }
 
+TEST(GuessedNames, ARouterHasARowForEachExpertWhateverItIsCalled) {
+  const std::string moe = "model.layers.1.mlp.";
+  std::vector<std::pair<std::string, Shape>> given = {{"model.layers.0.mlp.gate_proj.weight", {16, 8}},
+                                                      {"model.layers.0.mlp.up_proj.weight", {16, 8}},
+                                                      {"model.layers.0.mlp.down_proj.weight", {8, 16}},
+                                                      {moe + "gate.weight", {3, 8}},
+                                                      {moe + "gate.e_score_correction_bias", {3}},
+                                                      {moe + "shared_experts.up_proj.weight", {12, 8}},
+                                                      {moe + "shared_expert_gate.weight", {1, 8}}};
+  for (int i = 0; i < 3; ++i) {
+    given.emplace_back(fmt::format("{}experts.{}.gate_proj.weight", moe, i), Shape{4, 8});
+    given.emplace_back(fmt::format("{}experts.{}.up_proj.weight", moe, i), Shape{4, 8});
+    given.emplace_back(fmt::format("{}experts.{}.down_proj.weight", moe, i), Shape{8, 4});
+  }
+  auto found = roles(given);
+  const std::string any = "model.layers.{}.mlp.";
+  EXPECT_EQ(found[any + "gate.weight"], WeightRole::kRouter);
+  EXPECT_EQ(found[any + "gate.e_score_correction_bias"], WeightRole::kRouterCorrection);
+  EXPECT_EQ(found[any + "gate_proj.weight"], WeightRole::kGate);
+  EXPECT_EQ(found[any + "experts.{}.gate_proj.weight"], WeightRole::kGateExperts);
+  EXPECT_EQ(found[any + "experts.{}.down_proj.weight"], WeightRole::kDownExperts);
+  EXPECT_EQ(found[any + "shared_experts.up_proj.weight"], WeightRole::kSharedUp);
+  EXPECT_EQ(found[any + "shared_expert_gate.weight"], WeightRole::kSharedGate);
+  EXPECT_EQ(found.size(), 10u);
+}
+
+TEST(GuessedNames, ExpertsMayBeNumberedLikeLlamasMatricesOrBeOneTensor) {
+  auto mixtral = roles({{"layers.0.moe.gate.weight", {2, 8}},
+                        {"layers.0.moe.experts.0.w1.weight", {4, 8}},
+                        {"layers.0.moe.experts.0.w2.weight", {8, 4}},
+                        {"layers.0.moe.experts.0.w3.weight", {4, 8}},
+                        {"layers.0.moe.experts.1.w1.weight", {4, 8}},
+                        {"layers.0.moe.experts.1.w2.weight", {8, 4}},
+                        {"layers.0.moe.experts.1.w3.weight", {4, 8}}});
+  EXPECT_EQ(mixtral["layers.{}.moe.experts.{}.w1.weight"], WeightRole::kGateExperts);
+  EXPECT_EQ(mixtral["layers.{}.moe.experts.{}.w3.weight"], WeightRole::kUpExperts);
+  auto stacked = roles({{"layers.0.moe.router.layer.weight", {2, 8}},
+                        {"layers.0.moe.input_linear.weight", {2, 8, 8}},
+                        {"layers.0.moe.output_linear.weight", {2, 8, 4}}});
+  EXPECT_EQ(stacked["layers.{}.moe.router.layer.weight"], WeightRole::kRouter);
+  EXPECT_EQ(stacked["layers.{}.moe.input_linear.weight"], WeightRole::kGateUpExperts);
+  EXPECT_EQ(stacked["layers.{}.moe.output_linear.weight"], WeightRole::kDownExperts);
+}
+
 class Guess : public ::testing::Test {
  protected:
   Guess() : tiny_("llama") { tiny_.config["model_type"] = "nobody"; }
@@ -93,6 +137,73 @@ TEST_F(Guess, SaysEachReason) {
 TEST_F(Guess, NamesWhatItHasNoPurposeFor) {
   tiny_.tensors["model.layers.0.mixer.A_log"] = testing::random_tensor("a", {4}, 0, 1);
   EXPECT_ERROR(guess(), "model.layers.{}.mixer.A_log");
+}
+
+class GuessedExperts : public Guess {
+ protected:
+  // Layer 0 stays dense.
+  GuessedExperts() {
+    for (int layer = 1; layer < 3; ++layer) {
+      const std::string mlp = fmt::format("model.layers.{}.mlp.", layer);
+      std::erase_if(tiny_.tensors, [&](const auto& entry) { return entry.first.starts_with(mlp); });
+      add(mlp + "gate.weight", {4, 32});
+      for (int i = 0; i < 4; ++i) {
+        const std::string expert = fmt::format("{}experts.{}.", mlp, i);
+        add(expert + "gate_proj.weight", {16, 32});
+        add(expert + "up_proj.weight", {16, 32});
+        add(expert + "down_proj.weight", {32, 16});
+      }
+    }
+  }
+  void add(const std::string& name, Shape shape) {
+    tiny_.tensors[name] = testing::random_tensor(name, std::move(shape), 0, 0.1f);
+  }
+};
+
+TEST_F(GuessedExperts, AreOfTheLayersThatHaveThem) {
+  ASSERT_OK_AND_ASSIGN(const GuessedModel model, guess());
+  EXPECT_EQ(model.spec.layers[0].ffn.experts, 0u);
+  EXPECT_EQ(model.spec.layers[0].ffn.width, 48u);
+  for (std::size_t i = 1; i < 3; ++i) {
+    const FfnSpec& ffn = model.spec.layers[i].ffn;
+    EXPECT_EQ(ffn.experts, 4u);
+    EXPECT_EQ(ffn.width, 16u);
+    EXPECT_EQ(ffn.router.top_k, 2u);
+    EXPECT_EQ(ffn.router.score, RouterScore::kSoftmax);
+    EXPECT_TRUE(ffn.router.normalise);
+  }
+}
+
+TEST_F(GuessedExperts, AreSentToAsKeysAndTensorsSay) {
+  for (int layer = 1; layer < 3; ++layer) {
+    const std::string mlp = fmt::format("model.layers.{}.mlp.", layer);
+    add(mlp + "gate.e_score_correction_bias", {4});
+    add(mlp + "shared_expert.gate_proj.weight", {8, 32});
+    add(mlp + "shared_expert.up_proj.weight", {8, 32});
+    add(mlp + "shared_expert.down_proj.weight", {32, 8});
+  }
+  tiny_.config["route_norm"] = false;
+  tiny_.config["route_scale"] = 2.5;
+  ASSERT_OK_AND_ASSIGN(const GuessedModel model, guess());
+  const FfnSpec& ffn = model.spec.layers[2].ffn;
+  EXPECT_TRUE(ffn.router.correction);
+  EXPECT_EQ(ffn.router.score, RouterScore::kSigmoid);
+  EXPECT_FALSE(ffn.router.normalise);
+  EXPECT_EQ(ffn.router.scale, 2.5);
+  EXPECT_EQ(ffn.shared_width, 8u);
+  EXPECT_FALSE(ffn.shared_gate);
+  tiny_.config["score_func"] = "softmax";
+  ASSERT_OK_AND_ASSIGN(const GuessedModel other, guess());
+  EXPECT_EQ(other.spec.layers[2].ffn.router.score, RouterScore::kSoftmax);
+  tiny_.config["score_func"] = "tanh";
+  EXPECT_ERROR(guess(), "no score of experts called tanh");
+}
+
+TEST_F(GuessedExperts, MustAllBeThere) {
+  tiny_.tensors.erase("model.layers.2.mlp.experts.1.up_proj.weight");
+  EXPECT_ERROR(guess(), "model.layers.2.mlp.experts.1.up_proj.weight");
+  add("model.layers.2.mlp.experts.123456789.up_proj.weight", {16, 32});
+  EXPECT_ERROR(guess(), "no layer has more than");
 }
 
 TEST_F(Guess, NeedsHeadsAndLayersWithoutGaps) {

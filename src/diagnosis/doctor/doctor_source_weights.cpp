@@ -10,6 +10,7 @@
 #include "diagnosis/doctor/relayouts.h"
 #include "diagnosis/doctor/source_differences.h"
 #include "model/family.h"
+#include "model/gguf_recurrent.h"
 #include "model/gguf_rows.h"
 #include "quant/error.h"
 
@@ -27,10 +28,36 @@ struct Pair {
   int layer;
   TensorView ours, source;
   double offset = 0;  // what must be added to ours: norms are stored with and without 1
-  double error = 0;   // as a share of the source's size, of the sample; then of the whole
+  std::vector<std::uint64_t> columns = {};  // ours, in the source's order; empty where they go alike
+  double error = 0;  // as a share of the source's size, of the sample; then of the whole
   bool whole = false;
   std::uint64_t worst_row = 0;
+
+  // Values of ours from the row on, as many rows as `values` holds, in the order of the source's columns.
+  Status read_ours(std::uint64_t row, std::span<float> values) const {
+    const std::size_t cols = ours.cols();
+    DOPPLER_TRY(decode_f32(ours, row * cols, values));
+    if (columns.empty()) return {};
+    std::vector<float> stored(cols);
+    for (std::size_t begin = 0; begin < values.size(); begin += cols) {
+      std::ranges::copy(values.subspan(begin, cols), stored.begin());
+      for (std::size_t c = 0; c < cols; ++c) values[begin + c] = stored[columns[c]];
+    }
+    return {};
+  }
 };
+
+// A delta net's output reads its value heads in the order that the file stores them (RecurrentSpec::tiled_output).
+std::vector<std::uint64_t> columns_of(const RecurrentSpec& ours, const RecurrentSpec& source) {
+  if (ours.tiled_output == source.tiled_output) return {};
+  const TiledHeads tiles{ours.groups, ours.heads / ours.groups};
+  std::vector<std::uint64_t> columns(ours.inner());
+  for (std::uint64_t i = 0; i < columns.size(); ++i) {
+    const std::uint64_t head = i / ours.head_dim;
+    columns[i] = (ours.tiled_output ? tiles.place_of(head) : tiles.head_at(head)) * ours.head_dim + i % ours.head_dim;
+  }
+  return columns;
+}
 
 // Twice what the types explain; what is stored as finely as its source differs by the last bit at most.
 double explained(const Pair& p) {
@@ -65,23 +92,22 @@ std::optional<double> distance(const Pair& p, const ReadRow& read) {
   return std::isfinite(error) ? std::optional(error) : std::nullopt;
 }
 
-ReadRow rows_of(const TensorView& tensor) {
-  return [&tensor](std::uint64_t row, std::span<float> values) {
-    return decode_f32(tensor, row * tensor.cols(), values);
-  };
+ReadRow rows_of(const Pair& p) {
+  return [&p](std::uint64_t row, std::span<float> values) { return p.read_ours(row, values); };
 }
 
 // Every row; float tensors of one type are equal byte by byte.
 void compare_whole(Pair& p) {
   p.whole = true;
-  if (p.offset == 0 && p.ours.dtype == p.source.dtype && std::ranges::equal(p.ours.data, p.source.data)) {
+  if (p.offset == 0 && p.columns.empty() && p.ours.dtype == p.source.dtype &&
+      std::ranges::equal(p.ours.data, p.source.data)) {
     p.error = 0;
     return;
   }
   EncodingErrorSum sum;
   std::vector<float> was(p.source.cols()), is(p.ours.cols());
   for (std::uint64_t r = 0; r < p.source.rows(); ++r) {
-    if (!decode_f32(p.source, r * was.size(), was) || !decode_f32(p.ours, r * is.size(), is)) return;
+    if (!decode_f32(p.source, r * was.size(), was) || !p.read_ours(r, is)) return;
     for (float& x : is) x += static_cast<float>(p.offset);
     sum.add_row(r, was, is);
   }
@@ -108,7 +134,7 @@ class WeightComparison {
         for (std::size_t i = begin; i < end; ++i) work(pairs_[i]);
       });
     };
-    each([](Pair& p) { p.error = distance(p, rows_of(p.ours)).value_or(INFINITY); });
+    each([](Pair& p) { p.error = distance(p, rows_of(p)).value_or(INFINITY); });
     each([&](Pair& p) {
       if (p.error <= allowed(p) && e_.seconds_left() > 0.5 * e_.options.seconds) compare_whole(p);
     });
@@ -152,7 +178,10 @@ class WeightComparison {
                                    describe_shape(pair.ours.shape), describe_shape(pair.source.shape))});
           continue;
         }
-        if (info.kind == WeightKind::kNorm) pair.offset = offset;
+        if (info.takes_offset()) pair.offset = offset;
+        if (info.role == WeightRole::kMixerOut)
+          pair.columns = columns_of(e_.subject.spec.layers[static_cast<std::size_t>(layer)].recurrent,
+                                    source_.spec.layers[static_cast<std::size_t>(layer)].recurrent);
         pairs_.push_back(std::move(pair));
       }
     }
@@ -206,8 +235,13 @@ class WeightComparison {
             p.ours.name,
             "the source's values",
             {},
-            [source = p.source, by = p.offset](std::uint64_t row, std::span<float> values) -> Status {
+            [source = p.source, by = p.offset, columns = p.columns](std::uint64_t row,
+                                                                    std::span<float> values) -> Status {
               DOPPLER_TRY(decode_f32(source, row * values.size(), values));
+              if (!columns.empty()) {
+                const std::vector<float> was(values.begin(), values.end());
+                for (std::size_t c = 0; c < was.size(); ++c) values[columns[c]] = was[c];
+              }
               for (float& x : values) x = static_cast<float>(x - by);
               return {};
             }};
@@ -256,7 +290,7 @@ class WeightComparison {
   bool not_finite(const Pair& p) {
     std::vector<float> row(p.ours.cols());
     for (std::uint64_t r = 0; r < p.ours.rows(); ++r) {
-      if (!decode_f32(p.ours, r * row.size(), row)) return false;
+      if (!p.read_ours(r, row)) return false;
       if (std::ranges::all_of(row, [](float x) { return std::isfinite(x); })) continue;
       if (by_layout(p)) return true;
       is(p, "weight_nan",
@@ -272,7 +306,7 @@ class WeightComparison {
       Pair moved = p;
       moved.offset += by;
       // With 1 in it a weight was rounded more coarsely than its own size explains.
-      const auto error = distance(moved, rows_of(p.ours));
+      const auto error = distance(moved, rows_of(p));
       if (!error || *error > explained(p) * (1 + p.error)) continue;
       found(p, "norm_weight_offset",
             fmt::format("{} is {} every value", 1, by > 0 ? "added to" : "subtracted from"),
@@ -289,7 +323,7 @@ class WeightComparison {
     double products = 0, squares = 0;
     for (std::uint64_t i = 0; i < rows; ++i) {
       const std::uint64_t row = i * (p.ours.rows() - 1) / (rows - 1);
-      if (!decode_f32(p.source, row * was.size(), was) || !decode_f32(p.ours, row * was.size(), is_now))
+      if (!decode_f32(p.source, row * was.size(), was) || !p.read_ours(row, is_now))
         return 0;
       for (std::size_t c = 0; c < was.size(); ++c)
         products += was[c] * (is_now[c] + p.offset),
@@ -320,7 +354,7 @@ class WeightComparison {
     Pair plain = p;
     plain.offset = 0;
     const auto scaled = [&](std::uint64_t row, std::span<float> values) -> Status {
-      DOPPLER_TRY(decode_f32(p.ours, row * values.size(), values));
+      DOPPLER_TRY(p.read_ours(row, values));
       for (float& x : values) x = static_cast<float>((x + p.offset) * scale);
       return {};
     };
@@ -340,7 +374,7 @@ class WeightComparison {
     if (dim < 2 || dim % 2 != 0 || p.ours.rows() % dim != 0) return false;
     const auto fits_with = [&](auto source) {
       return fits(p, [&p, source](std::uint64_t row, std::span<float> values) {
-        return decode_f32(p.ours, source(row) * p.ours.cols(), values);
+        return p.read_ours(source(row), values);
       });
     };
     if (fits_with([dim](std::uint64_t r) { return paired(r, dim); })) {
@@ -359,7 +393,7 @@ class WeightComparison {
     const std::uint64_t rows = p.ours.rows(), cols = p.ours.cols();
     if (rows * cols > kMostSearched) return false;
     std::vector<float> all(rows * cols), wanted(cols);
-    if (!decode_f32(p.ours, 0, all)) return false;
+    if (!p.read_ours(0, all)) return false;
     std::size_t matched = 0, tried = 0;
     std::map<std::int64_t, std::size_t> shifts;
     for (std::uint64_t i = 0; i < 16; ++i) {
@@ -420,7 +454,7 @@ class WeightComparison {
       ++tried;
       const auto holds = [&](const Pair& part) {
         for (std::uint64_t r = 0; r < part.ours.rows(); ++r) {
-          if (part.ours.cols() != cols || !decode_f32(part.ours, r * cols, row)) return false;
+          if (part.ours.cols() != cols || !part.read_ours(r, row)) return false;
           if (are_near(p, row, wanted)) return true;
         }
         return false;
@@ -453,7 +487,7 @@ class WeightComparison {
     const std::uint64_t rows = p.source.rows(), cols = p.source.cols();
     std::vector<float> was(cols);
     const auto of_row = [&](std::uint64_t row, std::span<float> values) -> Status {
-      DOPPLER_TRY(decode_f32(p.ours, row * cols, values));
+      DOPPLER_TRY(p.read_ours(row, values));
       DOPPLER_TRY(decode_f32(p.source, row * cols, was));
       double products = 0, squares = 0;
       for (std::size_t c = 0; c < cols; ++c)
@@ -469,12 +503,12 @@ class WeightComparison {
     std::vector<float> is_now(cols);
     for (std::uint64_t i = 0; i < std::min(rows, kSampledRows); ++i) {
       const std::uint64_t row = i * (rows - 1) / std::max<std::uint64_t>(std::min(rows, kSampledRows) - 1, 1);
-      if (!decode_f32(p.ours, row * cols, is_now) || !decode_f32(p.source, row * cols, was)) return false;
+      if (!p.read_ours(row, is_now) || !decode_f32(p.source, row * cols, was)) return false;
       for (std::size_t c = 0; c < cols; ++c)
         products[c] += double{was[c]} * is_now[c], squares[c] += double{is_now[c]} * is_now[c];
     }
     const auto of_column = [&](std::uint64_t row, std::span<float> values) -> Status {
-      DOPPLER_TRY(decode_f32(p.ours, row * cols, values));
+      DOPPLER_TRY(p.read_ours(row, values));
       for (std::size_t c = 0; c < cols; ++c)
         values[c] = static_cast<float>(values[c] * (squares[c] > 0 ? products[c] / squares[c] : 1));
       return {};
@@ -490,9 +524,9 @@ class WeightComparison {
     if (p.ours.shape.size() != 2 || count < 8 || cols * cols * 2 > kMostSearched) return false;
     std::vector<float> ours(count * cols), source(count * cols);
     for (std::uint64_t i = 0; i < count; ++i) {
-      const std::uint64_t at = i * (rows - 1) / (count - 1) * cols;
-      if (!decode_f32(p.ours, at, std::span(ours).subspan(i * cols, cols)) ||
-          !decode_f32(p.source, at, std::span(source).subspan(i * cols, cols)))
+      const std::uint64_t row = i * (rows - 1) / (count - 1);
+      if (!p.read_ours(row, std::span(ours).subspan(i * cols, cols)) ||
+          !decode_f32(p.source, row * cols, std::span(source).subspan(i * cols, cols)))
         return false;
     }
     std::vector<std::uint64_t> order(cols, cols);
@@ -510,7 +544,7 @@ class WeightComparison {
     }
     std::vector<float> row(cols);
     const auto ordered = [&](std::uint64_t r, std::span<float> values) -> Status {
-      DOPPLER_TRY(decode_f32(p.ours, r * cols, row));
+      DOPPLER_TRY(p.read_ours(r, row));
       for (std::size_t c = 0; c < cols; ++c) values[c] = row[order[c]];
       return {};
     };
@@ -539,7 +573,7 @@ class WeightComparison {
     const std::uint64_t rows = p.ours.rows(), cols = p.ours.cols();
     if (!is_quantised(p.ours.dtype) || p.ours.shape.size() != 2 || rows * cols > kMostSearched) return false;
     std::vector<float> all(rows * cols);
-    if (!decode_f32(p.ours, 0, all)) return false;
+    if (!p.read_ours(0, all)) return false;
     // Either ours was written along the other axis, or it was to be and was not.
     const auto across = [&](std::uint64_t row, std::span<float> values) -> Status {
       for (std::uint64_t c = 0; c < cols; ++c) values[c] = all[c * rows + row];
@@ -564,7 +598,7 @@ class WeightComparison {
       if (std::abs(other.layer - p.layer) > 1 && other.info != p.info) continue;
       Pair ours_as_other = p;
       ours_as_other.source = other.source;
-      if (!fits(ours_as_other, rows_of(p.ours))) continue;
+      if (!fits(ours_as_other, rows_of(p))) continue;
       const bool both = other.error > allowed(other);
       const bool gate_up = p.layer == other.layer && std::set{p.info->role, other.info->role} ==
                                                          std::set{WeightRole::kGate, WeightRole::kUp};
@@ -584,7 +618,7 @@ class WeightComparison {
     std::vector<float> row(p.ours.cols()), was(p.ours.cols());
     std::uint64_t zeros = 0, first = 0;
     for (std::uint64_t r = 0; r < p.ours.rows(); ++r) {
-      if (!decode_f32(p.ours, r * row.size(), row) || !decode_f32(p.source, r * row.size(), was))
+      if (!p.read_ours(r, row) || !decode_f32(p.source, r * row.size(), was))
         return false;
       const bool empty = std::ranges::all_of(row, [](float x) { return x == 0; });
       if (!empty || std::ranges::all_of(was, [](float x) { return x == 0; })) continue;

@@ -78,6 +78,9 @@ Status check_numbers(SpecBuilder& builder, std::uint32_t experts, const RouterSp
 }
 
 void note_router(SpecBuilder& builder, const RouterSpec& router) {
+  // A guess has noted its own reasons.
+  const auto& noted = builder.spec().sources;
+  if (std::ranges::find(noted, "ffn.router.score", &SpecSource::path) != noted.end()) return;
   const std::string source = fmt::format("rule of the {} family", builder.spec().family);
   builder.note("ffn.router.score", std::string(name_of(router.score)), source);
   if (router.correction) builder.note("ffn.router.correction", "true", source);

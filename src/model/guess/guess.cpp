@@ -1,11 +1,13 @@
 #include "model/guess/guess.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
 #include "base/json.h"
 #include "base/text.h"
+#include "model/families/experts.h"
 #include "model/families/rules.h"
 #include "model/guess/guessed_config.h"
 #include "model/guess/guessed_names.h"
@@ -29,6 +31,7 @@ class Guesser {
                       std::string(weight_info(name.role).label), "guess: " + name.reason);
     DOPPLER_TRY(fill_norms());
     DOPPLER_TRY(fill_halves());
+    DOPPLER_TRY(fill_experts());
     DOPPLER_TRY(fill_attention());
     DOPPLER_TRY(fill_multipliers());
     DOPPLER_TRY(fill_windows());
@@ -40,6 +43,10 @@ class Guesser {
   ModelSpec& spec() { return builder_.spec(); }
   const ConfigReader& config() const { return builder_.config(); }
   bool has(WeightRole role) const { return names_.has(role); }
+  bool has_gate() const {
+    return std::ranges::any_of(std::array{kGate, kGateUp, kGateExperts, kGateUpExperts},
+                               [&](WeightRole role) { return has(role); });
+  }
 
   template <typename Set>
   void set_layers(const Set& set) {
@@ -56,7 +63,7 @@ class Guesser {
   }
 
   Status fill_sizes() {
-    const bool gated = has(kGate) || has(kGateUp);
+    const bool gated = has_gate();
     DOPPLER_TRY(read_common(
         builder_,
         {.norm_eps_key = "norm_eps", .activation = gated ? "silu" : "gelu", .activation_key = "hidden_act"}));
@@ -135,7 +142,7 @@ class Guesser {
                ffn_norm = note_presence("ffn_norm", kFfnNorm);
     const bool post_attn = note_presence("post_attn_norm", kPostAttnNorm);
     const bool post_ffn = note_presence("post_ffn_norm", kPostFfnNorm);
-    const bool gated = has(kGateUp) || has(kGate);
+    const bool gated = has_gate();
     builder_.note("ffn.gated", gated ? "true" : "false",
                   gated ? "guess: a tensor of the gate is there" : "guess: there is no tensor of a gate");
     const bool bias = note_presence("ffn.bias", kUpBias);
@@ -163,6 +170,64 @@ class Guesser {
         "parallel", one ? "true" : "false",
         one ? "guess: a layer has one norm, which both halves read" : "guess: both halves have norms");
     return one;
+  }
+
+  // Which layers have experts the names say; how tokens are sent to them mostly the keys.
+  Status fill_experts() {
+    const TensorPattern* const router = names_.find(kRouter);
+    if (router == nullptr) return {};
+    DOPPLER_ASSIGN(const RouterSpec rule, guess_router());
+    const auto has_experts = [&](std::size_t layer) {
+      return std::ranges::find(router->layers, static_cast<int>(layer)) != router->layers.end();
+    };
+    DOPPLER_TRY(read_experts(builder_,
+                             {.experts = {},
+                              .top_k = {},
+                              .width = {},
+                              .router = rule,
+                              .reads_normalise = config().has("norm_topk_prob"),
+                              .reads_scale = true,
+                              .reads_groups = true},
+                             has_experts));
+    spec().fused_experts = has(kGateUpExperts);
+    const bool expert_bias = note_presence("ffn.expert_bias", kUpExpertsBias);
+    for (LayerSpec& layer : spec().layers)
+      if (layer.ffn.experts > 0) layer.ffn.expert_bias = expert_bias;
+    return fill_shared_expert();
+  }
+
+  Result<RouterSpec> guess_router() {
+    RouterSpec router;
+    router.bias = note_presence("ffn.router.bias", kRouterBias);
+    router.correction = note_presence("ffn.router.correction", kRouterCorrection);
+    // A sum of two is what those with a correction take (DeepSeek V3); those before took the best.
+    router.group_best = router.correction ? 2 : 1;
+    DOPPLER_ASSIGN(const std::optional<std::string> score, config().get_string("scoring_func"));
+    const bool logistic = score ? ascii_lower(*score).contains("sigmoid") : router.correction;
+    if (score && !logistic && !ascii_lower(*score).contains("softmax")) {
+      return fail(ErrorCode::kUnsupported, "The guess knows no score of experts called {} ({}).",
+                  printable(*score), config().where("scoring_func"));
+    }
+    router.score = logistic ? RouterScore::kSigmoid : RouterScore::kSoftmax;
+    builder_.note("ffn.router.score", std::string(name_of(router.score)),
+                  score      ? config().where("scoring_func")
+                  : logistic ? "guess: scores with a correction are logistic ones"
+                             : "guess: what most routers without a correction have; no key says it");
+    // The weights of several experts are made to sum to 1 where no key says otherwise (Mixtral).
+    router.normalise = true;
+    if (!config().has("norm_topk_prob"))
+      builder_.note("ffn.router.normalise", "true", "guess: what most have; no key says it");
+    return router;
+  }
+
+  Status fill_shared_expert() {
+    spec().fused_shared = has(kSharedGateUp);
+    if (!has(kSharedUp) && !has(kSharedGateUp)) return {};
+    DOPPLER_ASSIGN(const std::uint32_t width,
+                   builder_.get_uint("ffn.shared_width", "shared_expert_intermediate_size", std::nullopt));
+    set_shared_expert(builder_, width, has(kSharedGate),
+                      config().where("shared_expert_intermediate_size"));
+    return {};
   }
 
   Status fill_attention() {

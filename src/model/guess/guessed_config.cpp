@@ -44,6 +44,16 @@ constexpr std::array kSynonyms = {
              {"attention_logit_softcapping", "attn_logit_softcap", "attention_softcap"}},
     Synonyms{"final_logit_softcapping", {"logits_soft_cap", "logit_softcap", "final_logit_softcap"}},
     Synonyms{"sliding_window", {"attention_window", "window_size", "sliding_window_size"}},
+    Synonyms{"num_experts_per_tok",
+             {"top_k", "moe_top_k", "num_activated_experts", "n_activated_experts", "num_selected_experts",
+              "experts_per_token", "num_experts_per_topk"}},
+    Synonyms{"norm_topk_prob",
+             {"normalize_topk_prob", "norm_topk", "route_norm", "norm_expert_weights", "moe_renormalize"}},
+    Synonyms{"routed_scaling_factor",
+             {"route_scale", "moe_routed_scaling_factor", "router_scaling_factor", "moe_router_scale"}},
+    Synonyms{"scoring_func",
+             {"score_func", "score_function", "router_score_function", "moe_router_score_function",
+              "router_scoring_func", "router_activation", "gating_function"}},
 };
 
 class Translator {
@@ -107,7 +117,31 @@ class Translator {
       measure("intermediate_size", *up, 0);
     else if (const auto* both = names_.find(WeightRole::kGateUp))
       measure("intermediate_size", *both, 0, 2);
+    measure_experts();
     return {};
+  }
+
+  // Experts have a tensor each, or the first dim of one counts them.
+  void measure_experts() {
+    const TensorPattern* const up = names_.find(WeightRole::kUpExperts);
+    const TensorPattern* const both = names_.find(WeightRole::kGateUpExperts);
+    const TensorPattern* const experts = up != nullptr ? up : both;
+    if (experts == nullptr) return;
+    measure("moe_intermediate_size", *experts, experts->experts > 0 ? 0 : 1, up != nullptr ? 1 : 2);
+    if (!has("intermediate_size") && has("moe_intermediate_size")) {
+      // No layer has a feed-forward of that width.
+      set("intermediate_size", (*guessed_.json)["moe_intermediate_size"].get<std::uint64_t>(),
+          "the width of experts");
+    }
+    if (experts->experts > 0)
+      set("num_experts", static_cast<std::uint64_t>(experts->experts),
+          fmt::format("tensors of experts 0 to {}", experts->experts - 1));
+    else
+      measure("num_experts", *experts, 0);
+    if (const auto* shared = names_.find(WeightRole::kSharedUp))
+      measure("shared_expert_intermediate_size", *shared, 0);
+    else if (const auto* shared_both = names_.find(WeightRole::kSharedGateUp))
+      measure("shared_expert_intermediate_size", *shared_both, 0, 2);
   }
 
   Result<std::uint64_t> number(std::string_view key) const {

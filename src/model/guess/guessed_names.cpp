@@ -12,7 +12,7 @@ namespace {
 using enum WeightRole;
 
 // Where in a decoder a module stands.
-enum class Place : std::uint8_t { kModel, kAttention, kFeedForward };
+enum class Place : std::uint8_t { kModel, kAttention, kFeedForward, kExperts, kShared };
 
 // The last parts of modules' names, in the spellings of published checkpoints: a module and its bias.
 struct Spelling {
@@ -85,6 +85,42 @@ constexpr std::array kSpellings = {
              Place::kFeedForward,
              {"down_proj", "down", "w_down", "fc2", "c_proj", "fc_out", "dense_4h_to_h", "linear_2", "lin2",
               "linear_out", "output_linear", "ffn_down"}},
+    Spelling{kGateUpExperts,
+             kCount,
+             Place::kExperts,
+             {"gate_up_proj", "gate_up", "gate_and_up_proj", "w12", "w13", "input_linear"}},
+    Spelling{kGateExperts, kGateExpertsBias, Place::kExperts, {"gate_proj", "gate", "w_gate", "linear_gate"}},
+    Spelling{kUpExperts, kUpExpertsBias, Place::kExperts, {"up_proj", "up", "w_up", "fc1", "linear_1"}},
+    Spelling{kDownExperts,
+             kDownExpertsBias,
+             Place::kExperts,
+             {"down_proj", "down", "w_down", "fc2", "linear_2", "output_linear"}},
+    Spelling{kSharedGateUp,
+             kCount,
+             Place::kShared,
+             {"gate_up_proj", "gate_up", "gate_and_up_proj", "w12", "w13", "input_linear"}},
+    Spelling{kSharedGateProj,
+             kSharedGateProjBias,
+             Place::kShared,
+             {"gate_proj", "gate", "w_gate", "linear_gate"}},
+    Spelling{kSharedUp, kSharedUpBias, Place::kShared, {"up_proj", "up", "w_up", "fc1", "linear_1"}},
+    Spelling{kSharedDown,
+             kSharedDownBias,
+             Place::kShared,
+             {"down_proj", "down", "w_down", "fc2", "linear_2", "output_linear"}},
+    Spelling{kSharedGate, kCount, Place::kFeedForward, {"shared_expert_gate", "shared_experts_gate"}},
+};
+// Llama's own names: w1 is the gate and w3 goes up where there are three, w1 goes up where there are two.
+struct Numbered {
+  Place place;
+  WeightRole gate, gate_bias, up, up_bias, down, down_bias;
+};
+constexpr std::array kNumbered = {
+    Numbered{Place::kFeedForward, kGate, kGateBias, kUp, kUpBias, kDown, kDownBias},
+    Numbered{Place::kExperts, kGateExperts, kGateExpertsBias, kUpExperts, kUpExpertsBias, kDownExperts,
+             kDownExpertsBias},
+    Numbered{Place::kShared, kSharedGateProj, kSharedGateProjBias, kSharedUp, kSharedUpBias, kSharedDown,
+             kSharedDownBias},
 };
 
 bool has_word(std::span<const std::string> words, std::initializer_list<std::string_view> any) {
@@ -117,23 +153,35 @@ bool is_norm(const Module& module) {
 std::vector<Module> modules_of(const TensorPatterns& patterns) {
   std::vector<Module> modules;
   for (const TensorPattern& pattern : patterns.patterns) {
-    const std::size_t dot = pattern.module.rfind('.');
+    // A parameter with a name of its own is as good as a module: "mlp.experts.gate_up_proj".
+    const bool of_module = pattern.kind.empty() || pattern.kind == "weight" || pattern.kind == "bias";
+    const std::string name = of_module              ? pattern.module
+                             : pattern.module.empty() ? pattern.kind
+                                                      : fmt::format("{}.{}", pattern.module, pattern.kind);
+    const std::size_t dot = name.rfind('.');
     const bool nested = dot != std::string::npos;
-    Module module{
-        .pattern = &pattern,
-        .leaf = ascii_lower(nested ? std::string_view(pattern.module).substr(dot + 1) : pattern.module),
-        .words = words_of(pattern.module),
-        .outer =
-            nested ? words_of(std::string_view(pattern.module).substr(0, dot)) : std::vector<std::string>(),
-        .is_bias = pattern.kind == "bias"};
+    Module module{.pattern = &pattern,
+                  .leaf = ascii_lower(nested ? std::string_view(name).substr(dot + 1) : name),
+                  .words = words_of(name),
+                  .outer =
+                      nested ? words_of(std::string_view(name).substr(0, dot)) : std::vector<std::string>(),
+                  .is_bias = pattern.kind == "bias"};
     modules.push_back(std::move(module));
   }
   return modules;
 }
 
+// Each expert has a tensor of its own, or all of a layer are one.
+bool is_of_experts(const Module& module) {
+  return module.pattern->experts > 0 || module.pattern->first().shape.size() == 3;
+}
+
 bool stands_at(const Module& module, Place place) {
   if (place == Place::kModel) return !module.pattern->per_layer();
   if (!module.pattern->per_layer()) return false;
+  const bool experts = is_of_experts(module), shared = !experts && has_word(module.outer, {"shared"});
+  if (experts || shared || place == Place::kExperts || place == Place::kShared)
+    return experts ? place == Place::kExperts : shared && place == Place::kShared;
   // Files that put everything flat into the layer say it in the leaf, or nowhere.
   const std::span<const std::string> where = module.outer.empty() ? module.words : module.outer;
   const bool attention = is_of_attention(where), ffn = is_of_ffn(where);
@@ -168,22 +216,28 @@ class Placer {
         }
       }
     }
-    place_numbered_ffn();
+    for (const Numbered& names : kNumbered) place_numbered(names);
   }
 
-  // Llama's own names: w1 is the gate and w3 goes up where there are three, w1 goes up where there are two.
-  void place_numbered_ffn() {
-    Module* const one = leaf("w1");
-    Module* const two = leaf("w2");
-    Module* const three = leaf("w3");
-    if (one == nullptr || two == nullptr) return;
-    if (three != nullptr) {
-      put(*one, kGate, kGateBias, "w1 beside w3 is the gate");
-      put(*three, kUp, kUpBias, {});
-    } else {
-      put(*one, kUp, kUpBias, "w1 without w3 goes up");
+  // What sends a token to experts has a row for each of them. It is often called a gate, as a part of a
+  // feed-forward is, and goes first.
+  void place_router() {
+    const auto experts = std::ranges::find_if(modules_, is_of_experts);
+    if (experts == modules_.end()) return;
+    const TensorPattern& pattern = *experts->pattern;
+    const auto count = pattern.experts > 0 ? static_cast<std::uint64_t>(pattern.experts)
+                                           : pattern.first().shape.front();
+    for (Module& module : modules_) {
+      const Shape& shape = module.pattern->first().shape;
+      if (module.taken || module.is_bias || !module.pattern->per_layer() || is_of_experts(module) ||
+          is_norm(module))
+        continue;
+      if (shape.size() == 1 && shape[0] == count && has_word(module.words, {"correction", "bias"}))
+        take(module, kRouterCorrection, fmt::format("a value for each of {} experts", count));
+      else if (shape.size() == 2 && shape[0] == count && !has(kRouter) &&
+               has_word(module.words, {"router", "gate", "gating", "wg"}))
+        put(module, kRouter, kRouterBias, fmt::format("a row for each of {} experts", count));
     }
-    put(*two, kDown, kDownBias, {});
   }
 
   void place_norms() {
@@ -208,11 +262,25 @@ class Placer {
     return std::ranges::find(names_, role, &GuessedName::role) != names_.end();
   }
 
-  Module* leaf(std::string_view name) {
+  Module* leaf(std::string_view name, Place place) {
     const auto found = std::ranges::find_if(modules_, [&](const Module& module) {
-      return !module.taken && !module.is_bias && module.leaf == name && module.pattern->per_layer();
+      return !module.taken && !module.is_bias && module.leaf == name && stands_at(module, place);
     });
     return found == modules_.end() ? nullptr : &*found;
+  }
+
+  void place_numbered(const Numbered& names) {
+    Module* const one = leaf("w1", names.place);
+    Module* const two = leaf("w2", names.place);
+    Module* const three = leaf("w3", names.place);
+    if (one == nullptr || two == nullptr) return;
+    if (three != nullptr) {
+      put(*one, names.gate, names.gate_bias, "w1 beside w3 is the gate");
+      put(*three, names.up, names.up_bias, {});
+    } else {
+      put(*one, names.up, names.up_bias, "w1 without w3 goes up");
+    }
+    put(*two, names.down, names.down_bias, {});
   }
 
   void take(Module& module, WeightRole role, std::string reason = {}) {
@@ -275,6 +343,7 @@ std::vector<WeightName> GuessedNames::weight_names() const {
 GuessedNames guess_names(const TensorPatterns& patterns) {
   std::vector<Module> modules = modules_of(patterns);
   Placer placer(modules);
+  placer.place_router();
   placer.place_spellings();
   placer.place_norms();
   GuessedNames guessed;

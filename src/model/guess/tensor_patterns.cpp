@@ -11,8 +11,8 @@
 namespace doppler {
 namespace {
 
-// No model has more layers; the bound keeps a lying name from allocating.
-constexpr int kMostLayers = 4096;
+// No model has more layers, or experts in one; the bounds keep a lying name from allocating.
+constexpr int kMostLayers = 4096, kMostExperts = 1 << 16;
 
 struct Numbered {
   std::string_view before;  // "model.layers."
@@ -53,6 +53,12 @@ TensorPattern make_pattern(std::string name, std::string_view inside) {
           .tensors = {}};
 }
 
+// "mlp.experts.3.up_proj.weight" has a second number; that of "mlp.2.weight" is a place in a list of modules.
+std::optional<Numbered> split_at_expert(std::string_view inside) {
+  const auto split = split_at_number(inside);
+  return split && split->before.ends_with("experts.") ? split : std::nullopt;
+}
+
 Status check_numbers(const TensorPatterns& found) {
   std::vector<bool> seen(static_cast<std::size_t>(found.layers));
   for (const TensorPattern& pattern : found.patterns) {
@@ -83,11 +89,22 @@ Result<TensorPatterns> find_patterns(const TensorStore& tensors) {
       return fail(ErrorCode::kCorrupt, "The tensor {} is of layer {}, but no model has more than {} layers.",
                   printable(name), split->number, kMostLayers);
     }
-    std::string pattern = fmt::format("{}{{}}.{}", split->before, split->after);
+    const auto expert = split_at_expert(split->after);
+    if (expert && expert->number >= kMostExperts) {
+      return fail(ErrorCode::kCorrupt, "The tensor {} is of expert {}, but no layer has more than {} experts.",
+                  printable(name), expert->number, kMostExperts);
+    }
+    std::string inside(split->after), pattern = fmt::format("{}{{}}.{}", split->before, inside);
+    if (expert) {
+      inside = fmt::format("{}{}", expert->before, expert->after);
+      pattern = fmt::format("{}{{}}.{}{{}}.{}", split->before, expert->before, expert->after);
+    }
     auto entry = by_name.find(pattern);
-    if (entry == by_name.end()) entry = by_name.emplace(pattern, make_pattern(pattern, split->after)).first;
-    entry->second.layers.push_back(split->number);
-    entry->second.tensors.push_back(&tensor);
+    if (entry == by_name.end()) entry = by_name.emplace(pattern, make_pattern(pattern, inside)).first;
+    TensorPattern& of = entry->second;
+    if (of.layers.empty() || of.layers.back() != split->number) of.layers.push_back(split->number);
+    of.tensors.push_back(&tensor);
+    if (expert) of.experts = std::max(of.experts, expert->number + 1);
     found.layers = std::max(found.layers, split->number + 1);
   }
   for (auto& [name, pattern] : by_name) {

@@ -1,5 +1,5 @@
 // What the names of a model's tensors have in common: "model.layers.{}.self_attn.q_proj.weight" stands for
-// the tensor of each layer.
+// the tensor of each layer, "model.layers.{}.mlp.experts.{}.up_proj.weight" for that of each expert.
 #pragma once
 
 #include <string>
@@ -11,11 +11,12 @@
 namespace doppler {
 
 struct TensorPattern {
-  std::string name;         // with {} for the layer's number; a whole name outside layers
-  std::string module;       // without what stands before the layer's number, and without the kind
+  std::string name;         // with {} for the numbers of layer and expert; a whole name outside layers
+  std::string module;       // without what stands before the layer's number, an expert's number, and the kind
   std::string kind;         // "weight", "bias", or the last part of another name
   std::vector<int> layers;  // empty outside layers
-  std::vector<const TensorView*> tensors;  // of each of these layers; the one outside layers
+  std::vector<const TensorView*> tensors;  // of each of these layers (and experts); the one outside layers
+  int experts = 0;                         // numbered from 0 in the name; 0: it has no expert's number
 
   const TensorView& first() const { return *tensors.front(); }
   bool per_layer() const { return !layers.empty(); }
