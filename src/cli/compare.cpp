@@ -118,6 +118,14 @@ std::string describe_rest(const diagnosis::Comparison& comparison) {
     text += fmt::format("{} stages are in one recording only, {} first\n", comparison.not_shared.size(),
                         comparison.not_shared.front());
   }
+  std::size_t near_choices = 0;
+  for (const diagnosis::StageComparison& stage : comparison.stages) near_choices += stage.near_choices;
+  if (near_choices > 0) {
+    text += fmt::format(
+        "{} choices of experts fell on another one whose score is the same within the "
+        "tolerance\n",
+        near_choices);
+  }
   if (comparison.prompt_logits) text += describe_logits("prompt", *comparison.prompt_logits);
   if (comparison.decode_logits) text += describe_logits("decode", *comparison.decode_logits);
   return text;

@@ -111,7 +111,10 @@ bool slides(const LayerSpec& layer) {
 class MetadataWriter {
  public:
   MetadataWriter(const ModelSpec& spec, const HfFacts& facts)
-      : spec_(spec), facts_(facts), habits_(habits_of(spec.family)), attention_(main_attention(spec, habits_)) {}
+      : spec_(spec),
+        facts_(facts),
+        habits_(habits_of(spec.family)),
+        attention_(main_attention(spec, habits_)) {}
 
   std::vector<MetadataEntry> run() {
     add_text("general.architecture", facts_.architecture);
@@ -127,8 +130,9 @@ class MetadataWriter {
     add_own();
     // Where no key says otherwise, readers scale by the head size.
     if (attention_.heads == 0) return std::move(out_);
-    if (!habits_.scale_by_rule && (habits_.multipliers ||
-        std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6))
+    if (!habits_.scale_by_rule &&
+        (habits_.multipliers ||
+         std::abs(attention_.scale * std::sqrt(static_cast<double>(attention_.head_dim)) - 1) > 1e-6))
       add_number("attention.scale", attention_.scale);
     const bool gemma2 = spec_.family == "gemma2";  // whose readers take 50 and 30 when the keys are absent
     if (gemma2 || attention_.softcap > 0) add_number("attn_logit_softcapping", attention_.softcap);

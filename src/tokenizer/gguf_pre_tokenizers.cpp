@@ -126,11 +126,11 @@ constexpr std::string_view kUpToThreeDigits = R"(\p{N}{1,3})";
 constexpr std::string_view kGpt2 = kGpt2Pattern;
 constexpr std::string_view kLines = "[^\\n]+|[\\n]+";
 
-// Which normalise to NFC: those of transformers' classes Qwen2Tokenizer (qwen2, and deepseek-r1-qwen, f2llmv2 and
-// megrez, whose models are Qwen's), Qwen3_5Tokenizer (qwen35), CohereTokenizer (command-r) and GPTNeoXTokenizer
-// (mpt, olmo), all of which set it themselves; and stablelm2, of which its pattern, Qwen's, is the only sign. The
-// published files of gpt-2, llama-bpe and gpt-4o have no normaliser. Of the others no file was seen: their text is
-// left as it is.
+// Which normalise to NFC: those of transformers' classes Qwen2Tokenizer (qwen2, and deepseek-r1-qwen, f2llmv2
+// and megrez, whose models are Qwen's), Qwen3_5Tokenizer (qwen35), CohereTokenizer (command-r) and
+// GPTNeoXTokenizer (mpt, olmo), all of which set it themselves; and stablelm2, of which its pattern, Qwen's,
+// is the only sign. The published files of gpt-2, llama-bpe and gpt-4o have no normaliser. Of the others no
+// file was seen: their text is left as it is.
 constexpr auto kTable = std::to_array<GgufPreTokenizer>({
     {.name = "a.x-4.0", .patterns = {kGpt2}},
     {.name = "bailingmoe", .patterns = {kBailing}},

@@ -44,7 +44,8 @@ TEST(GpuNotFinite, RoutersAndCapsKeepIt) {
   expect_not_finite(data_path("models/gemma2"), WeightRole::kFinalNorm, -1, 0);
 }
 
-// Of a layer whose memory is a state: in its rate, through which the state itself is lost, and its convolution.
+// Of a layer whose memory is a state: in its rate, through which the state itself is lost, and its
+// convolution.
 TEST(GpuNotFinite, StatesKeepIt) {
   expect_not_finite(data_path("models/qwen3_5"), WeightRole::kDecayRate, 0, 0);
   expect_not_finite(data_path("models/mamba2"), WeightRole::kDecayRate, 0, 0);

@@ -67,9 +67,8 @@ TEST(Shapes, OneTokenReadsAsManyBytesAsTheFilesOfLlamaCpp) {
 }
 
 TEST(Shapes, HaveNoTensorTwiceAndKnowTheirFamily) {
-  std::set<std::string_view> families = {"gemma3", "llama",    "qwen3",   "phi3",
-                                         "olmoe",  "qwen3moe", "gpt-oss", "qwen35",
-                                         "gemma4", "deepseek2"};
+  std::set<std::string_view> families = {"gemma3",   "llama",   "qwen3",  "phi3",   "olmoe",
+                                         "qwen3moe", "gpt-oss", "qwen35", "gemma4", "deepseek2"};
   for (const ModelShape& shape : all_shapes()) {
     EXPECT_TRUE(families.contains(shape.architecture)) << shape.name;
     std::set<std::string> names;
@@ -83,7 +82,8 @@ TEST(Shapes, HaveNoTensorTwiceAndKnowTheirFamily) {
 }
 
 TEST(Shapes, RopeFactorsStretchLongWavelengthsOnly) {
-  const std::vector<float> factors = rope_divisors(rope_with_factors(*shape_spec(**find_shape("llama3.2-1b"))));
+  const std::vector<float> factors =
+      rope_divisors(rope_with_factors(*shape_spec(**find_shape("llama3.2-1b"))));
   ASSERT_EQ(factors.size(), 32u);
   EXPECT_EQ(factors.front(), 1.0f);
   EXPECT_EQ(factors.back(), 32.0f);

@@ -4,6 +4,7 @@
 #include <list>
 
 #include "diagnosis/compare/allowance.h"
+#include "diagnosis/compare/compare.h"
 #include "diagnosis/doctor_patients.h"
 #include "diagnosis/faults/faults.h"
 
@@ -60,6 +61,38 @@ void expect_mismatch(const Diagnosis& diagnosis, std::string_view words) {
   ASSERT_EQ(diagnosis.findings.size(), 1u) << all_findings(diagnosis);
   EXPECT_EQ(diagnosis.findings[0].cause, "reference_mismatch");
   EXPECT_NE(diagnosis.findings[0].explanation.find(words), std::string::npos) << all_findings(diagnosis);
+}
+
+// Between experts of the same score rounding decides, and either choice is right; between others it is not.
+TEST(NearChoices, OfExpertsAreNoDifference) {
+  ASSERT_OK_AND_ASSIGN(const Loaded loaded, testing::load_patient(data_path("models/glm4_moe"), 64));
+  ASSERT_OK_AND_ASSIGN(const Recording recorded, recording_of("glm4_moe"));
+  for (const bool near : {false, true}) {
+    SCOPED_TRACE(near);
+    Changed changed(recorded);
+    auto& ids = changed.tensors()["layers.1.router_ids"];
+    auto& logits = changed.tensors()["layers.1.router_logits"];
+    const std::size_t experts = logits.shape[1], chosen = ids.shape[1];
+    std::vector<float> of_token(chosen), scores(experts);
+    std::memcpy(of_token.data(), ids.bytes.data(), chosen * sizeof(float));
+    std::memcpy(scores.data(), logits.bytes.data(), experts * sizeof(float));
+    // The first token's last choice is another expert, which was not chosen.
+    std::size_t other = 0;
+    while (std::ranges::find(of_token, static_cast<float>(other)) != of_token.end()) ++other;
+    if (near) scores[other] = scores[static_cast<std::size_t>(of_token.back())];
+    of_token.back() = static_cast<float>(other);
+    std::memcpy(ids.bytes.data(), of_token.data(), chosen * sizeof(float));
+    std::memcpy(logits.bytes.data(), scores.data(), experts * sizeof(float));
+    ASSERT_OK_AND_ASSIGN(const Recording recording, changed.read());
+    ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("reference", loaded.model->spec,
+                                                          loaded.model->weights, {.context = 64}));
+    ASSERT_OK_AND_ASSIGN(const Comparison comparison,
+                         compare_run(*backend, loaded.model->spec, recording, {}));
+    const auto stage = std::ranges::find(comparison.stages, "layers.1.router_ids", &StageComparison::key);
+    ASSERT_NE(stage, comparison.stages.end());
+    EXPECT_EQ(stage->near_choices, near ? 1u : 0u);
+    EXPECT_EQ(stage->error == 0, near);
+  }
 }
 
 TEST(ForeignRecording, OfAnotherSize) {

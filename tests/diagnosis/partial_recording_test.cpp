@@ -94,6 +94,8 @@ constexpr PartlyRecorded kPartlyFaulty[] = {
     {"post_attn_norm_missing", "gemma3", "hidden_states", "post_norm_missing", "layers.0.post_attn_norm"},
     {"final_norm_offset", "gemma3", "hidden_states", "norm_weight_offset", "final_norm"},
     {"embedding_scale_missing", "gemma3", "block_outputs", "embedding_scale", "embed_out"},
+    // Along norms that have no weights.
+    {"shared_expert_ungated", "qwen3_next", "hidden_states", "shared_expert_gate", "layers.0.ffn_shared"},
     // One weight, in layer 1.
     {"k_v_swapped", "llama3", "hidden_states", "tensor_swapped", "layers.1.k_proj"},
     {"stale_layer", "llama3", "hidden_states", "stale_weight", "layers.1.o_proj"},

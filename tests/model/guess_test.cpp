@@ -66,13 +66,11 @@ TEST(GuessedNames, OfTwoNumberedMatricesTheFirstGoesUp) {
 
 TEST(GuessedNames, ARouterHasARowForEachExpertWhateverItIsCalled) {
   const std::string moe = "model.layers.1.mlp.";
-  std::vector<std::pair<std::string, Shape>> given = {{"model.layers.0.mlp.gate_proj.weight", {16, 8}},
-                                                      {"model.layers.0.mlp.up_proj.weight", {16, 8}},
-                                                      {"model.layers.0.mlp.down_proj.weight", {8, 16}},
-                                                      {moe + "gate.weight", {3, 8}},
-                                                      {moe + "gate.e_score_correction_bias", {3}},
-                                                      {moe + "shared_experts.up_proj.weight", {12, 8}},
-                                                      {moe + "shared_expert_gate.weight", {1, 8}}};
+  std::vector<std::pair<std::string, Shape>> given = {
+      {"model.layers.0.mlp.gate_proj.weight", {16, 8}}, {"model.layers.0.mlp.up_proj.weight", {16, 8}},
+      {"model.layers.0.mlp.down_proj.weight", {8, 16}}, {moe + "gate.weight", {3, 8}},
+      {moe + "gate.e_score_correction_bias", {3}},      {moe + "shared_experts.up_proj.weight", {12, 8}},
+      {moe + "shared_expert_gate.weight", {1, 8}}};
   for (int i = 0; i < 3; ++i) {
     given.emplace_back(fmt::format("{}experts.{}.gate_proj.weight", moe, i), Shape{4, 8});
     given.emplace_back(fmt::format("{}experts.{}.up_proj.weight", moe, i), Shape{4, 8});

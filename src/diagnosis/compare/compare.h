@@ -52,6 +52,8 @@ struct StageComparison {
   double tolerance = 0;
   std::size_t worst_token = 0;
   std::optional<std::size_t> first_bad_token;  // first whose difference exceeds the tolerance
+  std::size_t near_choices =
+      0;  // of experts, that fell on another one of the same score within the tolerance
 
   std::vector<float> token_errors;  // like `error`, of each token
   // A histogram of difference / tolerance over the values, by binary exponent, from 2^-127 (which stands for

@@ -66,6 +66,7 @@ Json stage_json(const StageComparison& c) {
           {"why", name_of(c.disagreement())},
           {"tokens", c.tokens},
           {"worst_token", c.worst_token},
+          {"near_choices", c.near_choices},
           {"first_bad_token", optional_index(c.first_bad_token)},
           {"token_errors", errors_json(c.token_errors)},
           {"worst", worst_json(c.worst)},

@@ -149,6 +149,7 @@ Status StageComparer::match(const TensorView& tensor) {
     }
     if (planned->second == 0) return {};  // this backend does without it
     found.push_back({planned->first, {stages_.size(), &tensor, column, planned->second, row_width}});
+    if (part == Stage::kRouterIds) add_scores(layer, found.back().second);
     column += planned->second;
   }
   if (column != row_width) {
@@ -230,10 +231,36 @@ void StageComparer::order() {
   for (auto& [key, target] : targets_) target.comparison = now[target.comparison];
 }
 
+void StageComparer::add_scores(int layer, Target& target) const {
+  const TensorView* scores = recording_.tensors.find(stage_key(Stage::kRouterLogits, layer));
+  if (scores == nullptr || scores->shape.size() != 2 || scores->shape[0] != target.tensor->shape[0]) return;
+  target.scores = scores;
+  target.nearness = 2 * tolerance_ * largest_magnitude(*scores);  // each of the two may be off by so much
+}
+
+void StageComparer::settle_near_choices(const Target& target, std::size_t token,
+                                        std::span<const float> ours) {
+  const std::size_t experts = target.scores->cols();
+  std::vector<float> scores(experts);
+  if (!decode_f32(*target.scores, token * experts, scores)) return;
+  const auto is_expert = [&](float id) {
+    return id >= 0 && id < static_cast<float>(experts) && id == std::floor(id);
+  };
+  for (std::size_t i = 0; i < row_.size(); ++i) {
+    if (ours[i] == row_[i] || !is_expert(ours[i]) || !is_expert(row_[i])) continue;
+    const double apart =
+        distance(scores[static_cast<std::size_t>(ours[i])], scores[static_cast<std::size_t>(row_[i])]);
+    if (apart > target.nearness) continue;
+    row_[i] = ours[i];
+    ++stages_[target.comparison].near_choices;
+  }
+}
+
 void StageComparer::compare_row(const Target& target, std::size_t token, std::span<const float> ours) {
   StageComparison& c = stages_[target.comparison];
   row_.resize(target.width);
   if (!decode_f32(*target.tensor, token * target.row_width + target.column, row_)) return;
+  if (target.scores != nullptr) settle_near_choices(target, token, ours);
   c.spread.resize(256);
   const double allowed = c.tolerance * c.largest;
   double worst = 0;

@@ -48,7 +48,13 @@ class StageComparer final : public Tap {
     std::size_t comparison = 0;  // index into stages_
     const TensorView* tensor = nullptr;
     std::size_t column = 0, width = 0, row_width = 0;
+    const TensorView* scores = nullptr;  // of a choice: what it was made by, [tokens, experts]
+    double nearness = 0;                 // scores that lie no further apart are alike
   };
+  void add_scores(int layer, Target& target) const;
+  // A choice of experts with those of ours in place of the recording's that are scored alike: which of them
+  // is taken, rounding decides.
+  void settle_near_choices(const Target& target, std::size_t token, std::span<const float> ours);
   Result<bool> repeats_parts(const TensorView& tensor, std::span<const Stage> parts, int layer) const;
   Status match(const TensorView& tensor);
   void order();

@@ -215,6 +215,7 @@ Status ChainRepairs::exchange(const OpChain& chain, const OpCase::ChainEnd& end,
       const Op &first = plan.ops[a], &second = plan.ops[b];
       const bool kinds = first.kind == OpKind::kMatmul || first.kind == OpKind::kRmsNorm;
       if (a >= b || !kinds || first.kind != second.kind || first.layer != second.layer) continue;
+      if (first.weights.empty() || second.weights.empty()) continue;  // norms may have none
       const TensorView &one = context_.weights[first.weights[0]],
                        &other = context_.weights[second.weights[0]];
       if (one.shape != other.shape || one.data.data() == other.data.data()) continue;

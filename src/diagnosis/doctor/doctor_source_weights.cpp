@@ -27,7 +27,7 @@ struct Pair {
   const WeightInfo* info;
   int layer;
   TensorView ours, source;
-  double offset = 0;  // what must be added to ours: norms are stored with and without 1
+  double offset = 0;                        // what must be added to ours: norms are stored with and without 1
   std::vector<std::uint64_t> columns = {};  // ours, in the source's order; empty where they go alike
   double error = 0;  // as a share of the source's size, of the sample; then of the whole
   bool whole = false;
@@ -47,14 +47,16 @@ struct Pair {
   }
 };
 
-// A delta net's output reads its value heads in the order that the file stores them (RecurrentSpec::tiled_output).
+// A delta net's output reads its value heads in the order that the file stores them
+// (RecurrentSpec::tiled_output).
 std::vector<std::uint64_t> columns_of(const RecurrentSpec& ours, const RecurrentSpec& source) {
   if (ours.tiled_output == source.tiled_output) return {};
   const TiledHeads tiles{ours.groups, ours.heads / ours.groups};
   std::vector<std::uint64_t> columns(ours.inner());
   for (std::uint64_t i = 0; i < columns.size(); ++i) {
     const std::uint64_t head = i / ours.head_dim;
-    columns[i] = (ours.tiled_output ? tiles.place_of(head) : tiles.head_at(head)) * ours.head_dim + i % ours.head_dim;
+    columns[i] =
+        (ours.tiled_output ? tiles.place_of(head) : tiles.head_at(head)) * ours.head_dim + i % ours.head_dim;
   }
   return columns;
 }
@@ -323,8 +325,7 @@ class WeightComparison {
     double products = 0, squares = 0;
     for (std::uint64_t i = 0; i < rows; ++i) {
       const std::uint64_t row = i * (p.ours.rows() - 1) / (rows - 1);
-      if (!decode_f32(p.source, row * was.size(), was) || !p.read_ours(row, is_now))
-        return 0;
+      if (!decode_f32(p.source, row * was.size(), was) || !p.read_ours(row, is_now)) return 0;
       for (std::size_t c = 0; c < was.size(); ++c)
         products += was[c] * (is_now[c] + p.offset),
             squares += (is_now[c] + p.offset) * (is_now[c] + p.offset);
@@ -618,8 +619,7 @@ class WeightComparison {
     std::vector<float> row(p.ours.cols()), was(p.ours.cols());
     std::uint64_t zeros = 0, first = 0;
     for (std::uint64_t r = 0; r < p.ours.rows(); ++r) {
-      if (!p.read_ours(r, row) || !decode_f32(p.source, r * row.size(), was))
-        return false;
+      if (!p.read_ours(r, row) || !decode_f32(p.source, r * row.size(), was)) return false;
       const bool empty = std::ranges::all_of(row, [](float x) { return x == 0; });
       if (!empty || std::ranges::all_of(was, [](float x) { return x == 0; })) continue;
       if (zeros++ == 0) first = r;

@@ -225,8 +225,7 @@ class Guesser {
     if (!has(kSharedUp) && !has(kSharedGateUp)) return {};
     DOPPLER_ASSIGN(const std::uint32_t width,
                    builder_.get_uint("ffn.shared_width", "shared_expert_intermediate_size", std::nullopt));
-    set_shared_expert(builder_, width, has(kSharedGate),
-                      config().where("shared_expert_intermediate_size"));
+    set_shared_expert(builder_, width, has(kSharedGate), config().where("shared_expert_intermediate_size"));
     return {};
   }
 

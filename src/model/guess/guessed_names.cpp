@@ -99,10 +99,8 @@ constexpr std::array kSpellings = {
              kCount,
              Place::kShared,
              {"gate_up_proj", "gate_up", "gate_and_up_proj", "w12", "w13", "input_linear"}},
-    Spelling{kSharedGateProj,
-             kSharedGateProjBias,
-             Place::kShared,
-             {"gate_proj", "gate", "w_gate", "linear_gate"}},
+    Spelling{
+        kSharedGateProj, kSharedGateProjBias, Place::kShared, {"gate_proj", "gate", "w_gate", "linear_gate"}},
     Spelling{kSharedUp, kSharedUpBias, Place::kShared, {"up_proj", "up", "w_up", "fc1", "linear_1"}},
     Spelling{kSharedDown,
              kSharedDownBias,
@@ -155,17 +153,17 @@ std::vector<Module> modules_of(const TensorPatterns& patterns) {
   for (const TensorPattern& pattern : patterns.patterns) {
     // A parameter with a name of its own is as good as a module: "mlp.experts.gate_up_proj".
     const bool of_module = pattern.kind.empty() || pattern.kind == "weight" || pattern.kind == "bias";
-    const std::string name = of_module              ? pattern.module
+    const std::string name = of_module                ? pattern.module
                              : pattern.module.empty() ? pattern.kind
                                                       : fmt::format("{}.{}", pattern.module, pattern.kind);
     const std::size_t dot = name.rfind('.');
     const bool nested = dot != std::string::npos;
-    Module module{.pattern = &pattern,
-                  .leaf = ascii_lower(nested ? std::string_view(name).substr(dot + 1) : name),
-                  .words = words_of(name),
-                  .outer =
-                      nested ? words_of(std::string_view(name).substr(0, dot)) : std::vector<std::string>(),
-                  .is_bias = pattern.kind == "bias"};
+    Module module{
+        .pattern = &pattern,
+        .leaf = ascii_lower(nested ? std::string_view(name).substr(dot + 1) : name),
+        .words = words_of(name),
+        .outer = nested ? words_of(std::string_view(name).substr(0, dot)) : std::vector<std::string>(),
+        .is_bias = pattern.kind == "bias"};
     modules.push_back(std::move(module));
   }
   return modules;
@@ -225,8 +223,8 @@ class Placer {
     const auto experts = std::ranges::find_if(modules_, is_of_experts);
     if (experts == modules_.end()) return;
     const TensorPattern& pattern = *experts->pattern;
-    const auto count = pattern.experts > 0 ? static_cast<std::uint64_t>(pattern.experts)
-                                           : pattern.first().shape.front();
+    const auto count =
+        pattern.experts > 0 ? static_cast<std::uint64_t>(pattern.experts) : pattern.first().shape.front();
     for (Module& module : modules_) {
       const Shape& shape = module.pattern->first().shape;
       if (module.taken || module.is_bias || !module.pattern->per_layer() || is_of_experts(module) ||

@@ -91,8 +91,9 @@ Result<TensorPatterns> find_patterns(const TensorStore& tensors) {
     }
     const auto expert = split_at_expert(split->after);
     if (expert && expert->number >= kMostExperts) {
-      return fail(ErrorCode::kCorrupt, "The tensor {} is of expert {}, but no layer has more than {} experts.",
-                  printable(name), expert->number, kMostExperts);
+      return fail(ErrorCode::kCorrupt,
+                  "The tensor {} is of expert {}, but no layer has more than {} experts.", printable(name),
+                  expert->number, kMostExperts);
     }
     std::string inside(split->after), pattern = fmt::format("{}{{}}.{}", split->before, inside);
     if (expert) {
