@@ -47,6 +47,39 @@ MixChoice choose(const Mix* mix, const MixModel& model, const SourceTensor& tens
   return {is_float(own) ? own : DType::kBF16, "config.json says not to convert this module"};
 }
 
+// The tensors as a reader will find them. Those that its description is made of have values: what is
+// computed, and vectors that are copied as they are.
+Result<TensorStore> as_written(const ConversionSource& source, const ConvertReport& report) {
+  TensorStore store;
+  for (std::size_t i = 0; i < source.tensors.size(); ++i) {
+    const SourceTensor& from = source.tensors[i];
+    TensorView tensor{.name = from.name, .dtype = report.tensors[i].type, .shape = from.shape, .data = {}};
+    const bool copied =
+        from.parts.size() == 1 && from.parts[0].dtype == tensor.dtype && from.shape.size() == 1;
+    if (!from.values.empty() && tensor.dtype == DType::kF32)
+      tensor.data = std::as_bytes(std::span(from.values));
+    else if (copied)
+      tensor.data = from.parts[0].data;
+    DOPPLER_TRY(store.add(std::move(tensor)));
+  }
+  return store;
+}
+
+// Before anything is written: whether a reader of the file would run the same model.
+Status check_expressible(const GgufWriter& file, const ConversionSource& source,
+                         const ConvertReport& report) {
+  DOPPLER_ASSIGN(const GgufMetadata metadata, file.metadata());
+  DOPPLER_ASSIGN(const TensorStore tensors, as_written(source, report));
+  const Result<ModelSpec> spec = read_gguf_spec(metadata, tensors);
+  const std::vector<std::string> differences =
+      spec ? spec_differences(source.spec, *spec) : std::vector<std::string>{spec.error().message};
+  if (differences.empty()) return {};
+  return fail(ErrorCode::kUnsupported,
+              "GGUF cannot hold this model; read back, {}. Run the folder itself, or convert it with "
+              "--format rdrr.",
+              join(differences, "; "));
+}
+
 // What a GGUF file cannot say may leave its tensors without a place: then it would be refused when it is
 // loaded, so it is not left behind. Binding as the file lies costs nothing; only where that fails rows are
 // put back first, as loading does.
@@ -63,14 +96,14 @@ Status check_bound(const fs::path& output, const ModelSpec& spec, const TensorSt
       loaded.error().message);
 }
 
-// Reads the written file back. Facts that it cannot express are warnings; a file that cannot be read is a bug
-// of Doppler.
+// Reads the written file back, which check_expressible() has foreseen: a difference is a bug of Doppler.
 Status check_written(const fs::path& output, const ConversionSource& source, ConvertReport& report) {
   DOPPLER_ASSIGN(const GgufFile written, open_gguf(output));
   DOPPLER_ASSIGN(const ModelSpec spec, read_gguf_spec(written.metadata, written.tensors));
-  for (const std::string& difference : spec_differences(source.spec, spec)) {
-    report.warnings.push_back(fmt::format(
-        "GGUF cannot say all of this model; read back from the file, {}. Answers may differ.", difference));
+  if (const auto differences = spec_differences(source.spec, spec); !differences.empty()) {
+    (void)system::remove_file(output);
+    return fail(ErrorCode::kInternal, "The file reads back as another model: {}. Report this.",
+                join(differences, "; "));
   }
   DOPPLER_TRY(check_bound(output, spec, written.tensors));
   report.file_bytes = system::file_size(output).value_or(0);
@@ -141,6 +174,7 @@ Result<ConvertReport> convert_model(const fs::path& model, const Mix& mix, const
   DOPPLER_TRY(write_metadata(source, &mix, file));
   for (const TensorReport& tensor : report.tensors)
     DOPPLER_TRY(file.declare_tensor(tensor.name, tensor.type, tensor.shape));
+  DOPPLER_TRY(check_expressible(file, source, report));
   DOPPLER_TRY(file.write_header());
 
   std::uint64_t done = 0;

@@ -306,7 +306,11 @@ class MetadataWriter {
     if (ffn.latent_width > 0) add_count("moe_latent_size", ffn.latent_width);
     const bool leading =
         std::all_of(first, spec_.layers.end(), [](const LayerSpec& l) { return l.ffn.experts > 0; });
-    if (first != spec_.layers.begin() && leading)
+    // Where the key is absent, readers of these have a number of their own.
+    constexpr std::array<std::string_view, 6> kExpect = {"glm4_moe",    "glm4_moe_lite", "deepseek_v2",
+                                                         "deepseek_v3", "lfm2_moe",      "ernie4_5_moe"};
+    const bool expected = std::ranges::find(kExpect, spec_.family) != kExpect.end();
+    if (leading && (expected || first != spec_.layers.begin()))
       add_count("leading_dense_block_count", static_cast<std::uint32_t>(first - spec_.layers.begin()));
   }
 
@@ -392,6 +396,8 @@ class MetadataWriter {
     }
     if (attention_.query_scale.every > 0)
       add_number("attention.temperature_scale", attention_.query_scale.beta);
+    if (attention_.qkv_clip > 0) add_number("attention.clamp_kqv", attention_.qkv_clip);
+    if (attention_.alibi.max_bias > 0) add_number("attention.max_alibi_bias", attention_.alibi.max_bias);
     if (spec_.layers[0].ffn.activation == Activation::kXielu) add_xielu();
   }
 

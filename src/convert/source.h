@@ -66,7 +66,8 @@ Result<ConversionSource> open_gguf_source(ModelFiles files, const SourceOptions&
 // model is in GGUF.
 Result<ConversionSource> open_package_source(const std::filesystem::path& model);
 
-// One phrase for each value in which the two specs differ, as "attention.window of layer 3 (512, not 0)".
+// One phrase for each value in which two specs describe different models, as "attention.window is 0, not 512
+// in layer 3". How they are stored may differ.
 std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSpec& got);
 
 }  // namespace doppler::convert

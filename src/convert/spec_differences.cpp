@@ -2,152 +2,174 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <span>
 
 #include "convert/source.h"
 #include "model/rope.h"
+#include "model/spec_fields.h"
 
 namespace doppler::convert {
 namespace {
 
-std::string_view gated_norm_name(GatedNorm norm) {
-  constexpr std::array<std::string_view, 3> kNames = {"none", "norm_then_gate", "gate_then_norm"};
-  return kNames[static_cast<std::size_t>(norm)];
+// Fields that say how a file stores the model, or what is asked of its tokenizer, not what it computes.
+// Scalings have several spellings: their angles decide.
+constexpr std::array<std::string_view, 17> kNotCompared = {"family",
+                                                           "described_by",
+                                                           "norm.weight_offset",
+                                                           "fused_qkv",
+                                                           "fused_gate_up",
+                                                           "fused_experts",
+                                                           "fused_shared",
+                                                           "predicting_layers",
+                                                           "eos_ids",
+                                                           "bos_id",
+                                                           "pad_id",
+                                                           "attention.rope.scaling",
+                                                           "attention.rope.still_pairs",
+                                                           "attention.latent.split_up",
+                                                           "ffn.latent_experts",
+                                                           "recurrent.in_projection",
+                                                           "recurrent.tiled_output"};
+
+bool is_compared(std::string_view path) {
+  return std::ranges::none_of(kNotCompared, [&](std::string_view other) {
+    return path == other || (path.starts_with(other) && path[other.size()] == '.');
+  });
 }
 
 // Floats of GGUF metadata have 24 bits.
 constexpr double kRounding = 1e-6;
 
 bool near(double a, double b) {
+  if (!std::isfinite(a) || !std::isfinite(b)) return a == b;
   return a == b || std::abs(a - b) <= kRounding * std::max(std::abs(a), std::abs(b));
 }
 
-class Differences {
- public:
-  void check_text(std::string_view what, std::string_view wanted, std::string_view got) {
-    if (wanted != got) out_.push_back(fmt::format("{} is {}, not {}", what, got, wanted));
-  }
-  void check(std::string_view what, double wanted, double got) {
-    if (!near(wanted, got)) out_.push_back(fmt::format("{} is {}, not {}", what, got, wanted));
-  }
-  void check_layer(const LayerSpec& wanted, const LayerSpec& got, double context) {
-    const AttentionSpec &a = wanted.attention, &b = got.attention;
-    check_text("attention.kind", name_of(a.kind), name_of(b.kind));
-    if (a.kind != AttentionKind::kFull) check("attention.window", a.window, b.window);
-    check("has_attention", wanted.has_attention, got.has_attention);
-    check("has_ffn", wanted.has_ffn, got.has_ffn);
-    check_recurrent(wanted.recurrent, got.recurrent);
-    if (wanted.has_ffn && got.has_ffn) check_ffn(wanted.ffn, got.ffn);
-    check("parallel", wanted.parallel, got.parallel);
-    check("post_attn_norm", wanted.post_attn_norm, got.post_attn_norm);
-    check("post_ffn_norm", wanted.post_ffn_norm, got.post_ffn_norm);
-    check("attn_in_scale", wanted.attn_in_scale, got.attn_in_scale);
-    check("attn_out_scale", wanted.attn_out_scale, got.attn_out_scale);
-    if (!wanted.has_attention) return;
-    check("attention.heads", a.heads, b.heads);
-    check("attention.kv_heads", a.kv_heads, b.kv_heads);
-    check("attention.head_dim", a.head_dim, b.head_dim);
-    check("attention.scale", a.scale, b.scale);
-    check("attention.softcap", a.softcap, b.softcap);
-    check("attention.qk_norm", a.qk_norm, b.qk_norm);
-    check("attention.qkv_bias", a.qkv_bias, b.qkv_bias);
-    check("attention.o_bias", a.o_bias, b.o_bias);
-    check("attention.query_scale.beta", a.query_scale.beta, b.query_scale.beta);
-    check("attention.query_scale.every", a.query_scale.every, b.query_scale.every);
-    check("attention.output_gate", a.output_gate, b.output_gate);
-    check_rope(a.rope, b.rope, context);
-  }
-  bool empty() const { return out_.empty(); }
-  std::vector<std::string> take() { return std::move(out_); }
+std::string_view name_of(GatedNorm norm) {
+  constexpr std::array<std::string_view, 3> kNames = {"none", "norm_then_gate", "gate_then_norm"};
+  return kNames[static_cast<std::size_t>(norm)];
+}
 
- private:
-  void check_ffn(const FfnSpec& a, const FfnSpec& b) {
-    check_text("ffn.activation", name_of(a.activation), name_of(b.activation));
-    check("ffn.width", a.width, b.width);
-    check("ffn.gated", a.gated, b.gated);
-    check("ffn.bias", a.bias, b.bias);
-    check("ffn.expert_bias", a.expert_bias, b.expert_bias);
-    check("ffn.xielu.alpha_p", a.xielu.alpha_p, b.xielu.alpha_p);
-    check("ffn.xielu.alpha_n", a.xielu.alpha_n, b.xielu.alpha_n);
-    check("ffn.gate_scale", a.gate_scale, b.gate_scale);
-    check("ffn.out_scale", a.out_scale, b.out_scale);
-    check("ffn.experts", a.experts, b.experts);
-    if (a.experts == 0 || b.experts == 0) return;
-    check("ffn.shared_width", a.shared_width, b.shared_width);
-    check("ffn.latent_width", a.latent_width, b.latent_width);
-    const RouterSpec &p = a.router, &q = b.router;
-    check_text("ffn.router.score", name_of(p.score), name_of(q.score));
-    check("ffn.router.top_k", p.top_k, q.top_k);
-    check("ffn.router.groups", p.groups, q.groups);
-    check("ffn.router.kept_groups", p.kept_groups, q.kept_groups);
-    check("ffn.router.correction", p.correction, q.correction);
-    check("ffn.router.normalise", p.normalise, q.normalise);
-    check("ffn.router.scale", p.scale, q.scale);
-    check("ffn.router.jitter", p.jitter, q.jitter);
+struct Field {
+  std::string path, text;
+  std::vector<double> numbers;
+  bool operator==(const Field& other) const {
+    return text == other.text && std::ranges::equal(numbers, other.numbers, near);
   }
-
-  void check_recurrent(const RecurrentSpec& a, const RecurrentSpec& b) {
-    check_text("recurrent.kind", name_of(a.kind), name_of(b.kind));
-    if (!a.exists() || !b.exists()) return;
-    check("recurrent.taps", a.taps, b.taps);
-    check("recurrent.heads", a.heads, b.heads);
-    check("recurrent.head_dim", a.head_dim, b.head_dim);
-    check("recurrent.groups", a.groups, b.groups);
-    check("recurrent.state_dim", a.state_dim, b.state_dim);
-    check("recurrent.rank", a.rank, b.rank);
-    check("recurrent.in_bias", a.in_bias, b.in_bias);
-    check("recurrent.conv_bias", a.conv_bias, b.conv_bias);
-    check("recurrent.out_bias", a.out_bias, b.out_bias);
-    check_text("recurrent.norm", gated_norm_name(a.norm), gated_norm_name(b.norm));
-    check("recurrent.norm_groups", a.norm_groups, b.norm_groups);
-    check("recurrent.min_step", a.min_step, b.min_step);
-    check("recurrent.max_step", a.max_step, b.max_step);
-    check("recurrent.in_scale", a.in_scale, b.in_scale);
-    check("recurrent.out_scale", a.out_scale, b.out_scale);
-  }
-
-  // Scalings have several spellings: the angles decide, within and beyond the original context.
-  void check_rope(const RopeSpec& wanted, const RopeSpec& got, double context) {
-    check("rope.rotary_dim", wanted.rotary_dim, got.rotary_dim);
-    if (wanted.rotary_dim == 0) return;
-    check("rope.theta", wanted.theta, got.theta);
-    if (!out_.empty()) return;
-    for (const double at : {1.0, context}) {
-      const RopeTable a = make_rope_table(wanted, static_cast<std::uint64_t>(at));
-      const RopeTable b = make_rope_table(got, static_cast<std::uint64_t>(at));
-      const bool same = near(a.magnitude, b.magnitude) &&
-                        std::ranges::equal(a.inverse_frequency, b.inverse_frequency, near);
-      if (same) continue;
-      out_.push_back(
-          fmt::format("rope.scaling is {}, not {}", name_of(got.scaling.kind), name_of(wanted.scaling.kind)));
-      return;
-    }
-  }
-
-  std::vector<std::string> out_;
+  std::string shown() const { return numbers.size() == 1 ? fmt::format("{}", numbers[0]) : text; }
 };
+
+template <typename T>
+concept Named = std::is_enum_v<T> && requires(T value) { name_of(value); };
+
+struct Collect {
+  std::vector<Field> fields;
+
+  template <typename T>
+  void operator()(const std::string& path, const T& value) {
+    if (!is_compared(path)) return;
+    Field field{.path = path};
+    if constexpr (std::is_same_v<T, std::string>) {
+      field.text = value;
+    } else if constexpr (Named<T>) {
+      field.text = name_of(value);
+    } else if constexpr (std::is_arithmetic_v<T> || std::is_enum_v<T>) {
+      field.numbers = {static_cast<double>(value)};
+    } else {
+      field.numbers.assign(value.begin(), value.end());
+      field.text = "a list";
+    }
+    fields.push_back(std::move(field));
+  }
+};
+
+RouterSpec meaning_of(RouterSpec r) {
+  if (r.groups == 1) r.kept_groups = 1, r.group_best = RouterSpec().group_best;
+  if (r.score != RouterScore::kSparseMixer) r.jitter = 0;
+  if (!r.normalise) r.norm_eps = r.norm_floor = 0;
+  return r;
+}
+
+FfnSpec meaning_of(FfnSpec f) {
+  if (f.activation != Activation::kXielu) f.xielu = {};
+  f.router = f.experts > 0 ? meaning_of(f.router) : RouterSpec();
+  if (f.experts == 0) f.shared_width = f.latent_width = f.dense_width = 0, f.expert_bias = false;
+  if (f.shared_width == 0) f.shared_gate = false;
+  if (f.experts > 0 && f.shared_width == 0 && f.dense_width == 0) f.bias = false;
+  return f;
+}
+
+AttentionSpec meaning_of(AttentionSpec a) {
+  if (a.kind == AttentionKind::kFull) a.window = 0;
+  if (!a.qk_norm) {
+    a.qk_norm_span = NormSpan::kHead;
+    a.qk_norm_after_rope = a.qk_norm_plain = a.qk_norm_bias = false;
+  }
+  if (a.rope.rotary_dim == 0) a.rope = {};
+  // Where pairs are put makes no difference to the products of queries and keys.
+  if (a.rope.layout == RopeLayout::kInterleavedToHalf) a.rope.layout = RopeLayout::kInterleaved;
+  if (a.query_scale.every == 0) a.query_scale = {};
+  if (a.alibi.max_bias == 0) a.alibi = {};
+  if (!a.is_latent()) a.latent = {};
+  return a;
+}
+
+// Without what means nothing in a layer of its kind.
+LayerSpec meaning_of(LayerSpec layer) {
+  layer.attention = layer.has_attention ? meaning_of(layer.attention) : AttentionSpec();
+  layer.ffn = layer.has_ffn ? meaning_of(layer.ffn) : FfnSpec();
+  if (!layer.recurrent.exists()) layer.recurrent = {};
+  if (!layer.has_ffn) layer.ffn_norm = layer.post_ffn_norm = layer.parallel = false;
+  if (!layer.has_attention && !layer.recurrent.exists()) layer.attn_norm = layer.post_attn_norm = false;
+  return layer;
+}
+
+template <typename Spec>
+std::vector<std::string> differences(const Spec& wanted, const Spec& got) {
+  Collect a, b;
+  each_field(wanted, a);
+  each_field(got, b);
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < a.fields.size(); ++i) {
+    if (a.fields[i] == b.fields[i]) continue;
+    out.push_back(
+        fmt::format("{} is {}, not {}", a.fields[i].path, b.fields[i].shown(), a.fields[i].shown()));
+  }
+  return out;
+}
+
+// Where queries and keys turn by other angles, within or beyond the original context.
+std::vector<std::string> rope_differences(const RopeSpec& wanted, const RopeSpec& got, double context) {
+  if (wanted.rotary_dim == 0 || got.rotary_dim != wanted.rotary_dim) return {};
+  for (const double at : {1.0, context}) {
+    const RopeTable a = make_rope_table(wanted, static_cast<std::uint64_t>(at));
+    const RopeTable b = make_rope_table(got, static_cast<std::uint64_t>(at));
+    if (near(a.magnitude, b.magnitude) && std::ranges::equal(a.inverse_frequency, b.inverse_frequency, near))
+      continue;
+    return {fmt::format("attention.rope.scaling is {}, not {}", name_of(got.scaling.kind),
+                        name_of(wanted.scaling.kind))};
+  }
+  return {};
+}
+
+std::vector<std::string> layer_differences(const LayerSpec& wanted, const LayerSpec& got, double context) {
+  const LayerSpec a = meaning_of(wanted), b = meaning_of(got);
+  std::vector<std::string> out = differences(a, b);
+  if (out.empty()) out = rope_differences(a.attention.rope, b.attention.rope, context);
+  return out;
+}
 
 }  // namespace
 
 std::vector<std::string> spec_differences(const ModelSpec& wanted, const ModelSpec& got) {
-  Differences all;
-  all.check("vocab_size", wanted.vocab_size, got.vocab_size);
-  all.check("hidden", wanted.hidden, got.hidden);
-  all.check("context_length", wanted.context_length, got.context_length);
-  all.check("norm.eps", wanted.norm.eps, got.norm.eps);
-  all.check("embedding_scale", wanted.embedding_scale, got.embedding_scale);
-  all.check("residual_scale", wanted.residual_scale, got.residual_scale);
-  all.check("learned_positions", wanted.learned_positions, got.learned_positions);
-  all.check("logit_scale", wanted.logit_scale, got.logit_scale);
-  all.check("head.softcap", wanted.final_softcap, got.final_softcap);
-  all.check("head.tied", wanted.tied_head, got.tied_head);
-  all.check("layers", static_cast<double>(wanted.layers.size()), static_cast<double>(got.layers.size()));
-  std::vector<std::string> out = all.take();
+  std::vector<std::string> out = differences(wanted, got);
+  if (wanted.layers.size() != got.layers.size())
+    out.push_back(fmt::format("layers is {}, not {}", got.layers.size(), wanted.layers.size()));
   const std::size_t layers = std::min(wanted.layers.size(), got.layers.size());
   std::vector<std::string> said;  // one layer is enough to say that all of its kind differ
   for (std::size_t i = 0; i < layers; ++i) {
-    Differences layer;
-    layer.check_layer(wanted.layers[i], got.layers[i], wanted.context_length);
-    for (std::string& difference : layer.take()) {
+    for (std::string& difference :
+         layer_differences(wanted.layers[i], got.layers[i], wanted.context_length)) {
       if (std::ranges::find(said, difference) != said.end()) continue;
       out.push_back(fmt::format("{} in layer {}", difference, i));
       said.push_back(std::move(difference));

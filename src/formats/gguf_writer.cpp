@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
 
 #include "base/checked.h"
 #include "base/text.h"
+#include "formats/gguf.h"
 
 namespace doppler {
 namespace {
@@ -133,6 +135,17 @@ Status GgufWriter::declare_tensor(std::string_view name, DType dtype, const Shap
   sizes_.push_back(*bytes);
   data_bytes_ = *end.get();
   return {};
+}
+
+Result<GgufMetadata> GgufWriter::metadata() const {
+  const auto bytes = std::make_shared<std::string>("GGUF");
+  append(*bytes, kVersion);
+  append<std::uint64_t>(*bytes, 0);
+  append<std::uint64_t>(*bytes, keys_.size());
+  *bytes += pairs_;
+  DOPPLER_ASSIGN(GgufFile read, parse_gguf(std::as_bytes(std::span(*bytes)), "The metadata"));
+  read.metadata.keep(bytes);
+  return std::move(read.metadata);
 }
 
 Status GgufWriter::pad(std::uint64_t written) {

@@ -82,6 +82,8 @@ class GgufWriter {
   // Errors: kUsage for a name that comes twice or is empty, a type that GGUF lacks, more than four or empty
   // dimensions, a size that overflows or rows that end inside a block, or after write_header().
   Status declare_tensor(std::string_view name, DType dtype, const Shape& shape);
+  // What a reader will find of the keys so far.
+  Result<GgufMetadata> metadata() const;
   Status write_header();
   // kInternal when more bytes come than were declared.
   Status write_tensor_data(std::span<const std::byte> bytes);

@@ -141,7 +141,7 @@ TEST(Convert, ReadsBackAsTheSameModel) {
 // without their 1, multipliers, windows. Weights and spec come back as they were.
 TEST(Convert, FoldersReadBackAsTheSameModel) {
   for (const char* name : {"apertus", "cohere", "exaone4", "glm4", "gpt2", "granite", "hunyuan_v1_dense",
-                           "ministral3", "nemotron", "olmo3", "phi"}) {
+                           "ministral3", "nemotron", "olmo3", "phi", "falcon_alibi", "glm4_moe"}) {
     SCOPED_TRACE(name);
     const TempDir dir;
     ASSERT_OK_AND_ASSIGN(const ConvertReport report,
@@ -203,16 +203,19 @@ TEST(Convert, TensorsOfThreeDimensionsAreEncodedWhole) {
   }
 }
 
-TEST(Convert, SaysWhatGgufCannotSay) {
+TEST(Convert, RefusesWhatGgufCannotSayBeforeItWrites) {
   TempDir dir;
   TinyModel tiny("qwen2");
   tiny.config["hidden_act"] = "gelu";
   std::filesystem::create_directory(dir / "model");
   ASSERT_OK(tiny.write(dir / "model"));
-  ASSERT_OK_AND_ASSIGN(const ConvertReport report,
-                       convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}));
-  ASSERT_EQ(report.warnings.size(), 2u);
-  EXPECT_NE(report.warnings[1].find("ffn.activation is silu"), std::string::npos) << report.warnings[1];
+  bool written = false;
+  ConvertOptions options;
+  options.on_progress = [&](double, std::string_view) { written = true; };
+  EXPECT_ERROR(convert_model(dir / "model", mix("F32"), dir / "out.gguf", options),
+               "GGUF cannot hold this model", "ffn.activation is silu, not gelu", "--format rdrr");
+  EXPECT_FALSE(written);
+  EXPECT_FALSE(std::filesystem::exists(dir / "out.gguf"));
 }
 
 TEST(Convert, LeavesNoFileThatCouldNotBeLoaded) {
@@ -227,6 +230,19 @@ TEST(Convert, LeavesNoFileThatCouldNotBeLoaded) {
   EXPECT_FALSE(std::filesystem::exists(dir / "out.gguf"));
 }
 
+// Without the key readers of this architecture take one.
+TEST(Convert, SaysThatNoLayerIsDense) {
+  TempDir dir;
+  Json config = testing::tiny_config("glm4_moe");
+  config["first_k_dense_replace"] = 0;
+  const TinyModel tiny("glm4_moe", config);
+  std::filesystem::create_directory(dir / "model");
+  ASSERT_OK(tiny.write(dir / "model"));
+  ASSERT_OK(convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}));
+  ASSERT_OK_AND_ASSIGN(const Model read, load_model(dir / "out.gguf"));
+  for (const LayerSpec& layer : read.spec.layers) EXPECT_GT(layer.ffn.experts, 0u);
+}
+
 TEST(Convert, SaysThatTheRoutersBandIsNotInTheFile) {
   TempDir dir;
   Json config = testing::tiny_config("phimoe");
@@ -234,10 +250,8 @@ TEST(Convert, SaysThatTheRoutersBandIsNotInTheFile) {
   const TinyModel tiny("phimoe", config);
   std::filesystem::create_directory(dir / "model");
   ASSERT_OK(tiny.write(dir / "model"));
-  ASSERT_OK_AND_ASSIGN(const ConvertReport report,
-                       convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}));
-  EXPECT_NE(report.warnings.back().find("ffn.router.jitter is 0.01, not 0.2"), std::string::npos)
-      << report.warnings.back();
+  EXPECT_ERROR(convert_model(dir / "model", mix("F32"), dir / "out.gguf", {}),
+               "ffn.router.jitter is 0.01, not 0.2");
 }
 
 TEST(Convert, ModulesThatTheConfigKeepsStayFloat) {
