@@ -21,8 +21,8 @@ std::string_view name_of(RopeScalingKind kind) {
 }
 
 std::string_view name_of(Activation activation) {
-  static constexpr std::array<std::string_view, 8> kNames = {
-      "silu", "gelu_tanh", "gelu", "relu", "relu_squared", "xielu", "sigmoid", "identity"};
+  static constexpr std::array<std::string_view, 9> kNames = {
+      "silu", "gelu_tanh", "gelu", "relu", "relu_squared", "xielu", "sigmoid", "identity", "quick_gelu"};
   return kNames[static_cast<std::size_t>(activation)];
 }
 

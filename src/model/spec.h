@@ -79,6 +79,17 @@ struct PositionScale {
   bool operator==(const PositionScale&) const = default;
 };
 
+// A line through the positions that is added to each head's scores (Press et al. 2021, "Train Short, Test
+// Long"): slope x (the key's position - the query's), times `scale`. The first n heads, n the largest power
+// of two among them, have the slopes 2^(-max_bias k / n), k = 1..n; those beyond it the ones halfway between,
+// odd powers of 2^(-max_bias / 2n).
+struct AlibiSpec {
+  double max_bias = 0;  // 0: none
+  double scale = 1;
+  bool rounded = false;  // bfloat16 holds slope, key's position and their product, as Falcon has them
+  bool operator==(const AlibiSpec&) const = default;
+};
+
 struct AttentionSpec {
   AttentionKind kind = AttentionKind::kFull;
   // Sliding: a token attends to itself and the window - 1 tokens before it. Chunked: to itself and those
@@ -99,7 +110,9 @@ struct AttentionSpec {
   // The rows of the query projection are each head's query and then its gate, whose sigmoid multiplies the
   // head's output.
   bool output_gate = false;
-  double key_scale = 1;         // multiplies the key projection's result
+  double key_scale = 1;  // multiplies the key projection's result
+  double qkv_clip = 0;   // above 0: queries and keys behind their norms, and values, are cut to +- it
+  AlibiSpec alibi;
   PositionScale query_scale;    // after rope and norm
   bool v_norm = false;          // a norm without a weight on each head of values
   bool keys_as_values = false;  // values are what the projection of keys gives; none has its own
@@ -114,7 +127,17 @@ struct AttentionSpec {
   std::uint32_t kv_width() const { return kv_heads * head_dim; }
 };
 
-enum class Activation { kSilu, kGeluTanh, kGeluErf, kRelu, kReluSquared, kXielu, kSigmoid, kIdentity };
+enum class Activation {
+  kSilu,
+  kGeluTanh,
+  kGeluErf,
+  kRelu,
+  kReluSquared,
+  kXielu,
+  kSigmoid,
+  kIdentity,
+  kQuickGelu
+};
 
 // What makes an expert's weight of its logit: its share of all experts, a logistic function of it alone, its
 // share of the chosen ones, or Phi-MoE's two softmaxes over the logits near the best.
@@ -195,7 +218,8 @@ struct RecurrentSpec {
   std::uint32_t rank = 0;                   // Mamba 1: width of the time step before its own projection
   InProjection in_projection = InProjection::kWhole;
   bool in_bias = false, conv_bias = false, out_bias = false;
-  bool part_norms = false;  // Mamba 1: norms on time step, B and C
+  Activation conv_activation = Activation::kSilu;  // Mamba, delta net
+  bool part_norms = false;                         // Mamba 1: norms on time step, B and C
   GatedNorm norm = GatedNorm::kNone;
   std::uint32_t norm_groups = 1;  // parts of the inner width that are normed by themselves, with own weights
   bool one_norm_for_heads = false;  // instead: each head is normed, with the same weights

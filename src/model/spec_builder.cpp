@@ -109,23 +109,30 @@ Result<Activation> parse_activation(std::string_view name, const std::string& wh
     std::string_view name;
     Activation activation;
   };
-  // transformers' names (ACT2FN): gelu_new, gelu_fast and gelu_pytorch_tanh are the same tanh approximation.
-  static constexpr std::array<Known, 9> kKnown = {{{"silu", Activation::kSilu},
-                                                   {"swish", Activation::kSilu},
-                                                   {"gelu_pytorch_tanh", Activation::kGeluTanh},
-                                                   {"gelu_new", Activation::kGeluTanh},
-                                                   {"gelu_fast", Activation::kGeluTanh},
-                                                   {"gelu", Activation::kGeluErf},
-                                                   {"relu", Activation::kRelu},
-                                                   {"relu2", Activation::kReluSquared},
-                                                   {"xielu", Activation::kXielu}}};
+  // transformers' names (ACT2FN), of which several stand for the same approximation by tanh.
+  static constexpr std::array<Known, 15> kKnown = {{{"silu", Activation::kSilu},
+                                                    {"swish", Activation::kSilu},
+                                                    {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                                                    {"gelu_new", Activation::kGeluTanh},
+                                                    {"gelu_fast", Activation::kGeluTanh},
+                                                    {"gelu_python_tanh", Activation::kGeluTanh},
+                                                    {"gelu_accurate", Activation::kGeluTanh},
+                                                    {"gelu", Activation::kGeluErf},
+                                                    {"gelu_python", Activation::kGeluErf},
+                                                    {"quick_gelu", Activation::kQuickGelu},
+                                                    {"sigmoid", Activation::kSigmoid},
+                                                    {"linear", Activation::kIdentity},
+                                                    {"relu", Activation::kRelu},
+                                                    {"relu2", Activation::kReluSquared},
+                                                    {"xielu", Activation::kXielu}}};
   for (const Known& known : kKnown) {
     if (known.name == name) return known.activation;
   }
-  return fail(ErrorCode::kUnsupported,
-              "The value {} names the activation {}, but Doppler knows silu, gelu, gelu_pytorch_tanh, relu, "
-              "relu2 and xielu.",
-              where, printable(name));
+  return fail(
+      ErrorCode::kUnsupported,
+      "The value {} names the activation {}, but Doppler knows silu, gelu, gelu_pytorch_tanh, quick_gelu, "
+      "relu, relu2, xielu, sigmoid and linear.",
+      where, printable(name));
 }
 
 namespace {

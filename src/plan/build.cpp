@@ -295,6 +295,9 @@ class Builder {
       heads[0] = columns(heads[0], Stage::kQProj, a.heads, {{a.heads, 0, a.head_dim}});
     }
     if (a.qk_norm && !a.qk_norm_after_rope) norm_heads(heads, a);
+    if (a.qkv_clip > 0) {
+      for (ValueId& each : heads) each = cut(each, a.qkv_clip);
+    }
     if (a.rope.rotary_dim > 0) {
       heads[0] = rope(heads[0], a.rope, Stage::kQRope);
       if (a.has_own_kv()) heads[1] = rope(heads[1], a.rope, Stage::kKRope);
@@ -333,6 +336,12 @@ class Builder {
     return y;
   }
 
+  ValueId cut(ValueId x, double limit) {
+    const ValueId y = value(plan_.values[x].width, Stage::kNone, plan_.values[x].heads);
+    op(OpKind::kSoftcap, {x}, {y}, {}, SoftcapParams{.cap = limit, .hard = true});
+    return y;
+  }
+
   ValueId columns(ValueId x, Stage stage, std::uint32_t heads, std::span<const ColumnRange> ranges) {
     ColumnsParams params;
     std::uint32_t width = 0;
@@ -365,6 +374,7 @@ class Builder {
                                  .scale = a.scale,
                                  .softcap = a.softcap,
                                  .chunked = a.kind == AttentionKind::kChunked,
+                                 .alibi = a.alibi,
                                  .kv_layer = a.kv_source};
     if (a.is_latent()) return matmul(latent_attention(normed, a, params), WeightRole::kO, WeightRole::kOBias);
     const Projected projected = project_heads(normed, a);
@@ -376,13 +386,14 @@ class Builder {
 
   // The causal convolution of a recurrent half.
   ValueId convolution(ValueId x, const RecurrentSpec& r) {
-    const Activation activation =
-        r.kind == RecurrentKind::kShortConvolution ? Activation::kIdentity : Activation::kSilu;
-    const ValueId y = value(plan_.values[x].width, Stage::kConvOut);
-    Op& made =
-        op(OpKind::kConvolution, {x}, {y}, {WeightRole::kConvolution}, ConvolutionParams{r.taps, activation});
+    const bool plain = r.kind == RecurrentKind::kShortConvolution,
+               silu = r.conv_activation == Activation::kSilu;
+    const bool within = plain || silu;  // the op itself knows no other activation
+    const ValueId y = value(plan_.values[x].width, within ? Stage::kConvOut : Stage::kNone);
+    Op& made = op(OpKind::kConvolution, {x}, {y}, {WeightRole::kConvolution},
+                  ConvolutionParams{r.taps, silu && !plain ? Activation::kSilu : Activation::kIdentity});
     if (const WeightId id = find(WeightRole::kConvolutionBias); id != kNoWeight) made.biases = {id};
-    return y;
+    return within ? y : gated(r.conv_activation, {y}, Stage::kConvOut);
   }
 
   ValueId short_convolution(ValueId in, const RecurrentSpec& r) {

@@ -184,7 +184,8 @@ std::optional<OpGroup> match_head(const Plan& plan, const Readers& readers, std:
   m.take(Part::kProduct);
   const Op* softcap = m.next(OpKind::kSoftcap);
   if (softcap == nullptr || std::get<SoftcapParams>(softcap->params).scale != 1 ||
-      softcap->inputs[0] != product->outputs[0] || softcap->outputs[0] != plan.logits)
+      std::get<SoftcapParams>(softcap->params).hard || softcap->inputs[0] != product->outputs[0] ||
+      softcap->outputs[0] != plan.logits)
     return std::nullopt;
   m.take(Part::kSoftcap);
   if (m.end() != plan.ops.size()) return std::nullopt;

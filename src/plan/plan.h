@@ -48,7 +48,7 @@ enum class OpKind : std::uint8_t {
                  // alone -> activation(gate); see GatedParams
   kGatedMatmul,  // x -> activation(weights[0] x) * (weights[1] x); swallows ffn_gate and ffn_up
   kSelect,       // x -> the rows whose logits are wanted
-  kSoftcap,      // x -> cap * tanh(scale * x / cap); scale * x without a cap
+  kSoftcap,      // x -> cap * tanh(scale * x / cap), or scale * x cut to +- cap; scale * x without a cap
   kScaleQuery,   // x -> x * (1 + beta ln(1 + floor((position + offset) / every)))
   // Experts. What belongs to a token's chosen ones lies side by side in a row, best first.
   kChoose,        // logits -> ids of the chosen experts, as whole floats; weights: correction
@@ -105,6 +105,7 @@ struct AttentionParams {
   std::uint32_t window = 0;  // 0: the whole sequence
   double scale = 1, softcap = 0;
   bool chunked = false;  // the window does not slide: the sequence is cut into chunks of it
+  AlibiSpec alibi;       // added to the scores, behind their softcap
 
   int kv_layer = -1;  // the layer whose cache is read; -1: the op's own
   // Above 0: values are the first dims of the keys, so many, and the cache holds keys alone.
@@ -131,6 +132,7 @@ struct GatedParams {
 struct SoftcapParams {
   double cap = 0;  // 0: none
   double scale = 1;
+  bool hard = false;  // values beyond the cap become it, and others stay
 };
 struct ScaleParams {};
 struct JoinParams {

@@ -75,6 +75,7 @@ class AttentionTiles : public BatchKernels {
                            {"SINKS", 0},
                            {"SCALE_BITS", float_bits(scale)},
                            {"SOFTCAP", c.softcap ? 1 : 0},
+                           {"ALIBI", 0},
                            {"EMIT_SCORES", 1},
                            {"Q_STRIDE", static_cast<std::int64_t>(q_stride)},
                            {"Q_OFFSET", static_cast<std::int64_t>(q_offset)},

@@ -108,6 +108,7 @@ Variant attention_variant(bool half, std::int64_t window, bool cap, std::int64_t
                    {"HEADS", 4},
                    {"SCALE_BITS", bits_of(0.125)},
                    {"SOFTCAP", cap ? 1 : 0},
+                   {"ALIBI", 0},
                    {"EMIT_SCORES", 0},
                    {"Q_STRIDE", 512},
                    {"Q_OFFSET", 8},

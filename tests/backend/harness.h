@@ -20,9 +20,9 @@
 namespace doppler::testing {
 
 inline constexpr const char* kDenseFixtures[] = {
-    "llama",   "llama3",           "mistral", "qwen2",   "qwen3",   "phi3",      "gemma2",
-    "gemma3",  "gemma3_k288",      "olmo3",   "granite", "cohere",  "phi",       "nemotron",
-    "exaone4", "hunyuan_v1_dense", "glm4",    "gpt2",    "apertus", "ministral3"};
+    "llama",   "llama3",           "mistral", "qwen2",   "qwen3",   "phi3",       "gemma2",
+    "gemma3",  "gemma3_k288",      "olmo3",   "granite", "cohere",  "phi",        "nemotron",
+    "exaone4", "hunyuan_v1_dense", "glm4",    "gpt2",    "apertus", "ministral3", "falcon_alibi"};
 
 // The largest error that the design allows for float weights, relative to the largest value of the stage.
 inline double tolerance_of(const std::string& fixture) {

@@ -169,12 +169,13 @@ TEST(DoctorExperts, ALimitIsNamedWhereValuesReachIt) {
     return line.find("the activation's limit of 7") != std::string::npos;
   }));
 
-  testing::PatientFolder folder("gpt_oss");
-  folder.change_json("config.json", [](Json& config) { config["swiglu_limit"] = 0.5; });
-  ASSERT_OK_AND_ASSIGN(const Loaded lower, testing::load_patient(folder.path(), 64));
+  ASSERT_OK_AND_ASSIGN(const Loaded lower, testing::load_patient(testing::patient_source("gpt_oss"), 64));
+  for (LayerSpec& layer : lower.model->spec.layers) layer.ffn.clamp = 0.5;
+  ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("reference", lower.model->spec, lower.model->weights,
+                                                        {.context = 64, .max_step_tokens = 64}));
   const testing::TempDir own;
   const auto file = own / "limited.safetensors";
-  ASSERT_OK(record_run(*lower.backend, {.prompt_ids = theirs.prompt_ids, .decode_steps = 1}, file));
+  ASSERT_OK(record_run(*backend, {.prompt_ids = theirs.prompt_ids, .decode_steps = 1}, file));
   ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(file));
   Subject subject = subject_of(lower, "reference");
   ASSERT_OK_AND_ASSIGN(const FaultPlace place, inject("expert_clamp_missing", subject));

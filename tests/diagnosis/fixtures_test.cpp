@@ -46,7 +46,7 @@ void Fixtures::check(std::string_view by) {
     const StageComparison* first = comparison.first_divergence();
     EXPECT_EQ(first, nullptr) << first->key << " token " << first->first_bad_token.value_or(0) << " error "
                               << first->error << " tolerance " << first->tolerance;
-    EXPECT_GT(comparison.stages.size(), 12 * model.spec.layers.size());
+    EXPECT_GT(comparison.stages.size(), 8 * model.spec.layers.size());
     EXPECT_EQ(comparison.decode_steps, recording.greedy_ids.size());
     EXPECT_EQ(comparison.top1_equal, comparison.decode_steps);
     ASSERT_TRUE(comparison.decode.has_value());
@@ -80,6 +80,14 @@ INSTANTIATE_TEST_SUITE_P(
     Experts, Fixtures,
     ::testing::Combine(::testing::ValuesIn(backend_names()),
                        ::testing::Values("gpt_oss", "glm4_moe", "qwen3_next", "jamba", "nemotron_h")),
+    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+
+// Switches that published models of these families leave alone: positions by what is added to scores, of 12
+// heads; cut queries, keys and values; other activations behind a convolution and without a gate.
+INSTANTIATE_TEST_SUITE_P(
+    Switches, Fixtures,
+    ::testing::Combine(::testing::ValuesIn(backend_names()),
+                       ::testing::Values("falcon_alibi", "olmoe_clip", "nemotron_h_gelu")),
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // The first three have no family: Arcee's ungated relu², StarCoder 1's learned positions, VaultGemma.

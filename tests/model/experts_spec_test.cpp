@@ -46,6 +46,42 @@ TEST(ExpertSpec, DenseLayersComeFirstOrInBetween) {
   EXPECT_GT(sparse.layers[1].ffn.experts, 0u);
 }
 
+TEST(ExpertSpec, OlmoesCutIsOfQueriesKeysAndValues) {
+  Json config = small("olmoe");
+  ASSERT_OK_AND_ASSIGN(const ModelSpec without, read(config));
+  EXPECT_EQ(without.layers[0].attention.qkv_clip, 0);
+  config["clip_qkv"] = 8;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, read(config));
+  EXPECT_EQ(spec.layers[3].attention.qkv_clip, 8);
+  config["clip_qkv"] = -1;
+  EXPECT_ERROR(read(config), "clip_qkv = -1", "positive");
+}
+
+// transformers' class has the number itself.
+TEST(ExpertSpec, GptOssHasOneLimit) {
+  Json config = small("gpt_oss");
+  config["swiglu_limit"] = 3;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, read(config));
+  EXPECT_EQ(spec.layers[0].ffn.clamp, 7);
+}
+
+TEST(ExpertSpec, MiniMaxRotatesWhatEitherKeySays) {
+  const auto dims = [](Json more) {
+    Json config = small("minimax_m2");
+    config["head_dim"] = 16;
+    config.update(more);
+    const Result<ModelSpec> spec = read(config);
+    return spec ? spec->layers[0].attention.rope.rotary_dim : 0;
+  };
+  EXPECT_EQ(dims(Json::object()), 16u);
+  EXPECT_EQ(dims({{"rotary_dim", 8}}), 8u);
+  EXPECT_EQ(dims({{"partial_rotary_factor", 0.25}}), 4u);
+  EXPECT_EQ(dims({{"partial_rotary_factor", 0.25}, {"rotary_dim", 8}}), 4u);
+  EXPECT_EQ(
+      dims({{"rotary_dim", 8}, {"rope_parameters", {{"rope_theta", 1e4}, {"partial_rotary_factor", 0.25}}}}),
+      4u);
+}
+
 TEST(ExpertSpec, NumbersThatContradictEachOtherAreRefused) {
   Json more = small("mixtral");
   more.update({{"num_local_experts", 4}, {"num_experts_per_tok", 5}});

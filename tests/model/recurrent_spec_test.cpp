@@ -138,15 +138,35 @@ TEST(RecurrentSpec, NemotronsLettersSayWhatLayersAre) {
   EXPECT_TRUE(biased.layers[0].recurrent.in_bias && biased.layers[0].recurrent.out_bias);
 }
 
+// As transformers does, whatever else the file says.
+TEST(RecurrentSpec, NemotronsStepHasALeastAndNothingElse) {
+  Json config = nemotron();
+  config.update({{"time_step_limit", {0.2, 0.3}}, {"attention_bias", true}, {"tie_word_embeddings", true}});
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_from(config));
+  EXPECT_EQ(spec.layers[0].recurrent.min_step, 0.001);
+  EXPECT_TRUE(std::isinf(spec.layers[0].recurrent.max_step));
+  EXPECT_FALSE(spec.layers[2].attention.qkv_bias || spec.layers[2].attention.o_bias);
+  EXPECT_FALSE(spec.tied_head);
+  ASSERT_OK_AND_ASSIGN(const ModelSpec least, spec_from(with(nemotron(), "time_step_min", 0.25)));
+  EXPECT_EQ(least.layers[0].recurrent.min_step, 0.25);
+}
+
+TEST(RecurrentSpec, TheActivationBehindAConvolutionIsTheFiles) {
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_from(with(nemotron(), "mamba_hidden_act", "relu")));
+  EXPECT_EQ(spec.layers[0].recurrent.conv_activation, Activation::kRelu);
+  ASSERT_OK_AND_ASSIGN(const ModelSpec delta, spec_from(with(qwen_next(), "hidden_act", "gelu")));
+  EXPECT_EQ(delta.layers[0].recurrent.conv_activation, Activation::kGeluErf);
+}
+
 TEST(RecurrentSpec, AnInfiniteLimitIsReadInEverySpelling) {
   for (const char* limit : {"[0.001, Infinity]", R"([0.001, {"__float__": "Infinity"}])"}) {
-    Json config = nemotron();
+    Json config = granite();
     ASSERT_OK_AND_ASSIGN(config["time_step_limit"], parse_config_json(limit, "The file"));
     ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_from(config));
     EXPECT_EQ(spec.layers[0].recurrent.min_step, 0.001);
     EXPECT_TRUE(std::isinf(spec.layers[0].recurrent.max_step));
   }
-  Json config = nemotron();
+  Json config = granite();
   ASSERT_OK_AND_ASSIGN(config["time_step_limit"], parse_config_json("[NaN, Infinity]", "The file"));
   EXPECT_ERROR(spec_from(config), "time_step_limit", "lower and an upper limit");
 }
@@ -162,7 +182,7 @@ TEST(RecurrentSpec, ContradictionsAreRefused) {
       {with(qwen_next(), "linear_num_value_heads", 5), {"5 heads in 2 groups", "multiple"}},
       {with(qwen_next(), "linear_conv_kernel_dim", 1), {"1 taps", "2 to 64"}},
       {with(qwen_next(), "linear_key_head_dim", 1 << 30), {"too large to be true"}},
-      {with(qwen_next(), "hidden_act", "gelu"), {"hidden_act = gelu", "silu only"}},
+      {with(qwen_next(), "hidden_act", "xielu"), {"hidden_act = xielu", "convolutions lack"}},
       {with(lfm(), "layer_types", {"conv", "conv"}), {"2 layer_types", "4 layers"}},
       {with(granite(), "layer_types", {"mamba"}), {"1 layer_types", "4 layers"}},
       {with(granite(), "mamba_expand", 3), {"mamba_expand = 3", "4 heads of 16", "hidden_size = 32"}},
@@ -173,7 +193,8 @@ TEST(RecurrentSpec, ContradictionsAreRefused) {
       {with(jamba(), "sliding_window", 8), {"sliding_window", "no window"}},
       {with(nemotron(), "hybrid_override_pattern", "M-*"), {"lists 3 kinds", "num_hidden_layers = 4"}},
       {with(nemotron(), "hybrid_override_pattern", "M-*x"), {"letter x"}},
-      {with(nemotron(), "mamba_hidden_act", "relu"), {"mamba_hidden_act = relu"}},
+      {with(nemotron(), "mamba_hidden_act", "mish"), {"mamba_hidden_act", "mish"}},
+      {with(nemotron(), "time_step_min", -1), {"time_step_min = -1"}},
       {with(nemotron(), "n_group", 4), {"n_group = 4"}},
   };
   for (const Wrong& w : wrong) {

@@ -143,11 +143,13 @@ TEST(Spelling, SwitchesOfAFamilysOtherModels) {
             40u);
   EXPECT_EQ(spec_of("falcon", R"({"intermediate_size": null})").layers[0].ffn.width, 128u);
   EXPECT_EQ(spec_of("falcon", R"({"multi_query": false})").layers[0].attention.kv_heads, 4u);
+  const AttentionSpec added = spec_of("falcon", R"({"alibi": true})").layers[0].attention;
+  EXPECT_EQ(added.rope.rotary_dim, 0u);
+  EXPECT_EQ(added.alibi, (AlibiSpec{.max_bias = 8, .scale = added.scale, .rounded = true}));
   const ModelSpec one_norm = spec_of(
       "falcon", R"({"new_decoder_architecture": true, "num_kv_heads": 2, "num_ln_in_parallel_attn": 1})");
   EXPECT_TRUE(one_norm.layers[0].parallel);
   EXPECT_FALSE(one_norm.layers[0].ffn_norm);
-  EXPECT_ERROR(read_spec(with(tiny_config("falcon"), R"({"alibi": true})"), nullptr), "alibi = true");
   EXPECT_ERROR(
       read_spec(with(tiny_config("falcon"), R"({"new_decoder_architecture": true, "num_kv_heads": 3})"),
                 nullptr),

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 
+#include "model/alibi.h"
+
 namespace doppler::cpu {
 namespace {
 
@@ -58,6 +60,7 @@ struct Attention::Work {
   KvCache& cache;
   const AttentionParams& a;
   std::size_t group;
+  std::vector<double> slopes;  // of ALiBi, one for each head, or none
 
   std::size_t tokens() const { return input.size(); }
   std::uint64_t position(std::size_t token) const {
@@ -99,6 +102,12 @@ struct Attention::Work {
                                .total = state.total,
                                .sum = state.sum};
     kernels.scores(kernel);
+    for (std::size_t h = 0; !slopes.empty() && h < group; ++h) {
+      for (std::uint64_t p = first; p <= last; ++p) {
+        const double bias = alibi_bias(a.alibi, slopes[kv_head * group + h], p, position(token));
+        scores[h * kAttentionChunk + (p - first)] += static_cast<float>(bias);
+      }
+    }
     for (std::size_t h = 0; call.emitted != nullptr && h < group; ++h) {
       float* to = call.emitted + (token * a.heads + kv_head * group + h) * call.longest + first;
       std::copy_n(scores + h * kAttentionChunk, kernel.count, to);
@@ -145,7 +154,12 @@ void Attention::append(const Call& call, const StepInput& input, KvCache& cache)
 
 void Attention::attend(const Call& call, const StepInput& input, KvCache& cache) {
   const AttentionParams& a = *call.params;
-  const Work work{call, input, cache, a, a.heads / a.kv_heads};
+  const Work work{call,
+                  input,
+                  cache,
+                  a,
+                  a.heads / a.kv_heads,
+                  a.alibi.max_bias > 0 ? alibi_slopes(a.alibi, a.heads) : std::vector<double>()};
   // Enough pairs of token and KV head keep every thread busy; with fewer, the positions are shared out as
   // well.
   const std::size_t pairs = input.size() * a.kv_heads, enough = 2 * pool_->used();

@@ -750,7 +750,9 @@ class CpuBackend final : public HostBackend {
           element_.scale(from, scale, end - begin, to);
           from = to;
         }
-        if (cap > 0) element_.softcap(from, cap, end - begin, to);
+        if (cap > 0 && !p.hard) element_.softcap(from, cap, end - begin, to);
+        for (std::size_t i = 0; p.hard && i < end - begin; ++i)  // a NaN stays one
+          to[i] = from[i] > cap ? cap : from[i] < -cap ? -cap : from[i];
       });
     }
   }

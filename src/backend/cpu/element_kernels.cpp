@@ -11,6 +11,7 @@
 
 #include "backend/cpu/kernel_tables.h"
 #include "backend/cpu/simd-inl.h"
+#include "model/activation.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace doppler::cpu::HWY_NAMESPACE {
@@ -120,6 +121,12 @@ void scale(const float* in, float factor, std::size_t count, float* out) {
 struct Silu {
   static HWY_INLINE V of(V x) { return hn::Div(x, hn::Add(hn::Set(D(), 1.0f), exp_of(hn::Neg(x)))); }
 };
+struct QuickGelu {
+  static HWY_INLINE V of(V x) {
+    const V slowed = hn::Mul(x, hn::Set(D(), static_cast<float>(-kQuickGeluAlpha)));
+    return hn::Div(x, hn::Add(hn::Set(D(), 1.0f), exp_of(slowed)));
+  }
+};
 struct GeluTanh {
   static HWY_INLINE V of(V x) {
     const D d;
@@ -184,6 +191,8 @@ void gated(Activation activation, const float* gate, const float* up, std::size_
       return gated_of<Relu>(gate, up, count, out);
     case Activation::kReluSquared:
       return gated_of<ReluSquared>(gate, up, count, out);
+    case Activation::kQuickGelu:
+      return gated_of<QuickGelu>(gate, up, count, out);
     case Activation::kSigmoid:
       return gated_of<Sigmoid>(gate, up, count, out);
     case Activation::kIdentity:

@@ -12,6 +12,7 @@
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/self_check_inputs.h"
 #include "model/activation.h"
+#include "model/alibi.h"
 
 namespace doppler::gpu {
 Activations given_activations(const Values& v, Sequence& sequence, Case& c) {
@@ -274,6 +275,16 @@ Case gemm_case(const Values& v) {
   return c;
 }
 
+// alibi.wgsl, as model/alibi.h has it.
+double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t position) {
+  if (v["ALIBI"] == 0) return 0;
+  const AlibiSpec alibi = {.max_bias = v.number("ALIBI_STEP_BITS") * static_cast<double>(v["ALIBI_HEADS"]),
+                           .scale = v.number("ALIBI_SCALE_BITS"),
+                           .rounded = v["ALIBI_ROUNDED"] != 0};
+  const double slope = alibi_slopes(alibi, static_cast<std::uint32_t>(v["HEADS"]))[head];
+  return alibi_bias(alibi, slope, key, position);
+}
+
 Case attention_case(const Values& v) {
   const std::size_t dim = v["DIM"], capacity = v["CAPACITY"], kv_heads = v["KV_HEADS"],
                     all_heads = v["HEADS"];
@@ -329,6 +340,7 @@ Case attention_case(const Values& v) {
         score += static_cast<double>(q[v["Q_OFFSET"] + h * dim + d]) * keys[(first + p) * dim + d];
       score *= v.number("SCALE_BITS");
       if (v["SOFTCAP"] != 0) score = v.number("SOFTCAP_BITS") * std::tanh(score / v.number("SOFTCAP_BITS"));
+      score += alibi_of(v, h, p, position);
       shares.push_back(std::exp(score));
       total += shares.back();
     }

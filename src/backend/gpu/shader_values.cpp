@@ -1,5 +1,7 @@
 #include "backend/gpu/shader_values.h"
 
+#include <bit>
+
 namespace doppler::gpu {
 
 std::uint32_t ceil_div(std::uint32_t a, std::uint32_t b) {
@@ -58,6 +60,13 @@ void add_scores(const Op& attention, ShaderValues& values) {
   values["SCALE_BITS"] = float_bits(a.scale);
   values["SOFTCAP"] = a.softcap > 0 ? 1 : 0;
   if (a.softcap > 0) values["SOFTCAP_BITS"] = float_bits(a.softcap);
+  values["ALIBI"] = a.alibi.max_bias > 0 ? 1 : 0;
+  if (!(a.alibi.max_bias > 0)) return;
+  const std::uint32_t whole = std::bit_floor(a.heads);
+  values["ALIBI_HEADS"] = whole;
+  values["ALIBI_STEP_BITS"] = float_bits(a.alibi.max_bias / whole);
+  values["ALIBI_SCALE_BITS"] = float_bits(a.alibi.scale);
+  values["ALIBI_ROUNDED"] = a.alibi.rounded ? 1 : 0;
 }
 
 Status bind_sinks(Context& context, const Op& attention, std::vector<Bound>& buffers) {

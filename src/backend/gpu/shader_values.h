@@ -26,7 +26,7 @@ void add_embed(const Context& context, const Op& op, std::size_t which, const Gp
 void add_cache(const Context& context, const Op& attention, ShaderValues& values);
 // The buffer of attention's sinks, where it has some: SINKS of add_scores().
 Status bind_sinks(Context& context, const Op& attention, std::vector<Bound>& buffers);
-// HEADS, WINDOW, CHUNKED, SINKS, SCALE_BITS, SOFTCAP: how it scores them.
+// HEADS, WINDOW, CHUNKED, SINKS, SCALE_BITS, SOFTCAP, ALIBI: how it scores them.
 void add_scores(const Op& attention, ShaderValues& values);
 // PAIRS, HIGH_ROWS, INTERLEAVED: how a head is turned.
 void add_rotation(const Context& context, const RopeParams& rope, ShaderValues& values);

@@ -11,6 +11,7 @@
 #include "backend/reference/recurrent_ops.h"
 #include "backend/routing.h"
 #include "model/activation.h"
+#include "model/alibi.h"
 #include "system/threads.h"
 
 namespace doppler::reference {
@@ -280,7 +281,9 @@ Status rope(const OpCall& call) {
 class Attender {
  public:
   Attender(const OpCall& call, std::span<const float> sinks)
-      : call_(call), a_(std::get<AttentionParams>(call.params)), sinks_(sinks) {}
+      : call_(call), a_(std::get<AttentionParams>(call.params)), sinks_(sinks) {
+    if (a_.alibi.max_bias > 0) slopes_ = alibi_slopes(a_.alibi, a_.heads);
+  }
 
   void attend(std::size_t t, std::uint32_t h) {
     find_visible(t);
@@ -295,6 +298,7 @@ class Attender {
       for (std::size_t d = 0; d < a_.head_dim; ++d) score += static_cast<double>(q[at + d]) * key[d];
       score *= a_.scale;
       if (a_.softcap > 0) score = a_.softcap * std::tanh(score / a_.softcap);
+      score += bias(t, h, visible_[i]);
       if (!call_.scores.empty()) {
         call_.scores[(t * a_.heads + h) * call_.longest + visible_[i]] = static_cast<float>(score);
       }
@@ -316,6 +320,11 @@ class Attender {
   }
 
  private:
+  double bias(std::size_t t, std::uint32_t h, std::uint64_t key) const {
+    if (slopes_.empty()) return 0;
+    return alibi_bias(a_.alibi, slopes_[h], key, static_cast<std::uint64_t>(call_.positions[t]));
+  }
+
   void find_visible(std::size_t t) {
     visible_.clear();
     if (call_.sees) {
@@ -333,6 +342,7 @@ class Attender {
   std::span<const float> sinks_;        // one for each head, or none
   std::vector<std::uint64_t> visible_;  // positions
   std::vector<double> scores_, sum_;
+  std::vector<double> slopes_;  // of ALiBi, one for each head, or none
 };
 
 Status attention(const OpCall& call, Threads& threads) {
@@ -432,7 +442,9 @@ Status softcap(const OpCall& call) {
   const std::span<const float> in = call.inputs[0].data;
   for (std::size_t i = 0; i < in.size(); ++i) {
     const double x = in[i] * p.scale;
-    call.outputs[0].data[i] = static_cast<float>(p.cap > 0 ? p.cap * std::tanh(x / p.cap) : x);
+    const double capped =
+        p.hard ? (std::isnan(x) ? x : std::clamp(x, -p.cap, p.cap)) : p.cap * std::tanh(x / p.cap);
+    call.outputs[0].data[i] = static_cast<float>(p.cap > 0 ? capped : x);
   }
   return {};
 }

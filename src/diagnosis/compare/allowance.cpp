@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "diagnosis/compare/allowance_recurrent.h"
 #include "model/activation.h"
+#include "model/alibi.h"
 #include "quant/error.h"
 #include "system/threads.h"
 
@@ -559,7 +560,7 @@ class Bounds {
     const auto& p = std::get<SoftcapParams>(s_.params);
     for (std::size_t i = 0; i < out_.size(); ++i) {
       const double x = s_.inputs[0].data[i] * p.scale;
-      set(i, softcap_error(p.cap, x) + (p.scale == 1 ? 0 : kFew * kEps * std::abs(x)));
+      set(i, softcap_error(p.hard ? 0 : p.cap, x) + (p.scale == 1 ? 0 : kFew * kEps * std::abs(x)));
     }
   }
 
@@ -611,6 +612,12 @@ class Bounds {
       if (a.softcap > 0) {
         error += softcap_error(a.softcap, score);
         score = a.softcap * std::tanh(score / a.softcap);
+      }
+      if (a.alibi.max_bias > 0) {
+        const double bias = alibi_bias(a.alibi, alibi_slopes(a.alibi, a.heads)[h], p,
+                                       static_cast<std::uint64_t>(s_.positions[t]));
+        error += kFunction * kEps * (std::abs(score) + std::abs(bias));
+        score += bias;
       }
       seen.push_back({score, error, p});
       largest = std::max(largest, score);

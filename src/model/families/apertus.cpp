@@ -22,7 +22,6 @@ Status fill_apertus(SpecBuilder& builder) {
                                     .activation = "xielu"}));
   DOPPLER_TRY(refuse_flag(builder, "post_norm"));
   DOPPLER_TRY(read_attention_bias(builder));
-  DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
   use_no_gate(builder);
   builder.note("attention.qk_norm", "true", "rule of the apertus family");
   for (LayerSpec& layer : builder.spec().layers) layer.attention.qk_norm = true;

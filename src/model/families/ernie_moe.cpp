@@ -32,11 +32,12 @@ Status fill_ernie4_5_moe(SpecBuilder& builder) {
   std::uint64_t last = spec.layers.size();
   DOPPLER_ASSIGN(const auto end, builder.config().get_number("moe_layer_end_index"));
   if (end && *end >= 0) last = static_cast<std::uint64_t>(*end);
+  DOPPLER_ASSIGN(const double least, builder.get_positive("ffn.router.norm_floor", "moe_norm_min", 1e-12));
   DOPPLER_TRY(read_experts(builder,
                            {.experts = 64,
                             .top_k = 6,
                             .width = 1536,
-                            .router = {.correction = true, .normalise = true, .norm_floor = 1e-12}},
+                            .router = {.correction = true, .normalise = true, .norm_floor = least}},
                            [&](std::size_t i) { return (i + 1) % step == 0 && i >= first && i <= last; }));
   const std::string_view key =
       builder.config().has("n_shared_experts") ? "n_shared_experts" : "moe_num_shared_experts";

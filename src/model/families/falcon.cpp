@@ -50,6 +50,20 @@ Result<std::uint32_t> count_norms(SpecBuilder& builder, bool new_decoder) {
   return builder.get_uint("parallel.norms", "num_ln_in_parallel_attn", new_decoder ? 2 : 1);
 }
 
+constexpr std::string_view kFalconOwnKeys[] = {"attention.max_alibi_bias"};
+constexpr double kAlibiBias = 8;
+
+// Where a key stands is told by rotation, or by what is added to its score: the heads' lines through the
+// positions in bfloat16, multiplied by what multiplies the scores.
+Status read_positions(SpecBuilder& builder) {
+  DOPPLER_ASSIGN(const bool alibi, builder.get_bool("attention.alibi", "alibi", false));
+  if (!alibi) return read_rope(builder, 10000);
+  leave_rope_out(builder, [](std::size_t) { return false; }, builder.config().where("alibi"));
+  for (LayerSpec& layer : builder.spec().layers)
+    layer.attention.alibi = {.max_bias = kAlibiBias, .scale = layer.attention.scale, .rounded = true};
+  return {};
+}
+
 Status fill_falcon(SpecBuilder& builder) {
   const ConfigReader& config = builder.config();
   DOPPLER_TRY(read_common(builder, {.vocab_size = 65024,
@@ -64,7 +78,6 @@ Status fill_falcon(SpecBuilder& builder) {
                                     .activation_key = "activation",
                                     .intermediate_factor = 4,
                                     .aliases = kFalconKeys}));
-  DOPPLER_TRY(refuse_flag(builder, "alibi"));
   ModelSpec& spec = builder.spec();
   use_layer_norm(builder, true);
   DOPPLER_ASSIGN(const bool bias, builder.get_bool("attention and ffn bias", "bias", false));
@@ -91,7 +104,7 @@ Status fill_falcon(SpecBuilder& builder) {
     layer.attention.kv_heads = kv_heads;
     layer.ffn_norm = norms == 2;
   }
-  return read_rope(builder, 10000);
+  return read_positions(builder);
 }
 
 Status adjust_falcon(GgufConfig& config) {
@@ -100,6 +113,14 @@ Status adjust_falcon(GgufConfig& config) {
                             GgufMetadata::where(config.key("attention.head_count_kv"))};
   config.set("new_decoder_architecture", kv_heads > 1, origin);
   config.set("num_kv_heads", kv_heads, origin);
+  // Doppler's own for this architecture: llama.cpp, which has the key for others, turns every Falcon's keys.
+  DOPPLER_ASSIGN(const auto bias, config.get_number("attention.max_alibi_bias"));
+  if (bias.value_or(0) != 0) {
+    if (*bias != kAlibiBias)
+      return fail(ErrorCode::kUnsupported, "The value {} = {} is not {}, which every Falcon has.",
+                  GgufMetadata::where(config.key("attention.max_alibi_bias")), *bias, kAlibiBias);
+    config.set_from_key("alibi", true, "attention.max_alibi_bias");
+  }
   const std::string name = config.tensor_name(WeightRole::kAttnNorm, 0);  // attn_norm_2
   const bool two = config.tensor(WeightRole::kAttnNorm, 0) != nullptr;
   config.set("num_ln_in_parallel_attn", two ? 2 : 1,
@@ -114,7 +135,8 @@ const FamilyRule kFalconRule = {"falcon",
                                 fill_falcon,
                                 {.architecture = "falcon",
                                  .weight_names = {.style = NameStyle::kGguf, .own = kFalconGgufNames},
-                                 .adjust = adjust_falcon},
+                                 .adjust = adjust_falcon,
+                                 .own_keys = kFalconOwnKeys},
                                 {.own = kFalconNames, .qkv_by_head = true}};
 
 }  // namespace doppler

@@ -18,16 +18,18 @@ constexpr WeightName kGptOssNames[] = {
 };
 constexpr WeightName kGptOssGgufNames[] = {{WeightRole::kFfnNorm, "blk.{}.post_attention_norm.weight"}};
 
-Status read_swiglu(SpecBuilder& builder) {
-  DOPPLER_ASSIGN(const double clamp, builder.get_positive("ffn.clamp", "swiglu_limit", 7.0));
-  builder.note("ffn.alpha, ffn.up_offset, ffn.expert_bias", "1.702, 1, true", "rule of the gpt_oss family");
+// Published files say swiglu_limit = 7.0, too, but transformers takes no notice of it.
+void use_swiglu(SpecBuilder& builder) {
+  constexpr double clamp = 7;
+  builder.note("ffn.clamp, ffn.alpha, ffn.up_offset, ffn.expert_bias", "7, 1.702, 1, true",
+               "rule of the gpt_oss family");
   for (LayerSpec& layer : builder.spec().layers) {
+    layer.ffn.activation = Activation::kSilu;  // whatever hidden_act says
     layer.ffn.clamp = clamp;
     layer.ffn.alpha = 1.702;
     layer.ffn.up_offset = 1;
     layer.ffn.expert_bias = true;
   }
-  return {};
 }
 
 Status fill_gpt_oss(SpecBuilder& builder) {
@@ -47,7 +49,7 @@ Status fill_gpt_oss(SpecBuilder& builder) {
     layer.attention.sinks = true;
   }
   DOPPLER_TRY(read_layer_types(builder, 128, is_last_of_period, 2, "rule: every second layer attends fully"));
-  DOPPLER_TRY(read_swiglu(builder));
+  use_swiglu(builder);
   DOPPLER_TRY(read_experts(builder,
                            {.experts = 128,
                             .top_k = 4,

@@ -60,14 +60,19 @@ std::string_view known_key(const ConfigReader& config, std::string_view now, std
   return config.has(now) ? now : before;
 }
 
-Status require_silu(SpecBuilder& builder, std::string_view key) {
+Status read_convolution_activation(SpecBuilder& builder, std::string_view key, RecurrentSpec& r) {
   const ConfigReader& config = builder.config();
   DOPPLER_ASSIGN(const auto name, config.get_string(key));
   if (!name) return {};
-  DOPPLER_ASSIGN(const Activation activation, parse_activation(*name, config.where(key)));
-  if (activation == Activation::kSilu) return {};
-  return fail(ErrorCode::kUnsupported, "The {} says {} = {}, but Doppler's recurrent layers know silu only.",
-              config.source(), config.name(key), printable(*name));
+  DOPPLER_ASSIGN(r.conv_activation, parse_activation(*name, config.where(key)));
+  if (r.conv_activation == Activation::kXielu) {
+    return fail(
+        ErrorCode::kUnsupported,
+        "The {} says {} = {}, which has numbers of its own that convolutions lack. Use another model.",
+        config.source(), config.name(key), printable(*name));
+  }
+  builder.note("recurrent.conv_activation", std::string(name_of(r.conv_activation)), config.where(key));
+  return {};
 }
 
 Status read_step_limits(SpecBuilder& builder, RecurrentSpec& r) {
@@ -104,7 +109,7 @@ Result<RecurrentSpec> read_mamba2(SpecBuilder& builder, const Mamba2Keys& keys) 
   DOPPLER_ASSIGN(r.taps, builder.get_uint("recurrent.taps", keys.taps, 4));
   DOPPLER_ASSIGN(r.conv_bias, builder.get_bool("recurrent.conv_bias", keys.conv_bias, true));
   DOPPLER_TRY(read_step_limits(builder, r));
-  DOPPLER_TRY(require_silu(builder, keys.activation));
+  DOPPLER_TRY(read_convolution_activation(builder, keys.activation, r));
   return r;
 }
 

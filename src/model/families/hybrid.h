@@ -34,16 +34,16 @@ Status set_recurrent(SpecBuilder& builder, const RecurrentSpec& recurrent);
 // Reads the limits of the time step (time_step_limit), of which the upper one may be infinite.
 Status read_step_limits(SpecBuilder& builder, RecurrentSpec& recurrent);
 
-// The activation of the convolution and of gates is SiLU. Errors: kUnsupported where `key` says another.
-Status require_silu(SpecBuilder& builder, std::string_view key);
+// The activation behind the convolution, which the key says; that of gates is SiLU in any case.
+Status read_convolution_activation(SpecBuilder& builder, std::string_view key, RecurrentSpec& recurrent);
 
 // The keys of a family's sizes, and their defaults.
 struct Mamba2Keys {
   std::string_view heads, head_dim, groups, states, taps, conv_bias, activation;
   std::uint32_t default_heads, default_head_dim, default_groups, default_states;
 };
-// A Mamba 2 whose gate comes before a norm over the whole inner width. Errors: those of the getters, of
-// read_step_limits() and of require_silu().
+// A Mamba 2 whose gate comes before a norm over the whole inner width. Errors: those of the getters and of
+// what it reads by the functions above.
 Result<RecurrentSpec> read_mamba2(SpecBuilder& builder, const Mamba2Keys& keys);
 // The flag `key` for biases of both projections.
 Status read_projection_bias(SpecBuilder& builder, std::string_view key, RecurrentSpec& recurrent);

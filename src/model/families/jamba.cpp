@@ -68,7 +68,7 @@ Status read_mamba1(SpecBuilder& builder, const Mamba1Keys& keys) {
   DOPPLER_ASSIGN(r.rank, read_rank(builder, keys.rank));
   DOPPLER_ASSIGN(r.conv_bias, builder.get_bool("recurrent.conv_bias", keys.conv_bias, true));
   DOPPLER_TRY(read_projection_bias(builder, keys.bias, r));
-  DOPPLER_TRY(require_silu(builder, "hidden_act"));
+  DOPPLER_TRY(read_convolution_activation(builder, "hidden_act", r));
   return set_recurrent(builder, r);
 }
 

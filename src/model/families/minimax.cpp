@@ -1,7 +1,5 @@
-// MiniMax M2: norms of queries and keys over the whole projection, half the dims of a head rotate, routing by
-// sigmoids with a correction. Source: transformers' MiniMaxM2Config.
-#include <algorithm>
-
+// MiniMax M2: norms of queries and keys over the whole projection, a part of the dims of a head rotates,
+// routing by sigmoids with a correction. Source: transformers' MiniMaxM2Config.
 #include "model/families/experts.h"
 
 namespace doppler {
@@ -30,12 +28,8 @@ Status fill_minimax_m2(SpecBuilder& builder) {
                     .width = {},
                     .router = {.score = RouterScore::kSigmoid, .correction = true, .normalise = true}},
                    every_layer));
-  // Published files say how many dims rotate.
-  double part = 0.5;
-  DOPPLER_ASSIGN(const auto dims, builder.config().get_uint("rotary_dim"));
-  const std::uint32_t head_dim = builder.spec().layers[0].attention.head_dim;
-  if (dims && *dims > 0 && *dims <= head_dim) part = (static_cast<double>(*dims) + 0.5) / head_dim;
-  return read_rope(builder, {.theta = 5e6, .rotary_part = std::min(part, 1.0)});
+  // Published files say how many dims rotate (rotary_dim), transformers' which part; without either all do.
+  return read_rope(builder, 5e6);
 }
 
 }  // namespace

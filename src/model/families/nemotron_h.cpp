@@ -2,6 +2,7 @@
 // gate, or experts of the same form. Source: transformers' NemotronHConfig.
 #include <algorithm>
 #include <array>
+#include <limits>
 
 #include "base/json.h"
 #include "base/text.h"
@@ -73,6 +74,26 @@ Status read_nemotron_experts(SpecBuilder& builder, const std::vector<std::string
   return {};
 }
 
+// transformers limits the step from below by time_step_min, and takes no notice of time_step_limit; nor of
+// attention_bias and tie_word_embeddings, which published files leave false.
+Status read_least_step(SpecBuilder& builder, RecurrentSpec& r) {
+  DOPPLER_ASSIGN(r.min_step,
+                 builder.get_number("recurrent.min_step",
+                                    known_key(builder.config(), "time_step_min", "mamba_dt_min"), 0.001));
+  r.max_step = std::numeric_limits<double>::infinity();
+  if (r.min_step >= 0) return {};
+  return fail(ErrorCode::kCorrupt,
+              "The value {} = {} is below 0, but it is the least step of time. Correct it.",
+              builder.config().where("time_step_min"), r.min_step);
+}
+
+void use_own_head(SpecBuilder& builder) {
+  auto& spec = builder.spec();
+  std::erase_if(spec.sources, [](const SpecSource& s) { return s.path == "head.tied"; });
+  builder.note("head.tied", "false", "rule of the nemotron_h family");
+  spec.tied_head = false;
+}
+
 Status fill_nemotron_h(SpecBuilder& builder) {
   DOPPLER_ASSIGN(const std::vector<std::string> kinds, nemotron_kinds(builder.config()));
   if (kinds.empty()) {
@@ -101,7 +122,7 @@ Status fill_nemotron_h(SpecBuilder& builder) {
                 builder.config().source(), kinds.size(), builder.spec().layers.size());
   }
   DOPPLER_TRY(refuse_window(builder));
-  DOPPLER_TRY(read_attention_bias(builder));
+  use_own_head(builder);
   DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
   use_no_gate(builder);
   DOPPLER_TRY(read_layer_kinds(
@@ -120,6 +141,7 @@ Status fill_nemotron_h(SpecBuilder& builder) {
                                                         .default_groups = 8,
                                                         .default_states = 128}));
   r.norm_groups = r.groups;
+  DOPPLER_TRY(read_least_step(builder, r));
   DOPPLER_TRY(read_projection_bias(builder, "use_bias", r));
   DOPPLER_TRY(set_recurrent(builder, r));
   DOPPLER_TRY(read_nemotron_experts(builder, kinds));

@@ -16,11 +16,7 @@ Status fill_olmoe(SpecBuilder& builder) {
                                     .max_position_embeddings = 4096,
                                     .rms_norm_eps = 1e-5}));
   DOPPLER_TRY(read_attention_bias(builder));
-  if (builder.config().has("clip_qkv")) {
-    return fail(ErrorCode::kUnsupported,
-                "The value {} clips queries, keys and values, which Doppler does not do.",
-                builder.config().where("clip_qkv"));
-  }
+  DOPPLER_TRY(read_clip(builder));
   builder.note("attention.qk_norm", "true, over the projection", "rule of the olmoe family");
   for (LayerSpec& layer : builder.spec().layers) {
     layer.attention.qk_norm = true;
@@ -33,6 +29,7 @@ Status fill_olmoe(SpecBuilder& builder) {
 
 }  // namespace
 
-const FamilyRule kOlmoeRule = {"olmoe", kOlmoeTypes, fill_olmoe, {.architecture = "olmoe"}};
+const FamilyRule kOlmoeRule = {
+    "olmoe", kOlmoeTypes, fill_olmoe, {.architecture = "olmoe", .keys = kClipKeys}};
 
 }  // namespace doppler

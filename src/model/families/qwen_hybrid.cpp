@@ -48,7 +48,7 @@ Status read_delta_net(SpecBuilder& builder, InProjection in_projection) {
   DOPPLER_ASSIGN(r.groups, builder.get_uint("recurrent.groups", "linear_num_key_heads", 16));
   DOPPLER_ASSIGN(r.state_dim, builder.get_uint("recurrent.state_dim", "linear_key_head_dim", 128));
   DOPPLER_ASSIGN(r.taps, builder.get_uint("recurrent.taps", "linear_conv_kernel_dim", 4));
-  DOPPLER_TRY(require_silu(builder, "hidden_act"));
+  DOPPLER_TRY(read_convolution_activation(builder, "hidden_act", r));
   return set_recurrent(builder, r);
 }
 

@@ -64,6 +64,14 @@ Status read_mlp_bias(SpecBuilder& builder, std::string_view key) {
   return {};
 }
 
+Status read_clip(SpecBuilder& builder) {
+  DOPPLER_ASSIGN(const auto given, builder.config().get_number("clip_qkv"));
+  if (given.value_or(0) == 0) return {};  // none, as GGUF's writers say it
+  DOPPLER_ASSIGN(const double clip, builder.get_positive("attention.qkv_clip", "clip_qkv", std::nullopt));
+  for (LayerSpec& layer : builder.spec().layers) layer.attention.qkv_clip = clip;
+  return {};
+}
+
 void use_layer_norm(SpecBuilder& builder, bool bias) {
   builder.spec().norm.kind = NormKind::kLayer;
   builder.spec().norm.bias = bias;

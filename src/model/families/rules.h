@@ -93,6 +93,9 @@ Status read_window_of_all_layers(SpecBuilder& builder);
 // attention_bias: on queries, keys, values and the attention's output.
 Status read_attention_bias(SpecBuilder& builder);
 Status read_mlp_bias(SpecBuilder& builder, std::string_view key);
+// clip_qkv, where the file has it: queries, keys and values are cut.
+Status read_clip(SpecBuilder& builder);
+inline constexpr std::array<GgufKey, 1> kClipKeys = {{{"clip_qkv", "attention.clamp_kqv"}}};
 void use_layer_norm(SpecBuilder& builder, bool bias);
 // Norms on what is added to the residual stream, and none on what is read of it.
 void use_norms_after_only(SpecBuilder& builder);

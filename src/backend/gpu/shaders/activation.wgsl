@@ -1,5 +1,5 @@
 // activate(x): a feed-forward layer's activation. Template value ACTIVATION: 0 silu, 1 gelu (tanh form), 2 gelu (erf form),
-// 3 relu, 4 relu squared, 5 xielu (ALPHA_P_BITS, ALPHA_N_BITS, LINE_BITS, LIMIT_BITS: its four numbers), 6 sigmoid, 7 x itself, as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
+// 3 relu, 4 relu squared, 5 xielu (ALPHA_P_BITS, ALPHA_N_BITS, LINE_BITS, LIMIT_BITS: its four numbers), 6 sigmoid, 7 x itself, 8 quick gelu, as model/spec.h lists them. tanh and exp saturate by hand: some drivers give NaN for large arguments.
 fn activate(x : f32) -> f32 {
 #if ACTIVATION == 0
   return x / (1.0 + exp(-clamp(x, -80.0, 80.0)));
@@ -22,6 +22,8 @@ fn activate(x : f32) -> f32 {
   return select(1.0 / (1.0 + exp(-clamp(x, -80.0, 80.0))), x, (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u);
 #elif ACTIVATION == 7
   return x;
+#elif ACTIVATION == 8
+  return x / (1.0 + exp(-clamp(1.702 * x, -80.0, 80.0)));
 #else
   // 1 + erf(x / sqrt 2), by Abramowitz and Stegun 7.1.26: error 1.5e-7.
   let z = abs(x) * 0.7071067811865476;

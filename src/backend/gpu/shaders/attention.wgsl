@@ -5,7 +5,7 @@
 //
 // Template values (op_kernels.cpp, shader_values.cpp): HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl;
 // VALUE_DIM the first dims of a row of values, which count;
-// WINDOW newest positions that are seen (0: all), or CHUNKED of the WINDOW positions from its last multiple on; SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped;
+// WINDOW newest positions that are seen (0: all), or CHUNKED of the WINDOW positions from its last multiple on; SCALE_BITS, SOFTCAP_BITS bits of a float; SOFTCAP 1: scores are capped; ALIBI 1: see alibi.wgsl;
 // EMIT_SCORES 1: scores are stored; SLOTS, POSITIONS words of `step` where the tokens' slots and positions begin.
 // q, out: token i's row begins at float i * STRIDE + OFFSET, as HEADS x DIM, and x VALUE_DIM. scores: [token][head][position], step[2]
 // positions each (the longest sequence of the step).
@@ -26,6 +26,9 @@
 @group(0) @binding(6) var<storage, read> sinks : array<f32>;  // a score for each head, of no position
 #endif
 #include "kv.wgsl"
+#if ALIBI
+#include "alibi.wgsl"
+#endif
 #include "reduce.wgsl"
 #define DIMS_PER_THREAD (VALUE_DIM + THREADS - 1) / THREADS
 
@@ -98,6 +101,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     var score = -3.0e38;
     if (at <= position) {
       score = score_of(kv_row(slot, kv_head, at));
+#if ALIBI
+      score += alibi(head, at, position);
+#endif
 #if EMIT_SCORES
       scores[(token * ${HEADS}u + head) * step[2] + at] = score;
 #endif

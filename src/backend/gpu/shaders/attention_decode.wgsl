@@ -9,7 +9,7 @@
 //   CHUNK positions at a time; HEADS_AT_ONCE heads whose sums are added at a time, as workgroup memory allows
 //   HEADS, KV_HEADS heads of DIM values; CAPACITY, KV_HALF see kv.wgsl; MOST_SPLITS, WINDOW see splits.wgsl
 //   PAIRS that turn (0: no rotation), HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; QK_NORM 1: q and k have norms
-//   SCALE_BITS, SOFTCAP_BITS, EPS_BITS bits of a float; SOFTCAP 1: scores are capped; SLOTS, POSITIONS words of `step`
+//   SCALE_BITS, SOFTCAP_BITS, EPS_BITS bits of a float; SOFTCAP 1: scores are capped; ALIBI 1: see alibi.wgsl; SLOTS, POSITIONS words of `step`
 //   Q_OFFSET, K_OFFSET, V_OFFSET floats of qkv where the heads of each begin; EMIT_ROPE, EMIT_NORM 1: stored for taps
 // Buffers: qkv the token's projections; keys, values the layer's cache, 8 (f16) or 4 (f32) keys and 4 values an element;
 // qk_weights DIM of q's norm, then DIM of k's; parts, marks see combined.wgsl; looked [q_rope][k_rope][q_norm][k_norm].
@@ -59,6 +59,9 @@
 #include "rope_angle.wgsl"
 #endif
 #include "splits.wgsl"
+#if ALIBI
+#include "alibi.wgsl"
+#endif
 
 var<workgroup> sq : array<vec4f, ${G * QUADS}>;       // queries [h][quad], times the scale
 var<workgroup> sk : array<vec4f, ${QUADS}>;           // the new key and value, rounded as the cache has them
@@ -298,6 +301,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       // clamp() would make a number of NaN.
       let capped${h} = bitcast<f32>(${SOFTCAP_BITS}u) * tanh(clamp(s${h} / bitcast<f32>(${SOFTCAP_BITS}u), -15.0, 15.0));
       s${h} = select(capped${h}, s${h}, (bitcast<u32>(s${h}) & 0x7fffffffu) > 0x7f800000u);
+#endif
+#if ALIBI
+      s${h} += alibi(kv_head * ${G}u + ${h}u, min(base + p${i}, position), position);
 #endif
 #endfor
 #if CHUNK % AT_ONCE == 0

@@ -88,6 +88,9 @@ fn first_of(position : u32) -> u32 {
   return 0u;
 #endif
 }
+#if ALIBI
+#include "alibi.wgsl"
+#endif
 fn score_of(dots : f32) -> f32 {
   let score = dots * bitcast<f32>(${SCALE_BITS}u);
 #if SOFTCAP
@@ -242,7 +245,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       {
         let at = vec4u(base_at + 4u * lane) + vec4u(0u, 1u, 2u, 3u);
         let seen = (at >= vec4u(from${r})) & (at <= vec4u(position${r})) & vec4<bool>(mine${r});
-        let score = vec4f(score_of(s${r}.x), score_of(s${r}.y), score_of(s${r}.z), score_of(s${r}.w));
+        var score = vec4f(score_of(s${r}.x), score_of(s${r}.y), score_of(s${r}.z), score_of(s${r}.w));
+#if ALIBI
+#for e in 0..4
+        score[${e}] += alibi(head, min(at[${e}], position${r}), position${r});
+#endfor
+#endif
 #if EMIT_SCORES
 #for e in 0..4
         if (seen[${e}]) {
