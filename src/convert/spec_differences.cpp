@@ -114,9 +114,7 @@ class Differences {
     for (const double at : {1.0, context}) {
       const RopeTable a = make_rope_table(wanted, static_cast<std::uint64_t>(at));
       const RopeTable b = make_rope_table(got, static_cast<std::uint64_t>(at));
-      const bool same = near(a.magnitude, b.magnitude) &&
-                        std::ranges::equal(a.inverse_frequency, b.inverse_frequency, near);
-      if (same) continue;
+      if (turn_alike(a, b, static_cast<std::uint64_t>(context), kRounding)) continue;
       out_.push_back(
           fmt::format("rope.scaling is {}, not {}", name_of(got.scaling.kind), name_of(wanted.scaling.kind)));
       return;
