@@ -50,6 +50,7 @@ constexpr std::array kHabits = {
            .scale_by_rule = true,
            .two_widths = true},
     Habits{.family = "deepseek_v2", .rope_dimension = true, .period = 1, .scale_by_rule = true},
+    Habits{.family = "deepseek_v3", .rope_dimension = true, .period = 1, .scale_by_rule = true},
     Habits{.family = "olmo2", .period = 1},
     Habits{.family = "olmo3", .period = 4, .pattern_always = true},
     Habits{.family = "granite", .rope_dimension = true, .period = 1, .multipliers = true},
@@ -236,7 +237,8 @@ class MetadataWriter {
     const auto dense =
         std::ranges::find_if(spec_.layers, [](const LayerSpec& l) { return l.ffn.experts == 0; });
     const LayerSpec& layer = dense == spec_.layers.end() ? spec_.layers[0] : *dense;
-    add_count("feed_forward_length", layer.has_ffn ? layer.ffn.width : 0);
+    const FfnSpec& ffn = layer.ffn;
+    add_count("feed_forward_length", !layer.has_ffn ? 0 : ffn.dense_width > 0 ? ffn.dense_width : ffn.width);
   }
 
   void add_recurrent() {

@@ -90,14 +90,42 @@ class Source {
     return {};
   }
 
+  // The matrices that make keys and values of the latent, which folders hold as one, head by head, as two:
+  // that of keys transposed, so that queries can be taken to the latent.
+  Status add_latent_part(const WeightTensor& wanted) {
+    const AttentionSpec& a = layer_of(wanted).attention;
+    const std::uint64_t rank = a.latent.kv_rank, values = a.latent.value_dim,
+                        own = a.head_dim - a.latent.rope_dim;
+    const TensorView& whole = weights_[weights_.find(WeightRole::kKvUp, wanted.layer)];
+    SourceTensor tensor{.name = wanted.name, .shape = wanted.shape};
+    if (wanted.info->role == WeightRole::kVUp) {
+      tensor.parts = {whole};
+      for (std::uint64_t i = 0; i < a.heads * values; ++i)
+        tensor.row_order.push_back(i / values * (own + values) + own + i % values);
+    } else {
+      tensor.values.resize(a.heads * rank * own);
+      std::vector<float> row(rank);
+      for (std::uint64_t i = 0; i < a.heads * own; ++i) {
+        const std::uint64_t head = i / own, dim = i % own;
+        DOPPLER_TRY(decode_f32(whole, (head * (own + values) + dim) * rank, row));
+        for (std::uint64_t r = 0; r < rank; ++r) tensor.values[(head * rank + r) * own + dim] = row[r];
+      }
+    }
+    out_.tensors.push_back(std::move(tensor));
+    return {};
+  }
+
   Status add(const WeightTensor& wanted) {
     const WeightRole role = wanted.info->role;
+    if (role == WeightRole::kKUp || role == WeightRole::kVUp) return add_latent_part(wanted);
     SourceTensor tensor{.name = wanted.name, .shape = wanted.shape};
     const std::span<const WeightRole> parts = wanted.info->fused_parts();
-    for (const WeightRole part : parts.empty() ? std::span(&role, 1) : parts) {
-      const WeightId first = weights_.find(part, wanted.layer);  // binding has found them all
-      for (std::uint32_t i = 0; i < weights_.count(first); ++i) tensor.parts.push_back(weights_[first + i]);
-    }
+    // Binding has found them all. Of experts the parts of one come together.
+    const std::span<const WeightRole> joined = parts.empty() ? std::span(&role, 1) : parts;
+    const std::uint32_t count = weights_.count(weights_.find(joined[0], wanted.layer));
+    for (std::uint32_t i = 0; i < count; ++i)
+      for (const WeightRole part : joined)
+        tensor.parts.push_back(weights_[weights_.find(part, wanted.layer) + i]);
     if (tensor.parts.size() > 1 && tensor.shape.size() < 2) DOPPLER_TRY(join_values(tensor));
     const bool own_heads = (role == WeightRole::kQNorm || role == WeightRole::kKNorm) &&
                            layer_of(wanted).attention.qk_norm_span == NormSpan::kOwnHead;
@@ -183,6 +211,7 @@ Result<ConversionSource> open_hf_source(ModelFiles files, const std::filesystem:
   out.architecture = experts && !rule->gguf.architecture_of_experts.empty()
                          ? rule->gguf.architecture_of_experts
                          : rule->gguf.architecture;
+  for (LayerSpec& layer : out.spec.layers) layer.attention.latent.split_up = layer.attention.is_latent();
   if (rule->gguf.multiplied_weights) out.spec.tied_head = ties_after_multiplying(out.spec);
   DOPPLER_TRY(Source(out, weights, *rule).add_tensors());
   if (rule->gguf.multiplied_weights) leave_multipliers_out(out.spec);

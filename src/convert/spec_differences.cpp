@@ -144,8 +144,7 @@ std::vector<std::string> rope_differences(const RopeSpec& wanted, const RopeSpec
   for (const double at : {1.0, context}) {
     const RopeTable a = make_rope_table(wanted, static_cast<std::uint64_t>(at));
     const RopeTable b = make_rope_table(got, static_cast<std::uint64_t>(at));
-    if (near(a.magnitude, b.magnitude) && std::ranges::equal(a.inverse_frequency, b.inverse_frequency, near))
-      continue;
+    if (turn_alike(a, b, static_cast<std::uint64_t>(context), kRounding)) continue;
     return {fmt::format("attention.rope.scaling is {}, not {}", name_of(got.scaling.kind),
                         name_of(wanted.scaling.kind))};
   }

@@ -89,6 +89,16 @@ RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context) {
   return table;
 }
 
+bool turn_alike(const RopeTable& a, const RopeTable& b, std::uint64_t context, double rounding) {
+  constexpr double kStill = 1e-9;  // radians, far below what any type of activation can show
+  const double still = kStill / static_cast<double>(std::max<std::uint64_t>(context, 1));
+  const auto alike = [&](double x, double y) {
+    return std::abs(x - y) <= rounding * std::max(std::abs(x), std::abs(y)) || (x < still && y < still);
+  };
+  return alike(a.magnitude, b.magnitude) &&
+         std::ranges::equal(a.inverse_frequency, b.inverse_frequency, alike);
+}
+
 const RopeSpec& rope_with_factors(const ModelSpec& spec) {
   static const RopeSpec none;
   const auto first = [&](auto holds) {

@@ -31,6 +31,10 @@ struct RopeTable {
 // llama3 rule as published with Llama 3.1. All agree with transformers' modeling_rope_utils.
 RopeTable make_rope_table(const RopeSpec& spec, std::uint64_t context);
 
+// Whether two tables turn pairs alike within `rounding`, relative, up to that context. A pair that stands
+// still may be stored as one that turns too little to matter anywhere.
+bool turn_alike(const RopeTable& a, const RopeTable& b, std::uint64_t context, double rounding);
+
 // The rope that a file's tables of factors or divisors are of: that of the first layer that has any, else of
 // the first that turns, else of the first.
 const RopeSpec& rope_with_factors(const ModelSpec& spec);

@@ -141,7 +141,8 @@ TEST(DoctorSource, FindsNothingInFaithfulConversions) {
   testing::TempDir folder;
   for (const char* type : {"F16", "BF16", "Q8_0", "Q4_0"}) {
     SCOPED_TRACE(type);
-    for (const char* model : {"demo", "llama", "gemma3", "qwen3", "qwen3_5", "qwen3_next"}) {
+    for (const char* model :
+         {"demo", "llama", "gemma3", "qwen3", "qwen3_5", "qwen3_next", "gemma4_keqv", "deepseek_v3"}) {
       SCOPED_TRACE(model);
       const auto file = folder / fmt::format("{}.{}.gguf", model, type);
       ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix(type));

@@ -1,5 +1,6 @@
 // Every dense fixture on every backend agrees with what transformers computed: prompt and decoding, in
 // pieces, and beside a second sequence.
+#include "convert/convert.h"
 #include "diagnosis/compare/compare.h"
 #include "model/family.h"
 #include "testing.h"
@@ -64,6 +65,21 @@ TEST_P(Guessed, AgreeWithTransformers) {
   check("guess");
 }
 
+// A latent's matrix in two parts, that of keys transposed, computes what it does as one.
+TEST(Converted, AgreesWithTransformers) {
+  const testing::TempDir dir;
+  const auto folder = testing::data_path("models/deepseek_v3");
+  ASSERT_OK_AND_ASSIGN(const convert::Mix* mix, convert::find_mix("F32"));
+  ASSERT_OK(convert::convert_model(folder, *mix, dir / "m.gguf", {}));
+  ASSERT_OK_AND_ASSIGN(const Model model, load_model(dir / "m.gguf"));
+  EXPECT_TRUE(model.spec.layers[0].attention.latent.split_up);
+  ASSERT_OK_AND_ASSIGN(const Recording recording, open_recording(folder / "reference.safetensors"));
+  ASSERT_OK_AND_ASSIGN(const auto backend,
+                       make_backend("reference", model.spec, model.weights, {.context = 64}));
+  ASSERT_OK_AND_ASSIGN(const Comparison comparison, compare_run(*backend, model.spec, recording, {}));
+  EXPECT_TRUE(comparison.agrees());
+}
+
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
   for (const BackendInfo& info : all_backends()) names.emplace_back(info.name);
@@ -91,9 +107,9 @@ INSTANTIATE_TEST_SUITE_P(
     [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
 
 // The first three have no family: Arcee's ungated relu², StarCoder 1's learned positions, VaultGemma.
-const std::vector<std::string> kGuessable = {"arcee", "gpt_bigcode", "vaultgemma", "llama3",  "qwen2",
-                                             "qwen3", "phi3",        "gemma2",     "gemma3",  "mistral",
-                                             "olmo3", "granite",     "phi",        "nemotron"};
+const std::vector<std::string> kGuessable = {"arcee", "gpt_bigcode", "vaultgemma", "llama3",   "qwen2",
+                                             "qwen3", "phi3",        "gemma2",     "gemma3",   "mistral",
+                                             "olmo3", "granite",     "phi",        "nemotron", "glm4_moe"};
 INSTANTIATE_TEST_SUITE_P(WithoutAFamily, Guessed,
                          ::testing::Combine(::testing::ValuesIn(backend_names()),
                                             ::testing::ValuesIn(kGuessable)),

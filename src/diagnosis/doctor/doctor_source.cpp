@@ -50,10 +50,7 @@ void compare_rope(const RopeSpec& ours, const RopeSpec& source, std::uint64_t co
                             double{1} * ours.rotary_dim, double{1} * source.rotary_dim}},
                           layer, to);
   const RopeTable a = make_rope_table(ours, context), b = make_rope_table(source, context);
-  bool same = alike(a.magnitude, b.magnitude);
-  for (std::size_t i = 0; i < std::min(a.inverse_frequency.size(), b.inverse_frequency.size()); ++i)
-    same = same && alike(a.inverse_frequency[i], b.inverse_frequency[i]);
-  if (same) return;  // GGUF files may hold divisors where config.json has a rule
+  if (turn_alike(a, b, context, 1e-6)) return;  // GGUF files may hold divisors where config.json has a rule
   if (!alike(ours.theta, source.theta))
     return compare_values({{"rope_theta", "The rotary base", Stage::kQRope, ours.theta, source.theta}}, layer,
                           to);

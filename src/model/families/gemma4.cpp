@@ -174,8 +174,7 @@ const FamilyRule kGemma4Rule = {
      .weight_names = {.style = NameStyle::kGguf, .own = kGemma4GgufNames, .rope_factors = kGemma4Factors},
      .adjust = adjust_gemma4,
      .own_keys = kGemma4Keys,
-     .divisors_of_full = true,
-     .only_read = true},
+     .divisors_of_full = true},
     {.own = kGemma4Names}};
 
 }  // namespace doppler

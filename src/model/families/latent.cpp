@@ -287,8 +287,13 @@ const FamilyRule kDeepseekV2Rule = {
     "deepseek_v2",
     kDeepseekV2Types,
     fill_deepseek_v2,
-    {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys, .only_read = true}};
-const FamilyRule kDeepseekV3Rule = {"deepseek_v3", kDeepseekV3Types, fill_deepseek_v3, {}};
+    {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys}};
+// Its files are read by the rule above, which has the architecture first.
+const FamilyRule kDeepseekV3Rule = {
+    "deepseek_v3",
+    kDeepseekV3Types,
+    fill_deepseek_v3,
+    {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys}};
 const FamilyRule kMistral4Rule = {"mistral4", kMistral4Types, fill_mistral4, {}, {.own = kMistral4Names}};
 const FamilyRule kGlm4MoeLiteRule = {"glm4_moe_lite", kGlm4MoeLiteTypes, fill_glm4_moe_lite, {}};
 
