@@ -232,8 +232,8 @@ class Node(Web, unittest.TestCase):
         done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=ROOT, capture_output=True, text=True, timeout=120)
         self.assertEqual((done.stdout, done.stderr), (shown, ""))
 
-    def load_in_node(self, old, new):
-        """What an engine of two threads says of itself and generates, where the file of its threads reads otherwise."""
+    def load_in_node(self, old, new, model=DATA / "gguf/llama.Q4_0.gguf"):
+        """What an engine of two threads says of itself, where the file of its threads reads otherwise, and how it ends."""
         changed = self.path / f"changed{len(list(self.path.glob('changed*')))}"
         shutil.copytree(folder, changed)
         source = (changed / "thread.js").read_text()
@@ -243,12 +243,12 @@ class Node(Web, unittest.TestCase):
             import {{ Doppler }} from "{changed.as_uri()}/index.js";
             const said = [];
             try {{
-              const engine = await Doppler.load({{ "m.gguf": readFileSync("llama.Q4_0.gguf") }}, {{ threads: 2 }});
+              const engine = await Doppler.load({{ "m.gguf": readFileSync("{model}") }}, {{ threads: 2 }});
               said.push(engine.info.notes);
               for (const _ of [0, 1]) await engine.generate([3, 4, 5], {{ max_tokens: 2 }}).result();
             }} catch ({{ code, message }}) {{ said.push([code, message]); }}
             console.log(JSON.stringify(said));"""
-        done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=DATA / "gguf", capture_output=True, text=True, timeout=60)
+        done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=self.path, capture_output=True, text=True, timeout=60)
         self.assertEqual(done.stderr, "")
         return json.loads(done.stdout)
 
@@ -259,8 +259,14 @@ class Node(Web, unittest.TestCase):
 
     @unittest.skipIf((os.cpu_count() or 1) < 2, "this machine has one processor")
     def test_a_thread_that_stops_is_an_error(self):
-        # The little that is left of its stack holds what waits for work, but no work.
-        code, message = self.load_in_node("exports.serve_as_thread(", "exports.__stack_pointer.value = 512; exports.serve_as_thread(")[-1]
+        code, message = self.load_in_node("exports.serve_as_thread(number, room);", 'throw new Error("not today");')[-1]
+        self.assertEqual(code, "lost")  # though nobody waited for it
+        self.assertIn("A thread of the engine has stopped: not today.", message)
+        # What is left of its stack holds what waits for work, but no work.
+        subprocess.run([doppler, "synth", "gemma3-270m", "threads.gguf", "--layers", "1", "--vocab", "20000"], cwd=self.path, check=True,
+                       capture_output=True, timeout=120)
+        code, message = self.load_in_node("exports.serve_as_thread(", "exports.__stack_pointer.value = 512; exports.serve_as_thread(",
+                                          self.path / "threads.gguf")[-1]
         self.assertEqual(code, "lost")
         self.assertIn("A thread of the engine has stopped: memory access out of bounds.", message)
 

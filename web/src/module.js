@@ -70,12 +70,18 @@ export class Module {
     module.#memory = shared ?? exports.memory;
     module.#call = typeof WebAssembly.promising === "function" ? WebAssembly.promising(exports.call) : exports.call;
     exports._initialize();
-    module.#threads = shared ? await startThreads({ compiled, memory: shared, exports, print, ...share }) : share;
+    module.#threads = shared ? await startThreads({ compiled, memory: shared, exports, print, stopped: (error) => module.#lose(error), ...share })
+      : share;
     return module;
   }
 
   close() {
     this.#threads.end?.();
+  }
+
+  #lose(error) {
+    this.#lost ??= error;
+    this.close();
   }
 
   // One call after another: one that waits for a GPU stands in the instance's memory.
@@ -87,13 +93,12 @@ export class Module {
 
   // A trap leaves the instance in no known state, so that nothing is called in it again.
   async #callNow(name, request) {
-    if (this.#lost) throw new DopplerError("lost", "The engine has stopped after an error. Load the model again.", { cause: this.#lost });
+    if (this.#lost) throw new DopplerError("lost", `The engine has stopped after an error. Load the model again. (${this.#lost.message})`, { cause: this.#lost });
     let answer;
     try {
       answer = await this.#exchange({ ...request, call: name });
     } catch (error) {
-      this.#lost = error;
-      this.close();
+      this.#lose(error);
       if (error instanceof DopplerError) throw error;
       throw new DopplerError("lost", `The engine has stopped: ${error.message}. Load the model again.`, { cause: error });
     }

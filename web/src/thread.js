@@ -28,9 +28,11 @@ try {
   exports.serve_as_thread(number, room);
 } catch (error) {
   beginStack();
-  const why = new TextEncoder().encode(JSON.stringify({ code: typeof error.code === "string" ? error.code : "lost",
-    message: error.code ? error.message : `A thread of the engine has stopped: ${error.message}. Load the model again.` }));
+  const stopped = typeof error.code === "string" ? { code: error.code, message: error.message }
+    : { code: "lost", message: `A thread of the engine has stopped: ${error.message}. Load the model again.` };
+  const why = new TextEncoder().encode(JSON.stringify(stopped));
   const at = room - why.length - 65536; // of a stack that nobody uses any more, far from where the call below begins
   new Uint8Array(memory.buffer, at, why.length).set(why);
   exports.fail_thread(at, why.length);
+  tell({ stopped }); // of an engine that does not wait for this thread just now
 }

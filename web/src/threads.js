@@ -35,13 +35,13 @@ export function sharedMemory() {
 }
 
 // One worker: resolves to what ends it, once it waits for work.
-async function startThread(task, print) {
+async function startThread(task, { print, stopped }) {
   const url = new URL("./thread.js", import.meta.url);
-  let end, listen;
+  let end, listen, ready = () => {};
   if (node) {
     const threads = await import("node:worker_threads");
     const worker = new threads.Worker(url, { workerData: task, execArgv: [] });
-    worker.unref(); // an engine that nobody closes keeps no program from its end
+    ready = () => worker.unref(); // an engine that nobody closes keeps no program from its end
     end = () => worker.terminate();
     listen = (event, act) => worker.on(event, act);
   } else {
@@ -51,16 +51,22 @@ async function startThread(task, print) {
     listen = (event, act) => worker.addEventListener(event, (told) => act(event === "message" ? told.data : told));
   }
   return new Promise((resolve, reject) => {
-    listen("message", ({ ready, line }) => (ready ? resolve(end) : print(line)));
+    listen("message", (told) => {
+      if (told.line !== undefined) return print(told.line);
+      if (told.stopped) return stopped(new DopplerError(told.stopped.code, told.stopped.message));
+      ready();
+      resolve(end);
+    });
     listen("error", (error) => reject(new Error(error.message || "its file thread.js cannot be loaded")));
     if (node) listen("exit", () => reject(new Error("it has ended")));
   });
 }
 
 // Threads 1 to `count` - 1 of an instance. {count, why, end()}: fewer than wanted where one does not start.
-export async function startThreads({ compiled, memory, exports, count, why, print }) {
+// `stopped(error)`: one of them has ended by an error.
+export async function startThreads({ compiled, memory, exports, count, why, ...tell }) {
   const tasks = Array.from({ length: count - 1 }, (_, i) => ({ compiled, memory, number: i + 1, room: exports.thread_room() >>> 0 }));
-  const begun = await Promise.allSettled(tasks.map((task) => startThread(task, print)));
+  const begun = await Promise.allSettled(tasks.map((task) => startThread(task, tell)));
   const first = begun.findIndex(({ status }) => status === "rejected"); // numbers have no gaps
   const good = first < 0 ? begun : begun.slice(0, first);
   for (const { value: end } of begun.slice(good.length)) end?.();
