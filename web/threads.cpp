@@ -1,6 +1,6 @@
-// What only a module with several threads has: exports for their workers (web/src/threads.js, thread.js), and locks
-// around what Debian's libraries for WebAssembly, made for one thread, keep for all: the heap, and the first
-// passes through functions' static variables. Of their other shared things threads use none: the counts
+// What only a module with several threads has: exports for their workers (web/src/threads.js, thread.js), and
+// locks around what Debian's libraries for WebAssembly, made for one thread, keep for all: the heap, and the
+// first passes through functions' static variables. Of their other shared things threads use none: the counts
 // of a std::shared_ptr that others hold, and errno.
 #include "system/web/threads.h"
 
@@ -12,7 +12,6 @@ namespace {
 
 // Kernels hold a few tiles; what needs more has memory of its own.
 constexpr std::size_t kStackBytes = std::size_t{1} << 20;
-
 
 system::web::RawMutex heap;
 using HeapLock = std::lock_guard<system::web::RawMutex>;
@@ -101,7 +100,8 @@ void __cxa_guard_abort(std::uint64_t*) {
   doppler::web::statics.unlock();
 }
 
-// Room for a thread: its stack, which grows downwards, and behind it, where this points, its thread_local variables.
+// Room for a thread: its stack, which grows downwards, and behind it, where this points, its thread_local
+// variables.
 __attribute__((export_name("thread_room"))) std::byte* thread_room() {
   constexpr std::size_t kAlignment = 64;
   const std::size_t variables = (__builtin_wasm_tls_size() + kAlignment - 1) / kAlignment * kAlignment;
@@ -113,7 +113,8 @@ __attribute__((export_name("set_threads"))) void set_threads(std::uint32_t count
   doppler::system::web::set_threads(count);
 }
 
-__attribute__((export_name("serve_as_thread"))) void serve_as_thread(std::uint32_t number, const std::byte* room) {
+__attribute__((export_name("serve_as_thread"))) void serve_as_thread(std::uint32_t number,
+                                                                     const std::byte* room) {
   doppler::system::web::serve_as_thread(number, room - doppler::web::kStackBytes);
 }
 

@@ -1,4 +1,5 @@
-// The files that the page hands in, which are read, never written, and small ones that it keeps for later loads.
+// The files that the page hands in, which are read, never written, and small ones that it keeps for later
+// loads.
 #include "system/files.h"
 
 #include <algorithm>

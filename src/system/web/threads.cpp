@@ -14,8 +14,8 @@ namespace {
 
 using ThreadSet = std::uint32_t;
 
-// A thread that waits, waits for its bell. Whoever changes what it may wait for rings it afterwards, so that one
-// look at the condition between two looks at the bell misses nothing.
+// A thread that waits, waits for its bell. Whoever changes what it may wait for rings it afterwards, so that
+// one look at the condition between two looks at the bell misses nothing.
 struct Place {
   std::atomic<std::uint32_t> bell{0};
   std::atomic<std::uint32_t> given{0}, done{0};  // bodies so far

@@ -1,6 +1,7 @@
-// Threads of a module: workers that the page has started beforehand, each with an instance of the module on the
-// same memory, and with a place of its own here where it waits for a body. The first thread is the one that
-// the page calls; it alone has files and whatever else a page lends, so others let it call what they need.
+// Threads of a module: workers that the page has started beforehand, each with an instance of the module on
+// the same memory, and with a place of its own here where it waits for a body. The first thread is the one
+// that the page calls; it alone has files and whatever else a page lends, so others let it call what they
+// need.
 #pragma once
 
 #include <atomic>
@@ -11,8 +12,8 @@ namespace doppler::system::web {
 
 constexpr std::uint32_t kMostThreads = 32;  // one bit each in the sets of those that wait
 
-// Where this thread's number stands; 0 is the first. The weak definition is that of modules with one thread, which must have no
-// thread_local variables: LLVM 19's linker adds their base twice there.
+// Where this thread's number stands; 0 is the first. The weak definition is that of modules with one thread,
+// which must have no thread_local variables: LLVM 19's linker adds their base twice there.
 std::uint32_t& thread_number();
 
 // --- what the module's exports for threads are made of (web/threads.cpp)
@@ -21,7 +22,8 @@ std::uint32_t& thread_number();
 void set_threads(std::uint32_t count);
 // The life of thread `number`, whose stack ends at `stack_end`: waits for bodies and runs them.
 [[noreturn]] void serve_as_thread(std::uint32_t number, const std::byte* stack_end);
-// A thread has stopped and its work will never be done: whoever waits for it ends, with this text for the page.
+// A thread has stopped and its work will never be done: whoever waits for it ends, with this text for the
+// page.
 void fail_thread(const char* why, std::size_t length);
 
 // A mutex that needs no memory of its own, for the heap itself.
