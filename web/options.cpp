@@ -65,7 +65,7 @@ constexpr auto kLoadRows = std::tuple{
     Row{"backend", &LoadOptions::backend},       Row{"context", &LoadOptions::context},
     Row{"cut_tokens", &LoadOptions::cut_tokens}, Row{"family", &LoadOptions::family},
     Row{"kv_type", &LoadOptions::kv_type},       Row{"exact", &LoadOptions::exact},
-    Row{"cpu_target", &LoadOptions::cpu_target},
+    Row{"cpu_target", &LoadOptions::cpu_target}, Row{"threads", &LoadOptions::threads},
 };
 
 constexpr auto kGenerateRows = std::tuple{

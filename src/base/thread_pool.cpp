@@ -7,7 +7,11 @@ namespace doppler {
 namespace {
 
 // About 50 us of pausing: longer than the serial gaps inside a decode step, shorter than a user notices.
+#if defined(__wasm__)
+constexpr int kSpins = 50'000;  // which has no instruction for it
+#else
 constexpr int kSpins = 2000;
+#endif
 
 // The parts of the gate, from the lowest bit: threads that have joined, closed, threads asked, number of the
 // loop.

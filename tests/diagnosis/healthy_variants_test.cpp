@@ -124,7 +124,8 @@ void use_new_keys(Json& c) {
 
 Result<fs::path> with_keys(const std::string& model, const TempDir& dir, void (*change)(Json&)) {
   // The old keys have no words for some layers scaled, or for two bases in this family.
-  if (change == use_old_keys && (model == "olmo3" || model.starts_with("gemma4"))) return fs::path();
+  const std::string name = fs::path(model).filename();
+  if (change == use_old_keys && (name == "olmo3" || name.starts_with("gemma4"))) return fs::path();
   DOPPLER_ASSIGN(const fs::path to, copy_of(model, dir));
   DOPPLER_ASSIGN(Json config, parse_json(testing::read_file(to / "config.json"), "config.json"));
   const Json before = config;

@@ -9,6 +9,7 @@ FOLDER is what `make web` made. Exit status 77 (skipped) without it, where sourc
 import functools
 import http.server
 import json
+import os
 import pathlib
 import random
 import re
@@ -117,7 +118,8 @@ def package_jobs(place):
 
 # Sets of kernels by which each type of block is computed.
 KERNELS = {"portable": {"load": {"cpu_target": "PORTABLE"}}, "plain": {"module": "doppler_plain.wasm"},
-           "relaxed": {"module": "doppler_relaxed.wasm"}}
+           "threads": {"module": "doppler_threads.wasm", "load": {"threads": 2}}, "relaxed": {"module": "doppler_relaxed.wasm"},
+           "threads_relaxed": {"module": "doppler_threads_relaxed.wasm", "load": {"threads": 2}}}
 
 
 def kernel_jobs(sets):
@@ -136,8 +138,15 @@ class Site(http.server.SimpleHTTPRequestHandler):
 
     def translate_path(self, path):
         parts = path.split("?")[0].split("/", 2)
-        base = {"web": folder, "tests": HERE, "file": pathlib.Path("/")}.get(parts[1], HERE)
+        base = {"web": folder, "tests": HERE, "alone": HERE, "file": pathlib.Path("/")}.get(parts[1], HERE)
         return str(base / http.server.urllib.parse.unquote(parts[2] if len(parts) > 2 else ""))
+
+    # Pages share memory between threads only if nobody else can look into it; those below /alone/ may not.
+    def end_headers(self):
+        if not self.path.startswith("/alone/"):
+            self.send_header("Cross-Origin-Opener-Policy", "same-origin")
+            self.send_header("Cross-Origin-Embedder-Policy", "require-corp")
+        super().end_headers()
 
     def log_message(self, *_):
         pass
@@ -148,7 +157,7 @@ class Web:
     """The tests of one host, which `run(task)` runs."""
 
     load = {}
-    sets = ["portable", "plain"]
+    sets = ["portable", "plain", "threads"]
 
     @classmethod
     def setUpClass(cls):
@@ -200,8 +209,8 @@ class Web:
         for name, by_set in values.items():
             # The portable ones sum floats in another order, and so round some activations otherwise: natively as much.
             self.assertAlmostEqual(by_set["portable"][0], by_set["plain"][0], delta=0.1, msg=name)
-            if "relaxed" in by_set:
-                self.assertEqual(by_set["plain"], by_set["relaxed"], name)
+            for same in by_set.keys() - {"portable"}:
+                self.assertEqual(by_set["plain"], by_set[same], f"{name}, {same}")
 
     def test_the_interface(self):
         self.assertEqual(self.failed, [])
@@ -222,6 +231,44 @@ class Node(Web, unittest.TestCase):
         code = code.replace("./build/web/", f"{folder.as_uri()}/")
         done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=ROOT, capture_output=True, text=True, timeout=120)
         self.assertEqual((done.stdout, done.stderr), (shown, ""))
+
+    def load_in_node(self, old, new, model=DATA / "gguf/llama.Q4_0.gguf"):
+        """What an engine of two threads says of itself, where the file of its threads reads otherwise, and how it ends."""
+        changed = self.path / f"changed{len(list(self.path.glob('changed*')))}"
+        shutil.copytree(folder, changed)
+        source = (changed / "thread.js").read_text()
+        self.assertIn(old, source)
+        (changed / "thread.js").write_text(source.replace(old, new))
+        code = f"""import {{ readFileSync }} from "node:fs";
+            import {{ Doppler }} from "{changed.as_uri()}/index.js";
+            const said = [];
+            try {{
+              const engine = await Doppler.load({{ "m.gguf": readFileSync("{model}") }}, {{ threads: 2 }});
+              said.push(engine.info.notes);
+              for (const _ of [0, 1]) await engine.generate([3, 4, 5], {{ max_tokens: 2 }}).result();
+            }} catch ({{ code, message }}) {{ said.push([code, message]); }}
+            console.log(JSON.stringify(said));"""
+        done = subprocess.run(["node", "--input-type=module", "-"], input=code, cwd=self.path, capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stderr, "")
+        return json.loads(done.stdout)
+
+    @unittest.skipIf((os.cpu_count() or 1) < 2, "this machine has one processor")
+    def test_threads_that_do_not_start_are_said(self):
+        notes, = self.load_in_node("tell({ ready: true });", 'throw new Error("not today");')
+        self.assertIn("The engine computes with 1 thread, because a worker for a thread cannot be started: not today.", notes)
+
+    @unittest.skipIf((os.cpu_count() or 1) < 2, "this machine has one processor")
+    def test_a_thread_that_stops_is_an_error(self):
+        code, message = self.load_in_node("exports.serve_as_thread(number, room);", 'throw new Error("not today");')[-1]
+        self.assertEqual(code, "lost")  # though nobody waited for it
+        self.assertIn("A thread of the engine has stopped: not today.", message)
+        # What is left of its stack holds what waits for work, but no work.
+        subprocess.run([doppler, "synth", "gemma3-270m", "threads.gguf", "--layers", "1", "--vocab", "20000"], cwd=self.path, check=True,
+                       capture_output=True, timeout=120)
+        code, message = self.load_in_node("exports.serve_as_thread(", "exports.__stack_pointer.value = 512; exports.serve_as_thread(",
+                                          self.path / "threads.gguf")[-1]
+        self.assertEqual(code, "lost")
+        self.assertIn("A thread of the engine has stopped: memory access out of bounds.", message)
 
     def test_weights_are_in_memory_once(self):
         subprocess.run([doppler, "synth", "gemma3-270m", "m.gguf", "--layers", "1", "--vocab", "100000"], cwd=self.path, check=True,
@@ -268,6 +315,17 @@ class Chromium(Web, unittest.TestCase):
         cls.server.shutdown()
         cls.server.server_close()
         super().tearDownClass()
+
+    def test_a_page_that_is_not_isolated_says_that_it_has_one_thread(self):
+        self.browser.open(f"{self.address}/alone/page.html", 1000)
+        for worker in ("true", "false"):
+            notes = self.browser.run(f"notesOf('/file{DATA}/gguf/llama.Q4_0.gguf', {{ worker: {worker} }})")
+            self.assertIn("The engine computes with 1 thread, because the page is not cross-origin isolated, so that threads could not share memory.", notes)
+
+    def test_the_pages_own_thread_has_no_others(self):
+        self.browser.open(f"{self.address}/tests/page.html", 1000)
+        notes = self.browser.run(f"notesOf('/file{DATA}/gguf/llama.Q4_0.gguf', {{ worker: false }})")
+        self.assertIn("The engine computes with 1 thread, because it computes on the page's own thread, which may not wait for others.", notes)
 
     def test_the_page_talks(self):
         browser = self.browser

@@ -39,6 +39,7 @@ export class LocalHost {
     return this.#module.call(call, request);
   }
   close() {
+    this.#module?.close();
     this.#module = undefined;
   }
 }

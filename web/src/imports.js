@@ -1,6 +1,7 @@
 // What the module imports: the files that it was handed, progress, and of WASI clocks and the two output streams. The C++ side is
 // src/system/web/imports.h and web/imports.h.
 import { DopplerError } from "./errors.js";
+import { keepFile } from "./kept.js";
 import { holdModel, openKept } from "./storage.js";
 
 const decoder = new TextDecoder();
@@ -41,6 +42,15 @@ function remoteReader({ url, size }) {
   };
 }
 
+export const readerOfBytes = (bytes) => ({
+  size: bytes.length,
+  read(offset, into) {
+    const piece = bytes.subarray(offset, offset + into.length);
+    into.set(piece);
+    return piece.length;
+  },
+});
+
 // A file's content as something that is read in pieces, without waiting: {size, read(offset, into) -> bytes read}. A content is
 // bytes, a Blob, such a reader itself, {kept: key, index}, a file of the store, or {url, size}, what a server has.
 export async function readerOf(content) {
@@ -64,28 +74,76 @@ export async function readerOf(content) {
       },
     };
   }
-  const bytes = content instanceof ArrayBuffer ? new Uint8Array(content)
-    : new Uint8Array(content.buffer, content.byteOffset, content.byteLength);
+  return readerOfBytes(content instanceof ArrayBuffer ? new Uint8Array(content)
+    : new Uint8Array(content.buffer, content.byteOffset, content.byteLength));
+}
+
+// A text in the instance's memory, copied first: decoders take none that threads share.
+export const textIn = (memory, at, length) => decoder.decode(new Uint8Array(memory.buffer, at >>> 0, length >>> 0).slice());
+// As much of a text as there is room for in the memory. Returns the size of all.
+export function putText(memory, text, at, capacity) {
+  const all = encoder.encode(text);
+  new Uint8Array(memory.buffer, at >>> 0, capacity >>> 0).set(all.subarray(0, capacity >>> 0));
+  return all.length;
+}
+
+// The part of WASI that each thread has of its own: clocks, and the two output streams by line.
+export function wasiImports(memory, print) {
+  const view = () => new DataView(memory().buffer);
+  let line = "";
   return {
-    size: bytes.length,
-    read(offset, into) {
-      const piece = bytes.subarray(offset, offset + into.length);
-      into.set(piece);
-      return piece.length;
+    clock_time_get(clock, _precision, time) {
+      const ms = clock === 0 ? Date.now() : performance.now(); // 0: the time of day
+      view().setBigUint64(time >>> 0, BigInt(Math.round(ms * 1e6)), true);
+      return WASI_OK;
+    },
+    fd_write(stream, pieces, count, written) {
+      let size = 0;
+      for (let i = 0; i < count; ++i) {
+        const at = view().getUint32((pieces >>> 0) + 8 * i, true), length = view().getUint32((pieces >>> 0) + 8 * i + 4, true);
+        line += textIn(memory(), at, length);
+        size += length;
+      }
+      const lines = line.split("\n");
+      line = lines.pop();
+      for (const whole of lines) print(whole);
+      view().setUint32(written >>> 0, size, true);
+      return WASI_OK;
+    },
+    environ_get: () => WASI_OK,
+    environ_sizes_get(count, size) {
+      view().setUint32(count >>> 0, 0, true);
+      view().setUint32(size >>> 0, 0, true);
+      return WASI_OK;
+    },
+    fd_close: () => WASI_BADF,
+    fd_seek: () => WASI_BADF,
+    fd_fdstat_get: () => WASI_BADF,
+    proc_exit(status) {
+      throw new DopplerError("internal", `The module has ended with status ${status}.`);
     },
   };
 }
 
-// The files by path, and those that are open. Folders are what paths begin with.
+export const utcOffset = () => -60 * new Date().getTimezoneOffset();
+
+export function outOfMemory() {
+  throw new DopplerError("limit", "The model and its cache need more memory than the module can have. " +
+    "Take a smaller model or a shorter context.");
+}
+
+// The files by path, and those that are open. Folders are what paths begin with; what is kept lies in none.
 class Files {
   #readers;
+  #kept;
   #open = new Map();
   #number = 0;
-  constructor(readers) {
+  constructor(readers, kept) {
     this.#readers = readers;
+    this.#kept = kept;
   }
   kind(path) {
-    if (this.#readers.has(path)) return 1;
+    if (this.#readers.has(path) || this.#kept.has(path)) return 1;
     return path === "." || this.names(path).length > 0 ? 2 : 0;
   }
   names(folder) {
@@ -97,7 +155,7 @@ class Files {
     return [...names];
   }
   open(path) {
-    const reader = this.#readers.get(path);
+    const reader = this.#readers.get(path) ?? this.#kept.get(path);
     if (!reader) return -1;
     this.#open.set(++this.#number, { reader, at: 0 });
     return this.#number;
@@ -117,15 +175,21 @@ class Files {
   close(number) {
     this.#open.delete(number);
   }
+  keep(path, bytes) {
+    this.#kept.set(path, readerOfBytes(bytes));
+    keepFile(path, bytes);
+  }
 }
 
-// `readers`: a Map of paths to readers. `progress(share, what)`. `print(line)` gets what would go to stderr. `memory()`: the
-// instance's memory, once there is one.
-export function importsFor({ readers, progress, print, memory }) {
-  const files = new Files(readers);
-  const bytes = (at, length) => new Uint8Array(memory().buffer, at >>> 0, length >>> 0);
-  const text = (at, length) => decoder.decode(bytes(at, length));
-  const view = () => new DataView(memory().buffer);
+// `readers`: a Map of paths to readers; `kept`: of what was kept, to readers. `progress(share, what)`. `print(line)` gets what would go to stderr. `memory()`: the
+// instance's memory, once there is one. `why`: why it has as many threads as it has, after "because".
+export function importsFor({ readers, kept, progress, print, memory, why }) {
+  const files = new Files(readers, kept);
+  const bytes = (at, length) => {
+    if ((at >>> 0) + (length >>> 0) > memory().buffer.byteLength) memory().grow(0); // another thread has, and this one shall know
+    return new Uint8Array(memory().buffer, at >>> 0, length >>> 0);
+  };
+  const text = (at, length) => textIn(memory(), at, length);
   const reading = (read) => {
     try {
       return read();
@@ -134,58 +198,26 @@ export function importsFor({ readers, progress, print, memory }) {
       return -1;
     }
   };
-  let line = "";
   return {
     doppler: {
       path_kind: (path, length) => files.kind(text(path, length)),
-      list_folder(path, length, names, capacity) {
-        const all = encoder.encode(files.names(text(path, length)).map((name) => `${name}\0`).join(""));
-        bytes(names, capacity).set(all.subarray(0, capacity));
-        return all.length;
-      },
+      list_folder: (path, length, names, capacity) =>
+        putText(memory(), files.names(text(path, length)).map((name) => `${name}\0`).join(""), names, capacity),
       open_file: (path, length) => files.open(text(path, length)),
       file_size: (file) => files.size(file),
       read_file: (file, into, length) => reading(() => files.read(file, bytes(into, length))),
       read_file_at: (file, offset, into, length) => reading(() => files.readAt(file, offset, bytes(into, length))),
       close_file: (file) => files.close(file),
-      utc_offset: () => -60 * new Date().getTimezoneOffset(),
+      keep_file: (path, length, at, size) => files.keep(text(path, length), bytes(at, size).slice()),
+      utc_offset: utcOffset,
       progress: (share, what, length) => progress(share, text(what, length)),
-      out_of_memory() {
-        throw new DopplerError("limit", "The model and its cache need more memory than the module can have. " +
-          "Take a smaller model or a shorter context.");
+      out_of_memory: outOfMemory,
+      thread_reason: (at, capacity) => putText(memory(), why(), at, capacity),
+      thread_stopped(at, length) {
+        const { code, message } = JSON.parse(text(at, length));
+        throw new DopplerError(code, message);
       },
     },
-    wasi_snapshot_preview1: {
-      clock_time_get(clock, _precision, time) {
-        const ms = clock === 0 ? Date.now() : performance.now(); // 0: the time of day
-        view().setBigUint64(time >>> 0, BigInt(Math.round(ms * 1e6)), true);
-        return WASI_OK;
-      },
-      fd_write(stream, pieces, count, written) {
-        let size = 0;
-        for (let i = 0; i < count; ++i) {
-          const at = view().getUint32((pieces >>> 0) + 8 * i, true), length = view().getUint32((pieces >>> 0) + 8 * i + 4, true);
-          line += text(at, length);
-          size += length;
-        }
-        const lines = line.split("\n");
-        line = lines.pop();
-        for (const whole of lines) print(whole);
-        view().setUint32(written >>> 0, size, true);
-        return WASI_OK;
-      },
-      environ_get: () => WASI_OK,
-      environ_sizes_get(count, size) {
-        view().setUint32(count >>> 0, 0, true);
-        view().setUint32(size >>> 0, 0, true);
-        return WASI_OK;
-      },
-      fd_close: () => WASI_BADF,
-      fd_seek: () => WASI_BADF,
-      fd_fdstat_get: () => WASI_BADF,
-      proc_exit(status) {
-        throw new DopplerError("internal", `The module has ended with status ${status}.`);
-      },
-    },
+    wasi_snapshot_preview1: wasiImports(memory, print),
   };
 }

@@ -11,7 +11,7 @@ export declare class DopplerError extends Error {
 /** Whatever can be read without waiting, such as a file in node. A worker cannot be sent one. */
 export interface Reader {
   readonly size: number;
-  /** Fills `into` from `offset` on, and returns how many bytes there were: fewer only at the end. */
+  /** Fills `into`, which may lie in memory that threads share, from `offset` on, and returns how many bytes there were: fewer only at the end. */
   read(offset: number, into: Uint8Array): number;
 }
 export type Content = Blob | ArrayBuffer | ArrayBufferView | Reader;
@@ -29,7 +29,12 @@ export interface LoadOptions {
   model?: string;
   /** Whether a worker owns the engine. True wherever there are workers of the web's kind; in node false. */
   worker?: boolean;
-  /** Another doppler_plain.wasm or doppler_relaxed.wasm than the one beside index.js that suits this browser. */
+  /**
+   * Threads to compute with at most; 0, the default: as many as the device has processors. More than one need a page that is
+   * cross-origin isolated, or node; else there is one, and `notes` say why. A GPU is driven by one.
+   */
+  threads?: number;
+  /** Another doppler_*.wasm than the one beside index.js that suits this browser and its threads. */
   module?: string | URL;
   /**
    * Whether what an address names is downloaded into the Store and read from there. True wherever that can be; else it is fetched

@@ -2,7 +2,6 @@
 import { Completions } from "./chat.js";
 import { DopplerError } from "./errors.js";
 import { LocalHost, WorkerHost } from "./hosts.js";
-import { bestModule } from "./module.js";
 import { filesOf, isReader, modelPath } from "./sources.js";
 import { Store } from "./store.js";
 
@@ -115,7 +114,7 @@ async function keptFiles(source, { store, onProgress, signal }) {
 const isAddress = (source) => typeof source === "string" || source instanceof URL;
 
 export const Doppler = {
-  async load(source, { model, worker = typeof Worker === "function", module = bestModule(), store,
+  async load(source, { model, worker = typeof Worker === "function", module, threads, store,
     keep = isAddress(source) && worker && Store.available, onProgress = () => {}, signal, ...options } = {}) {
     if (keep && !worker) throw new DopplerError("usage", "What is kept can only be read by a worker. Leave out worker: false or keep: true.");
     const files = await (keep ? keptFiles(source, { store, onProgress, signal }) : filesOf(source, { signal }));
@@ -124,10 +123,10 @@ export const Doppler = {
     }
     const path = model ?? modelPath(files);
     const Host = worker ? WorkerHost : LocalHost;
-    const host = await Host.open({ url: String(module), files, progress: onProgress });
+    const host = await Host.open({ url: module && String(module), threads, files, progress: onProgress });
     try {
       signal?.throwIfAborted();
-      return new Engine(host, await host.call("load", { model: path, options }));
+      return new Engine(host, await host.call("load", { model: path, options: { threads, ...options } }));
     } catch (error) {
       host.close();
       throw error;

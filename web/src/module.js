@@ -1,19 +1,21 @@
-// Module: one instance of doppler_plain.wasm or doppler_relaxed.wasm on this thread, called with objects.
+// Module: one instance of a doppler_*.wasm on this thread, called with objects, and the threads that belong to it.
 import { DopplerError } from "./errors.js";
 import { gpuImports } from "./gpu.js";
-import { importsFor, readerOf } from "./imports.js";
+import { importsFor, readerOf, readerOfBytes, textIn } from "./imports.js";
+import { readKept } from "./kept.js";
+import { sharedMemory, startThreads, threadsHere } from "./threads.js";
 
 const encoder = new TextEncoder();
-const decoder = new TextDecoder();
 
 // A function of i8x16.relaxed_swizzle alone: what has relaxed vectors takes it.
 const RELAXED = Uint8Array.from([0, 0x61, 0x73, 0x6d, 1, 0, 0, 0, 1, 5, 1, 0x60, 0, 1, 0x7b, 3, 2, 1, 0, 10, 15, 1, 13, 0,
   0x41, 0, 0xfd, 0x0f, 0x41, 0, 0xfd, 0x0f, 0xfd, 0x80, 2, 0x0b]);
 
-// The fastest module that runs here; all of them compute the same bits.
-export function bestModule() {
-  const name = WebAssembly.validate(RELAXED) ? "doppler_relaxed.wasm" : "doppler_plain.wasm";
-  return new URL(`./${name}`, import.meta.url);
+// The fastest module that runs here, with threads or without; all of them compute the same bits.
+export function bestModule(threads) {
+  const relaxed = WebAssembly.validate(RELAXED);
+  const name = threads ? (relaxed ? "threads_relaxed" : "threads") : relaxed ? "relaxed" : "plain";
+  return new URL(`./doppler_${name}.wasm`, import.meta.url);
 }
 
 async function compile(url) {
@@ -28,26 +30,58 @@ async function compile(url) {
     : WebAssembly.compile(await response.arrayBuffer());
 }
 
+// The module and the memory that its threads share, if it has any: the one that was asked for, or the best that there can be.
+async function compileFor(url, share) {
+  let memory;
+  try {
+    if (share.count > 1) memory = sharedMemory();
+  } catch (error) {
+    Object.assign(share, { count: 1, why: `the browser gives no memory that threads can share: ${error.message}` });
+  }
+  const compiled = await compile(new URL(url ?? bestModule(share.count > 1)));
+  const shares = WebAssembly.Module.imports(compiled).some(({ kind }) => kind === "memory");
+  if (shares && !memory) throw new DopplerError("unsupported", `The module ${url} is for several threads, but there is one, because ${share.why}.`);
+  if (!shares && memory) Object.assign(share, { count: 1, why: `the module ${url} has no others` });
+  return { compiled, memory: shares ? memory : undefined };
+}
+
 export class Module {
   #exports;
+  #memory;
   #call;
   #last; // settles when nothing is under way
   #lost;
+  #threads;
   onProgress = () => {};
 
   // `files`: [path, content] of everything that the model consists of; contents as readerOf() takes them, Blobs in a worker only.
-  static async open({ url, files, print }) {
+  // `url`: a module, else the best for `threads`, 0 being as many as there can be.
+  static async open({ url, threads, files, print }) {
     const module = new Module();
-    const readers = new Map(await Promise.all(files.map(async ([path, content]) => [path, await readerOf(content)])));
-    const compiled = await compile(new URL(url));
-    const progress = (share, what) => module.onProgress(share, what);
-    const memory = () => module.#exports.memory;
-    const imports = { ...importsFor({ readers, progress, print, memory }), gpu: gpuImports(memory) };
-    module.#exports = (await WebAssembly.instantiate(compiled, imports)).exports;
-    const { call } = module.#exports;
-    module.#call = typeof WebAssembly.promising === "function" ? WebAssembly.promising(call) : call;
-    module.#exports._initialize();
+    const share = await threadsHere(threads);
+    const [readers, found, { compiled, memory: shared }] = await Promise.all([
+      Promise.all(files.map(async ([path, content]) => [path, await readerOf(content)])), readKept(), compileFor(url, share)]);
+    const kept = new Map([...found].map(([path, bytes]) => [path, readerOfBytes(bytes)]));
+    const progress = (part, what) => module.onProgress(part, what);
+    const memory = () => module.#memory;
+    const imports = { ...importsFor({ readers: new Map(readers), kept, progress, print, memory, why: () => module.#threads.why }),
+      gpu: gpuImports(memory), env: { memory: shared } };
+    const exports = module.#exports = (await WebAssembly.instantiate(compiled, imports)).exports;
+    module.#memory = shared ?? exports.memory;
+    module.#call = typeof WebAssembly.promising === "function" ? WebAssembly.promising(exports.call) : exports.call;
+    exports._initialize();
+    module.#threads = shared ? await startThreads({ compiled, memory: shared, exports, print, stopped: (error) => module.#lose(error), ...share })
+      : share;
     return module;
+  }
+
+  close() {
+    this.#threads.end?.();
+  }
+
+  #lose(error) {
+    this.#lost ??= error;
+    this.close();
   }
 
   // One call after another: one that waits for a GPU stands in the instance's memory.
@@ -59,12 +93,12 @@ export class Module {
 
   // A trap leaves the instance in no known state, so that nothing is called in it again.
   async #callNow(name, request) {
-    if (this.#lost) throw new DopplerError("lost", "The engine has stopped after an error. Load the model again.", { cause: this.#lost });
+    if (this.#lost) throw new DopplerError("lost", `The engine has stopped after an error. Load the model again. (${this.#lost.message})`, { cause: this.#lost });
     let answer;
     try {
       answer = await this.#exchange({ ...request, call: name });
     } catch (error) {
-      this.#lost = error;
+      this.#lose(error);
       if (error instanceof DopplerError) throw error;
       throw new DopplerError("lost", `The engine has stopped: ${error.message}. Load the model again.`, { cause: error });
     }
@@ -73,11 +107,11 @@ export class Module {
   }
 
   async #exchange(request) {
-    const { memory, allocate, answer_size } = this.#exports;
+    const { allocate, answer_size } = this.#exports, memory = this.#memory;
     const bytes = encoder.encode(JSON.stringify(request));
     const at = allocate(bytes.length) >>> 0;
     new Uint8Array(memory.buffer, at, bytes.length).set(bytes);
     const from = await this.#call(at, bytes.length) >>> 0;
-    return JSON.parse(decoder.decode(new Uint8Array(memory.buffer, from, answer_size() >>> 0)));
+    return JSON.parse(textIn(memory, from, answer_size()));
   }
 }

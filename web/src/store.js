@@ -1,7 +1,6 @@
 // Store: models that stay on this device, in the origin's private file system.
 import { DopplerError } from "./errors.js";
 import { WorkerHost } from "./hosts.js";
-import { bestModule } from "./module.js";
 import { WorkerCalls } from "./rpc.js";
 import { modelPath } from "./sources.js";
 
@@ -25,7 +24,7 @@ async function inspect({ files, key }, entry, module, options) {
     if (!response.ok) throw new DopplerError("io", `The file ${url} cannot be fetched: the server answers ${response.status}.`);
     return [path, await response.blob()];
   }));
-  const host = await WorkerHost.open({ url: String(module), files: contents, progress: () => {} });
+  const host = await WorkerHost.open({ url: module && String(module), threads: 1, files: contents, progress: () => {} });
   try {
     return await host.call("describe", { model: modelPath(contents), options });
   } finally {
@@ -73,7 +72,7 @@ export class Store {
   }
 
   // What downloading would take and whether the model would run here, before a byte of its weights is fetched.
-  async plan(source, { signal, module = bestModule(), ...options } = {}) {
+  async plan(source, { signal, module, ...options } = {}) {
     const model = await this.#describe(source, signal);
     const [entry, estimate, persisted] = await Promise.all([this.#calls.call("find", { key: model.key }), navigator.storage.estimate(),
       navigator.storage.persisted()]);

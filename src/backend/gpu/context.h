@@ -13,6 +13,7 @@
 #include "backend/gpu/device.h"
 #include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/kernel.h"
+#include "backend/gpu/provider.h"
 #include "backend/gpu/self_check.h"
 #include "backend/gpu/weights.h"
 #include "base/thread_pool.h"
@@ -95,7 +96,7 @@ struct Context {
   Context(std::shared_ptr<Device> opened, Plan made, const Weights& w, const BackendOptions& o)
       : device(std::move(opened)),
         kernels(*device),
-        pool(o.threads),
+        pool(provider::threads_for_calls(o.threads)),
         plan(std::move(made)),
         weights(w),
         options(o),

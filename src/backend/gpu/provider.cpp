@@ -66,6 +66,10 @@ bool maps_new_buffers() {
   return true;
 }
 
+std::size_t threads_for_calls(std::size_t wanted) {
+  return wanted;
+}
+
 WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,
                                       bool checked) {
   if (checked) return wgpuDeviceCreateShaderModule(device, &descriptor);

@@ -5,6 +5,7 @@
 
 #include <webgpu.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -30,6 +31,9 @@ std::string_view subgroup_prelude();
 bool proves_barriers();
 // Whether buffers are best filled where they lie when they are made, rather than written in pieces.
 bool maps_new_buffers();
+
+// How many threads of a wanted number (0: as many as there are) may call the library.
+std::size_t threads_for_calls(std::size_t wanted);
 
 // A shader module, with every access checked against its buffer's bounds or (`checked` false) none.
 WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor,

@@ -1,12 +1,15 @@
-// The files that the page hands in: read, never written.
+// The files that the page hands in, which are read, never written, and small ones that it keeps for later
+// loads.
 #include "system/files.h"
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <string_view>
 
 #include "system/web/imports.h"
+#include "system/web/threads.h"
 
 namespace doppler::system {
 namespace {
@@ -16,6 +19,23 @@ constexpr std::size_t kMostAtOnce = std::size_t{16} << 20;
 
 std::error_code read_only() {
   return std::make_error_code(std::errc::read_only_file_system);
+}
+
+// A file that is being written, until it gets its name: a stream into memory.
+struct Draft {
+  char* bytes = nullptr;
+  std::size_t size = 0;
+};
+using Drafts = std::map<std::string, Draft>;
+
+Drafts& drafts() {
+  static Drafts all;
+  return all;
+}
+
+void drop(Drafts::iterator draft) {
+  std::free(draft->second.bytes);
+  drafts().erase(draft);
 }
 
 std::int32_t number_of(const FileHandle& handle) {
@@ -55,8 +75,9 @@ Expected<std::size_t> InputFile::read(std::span<std::byte> into) const {
 std::error_code InputFile::read_at(std::uint64_t offset, std::span<std::byte> into) const {
   while (!into.empty()) {
     const auto piece = into.first(std::min(into.size(), kMostAtOnce));
-    const std::int32_t got =
-        web::read_file_at(number_of(handle_), static_cast<double>(offset), piece.data(), piece.size());
+    const std::int32_t got = web::on_first_thread([&] {
+      return web::read_file_at(number_of(handle_), static_cast<double>(offset), piece.data(), piece.size());
+    });
     if (got < 0 || static_cast<std::size_t>(got) < piece.size())
       return std::make_error_code(std::errc::io_error);
     offset += piece.size();
@@ -96,8 +117,14 @@ std::error_code ScratchFile::read_at(std::uint64_t, std::span<std::byte>) const 
   return read_only();
 }
 
-Expected<std::FILE*> create_file(const Path&) {
-  return std::unexpected(read_only());
+Expected<std::FILE*> create_file(const Path& path) {
+  const std::string name = web::web_path(path);
+  if (!name.starts_with(web::kKeptFolder)) return std::unexpected(read_only());
+  Draft& draft = drafts()[name];
+  std::FILE* const file = ::open_memstream(&draft.bytes, &draft.size);
+  if (file != nullptr) return file;
+  drafts().erase(name);
+  return std::unexpected(std::make_error_code(std::errc::not_enough_memory));
 }
 Expected<std::FILE*> open_output(const Path&, bool) {
   return std::unexpected(read_only());
@@ -105,16 +132,25 @@ Expected<std::FILE*> open_output(const Path&, bool) {
 Expected<std::FILE*> open_private_output(const Path&, bool) {
   return std::unexpected(read_only());
 }
-std::error_code put_on_disk(std::FILE*) {
-  return read_only();
+std::error_code put_on_disk(std::FILE* file) {
+  return std::fflush(file) == 0 ? std::error_code() : std::make_error_code(std::errc::io_error);
 }
-std::error_code replace_file(const Path&, const Path&) {
-  return read_only();
+std::error_code replace_file(const Path& from, const Path& to) {
+  const auto draft = drafts().find(web::web_path(from));
+  if (draft == drafts().end()) return read_only();
+  const std::string name = web::web_path(to);
+  web::keep_file(name.data(), name.size(), draft->second.bytes, draft->second.size);
+  drop(draft);
+  return {};
 }
 std::error_code create_folders(const Path& folder) {
   return is_folder(folder) ? std::error_code() : read_only();
 }
 std::error_code remove_file(const Path& path) {
+  if (const auto draft = drafts().find(web::web_path(path)); draft != drafts().end()) {
+    drop(draft);
+    return {};
+  }
   return exists(path) ? read_only() : std::error_code();
 }
 

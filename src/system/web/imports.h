@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "system/files.h"
 
@@ -27,6 +28,16 @@ DOPPLER_IMPORT("read_file") std::int32_t read_file(std::int32_t file, std::byte*
 DOPPLER_IMPORT("read_file_at")
 std::int32_t read_file_at(std::int32_t file, double offset, std::byte* into, std::size_t bytes);
 DOPPLER_IMPORT("close_file") void close_file(std::int32_t file);
+// Keeps a small file of this name, which begins with kKeptFolder, for later loads, too, if the browser lets
+// it.
+DOPPLER_IMPORT("keep_file")
+void keep_file(const char* path, std::size_t length, const char* bytes, std::size_t size);
+constexpr std::string_view kKeptFolder = "/kept/";
+// Why the module has as many threads as it has, after "because": as much as `capacity` holds. Returns its
+// size.
+DOPPLER_IMPORT("thread_reason") std::size_t thread_reason(char* into, std::size_t capacity);
+// A thread has stopped, for the reason that its worker gave. Does not return.
+DOPPLER_IMPORT("thread_stopped") void thread_stopped(const char* why, std::size_t length);
 // Seconds by which the user's clocks are ahead of UTC.
 DOPPLER_IMPORT("utc_offset") double utc_offset();
 

@@ -1,6 +1,8 @@
 // A module is no process: it has no environment, starts no programs, and nobody sends it signals.
 #include "system/process.h"
 
+#include "system/web/imports.h"
+
 namespace doppler::system {
 
 std::uint64_t process_id() {
@@ -20,7 +22,7 @@ std::filesystem::path home_folder() {
   return {};
 }
 std::filesystem::path cache_folder() {
-  return {};
+  return web::kKeptFolder;
 }
 std::filesystem::path state_folder() {
   return {};

@@ -59,6 +59,10 @@ bool maps_new_buffers() {
   return false;
 }
 
+std::size_t threads_for_calls(std::size_t) {
+  return 1;  // the page's objects belong to the first
+}
+
 WGPUShaderModule create_shader_module(WGPUDevice device, const WGPUShaderModuleDescriptor& descriptor, bool) {
   return wgpuDeviceCreateShaderModule(device, &descriptor);
 }
