@@ -50,7 +50,7 @@ def table():
     # Suites that name their models themselves.
     for values in re.findall(r"::testing::Values\(([^)]*)\)", (ROOT / "tests/diagnosis/fixtures_test.cpp").read_text()):
         recorded |= set(re.findall(r'"([^"]+)"', values))
-    written = listed_in("tests/convert/convert_test.cpp", r"FoldersReadBackAsTheSameModel.*?: \{(.*?)\}\)")
+    written = listed_in("tests/convert/convert_test.cpp", r"FoldersReadBackAsTheSameModel.*?:\s*\{(.*?)\}\)")
     written |= listed_in("tests/convert/convert_test.cpp", r"SameAsLlamaCpp,\s*::testing::Values\((.*?)\),\s*\[\]")
     written |= listed_in("tests/diagnosis/recurrent_files_test.cpp", r"kRecurrentFiles = \{(.*?)\};")
     read = {path.stem for path in (ROOT / "tests/data/gguf").glob("*.gguf") if "." not in path.stem}
