@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
 sys.dont_write_bytecode = True
@@ -68,6 +69,19 @@ class Gpu(unittest.TestCase):
         self.assertEqual(result.get("ids", result), said["ids"])
         self.assertIn("swiftshader", result["device"])
         self.assertTrue(any("software" in note for note in result["notes"]), result["notes"])
+
+    def test_checks_of_kernels_are_kept(self):
+        self.browser.run('caches.delete("doppler-kept")')
+        times, said = [], []
+        for _ in range(2):
+            begin = time.monotonic()
+            said.append(self.generate(MODELS[0], load={"context": 64}, max_tokens=2))
+            times.append(time.monotonic() - begin)
+            files = self.browser.run('caches.open("doppler-kept").then((cache) => cache.keys()).then((keys) => keys.map(({ url }) => url))')
+            self.assertTrue(any(url.endswith(".json") for url in files), files)
+        self.assertEqual(said[0].get("ids", said[0]), said[1].get("ids", said[1]))
+        if "-v" in sys.argv:
+            print(times)
 
     def test_a_software_gpu_is_not_chosen_by_itself(self):
         result = self.generate(MODELS[0], load={"backend": "auto"}, max_tokens=1)

@@ -7,6 +7,7 @@ FOLDER is what `make web` made. Exit status 77 (skipped) without it, where sourc
 """
 
 import functools
+import gzip
 import http.server
 import json
 import os
@@ -152,6 +153,16 @@ class Site(http.server.SimpleHTTPRequestHandler):
         pass
 
 Site.extensions_map = {**Site.extensions_map, ".js": "text/javascript", ".wasm": "application/wasm"}
+
+# What a page downloads of a module, as servers send it.
+MOST_COMPRESSED = 1_450_000
+
+
+class Size(unittest.TestCase):
+    def test_modules_stay_small(self):
+        for module in sorted(folder.glob("doppler_*.wasm")):
+            self.assertLess(len(gzip.compress(module.read_bytes())), MOST_COMPRESSED, module.name)
+
 
 class Web:
     """The tests of one host, which `run(task)` runs."""
