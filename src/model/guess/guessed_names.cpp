@@ -109,16 +109,16 @@ constexpr std::array kSpellings = {
     Spelling{kSharedGate, kCount, Place::kFeedForward, {"shared_expert_gate", "shared_experts_gate"}},
 };
 // Llama's own names: w1 is the gate and w3 goes up where there are three, w1 goes up where there are two.
-struct Numbered {
+struct NumberedFfn {
   Place place;
   WeightRole gate, gate_bias, up, up_bias, down, down_bias;
 };
 constexpr std::array kNumbered = {
-    Numbered{Place::kFeedForward, kGate, kGateBias, kUp, kUpBias, kDown, kDownBias},
-    Numbered{Place::kExperts, kGateExperts, kGateExpertsBias, kUpExperts, kUpExpertsBias, kDownExperts,
-             kDownExpertsBias},
-    Numbered{Place::kShared, kSharedGateProj, kSharedGateProjBias, kSharedUp, kSharedUpBias, kSharedDown,
-             kSharedDownBias},
+    NumberedFfn{Place::kFeedForward, kGate, kGateBias, kUp, kUpBias, kDown, kDownBias},
+    NumberedFfn{Place::kExperts, kGateExperts, kGateExpertsBias, kUpExperts, kUpExpertsBias, kDownExperts,
+                kDownExpertsBias},
+    NumberedFfn{Place::kShared, kSharedGateProj, kSharedGateProjBias, kSharedUp, kSharedUpBias, kSharedDown,
+                kSharedDownBias},
 };
 
 bool has_word(std::span<const std::string> words, std::initializer_list<std::string_view> any) {
@@ -214,7 +214,7 @@ class Placer {
         }
       }
     }
-    for (const Numbered& names : kNumbered) place_numbered(names);
+    for (const NumberedFfn& names : kNumbered) place_numbered(names);
   }
 
   // What sends a token to experts has a row for each of them. It is often called a gate, as a part of a
@@ -267,7 +267,7 @@ class Placer {
     return found == modules_.end() ? nullptr : &*found;
   }
 
-  void place_numbered(const Numbered& names) {
+  void place_numbered(const NumberedFfn& names) {
     Module* const one = leaf("w1", names.place);
     Module* const two = leaf("w2", names.place);
     Module* const three = leaf("w3", names.place);
