@@ -7,7 +7,7 @@ namespace {
 
 // OP of combine.wgsl.
 constexpr std::int64_t kAddition = 0, kGatedProduct = 1, kCapped = 2, kCopied = 3, kSelected = 4,
-                       kActivated = 5, kScaledByPosition = 6, kCut = 7;
+                       kActivated = 5, kScaledByPosition = 6, kClipped = 7;
 
 void add_scale(ShaderValues& values, double scale) {
   values["SCALED"] = scale != 1 ? 1 : 0;
@@ -159,7 +159,7 @@ KernelCall element_kernel(const Context& context, const Op& op, const ValueView&
     call.buffers.push_back({"step", context.step});
   } else if (op.kind == OpKind::kSoftcap) {
     const auto& p = std::get<SoftcapParams>(op.params);
-    values["OP"] = p.cap > 0 ? (p.hard ? kCut : kCapped) : kCopied;
+    values["OP"] = p.cap > 0 ? (p.hard ? kClipped : kCapped) : kCopied;
     if (p.cap > 0) values["CAP_BITS"] = float_bits(p.cap);
     add_scale(values, p.scale);
   } else if (op.kind == OpKind::kGated) {
