@@ -6,13 +6,6 @@
 namespace doppler {
 namespace {
 
-// About 50 us of pausing: longer than the serial gaps inside a decode step, shorter than a user notices.
-#if defined(__wasm__)
-constexpr int kSpins = 50'000;  // which has no instruction for it
-#else
-constexpr int kSpins = 2000;
-#endif
-
 // The parts of the gate, from the lowest bit: threads that have joined, closed, threads asked, number of the
 // loop.
 constexpr std::uint64_t kJoined = 0xffff, kClosed = 1 << 16;
@@ -90,7 +83,7 @@ void ThreadPool::run(const Body& body) {
 }
 
 void ThreadPool::wait_for(std::uint64_t joined) {
-  for (int spins = 0; spins < kSpins; ++spins) {
+  for (int left = system::looks_before_sleep(); left > 0; --left) {
     if (left_.load(std::memory_order_acquire) == joined) return;
     pause();
   }
@@ -105,7 +98,7 @@ void ThreadPool::wait_for(std::uint64_t joined) {
 std::uint64_t ThreadPool::next_loop(Worker& worker, std::size_t index, std::uint64_t seen) {
   const auto asks = [&](std::uint64_t gate) { return loop_of(gate) != seen && index < asked_of(gate); };
   std::uint64_t gate = 0;
-  for (int spins = 0; spins < kSpins; ++spins) {
+  for (int left = system::looks_before_sleep(); left > 0; --left) {
     gate = gate_.load(std::memory_order_acquire);
     if (asks(gate) || stop_.load(std::memory_order_relaxed)) return gate;
     pause();

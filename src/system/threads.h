@@ -58,6 +58,9 @@ class Thread {
 std::uintptr_t this_thread();
 // How long this thread has run, in seconds: without the time in which it waited, or others ran in its place.
 double thread_seconds();
+// How often a thread that pauses between looks again before it sleeps: for about 50 us, which is longer than
+// the serial gaps inside a decode step and shorter than a user notices.
+int looks_before_sleep();
 
 struct ProcessorShare {
   unsigned count = 1;  // threads of this process that can run at once; at least 1

@@ -181,7 +181,7 @@ TEST(DoctorExperts, ALimitIsNamedWhereValuesReachIt) {
   ASSERT_OK_AND_ASSIGN(const FaultPlace place, inject("expert_clamp_missing", subject));
   ASSERT_OK_AND_ASSIGN(const Diagnosis diagnosis,
                        diagnose(subject, {.reference = &recording, .seconds = 600, .only = {"truth"}}));
-  expect_named(diagnosis, "expert_clamp_missing", place, "Set swiglu_limit to 0.5.");
+  expect_named(diagnosis, "expert_clamp_missing", place, "Limit gate and up to 0.5.");
 }
 
 }  // namespace

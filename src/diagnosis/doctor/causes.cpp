@@ -60,7 +60,7 @@ constexpr auto kCauses = std::to_array<Cause>({
      "Exchange the gate and up projections."},
     {"activation_clamp", kDescription,
      "Gate and up of the feed-forward are limited otherwise than in the model.",
-     "Set swiglu_limit (gpt-oss: 7; most others have none)."},
+     "Limit gate and up as the model does (gpt-oss to 7, whatever its file says; most others not at all)."},
     {"activation_offset", kDescription,
      "The activation is multiplied by up plus another number than in the model.",
      "Add 1 to up where the model does (gpt-oss), else nothing."},

@@ -569,8 +569,9 @@ void gated_limits(OpCase& c) {
   constexpr double kGptOssLimit = 7, kGptOssSlope = 1.702;
   const Change changes[] = {
       {"activation_clamp", &GatedParams::clamp, kGptOssLimit, "gate and up are limited to 7",
-       "Set swiglu_limit to 7."},
-      {"activation_clamp", &GatedParams::clamp, 0, "gate and up are not limited", "Leave swiglu_limit out."},
+       "Limit gate and up to 7."},
+      {"activation_clamp", &GatedParams::clamp, 0, "gate and up are not limited",
+       "Do not limit gate and up."},
       {"activation_offset", &GatedParams::up_offset, 1, "1 is added to up",
        "Multiply the activation by up + 1."},
       {"activation_offset", &GatedParams::up_offset, 0, "nothing is added to up",
@@ -620,7 +621,7 @@ void search_limit(OpCase& c) {
   }
   const double limit = std::sqrt(low * high);
   c.attempt("activation_clamp", fmt::format("gate and up are limited to {}", number(limit)),
-            fmt::format("Set swiglu_limit to {}.", number(limit)), with(limit), 0.9);
+            fmt::format("Limit gate and up to {}.", number(limit)), with(limit), 0.9);
 }
 
 void attention_sinks(OpCase& c) {

@@ -63,6 +63,10 @@ ProcessorShare processor_share() {
   return share;
 }
 
+int looks_before_sleep() {
+  return 2000;
+}
+
 double thread_seconds() {
   timespec time{};
   ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);

@@ -213,6 +213,10 @@ std::uintptr_t this_thread() {
   return web::thread_number() + 1;
 }
 
+int looks_before_sleep() {
+  return 50'000;  // WebAssembly has no instruction that pauses
+}
+
 double thread_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -24,6 +24,10 @@ ProcessorShare processor_share() {
   return {machine, "the machine has " + counted(machine)};
 }
 
+int looks_before_sleep() {
+  return 2000;
+}
+
 double thread_seconds() {
   FILETIME created{}, ended{}, kernel{}, user{};
   if (::GetThreadTimes(::GetCurrentThread(), &created, &ended, &kernel, &user) == 0) return 0;
