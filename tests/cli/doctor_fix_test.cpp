@@ -277,10 +277,10 @@ TEST(DoctorFix, TakesFromTheSource) {
     c.harm(patient);
     const TempDir dir;
     fixed(patient.path(), patient_source(c.model), dir / "out");
+    if (std::string_view(c.name) == "description") continue;  // GGUF files have no key for the activation
     const std::string gguf = dir / "in.gguf";
     ASSERT_EQ(doppler({"convert", patient.path(), "-o", gguf, "--type", "bf16", "--no-tokenizer"}).status, 0);
-    if (std::string_view(c.name) != "description")  // GGUF files have no key for the activation
-      fixed(gguf, patient_source(c.model), dir / "out.gguf");
+    fixed(gguf, patient_source(c.model), dir / "out.gguf");
   }
 }
 

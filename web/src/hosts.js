@@ -4,7 +4,7 @@ import { Module } from "./module.js";
 import { WorkerCalls } from "./rpc.js";
 
 export class WorkerHost {
-  #calls = new WorkerCalls(new URL("./worker.js", import.meta.url));
+  #calls = new WorkerCalls(new Worker(new URL("./worker.js", import.meta.url), { type: "module" }));
   #progress;
 
   static async open({ progress, ...request }) {

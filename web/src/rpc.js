@@ -1,4 +1,5 @@
-// Calls to a worker, and their answers: what the engine's worker and the store's have in common.
+// Calls to a worker, and their answers: what the engine's worker and the store's have in common. Who starts one says
+// `new Worker(new URL(name, import.meta.url), …)` in full, because bundlers find workers by these words.
 import { DopplerError } from "./errors.js";
 
 export class WorkerCalls {
@@ -7,8 +8,8 @@ export class WorkerCalls {
   #number = 0;
   #ended; // why nothing answers any more
 
-  constructor(url) {
-    this.#worker = new Worker(url, { type: "module" });
+  constructor(worker) {
+    this.#worker = worker;
     this.#worker.addEventListener("message", ({ data }) => {
       if (data.progress) this.#waiting.get(data.id)?.progress(...data.progress);
       else this.#settle(data);

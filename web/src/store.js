@@ -54,7 +54,7 @@ function planOf(model, entry, info, { quota, usage, persisted }) {
 }
 
 export class Store {
-  #calls = new WorkerCalls(new URL("./store_worker.js", import.meta.url));
+  #calls = new WorkerCalls(new Worker(new URL("./store_worker.js", import.meta.url), { type: "module" }));
   #options;
 
   // Whether this browser can keep models: it has a private file system, and workers that may write to it.

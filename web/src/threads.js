@@ -36,16 +36,15 @@ export function sharedMemory() {
 
 // One worker: resolves to what ends it, once it waits for work.
 async function startThread(task, { print, stopped }) {
-  const url = new URL("./thread.js", import.meta.url);
   let end, listen, ready = () => {};
   if (node) {
     const threads = await import("node:worker_threads");
-    const worker = new threads.Worker(url, { workerData: task, execArgv: [] });
+    const worker = new threads.Worker(new URL("./thread.js", import.meta.url), { workerData: task, execArgv: [] });
     ready = () => worker.unref(); // an engine that nobody closes keeps no program from its end
     end = () => worker.terminate();
     listen = (event, act) => worker.on(event, act);
   } else {
-    const worker = new Worker(url, { type: "module" });
+    const worker = new Worker(new URL("./thread.js", import.meta.url), { type: "module" });
     worker.postMessage(task);
     end = () => worker.terminate();
     listen = (event, act) => worker.addEventListener(event, (told) => act(event === "message" ? told.data : told));
