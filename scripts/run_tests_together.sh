@@ -10,7 +10,7 @@ shards=2  # of a program: each opens its devices and compiles its kernels anew, 
 run_shard() {
   local program=$1 shard=$2 log
   log="$program.$shard.log"
-  if GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 900 "$program" >"$log" 2>&1; then return 0; fi
+  if GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$shard timeout 1500 "$program" >"$log" 2>&1; then return 0; fi
   echo "FAILED: $program, shard $shard of $shards; $log ends:"
   grep -E '^\[  FAILED  \]|Failure$|ERROR: |runtime error: ' "$log" | sort -u | head -n 40
   tail -n 40 "$log"
