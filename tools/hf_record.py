@@ -92,7 +92,7 @@ def load_model(arguments):
         if ATTENTION_NAME not in str(error):
             raise
         # Its attention is not exchangeable. Then what is rotated inside cannot be seen; all else can.
-        # Falcon's eager attention adds its biases of positions twice: to the scores, and as a part of the mask.
+        # With biases of positions it may add these twice: to the scores, and as a part of the mask.
         options["attn_implementation"] = "sdpa" if getattr(config, "alibi", False) else "eager"
         model = kind.from_pretrained(arguments.model, **options)
     return model.float().to(arguments.device).eval()
