@@ -14,22 +14,26 @@ import time
 PATIENCE = int(os.environ.get("DOPPLER_PATIENCE", "120"))
 
 
+def set_size(file, columns, rows):
+    fcntl.ioctl(file, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
 class Terminal:
     def __init__(self, command, columns=80, rows=24, cwd=None, **environment):
         self.output = b""
         self.seen = 0
         self.pid, self.file = pty.fork()
         if self.pid == 0:
+            set_size(1, columns, rows)  # here: the program may ask for it before the parent runs again
             if cwd:
                 os.chdir(cwd)
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # a script in the background ignores it
             kept = {name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "LSAN_OPTIONS")
                     if name in os.environ}
             os.execvpe(command[0], command, {**kept, "TERM": "xterm-256color", "LANG": "C.UTF-8", **environment})
-        self.resize(columns, rows)
 
     def resize(self, columns, rows=24):
-        fcntl.ioctl(self.file, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        set_size(self.file, columns, rows)
 
     def type(self, text):
         rest = text if isinstance(text, bytes) else text.encode()
