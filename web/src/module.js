@@ -76,11 +76,12 @@ export class Module {
     exports._initialize();
     module.#threads = shared ? await startThreads({ compiled, memory: shared, exports, print, stopped: (error) => module.#lose(error), ...share })
       : share;
+    if (module.#lost) module.close(); // one has stopped before all had begun
     return module;
   }
 
   close() {
-    this.#threads.end?.();
+    this.#threads?.end?.();
   }
 
   #lose(error) {
