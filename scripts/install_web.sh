@@ -5,9 +5,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 machine=web
 root=$PWD/.deps/web
-# Before wasi-libc's own header of the name: why, it says itself.
-mkdir -p "$root/include"
-cmp -s cmake/machines/web/__errno.h "$root/include/__errno.h" || cp cmake/machines/web/__errno.h "$root/include/"
 [ ! -e "$root/complete" ] || exit 0
 mkdir -p .deps
 work=$(mktemp -d "$PWD/.deps/building.XXXXXX")

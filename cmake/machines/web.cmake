@@ -9,9 +9,9 @@ foreach(language C CXX)
   set(CMAKE_${language}_COMPILER_TARGET wasm32-wasi)
   # 128-bit vectors, which every browser has had since 2023. Atomics, older ones' too, so that the modules with one thread and with
   # several are linked from the same objects. Nothing is thrown: the core returns its errors.
-  # The header is named so that compiler caches see it: it stands in the place of another.
+  # The header says why.
   set(CMAKE_${language}_FLAGS_INIT "-msimd128 -mbulk-memory -mnontrapping-fptoint -matomics -fno-exceptions \
--include ${CMAKE_CURRENT_LIST_DIR}/web/__errno.h")
+-include ${CMAKE_CURRENT_LIST_DIR}/web/errno.h")
 endforeach()
 set(CMAKE_C_COMPILER clang-19)
 set(CMAKE_CXX_COMPILER clang++-19)
