@@ -11,6 +11,7 @@
 #include <map>
 
 #include "backend/gpu/batch_program.h"
+#include "backend/gpu/decode_join.h"
 #include "backend/gpu/decode_program.h"
 #include "backend/gpu/timing.h"
 #include "backend/gpu/tune.h"
@@ -163,17 +164,30 @@ Status run(int argc, char** argv) {
   DOPPLER_TRY(print_kernels(context, program, depth));
   if (budget > 0) {
     const double before = elapsed();
-    DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget, 24));
+    DOPPLER_ASSIGN(const std::vector<TuneRow> rows, tune(context, program, budget, 64));
     fmt::print("tuned in {:.2f} s\n", elapsed() - before);
     for (const TuneRow& row : rows) {
-      fmt::print("{:<30} R {:>2} lanes {:>3} units {:>2} groups {:>4}: {:>7.2f} us {:>6.0f} GB/s{}\n",
-                 row.key, row.shape.rows, row.shape.lanes, row.shape.units, row.head_groups,
-                 row.seconds * 1e6, static_cast<double>(row.bytes) / row.seconds * 1e-9,
-                 row.chosen ? " *" : "");
+      fmt::print(
+          "{:<30} R {:>2} lanes {:>3} units {:>2} ({:>2} at once) groups {:>4}: {:>7.2f} us {:>6.0f} "
+          "GB/s{}\n",
+          row.key, row.shape.rows, row.shape.lanes, row.shape.units, row.shape.loaded(), row.head_groups,
+          row.seconds * 1e6, static_cast<double>(row.bytes) / row.seconds * 1e-9, row.chosen ? " *" : "");
     }
     DOPPLER_TRY(steps("after"));
     DOPPLER_TRY(write_step(context, depth));
     DOPPLER_TRY(print_kernels(context, program, depth));
+    DOPPLER_TRY(write_step(context, depth));
+    DOPPLER_ASSIGN(const std::vector<TuneRow> pairs, join_products(context, program, true));
+    for (const TuneRow& row : pairs) {
+      fmt::print("{:<60} {}: {:>7.2f} us{}\n", row.key,
+                 row.shape.rows == 0
+                     ? "apart"
+                     : fmt::format("R {:>2} lanes {:>3} units {:>2} ({:>2} at once)", row.shape.rows,
+                                   row.shape.lanes, row.shape.units, row.shape.loaded()),
+                 row.seconds * 1e6, row.chosen ? " *" : "");
+    }
+    fmt::print("{} dispatches a token\n", program.dispatches(depth));
+    DOPPLER_TRY(steps("joined"));
   }
   for (const auto& [names, stages] : kLooks) {
     if (!looks) break;

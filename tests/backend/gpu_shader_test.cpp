@@ -134,6 +134,36 @@ TEST(ShaderTemplate, DefinesNames) {
   EXPECT_ERROR(expand("#define A NONE"), "line 1: the name NONE has no value");
 }
 
+TEST(ShaderTemplate, DefinesNamesThatHaveNoValue) {
+  EXPECT_EQ(*expand("#default A 3\n${A}"), "3\n");
+  EXPECT_EQ(*expand("#default A 3\n${A}", {{"A", 5}}), "5\n");
+  EXPECT_ERROR(expand("#default 3"), "line 1: #default needs a name");
+}
+
+TEST(ShaderTemplate, TakesFilesAsModules) {
+  replace_shader("test_module.wgsl",
+                 "@group(0) @binding(2) var<storage, read> codes : array<u32>;\n"
+                 "struct Share { total : f32 }\n"
+                 "fn add(a : f32) -> f32 { return a + ${A}.0; }\n"
+                 "@compute @workgroup_size(${B})\n"
+                 "fn main(@builtin(workgroup_id) group : vec3u) { let s = Share(add(1.0)); let a = s.total; "
+                 "other(codes[0]); }");
+  const std::string text = *expand("#module one \"test_module.wgsl\"\n#module two \"test_module.wgsl\"",
+                                   {{"one.A", 1}, {"one.B", 8}, {"two.A", 2}, {"two.B", 8}});
+  for (const char* part :
+       {"@group(0) @binding(2) var<storage, read> one_codes : array<u32>;",
+        "struct one_Share { total : f32 }", "fn one_add(a : f32) -> f32 { return a + 1.0; }",
+        "fn one_main( group : vec3u)", "one_Share(one_add(1.0)); let a = s.total; other(one_codes[0]);",
+        "@group(0) @binding(34) var<storage, read> two_codes : array<u32>;",
+        "fn two_add(a : f32) -> f32 { return a + 2.0; }"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in\n" << text;
+  EXPECT_EQ(text.find("@compute"), std::string::npos);
+  EXPECT_ERROR(expand("#module one \"test_module.wgsl\"", {{"one.A", 1}, {"one.B", 8}, {"one.C", 1}}),
+               "does not use the value C = 1");
+  EXPECT_ERROR(expand("#module one"), "line 1: #module needs the form: #module name \"file.wgsl\"");
+  EXPECT_ERROR(expand("#module one \"none.wgsl\""), "line 1: there is no shader file none.wgsl");
+}
+
 TEST(ShaderTemplate, IncludesFilesOnce) {
   replace_shader("test_inner.wgsl", "inner ${A}");
   replace_shader("test_outer.wgsl", "#include \"test_inner.wgsl\"\nouter\n#include \"test_outer.wgsl\"");

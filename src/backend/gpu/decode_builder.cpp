@@ -123,6 +123,7 @@ void DecodeBuilder::go_back(Mark mark) {
   program_.head_logits_.resize(mark.logits_head);
   program_.head_greedy_.resize(mark.greedy_head);
   program_.sites_.resize(mark.sites);
+  std::erase_if(program_.pairs_, [&](const auto& pair) { return pair.second >= mark.sites; });
   values_.restore(std::move(mark.values));
   blocks_ = std::move(mark.blocks);
 }
@@ -268,12 +269,18 @@ Status DecodeBuilder::attend(const Op& op) {
 // --- activations in 8 bits
 
 // Buffers for the next blocks: not those of `read`, which is still needed while they are made, nor those of a
-// value that exists as blocks alone and is still to be read.
+// value that exists as blocks alone and is still to be read, nor those that the product just before reads,
+// which may become one dispatch with what makes the next (decode_join.h).
 Result<DecodeBuilder::Blocks*> DecodeBuilder::free_blocks(std::optional<ValueId> read) {
   for (Blocks& blocks : blocks_) {
     const bool needed = blocks.of && !values_.has(*blocks.of) && !readers_.of(*blocks.of).empty() &&
                         readers_.of(*blocks.of).back() >= at_;
-    if (!needed && (!read || blocks.of != read)) return &blocks;
+    const bool just_read = std::ranges::any_of(program_.sites_, [&](const GemvSite& site) {
+      return site.where == GemvSite::Where::kBody && site.index + 1 == program_.body_.size() &&
+             std::ranges::any_of(
+                 site.buffers, [&](const Bound& bound) { return bound.buffer.raw() == blocks.codes.raw(); });
+    });
+    if (!needed && !just_read && (!read || blocks.of != read)) return &blocks;
   }
   Blocks made;
   const std::uint64_t values = block_units_ * kUnitValues;

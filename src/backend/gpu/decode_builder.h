@@ -83,13 +83,15 @@ class DecodeBuilder {
   Status head(const OpGroup& group, const GpuMatrix& matrix, GemvSite::Where where);
   Status multiply(const Op& op, Prologue prologue, const OpGroup& group);
   Status place_sum(const OpGroup& group);
+  std::vector<std::size_t> sites_that_hand_over(const OpGroup& group) const;
   Status add_norm(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_combine(const OpGroup& group, bool stores, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_given(ValueId x, const GpuMatrix& matrix, ShaderValues& values, std::vector<Bound>& buffers);
   Status add_gate(const OpGroup& group, GemvSite& site, ShaderValues& values, std::vector<Bound>& buffers);
   Result<Bound> whole(std::string_view name, ValueId id) const;
   ShaderValues gemv_values(const GpuMatrix& matrix, std::uint32_t rows) const;
-  Result<GemvShape> shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated, Prologue prologue);
+  Result<GemvShape> shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated, Prologue prologue,
+                             bool in_rounds);
   Status add_site(GemvSite site, ShaderValues values, std::vector<Bound> buffers,
                   std::vector<FixedDispatch>& dispatches);
 

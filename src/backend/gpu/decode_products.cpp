@@ -55,7 +55,7 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
       const std::uint32_t rows = gated ? shard.rows / 2 : shard.rows;
       GemvSite site = site_of(gated ? kinds.gated : kinds.plain, matrix, shard, rows);
       site.gated = gated;
-      DOPPLER_ASSIGN(site.shape, shape_of(matrix, rows, gated, prologue));
+      DOPPLER_ASSIGN(site.shape, shape_of(matrix, rows, gated, prologue, true));
       ShaderValues values = gemv_values(matrix, rows);
       values["PRO"] = static_cast<std::int64_t>(prologue);
       std::vector<Bound> buffers;
@@ -77,10 +77,43 @@ Status DecodeBuilder::multiply(const Op& op, Prologue prologue, const OpGroup& g
         values["OUT_OFFSET"] = out.offset + part.first_row + shard.first_row;
         buffers.push_back(out.bound("out"));
       }
+      const std::vector<std::size_t> before =
+          stores ? sites_that_hand_over(group) : std::vector<std::size_t>();
       DOPPLER_TRY(add_site(std::move(site), std::move(values), std::move(buffers), program_.body_));
+      for (const std::size_t first : before) program_.pairs_.push_back({first, program_.sites_.size() - 1});
     }
   }
   return {};
+}
+
+// The sites, just before, whose whole result is the branch that this group's norm adds, if nobody else reads
+// it: one, or two that take turns by position.
+std::vector<std::size_t> DecodeBuilder::sites_that_hand_over(const OpGroup& group) const {
+  const Op *add = group.op(plan(), Part::kAdd), *post = group.op(plan(), Part::kPostNorm);
+  if (!group.has(Part::kNorm) || add == nullptr) return {};
+  const ValueId branch = post != nullptr ? post->inputs[0] : add->inputs[1];
+  if (is_stored(branch, group) || !values_.has(branch)) return {};
+  const ValueView& view = values_[branch];
+  const std::size_t end = program_.body_.size();
+  const auto ends_before = [&](std::size_t index) {
+    if (!program_.by_position_.empty() && program_.by_position_.back().end == end)
+      return index + 1 == program_.by_position_.back().middle || index + 1 == end;
+    return index + 1 == end;
+  };
+  std::vector<std::size_t> sites;
+  for (std::size_t i = 0; i < program_.sites_.size(); ++i) {
+    const GemvSite& site = program_.sites_[i];
+    if (site.where != GemvSite::Where::kBody || !ends_before(site.index) || site.gated) continue;
+    const auto out = std::ranges::find(site.buffers, std::string_view("out"), &Bound::name);
+    const bool gives = out != site.buffers.end() && out->buffer.raw() == view.buffer.raw() &&
+                       out->offset == view.begin && out->bytes == view.bytes && view.offset == 0 &&
+                       site.values.at("OUT_OFFSET") == 0 && site.rows == view.width;
+    const bool emits = site.values.contains("EMIT_PARTS") && site.values.at("EMIT_PARTS") != 0;
+    if (gives && !emits) sites.push_back(i);
+  }
+  const bool take_turns = !program_.by_position_.empty() && program_.by_position_.back().end == end;
+  if (sites.size() != (take_turns ? 2 : 1)) return {};
+  return sites;
 }
 
 // --- what comes before
@@ -245,7 +278,7 @@ Status DecodeBuilder::head(const OpGroup& group, const GpuMatrix& matrix, GemvSi
     GemvSite site = site_of("head", matrix, shard, shard.rows);
     site.file = "head.wgsl";
     site.where = where;
-    DOPPLER_ASSIGN(site.shape, shape_of(matrix, shard.rows, false, Prologue::kNorm));
+    DOPPLER_ASSIGN(site.shape, shape_of(matrix, shard.rows, false, Prologue::kNorm, false));
     site.head_groups = kHeadGroups;
     ShaderValues values = {{"STORE_LOGITS", stores ? 1 : 0},
                            {"GREEDY", is_logits ? 0 : 1},
@@ -286,9 +319,9 @@ ShaderValues DecodeBuilder::gemv_values(const GpuMatrix& matrix, std::uint32_t r
 }
 
 Result<GemvShape> DecodeBuilder::shape_of(const GpuMatrix& matrix, std::uint32_t rows, bool gated,
-                                          Prologue prologue) {
-  const auto shapes =
-      best_fused_shapes(device(), matrix.format, rows, matrix.units, gated, false, context_.shape_rank + 1);
+                                          Prologue prologue, bool in_rounds) {
+  const auto shapes = best_fused_shapes(device(), matrix.format, rows, matrix.units, gated, false, in_rounds,
+                                        context_.shape_rank + 1);
   const GemvShape shape = shapes.empty() ? GemvShape() : shapes.back();
   if (shape.rows != 0) return shape;
   // Without a prologue workgroups need not be whole subgroups.

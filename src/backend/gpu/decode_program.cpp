@@ -50,8 +50,9 @@ std::string GemvSite::key() const {
 }
 
 std::vector<GemvShape> GemvSite::shapes(const Device& device, std::size_t most) const {
-  return sums_places ? best_shapes_of_places(device, format, rows, units, places, most)
-                     : best_fused_shapes(device, format, rows, units, gated, quantises, most);
+  return sums_places
+             ? best_shapes_of_places(device, format, rows, units, places, most)
+             : best_fused_shapes(device, format, rows, units, gated, quantises, head_groups == 0, most);
 }
 
 KernelSource DecodeProgram::source_of(const GemvSite& site, const GemvShape& shape,
@@ -60,6 +61,7 @@ KernelSource DecodeProgram::source_of(const GemvSite& site, const GemvShape& sha
   source.values["R"] = shape.rows;
   source.values[site.sums_places ? "PLACE_LANES" : "LANES"] = shape.lanes;
   source.values["UNITS"] = shape.units;
+  if (site.head_groups == 0) source.values["AT_ONCE"] = shape.loaded();
   if (site.head_groups != 0) source.values["GROUPS"] = groups_of(site, shape, head_groups);
   return source;
 }
@@ -114,6 +116,7 @@ std::string DecodeProgram::name() const {
   for (const auto* dispatches : {&body_, &head_logits_, &head_greedy_}) {
     for (const FixedDispatch& dispatch : *dispatches) labels.insert(dispatch.kernel.kernel().label());
   }
+  for (const auto& [first, joined] : joined_) labels.insert(joined.dispatch.kernel.kernel().label());
   return fmt::format("decode program: {}", fmt::join(labels, "; "));
 }
 
@@ -135,14 +138,54 @@ std::vector<std::size_t> DecodeProgram::body_at(std::uint64_t position) const {
   return indices;
 }
 
+std::string DecodeProgram::key_of(const Pair& pair) const {
+  return fmt::format("{} + {}", sites_[pair.first].key(), sites_[pair.second].key());
+}
+
+Status DecodeProgram::clear_handed(Device& device) const {
+  for (const Pair& pair : pairs_) {
+    if (!joined_.contains(sites_[pair.first].index)) continue;
+    const Bound& out = *std::ranges::find(sites_[pair.first].buffers, std::string_view("out"), &Bound::name);
+    DOPPLER_TRY(device.write(out.buffer, out.offset, std::vector<std::byte>(out.bytes)));
+  }
+  return {};
+}
+
+void DecodeProgram::join(const Pair& pair, FixedDispatch dispatch) {
+  joined_[sites_[pair.first].index] = {sites_[pair.second].index, std::move(dispatch)};
+}
+
+std::vector<const FixedDispatch*> DecodeProgram::joined_body(std::uint64_t position) const {
+  std::vector<const FixedDispatch*> dispatches;
+  const Joined* begun = nullptr;  // by the dispatch just before
+  each_of_body(position, [&](std::size_t i) {
+    if (begun != nullptr && begun->second == i) {
+      dispatches.back() = &begun->dispatch;
+    } else {
+      dispatches.push_back(&body_[i]);
+    }
+    const auto found = joined_.find(i);
+    begun = found == joined_.end() ? nullptr : &found->second;
+  });
+  return dispatches;
+}
+
+std::size_t DecodeProgram::dispatches(std::uint64_t position) const {
+  return joined_body(position).size() + head_greedy_.size() + 1;
+}
+
+void DecodeProgram::record_body(Recorder& recorder, std::uint64_t position) const {
+  for (const FixedDispatch* dispatch : joined_body(position)) recorder.dispatch(*dispatch);
+}
+
 void DecodeProgram::record_logits(Recorder& recorder, std::uint64_t position) const {
-  each_of_body(position, [&](std::size_t i) { recorder.dispatch(body_[i]); });
+  record_body(recorder, position);
   for (const FixedDispatch& dispatch : head_logits_) recorder.dispatch(dispatch);
   if (taps_) taps_->record(recorder);
 }
 
 void DecodeProgram::record_greedy(Recorder& recorder, std::uint64_t position) const {
-  each_of_body(position, [&](std::size_t i) { recorder.dispatch(body_[i]); });
+  record_body(recorder, position);
   for (const FixedDispatch& dispatch : head_greedy_) recorder.dispatch(dispatch);
   if (taps_) taps_->record(recorder);
   recorder.dispatch(next_greedy_);

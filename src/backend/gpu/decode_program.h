@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -93,9 +94,7 @@ class DecodeProgram {
   };
   const std::vector<Declined>& declined() const { return declined_; }
   bool has_declined(const OpGroup& group) const;
-  std::size_t dispatches(std::uint64_t position) const {
-    return body_at(position).size() + head_greedy_.size() + 1;
-  }
+  std::size_t dispatches(std::uint64_t position) const;
   const std::vector<FixedDispatch>& body() const { return body_; }
   // Those of the body that a token at that position runs.
   std::vector<std::size_t> body_at(std::uint64_t position) const;
@@ -112,6 +111,20 @@ class DecodeProgram {
   // Gives a site that shape. Candidates that a greedy head of another shape has left are never read.
   Status reshape(Context& context, std::size_t site, const GemvShape& shape, std::uint32_t head_groups);
 
+  // Numbers of two sites, of which the second alone reads what the first leaves, as the branch that its
+  // prologue adds: decode_join.h.
+  struct Pair {
+    std::size_t first, second;
+  };
+  const std::vector<Pair>& pairs() const { return pairs_; }
+  // Names the pair's kind and size, as GemvSite::key() does a site's.
+  std::string key_of(const Pair& pair) const;
+  // One dispatch for both, from now on, where a token runs one right after the other.
+  void join(const Pair& pair, FixedDispatch dispatch);
+  // Makes all that joined pairs have handed over 0 again: whole tokens leave it so, anything else that runs
+  // their dispatches does not.
+  Status clear_handed(Device& device) const;
+
  private:
   friend class DecodeBuilder;
   // Of the body [first, middle) runs at positions below `from`, and [middle, end) from there on.
@@ -121,12 +134,21 @@ class DecodeProgram {
   };
   template <typename Function>
   void each_of_body(std::uint64_t position, Function function) const;
+  void record_body(Recorder& recorder, std::uint64_t position) const;
+  // The body at that position, pairs as they are joined.
+  std::vector<const FixedDispatch*> joined_body(std::uint64_t position) const;
   // Makes the greedy heads, if the program has any, leave their candidates one behind the other, and
   // next_token.wgsl read exactly these.
   Status connect_heads(Context& context);
   std::vector<FixedDispatch> body_, head_logits_, head_greedy_;
   std::vector<ByPosition> by_position_;  // in the order of the body
   std::vector<GemvSite> sites_;
+  std::vector<Pair> pairs_;
+  struct Joined {
+    std::size_t second;  // among the body's dispatches
+    FixedDispatch dispatch;
+  };
+  std::map<std::size_t, Joined> joined_;  // by the first's number among the body's dispatches
   std::vector<Declined> declined_;
   FixedDispatch next_greedy_, next_chosen_;
   ShaderValues next_values_;  // of next_greedy_

@@ -10,9 +10,11 @@
 namespace doppler::gpu {
 
 struct GemvShape {
-  std::uint32_t rows = 0;   // of a workgroup: a power of two, at most 64
-  std::uint32_t lanes = 0;  // threads of a row
-  std::uint32_t units = 0;  // of 64 values, a thread
+  std::uint32_t rows = 0;     // of a workgroup: a power of two, at most 64
+  std::uint32_t lanes = 0;    // threads of a row
+  std::uint32_t units = 0;    // of 64 values, a thread
+  std::uint32_t at_once = 0;  // of its units, those that a thread loads together; 0: all
+  std::uint32_t loaded() const { return at_once == 0 ? units : at_once; }
   std::uint32_t threads() const { return rows * lanes; }
   bool operator==(const GemvShape&) const = default;
 };
@@ -24,9 +26,10 @@ GemvShape choose_gemv_shape(const Limits& limits, const WeightFormat& format, st
 // The same for kernels with a prologue, whose workgroups are whole subgroups and few, since each repeats it:
 // the `most` shapes that look best, in order; none where nothing fits. `gated`: a thread has a row of gate
 // and one of up, and a workgroup a divisor of `rows`. `quantises`: a workgroup has whole blocks of 32
-// results.
+// results. `in_rounds`: the kernel can load some of its units at a time.
 std::vector<GemvShape> best_fused_shapes(const Device& device, const WeightFormat& format, std::uint32_t rows,
-                                         std::uint32_t units, bool gated, bool quantises, std::size_t most);
+                                         std::uint32_t units, bool gated, bool quantises, bool in_rounds,
+                                         std::size_t most);
 
 // The same for expert_out.wgsl, whose workgroups have their rows of all of a token's `places` experts:
 // `lanes` threads of a row at each place.

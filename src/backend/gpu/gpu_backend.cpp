@@ -202,7 +202,9 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     DOPPLER_TRY(write_step(last));
     DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
     clear(0);
-    return time_pieces(*context_.device, pieces, tokens);
+    DOPPLER_ASSIGN(std::vector<KernelTime> times, time_pieces(*context_.device, pieces, tokens));
+    if (runner_) DOPPLER_TRY(runner_->program().clear_handed(*context_.device));
+    return times;
   }
 
   Result<std::vector<KernelCheck>> check_kernels() override {

@@ -14,9 +14,10 @@ namespace {
 
 // Template values that were chosen; the others follow from the model's shape.
 constexpr auto kChoices = std::to_array<std::string_view>(
-    {"ACT",         "R",      "LANES",        "UNITS",  "THREADS", "TM", "TN", "RM",    "RN",
-     "UK",          "SPLITS", "UNROLLED",     "BQ",     "KC",      "LP", "PG", "CHUNK", "HEADS_AT_ONCE",
-     "MOST_SPLITS", "GROUPS", "QUANTISE_OUT", "KV_HALF"});
+    {"ACT",          "R",      "LANES", "UNITS", "AT_ONCE",       "THREADS",     "TM",
+     "TN",           "RM",     "RN",    "UK",    "SPLITS",        "UNROLLED",    "BQ",
+     "KC",           "LP",     "PG",    "CHUNK", "HEADS_AT_ONCE", "MOST_SPLITS", "GROUPS",
+     "QUANTISE_OUT", "KV_HALF"});
 
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",
@@ -38,6 +39,8 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"gated_norm.wgsl", -1, -1, "norm, gate"},
     {"gemv.wgsl", 2, 0, "attention's splits, output"},
     {"gemv.wgsl", 1, 1, "norm, gate, up, activation"},
+    {"joined.wgsl", -1, 0, "output or down, then norm, q, k, v"},
+    {"joined.wgsl", -1, 1, "output or down, then norm, gate, up, activation"},
     {"quantise.wgsl", -1, -1, "activations to 8 bits"},
     {"gemv.wgsl", 0, 0, "down, or output of splits put together"},
     {"gemv.wgsl", 0, 1, "gate, up, activation"},
@@ -112,8 +115,20 @@ std::string KernelLabel::why(const Features& features) const {
   return "the only one";
 }
 
+// Those of one module of joined.wgsl.
+KernelLabel KernelLabel::module(std::string_view name) const {
+  KernelLabel label("gemv.wgsl");
+  for (const auto& [key, value] : values) {
+    if (key.starts_with(name) && key.substr(name.size()).starts_with('.'))
+      label.values.emplace(key.substr(name.size() + 1), value);
+  }
+  if (name == "first" && get("FIRST_SUMS") == 1) label.file = "expert_out.wgsl";
+  return label;
+}
+
 std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
   const auto value = [&](std::string_view name) { return static_cast<std::uint64_t>(get(name)); };
+  if (file == "joined.wgsl") return module("first").bytes(length) + module("second").bytes(length);
   if (has("FORM")) {
     const WeightFormat format{static_cast<CodeForm>(get("FORM")), static_cast<ScaleForm>(get("SCALES"))};
     const std::uint64_t row = format.row_bytes(static_cast<std::uint32_t>(value("UNITS_K")));
@@ -129,9 +144,10 @@ std::uint64_t KernelLabel::bytes(std::uint64_t length) const {
 
 std::string fused_title(std::string_view text) {
   const KernelLabel label(text);
+  const std::int64_t epi = label.get(label.file == "joined.wgsl" ? "second.EPI" : "EPI");
   for (const FusedTitle& t : kFused) {
-    const bool same = t.file == label.file && (t.pro < 0 || t.pro == label.get("PRO")) &&
-                      (t.epi < 0 || t.epi == label.get("EPI"));
+    const bool same =
+        t.file == label.file && (t.pro < 0 || t.pro == label.get("PRO")) && (t.epi < 0 || t.epi == epi);
     if (same) return fmt::format("decode: {}", t.title);
   }
   return fmt::format("decode: {}", label.file);

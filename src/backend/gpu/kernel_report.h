@@ -20,6 +20,8 @@ struct KernelLabel {
   bool has(std::string_view name) const { return values.contains(name); }
   std::int64_t get(std::string_view name, std::int64_t otherwise = 0) const;
 
+  // Of joined.wgsl: the label of the product that is its module of that name.
+  KernelLabel module(std::string_view name) const;
   // File and the values that were chosen, without those that follow from the model's shape.
   std::string variant() const;
   std::string why(const Features& features) const;

@@ -1,7 +1,10 @@
 #include "backend/gpu/shader.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <list>
 #include <set>
 #include <vector>
@@ -54,6 +57,16 @@ class Scope {
     return &found->second;
   }
   bool has(std::string_view name) const { return values_.contains(name); }
+  // The values whose names begin so, without that beginning; they count as used.
+  ShaderValues take(std::string_view beginning) {
+    ShaderValues taken;
+    for (const auto& [name, value] : values_) {
+      if (!name.starts_with(beginning)) continue;
+      used_.insert(name);
+      taken[name.substr(beginning.size())] = value;
+    }
+    return taken;
+  }
   bool used(const std::string& name) const { return used_.contains(name); }
 
  private:
@@ -187,6 +200,73 @@ class Expression {
   int needless_ = 0;
 };
 
+// Splits WGSL without comments into identifiers and numbers, white space, and single other characters.
+std::vector<std::string_view> tokens_of(std::string_view text) {
+  const auto is_space = [](char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; };
+  std::vector<std::string_view> tokens;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t end = at + 1;
+    if (is_name_part(text[at])) {
+      while (end < text.size() && is_name_part(text[end])) ++end;
+    } else if (is_space(text[at])) {
+      while (end < text.size() && is_space(text[end])) ++end;
+    }
+    tokens.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  return tokens;
+}
+
+// The names that a text declares outside of functions and structures.
+std::set<std::string_view> declared_names(const std::vector<std::string_view>& tokens) {
+  static constexpr std::string_view kWords[] = {"fn", "var", "const", "struct", "alias", "override"};
+  std::set<std::string_view> names;
+  int depth = 0;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (tokens[i] == "{" || tokens[i] == "(") ++depth;
+    if (tokens[i] == "}" || tokens[i] == ")") --depth;
+    if (depth != 0 || std::ranges::find(kWords, tokens[i]) == std::end(kWords)) continue;
+    // `var<storage, read> name`: what stands in angle brackets is no name.
+    int angles = 0;
+    for (++i; i < tokens.size(); ++i) {
+      if (tokens[i] == "<") ++angles;
+      if (tokens[i] == ">") --angles;
+      if (angles == 0 && is_name_start(tokens[i].front())) break;
+    }
+    if (i < tokens.size()) names.insert(tokens[i]);
+  }
+  return names;
+}
+
+// A shader's text as part of another: names that it declares begin with `name`_, its bindings' numbers are
+// `first_binding` higher, and main() is a function of what the entry point was given.
+std::string as_module(std::string_view text, std::string_view name, std::uint32_t first_binding) {
+  const std::vector<std::string_view> tokens = tokens_of(text);
+  const std::set<std::string_view> own = declared_names(tokens);
+  std::string out;
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    const std::string_view next = i + 1 < tokens.size() ? tokens[i + 1] : std::string_view();
+    if (tokens[i] == "@" && (next == "compute" || next == "workgroup_size" || next == "builtin")) {
+      ++i;
+      if (next == "compute") continue;
+      while (i < tokens.size() && tokens[i] != ")") ++i;
+      continue;
+    }
+    if (tokens[i] == "@" && next == "binding" && i + 3 < tokens.size()) {
+      out += fmt::format("@binding({}", first_binding + std::atoi(std::string(tokens[i + 3]).c_str()));
+      i += 3;
+      continue;
+    }
+    const bool is_member = i > 0 && tokens[i - 1] == ".";
+    if (!is_member && own.contains(tokens[i])) {
+      out += name;
+      out += '_';
+    }
+    out += tokens[i];
+  }
+  return out;
+}
+
 struct Line {
   std::string_view text;
   std::string_view file;
@@ -196,7 +276,7 @@ struct Line {
 class Expander {
  public:
   Expander(const ShaderValues& values, const ShaderValues& common, std::span<const ShaderEdit> edits)
-      : scope_(values, common), edits_(edits) {}
+      : scope_(values, common), common_(common), edits_(edits) {}
 
   Result<std::string> run(std::string_view file, std::string_view text, const ShaderValues& values) {
     included_.insert(file);
@@ -275,7 +355,11 @@ class Expander {
       } else if (text.starts_with("#for ")) {
         DOPPLER_ASSIGN(i, loop(all, i, end));
       } else if (text.starts_with("#define ")) {
-        DOPPLER_TRY(define(line, trim(text.substr(8))));
+        DOPPLER_TRY(define(line, trim(text.substr(8)), false));
+      } else if (text.starts_with("#default ")) {
+        DOPPLER_TRY(define(line, trim(text.substr(9)), true));
+      } else if (text.starts_with("#module ")) {
+        DOPPLER_TRY(module(line, trim(text.substr(8))));
       } else if (text.starts_with("#include ")) {
         DOPPLER_TRY(include(line, trim(text.substr(9))));
       } else if (text.starts_with("#")) {
@@ -346,10 +430,29 @@ class Expander {
     return lines(included, 0, included.size());
   }
 
-  Status define(const Line& line, std::string_view text) {
+  Status module(const Line& line, std::string_view text) {
+    const std::size_t space = std::min(text.find(' '), text.size());
+    const std::string_view name = text.substr(0, space);
+    std::string_view file = trim(text.substr(space));
+    if (name.empty() || file.size() < 2 || file.front() != '"' || file.back() != '"')
+      return at(line, "#module needs the form: #module name \"file.wgsl\"");
+    file = file.substr(1, file.size() - 2);
+    const std::string_view source = shader_text(file);
+    if (source.empty()) return at(line, fmt::format("there is no shader file {}", file));
+    const ShaderValues own = scope_.take(fmt::format("{}.", name));
+    DOPPLER_ASSIGN(const std::string part, Expander(own, common_, edits_).run(file, source, own));
+    constexpr std::uint32_t kBindings = 32;  // more than a shader of ours has
+    out_ += as_module(part, name, kBindings * modules_++);
+    return {};
+  }
+
+  // `only_if_absent`: a value that is given stays.
+  Status define(const Line& line, std::string_view text, bool only_if_absent) {
     std::size_t length = 0;
     while (length < text.size() && is_name_part(text[length])) ++length;
-    if (length == 0 || !is_name_start(text[0])) return at(line, "#define needs a name");
+    if (length == 0 || !is_name_start(text[0]))
+      return at(line, only_if_absent ? "#default needs a name" : "#define needs a name");
+    if (only_if_absent && scope_.find(text.substr(0, length)) != nullptr) return {};
     DOPPLER_ASSIGN(const std::int64_t value, evaluate(line, text.substr(length)));
     scope_.set(text.substr(0, length), value);
     return {};
@@ -375,6 +478,8 @@ class Expander {
   }
 
   Scope scope_;
+  const ShaderValues& common_;
+  std::uint32_t modules_ = 0;  // so far
   std::span<const ShaderEdit> edits_;
   std::list<std::string> edited_;  // lines point into them
   std::set<std::string_view> included_;

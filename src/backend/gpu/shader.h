@@ -5,6 +5,12 @@
 //   #if expr, #elif expr, #else, #endif
 //   #for i in first..end, #endfor  the lines between, once for each i (a name like any other in there)
 //   #define NAME expr              a name for the rest of the text
+//   #default NAME expr             the same, unless it has a value
+//   #module name "file.wgsl"       another embedded file as part of this one: of the values those whose names
+//   begin
+//                                  with `name.`, its names as `name_NAME`, its bindings' numbers 32 higher
+//                                  than the module's before (the first's as they are), main() a function
+//                                  name_main()
 //   #include "file.wgsl"           another embedded file, once
 //
 // Expressions: + - * / % << >> == != < <= > >= && || ! ( ) min(a, b) max(a, b) and whole numbers, as in C, in

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "backend/gpu/decode_join.h"
 #include "backend/gpu/stopwatch.h"
 #include "backend/gpu/tune.h"
 
@@ -43,6 +44,7 @@ Result<TokenRunner> TokenRunner::create(Context& context, ShapeChoice choice) {
     Device::LoadSeconds& loading = context.device->loading;  // the candidates' kernels count as kernels
     loading.tuning -= loading.compiling - before.compiling + loading.checking - before.checking;
   }
+  DOPPLER_TRY(join_products(context, program, choice.measured));
   return TokenRunner(context, std::move(program));
 }
 
@@ -53,6 +55,8 @@ void TokenRunner::keep_shapes(ShapeChoice choice) const {
 void TokenRunner::forget_shapes() const {
   std::size_t forgotten = 0;
   for (const GemvSite& site : program_.sites()) forgotten += context_->tuned.erase(site.key());
+  for (const DecodeProgram::Pair& pair : program_.pairs())
+    forgotten += context_->tuned.erase(program_.key_of(pair));
   if (forgotten > 0) store_tuned(*context_);
 }
 
@@ -83,6 +87,7 @@ Result<const DecodeProgram*> TokenRunner::program_for(const Tap* tap) {
   auto made = DecodeProgram::create(*context_, looks, &program_);
   if (!made && made.error().code != ErrorCode::kUnsupported) return std::unexpected(std::move(made).error());
   looks_ = std::move(looks);
+  if (made) DOPPLER_TRY(join_products(*context_, *made, false));
   if (made) looking_ = std::make_unique<DecodeProgram>(std::move(*made));
   return looking_.get();
 }

@@ -112,13 +112,17 @@ bool agree(std::span<const float> a, std::span<const float> b) {
 // Seconds of measuring one candidate: some runs through all layers of a 1B model.
 constexpr double kSecondsEach = 0.006;
 
-// A GPU at rest clocks low, and stays so for up to half a second of work (an H200 at 345 MHz of 1,980 for
-// 0.4 s): works for that long, and on until it gets no faster.
-Status wake(Device& device, std::span<const FixedDispatch> work, double most_seconds) {
+}  // namespace
+
+// A GPU at rest stays so for up to half a second of work (an H200 at 345 MHz of 1,980 for 0.4 s): works for
+// that long, and on until it gets no faster.
+Status wake(Device& device, std::span<const FixedDispatch> work) {
+  if (device.adapter().software()) return {};
+  constexpr double kMostSeconds = 0.8;
   constexpr double kPortion = 0.05, kAsleep = 0.5;
   const auto start = Clock::now();
   double before = HUGE_VAL;
-  while (seconds_since(start) < most_seconds) {
+  while (seconds_since(start) < kMostSeconds) {
     const auto portion = Clock::now();
     double least = HUGE_VAL;
     while (seconds_since(portion) < kPortion) {
@@ -130,8 +134,6 @@ Status wake(Device& device, std::span<const FixedDispatch> work, double most_sec
   }
   return {};
 }
-
-}  // namespace
 
 Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, double budget,
                                   std::size_t most_candidates) {
@@ -170,9 +172,7 @@ Result<std::vector<TuneRow>> tune(Context& context, DecodeProgram& program, doub
     }
     // Sites that are not measured stay as they are, and are measured at the next load.
     if (candidates.empty() || measuring > budget) continue;
-    constexpr double kMostAwake = 0.8;  // seconds
-    if (!awake && !context.device->adapter().software())
-      DOPPLER_TRY(wake(*context.device, dispatches.front(), kMostAwake));
+    if (!awake) DOPPLER_TRY(wake(*context.device, dispatches.front()));
     awake = true;
     const auto start = Clock::now();
     DOPPLER_ASSIGN(const std::vector<double> seconds,

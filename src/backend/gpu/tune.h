@@ -19,6 +19,9 @@ struct TuneRow {
   bool wrong = false;  // the fastest, but its results differ: refused
 };
 
+// Works until the device's clock is up: a GPU at rest clocks low, and what is measured then depends on when.
+Status wake(Device& device, std::span<const FixedDispatch> work);
+
 // Measures every kind of site over all layers, so that weights come from memory and not from a cache, keeps
 // the best that gives the right results in the program and in Context::tuned, and returns what was measured.
 // Measures for about `budget` seconds, compiling not counted; sites that are not reached keep their shapes.

@@ -1,11 +1,13 @@
-// Tuned shapes of earlier loads: {"shapes": {"qkv 4 1 1536 18": [16, 18, 1, 0], ...}}, rows, lanes, units and
-// a head's workgroups.
+// Tuned shapes of earlier loads: {"shapes": {"qkv 4 1 1536 18": [16, 18, 1, 1, 0], ...}}, rows, lanes, units,
+// how many of them are loaded at once, and a head's workgroups.
 #include "backend/gpu/cache_file.h"
 #include "backend/gpu/tune.h"
 #include "base/json.h"
 
 namespace doppler::gpu {
 namespace {
+
+constexpr std::size_t kNumbers = 5;  // of a shape
 
 CacheFile file_of(const Context& context) {
   return {*context.device, CacheFile::user_folder(), "gpu"};
@@ -15,7 +17,7 @@ CacheFile file_of(const Context& context) {
 bool is_possible(const Device& device, const TunedShape& tuned) {
   const GemvShape& s = tuned.shape;
   return s.rows >= 1 && s.rows <= kTileRows && (s.rows & (s.rows - 1)) == 0 && s.lanes >= 1 && s.units >= 1 &&
-         s.units <= 64 && s.lanes <= device.limits().workgroup_invocations &&
+         s.units <= 64 && s.at_once <= s.units && s.lanes <= device.limits().workgroup_invocations &&
          s.threads() <= device.limits().workgroup_invocations && tuned.head_groups <= 65535;
 }
 
@@ -27,14 +29,14 @@ void load_tuned(Context& context) {
   const auto shapes = json->find("shapes");
   if (shapes == json->end() || !shapes->is_object()) return;
   for (const auto& [key, value] : shapes->items()) {
-    if (!value.is_array() || value.size() != 4) continue;
-    std::uint32_t numbers[4] = {};
+    if (!value.is_array() || value.size() != kNumbers) continue;
+    std::uint32_t numbers[kNumbers] = {};
     bool good = true;
-    for (std::size_t i = 0; i < 4; ++i) {
+    for (std::size_t i = 0; i < kNumbers; ++i) {
       good = good && value[i].is_number_unsigned() && value[i].get<std::uint64_t>() <= 65535;
       if (good) numbers[i] = value[i].get<std::uint32_t>();
     }
-    const TunedShape tuned{{numbers[0], numbers[1], numbers[2]}, numbers[3]};
+    const TunedShape tuned{{numbers[0], numbers[1], numbers[2], numbers[3]}, numbers[4]};
     if (good && is_possible(*context.device, tuned)) context.tuned[key] = tuned;
   }
 }
@@ -42,7 +44,8 @@ void load_tuned(Context& context) {
 void store_tuned(const Context& context) {
   Json shapes = Json::object();
   for (const auto& [key, tuned] : context.tuned)
-    shapes[key] = {tuned.shape.rows, tuned.shape.lanes, tuned.shape.units, tuned.head_groups};
+    shapes[key] = {tuned.shape.rows, tuned.shape.lanes, tuned.shape.units, tuned.shape.at_once,
+                   tuned.head_groups};
   file_of(context).write({{"shapes", shapes}});
 }
 

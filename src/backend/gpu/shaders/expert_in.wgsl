@@ -5,7 +5,7 @@
 // itself, from the router's logits, while the rest of the GPU would wait for a kernel of one workgroup; the first stores them.
 // Source: the plan's ops kExpertMatmul and kGated.
 //
-// Template values (decode_experts.cpp): R, LANES, UNITS: see gemv.wgsl; EXPERTS of ROWS rows each, a multiple of R; ACT and
+// Template values (decode_experts.cpp): R, LANES, UNITS, AT_ONCE: see gemv.wgsl; EXPERTS of ROWS rows each, a multiple of R; ACT and
 // what describes x: see given_x.wgsl; IDS_OFFSET float of `ids`, or (ROUTES) of ids_out, where the token's experts begin; BIAS 1: each expert's own are added;
 // ACTIVATION, or SHAPED 1: see gate.wgsl; QUANTISE_OUT 1: results go to out8, outs as quantise.wgsl leaves them, ROWS of each
 // expert behind those of the one before, R being a multiple of 32 then; EMIT_PARTS, EMIT_ACT 1: gate and up, or the results as

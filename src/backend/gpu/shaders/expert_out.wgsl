@@ -3,10 +3,10 @@
 // t / R / PLACE_LANES, and there the units from t / R % PLACE_LANES * UNITS on. Workgroups: x over R rows.
 // Source: the plan's ops kExpertMatmul and kExpertSum.
 //
-// Template values (decode_experts.cpp): R; PLACE_LANES, UNITS; EXPERTS of ROWS rows each, of which CHOSEN; x_e are the 8-bit blocks x8,
+// Template values (decode_experts.cpp): R; PLACE_LANES, UNITS, AT_ONCE; EXPERTS of ROWS rows each, of which CHOSEN; x_e are the 8-bit blocks x8,
 // xs as expert_in.wgsl leaves them (ACT 1) or floats of WIDTH values each (ACT 0);
 // IDS_OFFSET, WEIGHTS_OFFSET, X_OFFSET, Z_OFFSET, OUT_OFFSET floats where they begin; WEIGHTED 0: they count 1 each; BIAS; ADDS 1:
-// there is z; EMIT_PARTS 1: what each expert gives is stored too. FORM, SCALES, UNITS_K see weights.wgsl.
+// there is z; EMIT_PARTS 1: what each expert gives is stored too; HANDS_OVER 1: results go to joined.wgsl instead of out. FORM, SCALES, UNITS_K see weights.wgsl.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
 @group(0) @binding(1) var<storage, read> scales : array<u32>;
@@ -27,7 +27,10 @@
 #if ADDS
 @group(0) @binding(7) var<storage, read> z : array<f32>;
 #endif
+#default HANDS_OVER 0
+#if !HANDS_OVER
 @group(0) @binding(8) var<storage, read_write> out : array<f32>;
+#endif
 #if EMIT_PARTS
 @group(0) @binding(9) var<storage, read_write> parts_out : array<f32>;
 #endif
@@ -84,9 +87,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let total = row_sum(vec2f(fma(sum, weight, 0.0), 0.0), t).x;
   if (t < ${R}u && group.x * ${R}u + t < ${ROWS}u) {
 #if ADDS
-    out[${OUT_OFFSET}u + own] = z[${Z_OFFSET}u + own] + total;
+    let result = z[${Z_OFFSET}u + own] + total;
 #else
-    out[${OUT_OFFSET}u + own] = total;
+    let result = total;
+#endif
+#if HANDS_OVER
+    hand_over(${OUT_OFFSET}u + own, result);
+#else
+    out[${OUT_OFFSET}u + own] = result;
 #endif
   }
 #if EMIT_PARTS

@@ -9,11 +9,13 @@
 // Workgroups: x over R rows, y over activation rows (PRO 0 only).
 //
 // Template values (gemv_shape.cpp, decode_products.cpp, batch_builder.cpp):
-//   R rows of a workgroup: 1 to 64, a power of two; LANES threads of a row; UNITS units of 64 values of a thread
+//   R rows of a workgroup: 1 to 64, a power of two; LANES threads of a row; UNITS units of 64 values of a thread, of
+//   which it loads AT_ONCE at a time, the first before anything else
 //   ROWS of W (EPI 1: of gate, and as many of up after them), UNITS_K units of a row; FORM, SCALES see weights.wgsl
 //   BIAS 1: bias[row] is added; X_VEC, WIDTH, STRIDE, OFFSET of x: see given_x.wgsl
 //   QUANTISE_OUT 1: results go to out8, outs as xs and x8 have them (batch_quantise.wgsl), OUT_UNITS units a row
 //   EMIT_PARTS, EMIT_ACT 1: gate and up, or the results as floats, are stored too
+//   HANDS_OVER 1 (EPI 0, one activation row): results go to joined.wgsl instead of out; TAKES_OVER 1: the branch comes from there
 // Row i of out begins at float i * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
@@ -22,8 +24,11 @@
 #if BIAS
 @group(0) @binding(2) var<storage, read> bias : array<f32>;
 #endif
+#default HANDS_OVER 0
 #if EPI == 0
+#if !HANDS_OVER
 @group(0) @binding(5) var<storage, read_write> out : array<f32>;
+#endif
 #elif QUANTISE_OUT
 @group(0) @binding(5) var<storage, read_write> out8 : array<vec4u>;
 @group(0) @binding(6) var<storage, read_write> outs : array<vec2f>;
@@ -85,9 +90,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #if EPI == 0
   if (t < ${R}u && row < ${ROWS}u) {
 #if BIAS
-    out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = total + bias[row];
+    let result = total + bias[row];
 #else
-    out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = total;
+    let result = total;
+#endif
+#if HANDS_OVER
+    hand_over(group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row, result);
+#else
+    out[group.y * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = result;
 #endif
   }
 #else

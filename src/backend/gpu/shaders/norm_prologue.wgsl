@@ -6,7 +6,8 @@
 // Template values (decode_products.cpp): the flags above, 0 or 1; WIDTH values of the row, a multiple of 4; UNITS_K units of
 // 64 that cover them; EPS_BITS the bits of both norms' eps.
 @group(0) @binding(10) var<storage, read> residual : array<vec4f>;
-#if ADD
+#default TAKES_OVER 0
+#if ADD && !TAKES_OVER
 @group(0) @binding(11) var<storage, read> branch : array<vec4f>;
 #endif
 #if CARRY
@@ -47,17 +48,33 @@ fn prologue(t : u32, is_first : bool) {
 #if POST
   var q${i} = vec4f(0.0);
 #endif
+#if POST
+  var post_weight${i} = vec4f(0.0);
+#endif
   if (has${i}) {
     r${i} = residual[v${i}];
     w${i} = norm_weights[v${i}];
-#if ADD
-    p${i} = branch[v${i}];
-#endif
 #if POST
-    q${i} = p${i} * norm_weights[${WIDTH / 4}u + v${i}];
+    post_weight${i} = norm_weights[${WIDTH / 4}u + v${i}];
+#endif
+#if ADD && !TAKES_OVER
+    p${i} = branch[v${i}];
 #endif
   }
 #endfor
+#if ADD && TAKES_OVER
+  // Waits for other workgroups of the dispatch, when all that they do not make is under way.
+#for i in 0..VECS
+  if (has${i}) {
+    p${i} = handed_vec(v${i});
+  }
+#endfor
+#endif
+#if POST
+#for i in 0..VECS
+  q${i} = p${i} * post_weight${i};
+#endfor
+#endif
   let eps = bitcast<f32>(${EPS_BITS}u);
 #if POST
   // One reduction for both norms: the sum of squares of r + q f is expanded. Where it cancels, which costs digits, h is

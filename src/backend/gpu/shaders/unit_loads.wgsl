@@ -1,7 +1,9 @@
-// The first loads of a thread, issued before anything is waited for: codes and scales of its units, from the row `row` of SETS
-// matrices that lie SET_ROWS rows apart (gate and up, or one). Included where `row`, `lane` are known; unit_products.wgsl
-// multiplies what is loaded here. Template values: those of weights.wgsl; UNITS, LANES, COVERED as in gemv.wgsl.
-#for u in 0..UNITS
+// The first loads of a thread, issued before anything is waited for: codes and scales of its first AT_ONCE units, from the row
+// `row` of SETS matrices that lie SET_ROWS rows apart (gate and up, or one). Included where `row`, `lane` are known;
+// unit_products.wgsl multiplies what is loaded here and loads the rest. Template values: those of weights.wgsl; UNITS, AT_ONCE,
+// LANES, COVERED as in gemv.wgsl.
+#default AT_ONCE UNITS
+#for u in 0..AT_ONCE
 #if COVERED
   let unit${u} = lane * ${UNITS}u + ${u}u;
 #else

@@ -1,0 +1,47 @@
+// Two products in one dispatch, where the second's prologue adds what the first makes to the residual stream: its workgroups load
+// their weights while the first's compute, and there is one launch instead of two. A value that is handed over is its own flag:
+// 0 is none yet (a result that is 0 becomes -0). So no ordering of memory is asked for, only that workgroups of lower
+// numbers begin first, which holds on the GPUs that decode_join.cpp lists. A workgroup that waits in vain gives up with NaN.
+// Source: Merrill and Garland, "Single-pass Parallel Prefix Scan with Decoupled Look-back" (2016).
+//
+// Template values (decode_join.cpp): first.*, second.* those of the products (gemv.wgsl), with HANDS_OVER and TAKES_OVER 1; FIRST workgroups of the
+// first, the others are the second's; THREADS of either; WORDS that are handed over; TRIES after which a workgroup gives up; FIRST_SUMS 1: the first is expert_out.wgsl.
+// handed: where they are; cleared: what the dispatch that was like this one before has left, to be 0 when it comes again.
+@group(0) @binding(64) var<storage, read_write> handed : array<atomic<u32>>;
+@group(0) @binding(65) var<storage, read_write> cleared : array<atomic<u32>>;
+
+fn hand_over(at : u32, value : f32) {
+  let bits = bitcast<u32>(value);
+  atomicStore(&handed[at], select(bits, 0x80000000u, bits == 0u));
+}
+fn handed_vec(v : u32) -> vec4f {
+  var bits = vec4u(0u);
+  for (var tries = 0u; tries < ${TRIES}u; tries += 1u) {
+    bits = vec4u(atomicLoad(&handed[4u * v]), atomicLoad(&handed[4u * v + 1u]), atomicLoad(&handed[4u * v + 2u]),
+        atomicLoad(&handed[4u * v + 3u]));
+    if (all(bits != vec4u(0u))) {
+      break;
+    }
+  }
+  return bitcast<vec4f>(select(bits, vec4u(0x7fc00000u), bits == vec4u(0u)));
+}
+#if FIRST_SUMS
+#module first "expert_out.wgsl"
+#else
+#module first "gemv.wgsl"
+#endif
+#module second "gemv.wgsl"
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  if (group.x < ${FIRST}u) {
+    first_main(group, t);
+    return;
+  }
+  if (group.x == ${FIRST}u) {
+    for (var i = t; i < ${WORDS}u; i += ${THREADS}u) {
+      atomicStore(&cleared[i], 0u);
+    }
+  }
+  second_main(vec3u(group.x - ${FIRST}u, group.y, group.z), t);
+}

@@ -1,0 +1,113 @@
+// Two products in one dispatch give the same bits as one after the other, token after token, whoever else
+// reads what they hand over.
+#include "backend/gpu/decode_join.h"
+
+#include <set>
+
+#include "gpu_harness.h"
+#include "harness.h"
+#include "model_fixture.h"
+#include "plan/fuse.h"
+
+namespace doppler::gpu {
+namespace {
+
+using namespace testing;
+using doppler::testing::TinyModel;
+
+class Join : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    DOPPLER_NEEDS_ADAPTER();
+    if (const auto& features = device(Mode::kUnchecked)->features();
+        !features.subgroups || features.subgroup_size < 8)
+      GTEST_SKIP() << "the adapter has no subgroups of 8";
+    Json config = doppler::testing::tiny_config(GetParam());
+    config.update(
+        {{"hidden_size", 256}, {"intermediate_size", 320}, {"moe_intermediate_size", 128}, {"head_dim", 64}});
+    model_ = std::make_unique<TinyModel>(GetParam(), config);
+    ASSERT_OK_AND_ASSIGN(weights_, model_->bind());
+    ASSERT_OK_AND_ASSIGN(const ModelSpec spec, model_->spec());
+    ASSERT_OK_AND_ASSIGN(Plan plan, build_plan(spec, weights_, 64));
+    ASSERT_OK(fuse_plan(plan, weights_, kGpuPasses, {}));
+    BackendOptions options{.threads = 2, .context = 64, .max_step_tokens = 8};
+    options.kv_type = KvType::kF32;
+    options.gpu_setup.self_check = false;
+    options.gpu_setup.most_split_bytes =
+        1;  // splits are put together by a kernel of their own from position 32 on
+    context_ = std::make_unique<Context>(device(Mode::kUnchecked), std::move(plan), weights_, options);
+    ASSERT_OK(context_->allocate());
+  }
+
+  Result<std::vector<float>> logits_at(const DecodeProgram& program, std::uint32_t position) {
+    std::vector<std::uint32_t> words = context_->first_step();
+    words[context_->layout.ids()] = 5 + position % 50;
+    words[context_->layout.positions()] = position;
+    DOPPLER_TRY(context_->device->write(context_->step, 0, std::as_bytes(std::span(words))));
+    Recorder recorder(*context_->device);
+    program.record_logits(recorder, position);
+    DOPPLER_TRY(recorder.submit());
+    DOPPLER_ASSIGN(const auto bytes, context_->device->download(program.logits()));
+    std::vector<float> logits(context_->plan.vocab_size);
+    std::memcpy(logits.data(), bytes.data(), logits.size() * sizeof(float));
+    return logits;
+  }
+
+  // The logits of the tokens of a sequence, one after the other. A software adapter's loop ends after 65,535
+  // rounds, in which a busy machine may not have let those run that it waits for: NaN, and the token is
+  // computed again.
+  Result<std::vector<float>> logits_of(const DecodeProgram& program) {
+    constexpr int kMostTimes = 200;
+    std::vector<float> all;
+    for (std::uint32_t position = 0; position < 40; ++position) {
+      std::vector<float> logits;
+      for (int times = 0; times < kMostTimes && (logits.empty() || std::isnan(logits[0])); ++times) {
+        DOPPLER_ASSIGN(logits, logits_at(program, position));
+      }
+      all.insert(all.end(), logits.begin(), logits.end());
+    }
+    return all;
+  }
+
+  std::unique_ptr<TinyModel> model_;
+  Weights weights_;
+  std::unique_ptr<Context> context_;
+};
+
+TEST_P(Join, GivesTheBitsOfKernelsByThemselves) {
+  ASSERT_OK_AND_ASSIGN(DecodeProgram joined, DecodeProgram::create(*context_));
+  ASSERT_OK_AND_ASSIGN(DecodeProgram apart, DecodeProgram::create(*context_));
+  ASSERT_OK_AND_ASSIGN(const std::vector<DecodeProgram::Pair> pairs, shape_for_joining(*context_, joined));
+  ASSERT_OK(shape_for_joining(*context_, apart));
+  const std::size_t before = joined.dispatches(0);
+  ASSERT_OK(join_pairs(*context_, joined, pairs));
+  ASSERT_LT(joined.dispatches(0), before);
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> expected, logits_of(apart));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> got, logits_of(joined));
+  EXPECT_EQ(expected, got);
+}
+
+// The product of early positions would be joined, the one of late positions not: what a token after a late
+// one finds handed over would be of a token before.
+TEST_P(Join, LeavesBothWhereOneOfTwoThatTakeTurnsIsNotWanted) {
+  ASSERT_OK_AND_ASSIGN(DecodeProgram program, DecodeProgram::create(*context_));
+  ASSERT_OK_AND_ASSIGN(std::vector<DecodeProgram::Pair> pairs, shape_for_joining(*context_, program));
+  ASSERT_OK_AND_ASSIGN(DecodeProgram apart, DecodeProgram::create(*context_));
+  ASSERT_OK(shape_for_joining(*context_, apart));
+  std::set<std::size_t> seconds;
+  std::erase_if(pairs, [&](const auto& pair) { return !seconds.insert(pair.second).second; });
+  ASSERT_LT(pairs.size(), program.pairs().size());
+  ASSERT_OK(join_pairs(*context_, program, pairs));
+  ASSERT_OK_AND_ASSIGN(std::vector<float> expected, logits_of(apart));
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> got, logits_of(program));
+  EXPECT_EQ(expected, got);
+  // And again from the first token on, behind late ones.
+  ASSERT_OK_AND_ASSIGN(const std::vector<float> again, logits_of(program));
+  EXPECT_EQ(expected, again);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Join, ::testing::Values("llama", "gemma3", "qwen3", "mixtral"),
+                         [](const auto& family) { return std::string(family.param); });
+
+}  // namespace
+}  // namespace doppler::gpu
