@@ -37,6 +37,7 @@ TESTS = {
     "combined.wgsl": FUSED,
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
+    "front_rows.wgsl": "Elements.WantedRows*",
     "gemm.wgsl": "Products.*",
     "gemm_float.wgsl": "FloatProducts.*",
     "gemm_sum.wgsl": "Products.*",
