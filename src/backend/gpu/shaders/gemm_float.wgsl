@@ -170,11 +170,7 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for j in 0..RN
       {
         let row = row0 + column + ${j * LN}u;
-#if ROWS % TN == 0
-        {
-#else
         if (row < ${ROWS}u) {
-#endif
 #if BIAS
           out[to + row] = sum${i}_${j} + bias[row];
 #else
