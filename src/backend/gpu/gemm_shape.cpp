@@ -3,20 +3,23 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 
 namespace doppler::gpu {
 namespace {
 
+// Two units written out are more instructions than a processor keeps at hand: on an H200 the product of 1152
+// x 6912 with 512 tokens takes 167 us then, and 127 as a loop; of one unit it is 202 and 209 (13824 x 1152).
 constexpr GemmShape kGemmShapes[] = {
-    {64, 128, 16, 4, 1, 1},                                                              // wide matrices
-    {64, 128, 16, 4, 2, 1},                                                              // long k
-    {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1, false}, {64, 64, 8, 4, 1, 1},  //
-    {32, 128, 8, 4, 1, 1},                                                               // few tokens
-    {32, 64, 8, 4, 2, 1},                                                                //
-    {32, 32, 4, 4, 2, 1},                                                                // narrow matrices
-    {16, 64, 4, 4, 2, 1},                                                                // very few tokens
+    {64, 128, 16, 4, 1, 1},                                                       // wide matrices
+    {64, 128, 16, 4, 2, 1, false},                                                // long k
+    {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1}, {64, 64, 8, 4, 1, 1},  //
+    {32, 128, 8, 4, 1, 1},                                                        // few tokens
+    {32, 64, 8, 4, 2, 1, false},                                                  //
+    {32, 32, 4, 4, 2, 1, false},                                                  // narrow matrices
+    {16, 64, 4, 4, 2, 1, false},                                                  // very few tokens
 };
 
 constexpr GemmShape kFloatShapes[] = {
@@ -36,9 +39,9 @@ struct Measured {
 };
 constexpr Measured kMeasured[] = {
     // An H200 with 512 tokens: Gemma 3 1B, then Llama 3.2 1B.
-    {257, 1024, 13824, 18, {64, 128, 16, 4, 1, 1}}, {257, 1024, 1152, 108, {64, 128, 16, 4, 2, 3}},
-    {257, 1024, 1536, 18, {32, 32, 4, 4, 2, 1}},    {257, 1024, 1152, 16, {32, 32, 4, 4, 2, 1}},
-    {257, 1024, 16384, 32, {64, 128, 16, 4, 1, 1}}, {257, 1024, 2048, 128, {64, 128, 16, 4, 2, 2}},
+    {257, 1024, 13824, 18, {64, 128, 16, 4, 1, 1}},     {257, 1024, 1152, 108, {64, 128, 16, 4, 2, 3, false}},
+    {257, 1024, 1536, 18, {32, 32, 4, 4, 2, 1, false}}, {257, 1024, 1152, 16, {32, 32, 4, 4, 2, 1, false}},
+    {257, 1024, 16384, 32, {64, 128, 16, 4, 1, 1}},     {257, 1024, 2048, 128, {64, 128, 16, 4, 2, 2, false}},
 };
 
 // A large GPU of today: what it multiplies in a second with the widest tile, and the threads' share of it.
@@ -46,13 +49,17 @@ struct Machine {
   double products_per_second;  // of a processor
   double tokens_each, rows_each;
   double busy_warps;  // of 32 threads, which a processor needs to hide its latencies
+  // Whether no more of the widest tiles than make up these warps fit a processor's registers: a tile more
+  // waits for the next round. On an H200 4 splits of 2048 x 8192 in BF16 ran at 26 Tflop/s, and what fills a
+  // round at 34.
+  bool in_rounds;
 };
 constexpr double kProcessors = 132;
 constexpr Machine kEightBitMachine = {
-    .products_per_second = 0.32e12, .tokens_each = 16, .rows_each = 4, .busy_warps = 8};
+    .products_per_second = 0.32e12, .tokens_each = 16, .rows_each = 4, .busy_warps = 8, .in_rounds = false};
 // Two thirds of 67 Tflop/s, in tiles of which three or four fit a processor's registers.
 constexpr Machine kFloatMachine = {
-    .products_per_second = 0.16e12, .tokens_each = 8, .rows_each = 8, .busy_warps = 12};
+    .products_per_second = 0.16e12, .tokens_each = 8, .rows_each = 8, .busy_warps = 12, .in_rounds = true};
 // Memory's speed, for the sums of split products, and what the dispatch that adds them costs.
 constexpr double kBytesPerSecond = 3e12, kDispatchSeconds = 4e-6;
 constexpr std::uint32_t kMostColumnSplits = 4;
@@ -70,8 +77,12 @@ double reuse_of(double tokens_each, double rows_each) {
 double estimate(const Machine& machine, const GemmShape& shape, double tokens, double rows, double units) {
   const double tiles =
       quotient_up(tokens, shape.tile_tokens) * quotient_up(rows, shape.tile_rows) * shape.splits;
-  const double each = quotient_up(tiles, kProcessors);
-  const double warps = each * shape.threads() / 32;
+  double each = quotient_up(tiles, kProcessors), warps = each * shape.threads() / 32;
+  if (machine.in_rounds && shape.tokens_each * shape.rows_each >= machine.tokens_each * machine.rows_each) {
+    const double fitting = std::max(1.0, std::floor(machine.busy_warps * 32 / shape.threads()));
+    each = quotient_up(each, fitting) * fitting;
+    warps = fitting * shape.threads() / 32;
+  }
   // Against the widest tile's.
   const double reuse =
       reuse_of(shape.tokens_each, shape.rows_each) / reuse_of(machine.tokens_each, machine.rows_each);
@@ -91,7 +102,11 @@ std::optional<GemmShape> fastest(std::span<const GemmShape> shapes, const Machin
   double least = std::numeric_limits<double>::infinity();
   for (GemmShape shape : shapes) {
     if (!fits(shape)) continue;
-    for (shape.splits = 1; shape.splits <= kMostColumnSplits; ++shape.splits) {
+    const double warps =
+        quotient_up(tokens, shape.tile_tokens) * quotient_up(rows, shape.tile_rows) * shape.threads() / 32;
+    // Parts of a product that keeps the device busy by itself are only more to store.
+    const bool busy = machine.in_rounds && warps >= kProcessors * machine.busy_warps;
+    for (shape.splits = 1; shape.splits <= (busy ? 1 : kMostColumnSplits); ++shape.splits) {
       if (shape.splits * shape.units * 4 > units && shape.splits > 1) break;  // parts of four steps at least
       const double seconds = estimate(machine, shape, tokens, rows, units);
       if (seconds < least) {
@@ -162,7 +177,7 @@ std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFor
 }
 
 GemmShape for_few_tokens(const GemmShape& shape) {
-  return {16, 64, 4, 4, shape.units, shape.splits, shape.unrolled};
+  return {16, 64, 4, 4, shape.units, shape.splits, false};
 }
 
 std::span<const GemmShape> float_shapes() {
