@@ -49,17 +49,28 @@ struct Machine {
   double products_per_second;  // of a processor
   double tokens_each, rows_each;
   double busy_warps;  // of 32 threads, which a processor needs to hide its latencies
+  // As many more where the widest tile takes one unit a step and waits twice as often: with eight warps an
+  // H200 did 66 T/s then, and 80 with two units.
+  double short_step_warps;
   // Whether no more of the widest tiles than make up these warps fit a processor's registers: a tile more
   // waits for the next round. On an H200 4 splits of 2048 x 8192 in BF16 ran at 26 Tflop/s, and what fills a
   // round at 34.
   bool in_rounds;
 };
 constexpr double kProcessors = 132;
-constexpr Machine kEightBitMachine = {
-    .products_per_second = 0.32e12, .tokens_each = 16, .rows_each = 4, .busy_warps = 8, .in_rounds = false};
+constexpr Machine kEightBitMachine = {.products_per_second = 0.32e12,
+                                      .tokens_each = 16,
+                                      .rows_each = 4,
+                                      .busy_warps = 8,
+                                      .short_step_warps = 1.5,
+                                      .in_rounds = false};
 // Two thirds of 67 Tflop/s, in tiles of which three or four fit a processor's registers.
-constexpr Machine kFloatMachine = {
-    .products_per_second = 0.16e12, .tokens_each = 8, .rows_each = 8, .busy_warps = 12, .in_rounds = true};
+constexpr Machine kFloatMachine = {.products_per_second = 0.16e12,
+                                   .tokens_each = 8,
+                                   .rows_each = 8,
+                                   .busy_warps = 12,
+                                   .short_step_warps = 1,
+                                   .in_rounds = true};
 // Memory's speed, for the sums of split products, and what the dispatch that adds them costs.
 constexpr double kBytesPerSecond = 3e12, kDispatchSeconds = 4e-6;
 constexpr std::uint32_t kMostColumnSplits = 4;
@@ -78,7 +89,10 @@ double estimate(const Machine& machine, const GemmShape& shape, double tokens, d
   const double tiles =
       quotient_up(tokens, shape.tile_tokens) * quotient_up(rows, shape.tile_rows) * shape.splits;
   double each = quotient_up(tiles, kProcessors), warps = each * shape.threads() / 32;
-  if (machine.in_rounds && shape.tokens_each * shape.rows_each >= machine.tokens_each * machine.rows_each) {
+  double busy = machine.busy_warps;
+  const bool widest = shape.tokens_each * shape.rows_each >= machine.tokens_each * machine.rows_each;
+  if (widest && shape.units == 1) busy *= machine.short_step_warps;
+  if (machine.in_rounds && widest) {
     const double fitting = std::max(1.0, std::floor(machine.busy_warps * 32 / shape.threads()));
     each = quotient_up(each, fitting) * fitting;
     warps = fitting * shape.threads() / 32;
@@ -86,8 +100,8 @@ double estimate(const Machine& machine, const GemmShape& shape, double tokens, d
   // Against the widest tile's.
   const double reuse =
       reuse_of(shape.tokens_each, shape.rows_each) / reuse_of(machine.tokens_each, machine.rows_each);
-  const double speed = machine.products_per_second * std::min(1.0, 0.4 + 0.6 * reuse) *
-                       std::min(1.0, warps / machine.busy_warps);
+  const double speed =
+      machine.products_per_second * std::min(1.0, 0.4 + 0.6 * reuse) * std::min(1.0, warps / busy);
   const double k = quotient_up(units, double{1} * shape.units * shape.splits) * shape.units * kUnitValues;
   double seconds = each * shape.tile_tokens * shape.tile_rows * k / speed;
   if (shape.splits > 1) seconds += kDispatchSeconds + shape.splits * tokens * rows * 8 / kBytesPerSecond;
