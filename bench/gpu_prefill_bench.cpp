@@ -1,15 +1,20 @@
 // Times of the kernels that prompts run through on a GPU, each alone, with every cut of gemm_shapes() and
 // attention_shapes(), for the shapes of Gemma 3 1B and Llama 3.2 1B in Q4_0. The fastest belong into
 // kMeasured of src/backend/gpu/gemm_shape.cpp and to the front of the lists in attention_shape.cpp.
+// Or where the milliseconds of a model's prompt go: gpu_prompt_parts.h.
 //   gpu_prefill_bench [part of an adapter's name]
+//   gpu_prefill_bench MODEL [--tokens N] [--rounds N] [--shaders FOLDER ...]
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "backend/gpu/attention_shape.h"
@@ -18,6 +23,7 @@
 #include "backend/gpu/recorder.h"
 #include "base/float16.h"
 #include "base/screen.h"
+#include "gpu_prompt_parts.h"
 
 namespace doppler::gpu {
 namespace {
@@ -60,6 +66,12 @@ class Bench {
       DOPPLER_TRY(product(model, "down", model.hidden, model.feed_forward, total));
       DOPPLER_TRY(product(model, "q, k, v", q + kv, model.hidden, total));
       DOPPLER_TRY(product(model, "output", model.hidden, q, total));
+      if (!model.sandwich) {
+        DOPPLER_TRY(float_product(model, "gate, up", 2 * model.feed_forward, model.hidden));
+        DOPPLER_TRY(float_product(model, "down", model.hidden, model.feed_forward));
+        DOPPLER_TRY(float_product(model, "q, k, v", q + kv, model.hidden));
+        DOPPLER_TRY(float_product(model, "output", model.hidden, q));
+      }
       DOPPLER_TRY(attention(model, total));
       DOPPLER_TRY(elements(model, total));
       for (std::size_t m = 0; m < std::size(kTokens); ++m) {
@@ -173,34 +185,12 @@ class Bench {
           if (shape.splits > 1 && (shape.splits * shape.units * 4 > matrix.units || rows > 4096)) break;
           if (late() || !gemm_fits(device_->limits(), shape, matrix.format)) continue;
           DOPPLER_TRY(device_->write(step_, 0, std::as_bytes(std::span(&tokens, 1))));
-          const bool split = shape.splits > 1;
-          ShaderValues values = gemm_values(shape, matrix.format, rows, matrix.units);
-          values["BIAS"] = 0;
-          values["COUNT"] = 0;
-          values["OUT_STRIDE"] = rows;
-          values["OUT_OFFSET"] = 0;
-          if (split) values["SPLIT_STRIDE"] = kRoom * rows;
-          const auto groups = [](std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; };
-          std::vector<Launch> launches;
-          DOPPLER_ASSIGN(Launch made, launch("gemm.wgsl", values,
-                                             {{"step", step_},
-                                              {"codes", matrix.shards[0].codes},
-                                              {"scales", matrix.shards[0].scales},
-                                              {"x8", x8},
-                                              {"xs", xs},
-                                              {"out", split ? parts : out_}},
-                                             {groups(rows, shape.tile_rows),
-                                              groups(tokens, shape.tile_tokens), shape.splits}));
-          launches.push_back(std::move(made));
-          if (split) {
-            values = {{"THREADS", 128},         {"ROWS", rows},
-                      {"SPLITS", shape.splits}, {"SPLIT_STRIDE", kRoom * rows},
-                      {"OUT_STRIDE", rows},     {"BIAS", 0},
-                      {"OUT_OFFSET", 0}};
-            DOPPLER_ASSIGN(Launch sum, launch("gemm_sum.wgsl", values, {{"parts", parts}, {"out", out_}},
-                                              {groups(rows, 128), tokens, 1}));
-            launches.push_back(std::move(sum));
-          }
+          std::vector<Bound> buffers = {
+              {"codes", matrix.shards[0].codes}, {"scales", matrix.shards[0].scales}, {"x8", x8}, {"xs", xs}};
+          DOPPLER_ASSIGN(
+              const std::vector<Launch> launches,
+              tiled("gemm.wgsl", shape, tokens, rows, gemm_values(shape, matrix.format, rows, matrix.units),
+                    std::move(buffers), parts));
           DOPPLER_ASSIGN(const double seconds, time(launches));
           DOPPLER_ASSIGN(const std::string wrong, compare(first, std::size_t{tokens} * rows));
           best = std::min(best, seconds);
@@ -214,6 +204,73 @@ class Bench {
       total[m] += best;
     }
     return {};
+  }
+
+  // Weights of BF16 and float activations, which are no part of the totals.
+  Status float_product(const Model& model, std::string_view what, std::uint32_t rows, std::uint32_t cols) {
+    std::vector<std::byte> file(std::size_t{rows} * cols * 2);
+    for (std::size_t i = 0; i < file.size(); i += 2) {
+      const std::uint16_t value = f32_to_bf16(static_cast<float>(random_() % 2001) / 1000.0f - 1);
+      std::memcpy(&file[i], &value, 2);
+    }
+    const TensorView view{"w", DType::kBF16, {rows, cols}, file};
+    const TensorView* const views[] = {&view};
+    DOPPLER_ASSIGN(const GpuMatrix matrix,
+                   upload_matrix(*device_, pool_, views, device_->limits().binding_bytes));
+    DOPPLER_ASSIGN(const Buffer x, random_floats(std::size_t{kRoom} * cols));
+    DOPPLER_ASSIGN(const Buffer parts, device_->make_buffer("parts", std::uint64_t{4} * kRoom * rows * 4));
+    const std::uint32_t tokens = kTokens[0];
+    DOPPLER_TRY(device_->write(step_, 0, std::as_bytes(std::span(&tokens, 1))));
+    const auto chosen = choose_float_shape(device_->limits(), tokens, rows, matrix.units);
+    std::vector<float> first;
+    for (GemmShape shape : float_shapes()) {
+      for (shape.splits = 1; shape.splits <= 4; ++shape.splits) {
+        if ((shape.splits > 1 && rows > 4096) || late()) break;
+        if (float_gemm_bytes(shape) > device_->limits().workgroup_bytes) break;
+        ShaderValues values = float_gemm_values(shape, matrix.format, rows, matrix.units);
+        values["X_STRIDE"] = values["WIDTH"] = cols;
+        values["X_OFFSET"] = 0;
+        values["X_VEC"] = 1;
+        std::vector<Bound> buffers = {{"codes", matrix.shards[0].codes}, {"x", x}};
+        DOPPLER_ASSIGN(
+            const std::vector<Launch> launches,
+            tiled("gemm_float.wgsl", shape, tokens, rows, std::move(values), std::move(buffers), parts));
+        DOPPLER_ASSIGN(const double seconds, time(launches));
+        DOPPLER_ASSIGN(const std::string wrong, compare(first, std::size_t{tokens} * rows));
+        fmt::print("{} {:8} {:5} x {:4}, BF16  {:22} {:8.1f} us {:6.1f} Tflop/s {}{}\n", model.name, what,
+                   rows, cols, shape.name(), seconds * 1e6, 2.0 * tokens * rows * cols / seconds * 1e-12,
+                   chosen == shape ? "<- chosen " : "", wrong);
+        std::fflush(stdout);
+      }
+    }
+    return {};
+  }
+
+  // A product, and the sum of its parts where it is split.
+  Result<std::vector<Launch>> tiled(std::string_view file, const GemmShape& shape, std::uint32_t tokens,
+                                    std::uint32_t rows, ShaderValues values, std::vector<Bound> buffers,
+                                    const Buffer& parts) {
+    const bool split = shape.splits > 1;
+    values["BIAS"] = 0;
+    values["COUNT"] = 0;
+    values["OUT_STRIDE"] = rows;
+    values["OUT_OFFSET"] = 0;
+    if (split) values["SPLIT_STRIDE"] = kRoom * rows;
+    buffers.push_back({"step", step_});
+    buffers.push_back({"out", split ? parts : out_});
+    const auto groups = [](std::uint32_t a, std::uint32_t b) { return (a + b - 1) / b; };
+    std::vector<Launch> launches;
+    DOPPLER_ASSIGN(Launch made,
+                   launch(file, values, buffers,
+                          {groups(rows, shape.tile_rows), groups(tokens, shape.tile_tokens), shape.splits}));
+    launches.push_back(std::move(made));
+    if (!split) return launches;
+    values = {{"THREADS", 128},     {"ROWS", rows}, {"SPLITS", shape.splits}, {"SPLIT_STRIDE", kRoom * rows},
+              {"OUT_STRIDE", rows}, {"BIAS", 0},    {"OUT_OFFSET", 0}};
+    DOPPLER_ASSIGN(Launch sum, launch("gemm_sum.wgsl", values, {{"parts", parts}, {"out", out_}},
+                                      {groups(rows, 128), tokens, 1}));
+    launches.push_back(std::move(sum));
+    return launches;
   }
 
   Status attention(const Model& model, double* total) {
@@ -232,6 +289,9 @@ class Bench {
                            {"KV_HEADS", model.kv_heads},
                            {"CAPACITY", capacity},
                            {"WINDOW", model.window},
+                           {"CHUNKED", 0},
+                           {"ALIBI", 0},
+                           {"SINKS", 0},
                            {"SCALE_BITS", float_bits(1 / std::sqrt(model.head_dim))},
                            {"SOFTCAP", 0},
                            {"EMIT_SCORES", 0},
@@ -404,8 +464,31 @@ Status run(const std::string& adapter) {
 }  // namespace
 }  // namespace doppler::gpu
 
+namespace {
+
+doppler::Result<doppler::gpu::PromptOptions> prompt_options(int argc, char** argv) {
+  doppler::gpu::PromptOptions options{.model = argv[1], .shaders = {}};
+  for (int i = 2; i < argc; i += 2) {
+    const std::string_view name = argv[i];
+    if (i + 1 == argc || (name != "--tokens" && name != "--rounds" && name != "--shaders"))
+      return doppler::fail(doppler::ErrorCode::kUsage, "There is no option {}, or it needs a value.", name);
+    if (name == "--tokens") options.tokens = static_cast<std::uint32_t>(std::max(std::atoi(argv[i + 1]), 1));
+    if (name == "--rounds") options.rounds = std::max(std::atoi(argv[i + 1]), 1);
+    if (name == "--shaders") options.shaders.emplace_back(argv[i + 1]);
+  }
+  return options;
+}
+
+doppler::Status run_program(int argc, char** argv) {
+  if (argc < 2 || !std::filesystem::exists(argv[1])) return doppler::gpu::run(argc > 1 ? argv[1] : "");
+  DOPPLER_ASSIGN(const doppler::gpu::PromptOptions options, prompt_options(argc, argv));
+  return doppler::gpu::print_prompt_parts(options);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  const doppler::Status status = doppler::gpu::run(argc > 1 ? argv[1] : "");
+  const doppler::Status status = run_program(argc, argv);
   if (!status) doppler::say(doppler::Said::kError, status.error().message);
   return status ? 0 : 1;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backend/step_trace.h"
+#include "plan/fuse.h"
 #include "plan/residual.h"
 
 namespace doppler {
@@ -16,7 +17,8 @@ HostBackend::HostBackend(Plan plan, const Weights& weights, BackendOptions optio
       options_(std::move(options)),
       cache_(std::move(cache)),
       lengths_(plan_.kv_layers, options_.context, options_.slots, ring_reach(options_)),
-      cache_access_(plan_, options_, cache_, lengths_) {}
+      cache_access_(plan_, options_, cache_, lengths_),
+      late_(find_late_ops(plan_, [](std::size_t) { return true; })) {}
 
 Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* tap) {
   using Clock = std::chrono::steady_clock;
@@ -30,10 +32,13 @@ Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* ta
   tap_ = tap;
   DOPPLER_TRY(begin_step());
   auto last = observer() == nullptr ? Clock::time_point() : Clock::now();
+  const bool late = goes_on_with_wanted();
   for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
     const Op& op = plan_.ops[i];
+    if (late && i == late_.first) keep_wanted();
     DOPPLER_TRY(look(op, Fault::Moment::kOp));
-    DOPPLER_TRY(execute(i));
+    const bool nobody_reads = late && wanted_.empty() && i >= late_.first;
+    if (!nobody_reads) DOPPLER_TRY(execute(i));
     for (const ValueId id : op.outputs) {
       spoil(id);
       report(info(id), value_of(id), info(id).width);
@@ -45,6 +50,31 @@ Result<std::span<const float>> HostBackend::step(const StepInput& input, Tap* ta
   }
   for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
   return value_of(plan_.logits);
+}
+
+bool HostBackend::goes_on_with_wanted() const {
+  if (!has_pass(plan_, kPassLateRows) || options_.fault != nullptr || wanted_.size() == step_->size())
+    return false;
+  return tap_ == nullptr ||
+         !is_looked_at(plan_, late_, [this](Stage stage, int layer) { return tap_->wants(stage, layer); });
+}
+
+void HostBackend::keep_wanted() {
+  for (const ValueId id : late_.read) {
+    const std::span<float> values = value_of(id);
+    const std::size_t width = info(id).width;
+    // A row moves to the front, where no row is that is still to move.
+    for (std::size_t i = 0; i < wanted_.size(); ++i)
+      std::ranges::copy_n(values.data() + wanted_[i] * width, static_cast<std::ptrdiff_t>(width),
+                          values.data() + i * width);
+  }
+  kept_ = {.trace_step = step_->trace_step};
+  for (std::size_t i = 0; i < wanted_.size(); ++i) {
+    const std::size_t t = std::exchange(wanted_[i], i);
+    kept_.add(step_->ids[t], static_cast<std::uint64_t>(step_->positions[t]),
+              static_cast<std::uint32_t>(step_->slots[t]), true);
+  }
+  input_ = &kept_;
 }
 
 Status HostBackend::look(const Op& op, Fault::Moment moment) {

@@ -12,6 +12,7 @@
 #include "backend/kv_cache.h"
 #include "backend/slot_lengths.h"
 #include "base/memory.h"
+#include "plan/late.h"
 
 namespace doppler {
 
@@ -64,10 +65,15 @@ class HostBackend : public Backend {
 
  private:
   void spoil(ValueId id);
+  // From late_.first on only the wanted tokens are left, unless something looks at the others.
+  bool goes_on_with_wanted() const;
+  void keep_wanted();
   SlotLengths lengths_;
   HostCache cache_access_;
   std::vector<std::size_t> wanted_;
+  LateOps late_;
   LazyFloats scores_;
+  StepInput kept_;                   // the tokens that are left of it
   const StepInput* step_ = nullptr;  // as it was given
   const StepInput* input_ = nullptr;
   Tap* tap_ = nullptr;

@@ -83,6 +83,7 @@ constexpr auto kPasses = std::to_array<FusionPass>({
     {kPassReadValues, "values that only taps read are not computed", keep_read_values, nullptr},
     {kPassGatedFfn, "gate, up and activation in one op", fuse_gated_ffn, nullptr},
     {kPassGroupMatmuls, "matmuls of one input in one op", group_matmuls, nullptr},
+    {kPassLateRows, "behind the last attention only rows whose logits are wanted", nullptr, nullptr},
     // A GPU's kernels for many tokens.
     {kPassBatchGemm, "products of many tokens in tiles", nullptr, nullptr},
     {kPassBatchNorm, "sums, norms and 8-bit blocks in one kernel", nullptr, match_sum},

@@ -133,6 +133,31 @@ TEST_F(Elements, SumsNormsAndBlocksInOne) {
   expect_blocks(x8, xs, x);
 }
 
+// Rows 1, 4 and 5 of six, in the middle of wider ones.
+TEST_F(Elements, WantedRowsMoveToTheFront) {
+  constexpr std::size_t kRows = 6, kColumns = 13, kRowStride = 17, kFirst = 3, kFloats = kRows * kRowStride;
+  std::vector<std::uint32_t> words(kFloats + 2 * kGuardFloats, kGuard);
+  for (std::uint32_t i = 0; i < kFloats; ++i) words[kGuardFloats + i] = i;
+  std::vector<std::uint32_t> expected(words.begin() + kGuardFloats, words.end() - kGuardFloats);
+  const std::vector<std::uint32_t> wanted = {1, 4, 5};
+  for (std::size_t i = 0; i < wanted.size(); ++i) {
+    for (std::size_t c = kFirst; c < kFirst + kColumns; ++c)
+      expected[i * kRowStride + c] = static_cast<std::uint32_t>(wanted[i] * kRowStride + c);
+  }
+  const Buffer rows = upload(words);
+  run("front_rows.wgsl",
+      {{"THREADS", 12},  // does not divide the row
+       {"WIDTH", kColumns},
+       {"COUNT", 1},
+       {"LIST", 2},
+       {"ROWS_STRIDE", kRowStride},
+       {"ROWS_OFFSET", kFirst}},
+      {{"step", upload(std::vector<std::uint32_t>{9, 3, 1, 4, 5})}, within("rows", rows, kFloats)},
+      {2, 1, 1});
+  const std::vector<float> got = read(rows, kFloats);
+  EXPECT_EQ(std::memcmp(got.data(), expected.data(), kFloats * 4), 0);
+}
+
 TEST_F(Elements, GatesAndBlocksInOne) {
   constexpr std::size_t kStride = 2 * kWidth + 12, kOutStride = kWidth + 12;
   const std::vector<float> both = random_floats(kTokens * 2 * kWidth, 2);

@@ -37,6 +37,7 @@ TESTS = {
     "combined.wgsl": FUSED,
     "dot.wgsl": "*GemvOf*:Gemv.*",
     "embed.wgsl": "*StoredType*:UploadMatrix.*",
+    "front_rows.wgsl": "Elements.WantedRows*",
     "gemm.wgsl": "Products.*",
     "gemm_float.wgsl": "FloatProducts.*",
     "gemm_sum.wgsl": "Products.*",
@@ -120,6 +121,7 @@ EQUIVALENT = [
     ("norm_prologue.wgsl", "THREADS + 1) / THREADS", "vectors beyond the row are guarded"),
     ("combine_prologue.wgsl", "THREADS + 1) / THREADS", "vectors beyond the row are guarded"),
     ("rope_append.wgsl", "#define EACH (DIM + TPH + 1)", "lanes beyond the head are guarded"),
+    ("front_rows.wgsl", "${THREADS}u - t", "another thread takes the same column"),
     ("gemm.wgsl", "THREADS + 1) / THREADS", "loads beyond the tile are guarded"),
     ("dot.wgsl", "#for g in 0..2 + 2 + (GROUPS_16)", "two scales more, which nobody reads"),
     # Sums and maxima of a vector of which one component counts.

@@ -42,7 +42,7 @@ constexpr std::size_t kElementGrain = 16384;
 // saves.
 constexpr std::uint64_t kBytesOfAThread = 2 << 20;
 
-constexpr std::string_view kPasses[] = {kPassReadValues, kPassGatedFfn, kPassGroupMatmuls};
+constexpr std::string_view kPasses[] = {kPassReadValues, kPassGatedFfn, kPassGroupMatmuls, kPassLateRows};
 
 // The name of what backends of one model share.
 constexpr std::string_view kSharedPanels = "cpu panels";

@@ -18,24 +18,53 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
   DOPPLER_TRY(prepare_experts());
   program_.placed_.resize(plan.ops.size());
   program_.has_blocks_.resize(plan.ops.size());
+  std::vector<std::size_t> blocks_from(plan.ops.size());  // of products: the op that left them
+  std::size_t from = 0;
   program_.first_wanted_op_ = plan.ops.size();
   std::optional<ValueId> in_blocks;  // the value in x8_ at that time
   for (std::size_t i = 0; i < plan.ops.size(); ++i) {
     const Op& op = plan.ops[i];
     if (op.kind == OpKind::kSelect) program_.first_wanted_op_ = i;
     const BatchGroup& group = program_.groups_.of(i);
-    if (group.first == i && group.blocks) in_blocks = group.blocks;
+    if (group.first == i && group.blocks) in_blocks = group.blocks, from = i;
     if (op.kind == OpKind::kEmbed) {
       for (const WeightId& table : op.weights) DOPPLER_TRY(context_.matrix(std::span(&table, 1)));
     }
     if (op.kind != OpKind::kMatmul) continue;
     DOPPLER_ASSIGN(program_.placed_[i], context_.place(op));
     program_.has_blocks_[i] = in_blocks == op.inputs[0];
+    blocks_from[i] = program_.has_blocks_[i] ? from : i;
     for (const PlacedMatrix& part : program_.placed_[i]) {
-      if (context_.eight_bits(*part.matrix)) in_blocks = op.inputs[0];
+      if (context_.eight_bits(*part.matrix) && !program_.has_blocks_[i]) in_blocks = op.inputs[0], from = i;
     }
   }
+  // Blocks are not moved with their rows.
+  program_.late_ = find_late_ops(plan, [&](std::size_t op) {
+    if (program_.groups_.of(op).first != op) return false;
+    for (std::size_t i = op; i < plan.ops.size(); ++i) {
+      if (plan.ops[i].kind == OpKind::kMatmul && blocks_from[i] < op) return false;
+    }
+    return true;
+  });
   return {};
+}
+
+Result<BatchBuilder::Dispatches> BatchBuilder::move_wanted() {
+  Dispatches out;
+  for (const ValueId id : program_.late_.read) {
+    const ValueView& rows = view(id);
+    ShaderValues values = {{"THREADS", kElementThreads},
+                           {"WIDTH", rows.width},
+                           {"COUNT", StepLayout::kCount},
+                           {"LIST", context_.layout.ids()}};
+    add_view(values, "ROWS", rows);
+    DOPPLER_TRY(add({.file = "front_rows.wgsl",
+                     .values = std::move(values),
+                     .buffers = {{"step", context_.step}, rows.bound("rows")},
+                     .x = groups_for(rows.width)},
+                    Dispatch::Per::kOnce, out));
+  }
+  return out;
 }
 
 // Room for the widest activations in 8 bits; gemm.wgsl reads whole tiles of tokens.
@@ -200,91 +229,94 @@ Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
       if (variant.rows == 0) {
         DOPPLER_TRY(gemv(op, part, shard, out));
       } else if (eight_bits) {
-        DOPPLER_TRY(gemm(op, part, shard, variant.rows, out));
+        DOPPLER_TRY(gemm(variant, part, shard, out));
       } else {
-        DOPPLER_TRY(gemm_float(op, part, shard, out));
+        DOPPLER_TRY(gemm_float(variant, part, shard, out));
       }
     }
   }
   return {};
 }
 
-Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,
+Status BatchBuilder::gemm(const Variant& variant, const PlacedMatrix& part, const Shard& shard,
                           Dispatches& out) {
+  const Op& op = op_at(variant.op);
   const GpuMatrix& matrix = *part.matrix;
-  const ValueView& y = view(op.outputs[0]);
+  const Limits& limits = device().limits();
   std::optional<GemmShape> shape =
-      choose_gemm_shape(device().limits(), matrix.format, rows, shard.rows, matrix.units);
+      choose_gemm_shape(limits, matrix.format, variant.rows, shard.rows, matrix.units);
   if (!shape) return gemv(op, part, shard, out);
+  if (const GemmShape few = for_few_tokens(*shape); variant.few && gemm_fits(limits, few, matrix.format))
+    shape = few;
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
-  const bool split = shape->splits > 1;
+  return tiled(op, part, shard, *shape,
+               {.file = "gemm.wgsl",
+                .values = gemm_values(*shape, matrix.format, shard.rows, matrix.units),
+                .buffers = {{"x8", program_.x8_}, {"xs", program_.xs_}}},
+               out);
+}
+
+Status BatchBuilder::gemm_float(const Variant& variant, const PlacedMatrix& part, const Shard& shard,
+                                Dispatches& out) {
+  const Op& op = op_at(variant.op);
+  const GpuMatrix& matrix = *part.matrix;
+  std::optional<GemmShape> shape =
+      choose_float_shape(device().limits(), variant.rows, shard.rows, matrix.units);
+  if (!shape) return gemv(op, part, shard, out);
+  if (variant.few) shape = for_few_tokens(*shape);
+  const ValueView& x = view(op.inputs[0]);
+  KernelCall call = {.file = "gemm_float.wgsl",
+                     .values = float_gemm_values(*shape, matrix.format, shard.rows, matrix.units),
+                     .buffers = {x.bound("x")}};
+  call.values["WIDTH"] = x.width;
+  call.values["X_VEC"] = has_vectors(x) ? 1 : 0;
+  add_view(call.values, "X", x);
+  return tiled(op, part, shard, *shape, std::move(call), out);
+}
+
+Status BatchBuilder::tiled(const Op& op, const PlacedMatrix& part, const Shard& shard, const GemmShape& shape,
+                           KernelCall call, Dispatches& out) {
+  const GpuMatrix& matrix = *part.matrix;
+  const ValueView& y = view(op.outputs[0]);
+  const bool split = shape.splits > 1;
   const std::uint64_t split_stride = most_rows(op.outputs[0]) * shard.rows;
   const std::uint32_t offset = y.offset + part.first_row + shard.first_row;
-  ShaderValues values = gemm_values(*shape, matrix.format, shard.rows, matrix.units);
-  values["BIAS"] = part.bias && !split ? 1 : 0;
-  values["COUNT"] = count_word(op.outputs[0]);
-  values["OUT_STRIDE"] = split ? shard.rows : y.stride;
-  values["OUT_OFFSET"] = split ? 0 : offset;
+  call.values["BIAS"] = part.bias && !split ? 1 : 0;
+  call.values["COUNT"] = count_word(op.outputs[0]);
+  call.values["OUT_STRIDE"] = split ? shard.rows : y.stride;
+  call.values["OUT_OFFSET"] = split ? 0 : offset;
   if (split) {
-    values["SPLIT_STRIDE"] = static_cast<std::int64_t>(split_stride);
-    const std::uint64_t bytes = shape->splits * split_stride * 4;
+    call.values["SPLIT_STRIDE"] = static_cast<std::int64_t>(split_stride);
+    const std::uint64_t bytes = shape.splits * split_stride * 4;
     // Kernels made before keep the buffers that they are bound to.
     if (program_.parts_.bytes() < bytes) {
       DOPPLER_ASSIGN(program_.parts_, device().make_buffer("parts", bytes));
     }
   }
-  std::vector<Bound> buffers = {{"step", context_.step},
-                                {"x8", program_.x8_},
-                                {"xs", program_.xs_},
-                                {"out", split ? program_.parts_ : y.buffer}};
-  bind_shard(buffers, matrix, shard);
+  call.buffers.push_back({"step", context_.step});
+  call.buffers.push_back({"out", split ? program_.parts_ : y.buffer});
+  bind_shard(call.buffers, matrix, shard);
   const Bound bias{"bias", part.bias, std::uint64_t{shard.first_row} * 4, 0};
-  if (part.bias && !split) buffers.push_back(bias);
+  if (part.bias && !split) call.buffers.push_back(bias);
   const Dispatch::Per rows_of = per(op.outputs[0]);
-  auto tiled =
-      make("gemm.wgsl", values, buffers, (shard.rows + shape->tile_rows - 1) / shape->tile_rows, rows_of);
+  auto product = make(call.file, call.values, call.buffers, ceil_div(shard.rows, shape.tile_rows), rows_of);
   // A driver may compute it wrongly.
-  if (!tiled && tiled.error().code == ErrorCode::kUnsupported) return gemv(op, part, shard, out);
-  DOPPLER_ASSIGN(Dispatch made, std::move(tiled));
-  made.rows_each = shape->tile_tokens;
-  made.z = shape->splits;
+  if (!product && product.error().code == ErrorCode::kUnsupported) return gemv(op, part, shard, out);
+  DOPPLER_ASSIGN(Dispatch made, std::move(product));
+  made.rows_each = shape.tile_tokens;
+  made.z = shape.splits;
   out.push_back(std::move(made));
   if (!split) return {};
-  values = {{"THREADS", kElementThreads}, {"ROWS", shard.rows},
-            {"SPLITS", shape->splits},    {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
-            {"BIAS", part.bias ? 1 : 0},  {"OUT_STRIDE", y.stride},
-            {"OUT_OFFSET", offset}};
-  buffers = {{"parts", program_.parts_}, {"out", y.buffer}};
+  const ShaderValues values = {
+      {"THREADS", kElementThreads}, {"ROWS", shard.rows},
+      {"SPLITS", shape.splits},     {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
+      {"BIAS", part.bias ? 1 : 0},  {"OUT_STRIDE", y.stride},
+      {"OUT_OFFSET", offset}};
+  std::vector<Bound> buffers = {{"parts", program_.parts_}, {"out", y.buffer}};
   if (part.bias) buffers.push_back(bias);
   DOPPLER_ASSIGN(Dispatch sum, make("gemm_sum.wgsl", values, buffers, groups_for(shard.rows), rows_of));
   out.push_back(std::move(sum));
-  return {};
-}
-
-Status BatchBuilder::gemm_float(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out) {
-  const GpuMatrix& matrix = *part.matrix;
-  const ValueView &x = view(op.inputs[0]), &y = view(op.outputs[0]);
-  ShaderValues values = {{"TM", kFloatTileTokens},
-                         {"TN", kFloatTileRows},
-                         {"RM", kFloatTokensEach},
-                         {"RN", kFloatRowsEach},
-                         {"KV", kFloatVecs},
-                         {"ROWS", shard.rows},
-                         {"WIDTH", x.width},
-                         {"COUNT", count_word(op.outputs[0])},
-                         {"OUT_STRIDE", y.stride},
-                         {"OUT_OFFSET", y.offset + part.first_row + shard.first_row},
-                         {"X_VEC", has_vectors(x) ? 1 : 0}};
-  add_format(values, matrix);
-  add_view(values, "X", x);
-  std::vector<Bound> buffers = {{"step", context_.step}, {"x", x.buffer}, {"out", y.buffer}};
-  bind_shard(buffers, matrix, shard);
-  bind_bias(part, shard, values, buffers);
-  DOPPLER_ASSIGN(Dispatch made, make("gemm_float.wgsl", values, buffers,
-                                     (shard.rows + kFloatTileRows - 1) / kFloatTileRows, per(op.outputs[0])));
-  made.rows_each = kFloatTileTokens;
-  out.push_back(std::move(made));
   return {};
 }
 

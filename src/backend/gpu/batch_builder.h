@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/gpu/batch_program.h"
+#include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/op_kernels.h"
 
 namespace doppler::gpu {
@@ -22,6 +23,8 @@ class BatchBuilder {
 
   Status prepare(std::uint32_t wanted_rows);
   Result<Dispatches> make(const Variant& variant);
+  // BatchProgram::record_late_rows().
+  Result<Dispatches> move_wanted();
   // `scores` may be null.
   Result<Dispatch> attention(const Op& op, bool runs, const Buffer* scores);
 
@@ -51,9 +54,11 @@ class BatchBuilder {
   Status recurrent(const Op& op, Dispatches& out);
   Status matmul(const Variant& variant, Dispatches& out);
   Status gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
-  Status gemm(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,
-              Dispatches& out);
-  Status gemm_float(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
+  Status gemm(const Variant& variant, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
+  Status gemm_float(const Variant& variant, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
+  // A product in tiles, and the sum of its parts where k is split; `call` lacks what both kinds have.
+  Status tiled(const Op& op, const PlacedMatrix& part, const Shard& shard, const GemmShape& shape,
+               KernelCall call, Dispatches& out);
 
   // batch_experts.cpp
   Status prepare_experts();

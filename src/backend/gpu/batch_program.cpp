@@ -47,8 +47,9 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   Variant variant{.op = op};
   if ((o.kind == OpKind::kMatmul || o.kind == OpKind::kExpertMatmul) &&
       has_pass(context.plan, kPassBatchGemm)) {
-    const std::uint32_t rows =
-        context.plan.values[o.outputs[0]].rows == Rows::kAll ? step.tokens : step.wanted;
+    const bool all = context.plan.values[o.outputs[0]].rows == Rows::kAll;
+    const std::uint32_t rows = !all ? step.wanted : step.of_tokens > 0 ? step.of_tokens : step.tokens;
+    variant.few = all && step.of_tokens > 0 && rows >= kLeastTiledRows;
     if (rows >= kLeastTiledRows) {
       variant.rows = std::end(kRowSteps)[-1];
       for (const std::uint32_t most : kRowSteps) {
@@ -76,12 +77,12 @@ Result<const std::vector<Dispatch>*> BatchProgram::dispatches(Context& context, 
 }
 
 Status BatchProgram::record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
-                            const StepShape& step, const Tap* tap) {
+                            const StepShape& step, const Tap* tap, std::size_t compiled_end) {
   bool compiled = false;
   for (std::size_t i = begin; i < end; ++i) {
     const Variant variant = variant_of(context, i, step, tap);
     if (!compiled && !made_.contains(variant)) {
-      DOPPLER_TRY(compile(context, i, end, step, tap));
+      DOPPLER_TRY(compile(context, i, std::max(end, compiled_end), step, tap));
       compiled = true;
     }
     DOPPLER_ASSIGN(const auto* list, dispatches(context, variant));
@@ -99,6 +100,14 @@ Status BatchProgram::compile(Context& context, std::size_t begin, std::size_t en
     if (!made_.contains(variant)) DOPPLER_TRY(builder.make(variant));
   }
   return context.kernels.prepare(sources, context.pool);
+}
+
+Status BatchProgram::record_late_rows(Context& context, Recorder& recorder) {
+  if (late_rows_.empty()) {
+    DOPPLER_ASSIGN(late_rows_, BatchBuilder(context, *this).move_wanted());
+  }
+  record_all(recorder, late_rows_, {});
+  return {};
 }
 
 Status BatchProgram::record_attention(Context& context, Recorder& recorder, std::size_t op,

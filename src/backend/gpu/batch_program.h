@@ -16,6 +16,7 @@
 #include "backend/gpu/context.h"
 #include "backend/gpu/recorder.h"
 #include "backend/gpu/values.h"
+#include "plan/late.h"
 
 namespace doppler::gpu {
 
@@ -35,7 +36,14 @@ struct Dispatch {
 struct StepShape {
   std::uint32_t tokens = 0, wanted = 0;
   bool runs = false;  // most tokens have neighbours of their own sequence: see has_runs()
+  // Of a step that had so many tokens only these are left, which had their logits wanted: products sum along
+  // k as they would for all. 0: all are there.
+  std::uint32_t of_tokens = 0;
 };
+
+// Recording takes a microsecond a dispatch. So steps of that many tokens or more, whose dispatches take
+// longer, hand some over before the rest is recorded.
+inline constexpr std::uint32_t kTokensOfHeadStart = 64, kDispatchesOfHeadStart = 10;
 
 // Whether attention in tiles of tokens pays.
 bool has_runs(const StepInput& input);
@@ -45,9 +53,10 @@ class BatchProgram {
   // Room for `wanted_rows` rows of logits at a time.
   static Result<BatchProgram> create(Context& context, std::uint32_t wanted_rows);
 
-  // Records ops [begin, end) for a step. The stages that `tap` (may be null) wants are then in memory.
+  // Records ops [begin, end) for a step. The stages that `tap` (may be null) wants are then in memory. Where
+  // a kernel is missing, all that ops up to `compiled_end` (0: end) lack are compiled with it.
   Status record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
-                const StepShape& step, const Tap* tap);
+                const StepShape& step, const Tap* tap, std::size_t compiled_end = 0);
   // One of the two halves of an attention op of which no part is fused with others: the cache is written
   // (`append`), then read.
   Status record_attention(Context& context, Recorder& recorder, std::size_t op, const StepShape& step,
@@ -56,7 +65,13 @@ class BatchProgram {
   Status record_scores(Context& context, Recorder& recorder, std::size_t op, const StepShape& step,
                        const Buffer& scores);
 
+  // Moves the rows of the wanted tokens to the front of all values that ops from late().first on read, before
+  // which the buffer `step` lists these tokens in place of ids and counts no others.
+  Status record_late_rows(Context& context, Recorder& recorder);
+
   const ValueView& value(ValueId id) const { return values_[id]; }
+  // What only rows with wanted logits need.
+  const LateOps& late() const { return late_; }
   std::size_t first_wanted_op() const { return first_wanted_op_; }
   std::uint32_t wanted_rows() const { return wanted_rows_; }
 
@@ -66,6 +81,7 @@ class BatchProgram {
     std::size_t op = 0;
     std::uint32_t rows = 0;  // of a product: the most that the variant is for; 0: one by one
     bool runs = false, emit = false;
+    bool few = false;  // of a product: far fewer rows than the variant is for
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
@@ -82,6 +98,8 @@ class BatchProgram {
   Buffer expert8_, experts_;                       // activations of experts in 8 bits
   Buffer order_, tiles_;                           // a step's rows by expert: see expert_tiles.wgsl
   std::map<Variant, std::vector<Dispatch>> made_;
+  std::vector<Dispatch> late_rows_;  // made when they are first needed
+  LateOps late_;
   std::size_t first_wanted_op_ = 0;
   std::uint32_t wanted_rows_ = 0;
 };

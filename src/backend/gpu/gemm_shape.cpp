@@ -3,20 +3,31 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <optional>
 
 namespace doppler::gpu {
 namespace {
 
+// Two units written out are more instructions than a processor keeps at hand: on an H200 the product of 1152
+// x 6912 with 512 tokens takes 167 us then, and 127 as a loop; of one unit it is 202 and 209 (13824 x 1152).
 constexpr GemmShape kGemmShapes[] = {
-    {64, 128, 16, 4, 1, 1},                                                              // wide matrices
-    {64, 128, 16, 4, 2, 1},                                                              // long k
-    {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1, false}, {64, 64, 8, 4, 1, 1},  //
-    {32, 128, 8, 4, 1, 1},                                                               // few tokens
-    {32, 64, 8, 4, 2, 1},                                                                //
-    {32, 32, 4, 4, 2, 1},                                                                // narrow matrices
-    {16, 64, 4, 4, 2, 1},                                                                // very few tokens
+    {64, 128, 16, 4, 1, 1},                                                       // wide matrices
+    {64, 128, 16, 4, 2, 1, false},                                                // long k
+    {64, 128, 16, 4, 1, 1, false}, {64, 128, 16, 4, 2, 1}, {64, 64, 8, 4, 1, 1},  //
+    {32, 128, 8, 4, 1, 1},                                                        // few tokens
+    {32, 64, 8, 4, 2, 1, false},                                                  //
+    {32, 32, 4, 4, 2, 1, false},                                                  // narrow matrices
+    {16, 64, 4, 4, 2, 1, false},                                                  // very few tokens
+};
+
+constexpr GemmShape kFloatShapes[] = {
+    {64, 128, 8, 8, 1, 1},   // many tokens
+    {128, 128, 8, 8, 1, 1},  // the same with fewer loads, for devices that have the room
+    {64, 64, 8, 4, 1, 1},    // narrow matrices
+    {32, 64, 4, 4, 1, 1},    // few tokens
+    {16, 64, 4, 4, 1, 1},    // very few tokens
 };
 
 // Cuts that were measured on a device, by the shape of the product: taken where they apply and fit. The first
@@ -28,16 +39,38 @@ struct Measured {
 };
 constexpr Measured kMeasured[] = {
     // An H200 with 512 tokens: Gemma 3 1B, then Llama 3.2 1B.
-    {257, 1024, 13824, 18, {64, 128, 16, 4, 1, 1}}, {257, 1024, 1152, 108, {64, 128, 16, 4, 2, 3}},
-    {257, 1024, 1536, 18, {32, 32, 4, 4, 2, 1}},    {257, 1024, 1152, 16, {32, 32, 4, 4, 2, 1}},
-    {257, 1024, 16384, 32, {64, 128, 16, 4, 1, 1}}, {257, 1024, 2048, 128, {64, 128, 16, 4, 2, 2}},
+    {257, 1024, 13824, 18, {64, 128, 16, 4, 1, 1}},     {257, 1024, 1152, 108, {64, 128, 16, 4, 2, 3, false}},
+    {257, 1024, 1536, 18, {32, 32, 4, 4, 2, 1, false}}, {257, 1024, 1152, 16, {32, 32, 4, 4, 2, 1, false}},
+    {257, 1024, 16384, 32, {64, 128, 16, 4, 1, 1}},     {257, 1024, 2048, 128, {64, 128, 16, 4, 2, 2, false}},
 };
 
-// A large GPU of today: processors, and what one multiplies in a second with the widest tile.
-constexpr double kProcessors = 132, kProductsPerSecond = 0.32e12;
-// Warps of 32 threads that a processor needs to hide its latencies, and as many as the tiles' registers leave
-// room for.
-constexpr double kBusyWarps = 8;
+// A large GPU of today: what it multiplies in a second with the widest tile, and the threads' share of it.
+struct Machine {
+  double products_per_second;  // of a processor
+  double tokens_each, rows_each;
+  double busy_warps;  // of 32 threads, which a processor needs to hide its latencies
+  // As many more where the widest tile takes one unit a step and waits twice as often: with eight warps an
+  // H200 did 66 T/s then, and 80 with two units.
+  double short_step_warps;
+  // Whether no more of the widest tiles than make up these warps fit a processor's registers: a tile more
+  // waits for the next round. On an H200 4 splits of 2048 x 8192 in BF16 ran at 26 Tflop/s, and what fills a
+  // round at 34.
+  bool in_rounds;
+};
+constexpr double kProcessors = 132;
+constexpr Machine kEightBitMachine = {.products_per_second = 0.32e12,
+                                      .tokens_each = 16,
+                                      .rows_each = 4,
+                                      .busy_warps = 8,
+                                      .short_step_warps = 1.5,
+                                      .in_rounds = false};
+// Two thirds of 67 Tflop/s, in tiles of which three or four fit a processor's registers.
+constexpr Machine kFloatMachine = {.products_per_second = 0.16e12,
+                                   .tokens_each = 8,
+                                   .rows_each = 8,
+                                   .busy_warps = 12,
+                                   .short_step_warps = 1,
+                                   .in_rounds = true};
 // Memory's speed, for the sums of split products, and what the dispatch that adds them costs.
 constexpr double kBytesPerSecond = 3e12, kDispatchSeconds = 4e-6;
 constexpr std::uint32_t kMostColumnSplits = 4;
@@ -46,21 +79,57 @@ double quotient_up(double a, double b) {
   return static_cast<double>(static_cast<std::uint64_t>((a + b - 1) / b));
 }
 
+// Products per word that a thread reads from workgroup memory.
+double reuse_of(double tokens_each, double rows_each) {
+  return tokens_each * rows_each / (2 * tokens_each + rows_each);
+}
+
 // Seconds that the product takes, about.
-double estimate(const GemmShape& shape, double tokens, double rows, double units) {
+double estimate(const Machine& machine, const GemmShape& shape, double tokens, double rows, double units) {
   const double tiles =
       quotient_up(tokens, shape.tile_tokens) * quotient_up(rows, shape.tile_rows) * shape.splits;
-  const double each = quotient_up(tiles, kProcessors);
-  const double warps = each * shape.threads() / 32;
-  // Products per word read from workgroup memory, against the widest tile's.
-  const double a = shape.tokens_each, b = shape.rows_each;
-  const double reuse = (a * b / (2 * a + b)) / (16.0 * 4 / (2 * 16 + 4));
+  double each = quotient_up(tiles, kProcessors), warps = each * shape.threads() / 32;
+  double busy = machine.busy_warps;
+  const bool widest = shape.tokens_each * shape.rows_each >= machine.tokens_each * machine.rows_each;
+  if (widest && shape.units == 1) busy *= machine.short_step_warps;
+  if (machine.in_rounds && widest) {
+    const double fitting = std::max(1.0, std::floor(machine.busy_warps * 32 / shape.threads()));
+    each = quotient_up(each, fitting) * fitting;
+    warps = fitting * shape.threads() / 32;
+  }
+  // Against the widest tile's.
+  const double reuse =
+      reuse_of(shape.tokens_each, shape.rows_each) / reuse_of(machine.tokens_each, machine.rows_each);
   const double speed =
-      kProductsPerSecond * std::min(1.0, 0.4 + 0.6 * reuse) * std::min(1.0, warps / kBusyWarps);
+      machine.products_per_second * std::min(1.0, 0.4 + 0.6 * reuse) * std::min(1.0, warps / busy);
   const double k = quotient_up(units, double{1} * shape.units * shape.splits) * shape.units * kUnitValues;
   double seconds = each * shape.tile_tokens * shape.tile_rows * k / speed;
   if (shape.splits > 1) seconds += kDispatchSeconds + shape.splits * tokens * rows * 8 / kBytesPerSecond;
   return seconds;
+}
+
+// The fastest of the cuts that `fits` accepts, with the splits that suit it.
+template <typename Fits>
+std::optional<GemmShape> fastest(std::span<const GemmShape> shapes, const Machine& machine, const Fits& fits,
+                                 std::uint32_t tokens, std::uint32_t rows, std::uint32_t units) {
+  std::optional<GemmShape> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (GemmShape shape : shapes) {
+    if (!fits(shape)) continue;
+    const double warps =
+        quotient_up(tokens, shape.tile_tokens) * quotient_up(rows, shape.tile_rows) * shape.threads() / 32;
+    // Parts of a product that keeps the device busy by itself are only more to store.
+    const bool busy = machine.in_rounds && warps >= kProcessors * machine.busy_warps;
+    for (shape.splits = 1; shape.splits <= (busy ? 1 : kMostColumnSplits); ++shape.splits) {
+      if (shape.splits * shape.units * 4 > units && shape.splits > 1) break;  // parts of four steps at least
+      const double seconds = estimate(machine, shape, tokens, rows, units);
+      if (seconds < least) {
+        least = seconds;
+        best = shape;
+      }
+    }
+  }
+  return best;
 }
 
 }  // namespace
@@ -117,20 +186,37 @@ std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFor
                          (m.rows == 0 || m.rows == rows) && (m.units == 0 || m.units == units);
     if (applies && gemm_fits(limits, m.shape, format)) return m.shape;
   }
-  std::optional<GemmShape> best;
-  double least = std::numeric_limits<double>::infinity();
-  for (GemmShape shape : kGemmShapes) {
-    if (!gemm_fits(limits, shape, format)) continue;
-    for (shape.splits = 1; shape.splits <= kMostColumnSplits; ++shape.splits) {
-      if (shape.splits * shape.units * 4 > units && shape.splits > 1) break;  // parts of four steps at least
-      const double seconds = estimate(shape, tokens, rows, units);
-      if (seconds < least) {
-        least = seconds;
-        best = shape;
-      }
-    }
-  }
-  return best;
+  const auto fits = [&](const GemmShape& shape) { return gemm_fits(limits, shape, format); };
+  return fastest(kGemmShapes, kEightBitMachine, fits, tokens, rows, units);
+}
+
+GemmShape for_few_tokens(const GemmShape& shape) {
+  return {16, 64, 4, 4, shape.units, shape.splits, false};
+}
+
+std::span<const GemmShape> float_shapes() {
+  return kFloatShapes;
+}
+
+std::uint32_t float_gemm_bytes(const GemmShape& shape) {
+  return (shape.tile_rows + shape.tile_tokens + 2) * kFloatVecs * 16;
+}
+
+std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
+                                            std::uint32_t units) {
+  const auto fits = [&](const GemmShape& shape) {
+    return float_gemm_bytes(shape) <= limits.workgroup_bytes &&
+           shape.threads() <= limits.workgroup_invocations;
+  };
+  return fastest(kFloatShapes, kFloatMachine, fits, tokens, rows, units);
+}
+
+ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
+                               std::uint32_t units) {
+  ShaderValues values = gemm_values(shape, format, rows, units);
+  for (const char* other : {"UK", "GROUPED", "UNROLLED"}) values.erase(other);
+  values["KV"] = kFloatVecs;
+  return values;
 }
 
 std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,

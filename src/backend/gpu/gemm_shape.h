@@ -38,6 +38,9 @@ bool gemm_fits(const Limits& limits, const GemmShape& shape, const WeightFormat&
 std::optional<GemmShape> choose_gemm_shape(const Limits& limits, const WeightFormat& format,
                                            std::uint32_t tokens, std::uint32_t rows, std::uint32_t units);
 
+// The cut for a handful of tokens that sums along k as the other does.
+GemmShape for_few_tokens(const GemmShape& shape);
+
 // The values of gemm.wgsl for a matrix of `rows` x `units` and a cut; its other values say where results go.
 ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
                          std::uint32_t units);
@@ -47,8 +50,14 @@ ShaderValues gemm_values(const GemmShape& shape, const WeightFormat& format, std
 std::optional<GemmShape> choose_expert_shape(const Limits& limits, const WeightFormat& format,
                                              std::uint32_t tokens, std::uint32_t experts);
 
-// The cut of gemm_float.wgsl.
-inline constexpr std::uint32_t kFloatTileTokens = 64, kFloatTileRows = 64, kFloatTokensEach = 8,
-                               kFloatRowsEach = 4, kFloatVecs = 4;
+// The same for float activations (shaders/gemm_float.wgsl), where steps along k are kFloatVecs vectors of
+// four values; `units` and `unrolled` of a cut do not count there.
+inline constexpr std::uint32_t kFloatVecs = 4;
+std::span<const GemmShape> float_shapes();
+std::uint32_t float_gemm_bytes(const GemmShape& shape);
+std::optional<GemmShape> choose_float_shape(const Limits& limits, std::uint32_t tokens, std::uint32_t rows,
+                                            std::uint32_t units);
+ShaderValues float_gemm_values(const GemmShape& shape, const WeightFormat& format, std::uint32_t rows,
+                               std::uint32_t units);
 
 }  // namespace doppler::gpu

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <optional>
+#include <utility>
 
 #include "backend/fault.h"
 #include "backend/gpu/bandwidth.h"
@@ -36,6 +38,10 @@ constexpr std::uint32_t kStepTokens = 512;
 
 // Logits that are made at a time: a prompt whose every token wants 262144 of them comes in pieces.
 constexpr std::uint64_t kMostLogitBytes = 64 << 20;
+
+// A step has so many tokens for each row of logits, or more, where only these rows are computed behind the
+// last attention: a smaller share saves less than the kernels for few rows cost.
+constexpr std::size_t kTokensOfLateRow = 8;
 
 class GpuBackend final : public Backend, private Continuer, private DeviceView {
  public:
@@ -122,14 +128,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
       note({"While something looks at every token, each is computed as a batch of one, which is slower.",
             "The program for single tokens does not show attn_scores, or the device binds too few buffers."});
     }
-    DOPPLER_TRY(run(0, batch_->first_wanted_op(), 0));
-    for (std::size_t done = 0; done < wanted_.size();) {
-      const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
-      DOPPLER_TRY(write_words(context_.layout.wanted(), std::span(wanted_).subspan(done, rows)));
-      first_wanted_ = done;
-      DOPPLER_TRY(run(batch_->first_wanted_op(), plan().ops.size(), rows));
-      done += rows;
-    }
+    DOPPLER_TRY(run_batch());
     for (const std::int32_t slot : input.slots) lengths_.grow(static_cast<std::size_t>(slot));
     return std::span<const float>(logits_);
   }
@@ -439,15 +438,64 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return write_words(context_.layout.slots(), as_words(input.slots));
   }
 
-  // Ops [begin, end) in one submission, or in several where a tap wants more than fits at a time.
-  Status run(std::size_t begin, std::size_t end, std::size_t wanted) {
+  Status run_batch() {
+    const std::size_t end = plan().ops.size(), select = batch_->first_wanted_op();
+    StepShape shape{static_cast<std::uint32_t>(input_->size()), 0,
+                    has_runs(*input_) && options().fault == nullptr};
+    const bool late = goes_on_with_wanted();
+    DOPPLER_TRY(run(0, late ? batch_->late().first : select, shape));
+    if (wanted_.empty()) return {};
+    if (late) {
+      DOPPLER_TRY(write_late_step());
+      shape.of_tokens = std::exchange(shape.tokens, static_cast<std::uint32_t>(wanted_.size()));
+    }
+    for (std::size_t done = 0; done < wanted_.size();) {
+      const std::size_t rows = std::min<std::size_t>(batch_->wanted_rows(), wanted_.size() - done);
+      DOPPLER_TRY(write_words(context_.layout.wanted(), std::span(wanted_).subspan(done, rows)));
+      first_wanted_ = done;
+      shape.wanted = static_cast<std::uint32_t>(rows);
+      DOPPLER_TRY(run(late && done == 0 ? batch_->late().first : select, end, shape));
+      done += rows;
+    }
+    return {};
+  }
+
+  // Whether the ops behind the last attention run for wanted rows only: where these are few, and nothing
+  // looks at the others.
+  bool goes_on_with_wanted() const {
+    const LateOps& late = batch_->late();
+    if (!has_pass(plan(), kPassLateRows) || options().fault != nullptr || late.first == late.select)
+      return false;
+    if (wanted_.size() * kTokensOfLateRow > input_->size()) return false;
+    return tap_ == nullptr ||
+           !is_looked_at(plan(), late, [this](Stage stage, int layer) { return tap_->wants(stage, layer); });
+  }
+
+  // From late().first on the step's tokens are the wanted ones.
+  Status write_late_step() {
+    const std::uint32_t count[] = {static_cast<std::uint32_t>(wanted_.size())};
+    DOPPLER_TRY(write_words(StepLayout::kCount, count));
+    DOPPLER_TRY(write_words(context_.layout.ids(), wanted_));
+    std::iota(wanted_.begin(), wanted_.end(), 0u);
+    return {};
+  }
+
+  // Ops [begin, end) in one submission, or in several: where a tap wants more than fits at a time, and so
+  // that the device begins while most of a prompt is still recorded.
+  Status run(std::size_t begin, std::size_t end, const StepShape& shape) {
     std::optional<Recorder> recorder(std::in_place, *context_.device);
-    const StepShape shape{static_cast<std::uint32_t>(input_->size()), static_cast<std::uint32_t>(wanted),
-                          has_runs(*input_) && options().fault == nullptr};
+    const std::size_t wanted = shape.wanted;
+    bool is_head_start = begin == 0 && shape.tokens >= kTokensOfHeadStart && tap_ == nullptr;
+    if (begin > 0 && begin == batch_->late().first && shape.of_tokens > 0)
+      DOPPLER_TRY(batch_->record_late_rows(context_, *recorder));
     for (std::size_t i = begin; i < end; ++i) {
+      if (is_head_start && recorder->dispatches() >= kDispatchesOfHeadStart) {
+        DOPPLER_TRY(flush(recorder));
+        is_head_start = false;
+      }
       const Op& op = plan().ops[i];
       if (options().fault == nullptr) {
-        DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_));
+        DOPPLER_TRY(batch_->record(context_, *recorder, i, i + 1, shape, tap_, end));
       } else {
         DOPPLER_TRY(run_faulty(i, shape, recorder));
       }

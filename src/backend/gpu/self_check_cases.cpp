@@ -275,6 +275,49 @@ Case gemm_case(const Values& v) {
   return c;
 }
 
+// The first tile of rows, for all tokens of a tile but one.
+Case float_gemm_case(const Values& v) {
+  const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
+  const std::size_t width = v["WIDTH"], splits = v["SPLITS"], x_stride = v["X_STRIDE"];
+  Sequence sequence;
+  Case c;
+  PackedWeights weights(v, rows, rows, rows, sequence);
+  const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? v["ROWS"] : 0);
+  if (!bias.empty()) c.input("bias", bias);
+  c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  const std::vector<float> x = sequence.numbers(v["X_OFFSET"] + tokens * x_stride);
+  c.input("x", x);
+  c.outputs["out"] = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + tokens * v["OUT_STRIDE"];
+  c.groups = {1, 1, static_cast<std::uint32_t>(splits)};
+  // The columns that a workgroup along z takes.
+  const std::size_t steps = v["UNITS_K"] * 16 / v["KV"];
+  const std::size_t part = (steps + splits - 1) / splits * v["KV"] * 4;
+  // A prime, so that rows of every thread are among them.
+  for (std::size_t row = 0; row < rows; row += 7) {
+    std::vector<double> w(width);
+    double largest = 0;
+    for (std::size_t k = 0; k < width; ++k) {
+      w[k] = weights.value(row, k);
+      largest = std::max(largest, std::abs(w[k]));
+    }
+    for (std::size_t token = 0; token < tokens; ++token) {
+      for (std::size_t z = 0; z < splits; ++z) {
+        double sum = bias.empty() ? 0 : bias[row], size = std::abs(sum);
+        for (std::size_t k = z * part; k < std::min(width, (z + 1) * part); ++k) {
+          const double value = x[v["X_OFFSET"] + token * x_stride + k];
+          sum += w[k] * value;
+          size += std::abs(value);
+        }
+        c.expected.push_back({v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + token * v["OUT_STRIDE"] + row, sum,
+                              size * std::max(largest, 1.0) * 1e-6});
+      }
+    }
+  }
+  c.inputs["codes"] = std::move(weights.codes);
+  if (!weights.scales.empty()) c.inputs["scales"] = std::move(weights.scales);
+  return c;
+}
+
 // alibi.wgsl, as model/alibi.h has it.
 double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t position) {
   if (v["ALIBI"] == 0) return 0;
@@ -384,6 +427,7 @@ constexpr CheckedKernel kChecked[] = {
        return v["TM"] != 0 && (v["GROUPED"] == 0 || grouped_bytes(v) <= kMostWeightBytes);
      },
      gemm_case},
+    {"gemm_float.wgsl", [](const Values& v) { return v["TM"] != 0; }, float_gemm_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},

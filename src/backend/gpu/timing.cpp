@@ -14,6 +14,9 @@ namespace {
 // Encoding a dispatch takes the host about a microsecond and some memory.
 constexpr std::uint64_t kMostDispatches = 20000;
 
+// A query set holds 4096 moments at most.
+constexpr std::size_t kMostPasses = 2048;
+
 // Below what any clock here resolves: nothing takes no time.
 constexpr double kLeastSeconds = 1e-9;
 
@@ -48,6 +51,14 @@ class DeviceClock {
 
   // Seconds of each pass, which `record` records by its number: some dispatches.
   Result<std::vector<double>> time(const std::function<void(Recorder&, std::size_t)>& record) {
+    DOPPLER_ASSIGN(const std::vector<TimedPass> passes, moments(record));
+    std::vector<double> seconds;
+    for (const TimedPass& pass : passes) seconds.push_back(std::max(pass.end - pass.begin, kLeastSeconds));
+    return seconds;
+  }
+
+  // When they began and ended, since the first one did.
+  Result<std::vector<TimedPass>> moments(const std::function<void(Recorder&, std::size_t)>& record) {
     Recorder recorder(*device_);
     for (std::size_t i = 0; i < passes_; ++i) {
       recorder.time_pass(set_, static_cast<std::uint32_t>(2 * i));
@@ -61,12 +72,13 @@ class DeviceClock {
       std::memcpy(ticks.data(), from.data(), from.size());
     }));
     const double tick = provider::timestamp_nanoseconds(device_->queue()) * 1e-9;
-    std::vector<double> seconds;
-    for (std::size_t i = 0; i < ticks.size(); i += 2) {
-      const std::uint64_t passed = ticks[i + 1] > ticks[i] ? ticks[i + 1] - ticks[i] : 0;
-      seconds.push_back(std::max(static_cast<double>(passed) * tick, kLeastSeconds));
-    }
-    return seconds;
+    const auto seconds = [&](std::uint64_t at) {
+      return at > ticks[0] ? static_cast<double>(at - ticks[0]) * tick : 0.0;
+    };
+    std::vector<TimedPass> passes;
+    for (std::size_t i = 0; i < ticks.size(); i += 2)
+      passes.push_back({seconds(ticks[i]), seconds(ticks[i + 1])});
+    return passes;
   }
 
  private:
@@ -168,6 +180,15 @@ Result<std::vector<double>> time_in_turns(Device& device, std::span<const std::v
     }
   }
   return best;
+}
+
+Result<std::vector<TimedPass>> time_in_place(Device& device, std::span<const FixedDispatch> dispatches) {
+  if (!device.features().timestamps)
+    return fail(ErrorCode::kUnsupported, "The GPU {} has no clock that can be read.", device.adapter().name);
+  if (dispatches.size() > kMostPasses)
+    return fail(ErrorCode::kLimit, "{} dispatches are too many to be timed one by one.", dispatches.size());
+  DOPPLER_ASSIGN(DeviceClock clock, DeviceClock::create(device, dispatches.size()));
+  return clock.moments([&](Recorder& recorder, std::size_t i) { recorder.dispatch(dispatches[i]); });
 }
 
 }  // namespace doppler::gpu

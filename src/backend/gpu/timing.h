@@ -25,4 +25,11 @@ Result<double> time_each(Device& device, std::span<const FixedDispatch> dispatch
 Result<std::vector<double>> time_in_turns(Device& device, std::span<const std::vector<FixedDispatch>> lists,
                                           double seconds = 0.02);
 
+// When each of the dispatches began and ended, in seconds since the first one did: each in a pass of its own,
+// in their order, in one submission. Errors: kUnsupported without a clock on the device.
+struct TimedPass {
+  double begin = 0, end = 0;
+};
+Result<std::vector<TimedPass>> time_in_place(Device& device, std::span<const FixedDispatch> dispatches);
+
 }  // namespace doppler::gpu

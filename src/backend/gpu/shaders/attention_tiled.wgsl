@@ -3,7 +3,7 @@
 //   Scores: thread t has the rows t / LANES * RQ + r and the positions 4 (t % LANES) + e; q lies in workgroup memory, k
 //   passes through it in chunks of KC columns of VW values (UNROLLED: written out, else a loop).
 //   Sums: thread t has the columns t % CT + i CT and the rows t / CT * RV + r; v is read where it lies, a row of it by
-//   neighbouring threads.
+//   neighbouring threads, VP positions ahead of those that are added.
 // Workgroups: x over heads, y over tokens, the last ones (with the longest sequences) first.
 // Source: Dao, "FlashAttention-2" (2023); Milakov and Gimelshein, "Online normalizer calculation for softmax" (2018).
 //
@@ -36,7 +36,8 @@
 @group(0) @binding(6) var<storage, read> sinks : array<f32>;
 #endif
 // BP positions of a tile; NC columns of a head, CHUNKS of them for k; RV rows and COLUMNS columns of sums of a thread;
-// LOADS_K vectors of a chunk of k that a thread loads.
+// LOADS_K vectors of a chunk of k that a thread loads; VP rows of v that wait in registers: as many as hide the memory's
+// latency behind the sums of as many others, and fewer where each takes several registers.
 #define THREADS LANES * BQ / RQ
 #define BP 4 * LANES
 #define NC DIM / VW
@@ -44,6 +45,11 @@
 #define RV BQ * CT / THREADS
 #define COLUMNS (NC + CT - 1) / CT
 #define LOADS_K (KC * BP + THREADS - 1) / THREADS
+#if COLUMNS == 1
+#define VP 8
+#else
+#define VP 4
+#endif
 // One more than there are positions: the stores of a chunk spread over the banks.
 #define PITCH BP + 1
 #if UNROLLED
@@ -185,6 +191,14 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let kp${n} = (t + ${n * THREADS}u) / ${KC}u;
 #endfor
 
+#for i in 0..COLUMNS
+#if (i + 1) * CT <= NC
+  let c${i} = column + ${i * CT}u;
+#else
+  let c${i} = min(column + ${i * CT}u, ${NC - 1}u);
+#endif
+#endfor
+
   var begin = 0u;
   while (begin < rows) {
     // The run of tokens [begin, end) of one sequence; its positions follow each other.
@@ -205,6 +219,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     var k${n} = keys[row_at(head_row, min(first + kp${n}, last)) + kc${n}];
 #endfor
     for (var base_at = first; base_at <= last; base_at += ${BP}u) {
+#for e in 0..VP
+      let vrow${e} = row_at(head_row, min(base_at + ${e}u, last));
+#for i in 0..COLUMNS
+      var v${i}_${e} = values[vrow${e} + c${i}];
+#endfor
+#endfor
 #for r in 0..RQ
       var s${r} = vec4f(0.0);
 #endfor
@@ -279,29 +299,27 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
       }
 #endfor
-      let fours = (min(${BP}u, last + 1u - base_at) + 3u) / 4u;
-      for (var j = 0u; j < fours; j++) {
-        // After the last position come shares of zero; what they multiply must be numbers.
-#for e in 0..4
-        let row${e} = row_at(head_row, min(base_at + 4u * j + ${e}u, last));
-#endfor
+      // After the last position come shares of zero; what they multiply must be numbers.
+      let seen_here = min(${BP}u, last + 1u - base_at);
+      for (var j = 0u; j < seen_here; j += ${VP}u) {
+#for e in 0..VP
 #for i in 0..COLUMNS
-        {
-#if (i + 1) * CT <= NC
-          let c = column + ${i * CT}u;
-#else
-          let c = min(column + ${i * CT}u, ${NC - 1}u);
-#endif
-#for e in 0..4
-          let v${e} = floats(values[row${e} + c]);
+        let f${i}_${e} = floats(v${i}_${e});
+#endfor
+#endfor
+#for e in 0..VP
+        let next${e} = row_at(head_row, min(base_at + j + ${VP + e}u, last));
+#for i in 0..COLUMNS
+        v${i}_${e} = values[next${e} + c${i}];
+#endfor
 #endfor
 #for r in 0..RV
-          {
-            let p = tile_p[(sum_row0 + ${r}u) * ${LANES}u + j];
-            sum${i}_${r} += p.x * v0 + p.y * v1 + p.z * v2 + p.w * v3;
-          }
+#for four in 0..VP / 4
+        let p${r}_${four} = tile_p[(sum_row0 + ${r}u) * ${LANES}u + j / 4u + ${four}u];
+#for i in 0..COLUMNS
+        sum${i}_${r} += p${r}_${four}.x * f${i}_${4 * four} + p${r}_${four}.y * f${i}_${4 * four + 1} + p${r}_${four}.z * f${i}_${4 * four + 2} + p${r}_${four}.w * f${i}_${4 * four + 3};
 #endfor
-        }
+#endfor
 #endfor
       }
     }

@@ -181,191 +181,192 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for n in 0..LOADS_B
   var b${n} = vec2f(0.0);
 #endfor
-  for (var at = first; at <= end; at++) {
-    // The registers hold step at - 1, which the loop computes in its second half.
-    if (at > first) {
-      workgroupBarrier();
+  // The step that the registers hold; where a split has none, the last one of all, which nobody multiplies.
+  var next = min(first, ${STEPS - 1}u);
+#for inside in 0..2
+#if inside
+  for (var at = first; at < end; at++) {
+    workgroupBarrier();
 #for n in 0..LOADS_W
 #if (n + 1) * THREADS <= TN * UK * PIECES
-      {
+    {
 #else
-      if (t + ${n * THREADS}u < ${TN * UK * PIECES}u) {
+    if (t + ${n * THREADS}u < ${TN * UK * PIECES}u) {
 #endif
 #if FORM == 8
-        let to = (t + ${n * THREADS}u) / ${TN}u * ${2 * TN}u + (t + ${n * THREADS}u) % ${TN}u;
-        tile_w[to] = low_levels(w${n});
-        tile_w[to + ${TN}u] = high_levels(w${n});
+      let to = (t + ${n * THREADS}u) / ${TN}u * ${2 * TN}u + (t + ${n * THREADS}u) % ${TN}u;
+      tile_w[to] = low_levels(w${n});
+      tile_w[to + ${TN}u] = high_levels(w${n});
 #else
-        tile_w[t + ${n * THREADS}u] = w${n};
+      tile_w[t + ${n * THREADS}u] = w${n};
 #endif
-      }
+    }
 #endfor
 #for n in 0..LOADS_S
 #if (n + 1) * THREADS <= TN * UK
-      {
+    {
 #else
-      if (t + ${n * THREADS}u < ${TN * UK}u) {
+    if (t + ${n * THREADS}u < ${TN * UK}u) {
 #endif
-        let to = us${n} * ${GROUPS * TN}u + (t + ${n * THREADS}u) % ${TN}u;
+      let to = us${n} * ${GROUPS * TN}u + (t + ${n * THREADS}u) % ${TN}u;
 #if TAIL
-        let there = f32((at - 1u) * ${UK}u + us${n} < ${UNITS_K}u);
+      let there = f32(at * ${UK}u + us${n} < ${UNITS_K}u);
 #endif
 #for g in 0..GROUPS
-        var scale${g} = group_scale(
+      var scale${g} = group_scale(
 #for word in 0..OWN_WORDS
-          s${n}[${word}],
+        s${n}[${word}],
 #endfor
 #for word in 0..HIGH_WORDS
-          h${n}[${word}],
+        h${n}[${word}],
 #endfor
-          ${g}u);
+        ${g}u);
 #if TAIL
-        scale${g} *= there;
+      scale${g} *= there;
 #endif
 #if FORM == 4 || HIGH_WORDS
-        tile_s[to + ${g * TN}u] = scale${g}.x * kCodeFactor;
+      tile_s[to + ${g * TN}u] = scale${g}.x * kCodeFactor;
 #else
-        tile_s[to + ${g * TN}u] = scale${g}.x;
+      tile_s[to + ${g * TN}u] = scale${g}.x;
 #endif
 #if HAS_MIN
-        tile_m[to + ${g * TN}u] = scale${g}.y;
+      tile_m[to + ${g * TN}u] = scale${g}.y;
 #endif
 #endfor
 #for word in 0..HIGH_WORDS
-        tile_h[us${n} * ${(HIGH_WORDS) * TN}u + ${word * TN}u + (t + ${n * THREADS}u) % ${TN}u] = h${n}[${word}];
+      tile_h[us${n} * ${(HIGH_WORDS) * TN}u + ${word * TN}u + (t + ${n * THREADS}u) % ${TN}u] = h${n}[${word}];
 #endfor
-      }
+    }
 #endfor
 #for n in 0..LOADS_X
 #if (n + 1) * THREADS <= TM * PIECES_X
-      {
+    {
 #else
-      if (t + ${n * THREADS}u < ${TM * PIECES_X}u) {
+    if (t + ${n * THREADS}u < ${TM * PIECES_X}u) {
 #endif
-        tile_x[px${n} * ${PITCH}u + tx${n}] = x${n};
+      tile_x[px${n} * ${PITCH}u + tx${n}] = x${n};
 #if SUMS
-        tile_q[px${n} * ${PITCH}u + tx${n}] = sum_codes(x${n});
+      tile_q[px${n} * ${PITCH}u + tx${n}] = sum_codes(x${n});
 #endif
-      }
+    }
 #endfor
 #for n in 0..LOADS_B
 #if (n + 1) * THREADS <= TM * BLOCKS_X
-      {
+    {
 #else
-      if (t + ${n * THREADS}u < ${TM * BLOCKS_X}u) {
+    if (t + ${n * THREADS}u < ${TM * BLOCKS_X}u) {
 #endif
-        tile_b[pb${n} * ${TM}u + tb${n}] = b${n}.x;
+      tile_b[pb${n} * ${TM}u + tb${n}] = b${n}.x;
 #if HAS_MIN && !(SUMS)
-        tile_q[pb${n} * ${TM}u + tb${n}] = b${n}.y;
+      tile_q[pb${n} * ${TM}u + tb${n}] = b${n}.y;
 #endif
-      }
-#endfor
-      workgroupBarrier();
     }
-    if (at < end) {
+#endfor
+    workgroupBarrier();
+    // The next step is on its way meanwhile; after the last one that is read again.
+    next = min(at + 1u, ${STEPS - 1}u);
+#endif
 #for n in 0..LOADS_W
 #if TAIL
-      // Beyond the last unit, that unit is read again; its scales are zero then.
-      w${n} = codes[code_index(rw${n}, min(at * ${UK}u + pw${n} / ${PIECES}u, ${UNITS_K - 1}u)) + pw${n} % ${PIECES}u * 64u];
+    // Beyond the last unit, that unit is read again; its scales are zero then.
+    w${n} = codes[code_index(rw${n}, min(next * ${UK}u + pw${n} / ${PIECES}u, ${UNITS_K - 1}u)) + pw${n} % ${PIECES}u * 64u];
 #else
-      w${n} = codes[at_w${n} + at * ${UK * PIECES * 64}u];
+    w${n} = codes[at_w${n} + next * ${UK * PIECES * 64}u];
 #endif
 #endfor
 #for n in 0..LOADS_S
-      {
-        let from_s = scale_index(rs${n}, min(at * ${UK}u + us${n}, ${UNITS_K - 1}u));
+    {
+      let from_s = scale_index(rs${n}, min(next * ${UK}u + us${n}, ${UNITS_K - 1}u));
 #for word in 0..OWN_WORDS
-        s${n}[${word}] = own_scale(scales[from_s + ${word * 64}u], min(at * ${UK}u + us${n}, ${UNITS_K - 1}u));
+      s${n}[${word}] = own_scale(scales[from_s + ${word * 64}u], min(next * ${UK}u + us${n}, ${UNITS_K - 1}u));
 #endfor
 #for word in 0..HIGH_WORDS
-        h${n}[${word}] = scales[from_s + ${(OWN_WORDS + word) * 64}u];
+      h${n}[${word}] = scales[from_s + ${(OWN_WORDS + word) * 64}u];
 #endfor
-      }
+    }
 #endfor
 #for n in 0..LOADS_X
 #if TAIL
-      x${n} = x8[fx${n} * ${UNITS_K * 4}u + min(at * ${PIECES_X}u + px${n}, ${UNITS_K * 4 - 1}u)];
+    x${n} = x8[fx${n} * ${UNITS_K * 4}u + min(next * ${PIECES_X}u + px${n}, ${UNITS_K * 4 - 1}u)];
 #else
-      x${n} = x8[fx${n} * ${UNITS_K * 4}u + at * ${PIECES_X}u + px${n}];
+    x${n} = x8[fx${n} * ${UNITS_K * 4}u + next * ${PIECES_X}u + px${n}];
 #endif
 #endfor
 #for n in 0..LOADS_B
 #if TAIL
-      b${n} = xs[fb${n} * ${UNITS_K * 2}u + min(at * ${BLOCKS_X}u + pb${n}, ${UNITS_K * 2 - 1}u)];
+    b${n} = xs[fb${n} * ${UNITS_K * 2}u + min(next * ${BLOCKS_X}u + pb${n}, ${UNITS_K * 2 - 1}u)];
 #else
-      b${n} = xs[fb${n} * ${UNITS_K * 2}u + at * ${BLOCKS_X}u + pb${n}];
+    b${n} = xs[fb${n} * ${UNITS_K * 2}u + next * ${BLOCKS_X}u + pb${n}];
 #endif
 #endfor
-    }
-    if (at > first) {
+#endfor
 // Block b of the step: lo, hi the first and last 16 codes of a row; sa, sb their scales and ma, mb their minima (only a where
 // the block has one); xa, xb, qa, qb the same of a token.
 #for part in 0..REPEATS
-      for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
+    for (var b = ${part * BLOCKS_X / REPEATS}u; b < ${(part + 1) * BLOCKS_X / REPEATS}u; b++) {
 #for j in 0..RN
 #if FORM == 3 || FORM == 8
-        let lo${j} = tile_w[b * ${2 * TN}u + column + ${j * LN}u];
-        let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
+      let lo${j} = tile_w[b * ${2 * TN}u + column + ${j * LN}u];
+      let hi${j} = tile_w[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #else
-        let both${j} = tile_w[b * ${TN}u + column + ${j * LN}u];
+      let both${j} = tile_w[b * ${TN}u + column + ${j * LN}u];
 #if FORM == 6
-        let lo${j} = signed_low(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
-        let hi${j} = signed_high(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
+      let lo${j} = signed_low(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
+      let hi${j} = signed_high(both${j}, tile_h[b * ${TN}u + column + ${j * LN}u]);
 #elif FORM == 7
-        let lo${j} = signed_low(both${j}, tile_h[b * ${2 * TN}u + column + ${j * LN}u]);
-        let hi${j} = signed_high(both${j}, tile_h[b * ${2 * TN}u + column + ${TN + j * LN}u]);
+      let lo${j} = signed_low(both${j}, tile_h[b * ${2 * TN}u + column + ${j * LN}u]);
+      let hi${j} = signed_high(both${j}, tile_h[b * ${2 * TN}u + column + ${TN + j * LN}u]);
 #elif FORM == 4
-        let lo${j} = (both${j} << vec4u(4u)) & vec4u(0xf0f0f0f0u);
-        let hi${j} = both${j} & vec4u(0xf0f0f0f0u);
+      let lo${j} = (both${j} << vec4u(4u)) & vec4u(0xf0f0f0f0u);
+      let hi${j} = both${j} & vec4u(0xf0f0f0f0u);
 #else
-        let lo${j} = both${j} & vec4u(0x0f0f0f0fu);
-        let hi${j} = (both${j} >> vec4u(4u)) & vec4u(0x0f0f0f0fu);
+      let lo${j} = both${j} & vec4u(0x0f0f0f0fu);
+      let hi${j} = (both${j} >> vec4u(4u)) & vec4u(0x0f0f0f0fu);
 #endif
 #endif
 #if GROUPS_16
-        let sa${j} = tile_s[b * ${2 * TN}u + column + ${j * LN}u];
-        let sb${j} = tile_s[b * ${2 * TN}u + column + ${TN + j * LN}u];
+      let sa${j} = tile_s[b * ${2 * TN}u + column + ${j * LN}u];
+      let sb${j} = tile_s[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #if HAS_MIN
-        let ma${j} = tile_m[b * ${2 * TN}u + column + ${j * LN}u];
-        let mb${j} = tile_m[b * ${2 * TN}u + column + ${TN + j * LN}u];
+      let ma${j} = tile_m[b * ${2 * TN}u + column + ${j * LN}u];
+      let mb${j} = tile_m[b * ${2 * TN}u + column + ${TN + j * LN}u];
 #endif
 #else
-        let sa${j} = tile_s[b * ${TN}u + column + ${j * LN}u];
+      let sa${j} = tile_s[b * ${TN}u + column + ${j * LN}u];
 #if HAS_MIN
-        let ma${j} = tile_m[b * ${TN}u + column + ${j * LN}u];
+      let ma${j} = tile_m[b * ${TN}u + column + ${j * LN}u];
 #endif
 #endif
 #endfor
 #for i in 0..RM
-        {
-          let xa = tile_x[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
-          let xb = tile_x[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
-          let xscale = tile_b[b * ${TM}u + lane + ${i * LM}u];
+      {
+        let xa = tile_x[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
+        let xb = tile_x[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
+        let xscale = tile_b[b * ${TM}u + lane + ${i * LM}u];
 #if SUMS
-          let qa = tile_q[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
-          let qb = tile_q[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
+        let qa = tile_q[b * ${2 * (PITCH)}u + lane + ${i * LM}u];
+        let qb = tile_q[b * ${2 * (PITCH)}u + lane + ${PITCH + i * LM}u];
 #elif HAS_MIN
-          let q = tile_q[b * ${TM}u + lane + ${i * LM}u];
+        let q = tile_q[b * ${TM}u + lane + ${i * LM}u];
 #endif
 #for j in 0..RN
 #if GROUPS_16
 #if HAS_MIN
-          sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)) + ma${j} * qa + mb${j} * qb);
+        sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)) + ma${j} * qa + mb${j} * qb);
 #else
-          sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)));
+        sum${i}_${j} += xscale * (sa${j} * float_of(dots(kMagic, lo${j}, xa)) + sb${j} * float_of(dots(kMagic, hi${j}, xb)));
 #endif
 #else
-          sum${i}_${j} += (xscale * sa${j}) * float_of(dots(dots(kMagic, lo${j}, xa), hi${j}, xb));
+        sum${i}_${j} += (xscale * sa${j}) * float_of(dots(dots(kMagic, lo${j}, xa), hi${j}, xb));
 #if HAS_MIN
-          sum${i}_${j} += q * ma${j};
+        sum${i}_${j} += q * ma${j};
 #endif
 #endif
-#endfor
-        }
 #endfor
       }
 #endfor
     }
+#endfor
   }
 #if !GROUPED
   let tokens = step[${COUNT}u];

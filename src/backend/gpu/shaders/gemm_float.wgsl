@@ -1,12 +1,14 @@
 // Y = X W' for many tokens with float activations: float weights, or quantised ones that are not to be multiplied in 8
 // bits. A workgroup makes TM tokens x TN rows of W, k in steps of KV vec4s (at most a unit), which pass through workgroup
-// memory as floats. Thread t has the columns t % LN + j LN and the tokens t / LN + i LM.
-// Workgroups: x over rows of W, y over tokens.
+// memory as floats while the next ones wait in registers. Thread t has the columns t % LN + j LN and the tokens
+// t / LN + i LM. With SPLITS > 1 each workgroup along z takes a part of k and stores its sums SPLIT_STRIDE apart
+// (gemm_sum.wgsl adds them). Sums go along k one product after the other, whatever the tile.
+// Workgroups: x over rows of W, y over tokens, z over splits.
 //
-// Template values (batch_builder.cpp, kFloat... in gemm_shape.h): RM, RN tokens and rows of a thread; ROWS of W; WIDTH
-// values of x and UNITS_K units of 64 that cover them; X_VEC 1: x can be read in vectors of four; FORM, SCALES see
-// weights.wgsl; BIAS 1: bias[row] is added; COUNT the word of `step` with the number of tokens. A token's row of x, out
-// begins at float token * STRIDE + OFFSET.
+// Template values (gemm_shape.cpp, batch_builder.cpp): RM, RN tokens and rows of a thread; ROWS of W; WIDTH values of x and
+// UNITS_K units of 64 that cover them; X_VEC 1: x can be read in vectors of four; FORM, SCALES see weights.wgsl; BIAS 1:
+// bias[row] is added; COUNT the word of `step` with the number of tokens. A token's row of x, out begins at float
+// token * STRIDE + OFFSET.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> codes : array<vec4u>;
 #if FORM >= 3
@@ -22,25 +24,38 @@
 @group(0) @binding(6) var<storage, read> bias : array<f32>;
 #endif
 #include "weights.wgsl"
-// LN threads lie along the rows, LM along the tokens; LOADS_W, LOADS_X vectors of a step that a thread loads.
+// LN threads lie along the rows, LM along the tokens. Float weights wait in registers as they are stored, VECS_W vectors
+// of four in each load; others are decoded when they are loaded. LOADS_W, LOADS_X loads of a thread in a step.
 #define LN TN / RN
 #define LM TM / RM
 #define THREADS LN * LM
-#define LOADS_W TN * KV / THREADS
+#if QUANTISED
+#define VECS_W 1
+#else
+#define VECS_W 16 / (PIECES)
+#endif
+#define LOADS_W TN * KV / VECS_W / THREADS
 #define LOADS_X TM * KV / THREADS
+// Tokens lie two further apart than there are: KV vectors of two tokens, as eight threads store them, fill the banks.
+#define PITCH TM + 2
+#define VECS_K UNITS_K * 16
+#define VECS_EACH (VECS_K / KV + SPLITS - 1) / SPLITS * KV
 #define LAST_ROW (ROWS + 63) / 64 * 64 - 1
 
 var<workgroup> tile_w : array<vec4f, ${TN * KV}>;  // [vector of the step][row]
-// [vector of the step][token], one more than there are tokens: neighbouring threads store into neighbouring banks.
-var<workgroup> tile_x : array<vec4f, ${(TM + 1) * KV}>;
+var<workgroup> tile_x : array<vec4f, ${PITCH * KV}>;  // [vector of the step][token], PITCH apart
 
+#if QUANTISED
 #include "weight_at.wgsl"
+#endif
 // Values 4q .. 4q+3 of a token's activations, zero after the last one.
 fn x_at(token : u32, q : u32) -> vec4f {
 #if X_VEC
+#if WIDTH < UNITS_K * 64
   if (q >= ${WIDTH / 4}u) {
     return vec4f(0.0);
   }
+#endif
   return x[token * ${X_STRIDE / 4}u + ${X_OFFSET / 4}u + q];
 #else
   var v = vec4f(0.0);
@@ -52,6 +67,10 @@ fn x_at(token : u32, q : u32) -> vec4f {
   return v;
 #endif
 }
+// One sum more, of four products one after the other.
+fn plus_products(sum : f32, w : vec4f, v : vec4f) -> f32 {
+  return fma(w.w, v.w, fma(w.z, v.z, fma(w.y, v.y, fma(w.x, v.x, sum))));
+}
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
@@ -60,33 +79,80 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   let token0 = group.y * ${TM}u;
   let column = t % ${LN}u;
   let lane = t / ${LN}u;
+#if SPLITS > 1
+  let first = group.z * ${VECS_EACH}u;
+  let end = min(first + ${VECS_EACH}u, ${VECS_K}u);
+#else
+  let first = 0u;
+  let end = ${VECS_K}u;
+#endif
 #for i in 0..RM
 #for j in 0..RN
   var sum${i}_${j} = 0.0;
 #endfor
 #endfor
-  for (var at = 0u; at < ${UNITS_K * 16}u; at += ${KV}u) {
-    workgroupBarrier();
+  // Where this thread's share of a step lies, by load n: rw, pw row and place in the step of weights; tx, vx token and
+  // vector of activations.
 #for n in 0..LOADS_W
-    tile_w[t + ${n * THREADS}u] = weight_at(min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u), at + (t + ${n * THREADS}u) / ${TN}u);
+  let rw${n} = min(row0 + (t + ${n * THREADS}u) % ${TN}u, ${LAST_ROW}u);
+  let pw${n} = (t + ${n * THREADS}u) / ${TN}u;
 #endfor
 #for n in 0..LOADS_X
-    {
-      let v = (t + ${n * THREADS}u) % ${KV}u;
-      let token = (t + ${n * THREADS}u) / ${KV}u;
-      tile_x[v * ${TM + 1}u + token] = x_at(min(token0 + token, tokens - 1u), at + v);
-    }
+  let tx${n} = min(token0 + (t + ${n * THREADS}u) / ${KV}u, tokens - 1u);
+  let vx${n} = (t + ${n * THREADS}u) % ${KV}u;
+#endfor
+#for n in 0..LOADS_W
+#if QUANTISED
+  var w${n} = vec4f(0.0);
+#else
+  var w${n} = vec4u(0u);
+#endif
+#endfor
+#for n in 0..LOADS_X
+  var x${n} = vec4f(0.0);
+#endfor
+  // The step that the registers hold; where a split has none, the last one of all, which nobody multiplies.
+  var next = min(first, ${VECS_K - KV}u);
+#for inside in 0..2
+#if inside
+  for (var at = first; at < end; at += ${KV}u) {
+    workgroupBarrier();
+#for n in 0..LOADS_W
+#if QUANTISED
+    tile_w[t + ${n * THREADS}u] = w${n};
+#else
+#for e in 0..VECS_W
+    tile_w[(pw${n} * ${VECS_W}u + ${e}u) * ${TN}u + (t + ${n * THREADS}u) % ${TN}u] = unpack_piece(w${n}, ${e}u);
+#endfor
+#endif
+#endfor
+#for n in 0..LOADS_X
+    tile_x[vx${n} * ${PITCH}u + (t + ${n * THREADS}u) / ${KV}u] = x${n};
 #endfor
     workgroupBarrier();
+    // The next step is on its way meanwhile; after the last one that is read again.
+    next = min(at + ${KV}u, ${VECS_K - KV}u);
+#endif
+#for n in 0..LOADS_W
+#if QUANTISED
+    w${n} = weight_at(rw${n}, next + pw${n});
+#else
+    w${n} = codes[code_index(rw${n}, 0u) + (next / ${VECS_W}u + pw${n}) * 64u];
+#endif
+#endfor
+#for n in 0..LOADS_X
+    x${n} = x_at(tx${n}, next + vx${n});
+#endfor
+#endfor
     for (var v = 0u; v < ${KV}u; v++) {
 #for j in 0..RN
-      let w${j} = tile_w[v * ${TN}u + column + ${j * LN}u];
+      let w_${j} = tile_w[v * ${TN}u + column + ${j * LN}u];
 #endfor
 #for i in 0..RM
       {
-        let x_i = tile_x[v * ${TM + 1}u + lane + ${i * LM}u];
+        let x_i = tile_x[v * ${PITCH}u + lane + ${i * LM}u];
 #for j in 0..RN
-        sum${i}_${j} += dot(w${j}, x_i);
+        sum${i}_${j} = plus_products(sum${i}_${j}, w_${j}, x_i);
 #endfor
       }
 #endfor
@@ -96,14 +162,19 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
   {
     let token = token0 + lane + ${i * LM}u;
     if (token < tokens) {
+#if SPLITS > 1
+      let to = group.z * ${SPLIT_STRIDE}u + token * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
+#else
+      let to = token * ${OUT_STRIDE}u + ${OUT_OFFSET}u;
+#endif
 #for j in 0..RN
       {
         let row = row0 + column + ${j * LN}u;
         if (row < ${ROWS}u) {
 #if BIAS
-          out[token * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = sum${i}_${j} + bias[row];
+          out[to + row] = sum${i}_${j} + bias[row];
 #else
-          out[token * ${OUT_STRIDE}u + ${OUT_OFFSET}u + row] = sum${i}_${j};
+          out[to + row] = sum${i}_${j};
 #endif
         }
       }
