@@ -160,10 +160,11 @@ class VocabularyWriter {
       const auto row = name_pre_tokenizer(spec_);
       if (!row) return unsupported(row.error().message);
       pre_ = (*row)->name;
-      if ((*row)->nfc != normalises_to_nfc(spec_)) {
-        out_.warnings.push_back(fmt::format(
-            "The tokenizer {} its text to NFC, but readers of the pre-tokenizer {} {}.",
-            (*row)->nfc ? "does not normalise" : "normalises", pre_, (*row)->nfc ? "do" : "do not"));
+      if ((*row)->form.nfc != normalises_to_nfc(spec_)) {
+        out_.warnings.push_back(
+            fmt::format("The tokenizer {} its text to NFC, but readers of the pre-tokenizer {} {}.",
+                        (*row)->form.nfc ? "does not normalise" : "normalises", pre_,
+                        (*row)->form.nfc ? "do" : "do not"));
       }
       return {};
     }

@@ -57,7 +57,7 @@ bool same_patterns(const tokenizer::GgufPreTokenizer& row, const std::vector<std
 std::size_t rank(const tokenizer::GgufPreTokenizer& row, bool nfc) {
   const auto known = std::ranges::find(kBestKnown, row.name);
   const auto place = static_cast<std::size_t>(known - kBestKnown.begin());
-  return place + (row.nfc == nfc ? 0 : kBestKnown.size() + 1);
+  return place + (row.form.nfc == nfc ? 0 : kBestKnown.size() + 1);
 }
 
 }  // namespace

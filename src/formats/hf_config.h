@@ -51,6 +51,7 @@ class ConfigReader {
   // The key as the file spells it: itself, if nothing was translated.
   std::string name(std::string_view key) const;
   const std::string& source() const { return source_; }
+  bool translated() const { return origins_ != nullptr; }  // its keys are not the file's own
   const Json& json() const { return *object_; }
 
  private:

@@ -87,11 +87,44 @@ Result<const FamilyRule*> find_family(const ConfigReader& config, std::string_vi
 
 }  // namespace
 
+namespace {
+
+// A description without rope values, completed by those of the family's class.
+struct Completed {
+  Json json;
+  KeyOrigins origins;
+};
+
+void note_default(const std::string& path, const Json& value, const FamilyRule& family, KeyOrigins& origins) {
+  origins[path] = {path, fmt::format("default of the {} family", family.name)};
+  if (!value.is_object()) return;
+  for (auto member = value.begin(); member != value.end(); ++member)
+    note_default(path + "." + member.key(), *member, family, origins);
+}
+
+Completed complete_rope(const Json& config, const FamilyRule& family) {
+  Completed completed{config, {}};
+  Json& rope = completed.json["rope_parameters"];
+  rope = Json::parse(family.absent_rope);
+  note_default("rope_parameters", rope, family, completed.origins);
+  return completed;
+}
+
+bool lacks_rope(const ConfigReader& reader, const FamilyRule& family) {
+  return !family.absent_rope.empty() && !reader.has("rope_parameters") && !reader.has("rope_scaling");
+}
+
+}  // namespace
+
 Result<ModelSpec> read_spec(const Json& config, const Json* generation_config, std::string_view wanted) {
   const ConfigReader top(config, "config.json");
   DOPPLER_ASSIGN(const FamilyRule* family, find_family(top, wanted));
   DOPPLER_ASSIGN(const std::optional<ConfigReader> text, top.get_object("text_config"));
-  const ConfigReader& reader = text ? *text : top;
+  const ConfigReader& given = text ? *text : top;
+  Completed completed;
+  if (lacks_rope(given, *family)) completed = complete_rope(given.json(), *family);
+  const ConfigReader reader =
+      completed.origins.empty() ? given : ConfigReader(completed.json, given.source(), &completed.origins);
   ModelSpec spec;
   SpecBuilder builder(reader, spec, std::string(family->name));
   DOPPLER_TRY(family->fill(builder));

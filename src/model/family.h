@@ -42,6 +42,8 @@ struct FamilyRule {
   Status (*fill)(SpecBuilder& builder);           // reads everything but the special ids
   GgufRule gguf;
   WeightNames weight_names = {.style = NameStyle::kHuggingFace};
+  // The class's own rope_parameters, as JSON, where a config.json has none. Empty: plain rope.
+  std::string_view absent_rope = {};
 };
 
 std::span<const FamilyRule* const> all_families();

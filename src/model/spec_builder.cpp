@@ -154,17 +154,9 @@ Status read_attention_sizes(SpecBuilder& builder, const ConfigDefaults& defaults
   DOPPLER_ASSIGN(attention.kv_heads,
                  get_or_derive(builder, "attention.kv_heads", "num_key_value_heads",
                                defaults.num_key_value_heads, attention.heads, "num_attention_heads"));
-  if (!builder.config().has("head_dim") && !defaults.head_dim && hidden % attention.heads != 0) {
-    return fail(ErrorCode::kCorrupt,
-                "The {} says {} = {} and {} = {}, but without {} the first must be a multiple of the second. "
-                "Correct it.",
-                config.source(), config.name(builder.spelled("hidden_size")), hidden,
-                config.name(builder.spelled("num_attention_heads")), attention.heads,
-                config.name("head_dim"));
-  }
   DOPPLER_ASSIGN(attention.head_dim,
                  get_or_derive(builder, "attention.head_dim", "head_dim", defaults.head_dim,
-                               hidden / attention.heads, "hidden_size / num_attention_heads"));
+                               std::max(hidden / attention.heads, 1u), "hidden_size / num_attention_heads"));
   if (attention.heads % attention.kv_heads != 0) {
     return fail(
         ErrorCode::kCorrupt,
@@ -384,10 +376,22 @@ Status stretch_theta(SpecBuilder& builder, const ConfigReader& values, const std
   return {};
 }
 
+// One set of rope values: its name in reports, the older top-level key of its theta, theta's default, and the
+// dims of a head.
+struct RopeSet {
+  std::string path;
+  std::string_view old_key;
+  double default_theta;
+  std::optional<double> part;  // RopeDefaults::rotary_part
+  std::uint32_t head_dim;
+  bool whole = false;    // all of these dims turn, whatever the file says
+  bool of_type = false;  // it is that of a type of layers
+};
+
 // `values` is the object that holds rope_type and its parameters: rope_parameters, or the older rope_scaling.
-Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const std::string& path,
-                    RopeSpec& rope) {
+Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
   const ConfigReader& config = builder.config();
+  const std::string& path = set.path;
   const std::string_view key = type_key(values);
   DOPPLER_ASSIGN(const std::optional<std::string> type, values.get_string(key));
   RopeScaling& s = rope.scaling;
@@ -395,40 +399,30 @@ Status read_scaling(SpecBuilder& builder, const ConfigReader& values, const std:
   builder.note(path + ".scaling", std::string(name_of(s.kind)),
                type ? values.where(key) : builder.default_source());
   if (type == "dynamic") return stretch_theta(builder, values, path, rope);
+  if (type == "proportional" && values.has("factor")) s.kind = RopeScalingKind::kLinear;
   if (s.kind == RopeScalingKind::kNone) return {};
   if (s.kind == RopeScalingKind::kLinear || s.kind == RopeScalingKind::kLlama3) {
     DOPPLER_ASSIGN(s.factor, positive(values, "factor", std::nullopt));
     builder.note(path + ".scaling.factor", number_text(s.factor), values.where("factor"));
   }
   if (s.kind == RopeScalingKind::kLinear) return {};
-  // Phi-3 keeps original_max_position_embeddings beside rope_scaling, newer files inside.
+  // Phi-3 keeps original_max_position_embeddings beside rope_scaling, newer files inside; transformers asks
+  // there first, but for ropes of layer types.
   const std::string_view original = "original_max_position_embeddings";
-  const ConfigReader& from = values.has(original) ? values : config;
+  const ConfigReader& from = config.has(original) && !set.of_type ? config : values;
   const double context = builder.spec().context_length;
-  DOPPLER_ASSIGN(
-      s.original_context,
-      positive(from, original, s.kind == RopeScalingKind::kLlama3 ? std::nullopt : std::optional(context)));
+  DOPPLER_ASSIGN(s.original_context, positive(from, original, context));
   builder.note(path + ".scaling.original_context", number_text(s.original_context),
                from.has(original) ? from.where(original) : "derived: max_position_embeddings");
   if (s.kind == RopeScalingKind::kLlama3) return read_llama3(builder, values, path, s);
   if (s.kind == RopeScalingKind::kYarn) DOPPLER_TRY(read_yarn(builder, values, path, s));
+  if (set.of_type) s.truncate = true;  // transformers looks for the key beside the types
   if (s.kind == RopeScalingKind::kLongRope) DOPPLER_TRY(read_longrope(values, rope.rotary_dim, context, s));
   builder.note(
       path + ".scaling.attention_factor", number_text(s.attention_factor),
       values.has("attention_factor") ? values.where("attention_factor") : "derived: from the scaling factor");
   return {};
 }
-
-// One set of rope values: its name in reports, the older top-level key of its theta, theta's default, and the
-// dims of a head.
-struct RopeSet {
-  std::string path;
-  std::string_view old_key;
-  double default_theta;
-  double default_part;
-  std::uint32_t head_dim;
-  bool whole = false;  // all of these dims turn, whatever the file says
-};
 
 bool is_proportional(const ConfigReader& values) {
   const auto type = values.get_string(type_key(values));
@@ -439,9 +433,9 @@ Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const R
   const std::uint32_t head_dim = set.head_dim;
   rope.rotary_dim = head_dim;
   if (set.whole) return {};
-  const double default_part = set.default_part;
   const std::string& path = set.path;
   const ConfigReader& config = builder.config();
+  const double default_part = set.part.value_or(1);
   // GPT-NeoX and StableLM called it rotary_pct; others count dims.
   const ConfigReader& from = values.has("partial_rotary_factor") ? values : config;
   std::string_view key = "partial_rotary_factor";
@@ -449,6 +443,12 @@ Status read_rotary_dim(SpecBuilder& builder, const ConfigReader& values, const R
     if (!from.has(key) && from.has(other)) key = other;
   }
   DOPPLER_ASSIGN(std::optional<double> part, from.get_number(key));
+  if (!set.part && !config.translated() && !is_proportional(values)) {
+    if (part)
+      builder.note(path + ".rotary_dim", std::to_string(head_dim),
+                   fmt::format("rule of the {} family, whatever {} says", builder.spec().family, key));
+    return {};
+  }
   const std::string where = part ? from.where(key) : builder.default_source();
   // A half more, so that the share times the dims, rounded down, is the count again.
   if (part && key == "rotary_dim" && *part < head_dim) part = (*part + 0.5) / head_dim;
@@ -497,7 +497,7 @@ Status read_theta(SpecBuilder& builder, const ConfigReader& values, const RopeSe
 Status read_rope_set(SpecBuilder& builder, const ConfigReader& values, const RopeSet& set, RopeSpec& rope) {
   DOPPLER_TRY(read_theta(builder, values, set, rope));
   DOPPLER_TRY(read_rotary_dim(builder, values, set, rope));
-  DOPPLER_TRY(read_scaling(builder, values, set.path, rope));
+  DOPPLER_TRY(read_scaling(builder, values, set, rope));
   const RopeTable table = make_rope_table(rope, builder.spec().context_length);
   const auto usable = [](double x) { return std::isfinite(x) && x >= 0; };
   if (usable(table.magnitude) &&
@@ -557,7 +557,8 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   };
   DOPPLER_TRY(read_rope_set(
       builder, full_values,
-      {path, old_key, defaults.theta, defaults.rotary_part, dims_of(AttentionKind::kFull), whole}, full));
+      {path, old_key, defaults.theta, defaults.rotary_part, dims_of(AttentionKind::kFull), whole, separate},
+      full));
   RopeSpec sliding = full;
   if (separate) {
     sliding = {.layout = defaults.layout};
@@ -568,7 +569,8 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
                          shared ? full.theta : defaults.local_theta.value_or(defaults.theta),
                          defaults.rotary_part,
                          dims_of(AttentionKind::kSliding),
-                         whole};
+                         whole,
+                         separate};
     DOPPLER_TRY(read_rope_set(builder, sliding_values, set, sliding));
   }
   if (defaults.layout != RopeLayout::kHalf)

@@ -80,7 +80,9 @@ struct RopeDefaults {
   double theta = 10000;
   std::optional<double> local_theta = std::nullopt;  // of sliding layers where they have a theta of their own
   bool plain_sliding = false;                        // rope_scaling is not for sliding layers
-  double rotary_part = 1;                            // of a head, without a partial_rotary_factor
+  // The part of a head that turns, without a partial_rotary_factor. None: all of it turns, whatever the file
+  // says, as in the classes of transformers that take no notice of the key.
+  std::optional<double> rotary_part = std::nullopt;
   RopeLayout layout = RopeLayout::kHalf;
   std::uint32_t rotary_dim = 0;                   // of every head, whatever the file says; 0: what it says
   std::string_view old_theta_key = "rope_theta";  // of files older than rope_parameters

@@ -126,11 +126,20 @@ constexpr std::string_view kUpToThreeDigits = R"(\p{N}{1,3})";
 constexpr std::string_view kGpt2 = kGpt2Pattern;
 constexpr std::string_view kLines = "[^\\n]+|[\\n]+";
 
-// Which normalise to NFC: those of transformers' classes Qwen2Tokenizer (qwen2, and deepseek-r1-qwen, f2llmv2
-// and megrez, whose models are Qwen's), Qwen3_5Tokenizer (qwen35), CohereTokenizer (command-r) and
-// GPTNeoXTokenizer (mpt, olmo), all of which set it themselves; and stablelm2, of which its pattern, Qwen's,
-// is the only sign. The published files of gpt-2, llama-bpe and gpt-4o have no normaliser. Of the others no
-// file was seen: their text is left as it is.
+// Classes are those of transformers 5.17, which set the form themselves, whatever a file says;
+// AutoTokenizer's table names them for the model's type. Files were read.
+constexpr SeenForm kQwenClass = {true, "class Qwen2Tokenizer"};
+constexpr SeenForm kQwen35Class = {true, "class Qwen3_5Tokenizer"};
+constexpr SeenForm kCohereClass = {true, "class CohereTokenizer"};
+constexpr SeenForm kNeoxClass = {true, "class GPTNeoXTokenizer"};
+constexpr SeenForm kGpt2Class = {false, "class GPT2Tokenizer"};
+constexpr SeenForm kLlama3File = {false, "tokenizer.json of Llama 3"};
+constexpr SeenForm kGpt4oFile = {false, "tokenizer.json of gpt-oss"};
+// Models whose tokenizer is code of their own.
+constexpr SeenForm kArcadeCode = {true, "StableLM 2's class Arcade100kTokenizer"};
+constexpr SeenForm kHunyuanCode = {true, "Hunyuan's class HYTokenizer"};
+constexpr SeenForm kGlm4Code = {false, "GLM 4's class ChatGLM4Tokenizer"};
+
 constexpr auto kTable = std::to_array<GgufPreTokenizer>({
     {.name = "a.x-4.0", .patterns = {kGpt2}},
     {.name = "bailingmoe", .patterns = {kBailing}},
@@ -140,69 +149,69 @@ constexpr auto kTable = std::to_array<GgufPreTokenizer>({
      .patterns = {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", R"(([\t\n]|    |  ))", kDigit,
                   R"([\p{P}!-/:-@\[-`{-~])", kGpt2},
      .add_bos = true},
-    {.name = "chatglm-bpe", .patterns = {kLlama3}},
+    {.name = "chatglm-bpe", .patterns = {kLlama3}, .form = kGlm4Code},
     {.name = "codeshell", .patterns = {kDigit, kGpt2}},
     {.name = "cohere2moe", .patterns = {R"(\d{1,3}(?=(?:\d{3})*\b))", kGpt4o}},
-    {.name = "command-r", .patterns = {kDigit, kGpt2}, .nfc = true},
-    {.name = "dbrx", .patterns = {kLlama3}},
+    {.name = "command-r", .patterns = {kDigit, kGpt2}, .form = kCohereClass},
+    {.name = "dbrx", .patterns = {kLlama3}, .form = kGpt2Class},
     {.name = "deepseek-coder", .patterns = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepSeekHan, kDigit}},
     {.name = "deepseek-llm",
      .patterns = {"[\r\n]", kDeepSeekLetters, kDeepSeekMarks, R"(\s+$)", kDeepSeekHan, R"(\p{N}+)"}},
-    {.name = "deepseek-r1-qwen", .patterns = {kQwen2}, .nfc = true},
+    {.name = "deepseek-r1-qwen", .patterns = {kQwen2}, .form = kQwenClass},
     {.name = "deepseek-v3", .patterns = {kUpToThreeDigits, kHanAndKana, kDeepSeekV3}},
     // The patterns that llama.cpp takes for files from before tokenizer.ggml.pre was written.
     {.name = "default", .patterns = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", kThreeDigits}},
     {.name = "exaone", .patterns = {kDigit, kGpt2}},
     {.name = "exaone-moe", .patterns = {kExaoneMoe}},
     {.name = "exaone4", .patterns = {kGpt2}},
-    {.name = "f2llmv2", .patterns = {kQwen2}, .nfc = true},
+    {.name = "f2llmv2", .patterns = {kQwen2}, .form = kQwenClass},
     {.name = "falcon", .patterns = {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, kThreeDigits}},
     {.name = "falcon-h1", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
     {.name = "falcon3", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
     {.name = "gigachat", .patterns = {kGpt2}},
     {.name = "glm4", .patterns = {kLlama3}},
-    {.name = "gpt-2", .patterns = {kGpt2}},
-    {.name = "gpt-4o", .patterns = {kGpt4o}},
+    {.name = "gpt-2", .patterns = {kGpt2}, .form = kGpt2Class},
+    {.name = "gpt-4o", .patterns = {kGpt4o}, .form = kGpt4oFile},
     {.name = "gpt3-finnish", .patterns = {kBloom}},
     {.name = "granite-docling", .patterns = {kGpt2}},
     {.name = "grok-2", .patterns = {kQwen2}},
-    {.name = "hunyuan", .patterns = {kQwen2}},
+    {.name = "hunyuan", .patterns = {kQwen2}, .form = kHunyuanCode},
     {.name = "hunyuan-dense", .patterns = {kUpToThreeDigits, kHanAndKana, kDeepSeekV3}},
     {.name = "hy_v4", .patterns = {kUpToThreeDigits, kHanAndKana, kDeepSeekV3}},
     {.name = "jais", .patterns = {kGpt2}},
-    {.name = "jais-2", .patterns = {kJais2}},
+    {.name = "jais-2", .patterns = {kJais2}, .form = kGpt2Class},
     {.name = "joyai-llm", .patterns = {kUpToThreeDigits, kHanAndKana, kDeepSeekV3}},
     {.name = "kanana2", .patterns = {kGpt4o}},
     {.name = "kormo", .patterns = {kQwen2}},
     {.name = "laguna", .patterns = {kLines, kQwen2}},
     {.name = "lfm2", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
     {.name = "llada-moe", .patterns = {kBailing}},
-    {.name = "llama-bpe", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
-    {.name = "llama-v3", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
-    {.name = "llama3", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
+    {.name = "llama-bpe", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true, .form = kLlama3File},
+    {.name = "llama-v3", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true, .form = kLlama3File},
+    {.name = "llama3", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true, .form = kLlama3File},
     {.name = "llama4", .patterns = {kGpt4o}},
-    {.name = "megrez", .patterns = {kQwen2}, .nfc = true},
+    {.name = "megrez", .patterns = {kQwen2}, .form = kQwenClass},
     {.name = "mellum", .patterns = {kGpt2}},
     {.name = "mellum2", .patterns = {kDigit, kGpt2}},
     {.name = "midm-2.0", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
     {.name = "minerva-7b", .patterns = {kDigit, kGpt2}},
     {.name = "minicpm5", .patterns = {kUpToThreeDigits, kMiniCpm5}, .ignore_merges = true},
     {.name = "minimax-m2", .patterns = {kGpt4o}},
-    {.name = "mpt", .patterns = {kGpt2}, .nfc = true},
-    {.name = "olmo", .patterns = {kGpt2}, .nfc = true},
-    {.name = "phi-2", .patterns = {kGpt2}},
+    {.name = "mpt", .patterns = {kGpt2}, .form = kNeoxClass},
+    {.name = "olmo", .patterns = {kGpt2}, .form = kNeoxClass},
+    {.name = "phi-2", .patterns = {kGpt2}, .form = kGpt2Class},
     {.name = "pixtral", .patterns = {kLlama3}, .ignore_merges = true, .add_bos = true},
     {.name = "poro-chat", .patterns = {kBloom}},
-    {.name = "qwen2", .patterns = {kQwen2}, .nfc = true},
-    {.name = "qwen35", .patterns = {kQwen35}, .nfc = true},
+    {.name = "qwen2", .patterns = {kQwen2}, .form = kQwenClass},
+    {.name = "qwen35", .patterns = {kQwen35}, .form = kQwen35Class},
     {.name = "refact", .patterns = {kDigit, kGpt2}},
     {.name = "seed-coder", .patterns = {kSeedCoder}},
     {.name = "smaug-bpe", .patterns = {kLlama3}},
     {.name = "smollm", .patterns = {kDigit, kGpt2}},
     {.name = "solar-open", .patterns = {kQwen2}},
     {.name = "spark2_5", .patterns = {kUpToThreeDigits, kHanAndKana, kSpark25, kDigit}},
-    {.name = "stablelm2", .patterns = {kQwen2}, .nfc = true},
-    {.name = "starcoder", .patterns = {kDigit, kGpt2}},
+    {.name = "stablelm2", .patterns = {kQwen2}, .form = kArcadeCode},
+    {.name = "starcoder", .patterns = {kDigit, kGpt2}, .form = kGpt2Class},
     {.name = "superbpe", .patterns = {R"(\p{N}+)", R"((?=(\d{3})+(?!\d)))"}},
     {.name = "talkie", .patterns = {kGpt4o}},
     {.name = "tekken", .patterns = {kTekken}, .ignore_merges = true, .add_bos = true},

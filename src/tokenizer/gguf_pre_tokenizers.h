@@ -10,6 +10,13 @@
 
 namespace doppler::tokenizer {
 
+// Whether the models' own tokenizers normalise to NFC, which GGUF does not store, and where that was seen.
+// Empty: nowhere; then the text is left as it is.
+struct SeenForm {
+  bool nfc = false;
+  std::string_view where = {};
+};
+
 struct GgufPreTokenizer {
   std::string_view name;
   // Applied one after the other, each within the pieces of those before it; every match and every gap between
@@ -17,7 +24,7 @@ struct GgufPreTokenizer {
   std::array<std::string_view, 6> patterns;
   bool ignore_merges = false;  // a pre-token that is in the vocabulary is taken whole
   bool add_bos = false;        // where the file has no add_bos_token
-  bool nfc = false;            // the tokenizer normalises to NFC, which GGUF does not store
+  SeenForm form = {};
 };
 
 // One row per name, sorted.

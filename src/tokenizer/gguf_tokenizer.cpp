@@ -352,7 +352,7 @@ class GgufReader {
     DOPPLER_ASSIGN(const GgufPreTokenizer* pre, find_gguf_pre_tokenizer(name.value_or("default")));
     DOPPLER_TRY(read_bpe(/*types_required=*/false));
     spec_.ignore_merges = pre->ignore_merges;
-    if (pre->nfc) spec_.normalizer.emplace_back(normalizers::Form{UnicodeForm::kNfc});
+    if (pre->form.nfc) spec_.normalizer.emplace_back(normalizers::Form{UnicodeForm::kNfc});
     for (const std::string_view pattern : pre->patterns) {
       if (pattern.empty()) continue;
       spec_.pre_tokenizer.emplace_back(pre_tokenizers::Split{{std::string(pattern), /*is_regex=*/true}});

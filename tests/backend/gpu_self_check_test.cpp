@@ -173,14 +173,20 @@ Variant experts_variant(DType type, bool in, bool eight_bits, bool shaped) {
   return {"expert_out.wgsl", v};
 }
 
-// Of 40 experts; `what` 0: chosen, 1: weighed, 2: both.
+// `what` 0: experts are chosen, 1: weighed, 2: both.
+// What chooses and weighs (2) runs as decoding runs it: one subgroup, whose threads have several experts
+// each. The others are workgroups of several subgroups.
 Variant route_variant(std::int64_t what, RouterScore score, std::int64_t groups) {
-  ShaderValues v = {{"THREADS", what == 2 ? 8 : 64},
+  const std::int64_t subgroup = device(Mode::kUnchecked)->features().subgroup_size;
+  const std::int64_t threads = what == 2 ? std::max<std::int64_t>(subgroup, 8)
+                                         : std::max<std::int64_t>(2 * subgroup, 64),
+                     experts = what == 2 ? 5 * threads : 40;
+  ShaderValues v = {{"THREADS", threads},
                     {"WEIGH", what},
-                    {"EXPERTS", 40},
+                    {"EXPERTS", experts},
                     {"CHOSEN", score == RouterScore::kSparseMixer ? 2 : 6},
                     {"SCORE", static_cast<std::int64_t>(score)},
-                    {"LOGITS_STRIDE", 40},
+                    {"LOGITS_STRIDE", experts},
                     {"LOGITS_OFFSET", 2},
                     {"QUANTISES", what == 2 ? 1 : 0}};
   if (what == 2) v.merge(ShaderValues{{"WIDTH", 300}, {"GIVEN_OFFSET", 4}, {"UNITS_K", 5}});

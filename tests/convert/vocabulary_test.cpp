@@ -177,7 +177,7 @@ TEST(PreName, FindsEveryRowOfTheTable) {
   for (const tokenizer::GgufPreTokenizer& row : tokenizer::gguf_pre_tokenizers()) {
     tokenizer::TokenizerSpec spec;
     spec.ignore_merges = row.ignore_merges;
-    if (row.nfc) spec.normalizer.emplace_back(tokenizer::normalizers::Form{UnicodeForm::kNfc});
+    if (row.form.nfc) spec.normalizer.emplace_back(tokenizer::normalizers::Form{UnicodeForm::kNfc});
     for (const std::string_view pattern : row.patterns) {
       if (!pattern.empty())
         spec.pre_tokenizer.emplace_back(tokenizer::pre_tokenizers::Split{{std::string(pattern), true}});
@@ -185,7 +185,7 @@ TEST(PreName, FindsEveryRowOfTheTable) {
     ASSERT_OK_AND_ASSIGN(const tokenizer::GgufPreTokenizer* found, name_pre_tokenizer(spec));
     EXPECT_EQ(found->patterns, row.patterns) << row.name << " " << found->name;
     EXPECT_EQ(found->ignore_merges, row.ignore_merges) << row.name;
-    EXPECT_EQ(found->nfc, row.nfc) << row.name << " " << found->name;
+    EXPECT_EQ(found->form.nfc, row.form.nfc) << row.name << " " << found->name;
   }
 }
 

@@ -60,7 +60,7 @@ const std::vector<Case>& cases() {
       {"theta_local", "gemma3", "rope_theta", "q_rope", 0, config([](Json& c) { set_theta(c, "sliding_attention", 1e6); })},
       {"scaling_missing", "llama3", "rope_scaling", "q_rope", 0, config([](Json& c) { c["rope_parameters"] = {{"rope_theta", 500000.0}, {"rope_type", "default"}}; })},
       {"scaling_linear", "llama3", "rope_scaling", "q_rope", 0, config([](Json& c) { c["rope_parameters"] = {{"rope_theta", 500000.0}, {"rope_type", "linear"}, {"factor", 32.0}}; })},
-      {"rotary_dims", "llama", "rope_dims", "q_rope", 0, config([](Json& c) { c["rope_parameters"]["partial_rotary_factor"] = 0.5; })},
+      {"rotary_dims", "phi3", "rope_dims", "q_rope", 0, config([](Json& c) { c["rope_parameters"]["partial_rotary_factor"] = 0.5; })},
       {"window", "gemma3", "sliding_window", "attn_out", 0, config([](Json& c) { c["sliding_window"] = 7; })},
       {"window_missing", "mistral", "sliding_window", "attn_out", 0, config([](Json& c) { c["sliding_window"] = nullptr; })},
       {"window_beyond_the_prompt", "demo", "sliding_window", "attn_out", 0, config([](Json& c) { c["sliding_window"] = 12; })},

@@ -120,6 +120,10 @@ TEST(DoctorSource, NamesFaultsBeneathQuantising) {
       {"factor", "llama", "weight_scaled", "v_proj", 1,
        source_tensor(source_weight(1, "self_attn.v_proj"),
                      [](RawTensor& t) { t.each([](float x) { return 1.05f * x; }); })},
+      // One matrix of the folder, two of the file.
+      {"latent", "deepseek_v3", "weight_scaled", "k_proj", 1,
+       source_tensor(source_weight(1, "self_attn.kv_b_proj"),
+                     [](RawTensor& t) { t.each([](float x) { return 1.5f * x; }); })},
   };
   for (const SourceCase& c : kCases) {
     SCOPED_TRACE(c.name);

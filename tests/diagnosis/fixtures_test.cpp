@@ -100,11 +100,13 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Switches that published models of these families leave alone: positions by what is added to scores, of 12
 // heads; cut queries, keys and values; other activations behind a convolution and without a gate.
-INSTANTIATE_TEST_SUITE_P(
-    Switches, Fixtures,
-    ::testing::Combine(::testing::ValuesIn(backend_names()),
-                       ::testing::Values("falcon_alibi", "olmoe_clip", "nemotron_h_gelu")),
-    [](const auto& test) { return std::get<0>(test.param) + "_" + std::get<1>(test.param); });
+INSTANTIATE_TEST_SUITE_P(Switches, Fixtures,
+                         ::testing::Combine(::testing::ValuesIn(backend_names()),
+                                            ::testing::Values("falcon_alibi", "olmoe_clip", "nemotron_h_gelu",
+                                                              "phimoe_three", "cohere2_part")),
+                         [](const auto& test) {
+                           return std::get<0>(test.param) + "_" + std::get<1>(test.param);
+                         });
 
 // The first three have no family: Arcee's ungated relu², StarCoder 1's learned positions, VaultGemma.
 const std::vector<std::string> kGuessable = {"arcee", "gpt_bigcode", "vaultgemma", "llama3",   "qwen2",

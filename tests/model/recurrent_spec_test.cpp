@@ -190,7 +190,6 @@ TEST(RecurrentSpec, ContradictionsAreRefused) {
       {with(jamba(), "attn_layer_offset", 4), {"attn_layer_offset = 4", "below attn_layer_period = 4"}},
       {with(jamba(), "expert_layer_offset", 2), {"expert_layer_offset = 2"}},
       {with(jamba(), "mamba_expand", 1 << 24), {"too large to be true"}},
-      {with(jamba(), "sliding_window", 8), {"sliding_window", "no window"}},
       {with(nemotron(), "hybrid_override_pattern", "M-*"), {"lists 3 kinds", "num_hidden_layers = 4"}},
       {with(nemotron(), "hybrid_override_pattern", "M-*x"), {"letter x"}},
       {with(nemotron(), "mamba_hidden_act", "mish"), {"mamba_hidden_act", "mish"}},

@@ -2,7 +2,9 @@
 // value says where it came from.
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 
+#include "base/files.h"
 #include "base/json.h"
 #include "model_fixture.h"
 
@@ -404,9 +406,11 @@ TEST(Spec, BadValuesAreNamed) {
 TEST(Spec, HeadsThatDoNotDivideTheHiddenSize) {
   Json config = without(tiny_config("llama"), {"head_dim"});
   config["hidden_size"] = 34;
-  EXPECT_ERROR(spec_of(config), "hidden_size = 34", "num_attention_heads = 4", "multiple");
+  ASSERT_OK_AND_ASSIGN(const ModelSpec rounded, spec_of(config));  // as transformers divides
+  EXPECT_EQ(rounded.layers[0].attention.head_dim, 8u);
   config["head_dim"] = 10;  // said outright, it need not follow
-  ASSERT_OK(spec_of(config));
+  ASSERT_OK_AND_ASSIGN(const ModelSpec said, spec_of(config));
+  EXPECT_EQ(said.layers[0].attention.head_dim, 10u);
 }
 
 TEST(Spec, RopeValues) {
@@ -421,7 +425,7 @@ TEST(Spec, RopeValues) {
       {{{"rope_type", 4}}, {"rope_type is 4"}},
       {{{"rope_type", "linear"}}, {"no factor"}},
       {{{"rope_type", "linear"}, {"factor", -2}}, {"factor = -2"}},
-      {{{"rope_type", "llama3"}, {"factor", 8}}, {"no original_max_position_embeddings"}},
+      {{{"rope_type", "llama3"}, {"factor", 8}}, {"no low_freq_factor"}},
       {{{"rope_type", "llama3"}, {"factor", 8}, {"original_max_position_embeddings", 64}},
        {"no low_freq_factor"}},
       {{{"rope_type", "llama3"},
@@ -444,13 +448,75 @@ TEST(Spec, RopeValues) {
       {{{"partial_rotary_factor", 0.4}}, {"leaves 3 rotary dims of 8"}},
   };
   for (const Case& c : cases) {
-    Json config = tiny_config("llama");
+    Json config = tiny_config("phi3");  // a family of which a part may turn
     config["rope_parameters"] = c.rope;
     const auto spec = spec_of(config);
     ASSERT_FALSE(spec.has_value()) << c.rope << " was accepted";
     for (const char* part : c.parts)
       EXPECT_NE(spec.error().message.find(part), std::string::npos)
           << spec.error().message << "\nlacks: " << part;
+  }
+}
+
+// transformers' classes differ in whether they heed the key; a GGUF file or a guess is always believed.
+TEST(Spec, PartialRotationIsForFamiliesThatKnowIt) {
+  const auto dims = [](const char* family, const Json& changes) {
+    Json config = tiny_config(family);
+    config.update(changes, true);
+    const auto spec = spec_of(config);
+    return spec ? spec->layers[0].attention.rope.rotary_dim : 0;
+  };
+  const Json inside = {{"rope_parameters", {{"partial_rotary_factor", 0.5}}}},
+             beside = {{"partial_rotary_factor", 0.5}};
+  for (const char* family : {"llama", "qwen2", "qwen3", "mistral", "gemma2", "gemma3_text"}) {
+    EXPECT_EQ(dims(family, inside), 8u) << family;
+    EXPECT_EQ(dims(family, beside), 8u) << family;
+  }
+  EXPECT_EQ(dims("phi3", inside), 4u);
+  EXPECT_EQ(dims("phi3", beside), 4u);
+  Json config = tiny_config("llama");
+  config["rope_parameters"]["partial_rotary_factor"] = 0.5;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec spec, spec_of(config));
+  EXPECT_EQ(spec_source(spec, "attention.rope.rotary_dim"),
+            "8 from rule of the llama family, whatever partial_rotary_factor says");
+  config["rope_parameters"]["rope_type"] = "proportional";  // that type is made of it, in any class
+  ASSERT_OK_AND_ASSIGN(const ModelSpec proportional, spec_of(config));
+  EXPECT_EQ(proportional.layers[0].attention.rope.still_pairs, 2u);
+  config["rope_parameters"]["factor"] = 4;
+  ASSERT_OK_AND_ASSIGN(const ModelSpec stretched, spec_of(config));
+  EXPECT_EQ(stretched.layers[0].attention.rope.scaling.kind, RopeScalingKind::kLinear);
+}
+
+// Phi-3 has it beside the rope values, and transformers looks there first.
+TEST(Spec, TheOriginalContextBesideTheRopeValuesGoesFirst) {
+  Json config = tiny_config("llama");
+  config["max_position_embeddings"] = 128;
+  config["rope_parameters"] = {
+      {"rope_type", "llama3"}, {"factor", 8}, {"low_freq_factor", 1}, {"high_freq_factor", 4}};
+  const auto original = [&] {
+    const auto spec = spec_of(config);
+    return spec ? spec->layers[0].attention.rope.scaling.original_context : 0;
+  };
+  EXPECT_EQ(original(), 128);
+  config["rope_parameters"]["original_max_position_embeddings"] = 64;
+  EXPECT_EQ(original(), 64);
+  config["original_max_position_embeddings"] = 32;
+  EXPECT_EQ(original(), 32);
+}
+
+// The seeds of spec_fuzz, without which a fuzzer finds few of the keys that a family reads.
+TEST(Spec, FuzzingBeginsWithEveryFamily) {
+  std::string seeds;
+  for (const auto& entry : std::filesystem::directory_iterator(DOPPLER_SOURCE_DIR "/fuzz/corpus/spec_fuzz")) {
+    ASSERT_OK_AND_ASSIGN(const std::string text, read_text_file(entry.path(), 1 << 20));
+    seeds += text;
+  }
+  for (const FamilyRule* family : all_families()) {
+    const bool there = std::ranges::any_of(family->model_types, [&](std::string_view type) {
+      return seeds.find(fmt::format("\"model_type\":\"{}\"", type)) != std::string::npos ||
+             seeds.find(fmt::format("\"model_type\": \"{}\"", type)) != std::string::npos;
+    });
+    EXPECT_TRUE(there) << family->name;
   }
 }
 

@@ -372,5 +372,19 @@ TEST(GgufPreTokenizers, CutWhereTheirTokenizersDo) {
   }
 }
 
+// An é of two code points stays two where its tokenizer was not seen to compose it.
+TEST(GgufPreTokenizers, ComposeOnlyWhereTheirTokenizersWereSeenTo) {
+  const std::string decomposed = "e\xcc\x81", composed = "\xc3\xa9";
+  for (const GgufPreTokenizer& row : gguf_pre_tokenizers()) {
+    EXPECT_TRUE(!row.form.nfc || !row.form.where.empty()) << row.name;
+    ASSERT_OK_AND_ASSIGN(const Tokenizer tokenizer, load(byte_level(std::string(row.name))));
+    ASSERT_OK_AND_ASSIGN(const auto ids, tokenizer.encode(decomposed));
+    ASSERT_OK_AND_ASSIGN(const std::string text, tokenizer.decode(ids));
+    EXPECT_EQ(text, row.form.nfc ? composed : decomposed) << row.name << ": " << row.form.where;
+  }
+  ASSERT_OK_AND_ASSIGN(const GgufPreTokenizer* hunyuan, find_gguf_pre_tokenizer("hunyuan"));
+  EXPECT_TRUE(hunyuan->form.nfc);  // seen in its code, where its pattern says nothing
+}
+
 }  // namespace
 }  // namespace doppler::tokenizer

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/thread_pool.h"
+#include "diagnosis/doctor/latent_halves.h"
 #include "diagnosis/doctor/relayouts.h"
 #include "diagnosis/doctor/source_differences.h"
 #include "model/family.h"
@@ -29,6 +30,7 @@ struct Pair {
   TensorView ours, source;
   double offset = 0;                        // what must be added to ours: norms are stored with and without 1
   std::vector<std::uint64_t> columns = {};  // ours, in the source's order; empty where they go alike
+  std::shared_ptr<const ByteSource> computed = {};  // what `source` reads, where no tensor holds it
   double error = 0;  // as a share of the source's size, of the sample; then of the whole
   bool whole = false;
   std::uint64_t worst_row = 0;
@@ -162,6 +164,7 @@ class WeightComparison {
       for (const WeightInfo& info : weight_table()) {
         const WeightId ours = e_.subject.weights.find(info.role, layer),
                        theirs = source_.weights.find(info.role, layer);
+        if (ours != kNoWeight && theirs == kNoWeight) collect_latent(info, layer);
         if (ours == kNoWeight || theirs == kNoWeight) continue;
         const bool tied =
             info.role == WeightRole::kHead && e_.subject.spec.tied_head && source_.spec.tied_head;
@@ -187,6 +190,19 @@ class WeightComparison {
         pairs_.push_back(std::move(pair));
       }
     }
+  }
+
+  // A file's half of what the source's folder holds as one matrix.
+  void collect_latent(const WeightInfo& info, int layer) {
+    const WeightId whole = source_.weights.find(WeightRole::kKvUp, layer);
+    if (layer < 0 || whole == kNoWeight) return;
+    const auto half = latent_half(info.role, source_.spec.layers[static_cast<std::size_t>(layer)].attention,
+                                  source_.weights[whole]);
+    const TensorView& ours = e_.subject.weights[e_.subject.weights.find(info.role, layer)];
+    if (!half || ours.shape != half->view.shape)
+      return;  // another shape is the description's fault, and told there
+    pairs_.push_back(
+        {.info = &info, .layer = layer, .ours = ours, .source = half->view, .computed = half->bytes});
   }
 
   // Ours is the embedding; a source whose head equals its own embedding may say so or not.
@@ -237,8 +253,8 @@ class WeightComparison {
             p.ours.name,
             "the source's values",
             {},
-            [source = p.source, by = p.offset, columns = p.columns](std::uint64_t row,
-                                                                    std::span<float> values) -> Status {
+            [source = p.source, kept = p.computed, by = p.offset, columns = p.columns](
+                std::uint64_t row, std::span<float> values) -> Status {
               DOPPLER_TRY(decode_f32(source, row * values.size(), values));
               if (!columns.empty()) {
                 const std::vector<float> was(values.begin(), values.end());

@@ -34,6 +34,9 @@ const FamilyRule kApertusRule = {"apertus",
                                  kApertusTypes,
                                  fill_apertus,
                                  {.architecture = "apertus", .weight_names = kDivisorNames},
-                                 {.own = kApertusNames}};
+                                 {.own = kApertusNames},
+                                 R"({"rope_type": "llama3", "rope_theta": 12000000, "factor": 8,
+                                     "low_freq_factor": 1, "high_freq_factor": 4,
+                                     "original_max_position_embeddings": 8192})"};
 
 }  // namespace doppler

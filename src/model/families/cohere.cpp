@@ -34,7 +34,7 @@ Status fill_cohere(SpecBuilder& builder) {
     layer.attention.qk_norm = qk_norm;
     layer.attention.qk_norm_span = NormSpan::kOwnHead;
   }
-  return read_rope(builder, {.theta = 10000, .layout = RopeLayout::kInterleaved});
+  return read_rope(builder, {.theta = 500000, .layout = RopeLayout::kInterleaved});
 }
 
 Status fill_cohere2(SpecBuilder& builder) {

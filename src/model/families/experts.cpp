@@ -72,9 +72,7 @@ Status check_numbers(SpecBuilder& builder, std::uint32_t experts, const RouterSp
                 "The {} says {} = {} of {} = {}, but a token is sent to an expert once. Correct it.",
                 config.source(), top_k, router.top_k, count, experts);
   }
-  if (router.score != RouterScore::kSparseMixer || router.top_k == 2) return {};
-  return fail(ErrorCode::kUnsupported, "The {} says {} = {}, but Doppler's sparse mixer takes two experts.",
-              config.source(), top_k, router.top_k);
+  return {};
 }
 
 void note_router(SpecBuilder& builder, const RouterSpec& router) {
@@ -96,8 +94,13 @@ Status read_experts(SpecBuilder& builder, const ExpertDefaults& defaults,
   RouterSpec router = defaults.router;
   DOPPLER_ASSIGN(const std::uint32_t experts,
                  read_equal(builder, "ffn.experts", first_key(config, kCountKeys), defaults.experts));
-  DOPPLER_ASSIGN(router.top_k,
-                 read_equal(builder, "ffn.router.top_k", first_key(config, kTopKKeys), defaults.top_k));
+  if (router.score == RouterScore::kSparseMixer) {
+    router.top_k = 2;
+    builder.note("ffn.router.top_k", "2", "rule of the sparse mixer");
+  } else {
+    DOPPLER_ASSIGN(router.top_k,
+                   read_equal(builder, "ffn.router.top_k", first_key(config, kTopKKeys), defaults.top_k));
+  }
   DOPPLER_TRY(check_numbers(builder, experts, router));
   std::uint32_t width = spec.layers[0].ffn.width;
   if (defaults.width || config.has("moe_intermediate_size")) {

@@ -26,6 +26,8 @@ Status read_layer_heads(SpecBuilder& builder) {
   const ConfigReader& config = builder.config();
   auto& layers = builder.spec().layers;
   DOPPLER_ASSIGN(const std::optional<ConfigReader> by_layer, config.get_object("per_layer_config"));
+  DOPPLER_ASSIGN(const std::optional<bool> k_is_v, config.get_bool("attention_k_eq_v"));
+  const bool by_kind = !by_layer && !config.translated();  // as transformers completes such a file
   for (std::size_t i = 0; i < layers.size(); ++i) {
     AttentionSpec& a = layers[i].attention;
     const std::string own = fmt::format("per_layer_config.{}", i);
@@ -39,8 +41,11 @@ Status read_layer_heads(SpecBuilder& builder) {
                       config.has(path) ? std::string_view(path) : of_full, std::nullopt));
       return {};
     };
+    constexpr std::uint32_t kGlobalHeadDim = 512;  // the class's default
+    if (by_kind && a.kind == AttentionKind::kFull) a.head_dim = kGlobalHeadDim;
     DOPPLER_TRY(read("head_dim", "global_head_dim", a.head_dim));
-    DOPPLER_TRY(read("num_key_value_heads", "num_global_key_value_heads", a.kv_heads));
+    if (!by_kind || k_is_v.value_or(false))
+      DOPPLER_TRY(read("num_key_value_heads", "num_global_key_value_heads", a.kv_heads));
     DOPPLER_TRY(check_heads(builder, a, i));
   }
   return {};
@@ -96,6 +101,12 @@ Status fill_gemma4(SpecBuilder& builder) {
   ModelSpec& spec = builder.spec();
   scale_embedding_as_gemma(builder);
   DOPPLER_TRY(read_layer_types(builder, 512, is_last_of_period, 6, "rule: every sixth layer attends fully"));
+  AttentionSpec& last = spec.layers.back().attention;
+  if (last.kind != AttentionKind::kFull) {
+    builder.note("last layer's attention.kind", "full",
+                 "rule of the gemma4 family, whatever layer_types says");
+    last.kind = AttentionKind::kFull, last.window = 0;
+  }
   DOPPLER_TRY(read_layer_heads(builder));
   DOPPLER_TRY(read_attention(builder));
   DOPPLER_TRY(read_per_layer(builder, 256));
@@ -175,6 +186,8 @@ const FamilyRule kGemma4Rule = {
      .adjust = adjust_gemma4,
      .own_keys = kGemma4Keys,
      .divisors_of_full = true},
-    {.own = kGemma4Names}};
+    {.own = kGemma4Names},
+    R"({"full_attention": {"rope_type": "proportional", "rope_theta": 1000000, "partial_rotary_factor": 0.25},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 10000}})"};
 
 }  // namespace doppler

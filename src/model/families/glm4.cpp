@@ -25,7 +25,7 @@ Status fill_glm4(SpecBuilder& builder) {
                                     .head_dim = 128,
                                     .max_position_embeddings = 131072,
                                     .rms_norm_eps = 1.5625e-07}));
-  DOPPLER_ASSIGN(const bool bias, builder.get_bool("attention.qkv_bias", "attention_bias", false));
+  DOPPLER_ASSIGN(const bool bias, builder.get_bool("attention.qkv_bias", "attention_bias", true));
   builder.note("post_attn_norm, post_ffn_norm", "true", "rule of the glm4 family");
   for (LayerSpec& layer : builder.spec().layers) {
     layer.attention.qkv_bias = bias;

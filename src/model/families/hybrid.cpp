@@ -127,14 +127,6 @@ Result<std::uint32_t> checked_inner(SpecBuilder& builder, std::uint32_t expand) 
               builder.config().source(), expand, inner);
 }
 
-Status refuse_window(SpecBuilder& builder) {
-  const ConfigReader& config = builder.config();
-  if (!config.has("sliding_window")) return {};
-  return fail(ErrorCode::kUnsupported,
-              "The {} has {}, but attention of the {} family has no window in Doppler. Use another model.",
-              config.source(), config.name("sliding_window"), builder.spec().family);
-}
-
 Status set_recurrent(SpecBuilder& builder, const RecurrentSpec& r) {
   const Checked inner = Checked(r.heads) * Checked(r.head_dim),
                 keys = Checked(r.groups) * Checked(r.state_dim);

@@ -50,9 +50,6 @@ Status read_projection_bias(SpecBuilder& builder, std::string_view key, Recurren
 // The inner width that is `expand` times the hidden one. Errors: kCorrupt if it is too large to be true.
 Result<std::uint32_t> checked_inner(SpecBuilder& builder, std::uint32_t expand);
 
-// Errors: kUnsupported where the file gives a window to attention that has none in this family.
-Status refuse_window(SpecBuilder& builder);
-
 // Whether two names of a file say one thing, as new and old ones do.
 std::string_view known_key(const ConfigReader& config, std::string_view now, std::string_view before);
 

@@ -80,7 +80,6 @@ Status fill_jamba(SpecBuilder& builder) {
                                     .num_attention_heads = 32,
                                     .num_key_value_heads = 8,
                                     .max_position_embeddings = 262144}));
-  DOPPLER_TRY(refuse_window(builder));
   DOPPLER_ASSIGN(const Period attends,
                  read_period(builder, "attention", "attn_layer_period", 8, "attn_layer_offset", 4));
   DOPPLER_TRY(read_layer_kinds(

@@ -294,7 +294,14 @@ const FamilyRule kDeepseekV3Rule = {
     kDeepseekV3Types,
     fill_deepseek_v3,
     {.architecture = "deepseek2", .adjust = adjust_deepseek2, .own_keys = kDeepseekKeys}};
-const FamilyRule kMistral4Rule = {"mistral4", kMistral4Types, fill_mistral4, {}, {.own = kMistral4Names}};
+const FamilyRule kMistral4Rule = {"mistral4",
+                                  kMistral4Types,
+                                  fill_mistral4,
+                                  {},
+                                  {.own = kMistral4Names},
+                                  R"({"rope_type": "yarn", "rope_theta": 10000, "factor": 128,
+                                      "original_max_position_embeddings": 8192, "beta_fast": 32, "beta_slow": 1,
+                                      "mscale": 1, "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1})"};
 const FamilyRule kGlm4MoeLiteRule = {"glm4_moe_lite", kGlm4MoeLiteTypes, fill_glm4_moe_lite, {}};
 
 }  // namespace doppler

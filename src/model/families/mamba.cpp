@@ -218,7 +218,7 @@ Status fill_falcon_h1(SpecBuilder& builder) {
   r.norm_groups = r.groups;
   DOPPLER_TRY(read_falcon_multipliers(builder, r));
   DOPPLER_TRY(set_recurrent(builder, r));
-  return read_rope(builder, 100000);
+  return read_rope(builder, 10000);
 }
 
 // Gate and up are two tensors there.

@@ -29,7 +29,7 @@ Status fill_minimax_m2(SpecBuilder& builder) {
                     .router = {.score = RouterScore::kSigmoid, .correction = true, .normalise = true}},
                    every_layer));
   // Published files say how many dims rotate (rotary_dim), transformers' which part; without either all do.
-  return read_rope(builder, 5e6);
+  return read_rope(builder, {.theta = 5e6, .rotary_part = 1});
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ Status fill_ministral3(SpecBuilder& builder) {
                                     .max_position_embeddings = 262144,
                                     .rms_norm_eps = 1e-5}));
   DOPPLER_TRY(read_window_of_all_layers(builder));
-  DOPPLER_TRY(read_rope(builder, 1000000));
+  DOPPLER_TRY(read_rope(builder, 10000));
   return read_query_scale(builder);
 }
 
@@ -63,6 +63,9 @@ const FamilyRule kMinistral3Rule = {
     "ministral3",
     kMinistral3Types,
     fill_ministral3,
-    {.architecture = "mistral3", .paired_rows = true, .keys = kMinistral3Keys, .adjust = adjust_ministral3}};
+    {.architecture = "mistral3", .paired_rows = true, .keys = kMinistral3Keys, .adjust = adjust_ministral3},
+    {},
+    R"({"rope_type": "yarn", "rope_theta": 1000000, "factor": 16, "original_max_position_embeddings": 16384,
+        "beta_fast": 32, "beta_slow": 1, "mscale": 1, "mscale_all_dim": 1, "llama_4_scaling_beta": 0.1})"};
 
 }  // namespace doppler

@@ -121,7 +121,6 @@ Status fill_nemotron_h(SpecBuilder& builder) {
                 "The {} lists {} kinds of layers for num_hidden_layers = {}. Correct it.",
                 builder.config().source(), kinds.size(), builder.spec().layers.size());
   }
-  DOPPLER_TRY(refuse_window(builder));
   use_own_head(builder);
   DOPPLER_TRY(read_mlp_bias(builder, "mlp_bias"));
   use_no_gate(builder);

@@ -41,7 +41,7 @@ Status fill_olmo3(SpecBuilder& builder) {
   DOPPLER_TRY(fill_olmo(builder));
   DOPPLER_TRY(
       read_layer_types(builder, 4096, is_last_of_period, 4, "rule: every layer 4 of 4 attends fully"));
-  return read_rope(builder, {.theta = 10000, .plain_sliding = true});
+  return read_rope(builder, {.theta = 500000, .plain_sliding = true});
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ Status fill_phi3(SpecBuilder& builder) {
   builder.note("fused", "qkv_proj, gate_up_proj", "rule of the phi3 family");
   DOPPLER_TRY(read_common(builder, {.max_position_embeddings = 4096, .rms_norm_eps = 1e-5}));
   DOPPLER_TRY(read_window_of_all_layers(builder));
-  return read_rope(builder, 10000);
+  return read_rope(builder, {.theta = 10000, .rotary_part = 1});
 }
 
 }  // namespace
