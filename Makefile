@@ -53,6 +53,8 @@ web:
 
 test-web: web build
 	tests/web/web_test.py build/release/doppler build/web
+	tests/web/look_test.py build/release/doppler build/web
+	tests/web/page_test.py build/release/doppler build/web
 	tests/web/examples_test.py build/release/doppler build/web
 	tests/web/gpu_test.py build/release/doppler build/web
 	tests/web/store_test.py build/web

@@ -42,12 +42,6 @@ Json object_of(const Json& request, const char* key) {
   return found == request.end() ? Json::object() : *found;
 }
 
-Json json_of(const TokenLogprobs& token) {
-  Json top = Json::array();
-  for (const LikelyToken& likely : token.top) top.push_back({{"id", likely.id}, {"logprob", likely.logprob}});
-  return {{"id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}};
-}
-
 Json json_of(const ModelInfo& info) {
   Json facts = Json::array(), types = Json::array();
   for (const Fact& fact : info.facts)
@@ -92,14 +86,17 @@ std::string why_no_gpu() {
 
 // A generation, and what it has made since it was last asked.
 struct WebEngine::Running {
+  Session& session;
   GenerateOptions options;
   std::string text = {};
   std::vector<TokenId> ids = {};
   Json logprobs = Json::array();
+  std::vector<StageValues> seen = {}, told = {};  // since it was last asked, and before
   Callbacks callbacks = {};
+  std::unique_ptr<WatchTaps> taps = {};
   std::optional<Generating> generating = {};
 
-  Running() {
+  Running(Session& of, const GenerateOptions& defaults) : session(of), options(defaults) {
     callbacks.on_text = [this](std::string_view piece) {
       text += piece;
       return true;
@@ -110,6 +107,29 @@ struct WebEngine::Running {
       return true;
     };
   }
+  ~Running() {
+    generating.reset();  // what it still computes, the taps see
+    session.look(nullptr);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  Status watch(const Json& look, std::size_t prompt_tokens) {
+    Watch watch{.on_values = [this](const StageValues& values) { seen.push_back(values); }};
+    DOPPLER_TRY(read_options(look, watch.what));
+    callbacks.watches.push_back(std::move(watch));
+    DOPPLER_ASSIGN(taps,
+                   WatchTaps::create(callbacks.watches, session.backend().plan(), prompt_tokens, nullptr));
+    session.look(taps->get());
+    return {};
+  }
+  // What was seen since it was last asked.
+  Json stages() {
+    told = std::exchange(seen, {});
+    Json stages = Json::array();
+    for (const StageValues& values : told) stages.push_back(json_of(values));
+    return stages;
+  }
 };
 
 WebEngine::WebEngine() = default;
@@ -118,6 +138,10 @@ WebEngine::~WebEngine() = default;
 Status WebEngine::need_model() const {
   if (loaded_) return {};
   return fail(ErrorCode::kUsage, "No model is loaded. Load one first.");
+}
+
+void WebEngine::drop_generation() {
+  running_.reset();
 }
 
 Result<Json> WebEngine::describe(const Json& request) {
@@ -139,6 +163,7 @@ Result<Json> WebEngine::load(const Json& request) {
     progress(share, what.data(), what.size());
   };
   running_.reset();
+  looked_.clear();
   session_.reset();
   loaded_.reset();
   DOPPLER_ASSIGN(Loaded loaded, load_all(path, options));
@@ -173,6 +198,14 @@ Result<Json> WebEngine::inspect(const Json&) {
   }
   for (const Fallback& fallback : backend.fallbacks())
     json["notes"].push_back(fallback.what + " " + fallback.why);
+  json["stages"] = Json::array();
+  for (const StageDescription& stage : describe_stages_of(backend.plan())) {
+    json["stages"].push_back({{"name", stage.name},
+                              {"meaning", stage.meaning},
+                              {"width", stage.width},
+                              {"heads", stage.heads},
+                              {"layers", stage.layers}});
+  }
   return json;
 }
 
@@ -218,9 +251,9 @@ Result<Json> WebEngine::begin(const Json& request) {
   DOPPLER_TRY(need_model());
   running_.reset();
   DOPPLER_ASSIGN(const std::vector<TokenId> prompt, prompt_ids(request));
-  auto running = std::make_unique<Running>();
-  running->options = defaults_;
+  auto running = std::make_unique<Running>(*session_, defaults_);
   DOPPLER_TRY(read_options(object_of(request, "options"), running->options));
+  if (request.contains("look")) DOPPLER_TRY(running->watch(request["look"], prompt.size()));
   DOPPLER_ASSIGN(Generating generating, Generating::begin(*session_, loaded_->model->spec,
                                                           loaded_->tokenizer ? &*loaded_->tokenizer : nullptr,
                                                           prompt, running->options, running->callbacks));
@@ -241,6 +274,7 @@ Result<Json> WebEngine::next(const Json& request) {
   return Json{{"text", std::exchange(running.text, {})},
               {"ids", std::exchange(running.ids, {})},
               {"logprobs", std::exchange(running.logprobs, Json::array())},
+              {"stages", running.stages()},
               {"more", more}};
 }
 

@@ -32,23 +32,38 @@ class WebEngine {
   // The model's description: every value with its source, memory, types, stages.
   Result<Json> inspect(const Json& request);
   // Computes a prompt, of which the cache keeps what it holds: {"text"}, {"ids"} or {"conversation"}, with
-  // "options". To
-  // {"prompt_tokens", "cached_tokens"}. A generation under way is dropped.
+  // "options", and "look", a LookRequest at what is computed from here on. To {"prompt_tokens"}. A generation
+  // under way is dropped.
   Result<Json> begin(const Json& request);
-  // Generates for "ms" milliseconds, at least one token: {"text", "ids", "logprobs", "more"}.
+  // Generates for "ms" milliseconds, at least one token: {"text", "ids", "logprobs", "stages", "more"}.
   Result<Json> next(const Json& request);
   // What was generated since begin(), and why it ended, whether or not it could go on.
   Result<Json> end(const Json& request);
+  // Computes a prompt anew, as a whole, and keeps what "look", a LookRequest, asks for: {"ids", "stages"},
+  // without the values. A generation under way is dropped.
+  Result<Json> look(const Json& request);
+  // {"index"} to that stage of the last look, with its values; {} forgets the look.
+  Result<Json> looked(const Json& request);
+  // Computes a prompt anew: {"ids", "logprobs"} of all its tokens but the first, with the "top" likeliest.
+  Result<Json> score(const Json& request);
 
  private:
   struct Running;
   Status need_model() const;
+  void drop_generation();
   Result<std::vector<TokenId>> prompt_ids(const Json& request) const;
 
   std::optional<Loaded> loaded_;
   GenerateOptions defaults_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Running> running_;
+  std::vector<StageValues> looked_;
 };
+
+// The values stand in the answer as "floats": where they lie in the module's memory until the next call, and
+// how many they are, which JavaScript makes an array of.
+Json json_of(const StageValues& values);
+Json without_values(const StageValues& values);
+Json json_of(const TokenLogprobs& token);
 
 }  // namespace doppler::web

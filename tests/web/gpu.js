@@ -67,7 +67,8 @@ export async function runFailures({ Doppler }, { files, model }) {
     device.destroy();
   }, say);
   said.lost = await outcome(ends);
-  said.still_lost = await outcome(say());
+  said.after_loss = await outcome(say()); // on another device, for which the model was loaded again
+  said.notes = engine.info.notes;
   engine.close();
   return said;
 }

@@ -108,8 +108,7 @@ class Gpu(unittest.TestCase):
             "thrown": ("limit", "has no memory for the buffer"),
             "no_result": ("internal", "does not give its results back"),
             "late_error": ("internal", "WebGPU reports: wrong"),
-            "lost": ("io", "is lost"),
-            "still_lost": ("io", "is lost"),
+            "lost": ("lost", "The GPU is lost: "),
         }
         for name, (code, text) in wanted.items():
             with self.subTest(name):
@@ -118,6 +117,8 @@ class Gpu(unittest.TestCase):
         self.assertEqual(said["no_adapter_auto"][0], "cpu")
         self.assertIn("not on a GPU", " ".join(said["no_adapter_auto"]))
         self.assertEqual(said["after"], said["before"])
+        self.assertEqual(said["after_loss"], said["before"])
+        self.assertTrue(any("loaded again" in note and "The GPU is lost" in note for note in said["notes"]), said["notes"])
 
 
 if __name__ == "__main__":

@@ -95,7 +95,28 @@ def broken_files(place):
         (place / f"header{i}").mkdir()
         (place / f"header{i}" / "config.json").write_text(config)
         (place / f"header{i}" / "model.safetensors").write_bytes(changed)
+    for name, files in hostile_folders(config.encode(), weights):
+        (place / name).mkdir()
+        for file, content in files.items():
+            (place / name / file).write_bytes(content)
     return sorted(path.name for path in place.iterdir())
+
+def hostile_folders(config, weights):
+    """(name, {file: bytes}) from what the native parsers are fuzzed with: as it is, and where it would be accepted, cut in its middle."""
+    seeds = lambda parser: sorted((ROOT / f"fuzz/corpus/{parser}_fuzz").iterdir())
+    llama = {"config.json": config, "model.safetensors": weights}
+    for seed in seeds("safetensors"):
+        yield f"seed_weights_{seed.name}", {**llama, "model.safetensors": seed.read_bytes()}
+    for seed in seeds("spec")[::3]:
+        yield f"seed_config_{seed.name}", {**llama, "config.json": seed.read_bytes().split(b"\0")[0]}
+    for seed in seeds("rdrr"):
+        parts = seed.read_bytes().split(b"\0", 1)
+        yield f"seed_package_{seed.name}", dict(zip(["manifest.json", "tensors.json"], parts))
+    for parser, file in [("tokenizer_json", "tokenizer.json"), ("sentencepiece", "tokenizer.model"), ("jinja", "chat_template.jinja")]:
+        for seed in seeds(parser):
+            content = seed.read_bytes()
+            yield f"seed_{parser}_{seed.name}", {**llama, file: content}
+            yield f"seed_{parser}_{seed.name}_cut", {**llama, file: content[:len(content) // 2]}
 
 def broken_jobs(place):
     jobs = []
@@ -156,12 +177,14 @@ Site.extensions_map = {**Site.extensions_map, ".js": "text/javascript", ".wasm":
 
 # What a page downloads of a module, as servers send it.
 MOST_COMPRESSED = 1_450_000
+MOST_WITH_DIAGNOSIS = 2_300_000
 
 
 class Size(unittest.TestCase):
     def test_modules_stay_small(self):
         for module in sorted(folder.glob("doppler_*.wasm")):
-            self.assertLess(len(gzip.compress(module.read_bytes())), MOST_COMPRESSED, module.name)
+            most = MOST_WITH_DIAGNOSIS if "diagnosis" in module.name else MOST_COMPRESSED
+            self.assertLess(len(gzip.compress(module.read_bytes())), most, module.name)
 
 
 class Web:
@@ -337,32 +360,6 @@ class Chromium(Web, unittest.TestCase):
         self.browser.open(f"{self.address}/tests/page.html", 1000)
         notes = self.browser.run(f"notesOf('/file{DATA}/gguf/llama.Q4_0.gguf', {{ worker: false }})")
         self.assertIn("The engine computes with 1 thread, because it computes on the page's own thread, which may not wait for others.", notes)
-
-    def test_the_page_talks(self):
-        browser = self.browser
-        for width in (420, 1200):
-            browser.open(f"{self.address}/web/index.html", width)
-            node = browser.ask("Runtime.evaluate", expression="document.getElementById('files')")["result"]["objectId"]
-            browser.ask("DOM.setFileInputFiles", objectId=node, files=list(files_of(ROOT / "demo").values()))
-            text = browser.run("""(async () => {
-              const $ = (id) => document.getElementById(id);
-              const until = (holds) => new Promise((done) => {
-                const look = () => holds() && (watch.disconnect(), done());
-                const watch = new MutationObserver(look);
-                watch.observe(document.body, {subtree: true, childList: true, attributes: true, characterData: true});
-                look();
-              });
-              $("open").requestSubmit();
-              await until(() => !$("ask").hidden || $("status").classList.contains("failed"));
-              $("message").value = "What does a bear eat?";
-              $("ask").requestSubmit();
-              await until(() => $("stop").disabled && / a second/.test($("status").textContent));
-              return [document.querySelector("#conversation .assistant").textContent, $("status").textContent,
-                document.documentElement.scrollWidth <= innerWidth];
-            })()""")
-            self.assertGreater(len(text[0]), 5)
-            self.assertTrue(text[2], "nothing is wider than the page")
-            self.assertEqual([line for line in browser.complaints() if "favicon" not in line], [])
 
 def skip_unless_built():
     if not (folder / "index.js").exists():
