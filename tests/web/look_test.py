@@ -160,7 +160,7 @@ class Inside:
              ["compare", "demo", "--reference", truth, "--quick", "--tolerance", "1e-9"]),
             ({"files": self.demo, "call": "doctor", "reference": str(truth)}, ["doctor", "demo", "--reference", truth]),
             ({"files": scale, "call": "doctor", "reference": str(truth)}, ["doctor", self.scale, "--reference", truth]),
-            ({"files": scale, "call": "doctor"}, ["doctor", self.scale]),
+            ({"files": scale, "call": "doctor", "options": {"check": ["spec", "ops", "tied_head"]}}, ["doctor", self.scale, "--check", "spec,ops,tied_head"]),
             ({"files": head, "call": "doctor of a source"}, ["doctor", self.head]),
         ]
         results = self.run_task("runDiagnoses", {"jobs": [job for job, _ in jobs], "load": self.load})

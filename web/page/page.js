@@ -57,6 +57,7 @@ async function open(source) {
     compareWith(engine);
     figuresOf(engine);
     showTabs(true);
+    $("#choose").open = false; // room for what it is about now
     ready();
   } catch (error) {
     if (mine !== loading) return;
