@@ -197,7 +197,7 @@ class Test(unittest.TestCase):
             return $("#measures tbody").rows.length;""")
         self.assertEqual(rows, 8)
         self.page.tab("figures")
-        self.assertGreater(self.page.run("""return $("#facts tbody").rows.length;"""), 20)
+        self.assertGreater(self.page.run("""return $("#described tbody").rows.length;"""), 20)
         self.browser.resize(420)
         for tab in ("inside", "figures"):
             self.page.tab(tab)

@@ -23,6 +23,6 @@ export function figuresOf({ info }) {
   rowsOf($("#memory"), [["memory"], ["", true]], [
     ["", "weights", megabytes(memory.weights)], ["", `cache of ${memory.context} tokens in ${memory.kv_type}`, megabytes(memory.cache)],
     ["", "activations", megabytes(memory.activations)], ["", "the module in all", megabytes(memory.module)]]);
-  $("#facts").replaceChildren();
-  rowsOf($("#facts"), [["value of"], ["is"], ["because of"]], info.facts.map(({ name, value, because }) => ["", name, value, because]));
+  $("#described").replaceChildren();
+  rowsOf($("#described"), [["value of"], ["is"], ["because of"]], info.facts.map(({ name, value, because }) => ["", name, value, because]));
 }
