@@ -68,16 +68,17 @@ def copies(place):
 # Put into the module's only way in, so that a request whose text asks for it stops the engine.
 FAULTS = """async #exchange(request) {
     const asked = JSON.stringify(request);
-    if (request.call === "begin") this.late = asked.includes("[late trap]");
-    if (asked.includes("[trap]") || (request.call === "next" && this.late)) await this.#call(-16, 4096);
-    if (asked.includes("[memory]")) this.#exports.allocate(0xfff00000);
+    if (request.call === "begin") this.late = /\\[late (\\w+)\\]/.exec(asked)?.[1];
+    const now = (fault) => asked.includes(`[${fault}]`) || (request.call === "next" && this.late === fault);
+    if (now("trap")) await this.#call(-16, 4096);
+    if (now("memory")) this.#exports.allocate(0xfff00000);
     if (asked.includes("[kill]")) {
       globalThis.close();
       await new Promise(() => {});
     }
 """
 ENDS = {"[trap]": ("lost", "The engine has stopped: "), "[late trap]": ("lost", "The engine has stopped: "),
-        "[memory]": ("limit", "more memory than the module can have"), "[kill]": ("lost", "The engine's worker has ended")}
+        "[late memory]": ("limit", "more memory than the module can have"), "[memory]": ("limit", "more memory than the module can have"), "[kill]": ("lost", "The engine's worker has ended")}
 
 
 def faulty(place):
@@ -93,7 +94,7 @@ class Inside:
     """The tests of one host, which `run_task(function, task)` runs."""
 
     load = {}
-    faults = ["", "[trap]", "[late trap]", "[memory]"]
+    faults = ["", "[trap]", "[late trap]", "[memory]", "[late memory]"]
 
     @classmethod
     def setUpClass(cls):
