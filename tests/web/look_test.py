@@ -56,8 +56,10 @@ def read_safetensors(path):
 
 
 def copies(place):
-    """Models with something wrong, in folders of this place: the demo with another scale, and one whose head is said to be untied."""
-    for name, old, new in [("scale", '"query_pre_attn_scalar": 64', '"query_pre_attn_scalar": 256'), ("head", '"hidden_size": 256', '"hidden_size": 320')]:
+    """Models with something wrong, in folders of this place: the demo with another scale, with another width, which is refused, and
+    with a head that it does not have, which is refused, too, and repaired to look further."""
+    for name, old, new in [("scale", '"query_pre_attn_scalar": 64', '"query_pre_attn_scalar": 256'), ("head", '"hidden_size": 256', '"hidden_size": 320'),
+                           ("tied", '"tie_word_embeddings": true', '"tie_word_embeddings": false')]:
         shutil.copytree(ROOT / "demo", place / name, ignore=shutil.ignore_patterns("training", "reference.safetensors"))
         config = (place / name / "config.json").read_text()
         assert old in config, old
@@ -163,6 +165,8 @@ class Inside:
             ({"files": scale, "call": "doctor", "reference": str(truth)}, ["doctor", self.scale, "--reference", truth]),
             ({"files": scale, "call": "doctor", "options": {"check": ["spec", "ops", "tied_head"]}}, ["doctor", self.scale, "--check", "spec,ops,tied_head"]),
             ({"files": head, "call": "doctor of a source"}, ["doctor", self.head]),
+            ({"files": files_of(self.path / "tied"), "call": "doctor of a source", "options": {"check": ["files", "spec", "ops"]}},
+             ["doctor", self.path / "tied", "--check", "files,spec,ops"]),
         ]
         results = self.run_task("runDiagnoses", {"jobs": [job for job, _ in jobs], "load": self.load})
         for (job, command), result in zip(jobs, results):
