@@ -11,6 +11,7 @@
 #include "options.h"
 #include "system/memory.h"
 #include "system/threads.h"
+#include "watching.h"
 
 namespace doppler::web {
 namespace {
@@ -97,6 +98,7 @@ struct WebEngine::Running {
   std::vector<TokenId> ids = {};
   Json logprobs = Json::array();
   Callbacks callbacks = {};
+  std::unique_ptr<Watching> watching = {};
   std::optional<Generating> generating = {};
 
   Running() {
@@ -138,7 +140,8 @@ Result<Json> WebEngine::load(const Json& request) {
   options.on_progress = [](double share, std::string_view what) {
     progress(share, what.data(), what.size());
   };
-  running_.reset();
+  DOPPLER_TRY(configure_trace(object_of(request, "watch")));
+  drop_generation();
   session_.reset();
   loaded_.reset();
   DOPPLER_ASSIGN(Loaded loaded, load_all(path, options));
@@ -148,7 +151,14 @@ Result<Json> WebEngine::load(const Json& request) {
       loaded_->backend->fallbacks().empty())
     loaded_->backend->note({"The model runs on the cpu, not on a GPU.", why_no_gpu()});
   session_ = std::make_unique<Session>(*loaded_->backend, 0);
-  return inspect(request);
+  DOPPLER_ASSIGN(Json json, inspect(request));
+  add_trace(json);
+  return json;
+}
+
+void WebEngine::drop_generation() {
+  running_.reset();
+  if (session_) session_->look(nullptr);
 }
 
 Result<Json> WebEngine::inspect(const Json&) {
@@ -216,16 +226,24 @@ Result<std::vector<TokenId>> WebEngine::prompt_ids(const Json& request) const {
 
 Result<Json> WebEngine::begin(const Json& request) {
   DOPPLER_TRY(need_model());
-  running_.reset();
+  drop_generation();
   DOPPLER_ASSIGN(const std::vector<TokenId> prompt, prompt_ids(request));
   auto running = std::make_unique<Running>();
   running->options = defaults_;
   DOPPLER_TRY(read_options(object_of(request, "options"), running->options));
-  DOPPLER_ASSIGN(Generating generating, Generating::begin(*session_, loaded_->model->spec,
-                                                          loaded_->tokenizer ? &*loaded_->tokenizer : nullptr,
-                                                          prompt, running->options, running->callbacks));
-  running->generating.emplace(std::move(generating));
+  DOPPLER_ASSIGN(running->watching, Watching::create(object_of(request, "watch"), *loaded_));
+  DOPPLER_TRY(running->watching->begin(prompt.size()));
+  session_->look(running->watching->tap());
+  // What watches dies with the generation, so an error here must leave nobody looking.
   running_ = std::move(running);
+  Result<Generating> generating =
+      Generating::begin(*session_, loaded_->model->spec, loaded_->tokenizer ? &*loaded_->tokenizer : nullptr,
+                        prompt, running_->options, running_->callbacks);
+  if (!generating) {
+    drop_generation();
+    return std::unexpected(generating.error());
+  }
+  running_->generating.emplace(std::move(*generating));
   return Json{{"prompt_tokens", prompt.size()}};
 }
 
@@ -238,25 +256,32 @@ Result<Json> WebEngine::next(const Json& request) {
   do {
     DOPPLER_ASSIGN(more, running.generating->next());
   } while (more && Clock::now() < until);
-  return Json{{"text", std::exchange(running.text, {})},
-              {"ids", std::exchange(running.ids, {})},
-              {"logprobs", std::exchange(running.logprobs, Json::array())},
-              {"more", more}};
+  Json json = {{"text", std::exchange(running.text, {})},
+               {"ids", std::exchange(running.ids, {})},
+               {"logprobs", std::exchange(running.logprobs, Json::array())},
+               {"more", more}};
+  running.watching->add_to(json);
+  return json;
 }
 
 Result<Json> WebEngine::end(const Json&) {
   if (!running_) return fail(ErrorCode::kUsage, "No generation is under way. Begin one first.");
   const auto running = std::move(running_);
-  DOPPLER_ASSIGN(const Generation made, running->generating->end());
+  const Result<Generation> ended = running->generating->end();
+  session_->look(nullptr);
+  DOPPLER_ASSIGN(const Generation made, ended);
   Json logprobs = Json::array();
   for (const TokenLogprobs& token : made.logprobs) logprobs.push_back(json_of(token));
-  return Json{{"rest", running->text},  // what was held back as a possible stop string
-              {"text", made.text},
-              {"ids", made.ids},
-              {"prompt_ids", made.prompt_ids},
-              {"logprobs", std::move(logprobs)},
-              {"stop_reason", stop_reason_name(made.stop_reason)},
-              {"timings", json_of(made.timings)}};
+  Json json = {{"rest", running->text},  // what was held back as a possible stop string
+               {"text", made.text},
+               {"ids", made.ids},
+               {"prompt_ids", made.prompt_ids},
+               {"logprobs", std::move(logprobs)},
+               {"stop_reason", stop_reason_name(made.stop_reason)},
+               {"timings", json_of(made.timings)}};
+  running->watching->add_to(json);
+  running->watching->end(json);
+  return json;
 }
 
 }  // namespace doppler::web

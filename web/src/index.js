@@ -35,11 +35,11 @@ export class Generation {
     return this.#result;
   }
 
-  async *#run(call, turn, prompt, { signal, ...options }) {
+  async *#run(call, turn, prompt, { signal, watch, ...options }) {
     const release = await turn();
     try {
       signal?.throwIfAborted();
-      await call("begin", { ...promptOf(prompt), options });
+      await call("begin", { ...promptOf(prompt), options, watch });
       try {
         for (let more = true; more;) {
           signal?.throwIfAborted();
@@ -115,7 +115,7 @@ const isAddress = (source) => typeof source === "string" || source instanceof UR
 
 export const Doppler = {
   async load(source, { model, worker = typeof Worker === "function", module, threads, store,
-    keep = isAddress(source) && worker && Store.available, onProgress = () => {}, signal, ...options } = {}) {
+    keep = isAddress(source) && worker && Store.available, onProgress = () => {}, signal, watch, ...options } = {}) {
     if (keep && !worker) throw new DopplerError("usage", "What is kept can only be read by a worker. Leave out worker: false or keep: true.");
     const files = await (keep ? keptFiles(source, { store, onProgress, signal }) : filesOf(source, { signal }));
     if (worker && files.some(([, content]) => isReader(content))) {
@@ -126,7 +126,7 @@ export const Doppler = {
     const host = await Host.open({ url: module && String(module), threads, files, progress: onProgress });
     try {
       signal?.throwIfAborted();
-      return new Engine(host, await host.call("load", { model: path, options: { threads, ...options } }));
+      return new Engine(host, await host.call("load", { model: path, options: { threads, ...options }, watch }));
     } catch (error) {
       host.close();
       throw error;

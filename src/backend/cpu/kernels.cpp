@@ -31,10 +31,12 @@ constexpr Set kSets[] = {
     {"NEON_I8MM", HWY_NEON, panel_neon_i8mm},
     {"NEON_DOT", HWY_NEON, panel_neon},
     {"NEON", HWY_NEON, panel_portable},
-#elif defined(__wasm_simd128__)
-    {"WASM", HWY_WASM, panel_wasm},
 #endif
+#if defined(__wasm_simd128__)
+    {"WASM", HWY_WASM, panel_wasm},  // and no other: see targets.h
+#else
     {"PORTABLE", kPortable, panel_portable},
+#endif
 };
 
 struct Available {
