@@ -53,17 +53,18 @@ def add_vocabulary(source, target):
     """Writes `target`: `source` with a vocabulary. Its weights stay as they are, behind a longer description."""
     data = pathlib.Path(source).read_bytes()
     magic, version, tensors, values = struct.unpack_from("<4sIQQ", data)
-    at, alignment = 24, 32
+    at, alignment, kept = 24, 32, []
     for _ in range(values):
+        begin = at
         length = struct.unpack_from("<Q", data, at)[0]
         key, at = data[at + 8:at + 8 + length], at + 8 + length
         kind, at = struct.unpack_from("<I", data, at)[0], at + 4
         if key == b"general.alignment":
             alignment = struct.unpack_from("<I", data, at)[0]
-        if key.startswith(b"tokenizer.ggml.tokens"):
-            raise SystemExit(f"{source} has a vocabulary already.")
         at = skip_value(data, at, kind)
-    values_end, rows = at, 0
+        if not key.startswith(b"tokenizer."):
+            kept.append(data[begin:at])
+    rows = 0
     for _ in range(tensors):
         length = struct.unpack_from("<Q", data, at)[0]
         name, at = data[at + 8:at + 8 + length], at + 8 + length
@@ -72,7 +73,7 @@ def add_vocabulary(source, target):
             rows = struct.unpack_from(f"<{dimensions}Q", data, at)[1]
         at += 8 * dimensions + 12
     more = vocabulary(rows)
-    head = struct.pack("<4sIQQ", magic, version, tensors, values + len(more)) + data[24:values_end] + b"".join(more) + data[values_end:at]
+    head = struct.pack("<4sIQQ", magic, version, tensors, len(kept) + len(more)) + b"".join(kept + more) + data[values_end:at]
     begin = -(-at // alignment) * alignment
     with open(target, "wb") as file:
         file.write(head + bytes(-len(head) % alignment))

@@ -170,8 +170,7 @@ Result<int> tell_test(const Json& result, const NativeSide& native, bool json) {
     const WebVerdict verdict = compare_ids(native.made, ids_in(generation));
     same = same && verdict.same;
     const char* const kind = run["cold"] == true ? "cold" : "warm";
-    const std::string where =
-        run["device"].is_string() ? run["device"].get<std::string>() : run.value("backend", "");
+    const std::string where = run.value("device", run["backend"].get<std::string>());
     if (!json)
       DOPPLER_TRY(print(fit_lines(fmt::format("{}, on {}, ready in {:.0f} ms: {}\n", kind, where,
                                               run.value("ready_ms", 0.0), verdict.said))));
@@ -200,17 +199,23 @@ Result<int> tell_test(const Json& result, const NativeSide& native, bool json) {
 
 // The page is the program's own, but what it posts may be anybody's: its shape is looked at once, here.
 Status check_runs(const Json& result, std::size_t runs, std::size_t generations) {
-  bool good = result.is_object() && result["runs"].is_array() && result["runs"].size() == runs;
+  const auto list = [](const Json& in, const char* key, std::size_t size) {
+    return in.is_object() && in.contains(key) && in[key].is_array() && in[key].size() == size;
+  };
+  const auto has = [](const Json& in, const char* key, auto is) {
+    return in.contains(key) && (in[key].*is)();
+  };
+  bool good = list(result, "runs", runs) && has(result, "browser", &Json::is_string) &&
+              has(result, "processors", &Json::is_number) && has(result, "isolated", &Json::is_boolean);
   for (std::size_t i = 0; good && i < runs; ++i) {
     const Json& run = result["runs"][i];
-    good = run.is_object() && run.contains("generations") && run["generations"].is_array() &&
-           run["generations"].size() == generations && run.contains("ready_ms") &&
-           run["ready_ms"].is_number() && run.contains("notes") && run["notes"].is_array() &&
-           run.contains("cold") && run.contains("backend") && run["backend"].is_string();
+    good = list(run, "generations", generations) && has(run, "ready_ms", &Json::is_number) &&
+           has(run, "notes", &Json::is_array) && has(run, "cold", &Json::is_boolean) &&
+           has(run, "backend", &Json::is_string) && (!run.contains("device") || run["device"].is_string());
     for (std::size_t g = 0; good && g < generations; ++g) {
       const Json& generation = run["generations"][g];
-      good = generation.is_object() && generation.contains("ids") && generation["ids"].is_array() &&
-             generation.contains("timings") && generation["timings"].is_object();
+      good = generation.is_object() && has(generation, "ids", &Json::is_array) &&
+             has(generation, "timings", &Json::is_object);
     }
   }
   if (good) return {};
