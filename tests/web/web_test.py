@@ -135,7 +135,7 @@ def with_value(manifest, place, value):
     return json.dumps(changed)
 
 
-LIES = [None, -1, 2**40, "x", {}]
+LIES = [2**40, "x"]  # the first is wider than a module's addresses
 
 
 def lying_jobs(place, lies):
