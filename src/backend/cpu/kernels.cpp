@@ -24,8 +24,10 @@ constexpr std::int64_t kPortable = HWY_SCALAR;
 // Best first.
 constexpr Set kSets[] = {
 #if defined(__x86_64__)
-    {"AVX3_VNNI", HWY_AVX3, panel_avx512_vnni}, {"AVX3", HWY_AVX3, panel_avx512},
-    {"AVX2_VNNI", HWY_AVX2, panel_avx_vnni},    {"AVX2", HWY_AVX2, panel_avx2},
+    {"AVX3_VNNI", HWY_AVX3, panel_avx512_vnni},
+    {"AVX3", HWY_AVX3, panel_avx512},
+    {"AVX2_VNNI", HWY_AVX2, panel_avx_vnni},
+    {"AVX2", HWY_AVX2, panel_avx2},
     {"SSE4", HWY_SSE4, panel_portable},
 #elif defined(__aarch64__)
     {"NEON_I8MM", HWY_NEON, panel_neon_i8mm},

@@ -2,8 +2,9 @@
 // file.
 //
 // SSE4, AVX2 and AVX3 (AVX-512) on x86, NEON on Arm, and there always Highway's portable target, too, so that
-// tests can run it everywhere; SIMD128 alone on wasm. Left out: SSSE3 (a machine with it alone gets the portable code), and
-// the scalable vectors of SVE and RVV, because the matmul keeps an array of vectors in registers.
+// tests can run it everywhere; SIMD128 alone on wasm. Left out: SSSE3 (a machine with it alone gets the
+// portable code), and the scalable vectors of SVE and RVV, because the matmul keeps an array of vectors in
+// registers.
 #pragma once
 
 #define HWY_COMPILE_ALL_ATTAINABLE
