@@ -23,7 +23,7 @@ class WebEngine {
 
   // {"model": a path, "options": {...}} to what the model is and needs, without reading its weights.
   Result<Json> describe(const Json& request);
-  // The same to the model's description; another model's before it is dropped.
+  // The same to the model's description; another model's before it is dropped. "watch" as watching.h has it.
   Result<Json> load(const Json& request);
   // {"text", "special"} to {"ids"}; {"ids"} to {"text"}; {"conversation": JSON as text} to {"text"}.
   Result<Json> tokenize(const Json& request);
@@ -32,10 +32,11 @@ class WebEngine {
   // The model's description: every value with its source, memory, types, stages.
   Result<Json> inspect(const Json& request);
   // Computes a prompt, of which the cache keeps what it holds: {"text"}, {"ids"} or {"conversation"}, with
-  // "options", and "look", a LookRequest at what is computed from here on. To {"prompt_tokens"}. A generation
-  // under way is dropped.
+  // "options", "watch" as watching.h has it, and "look", a LookRequest at what is computed from here on. To
+  // {"prompt_tokens"}. A generation under way is dropped.
   Result<Json> begin(const Json& request);
-  // Generates for "ms" milliseconds, at least one token: {"text", "ids", "logprobs", "stages", "more"}.
+  // Generates for "ms" milliseconds, at least one token: {"text", "ids", "logprobs", "stages", "more"}; and
+  // what was watched, if anything: {"said", "probes"}.
   Result<Json> next(const Json& request);
   // What was generated since begin(), and why it ended, whether or not it could go on.
   Result<Json> end(const Json& request);
@@ -49,8 +50,9 @@ class WebEngine {
 
  private:
   struct Running;
-  Status need_model() const;
+  // The session is looked at no more.
   void drop_generation();
+  Status need_model() const;
   Result<std::vector<TokenId>> prompt_ids(const Json& request) const;
 
   std::optional<Loaded> loaded_;

@@ -28,12 +28,12 @@ export class Generation {
     return this.#result;
   }
 
-  async *#run(living, turn, prompt, { signal, look, ...options }) {
+  async *#run(living, turn, prompt, { signal, look, watch, ...options }) {
     const release = await turn();
     try {
       signal?.throwIfAborted();
       const host = await living();
-      await host.call("begin", { ...promptOf(prompt), options, look });
+      await host.call("begin", { ...promptOf(prompt), options, look, watch });
       try {
         for (let more = true; more;) {
           signal?.throwIfAborted();

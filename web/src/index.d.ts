@@ -27,6 +27,21 @@ export type Address = string | URL;
 /** Where a model comes from: an address; a .gguf file; the Files of a folder that was chosen or dropped; or contents by path. */
 export type Source = Address | Content | Iterable<File> | Map<string, Content> | Record<string, Content>;
 
+/** What is told while a model runs, as `doppler run --probe` and `--trace` tell it. */
+export interface Watch {
+  /** Values, as --probe takes them: "stage=q_rope,layers=0:5,tokens=-1,dims=0:7". They come with the pieces of a generation. */
+  probes?: string[];
+  /** Categories of trace lines, "all" or "-name" as --trace takes them; of these layers, and of so many decode steps (0: all). */
+  trace?: string[];
+  trace_layers?: number[];
+  trace_steps?: number;
+}
+/** What was seen since the piece before: lines as the program prints them, and the probes' values. */
+export interface Seen {
+  said?: string[];
+  probes?: { id: string; stage: string; layer: number | null; token: number; step: number; head?: number; values: Record<string, number | string> }[];
+}
+
 export interface LoadOptions {
   /** The path of the model among several files of the source; else the first .gguf file, or the folder of the highest config.json. */
   model?: string;
@@ -49,6 +64,8 @@ export interface LoadOptions {
   /** `told`: while the store downloads. */
   onProgress?: (share: number, what: string, told?: DownloadProgress) => void;
   signal?: AbortSignal;
+  /** Trace lines of loading are in `info.said`. */
+  watch?: Watch;
   /** Longest sequence in tokens; 0: the model's own, at most 4096. */
   context?: number;
   cut_tokens?: number;
@@ -60,7 +77,7 @@ export interface LoadOptions {
    * is no software and computes this model, else on the cpu; `notes` then say why. `Info.backend` says which it is.
    */
   backend?: "cpu" | "gpu" | "auto" | "reference";
-  /** "WASM" or "PORTABLE", to compare kernels. */
+  /** The instruction set of the kernels; a module has one, "WASM". */
   cpu_target?: string;
 }
 
@@ -83,6 +100,7 @@ export interface GenerateOptions {
   logprobs?: number;
   /** Ends the generation between two tokens; a prompt that is being computed is finished first. */
   signal?: AbortSignal;
+  watch?: Watch;
   /** Values inside of all tokens that are computed, which come with the pieces: `Piece.stages`. */
   look?: LookRequest;
 }
@@ -133,7 +151,7 @@ export interface TokenLogprobs {
   top: { id: number; logprob: number }[];
 }
 
-export interface Piece {
+export interface Piece extends Seen {
   text: string;
   ids: number[];
   logprobs: TokenLogprobs[];
@@ -152,7 +170,7 @@ export interface Timings {
   decode_tokens_per_second: number;
 }
 
-export interface Result {
+export interface Result extends Seen {
   text: string;
   ids: number[];
   prompt_ids: number[];
@@ -181,7 +199,7 @@ export interface Info {
   device?: string;
   has_tokenizer: boolean;
   has_chat_template: boolean;
-  default_options: Required<Omit<GenerateOptions, "signal" | "look">>;
+  default_options: Required<Omit<GenerateOptions, "signal" | "look" | "watch">>;
   /** Why the engine is slower than it could be, and that it was loaded again after it had stopped, a sentence each. */
   notes: string[];
   /** Every value of the model's description, with its source. */
@@ -191,6 +209,8 @@ export interface Info {
   memory: { context: number; weights: number; cache: number; activations: number; kv_type: string; module: number };
   /** What can be looked at. `width`: of a row; 0 of attn_scores, which have a score for each position. `layers`: that have it. */
   stages: { name: string; meaning: string; width: number; heads: number; layers: number[] }[];
+  /** Trace lines of loading, where `watch` has asked for some. */
+  said?: string[];
 }
 
 export interface Message {

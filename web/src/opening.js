@@ -15,9 +15,10 @@ export class Opening {
   #module;
   #threads;
   #options;
+  #watch;
 
   // `files`: [path, content]. They are kept for the next time, which costs nothing for Blobs and what a store has.
-  constructor(files, { model, worker, module, threads, ...options }) {
+  constructor(files, { model, worker, module, threads, watch, ...options }) {
     if (worker && files.some(([, content]) => isReader(content))) {
       throw new DopplerError("usage", "A worker cannot be sent a reader. Give a Blob or bytes, or worker: false.");
     }
@@ -26,6 +27,7 @@ export class Opening {
     this.#worker = worker;
     this.#module = module && String(module);
     this.#threads = threads;
+    this.#watch = watch;
     this.#options = { threads, ...options };
   }
 
@@ -34,7 +36,7 @@ export class Opening {
     const host = await this.#open({ url: this.#module, files: this.#files, progress });
     try {
       signal?.throwIfAborted();
-      return { host, info: await host.call("load", { model: this.#path, options: this.#options }) };
+      return { host, info: await host.call("load", { model: this.#path, options: this.#options, watch: this.#watch }) };
     } catch (error) {
       host.close();
       throw error;
