@@ -53,9 +53,12 @@ web:
 
 test-web: web build
 	tests/web/web_test.py build/release/doppler build/web
+	tests/web/look_test.py build/release/doppler build/web
+	tests/web/page_test.py build/release/doppler build/web
 	tests/web/examples_test.py build/release/doppler build/web
 	tests/web/gpu_test.py build/release/doppler build/web
 	tests/web/store_test.py build/web
+	tests/web/harness_test.py build/release/doppler build/web
 
 # What is built is what is installed; the tests' part of the build folder stays as it is.
 installable: deps

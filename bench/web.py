@@ -23,7 +23,7 @@ import web_test  # noqa: E402
 from browser import Browser, find  # noqa: E402
 
 PROMPT, TOKENS = list(range(5, 42)), 32
-SETS = {"portable": ["doppler_plain.wasm", {"cpu_target": "PORTABLE"}], "plain": ["doppler_plain.wasm", {}],
+SETS = {"plain": ["doppler_plain.wasm", {}],
         "plain, 2 threads": ["doppler_threads.wasm", {"threads": 2}], "relaxed": ["doppler_relaxed.wasm", {}],
         "relaxed, 2 threads": ["doppler_threads_relaxed.wasm", {"threads": 2}]}
 MEASURE = """(async (path, [module, load], ids, max_tokens) => {

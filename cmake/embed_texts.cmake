@@ -1,16 +1,18 @@
-# doppler_embed_texts(TARGET FOLDER ENDINGS HEADER TYPE FUNCTION): compiles FOLDER's files with these endings into TARGET as
-# text. HEADER declares, in doppler or a namespace in it, TYPE{string_view name, text} and `std::span<const TYPE> FUNCTION()`.
+# doppler_embed_texts(TARGET FOLDER ENDINGS HEADER TYPE FUNCTION [LEAN]): compiles FOLDER's files with these endings into TARGET
+# as text. HEADER declares, in doppler or a namespace in it, TYPE{string_view name, text} and `std::span<const TYPE> FUNCTION()`.
+# LEAN: without comments of the form // and without spaces at both ends of lines, whose numbers stay as they are.
 # The same file is the script that writes the .cpp: cmake -DFOLDER=... -DOUTPUT=... -P embed_texts.cmake
 if(NOT CMAKE_SCRIPT_MODE_FILE)
   set(DOPPLER_EMBED_SCRIPT ${CMAKE_CURRENT_LIST_FILE})
   function(doppler_embed_texts target folder endings header type function)
+    cmake_parse_arguments(EMBED "LEAN" "" "" ${ARGN})
     list(TRANSFORM endings PREPEND ${folder}/*. OUTPUT_VARIABLE patterns)
     file(GLOB files CONFIGURE_DEPENDS ${patterns})
     string(REPLACE ";" "," endings "${endings}")
     get_filename_component(name ${header} NAME_WE)
     set(output ${PROJECT_BINARY_DIR}/generated/${name}.cpp)
     add_custom_command(OUTPUT ${output}
-      COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DENDINGS=${endings} -DHEADER=${header} -DTYPE=${type} -DFUNCTION=${function}
+      COMMAND ${CMAKE_COMMAND} -DFOLDER=${folder} -DENDINGS=${endings} -DHEADER=${header} -DTYPE=${type} -DFUNCTION=${function} -DLEAN=${EMBED_LEAN}
               -DOUTPUT=${output} -P ${DOPPLER_EMBED_SCRIPT}
       DEPENDS ${files} ${DOPPLER_EMBED_SCRIPT} VERBATIM COMMENT "Embedding ${folder}")
     target_sources(${target} PRIVATE ${output})
@@ -31,6 +33,10 @@ string(APPEND code "constexpr ${TYPE} kTexts[] = {\n")
 foreach(file IN LISTS files)
   get_filename_component(name "${file}" NAME)
   file(READ "${file}" text)
+  if(LEAN)
+    string(REGEX REPLACE "[ \t]*//[^\n]*" "" text "${text}")
+    string(REGEX REPLACE "\n[ \t]+" "\n" text "${text}")
+  endif()
   string(LENGTH "${text}" left)
   string(FIND "${text}" ")embed\"" end_mark)
   if(left GREATER TEXT_BYTES OR left EQUAL 0 OR NOT end_mark EQUAL -1)

@@ -34,6 +34,7 @@ what=${1:-}
 install_libraries() {
   [ "${DOPPLER_GPU:-ON}" != ON ] || "$(dirname "$0")/install_webgpu.sh"
   [ "$what" != web ] || "$(dirname "$0")/install_web.sh"
+  [ "$what" != web ] || "$(dirname "$0")/install_wasm_opt.sh"
 }
 
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then

@@ -11,6 +11,7 @@
 #include "options.h"
 #include "system/memory.h"
 #include "system/threads.h"
+#include "watching.h"
 
 namespace doppler::web {
 namespace {
@@ -40,12 +41,6 @@ Result<std::vector<TokenId>> ids_of(const Json& request) {
 Json object_of(const Json& request, const char* key) {
   const auto found = request.find(key);
   return found == request.end() ? Json::object() : *found;
-}
-
-Json json_of(const TokenLogprobs& token) {
-  Json top = Json::array();
-  for (const LikelyToken& likely : token.top) top.push_back({{"id", likely.id}, {"logprob", likely.logprob}});
-  return {{"id", token.id}, {"logprob", token.logprob}, {"top", std::move(top)}};
 }
 
 Json json_of(const ModelInfo& info) {
@@ -92,14 +87,18 @@ std::string why_no_gpu() {
 
 // A generation, and what it has made since it was last asked.
 struct WebEngine::Running {
+  Session& session;
   GenerateOptions options;
   std::string text = {};
   std::vector<TokenId> ids = {};
   Json logprobs = Json::array();
+  std::vector<StageValues> seen = {}, told = {};  // since it was last asked, and before
   Callbacks callbacks = {};
+  std::unique_ptr<WatchTaps> taps = {};
+  std::unique_ptr<Watching> watching = {};
   std::optional<Generating> generating = {};
 
-  Running() {
+  Running(Session& of, const GenerateOptions& defaults) : session(of), options(defaults) {
     callbacks.on_text = [this](std::string_view piece) {
       text += piece;
       return true;
@@ -109,6 +108,32 @@ struct WebEngine::Running {
       if (given != nullptr) logprobs.push_back(json_of(*given));
       return true;
     };
+  }
+  ~Running() {
+    generating.reset();  // what it still computes, the taps see
+    session.look(nullptr);
+  }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+  // Lets look who watches, and what the request's "look" asks for.
+  Status look(const Json& request, std::size_t prompt_tokens) {
+    if (request.contains("look")) {
+      Watch watch{.on_values = [this](const StageValues& values) { seen.push_back(values); }};
+      DOPPLER_TRY(read_options(request["look"], watch.what));
+      callbacks.watches.push_back(std::move(watch));
+    }
+    DOPPLER_ASSIGN(taps, WatchTaps::create(callbacks.watches, session.backend().plan(), prompt_tokens,
+                                           watching->tap()));
+    session.look(taps->get());
+    return {};
+  }
+  // What was seen since it was last asked.
+  Json stages() {
+    told = std::exchange(seen, {});
+    Json stages = Json::array();
+    for (const StageValues& values : told) stages.push_back(json_of(values));
+    return stages;
   }
 };
 
@@ -138,7 +163,9 @@ Result<Json> WebEngine::load(const Json& request) {
   options.on_progress = [](double share, std::string_view what) {
     progress(share, what.data(), what.size());
   };
-  running_.reset();
+  DOPPLER_TRY(configure_trace(object_of(request, "watch")));
+  drop_generation();
+  looked_.clear();
   session_.reset();
   loaded_.reset();
   DOPPLER_ASSIGN(Loaded loaded, load_all(path, options));
@@ -148,7 +175,14 @@ Result<Json> WebEngine::load(const Json& request) {
       loaded_->backend->fallbacks().empty())
     loaded_->backend->note({"The model runs on the cpu, not on a GPU.", why_no_gpu()});
   session_ = std::make_unique<Session>(*loaded_->backend, 0);
-  return inspect(request);
+  DOPPLER_ASSIGN(Json json, inspect(request));
+  add_trace(json);
+  return json;
+}
+
+void WebEngine::drop_generation() {
+  running_.reset();
+  if (session_) session_->look(nullptr);
 }
 
 Result<Json> WebEngine::inspect(const Json&) {
@@ -173,6 +207,14 @@ Result<Json> WebEngine::inspect(const Json&) {
   }
   for (const Fallback& fallback : backend.fallbacks())
     json["notes"].push_back(fallback.what + " " + fallback.why);
+  json["stages"] = Json::array();
+  for (const StageDescription& stage : describe_stages_of(backend.plan())) {
+    json["stages"].push_back({{"name", stage.name},
+                              {"meaning", stage.meaning},
+                              {"width", stage.width},
+                              {"heads", stage.heads},
+                              {"layers", stage.layers}});
+  }
   return json;
 }
 
@@ -216,16 +258,23 @@ Result<std::vector<TokenId>> WebEngine::prompt_ids(const Json& request) const {
 
 Result<Json> WebEngine::begin(const Json& request) {
   DOPPLER_TRY(need_model());
-  running_.reset();
+  drop_generation();
   DOPPLER_ASSIGN(const std::vector<TokenId> prompt, prompt_ids(request));
-  auto running = std::make_unique<Running>();
-  running->options = defaults_;
+  auto running = std::make_unique<Running>(*session_, defaults_);
   DOPPLER_TRY(read_options(object_of(request, "options"), running->options));
-  DOPPLER_ASSIGN(Generating generating, Generating::begin(*session_, loaded_->model->spec,
-                                                          loaded_->tokenizer ? &*loaded_->tokenizer : nullptr,
-                                                          prompt, running->options, running->callbacks));
-  running->generating.emplace(std::move(generating));
+  DOPPLER_ASSIGN(running->watching, Watching::create(object_of(request, "watch"), *loaded_));
+  DOPPLER_TRY(running->watching->begin(prompt.size()));
+  DOPPLER_TRY(running->look(request, prompt.size()));
+  // What looks dies with the generation, so an error here must leave nobody looking.
   running_ = std::move(running);
+  Result<Generating> generating =
+      Generating::begin(*session_, loaded_->model->spec, loaded_->tokenizer ? &*loaded_->tokenizer : nullptr,
+                        prompt, running_->options, running_->callbacks);
+  if (!generating) {
+    drop_generation();
+    return std::unexpected(generating.error());
+  }
+  running_->generating.emplace(std::move(*generating));
   return Json{{"prompt_tokens", prompt.size()}};
 }
 
@@ -238,25 +287,33 @@ Result<Json> WebEngine::next(const Json& request) {
   do {
     DOPPLER_ASSIGN(more, running.generating->next());
   } while (more && Clock::now() < until);
-  return Json{{"text", std::exchange(running.text, {})},
-              {"ids", std::exchange(running.ids, {})},
-              {"logprobs", std::exchange(running.logprobs, Json::array())},
-              {"more", more}};
+  Json json = {{"text", std::exchange(running.text, {})},
+               {"ids", std::exchange(running.ids, {})},
+               {"logprobs", std::exchange(running.logprobs, Json::array())},
+               {"stages", running.stages()},
+               {"more", more}};
+  running.watching->add_to(json);
+  return json;
 }
 
 Result<Json> WebEngine::end(const Json&) {
   if (!running_) return fail(ErrorCode::kUsage, "No generation is under way. Begin one first.");
   const auto running = std::move(running_);
-  DOPPLER_ASSIGN(const Generation made, running->generating->end());
+  const Result<Generation> ended = running->generating->end();
+  session_->look(nullptr);
+  DOPPLER_ASSIGN(const Generation made, ended);
   Json logprobs = Json::array();
   for (const TokenLogprobs& token : made.logprobs) logprobs.push_back(json_of(token));
-  return Json{{"rest", running->text},  // what was held back as a possible stop string
-              {"text", made.text},
-              {"ids", made.ids},
-              {"prompt_ids", made.prompt_ids},
-              {"logprobs", std::move(logprobs)},
-              {"stop_reason", stop_reason_name(made.stop_reason)},
-              {"timings", json_of(made.timings)}};
+  Json json = {{"rest", running->text},  // what was held back as a possible stop string
+               {"text", made.text},
+               {"ids", made.ids},
+               {"prompt_ids", made.prompt_ids},
+               {"logprobs", std::move(logprobs)},
+               {"stop_reason", stop_reason_name(made.stop_reason)},
+               {"timings", json_of(made.timings)}};
+  running->watching->add_to(json);
+  running->watching->end(json);
+  return json;
 }
 
 }  // namespace doppler::web

@@ -23,7 +23,7 @@ class WebEngine {
 
   // {"model": a path, "options": {...}} to what the model is and needs, without reading its weights.
   Result<Json> describe(const Json& request);
-  // The same to the model's description; another model's before it is dropped.
+  // The same to the model's description; another model's before it is dropped. "watch" as watching.h has it.
   Result<Json> load(const Json& request);
   // {"text", "special"} to {"ids"}; {"ids"} to {"text"}; {"conversation": JSON as text} to {"text"}.
   Result<Json> tokenize(const Json& request);
@@ -32,16 +32,26 @@ class WebEngine {
   // The model's description: every value with its source, memory, types, stages.
   Result<Json> inspect(const Json& request);
   // Computes a prompt, of which the cache keeps what it holds: {"text"}, {"ids"} or {"conversation"}, with
-  // "options". To
-  // {"prompt_tokens", "cached_tokens"}. A generation under way is dropped.
+  // "options", "watch" as watching.h has it, and "look", a LookRequest at what is computed from here on. To
+  // {"prompt_tokens"}. A generation under way is dropped.
   Result<Json> begin(const Json& request);
-  // Generates for "ms" milliseconds, at least one token: {"text", "ids", "logprobs", "more"}.
+  // Generates for "ms" milliseconds, at least one token: {"text", "ids", "logprobs", "stages", "more"}; and
+  // what was watched, if anything: {"said", "probes"}.
   Result<Json> next(const Json& request);
   // What was generated since begin(), and why it ended, whether or not it could go on.
   Result<Json> end(const Json& request);
+  // Computes a prompt anew, as a whole, and keeps what "look", a LookRequest, asks for: {"ids", "stages"},
+  // without the values. A generation under way is dropped.
+  Result<Json> look(const Json& request);
+  // {"index"} to that stage of the last look, with its values; {} forgets the look.
+  Result<Json> looked(const Json& request);
+  // Computes a prompt anew: {"ids", "logprobs"} of all its tokens but the first, with the "top" likeliest.
+  Result<Json> score(const Json& request);
 
  private:
   struct Running;
+  // The session is looked at no more.
+  void drop_generation();
   Status need_model() const;
   Result<std::vector<TokenId>> prompt_ids(const Json& request) const;
 
@@ -49,6 +59,13 @@ class WebEngine {
   GenerateOptions defaults_;
   std::unique_ptr<Session> session_;
   std::unique_ptr<Running> running_;
+  std::vector<StageValues> looked_;
 };
+
+// The values stand in the answer as "floats": where they lie in the module's memory until the next call, and
+// how many they are, which JavaScript makes an array of.
+Json json_of(const StageValues& values);
+Json without_values(const StageValues& values);
+Json json_of(const TokenLogprobs& token);
 
 }  // namespace doppler::web

@@ -6,18 +6,19 @@
 #include <string>
 #include <string_view>
 
+#include "calls.h"
 #include "engine.h"
 #include "imports.h"
 
 namespace doppler::web {
 namespace {
 
-struct Call {
+struct EngineCall {
   std::string_view name;
   Result<Json> (WebEngine::*function)(const Json& request);
 };
 
-constexpr Call kCalls[] = {
+constexpr EngineCall kCalls[] = {
     {"describe", &WebEngine::describe},
     {"load", &WebEngine::load},
     {"inspect", &WebEngine::inspect},
@@ -27,6 +28,9 @@ constexpr Call kCalls[] = {
     {"begin", &WebEngine::begin},
     {"next", &WebEngine::next},
     {"end", &WebEngine::end},
+    {"look", &WebEngine::look},
+    {"looked", &WebEngine::looked},
+    {"score", &WebEngine::score},
 };
 
 constexpr std::string_view kCodes[] = {"usage",    "not_found", "corrupt", "unsupported",
@@ -37,8 +41,11 @@ Result<Json> answer(std::string_view text) {
   DOPPLER_ASSIGN(const Json request, parse_json(text, "The call"));
   if (!request.is_object()) return fail(ErrorCode::kUsage, "The call is no object.");
   const auto name = request.find("call");
-  for (const Call& call : kCalls) {
+  for (const EngineCall& call : kCalls) {
     if (name != request.end() && *name == call.name) return (engine.*call.function)(request);
+  }
+  for (const Call& call : diagnosis_calls()) {
+    if (name != request.end() && *name == call.name) return call.answer(request);
   }
   return fail(ErrorCode::kUsage, "There is no call {}.", name == request.end() ? "" : dump_json(*name));
 }

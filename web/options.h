@@ -11,6 +11,7 @@ namespace doppler::web {
 // Sets what `json` names. Errors: kUsage for unknown keys and values of another type.
 Status read_options(const Json& json, LoadOptions& options);
 Status read_options(const Json& json, GenerateOptions& options);
+Status read_options(const Json& json, LookRequest& request);
 
 // The values as JSON, by the same names.
 Json options_json(const GenerateOptions& options);

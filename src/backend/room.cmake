@@ -31,8 +31,12 @@ if(DOPPLER_GPU)
   set_target_properties(doppler_backend PROPERTIES SOURCES "${DOPPLER_BACKEND_FILES}")
   target_link_libraries(doppler_backend PRIVATE Doppler::webgpu)
   target_compile_definitions(doppler_backend PUBLIC DOPPLER_GPU=1)
+  set(DOPPLER_SHADER_TEXTS "")
+  if(DOPPLER_WEB)  # which is downloaded: a third of the texts is for their readers
+    set(DOPPLER_SHADER_TEXTS LEAN)
+  endif()
   doppler_embed_texts(doppler_backend ${PROJECT_SOURCE_DIR}/src/backend/gpu/shaders wgsl backend/gpu/embedded_shaders.h EmbeddedShader
-                      doppler::gpu::embedded_shaders)
+                      doppler::gpu::embedded_shaders ${DOPPLER_SHADER_TEXTS})
 else()
   get_target_property(DOPPLER_BACKEND_FILES doppler_backend SOURCES)
   list(FILTER DOPPLER_BACKEND_FILES EXCLUDE REGEX "/src/backend/gpu/")

@@ -18,7 +18,7 @@
 namespace doppler::cli {
 
 std::span<const CommandInfo> all_commands() {
-  static constexpr std::array<CommandInfo, 17> kCommands = {{
+  static constexpr std::array<CommandInfo, 18> kCommands = {{
       {"run", "continue a prompt, or answer it through the model's chat template", add_run},
       {"chat", "hold a conversation in the terminal", add_chat},
       {"pull", "download a model by its name", add_pull},
@@ -32,6 +32,7 @@ std::span<const CommandInfo> all_commands() {
       {"doctor", "find out what is wrong with a model, and why", add_doctor},
       {"bench", "measure speed against the machine's limits, or the loss on a text", add_bench},
       {"test", "check that this machine's GPU computes right, kernel by kernel", add_test},
+      {"web", "examine the WebAssembly build in a browser: the same tokens as here, and how fast", add_web},
       {"convert", "write a model as a GGUF file, quantised to any type", add_convert},
       {"synth", "write a model file with random weights of a published shape, for measuring", add_synth},
       {"config", "explain every setting and its source, print their JSON Schema, list presets", add_config},

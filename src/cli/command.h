@@ -49,6 +49,7 @@ Run add_completion(Command& command, SettingFlags& given);
 Run add_pull(Command& command, SettingFlags& given);
 Run add_list(Command& command, SettingFlags& given);
 Run add_rm(Command& command, SettingFlags& given);
+Run add_web(Command& command, SettingFlags& given);
 
 // Writes to stdout. Errors: kIo (a full disk, a closed pipe).
 Status print(std::string_view text);

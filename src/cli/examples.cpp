@@ -103,6 +103,14 @@ Exit status 1 if the device computes wrong.
 Examples:
   doppler test kernels
   doppler test kernels demo)"},
+    {"web", R"(
+Serves what make web has built, and the model, to a Chromium on this machine, and to nobody else.
+
+Examples:
+  doppler web test demo "The color of the sky is" --raw
+  doppler web test demo "What does a bear eat?" --backend gpu --software
+  doppler web bench model.gguf --threads 1 --json
+  doppler web test demo Hi --probe stage=q_rope,layers=0,tokens=-1,dims=0:3)"},
     {"convert", R"(
 Examples:
   doppler convert demo -o demo.gguf --type Q4_K_M

@@ -2,33 +2,10 @@
 
 #include <fmt/core.h>
 
-#include <cmath>
-
 #include "base/screen.h"
 #include "diagnosis/look/debug_config.h"
 
 namespace doppler::cli {
-namespace {
-
-// JSON has no NaN and no infinity; as texts they are told apart.
-Json number(float value) {
-  return std::isfinite(value) ? Json(value) : Json(fmt::format("{}", value));
-}
-
-Json to_json(const diagnosis::ProbeHit& hit) {
-  Json values = Json::object();
-  for (const diagnosis::ProbeValue& v : hit.values) values[std::to_string(v.dim)] = number(v.value);
-  Json json = {{"id", hit.probe->id},
-               {"stage", stage_name(hit.stage)},
-               {"layer", hit.layer >= 0 ? Json(hit.layer) : Json(nullptr)},
-               {"token", hit.token},
-               {"step", hit.step},
-               {"values", std::move(values)}};
-  if (hit.head >= 0) json["head"] = hit.head;
-  return json;
-}
-
-}  // namespace
 
 void add_look_flags(Command& command, LookFlags& flags) {
   std::vector<std::string> stages;
@@ -84,14 +61,14 @@ void Looking::print(const diagnosis::ProbeHit& hit) {
   const Category category = diagnosis::category_of(hit.stage);
   const bool traced = trace_wanted(category, hit.layer, hit.step);
   if (!traced) say(Said::kAsked, line);
-  if (traced) trace(category, hit.layer, line, hit.step, to_json(hit).dump());
+  if (traced) trace(category, hit.layer, line, hit.step, diagnosis::probe_json(hit).dump());
   if (keep_) hits_.push_back(hit);
 }
 
 Json Looking::probes() const {
   if (!probes_) return nullptr;
   Json list = Json::array();
-  for (const diagnosis::ProbeHit& hit : hits_) list.push_back(to_json(hit));
+  for (const diagnosis::ProbeHit& hit : hits_) list.push_back(diagnosis::probe_json(hit));
   return list;
 }
 

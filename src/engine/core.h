@@ -48,16 +48,12 @@ struct Sequence::State {
   Result<Generation> generate(std::span<const TokenId> prompt, const GenerateOptions& options,
                               const Callbacks& callbacks);
   Status append(std::span<const TokenId> ids, const CancelToken* cancel);
-  // Feeds the whole prompt from the start, with logits of the tokens that `wants_logits` names (empty: of
-  // none). `on_logits` gets the rows of a step and the position of the first token of the step. A cancelled
-  // run stops between steps.
-  Status run_all(std::span<const TokenId> prompt, const std::vector<bool>& wants_logits, Tap* tap,
-                 const CancelToken* cancel,
-                 const std::function<void(std::span<const float> rows, std::size_t first)>& on_logits);
   Result<std::vector<StageValues>> look(std::span<const TokenId> prompt, const LookRequest& request,
                                         const CancelToken* cancel);
   Result<std::vector<TokenLogprobs>> score(std::span<const TokenId> ids, std::uint32_t top,
                                            const CancelToken* cancel);
+  template <typename Call>
+  auto whole(const Call& call);
 
   std::vector<TokenId> held() const {
     const system::Lock lock(tokens_mutex);

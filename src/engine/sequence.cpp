@@ -5,10 +5,10 @@
 #include "base/log.h"
 #include "engine/core.h"
 #include "engine/generate.h"
-#include "engine/logprobs.h"
 #include "engine/look.h"
 #include "engine/messages.h"
 #include "engine/sequence_copy.h"
+#include "engine/whole_prompt.h"
 
 namespace doppler {
 
@@ -91,89 +91,25 @@ Status Sequence::State::append(std::span<const TokenId> ids, const CancelToken* 
   return {};
 }
 
-Status Sequence::State::run_all(
-    std::span<const TokenId> prompt, const std::vector<bool>& wants_logits, Tap* tap,
-    const CancelToken* cancel,
-    const std::function<void(std::span<const float> rows, std::size_t first)>& on_logits) {
-  // Logits are wide, so tokens that want them come in smaller steps: 32 rows of 262144 are 32 MB.
-  constexpr std::size_t kLogitTokens = 32;
-  const BackendOptions& options = core->backend().options();
-  const std::size_t fits = step_tokens(options);
-  const std::size_t most = wants_logits.empty() ? fits : std::min(kLogitTokens, fits);
-  session.clear();
-  hold({});
-  std::vector<TokenId> fed;
-  for (std::size_t first = 0; first < prompt.size(); first += most) {
-    if (cancel != nullptr && cancel->cancelled()) break;
-    StepInput input;
-    const std::size_t end = std::min(prompt.size(), first + most);
-    for (std::size_t i = first; i < end; ++i)
-      input.add(prompt[i], i, session.slot(), !wants_logits.empty() && wants_logits[i]);
-    DOPPLER_ASSIGN(const auto rows, core->backend().step(input, tap));
-    fed.insert(fed.end(), input.ids.begin(), input.ids.end());
-    session.adopt(fed);
-    hold(fed);
-    if (on_logits) on_logits(rows, first);
-  }
-  return {};
+// The sequence is what the call has fed; one that was refused before it began leaves it as it was.
+template <typename Call>
+auto Sequence::State::whole(const Call& call) {
+  const std::vector<TokenId> before(session.cached().begin(), session.cached().end());
+  auto result = call();
+  if (result || !std::ranges::equal(before, session.cached()))
+    hold({session.cached().begin(), session.cached().end()});
+  return result;
 }
-
-namespace {
-
-Status check_prompt(std::span<const TokenId> prompt, std::uint64_t context) {
-  if (prompt.empty()) return fail(ErrorCode::kUsage, "The prompt has no tokens. Give at least one.");
-  if (prompt.size() <= context) return {};
-  return fail(ErrorCode::kLimit, "The prompt has {} tokens, but the context holds {}.", prompt.size(),
-              context);
-}
-
-}  // namespace
 
 Result<std::vector<StageValues>> Sequence::State::look(std::span<const TokenId> prompt,
                                                        const LookRequest& request,
                                                        const CancelToken* cancel) {
-  DOPPLER_TRY(check_prompt(prompt, core->backend().options().context));
-  DOPPLER_ASSIGN(const Looked looked, Looked::create(request, core->backend().plan()));
-  DOPPLER_ASSIGN(std::set<std::int64_t> positions, looked.tokens(prompt.size()));
-  if (!positions.empty() && *positions.rbegin() >= static_cast<std::int64_t>(prompt.size())) {
-    return fail(ErrorCode::kUsage, "The look asks for the token {}, but the prompt has {} tokens.",
-                *positions.rbegin(), prompt.size());
-  }
-  const std::size_t rows = positions.empty() ? prompt.size() : positions.size();
-  if (const std::uint64_t bytes = looked.bytes(rows, prompt.size());
-      request.values && bytes > request.most_bytes) {
-    return fail(
-        ErrorCode::kLimit,
-        "The look would keep {} bytes, more than its bound of {}. Ask for fewer stages, layers, tokens "
-        "or dims, for statistics instead of values, or raise LookRequest::most_bytes.",
-        bytes, request.most_bytes);
-  }
-  std::vector<bool> wants_logits;
-  if (looked.wants_logit_rows()) {
-    wants_logits.resize(prompt.size(), positions.empty());
-    for (const std::int64_t token : positions) wants_logits[static_cast<std::size_t>(token)] = true;
-  }
-  LookCollector collector;
-  LookTap tap(looked, std::move(positions), [&](StageValues values) { collector.add(std::move(values)); });
-  DOPPLER_TRY(run_all(prompt, wants_logits, &tap, cancel, {}));
-  return collector.take();
+  return whole([&] { return look_at(session, prompt, request, cancel); });
 }
 
 Result<std::vector<TokenLogprobs>> Sequence::State::score(std::span<const TokenId> ids, std::uint32_t top,
                                                           const CancelToken* cancel) {
-  DOPPLER_TRY(check_prompt(ids, core->backend().options().context));
-  std::vector<TokenLogprobs> scores;
-  const std::size_t vocab = core->backend().plan().vocab_size;
-  const auto on_logits = [&](std::span<const float> rows, std::size_t first) {
-    for (std::size_t row = 0; row * vocab < rows.size() && first + row + 1 < ids.size(); ++row)
-      scores.push_back(logprobs_of(rows.subspan(row * vocab, vocab), ids[first + row + 1], top));
-  };
-  for (const TokenId id : ids) {
-    if (id >= 0 && static_cast<std::size_t>(id) < vocab) continue;
-    return fail(ErrorCode::kMismatch, "The token id {} is outside the vocabulary of {} tokens.", id, vocab);
-  }
-  DOPPLER_TRY(run_all(ids, std::vector<bool>(ids.size(), true), core->besides, cancel, on_logits));
-  return scores;
+  return whole([&] { return score_all(session, ids, top, core->besides, cancel); });
 }
 
 // --- the handle, which waits for its turn

@@ -466,7 +466,7 @@ class ManifestReader {
     DOPPLER_ASSIGN(const auto shards, group.get_uints("shards"));
     if (!tensors || !shards)
       return missing(group, tensors ? "shards" : "tensors", "what belongs to the group");
-    std::set<std::size_t> used;
+    std::set<std::uint64_t> used;  // as wide as what the list may say
     for (const std::string& name : *tensors) {
       DOPPLER_ASSIGN(const std::size_t tensor, tensor_named(group, name));
       out.tensors.push_back(tensor);
@@ -484,7 +484,7 @@ class ManifestReader {
                     printable(name), printable(id));
       }
     }
-    if (std::set<std::size_t>(shards->begin(), shards->end()) != used) {
+    if (std::set<std::uint64_t>(shards->begin(), shards->end()) != used) {
       return fail(
           ErrorCode::kCorrupt,
           "The list {} is not that of the shards in which the group's tensors lie. Download the package "

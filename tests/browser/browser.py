@@ -96,9 +96,9 @@ class Browser:
     def _settle(self):
         self.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
-    def run(self, expression):
+    def run(self, expression, **how):
         """The value of a JavaScript expression in the page."""
-        result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        result = self.ask("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True, **how)
         if "exceptionDetails" in result:
             raise RuntimeError(result["exceptionDetails"].get("exception", {}).get("description", str(result)))
         return result["result"].get("value")

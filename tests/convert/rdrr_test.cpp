@@ -37,10 +37,10 @@ void expect_same_tensors(const TensorStore& wanted, const TensorStore& got) {
 }
 
 // A package of a folder, and one of that package, say and hold what the folder does.
-class PackageOf : public ::testing::TestWithParam<const char*> {};
+class PackageOf : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(PackageOf, KeepsEveryBitAndTheSpec) {
-  const std::filesystem::path folder = data_path(std::string("models/") + GetParam());
+  const std::filesystem::path folder = data_path("models/" + GetParam());
   const TempDir dir;
   ASSERT_OK_AND_ASSIGN(const ConvertReport report, keep(folder, dir / "one"));
   EXPECT_TRUE(report.warnings.empty()) << report.warnings[0];
@@ -63,10 +63,14 @@ TEST_P(PackageOf, KeepsEveryBitAndTheSpec) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, PackageOf,
-                         ::testing::Values("gemma3", "gemma4_ple", "llama3", "phi3", "gpt2", "gpt_oss",
-                                           "qwen3_next", "mamba2", "deepseek_v3", "glm4"),
-                         [](const auto& model) { return std::string(model.param); });
+std::vector<std::string> all_models() {
+  std::vector<std::string> names;
+  for (const auto& folder : sorted_entries(data_path("models"))) names.push_back(folder.filename().string());
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, PackageOf, ::testing::ValuesIn(all_models()),
+                         [](const auto& model) { return model.param; });
 
 std::map<std::string, std::string> files_of(const std::filesystem::path& folder) {
   std::map<std::string, std::string> files;

@@ -11,6 +11,7 @@ NOT_RUN = [
     (r"(cc|c\+\+) ", "tests/install builds it against an installed library"),
     (r"python3 tools/hf_record\.py", "it needs PyTorch and transformers"),
     (r"doppler pull ", "it asks the Hub"),
+    (r"doppler web ", "it needs a browser and what make web builds; tests/web/harness_test.py runs it"),
     (r"scripts/|bench/|tests/", "a program of its own, for minutes"),
 ]
 

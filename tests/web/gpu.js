@@ -17,6 +17,26 @@ export async function runJob({ Doppler }, { files, model, load, prompt, options 
   }
 }
 
+// The same stages on GPU and processor: the largest difference of each as a share of its largest value. And a comparison there.
+export async function runLook({ Doppler }, { files, model, prompt, request, reference }) {
+  const contents = {};
+  for (const [path, from] of Object.entries(files)) contents[path] = await (await fetch(`/file${from}`)).blob();
+  const sides = [];
+  let compared;
+  for (const backend of ["cpu", "gpu"]) {
+    const engine = await Doppler.load(contents, { model, backend, context: 64 });
+    sides.push((await engine.look(prompt, request).result()).stages);
+    if (backend === "gpu") compared = await engine.compare(new URL(`/file${reference}`, location));
+    engine.close();
+  }
+  const [cpu, gpu] = sides;
+  const shares = cpu.map(({ stage, layer, values }, i) => {
+    const largest = values.reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+    return [stage, layer, values.length === gpu[i].values.length, values.reduce((most, x, at) => Math.max(most, Math.abs(x - gpu[i].values[at])), 0) / largest];
+  });
+  return { shares, agrees: compared.agrees, backend: compared.backend };
+}
+
 // Puts another function in place of a method while `during` runs.
 async function replaced(type, name, other, during) {
   const before = type.prototype[name];
@@ -67,7 +87,8 @@ export async function runFailures({ Doppler }, { files, model }) {
     device.destroy();
   }, say);
   said.lost = await outcome(ends);
-  said.still_lost = await outcome(say());
+  said.after_loss = await outcome(say()); // on another device, for which the model was loaded again
+  said.notes = engine.info.notes;
   engine.close();
   return said;
 }

@@ -98,6 +98,16 @@ class Gpu(unittest.TestCase):
         # The module itself, texts, 16 MB of codes, and their scales.
         self.assertLess(memory["module"], 32e6)
 
+    def test_it_is_looked_into_and_compared(self):
+        model = MODELS[0]
+        said = self.call("runLook", {"files": files_of(model), "model": model.name, "prompt": PROMPT, "reference": str(model / "reference.safetensors"),
+                                     "request": {"stages": ["q_rope", "layer_out", "logits"]}})
+        self.assertGreater(len(said["shares"]), 4)
+        for stage, layer, same_size, share in said["shares"]:
+            self.assertTrue(same_size)
+            self.assertLess(share, 1e-4, f"{stage} of layer {layer}")  # float32 on both sides, sums in another order
+        self.assertEqual((said["agrees"], said["backend"]), (True, "gpu"))
+
     def test_what_fails_is_said(self):
         said = self.call("runFailures", {"files": files_of(MODELS[0]), "model": MODELS[0].name})
         wanted = {
@@ -108,8 +118,7 @@ class Gpu(unittest.TestCase):
             "thrown": ("limit", "has no memory for the buffer"),
             "no_result": ("internal", "does not give its results back"),
             "late_error": ("internal", "WebGPU reports: wrong"),
-            "lost": ("io", "is lost"),
-            "still_lost": ("io", "is lost"),
+            "lost": ("lost", "The GPU is lost: "),
         }
         for name, (code, text) in wanted.items():
             with self.subTest(name):
@@ -118,6 +127,8 @@ class Gpu(unittest.TestCase):
         self.assertEqual(said["no_adapter_auto"][0], "cpu")
         self.assertIn("not on a GPU", " ".join(said["no_adapter_auto"]))
         self.assertEqual(said["after"], said["before"])
+        self.assertEqual(said["after_loss"], said["before"])
+        self.assertTrue(any("loaded again" in note and "The GPU is lost" in note for note in said["notes"]), said["notes"])
 
 
 if __name__ == "__main__":

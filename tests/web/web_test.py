@@ -95,7 +95,28 @@ def broken_files(place):
         (place / f"header{i}").mkdir()
         (place / f"header{i}" / "config.json").write_text(config)
         (place / f"header{i}" / "model.safetensors").write_bytes(changed)
+    for name, files in hostile_folders(config.encode(), weights):
+        (place / name).mkdir()
+        for file, content in files.items():
+            (place / name / file).write_bytes(content)
     return sorted(path.name for path in place.iterdir())
+
+def hostile_folders(config, weights):
+    """(name, {file: bytes}) from what the native parsers are fuzzed with: as it is, and where it would be accepted, cut in its middle."""
+    seeds = lambda parser: sorted((ROOT / f"fuzz/corpus/{parser}_fuzz").iterdir())
+    llama = {"config.json": config, "model.safetensors": weights}
+    for seed in seeds("safetensors"):
+        yield f"seed_weights_{seed.name}", {**llama, "model.safetensors": seed.read_bytes()}
+    for seed in seeds("spec")[::3]:
+        yield f"seed_config_{seed.name}", {**llama, "config.json": seed.read_bytes().split(b"\0")[0]}
+    for seed in seeds("rdrr"):
+        parts = seed.read_bytes().split(b"\0", 1)
+        yield f"seed_package_{seed.name}", dict(zip(["manifest.json", "tensors.json"], parts))
+    for parser, file in [("tokenizer_json", "tokenizer.json"), ("sentencepiece", "tokenizer.model"), ("jinja", "chat_template.jinja")]:
+        for seed in seeds(parser):
+            content = seed.read_bytes()
+            yield f"seed_{parser}_{seed.name}", {**llama, file: content}
+            yield f"seed_{parser}_{seed.name}_cut", {**llama, file: content[:len(content) // 2]}
 
 def broken_jobs(place):
     jobs = []
@@ -117,8 +138,50 @@ def package_jobs(place):
         jobs.append(job)
     return jobs
 
+def places_of(value, place=()):
+    """Every place of a JSON text where a single value stands; of a list's entries only the first."""
+    if isinstance(value, dict):
+        return [found for key, inner in value.items() for found in places_of(inner, (*place, key))]
+    if isinstance(value, list):
+        return places_of(value[0], (*place, 0)) if value else []
+    return [place]
+
+
+def with_value(manifest, place, value):
+    changed = json.loads(json.dumps(manifest))
+    inner = changed
+    for key in place[:-1]:
+        inner = inner[key]
+    inner[place[-1]] = value
+    return json.dumps(changed)
+
+
+LIES = [2**40, "x"]  # the first is wider than a module's addresses
+
+
+def lying_jobs(place, lies):
+    """A package whose manifest lies in each of its fields, with each of the lies, and what the program says of it."""
+    source = place / "packages/llama"
+    manifest = json.loads((source / "manifest.json").read_text())
+    jobs = []
+    for i, (at, lie) in enumerate((at, lie) for at in places_of(manifest) for lie in lies):
+        folder = place / "lies" / str(i)
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text(with_value(manifest, at, lie))
+        for file in source.iterdir():
+            if file.name != "manifest.json":
+                (folder / file.name).symlink_to(file)
+        job = {"name": f"{'.'.join(map(str, at))} = {lie}", "model": "llama", "files": files_of(folder, "llama"), "ids": [3, 14],
+               "options": {"max_tokens": 2, "temperature": 0, "ignore_eos": True}}
+        # Under the same name, so that sentences with a path in them are the same.
+        (folder / "llama").symlink_to(folder)
+        job["native"] = native(folder, "llama", ["--prompt-ids", "3,14"], "--max-tokens", "2", "--ignore-eos")
+        jobs.append(job)
+    return jobs
+
+
 # Sets of kernels by which each type of block is computed.
-KERNELS = {"portable": {"load": {"cpu_target": "PORTABLE"}}, "plain": {"module": "doppler_plain.wasm"},
+KERNELS = {"plain": {"module": "doppler_plain.wasm"},
            "threads": {"module": "doppler_threads.wasm", "load": {"threads": 2}}, "relaxed": {"module": "doppler_relaxed.wasm"},
            "threads_relaxed": {"module": "doppler_threads_relaxed.wasm", "load": {"threads": 2}}}
 
@@ -155,26 +218,30 @@ class Site(http.server.SimpleHTTPRequestHandler):
 Site.extensions_map = {**Site.extensions_map, ".js": "text/javascript", ".wasm": "application/wasm"}
 
 # What a page downloads of a module, as servers send it.
-MOST_COMPRESSED = 1_450_000
+MOST_COMPRESSED = 1_400_000
+MOST_WITH_DIAGNOSIS = 2_300_000
 
 
 class Size(unittest.TestCase):
     def test_modules_stay_small(self):
         for module in sorted(folder.glob("doppler_*.wasm")):
-            self.assertLess(len(gzip.compress(module.read_bytes())), MOST_COMPRESSED, module.name)
+            most = MOST_WITH_DIAGNOSIS if "diagnosis" in module.name else MOST_COMPRESSED
+            self.assertLess(len(gzip.compress(module.read_bytes())), most, module.name)
 
 
 class Web:
     """The tests of one host, which `run(task)` runs."""
 
     load = {}
-    sets = ["portable", "plain", "threads"]
+    sets = ["plain", "threads"]
+    lies = LIES
 
     @classmethod
     def setUpClass(cls):
         cls.place = tempfile.TemporaryDirectory()
         cls.path = pathlib.Path(cls.place.name)
         jobs = {"models": cls.chosen(model_jobs()), "broken": broken_jobs(cls.path), "packages": package_jobs(cls.path), "kernels": kernel_jobs(cls.sets)}
+        jobs["lies"] = lying_jobs(cls.path, cls.lies)
         sky = native(ROOT, "demo", ["The color of the sky is"], "--raw", "--max-tokens", "40")
         jobs["demo"] = [{"name": "demo", "model": "demo", "files": files_of(ROOT / "demo"), "prompt": "The color of the sky is",
                          "options": {"max_tokens": 40, "temperature": 0}, "native": sky}]
@@ -213,14 +280,16 @@ class Web:
         self.compare("broken")
         self.assertGreater(sum("error" in job["result"] for job in self.jobs["broken"]), 50)
 
+    def test_a_package_that_lies_in_any_field_is_met_in_the_same_words(self):
+        self.compare("lies")
+        self.assertGreater(sum("error" in job["result"] for job in self.jobs["lies"]), len(self.jobs["lies"]) / 3)
+
     def test_all_kernels_compute_the_same(self):
         values = {}
         for job in self.jobs["kernels"]:
             values.setdefault(job["name"], {})[job["set"]] = job["result"].get("logprobs", job["result"])
         for name, by_set in values.items():
-            # The portable ones sum floats in another order, and so round some activations otherwise: natively as much.
-            self.assertAlmostEqual(by_set["portable"][0], by_set["plain"][0], delta=0.1, msg=name)
-            for same in by_set.keys() - {"portable"}:
+            for same in by_set:
                 self.assertEqual(by_set["plain"], by_set[same], f"{name}, {same}")
 
     def test_the_interface(self):
@@ -306,6 +375,7 @@ class Node(Web, unittest.TestCase):
 @unittest.skipUnless(find(), "there is no browser (scripts/install_deps.sh browser)")
 class Chromium(Web, unittest.TestCase):
     sets = list(KERNELS)
+    lies = [2**40]  # each lie costs a worker
 
     @classmethod
     def chosen(cls, jobs):
@@ -337,32 +407,6 @@ class Chromium(Web, unittest.TestCase):
         self.browser.open(f"{self.address}/tests/page.html", 1000)
         notes = self.browser.run(f"notesOf('/file{DATA}/gguf/llama.Q4_0.gguf', {{ worker: false }})")
         self.assertIn("The engine computes with 1 thread, because it computes on the page's own thread, which may not wait for others.", notes)
-
-    def test_the_page_talks(self):
-        browser = self.browser
-        for width in (420, 1200):
-            browser.open(f"{self.address}/web/index.html", width)
-            node = browser.ask("Runtime.evaluate", expression="document.getElementById('files')")["result"]["objectId"]
-            browser.ask("DOM.setFileInputFiles", objectId=node, files=list(files_of(ROOT / "demo").values()))
-            text = browser.run("""(async () => {
-              const $ = (id) => document.getElementById(id);
-              const until = (holds) => new Promise((done) => {
-                const look = () => holds() && (watch.disconnect(), done());
-                const watch = new MutationObserver(look);
-                watch.observe(document.body, {subtree: true, childList: true, attributes: true, characterData: true});
-                look();
-              });
-              $("open").requestSubmit();
-              await until(() => !$("ask").hidden || $("status").classList.contains("failed"));
-              $("message").value = "What does a bear eat?";
-              $("ask").requestSubmit();
-              await until(() => $("stop").disabled && / a second/.test($("status").textContent));
-              return [document.querySelector("#conversation .assistant").textContent, $("status").textContent,
-                document.documentElement.scrollWidth <= innerWidth];
-            })()""")
-            self.assertGreater(len(text[0]), 5)
-            self.assertTrue(text[2], "nothing is wider than the page")
-            self.assertEqual([line for line in browser.complaints() if "favicon" not in line], [])
 
 def skip_unless_built():
     if not (folder / "index.js").exists():

@@ -1,82 +1,112 @@
-// The page: opens a model, and talks to it: through its chat template, or where it has none by going on with the text.
-import { Doppler } from "./index.js";
+// The page: opens a model, and hands it to the parts that talk to it, look into it, examine and compare it.
+import { Doppler, Store } from "./index.js";
+import { bestModule } from "./module.js";
+import { chatWith } from "./page_chat.js";
+import { compareWith, examineRefused, examineWith } from "./page_diagnose.js";
+import { listenForDrops, showKept } from "./page_files.js";
+import { figuresOf } from "./page_figures.js";
+import { lookInto } from "./page_inside.js";
+import { megabytes } from "./page_parts.js";
+import { showTabs } from "./page_tabs.js";
 
-const $ = (id) => document.getElementById(id);
-let engine, messages = [], stopping;
+let engine, loading, refused; // refused: the source of a model that could not be opened
+const store = Store.available ? new Store() : undefined;
 
-function say(text, failed = false) {
-  $("status").textContent = text;
-  $("status").classList.toggle("failed", failed);
+export function say(text, failed = false) {
+  $("#status").textContent = text;
+  $("#status").classList.toggle("failed", failed);
 }
 
 function downloading({ file, bytes, total, bytes_per_second, seconds_left, waiting }) {
-  const mb = (count) => `${Math.round(count / 1e6)} MB`;
-  const speed = bytes_per_second > 0 ? `, ${(bytes_per_second / 1e6).toFixed(1)} MB a second, ${Math.ceil(seconds_left)} s left` : "";
-  return `${waiting ? "Another tab downloads" : "Downloading"} ${file}: ${mb(bytes)} of ${mb(total)}${speed}…`;
+  const left = seconds_left > 90 ? `${Math.round(seconds_left / 60)} minutes` : `${Math.ceil(seconds_left)} s`;
+  const speed = bytes_per_second > 0 ? `, ${(bytes_per_second / 1e6).toFixed(1)} MB a second, ${left} left` : "";
+  return `${waiting ? "Another tab downloads" : "Downloading"} ${file}: ${megabytes(bytes)} of ${megabytes(total)}${speed}…`;
 }
 
-function add(role, text) {
-  const line = document.createElement("p");
-  line.className = role;
-  line.textContent = text;
-  $("conversation").append(line);
-  return line;
+const keptModels = () => store && showKept($("#kept"), store, { onOpen: open, onError: (error) => say(error.message, true) });
+
+function ready() {
+  const { family, layers, backend, device, notes } = engine.info;
+  const where = backend === "gpu" ? `the GPU (${device})` : "the processor";
+  say([`${family}, ${layers} layers, is ready on ${where}.`, ...notes].join(" "));
 }
 
-$("open").addEventListener("submit", async (event) => {
-  event.preventDefault();
-  const chosen = [...$("files").files, ...$("folder").files];
-  const source = chosen.length > 0 ? chosen : $("address").value;
-  if (!source) return say("Choose a file or a folder, or give an address.", true);
+async function open(source) {
+  loading?.abort();
+  const mine = loading = new AbortController();
   engine?.close();
-  engine = undefined;
-  $("ask").hidden = true;
-  $("progress").hidden = false;
+  engine = refused = undefined;
+  showTabs(false);
+  $("#refused").hidden = true;
+  $("#loading").hidden = false;
+  $("#progress").value = 0;
   say("Reading the model…");
+  const options = { backend: $("#backend").value, signal: mine.signal };
+  const onProgress = (share, what, told) => {
+    if (mine.signal.aborted) return;
+    $("#progress").value = share;
+    say(told ? downloading(told) : `${what}…`);
+  };
   try {
-    engine = await Doppler.load(source, {
-      backend: $("backend").value,
-      onProgress(share, what, told) {
-        $("progress").value = share;
-        say(told ? downloading(told) : `${what}…`);
-      },
-    });
-    messages = [];
-    $("conversation").replaceChildren();
-    $("ask").hidden = false;
-    const { family, layers, backend, device, notes } = engine.info;
-    const where = backend === "gpu" ? `the GPU (${device})` : "the processor";
-    say([`${family}, ${layers} layers, is ready on ${where}.`, ...notes].join(" "));
+    const opened = await Doppler.load(source, { ...options, store, onProgress });
+    if (mine.signal.aborted) return opened.close();
+    engine = opened;
+    chatWith(engine, say);
+    lookInto(engine);
+    examineWith((asked) => engine.doctor(asked));
+    compareWith(engine);
+    figuresOf(engine);
+    showTabs(true);
+    $("#choose").open = false; // room for what it is about now
+    ready();
   } catch (error) {
-    say(error.message, true);
+    if (mine !== loading) return;
+    say(mine.signal.aborted ? "Stopped. What was downloaded is kept." : error.message, !mine.signal.aborted);
+    const ofTheFiles = ["corrupt", "mismatch", "unsupported"].includes(error.code);
+    if (ofTheFiles) refused = { source, options: { backend: options.backend, store } };
+    $("#refused").hidden = !ofTheFiles;
   } finally {
-    $("progress").hidden = true;
+    if (mine === loading) $("#loading").hidden = true;
+    keptModels();
   }
+}
+
+$("#examine-refused").addEventListener("click", () => {
+  const { source, options } = refused;
+  showTabs(false);
+  $("#doctor").hidden = false;
+  examineWith((asked) => Doppler.doctor(source, { ...options, ...asked }));
+  examineRefused();
 });
-
-$("stop").addEventListener("click", () => stopping?.abort());
-
-$("ask").addEventListener("submit", async (event) => {
+$("#cancel").addEventListener("click", () => loading?.abort());
+for (const input of [$("#files"), $("#folder")]) {
+  input.addEventListener("change", () => {
+    const chosen = [...input.files];
+    input.value = ""; // so that the same may be chosen again
+    if (chosen.length > 0) open(chosen);
+  });
+}
+listenForDrops($("#drop"), open);
+for (const name of ["dragover", "drop"]) addEventListener(name, (event) => event.preventDefault()); // else a browser leaves the page
+$("#open").addEventListener("submit", (event) => {
   event.preventDefault();
-  const content = $("message").value;
-  $("message").value = "";
-  add("user", content);
-  const line = add("assistant", "");
-  stopping = new AbortController();
-  $("send").disabled = true;
-  $("stop").disabled = false;
-  messages.push({ role: "user", content });
-  const prompt = engine.info.has_chat_template ? messages : content;
-  const generation = engine.generate(prompt, { max_tokens: 512, signal: stopping.signal });
-  try {
-    for await (const { text } of generation) line.textContent += text;
-    const { timings } = await generation.result();
-    say(`${timings.generated_tokens} tokens, ${timings.decode_tokens_per_second.toFixed(1)} a second.`);
-  } catch (error) {
-    say(error.name === "AbortError" ? "Stopped." : error.message, error.name !== "AbortError");
-  } finally {
-    messages.push({ role: "assistant", content: line.textContent });
-    $("send").disabled = false;
-    $("stop").disabled = true;
-  }
+  const address = $("#address").value.trim();
+  if (address) open(address);
+  else say("Give an address or a name, or choose a file or a folder.", true);
 });
+keptModels();
+
+// Offline, and with threads. Where it takes one loading more until the page is isolated, that happens before anything is open.
+async function install() {
+  if (!navigator.serviceWorker) return;
+  const controlled = navigator.serviceWorker.controller || new Promise((done) => navigator.serviceWorker.addEventListener("controllerchange", done, { once: true }));
+  await navigator.serviceWorker.register("service_worker.js");
+  await controlled;
+  if (!crossOriginIsolated && !engine && !loading && !sessionStorage.reloaded) {
+    sessionStorage.reloaded = "once";
+    location.reload();
+  } else {
+    await fetch(bestModule(crossOriginIsolated)); // to have it, too
+  }
+}
+install().catch((error) => console.info(`Without a service worker: ${error.message}`));

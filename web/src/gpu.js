@@ -3,9 +3,9 @@
 import { describeAdapter, Device, Errors, findAdapter, missing } from "./gpu_device.js";
 import { putText, textIn } from "./imports.js";
 
-// `memory()`: the instance's memory, once there is one.
-export function gpuImports(memory) {
-  const objects = [null], free = [], errors = new Errors();
+// `memory()`: the instance's memory, once there is one. `lost(why)`: a device is, and whoever uses it must begin anew.
+export function gpuImports(memory, lost) {
+  const objects = [null], free = [], errors = new Errors(lost);
   const text = (at, length) => textIn(memory(), at, length);
   const put = (string, at, capacity) => putText(memory(), string ?? "", at, capacity);
   const keep = (object) => {

@@ -15,6 +15,10 @@ export function missing() {
 // The errors that nobody has asked for yet: [type, message], types as webgpu.h numbers them.
 export class Errors {
   #list = [];
+  #whenLost;
+  constructor(whenLost) {
+    this.#whenLost = whenLost;
+  }
   note(error) {
     this.#list.push([ERRORS[error.constructor.name] ?? INTERNAL, error.message]);
   }
@@ -22,7 +26,9 @@ export class Errors {
     this.#list.push([INTERNAL, message]);
   }
   lost(message) {
-    this.#list.unshift([LOST, message || "the browser says no more"]);
+    const why = message || "the browser says no more";
+    this.#list.unshift([LOST, why]);
+    this.#whenLost(why);
   }
   next() {
     return this.#list.shift() ?? [0, ""];

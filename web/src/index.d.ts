@@ -4,7 +4,10 @@ export type ErrorCode = "usage" | "not_found" | "corrupt" | "unsupported" | "mis
 
 /** What every call rejects with. An aborted call rejects with the signal's reason instead. */
 export declare class DopplerError extends Error {
-  /** "lost": the engine has stopped or was closed; load the model again. The others are those of C++. */
+  /**
+   * "lost": the engine has stopped, by a trap, with its GPU or its worker, or was closed. Unless it was closed, its next call loads
+   * the model again. The others are those of C++.
+   */
   readonly code: ErrorCode;
 }
 
@@ -23,6 +26,21 @@ export type Content = Blob | ArrayBuffer | ArrayBufferView | Reader;
 export type Address = string | URL;
 /** Where a model comes from: an address; a .gguf file; the Files of a folder that was chosen or dropped; or contents by path. */
 export type Source = Address | Content | Iterable<File> | Map<string, Content> | Record<string, Content>;
+
+/** What is told while a model runs, as `doppler run --probe` and `--trace` tell it. */
+export interface Watch {
+  /** Values, as --probe takes them: "stage=q_rope,layers=0:5,tokens=-1,dims=0:7". They come with the pieces of a generation. */
+  probes?: string[];
+  /** Categories of trace lines, "all" or "-name" as --trace takes them; of these layers, and of so many decode steps (0: all). */
+  trace?: string[];
+  trace_layers?: number[];
+  trace_steps?: number;
+}
+/** What was seen since the piece before: lines as the program prints them, and the probes' values. */
+export interface Seen {
+  said?: string[];
+  probes?: { id: string; stage: string; layer: number | null; token: number; step: number; head?: number; values: Record<string, number | string> }[];
+}
 
 export interface LoadOptions {
   /** The path of the model among several files of the source; else the first .gguf file, or the folder of the highest config.json. */
@@ -46,6 +64,8 @@ export interface LoadOptions {
   /** `told`: while the store downloads. */
   onProgress?: (share: number, what: string, told?: DownloadProgress) => void;
   signal?: AbortSignal;
+  /** Trace lines of loading are in `info.said`. */
+  watch?: Watch;
   /** Longest sequence in tokens; 0: the model's own, at most 4096. */
   context?: number;
   cut_tokens?: number;
@@ -57,7 +77,7 @@ export interface LoadOptions {
    * is no software and computes this model, else on the cpu; `notes` then say why. `Info.backend` says which it is.
    */
   backend?: "cpu" | "gpu" | "auto" | "reference";
-  /** "WASM" or "PORTABLE", to compare kernels. */
+  /** The instruction set of the kernels; a module has one, "WASM". */
   cpu_target?: string;
 }
 
@@ -80,6 +100,49 @@ export interface GenerateOptions {
   logprobs?: number;
   /** Ends the generation between two tokens; a prompt that is being computed is finished first. */
   signal?: AbortSignal;
+  watch?: Watch;
+  /** Values inside of all tokens that are computed, which come with the pieces: `Piece.stages`. */
+  look?: LookRequest;
+}
+
+/** Which values to look at. Left out, a list means all, except `stages`, which needs at least one name. */
+export interface LookRequest {
+  /** "q_rope", "logits", … (`Info.stages`); ["all"]: every stage but attn_scores. */
+  stages: string[];
+  /** Of stages inside layers. */
+  layers?: number[];
+  /** Positions in the sequence; negative: from the prompt's end. */
+  tokens?: number[];
+  /** Columns of a row; attn_scores, whose rows grow with the sequence, are always whole. */
+  dims?: number[];
+  /** False: only statistics. */
+  values?: boolean;
+  statistics?: boolean;
+  /** A look that would keep more (1 GiB) is refused with the code "limit", before anything is computed. */
+  most_bytes?: number;
+}
+
+/** One stage of one layer, as the engine computed it. */
+export interface StageValues {
+  stage: string;
+  /** null: outside the layers. */
+  layer: number | null;
+  /** Positions in the sequence, one for each row. */
+  tokens: number[];
+  /** [tokens, columns], or [tokens, heads, columns of a head]; attn_scores: [tokens, heads, positions], -Infinity where masked. */
+  shape: number[];
+  dims?: number[];
+  values: Float32Array;
+  /** NaN and infinite values are counted, and left out of the others. */
+  statistics?: { count: number; min: number; max: number; mean: number; rms: number; max_abs: number; nan: number; inf: number; zeros: number };
+}
+
+/** Begins when its first stage is asked for; takes turns with generations, whose cache it replaces. */
+export declare class Look implements AsyncIterable<StageValues> {
+  /** In the order in which a step computes them. Each leaves the module's memory when it is asked for. */
+  [Symbol.asyncIterator](): AsyncIterator<StageValues>;
+  /** The prompt's tokens, and the stages that nobody has taken yet. */
+  result(): Promise<{ ids: number[]; stages: StageValues[] }>;
 }
 
 export interface TokenLogprobs {
@@ -88,10 +151,12 @@ export interface TokenLogprobs {
   top: { id: number; logprob: number }[];
 }
 
-export interface Piece {
+export interface Piece extends Seen {
   text: string;
   ids: number[];
   logprobs: TokenLogprobs[];
+  /** Where `look` asks for them: of the tokens that were computed since the piece before, prompt included. */
+  stages?: StageValues[];
 }
 
 export interface Timings {
@@ -105,7 +170,7 @@ export interface Timings {
   decode_tokens_per_second: number;
 }
 
-export interface Result {
+export interface Result extends Seen {
   text: string;
   ids: number[];
   prompt_ids: number[];
@@ -134,14 +199,18 @@ export interface Info {
   device?: string;
   has_tokenizer: boolean;
   has_chat_template: boolean;
-  default_options: Required<Omit<GenerateOptions, "signal">>;
-  /** Why the engine is slower than it could be, a sentence each. */
+  default_options: Required<Omit<GenerateOptions, "signal" | "look" | "watch">>;
+  /** Why the engine is slower than it could be, and that it was loaded again after it had stopped, a sentence each. */
   notes: string[];
   /** Every value of the model's description, with its source. */
   facts: { name: string; value: string; because: string }[];
   types: { type: string; tensors: number; bytes: number }[];
   /** In bytes. `module`: all that the module has taken so far, which it never gives back. */
   memory: { context: number; weights: number; cache: number; activations: number; kv_type: string; module: number };
+  /** What can be looked at. `width`: of a row; 0 of attn_scores, which have a score for each position. `layers`: that have it. */
+  stages: { name: string; meaning: string; width: number; heads: number; layers: number[] }[];
+  /** Trace lines of loading, where `watch` has asked for some. */
+  said?: string[];
 }
 
 export interface Message {
@@ -212,6 +281,111 @@ export declare class Completions {
   create(request: CompletionRequest & { stream?: false }, options?: { signal?: AbortSignal }): Promise<Completion>;
 }
 
+/** A recording by transformers or `doppler record`, as safetensors. */
+export type Recording = Address | Content;
+
+/** Those of the program's flags. */
+export interface CompareOptions {
+  /** Values only, without running each op again on plain loops. */
+  quick?: boolean;
+  /** Greedy steps after the prompt, beside another backend (10). */
+  steps?: number;
+  tolerance?: number;
+  piece?: number;
+  companion?: boolean;
+  onProgress?: (share: number, what: string) => void;
+  signal?: AbortSignal;
+}
+
+export interface OpError {
+  error: number | null;
+  allowed: number | null;
+  /** The error over what rounding explains: above 1 the op is wrong. */
+  excess: number | null;
+  token: number;
+  index: number;
+  first_bad_token: number | null;
+  agrees: boolean;
+  token_errors: (number | null)[];
+  worst: { token: number; index: number; expected: number | null; found: number | null }[];
+}
+export interface StageComparison {
+  key: string;
+  stage: string;
+  layer: number | null;
+  phase: "prefill" | "decode";
+  computed: boolean;
+  /** Shares of the largest value; null: without bound. */
+  error: number | null;
+  tolerance: number;
+  largest: number;
+  agrees: boolean;
+  why: "none" | "not_computed" | "execution" | "description" | "total";
+  tokens: number;
+  worst_token: number;
+  near_choices: number;
+  first_bad_token: number | null;
+  token_errors: (number | null)[];
+  worst: OpError["worst"];
+  execution: OpError | null;
+  description: OpError | null;
+  inherited: number | null;
+  untold: string;
+}
+export interface Comparison {
+  agrees: boolean;
+  backend: string;
+  found: string;
+  expected: string;
+  not_shared: string[];
+  stages_compared: number;
+  first_divergence: (StageComparison & { token: number | null }) | null;
+  decode: { steps: number; top1_equal: number; error?: number | null; logits?: StageComparison };
+  prompt_logits: LogitsAgreement | null;
+  decode_logits: LogitsAgreement | null;
+  stages: StageComparison[];
+  fallbacks: { what: string; why: string }[];
+}
+export interface LogitsAgreement {
+  rows: number;
+  top1_equal: number;
+  mean_kl: number | null;
+  largest_kl: number | null;
+  largest_kl_row: number;
+  smallest_margin: number | null;
+  first_unsure: number | null;
+}
+
+export interface DoctorOptions {
+  /** The truth: a recording of the model. */
+  reference?: Recording;
+  /** Only these checks. */
+  check?: string[];
+  /** What all checks may take together (30). */
+  seconds?: number;
+  hashes?: boolean;
+  onProgress?: (share: number, what: string) => void;
+  signal?: AbortSignal;
+}
+export interface Finding {
+  cause: string;
+  stage: string;
+  layer: number | null;
+  explanation: string;
+  repair: string;
+  /** 0 to 1. */
+  confidence: number;
+  [more: string]: unknown;
+}
+export interface Diagnosis {
+  healthy: boolean;
+  findings: Finding[];
+  checks: { name: string; asks: string; state: "ok" | "finding" | "skipped"; text: string; seconds: number }[];
+  ops: { check: string; stage: string; layer: number | null; excess: number | null }[];
+  fallbacks: { what: string; why: string }[];
+  [more: string]: unknown;
+}
+
 export declare class Engine {
   readonly info: Info;
   readonly chat: { readonly completions: Completions };
@@ -223,6 +397,17 @@ export declare class Engine {
   /** The conversation in the model's own format, ready for its answer. */
   renderChat(conversation: Conversation): Promise<string>;
   inspect(): Promise<Info>;
+  /** The values of any stage of any layer for a prompt, which is computed anew as a whole, by the kernels that generate. */
+  look(prompt: Prompt, request: LookRequest & { signal?: AbortSignal }): Look;
+  /** How likely each token of a prompt was, given those before it: all but the first, with the `top` likeliest beside it. */
+  score(prompt: Prompt, options?: { top?: number }): Promise<{ ids: number[]; logprobs: TokenLogprobs[] }>;
+  /**
+   * The model beside a recording (an address, or content), or beside another backend that runs a prompt: what `doppler compare --json`
+   * prints. A second module opens the model for it, and has its weights in memory as a whole.
+   */
+  compare(other: Recording | { with: "reference" | "cpu" | "gpu"; prompt: string }, options?: CompareOptions): Promise<Comparison>;
+  /** What is wrong with the model, and why: what `doppler doctor --json` prints. In a second module, too. */
+  doctor(options?: DoctorOptions): Promise<Diagnosis>;
   /** Frees everything. Calls that wait reject with the code "lost". */
   close(): void;
 }
@@ -316,4 +501,6 @@ export declare class Store {
 
 export declare const Doppler: {
   load(source: Source, options?: LoadOptions): Promise<Engine>;
+  /** As Engine.doctor, also of a model that cannot be loaded, and then says why. */
+  doctor(source: Source, options?: LoadOptions & DoctorOptions): Promise<Diagnosis>;
 };

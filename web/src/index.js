@@ -1,95 +1,73 @@
 // Doppler in a page or in node: Doppler.load() gives an Engine. Types and what they mean: index.d.ts.
 import { Completions } from "./chat.js";
 import { DopplerError } from "./errors.js";
-import { LocalHost, WorkerHost } from "./hosts.js";
-import { filesOf, isReader, modelPath } from "./sources.js";
+import { Generation, Look, promptOf } from "./generation.js";
+import { Living, Opening } from "./opening.js";
+import { filesOf } from "./sources.js";
 import { Store } from "./store.js";
 
 export { DopplerError, Store };
 
-const PIECE_MS = 20; // so often a generation looks whether it is still wanted; an eye sees no steps
+export class Engine {
+  #living;
+  #last = Promise.resolve();
 
-// A prompt as the module takes it.
-function promptOf(prompt) {
-  if (typeof prompt === "string") return { text: prompt };
-  if (Array.isArray(prompt) && prompt.every((id) => typeof id === "number")) return { ids: prompt };
-  return { conversation: JSON.stringify(prompt) ?? "" };
-}
-
-export class Generation {
-  #pieces;
-  #result;
-
-  constructor(engine, turn, prompt, options) {
-    this.#pieces = this.#run(engine, turn, prompt, options);
+  constructor(living) {
+    this.#living = living;
+    this.chat = { completions: new Completions(this) };
   }
 
-  // Pieces of text as they become certain: {text, ids, logprobs}.
-  [Symbol.asyncIterator]() {
-    return this.#pieces;
+  // What was said when the model was loaded, for the last time if it had to be loaded again.
+  get info() {
+    return this.#living.info;
   }
 
-  // The whole, once the pieces are through; goes through those that nobody has taken.
-  async result() {
-    while (!(await this.#pieces.next()).done);
-    return this.#result;
+  generate(prompt, options = {}) {
+    return new Generation(() => this.#living.host(), () => this.#turn(), prompt, options);
   }
-
-  async *#run(call, turn, prompt, { signal, ...options }) {
-    const release = await turn();
+  look(prompt, request) {
+    return new Look(() => this.#living.host(), () => this.#turn(), prompt, request);
+  }
+  async score(prompt, { top = 0 } = {}) {
+    const release = await this.#turn();
     try {
-      signal?.throwIfAborted();
-      await call("begin", { ...promptOf(prompt), options });
-      try {
-        for (let more = true; more;) {
-          signal?.throwIfAborted();
-          const piece = await call("next", { ms: PIECE_MS });
-          more = piece.more;
-          delete piece.more;
-          if (piece.text || piece.ids.length > 0) yield piece;
-        }
-      } finally {
-        this.#result = await call("end");
-      }
-      const { rest, ...result } = this.#result;
-      this.#result = result;
-      if (rest) yield { text: rest, ids: [], logprobs: [] };
+      return await this.#call("score", { ...promptOf(prompt), top });
     } finally {
       release();
     }
   }
-}
-
-export class Engine {
-  #host;
-  #last = Promise.resolve();
-
-  constructor(host, info) {
-    this.#host = host;
-    this.info = info;
-    this.chat = { completions: new Completions(this) };
-  }
-
-  generate(prompt, options = {}) {
-    return new Generation((name, request) => this.#host.call(name, request), () => this.#turn(), prompt, options);
-  }
   async tokenize(text, { special = true } = {}) {
-    return (await this.#host.call("tokenize", { text, special })).ids;
+    return (await this.#call("tokenize", { text, special })).ids;
   }
   async detokenize(ids) {
-    return (await this.#host.call("detokenize", { ids: [...ids] })).text;
+    return (await this.#call("detokenize", { ids: [...ids] })).text;
   }
   async renderChat(conversation) {
-    return (await this.#host.call("render", { conversation: JSON.stringify(conversation) })).text;
+    return (await this.#call("render", { conversation: JSON.stringify(conversation) })).text;
   }
-  inspect() {
-    return this.#host.call("inspect", {});
+  async inspect() {
+    const info = await this.#call("inspect", {});
+    info.notes.push(...this.#living.notes);
+    return info;
+  }
+  // `other`: a recording, as its address or content, or {with: another backend, prompt}.
+  async compare(other, options = {}) {
+    const isBackend = typeof other?.with === "string"; // arrays have a function of that name
+    const { signal, onProgress, ...own } = options;
+    return this.#living.diagnose("compare", isBackend ? other : { reference: other }, own, { signal, onProgress });
+  }
+  async doctor({ reference, signal, onProgress, ...own } = {}) {
+    return this.#living.diagnose("doctor", { reference }, own, { signal, onProgress });
   }
   close() {
-    this.#host.close();
+    this.#living.close();
   }
 
-  // Generations go one after another, in the order in which they were first asked for a piece.
+  async #call(name, request) {
+    return (await this.#living.host()).call(name, request);
+  }
+
+  // Generations and looks go one after another, in the order in which they were first asked for a piece.
   async #turn() {
     let release;
     const before = this.#last;
@@ -113,23 +91,22 @@ async function keptFiles(source, { store, onProgress, signal }) {
 
 const isAddress = (source) => typeof source === "string" || source instanceof URL;
 
+// What a source names, ready to be opened.
+async function openingOf(source, { worker = typeof Worker === "function", store, keep = isAddress(source) && worker && Store.available,
+  onProgress = () => {}, signal, ...options }) {
+  if (keep && !worker) throw new DopplerError("usage", "What is kept can only be read by a worker. Leave out worker: false or keep: true.");
+  const files = await (keep ? keptFiles(source, { store, onProgress, signal }) : filesOf(source, { signal }));
+  return new Opening(files, { worker, ...options });
+}
+
 export const Doppler = {
-  async load(source, { model, worker = typeof Worker === "function", module, threads, store,
-    keep = isAddress(source) && worker && Store.available, onProgress = () => {}, signal, ...options } = {}) {
-    if (keep && !worker) throw new DopplerError("usage", "What is kept can only be read by a worker. Leave out worker: false or keep: true.");
-    const files = await (keep ? keptFiles(source, { store, onProgress, signal }) : filesOf(source, { signal }));
-    if (worker && files.some(([, content]) => isReader(content))) {
-      throw new DopplerError("usage", "A worker cannot be sent a reader. Give a Blob or bytes, or worker: false.");
-    }
-    const path = model ?? modelPath(files);
-    const Host = worker ? WorkerHost : LocalHost;
-    const host = await Host.open({ url: module && String(module), threads, files, progress: onProgress });
-    try {
-      signal?.throwIfAborted();
-      return new Engine(host, await host.call("load", { model: path, options: { threads, ...options } }));
-    } catch (error) {
-      host.close();
-      throw error;
-    }
+  async load(source, options = {}) {
+    return new Engine(await Living.open(await openingOf(source, options), options.onProgress ?? (() => {}), options.signal));
+  },
+
+  // What is wrong with a model, also with one that cannot be loaded.
+  async doctor(source, { reference, check, seconds, hashes, ...options } = {}) {
+    const opening = await openingOf(source, options);
+    return opening.diagnose("doctor", { reference }, { check, seconds, hashes }, options);
   },
 };

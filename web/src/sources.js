@@ -2,7 +2,7 @@
 import { DopplerError } from "./errors.js";
 import { describeSource, pathOf } from "./hub.js";
 
-async function fetchFile(url, options) {
+export async function fetchFile(url, options) {
   let response;
   try {
     response = await fetch(url, { signal: options.signal });

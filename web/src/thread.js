@@ -29,7 +29,7 @@ try {
 } catch (error) {
   beginStack();
   const stopped = typeof error.code === "string" ? { code: error.code, message: error.message }
-    : { code: "lost", message: `A thread of the engine has stopped: ${error.message}. Load the model again.` };
+    : { code: "lost", message: `A thread of the engine has stopped: ${error.message}. The next call loads the model again.` };
   const why = new TextEncoder().encode(JSON.stringify(stopped));
   const at = room - why.length - 65536; // of a stack that nobody uses any more, far from where the call below begins
   new Uint8Array(memory.buffer, at, why.length).set(why);

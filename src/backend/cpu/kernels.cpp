@@ -24,17 +24,21 @@ constexpr std::int64_t kPortable = HWY_SCALAR;
 // Best first.
 constexpr Set kSets[] = {
 #if defined(__x86_64__)
-    {"AVX3_VNNI", HWY_AVX3, panel_avx512_vnni}, {"AVX3", HWY_AVX3, panel_avx512},
-    {"AVX2_VNNI", HWY_AVX2, panel_avx_vnni},    {"AVX2", HWY_AVX2, panel_avx2},
+    {"AVX3_VNNI", HWY_AVX3, panel_avx512_vnni},
+    {"AVX3", HWY_AVX3, panel_avx512},
+    {"AVX2_VNNI", HWY_AVX2, panel_avx_vnni},
+    {"AVX2", HWY_AVX2, panel_avx2},
     {"SSE4", HWY_SSE4, panel_portable},
 #elif defined(__aarch64__)
     {"NEON_I8MM", HWY_NEON, panel_neon_i8mm},
     {"NEON_DOT", HWY_NEON, panel_neon},
     {"NEON", HWY_NEON, panel_portable},
-#elif defined(__wasm_simd128__)
-    {"WASM", HWY_WASM, panel_wasm},
 #endif
+#if defined(__wasm_simd128__)
+    {"WASM", HWY_WASM, panel_wasm},  // and no other: see targets.h
+#else
     {"PORTABLE", kPortable, panel_portable},
+#endif
 };
 
 struct Available {

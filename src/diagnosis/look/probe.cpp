@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "backend/backend.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "plan/residual.h"
 
@@ -94,6 +96,21 @@ std::string probe_line(const ProbeHit& hit) {
   }
   fmt::format_to(out, FMT_COMPILE("]"));
   return fmt::to_string(line);
+}
+
+Json probe_json(const ProbeHit& hit) {
+  Json values = Json::object();
+  for (const ProbeValue& v : hit.values) {
+    values[std::to_string(v.dim)] = std::isfinite(v.value) ? Json(v.value) : Json(fmt::format("{}", v.value));
+  }
+  Json json = {{"id", hit.probe->id},
+               {"stage", stage_name(hit.stage)},
+               {"layer", hit.layer >= 0 ? Json(hit.layer) : Json(nullptr)},
+               {"token", hit.token},
+               {"step", hit.step},
+               {"values", std::move(values)}};
+  if (hit.head >= 0) json["head"] = hit.head;
+  return json;
 }
 
 Result<ProbeTap::Watch> ProbeTap::watch(const Probe& probe, const Plan& plan, std::uint64_t context) {

@@ -65,6 +65,8 @@ struct ProbeHit {
 };
 // "PROBE dim334 stage=layer_out layer=12 token=6 values=[334=81.2500]"
 std::string probe_line(const ProbeHit& hit);
+// The same for programs; NaN and infinities, which JSON does not have, as texts.
+Json probe_json(const ProbeHit& hit);
 // Which trace category a stage belongs to.
 Category category_of(Stage stage);
 
