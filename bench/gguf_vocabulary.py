@@ -64,7 +64,7 @@ def add_vocabulary(source, target):
         at = skip_value(data, at, kind)
         if not key.startswith(b"tokenizer."):
             kept.append(data[begin:at])
-    rows = 0
+    rows, tensors_begin = 0, at
     for _ in range(tensors):
         length = struct.unpack_from("<Q", data, at)[0]
         name, at = data[at + 8:at + 8 + length], at + 8 + length
@@ -73,7 +73,7 @@ def add_vocabulary(source, target):
             rows = struct.unpack_from(f"<{dimensions}Q", data, at)[1]
         at += 8 * dimensions + 12
     more = vocabulary(rows)
-    head = struct.pack("<4sIQQ", magic, version, tensors, len(kept) + len(more)) + b"".join(kept + more) + data[values_end:at]
+    head = struct.pack("<4sIQQ", magic, version, tensors, len(kept) + len(more)) + b"".join(kept + more) + data[tensors_begin:at]
     begin = -(-at // alignment) * alignment
     with open(target, "wb") as file:
         file.write(head + bytes(-len(head) % alignment))

@@ -136,7 +136,14 @@ def package_jobs(place):
                "options": {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}}
         job["native"] = native(DATA / "models", name, ["--prompt-ids", "3,14,15"], "--max-tokens", str(TOKENS), "--ignore-eos")
         jobs.append(job)
-    return jobs
+    # The package of a .gguf file holds its description, and is found all the same where nobody says which of its files it is.
+    name = "llama.Q4_0.gguf"
+    subprocess.run([doppler, "convert", DATA / "gguf" / name, "-o", place / "packages/of_gguf", "--format", "rdrr", "--type", "keep"], check=True,
+                   capture_output=True, timeout=120)
+    job = {"name": name, "files": files_of(place / "packages/of_gguf"), "ids": [3, 14, 15],
+           "options": {"max_tokens": TOKENS, "temperature": 0, "ignore_eos": True}}
+    job["native"] = native(DATA / "gguf", name, ["--prompt-ids", "3,14,15"], "--max-tokens", str(TOKENS), "--ignore-eos")
+    return [*jobs, job]
 
 def places_of(value, place=()):
     """Every place of a JSON text where a single value stands; of a list's entries only the first."""

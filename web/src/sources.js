@@ -43,10 +43,12 @@ export async function filesOf(source, options) {
   return entries;
 }
 
-// The .gguf file (of a divided one: the first), or the folder of the config.json or RDRR manifest that lies highest.
+// The .gguf file (of a divided one: the first), or the folder of the config.json or RDRR manifest that lies highest. A package may
+// hold the description of a .gguf file, which is none itself.
 export function modelPath(files) {
   const paths = files.map(([path]) => path).sort((a, b) => a.split("/").length - b.split("/").length || (a < b ? -1 : 1));
-  const model = paths.find((path) => /\.gguf$/i.test(path)) ?? paths.find((path) => /(^|\/)(config|manifest)\.json$/.test(path));
+  const folders = new Set(paths.filter((path) => /(^|\/)manifest\.json$/.test(path)).map((path) => path.replace(/manifest\.json$/, "")));
+  const model = paths.find((path) => /\.gguf$/i.test(path) && !folders.has(path.replace(/[^/]*$/, ""))) ?? paths.find((path) => /(^|\/)(config|manifest)\.json$/.test(path));
   if (!model) throw new DopplerError("not_found", "The source holds neither a .gguf file nor a config.json nor an RDRR manifest.json. Give a model's files.");
   return model.replace(/\/?(config|manifest)\.json$/, "") || ".";
 }
