@@ -123,8 +123,8 @@ struct WebEngine::Running {
       DOPPLER_TRY(read_options(request["look"], watch.what));
       callbacks.watches.push_back(std::move(watch));
     }
-    DOPPLER_ASSIGN(taps, WatchTaps::create(callbacks.watches, session.backend().plan(), prompt_tokens,
-                                           watching->tap()));
+    DOPPLER_ASSIGN(
+        taps, WatchTaps::create(callbacks.watches, session.backend().plan(), prompt_tokens, watching->tap()));
     session.look(taps->get());
     return {};
   }
