@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/recurrent_kernels.h"
@@ -35,6 +36,9 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
       if (context_.eight_bits(*part.matrix)) in_blocks = op.inputs[0];
     }
   }
+  find_apart();
+  find_gated();
+  find_parts();
   return {};
 }
 
@@ -60,9 +64,10 @@ Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
   if (group.pass.empty()) {
     DOPPLER_TRY(single(variant, out));
   } else if (group.pass == kPassBatchGated) {
-    DOPPLER_TRY(fused_gated(group, variant.emit, out));
-  } else if (variant.op == group.first) {
-    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant.emit, out)
+    // Gate and up have done it where they are one kernel with it.
+    if (!variant.gated) DOPPLER_TRY(fused_gated(group, variant.emit, program_.x8_, program_.xs_, out));
+  } else if (variant.op == group.first && !variant.apart) {
+    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant, out)
                                              : fused_rope(group, variant.emit, out));
   }
   return out;
@@ -101,6 +106,7 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
       return add(rope_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0])), Dispatch::Per::kToken,
                  out);
     case OpKind::kAttention: {
+      if (variant.apart) return attend_apart(variant, out);
       const std::size_t before = variant.op == 0 ? 0 : variant.op - 1;
       const bool appended = program_.groups_.of(before).pass == kPassBatchRope;
       if (!appended && op.inputs.size() > 1) {
@@ -187,7 +193,8 @@ Status BatchBuilder::embed(const Op& op, Dispatches& out) {
 
 Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
-  bool quantised = program_.has_blocks_[variant.op];
+  if (variant.gated && op.outputs.size() == 2) return gated_columns(variant, out);
+  bool quantised = program_.has_blocks_[variant.op] || variant.apart;
   for (const PlacedMatrix& part : program_.placed_[variant.op]) {
     const bool eight_bits = context_.eight_bits(*part.matrix);
     if (eight_bits && !quantised) {
@@ -197,29 +204,37 @@ Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
                       per(op.inputs[0]), out));
     }
     for (const Shard& shard : part.matrix->shards) {
-      if (variant.rows == 0) {
-        DOPPLER_TRY(gemv(op, part, shard, out));
-      } else if (eight_bits) {
-        DOPPLER_TRY(gemm(op, part, shard, variant.rows, out));
-      } else {
-        DOPPLER_TRY(gemm_float(op, part, shard, out));
-      }
+      DOPPLER_TRY(product(op, part, shard, variant, out));
     }
   }
   return {};
 }
 
-Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,
+// By the number of rows, and the weights' form.
+Status BatchBuilder::product(const Op& op, const PlacedMatrix& part, const Shard& shard,
+                             const Variant& variant, Dispatches& out) {
+  const std::uint32_t rows = variant.rows;
+  if (rows == 0) return gemv(op, part, shard, variant, out);
+  const bool eight_bits = context_.eight_bits(*part.matrix);
+  if (rows <= (eight_bits ? kMostColumns : kMostFloatColumns)) return columns(op, part, shard, variant, out);
+  return eight_bits ? gemm(op, part, shard, variant, out) : gemm_float(op, part, shard, out);
+}
+
+Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
                           Dispatches& out) {
+  const std::uint32_t rows = variant.rows;
   const GpuMatrix& matrix = *part.matrix;
   const ValueView& y = view(op.outputs[0]);
+  const bool few = rows <= kFewRows;
   std::optional<GemmShape> shape =
-      choose_gemm_shape(device().limits(), matrix.format, rows, shard.rows, matrix.units);
-  if (!shape) return gemv(op, part, shard, out);
+      few ? choose_few_rows_shape(device().limits(), matrix.format, few_rows_tile(rows), shard.rows,
+                                  matrix.units)
+          : choose_gemm_shape(device().limits(), matrix.format, rows, shard.rows, matrix.units);
+  if (!shape) return gemv(op, part, shard, variant, out);
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
   const bool split = shape->splits > 1;
-  const std::uint64_t split_stride = most_rows(op.outputs[0]) * shard.rows;
+  const std::uint64_t split_stride = (few ? rows : most_rows(op.outputs[0])) * shard.rows;
   const std::uint32_t offset = y.offset + part.first_row + shard.first_row;
   ShaderValues values = gemm_values(*shape, matrix.format, shard.rows, matrix.units);
   values["BIAS"] = part.bias && !split ? 1 : 0;
@@ -245,12 +260,15 @@ Status BatchBuilder::gemm(const Op& op, const PlacedMatrix& part, const Shard& s
   auto tiled =
       make("gemm.wgsl", values, buffers, (shard.rows + shape->tile_rows - 1) / shape->tile_rows, rows_of);
   // A driver may compute it wrongly.
-  if (!tiled && tiled.error().code == ErrorCode::kUnsupported) return gemv(op, part, shard, out);
+  if (!tiled && tiled.error().code == ErrorCode::kUnsupported) {
+    program_.can_leave_parts_[variant.op] = false;
+    return gemv(op, part, shard, variant, out);
+  }
   DOPPLER_ASSIGN(Dispatch made, std::move(tiled));
   made.rows_each = shape->tile_tokens;
   made.z = shape->splits;
   out.push_back(std::move(made));
-  if (!split) return {};
+  if (!split || variant.parts) return {};
   values = {{"THREADS", kElementThreads}, {"ROWS", shard.rows},
             {"SPLITS", shape->splits},    {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
             {"BIAS", part.bias ? 1 : 0},  {"OUT_STRIDE", y.stride},
@@ -288,7 +306,14 @@ Status BatchBuilder::gemm_float(const Op& op, const PlacedMatrix& part, const Sh
   return {};
 }
 
-Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out) {
+// The activations in 8 bits that a product reads.
+void BatchBuilder::bind_blocks(const Variant& variant, std::vector<Bound>& buffers) const {
+  buffers.push_back({"x8", variant.gated ? program_.act8_ : program_.x8_});
+  buffers.push_back({"xs", variant.gated ? program_.act_scales_ : program_.xs_});
+}
+
+Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
+                          Dispatches& out) {
   const GpuMatrix& matrix = *part.matrix;
   const ValueView &x = view(op.inputs[0]), &y = view(op.outputs[0]);
   const GemvShape shape = choose_gemv_shape(device().limits(), matrix.format, shard.rows, matrix.units);
@@ -310,8 +335,7 @@ Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& s
   bind_shard(buffers, matrix, shard);
   bind_bias(part, shard, values, buffers);
   if (eight_bits) {
-    buffers.push_back({"x8", program_.x8_});
-    buffers.push_back({"xs", program_.xs_});
+    bind_blocks(variant, buffers);
   } else {
     values["X_VEC"] = has_vectors(x) ? 1 : 0;
     values["WIDTH"] = x.width;
