@@ -1,6 +1,7 @@
 // Sequences that continue together on the GPU: the tokens of each are those that it has alone, whoever comes,
 // goes, ends, or draws beside it.
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "gpu_harness.h"
@@ -11,11 +12,14 @@ namespace {
 
 using namespace testing;
 
-constexpr std::uint64_t kContext = 96;
+constexpr std::uint64_t kTogetherContext = 96;
 
 BackendOptions together_options(std::uint32_t slots) {
-  BackendOptions options{
-      .threads = 2, .context = kContext, .slots = slots, .max_step_tokens = 64, .disabled_passes = {}};
+  BackendOptions options{.threads = 2,
+                         .context = kTogetherContext,
+                         .slots = slots,
+                         .max_step_tokens = 64,
+                         .disabled_passes = {}};
   options.gpu_setup.self_check = false;  // gpu_self_check_test.cpp has it
   options.gpu_setup.tune = false;
   // Activations in 8 bits would round the other way where another kernel sums in another order.
@@ -206,9 +210,9 @@ TEST_P(GpuSequences, FillTheContextAndEndThere) {
   while (listen(*backend, said)) {
   }
   for (std::uint32_t slot = 0; slot < 2; ++slot) {
-    EXPECT_EQ(said[slot].size(), kContext - prompt(slot).size());
+    EXPECT_EQ(said[slot].size(), kTogetherContext - prompt(slot).size());
     EXPECT_EQ(said[slot], alone(*single, wishes[slot])) << "sequence " << slot;
-    ASSERT_OK(backend->continuer()->leave(slot, kContext));
+    ASSERT_OK(backend->continuer()->leave(slot, kTogetherContext));
   }
 }
 
@@ -265,6 +269,45 @@ TEST(GpuManySequences, SayWhatTheySayAlone) {
       ASSERT_OK(backend->continuer()->leave(slot, 11));
     }
   }
+}
+
+// A token whose embedding is no number spoils its own sequence, and no other.
+TEST(GpuManySequences, EndAloneWhereLogitsAreNotFinite) {
+  DOPPLER_NEEDS_ADAPTER();
+  ASSERT_OK_AND_ASSIGN(Model model, load_model(data_path("models/llama")));
+  TensorView table = model.weights[model.weights.find(WeightRole::kTokenEmbedding, -1)];
+  std::vector<float> values(element_count(table.shape).value_or(0));
+  ASSERT_OK(decode_f32(table, 0, values));
+  constexpr TokenId kBad = 150;
+  values[kBad * model.spec.hidden + 3] = std::nanf("");
+  table.dtype = DType::kF32;
+  table.data = std::as_bytes(std::span(values));
+  table.mapped = false;
+  model.weights.add(WeightRole::kTokenEmbedding, -1, table);
+  ASSERT_OK_AND_ASSIGN(const auto backend,
+                       make_backend("gpu", model.spec, model.weights, together_options(3)));
+  const GenerateOptions greedy;
+  std::map<std::uint32_t, std::vector<TokenId>> said[2];
+  for (const bool spoilt : {false, true}) {
+    for (const std::uint32_t slot : {0u, 1u, 2u}) {
+      backend->clear(slot);
+      StepInput input;
+      for (std::uint32_t i = 0; i < 4; ++i)
+        input.add(static_cast<TokenId>(7 + i + 11 * slot), i, slot, false);
+      ASSERT_OK(backend->step(input, nullptr));
+      const TokenId id = spoilt && slot == 1 ? kBad : 11;
+      ASSERT_OK(backend->continuer()->join({.slot = slot, .id = id, .most = 4, .sampling = &greedy}));
+    }
+    for (;;) {
+      ASSERT_OK_AND_ASSIGN(const auto tokens, backend->continuer()->tokens_of_all());
+      if (tokens.empty()) break;
+      for (const SlotToken& token : tokens) said[spoilt ? 1 : 0][token.slot].push_back(token.id);
+    }
+    for (const std::uint32_t slot : {0u, 1u, 2u}) ASSERT_OK(backend->continuer()->leave(slot, 5));
+  }
+  EXPECT_EQ(said[1][1], std::vector<TokenId>{-1});
+  EXPECT_EQ(said[1][0], said[0][0]);
+  EXPECT_EQ(said[1][2], said[0][2]);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, GpuSequences,

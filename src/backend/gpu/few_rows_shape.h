@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "backend/gpu/device.h"
 #include "backend/gpu/gemm_shape.h"
@@ -32,12 +34,23 @@ struct ColumnsShape {
   bool operator==(const ColumnsShape&) const = default;
 };
 
-// `gated`: the sets are gate and up, and a workgroup leaves whole blocks of 32 results. The same for any
-// number of columns, so that a row's sums are, too. Nothing where no shape fits.
+// The `most` shapes that look best, in order; none where nothing fits. `gated`: the sets are gate and up, and
+// a workgroup leaves whole blocks of 32 results. The same for any number of columns, so that a row's sums
+// are, too. bench/gpu_few_rows_bench measures them.
+std::vector<ColumnsShape> best_columns_shapes(const Limits& limits, const WeightFormat& format,
+                                              std::uint32_t rows, std::uint32_t units, bool gated,
+                                              std::size_t most);
 std::optional<ColumnsShape> choose_columns_shape(const Limits& limits, const WeightFormat& format,
                                                  std::uint32_t rows, std::uint32_t units, bool gated);
 
-// The cut of gemm.wgsl for one tile of `tile` tokens. Nothing for a device that holds none.
+// The cuts that they are chosen from, with one split.
+std::span<const GemmShape> few_rows_shapes();
+
+// The cuts of gemm.wgsl for one tile of `tile` tokens, the `most` that look best in order; none for a device
+// that holds none.
+std::vector<GemmShape> best_few_rows_shapes(const Limits& limits, const WeightFormat& format,
+                                            std::uint32_t tile, std::uint32_t rows, std::uint32_t units,
+                                            std::size_t most);
 std::optional<GemmShape> choose_few_rows_shape(const Limits& limits, const WeightFormat& format,
                                                std::uint32_t tile, std::uint32_t rows, std::uint32_t units);
 

@@ -16,7 +16,7 @@ constexpr std::uint32_t kRingSteps = 1024;
 // eight of these; where there are more, the host sees the others, some steps later.
 constexpr std::uint32_t kRowHeader = 4, kMostStops = 12, kRowWords = kRowHeader + kMostStops;
 // Workgroups that look for a row's likeliest token: with eight rows two for each processor of a large GPU.
-constexpr std::uint32_t kPickThreads = 256, kMostPickers = 32;
+constexpr std::uint32_t kRowPickThreads = 256, kMostPickers = 32;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ Result<SequencesRunner> SequencesRunner::create(Context& context, BatchProgram& 
   SequencesRunner runner(context, batch, most);
   Device& device = *context.device;
   const std::uint32_t vocab = context.plan.vocab_size;
-  runner.pickers_ = std::min(ceil_div(vocab, kPickThreads), kMostPickers);
+  runner.pickers_ = std::min(ceil_div(vocab, kRowPickThreads), kMostPickers);
   const struct {
     Buffer* buffer;
     const char* label;
@@ -36,7 +36,7 @@ Result<SequencesRunner> SequencesRunner::create(Context& context, BatchProgram& 
   for (const auto& one : all) {
     DOPPLER_ASSIGN(*one.buffer, device.make_buffer(one.label, one.words * 4));
   }
-  DOPPLER_ASSIGN(auto likeliest, context.kernels.get("likeliest.wgsl", {{"THREADS", kPickThreads},
+  DOPPLER_ASSIGN(auto likeliest, context.kernels.get("likeliest.wgsl", {{"THREADS", kRowPickThreads},
                                                                         {"GROUPS", runner.pickers_},
                                                                         {"VOCAB", vocab},
                                                                         {"PAD_WORD", StepLayout::kPad}}));
