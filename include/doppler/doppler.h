@@ -9,9 +9,10 @@
 //
 // Threads. Everything here may be called from any thread, on one handle from several at a time, except moving
 // and destroying it, as with any object. Calls that compute wait for each other, in the order in which they
-// arrive; a second engine (Engine::another) runs beside the first. A computing call from inside a callback of
-// the same engine would wait for itself and is an Error (kUsage). Callbacks run on the thread of the call.
-// Functions of a moved-from handle return an Error (kUsage), or an empty value where they return no Result.
+// arrive, but on a GPU sequences that generate at the same time do so together; a second engine
+// (Engine::another) runs beside the first. A computing call from inside a callback of the same engine would
+// wait for itself and is an Error (kUsage). Callbacks run on the thread of the call. Functions of a
+// moved-from handle return an Error (kUsage), or an empty value where they return no Result.
 #pragma once
 
 #include <atomic>

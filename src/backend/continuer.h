@@ -20,7 +20,15 @@ struct Continuation {
   std::span<const TokenId> history;           // the whole sequence, with `id`; read at the beginning only
   std::uint64_t draw = 0;                     // the number of the first draw, as Sampler::sample counts them
   TokenId pad_id = -1;                        // a token that is never chosen; -1: none
+  std::span<const TokenId> stops;             // of join(): a token after which no more are computed
   Tap* tap = nullptr;  // called from next_tokens() for each token, in order; does not change the tokens
+};
+
+// A token that was chosen for the sequence in a slot; -1: none could be, since its logits are not finite.
+struct SlotToken {
+  std::uint32_t slot = 0;
+  TokenId id = 0;
+  bool operator==(const SlotToken&) const = default;
 };
 
 class Continuer {
@@ -38,6 +46,25 @@ class Continuer {
   // `id`, and those from next_tokens() that the caller keeps, at most all but the last. Where recurrent
   // layers cannot go back to that they are fewer: Backend::length() says how many.
   virtual Status stop_sequence(std::uint64_t length) = 0;
+
+  // --- several sequences, each step one token of every one
+
+  // How many sequences may continue together; 0 where they do not. Where a kind of model does not, the reason
+  // is one of Backend::fallbacks() from then on.
+  virtual std::uint32_t most_together() { return 0; }
+  // A sequence more, also while others are under way. Errors: kUsage for a slot that is in already or while a
+  // single sequence continues; kLimit if there is no room for another; kUnsupported for a continuation with a
+  // tap.
+  virtual Status join(const Continuation&) { return alone(); }
+  // The next tokens of all sequences, of each in order, those that end it included; nothing when all have
+  // ended. Steps with tokens of other slots may run between the calls. An error ends all sequences, and
+  // their slots are empty then.
+  virtual Result<std::span<const SlotToken>> tokens_of_all() { return std::unexpected(alone().error()); }
+  // Takes a sequence out; `length` as for stop_sequence(). The others go on.
+  virtual Status leave(std::uint32_t /*slot*/, std::uint64_t /*length*/) { return alone(); }
+
+ private:
+  static Status alone() { return fail(ErrorCode::kUnsupported, "Sequences continue one at a time here."); }
 };
 
 }  // namespace doppler

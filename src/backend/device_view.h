@@ -25,7 +25,7 @@ struct DeviceCounters {
   std::uint64_t written_bytes = 0;
 };
 
-// One kernel of a step of one token: all its calls together.
+// One kernel of a step: all its calls together.
 struct KernelTime {
   std::string what;    // the op that it computes, as VariantRow names it
   std::string kernel;  // "gemv.wgsl"
@@ -55,9 +55,10 @@ class DeviceView {
   // How fast the device reads its own memory: bytes per second, measured now over `bytes`, or over fewer
   // where it has less free memory; the first call allocates it.
   virtual Result<double> measure_read_bandwidth(std::uint64_t bytes) = 0;
-  // Measures the kernels of a step of one token at the end of slot 0's sequence, and forgets the sequence.
-  // Errors: kUsage without a sequence there.
-  virtual Result<std::vector<KernelTime>> time_kernels() = 0;
+  // Measures the kernels of a step of one token at the end of each of the sequences in slots
+  // [0, sequences), as they continue by themselves, and forgets the sequences. Errors: kUsage without a
+  // sequence there, kUnsupported for more than continue together.
+  virtual Result<std::vector<KernelTime>> time_kernels(std::uint32_t sequences) = 0;
   // Runs every kernel of the backend's programs now, also those that passed when the model was loaded, and at
   // the end the program for single tokens, whose logits must be those of the batch program. Kernels that were
   // refused when the model was loaded are among them. Forgets slot 0's sequence.

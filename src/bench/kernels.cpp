@@ -25,7 +25,8 @@ double KernelTable::seconds() const {
   return sum;
 }
 
-Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint64_t yardstick_bytes) {
+Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::uint32_t sequences,
+                                    std::uint64_t yardstick_bytes) {
   Backend& backend = *loaded.backend;
   DeviceView* device = backend.device();
   if (device == nullptr) {
@@ -35,14 +36,16 @@ Result<KernelTable> measure_kernels(Loaded& loaded, std::uint64_t depth, std::ui
         "which times every op.",
         backend.name());
   }
-  DOPPLER_TRY(feed_bench_tokens(backend, 0, depth + 1));
+  for (std::uint32_t slot = 0; slot < sequences; ++slot)
+    DOPPLER_TRY(feed_bench_tokens(backend, slot, depth + 1));
   KernelTable table{.model = loaded.model->files.folder.string(),
                     .backend = std::string(backend.name()),
                     .device = device->info(),
                     .depth = depth,
+                    .sequences = sequences,
                     .read_bandwidth = 0,
                     .rows = {}};
-  DOPPLER_ASSIGN(table.rows, device->time_kernels());
+  DOPPLER_ASSIGN(table.rows, device->time_kernels(sequences));
   DOPPLER_ASSIGN(table.read_bandwidth, device->measure_read_bandwidth(yardstick_bytes));
   std::ranges::sort(table.rows, [](const KernelTime& a, const KernelTime& b) {
     return a.seconds != b.seconds ? a.seconds > b.seconds : a.what < b.what;
@@ -68,6 +71,7 @@ Json to_json(const KernelTable& table) {
           {"backend", table.backend},
           {"device", to_json(table.device)},
           {"depth", table.depth},
+          {"sequences", table.sequences},
           {"read_bandwidth", table.read_bandwidth},
           {"seconds", table.seconds()},
           {"kernels", std::move(rows)}};
@@ -75,7 +79,9 @@ Json to_json(const KernelTable& table) {
 
 std::string to_text(const KernelTable& kernels, std::size_t width) {
   using enum Column::Kind;
-  Table table({{fmt::format("a token at {}, by kernel", kernels.depth)},
+  const bool many = kernels.sequences > 1;
+  const std::string who = many ? fmt::format("a token of {} sequences", kernels.sequences) : "a token";
+  Table table({{fmt::format("{} at {}, by kernel", who, kernels.depth)},
                {"", kText},
                {"calls", kNumber},
                {"us a call", kNumber},
@@ -100,7 +106,7 @@ std::string to_text(const KernelTable& kernels, std::size_t width) {
   const std::string sums = fmt::format(
       "together {:.4f} ms: {:.1f} tok/s if nothing came between\nthe limit: the device reads its memory "
       "at {:.1f} GB/s\n",
-      kernels.seconds() * 1e3, share_of(1, kernels.seconds()), kernels.read_bandwidth / 1e9);
+      kernels.seconds() * 1e3, share_of(kernels.sequences, kernels.seconds()), kernels.read_bandwidth / 1e9);
   return wrap(about, width, 4) + "\n" + table.text(width) + wrap(sums, width, 4);
 }
 

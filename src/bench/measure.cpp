@@ -42,6 +42,8 @@ class Feeder {
   Status grow(std::uint32_t first, std::uint64_t sequences, std::size_t count,
               std::vector<double>* token_seconds, OpProfile* profile = nullptr) {
     if (sequences == 1 && profile == nullptr && continues()) return go_on(first, count, token_seconds);
+    if (profile == nullptr && continues_together(sequences))
+      return go_on_together(first, sequences, count, token_seconds);
     for (std::size_t i = 0; i < count; ++i) {
       const auto start = Clock::now();
       StepInput input;
@@ -56,6 +58,10 @@ class Feeder {
 
   // Whether the backend generates single sequences by itself.
   bool continues() const { return backend_.can_continue(greedy_); }
+  // Whether it generates so many together by itself.
+  bool continues_together(std::uint64_t sequences) const {
+    return sequences > 1 && continues() && sequences <= backend_.continuer()->most_together();
+  }
   Backend& backend() { return backend_; }
 
  private:
@@ -76,18 +82,53 @@ class Feeder {
       DOPPLER_ASSIGN(const auto tokens, continuer.next_tokens());
       const double took = seconds_since(last);
       last = Clock::now();
-      if (tokens.empty() || tokens.back() < 0) {
-        return fail(
-            ErrorCode::kMismatch,
-            "The {} backend breaks off after {} of {} tokens. Run doppler compare with a recording to "
-            "find the first wrong stage.",
-            backend_.name(), done, count);
-      }
+      if (tokens.empty() || tokens.back() < 0) return breaks_off(done, count);
       done += tokens.size();
       if (token_seconds != nullptr)
         token_seconds->insert(token_seconds->end(), tokens.size(), took / static_cast<double>(tokens.size()));
     }
     return continuer.stop_sequence(before + count);
+  }
+
+  // The same for slots [first, first + sequences); `token_seconds` is given what each step took.
+  Status go_on_together(std::uint32_t first, std::uint64_t sequences, std::size_t count,
+                        std::vector<double>* token_seconds) {
+    Continuer& continuer = *backend_.continuer();
+    std::vector<std::uint64_t> before;
+    for (std::uint32_t s = first; s < first + sequences; ++s) {
+      before.push_back(backend_.length(s));
+      const std::vector<TokenId> history(static_cast<std::size_t>(before.back()) + 1,
+                                         bench_token(before.back() + s, vocab_));
+      DOPPLER_TRY(continuer.join({.slot = s,
+                                  .id = history.back(),
+                                  .most = count,
+                                  .sampling = &greedy_,
+                                  .history = history,
+                                  .draw = 0,
+                                  .pad_id = -1}));
+    }
+    auto last = Clock::now();
+    for (std::size_t done = 0; done < count * sequences;) {
+      DOPPLER_ASSIGN(const auto tokens, continuer.tokens_of_all());
+      const double took = seconds_since(last);
+      last = Clock::now();
+      if (tokens.empty() || std::ranges::any_of(tokens, [](const SlotToken& token) { return token.id < 0; }))
+        return breaks_off(done, count * sequences);
+      done += tokens.size();
+      const std::size_t steps = tokens.size() / sequences;
+      if (token_seconds != nullptr)
+        token_seconds->insert(token_seconds->end(), steps, took / static_cast<double>(steps));
+    }
+    for (std::uint32_t s = first; s < first + sequences; ++s)
+      DOPPLER_TRY(continuer.leave(s, before[s - first] + count));
+    return {};
+  }
+
+  Status breaks_off(std::size_t done, std::size_t wanted) const {
+    return fail(ErrorCode::kMismatch,
+                "The {} backend breaks off after {} of {} tokens. Run doppler compare with a recording to "
+                "find the first wrong stage.",
+                backend_.name(), done, wanted);
   }
 
   const GenerateOptions greedy_{};
@@ -308,7 +349,8 @@ class Bench {
       line.each_token_seconds = largest_of_groups(d.token_seconds, kMostTokenTimes);
       line.counters = d.counters;
       line.tokens = options_.repetitions * options_.decode * d.sequences;
-      const bool by_itself = d.sequences == 1 && Feeder(*loaded_).continues();
+      const Feeder feeder(*loaded_);
+      const bool by_itself = d.sequences == 1 ? feeder.continues() : feeder.continues_together(d.sequences);
       line.submit_tokens = by_itself ? loaded_->backend->options().gpu.submit_tokens : 0;
       result_.decode.push_back(line);
     }

@@ -28,6 +28,7 @@ struct BenchArguments {
   std::string model, save, baseline, text, html;
   double fail_over = -1;  // below 0: a baseline is compared with, nothing fails
   std::uint64_t chunks = 0, depth = 0;
+  std::uint32_t together = 1;  // sequences of a step whose kernels are timed
   bench::BenchOptions options;
 };
 
@@ -142,9 +143,10 @@ Result<int> kernels(const BenchArguments& arguments, const SettingFlags& given) 
   Settings settings = given.flags;
   if (!settings.given("runtime.backend")) settings.load.backend = "gpu";
   settings.load.context = std::max<std::uint64_t>(settings.load.context, arguments.depth + 1);
-  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, 1));
-  DOPPLER_ASSIGN(const bench::KernelTable table,
-                 bench::measure_kernels(loaded, arguments.depth, arguments.options.yardstick_bytes));
+  DOPPLER_ASSIGN(Loaded loaded, load_with_bar(arguments.model, settings, arguments.together));
+  DOPPLER_ASSIGN(
+      const bench::KernelTable table,
+      bench::measure_kernels(loaded, arguments.depth, arguments.together, arguments.options.yardstick_bytes));
   Json json = to_json(table);
   json["fallbacks"] = fallbacks_json(loaded.backend->fallbacks());
   return deliver(arguments, given, baseline, std::move(json), to_text(table, table_columns()));
@@ -169,6 +171,9 @@ Run add_bench(Command& command, SettingFlags& given) {
   Command by_kernel =
       add_suite(command, given, "kernels", "time every kernel of a decode step on the GPU", *arguments);
   by_kernel.add_option("--depth", arguments->depth, "tokens in the cache before").show_default();
+  by_kernel.add_option("--sequences", arguments->together, "sequences that share the step")
+      .show_default()
+      .positive();
   const Command by_loading =
       add_suite(command, given, "loading", "time loading, from the disk and from memory, to the first token",
                 *arguments);
@@ -224,7 +229,8 @@ Run add_bench(Command& command, SettingFlags& given) {
       return fail(ErrorCode::kUsage,
                   "A flag of doppler bench inference has no effect on bench {}, which takes {}, --save, "
                   "--baseline, --fail-over and --html. Leave it out.",
-                  by_kernel.chosen() ? "kernels" : "loading", by_kernel.chosen() ? "--depth" : "--loads");
+                  by_kernel.chosen() ? "kernels" : "loading",
+                  by_kernel.chosen() ? "--depth, --sequences" : "--loads");
     }
     for (const std::string& path : {arguments->html, arguments->save}) DOPPLER_TRY(check_page(path));
     if (!arguments->text.empty()) return perplexity(*arguments, given);

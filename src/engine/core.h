@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "doppler/doppler.h"
+#include "engine/company.h"
 #include "engine/loaded.h"
 #include "engine/session.h"
 #include "engine/turns.h"
@@ -18,6 +19,7 @@ struct EngineCore {
   GenerateOptions defaults;
   double load_ms = 0;
   Turns turns;
+  Company company{turns};
   Tap* besides = nullptr;  // sees every call, in addition to the call's own taps
 
   // The backend's fallbacks as sentences: copied by the thread that has the turn, read from any thread.
@@ -36,7 +38,9 @@ struct EngineCore {
 
 struct Sequence::State {
   State(std::shared_ptr<EngineCore> of, std::uint32_t slot)
-      : core(std::move(of)), session(core->backend(), slot) {}
+      : core(std::move(of)), session(core->backend(), slot) {
+    session.share(&core->company);
+  }
   ~State();
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -64,7 +68,16 @@ struct Sequence::State {
     tokens = std::move(ids);
   }
 
+  // The turn of a call: first among those of this sequence, whose calls wait for each other even where
+  // sequences generate together, then among all. Nothing where the call was cancelled before.
+  struct Turn {
+    Turns::Turn own, all;
+    explicit operator bool() const { return static_cast<bool>(all); }
+  };
+  Result<Turn> take_turn(const CancelToken* cancel = nullptr);
+
   const std::shared_ptr<EngineCore> core;
+  Turns calls;
   Session session;
   // The tokens of the sequence; the cache holds a prefix of them. Read from any thread.
   mutable system::Mutex tokens_mutex;

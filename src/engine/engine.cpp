@@ -200,7 +200,7 @@ Result<std::vector<StageValues>> Engine::look(std::span<const TokenId> prompt, c
                                               const CancelToken* cancel) {
   const std::shared_ptr<Sequence::State> own = own_;
   if (!own) return std::unexpected(no_engine());
-  DOPPLER_ASSIGN(const Turns::Turn turn, own->core->turns.take(cancel));
+  DOPPLER_ASSIGN(const Sequence::State::Turn turn, own->take_turn(cancel));
   if (!turn) return std::vector<StageValues>();
   return own->look(prompt, request, cancel);
 }
@@ -209,7 +209,7 @@ Result<std::vector<TokenLogprobs>> Engine::score(std::span<const TokenId> ids, s
                                                  const CancelToken* cancel) {
   const std::shared_ptr<Sequence::State> own = own_;
   if (!own) return std::unexpected(no_engine());
-  DOPPLER_ASSIGN(const Turns::Turn turn, own->core->turns.take(cancel));
+  DOPPLER_ASSIGN(const Sequence::State::Turn turn, own->take_turn(cancel));
   if (!turn) return std::vector<TokenLogprobs>();
   return own->score(ids, top, cancel);
 }

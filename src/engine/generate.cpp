@@ -70,8 +70,14 @@ class TextStream {
 class TokenSource {
  public:
   // `first`: the logits after the prompt.
-  TokenSource(Session& session, const GenerateOptions& options, TokenId pad_id, std::span<const float> first)
-      : session_(session), options_(options), pad_id_(pad_id), sampler_(options, pad_id), logits_(first) {}
+  TokenSource(Session& session, const GenerateOptions& options, const ModelSpec& spec,
+              std::span<const float> first)
+      : session_(session),
+        options_(options),
+        pad_id_(masked_pad(spec)),
+        stops_(options.ignore_eos ? std::span<const TokenId>() : spec.eos_ids),
+        sampler_(options, pad_id_),
+        logits_(first) {}
   ~TokenSource() { (void)session_.end_continuation(); }
   TokenSource(const TokenSource&) = delete;
   TokenSource& operator=(const TokenSource&) = delete;
@@ -81,7 +87,7 @@ class TokenSource {
     if (continues_) return session_.next();
     if (drawn == 1 && session_.can_continue(options_)) {
       const Status begun =
-          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_);
+          session_.begin_continuation(history, options_.max_tokens - drawn, options_, drawn, pad_id_, stops_);
       // A backend that cannot show the tap's stages while it generates by itself runs step by step instead.
       if (!begun && begun.error().code != ErrorCode::kUnsupported) return std::unexpected(begun.error());
       continues_ = begun.has_value();
@@ -103,6 +109,7 @@ class TokenSource {
   Session& session_;
   const GenerateOptions& options_;
   const TokenId pad_id_;
+  const std::span<const TokenId> stops_;
   Sampler sampler_;
   std::span<const float> logits_;
   bool continues_ = false;
@@ -145,7 +152,7 @@ Status Generating::Inner::compute_prompt(std::span<const TokenId> prompt) {
                  session.prompt(prompt, cancel, &result.timings.cached_tokens));
   first_token = last_token = Clock::now();
   if (logits.empty()) return {};
-  source.emplace(session, options, masked_pad(spec), logits);
+  source.emplace(session, options, spec, logits);
   history = result.prompt_ids;
   return {};
 }

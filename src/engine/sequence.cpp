@@ -43,6 +43,15 @@ Result<std::shared_ptr<Sequence::State>> Sequence::State::open(const std::shared
   return state;
 }
 
+Result<Sequence::State::Turn> Sequence::State::take_turn(const CancelToken* cancel) {
+  // A call from a callback must not wait for a call that waits for this thread.
+  const bool from_callback = core->turns.is_mine();
+  DOPPLER_ASSIGN(Turns::Turn own, from_callback ? core->turns.take(cancel) : calls.take(cancel));
+  if (!own) return Turn();
+  DOPPLER_ASSIGN(Turns::Turn all, core->turns.take(cancel));
+  return Turn{std::move(own), std::move(all)};
+}
+
 Sequence::State::~State() {
   const system::Lock lock(core->slots_mutex);
   core->free_slots.push_back(session.slot());
@@ -147,7 +156,7 @@ Result<Generation> Sequence::generate(std::span<const TokenId> prompt, const Gen
                                       const Callbacks& callbacks) {
   const std::shared_ptr<State> state = state_;  // a callback may destroy the handle
   if (!state) return std::unexpected(moved_from("sequence"));
-  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take(token_of(callbacks)));
+  DOPPLER_ASSIGN(const State::Turn turn, state->take_turn(token_of(callbacks)));
   if (!turn) return cancelled_before(prompt);
   return state->generate(prompt, options, callbacks);
 }
@@ -193,14 +202,14 @@ Result<Generation> Sequence::chat(std::span<const Message> messages, const Gener
 Status Sequence::append(std::span<const TokenId> ids, const CancelToken* cancel) {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
-  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(const State::Turn turn, state->take_turn());
   return state->append(ids, cancel);
 }
 
 Result<Generation> Sequence::resume(const GenerateOptions& options, const Callbacks& callbacks) {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
-  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take(token_of(callbacks)));
+  DOPPLER_ASSIGN(const State::Turn turn, state->take_turn(token_of(callbacks)));
   const std::vector<TokenId> all = state->held();
   if (!turn) return cancelled_before(all);
   if (all.empty()) return fail(ErrorCode::kUsage, "The sequence is empty, so that nothing can be resumed.");
@@ -210,7 +219,7 @@ Result<Generation> Sequence::resume(const GenerateOptions& options, const Callba
 Result<std::size_t> Sequence::cut(std::size_t length) {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
-  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(const State::Turn turn, state->take_turn());
   std::vector<TokenId> all = state->held();
   if (length > all.size()) {
     return fail(ErrorCode::kUsage, "The sequence cannot be cut to {} tokens; it has {}.", length, all.size());
@@ -229,7 +238,7 @@ Status Sequence::clear() {
 Result<Sequence> Sequence::fork() const {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
-  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(const State::Turn turn, state->take_turn());
   DOPPLER_ASSIGN(const CachedSequence copy, read_sequence(state->session, state->held()));
   DOPPLER_ASSIGN(const std::shared_ptr<State> other, State::open(state->core));
   DOPPLER_TRY(write_sequence(other->session, copy));
@@ -240,7 +249,7 @@ Result<Sequence> Sequence::fork() const {
 Status Sequence::save(const std::filesystem::path& file, std::string_view text) const {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
-  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(const State::Turn turn, state->take_turn());
   DOPPLER_ASSIGN(CachedSequence copy, read_sequence(state->session, state->held()));
   copy.text = text;
   return save_sequence(file, copy,
@@ -250,7 +259,7 @@ Status Sequence::save(const std::filesystem::path& file, std::string_view text) 
 Status Sequence::load(const std::filesystem::path& file, std::string* text) {
   const std::shared_ptr<State> state = state_;
   if (!state) return std::unexpected(moved_from("sequence"));
-  DOPPLER_ASSIGN(const Turns::Turn turn, state->core->turns.take());
+  DOPPLER_ASSIGN(const State::Turn turn, state->take_turn());
   DOPPLER_ASSIGN(
       const CachedSequence loaded,
       load_sequence(file, cache_identity(state->core->backend(), state->core->loaded.model->weights)));

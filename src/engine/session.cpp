@@ -136,13 +136,22 @@ bool Session::can_continue(const GenerateOptions& sampling) {
     // No backend shows attention scores while it generates by itself.
     if (tap_->wants(Stage::kAttnScores, static_cast<int>(layer))) return false;
   }
-  const bool can = backend_.can_continue(sampling);
+  // Beside others that continue together, one that cannot join them runs step by step.
+  const bool blocked = company_ != nullptr && company_->size() > 0 && !may_share();
+  const bool can = !blocked && backend_.can_continue(sampling);
   tell_new_fallbacks();
   return can;
 }
 
+// Whether there is company, room in it, and nobody who looks at the tokens as they are made.
+bool Session::may_share() const {
+  return company_ != nullptr && tap_ == nullptr && !shows_logits_ && !trace_wanted(Category::kSample) &&
+         backend_.continuer() != nullptr && company_->size() < backend_.continuer()->most_together();
+}
+
 Status Session::begin_continuation(std::span<const TokenId> history, std::uint64_t most,
-                                   const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id) {
+                                   const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id,
+                                   std::span<const TokenId> stops) {
   held_.reset();
   logits_tap_.reset();
   if (shows_logits_ || trace_wanted(Category::kSample))
@@ -150,19 +159,38 @@ Status Session::begin_continuation(std::span<const TokenId> history, std::uint64
   taps_ = TapList();
   taps_.add(logits_tap_ ? &*logits_tap_ : nullptr).add(tap_);
   if (Tap* const tap = taps_.get(); tap != nullptr) held_.emplace(*tap);
-  DOPPLER_TRY(backend_.continuer()->continue_sequence(
-      {.slot = slot_,
-       .id = history.back(),
-       .most = std::min(most, backend_.options().context - cached_.size()),
-       .sampling = &sampling,
-       .history = history,
-       .draw = draw,
-       .pad_id = pad_id,
-       .tap = held_ ? &*held_ : nullptr}));
   newest_ = history.back();
+  wish_ = {std::min(most, backend_.options().context - cached_.size()), draw, &sampling, pad_id, stops};
+  Status begun = continue_from(company_ != nullptr && company_->is_wanted() && may_share());
+  if (!begun) newest_.reset();
+  return begun;
+}
+
+// Continues after the newest token: in company, or alone.
+Status Session::continue_from(bool together) {
+  std::vector<TokenId> history = cached_;
+  history.push_back(*newest_);
+  const Continuation continuation = {.slot = slot_,
+                                     .id = *newest_,
+                                     .most = wish_.most,
+                                     .sampling = wish_.sampling,
+                                     .history = history,
+                                     .draw = wish_.draw,
+                                     .pad_id = wish_.pad_id,
+                                     .stops = wish_.stops,
+                                     .tap = held_ ? &*held_ : nullptr};
+  DOPPLER_TRY(together ? company_->join(backend_, continuation)
+                       : backend_.continuer()->continue_sequence(continuation));
+  together_ = together;
   coming_.clear();
   given_ = 0;
   return {};
+}
+
+// The cache then holds what cached_ says.
+Status Session::stop() {
+  return together_ ? company_->leave(backend_, slot_, cached_.size())
+                   : backend_.continuer()->stop_sequence(cached_.size());
 }
 
 // The cache's contents after a failed continuation are unknown, so they are dropped.
@@ -172,12 +200,25 @@ void Session::forget_continuation() {
 }
 
 Status Session::fetch() {
-  DOPPLER_ASSIGN(const auto more, backend_.continuer()->next_tokens());
+  // Company comes and goes; alone, a sequence has faster kernels.
+  const bool changes =
+      together_ ? company_->is_lonely() : company_ != nullptr && company_->is_wanted() && may_share();
+  if (changes) {
+    DOPPLER_TRY(stop());
+    DOPPLER_TRY(continue_from(!together_));
+  }
+  std::vector<TokenId> more;
+  if (together_) {
+    DOPPLER_ASSIGN(more, company_->next(backend_, slot_));
+  } else {
+    DOPPLER_ASSIGN(const auto tokens, backend_.continuer()->next_tokens());
+    more.assign(tokens.begin(), tokens.end());
+  }
   if (more.empty()) {
     return fail(ErrorCode::kInternal, "The {} backend stops after {} tokens, though the context holds {}.",
                 backend_.name(), cached_.size(), backend_.options().context);
   }
-  coming_.assign(more.begin(), more.end());
+  coming_ = std::move(more);
   given_ = 0;
   return {};
 }
@@ -185,7 +226,10 @@ Status Session::fetch() {
 Result<TokenId> Session::next() {
   if (given_ == coming_.size()) {
     if (Status fetched = fetch(); !fetched) {
-      (void)backend_.continuer()->stop_sequence(cached_.size() + 1);
+      if (together_)
+        (void)company_->leave(backend_, slot_, cached_.size());
+      else
+        (void)backend_.continuer()->stop_sequence(cached_.size() + 1);
       forget_continuation();
       return std::unexpected(std::move(fetched).error());
     }
@@ -197,6 +241,8 @@ Result<TokenId> Session::next() {
   if (held_) held_->release(static_cast<std::int64_t>(cached_.size()));
   cached_.push_back(*newest_);
   newest_ = id;
+  ++wish_.draw;
+  --wish_.most;
   if (id >= 0) return id;
   return fail(ErrorCode::kMismatch,
               "A logit is NaN or infinite after {} tokens, or no token is left to choose, so the weights or "
@@ -208,7 +254,7 @@ Result<TokenId> Session::next() {
 Status Session::end_continuation() {
   if (!newest_) return {};
   newest_.reset();
-  Status ended = backend_.continuer()->stop_sequence(cached_.size());
+  Status ended = stop();
   held_.reset();
   logits_tap_.reset();
   if (ended) ended = feed_lost();

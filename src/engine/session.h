@@ -9,6 +9,7 @@
 #include "backend/tap_list.h"
 #include "base/result.h"
 #include "doppler/doppler.h"
+#include "engine/company.h"
 #include "engine/held_tap.h"
 #include "engine/logits_tap.h"
 
@@ -20,6 +21,8 @@ class Session {
   Session(Backend& backend, std::uint32_t slot)
       : backend_(backend), slot_(slot), told_(backend.fallbacks().size()) {}
 
+  // Sequences that it may generate together with; outlives the session.
+  void share(Company* company) { company_ = company; }
   // From now on the tap (null: none) sees every token that is fed, and only those; it must outlive the
   // session or be taken away. Tokens and logits are the same with and without a tap.
   void look(Tap* tap) { tap_ = tap; }
@@ -55,10 +58,12 @@ class Session {
   // Whether the backend can generate by itself with these options.
   bool can_continue(const GenerateOptions& sampling);
   // Lets the backend generate `most` tokens, or fewer if the context ends, after `history`, whose last token
-  // is not in the cache yet; `draw` and `pad_id`: see Sampler. Until end_continuation() nothing else may be
-  // fed. Errors: kUnsupported where the backend cannot show what the tap wants while it continues.
+  // is not in the cache yet; `draw` and `pad_id`: see Sampler; `stops`: tokens after which no more are asked
+  // for. Until end_continuation() nothing else may be fed. In company other calls have turns meanwhile.
+  // Errors: kUnsupported where the backend cannot show what the tap wants while it continues.
   Status begin_continuation(std::span<const TokenId> history, std::uint64_t most,
-                            const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id);
+                            const GenerateOptions& sampling, std::uint64_t draw, TokenId pad_id,
+                            std::span<const TokenId> stops = {});
   // The next of these tokens; the token before it is then in the cache. Errors: kMismatch for logits that
   // hold NaN or +Inf, or leave no token; those of the backend, after which the cache is empty.
   Result<TokenId> next();
@@ -79,6 +84,9 @@ class Session {
   Status begin(std::span<const TokenId> ids, std::size_t again);
   Result<std::span<const float>> feed(std::span<const TokenId> ids, bool wants_logits);
   Status fetch();
+  bool may_share() const;
+  Status continue_from(bool together);
+  Status stop();
   // Of recurrent models: the states as they were when the cache held so many tokens, to go back to.
   struct Border {
     std::size_t length = 0;
@@ -104,6 +112,16 @@ class Session {
   std::vector<Border> borders_;  // beginnings of cached_, by length
   // While the backend generates: the newest token, which is not in cached_, and the ones to come.
   std::optional<TokenId> newest_;
+  // What is left of it, should it go on alone, or in company.
+  struct Wish {
+    std::uint64_t most = 0, draw = 0;
+    const GenerateOptions* sampling = nullptr;
+    TokenId pad_id = -1;
+    std::span<const TokenId> stops;
+  };
+  Wish wish_;
+  Company* company_ = nullptr;
+  bool together_ = false;
   std::vector<TokenId> coming_;
   std::size_t given_ = 0;  // how many of `coming_` next() gave
 };

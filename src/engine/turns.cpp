@@ -32,6 +32,28 @@ Result<Turns::Turn> Turns::take(const CancelToken* cancel) {
   return Turn(this);
 }
 
+bool Turns::is_mine() const {
+  const system::Lock lock(mutex_);
+  return owner_ == system::this_thread();
+}
+
+bool Turns::has_waiting() const {
+  const system::Lock lock(mutex_);
+  return !waiting_.empty();
+}
+
+void Turns::pass() {
+  const system::Lock lock(mutex_);
+  if (waiting_.empty()) return;
+  const std::uintptr_t self = system::this_thread();
+  const auto place = waiting_.insert(waiting_.end(), self);
+  owner_.reset();
+  changed_.notify_all();
+  while (owner_ || waiting_.begin() != place) changed_.wait(mutex_);
+  waiting_.erase(place);
+  owner_ = self;
+}
+
 void Turns::give_back() {
   const system::Lock lock(mutex_);
   owner_.reset();

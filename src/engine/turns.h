@@ -35,9 +35,16 @@ class Turns {
   // inside a callback.
   Result<Turn> take(const CancelToken* cancel = nullptr);
 
+  // Whether this thread has the turn.
+  bool is_mine() const;
+  // Whether calls wait.
+  bool has_waiting() const;
+  // For whoever has the turn: lets all calls that wait have theirs first.
+  void pass();
+
  private:
   void give_back();
-  system::Mutex mutex_;
+  mutable system::Mutex mutex_;
   system::Condition changed_;
   std::list<std::uintptr_t> waiting_;  // threads, as system::this_thread() numbers them
   std::optional<std::uintptr_t> owner_;

@@ -107,6 +107,7 @@ TEST_F(Elements, SumsNormsAndBlocksInOne) {
        {"UNITS_K", 2},
        {"RESIDUAL_STRIDE", 108},
        {"RESIDUAL_OFFSET", 4},
+       {"PARTS", 1},
        {"BRANCH_STRIDE", 116},
        {"BRANCH_OFFSET", 12},
        {"H_STRIDE", wide},

@@ -1,4 +1,5 @@
 // Matrix products for many tokens: activations in 8-bit blocks, in every tile and in parts.
+#include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/gemm_shape.h"
 #include "gpu_batch_harness.h"
 
@@ -149,6 +150,13 @@ TEST_F(Products, InEveryTile) {
     // Written out, the wide ones are too much; one stands for the others.
     shape.unrolled = shape.tile_tokens == 32 && shape.tile_rows == 32;
     check(DType::kQ4_0, shape, 70, 140, 160);
+  }
+}
+
+TEST_F(Products, OfFewRowsInTheirTiles) {
+  for (GemmShape shape : few_rows_shapes()) {
+    shape.unrolled = false;
+    check(DType::kQ4_0, shape, shape.tile_tokens - 3, 140, 160);
   }
 }
 

@@ -29,7 +29,7 @@ class Collected {
 
   void run(const std::string& path) {
     ASSERT_OK_AND_ASSIGN(const Model model, load_model(data_path(path)));
-    BackendOptions options{.context = 64};
+    BackendOptions options{.context = 64, .slots = 2};
     options.gpu_setup.tune = false;
     options.gpu_setup.self_check = false;
     ASSERT_OK_AND_ASSIGN(const auto backend, make_backend("gpu", model.spec, model.weights, options));
@@ -47,6 +47,13 @@ class Collected {
         {.slot = 0, .id = 1, .most = 2, .sampling = &sampling, .history = history}));
     ASSERT_OK(backend->continuer()->next_tokens());
     ASSERT_OK(backend->continuer()->stop_sequence(21));
+    if (backend->continuer()->most_together() < 2) return;
+    for (TokenId& id : prompt.slots) id = 1;
+    ASSERT_OK(backend->step(prompt, nullptr));
+    const GenerateOptions greedy;
+    for (const std::uint32_t slot : {0u, 1u})
+      ASSERT_OK(backend->continuer()->join({.slot = slot, .id = 1, .most = 1, .sampling = &greedy}));
+    ASSERT_OK(backend->continuer()->tokens_of_all());
   }
   const std::set<Source>& sources() const { return sources_; }
 

@@ -35,7 +35,7 @@ TEST(KernelTable, TextHasALineForEachAndTheSum) {
 
 TEST(KernelTable, TheCpuHasNone) {
   ASSERT_OK_AND_ASSIGN(Loaded loaded, load_all(testing::data_path("models/llama"), {.backend = "cpu"}));
-  EXPECT_ERROR(measure_kernels(loaded, 3, 1 << 20), "cpu backend runs no kernels", "--backend gpu");
+  EXPECT_ERROR(measure_kernels(loaded, 3, 1, 1 << 20), "cpu backend runs no kernels", "--backend gpu");
 }
 
 }  // namespace

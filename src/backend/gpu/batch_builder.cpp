@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/gemv_shape.h"
 #include "backend/gpu/recurrent_kernels.h"
@@ -46,6 +47,9 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
     }
     return true;
   });
+  find_apart();
+  find_gated();
+  find_parts();
   return {};
 }
 
@@ -89,9 +93,10 @@ Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
   if (group.pass.empty()) {
     DOPPLER_TRY(single(variant, out));
   } else if (group.pass == kPassBatchGated) {
-    DOPPLER_TRY(fused_gated(group, variant.emit, out));
-  } else if (variant.op == group.first) {
-    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant.emit, out)
+    // Gate and up have done it where they are one kernel with it.
+    if (!variant.gated) DOPPLER_TRY(fused_gated(group, variant.emit, program_.x8_, program_.xs_, out));
+  } else if (variant.op == group.first && !variant.apart) {
+    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant, out)
                                              : fused_rope(group, variant.emit, out));
   }
   return out;
@@ -130,6 +135,7 @@ Status BatchBuilder::single(const Variant& variant, Dispatches& out) {
       return add(rope_kernel(context_, op, view(op.inputs[0]), view(op.outputs[0])), Dispatch::Per::kToken,
                  out);
     case OpKind::kAttention: {
+      if (variant.apart) return attend_apart(variant, out);
       const std::size_t before = variant.op == 0 ? 0 : variant.op - 1;
       const bool appended = program_.groups_.of(before).pass == kPassBatchRope;
       if (!appended && op.inputs.size() > 1) {
@@ -216,7 +222,8 @@ Status BatchBuilder::embed(const Op& op, Dispatches& out) {
 
 Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
   const Op& op = op_at(variant.op);
-  bool quantised = program_.has_blocks_[variant.op];
+  if (variant.gated && op.outputs.size() == 2) return gated_columns(variant, out);
+  bool quantised = program_.has_blocks_[variant.op] || variant.apart;
   for (const PlacedMatrix& part : program_.placed_[variant.op]) {
     const bool eight_bits = context_.eight_bits(*part.matrix);
     if (eight_bits && !quantised) {
@@ -226,31 +233,39 @@ Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
                       per(op.inputs[0]), out));
     }
     for (const Shard& shard : part.matrix->shards) {
-      if (variant.rows == 0) {
-        DOPPLER_TRY(gemv(op, part, shard, out));
-      } else if (eight_bits) {
-        DOPPLER_TRY(gemm(variant, part, shard, out));
-      } else {
-        DOPPLER_TRY(gemm_float(variant, part, shard, out));
-      }
+      DOPPLER_TRY(product(op, part, shard, variant, out));
     }
   }
   return {};
 }
 
+// By the number of rows, and the weights' form.
+Status BatchBuilder::product(const Op& op, const PlacedMatrix& part, const Shard& shard,
+                             const Variant& variant, Dispatches& out) {
+  const std::uint32_t rows = variant.rows;
+  if (rows == 0) return gemv(op, part, shard, variant, out);
+  const bool eight_bits = context_.eight_bits(*part.matrix);
+  if (rows <= (eight_bits ? kMostColumns : kMostFloatColumns)) return columns(op, part, shard, variant, out);
+  return eight_bits ? gemm(variant, part, shard, out) : gemm_float(variant, part, shard, out);
+}
+
 Status BatchBuilder::gemm(const Variant& variant, const PlacedMatrix& part, const Shard& shard,
                           Dispatches& out) {
-  const Op& op = op_at(variant.op);
   const GpuMatrix& matrix = *part.matrix;
   const Limits& limits = device().limits();
+  const std::uint32_t rows = variant.rows;
   std::optional<GemmShape> shape =
-      choose_gemm_shape(limits, matrix.format, variant.rows, shard.rows, matrix.units);
-  if (!shape) return gemv(op, part, shard, out);
-  if (const GemmShape few = for_few_tokens(*shape); variant.few && gemm_fits(limits, few, matrix.format))
-    shape = few;
+      rows <= kFewRows
+          ? choose_few_rows_shape(limits, matrix.format, few_rows_tile(rows), shard.rows, matrix.units)
+          : choose_gemm_shape(limits, matrix.format, rows, shard.rows, matrix.units);
+  if (!shape) return gemv(op_at(variant.op), part, shard, variant, out);
+  if (variant.few) {
+    const GemmShape few = for_few_tokens(*shape);
+    if (gemm_fits(limits, few, matrix.format)) shape = few;
+  }
   // Compiling unrolled code for a CPU takes longer than it saves.
   if (device().adapter().software()) shape->unrolled = false;
-  return tiled(op, part, shard, *shape,
+  return tiled(variant, part, shard, *shape,
                {.file = "gemm.wgsl",
                 .values = gemm_values(*shape, matrix.format, shard.rows, matrix.units),
                 .buffers = {{"x8", program_.x8_}, {"xs", program_.xs_}}},
@@ -263,7 +278,7 @@ Status BatchBuilder::gemm_float(const Variant& variant, const PlacedMatrix& part
   const GpuMatrix& matrix = *part.matrix;
   std::optional<GemmShape> shape =
       choose_float_shape(device().limits(), variant.rows, shard.rows, matrix.units);
-  if (!shape) return gemv(op, part, shard, out);
+  if (!shape) return gemv(op, part, shard, variant, out);
   if (variant.few) shape = for_few_tokens(*shape);
   const ValueView& x = view(op.inputs[0]);
   KernelCall call = {.file = "gemm_float.wgsl",
@@ -272,15 +287,17 @@ Status BatchBuilder::gemm_float(const Variant& variant, const PlacedMatrix& part
   call.values["WIDTH"] = x.width;
   call.values["X_VEC"] = has_vectors(x) ? 1 : 0;
   add_view(call.values, "X", x);
-  return tiled(op, part, shard, *shape, std::move(call), out);
+  return tiled(variant, part, shard, *shape, std::move(call), out);
 }
 
-Status BatchBuilder::tiled(const Op& op, const PlacedMatrix& part, const Shard& shard, const GemmShape& shape,
-                           KernelCall call, Dispatches& out) {
+Status BatchBuilder::tiled(const Variant& variant, const PlacedMatrix& part, const Shard& shard,
+                           const GemmShape& shape, KernelCall call, Dispatches& out) {
+  const Op& op = op_at(variant.op);
   const GpuMatrix& matrix = *part.matrix;
   const ValueView& y = view(op.outputs[0]);
   const bool split = shape.splits > 1;
-  const std::uint64_t split_stride = most_rows(op.outputs[0]) * shard.rows;
+  const std::uint64_t most = variant.rows <= kFewRows ? variant.rows : most_rows(op.outputs[0]);
+  const std::uint64_t split_stride = most * shard.rows;
   const std::uint32_t offset = y.offset + part.first_row + shard.first_row;
   call.values["BIAS"] = part.bias && !split ? 1 : 0;
   call.values["COUNT"] = count_word(op.outputs[0]);
@@ -302,12 +319,15 @@ Status BatchBuilder::tiled(const Op& op, const PlacedMatrix& part, const Shard& 
   const Dispatch::Per rows_of = per(op.outputs[0]);
   auto product = make(call.file, call.values, call.buffers, ceil_div(shard.rows, shape.tile_rows), rows_of);
   // A driver may compute it wrongly.
-  if (!product && product.error().code == ErrorCode::kUnsupported) return gemv(op, part, shard, out);
+  if (!product && product.error().code == ErrorCode::kUnsupported) {
+    program_.can_leave_parts_[variant.op] = false;
+    return gemv(op, part, shard, variant, out);
+  }
   DOPPLER_ASSIGN(Dispatch made, std::move(product));
   made.rows_each = shape.tile_tokens;
   made.z = shape.splits;
   out.push_back(std::move(made));
-  if (!split) return {};
+  if (!split || variant.parts) return {};
   const ShaderValues values = {
       {"THREADS", kElementThreads}, {"ROWS", shard.rows},
       {"SPLITS", shape.splits},     {"SPLIT_STRIDE", static_cast<std::int64_t>(split_stride)},
@@ -320,7 +340,14 @@ Status BatchBuilder::tiled(const Op& op, const PlacedMatrix& part, const Shard& 
   return {};
 }
 
-Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out) {
+// The activations in 8 bits that a product reads.
+void BatchBuilder::bind_blocks(const Variant& variant, std::vector<Bound>& buffers) const {
+  buffers.push_back({"x8", variant.gated ? program_.act8_ : program_.x8_});
+  buffers.push_back({"xs", variant.gated ? program_.act_scales_ : program_.xs_});
+}
+
+Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
+                          Dispatches& out) {
   const GpuMatrix& matrix = *part.matrix;
   const ValueView &x = view(op.inputs[0]), &y = view(op.outputs[0]);
   const GemvShape shape = choose_gemv_shape(device().limits(), matrix.format, shard.rows, matrix.units);
@@ -342,8 +369,7 @@ Status BatchBuilder::gemv(const Op& op, const PlacedMatrix& part, const Shard& s
   bind_shard(buffers, matrix, shard);
   bind_bias(part, shard, values, buffers);
   if (eight_bits) {
-    buffers.push_back({"x8", program_.x8_});
-    buffers.push_back({"xs", program_.xs_});
+    bind_blocks(variant, buffers);
   } else {
     values["X_VEC"] = has_vectors(x) ? 1 : 0;
     values["WIDTH"] = x.width;

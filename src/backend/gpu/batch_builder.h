@@ -1,5 +1,5 @@
-// BatchBuilder: makes the kernels of a BatchProgram, for single ops and products (batch_builder.cpp) and for
-// groups of ops (batch_fused.cpp).
+// BatchBuilder: makes the kernels of a BatchProgram, for single ops and products (batch_builder.cpp), for
+// groups of ops (batch_fused.cpp), and for few tokens of several sequences (batch_few.cpp).
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 
 #include "backend/gpu/batch_program.h"
 #include "backend/gpu/gemm_shape.h"
+#include "backend/gpu/few_rows_shape.h"
 #include "backend/gpu/op_kernels.h"
 
 namespace doppler::gpu {
@@ -53,12 +54,28 @@ class BatchBuilder {
   Status embed(const Op& op, Dispatches& out);
   Status recurrent(const Op& op, Dispatches& out);
   Status matmul(const Variant& variant, Dispatches& out);
-  Status gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
+  void bind_blocks(const Variant& variant, std::vector<Bound>& buffers) const;
+  Status gemv(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
+              Dispatches& out);
+  Status product(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
+                 Dispatches& out);
   Status gemm(const Variant& variant, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
   Status gemm_float(const Variant& variant, const PlacedMatrix& part, const Shard& shard, Dispatches& out);
   // A product in tiles, and the sum of its parts where k is split; `call` lacks what both kinds have.
-  Status tiled(const Op& op, const PlacedMatrix& part, const Shard& shard, const GemmShape& shape,
+  Status tiled(const Variant& variant, const PlacedMatrix& part, const Shard& shard, const GemmShape& shape,
                KernelCall call, Dispatches& out);
+
+  // batch_few.cpp
+  void find_apart();
+  void find_gated();
+  void find_parts();
+  Status columns(const Op& op, const PlacedMatrix& part, const Shard& shard, const Variant& variant,
+                 Dispatches& out);
+  std::optional<ColumnsShape> gated_shape(const GpuMatrix& matrix);
+  Status gated_columns(const Variant& variant, Dispatches& out);
+  std::optional<GemmShape> parts_of(std::size_t product, std::uint32_t rows) const;
+  Status attend_apart(const Variant& variant, Dispatches& out);
+  Status combine_apart(const Variant& variant, std::uint32_t splits, Dispatches& out);
 
   // batch_experts.cpp
   Status prepare_experts();
@@ -66,8 +83,8 @@ class BatchBuilder {
   Result<bool> multiply_grouped(const Variant& variant, Dispatches& out);
   Status sort_rows(const Op& op, std::uint32_t tile, Dispatches& out);
 
-  Status fused_norm(const BatchGroup& group, bool emit, Dispatches& out);
-  Status fused_gated(const BatchGroup& group, bool emit, Dispatches& out);
+  Status fused_norm(const BatchGroup& group, const Variant& variant, Dispatches& out);
+  Status fused_gated(const BatchGroup& group, bool emit, const Buffer& x8, const Buffer& xs, Dispatches& out);
   Status fused_rope(const BatchGroup& group, bool emit, Dispatches& out);
 
   Context& context_;

@@ -7,7 +7,8 @@
 
 namespace doppler::gpu {
 
-Status BatchBuilder::fused_norm(const BatchGroup& group, bool emit, Dispatches& out) {
+Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant, Dispatches& out) {
+  const bool emit = variant.emit;
   const Plan& plan = context_.plan;
   const Op *post = group.op(plan, Part::kPostNorm), *add = group.op(plan, Part::kAdd),
            *norm = group.op(plan, Part::kNorm);
@@ -23,9 +24,18 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, bool emit, Dispatches& 
   std::vector<Bound> buffers = {{"residual", view(from).buffer}};
   if (add != nullptr) {
     const ValueId branch = post != nullptr ? post->inputs[0] : add->inputs[1];
-    add_view(values, "BRANCH", view(branch));
+    const std::optional<GemmShape> parts =
+        variant.parts ? parts_of(group.first - 1, variant.rows) : std::optional<GemmShape>();
+    values["PARTS"] = parts ? parts->splits : 1;
+    if (parts) {
+      values["BRANCH_STRIDE"] = width;
+      values["BRANCH_OFFSET"] = 0;
+      values["PART_STRIDE"] = std::int64_t{variant.rows} * width;
+    } else {
+      add_view(values, "BRANCH", view(branch));
+    }
     add_view(values, "H", view(add->outputs[0]));
-    buffers.push_back({"branch", view(branch).buffer});
+    buffers.push_back({"branch", parts ? program_.parts_ : view(branch).buffer});
     buffers.push_back({"h_out", view(add->outputs[0]).buffer});
   }
   if (post != nullptr) {
@@ -61,7 +71,8 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, bool emit, Dispatches& 
   return {};
 }
 
-Status BatchBuilder::fused_gated(const BatchGroup& group, bool emit, Dispatches& out) {
+Status BatchBuilder::fused_gated(const BatchGroup& group, bool emit, const Buffer& x8, const Buffer& xs,
+                                 Dispatches& out) {
   const Op& op = op_at(group.first);
   const ValueView &gate = view(op.inputs[0]), &up = view(op.inputs[1]), &act = view(op.outputs[0]);
   const std::uint32_t units = (act.width + kUnitValues - 1) / kUnitValues;
@@ -75,8 +86,7 @@ Status BatchBuilder::fused_gated(const BatchGroup& group, bool emit, Dispatches&
       {"ACTIVATION", static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation)}};
   add_view(values, "A", gate);
   add_view(values, "B", up);
-  std::vector<Bound> buffers = {
-      {"a", gate.buffer}, {"b", up.buffer}, {"x8", program_.x8_}, {"xs", program_.xs_}};
+  std::vector<Bound> buffers = {{"a", gate.buffer}, {"b", up.buffer}, {"x8", x8}, {"xs", xs}};
   if (floats) {
     add_view(values, "OUT", act);
     buffers.push_back({"out", act.buffer});

@@ -3,19 +3,29 @@
 #include <algorithm>
 
 #include "backend/gpu/batch_builder.h"
+#include "backend/gpu/few_rows_shape.h"
 
 namespace doppler::gpu {
 namespace {
 
-// Products of fewer rows go through the matrix once for each: a tile would be mostly empty.
-constexpr std::uint32_t kLeastTiledRows = 9;
-// Where the choice of tiles changes; each is compiled when it is first needed.
-constexpr std::uint32_t kRowSteps[] = {32, 128, 512};
+// Where the choice of a product's kernel changes; each is compiled when it is first needed. Experts' products
+// of fewer rows than kLeastExpertRows go through the matrix once for each: a tile would be mostly empty.
+constexpr std::uint32_t kRowSteps[] = {2, 4, 8, 16, 32, 64, 128, 512}, kExpertRowSteps[] = {32, 128, 512};
+constexpr std::uint32_t kLeastExpertRows = kMostColumns + 1;
 // Neighbours that a token has on average where attention in tiles pays.
 constexpr std::uint32_t kLeastRun = 16;
 
+std::uint32_t row_step(std::span<const std::uint32_t> steps, std::uint32_t rows) {
+  const auto found = std::ranges::lower_bound(steps, rows);
+  return found == steps.end() ? steps.back() : *found;
+}
+
 void record_all(Recorder& recorder, std::span<const Dispatch> dispatches, const StepShape& step) {
   for (const Dispatch& dispatch : dispatches) {
+    if (dispatch.per == Dispatch::Per::kTokenLast) {
+      recorder.dispatch(dispatch.kernel, {dispatch.x, dispatch.z, step.tokens});
+      continue;
+    }
     const std::uint32_t rows = dispatch.per == Dispatch::Per::kToken    ? step.tokens
                                : dispatch.per == Dispatch::Per::kWanted ? step.wanted
                                                                         : 1;
@@ -35,6 +45,13 @@ bool has_runs(const StepInput& input) {
   return input.size() >= runs * kLeastRun;
 }
 
+bool are_apart(const StepInput& input) {
+  if (input.size() < 2 || input.size() > kFewRows) return false;
+  std::vector<std::int32_t> slots = input.slots;
+  std::ranges::sort(slots);
+  return std::ranges::adjacent_find(slots) == slots.end();
+}
+
 Result<BatchProgram> BatchProgram::create(Context& context, std::uint32_t wanted_rows) {
   BatchProgram program;
   DOPPLER_TRY(BatchBuilder(context, program).prepare(wanted_rows));
@@ -45,19 +62,21 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
                                                const Tap* tap) const {
   const Op& o = context.plan.ops[op];
   Variant variant{.op = op};
-  if ((o.kind == OpKind::kMatmul || o.kind == OpKind::kExpertMatmul) &&
-      has_pass(context.plan, kPassBatchGemm)) {
+  const bool expert = o.kind == OpKind::kExpertMatmul;
+  if ((o.kind == OpKind::kMatmul || expert) && has_pass(context.plan, kPassBatchGemm)) {
     const bool all = context.plan.values[o.outputs[0]].rows == Rows::kAll;
     const std::uint32_t rows = !all ? step.wanted : step.of_tokens > 0 ? step.of_tokens : step.tokens;
-    variant.few = all && step.of_tokens > 0 && rows >= kLeastTiledRows;
-    if (rows >= kLeastTiledRows) {
-      variant.rows = std::end(kRowSteps)[-1];
-      for (const std::uint32_t most : kRowSteps) {
-        if (rows <= most) variant.rows = std::min(variant.rows, most);
-      }
-    }
+    if (rows >= (expert ? kLeastExpertRows : 2))
+      variant.rows = expert ? row_step(kExpertRowSteps, rows) : row_step(kRowSteps, rows);
+    variant.few = all && step.of_tokens > 0 && variant.rows > kFewRows;
   }
-  if (o.kind == OpKind::kAttention) variant.runs = step.runs && has_pass(context.plan, kPassBatchAttention);
+  variant.apart = step.apart && can_be_apart_[op];
+  if (variant.apart && o.kind == OpKind::kAttention) variant.rows = row_step(kRowSteps, step.tokens);
+  variant.gated = step.apart && can_be_gated_[op] && step.tokens <= kMostColumns;
+  variant.parts = step.apart && can_leave_parts_[op] && step.tokens > kMostColumns;
+  if (variant.parts) variant.rows = row_step(kRowSteps, step.tokens);
+  if (o.kind == OpKind::kAttention && !variant.apart)
+    variant.runs = step.runs && has_pass(context.plan, kPassBatchAttention);
   if (tap != nullptr) {
     for (const ValueId id : groups_.of(op).swallowed) {
       const Value& v = context.plan.values[id];

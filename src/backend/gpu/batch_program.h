@@ -1,10 +1,10 @@
 // BatchProgram: the plan for any number of tokens of any sequences, each value in memory: prompts, several
 // sequences in a step, and the reference that the fused program for single tokens is checked against.
 //
-// An op has variants, made when they are first needed: products by how many rows they have (one by one, or in
-// tiles of several sizes), attention by whether the step's tokens are neighbours of one sequence, fused ops
-// by whether a tap asks for values that they otherwise do not store. Their arithmetic does not depend on the
-// last.
+// An op has variants, made when they are first needed: products by how many rows they have (one by one, as
+// columns, or in tiles of several sizes), attention by whether the step's tokens are neighbours of one
+// sequence or the newest of several, fused ops by whether a tap asks for values that they otherwise do not
+// store. Their arithmetic does not depend on the last.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,10 @@
 namespace doppler::gpu {
 
 // A kernel and how many workgroups it takes: x and z always, y one for each `rows_each` tokens, or wanted
-// rows, of which each counts `rows_times`, and `more` besides.
+// rows, of which each counts `rows_times`, and `more` besides. kTokenLast: z one for each token, and y is
+// `z`.
 struct Dispatch {
-  enum class Per : std::uint8_t { kOnce, kToken, kWanted };
+  enum class Per : std::uint8_t { kOnce, kToken, kWanted, kTokenLast };
   BoundKernel kernel;
   std::uint32_t x = 1;
   Per per = Per::kToken;
@@ -35,7 +36,8 @@ struct Dispatch {
 // The properties of a step that decide about its kernels.
 struct StepShape {
   std::uint32_t tokens = 0, wanted = 0;
-  bool runs = false;  // most tokens have neighbours of their own sequence: see has_runs()
+  bool runs = false;   // most tokens have neighbours of their own sequence: see has_runs()
+  bool apart = false;  // each token is the only one of its sequence: see are_apart()
   // Of a step that had so many tokens only these are left, which had their logits wanted: products sum along
   // k as they would for all. 0: all are there.
   std::uint32_t of_tokens = 0;
@@ -47,6 +49,8 @@ inline constexpr std::uint32_t kTokensOfHeadStart = 64, kDispatchesOfHeadStart =
 
 // Whether attention in tiles of tokens pays.
 bool has_runs(const StepInput& input);
+// Whether the tokens are the newest of so many sequences, few enough for kernels of their own.
+bool are_apart(const StepInput& input);
 
 class BatchProgram {
  public:
@@ -79,9 +83,12 @@ class BatchProgram {
   friend class BatchBuilder;
   struct Variant {
     std::size_t op = 0;
-    std::uint32_t rows = 0;  // of a product: the most that the variant is for; 0: one by one
+    std::uint32_t rows = 0;  // the most that the variant is for; 0: products one by one
     bool runs = false, emit = false;
     bool few = false;  // of a product: far fewer rows than the variant is for
+    bool apart = false;  // an attention of several sequences is one kernel, and what is before and after it
+    bool gated = false;  // gate, up and activation are one kernel
+    bool parts = false;  // a norm adds the parts of the split product before it
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
@@ -93,10 +100,18 @@ class BatchProgram {
   BatchGroups groups_;
   std::vector<std::vector<PlacedMatrix>> placed_;  // by op, of products
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
-  Buffer x8_, xs_;                                 // the newest activations in 8 bits
-  Buffer parts_;                                   // of split products
-  Buffer expert8_, experts_;                       // activations of experts in 8 bits
-  Buffer order_, tiles_;                           // a step's rows by expert: see expert_tiles.wgsl
+  // By op: a part of an attention that takes the newest tokens of several sequences in splits.
+  std::vector<bool> can_be_apart_;
+  // By op, for columns: gate and up, their activation, and the product that reads it.
+  std::vector<bool> can_be_gated_;
+  // By op: a product of which only a norm of sums reads, and that norm's first op.
+  std::vector<bool> can_leave_parts_;
+  Buffer x8_, xs_;                    // the newest activations in 8 bits
+  Buffer act8_, act_scales_;          // those that gate and up leave by themselves
+  Buffer parts_;                      // of split products
+  Buffer split_parts_, split_marks_;  // of attention in splits
+  Buffer expert8_, experts_;          // activations of experts in 8 bits
+  Buffer order_, tiles_;              // a step's rows by expert: see expert_tiles.wgsl
   std::map<Variant, std::vector<Dispatch>> made_;
   std::vector<Dispatch> late_rows_;  // made when they are first needed
   LateOps late_;

@@ -5,6 +5,7 @@
 
 #include "backend/gpu/decode_builder.h"
 #include "backend/gpu/shader_values.h"
+#include "backend/gpu/split_attention.h"
 
 namespace doppler::gpu {
 
@@ -13,11 +14,12 @@ Status DecodeBuilder::attention(const OpGroup& group) {
   const Op &op = *group.op(plan(), Part::kAttention), *output = group.op(plan(), Part::kOutput);
   const auto& a = std::get<AttentionParams>(op.params);
   const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
-  DOPPLER_ASSIGN(ShaderValues values, attention_shape(a));
+  DOPPLER_ASSIGN(ShaderValues values, split_attention_shape(context_, a));
   add_cache(context_, op, values);
   add_scores(op, values);
   values.erase("SINKS");  // count when the splits are put together
   values["MOST_SPLITS"] = splits_of(a);
+  values["MANY"] = 0;
   std::vector<Bound> buffers = {{"step", context_.step},
                                 {"keys", kv.keys},
                                 {"values", kv.values},
@@ -81,7 +83,11 @@ Status DecodeBuilder::combine(const Op& op, bool floats, const Blocks* blocks) {
                          {"BLOCKS", blocks != nullptr ? 1 : 0}};
   add_splits(op, values);
   std::vector<Bound> buffers = {{"step", context_.step}, {"parts", parts_}, {"marks", marks_}};
-  if (floats) buffers.push_back(values_[op.outputs[0]].bound("out"));
+  if (floats) {
+    values["OUT_STRIDE"] = a.heads * a.head_dim;
+    values["OUT_OFFSET"] = 0;
+    buffers.push_back(values_[op.outputs[0]].bound("out"));
+  }
   if (blocks != nullptr) {
     const std::uint32_t units = ceil_div(a.heads * a.head_dim, kUnitValues);
     values["UNITS_K"] = units;
@@ -186,33 +192,6 @@ Status DecodeBuilder::add_looked(const OpGroup& group, ShaderValues& values, std
 // Splits of a sequence: enough workgroups to fill a large GPU, none for a window that has too few positions.
 std::uint32_t DecodeBuilder::splits_of(const AttentionParams& a) {
   return a.window != 0 && a.window <= 512 ? 16 : DecodeProgram::kMostSplits;
-}
-
-// How the threads of attention_decode.wgsl share a head.
-Result<ShaderValues> DecodeBuilder::attention_shape(const AttentionParams& a) {
-  constexpr std::uint32_t kChunk = 32;  // positions at a time
-  const std::uint32_t subgroup = context_.device->features().subgroup_size;
-  const std::uint32_t vec = context_.options.kv_type == KvType::kF16 ? 8 : 4;
-  if (a.head_dim % vec != 0 || (a.heads * a.head_dim) % 4 != 0)
-    return fail(ErrorCode::kUnsupported, "the head size {} is no multiple of {}", a.head_dim, vec);
-  std::uint32_t lanes = 1;
-  while (lanes < 16 && lanes * 2 <= subgroup && (a.head_dim / vec) % (lanes * 2) == 0) lanes *= 2;
-  const std::uint32_t quads = a.head_dim / 4, most = std::min(512u, device().limits().workgroup_invocations);
-  for (const std::uint32_t groups : {8u, 16u, 4u, 32u, 2u, 1u}) {
-    const std::uint32_t threads = quads * groups;
-    const std::uint32_t shared = a.heads / a.kv_heads;
-    if (threads % subgroup != 0 || threads > most || threads < shared) continue;
-    // Queries, scores and the sums of some heads must fit the workgroup's memory.
-    const std::uint64_t base = std::uint64_t{shared} * (a.head_dim * 4 + kChunk * 4 + 16) + a.head_dim * 8;
-    const std::uint64_t limit = std::min<std::uint64_t>(device().limits().workgroup_bytes, 32768);
-    if (base + threads * 16 > limit) continue;
-    const std::uint64_t at_once = std::clamp<std::uint64_t>((limit - base) / (threads * 16), 1, shared);
-    return ShaderValues{{"LP", lanes},
-                        {"PG", groups},
-                        {"CHUNK", kChunk},
-                        {"HEADS_AT_ONCE", static_cast<std::int64_t>(at_once)}};
-  }
-  return fail(ErrorCode::kUnsupported, "{} heads of {} fit no workgroup", a.heads, a.head_dim);
 }
 
 }  // namespace doppler::gpu

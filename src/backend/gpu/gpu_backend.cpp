@@ -13,6 +13,7 @@
 #include "backend/gpu/context.h"
 #include "backend/gpu/gpu_cache.h"
 #include "backend/gpu/kernel_report.h"
+#include "backend/gpu/sequences_runner.h"
 #include "backend/gpu/stopwatch.h"
 #include "backend/gpu/tap_copy.h"
 #include "backend/gpu/token_check.h"
@@ -91,7 +92,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     } else {
       rows.push_back({.what = "decode", .variant = "as a batch", .why = why_no_runner_});
     }
-    DOPPLER_ASSIGN(const std::vector<Piece> pieces, batch_pieces(step_tokens(options())));
+    DOPPLER_ASSIGN(const std::vector<Piece> pieces, batch_pieces(prompt_step()));
     std::vector<VariantRow> batch = variant_rows(context_.device->features(), pieces);
     std::ranges::move(batch, std::back_inserter(rows));
     if (context_.self_check) {
@@ -108,6 +109,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
     if (is_continuing())
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before the next step.");
+    if (is_together()) DOPPLER_TRY(make_way(input));
     trace_kv(plan(), options(), input, lengths_.all());
     wanted_.clear();
     for (std::size_t t = 0; t < input.size(); ++t) {
@@ -143,14 +145,11 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   }
 
   Status continue_sequence(const Continuation& continuation) override {
-    if (is_continuing()) return fail(ErrorCode::kUsage, "A sequence is being continued already.");
+    if (is_continuing() || is_together())
+      return fail(ErrorCode::kUsage, "A sequence is being continued already.");
     if (!can_continue(*continuation.sampling))
       return fail(ErrorCode::kUnsupported, "The gpu backend does not sample with these options by itself.");
-    StepInput input;
-    input.add(continuation.id, 0, continuation.slot, true);
-    if (continuation.slot < lengths_.size())
-      input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
-    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
+    DOPPLER_ASSIGN(const StepInput input, first_step_of(continuation));
     wanted_.clear();
     DOPPLER_TRY(write_step(input));
     return runner_->begin(continuation, lengths_[continuation.slot]);
@@ -166,6 +165,75 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     DOPPLER_ASSIGN(const TokenRunner::Ended ended, runner_->end(length));
     lengths_.keep(ended.slot, ended.length, ended.written);
     return {};
+  }
+
+  std::uint32_t most_together() override {
+    if (is_recurrent(plan().kv_layers)) {
+      note({"Sequences that grow together run step by step, and their tokens are chosen on the CPU.",
+            "The model has recurrent layers, whose states do not go back to where a sequence ended."});
+      return 0;
+    }
+    return std::min({SequencesRunner::kMost, batch_->wanted_rows(), context_.layout.tokens});
+  }
+
+  Status join(const Continuation& continuation) override {
+    if (is_continuing())
+      return fail(ErrorCode::kUsage, "A sequence is being continued by itself. Stop it before others join.");
+    if (most_together() == 0 || continuation.tap != nullptr || !can_continue(*continuation.sampling)) {
+      return fail(ErrorCode::kUnsupported,
+                  "The gpu backend does not continue several sequences of this model, with these options, or "
+                  "with a tap, by itself.");
+    }
+    DOPPLER_TRY(first_step_of(continuation));
+    DOPPLER_TRY(make_sequences());
+    return sequences_->join(continuation, lengths_[continuation.slot]);
+  }
+
+  Result<std::span<const SlotToken>> tokens_of_all() override {
+    if (!is_together()) return std::span<const SlotToken>();
+    const std::vector<std::uint32_t> slots = sequences_->slots();
+    auto tokens = sequences_->next_tokens();
+    remember_checks();  // of kernels made for these steps
+    if (!tokens) {
+      for (const std::uint32_t slot : slots) lengths_.clear(slot);
+    }
+    return tokens;
+  }
+
+  Status leave(std::uint32_t slot, std::uint64_t length) override {
+    if (!is_together() || !sequences_->has(slot))
+      return fail(ErrorCode::kUsage, "The sequence in slot {} is not being continued.", slot);
+    DOPPLER_ASSIGN(const SequencesRunner::Ended ended, sequences_->leave(slot, length));
+    lengths_.keep(slot, ended.length, ended.written);
+    return {};
+  }
+
+  Status make_sequences() {
+    if (sequences_) return {};
+    DOPPLER_ASSIGN(sequences_, SequencesRunner::create(context_, *batch_, most_together()));
+    return {};
+  }
+
+  bool is_together() const { return sequences_ && !sequences_->empty(); }
+
+  // A step between those of sequences that continue together.
+  Status make_way(const StepInput& input) {
+    for (const std::int32_t slot : input.slots) {
+      if (sequences_->has(static_cast<std::uint32_t>(slot)))
+        return fail(ErrorCode::kUsage, "The sequence in slot {} is being continued. Take it out first.",
+                    slot);
+    }
+    return sequences_->settle();
+  }
+
+  // The step that a continuation begins with, checked.
+  Result<StepInput> first_step_of(const Continuation& continuation) const {
+    StepInput input;
+    input.add(continuation.id, 0, continuation.slot, true);
+    if (continuation.slot < lengths_.size())
+      input.positions[0] = static_cast<std::int32_t>(lengths_[continuation.slot]);
+    DOPPLER_TRY(check_step(input, plan(), options(), lengths_.all()));
+    return input;
   }
 
   // --- DeviceView
@@ -185,31 +253,40 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     }
     return bandwidth_->measure();
   }
-  Result<std::vector<KernelTime>> time_kernels() override {
-    const std::uint64_t tokens = lengths_[0];
-    if (tokens == 0 || is_continuing())
-      return fail(ErrorCode::kUsage, "Kernels are timed at the end of a sequence that rests in slot 0.");
+  Result<std::vector<KernelTime>> time_kernels(std::uint32_t sequences) override {
+    const auto rests = [&](std::uint64_t length) { return length > 0; };
+    if (sequences == 0 || sequences > lengths_.size() ||
+        !std::ranges::all_of(lengths_.all().first(sequences), rests) || is_continuing() || is_together()) {
+      return fail(ErrorCode::kUsage,
+                  "Kernels are timed at the end of sequences that rest in the slots from 0 on.");
+    }
     std::vector<Piece> pieces;
-    if (runner_) {
-      DOPPLER_ASSIGN(pieces, decode_pieces(tokens - 1));
+    if (sequences > 1) {
+      DOPPLER_ASSIGN(pieces, pieces_together(sequences));
+    } else if (runner_) {
+      DOPPLER_ASSIGN(pieces, decode_pieces(lengths_[0] - 1));
     } else {
-      DOPPLER_ASSIGN(pieces, batch_pieces(1));
+      DOPPLER_ASSIGN(pieces, batch_pieces({1, 1}));
     }
     StepInput last;
-    last.add(0, tokens - 1, 0, true);
-    wanted_ = {0};
+    wanted_.clear();
+    for (std::uint32_t slot = 0; slot < sequences; ++slot) {
+      last.add(0, lengths_[slot] - 1, slot, true);
+      wanted_.push_back(slot);
+    }
     DOPPLER_TRY(write_step(last));
     DOPPLER_TRY(write_words(context_.layout.wanted(), wanted_));
-    clear(0);
+    const std::uint64_t tokens = lengths_[0];
+    for (std::uint32_t slot = 0; slot < sequences; ++slot) clear(slot);
     DOPPLER_ASSIGN(std::vector<KernelTime> times, time_pieces(*context_.device, pieces, tokens));
     if (runner_) DOPPLER_TRY(runner_->program().clear_handed(*context_.device));
     return times;
   }
 
   Result<std::vector<KernelCheck>> check_kernels() override {
-    if (is_continuing())
+    if (is_continuing() || is_together())
       return fail(ErrorCode::kUsage, "A sequence is being continued. Stop it before kernels are checked.");
-    DOPPLER_ASSIGN(std::vector<Piece> pieces, batch_pieces(step_tokens(options())));
+    DOPPLER_ASSIGN(std::vector<Piece> pieces, batch_pieces(prompt_step()));
     if (runner_) {
       DOPPLER_ASSIGN(std::vector<Piece> decode, all_decode_pieces());
       pieces.insert(pieces.begin(), std::make_move_iterator(decode.begin()),
@@ -262,19 +339,38 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
     return pieces;
   }
 
-  // The kernels of a step of so many tokens, the logits of one of which are wanted.
-  Result<std::vector<Piece>> batch_pieces(std::uint32_t tokens) {
-    std::vector<Piece> pieces;
+  // The step of a long prompt, the logits of whose last token are wanted.
+  StepShape prompt_step() const {
     StepInput one_sequence;
-    for (std::uint32_t i = 0; i < tokens; ++i) one_sequence.add(0, i, 0, false);
-    const StepShape shape{tokens, 1, has_runs(one_sequence)};
+    for (std::uint32_t i = 0; i < step_tokens(options()); ++i) one_sequence.add(0, i, 0, false);
+    return {.tokens = step_tokens(options()), .wanted = 1, .runs = has_runs(one_sequence)};
+  }
+
+  // The kernels of a step of so many sequences that continue together.
+  Result<std::vector<Piece>> pieces_together(std::uint32_t sequences) {
+    const std::uint32_t most = runner_ ? most_together() : 0;
+    if (sequences > most) {
+      return fail(ErrorCode::kUnsupported, "{} sequences of this model continue together at most, not {}.",
+                  most, sequences);
+    }
+    DOPPLER_TRY(make_sequences());
+    DOPPLER_ASSIGN(std::vector<Piece> pieces,
+                   batch_pieces({.tokens = sequences, .wanted = sequences, .apart = true}));
+    for (const FixedDispatch& each : sequences_->choice(sequences))
+      pieces.push_back({fused_title(each.kernel.kernel().label()), each});
+    return pieces;
+  }
+
+  // The kernels of a step of the batch program.
+  Result<std::vector<Piece>> batch_pieces(const StepShape& shape) {
+    std::vector<Piece> pieces;
     for (std::size_t i = 0; i < plan().ops.size(); ++i) {
       std::vector<FixedDispatch> list;
       Recorder recorder(*context_.device, list);
       DOPPLER_TRY(batch_->record(context_, recorder, i, i + 1, shape, nullptr));
       for (FixedDispatch& recorded : list)
-        pieces.push_back(
-            {fmt::format("step of {}: {}", tokens, op_title(plan(), plan().ops[i])), std::move(recorded)});
+        pieces.push_back({fmt::format("step of {}: {}", shape.tokens, op_title(plan(), plan().ops[i])),
+                          std::move(recorded)});
     }
     return pieces;
   }
@@ -440,9 +536,10 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
 
   Status run_batch() {
     const std::size_t end = plan().ops.size(), select = batch_->first_wanted_op();
-    StepShape shape{static_cast<std::uint32_t>(input_->size()), 0,
-                    has_runs(*input_) && options().fault == nullptr};
     const bool late = goes_on_with_wanted();
+    StepShape shape{static_cast<std::uint32_t>(input_->size()), 0,
+                    has_runs(*input_) && options().fault == nullptr,
+                    !late && tap_ == nullptr && options().fault == nullptr && are_apart(*input_)};
     DOPPLER_TRY(run(0, late ? batch_->late().first : select, shape));
     if (wanted_.empty()) return {};
     if (late) {
@@ -625,6 +722,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   TapCopy taps_;
   std::optional<BatchProgram> batch_;
   std::optional<TokenRunner> runner_;
+  std::optional<SequencesRunner> sequences_;  // made when the first joins
   std::string why_no_runner_;
   std::vector<CheckedToken> expected_;  // of the check of single tokens
   double check_seconds_ = 0;            // that it took

@@ -15,9 +15,9 @@ namespace {
 // Template values that were chosen; the others follow from the model's shape.
 constexpr auto kChoices = std::to_array<std::string_view>(
     {"ACT",          "R",      "LANES", "UNITS", "AT_ONCE",       "THREADS",     "TM",
-     "TN",           "RM",     "RN",    "UK",    "SPLITS",        "UNROLLED",    "BQ",
-     "KC",           "LP",     "PG",    "CHUNK", "HEADS_AT_ONCE", "MOST_SPLITS", "GROUPS",
-     "QUANTISE_OUT", "KV_HALF"});
+     "TN",           "RM",     "RN",    "UK",    "SPLITS",        "SETS",        "COLUMNS",
+     "UNROLLED",     "BQ",     "KC",    "LP",    "PG",            "CHUNK",       "HEADS_AT_ONCE",
+     "MOST_SPLITS",  "GROUPS", "QUANTISE_OUT",   "KV_HALF"});
 
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",
@@ -57,6 +57,7 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"likeliest.wgsl", -1, -1, "likeliest token"},
     {"head.wgsl", -1, -1, "norm, head"},
     {"next_token.wgsl", -1, -1, "next token"},
+    {"next_tokens.wgsl", -1, -1, "next token of each sequence"},
 });
 
 std::string why_weights(const KernelLabel& label) {
@@ -201,7 +202,8 @@ Result<std::vector<KernelTime>> time_pieces(Device& device, const std::vector<Pi
     }
     groups[g].push_back(&piece);
     ++times[g].calls;
-    times[g].bytes += label.bytes(length);
+    // A workgroup along z for each sequence, each of which has a cache of its own.
+    times[g].bytes += label.bytes(length) * (label.get("MANY") == 1 ? piece.dispatch.groups.z : 1);
   }
   // In order: next_token.wgsl, which changes what the others read, comes last.
   for (std::size_t g = 0; g < groups.size(); ++g) {

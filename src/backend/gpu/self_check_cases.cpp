@@ -422,6 +422,7 @@ struct CheckedKernel {
 };
 constexpr CheckedKernel kChecked[] = {
     {"gemv.wgsl", covers_gemv, gemv_case},
+    {"gemv_columns.wgsl", covers_columns, columns_case},
     {"gemm.wgsl",
      [](const Values& v) {
        return v["TM"] != 0 && (v["GROUPED"] == 0 || grouped_bytes(v) <= kMostWeightBytes);

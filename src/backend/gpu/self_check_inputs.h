@@ -249,5 +249,8 @@ bool covers_experts(const Values& v);
 Case expert_in_case(const Values& v);
 Case expert_out_case(const Values& v);
 Case route_case(const Values& v);
+// self_check_columns.cpp: as long as gate and up are not too much to upload.
+bool covers_columns(const Values& v);
+Case columns_case(const Values& v);
 
 }  // namespace doppler::gpu

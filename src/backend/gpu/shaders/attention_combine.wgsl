@@ -1,9 +1,9 @@
 // Puts together the results of the workgroups of attention_decode.wgsl by itself, where no product does it on its way, or
 // where they are so many that each workgroup of a product would read too much (see combined.wgsl for `parts`, `marks` and the
 // template values). A vector of four of the WIDTH = heads * head size values has PARTS threads, each with a share of the splits.
-// Workgroups: x over THREADS / PARTS vectors.
+// Workgroups: x over THREADS / PARTS vectors, y over tokens.
 //
-// Template values (decode_attention.cpp): PARTS; FLOATS 1: stored in `out`; BLOCKS 1: as out8, outs, the 8-bit blocks of
+// Template values (decode_attention.cpp): PARTS; FLOATS 1: stored in `out`, token i's row from float i * OUT_STRIDE + OUT_OFFSET on; BLOCKS 1: as out8, outs, the 8-bit blocks of
 // quantise.wgsl, UNITS_K of 64 values.
 @group(0) @binding(0) var<storage, read> step : array<u32>;
 @group(0) @binding(1) var<storage, read> parts : array<vec4f>;
@@ -26,9 +26,10 @@ var<workgroup> summed : array<vec4f, ${THREADS}>;
 
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
-  let count = splits_of(step[${POSITIONS}u]).count;
+  let token = group.y;
+  let count = splits_of(step[${POSITIONS}u + token]).count;
   let v = group.x * ${HERE}u + t % ${HERE}u;
-  let own = share_of(min(v, ${WIDTH / 4 - 1}u), t / ${HERE}u * 8u, ${8 * PARTS}u, count);
+  let own = share_of(token * ${WIDTH / 4}u + min(v, ${WIDTH / 4 - 1}u), t / ${HERE}u * 8u, ${8 * PARTS}u, count);
   marked[t] = vec2f(own.most, own.total);
   summed[t] = own.sum;
   workgroupBarrier();
@@ -46,15 +47,15 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
     x /= total;
 #if FLOATS
-    out[v] = x;
+    out[token * ${OUT_STRIDE / 4}u + ${OUT_OFFSET / 4}u + v] = x;
 #endif
   }
 #if BLOCKS
   let made = quantise_vec(x, t);
   if (t < ${HERE}u && v < ${UNITS_K * 16}u) {
-    out8[v] = made.word;
+    out8[token * ${UNITS_K * 16}u + v] = made.word;
     if ((v & 7u) == 0u) {
-      outs[v >> 3u] = vec2f(made.scale, made.scale * f32(made.sum));
+      outs[token * ${UNITS_K * 2}u + (v >> 3u)] = vec2f(made.scale, made.scale * f32(made.sum));
     }
   }
 #endif

@@ -1,7 +1,7 @@
-// Attention of one new token: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes one
+// Attention of one new token of each sequence: q and k norm, rotation, KV append, and a part of softmax(q k' scale) v. A workgroup takes one
 // KV head with the G query heads that share it, and one split of the sequence (splits.wgsl); combined.wgsl
 // puts the parts together. A position's score is made by LP threads, a quad of dimensions of the values by one of
-// QUADS threads, in PG groups of positions. Workgroups: x over splits, y over KV heads.
+// QUADS threads, in PG groups of positions. Workgroups: x over splits, y over KV heads, z over tokens.
 // Source: Dao et al., "Flash-Decoding for long-context inference" (2023).
 //
 // Template values (decode_attention.cpp):
@@ -11,6 +11,7 @@
 //   PAIRS that turn (0: no rotation), HIGH_ROWS, INTERLEAVED see rope_angle.wgsl; QK_NORM 1: q and k have norms
 //   SCALE_BITS, SOFTCAP_BITS, EPS_BITS bits of a float; SOFTCAP 1: scores are capped; ALIBI 1: see alibi.wgsl; SLOTS, POSITIONS words of `step`
 //   Q_OFFSET, K_OFFSET, V_OFFSET floats of qkv where the heads of each begin; EMIT_ROPE, EMIT_NORM 1: stored for taps
+//   MANY 1: for tokens of several sequences, QKV_STRIDE floats apart in qkv, else for one
 // Buffers: qkv the token's projections; keys, values the layer's cache, 8 (f16) or 4 (f32) keys and 4 values an element;
 // qk_weights DIM of q's norm, then DIM of k's; parts, marks see combined.wgsl; looked [q_rope][k_rope][q_norm][k_norm].
 //
@@ -102,12 +103,12 @@ fn turn(own : vec4f, other : vec4f, high01 : vec4f, high23 : vec4f, low01 : vec4
 #endif
 
 // One head's rotated vector from the projections, by the threads of one subgroup: query head h of the G, or the key
-// (h == G). is_owner: this workgroup has the newest position, and stores what is emitted. All loads come first:
+// (h == G), of the token whose row of qkv begins at from_x. is_owner: this workgroup has the newest position, and stores what is emitted. All loads come first:
 // for quad d<e>, x its values and w their norm weights, p its partner quad with y and u the same, high and low the angles.
-fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : bool) {
+fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : bool, from_x : u32) {
   let is_key = h == ${G}u;
   let head = select(kv_head * ${G}u + h, kv_head, is_key);
-  let at = select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key) + head * ${QUADS}u;
+  let at = from_x + select(${Q_OFFSET / 4}u, ${K_OFFSET / 4}u, is_key) + head * ${QUADS}u;
   let weights_at = select(0u, ${QUADS}u, is_key);
   var square = 0.0;
 #for e in 0..QUAD_ROUNDS
@@ -198,8 +199,15 @@ fn prepare_head(h : u32, kv_head : u32, position : u32, lane : u32, is_owner : b
 @compute @workgroup_size(${THREADS})
 fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
   let kv_head = group.y;
-  let slot = step[${SLOTS}u];
-  let position = step[${POSITIONS}u];
+#if MANY
+  let token = group.z;
+  let from_x = token * ${QKV_STRIDE / 4}u;
+#else
+  let token = 0u;
+  let from_x = 0u;
+#endif
+  let slot = step[${SLOTS}u + token];
+  let position = step[${POSITIONS}u + token];
   let range = splits_of(position);
   if (group.x >= range.count) {
     return;
@@ -228,10 +236,10 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #endfor
 
   for (var h = subgroup; h <= ${G}u; h += ${SUBGROUPS_HERE}u) {
-    prepare_head(h, kv_head, position, lane, is_owner);
+    prepare_head(h, kv_head, position, lane, is_owner, from_x);
   }
   if (t < ${QUADS}u) {
-    sv[t] = as_cached(qkv[${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
+    sv[t] = as_cached(qkv[from_x + ${V_OFFSET / 4}u + kv_head * ${QUADS}u + t]);
   }
   if (t < ${G}u) {
     running[t] = vec2f(-3.0e38, 0.0);
@@ -391,12 +399,12 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
 #for g in 1..PG
     total += sums[h * ${THREADS}u + ${g * QUADS}u + q];
 #endfor
-    let head = kv_head * ${G}u + ${b * HEADS_AT_ONCE}u + h;
+    let head = token * ${HEADS}u + kv_head * ${G}u + ${b * HEADS_AT_ONCE}u + h;
     parts[(head * ${MOST_SPLITS}u + group.x) * ${QUADS}u + q] = total;
   }
   workgroupBarrier();
 #endfor
   if (t < ${G}u) {
-    marks[(kv_head * ${G}u + t) * ${MOST_SPLITS}u + group.x] = running[t];
+    marks[(token * ${HEADS}u + kv_head * ${G}u + t) * ${MOST_SPLITS}u + group.x] = running[t];
   }
 }

@@ -2,6 +2,7 @@
 //   POST  branch' = norm(branch) * post_weight, else the branch itself
 //   ADD   h = residual + branch', stored; else h is the residual
 //   NORM  x = norm(h) * weight, stored as floats (FLOATS) and in 8-bit blocks (QUANT) for the product that follows
+// PARTS > 1: the branch is a sum of so many, PART_STRIDE floats apart, which a split product left (gemm_sum.wgsl's order).
 // EMIT stores branch', which is otherwise nowhere. Workgroups: y over tokens.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 //
@@ -54,6 +55,9 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
     h${i} = residual[token * ${RESIDUAL_STRIDE / 4}u + ${RESIDUAL_OFFSET / 4}u + v${i}];
 #if ADD
     p${i} = branch[token * ${BRANCH_STRIDE / 4}u + ${BRANCH_OFFSET / 4}u + v${i}];
+#for s in 1..PARTS
+    p${i} += branch[token * ${BRANCH_STRIDE / 4}u + ${BRANCH_OFFSET / 4 + s * (PART_STRIDE / 4)}u + v${i}];
+#endfor
 #endif
   }
 #endfor

@@ -1,6 +1,6 @@
-// Four values of an attention's result (vector v of [head][DIM / 4]), from the partial results of its `count` splits:
-//   parts [head][MOST_SPLITS][DIM / 4]: sum of shares times values, the shares relative to the split's own maximum
-//   marks [head][MOST_SPLITS]: (maximum score, sum of shares)
+// Four values of an attention's result (vector v of [token][head][DIM / 4]), from the partial results of its `count` splits:
+//   parts [token][head][MOST_SPLITS][DIM / 4]: sum of shares times values, the shares relative to the split's own maximum
+//   marks [token][head][MOST_SPLITS]: (maximum score, sum of shares)
 //   sinks [head], where SINKS is 1: a score for each head that only adds to the shares' sum
 // Template values (decode_attention.cpp): DIM a head's size, WIDTH heads * DIM, MOST_SPLITS and WINDOW see splits.wgsl,
 // POSITIONS the word of `step` with the token's position.
@@ -20,7 +20,7 @@ fn share_of(v : u32, first : u32, step : u32, count : u32) -> Share {
   var total = 0.0;
 #if SINKS
   if (first == 0u) {
-    most = sinks[head];
+    most = sinks[head % ${WIDTH / DIM}u];
     total = 1.0;
   }
 #endif

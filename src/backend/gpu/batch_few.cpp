@@ -1,0 +1,306 @@
+// The kernels of a BatchProgram for the newest tokens of several sequences: products of a few rows, and
+// attention in splits of each sequence, as a single token has it.
+#include <algorithm>
+#include <bit>
+
+#include "backend/gpu/batch_builder.h"
+#include "backend/gpu/few_rows_shape.h"
+#include "backend/gpu/shader_values.h"
+#include "backend/gpu/split_attention.h"
+
+namespace doppler::gpu {
+namespace {
+
+// Workgroups of an attention that fill a large GPU: two for each of its processors.
+constexpr std::uint32_t kAttentionGroups = 264;
+// Splits of a sequence at most, as DecodeProgram has them, and positions of one at least: splits.wgsl.
+constexpr std::uint32_t kMostSequenceSplits = 32, kSplitPositions = 32;
+
+std::uint32_t splits_for(const AttentionParams& a, std::uint32_t tokens) {
+  const std::uint32_t wanted = std::bit_ceil(ceil_div(kAttentionGroups, tokens * a.kv_heads));
+  const std::uint32_t useful = a.window != 0 ? ceil_div(a.window, kSplitPositions) : kMostSequenceSplits;
+  return std::min({wanted, useful, kMostSequenceSplits});
+}
+
+}  // namespace
+
+Status BatchBuilder::columns(const Op& op, const PlacedMatrix& part, const Shard& shard,
+                             const Variant& variant, Dispatches& out) {
+  const GpuMatrix& matrix = *part.matrix;
+  const std::optional<ColumnsShape> shape =
+      choose_columns_shape(device().limits(), matrix.format, shard.rows, matrix.units, false);
+  if (!shape) return gemv(op, part, shard, variant, out);
+  const ValueView &x = view(op.inputs[0]), &y = view(op.outputs[0]);
+  const bool eight_bits = context_.eight_bits(matrix);
+  const std::uint32_t columns = columns_for(variant.rows);
+  ShaderValues values = {{"R", shape->rows},
+                         {"LANES", shape->lanes},
+                         {"UNITS", shape->units},
+                         {"SETS", shape->sets},
+                         {"COLUMNS", columns},
+                         {"ROWS", shard.rows},
+                         {"EPI", 0},
+                         {"EMIT_ACT", 0},
+                         {"ACT", eight_bits ? 1 : 0},
+                         {"COUNT", count_word(op.outputs[0])},
+                         {"OUT_STRIDE", y.stride},
+                         {"OUT_OFFSET", y.offset + part.first_row + shard.first_row}};
+  add_format(values, matrix);
+  std::vector<Bound> buffers = {{"step", context_.step}, {"out", y.buffer}};
+  bind_shard(buffers, matrix, shard);
+  bind_bias(part, shard, values, buffers);
+  if (eight_bits) {
+    bind_blocks(variant, buffers);
+  } else {
+    values["X_VEC"] = has_vectors(x) ? 1 : 0;
+    values["WIDTH"] = x.width;
+    add_view(values, "X", x);
+    buffers.push_back({"x", x.buffer});
+  }
+  auto together = make("gemv_columns.wgsl", values, buffers, ceil_div(shard.rows, shape->rows * shape->sets),
+                       per(op.outputs[0]));
+  // A driver may compute it wrongly.
+  if (!together && together.error().code == ErrorCode::kUnsupported)
+    return gemv(op, part, shard, variant, out);
+  DOPPLER_ASSIGN(Dispatch made, std::move(together));
+  made.rows_each = columns;
+  out.push_back(std::move(made));
+  return {};
+}
+
+// Gate and up of one matrix, the group that makes blocks of their activation, and the one product that reads
+// it.
+void BatchBuilder::find_gated() {
+  const Plan& plan = context_.plan;
+  program_.can_be_gated_.assign(plan.ops.size(), false);
+  if (!has_pass(plan, kPassBatchGemm)) return;
+  const Readers readers(plan);
+  for (std::size_t i = 0; i + 2 < plan.ops.size(); ++i) {
+    const Op &product = plan.ops[i], &gated = plan.ops[i + 1], &down = plan.ops[i + 2];
+    if (product.kind != OpKind::kMatmul || product.outputs.size() != 2 || down.kind != OpKind::kMatmul)
+      continue;
+    const BatchGroup& group = program_.groups_.of(i + 1);
+    if (group.pass != kPassBatchGated || group.count != 1 || group.floats || gated.inputs != product.outputs)
+      continue;
+    const std::vector<PlacedMatrix>&placed = program_.placed_[i], &behind = program_.placed_[i + 2];
+    const bool whole = placed.size() == 1 && placed[0].matrix->shards.size() == 1 &&
+                       info(product.outputs[0]).width == info(product.outputs[1]).width &&
+                       context_.eight_bits(*placed[0].matrix);
+    const bool read_once = down.inputs[0] == gated.outputs[0] && readers.of(gated.outputs[0]).size() == 1 &&
+                           readers.of(product.outputs[0]).size() == 1 &&
+                           readers.of(product.outputs[1]).size() == 1;
+    const bool in_blocks = std::ranges::all_of(
+        behind, [&](const PlacedMatrix& part) { return context_.eight_bits(*part.matrix); });
+    if (!whole || !read_once || !in_blocks || !gated_shape(*placed[0].matrix)) continue;
+    for (std::size_t op = i; op < i + 3; ++op) program_.can_be_gated_[op] = true;
+  }
+}
+
+std::optional<ColumnsShape> BatchBuilder::gated_shape(const GpuMatrix& matrix) {
+  return choose_columns_shape(device().limits(), matrix.format, matrix.rows / 2, matrix.units, true);
+}
+
+Status BatchBuilder::gated_columns(const Variant& variant, Dispatches& out) {
+  const Op &op = op_at(variant.op), &gated = op_at(variant.op + 1);
+  const PlacedMatrix& part = program_.placed_[variant.op][0];
+  const GpuMatrix& matrix = *part.matrix;
+  const Shard& shard = matrix.shards[0];
+  const std::uint32_t rows = matrix.rows / 2, units = ceil_div(rows, kUnitValues),
+                      together = columns_for(variant.rows);
+  const std::uint64_t bytes = std::uint64_t{kMostColumns} * units * kUnitValues;
+  // Kernels made before keep the buffers that they are bound to.
+  if (program_.act8_.bytes() < bytes) {
+    DOPPLER_ASSIGN(program_.act8_, device().make_buffer("act8", bytes));
+    DOPPLER_ASSIGN(program_.act_scales_, device().make_buffer("act scales", bytes / 4));
+  }
+  if (!program_.has_blocks_[variant.op]) {
+    const ValueView& x = view(op.inputs[0]);
+    DOPPLER_TRY(add(quantise_kernel(x, ceil_div(x.width, kUnitValues), program_.x8_, program_.xs_),
+                    per(op.inputs[0]), out));
+  }
+  const ColumnsShape shape = *gated_shape(matrix);
+  ShaderValues values = {
+      {"R", shape.rows},
+      {"LANES", shape.lanes},
+      {"UNITS", shape.units},
+      {"SETS", shape.sets},
+      {"COLUMNS", together},
+      {"ROWS", rows},
+      {"EPI", 1},
+      {"EMIT_ACT", 0},
+      {"ACT", 1},
+      {"COUNT", count_word(op.outputs[0])},
+      {"OUT_UNITS", units},
+      {"ACTIVATION", static_cast<std::int64_t>(std::get<GatedParams>(gated.params).activation)}};
+  add_format(values, matrix);
+  std::vector<Bound> buffers = {{"step", context_.step},
+                                {"x8", program_.x8_},
+                                {"xs", program_.xs_},
+                                {"out8", program_.act8_},
+                                {"outs", program_.act_scales_}};
+  bind_shard(buffers, matrix, shard);
+  bind_bias(part, shard, values, buffers);
+  auto compiled = make("gemv_columns.wgsl", values, buffers, rows / shape.rows, per(op.outputs[0]));
+  if (!compiled && compiled.error().code == ErrorCode::kUnsupported) {  // a driver may compute it wrongly
+    Variant plain = variant;
+    plain.gated = false;
+    DOPPLER_TRY(columns(op, part, shard, plain, out));
+    return fused_gated(program_.groups_.of(variant.op + 1), false, program_.act8_, program_.act_scales_, out);
+  }
+  DOPPLER_ASSIGN(Dispatch made, std::move(compiled));
+  made.rows_each = together;
+  out.push_back(std::move(made));
+  return {};
+}
+
+// Products whose parts the norm of sums behind them can add up by itself.
+void BatchBuilder::find_parts() {
+  const Plan& plan = context_.plan;
+  program_.can_leave_parts_.assign(plan.ops.size(), false);
+  if (!has_pass(plan, kPassBatchGemm)) return;
+  const Readers readers(plan);
+  for (std::size_t i = 0; i + 1 < plan.ops.size(); ++i) {
+    const Op& product = plan.ops[i];
+    const BatchGroup& group = program_.groups_.of(i + 1);
+    if (product.kind != OpKind::kMatmul || group.pass != kPassBatchNorm || group.first != i + 1) continue;
+    const Op *post = group.op(plan, Part::kPostNorm), *sum = group.op(plan, Part::kAdd);
+    if (sum == nullptr || info(product.outputs[0]).rows != Rows::kAll) continue;
+    const ValueId branch = post != nullptr ? post->inputs[0] : sum->inputs[1];
+    const std::vector<PlacedMatrix>& placed = program_.placed_[i];
+    const bool fits = product.outputs.size() == 1 && product.outputs[0] == branch &&
+                      readers.of(branch).size() == 1 && placed.size() == 1 &&
+                      placed[0].matrix->shards.size() == 1 && !placed[0].bias &&
+                      context_.eight_bits(*placed[0].matrix) && placed[0].matrix->rows == info(branch).width;
+    if (fits) program_.can_leave_parts_[i] = program_.can_leave_parts_[i + 1] = true;
+  }
+}
+
+// The cut of a product that leaves parts for so many rows; nothing where it leaves sums.
+std::optional<GemmShape> BatchBuilder::parts_of(std::size_t product, std::uint32_t rows) const {
+  if (!program_.can_leave_parts_[product]) return std::nullopt;
+  const GpuMatrix& matrix = *program_.placed_[product][0].matrix;
+  const std::optional<GemmShape> shape = choose_few_rows_shape(
+      context_.device->limits(), matrix.format, few_rows_tile(rows), matrix.rows, matrix.units);
+  return shape && shape->splits > 1 ? shape : std::nullopt;
+}
+
+// Attentions whose norms and turns are a group, that read q, k and v as one product leaves them, with the
+// product behind them, if that takes 8-bit blocks.
+void BatchBuilder::find_apart() {
+  const Plan& plan = context_.plan;
+  program_.can_be_apart_.assign(plan.ops.size(), false);
+  const Features& features = device().features();
+  if (!features.subgroups || features.subgroup_size < 8 || !has_pass(plan, kPassDecodeAttention)) return;
+  for (std::size_t i = 1; i < plan.ops.size(); ++i) {
+    const Op& op = plan.ops[i];
+    if (op.kind != OpKind::kAttention || op.inputs.size() != 3) continue;
+    const auto& a = std::get<AttentionParams>(op.params);
+    const BatchGroup& turns = program_.groups_.of(i - 1);
+    if (turns.pass != kPassBatchRope || a.value_dim != 0 || !split_attention_shape(context_, a)) continue;
+    const Op *q_norm = turns.op(plan, Part::kQNorm), *k_norm = turns.op(plan, Part::kKNorm);
+    const ValueView* heads[] = {&view((q_norm != nullptr ? q_norm : turns.op(plan, Part::kQRope))->inputs[0]),
+                                &view((k_norm != nullptr ? k_norm : turns.op(plan, Part::kKRope))->inputs[0]),
+                                &view(op.inputs[2])};
+    if (!std::ranges::all_of(heads, [](const ValueView* head) { return has_vectors(*head); })) continue;
+    for (std::size_t t = turns.first; t <= i; ++t) program_.can_be_apart_[t] = true;
+    if (i + 1 == plan.ops.size() || plan.ops[i + 1].kind != OpKind::kMatmul) continue;
+    const Op& output = plan.ops[i + 1];
+    program_.can_be_apart_[i + 1] =
+        output.inputs[0] == op.outputs[0] && read_as(context_, op.outputs[0]).blocks;
+  }
+}
+
+Status BatchBuilder::attend_apart(const Variant& variant, Dispatches& out) {
+  const Plan& plan = context_.plan;
+  const Op& op = op_at(variant.op);
+  const auto& a = std::get<AttentionParams>(op.params);
+  const BatchGroup& turns = program_.groups_.of(variant.op - 1);
+  const Op *q_norm = turns.op(plan, Part::kQNorm), *k_norm = turns.op(plan, Part::kKNorm);
+  const Op &q_rope = *turns.op(plan, Part::kQRope), &k_rope = *turns.op(plan, Part::kKRope);
+  const ValueView& q = view((q_norm != nullptr ? *q_norm : q_rope).inputs[0]);
+  const auto& rope = std::get<RopeParams>(q_rope.params);
+  const KvBuffers& kv = context_.kv[a.cache_of(op.layer)];
+  const std::uint32_t splits = splits_for(a, variant.rows);
+  const std::uint64_t marks = std::uint64_t{variant.rows} * a.heads * splits;
+  // Kernels made before keep the buffers that they are bound to.
+  if (program_.split_parts_.bytes() < marks * a.head_dim * 4) {
+    DOPPLER_ASSIGN(program_.split_parts_, device().make_buffer("parts", marks * a.head_dim * 4));
+  }
+  if (program_.split_marks_.bytes() < marks * 8) {
+    DOPPLER_ASSIGN(program_.split_marks_, device().make_buffer("marks", marks * 8));
+  }
+  DOPPLER_ASSIGN(ShaderValues values, split_attention_shape(context_, a));
+  add_cache(context_, op, values);
+  add_scores(op, values);
+  values.erase("SINKS");  // count when the splits are put together
+  add_rotation(context_, rope, values);
+  values["MOST_SPLITS"] = splits;
+  values["MANY"] = 1;
+  values["QKV_STRIDE"] = q.stride;
+  values["Q_OFFSET"] = q.offset;
+  values["K_OFFSET"] = view((k_norm != nullptr ? *k_norm : k_rope).inputs[0]).offset;
+  values["V_OFFSET"] = view(op.inputs[2]).offset;
+  values["QK_NORM"] = q_norm != nullptr ? 1 : 0;
+  values["EMIT_ROPE"] = 0;
+  values["EMIT_NORM"] = 0;
+  std::vector<Bound> buffers = {{"step", context_.step},
+                                {"qkv", q.buffer},
+                                {"angles", context_.angles[rope.table]},
+                                {"keys", kv.keys},
+                                {"values", kv.values},
+                                {"parts", program_.split_parts_},
+                                {"marks", program_.split_marks_}};
+  if (q_norm != nullptr) {
+    values["EPS_BITS"] = float_bits(std::get<NormParams>(q_norm->params).eps);
+    DOPPLER_ASSIGN(const Buffer weights, context_.norm_weights(*q_norm, k_norm));
+    buffers.push_back({"qk_weights", weights});
+  }
+  DOPPLER_ASSIGN(Dispatch made,
+                 make("attention_decode.wgsl", values, buffers, splits, Dispatch::Per::kTokenLast));
+  made.z = a.kv_heads;
+  out.push_back(std::move(made));
+  return combine_apart(variant, splits, out);
+}
+
+// Puts the splits together, as floats, and in the blocks that the product behind reads.
+Status BatchBuilder::combine_apart(const Variant& variant, std::uint32_t splits, Dispatches& out) {
+  constexpr std::uint32_t kThreads = 128;
+  const Op& op = op_at(variant.op);
+  const auto& a = std::get<AttentionParams>(op.params);
+  const ReadAs read = read_as(context_, op.outputs[0]);
+  const bool blocks = variant.op + 1 < context_.plan.ops.size() && program_.can_be_apart_[variant.op + 1];
+  const ValueView& y = view(op.outputs[0]);
+  const std::uint32_t width = a.heads * a.head_dim, units = ceil_div(width, kUnitValues);
+  // A thread has eight splits of a vector under way.
+  const std::uint32_t parts = std::clamp(splits / 8, 1u, 4u);
+  ShaderValues values = {{"THREADS", kThreads},
+                         {"PARTS", parts},
+                         {"FLOATS", read.floats || !blocks ? 1 : 0},
+                         {"BLOCKS", blocks ? 1 : 0},
+                         {"WIDTH", width},
+                         {"DIM", a.head_dim},
+                         {"WINDOW", a.window},
+                         {"CHUNKED", a.chunked ? 1 : 0},
+                         {"SINKS", op.weights.empty() ? 0 : 1},
+                         {"MOST_SPLITS", splits},
+                         {"POSITIONS", context_.layout.positions()}};
+  std::vector<Bound> buffers = {
+      {"step", context_.step}, {"parts", program_.split_parts_}, {"marks", program_.split_marks_}};
+  if (read.floats || !blocks) {
+    add_view(values, "OUT", y);
+    buffers.push_back({"out", y.buffer});
+  }
+  if (blocks) {
+    values["UNITS_K"] = units;
+    buffers.push_back({"out8", program_.x8_});
+    buffers.push_back({"outs", program_.xs_});
+  }
+  DOPPLER_TRY(bind_sinks(context_, op, buffers));
+  const std::uint32_t vectors = blocks ? units * (kUnitValues / 4) : width / 4;
+  DOPPLER_ASSIGN(Dispatch made, make("attention_combine.wgsl", values, buffers,
+                                     ceil_div(vectors, kThreads / parts), Dispatch::Per::kToken));
+  out.push_back(std::move(made));
+  return {};
+}
+
+}  // namespace doppler::gpu

@@ -1,0 +1,151 @@
+// Y = X W' (+ bias) for a few rows of X, COLUMNS at a time, so that a weight is read once for all of them. A workgroup
+// takes R * SETS rows of W; thread t has the rows t % R of each set and the units from t / R * UNITS on, whose loads are
+// issued at the start. A column's sums are made in the same order whatever the others hold.
+//   EPI 0: results are stored; the sets of a workgroup lie R rows apart
+//   EPI 1: the two sets are gate and up, ROWS apart: activation(gate) * up is stored in 8-bit blocks (out8, outs; and in `out`
+//          with EMIT_ACT)
+// Workgroups: x over R * SETS rows (EPI 1: R), y over COLUMNS rows of X.
+//
+// Template values (batch_columns.cpp): R, LANES, UNITS as in gemv.wgsl; SETS 1 or 2; COLUMNS 2 to 8; ROWS of W (EPI 1: of gate,
+// and as many of up after them); FORM, SCALES, UNITS_K see weights.wgsl; ACT, X_VEC, WIDTH, X_STRIDE, X_OFFSET see given_x.wgsl;
+// BIAS 1: bias[row] is added; COUNT the word of `step` with the number of X's rows; OUT_UNITS units of 64 in a row of out8.
+// Row i of `out` begins at float i * OUT_STRIDE + OUT_OFFSET.
+@group(0) @binding(0) var<storage, read> codes : array<vec4u>;
+#if FORM >= 3
+@group(0) @binding(1) var<storage, read> scales : array<u32>;
+#endif
+#if BIAS
+@group(0) @binding(2) var<storage, read> bias : array<f32>;
+#endif
+@group(0) @binding(5) var<storage, read> step : array<u32>;
+#if EPI == 0 || EMIT_ACT
+@group(0) @binding(6) var<storage, read_write> out : array<f32>;
+#endif
+#if EPI == 1
+@group(0) @binding(7) var<storage, read_write> out8 : array<u32>;
+@group(0) @binding(8) var<storage, read_write> outs : array<vec2f>;
+#endif
+// COVERED 1: every thread's units exist, so that none is masked. SET_ROWS: how far the sets lie apart.
+#define THREADS R * LANES
+#define COVERED LANES * UNITS == UNITS_K
+#if EPI == 1
+#define SET_ROWS ROWS
+#define ROWS_HERE R
+#else
+#define SET_ROWS R
+#define ROWS_HERE R * SETS
+#endif
+#include "weights.wgsl"
+#include "given_x.wgsl"
+#include "dot.wgsl"
+#if EPI == 1
+#include "activation.wgsl"
+#include "quantise_vec.wgsl"
+var<workgroup> acts : array<f32, ${COLUMNS * R}>;  // [column][row]
+#endif
+
+var<workgroup> column_parts : array<f32, ${COLUMNS * SETS * THREADS}>;  // [column][set][lane][row]
+
+// The sum over the lanes of one row of a set.
+fn lanes_sum(column_and_set : u32, row : u32) -> f32 {
+  let at = column_and_set * ${THREADS}u + row;
+  var sum = column_parts[at];
+#for l in 1..LANES
+  sum += column_parts[at + ${l * R}u];
+#endfor
+  return sum;
+}
+
+@compute @workgroup_size(${THREADS})
+fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t : u32) {
+  let row = group.x * ${ROWS_HERE}u + t % ${R}u;
+  let lane = t / ${R}u;
+#include "unit_loads.wgsl"
+  let count = step[${COUNT}u];
+  let first = group.y * ${COLUMNS}u;
+#for c in 0..COLUMNS
+#for n in 0..SETS
+  var sum${n}_${c} = 0.0;
+#endfor
+#endfor
+#for u in 0..UNITS
+#for c in 0..COLUMNS
+  token = min(first + ${c}u, count - 1u);
+#for n in 0..SETS
+  {
+    let d = dot_unit(
+#for p in 0..PIECES
+      w${n}_${u}_${p},
+#endfor
+#for s in 0..SCALE_WORDS
+      s${n}_${u}_${s},
+#endfor
+      unit${u});
+#if COVERED
+    sum${n}_${c} += d;
+#else
+    sum${n}_${c} += select(0.0, d, lane * ${UNITS}u + ${u}u < ${UNITS_K}u);
+#endif
+  }
+#endfor
+#endfor
+#endfor
+#for c in 0..COLUMNS
+#for n in 0..SETS
+  column_parts[${(c * SETS + n) * THREADS}u + t] = sum${n}_${c};
+#endfor
+#endfor
+  workgroupBarrier();
+#if EPI == 0
+  for (var i = t; i < ${COLUMNS * SETS * R}u; i += ${THREADS}u) {
+    let at = i / ${R}u;
+    let column = first + at / ${SETS}u;
+    let to = group.x * ${ROWS_HERE}u + at % ${SETS}u * ${R}u + i % ${R}u;
+    if (column < count && to < ${ROWS}u) {
+      var total = lanes_sum(at, i % ${R}u);
+#if BIAS
+      total += bias[to];
+#endif
+      out[column * ${OUT_STRIDE}u + ${OUT_OFFSET}u + to] = total;
+    }
+  }
+#else
+  for (var i = t; i < ${COLUMNS * R}u; i += ${THREADS}u) {
+    let c = i / ${R}u;
+    let to = group.x * ${R}u + i % ${R}u;
+    var act = 0.0;
+    if (to < ${ROWS}u) {
+      var gate = lanes_sum(2u * c, i % ${R}u);
+      var up = lanes_sum(2u * c + 1u, i % ${R}u);
+#if BIAS
+      gate += bias[to];
+      up += bias[to + ${ROWS}u];
+#endif
+      act = activate(gate) * up;
+    }
+    acts[i] = act;
+#if EMIT_ACT
+    if (first + c < count && to < ${ROWS}u) {
+      out[(first + c) * ${OUT_STRIDE}u + ${OUT_OFFSET}u + to] = act;
+    }
+#endif
+  }
+  workgroupBarrier();
+  // Eight neighbouring threads quantise a block of 32 results together.
+#for round in 0..(COLUMNS * R / 4 + THREADS - 1) / THREADS
+  {
+    let i = t + ${round * THREADS}u;
+    let at = min(i, ${COLUMNS * R / 4 - 1}u) * 4u;
+    let made = quantise_vec(vec4f(acts[at], acts[at + 1u], acts[at + 2u], acts[at + 3u]), t);
+    let column = first + i / ${R / 4}u;
+    if (i < ${COLUMNS * R / 4}u && column < count) {
+      let word = group.x * ${R / 4}u + i % ${R / 4}u;
+      out8[column * ${OUT_UNITS * 16}u + word] = made.word;
+      if ((i & 7u) == 0u) {
+        outs[column * ${OUT_UNITS * 2}u + word / 8u] = vec2f(made.scale, made.scale * f32(made.sum));
+      }
+    }
+  }
+#endfor
+#endif
+}

@@ -1,0 +1,34 @@
+#include "backend/gpu/split_attention.h"
+
+#include <algorithm>
+
+namespace doppler::gpu {
+
+Result<ShaderValues> split_attention_shape(const Context& context, const AttentionParams& a) {
+  constexpr std::uint32_t kChunk = 32;  // positions at a time
+  const std::uint32_t subgroup = context.device->features().subgroup_size;
+  const std::uint32_t vec = context.options.kv_type == KvType::kF16 ? 8 : 4;
+  if (a.head_dim % vec != 0 || (a.heads * a.head_dim) % 4 != 0)
+    return fail(ErrorCode::kUnsupported, "the head size {} is no multiple of {}", a.head_dim, vec);
+  std::uint32_t lanes = 1;
+  while (lanes < 16 && lanes * 2 <= subgroup && (a.head_dim / vec) % (lanes * 2) == 0) lanes *= 2;
+  const std::uint32_t quads = a.head_dim / 4,
+                      most = std::min(512u, context.device->limits().workgroup_invocations);
+  for (const std::uint32_t groups : {8u, 16u, 4u, 32u, 2u, 1u}) {
+    const std::uint32_t threads = quads * groups;
+    const std::uint32_t shared = a.heads / a.kv_heads;
+    if (threads % subgroup != 0 || threads > most || threads < shared) continue;
+    // Queries, scores and the sums of some heads must fit the workgroup's memory.
+    const std::uint64_t base = std::uint64_t{shared} * (a.head_dim * 4 + kChunk * 4 + 16) + a.head_dim * 8;
+    const std::uint64_t limit = std::min<std::uint64_t>(context.device->limits().workgroup_bytes, 32768);
+    if (base + threads * 16 > limit) continue;
+    const std::uint64_t at_once = std::clamp<std::uint64_t>((limit - base) / (threads * 16), 1, shared);
+    return ShaderValues{{"LP", lanes},
+                        {"PG", groups},
+                        {"CHUNK", kChunk},
+                        {"HEADS_AT_ONCE", static_cast<std::int64_t>(at_once)}};
+  }
+  return fail(ErrorCode::kUnsupported, "{} heads of {} fit no workgroup", a.heads, a.head_dim);
+}
+
+}  // namespace doppler::gpu
