@@ -93,8 +93,9 @@ struct FusionPass {
 
 inline constexpr std::string_view kPassReadValues = "read_values", kPassGatedFfn = "gated_ffn",
                                   kPassGroupMatmuls = "group_matmuls", kPassBatchGemm = "batch_gemm",
-                                  kPassBatchNorm = "batch_norm", kPassBatchGated = "batch_gated",
-                                  kPassBatchRope = "batch_rope", kPassBatchAttention = "batch_attention",
+                                  kPassBatchHalves = "batch_halves", kPassBatchNorm = "batch_norm",
+                                  kPassBatchGated = "batch_gated", kPassBatchRope = "batch_rope",
+                                  kPassBatchAttention = "batch_attention",
                                   kPassDecodeAttention = "decode_attention", kPassDecodeHead = "decode_head",
                                   kPassDecodeProduct = "decode_product", kPassDecodeRoute = "decode_route",
                                   kPassDecodeExperts = "decode_experts", kPassDecodeDelta = "decode_delta",

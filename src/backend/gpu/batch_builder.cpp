@@ -35,7 +35,7 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
       if (context_.eight_bits(*part.matrix)) in_blocks = op.inputs[0];
     }
   }
-  return {};
+  return prepare_halves();
 }
 
 // Room for the widest activations in 8 bits; gemm.wgsl reads whole tiles of tokens.
@@ -60,9 +60,9 @@ Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
   if (group.pass.empty()) {
     DOPPLER_TRY(single(variant, out));
   } else if (group.pass == kPassBatchGated) {
-    DOPPLER_TRY(fused_gated(group, variant.emit, out));
+    DOPPLER_TRY(fused_gated(group, variant, out));
   } else if (variant.op == group.first) {
-    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant.emit, out)
+    DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant, out)
                                              : fused_rope(group, variant.emit, out));
   }
   return out;
@@ -186,6 +186,7 @@ Status BatchBuilder::embed(const Op& op, Dispatches& out) {
 }
 
 Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
+  if (variant.halves) return matmul_halves(variant, out);
   const Op& op = op_at(variant.op);
   bool quantised = program_.has_blocks_[variant.op];
   for (const PlacedMatrix& part : program_.placed_[variant.op]) {

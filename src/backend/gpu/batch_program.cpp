@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "backend/gpu/batch_builder.h"
+#include "backend/gpu/half_shape.h"
 
 namespace doppler::gpu {
 namespace {
@@ -54,8 +55,11 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
       for (const std::uint32_t most : kRowSteps) {
         if (rows <= most) variant.rows = std::min(variant.rows, most);
       }
+      variant.halves = o.kind == OpKind::kMatmul && reads_halves(o.inputs[0], step);
     }
   }
+  if (const auto blocks = groups_.of(op).blocks)
+    variant.halves = variant.halves || reads_halves(*blocks, step);
   if (o.kind == OpKind::kAttention) variant.runs = step.runs && has_pass(context.plan, kPassBatchAttention);
   if (tap != nullptr) {
     for (const ValueId id : groups_.of(op).swallowed) {
@@ -77,6 +81,7 @@ Result<const std::vector<Dispatch>*> BatchProgram::dispatches(Context& context, 
 
 Status BatchProgram::record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                             const StepShape& step, const Tap* tap) {
+  DOPPLER_TRY(check_halves(context, step));
   bool compiled = false;
   for (std::size_t i = begin; i < end; ++i) {
     const Variant variant = variant_of(context, i, step, tap);
@@ -99,6 +104,37 @@ Status BatchProgram::compile(Context& context, std::size_t begin, std::size_t en
     if (!made_.contains(variant)) DOPPLER_TRY(builder.make(variant));
   }
   return context.kernels.prepare(sources, context.pool);
+}
+
+bool BatchProgram::reads_halves(ValueId id, const StepShape& step) const {
+  // Not for many sequences at once: what one of them reads must not depend on the others.
+  return halves_ && half_reads_[id] && step.runs && step.tokens >= kLeastHalfTokens;
+}
+
+Status BatchProgram::check_halves(Context& context, const StepShape& step) {
+  if (!halves_ || !step.runs || step.tokens < kLeastHalfTokens) return {};
+  std::vector<KernelSource> sources;
+  BatchBuilder builder(context, *this, &sources);
+  for (std::size_t i = 0; i < context.plan.ops.size(); ++i) {
+    const Variant variant = variant_of(context, i, step, nullptr);
+    if (!variant.halves || context.plan.ops[i].kind != OpKind::kMatmul) continue;
+    if (halves_checked_.contains(variant.rows)) return {};
+    DOPPLER_TRY(builder.make(variant));
+  }
+  DOPPLER_TRY(context.kernels.prepare(sources, context.pool));
+  for (const KernelSource& source : sources) {
+    const auto kernel = context.kernels.get(source.file, source.values);
+    if (kernel) continue;
+    if (kernel.error().code != ErrorCode::kUnsupported) return std::unexpected(kernel.error());
+    halves_ = false;
+    std::erase_if(made_, [](const auto& made) { return made.first.halves; });
+    return {};
+  }
+  for (std::size_t i = 0; i < context.plan.ops.size(); ++i) {
+    const Variant variant = variant_of(context, i, step, nullptr);
+    if (variant.halves) halves_checked_.insert(variant.rows);
+  }
+  return {};
 }
 
 Status BatchProgram::record_attention(Context& context, Recorder& recorder, std::size_t op,

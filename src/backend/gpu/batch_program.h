@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "backend/gpu/batch_groups.h"
@@ -57,6 +58,8 @@ class BatchProgram {
                        const Buffer& scores);
 
   const ValueView& value(ValueId id) const { return values_[id]; }
+  // Whether prompts are multiplied on tensor cores.
+  bool multiplies_halves() const { return halves_; }
   std::size_t first_wanted_op() const { return first_wanted_op_; }
   std::uint32_t wanted_rows() const { return wanted_rows_; }
 
@@ -66,10 +69,15 @@ class BatchProgram {
     std::size_t op = 0;
     std::uint32_t rows = 0;  // of a product: the most that the variant is for; 0: one by one
     bool runs = false, emit = false;
+    bool halves = false;  // products on tensor cores, and what leaves their activations
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
   Variant variant_of(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
+  // Whether a step's products read the value in halves.
+  bool reads_halves(ValueId id, const StepShape& step) const;
+  // Checks the kernels of a step's products on tensor cores; where one is wrong, none is used.
+  Status check_halves(Context& context, const StepShape& step);
   // Compiles the missing kernels of ops [begin, end) at once, on all threads.
   Status compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step, const Tap* tap);
 
@@ -78,6 +86,12 @@ class BatchProgram {
   std::vector<std::vector<PlacedMatrix>> placed_;  // by op, of products
   std::vector<bool> has_blocks_;                   // by op: its input is in x8_ already
   Buffer x8_, xs_;                                 // the newest activations in 8 bits
+  bool halves_ = false;                            // tensor cores multiply
+  std::set<std::uint32_t> halves_checked_;         // by rows of a variant: their kernels are right
+  std::vector<bool> half_reads_;                   // by value: its products read it in halves
+  std::vector<bool> has_halves_;                   // by op: its input is in x16_ already
+  std::uint32_t half_tokens_ = 0;                  // that x16_ has room for
+  Buffer x16_;                                     // the newest activations in halves
   Buffer parts_;                                   // of split products
   Buffer expert8_, experts_;                       // activations of experts in 8 bits
   Buffer order_, tiles_;                           // a step's rows by expert: see expert_tiles.wgsl
