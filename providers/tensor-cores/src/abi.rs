@@ -169,7 +169,7 @@ pub struct LayoutEntry {
     pub visibility: u64,
     pub array_size: u32,
     pub buffer: BufferLayout,
-    pub sampler: [u64; 2],          // these three are not looked at: Doppler binds buffers only
+    pub sampler: [u64; 2], // these three are not looked at: Doppler binds buffers only
     pub texture: [u64; 3],
     pub storage_texture: [u64; 3],
 }

@@ -9,10 +9,8 @@ fn compile(text: &str) -> Result<Vec<u32>, String> {
     validator.subgroup_operations(naga::valid::SubgroupOperationSet::all());
     let info = validator.validate(&module).map_err(|e| e.emit_to_string(text))?;
     let options = naga::back::spv::Options { lang_version: (1, 4), ..Default::default() };
-    let pipeline = naga::back::spv::PipelineOptions {
-        shader_stage: naga::ShaderStage::Compute,
-        entry_point: "main".into(),
-    };
+    let pipeline =
+        naga::back::spv::PipelineOptions { shader_stage: naga::ShaderStage::Compute, entry_point: "main".into() };
     naga::back::spv::write_vec(&module, &info, &options, Some(&pipeline)).map_err(|e| e.to_string())
 }
 
