@@ -30,6 +30,7 @@ pub unsafe extern "C" fn wgpuDeviceCreateBuffer(
         usage,
         mapped_at_creation: given.mapped_at_creation != 0,
     });
+    (*device).tell_if_lost();
     handle::new(Buffer { buffer, views: Mutex::default() })
 }
 

@@ -5,11 +5,23 @@ use crate::handle;
 use crate::instance::{feature, pollster};
 use std::collections::BTreeMap;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 pub struct Device {
     pub device: wgpu::Device,
     pub queue: wgpu::Queue,
+    lost: Arc<AtomicBool>,
+    errors: Option<Arc<Program<abi::ErrorCallback>>>,
+}
+
+impl Device {
+    /// wgpu says nothing of what is made on a device that is gone; programs rely on an error.
+    pub fn tell_if_lost(&self) {
+        if let (true, Some(errors)) = (self.lost.load(Ordering::Acquire), &self.errors) {
+            errors.call(5, "Parent device is lost");
+        }
+    }
 }
 
 /// A callback of the program's with its data, which may be called from any thread: the header says so.
@@ -63,9 +75,12 @@ unsafe fn open(adapter: &wgpu::Adapter, given: Option<&abi::DeviceDescriptor>) -
         descriptor.experimental_features = wgpu::ExperimentalFeatures::enabled();
     }
     let (device, queue) = pollster(adapter.request_device(&descriptor)).map_err(|e| e.to_string())?;
-    let Some(given) = given else { return Ok(Device { device, queue }) };
+    let lost = Arc::new(AtomicBool::new(false));
+    let Some(given) = given else { return Ok(Device { device, queue, lost, errors: None }) };
+    let mut errors = None;
     if let Some(callback) = given.error.callback {
-        let program = Program { callback, data: [given.error.userdata1, given.error.userdata2] };
+        let program = Arc::new(Program { callback, data: [given.error.userdata1, given.error.userdata2] });
+        errors = Some(program.clone());
         device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
             let kind = match error {
                 wgpu::Error::Validation { .. } => 2,
@@ -77,11 +92,13 @@ unsafe fn open(adapter: &wgpu::Adapter, given: Option<&abi::DeviceDescriptor>) -
     }
     if let Some(callback) = given.lost.callback {
         let program = Program { callback, data: [given.lost.userdata1, given.lost.userdata2] };
+        let flag = lost.clone();
         device.set_device_lost_callback(move |reason, message| {
+            flag.store(true, Ordering::Release);
             program.call(if matches!(reason, wgpu::DeviceLostReason::Destroyed) { 2 } else { 1 }, &message);
         });
     }
-    Ok(Device { device, queue })
+    Ok(Device { device, queue, lost, errors })
 }
 
 /// Answers before it returns.
@@ -107,6 +124,7 @@ pub unsafe extern "C" fn wgpuAdapterRequestDevice(
 
 #[no_mangle]
 pub unsafe extern "C" fn wgpuDeviceDestroy(device: *const Device) {
+    (*device).lost.store(true, Ordering::Release);
     (*device).device.destroy();
 }
 
@@ -129,10 +147,10 @@ pub unsafe extern "C" fn wgpuQueueSubmitForIndex(
     count: usize,
     commands: *const *const Commands,
 ) -> u64 {
-    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    static NEXT: AtomicU64 = AtomicU64::new(1);
     let buffers = (0..count).filter_map(|i| (**commands.add(i)).take());
     let index = (*queue).submit(buffers);
-    let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
     let mut all = submissions().lock().unwrap();
     all.insert(number, index);
     while all.len() > MOST_SUBMISSIONS {

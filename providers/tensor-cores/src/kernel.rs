@@ -16,6 +16,7 @@ unsafe fn wgsl_of(descriptor: &abi::Labelled) -> Option<String> {
 }
 
 unsafe fn module(device: &Device, descriptor: &abi::Labelled, checks: Option<u64>) -> *const wgpu::ShaderModule {
+    device.tell_if_lost();
     let label = descriptor.label.to_text();
     let described = wgpu::ShaderModuleDescriptor {
         label: Some(&label),
