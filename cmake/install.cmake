@@ -7,12 +7,16 @@ set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Doppler)
 set(output ${PROJECT_BINARY_DIR}/install)
 
 file(RELATIVE_PATH to_private /${CMAKE_INSTALL_BINDIR} /${private_dir})
-set_target_properties(doppler PROPERTIES INSTALL_RPATH $ORIGIN/${to_private})
-set_target_properties(doppler_shared PROPERTIES INSTALL_RPATH $ORIGIN/doppler)
+set_target_properties(doppler PROPERTIES INSTALL_RPATH
+  "$ORIGIN/${to_private}/tensor-cores;$ORIGIN/${to_private}")
+set_target_properties(doppler_shared PROPERTIES INSTALL_RPATH "$ORIGIN/doppler/tensor-cores;$ORIGIN/doppler")
 install(TARGETS doppler doppler_static doppler_shared)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/doppler DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 if(DOPPLER_GPU)
   install(PROGRAMS ${DOPPLER_WEBGPU_ROOT}/lib/libwgpu_native.so DESTINATION ${private_dir})
+  if(EXISTS ${DOPPLER_TENSOR_CORES_LIBRARY})
+    install(PROGRAMS ${DOPPLER_TENSOR_CORES_LIBRARY} DESTINATION ${private_dir}/tensor-cores)
+  endif()
 endif()
 
 # CMake's package and pkg-config's.

@@ -22,4 +22,14 @@ set_target_properties(Doppler::webgpu PROPERTIES
 
 # A copy lies beside the program, one folder above tests and examples, so that a build folder that was moved still runs.
 configure_file(${DOPPLER_WEBGPU_ROOT}/lib/libwgpu_native.so ${PROJECT_BINARY_DIR}/libwgpu_native.so COPYONLY)
-list(APPEND CMAKE_BUILD_RPATH $ORIGIN $ORIGIN/..)
+list(APPEND CMAKE_BUILD_RPATH $ORIGIN/tensor-cores $ORIGIN/../tensor-cores $ORIGIN $ORIGIN/..)
+
+# providers/tensor-cores, where scripts/install_webgpu.sh --tensor-cores has built it: a library of the same name and functions
+# in a folder of its own, where programs look first. They run without it, and without being linked again.
+set(DOPPLER_TENSOR_CORES_LIBRARY ${PROJECT_SOURCE_DIR}/.deps/tensor-cores-29.0.4/lib/libwgpu_native.so CACHE FILEPATH
+    "WebGPU library with tensor cores; the program takes it where the file exists")
+if(EXISTS ${DOPPLER_TENSOR_CORES_LIBRARY})
+  configure_file(${DOPPLER_TENSOR_CORES_LIBRARY} ${PROJECT_BINARY_DIR}/tensor-cores/libwgpu_native.so COPYONLY)
+else()
+  file(REMOVE_RECURSE ${PROJECT_BINARY_DIR}/tensor-cores)
+endif()

@@ -2,8 +2,40 @@
 # Puts the WebGPU library (wgpu-native, with the standard C header) into .deps of this repository, where CMake looks for it.
 # It comes out of the Python package wgpu, the one place that has the same build for every Linux; nothing of Python is
 # needed later. Each file must have the SHA-256 below. Does nothing and says nothing if all is there.
+#   --tensor-cores   also builds providers/tensor-cores, with cargo: the library that programs take in its place where it is
+#                    there, and whose prompts run on tensor cores. Two minutes; cargo fetches what Cargo.lock names.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+case "$*" in
+  "") tensor_cores= ;;
+  --tensor-cores) tensor_cores=1 ;;
+  *) echo "Usage: $0 [--tensor-cores]" >&2; exit 2 ;;
+esac
+
+# build_tensor_cores: from the sources that are here, unless that has been done.
+build_tensor_cores() {
+  local source=providers/tensor-cores root=.deps/tensor-cores-29.0.4  # cmake/webgpu.cmake names it too
+  local state; state=$(cat $source/Cargo.toml $source/Cargo.lock $source/src/*.rs | sha256sum)
+  [ -f $root/lib/libwgpu_native.so ] && [ "$(cat $root/built_from 2>/dev/null)" = "$state" ] && return
+  if ! command -v cargo >/dev/null; then
+    echo "There is no cargo here, which builds the library for tensor cores. Install Rust 1.87 or newer." >&2
+    echo "Without that library all runs as before." >&2
+    return 1
+  fi
+  echo "Building the WebGPU library for tensor cores (about two minutes)"
+  CARGO_TARGET_DIR=.deps/tensor-cores-build cargo build --quiet --release --locked --lib \
+    --manifest-path $source/Cargo.toml
+  mkdir -p $root/lib
+  # In one step: a program that runs keeps the file that it has.
+  cp .deps/tensor-cores-build/release/libwgpu_native.so $root/lib/new.so
+  mv $root/lib/new.so $root/lib/libwgpu_native.so
+  echo "$state" >$root/built_from
+}
+# finish: ends the script when wgpu-native is there.
+finish() {
+  [ -z "$tensor_cores" ] || build_tensor_cores
+  exit
+}
 
 package=wgpu==0.32.0
 root=.deps/wgpu-native-29.0.1.1  # the version of the library in that package; cmake/dependencies.cmake names it too
@@ -18,7 +50,7 @@ a483031c3fed05ea5dd1c74082a71676c46c5b2b820ccca10da515c033efc997  include/webgpu
 
 # all_there DIR: every file is there and is the one expected.
 all_there() { [ -d "$1" ] && (cd "$1" && sha256sum --check --status <<<"$sums" 2>/dev/null); }
-all_there "$root" && exit 0
+if all_there "$root"; then finish; fi
 
 # The first python3 may be one without pip (a user's own, before the system's): any that has pip will do.
 python=
@@ -53,3 +85,4 @@ if ! all_there "$work/new"; then
 fi
 rm -rf "$root"
 mv -T "$work/new" "$root"
+finish

@@ -34,6 +34,7 @@ class OpObserver {
 enum class Rounding : std::uint8_t {
   kFloat,      // float32 throughout
   kHalfCache,  // keys and values in f16
+  kHalf,       // weights and activations of a prompt's products in f16, as tensor cores take them
   kEightBits,  // activations, or keys and values, in blocks of 8-bit numbers
 };
 

@@ -26,6 +26,8 @@ struct GpuSetup {
   bool self_check = true;     // kernels are compared with the CPU before their first use on an adapter
   bool no_subgroups = false;  // as if the adapter lacked them
   bool no_f16 = false;
+  bool no_tiles = false;     // as if it had no tensor cores
+  bool plain_tiles = false;  // as if it had some: loops stand for them, for tests
   // Of one buffer of weights, for tests: the adapter's own limit holds as well.
   std::uint64_t most_shard_bytes = UINT64_MAX;
   // A workgroup of a product may read so much of what attention's splits leave; at positions where it would

@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kPrompt = 70;
 // What may differ, as rms over the rms of the logits: the sums of float kernels, and activations of 8 bits,
 // which add about a hundredth in each product of random weights.
-constexpr double kFloatError = 1e-3, kEightBitError = 0.1;
+constexpr double kFloatError = 1e-3, kHalfError = 1e-2, kEightBitError = 0.1;
 
 Result<std::vector<float>> prompt_logits(Backend& backend) {
   backend.clear(0);
@@ -48,7 +48,9 @@ Result<KernelCheck> whole(Loaded& loaded) {
   DOPPLER_ASSIGN(const std::vector<float> expected, prompt_logits(*reference));
   DOPPLER_ASSIGN(const std::vector<float> got, prompt_logits(backend));
   const double error = rms_error(got, expected);
-  const double allowed = backend.rounding() == Rounding::kEightBits ? kEightBitError : kFloatError;
+  const double allowed = backend.rounding() == Rounding::kEightBits ? kEightBitError
+                         : backend.rounding() == Rounding::kHalf    ? kHalfError
+                                                                    : kFloatError;
   KernelCheck check{.what = "the whole model", .kernel = fmt::format("a prompt of {} tokens", kPrompt)};
   if (!(error <= allowed)) {
     check.result = KernelCheck::Result::kWrong;

@@ -86,6 +86,7 @@ constexpr auto kPasses = std::to_array<FusionPass>({
     {kPassLateRows, "behind the last attention only rows whose logits are wanted", nullptr, nullptr},
     // A GPU's kernels for many tokens.
     {kPassBatchGemm, "products of many tokens in tiles", nullptr, nullptr},
+    {kPassBatchHalves, "products of many tokens on tensor cores", nullptr, nullptr},
     {kPassBatchNorm, "sums, norms and 8-bit blocks in one kernel", nullptr, match_sum},
     {kPassBatchGated, "gate, up and 8-bit blocks in one kernel", nullptr, match_gated},
     {kPassBatchRope, "norms, turns and the cache's new rows in one kernel", nullptr, match_turns},

@@ -93,7 +93,8 @@ struct FusionPass {
 
 inline constexpr std::string_view kPassReadValues = "read_values", kPassGatedFfn = "gated_ffn",
                                   kPassGroupMatmuls = "group_matmuls", kPassLateRows = "late_rows",
-                                  kPassBatchGemm = "batch_gemm", kPassBatchNorm = "batch_norm",
+                                  kPassBatchGemm = "batch_gemm", kPassBatchHalves = "batch_halves",
+                                  kPassBatchNorm = "batch_norm",
                                   kPassBatchGated = "batch_gated", kPassBatchRope = "batch_rope",
                                   kPassBatchAttention = "batch_attention",
                                   kPassDecodeAttention = "decode_attention", kPassDecodeHead = "decode_head",

@@ -23,12 +23,14 @@ SHADERS = pathlib.Path(__file__).resolve().parents[2] / "src" / "backend" / "gpu
 DECODE = "Models/GpuDecode.*gemma3*:Models/GpuDecode.*llama_Q4_0*:Models/GpuDecode.*qwen2"
 FUSED = f"NormPrologue.*:Prologue.*:CombinePrologue.*:GatedGemv.*:SelfCheck.PassesWhatIsFused:{DECODE}"
 BATCH = "Products.*:FloatProducts.*:Fixtures/Prompts.*gemma3*:Files/QuantisedPrompts.*Q4_0*:Elements.*"
+HALVES = "Files/QuantisedPrompts.OnTensorCores*"
 TESTS = {
     "activation.wgsl": "CombineKernel.*",
     "attention.wgsl": "*AttentionLength*:Attention.*",
     "attention_combine.wgsl": "All/OddPlans.*ANormOfTheAttention",
     "attention_decode.wgsl": f"{DECODE}:GpuDecodeOf*",
     "attention_tiled.wgsl": "AttentionTiles.*",
+    "batch_halves.wgsl": HALVES,
     "batch_norm.wgsl": BATCH,
     "batch_quantise.wgsl": BATCH,
     "best_of_workgroup.wgsl": "Likeliest.*:NextToken.*",
@@ -40,9 +42,11 @@ TESTS = {
     "front_rows.wgsl": "Elements.WantedRows*",
     "gemm.wgsl": "Products.*",
     "gemm_float.wgsl": "FloatProducts.*",
+    "gemm_half.wgsl": "HalfProducts.*",
     "gemm_sum.wgsl": "Products.*",
     "gemv_columns.wgsl": "ColumnProducts.*",
     "gemv.wgsl": f"*GemvOf*:Gemv.*:{FUSED}",
+    "halves.wgsl": HALVES,
     "head.wgsl": f"Head.*:{DECODE}",
     "kv.wgsl": "KvAppend.*:*AttentionLength*:Attention.*",
     "kv_append.wgsl": "KvAppend.*",

@@ -15,11 +15,19 @@ struct AdapterInfo {
   bool software() const { return kind == "software"; }
 };
 
+// Multiplication of tiles of 16 x 16 halves that a subgroup does together, with sums in floats.
+enum class Tiles : std::uint8_t {
+  kNone,
+  kDevice,  // tensor cores
+  kPlain,   // loops in their place, for tests
+};
+
 struct Features {
   bool f16 = false;                 // WGSL's f16
   bool subgroups = false;           // subgroup operations, lanes in the order of local_invocation_index
   std::uint32_t subgroup_size = 1;  // as a kernel measured it
-  bool timestamps = false;          // the device notes when a pass begins and ends
+  Tiles tiles = Tiles::kNone;
+  bool timestamps = false;  // the device notes when a pass begins and ends
 };
 
 struct Limits {

@@ -50,7 +50,7 @@ Status BatchBuilder::prepare(std::uint32_t wanted_rows) {
   find_apart();
   find_gated();
   find_parts();
-  return {};
+  return prepare_halves();
 }
 
 Result<BatchBuilder::Dispatches> BatchBuilder::move_wanted() {
@@ -94,7 +94,7 @@ Result<BatchBuilder::Dispatches> BatchBuilder::make(const Variant& variant) {
     DOPPLER_TRY(single(variant, out));
   } else if (group.pass == kPassBatchGated) {
     // Gate and up have done it where they are one kernel with it.
-    if (!variant.gated) DOPPLER_TRY(fused_gated(group, variant.emit, program_.x8_, program_.xs_, out));
+    if (!variant.gated) DOPPLER_TRY(fused_gated(group, variant, out));
   } else if (variant.op == group.first && !variant.apart) {
     DOPPLER_TRY(group.pass == kPassBatchNorm ? fused_norm(group, variant, out)
                                              : fused_rope(group, variant.emit, out));
@@ -221,6 +221,7 @@ Status BatchBuilder::embed(const Op& op, Dispatches& out) {
 }
 
 Status BatchBuilder::matmul(const Variant& variant, Dispatches& out) {
+  if (variant.halves) return matmul_halves(variant, out);
   const Op& op = op_at(variant.op);
   if (variant.gated && op.outputs.size() == 2) return gated_columns(variant, out);
   bool quantised = program_.has_blocks_[variant.op] || variant.apart;

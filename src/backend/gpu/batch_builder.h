@@ -77,6 +77,15 @@ class BatchBuilder {
   Status attend_apart(const Variant& variant, Dispatches& out);
   Status combine_apart(const Variant& variant, std::uint32_t splits, Dispatches& out);
 
+  // batch_halves.cpp
+  Status prepare_halves();
+  Status matmul_halves(const Variant& variant, Dispatches& out);
+  Status gemm_half(const Op& op, const PlacedMatrix& part, const Shard& shard, std::uint32_t rows,
+                   Dispatches& out);
+  // HALF_TOKENS and x16.
+  void add_blocks(const Variant& variant, ShaderValues& values, std::vector<Bound>& buffers) const;
+  void add_halves(ShaderValues& values, std::vector<Bound>& buffers) const;
+
   // batch_experts.cpp
   Status prepare_experts();
   Status multiply_experts(const Variant& variant, Dispatches& out);
@@ -84,7 +93,7 @@ class BatchBuilder {
   Status sort_rows(const Op& op, std::uint32_t tile, Dispatches& out);
 
   Status fused_norm(const BatchGroup& group, const Variant& variant, Dispatches& out);
-  Status fused_gated(const BatchGroup& group, bool emit, const Buffer& x8, const Buffer& xs, Dispatches& out);
+  Status fused_gated(const BatchGroup& group, const Variant& variant, Dispatches& out);
   Status fused_rope(const BatchGroup& group, bool emit, Dispatches& out);
 
   Context& context_;

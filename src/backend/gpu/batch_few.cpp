@@ -145,7 +145,9 @@ Status BatchBuilder::gated_columns(const Variant& variant, Dispatches& out) {
     Variant plain = variant;
     plain.gated = false;
     DOPPLER_TRY(columns(op, part, shard, plain, out));
-    return fused_gated(program_.groups_.of(variant.op + 1), false, program_.act8_, program_.act_scales_, out);
+    Variant activation = variant;
+    activation.emit = false;
+    return fused_gated(program_.groups_.of(variant.op + 1), activation, out);
   }
   DOPPLER_ASSIGN(Dispatch made, std::move(compiled));
   made.rows_each = together;

@@ -19,7 +19,7 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant,
                          {"ADD", add != nullptr ? 1 : 0},
                          {"POST", post != nullptr ? 1 : 0},
                          {"NORM", norm != nullptr ? 1 : 0}};
-  values["QUANT"] = group.blocks ? 1 : 0;
+  values["QUANT"] = !group.blocks ? 0 : variant.halves ? 2 : 1;
   add_view(values, "RESIDUAL", view(from));
   std::vector<Bound> buffers = {{"residual", view(from).buffer}};
   if (add != nullptr) {
@@ -62,8 +62,7 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant,
     }
     if (group.blocks) {
       values["UNITS_K"] = (width + kUnitValues - 1) / kUnitValues;
-      buffers.push_back({"x8", program_.x8_});
-      buffers.push_back({"xs", program_.xs_});
+      add_blocks(variant, values, buffers);
     }
   }
   DOPPLER_ASSIGN(Dispatch made, make("batch_norm.wgsl", values, buffers, 1, per(from)));
@@ -71,8 +70,15 @@ Status BatchBuilder::fused_norm(const BatchGroup& group, const Variant& variant,
   return {};
 }
 
-Status BatchBuilder::fused_gated(const BatchGroup& group, bool emit, const Buffer& x8, const Buffer& xs,
-                                 Dispatches& out) {
+// Where activations go that products read.
+void BatchBuilder::add_blocks(const Variant& variant, ShaderValues& values,
+                              std::vector<Bound>& buffers) const {
+  if (variant.halves) return add_halves(values, buffers);
+  bind_blocks(variant, buffers);
+}
+
+Status BatchBuilder::fused_gated(const BatchGroup& group, const Variant& variant, Dispatches& out) {
+  const bool emit = variant.emit;
   const Op& op = op_at(group.first);
   const ValueView &gate = view(op.inputs[0]), &up = view(op.inputs[1]), &act = view(op.outputs[0]);
   const std::uint32_t units = (act.width + kUnitValues - 1) / kUnitValues;
@@ -86,13 +92,15 @@ Status BatchBuilder::fused_gated(const BatchGroup& group, bool emit, const Buffe
       {"ACTIVATION", static_cast<std::int64_t>(std::get<GatedParams>(op.params).activation)}};
   add_view(values, "A", gate);
   add_view(values, "B", up);
-  std::vector<Bound> buffers = {{"a", gate.buffer}, {"b", up.buffer}, {"x8", x8}, {"xs", xs}};
+  std::vector<Bound> buffers = {{"a", gate.buffer}, {"b", up.buffer}};
+  add_blocks(variant, values, buffers);
   if (floats) {
     add_view(values, "OUT", act);
     buffers.push_back({"out", act.buffer});
   }
-  DOPPLER_ASSIGN(Dispatch made, make("batch_quantise.wgsl", values, buffers,
-                                     groups_for(std::uint64_t{units} * kUnitValues / 4), per(op.outputs[0])));
+  DOPPLER_ASSIGN(Dispatch made,
+                 make(variant.halves ? "batch_halves.wgsl" : "batch_quantise.wgsl", values, buffers,
+                      groups_for(std::uint64_t{units} * kUnitValues / 4), per(op.outputs[0])));
   out.push_back(std::move(made));
   return {};
 }

@@ -4,6 +4,7 @@
 
 #include "backend/gpu/batch_builder.h"
 #include "backend/gpu/few_rows_shape.h"
+#include "backend/gpu/half_shape.h"
 
 namespace doppler::gpu {
 namespace {
@@ -65,11 +66,14 @@ BatchProgram::Variant BatchProgram::variant_of(const Context& context, std::size
   const bool expert = o.kind == OpKind::kExpertMatmul;
   if ((o.kind == OpKind::kMatmul || expert) && has_pass(context.plan, kPassBatchGemm)) {
     const bool all = context.plan.values[o.outputs[0]].rows == Rows::kAll;
-    const std::uint32_t rows = !all ? step.wanted : step.of_tokens > 0 ? step.of_tokens : step.tokens;
+    const std::uint32_t rows = all ? step.all_tokens() : step.wanted;
     if (rows >= (expert ? kLeastExpertRows : 2))
       variant.rows = expert ? row_step(kExpertRowSteps, rows) : row_step(kRowSteps, rows);
+    variant.halves = !expert && variant.rows > 0 && reads_halves(o.inputs[0], step);
     variant.few = all && step.of_tokens > 0 && variant.rows > kFewRows;
   }
+  if (const auto blocks = groups_.of(op).blocks)
+    variant.halves = variant.halves || reads_halves(*blocks, step);
   variant.apart = step.apart && can_be_apart_[op];
   if (variant.apart && o.kind == OpKind::kAttention) variant.rows = row_step(kRowSteps, step.tokens);
   variant.gated = step.apart && can_be_gated_[op] && step.tokens <= kMostColumns;
@@ -97,6 +101,7 @@ Result<const std::vector<Dispatch>*> BatchProgram::dispatches(Context& context, 
 
 Status BatchProgram::record(Context& context, Recorder& recorder, std::size_t begin, std::size_t end,
                             const StepShape& step, const Tap* tap, std::size_t compiled_end) {
+  DOPPLER_TRY(check_halves(context, step));
   bool compiled = false;
   for (std::size_t i = begin; i < end; ++i) {
     const Variant variant = variant_of(context, i, step, tap);
@@ -126,6 +131,37 @@ Status BatchProgram::record_late_rows(Context& context, Recorder& recorder) {
     DOPPLER_ASSIGN(late_rows_, BatchBuilder(context, *this).move_wanted());
   }
   record_all(recorder, late_rows_, {});
+  return {};
+}
+
+bool BatchProgram::reads_halves(ValueId id, const StepShape& step) const {
+  // Not for many sequences at once: what one of them reads must not depend on the others.
+  return halves_ && half_reads_[id] && step.runs && step.all_tokens() >= kLeastHalfTokens;
+}
+
+Status BatchProgram::check_halves(Context& context, const StepShape& step) {
+  if (!halves_ || !step.runs || step.all_tokens() < kLeastHalfTokens) return {};
+  std::vector<KernelSource> sources;
+  BatchBuilder builder(context, *this, &sources);
+  for (std::size_t i = 0; i < context.plan.ops.size(); ++i) {
+    const Variant variant = variant_of(context, i, step, nullptr);
+    if (!variant.halves || context.plan.ops[i].kind != OpKind::kMatmul) continue;
+    if (halves_checked_.contains(variant.rows)) return {};
+    DOPPLER_TRY(builder.make(variant));
+  }
+  DOPPLER_TRY(context.kernels.prepare(sources, context.pool));
+  for (const KernelSource& source : sources) {
+    const auto kernel = context.kernels.get(source.file, source.values);
+    if (kernel) continue;
+    if (kernel.error().code != ErrorCode::kUnsupported) return std::unexpected(kernel.error());
+    halves_ = false;
+    std::erase_if(made_, [](const auto& made) { return made.first.halves; });
+    return {};
+  }
+  for (std::size_t i = 0; i < context.plan.ops.size(); ++i) {
+    const Variant variant = variant_of(context, i, step, nullptr);
+    if (variant.halves) halves_checked_.insert(variant.rows);
+  }
   return {};
 }
 

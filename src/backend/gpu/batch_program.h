@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "backend/gpu/batch_groups.h"
@@ -41,6 +42,7 @@ struct StepShape {
   // Of a step that had so many tokens only these are left, which had their logits wanted: products sum along
   // k as they would for all. 0: all are there.
   std::uint32_t of_tokens = 0;
+  std::uint32_t all_tokens() const { return of_tokens > 0 ? of_tokens : tokens; }
 };
 
 // Recording takes a microsecond a dispatch. So steps of that many tokens or more, whose dispatches take
@@ -76,6 +78,8 @@ class BatchProgram {
   const ValueView& value(ValueId id) const { return values_[id]; }
   // What only rows with wanted logits need.
   const LateOps& late() const { return late_; }
+  // Whether prompts are multiplied on tensor cores.
+  bool multiplies_halves() const { return halves_; }
   std::size_t first_wanted_op() const { return first_wanted_op_; }
   std::uint32_t wanted_rows() const { return wanted_rows_; }
 
@@ -89,10 +93,15 @@ class BatchProgram {
     bool apart = false;  // an attention of several sequences is one kernel, and what is before and after it
     bool gated = false;  // gate, up and activation are one kernel
     bool parts = false;  // a norm adds the parts of the split product before it
+    bool halves = false;  // products on tensor cores, and what leaves their activations
     auto operator<=>(const Variant&) const = default;
   };
   Result<const std::vector<Dispatch>*> dispatches(Context& context, const Variant& variant);
   Variant variant_of(const Context& context, std::size_t op, const StepShape& step, const Tap* tap) const;
+  // Whether a step's products read the value in halves.
+  bool reads_halves(ValueId id, const StepShape& step) const;
+  // Checks the kernels of a step's products on tensor cores; where one is wrong, none is used.
+  Status check_halves(Context& context, const StepShape& step);
   // Compiles the missing kernels of ops [begin, end) at once, on all threads.
   Status compile(Context& context, std::size_t begin, std::size_t end, const StepShape& step, const Tap* tap);
 
@@ -106,6 +115,12 @@ class BatchProgram {
   std::vector<bool> can_be_gated_;
   // By op: a product of which only a norm of sums reads, and that norm's first op.
   std::vector<bool> can_leave_parts_;
+  bool halves_ = false;                     // tensor cores multiply
+  std::set<std::uint32_t> halves_checked_;  // by rows of a variant: their kernels are right
+  std::vector<bool> half_reads_;            // by value: its products read it in halves
+  std::vector<bool> has_halves_;            // by op: its input is in x16_ already
+  std::uint32_t half_tokens_ = 0;           // that x16_ has room for
+  Buffer x16_;                              // the newest activations in halves
   Buffer x8_, xs_;                    // the newest activations in 8 bits
   Buffer act8_, act_scales_;          // those that gate and up leave by themselves
   Buffer parts_;                      // of split products

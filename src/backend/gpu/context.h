@@ -23,7 +23,7 @@ namespace doppler::gpu {
 
 // The passes of plan/fuse.h that the programs have kernels for.
 inline constexpr std::string_view kGpuPasses[] = {
-    kPassReadValues,    kPassGroupMatmuls, kPassLateRows,       kPassBatchGemm,       kPassBatchNorm,
+    kPassReadValues,    kPassGroupMatmuls, kPassLateRows,       kPassBatchGemm,       kPassBatchHalves,     kPassBatchNorm,
     kPassBatchGated,    kPassBatchRope,    kPassBatchAttention, kPassDecodeAttention, kPassDecodeHead,
     kPassDecodeProduct, kPassDecodeRoute,  kPassDecodeExperts,  kPassDecodeDelta,     kPassDecodeGatedNorm};
 

@@ -184,6 +184,8 @@ void Device::report(WGPUErrorType type, std::string_view message) {
 }
 
 Status Device::open_adapter() {
+  if (const std::string wrong = provider::wrong_version(); !wrong.empty())
+    return fail(ErrorCode::kUnsupported, "{} Or use --backend cpu.", wrong);
   if (provider::instance() == nullptr)
     return fail(ErrorCode::kNotFound, "WebGPU cannot be started. Use --backend cpu.");
   DOPPLER_ASSIGN(Found found, choose(find_adapters(), options_, setup_.software));
@@ -195,10 +197,18 @@ Status Device::open_adapter() {
   limits.nextInChain = nullptr;
   features_.f16 = !setup_.no_f16 && has_feature(adapter_.get(), WGPUFeatureName_ShaderF16);
   features_.subgroups = !setup_.no_subgroups && has_feature(adapter_.get(), provider::subgroup_feature());
+  const WGPUFeatureName tiles = provider::tiles_feature();
+  if (setup_.plain_tiles && features_.f16) {
+    features_.tiles = Tiles::kPlain;
+  } else if (tiles != WGPUFeatureName{} && features_.f16 && features_.subgroups && !setup_.no_tiles &&
+             has_feature(adapter_.get(), tiles)) {
+    features_.tiles = Tiles::kDevice;
+  }
   std::vector<WGPUFeatureName> wanted;
   features_.timestamps = has_feature(adapter_.get(), WGPUFeatureName_TimestampQuery);
   if (features_.f16) wanted.push_back(WGPUFeatureName_ShaderF16);
   if (features_.subgroups) wanted.push_back(provider::subgroup_feature());
+  if (features_.tiles == Tiles::kDevice) wanted.push_back(tiles);
   if (features_.timestamps) wanted.push_back(WGPUFeatureName_TimestampQuery);
 
   WGPUDeviceDescriptor descriptor = WGPU_DEVICE_DESCRIPTOR_INIT;
@@ -260,6 +270,8 @@ Status Device::probe_subgroups() {
     in_order = values[2 * t] == t % size && values[2 * t + 1] == size;
   features_.subgroups = in_order;
   features_.subgroup_size = in_order ? size : 1;
+  // The kernels with tiles take 32 neighbours for a subgroup.
+  if (features_.tiles == Tiles::kDevice && features_.subgroup_size != 32) features_.tiles = Tiles::kNone;
   counters = {};
   return {};
 }

@@ -71,6 +71,7 @@ class GpuBackend final : public Backend, private Continuer, private DeviceView {
   const BackendOptions& options() const override { return context_.options; }
   Rounding rounding() const override {
     if (eight_bits_) return Rounding::kEightBits;
+    if (batch_ && batch_->multiplies_halves()) return Rounding::kHalf;
     return context_.options.kv_type == KvType::kF16 ? Rounding::kHalfCache : Rounding::kFloat;
   }
   Continuer* continuer() override { return runner_ ? this : nullptr; }

@@ -15,9 +15,10 @@ namespace {
 // Template values that were chosen; the others follow from the model's shape.
 constexpr auto kChoices = std::to_array<std::string_view>(
     {"ACT",          "R",      "LANES", "UNITS", "AT_ONCE",       "THREADS",     "TM",
-     "TN",           "RM",     "RN",    "UK",    "SPLITS",        "SETS",        "COLUMNS",
-     "UNROLLED",     "BQ",     "KC",    "LP",    "PG",            "CHUNK",       "HEADS_AT_ONCE",
-     "MOST_SPLITS",  "GROUPS", "QUANTISE_OUT",   "KV_HALF"});
+     "TN",           "RM",     "RN",    "KB",    "GM",            "GN",          "COOP",
+     "UK",           "SPLITS", "SETS",  "COLUMNS", "UNROLLED",    "BQ",          "KC",
+     "LP",           "PG",     "CHUNK", "HEADS_AT_ONCE", "MOST_SPLITS", "GROUPS",
+     "QUANTISE_OUT", "KV_HALF"});
 
 // By CodeForm.
 constexpr std::string_view kForms[] = {"f32",     "f16",    "bf16",   "signed bytes",    "signed nibbles",
@@ -60,13 +61,17 @@ constexpr auto kFused = std::to_array<FusedTitle>({
     {"next_tokens.wgsl", -1, -1, "next token of each sequence"},
 });
 
+constexpr std::string_view kInHalves =
+    ", they and activations are multiplied as halves on tensor cores, with sums in floats";
+
 std::string why_weights(const KernelLabel& label) {
   const auto form = static_cast<std::size_t>(label.get("FORM"));
   std::string why =
       fmt::format("weights are {}", form < std::size(kForms) ? kForms[form] : "of another form");
   if (label.has("ACT") || label.file.starts_with("gemm"))
-    why += label.get("ACT") == 1 || label.file == "gemm.wgsl" ? ", activations are rounded to 8 bits"
-                                                              : ", activations stay floats";
+    why += label.file == "gemm_half.wgsl"                       ? kInHalves
+           : label.get("ACT") == 1 || label.file == "gemm.wgsl" ? ", activations are rounded to 8 bits"
+                                                                : ", activations stay floats";
   return why;
 }
 

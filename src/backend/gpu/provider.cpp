@@ -18,7 +18,16 @@ void leave_out_device_selection() {
     system::set_environment_default("NODEVICE_SELECT", "1");
 }
 
+// The major version that the headers are of, and what providers/tensor-cores calls itself: wgpu 29.0.4, and
+// its own number from 0xD1 on, which wgpu-native's builds are far from.
+constexpr std::uint32_t kHeaders = 29, kOurs = 0x1d0004d1, kOurFirst = 0xd1;
+
+bool is_ours() {
+  return (wgpuGetVersion() & 255) >= kOurFirst;
+}
+
 WGPUInstance create_instance() {
+  if (!wrong_version().empty()) return nullptr;
   leave_out_device_selection();
   WGPUInstanceExtras extras = {};
   extras.chain.sType = static_cast<WGPUSType>(WGPUSType_InstanceExtras);
@@ -56,6 +65,11 @@ WGPUFeatureName subgroup_feature() {
 
 std::string_view subgroup_prelude() {
   return "";  // the standard's "enable subgroups;" is refused
+}
+
+WGPUFeatureName tiles_feature() {
+  // wgpu-native lists it, but refuses devices that ask for it: an experiment, for which it has no switch.
+  return is_ours() ? static_cast<WGPUFeatureName>(WGPUNativeFeature_CooperativeMatrix) : WGPUFeatureName{};
 }
 
 bool proves_barriers() {
@@ -101,7 +115,16 @@ double timestamp_nanoseconds(WGPUQueue queue) {
 
 std::string version() {
   const std::uint32_t v = wgpuGetVersion();
+  if (is_ours()) return fmt::format("wgpu {}.{}.{} with tensor cores", v >> 24, v >> 16 & 255, v >> 8 & 255);
   return fmt::format("wgpu-native {}.{}.{}.{}", v >> 24, v >> 16 & 255, v >> 8 & 255, v & 255);
+}
+
+std::string wrong_version() {
+  if (wgpuGetVersion() >> 24 == kHeaders && (!is_ours() || wgpuGetVersion() == kOurs)) return {};
+  return fmt::format(
+      "The WebGPU library beside the program is {}, but the program is made for wgpu-native {} "
+      "or for wgpu 29.0.4 with tensor cores. Run scripts/install_webgpu.sh and build again.",
+      version(), kHeaders);
 }
 
 }  // namespace doppler::gpu::provider

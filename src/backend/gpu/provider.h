@@ -27,6 +27,8 @@ std::string why_no_adapter();
 // The feature that shaders with subgroup operations need, and the lines that such shaders begin with.
 WGPUFeatureName subgroup_feature();
 std::string_view subgroup_prelude();
+// The feature that shaders with cooperative matrices need; 0: there is none that can be had.
+WGPUFeatureName tiles_feature();
 // Whether shaders are refused unless it is proven that all threads come to each barrier together.
 bool proves_barriers();
 // Whether buffers are best filled where they lie when they are made, rather than written in pieces.
@@ -53,7 +55,9 @@ void poll(WGPUDevice device);
 // Nanoseconds between two timestamps of a pass that differ by one.
 double timestamp_nanoseconds(WGPUQueue queue);
 
-// "wgpu-native 29.0.1.1"
+// "wgpu-native 29.0.1.1", or "wgpu 29.0.4 with tensor cores" (providers/tensor-cores)
 std::string version();
+// Why the library that was found cannot be used: it is of another version than the headers. Empty: it can.
+std::string wrong_version();
 
 }  // namespace doppler::gpu::provider

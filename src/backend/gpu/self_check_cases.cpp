@@ -318,6 +318,62 @@ Case float_gemm_case(const Values& v) {
   return c;
 }
 
+// As the self-check of 8-bit products. Weights and activations are halves, whose roundings are errors of
+// either sign: a sum's lie within eight deviations, of which a weight's product with the largest factor is
+// one in 2^11.
+Case gemm_half_case(const Values& v) {
+  const std::size_t tokens = v["TM"] - 1, rows = std::min<std::size_t>(v["ROWS"], v["TN"]);
+  const std::size_t padded = v["UNITS_K"] * 64, splits = v["SPLITS"], room = v["HALF_TOKENS"];
+  Sequence sequence;
+  Case c;
+  PackedWeights weights(v, rows, rows, rows, sequence);
+  const std::vector<float> bias = sequence.numbers(v["BIAS"] != 0 ? v["ROWS"] : 0);
+  if (!bias.empty()) c.input("bias", bias);
+  c.inputs["step"].assign(v["COUNT"] + 1, static_cast<std::uint32_t>(tokens));
+  // Halves by token and value; in x16 the two middle ones of four change places, and all are a 32nd.
+  std::vector<float> x(v["TM"] * padded);
+  std::vector<std::uint16_t> halves(padded * room);
+  for (std::size_t token = 0; token < v["TM"]; ++token) {
+    for (std::size_t k = 0; k < padded; ++k) {
+      constexpr std::size_t kPlace[] = {0, 2, 1, 3};
+      const std::uint16_t half = f32_to_f16(sequence.number() / 32);
+      x[token * padded + k] = f16_to_f32(half) * 32;
+      halves[(k / 32 * room + token) * 32 + k % 32 / 4 * 4 + kPlace[k % 4]] = half;
+    }
+  }
+  std::vector<std::uint32_t>& words = c.inputs["x16"];
+  words.resize(halves.size() / 2);
+  std::memcpy(words.data(), halves.data(), halves.size() * 2);
+  c.outputs["out"] = v["OUT_OFFSET"] + (splits - 1) * v["SPLIT_STRIDE"] + v["TM"] * v["OUT_STRIDE"];
+  c.groups = {1, 1, static_cast<std::uint32_t>(splits)};
+  const std::size_t steps = v["UNITS_K"] * 2 / v["KB"];
+  const std::size_t part = ((steps + splits - 1) / splits + 1) / 2 * 2 * v["KB"] * 32;
+  for (std::size_t row = 0; row < rows; row += 7) {
+    std::vector<double> w(padded);
+    double largest = 0;
+    for (std::size_t k = 0; k < padded; ++k) {
+      w[k] = weights.value(row, k);
+      largest = std::max(largest, std::abs(w[k]));
+    }
+    for (std::size_t token = 0; token < tokens; ++token) {
+      for (std::size_t z = 0; z < splits; ++z) {
+        double sum = bias.empty() ? 0 : bias[row], squares = 0;
+        for (std::size_t k = z * part; k < std::min(padded, (z + 1) * part); ++k) {
+          const double factor = x[token * padded + k];
+          sum += w[k] * factor;
+          squares += factor * factor;
+        }
+        const double allowed = 8 * largest * std::sqrt(squares) / 2048 + 1e-6 * std::abs(sum);
+        c.expected.push_back(
+            {v["OUT_OFFSET"] + z * v["SPLIT_STRIDE"] + token * v["OUT_STRIDE"] + row, sum, allowed});
+      }
+    }
+  }
+  c.inputs["codes"] = std::move(weights.codes);
+  if (!weights.scales.empty()) c.inputs["scales"] = std::move(weights.scales);
+  return c;
+}
+
 // alibi.wgsl, as model/alibi.h has it.
 double alibi_of(const Values& v, std::size_t head, std::size_t key, std::size_t position) {
   if (v["ALIBI"] == 0) return 0;
@@ -429,6 +485,7 @@ constexpr CheckedKernel kChecked[] = {
      },
      gemm_case},
     {"gemm_float.wgsl", [](const Values& v) { return v["TM"] != 0; }, float_gemm_case},
+    {"gemm_half.wgsl", [](const Values& v) { return v["TM"] != 0; }, gemm_half_case},
     {"norm.wgsl", [](const Values& v) { return v["DIM"] != 0; }, norm_case},
     {"attention.wgsl", [](const Values& v) { return v["KV_HEADS"] != 0 && v["EMIT_SCORES"] == 0; },
      attention_case},

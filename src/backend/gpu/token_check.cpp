@@ -69,7 +69,9 @@ float largest_of(std::span<const float> logits) {
 // Another order of sums moves a value in its last places, and a key or an activation that falls on the other
 // side of a step of its 16 or 8 bits moves a logit by about a thousandth or a hundredth of the largest.
 double allowed_share(Rounding rounding) {
-  return rounding == Rounding::kEightBits ? 0.05 : rounding == Rounding::kHalfCache ? 0.01 : 2e-3;
+  return rounding == Rounding::kEightBits                                  ? 0.05
+         : rounding == Rounding::kHalfCache || rounding == Rounding::kHalf ? 0.01
+                                                                           : 2e-3;
 }
 
 // What one layer rounds otherwise the next ones pass on and enlarge, and experts do so most: routers' logits

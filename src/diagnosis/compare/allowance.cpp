@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 
 #include "backend/routing.h"
@@ -207,8 +208,10 @@ class Bounds {
 
   // The difference of this op's weights from those of the judged run, as a share.
   double weight_error() const {
-    if (!arithmetic_.other_weights) return 0;
-    return std::hypot(storage_error(s_.weights[0].dtype), arithmetic_.other_error);
+    // A half has eleven bits: so much of a weight, and of the activation that it is multiplied with.
+    const double half = arithmetic_.half_products ? 0x1p-11 * std::numbers::sqrt2 : 0;
+    if (!arithmetic_.other_weights) return half;
+    return std::hypot(half, storage_error(s_.weights[0].dtype), arithmetic_.other_error);
   }
 
   template <typename Function>
@@ -661,14 +664,17 @@ class Bounds {
 }  // namespace
 
 std::map<std::string, std::string> arithmetic_metadata(const Arithmetic& arithmetic) {
-  return {{"activations", arithmetic.eight_bit_products ? "8 bits beside quantised weights" : "float32"},
+  return {{"activations", arithmetic.eight_bit_products ? "8 bits beside quantised weights"
+                          : arithmetic.half_products    ? "halves"
+                                                        : "float32"},
           {"kv_type", std::string(kv_type_name(arithmetic.kv))}};
 }
 
 Arithmetic arithmetic_from(const std::map<std::string, std::string>& metadata) {
   Arithmetic arithmetic;
   if (const auto found = metadata.find("activations"); found != metadata.end())
-    arithmetic.eight_bit_products = found->second.starts_with("8 bits");
+    arithmetic.eight_bit_products = found->second.starts_with("8 bits"),
+    arithmetic.half_products = found->second == "halves";
   if (const auto found = metadata.find("kv_type"); found != metadata.end()) {
     for (const KvType type : {KvType::kF16, KvType::kQ8_0}) {
       if (found->second == kv_type_name(type)) arithmetic.kv = type;

@@ -75,6 +75,7 @@ double tolerance_between(const Recording& found, const Recording& expected, bool
   for (const Recording* recording : {&found, &expected}) {
     const Arithmetic a = arithmetic_from(recording->tensors.metadata());
     const Rounding rounding = a.eight_bit_products || a.kv == KvType::kQ8_0 ? Rounding::kEightBits
+                              : a.half_products                             ? Rounding::kHalf
                               : a.kv == KvType::kF16                        ? Rounding::kHalfCache
                                                                             : Rounding::kFloat;
     const std::string origin = describe_origin(*recording);

@@ -28,8 +28,9 @@ struct RoundingRow {
   Rounding rounding;
   double tolerance;
 };
-constexpr std::array<RoundingRow, 2> kRoundings = {{
+constexpr std::array<RoundingRow, 3> kRoundings = {{
     {Rounding::kHalfCache, 4e-3},
+    {Rounding::kHalf, 0.02},  // a half is 2^-11 of a value, a step of 8 bits about 2^-8
     {Rounding::kEightBits, 0.15},
 }};
 

@@ -79,6 +79,8 @@ double slack(const Backend& backend) {
       return 1e-3;
     case Rounding::kHalfCache:
       return 8e-3;
+    case Rounding::kHalf:
+      return 3e-2;
     case Rounding::kEightBits:
       return 0.2;
   }

@@ -1,14 +1,14 @@
 // The elementwise chain between two matrix products, a workgroup for a token:
 //   POST  branch' = norm(branch) * post_weight, else the branch itself
 //   ADD   h = residual + branch', stored; else h is the residual
-//   NORM  x = norm(h) * weight, stored as floats (FLOATS) and in 8-bit blocks (QUANT) for the product that follows
+//   NORM  x = norm(h) * weight, stored as floats (FLOATS) and for the product that follows, in 8-bit blocks (QUANT 1) or halves (2)
 // PARTS > 1: the branch is a sum of so many, PART_STRIDE floats apart, which a split product left (gemm_sum.wgsl's order).
 // EMIT stores branch', which is otherwise nowhere. Workgroups: y over tokens.
 // Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
 //
 // Template values (batch_fused.cpp): the flags above, 0 or 1; WIDTH values of a row, a multiple of 4; UNITS_K units of 64
 // that cover them; *_BITS bits of a float. A token's row of a buffer begins at float token * STRIDE + OFFSET.
-// x8, xs: see batch_quantise.wgsl.
+// x8, xs: see batch_quantise.wgsl; x16: halves.wgsl.
 @group(0) @binding(0) var<storage, read> residual : array<vec4f>;
 #if ADD
 @group(0) @binding(1) var<storage, read> branch : array<vec4f>;
@@ -25,7 +25,9 @@
 #if FLOATS
 @group(0) @binding(6) var<storage, read_write> x_out : array<vec4f>;
 #endif
-#if QUANT
+#if QUANT == 2
+@group(0) @binding(7) var<storage, read_write> x16 : array<vec2u>;
+#elif QUANT
 @group(0) @binding(7) var<storage, read_write> x8 : array<u32>;
 @group(0) @binding(8) var<storage, read_write> xs : array<vec2f>;
 #endif
@@ -34,7 +36,11 @@
 #include "reduce.wgsl"
 #endif
 #if NORM && QUANT
+#if QUANT == 2
+#include "halves.wgsl"
+#else
 #include "quantise_vec.wgsl"
+#endif
 #define VECS (UNITS_K * 16 + THREADS - 1) / THREADS
 #else
 #define VECS (WIDTH / 4 + THREADS - 1) / THREADS
@@ -99,7 +105,11 @@ fn main(@builtin(workgroup_id) group : vec3u, @builtin(local_invocation_index) t
       x_out[token * ${X_STRIDE / 4}u + ${X_OFFSET / 4}u + v${i}] = x;
 #endif
     }
-#if QUANT
+#if QUANT == 2
+    if (v${i} < ${UNITS_K * 16}u) {
+      x16[half_index(token, v${i})] = halves_of(x);
+    }
+#elif QUANT
     let made = quantise_vec(x, t);
     if (v${i} < ${UNITS_K * 16}u) {
       x8[token * ${UNITS_K * 16}u + v${i}] = made.word;

@@ -51,6 +51,11 @@ std::string_view subgroup_prelude() {
   return "enable subgroups;\ndiagnostic(off, subgroup_uniformity);\n";
 }
 
+// Browsers have subgroup matrices as an experiment only.
+WGPUFeatureName tiles_feature() {
+  return WGPUFeatureName{};
+}
+
 bool proves_barriers() {
   return true;
 }
@@ -91,6 +96,10 @@ double timestamp_nanoseconds(WGPUQueue) {
 
 std::string version() {
   return "the browser's WebGPU";
+}
+
+std::string wrong_version() {
+  return {};
 }
 
 }  // namespace doppler::gpu::provider
