@@ -12,10 +12,22 @@ case "$*" in
   *) echo "Usage: $0 [--tensor-cores]" >&2; exit 2 ;;
 esac
 
+# pin_crates DIR: writes Cargo.lock, versions and SHA-256 of all crates, from Cargo.lock.in, which lacks what differs between
+# machines: where cargo takes crates from. It says so itself in a lock file of its own for a crate that needs one other.
+pin_crates() {
+  local work from; work=$(mktemp -d)
+  mkdir "$work/src" && : > "$work/src/lib.rs"
+  printf '[package]\nname = "asks"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\nlog = "0.4"\n' > "$work/Cargo.toml"
+  cargo generate-lockfile --quiet --manifest-path "$work/Cargo.toml"
+  from=$(grep -m1 '^source = ' "$work/Cargo.lock")
+  rm -rf "$work"
+  sed "s|^source = .*|$from|" "$1/Cargo.lock.in" > "$1/Cargo.lock"
+}
+
 # build_tensor_cores: from the sources that are here, unless that has been done.
 build_tensor_cores() {
   local source=providers/tensor-cores root=.deps/tensor-cores-29.0.4  # cmake/webgpu.cmake names it too
-  local state; state=$(cat $source/Cargo.toml $source/Cargo.lock $source/src/*.rs | sha256sum)
+  local state; state=$(cat $source/Cargo.toml $source/Cargo.lock.in $source/src/*.rs | sha256sum)
   [ -f $root/lib/libwgpu_native.so ] && [ "$(cat $root/built_from 2>/dev/null)" = "$state" ] && return
   if ! command -v cargo >/dev/null; then
     echo "There is no cargo here, which builds the library for tensor cores. Install Rust 1.87 or newer." >&2
@@ -23,6 +35,7 @@ build_tensor_cores() {
     return 1
   fi
   echo "Building the WebGPU library for tensor cores (about two minutes)"
+  pin_crates $source
   CARGO_TARGET_DIR=.deps/tensor-cores-build cargo build --quiet --release --locked --lib \
     --manifest-path $source/Cargo.toml
   mkdir -p $root/lib
