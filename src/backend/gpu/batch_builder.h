@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "backend/gpu/batch_program.h"
-#include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/few_rows_shape.h"
+#include "backend/gpu/gemm_shape.h"
 #include "backend/gpu/op_kernels.h"
 
 namespace doppler::gpu {

@@ -89,10 +89,10 @@ class BatchProgram {
     std::size_t op = 0;
     std::uint32_t rows = 0;  // the most that the variant is for; 0: products one by one
     bool runs = false, emit = false;
-    bool few = false;  // of a product: far fewer rows than the variant is for
-    bool apart = false;  // an attention of several sequences is one kernel, and what is before and after it
-    bool gated = false;  // gate, up and activation are one kernel
-    bool parts = false;  // a norm adds the parts of the split product before it
+    bool few = false;     // of a product: far fewer rows than the variant is for
+    bool apart = false;   // an attention of several sequences is one kernel, and what is before and after it
+    bool gated = false;   // gate, up and activation are one kernel
+    bool parts = false;   // a norm adds the parts of the split product before it
     bool halves = false;  // products on tensor cores, and what leaves their activations
     auto operator<=>(const Variant&) const = default;
   };
@@ -121,12 +121,12 @@ class BatchProgram {
   std::vector<bool> has_halves_;            // by op: its input is in x16_ already
   std::uint32_t half_tokens_ = 0;           // that x16_ has room for
   Buffer x16_;                              // the newest activations in halves
-  Buffer x8_, xs_;                    // the newest activations in 8 bits
-  Buffer act8_, act_scales_;          // those that gate and up leave by themselves
-  Buffer parts_;                      // of split products
-  Buffer split_parts_, split_marks_;  // of attention in splits
-  Buffer expert8_, experts_;          // activations of experts in 8 bits
-  Buffer order_, tiles_;              // a step's rows by expert: see expert_tiles.wgsl
+  Buffer x8_, xs_;                          // the newest activations in 8 bits
+  Buffer act8_, act_scales_;                // those that gate and up leave by themselves
+  Buffer parts_;                            // of split products
+  Buffer split_parts_, split_marks_;        // of attention in splits
+  Buffer expert8_, experts_;                // activations of experts in 8 bits
+  Buffer order_, tiles_;                    // a step's rows by expert: see expert_tiles.wgsl
   std::map<Variant, std::vector<Dispatch>> made_;
   std::vector<Dispatch> late_rows_;  // made when they are first needed
   LateOps late_;

@@ -23,9 +23,10 @@ namespace doppler::gpu {
 
 // The passes of plan/fuse.h that the programs have kernels for.
 inline constexpr std::string_view kGpuPasses[] = {
-    kPassReadValues,    kPassGroupMatmuls, kPassLateRows,       kPassBatchGemm,       kPassBatchHalves,     kPassBatchNorm,
-    kPassBatchGated,    kPassBatchRope,    kPassBatchAttention, kPassDecodeAttention, kPassDecodeHead,
-    kPassDecodeProduct, kPassDecodeRoute,  kPassDecodeExperts,  kPassDecodeDelta,     kPassDecodeGatedNorm};
+    kPassReadValues,     kPassGroupMatmuls,    kPassLateRows,    kPassBatchGemm,
+    kPassBatchHalves,    kPassBatchNorm,       kPassBatchGated,  kPassBatchRope,
+    kPassBatchAttention, kPassDecodeAttention, kPassDecodeHead,  kPassDecodeProduct,
+    kPassDecodeRoute,    kPassDecodeExperts,   kPassDecodeDelta, kPassDecodeGatedNorm};
 
 // The buffer `step` describes a step's tokens: words 0 to 7 are counts, then come four lists of
 // max_step_tokens words.
