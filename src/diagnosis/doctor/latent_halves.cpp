@@ -1,8 +1,8 @@
 #include "diagnosis/doctor/latent_halves.h"
+#include "system/threads.h"
 
 #include <algorithm>
 #include <cstring>
-#include <mutex>
 #include <vector>
 
 namespace doppler::diagnosis::doctor {
@@ -22,7 +22,7 @@ class HalfSource final : public ByteSource {
   std::uint64_t size() const override { return heads_ * of_head() * sizeof(float); }
 
   Status read(std::uint64_t offset, std::span<std::byte> into) const override {
-    const std::lock_guard lock(mutex_);
+    const system::Lock lock(mutex_);
     const std::uint64_t bytes_of_head = of_head() * sizeof(float);
     while (!into.empty()) {
       const std::uint64_t head = offset / bytes_of_head, within = offset % bytes_of_head;
@@ -56,7 +56,7 @@ class HalfSource final : public ByteSource {
   std::uint64_t heads_, own_, values_, rank_;
   TensorView whole_;
   // Rows are mostly read one after the other, and each of keys takes its whole head.
-  mutable std::mutex mutex_;
+  mutable system::Mutex mutex_;
   mutable std::vector<float> kept_;
   mutable std::uint64_t kept_head_ = 0;
 };
