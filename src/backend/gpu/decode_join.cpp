@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include "backend/gpu/shader_values.h"
@@ -19,7 +18,7 @@ using Pair = DecodeProgram::Pair;
 std::string_view name_in_module(std::string_view module, std::string_view name) {
   static system::Mutex mutex;
   static std::set<std::string> names;
-  const std::lock_guard lock(mutex);
+  const system::Lock lock(mutex);
   return *names.insert(fmt::format("{}_{}", module, name)).first;
 }
 
@@ -128,7 +127,7 @@ Result<std::vector<FixedDispatch>> all_joined(Context& context, const DecodeProg
 }
 
 // Seconds of measuring one candidate.
-constexpr double kSecondsEach = 0.006;
+constexpr double kJoinSeconds = 0.006;
 
 // Measures pairs of one key: apart, then joined with each shape of the first. The chosen row is the fastest.
 Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& program,
@@ -150,7 +149,7 @@ Result<std::vector<TuneRow>> measure(Context& context, const DecodeProgram& prog
     lists.push_back(std::move(*made));
   }
   DOPPLER_TRY(wake(*context.device, lists[0]));  // kernels were compiled just before
-  DOPPLER_ASSIGN(const std::vector<double> seconds, time_in_turns(*context.device, lists, kSecondsEach));
+  DOPPLER_ASSIGN(const std::vector<double> seconds, time_in_turns(*context.device, lists, kJoinSeconds));
   TuneRow* best = &rows[0];
   for (std::size_t i = 0; i < rows.size(); ++i) {
     rows[i].seconds = seconds[i] * (i == 0 ? 2 : 1);  // of two dispatches

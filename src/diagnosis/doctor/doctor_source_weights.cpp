@@ -30,7 +30,9 @@ struct Pair {
   TensorView ours, source;
   double offset = 0;                        // what must be added to ours: norms are stored with and without 1
   std::vector<std::uint64_t> columns = {};  // ours, in the source's order; empty where they go alike
-  std::shared_ptr<const ByteSource> computed = {};  // what `source` reads, where no tensor holds it
+  std::shared_ptr<const ByteSource> computed = {};  // what `source` reads, where no tensor holds it,
+  DType computed_of = DType::kF32;                  // and the type of the tensor that it is computed from
+  DType source_type() const { return computed ? computed_of : source.dtype; }
   double error = 0;  // as a share of the source's size, of the sample; then of the whole
   bool whole = false;
   std::uint64_t worst_row = 0;
@@ -65,11 +67,11 @@ std::vector<std::uint64_t> columns_of(const RecurrentSpec& ours, const Recurrent
 
 // Twice what the types explain; what is stored as finely as its source differs by the last bit at most.
 double explained(const Pair& p) {
-  return std::max(2 * (storage_error(p.ours.dtype) + storage_error(p.source.dtype)), 1e-6);
+  return std::max(2 * (storage_error(p.ours.dtype) + storage_error(p.source_type())), 1e-6);
 }
 // Floats that were copied are the same.
 double allowed(const Pair& p) {
-  const bool copied = p.offset == 0 && p.ours.dtype == p.source.dtype && !is_quantised(p.ours.dtype);
+  const bool copied = p.offset == 0 && p.ours.dtype == p.source_type() && !is_quantised(p.ours.dtype);
   return copied ? 1e-6 : explained(p);
 }
 
@@ -201,8 +203,12 @@ class WeightComparison {
     const TensorView& ours = e_.subject.weights[e_.subject.weights.find(info.role, layer)];
     if (!half || ours.shape != half->view.shape)
       return;  // another shape is the description's fault, and told there
-    pairs_.push_back(
-        {.info = &info, .layer = layer, .ours = ours, .source = half->view, .computed = half->bytes});
+    pairs_.push_back({.info = &info,
+                      .layer = layer,
+                      .ours = ours,
+                      .source = half->view,
+                      .computed = half->bytes,
+                      .computed_of = source_.weights[whole].dtype});
   }
 
   // Ours is the embedding; a source whose head equals its own embedding may say so or not.

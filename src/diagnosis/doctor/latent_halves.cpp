@@ -1,9 +1,10 @@
 #include "diagnosis/doctor/latent_halves.h"
-#include "system/threads.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
+
+#include "system/threads.h"
 
 namespace doppler::diagnosis::doctor {
 namespace {
