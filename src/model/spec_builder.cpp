@@ -576,8 +576,17 @@ Status read_rope(SpecBuilder& builder, const RopeDefaults& defaults) {
   if (defaults.layout != RopeLayout::kHalf)
     builder.note("attention.rope.layout", std::string(name_of(defaults.layout)),
                  fmt::format("rule of the {} family", spec.family));
-  for (LayerSpec& layer : spec.layers) {
-    layer.attention.rope = layer.attention.kind == AttentionKind::kFull ? full : sliding;
+  for (std::size_t i = 0; i < spec.layers.size(); ++i) {
+    AttentionSpec& attention = spec.layers[i].attention;
+    // One rope serves every layer of a kind, so their heads have one width.
+    if (!whole && attention.head_dim != dims_of(attention.kind)) {
+      return fail(
+          ErrorCode::kCorrupt,
+          "The {} gives layer {} heads of {} dims, but an earlier layer of its type, which shares its "
+          "rotary embedding, heads of {}. Correct it.",
+          config.source(), i, attention.head_dim, dims_of(attention.kind));
+    }
+    attention.rope = attention.kind == AttentionKind::kFull ? full : sliding;
   }
   return {};
 }

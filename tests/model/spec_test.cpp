@@ -388,6 +388,12 @@ TEST(Spec, BadValuesAreNamed) {
       {"gemma2", "final_logit_softcapping", "x", {"final_logit_softcapping is \"x\""}},
       {"gemma3", "use_bidirectional_attention", true, {"use_bidirectional_attention = true"}},
       {"gemma3", "hidden_activation", "swiglu", {"hidden_activation", "swiglu"}},
+      {"gemma4",
+       "per_layer_config",
+       {{"2", {{"head_dim", 24}}}},
+       {"layer 2 heads of 24 dims", "shares its rotary embedding"}},
+      {"deepseek_v3", "qk_nope_head_dim", 9, {"qk_nope_head_dim = 9", "pairs"}},
+      {"deepseek_v3", "qk_rope_head_dim", 9, {"qk_rope_head_dim = 9", "pairs"}},
   };
   for (const BadValue& bad : cases) {
     Json config = tiny_config(bad.family);

@@ -54,6 +54,11 @@ Status read_latent(SpecBuilder& builder, const LatentDefaults& defaults) {
                 "The {} says {} = {}, but rotary embedding turns pairs of dims. Correct it.", config.source(),
                 config.name("qk_rope_head_dim"), latent.rope_dim);
   }
+  // Kernels read a head's dims in pairs, here as in every other attention.
+  if (own % 2 != 0) {
+    return fail(ErrorCode::kCorrupt, "The {} says {} = {}, but the dims of a head come in pairs. Correct it.",
+                config.source(), config.name("qk_nope_head_dim"), own);
+  }
   DOPPLER_ASSIGN(latent.bias, builder.get_bool("attention.latent.bias and o_bias", "attention_bias", false));
   for (LayerSpec& layer : builder.spec().layers) {
     layer.attention.latent = latent;
