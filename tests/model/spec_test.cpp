@@ -388,10 +388,6 @@ TEST(Spec, BadValuesAreNamed) {
       {"gemma2", "final_logit_softcapping", "x", {"final_logit_softcapping is \"x\""}},
       {"gemma3", "use_bidirectional_attention", true, {"use_bidirectional_attention = true"}},
       {"gemma3", "hidden_activation", "swiglu", {"hidden_activation", "swiglu"}},
-      {"gemma4",
-       "per_layer_config",
-       {{"2", {{"head_dim", 24}}}},
-       {"layer 2 heads of 24 dims", "shares its rotary embedding"}},
       {"deepseek_v3", "qk_nope_head_dim", 9, {"qk_nope_head_dim = 9", "pairs"}},
       {"deepseek_v3", "qk_rope_head_dim", 9, {"qk_rope_head_dim = 9", "pairs"}},
   };
@@ -494,6 +490,13 @@ TEST(Spec, PartialRotationIsForFamiliesThatKnowIt) {
 }
 
 // Phi-3 has it beside the rope values, and transformers looks there first.
+TEST(Spec, LayersOfATypeHaveHeadsOfOneWidth) {
+  Json config = tiny_config("gemma4");
+  config["num_kv_shared_layers"] = 0;
+  config["per_layer_config"] = {{"2", {{"head_dim", 24}}}};
+  EXPECT_ERROR(spec_of(config), "layer 2 heads of 24 dims", "shares its rotary embedding");
+}
+
 TEST(Spec, TheOriginalContextBesideTheRopeValuesGoesFirst) {
   Json config = tiny_config("llama");
   config["max_position_embeddings"] = 128;

@@ -120,10 +120,10 @@ class Harness(unittest.TestCase):
     def test_a_browser_that_says_something_else_is_status_1(self):
         other = self.path / "other"
         shutil.copytree(web_test.folder, other)
-        source = (other / "index.js").read_text()
+        source = (other / "generation.js").read_text()
         line = "const { rest, ...result } = this.#result;"
         self.assertIn(line, source)
-        (other / "index.js").write_text(source.replace(line, f"{line} result.ids[3] = 7;"))
+        (other / "generation.js").write_text(source.replace(line, f"{line} result.ids[3] = 7;"))
         status, answer, _ = self.web("test", MODEL, *PROMPT, "--max-tokens", "8", web=other)
         self.assertEqual((status, answer["same"]), (1, False))
         self.assertIn("token 3 is 7 where the program has", answer["runs"][0]["said"])
